@@ -1,0 +1,95 @@
+/**
+ * The store of one kind of object: what a source (reflector or manifests) has said last, and whom to tell.
+ *
+ * @module
+ */
+import { type KubeObject, objectKey } from "../api/objects.ts";
+
+/** Who is told of changes. Called synchronously, in order; must not throw. */
+export interface InformerHandler<T> {
+  onAdd(object: T): void;
+  onUpdate(previous: T, current: T): void;
+  onDelete(object: T): void;
+  /** Everything that existed at the start has been delivered. Called once. */
+  onSynced(): void;
+}
+
+/** A list that arrives in pieces and replaces the store without a gap: nothing is torn down for it. */
+export interface Replacement<T> {
+  /** Takes one object of the list; added or updated at once. */
+  add(object: T): void;
+  /** The list is complete: what it did not name is deleted, and the informer counts as synced. */
+  finish(): void;
+}
+
+/** Store and notifications of one kind. Sources write, one handler listens. */
+export class Informer<T extends KubeObject> {
+  readonly #objects = new Map<string, T>();
+  readonly #handler: InformerHandler<T>;
+  #synced = false;
+
+  constructor(handler: InformerHandler<T>) {
+    this.#handler = handler;
+  }
+
+  /** Whether a first complete list has been delivered. */
+  get synced(): boolean {
+    return this.#synced;
+  }
+
+  get size(): number {
+    return this.#objects.size;
+  }
+
+  get(key: string): T | undefined {
+    return this.#objects.get(key);
+  }
+
+  values(): IterableIterator<T> {
+    return this.#objects.values();
+  }
+
+  /**
+   * Adds or updates one object. An object whose resourceVersion is the stored one is dropped: it
+   * says nothing new (relists and re-sent events). Manifests have no resourceVersion and always count.
+   */
+  upsert(object: T): void {
+    const key = objectKey(object);
+    const previous = this.#objects.get(key);
+    const version = object.metadata.resourceVersion;
+    if (previous && version !== undefined && previous.metadata.resourceVersion === version) return;
+    this.#objects.set(key, object);
+    if (previous) this.#handler.onUpdate(previous, object);
+    else this.#handler.onAdd(object);
+  }
+
+  /** Deletes one object; unknown keys are ignored. */
+  delete(key: string): void {
+    const previous = this.#objects.get(key);
+    if (!previous) return;
+    this.#objects.delete(key);
+    this.#handler.onDelete(previous);
+  }
+
+  /** Begins a complete list. One that is never finished leaves what it added and deletes nothing. */
+  replace(): Replacement<T> {
+    const seen = new Set<string>();
+    return {
+      add: (object) => {
+        seen.add(objectKey(object));
+        this.upsert(object);
+      },
+      finish: () => {
+        for (const key of [...this.#objects.keys()]) if (!seen.has(key)) this.delete(key);
+        this.markSynced();
+      },
+    };
+  }
+
+  /** Counts as synced from now on. Without effect the second time. */
+  markSynced(): void {
+    if (this.#synced) return;
+    this.#synced = true;
+    this.#handler.onSynced();
+  }
+}

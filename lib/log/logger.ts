@@ -1,0 +1,24 @@
+/**
+ * The log that everything below `main.ts` writes to: a constant sentence and fields.
+ *
+ * @module
+ */
+
+/** Fields of a log line. Values are printed as they are; secrets must not be among them. */
+export type LogFields = Readonly<Record<string, unknown>>;
+
+/** A log. Verbosity follows kube-proxy's `-v`: 0 to 10. */
+export interface Logger {
+  /** Something failed and a person should know. */
+  error(message: string, fields?: LogFields): void;
+  /** Something is not as it should be; the process goes on. */
+  warn(message: string, fields?: LogFields): void;
+  /** What an operator wants to see at `-v 0`. */
+  info(message: string, fields?: LogFields): void;
+  /** Detail, printed at this verbosity and above. */
+  verbose(level: number, message: string, fields?: LogFields): void;
+  /** Whether {@linkcode verbose} at this level prints, for fields that are costly to make. */
+  enabled(level: number): boolean;
+  /** A log that adds fields to each line. */
+  with(fields: LogFields): Logger;
+}

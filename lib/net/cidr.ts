@@ -1,0 +1,60 @@
+/**
+ * CIDR blocks as canonical text.
+ *
+ * @module
+ */
+import ipaddr from "ipaddr.js";
+import { type IpAddress, type IpFamily, tryParseIpAddress } from "./ip_address.ts";
+
+/**
+ * A CIDR block in canonical text: network address (host bits zero) and prefix length.
+ * Only {@linkcode parseCidr} makes one.
+ */
+export type Cidr = string & { readonly __brand: "Cidr" };
+
+/** Parses a CIDR block; host bits are cleared. Throws a SyntaxError that quotes the text. */
+export function parseCidr(text: string): Cidr {
+  const parsed = tryParseCidr(text);
+  if (parsed === undefined) {
+    throw new SyntaxError(
+      `Cannot parse CIDR '${text}': expected an IP address, a slash and a prefix length`,
+    );
+  }
+  return parsed;
+}
+
+/** As {@linkcode parseCidr}, with `undefined` in place of an error. */
+export function tryParseCidr(text: string): Cidr | undefined {
+  const slash = text.indexOf("/");
+  const address = tryParseIpAddress(slash < 0 ? "" : text.slice(0, slash));
+  const digits = text.slice(slash + 1);
+  if (address === undefined || !/^\d{1,3}$/.test(digits)) return undefined;
+  const length = Number(digits);
+  if (length > (address.includes(":") ? 128 : 32)) return undefined;
+  const network = address.includes(":")
+    ? ipaddr.IPv6.networkAddressFromCIDR(`${address}/${length}`)
+    : ipaddr.IPv4.networkAddressFromCIDR(`${address}/${length}`);
+  return `${tryParseIpAddress(network.toString())}/${length}` as Cidr;
+}
+
+/** The block that holds just one address. */
+export function hostCidr(address: IpAddress): Cidr {
+  return `${address}/${address.includes(":") ? 128 : 32}` as Cidr;
+}
+
+/** The family of a block. */
+export function cidrFamilyOf(cidr: Cidr): IpFamily {
+  return cidr.includes(":") ? "IPv6" : "IPv4";
+}
+
+/** The prefix length of a block. */
+export function prefixLengthOf(cidr: Cidr): number {
+  return Number(cidr.slice(cidr.indexOf("/") + 1));
+}
+
+/** Whether a block holds an address. Never true across families. */
+export function cidrContains(cidr: Cidr, address: IpAddress): boolean {
+  if (cidr.includes(":") !== address.includes(":")) return false;
+  const [network, length] = ipaddr.parseCIDR(cidr);
+  return ipaddr.parse(address).match(network, length);
+}

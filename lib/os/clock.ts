@@ -1,0 +1,51 @@
+/**
+ * Time. The only file that reads a clock or sets a timer.
+ *
+ * @module
+ */
+
+/** A timer that can be taken back. */
+export interface Timer {
+  cancel(): void;
+}
+
+/** The clock that everything below `main.ts` is given. */
+export interface Clock {
+  /** Milliseconds that only ever grow; not related to the time of day. */
+  now(): number;
+  /** Milliseconds since 1970. */
+  wallNow(): number;
+  /** Calls back once after `ms`. */
+  setTimer(ms: number, callback: () => void): Timer;
+  /** Resolves after `ms`, or rejects with the signal's reason. */
+  sleep(ms: number, signal?: AbortSignal): Promise<void>;
+  /** Resolves after other tasks of the event loop had their turn. */
+  yieldToEventLoop(): Promise<void>;
+}
+
+/** The machine's clock. */
+export const systemClock: Clock = {
+  now: () => performance.now(),
+  wallNow: () => Date.now(),
+  setTimer(ms, callback) {
+    const id = setTimeout(callback, ms);
+    return { cancel: () => clearTimeout(id) };
+  },
+  sleep(ms, signal) {
+    return new Promise((resolve, reject) => {
+      if (signal?.aborted) return reject(signal.reason);
+      const onAbort = () => {
+        clearTimeout(id);
+        reject(signal!.reason);
+      };
+      const id = setTimeout(() => {
+        signal?.removeEventListener("abort", onAbort);
+        resolve();
+      }, ms);
+      signal?.addEventListener("abort", onAbort, { once: true });
+    });
+  },
+  yieldToEventLoop() {
+    return new Promise((resolve) => setTimeout(resolve, 0));
+  },
+};

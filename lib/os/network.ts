@@ -1,0 +1,88 @@
+/**
+ * Sockets and interfaces. The only file that opens a socket (the Unix sockets of the control server
+ * and of systemd's notifications, and Node's HTTP/2 client, have their own edges).
+ *
+ * @module
+ */
+import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
+
+/** Address and port of one end of a socket. */
+export interface SocketAddress {
+  readonly hostname: string;
+  readonly port: number;
+}
+
+/** A TCP connection; the part of `Deno.TcpConn` that is used. */
+export interface TcpConnection {
+  readonly localAddr: SocketAddress;
+  readonly remoteAddr: SocketAddress;
+  /** Resolves to the number of bytes read, or `null` at the end of the stream. */
+  read(buffer: Uint8Array): Promise<number | null>;
+  /** May write less than it was given. */
+  write(data: Uint8Array): Promise<number>;
+  /** Sends FIN; reading goes on. */
+  closeWrite(): Promise<void>;
+  close(): void;
+  setNoDelay(on?: boolean): void;
+  setKeepAlive(on?: boolean): void;
+}
+
+/** A TCP socket that accepts connections. */
+export interface TcpListener {
+  readonly addr: SocketAddress;
+  /** Rejects once the listener is closed. */
+  accept(): Promise<TcpConnection>;
+  close(): void;
+}
+
+/** A UDP socket. It cannot be connected: the sender of each datagram must be checked by the reader. */
+export interface UdpSocket {
+  readonly addr: SocketAddress;
+  /** Fills the buffer; the result is a view of it. Rejects once the socket is closed. */
+  receive(buffer: Uint8Array): Promise<[Uint8Array, SocketAddress]>;
+  send(data: Uint8Array, to: SocketAddress): Promise<number>;
+  close(): void;
+}
+
+/** One address of one interface of the machine. */
+export interface InterfaceAddress {
+  readonly interfaceName: string;
+  readonly address: IpAddress;
+}
+
+/** The network of the machine. */
+export interface Network {
+  /** Throws `Deno.errors.AddrInUse`, `AddrNotAvailable` or `PermissionDenied`. */
+  listenTcp(address: SocketAddress): TcpListener;
+  connectTcp(address: SocketAddress, signal?: AbortSignal): Promise<TcpConnection>;
+  /** As {@linkcode listenTcp}; port 0 takes a free one. */
+  listenUdp(address: SocketAddress): UdpSocket;
+  /** Every address of every interface; link-local IPv6 ones are left out, since they need a zone. */
+  interfaceAddresses(): readonly InterfaceAddress[];
+}
+
+/** The machine's network. */
+export const systemNetwork: Network = {
+  listenTcp: ({ hostname, port }) =>
+    Deno.listen({ hostname, port, tcpBacklog: 4096 }) as TcpListener,
+  connectTcp: ({ hostname, port }, signal) =>
+    Deno.connect(signal ? { hostname, port, signal } : { hostname, port }),
+  listenUdp({ hostname, port }) {
+    const socket = Deno.listenDatagram({ transport: "udp", hostname, port });
+    return {
+      addr: socket.addr as Deno.NetAddr,
+      receive: (buffer) => socket.receive(buffer) as Promise<[Uint8Array, Deno.NetAddr]>,
+      send: (data, to) => socket.send(data, { transport: "udp", ...to }),
+      close: () => socket.close(),
+    };
+  },
+  interfaceAddresses() {
+    const found: InterfaceAddress[] = [];
+    for (const { name, address } of Deno.networkInterfaces()) {
+      const parsed = tryParseIpAddress(address);
+      if (parsed === undefined || /^fe[89ab]/.test(parsed)) continue;
+      found.push({ interfaceName: name, address: parsed });
+    }
+    return found;
+  },
+};

@@ -1,0 +1,107 @@
+/**
+ * What the sync loop needs of a backend. Owned by its caller; implementations are in `backends/`.
+ *
+ * @module
+ */
+import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import type { Port, Protocol } from "../net/port.ts";
+import type { PlanChanges, ProxyPlan } from "./proxy_plan.ts";
+import type { ServicePortKey } from "./service_port_name.ts";
+
+/** The modes of kube-proxy, and our own. */
+export type BackendMode = "iptables" | "ipvs" | "nftables" | "userspace";
+
+/** One thing that a mode needs of the machine: there, or missing with its cure. */
+export interface ProbeResult {
+  /** What was tried, e.g. `bind 127.96.0.1`. */
+  readonly feature: string;
+  readonly available: boolean;
+  /** Whether the mode works at all without it. */
+  readonly required: boolean;
+  /** What was found, or why it is missing. */
+  readonly detail: string;
+  /** What an admin would do about it. */
+  readonly cure?: string;
+}
+
+/** A ServicePort, or one address of it, that could not be brought into effect. The others are. */
+export interface Quarantined {
+  readonly key: ServicePortKey;
+  /** The address concerned, e.g. `10.96.0.10:53/UDP`, where it is not the whole ServicePort. */
+  readonly address?: string;
+  /** What failed and why, with the cure where one is known. */
+  readonly reason: string;
+}
+
+/** What one sync did. Returned, not pushed; counts, never estimates. */
+export interface SyncReport {
+  /** Whether everything was compared, or only what changed. */
+  readonly full: boolean;
+  /** ServicePorts looked at. */
+  readonly services: number;
+  /** Operations on the data plane, by name (`listen`, `close`, `rules`, `bytes` …); zero ones left out. */
+  readonly operations: Readonly<Record<string, number>>;
+  /** Everything that is in quarantine now, not only since this sync. */
+  readonly quarantined: readonly Quarantined[];
+}
+
+/** An address that a ServicePort is served on. */
+export interface ServedAddress {
+  readonly role: "ClusterIP" | "ExternalIP" | "LoadBalancer" | "NodePort" | "StandIn";
+  readonly address: IpAddress;
+  readonly port: Port;
+  readonly protocol: Protocol;
+  readonly state: "serving" | "refusing" | "quarantined";
+}
+
+/** What the data plane really holds for one ServicePort. */
+export interface ServiceInspection {
+  readonly key: ServicePortKey;
+  readonly addresses: readonly ServedAddress[];
+  /** Connections or flows open now, where the backend knows. */
+  readonly connections?: number;
+}
+
+/** What the data plane really holds. */
+export interface BackendInspection {
+  /** How Service addresses reach this data plane, for a person to read. */
+  readonly summary: string;
+  readonly services: readonly ServiceInspection[];
+  readonly quarantined: readonly Quarantined[];
+}
+
+/** What a cleanup did. */
+export interface CleanupReport {
+  /** One line for each thing removed, e.g. `address 10.96.0.1/32 on lo`. */
+  readonly removed: readonly string[];
+  /** What could not be removed, with the reason. */
+  readonly failed: readonly string[];
+}
+
+/**
+ * The data plane of one mode and one IP family. `create*()` has no side effect; nothing is opened or
+ * run before `start()`.
+ */
+export interface Backend extends AsyncDisposable {
+  readonly mode: BackendMode;
+  readonly family: IpFamily;
+  /** Tries each thing that the mode needs and leaves nothing behind. */
+  probe(): Promise<readonly ProbeResult[]>;
+  /** Reads what the machine holds from an earlier run and adopts it. Nothing is torn down. */
+  start(): Promise<void>;
+  /**
+   * Brings the data plane from what it holds to `plan`. `changes` are relative to the last sync that
+   * did not throw. What cannot be had is quarantined in the report; a throw means that the outcome
+   * is unknown or nothing was applied, and that the same changes come again.
+   * The caller has one sync in flight at most.
+   */
+  sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport>;
+  /** The whole plan in the backend's own language, in pieces of some KB. Pure. */
+  render(plan: ProxyPlan): Iterable<string>;
+  /** What the data plane holds, of some or all ServicePorts. */
+  inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection>;
+  /** Takes away everything that this mode ever added to the machine, and nothing else. */
+  cleanup(): Promise<CleanupReport>;
+  /** Takes no new connections and waits for open ones, at most so long. Kernel state stays. */
+  drain(timeoutMs: number): Promise<void>;
+}

@@ -1,0 +1,17 @@
+/**
+ * What happens to a packet for a Service.
+ *
+ * @module
+ */
+import type { Endpoint } from "./endpoint.ts";
+
+/** Forward to one of the endpoints (never empty), refuse (ICMP port unreachable, RST), or drop in silence. */
+export type Verdict =
+  | { readonly kind: "forward"; readonly endpoints: readonly Endpoint[] }
+  | { readonly kind: "reject" }
+  | { readonly kind: "drop" };
+
+/** Makes a missing case of a union a compile error. */
+export function assertNever(value: never): never {
+  throw new TypeError(`Unexpected value '${JSON.stringify(value)}'`);
+}
