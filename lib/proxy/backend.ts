@@ -100,6 +100,8 @@ export interface Backend extends AsyncDisposable {
   render(plan: ProxyPlan): Iterable<string>;
   /** What the data plane holds, of some or all ServicePorts. */
   inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection>;
+  /** Whether this mode put the address on an interface: it is then none of the node's own. */
+  ownsAddress(address: IpAddress): boolean;
   /** Takes away everything that this mode ever added to the machine, and nothing else. */
   cleanup(): Promise<CleanupReport>;
   /** Takes no new connections and waits for open ones, at most so long. Kernel state stays. */
