@@ -3,6 +3,8 @@
  *
  * @module
  */
+import { type Clock, systemClock } from "./clock.ts";
+import { toolOf } from "./tools.ts";
 
 /** How a command is run. */
 export interface CommandOptions {
@@ -41,4 +43,224 @@ export class CommandError extends Error {
   ) {
     super(message, options);
   }
+}
+
+const DEFAULT_TIMEOUT_MS = 30_000;
+const STDIN_CHUNK_BYTES = 64 * 1024;
+/** How long a command that was told to end (SIGTERM) may take before it is killed (SIGKILL). */
+const KILL_AFTER_MS = 1_000;
+
+/** One call of {@linkcode CommandRunner.run}. */
+interface Invocation extends CommandOptions {
+  readonly program: string;
+  readonly args: readonly string[];
+}
+
+/** A runner of real processes. */
+export function createCommandRunner(clock: Clock): CommandRunner {
+  return { run: (program, args, options) => runToEnd(clock, { ...options, program, args }) };
+}
+
+/** The machine's processes. */
+export const systemCommandRunner: CommandRunner = createCommandRunner(systemClock);
+
+async function runToEnd(clock: Clock, invocation: Invocation): Promise<CommandResult> {
+  if (invocation.signal?.aborted) throw endedError(invocation, "aborted");
+  const child = spawn(invocation);
+  const stdout = collectText(child.stdout);
+  const stderr = collectText(child.stderr);
+  const ending = watchForEnd(clock, { child, invocation, giveUp: [stdout.cancel, stderr.cancel] });
+  // Its input is written while its output is read: a tool whose output pipe is full (64 KiB) stops
+  // reading, so that "write all, then read all" never ends.
+  const writing = writeStdin(child, invocation.stdin);
+  try {
+    const everything = Promise.all([child.status, stdout.done, stderr.done, writing]);
+    const [status, , , written] = await Promise.race([everything, ending.givenUp]);
+    if (ending.kind) throw endedError(invocation, ending.kind);
+    if (written.failure !== undefined) throw failedError(invocation, written.failure);
+    return { code: status.code, stdout: stdout.text(), stderr: stderr.text() };
+  } finally {
+    ending.stop();
+  }
+}
+
+function spawn(invocation: Invocation): Deno.ChildProcess {
+  try {
+    return new Deno.Command(invocation.program, {
+      args: [...invocation.args],
+      // Error texts of tools are matched: they must not be translated.
+      env: { LC_ALL: "C" },
+      stdin: invocation.stdin === undefined ? "null" : "piped",
+      stdout: "piped",
+      stderr: "piped",
+    }).spawn();
+  } catch (error) {
+    throw spawnError(invocation, error);
+  }
+}
+
+/** Reads a stream to its end, or to `cancel()`. */
+function collectText(stream: ReadableStream<Uint8Array>) {
+  const reader = stream.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  const read = async () => {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) break;
+      text += decoder.decode(value, { stream: true });
+    }
+    text += decoder.decode();
+  };
+  return { done: read(), text: () => text, cancel: () => void reader.cancel() };
+}
+
+/**
+ * Ends the child on time-out and on the signal. SIGTERM first; a tool that ignores it, or one whose
+ * own children still hold its pipes, is not waited for longer than {@linkcode KILL_AFTER_MS}.
+ */
+function watchForEnd(
+  clock: Clock,
+  { child, invocation, giveUp }: {
+    child: Deno.ChildProcess;
+    invocation: Invocation;
+    giveUp: readonly (() => void)[];
+  },
+) {
+  const givenUp = Promise.withResolvers<never>();
+  const ending: { kind: "timeout" | "aborted" | undefined } = { kind: undefined };
+  let killTimer: { cancel(): void } | undefined;
+  const end = (kind: "timeout" | "aborted") => {
+    if (ending.kind) return;
+    ending.kind = kind;
+    tryKill(child, "SIGTERM");
+    killTimer = clock.setTimer(KILL_AFTER_MS, () => {
+      tryKill(child, "SIGKILL");
+      for (const cancel of giveUp) cancel();
+      givenUp.reject(endedError(invocation, kind));
+    });
+  };
+  const onAbort = () => end("aborted");
+  invocation.signal?.addEventListener("abort", onAbort, { once: true });
+  const timer = clock.setTimer(
+    invocation.timeoutMs ?? DEFAULT_TIMEOUT_MS,
+    () => end("timeout"),
+  );
+  return Object.assign(ending, {
+    givenUp: givenUp.promise,
+    stop() {
+      timer.cancel();
+      killTimer?.cancel();
+      invocation.signal?.removeEventListener("abort", onAbort);
+    },
+  });
+}
+
+/** Writes the whole input; never rejects, so that the child is always waited for. */
+async function writeStdin(
+  child: Deno.ChildProcess,
+  stdin: CommandOptions["stdin"],
+): Promise<{ failure?: unknown }> {
+  if (stdin === undefined) return {};
+  const writer = child.stdin.getWriter();
+  try {
+    for (const chunk of encodeInChunks(typeof stdin === "string" ? [stdin] : stdin)) {
+      await writer.write(chunk);
+    }
+    await writer.close();
+    return {};
+  } catch (failure) {
+    // The tool ended before it read everything: its exit code and its words say why.
+    if (failure instanceof Deno.errors.BrokenPipe) return {};
+    // The text could not be made to its end. Killed before its input is closed: a tool that saw the
+    // end of half a text would apply that half.
+    tryKill(child, "SIGKILL");
+    await child.status;
+    await writer.abort(failure).catch(() => {});
+    return { failure };
+  }
+}
+
+/** Pieces of text as UTF-8 in chunks of about 64 KiB. The buffer of a chunk is used again for the next. */
+function* encodeInChunks(pieces: Iterable<string>): Generator<Uint8Array, void> {
+  const encoder = new TextEncoder();
+  const buffer = new Uint8Array(STDIN_CHUNK_BYTES);
+  let filled = 0;
+  for (const piece of pieces) {
+    let rest = piece;
+    while (rest.length > 0) {
+      const { read, written } = encoder.encodeInto(rest, buffer.subarray(filled));
+      rest = rest.slice(read);
+      filled += written;
+      // A character that no longer fits is left to the next chunk whole.
+      if (rest.length === 0) break;
+      yield buffer.subarray(0, filled);
+      filled = 0;
+    }
+  }
+  if (filled > 0) yield buffer.subarray(0, filled);
+}
+
+function tryKill(child: Deno.ChildProcess, signal: Deno.Signal): void {
+  try {
+    child.kill(signal);
+  } catch {
+    // It has ended by itself meanwhile.
+  }
+}
+
+function commandLine({ program, args }: Invocation): string {
+  const line = [program, ...args].join(" ");
+  return line.length > 200 ? `${line.slice(0, 200)}…` : line;
+}
+
+function endedError(invocation: Invocation, kind: "timeout" | "aborted"): CommandError {
+  const { program, args, timeoutMs = DEFAULT_TIMEOUT_MS, signal } = invocation;
+  const message = kind === "timeout"
+    ? `Cannot run '${
+      commandLine(invocation)
+    }': it did not end within ${timeoutMs} ms and was killed`
+    : `Cannot run '${commandLine(invocation)}' to its end: the caller gave up`;
+  return new CommandError(program, args, kind, message, { cause: signal?.reason });
+}
+
+function failedError(invocation: Invocation, cause: unknown): CommandError {
+  const reason = cause instanceof Error ? cause.message : String(cause);
+  return new CommandError(
+    invocation.program,
+    invocation.args,
+    "failed",
+    `Cannot run '${commandLine(invocation)}': ${reason}`,
+    { cause },
+  );
+}
+
+function spawnError(invocation: Invocation, cause: unknown): CommandError {
+  const { program, args } = invocation;
+  if (cause instanceof Deno.errors.NotFound) {
+    const message = `Cannot run '${program}': there is no such program on the PATH; ${
+      installCure(program)
+    }`;
+    return new CommandError(program, args, "not-found", message, { cause });
+  }
+  if (cause instanceof Deno.errors.NotCapable) {
+    // Deno resolves the names of --allow-run at its start: one of our tools that was not there then
+    // is refused in this way, and not reported as missing.
+    const cure = toolOf(program)
+      ? `${installCure(program)} and start kube-relay again`
+      : `build with ALLOW_RUN_EXTRA=${program} ./compile.sh`;
+    const message = `Cannot run '${program}': this kube-relay may not start it; ${cure}` +
+      ` (from source: add it to --allow-run)`;
+    return new CommandError(program, args, "not-permitted", message, { cause });
+  }
+  if (cause instanceof Deno.errors.PermissionDenied) {
+    const message = `Cannot run '${program}': the system does not let this user execute it`;
+    return new CommandError(program, args, "not-permitted", message, { cause });
+  }
+  return failedError(invocation, cause);
+}
+
+function installCure(program: string): string {
+  const debianPackage = toolOf(program)?.debianPackage;
+  return debianPackage ? `install it (Debian package ${debianPackage})` : "install it";
 }

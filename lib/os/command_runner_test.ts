@@ -1,0 +1,152 @@
+import { assertEquals, assertInstanceOf, assertRejects, assertStringIncludes } from "@std/assert";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { eventually } from "../../tests/support/eventually.ts";
+import { CommandError, createCommandRunner, systemCommandRunner } from "./command_runner.ts";
+
+const run = systemCommandRunner.run;
+
+function* halfAText(): Generator<string> {
+  yield "half of ".repeat(20_000);
+  throw new RangeError("cannot render");
+}
+
+async function exists(path: string): Promise<boolean> {
+  return await Deno.stat(path).then(() => true, () => false);
+}
+
+Deno.test("systemCommandRunner returns exit code, output and errors apart", async () => {
+  const result = await run("sh", ["-c", "echo out; echo err >&2; exit 3"]);
+  assertEquals(result, { code: 3, stdout: "out\n", stderr: "err\n" });
+});
+
+Deno.test("systemCommandRunner gives each argument as it is, without a shell", async () => {
+  const { stdout } = await run("printf", ["%s|", "a b", "$HOME", ";ls", ""]);
+  assertEquals(stdout, "a b|$HOME|;ls||");
+});
+
+Deno.test("systemCommandRunner sets LC_ALL=C", async () => {
+  assertEquals((await run("sh", ["-c", "echo $LC_ALL"])).stdout, "C\n");
+});
+
+Deno.test("systemCommandRunner writes input while it reads output: 5 MB both ways", async () => {
+  const line = "10.96.0.1 – Ω 😀 input that is longer than any pipe\n";
+  const lines = Math.ceil(5_000_000 / line.length);
+  function* pieces() {
+    for (let i = 0; i < lines; i++) yield line;
+  }
+  const { code, stdout } = await run("cat", [], { stdin: pieces() });
+  assertEquals(code, 0);
+  // Compared with ===, since a failing assertEquals would print a diff of 5 MB.
+  assertEquals(stdout === line.repeat(lines), true);
+});
+
+Deno.test("systemCommandRunner writes one long text whole, characters unbroken", async () => {
+  const text = "😀".repeat(100_000);
+  assertEquals((await run("cat", [], { stdin: `x${text}` })).stdout === `x${text}`, true);
+});
+
+Deno.test("systemCommandRunner ends an empty input at once", async () => {
+  assertEquals((await run("cat", [], { stdin: "" })).stdout, "");
+  assertEquals((await run("cat", [])).stdout, "");
+});
+
+Deno.test("systemCommandRunner reports the exit code of a tool that does not read its input", async () => {
+  const stdin = "x".repeat(5_000_000);
+  const result = await run("sh", ["-c", "exec 0<&-; echo line 7 is bad >&2; exit 2"], { stdin });
+  assertEquals(result, { code: 2, stdout: "", stderr: "line 7 is bad\n" });
+});
+
+Deno.test("systemCommandRunner kills a tool whose input cannot be made, before it sees the end", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    const script = `cat >/dev/null; touch ${folder}/applied`;
+    const error = await assertRejects(() => run("sh", ["-c", script], { stdin: halfAText() }));
+    assertInstanceOf(error, CommandError);
+    assertEquals(error.kind, "failed");
+    assertStringIncludes(error.message, "cannot render");
+    assertEquals(await exists(`${folder}/applied`), false);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("createCommandRunner() ends a command that takes longer than its time-out", async () => {
+  const clock = new FakeClock();
+  const running = createCommandRunner(clock).run("sleep", ["1000"], { timeoutMs: 500 });
+  const failing = assertRejects(() => running, CommandError, "did not end within 500 ms");
+  await clock.advance(500);
+  const error = await failing;
+  assertInstanceOf(error, CommandError);
+  assertEquals(error.kind, "timeout");
+  assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("createCommandRunner() kills a command that ignores SIGTERM one second later", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    const clock = new FakeClock();
+    // `read` from a pipe that nobody writes to waits without a child of its own.
+    const script = `trap '' TERM; mkfifo ${folder}/f; touch ${folder}/ready; read x <>${folder}/f`;
+    const running = createCommandRunner(clock).run("sh", ["-c", script], { timeoutMs: 500 });
+    const failing = assertRejects(() => running, CommandError, "did not end within 500 ms");
+    await eventually("the script runs", () => exists(`${folder}/ready`));
+    await clock.advance(1_500);
+    await failing;
+    assertEquals(clock.pendingTimers, 0);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("createCommandRunner() does not wait for a grandchild that holds the output open", async () => {
+  const clock = new FakeClock();
+  const running = createCommandRunner(clock).run("sh", ["-c", "sleep 3 & exit 0"]);
+  const failing = assertRejects(() => running, CommandError, "did not end within 30000 ms");
+  await clock.advance(31_000);
+  await failing;
+});
+
+Deno.test("systemCommandRunner ends a command when its caller gives up", async () => {
+  const giveUp = new AbortController();
+  const running = run("sleep", ["1000"], { signal: giveUp.signal });
+  giveUp.abort(new Error("stopping"));
+  const error = await assertRejects(() => running);
+  assertInstanceOf(error, CommandError);
+  assertEquals(error.kind, "aborted");
+});
+
+Deno.test("systemCommandRunner starts nothing for a caller that has given up", async () => {
+  const error = await assertRejects(() => run("no-such-tool", [], { signal: AbortSignal.abort() }));
+  assertInstanceOf(error, CommandError);
+  assertEquals(error.kind, "aborted");
+});
+
+Deno.test("systemCommandRunner says which package has a missing tool", async () => {
+  // A path that is not there, since the machine of the test may well have the tool itself.
+  const error = await assertRejects(() => run("/nonexistent/ip", []));
+  assertInstanceOf(error, CommandError);
+  assertEquals(error.kind, "not-found");
+  assertStringIncludes(error.message, "Debian package iproute2");
+});
+
+Deno.test("systemCommandRunner tells a file that may not be executed from a missing one", async () => {
+  const file = await Deno.makeTempFile();
+  try {
+    const error = await assertRejects(() => run(file, []));
+    assertInstanceOf(error, CommandError);
+    assertEquals(error.kind, "not-permitted");
+  } finally {
+    await Deno.remove(file);
+  }
+});
+
+Deno.test({
+  name: "systemCommandRunner names the cure for a program that the permissions leave out",
+  permissions: { run: ["true"] },
+  async fn() {
+    const error = await assertRejects(() => run("sh", []));
+    assertInstanceOf(error, CommandError);
+    assertEquals(error.kind, "not-permitted");
+    assertStringIncludes(error.message, "ALLOW_RUN_EXTRA=sh");
+  },
+});
