@@ -12,8 +12,13 @@ export interface StringifyOptions {
   useAnchors?: boolean;
 }
 
+export interface ParseOptions {
+  /** Which plain scalars are more than strings; `core` leaves timestamps and merge keys alone. */
+  schema?: "core" | "default" | "failsafe" | "json";
+}
+
 /** Parses one YAML document. Throws a SyntaxError. */
-export declare function parse(content: string): unknown;
+export declare function parse(content: string, options?: ParseOptions): unknown;
 
 /** Writes a value as one YAML document. Throws a TypeError for what YAML cannot express. */
 export declare function stringify(data: unknown, options?: StringifyOptions): string;

@@ -1,0 +1,117 @@
+import { assert, assertEquals } from "@std/assert";
+import fc from "fast-check";
+import { stringify } from "yaml";
+import { parsePlainYaml } from "./plain_yaml.ts";
+import { readYaml } from "./yaml_source.ts";
+
+Deno.test("parsePlainYaml() reads plain YAML and JSON", () => {
+  assertEquals(parsePlainYaml("a: 1\nb: [x, y]\nat: 2026-01-02T03:04:05Z\n"), {
+    value: { a: 1, b: ["x", "y"], at: "2026-01-02T03:04:05Z" },
+  });
+  assertEquals(parsePlainYaml('\n {"a": {"b": [1, null]}}\n'), { value: { a: { b: [1, null] } } });
+});
+
+const LEFT_ALONE: readonly string[] = [
+  "a: &x 1\nb: *x",
+  "a: !!str 1",
+  "? a\n: b",
+  "<<: {a: 1}",
+  "__proto__: 1",
+  '{"__proto__": 1}',
+  '{"\\u005F_proto__": 1}',
+  'a: "\\x5f"',
+  "a: 010",
+  "a: 1_000",
+  "a: 0b11",
+  "a: -.5",
+  "1: a",
+  "True: a",
+  "~: a",
+  '{"a":1,"b":010}',
+  "a: {{ .Values.port }}",
+  "a: [[x]: y]",
+  "a:\tb",
+  "a: ü",
+  "a: 1\n---\nb: 2",
+  "a: 1\na: 2",
+  "a: ]",
+];
+
+for (const text of LEFT_ALONE) {
+  Deno.test(`parsePlainYaml() leaves ${JSON.stringify(text)} to the exact parser`, () => {
+    assertEquals(parsePlainYaml(text), undefined);
+  });
+}
+
+/** Lines and pieces as they stand in manifests, and worse. */
+const PIECES = [
+  ..."-:,[]{}#|>'\"~ab01.+_/eEx%@`?!&*",
+  ...[
+    "\n",
+    "\n  ",
+    "\n- ",
+    "\n  - ",
+    ": ",
+    " #",
+    "null",
+    "true",
+    "1e3",
+    ".5",
+    "12.",
+    "0x1f",
+    "::1",
+  ],
+  ...[
+    "10.0.0.1",
+    "a: ",
+    "b: ",
+    "key",
+    "- ",
+    ": |\n  ",
+    ": >-\n  ",
+    "\\n",
+    "''",
+    "  ",
+    "\r\n",
+    "0o7",
+  ],
+];
+
+Deno.test("parsePlainYaml() never reads a value that the exact parser reads differently", () => {
+  let read = 0;
+  const text = fc.array(fc.constantFrom(...PIECES), { maxLength: 14 }).map((all) => all.join(""));
+  fc.assert(
+    fc.property(text, (text) => {
+      const plain = parsePlainYaml(text);
+      const exact = readYaml(text, { file: "a.yaml" });
+      // What the exact parser refuses (a lone comma, say) only has to be harmless.
+      if (!plain || exact.errors.length > 0) return;
+      read++;
+      assertEquals(plain.value, exact.documents[0]?.value ?? null, JSON.stringify(text));
+    }),
+    { numRuns: 20_000, seed: 20261121 },
+  );
+  assert(read > 1_000, `only ${read} texts were plain`);
+});
+
+Deno.test("parsePlainYaml() reads what is written of any value as the exact parser does", () => {
+  const value = fc.jsonValue({ maxDepth: 4 });
+  fc.assert(
+    fc.property(value, fc.boolean(), (value, flow) => {
+      const text = flow ? JSON.stringify(value) : stringify(value);
+      const plain = parsePlainYaml(text);
+      if (plain) assertEquals(plain.value, readYaml(text, { file: "a" }).documents[0]?.value);
+    }),
+    { numRuns: 2_000, seed: 20261121 },
+  );
+});
+
+Deno.test("parsePlainYaml() takes time in proportion to the text", () => {
+  for (const piece of ["\n", " ", "{ ", "] ", "- ", "-", "1", "a: ", "\n -", "|", ".", "a\n"]) {
+    const text = piece.repeat(300_000);
+    const start = performance.now();
+    parsePlainYaml(text);
+    const elapsed = performance.now() - start;
+    assert(elapsed < 3_000, `${JSON.stringify(piece)} took ${elapsed} ms`);
+  }
+});

@@ -1,0 +1,252 @@
+/**
+ * YAML with positions: the one file that reads it, for the configuration and for manifests.
+ *
+ * The text is untrusted. Whatever it holds, reading ends, takes no more than memory in proportion
+ * to the text, and makes values that are safe to walk: no cycles, no `__proto__`, bounded aliases.
+ *
+ * @module
+ */
+import {
+  type Document,
+  isAlias,
+  isMap,
+  isPair,
+  isScalar,
+  isSeq,
+  LineCounter,
+  type Node,
+  type Pair,
+  parseAllDocuments,
+  visit,
+  type YAMLMap,
+} from "yaml";
+import { parsePlainYaml } from "./plain_yaml.ts";
+
+/** A place in a text, both numbers from 1. */
+export interface TextPosition {
+  readonly line: number;
+  readonly column: number;
+}
+
+/** Why a text is no YAML, and where. */
+export interface YamlError extends TextPosition {
+  readonly file: string;
+  readonly message: string;
+}
+
+/** One document of a text. It holds the text and, once asked for a position, the syntax tree: don't keep it. */
+export interface YamlDocument {
+  /** What the document says, in plain objects, arrays, strings, numbers, booleans and null. */
+  readonly value: unknown;
+  /**
+   * Where a field begins: at its key, or at the list item. Of a path that does not exist, where
+   * its nearest existing parent begins.
+   */
+  positionOf(path: readonly (string | number)[]): TextPosition;
+}
+
+/** Options of {@linkcode readYaml}. */
+export interface ReadYamlOptions {
+  /** How the text is called in errors. */
+  file: string;
+  /** Where in the file the text begins, when it is a part of it. */
+  origin?: TextPosition;
+  /**
+   * Takes the value of a plain document from a parser that is about eight times faster, and looks
+   * for positions only when asked. Two keys of one name in JSON go unnoticed then: the last wins.
+   */
+  quick?: boolean;
+}
+
+/** What {@linkcode readYaml} found: the documents that could be read, and what is wrong with the others. */
+export interface YamlResult {
+  readonly documents: readonly YamlDocument[];
+  readonly errors: readonly YamlError[];
+}
+
+/**
+ * Longest text that the exact parser is given, in UTF-16 units: it reads about 1 MB/s of honest
+ * text and a tenth of that of garbage, in one piece of work that nothing can interrupt.
+ */
+export const MAX_YAML_LENGTH = 512 * 1024;
+
+/**
+ * Longest text that the quick parser is given. No object in a cluster is longer, since etcd
+ * refuses requests of more than 1.5 MiB.
+ */
+export const MAX_PLAIN_LENGTH = 1536 * 1024;
+
+/** How often aliases may be followed in one document, those inside of what they name included. */
+const MAX_ALIASES = 100;
+/** Of garbage the first errors say it all. */
+const MAX_ERRORS = 10;
+
+/** Reads all documents of a text. Never throws for what the text holds. */
+export function readYaml(text: string, options: ReadYamlOptions): YamlResult {
+  const plain = options.quick && text.length <= MAX_PLAIN_LENGTH ? parsePlainYaml(text) : undefined;
+  if (plain) return { documents: [lazyDocument(plain.value, { text, options })], errors: [] };
+  return readExactly(text, options);
+}
+
+/** A document whose positions cost a second parse, which happens only when something is wrong with it. */
+function lazyDocument(
+  value: unknown,
+  { text, options }: { text: string; options: ReadYamlOptions },
+): YamlDocument {
+  let exact: YamlDocument | undefined;
+  return {
+    value,
+    positionOf(path) {
+      exact ??= readExactly(text, options).documents[0];
+      return exact?.positionOf(path) ?? options.origin ?? { line: 1, column: 1 };
+    },
+  };
+}
+
+function readExactly(text: string, options: ReadYamlOptions): YamlResult {
+  if (text.length > MAX_YAML_LENGTH) {
+    const message = `Cannot read ${text.length} characters as one YAML text: at most ` +
+      `${MAX_YAML_LENGTH} are accepted; split it into smaller documents or files`;
+    return { documents: [], errors: [toError(options, { line: 1, column: 1 }, message)] };
+  }
+  const lineCounter = new LineCounter();
+  const documents: YamlDocument[] = [];
+  const errors: YamlError[] = [];
+  const fail = (offset: number, message: string) => {
+    if (errors.length >= MAX_ERRORS) return;
+    errors.push(toError(options, linePosition(lineCounter, offset), message));
+  };
+  try {
+    // uniqueKeys compares each key with each other one, which a mapping of 100,000 keys turns
+    // into a hang; checkKeys() does it with a Set.
+    const parsed = parseAllDocuments(text, {
+      lineCounter,
+      prettyErrors: false,
+      uniqueKeys: false,
+      stringKeys: true,
+      merge: false,
+      resolveKnownTags: false,
+      logLevel: "error",
+    });
+    for (const document of [...parsed]) {
+      const before = errors.length;
+      for (const { pos, message } of [...document.errors, ...document.warnings]) {
+        fail(pos[0], `Cannot read YAML: ${message}`);
+      }
+      if (errors.length === before) checkTree(document, fail);
+      if (errors.length === before) documents.push(exactDocument(document, lineCounter, options));
+    }
+  } catch (error) {
+    fail(0, `Cannot read YAML: ${reasonOf(error)}`);
+  }
+  return { documents, errors };
+}
+
+function exactDocument(
+  document: Document,
+  lineCounter: LineCounter,
+  options: ReadYamlOptions,
+): YamlDocument {
+  return {
+    value: document.toJS({ maxAliasCount: MAX_ALIASES }),
+    positionOf: (path) =>
+      shift(linePosition(lineCounter, offsetOf(document, path)), options.origin),
+  };
+}
+
+type Fail = (offset: number, message: string) => void;
+
+/**
+ * Finds what the parser lets pass or takes too long for: keys twice, keys that would set a
+ * prototype, aliases without or inside of their anchor, and too many of them. `alias.resolve()`
+ * walks the whole document for each alias, so the anchors are noted here.
+ */
+function checkTree(document: Document, fail: Fail): void {
+  const anchors = new Map<string, unknown>();
+  let aliases = 0;
+  visit(document, {
+    Node(_, node, ancestors) {
+      if (isMap(node)) checkKeys(node, fail);
+      if (!isAlias(node)) {
+        if (node.anchor !== undefined) anchors.set(node.anchor, node);
+        return undefined;
+      }
+      const source = anchors.get(node.source);
+      if (++aliases > MAX_ALIASES) {
+        fail(startOf(node), `Cannot read YAML: more than ${MAX_ALIASES} aliases in one document`);
+        return visit.BREAK;
+      }
+      if (!source) {
+        fail(startOf(node), `Cannot read YAML: no anchor '&${node.source}' before this alias`);
+      } else if (ancestors.some((ancestor) => ancestor === source)) {
+        fail(startOf(node), `Cannot read YAML: alias '*${node.source}' stands in what it names`);
+      }
+      return undefined;
+    },
+  });
+}
+
+function checkKeys(map: YAMLMap, fail: Fail): void {
+  const seen = new Set<string>();
+  for (const pair of map.items) {
+    const key = keyOf(pair);
+    if (key === "__proto__") fail(startOf(pair.key), `Cannot read YAML: '${key}' is no field name`);
+    if (seen.has(key)) {
+      fail(startOf(pair.key), `Cannot read YAML: key '${key}' stands here for the second time`);
+    }
+    seen.add(key);
+  }
+}
+
+function offsetOf(document: Document, path: readonly (string | number)[]): number {
+  let node: unknown = document.contents;
+  let offset = startOf(node);
+  for (const step of path) {
+    if (isAlias(node)) node = node.resolve(document);
+    if (isMap(node)) {
+      const pair = node.items.find((item) => keyOf(item) === String(step));
+      if (!pair) break;
+      offset = startOf(pair.key);
+      node = pair.value;
+    } else if (isSeq(node) && typeof step === "number" && step in node.items) {
+      node = node.items[step];
+      offset = startOf(node, offset);
+    } else {
+      break;
+    }
+  }
+  return offset;
+}
+
+function keyOf(pair: Pair): string {
+  return String(isScalar(pair.key) ? pair.key.value : pair.key);
+}
+
+function startOf(item: unknown, otherwise = 0): number {
+  const node = (isPair(item) ? item.key : item) as Node | null | undefined;
+  return node?.range?.[0] ?? otherwise;
+}
+
+function linePosition(lineCounter: LineCounter, offset: number): TextPosition {
+  const { line, col } = lineCounter.linePos(offset);
+  // Line 0 is the counter's answer for an empty text.
+  return { line: Math.max(1, line), column: Math.max(1, col) };
+}
+
+function shift(position: TextPosition, origin: TextPosition | undefined): TextPosition {
+  if (!origin) return position;
+  return {
+    line: position.line + origin.line - 1,
+    column: position.line === 1 ? position.column + origin.column - 1 : position.column,
+  };
+}
+
+function toError(options: ReadYamlOptions, position: TextPosition, message: string): YamlError {
+  return { file: options.file, ...shift(position, options.origin), message };
+}
+
+function reasonOf(error: unknown): string {
+  // The composer descends by recursion: a text of 100,000 brackets ends its stack.
+  if (error instanceof RangeError) return "it is nested too deeply";
+  return error instanceof Error ? error.message : String(error);
+}
