@@ -1,0 +1,79 @@
+/**
+ * kube-relay as a process of its own, for the demo.
+ *
+ * @module
+ */
+
+/** The running program. */
+export interface Relay {
+  readonly controlSocket: string;
+  /** What it has logged so far. */
+  readonly log: readonly string[];
+  /** Resolves to the exit code. */
+  stop(): Promise<number>;
+  /** Resolves when the program ends by itself. */
+  readonly ended: Promise<number>;
+}
+
+const MAIN = new URL("../../main.ts", import.meta.url).pathname;
+
+/** The product's own permissions, as `compile.sh` builds them in. */
+const PERMISSIONS = [
+  "--no-prompt",
+  "--allow-net",
+  "--allow-read",
+  "--allow-write",
+  "--ignore-env",
+  "--allow-sys=hostname,networkInterfaces,osRelease,uid",
+  "--allow-run=ip,sysctl",
+];
+
+/** Starts kube-relay on a folder of manifests, beside any other that may be running. */
+export function startRelay(
+  { manifests, folder }: { readonly manifests: string; readonly folder: string },
+): Relay {
+  const controlSocket = `${folder}/control.sock`;
+  const child = new Deno.Command(Deno.execPath(), {
+    args: [
+      "run",
+      "--quiet",
+      ...PERMISSIONS,
+      MAIN,
+      "--mode=userspace",
+      `--manifests=${manifests}`,
+      `--control-socket=${controlSocket}`,
+      `--state-dir=${folder}/state`,
+      "--healthz-bind-address=127.0.0.1:0",
+      "--metrics-bind-address=127.0.0.1:0",
+    ],
+    stdin: "null",
+    stdout: "null",
+    stderr: "piped",
+  }).spawn();
+  const log: string[] = [];
+  const reading = collectLines(child.stderr, log);
+  const ended = Promise.all([child.status, reading]).then(([{ code }]) => code);
+  return {
+    controlSocket,
+    log,
+    ended,
+    stop() {
+      try {
+        child.kill("SIGTERM");
+      } catch {
+        // It has ended already.
+      }
+      return ended;
+    },
+  };
+}
+
+async function collectLines(stream: ReadableStream<Uint8Array>, lines: string[]): Promise<void> {
+  let rest = "";
+  for await (const text of stream.pipeThrough(new TextDecoderStream())) {
+    const pieces = (rest + text).split("\n");
+    rest = pieces.pop() ?? "";
+    lines.push(...pieces);
+  }
+  if (rest !== "") lines.push(rest);
+}
