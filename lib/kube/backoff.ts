@@ -1,0 +1,44 @@
+/**
+ * How long to wait after a failure: longer each time, with jitter, so that the nodes of a cluster
+ * don't all come back at once.
+ *
+ * @module
+ */
+
+/** Settings of a {@linkcode Backoff}; the defaults are those of Kubernetes' own clients. */
+export interface BackoffOptions {
+  /** The first wait, before jitter. @default {800} */
+  readonly initialMs?: number;
+  /** The longest wait, before jitter. @default {30000} */
+  readonly maxMs?: number;
+  /** After so long without a failure the next wait is the first one again. @default {120000} */
+  readonly resetAfterMs?: number;
+}
+
+/** Doubling waits with up to 100 % of jitter on top. */
+export class Backoff {
+  readonly #random: () => number;
+  readonly #initialMs: number;
+  readonly #maxMs: number;
+  readonly #resetAfterMs: number;
+  #nextMs: number;
+  #lastFailureAt = -Infinity;
+
+  /** `random` gives numbers from 0 to just below 1. */
+  constructor(random: () => number, options: BackoffOptions = {}) {
+    this.#random = random;
+    this.#initialMs = options.initialMs ?? 800;
+    this.#maxMs = options.maxMs ?? 30_000;
+    this.#resetAfterMs = options.resetAfterMs ?? 120_000;
+    this.#nextMs = this.#initialMs;
+  }
+
+  /** Takes note of a failure at `now` and says how many milliseconds to wait after it. */
+  next(now: number): number {
+    if (now - this.#lastFailureAt >= this.#resetAfterMs) this.#nextMs = this.#initialMs;
+    this.#lastFailureAt = now;
+    const base = this.#nextMs;
+    this.#nextMs = Math.min(this.#maxMs, base * 2);
+    return base * (1 + this.#random());
+  }
+}

@@ -1,0 +1,25 @@
+import { assertEquals } from "@std/assert";
+import { Backoff } from "./backoff.ts";
+
+Deno.test("Backoff.next() doubles from 0.8 s to 30 s", () => {
+  const backoff = new Backoff(() => 0);
+  const waits = Array.from({ length: 8 }, (_, second) => backoff.next(second * 1000));
+  assertEquals(waits, [800, 1600, 3200, 6400, 12800, 25600, 30000, 30000]);
+});
+
+Deno.test("Backoff.next() adds up to 100 % of jitter, which doesn't grow from wait to wait", () => {
+  const random = [0.5, 0.999, 0.25][Symbol.iterator]();
+  const backoff = new Backoff(() => random.next().value!);
+  assertEquals([backoff.next(0), backoff.next(1), backoff.next(2)].map(Math.round), [
+    1200,
+    3198,
+    4000,
+  ]);
+});
+
+Deno.test("Backoff.next() begins anew after 2 min without a failure, and not before", () => {
+  const backoff = new Backoff(() => 0);
+  backoff.next(0);
+  assertEquals(backoff.next(119_999), 1600);
+  assertEquals(backoff.next(239_999), 800);
+});

@@ -1,0 +1,200 @@
+/**
+ * The Kubernetes API over HTTP: pages of lists, watches, single objects.
+ *
+ * @module
+ */
+import type { Clock } from "../os/clock.ts";
+import { type ApiError, apiErrorFromStatus } from "./api_error.ts";
+import type { HttpResponse, HttpTransport } from "./http_transport.ts";
+import type { KubeAuth } from "./kube_auth.ts";
+import { ListDecoder, type ListMeta } from "./list_stream.ts";
+import { TimeSlice } from "./time_slice.ts";
+import { decodeParts, decodeWatch, type WatchEvent } from "./watch_stream.ts";
+
+/** Which objects of one resource. */
+export interface Selection {
+  /** Path of the collection, e.g. `/api/v1/services`. */
+  readonly path: string;
+  readonly labelSelector?: string | undefined;
+  readonly fieldSelector?: string | undefined;
+}
+
+/** One page of a list. */
+export interface ListPageOptions extends Selection {
+  /** Most items of the page. */
+  readonly limit?: number | undefined;
+  /** From the page before. */
+  readonly continue?: string | undefined;
+  readonly signal: AbortSignal;
+}
+
+/** A watch. */
+export interface WatchOptions extends Selection {
+  /** Events after this version; left out together with `sendInitialEvents`. */
+  readonly resourceVersion?: string | undefined;
+  /** Begins with everything that exists, ended by a bookmark: a list as a stream. */
+  readonly sendInitialEvents?: boolean;
+  /** After so long the server ends it. */
+  readonly timeoutSeconds: number;
+  readonly signal: AbortSignal;
+}
+
+/** What {@linkcode KubeClient} stands on. */
+export interface KubeClientDependencies {
+  readonly clock: Clock;
+  readonly auth: KubeAuth;
+  readonly transport: HttpTransport;
+}
+
+/** What is sent, before the credentials are added. */
+interface ApiRequest {
+  readonly method: "GET" | "POST";
+  readonly path: string;
+  readonly query?: Readonly<Record<string, string | undefined>>;
+  readonly body?: string;
+  readonly signal: AbortSignal;
+}
+
+/** An error body is read up to here; a proxy in between may send a page of HTML. */
+const LONGEST_ERROR_BODY = 64 * 1024;
+
+/**
+ * A client of one API server. Its methods throw an {@linkcode ApiError} for an answer that is no
+ * success, a TransportError when there is no answer, and the signal's reason when aborted.
+ */
+export class KubeClient {
+  readonly #clock: Clock;
+  readonly #auth: KubeAuth;
+  readonly #transport: HttpTransport;
+  /** Path of the server's URL, for servers behind a gateway. */
+  readonly #prefix: string;
+
+  constructor({ clock, auth, transport }: KubeClientDependencies) {
+    this.#clock = clock;
+    this.#auth = auth;
+    this.#transport = transport;
+    this.#prefix = new URL(auth.server).pathname.replace(/\/+$/, "");
+  }
+
+  /** Reads one object, whatever its kind. */
+  async get(path: string, signal: AbortSignal): Promise<unknown> {
+    const response = await this.#send({ method: "GET", path, signal });
+    return JSON.parse(await readText(response));
+  }
+
+  /** Creates one object in the collection at `path`; resolves to it as stored. */
+  async create(path: string, object: unknown, signal: AbortSignal): Promise<unknown> {
+    const body = JSON.stringify(object);
+    const response = await this.#send({ method: "POST", path, body, signal });
+    return JSON.parse(await readText(response));
+  }
+
+  /** Reads one page of a list; each raw item is handed over as soon as it is parsed, and not kept. */
+  async listPage(options: ListPageOptions, onItem: (raw: unknown) => void): Promise<ListMeta> {
+    const response = await this.#send({
+      method: "GET",
+      path: options.path,
+      query: {
+        labelSelector: options.labelSelector,
+        fieldSelector: options.fieldSelector,
+        limit: options.limit?.toString(),
+        continue: options.continue,
+      },
+      signal: options.signal,
+    });
+    const decoder = new ListDecoder();
+    const slice = new TimeSlice(this.#clock);
+    for await (const chunk of response.body) {
+      for (const item of decoder.push(chunk)) {
+        onItem(item);
+        const pause = slice.pause();
+        if (pause) await pause;
+      }
+    }
+    options.signal.throwIfAborted();
+    return decoder.finish();
+  }
+
+  /** Opens a watch. Leaving the loop over its events ends it. */
+  async watch(options: WatchOptions): Promise<AsyncGenerator<WatchEvent, void, void>> {
+    const response = await this.#send({
+      method: "GET",
+      path: options.path,
+      query: {
+        watch: "true",
+        allowWatchBookmarks: "true",
+        labelSelector: options.labelSelector,
+        fieldSelector: options.fieldSelector,
+        resourceVersion: options.resourceVersion,
+        timeoutSeconds: options.timeoutSeconds.toString(),
+        ...(options.sendInitialEvents
+          ? { sendInitialEvents: "true", resourceVersionMatch: "NotOlderThan" }
+          : {}),
+      },
+      signal: options.signal,
+    });
+    return decodeWatch(response.body);
+  }
+
+  /** Sends a request; a 401 is answered once by reading the credentials again. */
+  async #send(request: ApiRequest): Promise<HttpResponse> {
+    for (let attempt = 1;; attempt++) {
+      const response = await this.#sendOnce(request);
+      if (response.status >= 200 && response.status < 300) return response;
+      const error = await toApiError(request, response);
+      if (!error.isUnauthorized() || attempt > 1) throw error;
+      await this.#auth.refresh();
+    }
+  }
+
+  async #sendOnce({ method, path, query, body, signal }: ApiRequest): Promise<HttpResponse> {
+    const headers: Record<string, string> = {
+      accept: "application/json",
+      "user-agent": "kube-relay",
+    };
+    const authorization = await this.#auth.authorization();
+    if (authorization !== undefined) headers.authorization = authorization;
+    if (body !== undefined) headers["content-type"] = "application/json";
+    const request = { method, path: this.#prefix + path + queryText(query), headers, signal };
+    return await this.#transport.request(body === undefined ? request : { ...request, body });
+  }
+}
+
+function queryText(query: ApiRequest["query"] = {}): string {
+  const parameters = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== undefined) parameters.set(name, value);
+  }
+  const text = parameters.toString();
+  return text === "" ? "" : `?${text}`;
+}
+
+async function readText({ body }: HttpResponse, longest = Infinity): Promise<string> {
+  const parts: Uint8Array[] = [];
+  let length = 0;
+  for await (const chunk of body) {
+    parts.push(chunk.slice());
+    length += chunk.length;
+    if (length > longest) break;
+  }
+  return decodeParts(parts);
+}
+
+async function toApiError(request: ApiRequest, response: HttpResponse): Promise<ApiError> {
+  const text = await readText(response, LONGEST_ERROR_BODY);
+  const seconds = Number(response.retryAfter);
+  const verb = request.method === "POST" ? "create" : request.query?.watch ? "watch" : "read";
+  return apiErrorFromStatus(parseJson(text) ?? text, {
+    action: `${verb} ${request.path}`,
+    httpStatus: response.status,
+    retryAfterMs: seconds > 0 ? seconds * 1000 : undefined,
+  });
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,274 @@
+/**
+ * One HTTP/2 connection to the API server, from connecting to its end, with pings that notice a
+ * server that froze or a path that swallows packets: TCP alone would notice after a quarter of an hour.
+ *
+ * @module
+ */
+import {
+  type ClientHttp2Session,
+  type ClientHttp2Stream,
+  connect,
+  constants,
+  type SecureClientSessionOptions,
+} from "node:http2";
+import type { Clock, Timer } from "../os/clock.ts";
+import type { TlsMaterial } from "./kube_auth.ts";
+import {
+  type HttpRequest,
+  type HttpResponse,
+  TransportError,
+  type TransportTiming,
+} from "./http_transport.ts";
+
+/** What a session is made with. */
+export interface Http2SessionOptions {
+  /** `https://host:port` */
+  readonly origin: string;
+  readonly tls: TlsMaterial;
+  readonly timing: Required<TransportTiming>;
+  /** Called at each sign of life of the server. */
+  readonly onSignOfLife: () => void;
+}
+
+/** One connection. Open it once; when it is no longer {@linkcode usable}, make another. */
+export class Http2Session {
+  readonly tls: TlsMaterial;
+  readonly #clock: Clock;
+  readonly #options: Http2SessionOptions;
+  #session: ClientHttp2Session | undefined;
+  #failure: TransportError | undefined;
+  #lastSignOfLife = 0;
+  #openStreams = 0;
+  #retired = false;
+  #timer: Timer | undefined;
+
+  constructor(clock: Clock, options: Http2SessionOptions) {
+    this.#clock = clock;
+    this.#options = options;
+    this.tls = options.tls;
+  }
+
+  /** Whether new requests may go over it. */
+  get usable(): boolean {
+    return !this.#retired && this.#session !== undefined && !this.#session.closed &&
+      !this.#session.destroyed;
+  }
+
+  /** Whether the connection is gone. */
+  get destroyed(): boolean {
+    return this.#session?.destroyed ?? true;
+  }
+
+  /** Connects, with TLS. Throws a {@linkcode TransportError} that names the server and the reason. */
+  open(): Promise<void> {
+    const { origin, timing } = this.#options;
+    const session = connect(origin, sessionOptions(this.#options));
+    this.#session = session;
+    return new Promise((resolve, reject) => {
+      const timer = this.#clock.setTimer(timing.connectTimeoutMs, () => {
+        const text = `no answer within ${timing.connectTimeoutMs} ms; is the address right, and ` +
+          "is no firewall in between?";
+        this.destroy(new TransportError("connect", `Cannot connect to ${origin}: ${text}`));
+      });
+      session.once("connect", () => {
+        timer.cancel();
+        this.#noteSignOfLife();
+        this.#armPing();
+        resolve();
+      });
+      session.on("error", (error) => {
+        this.#failure ??= new TransportError("closed", `Lost ${origin}: ${error.message}`, {
+          cause: error,
+        });
+        reject(connectError(origin, error));
+      });
+      session.on("close", () => {
+        timer.cancel();
+        this.#timer?.cancel();
+        reject(this.#failure ?? connectError(origin, new Error("the connection was closed")));
+      });
+      // The server goes on with the streams that it has and takes no new ones.
+      session.on("goaway", () => this.retire());
+    });
+  }
+
+  /** Sends one request. Throws a {@linkcode TransportError} or the signal's reason. */
+  async request(request: HttpRequest): Promise<HttpResponse> {
+    request.signal.throwIfAborted();
+    const stream = this.#session!.request({
+      ":method": request.method,
+      ":path": request.path,
+      ...request.headers,
+    });
+    this.#openStreams++;
+    stream.once("close", () => {
+      this.#openStreams--;
+      this.#destroyIfIdle();
+    });
+    // Errors are told by the promises below; without a listener a late one would end the process.
+    stream.on("error", () => {});
+    stream.end(request.body);
+    try {
+      return await this.#response(stream, request.signal);
+    } catch (error) {
+      stream.close(constants.NGHTTP2_CANCEL);
+      throw error;
+    }
+  }
+
+  /** Takes no more requests; ends once the open ones are done. */
+  retire(): void {
+    this.#retired = true;
+    this.#destroyIfIdle();
+  }
+
+  /** Ends the connection and every request on it, at once. */
+  destroy(reason: TransportError): void {
+    this.#failure ??= reason;
+    this.#timer?.cancel();
+    this.#session?.destroy();
+  }
+
+  #response(stream: ClientHttp2Stream, signal: AbortSignal): Promise<HttpResponse> {
+    const { origin, timing } = this.#options;
+    return new Promise((resolve, reject) => {
+      const timer = this.#clock.setTimer(timing.responseTimeoutMs, () => {
+        const text = `no answer within ${timing.responseTimeoutMs} ms`;
+        fail(new TransportError("frozen", `Cannot get an answer of ${origin}: ${text}`));
+      });
+      const settle = () => {
+        timer.cancel();
+        signal.removeEventListener("abort", onAbort);
+      };
+      const fail = (error: unknown) => {
+        settle();
+        reject(error);
+      };
+      const onAbort = () => fail(signal.reason);
+      signal.addEventListener("abort", onAbort, { once: true });
+      stream.once("error", (error) => fail(this.#streamError(error)));
+      stream.once("close", () => fail(this.#streamError()));
+      stream.once("response", (headers) => {
+        this.#noteSignOfLife();
+        settle();
+        const retryAfter = headers["retry-after"];
+        resolve({
+          status: Number(headers[":status"]),
+          retryAfter: typeof retryAfter === "string" ? retryAfter : undefined,
+          body: this.#body(stream, signal),
+        });
+      });
+    });
+  }
+
+  async *#body(
+    stream: ClientHttp2Stream,
+    signal: AbortSignal,
+  ): AsyncGenerator<Uint8Array, undefined> {
+    const onAbort = () => stream.close(constants.NGHTTP2_CANCEL);
+    signal.addEventListener("abort", onAbort, { once: true });
+    try {
+      signal.throwIfAborted();
+      for await (const chunk of stream) {
+        signal.throwIfAborted();
+        this.#noteSignOfLife();
+        yield chunk;
+      }
+      // A stream that was cancelled, or whose connection broke, ends like one that is complete.
+      signal.throwIfAborted();
+      if (this.#failure !== undefined || stream.rstCode !== 0) throw this.#streamError();
+      return undefined;
+    } catch (error) {
+      signal.throwIfAborted();
+      throw error instanceof TransportError ? error : this.#streamError(error);
+    } finally {
+      signal.removeEventListener("abort", onAbort);
+      stream.close(constants.NGHTTP2_CANCEL);
+    }
+  }
+
+  #streamError(cause?: unknown): TransportError {
+    if (this.#failure) return this.#failure;
+    const reason = cause instanceof Error ? cause.message : "the server ended the request";
+    return new TransportError("closed", `Lost ${this.#options.origin}: ${reason}`, { cause });
+  }
+
+  #noteSignOfLife(): void {
+    this.#lastSignOfLife = this.#clock.now();
+    this.#options.onSignOfLife();
+  }
+
+  #armPing(): void {
+    const { pingAfterMs } = this.#options.timing;
+    const silence = this.#clock.now() - this.#lastSignOfLife;
+    this.#timer = this.#clock.setTimer(pingAfterMs - silence, () => {
+      const silence = this.#clock.now() - this.#lastSignOfLife;
+      if (silence < pingAfterMs) this.#armPing();
+      else this.#ping();
+    });
+  }
+
+  #ping(): void {
+    const session = this.#session;
+    if (!session || session.destroyed) return;
+    const { origin, timing } = this.#options;
+    const askedAt = this.#clock.now();
+    // Anything that arrives counts, not only the answer: it may wait behind megabytes of a list.
+    this.#timer = this.#clock.setTimer(timing.pingTimeoutMs, () => {
+      if (this.#lastSignOfLife > askedAt) return this.#armPing();
+      const silent = Math.round(this.#clock.now() - this.#lastSignOfLife);
+      this.destroy(
+        new TransportError("frozen", `Lost ${origin}: no sign of life for ${silent} ms`),
+      );
+    });
+    session.ping((error: Error | null) => {
+      if (error || session.destroyed) return;
+      this.#noteSignOfLife();
+      this.#timer?.cancel();
+      this.#armPing();
+    });
+  }
+
+  #destroyIfIdle(): void {
+    if (!this.#retired || this.#openStreams > 0) return;
+    this.#timer?.cancel();
+    this.#session?.destroy();
+  }
+}
+
+function sessionOptions({ origin, tls }: Http2SessionOptions): SecureClientSessionOptions {
+  // Not `ALPNProtocols`: node:http2 offers h2 alone by itself.
+  const options: SecureClientSessionOptions = {
+    rejectUnauthorized: !tls.insecure,
+    settings: { enablePush: false },
+  };
+  if (tls.ca !== undefined) options.ca = tls.ca;
+  if (tls.cert !== undefined) options.cert = tls.cert;
+  if (tls.key !== undefined) options.key = tls.key;
+  if (tls.serverName !== undefined) options.servername = tls.serverName;
+  else if (!isIpHost(origin)) options.servername = new URL(origin).hostname;
+  return options;
+}
+
+function isIpHost(origin: string): boolean {
+  const { hostname } = new URL(origin);
+  return hostname.startsWith("[") || /^[0-9.]+$/.test(hostname);
+}
+
+/** Says what is wrong and what would be right; the codes are those of Node and OpenSSL. */
+function connectError(origin: string, error: Error & { code?: string }): TransportError {
+  const cure = CURES.find(([pattern]) => pattern.test(error.code ?? ""))?.[1];
+  const message = `Cannot connect to ${origin}: ${error.message}`;
+  return new TransportError("connect", cure ? `${message}; ${cure}` : message, { cause: error });
+}
+
+const CURES: readonly (readonly [RegExp, string])[] = [
+  [
+    /SELF_SIGNED|UNABLE_TO_(GET|VERIFY)|CERT_UNTRUSTED/,
+    "its certificate is not of the CA that the kubeconfig gives (certificate-authority-data)",
+  ],
+  [/ALTNAME/, "set tls-server-name in the kubeconfig to a name that the certificate has"],
+  [/CERT_HAS_EXPIRED|CERT_NOT_YET_VALID/, "renew its certificate, or set this machine's clock"],
+  [/NO_APPLICATION_PROTOCOL/, "it offers no HTTP/2, which API servers and their proxies must"],
+  [/WRONG_VERSION_NUMBER/, "it doesn't speak TLS; should the address begin with http://?"],
+];

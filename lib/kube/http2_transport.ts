@@ -1,0 +1,100 @@
+/**
+ * All requests and watches to an `https://` API server over one HTTP/2 connection, replaced when it
+ * breaks, freezes, is told to go away, or when our certificates changed.
+ *
+ * @module
+ */
+import type { Clock } from "../os/clock.ts";
+import { Http2Session } from "./http2_session.ts";
+import {
+  completeTiming,
+  type HttpRequest,
+  type HttpResponse,
+  type HttpTransport,
+  TransportError,
+  type TransportTiming,
+} from "./http_transport.ts";
+import type { KubeAuth } from "./kube_auth.ts";
+
+/** What {@linkcode Http2Transport} stands on. */
+export interface Http2TransportDependencies {
+  readonly clock: Clock;
+  readonly auth: KubeAuth;
+}
+
+/** {@linkcode HttpTransport} over `node:http2`. Connects at the first request. */
+export class Http2Transport implements HttpTransport {
+  readonly #clock: Clock;
+  readonly #auth: KubeAuth;
+  readonly #origin: string;
+  readonly #timing: Required<TransportTiming>;
+  /** Every session that isn't gone; former ones live on until their last watch is done. */
+  readonly #sessions = new Set<Http2Session>();
+  #current: Http2Session | undefined;
+  #connecting: Promise<Http2Session> | undefined;
+  #lastSignOfLife: number | undefined;
+  #disposed = false;
+
+  constructor({ clock, auth }: Http2TransportDependencies, timing: TransportTiming = {}) {
+    this.#clock = clock;
+    this.#auth = auth;
+    this.#origin = new URL(auth.server).origin;
+    this.#timing = completeTiming(timing);
+  }
+
+  get connected(): boolean {
+    return this.#current?.usable ?? false;
+  }
+
+  get lastSignOfLifeMs(): number | undefined {
+    return this.#lastSignOfLife;
+  }
+
+  async request(request: HttpRequest): Promise<HttpResponse> {
+    const session = await abortable(this.#usableSession(), request.signal);
+    return await session.request(request);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    this.#disposed = true;
+    const reason = new TransportError("closed", `Closed ${this.#origin}: kube-relay stops`);
+    for (const session of this.#sessions) session.destroy(reason);
+    this.#sessions.clear();
+    return Promise.resolve();
+  }
+
+  async #usableSession(): Promise<Http2Session> {
+    const tls = await this.#auth.tls();
+    const current = this.#current;
+    if (current?.usable && current.tls === tls) return current;
+    // Watches go on over the session of the former certificate until the server ends them.
+    current?.retire();
+    this.#connecting ??= this.#connect(tls).finally(() => this.#connecting = undefined);
+    return await this.#connecting;
+  }
+
+  async #connect(tls: Awaited<ReturnType<KubeAuth["tls"]>>): Promise<Http2Session> {
+    if (this.#disposed) throw new TransportError("closed", `Closed ${this.#origin}`);
+    for (const session of this.#sessions) if (session.destroyed) this.#sessions.delete(session);
+    const session = new Http2Session(this.#clock, {
+      origin: this.#origin,
+      tls,
+      timing: this.#timing,
+      onSignOfLife: () => this.#lastSignOfLife = this.#clock.now(),
+    });
+    this.#sessions.add(session);
+    await session.open();
+    this.#current = session;
+    return session;
+  }
+}
+
+/** The same promise, left early when the signal fires. What it waits for goes on for other callers. */
+function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const onAbort = () => reject(signal.reason);
+    signal.addEventListener("abort", onAbort, { once: true });
+    promise.then(resolve, reject).finally(() => signal.removeEventListener("abort", onAbort));
+    if (signal.aborted) onAbort();
+  });
+}

@@ -1,0 +1,247 @@
+import { assertEquals, assertStrictEquals } from "@std/assert";
+import fc from "fast-check";
+import type { KubeKinds } from "../api/objects.ts";
+import type { ObjectProblem } from "../proxy/problem.ts";
+import { slimObject } from "./slim.ts";
+import { StringTable } from "./string_table.ts";
+
+const KINDS = ["Service", "EndpointSlice", "Endpoints", "Node", "ServiceCIDR"] as const;
+
+/** Every object and problem that one raw object gives. */
+function slim<K extends keyof KubeKinds>(kind: K, raw: unknown) {
+  const problems: ObjectProblem[] = [];
+  const object = slimObject(kind, raw, {
+    strings: new StringTable(),
+    onProblem: (problem) => problems.push(problem),
+  });
+  return { object, problems };
+}
+
+/** Metadata as a server sends it. */
+const RAW_METADATA = {
+  name: "web",
+  namespace: "shop",
+  uid: "6f5b1ef8-0000-4000-8000-000000000000",
+  resourceVersion: "42",
+  generation: 3,
+  creationTimestamp: "2026-01-01T00:00:00Z",
+  labels: { app: "web", "topology.kubernetes.io/zone": "a" },
+  annotations: { "kubectl.kubernetes.io/last-applied-configuration": "{…}" },
+  managedFields: [{ manager: "kubectl", fieldsV1: { "f:spec": {} } }],
+  ownerReferences: [{ kind: "X" }],
+  finalizers: ["x"],
+};
+const METADATA = {
+  name: "web",
+  namespace: "shop",
+  resourceVersion: "42",
+  labels: { "topology.kubernetes.io/zone": "a" },
+  creationTimestamp: "2026-01-01T00:00:00Z",
+};
+
+Deno.test("slimObject() keeps what is read of a Service and nothing else", () => {
+  const spec = {
+    type: "LoadBalancer",
+    clusterIP: "10.96.0.10",
+    clusterIPs: ["10.96.0.10", "fd00::a"],
+    ipFamilies: ["IPv4", "IPv6"],
+    externalIPs: ["192.0.2.1"],
+    externalTrafficPolicy: "Local",
+    internalTrafficPolicy: "Cluster",
+    healthCheckNodePort: 30000,
+    loadBalancerSourceRanges: ["10.0.0.0/8"],
+    sessionAffinity: "ClientIP",
+    sessionAffinityConfig: { clientIP: { timeoutSeconds: 10800 } },
+  };
+  const port = { name: "http", protocol: "TCP", port: 80, nodePort: 30080 };
+  const { object, problems } = slim("Service", {
+    kind: "Service",
+    apiVersion: "v1",
+    metadata: RAW_METADATA,
+    spec: {
+      ...spec,
+      selector: { app: "web" },
+      ipFamilyPolicy: "PreferDualStack",
+      ports: [{ ...port, targetPort: "http", appProtocol: "h2c" }],
+    },
+    status: {
+      loadBalancer: { ingress: [{ ip: "192.0.2.9", ipMode: "VIP", hostname: "x", ports: [] }] },
+      conditions: [],
+    },
+  });
+  assertEquals(problems, []);
+  assertEquals(object, {
+    metadata: METADATA,
+    spec: { ...spec, ports: [port] },
+    status: { loadBalancer: { ingress: [{ ip: "192.0.2.9", ipMode: "VIP" }] } },
+  });
+});
+
+Deno.test("slimObject() leaves out what is absent, null or empty of a Service", () => {
+  const { object } = slim("Service", {
+    metadata: { name: "web", labels: null, annotations: {} },
+    spec: { clusterIP: "None", ports: null, externalIPs: null },
+    status: { loadBalancer: {} },
+  });
+  assertEquals(object, { metadata: { name: "web" }, spec: { clusterIP: "None" } });
+});
+
+Deno.test("slimObject() keeps what is read of an EndpointSlice", () => {
+  const annotations = {
+    "endpoints.kubernetes.io/last-change-trigger-time": "2026-01-01T00:00:00Z",
+  };
+  const labels = { "kubernetes.io/service-name": "web" };
+  const endpoint = {
+    addresses: ["10.1.0.1"],
+    conditions: { ready: true, serving: true, terminating: false },
+    nodeName: "node-1",
+    hints: { forZones: [{ name: "a" }], forNodes: [{ name: "node-1" }] },
+  };
+  const { object } = slim("EndpointSlice", {
+    metadata: { ...RAW_METADATA, labels, annotations },
+    addressType: "IPv4",
+    endpoints: [
+      { ...endpoint, zone: "a", targetRef: { kind: "Pod", uid: "x" }, deprecatedTopology: {} },
+      { addresses: ["10.1.0.2"], conditions: {} },
+    ],
+    ports: [{ name: "", protocol: "TCP", port: 8080, appProtocol: "http" }, { name: null }],
+  });
+  assertEquals(object, {
+    metadata: { ...METADATA, labels, annotations },
+    addressType: "IPv4",
+    endpoints: [endpoint, { addresses: ["10.1.0.2"], conditions: {} }],
+    ports: [{ name: "", protocol: "TCP", port: 8080 }, {}],
+  });
+});
+
+Deno.test("slimObject() reads an EndpointSlice without endpoints and ports", () => {
+  const raw = { metadata: { name: "web" }, addressType: "IPv6", endpoints: null, ports: null };
+  const { object } = slim("EndpointSlice", raw);
+  assertEquals(object, { ...raw, endpoints: [], ports: [] });
+});
+
+Deno.test("slimObject() keeps what is read of Endpoints", () => {
+  const { object } = slim("Endpoints", {
+    metadata: {
+      name: "web",
+      labels: { "endpointslice.kubernetes.io/skip-mirror": "true" },
+      annotations: { "endpoints.kubernetes.io/over-capacity": "truncated" },
+    },
+    subsets: [{
+      addresses: [{ ip: "10.1.0.1", nodeName: "node-1", targetRef: { uid: "x" } }],
+      notReadyAddresses: [{ ip: "10.1.0.2", hostname: "x" }],
+      ports: [{ port: 80, protocol: "TCP", name: "http" }],
+    }],
+  });
+  assertEquals(object, {
+    metadata: {
+      name: "web",
+      labels: { "endpointslice.kubernetes.io/skip-mirror": "true" },
+      annotations: { "endpoints.kubernetes.io/over-capacity": "truncated" },
+    },
+    subsets: [{
+      addresses: [{ ip: "10.1.0.1", nodeName: "node-1" }],
+      notReadyAddresses: [{ ip: "10.1.0.2" }],
+      ports: [{ name: "http", protocol: "TCP", port: 80 }],
+    }],
+  });
+});
+
+Deno.test("slimObject() keeps what is read of a Node, its uid too", () => {
+  const { namespace: _, ...metadata } = METADATA;
+  const { namespace: __, ...rawMetadata } = RAW_METADATA;
+  const { object } = slim("Node", {
+    metadata: rawMetadata,
+    spec: {
+      podCIDR: "10.1.0.0/24",
+      podCIDRs: ["10.1.0.0/24"],
+      providerID: "x",
+      taints: [{ key: "ToBeDeletedByClusterAutoscaler", value: "1", effect: "NoSchedule" }],
+    },
+    status: { addresses: [{ type: "InternalIP", address: "192.0.2.1" }], images: [{}] },
+  });
+  assertEquals(object, {
+    metadata: { ...metadata, uid: RAW_METADATA.uid },
+    spec: {
+      podCIDR: "10.1.0.0/24",
+      podCIDRs: ["10.1.0.0/24"],
+      taints: [{ key: "ToBeDeletedByClusterAutoscaler", effect: "NoSchedule" }],
+    },
+    status: { addresses: [{ type: "InternalIP", address: "192.0.2.1" }] },
+  });
+});
+
+Deno.test("slimObject() keeps the ranges of a ServiceCIDR", () => {
+  const { object } = slim("ServiceCIDR", {
+    metadata: { name: "kubernetes" },
+    spec: { cidrs: ["10.96.0.0/12", "fd00::/112"] },
+    status: { conditions: [] },
+  });
+  assertEquals(object, {
+    metadata: { name: "kubernetes" },
+    spec: { cidrs: ["10.96.0.0/12", "fd00::/112"] },
+  });
+});
+
+for (
+  const [kind, raw, object, path] of [
+    ["Service", { metadata: { name: "a" } }, "a", "spec"],
+    ["Service", { metadata: { name: 5 }, spec: {} }, "(no name)", "metadata.name"],
+    ["Service", { spec: {} }, "(no name)", "metadata"],
+    ["Service", null, "(no name)", ""],
+    [
+      "Service",
+      { metadata: { name: "a", namespace: "n" }, spec: { ports: [{ port: 80 }, { port: "80" }] } },
+      "n/a",
+      "spec.ports[1].port",
+    ],
+    [
+      "EndpointSlice",
+      { metadata: { name: "a" }, addressType: "IPv4", endpoints: [{ addresses: ["10.1.0.1", 7] }] },
+      "a",
+      "endpoints[0].addresses[1]",
+    ],
+    ["Endpoints", { metadata: { name: "a" }, subsets: {} }, "a", "subsets"],
+    ["Node", { metadata: { name: "a", labels: "x" } }, "a", "metadata.labels"],
+    [
+      "ServiceCIDR",
+      { metadata: { name: "a" }, spec: { cidrs: "10.96.0.0/12" } },
+      "a",
+      "spec.cidrs",
+    ],
+  ] as const
+) {
+  Deno.test(`slimObject() leaves out a ${kind} whose '${path}' is wrong, and says so`, () => {
+    const result = slim(kind, raw);
+    assertStrictEquals(result.object, undefined);
+    assertEquals(result.problems.map((problem) => [problem.kind, problem.object, problem.path]), [
+      [kind, object, path],
+    ]);
+  });
+}
+
+Deno.test("slimObject() never throws, whatever the object is", () => {
+  fc.assert(fc.property(fc.constantFrom(...KINDS), fc.jsonValue(), (kind, raw) => {
+    const { object, problems } = slim(kind, raw);
+    assertEquals(problems.length, object === undefined ? 1 : 0);
+  }));
+});
+
+Deno.test("slimObject() never throws for objects that are nearly right", () => {
+  const field = fc.jsonValue({ maxDepth: 2 });
+  const raw = fc.record({
+    metadata: fc.record({ name: fc.constant("a"), labels: field }, { requiredKeys: ["name"] }),
+    spec: fc.record({ ports: field, clusterIPs: field, taints: field, cidrs: field }, {
+      requiredKeys: [],
+    }),
+    status: field,
+    addressType: field,
+    endpoints: fc.array(fc.record({ addresses: field, conditions: field, hints: field })),
+    ports: field,
+    subsets: field,
+  }, { requiredKeys: [] });
+  fc.assert(fc.property(fc.constantFrom(...KINDS), raw, (kind, raw) => {
+    const { object, problems } = slim(kind, raw);
+    assertEquals(problems.length, object === undefined ? 1 : 0);
+  }));
+});
