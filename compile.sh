@@ -1,0 +1,204 @@
+#!/usr/bin/env bash
+# Builds kube-relay as one file for Linux with glibc: dist/kube-relay, with THIRD-PARTY-LICENSES and
+# SHA256SUMS beside it.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")"
+
+readonly deno_version=2.9.6
+# Flags of both forms beside the permissions. The largest young generation is smaller than V8's own
+# choice: lists of 10,000 Services are read with less memory (docs/decisions).
+readonly runtime_flags=(--unstable-net --v8-flags=--max-semi-space-size=2)
+
+usage() {
+  cat <<EOF
+Usage: ./compile.sh [--target MACHINE-unknown-linux-gnu] [--deno-version X.Y.Z]
+
+Makes dist/kube-relay, or dist/kube-relay-MACHINE for another machine than this one.
+  --target        x86_64-unknown-linux-gnu or aarch64-unknown-linux-gnu (default: this machine)
+  --deno-version  with --target for another machine: the version of its Deno (default: $deno_version)
+
+Environment:
+  ALLOW_RUN_EXTRA  names of further credential plugins that the result may start
+  DENORT_BIN       the base that 'deno compile' builds on; without it the cached one is used, and
+                   where there is none, the result is a self-extracting file with the same permissions
+EOF
+}
+
+say() { printf 'compile.sh: %s\n' "$*"; }
+
+fail() {
+  printf 'compile.sh: %s\n' "$*" >&2
+  exit "${status:-1}"
+}
+
+parse_arguments() {
+  machine=$(uname -m)
+  target_deno_version=$deno_version
+  while (($# > 0)); do
+    case $1 in
+      --help | -h) usage && exit 0 ;;
+      --target=* | --deno-version=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" && continue ;;
+      --target) machine=${2-} ;;
+      --deno-version) target_deno_version=${2-} ;;
+      *) status=2 fail "unknown argument '$1': expected --target or --deno-version" ;;
+    esac
+    (($# > 1)) || status=2 fail "$1 needs a value"
+    shift 2
+  done
+  case $machine in
+    x86_64 | x86_64-unknown-linux-gnu) machine=x86_64 deno_package=@deno/linux-x64-glibc ;;
+    aarch64 | arm64 | aarch64-unknown-linux-gnu) machine=aarch64 deno_package=@deno/linux-arm64-glibc ;;
+    *) status=2 fail "unknown target '$machine': expected x86_64-unknown-linux-gnu or aarch64-unknown-linux-gnu" ;;
+  esac
+  readonly machine deno_package target_deno_version
+  readonly target=$machine-unknown-linux-gnu
+  native=false output=dist/kube-relay-$machine
+  if [[ $machine == "$(uname -m)" ]]; then native=true output=dist/kube-relay; fi
+  readonly native output
+}
+
+# Sets deno to a command that is the pinned version: another one may bundle differently.
+find_deno() {
+  deno=(deno)
+  if ! command -v deno >/dev/null || [[ $(deno --version) != "deno $deno_version "* ]]; then
+    command -v npx >/dev/null || fail "needs Deno $deno_version, or npx to fetch it: found neither"
+    deno=(npx -y "deno@$deno_version")
+  fi
+}
+
+# Prints the machine that an ELF file was built for, as its header has it (e_machine, little endian).
+elf_machine() {
+  case $(od -An -tx1 -j18 -N2 -- "$1" | tr -d ' ') in
+    3e00) echo x86_64 ;;
+    b700) echo aarch64 ;;
+    *) echo unknown ;;
+  esac
+}
+
+permission_flags() {
+  local extra=${ALLOW_RUN_EXTRA-}
+  # One word per name: they are checked, and refused if odd, by the script.
+  # shellcheck disable=SC2086
+  "${deno[@]}" run -q --no-prompt lib/os/permissions.ts ${extra//,/ }
+}
+
+# Prints where a base for 'deno compile' is. It is looked for, since without one Deno fails with a
+# text that may change, after a try to download it.
+find_denort() {
+  if [[ -n ${DENORT_BIN-} ]]; then
+    echo "$DENORT_BIN"
+    return
+  fi
+  local deno_dir
+  deno_dir=$("${deno[@]}" eval 'console.log(JSON.parse(new TextDecoder().decode(
+    new Deno.Command(Deno.execPath(), { args: ["info", "--json"] }).outputSync().stdout)).denoDir)')
+  local zip=$deno_dir/dl/release/v$deno_version/denort-$target.zip
+  if [[ -f $zip ]]; then echo "$zip"; fi
+}
+
+# Writes $work/app.js, and its source map, which tells what went into it.
+bundle() {
+  "${deno[@]}" bundle --quiet --minify --platform deno --sourcemap external \
+    --outdir "$work/bundle" main.ts
+  mv "$work/bundle/main.js" "$work/app.js"
+  mv "$work/bundle/main.js.map" "$work/app.js.map"
+}
+
+# deno compile keeps its code cache in the shared temporary directory: the result is made without one.
+compile() {
+  "${deno[@]}" compile --quiet --bundle --minify --no-code-cache --target "$target" \
+    "${runtime_flags[@]}" "${permissions[@]}" --output "$work/kube-relay" main.ts
+}
+
+# Prints the path of the target machine's Deno. That of another machine comes from npm, whose
+# integrity value is compared with what arrived.
+deno_for_target() {
+  if [[ $native == true ]]; then
+    "${deno[@]}" eval 'console.log(Deno.execPath())'
+    return
+  fi
+  local wanted=$deno_package@$target_deno_version integrity tarball sha512
+  integrity=$(npm view --silent "$wanted" dist.integrity || true)
+  [[ -n $integrity ]] || fail "npm has no $wanted: choose another version by --deno-version"
+  tarball=$(npm pack --silent --pack-destination "$work" "$wanted")
+  sha512=$(node -e 'process.stdout.write(require("crypto").createHash("sha512")
+    .update(require("fs").readFileSync(process.argv[1])).digest("base64"))' "$work/$tarball")
+  [[ sha512-$sha512 == "$integrity" ]] ||
+    fail "$wanted is damaged: its integrity is sha512-$sha512, npm says $integrity"
+  tar -xzf "$work/$tarball" -C "$work" package/deno
+  echo "$work/package/deno"
+}
+
+sha256_of() { sha256sum <"$1" | cut -d' ' -f1; }
+
+# Joins deploy/self_extracting.sh with the packed Deno and program.
+make_self_extracting() {
+  local deno_bin deno_sha256 app_sha256 id
+  deno_bin=$(deno_for_target)
+  [[ $(elf_machine "$deno_bin") == "$machine" ]] ||
+    fail "$deno_bin is for $(elf_machine "$deno_bin"): expected a Deno for $machine"
+  deno_sha256=$(sha256_of "$deno_bin")
+  app_sha256=$(sha256_of "$work/app.js")
+  id=v$version-$(printf '%s %s' "$deno_sha256" "$app_sha256" | sha256sum | cut -c1-16)
+  gzip -nc "$deno_bin" >"$work/deno.gz"
+  gzip -nc "$work/app.js" >"$work/app.js.gz"
+  # Nothing outside is asked for: no configuration, no lock file, no download, no package.
+  local flags=(-q --no-config --no-lock --no-remote --no-npm --cached-only)
+  sed -e "s|@VERSION@|v$version|" -e "s|@MACHINE@|$machine|" -e "s|@ID@|$id|" \
+    -e "s|@DENO_SHA256@|$deno_sha256|" -e "s|@APP_SHA256@|$app_sha256|" \
+    -e "s|@DENO_PACKED_SIZE@|$(stat -c %s "$work/deno.gz")|" \
+    -e "s|@APP_PACKED_SIZE@|$(stat -c %s "$work/app.js.gz")|" \
+    -e "s|@FLAGS@|${flags[*]} ${runtime_flags[*]} ${permissions[*]}|" \
+    deploy/self_extracting.sh >"$work/kube-relay"
+  cat "$work/deno.gz" "$work/app.js.gz" >>"$work/kube-relay"
+  chmod 0755 "$work/kube-relay"
+}
+
+# A file that was made is not yet our program: with Deno itself as its base, 'deno compile' succeeds
+# and makes a Deno. What can be run here is run, without a Deno on the PATH.
+verify() {
+  if [[ $native == false ]]; then
+    say "$output is for $machine and was not run: this is $(uname -m)"
+    return
+  fi
+  local said
+  said=$(env -i PATH=/usr/bin:/bin HOME="$work" CACHE_DIRECTORY="$work/cache" \
+    "$work/kube-relay" --version) || fail "the result does not run: $said"
+  [[ $said == "kube-relay v$version "* ]] ||
+    fail "the result is not kube-relay: --version printed '$said', expected 'kube-relay v$version …'"
+  say "$output --version: $said"
+}
+
+main() {
+  parse_arguments "$@"
+  find_deno
+  work=$(mktemp -d)
+  trap 'rm -rf -- "$work"' EXIT
+  mkdir -p dist "$work/cache"
+  version=$("${deno[@]}" eval 'console.log(JSON.parse(Deno.readTextFileSync("deno.json")).version)')
+  permissions=$(permission_flags)
+  mapfile -t permissions <<<"$permissions"
+  bundle
+
+  local denort form
+  denort=$(find_denort)
+  if [[ -n $denort ]]; then
+    form="a 'deno compile' executable on the base $denort"
+    compile
+    [[ $(elf_machine "$work/kube-relay") == "$machine" ]] ||
+      fail "the result is for $(elf_machine "$work/kube-relay"): expected a base for $machine"
+  else
+    form="a self-extracting file, since no base for 'deno compile' was found"
+    make_self_extracting
+  fi
+  verify
+
+  "${deno[@]}" run -q --no-prompt --allow-read deploy/third_party_licenses.ts "$work/app.js.map" \
+    >"$work/THIRD-PARTY-LICENSES"
+  mv "$work/THIRD-PARTY-LICENSES" dist/
+  mv "$work/kube-relay" "$output"
+  (cd dist && sha256sum kube-relay* THIRD-PARTY-LICENSES >SHA256SUMS)
+  say "made $output: $form ($(($(stat -c %s "$output") / 1000000)) MB)"
+}
+
+main "$@"

@@ -1,0 +1,331 @@
+#!/bin/sh
+# kube-relay @VERSION@ for Linux on @MACHINE@ in one file: this script, then Deno and the program,
+# each packed by gzip. Made by compile.sh where `deno compile` has no base to build on.
+#
+# It unpacks both once, into a place that only the caller can write, and becomes Deno running the
+# program: the process id stays, so signals and systemd's MAINPID= reach the program.
+#
+# What lies in such a place is run with the caller's rights, so nothing is taken on trust: places
+# that others could have prepared are passed over with a message, /tmp and $TMPDIR are never used,
+# and root takes no place from HOME or XDG_*. The unpacked files are compared with their sha256 the
+# first time in each boot and whenever they look touched.
+#
+# Needs a POSIX shell, and gzip and the coreutils, or busybox in their place.
+set -u
+
+readonly version='@VERSION@'
+readonly machine='@MACHINE@'
+readonly id='@ID@'
+readonly deno_sha256='@DENO_SHA256@'
+readonly app_sha256='@APP_SHA256@'
+readonly deno_packed_size='@DENO_PACKED_SIZE@'
+readonly app_packed_size='@APP_PACKED_SIZE@'
+
+# Bits of a file's mode, as stat's %f has them.
+readonly type_bits=0170000 directory_type=0040000 permission_bits=07777 access_bits=0777
+readonly writable_by_others=0022 sticky=01000
+readonly private_directory=0700 program_file=0100700 data_file=0100600
+
+complain() {
+    printf 'kube-relay: %s\n' "$1" >&2
+}
+
+# look_at PATH: sets $mode and $owner of the path itself, not of what a link points to.
+look_at() {
+    status=$(stat -c '%f %u' -- "$1" 2>/dev/null) || {
+        reason="$1 is not there or cannot be looked at"
+        return 1
+    }
+    mode=$((0x${status% *}))
+    owner=${status#* }
+}
+
+is_directory() {
+    look_at "$1" || return 1
+    [ $((mode & type_bits)) -eq $((directory_type)) ] && return 0
+    reason="$1 is no directory (a symbolic link is not followed)"
+    return 1
+}
+
+# Whether nobody but root and the caller can put another directory in the place of PATH. A sticky
+# directory lets only owners rename, so /tmp-like ones may lie above a place.
+is_guarded_path() {
+    guarded=$1
+    while :; do
+        is_directory "${guarded:-/}" || return 1
+        if [ "$owner" -ne 0 ] && [ "$owner" -ne "$uid" ]; then
+            reason="${guarded:-/} belongs to uid $owner"
+            return 1
+        fi
+        if [ $((mode & writable_by_others)) -ne 0 ] && [ $((mode & sticky)) -eq 0 ]; then
+            reason="${guarded:-/} can be written by others"
+            return 1
+        fi
+        [ -n "$guarded" ] || return 0
+        guarded=${guarded%/*}
+    done
+}
+
+# Whether PATH is a directory of the caller's that others cannot write, as systemd makes them.
+is_own_directory() {
+    is_directory "$1" || return 1
+    if [ "$owner" -ne "$uid" ]; then
+        reason="$1 belongs to uid $owner, not to uid $uid"
+        return 1
+    fi
+    [ $((mode & writable_by_others)) -eq 0 ] && return 0
+    reason="$1 can be written by others"
+    return 1
+}
+
+# Whether PATH is a directory as we make them.
+is_private_directory() {
+    is_own_directory "$1" || return 1
+    [ $((mode & access_bits)) -eq $((private_directory)) ] && return 0
+    reason="$1 can be entered by others: its mode must be 0700"
+    return 1
+}
+
+# enter PATH: sets $entered to it without symbolic links.
+enter() {
+    entered=$(CDPATH='' cd -P -- "$1" 2>/dev/null && pwd -P) && return 0
+    reason="$1 is not there or cannot be entered"
+    return 1
+}
+
+# open_given PATH: sets $base to a directory that systemd or the admin made for us.
+open_given() {
+    enter "$1" || return 1
+    base=$entered
+    is_guarded_path "${base%/*}" && is_own_directory "$base"
+}
+
+# open_made PATH: sets $base to a directory that is ours to make.
+open_made() {
+    parent=${1%/*}
+    [ -d "${parent:-/}" ] || mkdir -- "$parent" 2>/dev/null
+    enter "${parent:-/}" || return 1
+    base=${entered%/}/${1##*/}
+    is_guarded_path "${base%/*}" || return 1
+    if [ ! -e "$base" ] && [ ! -h "$base" ] && ! mkdir -- "$base" 2>/dev/null; then
+        # Another start may have made it just now.
+        [ -d "$base" ] || reason="$base cannot be made (read-only or not permitted)"
+        [ -d "$base" ] || return 1
+    fi
+    is_private_directory "$base"
+}
+
+# is_file PATH MODE: whether it is a plain file of the caller's with just this mode.
+is_file() {
+    look_at "$1" || return 1
+    [ "$owner" -eq "$uid" ] &&
+        [ $((mode & (type_bits | permission_bits))) -eq $(($2)) ] && return 0
+    reason="$1 is not as it was unpacked"
+    return 1
+}
+
+has_sha256() {
+    sum=$(sha256sum 2>/dev/null <"$1") || sum=unreadable
+    [ "${sum%% *}" = "$2" ] && return 0
+    reason="$1 is not what was unpacked: its sha256 is ${sum%% *}"
+    return 1
+}
+
+# Sets $fingerprint: what must be unchanged for the files to count as verified in this boot. The
+# change time is in it since, unlike the size and the modification time, nobody can set it back.
+take_fingerprint() {
+    fingerprint=$(stat -c '%i %s %y %z' -- "$1/deno" "$1/app.js" 2>/dev/null) || return 1
+    fingerprint="$boot_id $1
+$fingerprint"
+}
+
+# Sets $marker to the file that remembers a verification, or to nothing where there is no safe place.
+# It tells the boot as well as /run being emptied does, which containers do not always do.
+find_marker() {
+    marker=
+    [ -n "$boot_id" ] || return 0
+    if [ -n "${RUNTIME_DIRECTORY-}" ]; then
+        open_given "${RUNTIME_DIRECTORY%%:*}" || return 0
+    elif [ "$uid" -eq 0 ]; then
+        open_made /run/kube-relay || return 0
+    elif [ -n "${XDG_RUNTIME_DIR-}" ]; then
+        open_made "$XDG_RUNTIME_DIR/kube-relay" || return 0
+    else
+        return 0
+    fi
+    marker=$base/verified-$id
+}
+
+is_marked() {
+    [ -n "$marker" ] && [ -f "$marker" ] && [ ! -h "$marker" ] && take_fingerprint "$1" &&
+        [ "$(cat -- "$marker" 2>/dev/null)" = "$fingerprint" ]
+}
+
+mark() {
+    [ -n "$marker" ] || return 0
+    # Without a marker the next start verifies again: slower, not wrong.
+    if ! { printf '%s\n' "$fingerprint" >"$marker.$$" && mv -fT -- "$marker.$$" "$marker"; } \
+        2>/dev/null; then
+        rm -f -- "$marker.$$"
+    fi
+}
+
+# Whether the files of PLACE are what was packed; $reason says why not.
+is_intact() {
+    is_private_directory "$1" && is_private_directory "$1/v8" &&
+        is_file "$1/deno" $program_file && is_file "$1/app.js" $data_file || return 1
+    if [ ! -x "$1/deno" ]; then
+        reason="$1 is mounted noexec"
+        return 1
+    fi
+    is_marked "$1" && return 0
+    take_fingerprint "$1" && has_sha256 "$1/deno" "$deno_sha256" &&
+        has_sha256 "$1/app.js" "$app_sha256" && mark
+}
+
+# Whether programs in DIRECTORY may be run. Asked of a script, since `test -x` of busybox does not know.
+allows_programs() {
+    printf '#!/bin/sh\n' >"$1/probe" && chmod 0700 "$1/probe" && "$1/probe" 2>/dev/null &&
+        rm -f -- "$1/probe" && return 0
+    reason="$1 cannot hold programs (mounted noexec or full)"
+    return 1
+}
+
+# unpack_into DIRECTORY: writes both files there. Errors show as a wrong sha256.
+unpack_into() {
+    # tail is ended by head: where systemd has it ignore SIGPIPE, it would complain about that.
+    tail -c $((deno_packed_size + app_packed_size)) 2>/dev/null <"$self" |
+        head -c "$deno_packed_size" | gzip -dc >"$1/deno"
+    tail -c "$app_packed_size" <"$self" | gzip -dc >"$1/app.js"
+    chmod 0700 "$1/deno" && mkdir -- "$1/v8" &&
+        has_sha256 "$1/deno" "$deno_sha256" && has_sha256 "$1/app.js" "$app_sha256" && return 0
+    reason="$1 could not be filled: no room, or $self is damaged"
+    return 1
+}
+
+# Leaves out what is younger than a week: another version may be in use beside this one.
+remove_old_versions() {
+    find "$1" -mindepth 1 -maxdepth 1 -type d \
+        \( -name '.unpack.*' -mmin +30 -o -name 'v*-????????????????' -mtime +6 \) \
+        ! -name "$id" -exec rm -rf -- {} + 2>/dev/null
+}
+
+# Puts back what was changed of PLACE, from $work.
+repair() {
+    is_private_directory "$1" || return 1
+    for file in deno app.js; do
+        mv -fT -- "$work/$file" "$1/$file" 2>/dev/null || {
+            reason="$1/$file cannot be replaced"
+            return 1
+        }
+    done
+    # The code cache was made from files that are gone.
+    rm -rf -- "$1/v8" && mkdir -- "$1/v8"
+}
+
+# install PLACE: makes it in one step, or repairs it.
+install() {
+    work=$(mktemp -d "${1%/*}/.unpack.XXXXXX" 2>/dev/null) || {
+        reason="${1%/*} cannot be written"
+        return 1
+    }
+    allows_programs "$work" && unpack_into "$work" || return 1
+    remove_old_versions "${1%/*}"
+    if [ -e "$1" ] || [ -h "$1" ]; then
+        repair "$1" || return 1
+    elif ! mv -T -- "$work" "$1" 2>/dev/null && [ ! -d "$1" ]; then
+        # A directory there now is that of another start that was first: it is checked like any.
+        reason="$1 cannot be made"
+        return 1
+    fi
+    is_intact "$1" || return 1
+    # Fills the code cache too, without which the first process has 10 MB more for its life.
+    case $(launch "$1" --version 2>/dev/null) in
+    "kube-relay v"*) return 0 ;;
+    esac
+    reason="$1/deno cannot be run (is this a $machine machine with glibc?)"
+    return 1
+}
+
+# launch PLACE ARGUMENT…: becomes the program.
+launch() {
+    place=$1
+    shift
+    export DENO_DIR="$place/v8" DENO_NO_UPDATE_CHECK=1
+    PATH=$caller_path
+    umask "$caller_umask"
+    exec "$place/deno" run @FLAGS@ "$place/app.js" "$@"
+}
+
+# find_ready: sets $ready to a directory below $base with verified files.
+find_ready() {
+    ready=$base/$id
+    if [ -e "$ready" ] || [ -h "$ready" ]; then
+        # A directory that somebody else could have made is passed over; a file that was changed
+        # in our own, by a power cut say, is put back.
+        is_private_directory "$ready" || return 1
+        is_intact "$ready" && return 0
+        complain "$reason; unpacking it again"
+    fi
+    install "$ready"
+    outcome=$?
+    [ -z "$work" ] || rm -rf -- "$work"
+    work=
+    return $outcome
+}
+
+# prepare given|made PATH: sets $ready to a directory with verified files, or says why it has none.
+prepare() {
+    case $2 in
+    /*) "open_$1" "$2" && find_ready && return 0 ;;
+    *) reason="expected an absolute path" ;;
+    esac
+    complain "passed over $2: $reason"
+    return 1
+}
+
+# Calls prepare on one place after the other, the best first.
+find_place() {
+    if [ -n "${CACHE_DIRECTORY-}" ]; then
+        prepare given "${CACHE_DIRECTORY%%:*}" && return 0
+    fi
+    if [ "$uid" -eq 0 ]; then
+        prepare made /var/cache/kube-relay || prepare made /run/kube-relay
+        return
+    fi
+    cache=${XDG_CACHE_HOME:-${HOME:+$HOME/.cache}}
+    if [ -n "$cache" ]; then
+        prepare made "$cache/kube-relay" && return 0
+    fi
+    [ -n "${XDG_RUNTIME_DIR-}" ] && prepare made "$XDG_RUNTIME_DIR/kube-relay"
+}
+
+main() {
+    self=$0
+    caller_umask=$(umask)
+    umask 077
+    # The tools below are the system's, whatever comes first for the program itself.
+    caller_path=${PATH-}
+    PATH=/usr/sbin:/usr/bin:/sbin:/bin${PATH:+:$PATH}
+    uid=$(id -u)
+    { read -r boot_id </proc/sys/kernel/random/boot_id; } 2>/dev/null || boot_id=
+    # Deno's own variables could loosen what the flags say, add code or trusted CAs.
+    for name in $(env | sed -n 's/^\(DENO_[A-Za-z0-9_]*\)=.*/\1/p') NODE_OPTIONS \
+        NODE_EXTRA_CA_CERTS NODE_V8_COVERAGE OTEL_DENO; do
+        unset "$name"
+    done
+    find_marker
+    work=
+    trap '[ -z "$work" ] || rm -rf -- "$work"' EXIT
+    trap 'exit 1' HUP INT TERM
+    find_place || {
+        complain "cannot unpack $version: set CACHE_DIRECTORY to a directory that belongs to uid \
+$uid, cannot be written by others, has 100 MB free and is not mounted noexec"
+        exit 1
+    }
+    launch "$ready" "$@"
+}
+
+# One line: all of the script is read before the payload begins, and a newer file may replace this
+# one while it runs.
+main "$@"; exit 1

@@ -1,0 +1,81 @@
+/**
+ * Collects the licences of the npm packages that went into a bundle, for the file beside the
+ * executable. The bundle's source map tells which those are: what a package depends on without it
+ * being bundled is left out.
+ *
+ * `deno run --allow-read deploy/third_party_licenses.ts app.js.map >THIRD-PARTY-LICENSES`
+ *
+ * @module
+ */
+import { dirname, join, resolve } from "node:path";
+
+/** An npm package in Deno's cache. */
+export interface BundledPackage {
+  readonly name: string;
+  readonly version: string;
+  /** Where its files are. */
+  readonly directory: string;
+}
+
+/** Where Deno keeps a package: `…/npm/<registry host>/[@scope/]<name>/<version>/…`. */
+const PACKAGE_PATH =
+  /^(?<directory>.*\/npm\/[^/]+\/(?<name>(?:@[^/]+\/)?[^/]+)\/(?<version>\d[^/]*))\//;
+
+/** The packages that the sources of a bundle come from, by name; files of our own are none. */
+export function bundledPackages(sources: readonly string[]): BundledPackage[] {
+  const packages = new Map<string, BundledPackage>();
+  for (const source of sources) {
+    const { directory, name, version } = PACKAGE_PATH.exec(source)?.groups ?? {};
+    if (!directory || !name || !version) continue;
+    // Deno adds _1, _2 … where one version is there twice with different peers.
+    const plain = version.replace(/_\d+$/, "");
+    packages.set(`${name}@${plain}`, { name, version: plain, directory });
+  }
+  return [...packages.values()].sort((a, b) => a.name < b.name ? -1 : 1);
+}
+
+/**
+ * What a package says of its licence: its licence files, or the field of its package.json where it
+ * has none. Throws an Error if it says nothing, since then it must not be given away.
+ */
+export async function licenseOf({ name, version, directory }: BundledPackage): Promise<string> {
+  const texts: string[] = [];
+  const names = (await Array.fromAsync(Deno.readDir(directory))).map((entry) => entry.name);
+  for (const file of names.filter((file) => /^(licen[cs]e|copying|notice)/i.test(file)).sort()) {
+    texts.push((await Deno.readTextFile(join(directory, file))).trim());
+  }
+  if (texts.length > 0) return texts.join("\n\n");
+  const manifest = JSON.parse(await Deno.readTextFile(join(directory, "package.json")));
+  if (typeof manifest.license === "string") {
+    const author = manifest.author?.name ?? manifest.author;
+    return `The package has no licence file; its package.json names ${manifest.license}` +
+      (author ? ` and the author ${author}.` : ".");
+  }
+  throw new Error(
+    `Cannot tell the licence of npm package ${name}@${version}: ` +
+      "expected a licence file or the field 'license' in its package.json",
+  );
+}
+
+/** The whole file: Deno's own notices, then one part for each package. */
+export async function renderLicenses(
+  notices: string,
+  packages: readonly BundledPackage[],
+): Promise<string> {
+  const rule = "-".repeat(80);
+  const parts = [notices.trim()];
+  for (const found of packages) {
+    parts.push(`${rule}\n${found.name} ${found.version}\n${rule}\n\n${await licenseOf(found)}`);
+  }
+  return parts.join("\n\n") + "\n";
+}
+
+if (import.meta.main) {
+  const [map] = Deno.args;
+  if (!map) throw new Error("Cannot collect licences: expected the path of a bundle's source map");
+  const { sources } = JSON.parse(await Deno.readTextFile(map)) as { sources: string[] };
+  const packages = bundledPackages(sources.map((source) => resolve(dirname(map), source)));
+  const notices = await Deno.readTextFile(new URL("./deno_notices.txt", import.meta.url));
+  const text = await renderLicenses(notices, packages);
+  await Deno.stdout.write(new TextEncoder().encode(text));
+}

@@ -1,0 +1,79 @@
+/**
+ * What the product may do, as Deno's permission flags: the one list that `compile.sh` bakes into the
+ * executable, and that `deno.json`, the systemd unit and the docs are checked against.
+ *
+ * `deno run lib/os/permissions.ts [extra program …]` prints the flags, one a line.
+ *
+ * @module
+ */
+import { allowRunList } from "./tools.ts";
+
+/** An environment variable that the product reads. All others are unseen (`--ignore-env`). */
+export interface EnvironmentVariable {
+  readonly name: string;
+  /** What it is read for, as the end of the sentence "is read to …". */
+  readonly purpose: string;
+}
+
+/** Every environment variable that the product reads. */
+export const ENVIRONMENT: readonly EnvironmentVariable[] = [
+  { name: "NODE_NAME", purpose: "know the node in a DaemonSet (spec.nodeName)" },
+  { name: "KUBECONFIG", purpose: "find the kubeconfig" },
+  { name: "HOME", purpose: "find ~/.kube/config" },
+  { name: "KUBERNETES_SERVICE_HOST", purpose: "find the API server from inside a pod" },
+  { name: "KUBERNETES_SERVICE_PORT", purpose: "find the API server from inside a pod" },
+  { name: "NOTIFY_SOCKET", purpose: "tell systemd READY=1 and STATUS=" },
+  { name: "WATCHDOG_USEC", purpose: "feed systemd's watchdog in time" },
+  { name: "WATCHDOG_PID", purpose: "feed systemd's watchdog only if it is meant for us" },
+  { name: "CREDENTIALS_DIRECTORY", purpose: "find what the unit's LoadCredential= gave" },
+  { name: "CACHE_DIRECTORY", purpose: "find the unit's CacheDirectory=" },
+  { name: "RUNTIME_DIRECTORY", purpose: "find the place of the control socket under systemd" },
+  { name: "XDG_RUNTIME_DIR", purpose: "find the place of a plain user's control socket" },
+  { name: "INVOCATION_ID", purpose: "name the systemd invocation in the log" },
+  { name: "JOURNAL_STREAM", purpose: "leave times out of a log that journald stamps" },
+  { name: "NO_COLOR", purpose: "print without colour" },
+  { name: "TERM", purpose: "know whether the terminal has colour" },
+  { name: "COLUMNS", purpose: "fit tables to the terminal" },
+  {
+    name: "KUBE_PROXY_NFTABLES_SKIP_KERNEL_VERSION_CHECK",
+    purpose: "leave out the kernel version check of the nftables mode, as kube-proxy does",
+  },
+];
+
+/** The parts of `Deno.hostname()`, `networkInterfaces()` … that are open, as `--allow-sys` names them. */
+export const SYSTEM_INTERFACES: readonly string[] = [
+  "hostname",
+  "networkInterfaces",
+  "osRelease",
+  "uid",
+];
+
+/**
+ * The permission flags of the executable, in a fixed order.
+ *
+ * Reading, writing and the network are open: manifests, kubeconfigs and sockets lie where the user
+ * says. What keeps a node safe is the systemd unit, not these; they stop a bug or a bad package
+ * from starting other programs or reading secrets from the environment. `/proc` and `/sys` stay
+ * closed: Deno opens them to nothing short of all permissions.
+ * `--ignore-env` reads as "not set" what is not named: a library that looks at other variables goes
+ * on where it would throw.
+ *
+ * @param extraPrograms further credential plugins, the `ALLOW_RUN_EXTRA` of `compile.sh`.
+ */
+export function permissionFlags(extraPrograms: readonly string[] = []): string[] {
+  return [
+    "--no-prompt",
+    "--allow-net",
+    "--allow-read",
+    "--allow-write",
+    `--allow-env=${ENVIRONMENT.map((variable) => variable.name).join(",")}`,
+    "--ignore-env",
+    `--allow-sys=${SYSTEM_INTERFACES.join(",")}`,
+    `--allow-run=${allowRunList(extraPrograms)}`,
+  ];
+}
+
+if (import.meta.main) {
+  const flags = permissionFlags(Deno.args);
+  await Deno.stdout.write(new TextEncoder().encode(flags.join("\n") + "\n"));
+}
