@@ -1,0 +1,175 @@
+import { assert, assertEquals } from "@std/assert";
+import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { testForward, testServicePlan } from "../../tests/support/service_plans.ts";
+import { EndpointPicker, type PickRequest } from "./endpoint_picker.ts";
+
+const [A, B, C, D] = ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80"] as const;
+
+function plan(...to: string[]): ServicePlan {
+  return testServicePlan({ to });
+}
+
+function sticky(...to: string[]): ServicePlan {
+  return testServicePlan({ to, affinityTimeoutSeconds: 60 });
+}
+
+function pick(picker: EndpointPicker, request: Partial<PickRequest> = {}): string | undefined {
+  return picker.pick({ verdict: "internal", client: "c", now: 0, ...request })?.key;
+}
+
+function picks(picker: EndpointPicker, count: number): (string | undefined)[] {
+  return Array.from({ length: count }, () => pick(picker));
+}
+
+function excluding(...keys: string[]): ReadonlySet<EndpointKey> {
+  return new Set(keys as EndpointKey[]);
+}
+
+Deno.test("EndpointPicker.pick() goes round exactly", () => {
+  assertEquals(picks(new EndpointPicker(plan(A, B, C)), 7), [A, B, C, A, B, C, A]);
+});
+
+Deno.test("EndpointPicker.pick() begins where it is told", async (t) => {
+  for (const [start, first] of [[0, A], [0.34, B], [0.99, C]] as const) {
+    await t.step(`start ${start}`, () => {
+      assertEquals(pick(new EndpointPicker(plan(A, B, C), { start })), first);
+      const later = new EndpointPicker(plan(), { start });
+      assertEquals(pick(later), undefined);
+      later.update(plan(A, B, C));
+      assertEquals(pick(later), first);
+    });
+  }
+});
+
+Deno.test("EndpointPicker.pick() has a rotation for each verdict", () => {
+  const picker = new EndpointPicker(
+    testServicePlan({ internal: testForward(A, B), external: testForward(B, C) }),
+  );
+  const verdicts = ["internal", "external", "internal", "external", "externalFromCluster"] as const;
+  assertEquals(verdicts.map((verdict) => pick(picker, { verdict })), [A, B, B, C, B]);
+});
+
+Deno.test("EndpointPicker.pick() has nothing for a verdict that does not forward", () => {
+  const picker = new EndpointPicker(
+    testServicePlan({ to: [A], external: { kind: "drop" } }),
+  );
+  assertEquals(pick(picker, { verdict: "external" }), undefined);
+  assertEquals(pick(picker), A);
+});
+
+Deno.test("EndpointPicker.update() leaves the turn where it was", async (t) => {
+  const cases: [string, string[], string][] = [
+    ["same endpoints", [A, B, C], B],
+    ["one before the turn goes", [B, C], B],
+    ["the one whose turn it is goes", [A, C], C],
+    ["all from the turn on go", [A], A],
+    ["one comes", [A, B, C, D], B],
+  ];
+  for (const [name, after, expected] of cases) {
+    await t.step(name, () => {
+      const picker = new EndpointPicker(plan(A, B, C));
+      pick(picker);
+      picker.update(plan(...after));
+      assertEquals(pick(picker), expected);
+    });
+  }
+});
+
+Deno.test("EndpointPicker.pick() passes over excluded endpoints", async (t) => {
+  const cases: [string, string[], string | undefined][] = [
+    ["the one whose turn it is", [A], B],
+    ["all but the last", [A, B], C],
+    ["all", [A, B, C], undefined],
+  ];
+  for (const [name, exclude, expected] of cases) {
+    await t.step(name, () => {
+      const picker = new EndpointPicker(plan(A, B, C));
+      assertEquals(pick(picker, { exclude: excluding(...exclude) }), expected);
+    });
+  }
+});
+
+Deno.test("EndpointPicker.pick() keeps a client with its endpoint", () => {
+  const picker = new EndpointPicker(sticky(A, B));
+  const clients = ["x", "y", "x", "x", "y"];
+  assertEquals(clients.map((client) => pick(picker, { client })), [A, B, A, A, B]);
+});
+
+Deno.test("EndpointPicker.pick() lets affinity slide and end", () => {
+  const picker = new EndpointPicker(sticky(A, B, C));
+  const times = [0, 59_000, 118_000, 177_999, 237_999];
+  assertEquals(times.map((now) => pick(picker, { now })), [A, A, A, A, B]);
+});
+
+Deno.test("EndpointPicker.pick() keeps affinity over endpoint changes", () => {
+  const picker = new EndpointPicker(sticky(A, B));
+  assertEquals([pick(picker, { client: "x" }), pick(picker, { client: "y" })], [A, B]);
+  picker.update(sticky(A, B, C));
+  assertEquals([pick(picker, { client: "x" }), pick(picker, { client: "y" })], [A, B]);
+});
+
+Deno.test("EndpointPicker.pick() binds a client anew when its endpoint is gone, and only that", () => {
+  const picker = new EndpointPicker(sticky(A, B, C));
+  for (const client of ["x", "y", "z"]) pick(picker, { client });
+  picker.update(sticky(B, C));
+  assertEquals(pick(picker, { client: "y" }), B);
+  const moved = pick(picker, { client: "x" });
+  assert(moved === B || moved === C);
+  picker.update(sticky(A, B, C));
+  assertEquals(pick(picker, { client: "x" }), moved);
+  assertEquals(pick(picker, { client: "z" }), C);
+});
+
+Deno.test("EndpointPicker.pick() binds a client anew when its endpoint is excluded", () => {
+  const picker = new EndpointPicker(sticky(A, B));
+  assertEquals(pick(picker), A);
+  assertEquals(pick(picker, { exclude: excluding(A) }), B);
+  assertEquals(picks(picker, 2), [B, B]);
+});
+
+Deno.test("EndpointPicker.pick() shares affinity between verdicts where the endpoint allows", () => {
+  const picker = new EndpointPicker(
+    testServicePlan({
+      internal: testForward(A, B),
+      external: testForward(B),
+      affinityTimeoutSeconds: 60,
+    }),
+  );
+  assertEquals(pick(picker), A);
+  assertEquals(pick(picker, { verdict: "external" }), B);
+  assertEquals(pick(picker), B);
+});
+
+Deno.test("EndpointPicker remembers a bounded number of clients, the last ones", () => {
+  const picker = new EndpointPicker(sticky(A, B, C), { maxClients: 2 });
+  for (const client of ["x", "y", "x", "z"]) pick(picker, { client });
+  assertEquals(picker.clients, 2);
+  assertEquals(pick(picker, { client: "x" }), A);
+  assertEquals(pick(picker, { client: "y" }), A, "y was forgotten and comes as a new client");
+});
+
+Deno.test("EndpointPicker forgets expired clients a few at a time", () => {
+  const picker = new EndpointPicker(sticky(A, B));
+  for (let client = 0; client < 10; client++) pick(picker, { client: `old${client}` });
+  const sizes = [1, 2, 3].map((n) => {
+    pick(picker, { client: `new${n}`, now: 60_000 });
+    return picker.clients;
+  });
+  assertEquals(sizes, [7, 4, 3]);
+});
+
+Deno.test("EndpointPicker.update() forgets all clients when affinity is switched off", () => {
+  const picker = new EndpointPicker(sticky(A, B));
+  pick(picker);
+  picker.update(plan(A, B));
+  assertEquals(picker.clients, 0);
+  assertEquals(picks(picker, 2), [B, A]);
+});
+
+Deno.test("EndpointPicker.allows() follows the plan", () => {
+  const picker = new EndpointPicker(plan(A));
+  assertEquals(picker.allows("internal", A as EndpointKey), true);
+  picker.update(plan(B));
+  assertEquals(picker.allows("internal", A as EndpointKey), false);
+});
