@@ -15,22 +15,36 @@ export const PROTOCOLS: readonly Protocol[] = ["TCP", "UDP", "SCTP"];
 
 /** Parses a port. Throws a RangeError that names the value for anything but an integer from 1 to 65535. */
 export function parsePort(value: number | string): Port {
-  const port = typeof value === "number" ? value : /^[0-9]{1,5}$/.test(value) ? Number(value) : NaN;
-  if (!Number.isInteger(port) || port < 1 || port > 65535) {
+  const port = tryParsePort(value);
+  if (port === undefined) {
     throw new RangeError(
       `Cannot parse port '${value}': a port is a whole number between 1 and 65535`,
     );
   }
-  return port as Port;
+  return port;
+}
+
+/** As {@linkcode parsePort}, with `undefined` in place of an error. */
+export function tryParsePort(value: number | string): Port | undefined {
+  const port = typeof value === "number" ? value : /^[0-9]{1,5}$/.test(value) ? Number(value) : NaN;
+  return Number.isInteger(port) && port >= 1 && port <= 65535 ? port as Port : undefined;
 }
 
 /** Parses a protocol; `undefined` means TCP, as in the Kubernetes API. Throws a RangeError. */
 export function parseProtocol(value: string | undefined): Protocol {
+  const protocol = tryParseProtocol(value);
+  if (protocol === undefined) {
+    throw new RangeError(
+      `Cannot parse protocol '${value}': a Service has ${PROTOCOLS.join(", ")} only`,
+    );
+  }
+  return protocol;
+}
+
+/** As {@linkcode parseProtocol}, with `undefined` in place of an error. */
+export function tryParseProtocol(value: string | undefined): Protocol | undefined {
   if (value === undefined) return "TCP";
-  if ((PROTOCOLS as readonly string[]).includes(value)) return value as Protocol;
-  throw new RangeError(
-    `Cannot parse protocol '${value}': a Service has ${PROTOCOLS.join(", ")} only`,
-  );
+  return PROTOCOLS.find((protocol) => protocol === value);
 }
 
 /** Writes `host:port`, with brackets around an IPv6 address. */

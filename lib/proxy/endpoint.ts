@@ -3,8 +3,12 @@
  *
  * @module
  */
-import type { IpAddress } from "../net/ip_address.ts";
-import type { Port } from "../net/port.ts";
+import type { EndpointSlice, SliceEndpoint } from "../api/objects.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
+import { formatHostPort, type Port, tryParsePort, tryParseProtocol } from "../net/port.ts";
+import { deepEqual } from "./deep_equal.ts";
+import type { ProblemCollector } from "./problem_collector.ts";
+import { type NamespacedName, type ServicePortKey, servicePortKey } from "./service_port_name.ts";
 
 /** `ip:port`, brackets around IPv6: the identity of an endpoint inside a ServicePort. */
 export type EndpointKey = string & { readonly __brand: "EndpointKey" };
@@ -25,4 +29,140 @@ export interface Endpoint {
   readonly zoneHints?: readonly string[];
   /** Nodes for which it is hinted; `undefined` = no hint. */
   readonly nodeHints?: readonly string[];
+}
+
+/** The endpoints that one object gives to one ServicePort. */
+export interface PortEndpoints {
+  readonly key: ServicePortKey;
+  /** Sorted by {@linkcode Endpoint.key}, without duplicates. */
+  readonly endpoints: readonly Endpoint[];
+}
+
+/** An {@linkcode Endpoint} before it is known for which port. */
+export type EndpointHost = Omit<Endpoint, "key" | "port">;
+
+/** For whom an object with endpoints is read. */
+export interface EndpointReading {
+  readonly family: IpFamily;
+  /** Endpoints on this node are local; empty = none is. */
+  readonly nodeName: string;
+  /** The Service that the object belongs to. */
+  readonly service: NamespacedName;
+  readonly problems: ProblemCollector;
+}
+
+/** The identity of an endpoint inside a ServicePort. */
+export function endpointKey(address: IpAddress, port: Port): EndpointKey {
+  return formatHostPort(address, port) as EndpointKey;
+}
+
+/** The endpoint that a host is on one port. */
+export function endpointOf(host: EndpointHost, port: Port): Endpoint {
+  return { key: endpointKey(host.address, port), port, ...host };
+}
+
+/** Whether an endpoint runs on the own node. Nobody's node name equals an unknown one. */
+export function isOnNode(endpointNode: string | undefined, ownNode: string): boolean {
+  return ownNode !== "" && endpointNode === ownNode;
+}
+
+/**
+ * Reads the endpoints of an EndpointSlice, by ServicePort: port name and protocol have to be those
+ * of the Service, the number is the slice's own. What cannot be used is left out and reported.
+ */
+export function endpointsFromSlice(
+  slice: EndpointSlice,
+  reading: EndpointReading,
+): readonly PortEndpoints[] {
+  const hosts = slice.endpoints.flatMap((endpoint, index) =>
+    endpointHost(endpoint, { ...reading, path: `endpoints[${index}]` }) ?? []
+  );
+  const byPort = new Map<ServicePortKey, (readonly Endpoint[])[]>();
+  for (const [index, slicePort] of slice.ports.entries()) {
+    // The API server writes "" where a port is unnamed; a manifest may leave the name out. An
+    // explicit null would mean "every port", which no proxy of the field supports.
+    if (slicePort.name === null) {
+      const message = "The port is left out: it has to have a name, the empty one if need be";
+      reading.problems.report(`ports[${index}].name`, null, message);
+      continue;
+    }
+    const port = tryParsePort(slicePort.port ?? 0);
+    const protocol = tryParseProtocol(slicePort.protocol ?? undefined);
+    if (port === undefined || protocol === undefined) {
+      const message = "The port is left out: it needs a number and a protocol of TCP, UDP or SCTP";
+      reading.problems.report(`ports[${index}]`, slicePort, message);
+      continue;
+    }
+    const key = servicePortKey({ ...reading.service, port: slicePort.name ?? "", protocol });
+    const lists = byPort.get(key) ?? [];
+    byPort.set(key, [...lists, hosts.map((host) => endpointOf(host, port))]);
+  }
+  return [...byPort].map(([key, lists]) => ({ key, endpoints: mergeEndpoints(lists) }));
+}
+
+/**
+ * Puts the lists of several objects together: sorted by key, one endpoint for each. Of two with the
+ * same key the one that can serve better wins (ready, then serving, then not terminating), between
+ * equals the one of the earlier list. Upstream leaves the winner to the order of a hash map
+ * (kubernetes/kubernetes#135266): an address reused by a new pod may be taken for the old one.
+ */
+export function mergeEndpoints(lists: readonly (readonly Endpoint[])[]): readonly Endpoint[] {
+  const winners = new Map<EndpointKey, Endpoint>();
+  for (const endpoint of lists.flat()) {
+    const other = winners.get(endpoint.key);
+    if (other === undefined || rank(endpoint) > rank(other)) winners.set(endpoint.key, endpoint);
+  }
+  return [...winners.values()].sort(compareEndpoints);
+}
+
+/** Sorts by key, in byte order. */
+export function compareEndpoints(left: Endpoint, right: Endpoint): number {
+  return left.key < right.key ? -1 : left.key > right.key ? 1 : 0;
+}
+
+/**
+ * `next`, with the objects of `previous` in place of equal ones, and `previous` itself if nothing
+ * differs. Both are sorted. Keeps one copy in memory, and later comparisons cheap.
+ */
+export function reuseEndpoints(
+  previous: readonly Endpoint[],
+  next: readonly Endpoint[],
+): readonly Endpoint[] {
+  const known = new Map(previous.map((endpoint) => [endpoint.key, endpoint]));
+  const merged = next.map((endpoint) => {
+    const old = known.get(endpoint.key);
+    return old !== undefined && deepEqual(old, endpoint) ? old : endpoint;
+  });
+  const same = merged.length === previous.length &&
+    merged.every((endpoint, index) => endpoint === previous[index]);
+  return same ? previous : merged;
+}
+
+function rank({ ready, serving, terminating }: Endpoint): number {
+  return (ready ? 4 : 0) + (serving ? 2 : 0) + (terminating ? 0 : 1);
+}
+
+function endpointHost(
+  endpoint: SliceEndpoint,
+  { family, nodeName, problems, path }: EndpointReading & { readonly path: string },
+): EndpointHost | undefined {
+  // All addresses of an endpoint are the same pod; consumers use the first (discovery/v1).
+  const text = endpoint.addresses[0] ?? "";
+  const address = tryParseIpAddress(text);
+  if (address === undefined || ipFamilyOf(address) !== family) {
+    const message = "The endpoint is left out: it needs an IP address of the slice's address type";
+    problems.report(`${path}.addresses`, text, message);
+    return undefined;
+  }
+  const { conditions, hints } = endpoint;
+  return {
+    address,
+    isLocal: isOnNode(endpoint.nodeName, nodeName),
+    ...(endpoint.nodeName !== undefined && { nodeName: endpoint.nodeName }),
+    ready: conditions?.ready ?? true,
+    serving: conditions?.serving ?? true,
+    terminating: conditions?.terminating ?? false,
+    ...(hints?.forZones?.[0] && { zoneHints: hints.forZones.map(({ name }) => name) }),
+    ...(hints?.forNodes?.[0] && { nodeHints: hints.forNodes.map(({ name }) => name) }),
+  };
 }

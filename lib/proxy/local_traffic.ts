@@ -3,7 +3,9 @@
  *
  * @module
  */
-import type { Cidr } from "../net/cidr.ts";
+import { type Cidr, cidrFamilyOf } from "../net/cidr.ts";
+import type { IpFamily } from "../net/ip_address.ts";
+import { assertNever } from "./verdict.ts";
 
 /**
  * `none` means that nothing is known: all traffic is treated as from a pod, so nothing from outside
@@ -14,3 +16,61 @@ export type LocalTrafficDetector =
   | { readonly kind: "byBridge"; readonly interfaceName: string }
   | { readonly kind: "byInterfacePrefix"; readonly prefix: string }
   | { readonly kind: "none" };
+
+/** The values of `detectLocalMode`. */
+export type DetectLocalMode =
+  | "ClusterCIDR"
+  | "NodeCIDR"
+  | "BridgeInterface"
+  | "InterfaceNamePrefix";
+
+/** From what {@linkcode localTrafficDetector} chooses. */
+export interface LocalTrafficOptions {
+  readonly mode: DetectLocalMode;
+  /** For mode ClusterCIDR; of either family. */
+  readonly clusterCidrs?: readonly Cidr[];
+  /** For mode NodeCIDR; of either family. */
+  readonly podCidrs?: readonly Cidr[];
+  /** For mode BridgeInterface. */
+  readonly bridgeInterface?: string;
+  /** For mode InterfaceNamePrefix. */
+  readonly interfaceNamePrefix?: string;
+}
+
+/**
+ * The detector of one IP family. Only the first range of the family counts, as in upstream; without
+ * one nothing is known. Throws a RangeError where the mode lacks its interface name.
+ */
+export function localTrafficDetector(
+  options: LocalTrafficOptions,
+  family: IpFamily,
+): LocalTrafficDetector {
+  switch (options.mode) {
+    case "ClusterCIDR":
+      return byCidr(options.clusterCidrs, family);
+    case "NodeCIDR":
+      return byCidr(options.podCidrs, family);
+    case "BridgeInterface":
+      return { kind: "byBridge", interfaceName: required(options, "bridgeInterface") };
+    case "InterfaceNamePrefix":
+      return { kind: "byInterfacePrefix", prefix: required(options, "interfaceNamePrefix") };
+    default:
+      return assertNever(options.mode);
+  }
+}
+
+function byCidr(cidrs: readonly Cidr[] = [], family: IpFamily): LocalTrafficDetector {
+  const cidr = cidrs.find((candidate) => cidrFamilyOf(candidate) === family);
+  return cidr === undefined ? { kind: "none" } : { kind: "byCidr", cidr };
+}
+
+function required(
+  options: LocalTrafficOptions,
+  field: "bridgeInterface" | "interfaceNamePrefix",
+): string {
+  const value = options[field] ?? "";
+  if (value !== "") return value;
+  throw new RangeError(
+    `Cannot detect local traffic by '${options.mode}': detectLocal.${field} is empty, it has to name an interface`,
+  );
+}

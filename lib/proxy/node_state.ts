@@ -3,8 +3,9 @@
  *
  * @module
  */
-import type { Cidr } from "../net/cidr.ts";
-import type { IpAddress } from "../net/ip_address.ts";
+import type { Node } from "../api/objects.ts";
+import { type Cidr, tryParseCidr } from "../net/cidr.ts";
+import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
 
 /** The own node. */
 export interface NodeState {
@@ -14,4 +15,27 @@ export interface NodeState {
   /** Label `topology.kubernetes.io/zone`. */
   readonly zone?: string;
   readonly podCidrs: readonly Cidr[];
+}
+
+const ZONE_LABEL = "topology.kubernetes.io/zone";
+/** The types whose addresses count; a host name is none. In the order of preference. */
+const ADDRESS_TYPES = ["InternalIP", "ExternalIP"];
+
+/**
+ * Reads the own Node; without one only the name is known. An address or range that cannot be parsed
+ * is passed over: the kubelet writes them, and nobody who reads our log could mend it.
+ */
+export function nodeStateFromNode(node: Node | undefined, name: string): NodeState {
+  const addresses = node?.status.addresses ?? [];
+  const podCidrs = node?.spec.podCIDRs ?? (node?.spec.podCIDR ? [node.spec.podCIDR] : []);
+  const zone = node?.metadata.labels?.[ZONE_LABEL] ?? "";
+  return {
+    name,
+    addresses: ADDRESS_TYPES.flatMap((type) =>
+      addresses.filter((address) => address.type === type)
+        .flatMap(({ address }) => tryParseIpAddress(address) ?? [])
+    ),
+    ...(zone !== "" && { zone }),
+    podCidrs: podCidrs.flatMap((text) => tryParseCidr(text) ?? []),
+  };
 }

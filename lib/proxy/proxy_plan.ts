@@ -5,9 +5,12 @@
  */
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import { deepEqual } from "./deep_equal.ts";
+import type { Endpoint } from "./endpoint.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
-import type { NodePortAddresses } from "./node_port_addresses.ts";
-import type { ServicePlan } from "./service_plan.ts";
+import { type NodePortAddresses, selectNodePortAddresses } from "./node_port_addresses.ts";
+import type { DirtyState, ProxyState } from "./proxy_state.ts";
+import { planService, type ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
 /** Settings of the node that enter into decisions. They do not change while the process runs. */
@@ -39,10 +42,152 @@ export interface ProxyPlan {
 export interface PlanChanges {
   /** Keys whose ServicePlan is new or differs; look it up in the plan. */
   readonly upserted: ReadonlySet<ServicePortKey>;
-  /** What went away, as last planned. */
+  /**
+   * What went away, as last planned. After {@linkcode mergePlanChanges} a key may be here and in
+   * `upserted`: it went and came back, perhaps as something else. Take away first, then add.
+   */
   readonly removed: ReadonlyMap<ServicePortKey, ServicePlan>;
   /** Whether {@linkcode ProxyPlan.shared} differs. */
   readonly shared: boolean;
   /** First sync, or something that all Services depend on changed. `upserted` then holds every key. */
   readonly everything: boolean;
+}
+
+/** The {@linkcode ProxyPlan} that {@linkcode updatePlan} writes. */
+export interface MutableProxyPlan extends ProxyPlan {
+  readonly services: Map<ServicePortKey, ServicePlan>;
+  shared: SharedPlan;
+}
+
+/** {@linkcode PlanOptions}, and what keeps the event loop alive. */
+export interface SlicedPlanOptions extends PlanOptions {
+  /** Called every 256 ServicePorts; what it returns is waited for. Must not reject. */
+  readonly pause: () => Promise<void> | undefined;
+}
+
+/** ServicePorts planned between two pauses: about 1 ms of work. */
+const SLICE_SIZE = 256;
+const NO_ENDPOINTS: readonly Endpoint[] = [];
+
+/** A plan without Services. */
+export function createProxyPlan({ family, localTraffic }: PlanOptions): MutableProxyPlan {
+  return {
+    family,
+    services: new Map(),
+    shared: { nodePortAddresses: [], serviceCidrs: [], localTraffic },
+  };
+}
+
+/**
+ * Brings a plan from an earlier state to this one and says how it differs. A ServicePlan that comes
+ * out equal keeps its identity and, unless everything is dirty, is not named. Costs what is dirty,
+ * whatever the size of the plan.
+ */
+export function updatePlan(
+  plan: MutableProxyPlan,
+  state: ProxyState,
+  dirty: DirtyState,
+  options: PlanOptions,
+): PlanChanges {
+  const slices = updateSlices(plan, state, { dirty, options });
+  for (;;) {
+    const slice = slices.next();
+    if (slice.done) return slice.value;
+  }
+}
+
+/**
+ * As {@linkcode updatePlan}, with pauses. The state must not change meanwhile; a reader of the
+ * plan sees some ServicePorts of either state.
+ */
+export async function updatePlanInSlices(
+  plan: MutableProxyPlan,
+  state: ProxyState,
+  dirty: DirtyState,
+  options: SlicedPlanOptions,
+): Promise<PlanChanges> {
+  const slices = updateSlices(plan, state, { dirty, options });
+  for (;;) {
+    const slice = slices.next();
+    if (slice.done) return slice.value;
+    await options.pause();
+  }
+}
+
+/** The plan for a state, from scratch: what every sequence of updates has to come to. */
+export function planProxy(state: ProxyState, options: PlanOptions): ProxyPlan {
+  const plan = createProxyPlan(options);
+  updatePlan(plan, state, { keys: new Set(), shared: true, everything: true }, options);
+  return plan;
+}
+
+/**
+ * What two updates come to together, for a sync that comes after a failed one. A ServicePort that
+ * was removed in both keeps the plan that it had at the last sync that succeeded.
+ */
+export function mergePlanChanges(earlier: PlanChanges, later: PlanChanges): PlanChanges {
+  const upserted = new Set(earlier.upserted);
+  for (const key of later.removed.keys()) upserted.delete(key);
+  for (const key of later.upserted) upserted.add(key);
+  return {
+    upserted,
+    removed: new Map([...later.removed, ...earlier.removed]),
+    shared: earlier.shared || later.shared,
+    everything: earlier.everything || later.everything,
+  };
+}
+
+/** One update, in steps of {@linkcode SLICE_SIZE} ServicePorts. */
+function* updateSlices(
+  plan: MutableProxyPlan,
+  state: ProxyState,
+  { dirty, options }: { readonly dirty: DirtyState; readonly options: PlanOptions },
+): Generator<void, PlanChanges, void> {
+  const { everything } = dirty;
+  const upserted = new Set<ServicePortKey>();
+  const removed = new Map<ServicePortKey, ServicePlan>();
+  const shared = updateShared(plan, state, { dirty, options });
+  let planned = 0;
+  for (const key of everything ? allKeys(plan, state) : dirty.keys) {
+    if (++planned % SLICE_SIZE === 0) yield;
+    const servicePort = state.services.get(key);
+    const previous = plan.services.get(key);
+    if (servicePort === undefined) {
+      if (previous === undefined) continue;
+      plan.services.delete(key);
+      removed.set(key, previous);
+      continue;
+    }
+    const endpoints = state.endpoints.get(key) ?? NO_ENDPOINTS;
+    const next = planService(servicePort, endpoints, { node: state.node, options });
+    const isSame = deepEqual(previous, next);
+    if (!isSame) plan.services.set(key, next);
+    if (!isSame || everything) upserted.add(key);
+  }
+  return { upserted, removed, shared, everything };
+}
+
+function* allKeys(plan: ProxyPlan, state: ProxyState): Generator<ServicePortKey, void, void> {
+  yield* state.services.keys();
+  for (const key of plan.services.keys()) if (!state.services.has(key)) yield key;
+}
+
+/** Returns whether the shared part differs, or has to be taken for different. */
+function updateShared(
+  plan: MutableProxyPlan,
+  state: ProxyState,
+  { dirty, options }: { readonly dirty: DirtyState; readonly options: PlanOptions },
+): boolean {
+  if (!dirty.shared && !dirty.everything) return false;
+  const shared: SharedPlan = {
+    nodePortAddresses: selectNodePortAddresses(
+      options.nodePortAddresses,
+      state.interfaceAddresses,
+    ),
+    serviceCidrs: [...new Set(state.serviceCidrs)].sort(),
+    localTraffic: options.localTraffic,
+  };
+  const isSame = deepEqual(plan.shared, shared);
+  if (!isSame) plan.shared = shared;
+  return !isSame || dirty.everything;
 }

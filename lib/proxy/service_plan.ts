@@ -7,7 +7,10 @@ import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
 import type { Endpoint } from "./endpoint.ts";
+import type { LocalTrafficDetector } from "./local_traffic.ts";
+import type { ServicePort, TrafficPolicy } from "./service_port.ts";
 import type { ServicePortKey, ServicePortName } from "./service_port_name.ts";
+import { type CategorizedEndpoints, categorizeEndpoints, type NodeTopology } from "./topology.ts";
 import type { Verdict } from "./verdict.ts";
 
 /** The decision for one ServicePort. Deeply read-only; keeps its identity while nothing changed. */
@@ -38,4 +41,91 @@ export interface ServicePlan {
   /** Every endpoint known, for `status` and `explain`. */
   readonly endpoints: readonly Endpoint[];
   readonly healthCheckNodePort?: Port;
+}
+
+/** What a plan depends on beside the ServicePort and its endpoints. */
+export interface ServicePlanContext {
+  readonly node: NodeTopology;
+  readonly options: {
+    readonly localTraffic: LocalTrafficDetector;
+    /** Masquerade everything sent via cluster IPs. */
+    readonly masqueradeAll: boolean;
+  };
+}
+
+const REJECT: Verdict = { kind: "reject" };
+const DROP: Verdict = { kind: "drop" };
+
+/**
+ * Decides what has to hold for a ServicePort. `endpoints` are sorted by key.
+ *
+ * A Service without any endpoint refuses, so that clients fail at once; one that has endpoints,
+ * but none on this node where policy Local asks for one, drops: the load balancer in front is
+ * about to notice, and a refusal would reach the client as final.
+ */
+export function planService(
+  servicePort: ServicePort,
+  endpoints: readonly Endpoint[],
+  { node, options }: ServicePlanContext,
+): ServicePlan {
+  const categorized = categorizeEndpoints(endpoints, servicePort, node);
+  return {
+    ...addressesOf(servicePort),
+    ...verdictsOf(servicePort, categorized),
+    ...(servicePort.affinityTimeoutSeconds !== undefined && {
+      affinityTimeoutSeconds: servicePort.affinityTimeoutSeconds,
+    }),
+    masqueradeInternal: masqueradeInternal(options),
+    // Policy Local is there to keep the client's address; only the node's own traffic may lack one
+    // that the endpoint can answer.
+    masqueradeExternal: servicePort.externalTrafficPolicy === "Local" ? "from-node" : "all",
+    reachable: categorized.reachable,
+    endpoints,
+    ...(servicePort.healthCheckNodePort !== undefined && {
+      healthCheckNodePort: servicePort.healthCheckNodePort,
+    }),
+  };
+}
+
+function addressesOf(servicePort: ServicePort) {
+  const { nodePort, loadBalancerSourceRanges } = servicePort;
+  return {
+    key: servicePort.key,
+    name: servicePort.name,
+    protocol: servicePort.protocol,
+    clusterIp: servicePort.clusterIp,
+    port: servicePort.port,
+    ...(nodePort !== undefined && { nodePort }),
+    externalIps: servicePort.externalIps,
+    loadBalancerVips: servicePort.loadBalancerVips,
+    ...(loadBalancerSourceRanges !== undefined && { sourceRanges: loadBalancerSourceRanges }),
+  };
+}
+
+function verdictsOf(
+  servicePort: ServicePort,
+  { cluster, local, hasAny }: CategorizedEndpoints,
+): Pick<ServicePlan, "internal" | "external" | "externalFromCluster"> {
+  const verdicts: Record<TrafficPolicy, Verdict> = {
+    Cluster: forwardOr(cluster, REJECT),
+    Local: forwardOr(local, hasAny ? DROP : REJECT),
+  };
+  const { internalTrafficPolicy, externalTrafficPolicy, externallyAccessible } = servicePort;
+  return {
+    internal: verdicts[internalTrafficPolicy],
+    // No address leads there, so the endpoint lists for it were not asked for.
+    external: externallyAccessible ? verdicts[externalTrafficPolicy] : REJECT,
+    externalFromCluster: externallyAccessible ? verdicts.Cluster : REJECT,
+  };
+}
+
+function forwardOr(endpoints: readonly Endpoint[] | undefined, otherwise: Verdict): Verdict {
+  return endpoints?.length ? { kind: "forward", endpoints } : otherwise;
+}
+
+function masqueradeInternal(
+  { localTraffic, masqueradeAll }: ServicePlanContext["options"],
+): ServicePlan["masqueradeInternal"] {
+  if (masqueradeAll) return "all";
+  return localTraffic.kind === "none" ? "none" : "off-cluster";
 }

@@ -3,10 +3,27 @@
  *
  * @module
  */
+import type { Service, ServiceSpecPort } from "../api/objects.ts";
 import type { Cidr } from "../net/cidr.ts";
-import type { IpAddress } from "../net/ip_address.ts";
-import type { Port, Protocol } from "../net/port.ts";
-import type { ServicePortKey, ServicePortName } from "./service_port_name.ts";
+import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import { type Port, type Protocol, tryParsePort, tryParseProtocol } from "../net/port.ts";
+import type { ObjectProblem } from "./problem.ts";
+import { ProblemCollector } from "./problem_collector.ts";
+import {
+  clusterIpOf,
+  externalIpsOf,
+  loadBalancerSourceRangesOf,
+  loadBalancerVipsOf,
+  type ServiceReading,
+} from "./service_addresses.ts";
+import {
+  type NamespacedName,
+  namespacedNameOf,
+  serviceKey,
+  type ServicePortKey,
+  servicePortKey,
+  type ServicePortName,
+} from "./service_port_name.ts";
 
 /** Where traffic may go: anywhere in the cluster, or to endpoints on this node only. */
 export type TrafficPolicy = "Cluster" | "Local";
@@ -35,4 +52,182 @@ export interface ServicePort {
   readonly healthCheckNodePort?: Port;
   /** Whether a node port, an external IP or a load balancer address leads here. */
   readonly externallyAccessible: boolean;
+}
+
+/** What {@linkcode servicePortsFromService} has to know beside the Service. */
+export interface ServicePortOptions {
+  readonly family: IpFamily;
+  /** Whether `spec.externalIPs` is honoured (feature gate AllowServiceExternalIPs). @default {true} */
+  readonly allowExternalIps?: boolean;
+}
+
+/** The ports of one Service, and what of it could not be used. */
+export interface ServicePorts {
+  readonly ports: readonly ServicePort[];
+  readonly problems: readonly ObjectProblem[];
+}
+
+/** What the API server sets where `sessionAffinityConfig` is left out. */
+const DEFAULT_AFFINITY_TIMEOUT_SECONDS = 10_800;
+/** The API's upper bound: one day. */
+const MAX_AFFINITY_TIMEOUT_SECONDS = 86_400;
+/** A Service with this label belongs to another proxy. */
+const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
+const NO_SERVICE_PORTS: ServicePorts = { ports: [], problems: [] };
+
+/** What all ports of a Service share. */
+type SharedFields = Omit<
+  ServicePort,
+  "key" | "name" | "port" | "protocol" | "nodePort" | "externallyAccessible"
+>;
+
+/**
+ * Reads what one IP family has to know of a Service. Gives no ports for a Service that is none of
+ * ours: headless, ExternalName, without a cluster IP of this family, or labelled for another proxy.
+ * A value that cannot be used is left out and reported; it never takes the rest of the Service with it.
+ */
+export function servicePortsFromService(
+  service: Service,
+  options: ServicePortOptions,
+): ServicePorts {
+  if (!isProxied(service)) return NO_SERVICE_PORTS;
+  const namespacedName = namespacedNameOf(service);
+  const problems = new ProblemCollector("Service", serviceKey(namespacedName));
+  const reading: ServiceReading = { service, family: options.family, problems };
+  const clusterIp = clusterIpOf(reading);
+  if (clusterIp === undefined) return { ports: [], problems: problems.problems };
+
+  const externalIps = externalIpsOf(reading);
+  const allowExternalIps = options.allowExternalIps ?? true;
+  const shared = sharedFieldsOf(reading, {
+    clusterIp,
+    externalIps: allowExternalIps ? externalIps : [],
+  });
+  // Upstream looks at the external IPs before the feature gate takes them away: the gate changes
+  // which addresses are served, never which endpoint lists are computed.
+  const hasExternalAddress = externalIps.length > 0 || shared.loadBalancerVips.length > 0;
+  const ports = new Map<ServicePortKey, ServicePort>();
+  for (const [index, specPort] of (service.spec.ports ?? []).entries()) {
+    const own = portFieldsOf(specPort, { namespacedName, problems, path: `spec.ports[${index}]` });
+    if (own === undefined) continue;
+    if (ports.has(own.key)) {
+      problems.report(
+        `spec.ports[${index}].name`,
+        own.name.port,
+        "The port is left out: another port of the Service has the same name and protocol",
+      );
+      continue;
+    }
+    const externallyAccessible = hasExternalAddress || own.nodePort !== undefined;
+    ports.set(own.key, { ...own, ...shared, externallyAccessible });
+  }
+  return { ports: [...ports.values()], problems: problems.problems };
+}
+
+function isProxied({ metadata, spec }: Service): boolean {
+  return spec.type !== "ExternalName" && spec.clusterIP !== "None" &&
+    metadata.labels?.[PROXY_NAME_LABEL] === undefined;
+}
+
+function sharedFieldsOf(
+  reading: ServiceReading,
+  addresses: Pick<SharedFields, "clusterIp" | "externalIps">,
+): SharedFields {
+  const { service: { spec }, family, problems } = reading;
+  const loadBalancerVips = loadBalancerVipsOf(reading);
+  const sourceRanges = loadBalancerSourceRangesOf(reading);
+  if (sourceRanges?.length === 0 && loadBalancerVips.length > 0) {
+    problems.report(
+      "spec.loadBalancerSourceRanges",
+      `${family}: ${spec.loadBalancerSourceRanges?.join(", ")}`,
+      "The load balancer addresses of this IP family admit nobody: source ranges are given, but none is valid for the family",
+    );
+  }
+  const affinityTimeoutSeconds = affinityTimeoutOf(reading);
+  const externalTrafficPolicy = externalTrafficPolicyOf(reading);
+  const healthCheckNodePort = externalTrafficPolicy === "Local"
+    ? healthCheckNodePortOf(reading)
+    : undefined;
+  return {
+    ...addresses,
+    loadBalancerVips,
+    ...(sourceRanges && { loadBalancerSourceRanges: sourceRanges }),
+    ...(affinityTimeoutSeconds !== undefined && { affinityTimeoutSeconds }),
+    internalTrafficPolicy: spec.internalTrafficPolicy === "Local" ? "Local" : "Cluster",
+    externalTrafficPolicy,
+    ...(healthCheckNodePort !== undefined && { healthCheckNodePort }),
+  };
+}
+
+function affinityTimeoutOf({ service: { spec }, problems }: ServiceReading): number | undefined {
+  if (spec.sessionAffinity !== "ClientIP") return undefined;
+  const seconds = spec.sessionAffinityConfig?.clientIP?.timeoutSeconds;
+  if (seconds === undefined) return DEFAULT_AFFINITY_TIMEOUT_SECONDS;
+  if (Number.isInteger(seconds) && seconds >= 1 && seconds <= MAX_AFFINITY_TIMEOUT_SECONDS) {
+    return seconds;
+  }
+  problems.report(
+    "spec.sessionAffinityConfig.clientIP.timeoutSeconds",
+    seconds,
+    "The affinity timeout is taken to be 10800: it has to be a whole number of seconds between 1 and 86400",
+  );
+  return DEFAULT_AFFINITY_TIMEOUT_SECONDS;
+}
+
+function externalTrafficPolicyOf({ service: { spec } }: ServiceReading): TrafficPolicy {
+  const { type = "ClusterIP", externalIPs = [] } = spec;
+  const applies = type === "LoadBalancer" || type === "NodePort" ||
+    (type === "ClusterIP" && externalIPs.length > 0);
+  return applies && spec.externalTrafficPolicy === "Local" ? "Local" : "Cluster";
+}
+
+function healthCheckNodePortOf({ service: { spec }, problems }: ServiceReading): Port | undefined {
+  if (spec.type !== "LoadBalancer") return undefined;
+  const port = tryParsePort(spec.healthCheckNodePort ?? 0);
+  if (port === undefined) {
+    problems.report(
+      "spec.healthCheckNodePort",
+      spec.healthCheckNodePort ?? 0,
+      "Load balancers cannot check this node: a LoadBalancer Service with external traffic policy Local needs a port between 1 and 65535",
+    );
+  }
+  return port;
+}
+
+/** Where a port of a Service stands. */
+interface PortPlace {
+  readonly namespacedName: NamespacedName;
+  readonly problems: ProblemCollector;
+  readonly path: string;
+}
+
+function portFieldsOf(
+  specPort: ServiceSpecPort,
+  { namespacedName, problems, path }: PortPlace,
+): Pick<ServicePort, "key" | "name" | "port" | "protocol" | "nodePort"> | undefined {
+  const port = tryParsePort(specPort.port);
+  if (port === undefined) {
+    const message = "The port is left out: it has to be a whole number between 1 and 65535";
+    problems.report(`${path}.port`, specPort.port, message);
+    return undefined;
+  }
+  const protocol = tryParseProtocol(specPort.protocol);
+  if (protocol === undefined) {
+    const message = "The port is left out: its protocol has to be TCP, UDP or SCTP";
+    problems.report(`${path}.protocol`, specPort.protocol, message);
+    return undefined;
+  }
+  const nodePort = specPort.nodePort ? tryParsePort(specPort.nodePort) : undefined;
+  if (specPort.nodePort && nodePort === undefined) {
+    const message = "The node port is left out: it has to be a whole number between 1 and 65535";
+    problems.report(`${path}.nodePort`, specPort.nodePort, message);
+  }
+  const name: ServicePortName = { ...namespacedName, port: specPort.name ?? "", protocol };
+  return {
+    key: servicePortKey(name),
+    name,
+    port,
+    protocol,
+    ...(nodePort !== undefined && { nodePort }),
+  };
 }

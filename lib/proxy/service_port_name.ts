@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { KubeObject } from "../api/objects.ts";
 import type { Protocol } from "../net/port.ts";
 
 /** Namespace and name of an object. */
@@ -29,6 +30,11 @@ export interface ServicePortName extends NamespacedName {
  * protocol, since a Service may have TCP and UDP on one port name.
  */
 export type ServicePortKey = string & { readonly __brand: "ServicePortKey" };
+
+/** Namespace and name of an object; a manifest without a namespace means `default`, as for kubectl. */
+export function namespacedNameOf({ metadata }: KubeObject): NamespacedName {
+  return { namespace: metadata.namespace ?? "default", name: metadata.name };
+}
 
 /** The key of a Service. */
 export function serviceKey(name: NamespacedName): ServiceKey {

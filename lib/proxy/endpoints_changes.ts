@@ -1,0 +1,187 @@
+/**
+ * Collects changes of endpoints until the next sync.
+ *
+ * @module
+ */
+import { type Endpoints, type EndpointSlice, type KubeObject, objectKey } from "../api/objects.ts";
+import type { IpFamily } from "../net/ip_address.ts";
+import { type Endpoint, endpointsFromSlice } from "./endpoint.ts";
+import {
+  EndpointSliceCache,
+  type EndpointSource,
+  type EndpointSourceId,
+} from "./endpoint_slice_cache.ts";
+import { endpointsFromEndpoints } from "./endpoints_fallback.ts";
+import type { ObjectProblem } from "./problem.ts";
+import { ProblemCollector } from "./problem_collector.ts";
+import {
+  type NamespacedName,
+  namespacedNameOf,
+  type ServiceKey,
+  serviceKey,
+  type ServicePortKey,
+} from "./service_port_name.ts";
+import { triggerTimeOf } from "./trigger_time.ts";
+
+/** What an informer says of an object: it is now so, or it is gone. */
+export type ObjectAction = "set" | "delete";
+
+/** What changed between two drains. */
+export interface EndpointsChanges {
+  /** Services whose endpoints may differ. */
+  readonly services: ReadonlySet<ServiceKey>;
+  /** All endpoints of the ServicePorts concerned; an empty list says that there are none any more. */
+  readonly endpoints: ReadonlyMap<ServicePortKey, readonly Endpoint[]>;
+  /** When the changes were made that led here, in milliseconds since 1970. */
+  readonly triggerTimes: ReadonlyMap<ServiceKey, readonly number[]>;
+  /** Whether one of the Services had or has a UDP port: only then can a UDP flow have gone stale. */
+  readonly touchesUdp: boolean;
+  readonly problems: readonly ObjectProblem[];
+}
+
+/** What an {@linkcode EndpointsChangeTracker} has to know. */
+export interface EndpointsChangeTrackerOptions {
+  readonly family: IpFamily;
+  /** Name of the own node; empty = no endpoint is local. */
+  readonly nodeName: string;
+  /** Milliseconds since 1970. Changes made before are no measure of this process's latency. */
+  readonly startedAtMs: number;
+}
+
+/** The Service of a slice. */
+const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
+/** Objects with this label belong to headless Services. */
+const HEADLESS_LABEL = "service.kubernetes.io/headless";
+/** Endpoints with this label are of no Service, e.g. leader election of old controllers. */
+const SKIP_MIRROR_LABEL = "endpointslice.kubernetes.io/skip-mirror";
+
+/** Shared: with two IP families every slice is another type's for one of the trackers. */
+const NOTHING: readonly never[] = [];
+
+/** EndpointSlices, and Endpoints where there is no slice, of one IP family. */
+export class EndpointsChangeTracker {
+  readonly #options: EndpointsChangeTrackerOptions;
+  readonly #cache = new EndpointSliceCache();
+  readonly #triggerTimes = new Map<ServiceKey, number[]>();
+  /** Slices of no Service, by name: one that is sent again and again before a drain is told of once. */
+  readonly #strays = new Map<string, readonly ObjectProblem[]>();
+  #pending = 0;
+  #total = 0;
+
+  constructor(options: EndpointsChangeTrackerOptions) {
+    this.#options = options;
+  }
+
+  /** Changes since the last drain. */
+  get pending(): number {
+    return this.#pending;
+  }
+
+  /** Objects of this family seen since the start, whether they changed anything or not. */
+  get total(): number {
+    return this.#total;
+  }
+
+  /** Services of which something is kept. */
+  get size(): number {
+    return this.#cache.size;
+  }
+
+  /**
+   * Takes a new state of an EndpointSlice. Slices of another address type give no endpoints. A
+   * slice whose service-name label changed has to be deleted in its old form first. Returns
+   * whether a sync has something to do for it; metadata that is not read here is no change.
+   */
+  updateSlice(slice: EndpointSlice, action: ObjectAction): boolean {
+    const { family, nodeName } = this.#options;
+    const isOurs = slice.addressType === family;
+    const problems = new ProblemCollector("EndpointSlice", objectKey(slice));
+    const service = serviceOfSlice(slice);
+    if (service === undefined) {
+      if (!isOurs || action === "delete") return false;
+      const message = `The slice is ignored: it needs a name and the label ${SERVICE_NAME_LABEL}`;
+      problems.report("metadata.labels", slice.metadata.labels ?? {}, message);
+      this.#strays.set(objectKey(slice), problems.problems);
+      return true;
+    }
+    if (isOurs) this.#total++;
+    const key = serviceKey(service);
+    const id = { kind: isOurs ? "slice" : "otherSlice", name: slice.metadata.name } as const;
+    if (action === "delete" || isHeadless(slice)) return this.#forget(key, id);
+    if (!isOurs) {
+      return this.#remember(key, { ...id, createdAt: "", ports: NOTHING, problems: NOTHING });
+    }
+
+    const ports = endpointsFromSlice(slice, { family, nodeName, service, problems });
+    const triggerTime = triggerTimeOf(slice.metadata, problems);
+    return this.#remember(key, {
+      ...id,
+      createdAt: slice.metadata.creationTimestamp ?? "",
+      ports,
+      problems: problems.problems,
+    }, triggerTime);
+  }
+
+  /** As {@linkcode updateSlice}, for an Endpoints object. It counts while its Service has no slice. */
+  updateEndpoints(endpoints: Endpoints, action: ObjectAction): boolean {
+    const { family, nodeName } = this.#options;
+    const service = namespacedNameOf(endpoints);
+    this.#total++;
+    const key = serviceKey(service);
+    const id = { kind: "endpoints", name: service.name } as const;
+    const isMirrored = endpoints.metadata.labels?.[SKIP_MIRROR_LABEL] !== "true";
+    if (action === "delete" || isHeadless(endpoints) || !isMirrored) return this.#forget(key, id);
+
+    const problems = new ProblemCollector("Endpoints", key);
+    const ports = endpointsFromEndpoints(endpoints, { family, nodeName, service, problems });
+    const triggerTime = triggerTimeOf(endpoints.metadata, problems);
+    const source = { ...id, createdAt: "", ports, problems: problems.problems };
+    return this.#remember(key, source, triggerTime);
+  }
+
+  /** Hands over what changed, and begins anew. */
+  drain(): EndpointsChanges {
+    const drained = this.#cache.drain();
+    const ports = [...drained.values()].flatMap((service) => service.ports);
+    const problems = [...drained.values()].flatMap((service) => service.problems);
+    const changes: EndpointsChanges = {
+      services: new Set(drained.keys()),
+      endpoints: new Map(ports.map(({ key, endpoints }) => [key, endpoints])),
+      triggerTimes: new Map(this.#triggerTimes),
+      touchesUdp: ports.some(({ key }) => key.endsWith("/UDP")),
+      problems: [...problems, ...[...this.#strays.values()].flat()],
+    };
+    this.#triggerTimes.clear();
+    this.#strays.clear();
+    this.#pending = 0;
+    return changes;
+  }
+
+  #remember(service: ServiceKey, source: EndpointSource, triggerTime?: number): boolean {
+    if (!this.#cache.set(service, source)) return false;
+    this.#pending++;
+    if (triggerTime !== undefined && triggerTime > this.#options.startedAtMs) {
+      this.#triggerTimes.set(service, [...this.#triggerTimes.get(service) ?? [], triggerTime]);
+    }
+    return true;
+  }
+
+  #forget(service: ServiceKey, id: EndpointSourceId): boolean {
+    if (!this.#cache.delete(service, id)) return false;
+    this.#pending++;
+    // The annotation of a deleted object tells of its last update, not of its deletion.
+    this.#triggerTimes.delete(service);
+    return true;
+  }
+}
+
+function serviceOfSlice(slice: EndpointSlice): NamespacedName | undefined {
+  const { namespace, name } = namespacedNameOf(slice);
+  const serviceName = slice.metadata.labels?.[SERVICE_NAME_LABEL] ?? "";
+  if (namespace === "" || name === "" || serviceName === "") return undefined;
+  return { namespace, name: serviceName };
+}
+
+function isHeadless({ metadata }: KubeObject): boolean {
+  return metadata.labels?.[HEADLESS_LABEL] !== undefined;
+}

@@ -1,0 +1,99 @@
+/**
+ * Reads core/v1 Endpoints, for Services that have no EndpointSlice: clusters before 1.21, and
+ * manifests written by hand.
+ *
+ * @module
+ */
+import type { Endpoints, EndpointsAddress } from "../api/objects.ts";
+import { ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
+import { tryParsePort, tryParseProtocol } from "../net/port.ts";
+import {
+  type Endpoint,
+  type EndpointHost,
+  endpointOf,
+  type EndpointReading,
+  isOnNode,
+  mergeEndpoints,
+  type PortEndpoints,
+} from "./endpoint.ts";
+import { type ServicePortKey, servicePortKey } from "./service_port_name.ts";
+
+/** Set by the endpoints controller where it cut the list at 1,000 addresses. */
+const OVER_CAPACITY_ANNOTATION = "endpoints.kubernetes.io/over-capacity";
+
+type Subset = Endpoints["subsets"][number];
+
+/**
+ * Reads the endpoints of one IP family; both may be mixed in one object. `addresses` are ready and
+ * serving, `notReadyAddresses` are neither; Endpoints know no terminating state and no hints.
+ */
+export function endpointsFromEndpoints(
+  endpoints: Endpoints,
+  reading: EndpointReading,
+): readonly PortEndpoints[] {
+  if (endpoints.metadata.annotations?.[OVER_CAPACITY_ANNOTATION] === "truncated") {
+    reading.problems.report(
+      `metadata.annotations['${OVER_CAPACITY_ANNOTATION}']`,
+      "truncated",
+      "Only some endpoints of the Service are used: an Endpoints object holds 1000, EndpointSlices have no such limit",
+    );
+  }
+  const byPort = new Map<ServicePortKey, (readonly Endpoint[])[]>();
+  for (const [index, subset] of endpoints.subsets.entries()) {
+    const place = { ...reading, path: `subsets[${index}]` };
+    const hosts = hostsOf(subset, place);
+    for (const [key, list] of subsetPorts(subset, hosts, place)) {
+      byPort.set(key, [...byPort.get(key) ?? [], list]);
+    }
+  }
+  return [...byPort].map(([key, lists]) => ({ key, endpoints: mergeEndpoints(lists) }));
+}
+
+type SubsetPlace = EndpointReading & { readonly path: string };
+
+function hostsOf(subset: Subset, place: SubsetPlace): readonly EndpointHost[] {
+  const lists = [["addresses", true], ["notReadyAddresses", false]] as const;
+  return lists.flatMap(([field, ready]) =>
+    (subset[field] ?? []).flatMap((address, index) =>
+      hostOf(address, { ...place, ready, path: `${place.path}.${field}[${index}].ip` }) ?? []
+    )
+  );
+}
+
+function hostOf(
+  { ip, nodeName }: EndpointsAddress,
+  place: SubsetPlace & { readonly ready: boolean },
+): EndpointHost | undefined {
+  const address = tryParseIpAddress(ip);
+  if (address === undefined) {
+    place.problems.report(place.path, ip, "The endpoint is left out: it has to be an IP address");
+    return undefined;
+  }
+  if (ipFamilyOf(address) !== place.family) return undefined;
+  return {
+    address,
+    isLocal: isOnNode(nodeName, place.nodeName),
+    ...(nodeName !== undefined && { nodeName }),
+    ready: place.ready,
+    serving: place.ready,
+    terminating: false,
+  };
+}
+
+function* subsetPorts(
+  subset: Subset,
+  hosts: readonly EndpointHost[],
+  { service, problems, path }: SubsetPlace,
+): Generator<[ServicePortKey, readonly Endpoint[]]> {
+  for (const [index, subsetPort] of (subset.ports ?? []).entries()) {
+    const port = tryParsePort(subsetPort.port);
+    const protocol = tryParseProtocol(subsetPort.protocol);
+    if (port === undefined || protocol === undefined) {
+      const message = "The port is left out: it needs a number and a protocol of TCP, UDP or SCTP";
+      problems.report(`${path}.ports[${index}]`, subsetPort, message);
+      continue;
+    }
+    const key = servicePortKey({ ...service, port: subsetPort.name ?? "", protocol });
+    yield [key, hosts.map((host) => endpointOf(host, port))];
+  }
+}

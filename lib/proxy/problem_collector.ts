@@ -1,0 +1,41 @@
+/**
+ * Collects what is wrong with one object while it is read.
+ *
+ * @module
+ */
+import type { ObjectProblem } from "./problem.ts";
+
+/** A value longer than this is cut: a log line has to stay one line. */
+const MAX_VALUE_LENGTH = 80;
+
+/** Shared: nearly every object has none, and ten thousand lists of nothing add up. */
+const NO_PROBLEMS: readonly ObjectProblem[] = [];
+
+/** The problems of one object, in the order in which they were found. */
+export class ProblemCollector {
+  readonly #kind: string;
+  readonly #object: string;
+  #problems = NO_PROBLEMS;
+
+  constructor(kind: string, object: string) {
+    this.#kind = kind;
+    this.#object = object;
+  }
+
+  /** What was reported so far. */
+  get problems(): readonly ObjectProblem[] {
+    return this.#problems;
+  }
+
+  /** Adds one problem. `message` is a constant sentence: what follows from it and what would be right. */
+  report(path: string, value: unknown, message: string): void {
+    const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
+    this.#problems = [...this.#problems, {
+      kind: this.#kind,
+      object: this.#object,
+      path,
+      value: text.length > MAX_VALUE_LENGTH ? `${text.slice(0, MAX_VALUE_LENGTH)}…` : text,
+      message,
+    }];
+  }
+}

@@ -1,0 +1,118 @@
+/**
+ * Reads the addresses of a Service, as far as they are of one IP family. What cannot be parsed is
+ * left out and reported.
+ *
+ * @module
+ */
+import type { Service } from "../api/objects.ts";
+import { type Cidr, cidrFamilyOf, prefixLengthOf, tryParseCidr } from "../net/cidr.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
+import type { ProblemCollector } from "./problem_collector.ts";
+
+/** One Service while it is read. */
+export interface ServiceReading {
+  readonly service: Service;
+  readonly family: IpFamily;
+  readonly problems: ProblemCollector;
+}
+
+/** Shared, so that ten thousand Services without external addresses hold one empty list. */
+const NO_ADDRESSES: readonly IpAddress[] = [];
+
+/**
+ * The cluster IP of the family, if it has one.
+ *
+ * The API server keeps `clusterIP` equal to `clusterIPs[0]` and fills in `ipFamilies`; a manifest
+ * written by hand may give any one of them, so what is missing is taken from the other.
+ */
+export function clusterIpOf(
+  { service: { spec }, family, problems }: ServiceReading,
+): IpAddress | undefined {
+  if (!spec.clusterIP && !spec.clusterIPs?.length) return undefined;
+  const texts = spec.clusterIPs?.length ? spec.clusterIPs : [spec.clusterIP ?? ""];
+  const path = spec.clusterIPs?.length ? "spec.clusterIPs" : "spec.clusterIP";
+  const named = spec.ipFamilies?.length ? spec.ipFamilies.indexOf(family) : undefined;
+  for (const [index, text] of texts.entries()) {
+    if (text === "" || text === "None" || (named !== undefined && named !== index)) continue;
+    const address = tryParseIpAddress(text);
+    if (address === undefined) {
+      problems.report(path, text, "The cluster IP is not served: it has to be an IP address");
+    } else if (ipFamilyOf(address) === family) {
+      return address;
+    } else if (named !== undefined) {
+      problems.report(
+        path,
+        text,
+        "The cluster IP is not served: its family has to be the one at the same place of spec.ipFamilies",
+      );
+    }
+  }
+  return undefined;
+}
+
+/** `spec.externalIPs`, without duplicates. Blank ones are passed over in silence, as upstream does. */
+export function externalIpsOf(reading: ServiceReading): readonly IpAddress[] {
+  const candidates = (reading.service.spec.externalIPs ?? [])
+    .map((text, index) => ({ text, path: `spec.externalIPs[${index}]` }))
+    .filter(({ text }) => text.trim() !== "");
+  return addressesOf(
+    reading,
+    candidates,
+    "The external IP is left out: it has to be an IP address",
+  );
+}
+
+/** The load balancer addresses that this node may answer for itself, without duplicates. */
+export function loadBalancerVipsOf(reading: ServiceReading): readonly IpAddress[] {
+  const candidates = (reading.service.status?.loadBalancer?.ingress ?? [])
+    .map(({ ip, ipMode = "VIP" }, index) => ({
+      text: ip ?? "",
+      ipMode,
+      path: `status.loadBalancer.ingress[${index}].ip`,
+    }))
+    // ipMode Proxy: the load balancer rewrites the destination itself and wants no short cut.
+    .filter(({ text, ipMode }) => text !== "" && ipMode === "VIP");
+  return addressesOf(
+    reading,
+    candidates,
+    "The load balancer address is left out: it has to be an IP address",
+  );
+}
+
+function addressesOf(
+  { family, problems }: ServiceReading,
+  candidates: readonly { readonly text: string; readonly path: string }[],
+  message: string,
+): readonly IpAddress[] {
+  const addresses = new Set<IpAddress>();
+  for (const { text, path } of candidates) {
+    const address = tryParseIpAddress(text);
+    if (address === undefined) problems.report(path, text, message);
+    else if (ipFamilyOf(address) === family) addresses.add(address);
+  }
+  return addresses.size === 0 ? NO_ADDRESSES : [...addresses];
+}
+
+/**
+ * Who may use the load balancer addresses: `undefined` = everybody (no list, or one with a /0 of
+ * this family), empty = nobody (a list without a valid range of this family). The latter is where
+ * upstream admits everybody.
+ */
+export function loadBalancerSourceRangesOf(
+  { service, family, problems }: ServiceReading,
+): readonly Cidr[] | undefined {
+  const texts = service.spec.loadBalancerSourceRanges ?? [];
+  if (texts.length === 0) return undefined;
+  const ranges = new Set<Cidr>();
+  for (const [index, text] of texts.entries()) {
+    const range = tryParseCidr(text.trim());
+    if (range === undefined) {
+      problems.report(
+        `spec.loadBalancerSourceRanges[${index}]`,
+        text,
+        "The source range is left out: it has to be an IP address, a slash and a prefix length",
+      );
+    } else if (cidrFamilyOf(range) === family) ranges.add(range);
+  }
+  return [...ranges].some((range) => prefixLengthOf(range) === 0) ? undefined : [...ranges];
+}
