@@ -1,0 +1,134 @@
+/**
+ * One IP family's proxy: pipeline, runner, syncer and backend. The families know nothing of each
+ * other (their semantics are separate), so one that fails leaves the other working.
+ *
+ * @module
+ */
+import type { Endpoints, EndpointSlice, Node, Service } from "../api/objects.ts";
+import type { Cidr } from "../net/cidr.ts";
+import { type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
+import type { Logger } from "../log/logger.ts";
+import type { ProxyHealth } from "../health/proxy_health.ts";
+import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
+import type { Clock, Timer } from "../os/clock.ts";
+import type { Network } from "../os/network.ts";
+import type { Backend } from "../proxy/backend.ts";
+import type { NodeState } from "../proxy/node_state.ts";
+import type { PlanOptions } from "../proxy/proxy_plan.ts";
+import { type RunnerActivity, SyncRunner, type SyncRunnerOptions } from "../sync/sync_runner.ts";
+import { ProxyPipeline } from "./proxy_pipeline.ts";
+import { Syncer } from "./syncer.ts";
+
+/** How often the addresses of the machine are looked at; node ports follow a change within this time. */
+const INTERFACE_POLL_MS = 10_000;
+
+/** What a family's proxy needs. */
+export interface FamilyProxyDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly metrics: ProxyMetrics;
+  readonly health: ProxyHealth;
+  readonly network: Network;
+  readonly backend: Backend;
+}
+
+/** Settings of a family's proxy. */
+export interface FamilyProxyOptions {
+  readonly node: NodeState;
+  readonly plan: PlanOptions;
+  readonly runner: SyncRunnerOptions;
+}
+
+/** Keeps one family's data plane in step with the objects it is told of. */
+export class FamilyProxy {
+  readonly family: IpFamily;
+  readonly backend: Backend;
+  readonly syncer: Syncer;
+  readonly #dependencies: FamilyProxyDependencies;
+  readonly #pipeline: ProxyPipeline;
+  readonly #runner: SyncRunner;
+  #open = false;
+  #poll: Timer | undefined;
+
+  constructor(dependencies: FamilyProxyDependencies, options: FamilyProxyOptions) {
+    this.family = options.plan.family;
+    this.backend = dependencies.backend;
+    this.#dependencies = dependencies;
+    this.#pipeline = new ProxyPipeline(dependencies, options);
+    this.syncer = new Syncer(dependencies, this.#pipeline);
+    this.#runner = new SyncRunner(dependencies, {
+      ...options.runner,
+      run: () => this.syncer.sync(),
+    });
+  }
+
+  /** What waits and what runs, on the clock of `now()`. */
+  get activity(): RunnerActivity {
+    return this.#runner.activity;
+  }
+
+  /** The plan and what waits for it. */
+  get pipeline(): ProxyPipeline {
+    return this.#pipeline;
+  }
+
+  /** Adopts what the machine holds. Syncs nothing before {@linkcode open}. */
+  async start(): Promise<void> {
+    await this.backend.start();
+    this.#dependencies.health.syncLoopStarted(this.family, this.#dependencies.clock.now());
+    this.#lookAtInterfaces();
+  }
+
+  /** All objects are known: the first sync may run. Before that rules would be made of half a cluster. */
+  open(): void {
+    if (this.#open) return;
+    this.#open = true;
+    this.#runner.start();
+    this.#request();
+  }
+
+  /** Starts no further sync, waits for the running one. */
+  async stop(): Promise<void> {
+    this.#poll?.cancel();
+    await this.#runner.stop();
+  }
+
+  onService(previous: Service | undefined, current: Service | undefined): void {
+    if (this.#pipeline.onService(previous, current)) this.#request();
+  }
+
+  onEndpointSlice(slice: EndpointSlice, verb: "set" | "delete"): void {
+    if (this.#pipeline.onEndpointSlice(slice, verb)) this.#request();
+  }
+
+  onEndpoints(endpoints: Endpoints, verb: "set" | "delete"): void {
+    if (this.#pipeline.onEndpoints(endpoints, verb)) this.#request();
+  }
+
+  onNode(node: Node): void {
+    if (this.#pipeline.onNode(node)) this.#request();
+  }
+
+  onServiceCidrs(cidrs: readonly Cidr[]): void {
+    if (this.#pipeline.setServiceCidrs(cidrs)) this.#request();
+  }
+
+  #request(): void {
+    if (!this.#open) return;
+    const { clock, health, metrics } = this.#dependencies;
+    health.syncQueued(this.family, clock.now());
+    metrics.syncQueued(this.family, clock.wallNow());
+    this.#runner.request();
+  }
+
+  #lookAtInterfaces(): void {
+    const { network, clock } = this.#dependencies;
+    const own = network.interfaceAddresses()
+      .map(({ address }) => address)
+      .filter((address) =>
+        ipFamilyOf(address) === this.family && !this.backend.ownsAddress(address)
+      );
+    if (this.#pipeline.setInterfaceAddresses([...new Set(own)].sort())) this.#request();
+    this.#poll = clock.setTimer(INTERFACE_POLL_MS, () => this.#lookAtInterfaces());
+  }
+}

@@ -1,0 +1,117 @@
+/**
+ * From informers to the families' pipelines: who is told of which object, and when the first sync may run.
+ *
+ * @module
+ */
+import type {
+  Endpoints,
+  EndpointSlice,
+  KubeObject,
+  Node,
+  Service,
+  ServiceCidr,
+} from "../api/objects.ts";
+import { Informer } from "../kube/informer.ts";
+import { type Cidr, cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
+import type { Clock, Timer } from "../os/clock.ts";
+import type { FamilyProxy } from "./family_proxy.ts";
+
+/** How long the first sync waits for the own Node once everything else is known. */
+const NODE_WAIT_MS = 5000;
+
+/** The informers that a source of objects writes to. */
+export interface Informers {
+  readonly services: Informer<Service>;
+  readonly endpointSlices: Informer<EndpointSlice>;
+  readonly endpoints: Informer<Endpoints>;
+  readonly nodes: Informer<Node>;
+  readonly serviceCidrs: Informer<ServiceCidr>;
+}
+
+/** Whom the router tells. */
+export interface ObjectRouterOptions {
+  readonly families: readonly FamilyProxy[];
+  /** Ranges given on the command line; they stand in for the API's ServiceCIDRs. */
+  readonly serviceCidrs: readonly Cidr[];
+  /** Called for each state of the own Node; `undefined` = deleted. */
+  readonly onNode: (node: Node | undefined) => void;
+  /** Called once, when the first sync has been let through. */
+  readonly onReady: () => void;
+}
+
+/** Routes objects to families. Holds the first sync back until Services and endpoints are complete. */
+export class ObjectRouter {
+  readonly informers: Informers;
+  readonly #options: ObjectRouterOptions;
+  readonly #clock: Clock;
+  #nodeWait: Timer | undefined;
+  #ready = false;
+
+  constructor({ clock }: { readonly clock: Clock }, options: ObjectRouterOptions) {
+    this.#clock = clock;
+    this.#options = options;
+    const { families } = options;
+    this.informers = {
+      services: this.#informer<Service>((previous, current) => {
+        for (const family of families) family.onService(previous, current);
+      }),
+      endpointSlices: this.#informer<EndpointSlice>((previous, current) => {
+        const slice = current ?? previous!;
+        for (const family of families) family.onEndpointSlice(slice, current ? "set" : "delete");
+      }),
+      endpoints: this.#informer<Endpoints>((previous, current) => {
+        const endpoints = current ?? previous!;
+        for (const family of families) family.onEndpoints(endpoints, current ? "set" : "delete");
+      }),
+      nodes: this.#informer<Node>((_, current) => {
+        if (current) { for (const family of families) family.onNode(current); }
+        options.onNode(current);
+      }),
+      serviceCidrs: this.#informer<ServiceCidr>(() => this.#tellServiceCidrs()),
+    };
+    if (options.serviceCidrs.length > 0) this.#tellServiceCidrs();
+  }
+
+  /** Forgets the wait for the Node. */
+  stop(): void {
+    this.#nodeWait?.cancel();
+  }
+
+  #informer<T extends KubeObject>(
+    changed: (previous: T | undefined, current: T | undefined) => void,
+  ): Informer<T> {
+    return new Informer<T>({
+      onAdd: (object) => changed(undefined, object),
+      onUpdate: (previous, current) => changed(previous, current),
+      onDelete: (object) => changed(object, undefined),
+      onSynced: () => this.#checkReady(),
+    });
+  }
+
+  #checkReady(): void {
+    const { services, endpointSlices, endpoints, nodes } = this.informers;
+    if (this.#ready || !services.synced || !endpointSlices.synced || !endpoints.synced) return;
+    if (nodes.synced) return this.#open();
+    this.#nodeWait ??= this.#clock.setTimer(NODE_WAIT_MS, () => this.#open());
+  }
+
+  #open(): void {
+    if (this.#ready) return;
+    this.#ready = true;
+    this.#nodeWait?.cancel();
+    for (const family of this.#options.families) family.open();
+    this.#options.onReady();
+  }
+
+  #tellServiceCidrs(): void {
+    const { families, serviceCidrs: given } = this.#options;
+    const fromApi = [...this.informers.serviceCidrs.values()]
+      .flatMap(({ spec }) => spec.cidrs ?? [])
+      .map(tryParseCidr)
+      .filter((cidr) => cidr !== undefined);
+    const cidrs = [...new Set(given.length > 0 ? given : fromApi)];
+    for (const family of families) {
+      family.onServiceCidrs(cidrs.filter((cidr) => cidrFamilyOf(cidr) === family.family));
+    }
+  }
+}

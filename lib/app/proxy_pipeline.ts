@@ -1,0 +1,186 @@
+/**
+ * Trackers, state and plan of one IP family: takes objects in, gives plan changes out.
+ *
+ * @module
+ */
+import type { Endpoints, EndpointSlice, Node, Service } from "../api/objects.ts";
+import type { Cidr } from "../net/cidr.ts";
+import type { IpAddress } from "../net/ip_address.ts";
+import type { Clock } from "../os/clock.ts";
+import { EndpointsChangeTracker } from "../proxy/endpoints_changes.ts";
+import { nodeStateFromNode } from "../proxy/node_state.ts";
+import type { NodeState } from "../proxy/node_state.ts";
+import type { ObjectProblem } from "../proxy/problem.ts";
+import {
+  createProxyPlan,
+  mergePlanChanges,
+  type PlanChanges,
+  type PlanOptions,
+  type ProxyPlan,
+  updatePlan,
+} from "../proxy/proxy_plan.ts";
+import { applyChanges, createProxyState } from "../proxy/proxy_state.ts";
+import { ServiceChangeTracker } from "../proxy/service_changes.ts";
+import type { ServicePortKey } from "../proxy/service_port_name.ts";
+
+/** What {@linkcode ProxyPipeline.collectChanges} found. */
+export interface CollectedChanges {
+  readonly changes: PlanChanges;
+  /** Values of changed objects that could not be used. */
+  readonly problems: readonly ObjectProblem[];
+}
+
+/** Everything between informers and backend, for one IP family. Holds state, runs nothing by itself. */
+export class ProxyPipeline {
+  readonly services: ServiceChangeTracker;
+  readonly endpoints: EndpointsChangeTracker;
+  readonly #clock: Clock;
+  readonly #options: PlanOptions;
+  readonly #state;
+  readonly #plan;
+  #node: NodeState | undefined;
+  #serviceCidrs: readonly Cidr[] | undefined;
+  #interfaceAddresses: readonly IpAddress[] | undefined;
+  #first = true;
+  /** Changes that no backend has confirmed yet: those of failed syncs and of the running one. */
+  #unconfirmed: PlanChanges | undefined;
+  #triggerTimes: number[] = [];
+  readonly #droppedInternally = new Set<ServicePortKey>();
+  readonly #droppedExternally = new Set<ServicePortKey>();
+
+  constructor(
+    { clock }: { readonly clock: Clock },
+    options: { readonly node: NodeState; readonly plan: PlanOptions },
+  ) {
+    const { family } = options.plan;
+    this.#clock = clock;
+    this.#options = options.plan;
+    this.services = new ServiceChangeTracker({ family });
+    this.endpoints = new EndpointsChangeTracker({
+      family,
+      nodeName: options.node.name,
+      startedAtMs: clock.wallNow(),
+    });
+    this.#state = createProxyState(options.node);
+    this.#plan = createProxyPlan(options.plan);
+  }
+
+  /** What the last {@linkcode collectChanges} planned. */
+  get plan(): ProxyPlan {
+    return this.#plan;
+  }
+
+  /** Whether something waits for the next sync. */
+  get pending(): boolean {
+    return this.services.pending > 0 || this.endpoints.pending > 0 ||
+      this.#unconfirmed !== undefined;
+  }
+
+  /** Takes the own Node; tells whether it says anything new. */
+  setNode(node: NodeState): boolean {
+    const before = this.#node ?? this.#state.node;
+    this.#node = node;
+    return JSON.stringify(before) !== JSON.stringify(node);
+  }
+
+  /** Takes the ranges of cluster IPs of this family. */
+  setServiceCidrs(cidrs: readonly Cidr[]): boolean {
+    const before = this.#serviceCidrs ?? this.#state.serviceCidrs;
+    this.#serviceCidrs = cidrs;
+    return !sameMembers(before, cidrs);
+  }
+
+  /** Takes the node's own addresses of this family. */
+  setInterfaceAddresses(addresses: readonly IpAddress[]): boolean {
+    const before = this.#interfaceAddresses ?? this.#state.interfaceAddresses;
+    this.#interfaceAddresses = addresses;
+    return !sameMembers(before, addresses);
+  }
+
+  /**
+   * Drains the trackers into state and plan. The changes are those since the last
+   * {@linkcode confirmSynced}; `again` names ServicePorts to be tried once more all the same.
+   */
+  async collectChanges(again: readonly ServicePortKey[]): Promise<CollectedChanges> {
+    const services = this.services.drain();
+    const endpoints = this.endpoints.drain();
+    const dirty = applyChanges(this.#state, {
+      services,
+      endpoints,
+      ...(this.#node && { node: this.#node }),
+      ...(this.#serviceCidrs && { serviceCidrs: this.#serviceCidrs }),
+      ...(this.#interfaceAddresses && { interfaceAddresses: this.#interfaceAddresses }),
+    });
+    const fresh = await updatePlan(
+      this.#plan,
+      this.#state,
+      this.#first ? { ...dirty, everything: true, shared: true } : dirty,
+      { ...this.#options, pause: () => this.#clock.yieldToEventLoop() },
+    );
+    this.#first = false;
+    for (const times of endpoints.triggerTimes.values()) this.#triggerTimes.push(...times);
+    this.#countDropped(fresh);
+    const merged = this.#unconfirmed ? mergePlanChanges(this.#unconfirmed, fresh) : fresh;
+    const retried = again.filter((key) => this.#plan.services.has(key));
+    const changes = retried.length === 0
+      ? merged
+      : { ...merged, upserted: new Set([...merged.upserted, ...retried]) };
+    this.#unconfirmed = changes;
+    return { changes, problems: [...services.problems, ...endpoints.problems] };
+  }
+
+  /** The backend holds the plan. Returns the times at which the objects concerned were changed. */
+  confirmSynced(): readonly number[] {
+    this.#unconfirmed = undefined;
+    const times = this.#triggerTimes;
+    this.#triggerTimes = [];
+    return times;
+  }
+
+  /** ServicePorts with policy Local whose endpoints are all elsewhere. */
+  noLocalEndpoints(): { readonly internal: number; readonly external: number } {
+    return { internal: this.#droppedInternally.size, external: this.#droppedExternally.size };
+  }
+
+  #countDropped(changes: PlanChanges): void {
+    for (const key of changes.removed.keys()) {
+      this.#droppedInternally.delete(key);
+      this.#droppedExternally.delete(key);
+    }
+    for (const key of changes.upserted) {
+      const plan = this.#plan.services.get(key);
+      if (!plan) continue;
+      note(this.#droppedInternally, key, plan.internal.kind === "drop");
+      note(this.#droppedExternally, key, plan.external.kind === "drop");
+    }
+  }
+
+  /** Tells the service tracker of a change; returns whether a sync is due. */
+  onService(previous: Service | undefined, current: Service | undefined): boolean {
+    return this.services.update(previous, current);
+  }
+
+  /** Tells the endpoints tracker of a slice; returns whether a sync is due. */
+  onEndpointSlice(slice: EndpointSlice, verb: "set" | "delete"): boolean {
+    return this.endpoints.updateSlice(slice, verb);
+  }
+
+  /** Tells the endpoints tracker of an Endpoints object; returns whether a sync is due. */
+  onEndpoints(endpoints: Endpoints, verb: "set" | "delete"): boolean {
+    return this.endpoints.updateEndpoints(endpoints, verb);
+  }
+
+  /** Takes the own Node object; returns whether a sync is due. */
+  onNode(node: Node): boolean {
+    return this.setNode(nodeStateFromNode(node, this.#state.node.name));
+  }
+}
+
+function note(set: Set<ServicePortKey>, key: ServicePortKey, present: boolean): void {
+  if (present) set.add(key);
+  else set.delete(key);
+}
+
+function sameMembers(left: readonly string[], right: readonly string[]): boolean {
+  return left.length === right.length && left.every((member) => right.includes(member));
+}

@@ -1,0 +1,149 @@
+/**
+ * One sync, from drained trackers to a data plane that holds the plan. Ordering only: what has to
+ * hold is decided in `lib/proxy`, how it is spelt in `backends/`.
+ *
+ * @module
+ */
+import type { Logger } from "../log/logger.ts";
+import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
+import type { ProxyHealth } from "../health/proxy_health.ts";
+import type { Clock } from "../os/clock.ts";
+import type { Backend, Quarantined, SyncReport } from "../proxy/backend.ts";
+import type { ObjectProblem } from "../proxy/problem.ts";
+import type { ProxyPipeline } from "./proxy_pipeline.ts";
+import type { RunOutcome } from "../sync/sync_runner.ts";
+
+/** What a sync needs. */
+export interface SyncerDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly metrics: ProxyMetrics;
+  readonly health: ProxyHealth;
+  readonly backend: Backend;
+}
+
+/** How the last successful sync went, for `status`. */
+export interface LastSync {
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  readonly durationMs: number;
+  readonly report: SyncReport;
+}
+
+/** Runs syncs of one IP family. The caller has one in flight at most. */
+export class Syncer {
+  readonly #dependencies: SyncerDependencies;
+  readonly #pipeline: ProxyPipeline;
+  #quarantined: readonly Quarantined[] = [];
+  #lastSync: LastSync | undefined;
+  #failures = 0;
+  #lastError: string | undefined;
+
+  constructor(dependencies: SyncerDependencies, pipeline: ProxyPipeline) {
+    this.#dependencies = dependencies;
+    this.#pipeline = pipeline;
+  }
+
+  get lastSync(): LastSync | undefined {
+    return this.#lastSync;
+  }
+
+  /** Failed syncs since the last good one, and why the newest of them failed. */
+  get failure(): { readonly count: number; readonly error?: string } {
+    return {
+      count: this.#failures,
+      ...(this.#lastError !== undefined && { error: this.#lastError }),
+    };
+  }
+
+  get quarantined(): readonly Quarantined[] {
+    return this.#quarantined;
+  }
+
+  /**
+   * Brings the data plane up to date. Never throws: a failure is logged, counted, and its changes
+   * come again with the next ones.
+   */
+  async sync(): Promise<RunOutcome> {
+    const { clock, backend, metrics } = this.#dependencies;
+    const started = clock.now();
+    const { changes, problems } = await this.#pipeline.collectChanges(
+      this.#quarantined.map(({ key }) => key),
+    );
+    this.#report(problems);
+    try {
+      const report = await backend.sync(this.#pipeline.plan, changes);
+      this.#succeeded(report, clock.now() - started);
+      return report.quarantined.length > 0 ? "retry" : "done";
+    } catch (error) {
+      this.#failed(error);
+      return "retry";
+    } finally {
+      metrics.syncFinished(backend.family, { seconds: (clock.now() - started) / 1000 });
+    }
+  }
+
+  #succeeded(report: SyncReport, durationMs: number): void {
+    const { clock, logger, metrics, health, backend } = this.#dependencies;
+    const at = clock.wallNow();
+    const triggerTimes = this.#pipeline.confirmSynced();
+    this.#failures = 0;
+    this.#lastError = undefined;
+    this.#lastSync = { at, durationMs, report };
+    health.synced(backend.family, clock.now());
+    metrics.syncSucceeded(backend.family, {
+      at,
+      quarantined: report.quarantined.length,
+      programmingSeconds: triggerTimes.map((trigger) => Math.max(0, at - trigger) / 1000),
+      noLocalEndpoints: this.#pipeline.noLocalEndpoints(),
+    });
+    this.#tellQuarantine(report.quarantined);
+    const { services, full, operations } = report;
+    logger.verbose(2, "Synced proxy rules", {
+      services,
+      full,
+      operations,
+      ms: Math.round(durationMs),
+    });
+  }
+
+  #failed(error: unknown): void {
+    const { logger, metrics, backend } = this.#dependencies;
+    this.#failures++;
+    this.#lastError = error instanceof Error ? error.message : String(error);
+    metrics.syncFailed(backend.family);
+    logger.error("Cannot sync proxy rules; the last good state stays and the changes come again", {
+      error,
+      failures: this.#failures,
+    });
+  }
+
+  /** Says once when a ServicePort goes into quarantine and once when it comes out. */
+  #tellQuarantine(now: readonly Quarantined[]): void {
+    const { logger } = this.#dependencies;
+    const before = new Set(this.#quarantined.map(describe));
+    const after = new Set(now.map(describe));
+    for (const entry of now) {
+      if (before.has(describe(entry))) continue;
+      const { key, address, reason } = entry;
+      logger.warn("Service port is in quarantine; the others work and it is tried again", {
+        servicePort: key,
+        ...(address !== undefined && { address }),
+        reason,
+      });
+    }
+    for (const entry of this.#quarantined) {
+      if (after.has(describe(entry)) || now.some(({ key }) => key === entry.key)) continue;
+      logger.info("Service port is out of quarantine", { servicePort: entry.key });
+    }
+    this.#quarantined = now;
+  }
+
+  #report(problems: readonly ObjectProblem[]): void {
+    for (const problem of problems) this.#dependencies.logger.warn(problem.message, { ...problem });
+  }
+}
+
+function describe({ key, address, reason }: Quarantined): string {
+  return `${key} ${address ?? ""} ${reason}`;
+}

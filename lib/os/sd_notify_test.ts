@@ -1,0 +1,105 @@
+import { assertEquals } from "@std/assert";
+import { createServiceNotifier, watchdogPeriodMs } from "./sd_notify.ts";
+
+async function withManager(
+  run: (
+    manager: { path: string; folder: string; receive: () => Promise<string> },
+  ) => Promise<void>,
+): Promise<void> {
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/manager.sock`;
+  const socket = Deno.listenDatagram({ transport: "unixpacket", path });
+  try {
+    await run({
+      path,
+      folder,
+      receive: async () => new TextDecoder().decode((await socket.receive())[0]),
+    });
+  } finally {
+    socket.close();
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+Deno.test("createServiceNotifier() sends systemd's messages and takes its socket away", async () => {
+  await withManager(async ({ path, folder, receive }) => {
+    {
+      using notifier = createServiceNotifier({
+        environment: { notifySocket: path, watchdogUsec: "60000000", watchdogPid: "7" },
+        pid: 7,
+        folder,
+        onError: (error) => {
+          throw error;
+        },
+      });
+      assertEquals(notifier.watchdogMs, 30_000);
+      await notifier.ready();
+      await notifier.status("serving\n3 Services");
+      await notifier.feedWatchdog();
+      await notifier.stopping();
+      assertEquals([await receive(), await receive(), await receive(), await receive()], [
+        "READY=1",
+        "STATUS=serving 3 Services",
+        "WATCHDOG=1",
+        "STOPPING=1",
+      ]);
+    }
+    const left = await Array.fromAsync(Deno.readDir(folder), ({ name }) => name);
+    assertEquals(left, ["manager.sock"]);
+  });
+});
+
+Deno.test("createServiceNotifier() takes the place of a socket that an earlier process left", async () => {
+  await withManager(async ({ path, folder, receive }) => {
+    Deno.listenDatagram({ transport: "unixpacket", path: `${folder}/notify-7.sock` }).close();
+    using notifier = createServiceNotifier({
+      environment: { notifySocket: path },
+      pid: 7,
+      folder,
+      onError: (error) => {
+        throw error;
+      },
+    });
+    await notifier.ready();
+    assertEquals(await receive(), "READY=1");
+  });
+});
+
+Deno.test("createServiceNotifier() says nothing without systemd", async () => {
+  using notifier = createServiceNotifier({
+    environment: {},
+    pid: 7,
+    folder: "/nonexistent",
+    onError: (error) => {
+      throw error;
+    },
+  });
+  await notifier.ready();
+  assertEquals(notifier.watchdogMs, undefined);
+});
+
+Deno.test("createServiceNotifier() reports a socket that is gone once and goes on", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    const errors: unknown[] = [];
+    using notifier = createServiceNotifier({
+      environment: { notifySocket: `${folder}/gone.sock` },
+      pid: 7,
+      folder,
+      onError: (error) => errors.push(error),
+    });
+    await notifier.ready();
+    await notifier.feedWatchdog();
+    assertEquals(errors.length, 1);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("watchdogPeriodMs() is half of systemd's time, and nothing for another process", () => {
+  assertEquals(watchdogPeriodMs({ watchdogUsec: "60000000" }, 7), 30_000);
+  assertEquals(watchdogPeriodMs({ watchdogUsec: "60000000", watchdogPid: "8" }, 7), undefined);
+  assertEquals(watchdogPeriodMs({ watchdogUsec: "60000000", watchdogPid: "" }, 7), 30_000);
+  assertEquals(watchdogPeriodMs({ watchdogUsec: "soon" }, 7), undefined);
+  assertEquals(watchdogPeriodMs({}, 7), undefined);
+});
