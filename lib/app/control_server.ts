@@ -1,0 +1,100 @@
+/**
+ * The local socket that `kube-relay status` asks. Read only: nothing can be changed through it.
+ *
+ * @module
+ */
+import { dirname } from "node:path";
+import type { StatusReport } from "./status_report.ts";
+import { ControlError, requestStatus } from "./control_client.ts";
+
+/** What the socket serves. */
+export interface ControlServerOptions {
+  readonly path: string;
+  readonly status: () => Promise<StatusReport>;
+}
+
+/** The open socket. */
+export interface ControlServer {
+  readonly path: string;
+  stop(): Promise<void>;
+}
+
+/**
+ * Opens the socket, for its owner only. One that a dead process left is replaced; one that answers is
+ * not: throws a ControlError that names the process behind it.
+ */
+export async function startControlServer(
+  { path, status }: ControlServerOptions,
+): Promise<ControlServer> {
+  await makeFolder(dirname(path));
+  await removeStaleSocket(path);
+  const server = Deno.serve(
+    { transport: "unix", path, onListen: () => {} },
+    (request) => answer(request, status),
+  );
+  await Deno.chmod(path, 0o600);
+  return {
+    path,
+    async stop() {
+      await server.shutdown();
+      await Deno.remove(path).catch(() => {});
+    },
+  };
+}
+
+async function answer(
+  request: Request,
+  status: () => Promise<StatusReport>,
+): Promise<Response> {
+  if (request.method !== "GET") {
+    return new Response("Only GET is answered\n", { status: 405, headers: { allow: "GET" } });
+  }
+  if (new URL(request.url).pathname !== "/status") {
+    return new Response("Not found\n", { status: 404 });
+  }
+  try {
+    return Response.json(await status());
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    return new Response(`Cannot report the status: ${reason}\n`, { status: 500 });
+  }
+}
+
+/** Makes the folder 0700 when it is not there; one that is there keeps its mode. */
+async function makeFolder(folder: string): Promise<void> {
+  try {
+    await Deno.mkdir(folder, { recursive: true, mode: 0o700 });
+  } catch (error) {
+    throw new ControlError(
+      `Cannot make the folder '${folder}' of the control socket: ${messageOf(error)}; ` +
+        "name another place with --control-socket",
+      { cause: error },
+    );
+  }
+}
+
+async function removeStaleSocket(path: string): Promise<void> {
+  const info = await Deno.lstat(path).catch(() => undefined);
+  if (!info) return;
+  if (!info.isSocket) {
+    throw new ControlError(
+      `Cannot open the control socket '${path}': a file that is no socket is in its place; ` +
+        "remove it or name another place with --control-socket",
+    );
+  }
+  const other = await requestStatus(path).catch((error: unknown) => {
+    if (error instanceof ControlError && error.kind === "not-running") return undefined;
+    throw error;
+  });
+  if (other) {
+    throw new ControlError(
+      `Cannot open the control socket '${path}': kube-relay with process id ${other.pid} runs ` +
+        "already; stop it, or name another place with --control-socket",
+    );
+  }
+  await Deno.remove(path);
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

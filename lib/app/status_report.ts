@@ -1,0 +1,71 @@
+/**
+ * What a running kube-relay says of itself: the answer to `kube-relay status`.
+ *
+ * @module
+ */
+import type { IpFamily } from "../net/ip_address.ts";
+import type { BackendMode, Quarantined, ServedAddress } from "../proxy/backend.ts";
+
+/** An endpoint of a ServicePort, for a person to read. */
+export interface StatusEndpoint {
+  readonly address: string;
+  readonly state: "ready" | "not ready" | "serving, terminating" | "terminating";
+  readonly local: boolean;
+}
+
+/** One ServicePort. */
+export interface StatusService {
+  /** `namespace/name:port`. */
+  readonly name: string;
+  readonly protocol: string;
+  readonly addresses: readonly ServedAddress[];
+  readonly endpoints: readonly StatusEndpoint[];
+  /** Connections or flows open now. */
+  readonly connections?: number;
+  /** Why it, or an address of it, is in quarantine. */
+  readonly quarantined?: string;
+}
+
+/** One IP family. */
+export interface StatusFamily {
+  readonly family: IpFamily;
+  readonly mode: BackendMode;
+  /** How Service addresses reach the data plane. */
+  readonly summary: string;
+  readonly lastSync?: {
+    /** RFC 3339. */
+    readonly at: string;
+    readonly durationMs: number;
+    readonly full: boolean;
+    readonly operations: Readonly<Record<string, number>>;
+  };
+  /** Whether changes wait for a sync. */
+  readonly pending: boolean;
+  /** Failed syncs since the last good one. */
+  readonly failures: number;
+  readonly lastError?: string;
+  readonly services: readonly StatusService[];
+  readonly quarantined: readonly Quarantined[];
+}
+
+/** A place that objects come from. */
+export interface StatusSource {
+  readonly name: string;
+  /** E.g. `watching`, `3 objects`. */
+  readonly state: string;
+  /** What is wrong with it, one line each. */
+  readonly problems: readonly string[];
+}
+
+/** Everything. */
+export interface StatusReport {
+  readonly version: string;
+  readonly pid: number;
+  /** RFC 3339. */
+  readonly startedAt: string;
+  /** `waiting for objects`, `serving`, `stopping`. */
+  readonly phase: string;
+  readonly node: { readonly name: string; readonly zone?: string };
+  readonly sources: readonly StatusSource[];
+  readonly families: readonly StatusFamily[];
+}
