@@ -1,0 +1,89 @@
+/**
+ * Whether the proxy keeps up: pure bookkeeping of when syncs were asked for and when they succeeded.
+ *
+ * @module
+ */
+import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
+
+/** Health of one IP family. */
+export interface FamilyHealth {
+  /** Milliseconds since 1970 of the last good sync, or of the start of the sync loop. */
+  readonly lastUpdated: number;
+  readonly healthy: boolean;
+}
+
+/** What the Node object says about this node as a target of load balancers. */
+export interface NodeEligibility {
+  readonly deletionTimestamp?: string;
+  readonly taints?: readonly { readonly key: string }[];
+}
+
+/** The cluster autoscaler sets it on a node that it is about to delete (KEP-3836). */
+const TO_BE_DELETED_TAINT = "ToBeDeletedByClusterAutoscaler";
+
+interface FamilyTimes {
+  lastUpdated: number;
+  oldestPending: number | undefined;
+}
+
+/**
+ * A family is unhealthy when a sync was asked for and has not succeeded within the time-out. One that
+ * has nothing to do stays healthy for ever; one never heard of does not count. Times are passed in,
+ * in milliseconds since 1970.
+ */
+export class ProxyHealth {
+  readonly #timeoutMs: number;
+  readonly #families = new Map<IpFamily, FamilyTimes>();
+  #nodeEligible = false;
+
+  /** `timeoutMs` is twice the sync period, as upstream has it. */
+  constructor({ timeoutMs }: { readonly timeoutMs: number }) {
+    this.#timeoutMs = timeoutMs;
+  }
+
+  /** The family's sync loop begins. */
+  syncLoopStarted(family: IpFamily, now: number): void {
+    this.#families.set(family, { lastUpdated: now, oldestPending: undefined });
+  }
+
+  /** A sync was asked for. */
+  syncQueued(family: IpFamily, now: number): void {
+    const times = this.#families.get(family);
+    if (times) times.oldestPending ??= now;
+    else this.#families.set(family, { lastUpdated: 0, oldestPending: now });
+  }
+
+  /** A sync succeeded. */
+  synced(family: IpFamily, now: number): void {
+    this.#families.set(family, { lastUpdated: now, oldestPending: undefined });
+  }
+
+  /** Takes the state of the own Node; the last one stays when the object is deleted. */
+  nodeSeen({ deletionTimestamp, taints = [] }: NodeEligibility): void {
+    this.#nodeEligible = deletionTimestamp === undefined &&
+      !taints.some(({ key }) => key === TO_BE_DELETED_TAINT);
+  }
+
+  /** Whether load balancers may send to this node; false until the Node has been seen. */
+  get nodeEligible(): boolean {
+    return this.#nodeEligible;
+  }
+
+  /** Every family that has been heard of. */
+  families(now: number): ReadonlyMap<IpFamily, FamilyHealth> {
+    const result = new Map<IpFamily, FamilyHealth>();
+    for (const family of IP_FAMILIES) {
+      const times = this.#families.get(family);
+      if (!times) continue;
+      const { lastUpdated, oldestPending } = times;
+      const healthy = oldestPending === undefined || now - oldestPending < this.#timeoutMs;
+      result.set(family, { lastUpdated, healthy });
+    }
+    return result;
+  }
+
+  /** Whether every family that has been heard of is healthy. */
+  healthy(now: number): boolean {
+    return [...this.families(now).values()].every(({ healthy }) => healthy);
+  }
+}
