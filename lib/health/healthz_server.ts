@@ -1,0 +1,66 @@
+/**
+ * `/healthz` and `/livez`, with kube-proxy's codes, headers and bodies (KEP-3836).
+ *
+ * @module
+ */
+import type { ProxyHealth } from "./proxy_health.ts";
+
+/** What an answer is made from. */
+export interface HealthzOptions {
+  readonly health: ProxyHealth;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+  /** What the process is doing, for a person who asks while it starts. */
+  readonly phase: () => string;
+  /** Told of each answer, for the metrics. */
+  readonly onAnswer: (path: "healthz" | "livez", code: 200 | 503) => void;
+}
+
+/** Go's zero time, which upstream prints when no family has ever synced. */
+const NEVER = "0001-01-01T00:00:00Z";
+
+/**
+ * Answers `/healthz` (for load balancers: also asks whether the node is eligible) and `/livez` (for
+ * liveness probes: only whether the proxy keeps up). Any method, as upstream.
+ */
+export function createHealthzHandler(options: HealthzOptions): (request: Request) => Response {
+  return (request) => {
+    const { pathname } = new URL(request.url);
+    if (pathname === "/healthz") return answer(options, "healthz");
+    if (pathname === "/livez") return answer(options, "livez");
+    return new Response("404 page not found\n", { status: 404 });
+  };
+}
+
+function answer(options: HealthzOptions, path: "healthz" | "livez"): Response {
+  const { health, phase, onAnswer } = options;
+  const now = options.now();
+  const healthy = health.healthy(now);
+  const good = healthy && (path === "livez" || health.nodeEligible);
+  const families = [...health.families(now)];
+  const newest = Math.max(0, ...families.map(([, { lastUpdated }]) => lastUpdated));
+  // A good answer says "now" as the last update: old consumers compare the two times (upstream).
+  const lastUpdated = good ? timeText(now) : timeText(newest);
+  const status = families.map(([family, { lastUpdated, healthy }]) => [
+    family,
+    { lastUpdated: timeText(lastUpdated), healthy },
+  ]);
+  const body = {
+    lastUpdated,
+    currentTime: timeText(now),
+    ...(path === "healthz" && { nodeEligible: health.nodeEligible }),
+    healthy,
+    ...(status.length > 0 && { status: Object.fromEntries(status) }),
+    phase: phase(),
+  };
+  const code = good ? 200 : 503;
+  onAnswer(path, code);
+  return new Response(JSON.stringify(body), {
+    status: code,
+    headers: { "content-type": "application/json", "x-content-type-options": "nosniff" },
+  });
+}
+
+function timeText(ms: number): string {
+  return ms === 0 ? NEVER : new Date(ms).toISOString();
+}

@@ -1,0 +1,88 @@
+import { assertEquals } from "@std/assert";
+import { createHealthzHandler } from "./healthz_server.ts";
+import { ProxyHealth } from "./proxy_health.ts";
+
+const START = Date.UTC(2026, 0, 1);
+
+function createServer(): {
+  health: ProxyHealth;
+  answers: string[];
+  ask: (path: string, now: number) => Response;
+} {
+  const health = new ProxyHealth({ timeoutMs: 10_000 });
+  const answers: string[] = [];
+  let time = START;
+  const handler = createHealthzHandler({
+    health,
+    now: () => time,
+    phase: () => "serving",
+    onAnswer: (path, code) => answers.push(`${path} ${code}`),
+  });
+  return {
+    health,
+    answers,
+    ask(path, now) {
+      time = START + now;
+      return handler(new Request(`http://localhost${path}`));
+    },
+  };
+}
+
+Deno.test("createHealthzHandler() answers 503 on /healthz and 200 on /livez before the Node is known", async () => {
+  const { ask, answers } = createServer();
+  const healthz = ask("/healthz", 0);
+  assertEquals(healthz.status, 503);
+  assertEquals(
+    await healthz.text(),
+    '{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"2026-01-01T00:00:00.000Z",' +
+      '"nodeEligible":false,"healthy":true,"phase":"serving"}',
+  );
+  const livez = ask("/livez", 0);
+  assertEquals(livez.status, 200);
+  assertEquals(
+    await livez.text(),
+    '{"lastUpdated":"2026-01-01T00:00:00.000Z","currentTime":"2026-01-01T00:00:00.000Z",' +
+      '"healthy":true,"phase":"serving"}',
+  );
+  assertEquals(livez.headers.get("content-type"), "application/json");
+  assertEquals(livez.headers.get("x-content-type-options"), "nosniff");
+  assertEquals(answers, ["healthz 503", "livez 200"]);
+});
+
+Deno.test("createHealthzHandler() names the family that is late", async () => {
+  const { ask, health } = createServer();
+  health.nodeSeen({});
+  health.synced("IPv4", START);
+  health.synced("IPv6", START);
+  health.syncQueued("IPv6", START);
+  const late = ask("/healthz", 25_000);
+  assertEquals(late.status, 503);
+  assertEquals(await late.json(), {
+    lastUpdated: "2026-01-01T00:00:00.000Z",
+    currentTime: "2026-01-01T00:00:25.000Z",
+    nodeEligible: true,
+    healthy: false,
+    status: {
+      IPv4: { lastUpdated: "2026-01-01T00:00:00.000Z", healthy: true },
+      IPv6: { lastUpdated: "2026-01-01T00:00:00.000Z", healthy: false },
+    },
+    phase: "serving",
+  });
+  assertEquals(ask("/livez", 25_000).status, 503);
+});
+
+Deno.test("createHealthzHandler() keeps /livez good on a node that is being drained", async () => {
+  const { ask, health } = createServer();
+  health.nodeSeen({ taints: [{ key: "ToBeDeletedByClusterAutoscaler" }] });
+  const healthz = ask("/healthz", 0);
+  assertEquals(healthz.status, 503);
+  const body = await healthz.json();
+  assertEquals([body.healthy, body.nodeEligible], [true, false]);
+  assertEquals(ask("/livez", 0).status, 200);
+});
+
+Deno.test("createHealthzHandler() knows two paths", () => {
+  const { ask } = createServer();
+  assertEquals(ask("/", 0).status, 404);
+  assertEquals(ask("/metrics", 0).status, 404);
+});
