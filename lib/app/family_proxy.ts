@@ -4,19 +4,18 @@
  *
  * @module
  */
-import type { Endpoints, EndpointSlice, Node, Service } from "../api/objects.ts";
+import type { Endpoints, EndpointSlice, Service } from "../api/objects.ts";
 import type { Cidr } from "../net/cidr.ts";
 import { type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import type { Logger } from "../log/logger.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
-import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
+import type { SyncMetrics } from "./sync_metrics.ts";
 import type { Clock, Timer } from "../os/clock.ts";
 import type { Network } from "../os/network.ts";
 import type { Backend } from "../proxy/backend.ts";
 import type { NodeState } from "../proxy/node_state.ts";
-import type { PlanOptions } from "../proxy/proxy_plan.ts";
 import { type RunnerActivity, SyncRunner, type SyncRunnerOptions } from "../sync/sync_runner.ts";
-import { ProxyPipeline } from "./proxy_pipeline.ts";
+import { ProxyPipeline, type ProxyPipelineOptions } from "./proxy_pipeline.ts";
 import { Syncer } from "./syncer.ts";
 
 /** How often the addresses of the machine are looked at; node ports follow a change within this time. */
@@ -26,16 +25,14 @@ const INTERFACE_POLL_MS = 10_000;
 export interface FamilyProxyDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
-  readonly metrics: ProxyMetrics;
+  readonly metrics: SyncMetrics;
   readonly health: ProxyHealth;
   readonly network: Network;
   readonly backend: Backend;
 }
 
 /** Settings of a family's proxy. */
-export interface FamilyProxyOptions {
-  readonly node: NodeState;
-  readonly plan: PlanOptions;
+export interface FamilyProxyOptions extends ProxyPipelineOptions {
   readonly runner: SyncRunnerOptions;
 }
 
@@ -51,7 +48,7 @@ export class FamilyProxy {
   #poll: Timer | undefined;
 
   constructor(dependencies: FamilyProxyDependencies, options: FamilyProxyOptions) {
-    this.family = options.plan.family;
+    this.family = options.family;
     this.backend = dependencies.backend;
     this.#dependencies = dependencies;
     this.#pipeline = new ProxyPipeline(dependencies, options);
@@ -75,7 +72,7 @@ export class FamilyProxy {
   /** Adopts what the machine holds. Syncs nothing before {@linkcode open}. */
   async start(): Promise<void> {
     await this.backend.start();
-    this.#dependencies.health.syncLoopStarted(this.family, this.#dependencies.clock.now());
+    this.#dependencies.health.syncLoopStarted(this.family, this.#dependencies.clock.wallNow());
     this.#lookAtInterfaces();
   }
 
@@ -105,8 +102,8 @@ export class FamilyProxy {
     if (this.#pipeline.onEndpoints(endpoints, verb)) this.#request();
   }
 
-  onNode(node: Node): void {
-    if (this.#pipeline.onNode(node)) this.#request();
+  onNode(node: NodeState): void {
+    if (this.#pipeline.setNode(node)) this.#request();
   }
 
   onServiceCidrs(cidrs: readonly Cidr[]): void {
@@ -116,7 +113,7 @@ export class FamilyProxy {
   #request(): void {
     if (!this.#open) return;
     const { clock, health, metrics } = this.#dependencies;
-    health.syncQueued(this.family, clock.now());
+    health.syncQueued(this.family, clock.wallNow());
     metrics.syncQueued(this.family, clock.wallNow());
     this.#runner.request();
   }

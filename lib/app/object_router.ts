@@ -33,8 +33,8 @@ export interface ObjectRouterOptions {
   readonly families: readonly FamilyProxy[];
   /** Ranges given on the command line; they stand in for the API's ServiceCIDRs. */
   readonly serviceCidrs: readonly Cidr[];
-  /** Called for each state of the own Node; `undefined` = deleted. */
-  readonly onNode: (node: Node | undefined) => void;
+  /** Called for each state of the own Node; what was known stays when it is deleted. */
+  readonly onNode: (node: Node) => void;
   /** Called once, when the first sync has been let through. */
   readonly onReady: () => void;
 }
@@ -64,8 +64,7 @@ export class ObjectRouter {
         for (const family of families) family.onEndpoints(endpoints, current ? "set" : "delete");
       }),
       nodes: this.#informer<Node>((_, current) => {
-        if (current) { for (const family of families) family.onNode(current); }
-        options.onNode(current);
+        if (current) options.onNode(current);
       }),
       serviceCidrs: this.#informer<ServiceCidr>(() => this.#tellServiceCidrs()),
     };
@@ -109,7 +108,7 @@ export class ObjectRouter {
       .flatMap(({ spec }) => spec.cidrs ?? [])
       .map(tryParseCidr)
       .filter((cidr) => cidr !== undefined);
-    const cidrs = [...new Set(given.length > 0 ? given : fromApi)];
+    const cidrs = [...new Set(given.length > 0 ? given : fromApi)].sort();
     for (const family of families) {
       family.onServiceCidrs(cidrs.filter((cidr) => cidrFamilyOf(cidr) === family.family));
     }

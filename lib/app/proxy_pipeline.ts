@@ -3,25 +3,26 @@
  *
  * @module
  */
-import type { Endpoints, EndpointSlice, Node, Service } from "../api/objects.ts";
+import type { Endpoints, EndpointSlice, Service } from "../api/objects.ts";
 import type { Cidr } from "../net/cidr.ts";
-import type { IpAddress } from "../net/ip_address.ts";
+import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
+import { deepEqual } from "../proxy/deep_equal.ts";
 import { EndpointsChangeTracker } from "../proxy/endpoints_changes.ts";
-import { nodeStateFromNode } from "../proxy/node_state.ts";
 import type { NodeState } from "../proxy/node_state.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
 import {
   createProxyPlan,
   mergePlanChanges,
+  type MutableProxyPlan,
   type PlanChanges,
-  type PlanOptions,
   type ProxyPlan,
-  updatePlan,
+  updatePlanInSlices,
 } from "../proxy/proxy_plan.ts";
-import { applyChanges, createProxyState } from "../proxy/proxy_state.ts";
+import { applyChanges, createProxyState, type MutableProxyState } from "../proxy/proxy_state.ts";
 import { ServiceChangeTracker } from "../proxy/service_changes.ts";
 import type { ServicePortKey } from "../proxy/service_port_name.ts";
+import type { PlanSettings } from "./plan_settings.ts";
 
 /** What {@linkcode ProxyPipeline.collectChanges} found. */
 export interface CollectedChanges {
@@ -30,39 +31,43 @@ export interface CollectedChanges {
   readonly problems: readonly ObjectProblem[];
 }
 
+/** What a pipeline is made with. */
+export interface ProxyPipelineOptions {
+  readonly family: IpFamily;
+  /** What is known of the own node before its object has been seen. */
+  readonly node: NodeState;
+  readonly settings: PlanSettings;
+}
+
 /** Everything between informers and backend, for one IP family. Holds state, runs nothing by itself. */
 export class ProxyPipeline {
   readonly services: ServiceChangeTracker;
   readonly endpoints: EndpointsChangeTracker;
   readonly #clock: Clock;
-  readonly #options: PlanOptions;
-  readonly #state;
-  readonly #plan;
+  readonly #options: ProxyPipelineOptions;
+  readonly #state: MutableProxyState;
+  readonly #plan: MutableProxyPlan;
   #node: NodeState | undefined;
   #serviceCidrs: readonly Cidr[] | undefined;
   #interfaceAddresses: readonly IpAddress[] | undefined;
-  #first = true;
   /** Changes that no backend has confirmed yet: those of failed syncs and of the running one. */
   #unconfirmed: PlanChanges | undefined;
   #triggerTimes: number[] = [];
   readonly #droppedInternally = new Set<ServicePortKey>();
   readonly #droppedExternally = new Set<ServicePortKey>();
 
-  constructor(
-    { clock }: { readonly clock: Clock },
-    options: { readonly node: NodeState; readonly plan: PlanOptions },
-  ) {
-    const { family } = options.plan;
+  constructor({ clock }: { readonly clock: Clock }, options: ProxyPipelineOptions) {
+    const { family, node, settings } = options;
     this.#clock = clock;
-    this.#options = options.plan;
+    this.#options = options;
     this.services = new ServiceChangeTracker({ family });
     this.endpoints = new EndpointsChangeTracker({
       family,
-      nodeName: options.node.name,
+      nodeName: node.name,
       startedAtMs: clock.wallNow(),
     });
-    this.#state = createProxyState(options.node);
-    this.#plan = createProxyPlan(options.plan);
+    this.#state = createProxyState(node);
+    this.#plan = createProxyPlan(settings.planOptions(family, node));
   }
 
   /** What the last {@linkcode collectChanges} planned. */
@@ -76,25 +81,25 @@ export class ProxyPipeline {
       this.#unconfirmed !== undefined;
   }
 
-  /** Takes the own Node; tells whether it says anything new. */
+  /** Takes the own Node; returns whether a sync is due. */
   setNode(node: NodeState): boolean {
     const before = this.#node ?? this.#state.node;
     this.#node = node;
-    return JSON.stringify(before) !== JSON.stringify(node);
+    return !deepEqual(before, node);
   }
 
-  /** Takes the ranges of cluster IPs of this family. */
+  /** Takes the ranges of cluster IPs of this family; returns whether a sync is due. */
   setServiceCidrs(cidrs: readonly Cidr[]): boolean {
     const before = this.#serviceCidrs ?? this.#state.serviceCidrs;
     this.#serviceCidrs = cidrs;
-    return !sameMembers(before, cidrs);
+    return !deepEqual(before, cidrs);
   }
 
-  /** Takes the node's own addresses of this family. */
+  /** Takes the node's own addresses of this family, sorted; returns whether a sync is due. */
   setInterfaceAddresses(addresses: readonly IpAddress[]): boolean {
     const before = this.#interfaceAddresses ?? this.#state.interfaceAddresses;
     this.#interfaceAddresses = addresses;
-    return !sameMembers(before, addresses);
+    return !deepEqual(before, addresses);
   }
 
   /**
@@ -111,13 +116,16 @@ export class ProxyPipeline {
       ...(this.#serviceCidrs && { serviceCidrs: this.#serviceCidrs }),
       ...(this.#interfaceAddresses && { interfaceAddresses: this.#interfaceAddresses }),
     });
-    const fresh = await updatePlan(
+    const { family, settings } = this.#options;
+    const options = settings.planOptions(family, this.#state.node);
+    // In mode NodeCIDR the Node brings the detector, which every ServicePlan depends on.
+    const sameDetector = deepEqual(options.localTraffic, this.#plan.shared.localTraffic);
+    const fresh = await updatePlanInSlices(
       this.#plan,
       this.#state,
-      this.#first ? { ...dirty, everything: true, shared: true } : dirty,
-      { ...this.#options, pause: () => this.#clock.yieldToEventLoop() },
+      sameDetector ? dirty : { ...dirty, shared: true, everything: true },
+      { ...options, pause: () => this.#clock.yieldToEventLoop() },
     );
-    this.#first = false;
     for (const times of endpoints.triggerTimes.values()) this.#triggerTimes.push(...times);
     this.#countDropped(fresh);
     const merged = this.#unconfirmed ? mergePlanChanges(this.#unconfirmed, fresh) : fresh;
@@ -169,18 +177,9 @@ export class ProxyPipeline {
   onEndpoints(endpoints: Endpoints, verb: "set" | "delete"): boolean {
     return this.endpoints.updateEndpoints(endpoints, verb);
   }
-
-  /** Takes the own Node object; returns whether a sync is due. */
-  onNode(node: Node): boolean {
-    return this.setNode(nodeStateFromNode(node, this.#state.node.name));
-  }
 }
 
 function note(set: Set<ServicePortKey>, key: ServicePortKey, present: boolean): void {
   if (present) set.add(key);
   else set.delete(key);
-}
-
-function sameMembers(left: readonly string[], right: readonly string[]): boolean {
-  return left.length === right.length && left.every((member) => right.includes(member));
 }

@@ -5,7 +5,7 @@
  * @module
  */
 import type { Logger } from "../log/logger.ts";
-import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
+import type { SyncMetrics } from "./sync_metrics.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
 import type { Clock } from "../os/clock.ts";
 import type { Backend, Quarantined, SyncReport } from "../proxy/backend.ts";
@@ -17,7 +17,7 @@ import type { RunOutcome } from "../sync/sync_runner.ts";
 export interface SyncerDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
-  readonly metrics: ProxyMetrics;
+  readonly metrics: SyncMetrics;
   readonly health: ProxyHealth;
   readonly backend: Backend;
 }
@@ -79,7 +79,7 @@ export class Syncer {
       this.#failed(error);
       return "retry";
     } finally {
-      metrics.syncFinished(backend.family, { seconds: (clock.now() - started) / 1000 });
+      metrics.syncFinished(backend.family, (clock.now() - started) / 1000);
     }
   }
 
@@ -90,7 +90,7 @@ export class Syncer {
     this.#failures = 0;
     this.#lastError = undefined;
     this.#lastSync = { at, durationMs, report };
-    health.synced(backend.family, clock.now());
+    health.synced(backend.family, at);
     metrics.syncSucceeded(backend.family, {
       at,
       quarantined: report.quarantined.length,

@@ -1,0 +1,62 @@
+/**
+ * The edges that `main.ts` hands down.
+ *
+ * @module
+ */
+import type { IpFamily } from "../net/ip_address.ts";
+import type { Logger } from "../log/logger.ts";
+import type { Clock } from "../os/clock.ts";
+import type { CommandRunner } from "../os/command_runner.ts";
+import type { Network } from "../os/network.ts";
+import type { Backend, BackendMode } from "../proxy/backend.ts";
+import type { RelayOptions } from "../config/load.ts";
+
+/** The machine and the process, as far as the application asks for them. */
+export interface Dependencies {
+  readonly clock: Clock;
+  readonly network: Network;
+  readonly commands: CommandRunner;
+  /** From 0 to 1, as `Math.random`. */
+  readonly random: () => number;
+  readonly process: ProcessInfo;
+  readonly backends: BackendTable;
+  /** Writes to standard output. */
+  readonly print: (text: string) => void;
+  /** Writes to standard error. */
+  readonly complain: (text: string) => void;
+}
+
+/** What the process knows of itself. */
+export interface ProcessInfo {
+  readonly pid: number;
+  readonly uid: number | undefined;
+  readonly hostname: string;
+  readonly env: (name: string) => string | undefined;
+  readonly stdoutIsTerminal: boolean;
+  /** Columns of the terminal; 80 where there is none. */
+  readonly columns: number;
+}
+
+/** What a backend is made with. */
+export interface BackendDependencies {
+  readonly clock: Clock;
+  readonly network: Network;
+  readonly commands: CommandRunner;
+  readonly logger: Logger;
+}
+
+/** Settings that some backend reads. */
+export interface BackendOptions {
+  readonly family: IpFamily;
+  readonly relay: RelayOptions;
+}
+
+/** The modes that this build has, and how their backends are made. */
+export type BackendTable = Readonly<
+  Partial<
+    Record<
+      BackendMode,
+      (dependencies: BackendDependencies, options: BackendOptions) => Backend
+    >
+  >
+>;
