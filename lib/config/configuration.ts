@@ -1,0 +1,152 @@
+/**
+ * kube-proxy's configuration (`kubeproxy.config.k8s.io/v1alpha1`, the only version) with every value
+ * parsed and every default filled in.
+ *
+ * All fields of upstream are here, also those that mean nothing to a mode that this build has: files
+ * made by kubeadm name them all.
+ *
+ * @module
+ */
+
+/** `apiVersion` of the only version. */
+export const API_VERSION = "kubeproxy.config.k8s.io/v1alpha1";
+
+/** `kind` of the configuration. */
+export const KIND = "KubeProxyConfiguration";
+
+/** How often rules are written, of one mode. Milliseconds. */
+export interface SyncPeriods {
+  /** Longest time between two looks at everything, and the base of the health timeout. */
+  readonly syncPeriod: number;
+  /** Shortest time from the end of a sync to the next one; 0 = none. */
+  readonly minSyncPeriod: number;
+}
+
+/** How the API server is reached. */
+export interface ClientConnection {
+  /** Path of the kubeconfig; empty = the service account of the pod. */
+  readonly kubeconfig: string;
+  readonly acceptContentTypes: string;
+  readonly contentType: string;
+  /** Requests per second; negative = unlimited. */
+  readonly qps: number;
+  readonly burst: number;
+}
+
+/** Buffering of one log format; accepted, without effect. */
+export interface LogFormatOptions {
+  readonly splitStream: boolean;
+  /** A Kubernetes quantity. */
+  readonly infoBufferSize: string;
+}
+
+/** Logging. */
+export interface LoggingConfiguration {
+  readonly format: string;
+  /** Milliseconds. */
+  readonly flushFrequency: number;
+  readonly verbosity: number;
+  /** Verbosity of Go files by pattern; accepted, without effect. */
+  readonly vmodule: readonly { readonly filePattern: string; readonly verbosity: number }[];
+  readonly options: { readonly text: LogFormatOptions; readonly json: LogFormatOptions };
+}
+
+/** Fields of the iptables mode; its periods also drive the userspace mode. */
+export interface IptablesConfiguration extends SyncPeriods {
+  readonly masqueradeBit: number;
+  readonly masqueradeAll: boolean;
+  readonly localhostNodePorts: boolean;
+}
+
+/** Fields of the ipvs mode. Times are milliseconds. */
+export interface IpvsConfiguration extends SyncPeriods {
+  readonly scheduler: string;
+  readonly excludeCIDRs: readonly string[];
+  readonly strictARP: boolean;
+  readonly tcpTimeout: number;
+  readonly tcpFinTimeout: number;
+  readonly udpTimeout: number;
+}
+
+/** Fields of the nftables mode. */
+export interface NftablesConfiguration extends SyncPeriods {
+  readonly masqueradeBit: number;
+  readonly masqueradeAll: boolean;
+}
+
+/** Fields of Windows; accepted, without effect. */
+export interface WinkernelConfiguration {
+  readonly networkName: string;
+  readonly sourceVip: string;
+  readonly enableDSR: boolean;
+  readonly rootHnsEndpointName: string;
+  readonly forwardHealthCheckVip: boolean;
+}
+
+/** Connection tracking of the kernel. Times are milliseconds; 0 leaves the kernel's value. */
+export interface ConntrackConfiguration {
+  readonly maxPerCore: number;
+  readonly min: number;
+  readonly tcpEstablishedTimeout: number;
+  readonly tcpCloseWaitTimeout: number;
+  readonly tcpBeLiberal: boolean;
+  readonly udpTimeout: number;
+  readonly udpStreamTimeout: number;
+}
+
+/** The whole configuration, with upstream's field names. */
+export interface KubeProxyConfiguration {
+  readonly featureGates: Readonly<Record<string, boolean>>;
+  readonly clientConnection: ClientConnection;
+  readonly logging: LoggingConfiguration;
+  /** Name of the node, trimmed and in lower case; empty = the name of the machine. */
+  readonly hostnameOverride: string;
+  /** The node's own address in the primary family; nothing is bound to it. */
+  readonly bindAddress: string;
+  /** `ip:port` of /healthz and /livez. */
+  readonly healthzBindAddress: string;
+  /** `ip:port` of /metrics. */
+  readonly metricsBindAddress: string;
+  readonly bindAddressHardFail: boolean;
+  readonly enableProfiling: boolean;
+  readonly showHiddenMetricsForVersion: string;
+  /** As written; see {@linkcode LoadedConfiguration.mode} of `load.ts` for what it comes to. */
+  readonly mode: string;
+  readonly iptables: IptablesConfiguration;
+  readonly ipvs: IpvsConfiguration;
+  readonly nftables: NftablesConfiguration;
+  readonly winkernel: WinkernelConfiguration;
+  readonly detectLocalMode: string;
+  readonly detectLocal: {
+    readonly bridgeInterface: string;
+    readonly interfaceNamePrefix: string;
+  };
+  /** One CIDR, or one of each family with a comma between; empty = unknown. */
+  readonly clusterCIDR: string;
+  /** CIDRs, or the one word `primary`; empty = all addresses of the node. */
+  readonly nodePortAddresses: readonly string[];
+  readonly oomScoreAdj: number;
+  readonly conntrack: ConntrackConfiguration;
+  /** Milliseconds. */
+  readonly configSyncPeriod: number;
+  /** A leftover of kube-proxy's old userspace mode; accepted, without effect. */
+  readonly portRange: string;
+  readonly windowsRunAsService: boolean;
+}
+
+/** The ways to tell a pod's traffic from other traffic. */
+export const DETECT_LOCAL_MODES: readonly string[] = [
+  "ClusterCIDR",
+  "NodeCIDR",
+  "BridgeInterface",
+  "InterfaceNamePrefix",
+];
+
+/** The log formats. */
+export const LOG_FORMATS: readonly string[] = ["text", "json"];
+
+/** The periods that a mode goes by: each has its own block, and userspace shares that of iptables. */
+export function syncPeriodsOf(configuration: KubeProxyConfiguration, mode: string): SyncPeriods {
+  if (mode === "ipvs") return configuration.ipvs;
+  return mode === "nftables" ? configuration.nftables : configuration.iptables;
+}

@@ -1,0 +1,84 @@
+/**
+ * Reads a configuration file; every problem names file, line and column.
+ *
+ * @module
+ */
+import type { KubeProxyConfiguration } from "./configuration.ts";
+import { CONFIGURATION_FIELDS, parseConfiguration } from "./configuration_schema.ts";
+import { unknownFields } from "./unknown_fields.ts";
+import { readYaml, type YamlDocument } from "./yaml_source.ts";
+
+/** A field that is ignored, and where it stands. */
+export interface FileWarning {
+  /** `file:line:column`. */
+  readonly at: string;
+  readonly reason: string;
+  /** Fields of a log line are open-ended. */
+  readonly [field: string]: string;
+}
+
+/** What was found in a file. */
+export interface ConfigurationFile {
+  /** Missing when a type is wrong or the file is no YAML. */
+  readonly configuration?: KubeProxyConfiguration;
+  readonly problems: readonly string[];
+  readonly warnings: readonly FileWarning[];
+  /** `file:line:column: path` of a field, or `file: path` when the file does not name it. */
+  describe(path: readonly (string | number)[]): string;
+}
+
+/** Reads and types a file. Never throws for what is in it, or for it not being there. */
+export async function readConfigurationFile(
+  { readTextFile }: { readonly readTextFile: (path: string) => Promise<string> },
+  file: string,
+): Promise<ConfigurationFile> {
+  let text: string;
+  try {
+    text = await readTextFile(file);
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    return failed([`--config: Cannot read configuration file '${file}': ${reason}`]);
+  }
+  const { documents, errors } = readYaml(text, { file });
+  if (errors.length > 0) {
+    return failed(
+      errors.map(({ line, column, message }) => `${file}:${line}:${column}: ${message}`),
+    );
+  }
+  const [document, ...more] = documents;
+  if (document === undefined || more.length > 0) {
+    const found = document === undefined ? "none" : String(documents.length);
+    return failed([
+      `${file}: Expected one document of kind KubeProxyConfiguration, found ${found}`,
+    ]);
+  }
+  return interpret(document, file);
+}
+
+function interpret(document: YamlDocument, file: string): ConfigurationFile {
+  const describe = (path: readonly (string | number)[]) => {
+    const { line, column } = document.positionOf(path);
+    const name = path.length === 0 ? "" : `: ${pathText(path)}`;
+    return `${file}:${line}:${column}${name}`;
+  };
+  const { configuration, problems } = parseConfiguration(document.value);
+  const warnings = unknownFields(document.value, CONFIGURATION_FIELDS).map(({ path, message }) => {
+    const { line, column } = document.positionOf(path);
+    return { at: `${file}:${line}:${column}`, reason: message };
+  });
+  return {
+    ...(configuration && { configuration }),
+    problems: problems.map(({ path, message }) => `${describe(path)}: ${message}`),
+    warnings,
+    describe,
+  };
+}
+
+/** `nodePortAddresses[1]`, `iptables.syncPeriod`. */
+function pathText(path: readonly (string | number)[]): string {
+  return path.map((step) => typeof step === "number" ? `[${step}]` : `.${step}`).join("").slice(1);
+}
+
+function failed(problems: readonly string[]): ConfigurationFile {
+  return { problems, warnings: [], describe: String };
+}

@@ -1,0 +1,243 @@
+/**
+ * The shape of a configuration file: types and defaults of each field, as values for valibot.
+ *
+ * Upstream's rules of absence: `null` and a missing key are the same everywhere; a zero is the
+ * default too, but only in the fields that are no pointers there (`zero: "default"`).
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { API_VERSION, KIND, type KubeProxyConfiguration } from "./configuration.ts";
+import { tryParseDuration } from "./duration.ts";
+
+/** Whether a zero in the file stands for itself or for the default. */
+interface ZeroRule {
+  readonly zero: "kept" | "default";
+}
+
+function text(fallback = "") {
+  return v.pipe(
+    v.nullish(v.string(wanted("text")), fallback),
+    v.transform((value) => value === "" ? fallback : value),
+  );
+}
+
+function flag(fallback = false) {
+  return v.nullish(v.boolean(wanted("true or false")), fallback);
+}
+
+function number(fallback: number, { zero }: ZeroRule = { zero: "kept" }) {
+  return v.pipe(
+    v.nullish(v.number(wanted("a number")), fallback),
+    v.transform((value) => value === 0 && zero === "default" ? fallback : value),
+  );
+}
+
+function integer(fallback: number, rule: ZeroRule = { zero: "kept" }) {
+  return v.pipe(
+    number(fallback, rule),
+    v.integer(({ input }) => `Expected a whole number, found ${input}`),
+  );
+}
+
+function duration(fallback: string, { zero }: ZeroRule = { zero: "kept" }) {
+  return v.pipe(
+    v.nullish(v.string(wanted("a duration such as 30s or 1m30s, with its unit")), fallback),
+    v.rawTransform(({ dataset, addIssue, NEVER }) => {
+      const milliseconds = tryParseDuration(dataset.value);
+      if (milliseconds === undefined) {
+        addIssue({
+          message: `Expected a duration such as 30s or 1m30s, found '${dataset.value}'`,
+        });
+        return NEVER;
+      }
+      const isDefault = milliseconds === 0 && zero === "default";
+      return isDefault ? tryParseDuration(fallback)! : milliseconds;
+    }),
+  );
+}
+
+/** The one duration that upstream also takes as a number, of nanoseconds. */
+function flushFrequency() {
+  const expected = "Expected a duration such as 5s, or a whole number of nanoseconds";
+  return v.pipe(
+    v.nullish(v.union([v.number(), v.string()], expected), 0),
+    v.transform((value) => typeof value === "number" ? value / 1e6 : tryParseDuration(value)),
+    v.number(expected),
+    v.transform((milliseconds) => milliseconds === 0 ? 5_000 : milliseconds),
+  );
+}
+
+function quantity() {
+  return v.nullish(
+    v.union(
+      [v.string(), v.pipe(v.number(), v.transform(String))],
+      "Expected a quantity such as 0 or 64Ki",
+    ),
+    "0",
+  );
+}
+
+function list() {
+  return v.nullish(
+    v.array(v.string(wanted("text")), wanted("a list")),
+    (): string[] => [],
+  );
+}
+
+function group<Entries extends v.ObjectEntries>(entries: Entries) {
+  return v.nullish(
+    v.object(entries, wanted("fields")),
+    {} as v.InferInput<v.ObjectSchema<Entries, undefined>>,
+  );
+}
+
+function wanted(what: string): (issue: v.BaseIssue<unknown>) => string {
+  return ({ received }) => `Expected ${what}, found ${received}`;
+}
+
+function logFormatOptions() {
+  return group({ splitStream: flag(), infoBufferSize: quantity() });
+}
+
+function syncPeriods() {
+  return {
+    syncPeriod: duration("30s", { zero: "default" }),
+    minSyncPeriod: duration("1s", { zero: "default" }),
+  };
+}
+
+const ENTRIES = {
+  featureGates: v.nullish(
+    v.record(v.string(), v.boolean(wanted("true or false")), wanted("fields")),
+    {},
+  ),
+  clientConnection: group({
+    kubeconfig: text(),
+    acceptContentTypes: text(),
+    contentType: text("application/vnd.kubernetes.protobuf"),
+    qps: number(5, { zero: "default" }),
+    burst: integer(10, { zero: "default" }),
+  }),
+  logging: group({
+    format: text("text"),
+    flushFrequency: flushFrequency(),
+    verbosity: integer(0),
+    vmodule: v.nullish(
+      v.array(v.object({ filePattern: text(), verbosity: integer(0) }), wanted("a list")),
+      [],
+    ),
+    options: group({ text: logFormatOptions(), json: logFormatOptions() }),
+  }),
+  hostnameOverride: text(),
+  bindAddress: text("0.0.0.0"),
+  healthzBindAddress: text(),
+  metricsBindAddress: text(),
+  bindAddressHardFail: flag(),
+  enableProfiling: flag(),
+  showHiddenMetricsForVersion: text(),
+  mode: text(),
+  iptables: group({
+    masqueradeBit: integer(14),
+    masqueradeAll: flag(),
+    localhostNodePorts: flag(true),
+    ...syncPeriods(),
+  }),
+  ipvs: group({
+    syncPeriod: duration("30s", { zero: "default" }),
+    minSyncPeriod: duration("0s"),
+    scheduler: text(),
+    excludeCIDRs: list(),
+    strictARP: flag(),
+    tcpTimeout: duration("0s"),
+    tcpFinTimeout: duration("0s"),
+    udpTimeout: duration("0s"),
+  }),
+  nftables: group({ masqueradeBit: integer(14), masqueradeAll: flag(), ...syncPeriods() }),
+  winkernel: group({
+    networkName: text(),
+    sourceVip: text(),
+    enableDSR: flag(),
+    rootHnsEndpointName: text(),
+    forwardHealthCheckVip: flag(),
+  }),
+  detectLocalMode: text("ClusterCIDR"),
+  detectLocal: group({ bridgeInterface: text(), interfaceNamePrefix: text() }),
+  clusterCIDR: text(),
+  nodePortAddresses: list(),
+  oomScoreAdj: integer(-999),
+  conntrack: group({
+    maxPerCore: integer(32768),
+    min: integer(131072),
+    tcpEstablishedTimeout: duration("24h"),
+    tcpCloseWaitTimeout: duration("1h"),
+    tcpBeLiberal: flag(),
+    udpTimeout: duration("0s"),
+    udpStreamTimeout: duration("0s"),
+  }),
+  configSyncPeriod: duration("15m", { zero: "default" }),
+  portRange: text(),
+  windowsRunAsService: flag(),
+} as const;
+
+/** Fields of the file with their types and defaults, `apiVersion` and `kind` left out. */
+export const CONFIGURATION_SCHEMA: v.GenericSchema<unknown, KubeProxyConfiguration> = v.object(
+  ENTRIES,
+  wanted("fields"),
+);
+
+/** Every field as a tree: its fields, or `undefined` for a value. */
+export interface FieldTree {
+  readonly [field: string]: FieldTree | undefined;
+}
+
+/** Names of all fields, to find those that are none. */
+export const CONFIGURATION_FIELDS: FieldTree = {
+  apiVersion: undefined,
+  kind: undefined,
+  ...fieldsOf(ENTRIES),
+};
+
+function fieldsOf(entries: v.ObjectEntries): FieldTree {
+  return Object.fromEntries(
+    Object.entries(entries).map(([name, schema]) => {
+      const inner = "wrapped" in schema ? schema.wrapped as object : schema;
+      const isGroup = "entries" in inner && inner.entries !== undefined;
+      return [name, isGroup ? fieldsOf(inner.entries as v.ObjectEntries) : undefined];
+    }),
+  );
+}
+
+/** A field whose value has the wrong type. */
+export interface FieldProblem {
+  readonly path: readonly (string | number)[];
+  readonly message: string;
+}
+
+/** Types and fills in what a file says. Ranges and contradictions are the matter of `validate.ts`. */
+export function parseConfiguration(
+  value: unknown,
+): { readonly configuration?: KubeProxyConfiguration; readonly problems: readonly FieldProblem[] } {
+  const problems: FieldProblem[] = [];
+  const { apiVersion, kind } = Object(value) as Record<string, unknown>;
+  if (apiVersion !== API_VERSION) {
+    problems.push(wrongIdentity("apiVersion", apiVersion, API_VERSION));
+  }
+  if (kind !== KIND) problems.push(wrongIdentity("kind", kind, KIND));
+  const result = v.safeParse(CONFIGURATION_SCHEMA, value);
+  for (const issue of result.issues ?? []) {
+    const path = (issue.path ?? []).map(({ key }) => key as string | number);
+    problems.push({ path, message: issue.message });
+  }
+  return result.success ? { configuration: result.output, problems } : { problems };
+}
+
+/** What a file with nothing in it comes to. */
+export function defaultConfiguration(): KubeProxyConfiguration {
+  return v.parse(CONFIGURATION_SCHEMA, {});
+}
+
+function wrongIdentity(field: string, found: unknown, wanted: string): FieldProblem {
+  const what = found === undefined ? "nothing" : `'${String(found)}'`;
+  return { path: [field], message: `Expected '${wanted}', found ${what}` };
+}

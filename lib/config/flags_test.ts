@@ -1,0 +1,51 @@
+import { assert, assertEquals } from "@std/assert";
+import { defaultConfiguration } from "./configuration_schema.ts";
+import { findFlag, FLAG_ROWS } from "./flags.ts";
+import { parseFlagValue } from "./parse_flags.ts";
+
+const TYPE_OF_FIELD: Readonly<Record<string, string>> = {
+  boolean: "boolean",
+  text: "string",
+  integer: "number",
+  duration: "number",
+  list: "object",
+};
+
+function fieldValue(path: string): unknown {
+  return path.split(".").reduce<unknown>(
+    (value, step) => Object(value)[step],
+    defaultConfiguration(),
+  );
+}
+
+Deno.test("FLAGS has names and aliases that are all different", () => {
+  const names = FLAG_ROWS.flatMap(({ name, aliases = [] }) => [name, ...aliases]);
+  assertEquals(names.length, new Set(names).size);
+  for (const name of names) assert(/^[a-z][a-z-]*$/.test(name), name);
+});
+
+Deno.test("FLAGS names only fields that the configuration has, of the flag's own type", () => {
+  for (const { name, field, type } of FLAG_ROWS) {
+    if (field !== undefined) assertEquals(typeof fieldValue(field), TYPE_OF_FIELD[type], name);
+  }
+});
+
+Deno.test("FLAGS has defaults that the flag itself would accept", () => {
+  for (const flag of FLAG_ROWS) {
+    if (flag.default === undefined) continue;
+    assert(flag.field === undefined, `${flag.name} has its default from its field`);
+    assert("value" in parseFlagValue(flag, flag.default), flag.name);
+  }
+});
+
+Deno.test("FLAGS never ignores beside --config what the file cannot say", () => {
+  for (const { name, field, withConfig } of FLAG_ROWS) {
+    assertEquals(withConfig === "used", field === undefined, name);
+  }
+});
+
+Deno.test("findFlag() takes aliases, and _ for -", () => {
+  assertEquals(findFlag("mode")?.name, "proxy-mode");
+  assertEquals(findFlag("proxy_mode")?.name, "proxy-mode");
+  assertEquals(findFlag("proxymode"), undefined);
+});

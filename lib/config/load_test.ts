@@ -1,0 +1,207 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { ConfigurationError, loadConfiguration, type LoadedConfiguration } from "./load.ts";
+import { parseFlags } from "./parse_flags.ts";
+
+const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+
+interface Case {
+  readonly file?: string;
+  readonly uid?: number;
+  readonly env?: Readonly<Record<string, string>>;
+}
+
+function load(argv: readonly string[], { file, uid = 0, env = {} }: Case = {}) {
+  const { values, problems } = parseFlags(argv);
+  assertEquals(problems, []);
+  const readTextFile = () =>
+    file === undefined ? Promise.reject(new Error("No such file")) : Promise.resolve(HEAD + file);
+  return loadConfiguration(
+    { readTextFile, uid, env: (name) => env[name] },
+    { flags: values, modes: ["userspace"] },
+  );
+}
+
+async function problemsOf(argv: readonly string[], options: Case = {}): Promise<readonly string[]> {
+  return (await assertRejects(() => load(argv, options), ConfigurationError)).problems;
+}
+
+function warnings({ notices }: LoadedConfiguration): readonly unknown[] {
+  return notices.filter(({ level }) => level === "warn").map(({ fields }) => fields);
+}
+
+Deno.test("loadConfiguration() with nothing at all has kube-proxy's defaults", async () => {
+  const { proxy, mode, relay, notices } = await load([]);
+  assertEquals(mode, "userspace");
+  assertEquals(notices.map(({ level, fields }) => ({ level, fields })), [
+    { level: "info", fields: { mode: "userspace" } },
+  ]);
+  assertEquals(proxy.healthzBindAddress, "0.0.0.0:10256");
+  assertEquals(proxy.metricsBindAddress, "127.0.0.1:10249");
+  assertEquals(proxy.iptables.syncPeriod, 30_000);
+  assertEquals(proxy.iptables.minSyncPeriod, 1_000);
+  assertEquals(proxy.ipvs.minSyncPeriod, 0);
+  assertEquals(proxy.configSyncPeriod, 900_000);
+  assertEquals(proxy.oomScoreAdj, -999);
+  assertEquals(proxy.conntrack.tcpEstablishedTimeout, 86_400_000);
+  assertEquals(proxy.clientConnection.qps, 5);
+  assertEquals(proxy.iptables.localhostNodePorts, true);
+  assertEquals(relay, {
+    manifests: [],
+    serviceCidrs: [],
+    addressMode: "auto",
+    udpTimeoutMs: 60_000,
+    drainTimeoutMs: 10_000,
+    maxConnectionsPerService: 10_000,
+    controlSocket: "/run/kube-relay/control.sock",
+    stateDirectory: "/var/lib/kube-relay",
+  });
+});
+
+Deno.test("loadConfiguration() is deeply frozen", async () => {
+  const loaded = await load(["--manifests=a"]);
+  assert(Object.isFrozen(loaded.proxy.iptables) && Object.isFrozen(loaded.relay.manifests));
+});
+
+Deno.test("loadConfiguration() takes flags into their fields", async () => {
+  const { proxy } = await load([
+    "--kubeconfig=/k",
+    "--hostname-override= Node-A ",
+    "--iptables-min-sync-period=0",
+    "--cluster-cidr=10.244.0.0/16,fd00::/56",
+    "--nodeport-addresses=10.0.0.0/8",
+    "--healthz-bind-address=127.0.0.1",
+    "--metrics-bind-address=[::1]:9",
+    "-v=3",
+  ]);
+  assertEquals(proxy.clientConnection.kubeconfig, "/k");
+  assertEquals(proxy.hostnameOverride, "node-a");
+  assertEquals(proxy.iptables.minSyncPeriod, 0);
+  assertEquals(proxy.nodePortAddresses, ["10.0.0.0/8"]);
+  assertEquals(proxy.healthzBindAddress, "127.0.0.1:10256");
+  assertEquals(proxy.metricsBindAddress, "[::1]:9");
+  assertEquals(proxy.logging.verbosity, 3);
+});
+
+Deno.test("loadConfiguration() listens on IPv6 where bindAddress is IPv6", async () => {
+  const { proxy } = await load(["--bind-address=::"]);
+  assertEquals(proxy.healthzBindAddress, "[::]:10256");
+  assertEquals(proxy.metricsBindAddress, "[::1]:10249");
+});
+
+Deno.test("loadConfiguration() takes an empty address flag for none, as kube-proxy does", async () => {
+  const { proxy } = await load(["--bind-address=", "--healthz-bind-address="]);
+  assertEquals(proxy.bindAddress, "0.0.0.0");
+  assertEquals(proxy.healthzBindAddress, "0.0.0.0:10256");
+});
+
+Deno.test("loadConfiguration() with --config ignores most flags and names each", async () => {
+  const loaded = await load(
+    ["--config=c", "--kubeconfig=/k", "--cluster-cidr=10.0.0.0/8", "--manifests=m", "-v2"],
+    { file: "mode: userspace\n" },
+  );
+  assertEquals(loaded.proxy.clientConnection.kubeconfig, "");
+  assertEquals(loaded.proxy.clusterCIDR, "");
+  assertEquals(warnings(loaded), [
+    { flag: "--kubeconfig", field: "clientConnection.kubeconfig" },
+    { flag: "--cluster-cidr", field: "clusterCIDR" },
+  ]);
+});
+
+Deno.test("loadConfiguration() with --config lets name, logging and our own flags win", async () => {
+  const loaded = await load(
+    [
+      "--config=c",
+      "--hostname-override=b",
+      "--logging-format=json",
+      "-v=2",
+      "--master=https://h",
+      "--udp-timeout=5s",
+    ],
+    { file: "hostnameOverride: a\nlogging:\n  verbosity: 1\nmode: userspace\n" },
+  );
+  assertEquals(loaded.proxy.hostnameOverride, "b");
+  assertEquals(loaded.proxy.logging.format, "json");
+  assertEquals(loaded.proxy.logging.verbosity, 2);
+  assertEquals(loaded.relay.master, "https://h");
+  assertEquals(loaded.relay.udpTimeoutMs, 5_000);
+  assertEquals(loaded.notices, []);
+});
+
+Deno.test("loadConfiguration() warns of unknown fields with place and nearest name", async () => {
+  const loaded = await load(["--config=c.yaml"], {
+    file: "mode: userspace\niptables:\n  syncPeriot: 1s\nfuture: {a: 1}\n",
+  });
+  assertEquals(warnings(loaded), [
+    {
+      at: "c.yaml:5:3",
+      reason: "Field 'iptables.syncPeriot' is unknown and ignored; did you mean 'syncPeriod'?",
+    },
+    { at: "c.yaml:6:1", reason: "Field 'future' is unknown and ignored" },
+  ]);
+});
+
+Deno.test("loadConfiguration() names the flag or the place in the file of each problem", async () => {
+  assertEquals(await problemsOf(["--cluster-cidr=x", "--mode=ipvs", "--service-cidr=y"]), [
+    "--cluster-cidr: Expected a CIDR such as 10.244.0.0/16 or fd00::/48, found 'x'",
+    "--proxy-mode: Cannot run in mode 'ipvs': this release has userspace only",
+    "--service-cidr: Expected CIDRs such as 10.96.0.0/12, found 'y'",
+  ]);
+  assertEquals(
+    await problemsOf(["--config=c.yaml", "--cluster-cidr=x"], { file: "oomScoreAdj: 5000\n" }),
+    ["c.yaml:3:1: oomScoreAdj: Expected a number from -1000 to 1000, found 5000"],
+  );
+});
+
+Deno.test("loadConfiguration() says that a file cannot be read, and why", async () => {
+  assertEquals(await problemsOf(["--config=c.yaml"]), [
+    "--config: Cannot read configuration file 'c.yaml': No such file",
+  ]);
+});
+
+Deno.test("loadConfiguration() refuses a --master that is no URL", async () => {
+  assertEquals((await problemsOf(["--master=10.0.0.1:6443"])).length, 1);
+});
+
+Deno.test("loadConfiguration() finds places for a plain user", async (t) => {
+  const cases: readonly [string, Case, string, string][] = [
+    [
+      "with a session",
+      { uid: 1000, env: { XDG_RUNTIME_DIR: "/run/user/1000/", HOME: "/home/a" } },
+      "/run/user/1000/kube-relay/control.sock",
+      "/home/a/.local/state/kube-relay",
+    ],
+    [
+      "without a session",
+      { uid: 1000, env: { HOME: "/home/a" } },
+      "/home/a/.cache/kube-relay/control.sock",
+      "/home/a/.local/state/kube-relay",
+    ],
+    [
+      "in a unit with a dynamic user",
+      {
+        uid: 61_000,
+        env: { RUNTIME_DIRECTORY: "/run/kube-relay", STATE_DIRECTORY: "/var/lib/kube-relay:/x" },
+      },
+      "/run/kube-relay/control.sock",
+      "/var/lib/kube-relay",
+    ],
+    [
+      "root takes nothing from the session",
+      { uid: 0, env: { XDG_RUNTIME_DIR: "/tmp/evil", HOME: "/tmp/evil" } },
+      "/run/kube-relay/control.sock",
+      "/var/lib/kube-relay",
+    ],
+  ];
+  for (const [name, options, socket, state] of cases) {
+    await t.step(name, async () => {
+      const { relay } = await load([], options);
+      assertEquals([relay.controlSocket, relay.stateDirectory], [socket, state]);
+    });
+  }
+});
+
+Deno.test("loadConfiguration() without HOME asks for the two flags", async () => {
+  assertEquals((await problemsOf([], { uid: 1000 })).length, 2);
+  const given = ["--control-socket=/a/s", "--state-dir=/a"];
+  assertEquals((await load(given, { uid: 1000 })).relay.controlSocket, "/a/s");
+});

@@ -1,0 +1,21 @@
+import { assertEquals } from "@std/assert";
+import { didYouMean, nearestName } from "./nearest_name.ts";
+
+const KNOWN = ["proxy-mode", "nodeport-addresses", "clusterCIDR", "v"];
+
+Deno.test("nearestName() finds what was probably meant", () => {
+  assertEquals(nearestName("proxy-mod", KNOWN), "proxy-mode");
+  assertEquals(nearestName("node-port-addresses", KNOWN), "nodeport-addresses");
+  assertEquals(nearestName("clustercidr", KNOWN), "clusterCIDR");
+});
+
+Deno.test("nearestName() says nothing rather than something far away", () => {
+  assertEquals(nearestName("conntrack-min", KNOWN), undefined);
+  assertEquals(nearestName("", KNOWN), undefined);
+  assertEquals(nearestName("proxy-mode", []), undefined);
+});
+
+Deno.test("didYouMean() makes a question of it", () => {
+  assertEquals(didYouMean("proxymode", KNOWN, "--"), "; did you mean '--proxy-mode'?");
+  assertEquals(didYouMean("whatever", KNOWN), "");
+});
