@@ -1,0 +1,275 @@
+/**
+ * The direction of imports, the purity of the core and the few files that touch the machine, as
+ * docs/architecture.md has them. Rules are data; each is also shown to find a planted violation.
+ *
+ * @module
+ */
+import { assert, assertEquals } from "@std/assert";
+
+const ROOT = new URL("../", import.meta.url);
+
+/** A source file and what it holds. */
+interface SourceFile {
+  /** Relative to the repository, e.g. `lib/net/cidr.ts`. */
+  readonly path: string;
+  readonly text: string;
+}
+
+/** What a file of a layer may import of the others; its own folder is always open. */
+const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
+  "lib/std": [],
+  "lib/net": [],
+  "lib/api": ["lib/net"],
+  "lib/proxy": ["lib/api", "lib/net"],
+  ...Object.fromEntries(
+    ["kube", "sync", "config", "health", "metrics", "log", "os"].map((edge) => [
+      `lib/${edge}`,
+      ["lib/proxy", "lib/api", "lib/net", "lib/log", "lib/os"],
+    ]),
+  ),
+  "backends": ["lib/proxy", "lib/api", "lib/net", "lib/log", "lib/os"],
+  "lib/app": [
+    ...["lib/kube", "lib/sync", "lib/config", "lib/health", "lib/metrics", "lib/log", "lib/os"],
+    ...["lib/proxy", "lib/api", "lib/net"],
+  ],
+  "main.ts": ["lib", "backends", "deno.json"],
+};
+
+/** Single imports across siblings, each with its reason. */
+const EXCEPTIONS: Readonly<Record<string, string>> = {
+  // Manifests and the configuration are read by one YAML reader, which knows positions.
+  "lib/kube": "lib/config/yaml_source.ts",
+  // `--version` prints the version of the one place that has it.
+  "lib/app": "deno.json",
+};
+
+/** Files of backends that are pure beside all of lib/net, lib/api and lib/proxy. */
+const PURE_IN_BACKENDS = /\/(render\w*|diff|objects|listeners|endpoint_picker)\.ts$/;
+
+const REACHES_OUTSIDE = [
+  /\bDeno\./,
+  /\bDate\.now\b/,
+  /\bnew Date\(\)/,
+  /\bperformance\b/,
+  /\bset(Timeout|Interval|Immediate)\b/,
+  /\bMath\.random\b/,
+  /\bcrypto\b/,
+  /\bconsole\./,
+  /\bfetch\(/,
+];
+
+/** What only some files may do. */
+const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
+  {
+    what: "starts a process",
+    pattern: /\bDeno\.Command\b|node:child_process/,
+    files: /^lib\/os\/command_runner\.ts$/,
+  },
+  {
+    what: "opens a socket",
+    pattern: /\bDeno\.(listen|listenTls|listenDatagram|connect|connectTls)\b|node:(net|tls|dgram)"/,
+    files: /^lib\/(os\/(network|sd_notify)|app\/control_client)\.ts$/,
+  },
+  {
+    what: "serves HTTP",
+    pattern: /\bDeno\.serve\b/,
+    files: /^lib\/(os\/http_server|app\/control_server|(health|metrics)\/\w*server)\.ts$/,
+  },
+  {
+    what: "asks by HTTP",
+    pattern: /(?<![.#\w])fetch\(|\bDeno\.createHttpClient\b|node:https?2?"/,
+    files: /^lib\/(kube\/\w+|app\/control_client)\.ts$/,
+  },
+  {
+    what: "reads a clock or sets a timer",
+    pattern:
+      /\bDate\.now\b|\bnew Date\(\)|\bperformance\.|\bset(Timeout|Interval)\b|\bAbortSignal\.timeout\b/,
+    files: /^lib\/os\/clock\.ts$/,
+  },
+  {
+    what: "prints",
+    pattern: /\bconsole\./,
+    files: /^$/,
+  },
+  {
+    what: "loads the Kubernetes client library, which costs 34 MB",
+    pattern: /from "@kubernetes\/client-node"|import\("@kubernetes\/client-node"\)/,
+    files: /^lib\/kube\/kubeconfig\.ts$/,
+  },
+  {
+    what: "is code for tests",
+    pattern: /from "(@std\/(assert|testing)|fast-check|(\.\.\/)+tests\/)/,
+    files: /^$/,
+  },
+];
+
+/** The folder that decides what a file may import: `lib/<layer>`, `backends` or `main.ts`. */
+function layerOf(path: string): string {
+  const [top, next] = path.split("/");
+  return top === "lib" ? `lib/${next}` : top!;
+}
+
+/** The backend that a file belongs to; undefined for backends/mod.ts, which lists them all. */
+function backendOf(path: string): string | undefined {
+  return /^backends\/(\w+)\//.exec(path)?.[1];
+}
+
+/** `text` without comments, so that a comment may name what code may not. */
+function withoutComments(text: string): string {
+  const token =
+    /("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)|\/\/[^\n]*|\/\*[\s\S]*?\*\//g;
+  return text.replace(token, (_, literal) => literal ?? "");
+}
+
+/** The files of ours that a file imports, statically or not, relative to the repository. */
+function importsOf({ path, text }: SourceFile): string[] {
+  const found = withoutComments(text).matchAll(/\b(?:from|import|import\()\s*"(\.[^"]+)"/g);
+  const base = new URL(path, ROOT);
+  return [...found].map(([, specifier]) => new URL(specifier!, base).href.slice(ROOT.href.length));
+}
+
+function mayImport(from: string, to: string): boolean {
+  const [own, other] = [layerOf(from), layerOf(to)];
+  if (EXCEPTIONS[own] === to) return true;
+  if (own === "backends" && other === "backends") {
+    const [mine, theirs] = [backendOf(from), backendOf(to)];
+    // backends/netfilter is what two backends share.
+    return mine === undefined || mine === theirs || theirs === "netfilter";
+  }
+  const open = MAY_IMPORT[own] ?? [];
+  return own === other || open.includes(other) || open.includes(other.split("/")[0]!);
+}
+
+function isPure(path: string): boolean {
+  if (/^lib\/(net|api|proxy)\//.test(path)) return true;
+  return path.startsWith("backends/") && PURE_IN_BACKENDS.test(path);
+}
+
+/** Every breach of the rules by one file, as sentences. */
+function violationsOf(file: SourceFile): string[] {
+  const { path } = file;
+  const code = withoutComments(file.text);
+  const found = importsOf(file)
+    .filter((to) => !mayImport(path, to))
+    .map((to) => `${path} imports ${to}: ${layerOf(path)} must not know ${layerOf(to)}`);
+  if (isPure(path)) {
+    for (const pattern of REACHES_OUTSIDE) {
+      const match = pattern.exec(code);
+      if (match) found.push(`${path} is to be pure but says '${match[0]}'`);
+    }
+  }
+  for (const { what, pattern, files } of ONLY_IN) {
+    const match = pattern.exec(code);
+    if (match && !files.test(path)) found.push(`${path} ${what} by '${match[0]}'`);
+  }
+  if (/^\s*import (?!type\b)[^;]*?from "[^"]*\/kubeconfig\.ts"/m.test(code)) {
+    found.push(`${path} imports kubeconfig.ts at start: load it by await import()`);
+  }
+  return found;
+}
+
+async function sourceFiles(folder: string): Promise<SourceFile[]> {
+  const files: SourceFile[] = [];
+  for await (const entry of Deno.readDir(new URL(folder, ROOT))) {
+    const path = `${folder}/${entry.name}`;
+    if (entry.isDirectory) files.push(...await sourceFiles(path));
+    else if (path.endsWith(".ts") && !path.endsWith("_test.ts") && !path.endsWith(".d.ts")) {
+      files.push({ path, text: await Deno.readTextFile(new URL(path, ROOT)) });
+    }
+  }
+  return files;
+}
+
+async function productFiles(): Promise<SourceFile[]> {
+  const files = [...await sourceFiles("lib"), ...await sourceFiles("backends")];
+  const text = await Deno.readTextFile(new URL("main.ts", ROOT)).catch(() => undefined);
+  if (text !== undefined) files.push({ path: "main.ts", text });
+  return files;
+}
+
+Deno.test("the product keeps to its layers, its purity and its edges", async () => {
+  const files = await productFiles();
+  assert(files.length > 20, `expected the product's files, found ${files.length}`);
+  assertEquals(files.flatMap(violationsOf), []);
+});
+
+Deno.test("every folder of lib has its place among the layers", async () => {
+  const layers = new Set((await sourceFiles("lib")).map((file) => layerOf(file.path)));
+  assertEquals([...layers].filter((layer) => !(layer in MAY_IMPORT)), []);
+});
+
+Deno.test("no import goes round in a circle between layers", () => {
+  // What a layer may import must not, by any way, be allowed to import it. lib/log and lib/os may
+  // use each other: both are used by all other edges.
+  const reach = (from: string, seen = new Set<string>()): Set<string> => {
+    for (const next of MAY_IMPORT[from] ?? []) {
+      if (!seen.has(next)) reach(next, seen.add(next));
+    }
+    return seen;
+  };
+  for (const layer of Object.keys(MAY_IMPORT)) {
+    if (layer === "lib/log" || layer === "lib/os") continue;
+    assert(!reach(layer).has(layer), `${layer} may import itself by way of others`);
+  }
+});
+
+/** Violations that must be found: path, code, what the message must say. */
+const PLANTED: readonly (readonly [path: string, text: string, says: string])[] = [
+  ["lib/net/a.ts", 'import { b } from "../proxy/b.ts";', "lib/net must not know lib/proxy"],
+  ["lib/proxy/a.ts", 'import type { B } from "../os/b.ts";', "lib/proxy must not know lib/os"],
+  ["lib/proxy/a.ts", 'export { b } from "../../backends/b.ts";', "must not know backends"],
+  ["lib/kube/a.ts", 'import { b } from "../config/b.ts";', "lib/kube must not know lib/config"],
+  ["lib/kube/a.ts", 'const b = await import("../app/b.ts");', "lib/kube must not know lib/app"],
+  ["lib/app/a.ts", 'import {\n  b,\n} from "../../backends/mod.ts";', "must not know backends"],
+  ["backends/ipvs/a.ts", 'import { b } from "../nftables/b.ts";', "must not know backends"],
+  ["backends/ipvs/a.ts", 'import { b } from "../../lib/kube/b.ts";', "must not know lib/kube"],
+  ["lib/sync/a.ts", 'import { b } from "../../main.ts";', "lib/sync must not know main.ts"],
+  ["lib/net/a.ts", "const x = Deno.args;", "is to be pure but says 'Deno.'"],
+  ["lib/proxy/a.ts", "const x = Date.now();", "is to be pure but says 'Date.now'"],
+  ["lib/proxy/a.ts", "const x = `${Math.random()}`;", "is to be pure but says 'Math.random'"],
+  ["backends/iptables/render_service.ts", "setTimeout(f, 1);", "is to be pure"],
+  ["backends/userspace/listeners.ts", "const x = new Date();", "is to be pure"],
+  ["lib/app/a.ts", 'new Deno.Command("ip");', "starts a process"],
+  ["backends/userspace/a.ts", "Deno.connect({ port: 1 });", "opens a socket"],
+  ["lib/kube/a.ts", 'import { connect } from "node:net";', "opens a socket"],
+  ["lib/app/a.ts", "Deno.serve(() => {});", "serves HTTP"],
+  ["backends/userspace/a.ts", 'await fetch("http://a");', "asks by HTTP"],
+  ["lib/sync/a.ts", "setTimeout(f, 1);", "sets a timer"],
+  ["lib/app/a.ts", "console.log(1);", "prints"],
+  ["lib/app/a.ts", 'import { K } from "@kubernetes/client-node";', "costs 34 MB"],
+  ["lib/app/a.ts", 'import { load } from "../kube/kubeconfig.ts";', "load it by await import()"],
+  ["lib/app/a.ts", 'import { x } from "../../tests/support/x.ts";', "is code for tests"],
+];
+
+for (const [path, text, says] of PLANTED) {
+  Deno.test(`violationsOf() finds ${JSON.stringify(text)} in ${path}`, () => {
+    const found = violationsOf({ path, text });
+    assert(found.some((sentence) => sentence.includes(says)), `found only ${found.join("; ")}`);
+  });
+}
+
+/** What must not be taken for a violation. */
+const INNOCENT: readonly (readonly [path: string, text: string])[] = [
+  [
+    "lib/proxy/a.ts",
+    "/** Not by Deno.listen(), nor at Date.now(). */\nconst x = 1; // console.log",
+  ],
+  ["lib/net/a.ts", 'const url = "http://a"; // fetch(url)'],
+  ["lib/proxy/a.ts", 'import { b } from "../net/b.ts"; import ipaddr from "ipaddr.js";'],
+  ["lib/kube/a.ts", 'import { parse } from "../config/yaml_source.ts";'],
+  ["lib/kube/a.ts", 'import { log } from "../log/logger.ts"; this.#fetch(1);'],
+  ["lib/app/a.ts", 'import type { K } from "../kube/kubeconfig.ts";'],
+  ["lib/app/a.ts", 'const { load } = await import("../kube/kubeconfig.ts");'],
+  ["backends/mod.ts", 'import { create } from "./userspace/backend.ts";'],
+  ["backends/ipvs/a.ts", 'import { names } from "../netfilter/names.ts";'],
+  [
+    "main.ts",
+    'import { BACKENDS } from "./backends/mod.ts"; import { run } from "./lib/app/run.ts";',
+  ],
+];
+
+for (const [path, text] of INNOCENT) {
+  Deno.test(`violationsOf() lets pass ${JSON.stringify(text)} in ${path}`, () => {
+    assertEquals(violationsOf({ path, text }), []);
+  });
+}
