@@ -29,6 +29,8 @@ export function tryParseCidr(text: string): Cidr | undefined {
   const address = tryParseIpAddress(slash < 0 ? "" : text.slice(0, slash));
   const digits = text.slice(slash + 1);
   if (address === undefined || !/^\d{1,3}$/.test(digits)) return undefined;
+  // An IPv4-mapped address has become IPv4, but its length counts bits of IPv6.
+  if (text.includes(":") !== address.includes(":")) return undefined;
   const length = Number(digits);
   if (length > (address.includes(":") ? 128 : 32)) return undefined;
   const network = address.includes(":")
