@@ -58,7 +58,7 @@ export function endpointKey(address: IpAddress, port: Port): EndpointKey {
 
 /** The endpoint that a host is on one port. */
 export function endpointOf(host: EndpointHost, port: Port): Endpoint {
-  return { key: endpointKey(host.address, port), port, ...host };
+  return { ...host, key: endpointKey(host.address, port), port };
 }
 
 /** Whether an endpoint runs on the own node. Nobody's node name equals an unknown one. */
