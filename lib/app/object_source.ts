@@ -1,0 +1,53 @@
+/**
+ * Where objects come from: an API server, or a folder of manifests. One or the other: a list of one
+ * would delete what only the other knows.
+ *
+ * @module
+ */
+import type { LoadedConfiguration } from "../config/load.ts";
+import { ConfigurationError } from "../config/load.ts";
+import type { Logger } from "../log/logger.ts";
+import type { Dependencies } from "./dependencies.ts";
+import type { Informers } from "./object_router.ts";
+import type { StatusSource } from "./status_report.ts";
+
+/** A source of objects. */
+export interface ObjectSource {
+  /** Feeds the informers until the signal is aborted. Rejects only for what a restart could mend. */
+  run(signal: AbortSignal): Promise<void>;
+  /** How it is doing. */
+  status(): readonly StatusSource[];
+  /** Seconds since a sign of life, by resource; empty where there is nothing to be heard of. */
+  ages(): ReadonlyMap<string, number>;
+}
+
+/** What a source is made with. */
+export interface ObjectSourceOptions {
+  readonly configuration: LoadedConfiguration;
+  readonly nodeName: string;
+  readonly informers: Informers;
+}
+
+/**
+ * The source that the configuration names. Throws a ConfigurationError when it names two, and what
+ * reading a kubeconfig throws.
+ */
+export async function createObjectSource(
+  dependencies: Dependencies & { readonly logger: Logger },
+  options: ObjectSourceOptions,
+): Promise<ObjectSource> {
+  const { proxy: { clientConnection }, relay: { manifests, master } } = options.configuration;
+  if (manifests.length === 0) {
+    // Loaded only here: the library that reads kubeconfigs costs 10 MB of memory.
+    const { createApiObjectSource } = await import("./api_object_source.ts");
+    return await createApiObjectSource(dependencies, options);
+  }
+  const other = master !== undefined ? "--master" : clientConnection.kubeconfig && "a kubeconfig";
+  if (other) {
+    throw new ConfigurationError([
+      `--manifests: Cannot take objects from manifests and from ${other} at once; give one of them`,
+    ]);
+  }
+  const { createManifestObjectSource } = await import("./manifest_object_source.ts");
+  return createManifestObjectSource(dependencies, options);
+}

@@ -1,0 +1,271 @@
+/**
+ * The running proxy: builds the parts, starts them in order, and stops them in reverse.
+ *
+ * @module
+ */
+import type { LoadedConfiguration } from "../config/load.ts";
+import { syncPeriodsOf } from "../config/configuration.ts";
+import { createHealthzHandler } from "../health/healthz_server.ts";
+import { ProxyHealth } from "../health/proxy_health.ts";
+import type { Logger } from "../log/logger.ts";
+import { createMetricsHandler } from "../metrics/metrics_server.ts";
+import { createProxyMetrics, type ProxyMetrics } from "../metrics/proxy_metrics.ts";
+import { IP_FAMILIES } from "../net/ip_address.ts";
+import { runHttpServer } from "../os/http_server.ts";
+import { createServiceNotifier, type ServiceNotifier } from "../os/sd_notify.ts";
+import { retryBackoff } from "../sync/sync_runner.ts";
+import type { BackendTable, Dependencies } from "./dependencies.ts";
+import { type ControlServer, startControlServer } from "./control_server.ts";
+import { monitorEventLoop } from "./event_loop_monitor.ts";
+import { FamilyProxy } from "./family_proxy.ts";
+import { createObjectSource, type ObjectSource } from "./object_source.ts";
+import { ObjectRouter } from "./object_router.ts";
+import { type PlanSettings, planSettingsOf } from "./plan_settings.ts";
+import { collectFamilyStatus } from "./status_collector.ts";
+import type { StatusReport } from "./status_report.ts";
+import { TaskGroup } from "./task_group.ts";
+import { VERSION } from "./version.ts";
+import { mayFeedWatchdog } from "./watchdog.ts";
+
+/** Longest time from one sync to the next, as upstream has it for its table based modes. */
+const MAX_SYNC_PERIOD_MS = 3_600_000;
+/** A sync in flight for so long is taken for dead: 10,000 Services need seconds. */
+const SYNC_DEADLINE_MS = 120_000;
+
+/** What a run needs. */
+export type RunDependencies = Dependencies & { readonly logger: Logger };
+
+/**
+ * Serves until the signal is aborted, then takes no new connections, gives open ones the drain
+ * time-out, and resolves. Rejects when it can't go on.
+ */
+export async function runProxy(
+  dependencies: RunDependencies,
+  configuration: LoadedConfiguration,
+  signal: AbortSignal,
+): Promise<void> {
+  await using proxy = new RunningProxy(dependencies, configuration);
+  const tasks = new TaskGroup(signal);
+  try {
+    await proxy.start(tasks);
+    await tasks.stopped();
+  } finally {
+    tasks.stop();
+    await proxy.stop();
+    await tasks.ended();
+  }
+}
+
+class RunningProxy implements AsyncDisposable {
+  readonly #dependencies: RunDependencies;
+  readonly #configuration: LoadedConfiguration;
+  readonly #nodeName: string;
+  readonly #settings: PlanSettings;
+  readonly #health: ProxyHealth;
+  readonly #metrics: ProxyMetrics;
+  readonly #families: readonly FamilyProxy[];
+  readonly #router: ObjectRouter;
+  readonly #notifier: ServiceNotifier;
+  readonly #startedAt: string;
+  #zone: string | undefined;
+  #phase = "waiting for objects";
+  #source: ObjectSource | undefined;
+  #control: ControlServer | undefined;
+
+  constructor(dependencies: RunDependencies, configuration: LoadedConfiguration) {
+    const { proxy, relay, mode } = configuration;
+    const { clock, process, logger } = dependencies;
+    this.#dependencies = dependencies;
+    this.#configuration = configuration;
+    this.#startedAt = new Date(clock.wallNow()).toISOString();
+    this.#nodeName = proxy.hostnameOverride || process.hostname.trim().toLowerCase();
+    this.#settings = planSettingsOf(proxy, this.#nodeName);
+    this.#health = new ProxyHealth({ timeoutMs: 2 * syncPeriodsOf(proxy, mode).syncPeriod });
+    this.#metrics = createProxyMetrics({ version: VERSION, mode });
+    this.#families = IP_FAMILIES.map((family) => this.#createFamily(family));
+    this.#router = new ObjectRouter(dependencies, {
+      families: this.#families,
+      serviceCidrs: relay.serviceCidrs,
+      onNode: (node) => {
+        const state = this.#settings.nodeState(node);
+        this.#zone = state.zone;
+        for (const family of this.#families) family.onNode(state);
+        this.#health.nodeSeen({ ...node.metadata, ...node.spec });
+      },
+      onReady: () => this.#enter("serving"),
+    });
+    this.#notifier = createServiceNotifier({
+      environment: serviceManagerEnvironment(process.env),
+      pid: process.pid,
+      folder: relay.controlSocket.replace(/\/[^/]*$/, ""),
+      onError: (error) => logger.warn("Cannot tell systemd how the service is doing", { error }),
+    });
+  }
+
+  async start(tasks: TaskGroup): Promise<void> {
+    const { clock } = this.#dependencies;
+    this.#startServers(tasks);
+    const { controlSocket } = this.#configuration.relay;
+    this.#control = await startControlServer({
+      path: controlSocket,
+      status: () => this.#status(),
+    });
+    for (const family of this.#families) await family.start();
+    const source = await createObjectSource(this.#dependencies, {
+      configuration: this.#configuration,
+      nodeName: this.#nodeName,
+      informers: this.#router.informers,
+    });
+    this.#source = source;
+    tasks.run("source", (signal) => source.run(signal));
+    tasks.run("event loop", (signal) =>
+      monitorEventLoop({ clock }, {
+        signal,
+        onDelay: (largestMs) => this.#metrics.setLargestEventLoopDelay(largestMs / 1000),
+      }));
+    if (this.#notifier.watchdogMs !== undefined) {
+      const period = this.#notifier.watchdogMs;
+      tasks.run("watchdog", (signal) => this.#feedWatchdog(period, signal));
+    }
+    await this.#notifier.ready();
+    await this.#notifier.status(this.#phase);
+  }
+
+  /** Ends syncing, then gives open connections their time. Sources and servers end with the tasks. */
+  async stop(): Promise<void> {
+    const { drainTimeoutMs } = this.#configuration.relay;
+    this.#enter("stopping");
+    await this.#notifier.stopping();
+    this.#router.stop();
+    await Promise.all(this.#families.map((family) => family.stop()));
+    await Promise.all(this.#families.map(({ backend }) => backend.drain(drainTimeoutMs)));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    for (const { backend } of this.#families) await backend[Symbol.asyncDispose]();
+    await this.#control?.stop();
+    this.#notifier[Symbol.dispose]();
+  }
+
+  #createFamily(family: typeof IP_FAMILIES[number]): FamilyProxy {
+    const { proxy, relay, mode } = this.#configuration;
+    const { backends, random } = this.#dependencies;
+    const logger = this.#dependencies.logger.with({ ipFamily: family });
+    const dependencies = { ...this.#dependencies, logger };
+    const createBackend = (backends as Required<BackendTable>)[mode];
+    return new FamilyProxy(
+      {
+        ...dependencies,
+        metrics: this.#metrics,
+        health: this.#health,
+        backend: createBackend(dependencies, { family, relay }),
+      },
+      {
+        family,
+        node: this.#settings.nodeState(undefined),
+        settings: this.#settings,
+        runner: {
+          minPeriodMs: syncPeriodsOf(proxy, mode).minSyncPeriod,
+          maxPeriodMs: MAX_SYNC_PERIOD_MS,
+          retryMs: retryBackoff(random),
+        },
+      },
+    );
+  }
+
+  /** Health and metrics listen from the first moment, before anything is known. */
+  #startServers(tasks: TaskGroup): void {
+    const { proxy, mode } = this.#configuration;
+    const { clock } = this.#dependencies;
+    const healthz = createHealthzHandler({
+      health: this.#health,
+      now: () => clock.wallNow(),
+      phase: () => this.#phase,
+      onAnswer: (path, code) => this.#metrics.healthAnswered(path, code),
+    });
+    const metrics = createMetricsHandler({
+      mode,
+      render: () => {
+        this.#gatherMetrics();
+        return this.#metrics.render();
+      },
+    });
+    const servers = [
+      { name: "healthz", text: proxy.healthzBindAddress, handler: healthz },
+      { name: "metrics", text: proxy.metricsBindAddress, handler: metrics },
+    ];
+    for (const { name, text, handler } of servers) {
+      const address = parseListenAddress(text);
+      const options = { name, address, handler, hardFail: proxy.bindAddressHardFail };
+      tasks.run(name, (signal) => runHttpServer(this.#dependencies, { ...options, signal }));
+    }
+  }
+
+  /** What is only known when asked for. */
+  #gatherMetrics(): void {
+    for (const [resource, age] of this.#source?.ages() ?? []) {
+      this.#metrics.setSourceAge(resource, age);
+    }
+    for (const { family, pipeline } of this.#families) {
+      const { services, endpoints } = pipeline;
+      this.#metrics.setChanges(family, {
+        servicesPending: services.pending,
+        servicesTotal: services.total,
+        endpointsPending: endpoints.pending,
+        endpointsTotal: endpoints.total,
+      });
+    }
+  }
+
+  async #feedWatchdog(periodMs: number, signal: AbortSignal): Promise<void> {
+    const { clock, logger } = this.#dependencies;
+    while (!signal.aborted) {
+      const alive = mayFeedWatchdog(this.#families.map(({ activity }) => activity), {
+        now: clock.now(),
+        runDeadlineMs: SYNC_DEADLINE_MS,
+        pendingDeadlineMs: SYNC_DEADLINE_MS,
+      });
+      if (alive) await this.#notifier.feedWatchdog();
+      else logger.error("A sync is overdue; systemd's watchdog is not fed any more");
+      await clock.sleep(periodMs, signal).catch(() => {});
+    }
+  }
+
+  #enter(phase: string): void {
+    this.#phase = phase;
+    this.#dependencies.logger.info("Entered phase", { phase });
+    // Told in passing: nothing waits for systemd, and send() reports its own failures.
+    void this.#notifier.status(phase);
+  }
+
+  async #status(): Promise<StatusReport> {
+    const families = [];
+    for (const family of this.#families) {
+      families.push(await collectFamilyStatus(this.#dependencies, family));
+    }
+    return {
+      version: VERSION,
+      pid: this.#dependencies.process.pid,
+      startedAt: this.#startedAt,
+      phase: this.#phase,
+      node: { name: this.#nodeName, ...(this.#zone !== undefined && { zone: this.#zone }) },
+      sources: this.#source?.status() ?? [],
+      families,
+    };
+  }
+}
+
+function serviceManagerEnvironment(
+  env: (name: string) => string | undefined,
+): Parameters<typeof createServiceNotifier>[0]["environment"] {
+  const [notifySocket, watchdogUsec, watchdogPid] = [
+    env("NOTIFY_SOCKET"),
+    env("WATCHDOG_USEC"),
+    env("WATCHDOG_PID"),
+  ];
+  return {
+    ...(notifySocket !== undefined && { notifySocket }),
+    ...(watchdogUsec !== undefined && { watchdogUsec }),
+    ...(watchdogPid !== undefined && { watchdogPid }),
+  };
+}

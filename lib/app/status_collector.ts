@@ -1,0 +1,93 @@
+/**
+ * Puts the status together from what the parts of a running program know.
+ *
+ * @module
+ */
+import type { Clock } from "../os/clock.ts";
+import type { Backend, ServiceInspection } from "../proxy/backend.ts";
+import type { Endpoint } from "../proxy/endpoint.ts";
+import type { ServicePlan } from "../proxy/service_plan.ts";
+import { servicePortText } from "../proxy/service_port_name.ts";
+import type { FamilyProxy } from "./family_proxy.ts";
+import type { StatusEndpoint, StatusFamily, StatusService } from "./status_report.ts";
+
+/** Services between two turns of the event loop. */
+const SLICE_SIZE = 256;
+
+/** The status of one family. Yields, so that 10,000 Services hold nobody up. */
+export async function collectFamilyStatus(
+  { clock }: { readonly clock: Clock },
+  family: FamilyProxy,
+): Promise<StatusFamily> {
+  const { backend, syncer, pipeline } = family;
+  const { services: inspected, summary } = await backend.inspect();
+  const byKey = new Map(inspected.map((service) => [service.key, service]));
+  const reasons = new Map(
+    syncer.quarantined.map(({ key, address, reason }) => [
+      key,
+      address === undefined ? reason : `${address}: ${reason}`,
+    ]),
+  );
+  const services: StatusService[] = [];
+  for (const [key, plan] of pipeline.plan.services) {
+    services.push(serviceStatus(plan, { inspection: byKey.get(key), reason: reasons.get(key) }));
+    if (services.length % SLICE_SIZE === 0) await clock.yieldToEventLoop();
+  }
+  return {
+    ...familyFacts(family, backend),
+    summary,
+    services,
+    quarantined: syncer.quarantined,
+  };
+}
+
+function familyFacts(
+  { family, syncer, pipeline }: FamilyProxy,
+  { mode }: Backend,
+): Omit<StatusFamily, "summary" | "services" | "quarantined"> {
+  const { lastSync, failure } = syncer;
+  return {
+    family,
+    mode,
+    ...(lastSync && {
+      lastSync: {
+        at: new Date(lastSync.at).toISOString(),
+        durationMs: Math.round(lastSync.durationMs * 10) / 10,
+        full: lastSync.report.full,
+        operations: lastSync.report.operations,
+      },
+    }),
+    pending: pipeline.pending,
+    failures: failure.count,
+    ...(failure.error !== undefined && { lastError: failure.error }),
+  };
+}
+
+function serviceStatus(
+  plan: ServicePlan,
+  { inspection, reason }: {
+    readonly inspection: ServiceInspection | undefined;
+    readonly reason: string | undefined;
+  },
+): StatusService {
+  return {
+    name: servicePortText(plan.name),
+    protocol: plan.protocol,
+    addresses: inspection?.addresses ?? [],
+    endpoints: plan.endpoints.map(endpointStatus),
+    ...(inspection?.connections !== undefined && { connections: inspection.connections }),
+    ...(reason !== undefined && { quarantined: reason }),
+  };
+}
+
+function endpointStatus({ key, isLocal, ready, serving, terminating }: Endpoint): StatusEndpoint {
+  return { address: key, state: endpointState({ ready, serving, terminating }), local: isLocal };
+}
+
+function endpointState(
+  { ready, serving, terminating }: Pick<Endpoint, "ready" | "serving" | "terminating">,
+): StatusEndpoint["state"] {
+  if (ready) return "ready";
+  if (terminating) return serving ? "serving, terminating" : "terminating";
+  return "not ready";
+}

@@ -1,0 +1,96 @@
+/**
+ * A backend that remembers what it was asked to hold, and fails when told to.
+ *
+ * @module
+ */
+import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
+import type {
+  Backend,
+  BackendInspection,
+  CleanupReport,
+  ProbeResult,
+  Quarantined,
+  SyncReport,
+} from "../../lib/proxy/backend.ts";
+import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+
+/** One sync as the backend saw it. */
+export interface FakeSync {
+  readonly upserted: readonly string[];
+  readonly removed: readonly string[];
+  readonly everything: boolean;
+}
+
+/** Applies changes the way a real backend has to: what changed, nothing else. */
+export class FakeBackend implements Backend {
+  readonly mode = "userspace";
+  /** What it holds after the last sync that did not fail. */
+  readonly held = new Map<ServicePortKey, ServicePlan>();
+  /** Every sync, failed ones too. */
+  readonly syncs: FakeSync[] = [];
+  /** Makes the next syncs throw, one error each. */
+  readonly failures: Error[] = [];
+  /** Keys that can't be brought into effect now, with the reason. */
+  readonly refusals = new Map<string, string>();
+  readonly own = new Set<IpAddress>();
+
+  constructor(readonly family: IpFamily = "IPv4") {}
+
+  probe(): Promise<readonly ProbeResult[]> {
+    return Promise.resolve([]);
+  }
+
+  start(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
+    this.syncs.push({
+      upserted: [...changes.upserted].sort(),
+      removed: [...changes.removed.keys()].sort(),
+      everything: changes.everything,
+    });
+    const failure = this.failures.shift();
+    if (failure) return Promise.reject(failure);
+    for (const key of changes.removed.keys()) this.held.delete(key);
+    const quarantined: Quarantined[] = [];
+    for (const key of changes.upserted) {
+      const reason = this.refusals.get(key);
+      if (reason !== undefined) quarantined.push({ key, reason });
+      else this.held.set(key, plan.services.get(key)!);
+    }
+    const { upserted, removed, everything } = changes;
+    return Promise.resolve({
+      full: everything,
+      services: upserted.size + removed.size,
+      operations: {},
+      quarantined,
+    });
+  }
+
+  render(): Iterable<string> {
+    return [];
+  }
+
+  inspect(): Promise<BackendInspection> {
+    return Promise.resolve({ summary: "in memory", services: [], quarantined: [] });
+  }
+
+  ownsAddress(address: IpAddress): boolean {
+    return this.own.has(address);
+  }
+
+  cleanup(): Promise<CleanupReport> {
+    return Promise.resolve({ removed: [], failed: [] });
+  }
+
+  drain(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return Promise.resolve();
+  }
+}
