@@ -1,0 +1,104 @@
+import { assert, assertEquals, assertMatch } from "@std/assert";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { createLogger, type LoggerOptions } from "./create_logger.ts";
+
+function collect(options: Partial<LoggerOptions> = {}) {
+  const lines: string[] = [];
+  const clock = new FakeClock();
+  const logger = createLogger({
+    format: "text",
+    verbosity: 0,
+    clock,
+    sink: (line) => lines.push(line),
+    ...options,
+  });
+  return { lines, clock, logger };
+}
+
+Deno.test("createLogger() writes time, level, sentence and fields for people", () => {
+  const { lines, logger } = collect();
+  logger.info("Synced proxy rules", { family: "IPv4", ms: 12, reason: "two words" });
+  logger.warn("Watch out");
+  logger.error("It failed", { error: new Error("no") });
+  assertEquals(lines, [
+    '2026-01-01T00:00:00.000Z INFO  Synced proxy rules family=IPv4 ms=12 reason="two words"',
+    "2026-01-01T00:00:00.000Z WARN  Watch out",
+    "2026-01-01T00:00:00.000Z ERROR It failed error=no",
+  ]);
+});
+
+Deno.test("createLogger() leaves time to the journal and gives it priorities", () => {
+  const { lines, logger } = collect({ journal: true, verbosity: 2 });
+  logger.error("a");
+  logger.warn("b");
+  logger.info("c");
+  logger.verbose(2, "d");
+  assertEquals(lines, ["<3>a", "<4>b", "<6>c", "<7>d"]);
+});
+
+Deno.test("createLogger() writes JSON that machines can take apart", () => {
+  const { lines, logger } = collect({ format: "json" });
+  logger.info("Synced proxy rules", { family: "IPv4", ms: 12, msg: "taken", token: "abc" });
+  assertEquals(JSON.parse(lines[0]!), {
+    ts: Date.UTC(2026, 0, 1),
+    level: "info",
+    msg: "Synced proxy rules",
+    family: "IPv4",
+    ms: 12,
+    msg_: "taken",
+    token: "[redacted]",
+  });
+});
+
+Deno.test("createLogger() prints verbose lines up to its verbosity", () => {
+  const { lines, logger } = collect({ verbosity: 2 });
+  logger.verbose(2, "in");
+  logger.verbose(3, "out");
+  assertEquals(lines.length, 1);
+  assert(logger.enabled(2) && !logger.enabled(3));
+});
+
+Deno.test("createLogger() adds the fields of with() to each line, the line's own win", () => {
+  const { lines, logger } = collect({ journal: true });
+  logger.with({ family: "IPv4", a: 1 }).with({ b: 2 }).info("x", { a: 3 });
+  assertEquals(lines, ["<6>x family=IPv4 a=3 b=2"]);
+});
+
+Deno.test("createLogger() never lets a value begin a line or move the cursor", () => {
+  for (const format of ["text", "json"] as const) {
+    const { lines, logger } = collect({ format });
+    logger.info("Read object", { object: "a\n<3>forged\r\u001b[2J\u009b\u2028" });
+    // deno-lint-ignore no-control-regex
+    assertMatch(lines[0]!, /^[^\x00-\x1f\x7f-\x9f\u2028]*$/);
+  }
+});
+
+Deno.test("createLogger() holds back what repeats, for each object, and says how often", async () => {
+  const { lines, clock, logger } = collect({ journal: true });
+  for (let turn = 0; turn < 25; turn++) {
+    logger.warn("Cannot bind", { servicePort: "ns/a" });
+    if (turn < 3) logger.warn("Cannot bind", { servicePort: "ns/b" });
+  }
+  assertEquals(lines.filter((line) => line.includes("ns/a")).length, 10);
+  assertEquals(lines.filter((line) => line.includes("ns/b")).length, 3);
+  await clock.advance(60_000);
+  logger.with({}).warn("Cannot bind", { servicePort: "ns/a" });
+  assertEquals(lines.slice(-2), [
+    '<4>Lines like the last one were held back of="Cannot bind" suppressed=15',
+    "<4>Cannot bind servicePort=ns/a",
+  ]);
+});
+
+Deno.test("createLogger() holds back one message about very many objects", () => {
+  const { lines, logger } = collect();
+  for (let index = 0; index < 10_000; index++) {
+    logger.warn("Cannot bind", { servicePort: `ns/${index}` });
+  }
+  assertEquals(lines.length, 100);
+});
+
+Deno.test("createLogger() never holds back verbose lines", () => {
+  const { lines, logger } = collect({ verbosity: 4 });
+  for (let index = 0; index < 500; index++) logger.verbose(4, "Connected");
+  assertEquals(lines.length, 500);
+});

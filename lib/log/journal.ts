@@ -1,0 +1,29 @@
+/**
+ * Whether standard error is read by journald, which stamps lines itself.
+ *
+ * @module
+ */
+import { fstatSync } from "node:fs";
+
+/** Device and inode of a file, as they identify it. */
+export interface FileIdentity {
+  readonly dev: number;
+  readonly ino: number;
+}
+
+/**
+ * Compares `JOURNAL_STREAM` with the file behind standard error. The variable alone says nothing:
+ * children inherit it, also those whose output was led elsewhere (systemd.exec(5)).
+ */
+export function isJournalStream(
+  journalStream: string | undefined,
+  stderr: () => FileIdentity = () => fstatSync(2),
+): boolean {
+  if (!journalStream) return false;
+  try {
+    const { dev, ino } = stderr();
+    return journalStream === `${dev}:${ino}`;
+  } catch {
+    return false;
+  }
+}
