@@ -1,0 +1,264 @@
+/**
+ * The real API machinery of `tests/apiserver` as a {@linkcode ConformanceServer}: one etcd and one
+ * API server, each a process of its own, with their files in a folder that goes away with them.
+ *
+ * @module
+ */
+import type { ConformanceServer, PemPair, RawObject } from "../conformance/server.ts";
+import { ApiWriter } from "./api_writer.ts";
+import { type EtcdProgram, startEtcd } from "./etcd_process.ts";
+import { eventually } from "./eventually.ts";
+import { ServerProcess } from "./server_process.ts";
+import { unusedPort } from "./unused_port.ts";
+
+/** How the API machinery is to behave. */
+export interface ApiMachineryOptions {
+  /** The built program of `tests/apiserver`. */
+  readonly program: string;
+  /** For the names of tests. */
+  readonly name: string;
+  /** Another etcd than the embedded one: a program on the PATH. */
+  readonly etcdProgram?: string;
+  /** Knows `spec.clusterIP` as a field selector. @default {true} */
+  readonly clusterIpSelector?: boolean;
+  /** Allows streaming lists. @default {true} */
+  readonly watchList?: boolean;
+  /** Whether the etcd can serve streaming lists, which ones before 3.4.25 and 3.5.8 can't. @default {true} */
+  readonly etcdReportsProgress?: boolean;
+  /** Resources that the client under test is refused with 403. */
+  readonly forbiddenResources?: readonly string[];
+}
+
+/** The user that the client under test is. */
+const CLIENT_USER = "kube-relay";
+
+/** Starts both processes; resolves when the API server is ready. */
+export async function startApiMachinery(options: ApiMachineryOptions): Promise<ApiMachinery> {
+  const folder = await Deno.makeTempDir({ prefix: "kube-relay-apiserver-" });
+  const machinery = new ApiMachinery(options, { folder, ports: [unusedPort(), unusedPort()] });
+  try {
+    await machinery.start();
+  } catch (error) {
+    await machinery[Symbol.asyncDispose]();
+    throw error;
+  }
+  return machinery;
+}
+
+/** A running API machinery. */
+export class ApiMachinery implements ConformanceServer {
+  readonly name: string;
+  readonly capabilities: ConformanceServer["capabilities"];
+  readonly url: string;
+  readonly #options: ApiMachineryOptions;
+  readonly #folder: string;
+  readonly #etcdProgram: EtcdProgram;
+  readonly #adminToken = crypto.randomUUID();
+  #token: string = crypto.randomUUID();
+  #ca = "";
+  #certificate: PemPair | undefined;
+  #etcd: ServerProcess | undefined;
+  #api: ServerProcess | undefined;
+  #admin: ApiWriter | undefined;
+
+  constructor(
+    options: ApiMachineryOptions,
+    { folder, ports: [apiPort, etcdPort] }: {
+      readonly folder: string;
+      readonly ports: readonly [number, number];
+    },
+  ) {
+    this.name = options.name;
+    this.capabilities = {
+      streamingLists: options.watchList !== false && options.etcdReportsProgress !== false,
+      clusterIpSelector: options.clusterIpSelector !== false,
+    };
+    this.url = `https://127.0.0.1:${apiPort}`;
+    this.#options = options;
+    this.#folder = folder;
+    this.#etcdProgram = {
+      ours: options.program,
+      ...(options.etcdProgram === undefined ? {} : { foreign: options.etcdProgram }),
+      folder,
+      port: etcdPort,
+    };
+  }
+
+  get ca(): string {
+    return this.#ca;
+  }
+
+  /** Starts both processes. */
+  async start(): Promise<void> {
+    await this.#writeTokens();
+    this.#etcd = await startEtcd(this.#etcdProgram);
+    await this.restartApi();
+    this.#ca = await Deno.readTextFile(`${this.#folder}/certificates/server-ca.crt`);
+    this.#certificate = await this.issueCertificate();
+    this.#admin = new ApiWriter({ url: this.url, ca: this.#ca, token: () => this.#adminToken });
+    // Until its authority is read, a server refuses a client's certificate with 401.
+    await this.#untilAccepted(this.#certificate, true);
+  }
+
+  token(): string {
+    return this.#token;
+  }
+
+  async rotateToken(): Promise<string> {
+    this.#token = crypto.randomUUID();
+    await this.#writeTokens();
+    return this.#token;
+  }
+
+  clientCertificate(): PemPair {
+    return required(this.#certificate);
+  }
+
+  async rotateClientCertificate(): Promise<PemPair> {
+    const former = this.clientCertificate();
+    this.#certificate = await this.issueCertificate({ newAuthority: true });
+    await this.#untilAccepted(former, false);
+    await this.#untilAccepted(this.#certificate, true);
+    return this.#certificate;
+  }
+
+  /** Makes another client certificate, valid for so long. */
+  async issueCertificate(
+    { newAuthority = false, validFor = "24h" }: {
+      /** Replaces the clients' authority: what the former one signed is refused from now on. */
+      readonly newAuthority?: boolean;
+      /** As Go writes durations. */
+      readonly validFor?: string;
+    } = {},
+  ): Promise<PemPair> {
+    const out = `${this.#folder}/${crypto.randomUUID()}`;
+    await this.#runTool("certificate", [
+      `--certificates=${this.#folder}/certificates`,
+      `--user=${CLIENT_USER}`,
+      `--valid-for=${validFor}`,
+      `--new-authority=${newAuthority}`,
+      `--out=${out}`,
+    ]);
+    return {
+      cert: await Deno.readTextFile(`${out}.crt`),
+      key: await Deno.readTextFile(`${out}.key`),
+    };
+  }
+
+  create(object: RawObject): Promise<RawObject> {
+    return this.admin.create(object);
+  }
+
+  update(object: RawObject): Promise<RawObject> {
+    return this.admin.update(object);
+  }
+
+  delete(object: RawObject): Promise<void> {
+    return this.admin.delete(object);
+  }
+
+  /** A client that may do everything, for many writes at once. */
+  get admin(): ApiWriter {
+    return required(this.#admin);
+  }
+
+  /**
+   * Forgets the history. The API server is restarted for it, since its watch cache would go on
+   * serving versions that etcd has forgotten; and a version of its own comes first, since a restarted
+   * cache still knows the newest one.
+   */
+  async compact(): Promise<void> {
+    const marker = {
+      apiVersion: "v1",
+      kind: "Namespace",
+      metadata: { name: `compaction-${crypto.randomUUID()}` },
+    };
+    await this.create(marker);
+    await this.delete(marker);
+    await this.#runTool("compact", [`--etcd=${this.#etcdUrl}`]);
+    await this.killApi();
+    await this.restartApi();
+  }
+
+  async killApi(): Promise<void> {
+    await this.#api?.kill();
+    this.#api = undefined;
+  }
+
+  async restartApi(): Promise<void> {
+    const { clusterIpSelector = true, watchList = true, forbiddenResources = [] } = this.#options;
+    this.#api = await ServerProcess.start({
+      program: this.#options.program,
+      args: [
+        "apiserver",
+        `--etcd=${this.#etcdUrl}`,
+        `--certificates=${this.#folder}/certificates`,
+        `--tokens=${this.#folder}/tokens`,
+        `--port=${new URL(this.url).port}`,
+        `--service-field-selectors=${clusterIpSelector}`,
+        `--watch-list=${watchList}`,
+        ...forbiddenResources.map((resource) => `--forbid=${CLIENT_USER}=${resource}`),
+      ],
+      log: `${this.#folder}/apiserver.log`,
+    });
+  }
+
+  /** Stops the API server from running; its connections stay open and say nothing. */
+  freezeApi(): void {
+    required(this.#api).freeze();
+  }
+
+  /** Lets it run again. */
+  thawApi(): void {
+    required(this.#api).thaw();
+  }
+
+  async killEtcd(): Promise<void> {
+    await this.#etcd?.kill();
+    this.#etcd = undefined;
+  }
+
+  async restartEtcd(): Promise<void> {
+    this.#etcd = await startEtcd(this.#etcdProgram);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#admin?.[Symbol.dispose]();
+    await this.killApi();
+    await this.killEtcd();
+    await Deno.remove(this.#folder, { recursive: true });
+  }
+
+  get #etcdUrl(): string {
+    return `http://127.0.0.1:${this.#etcdProgram.port}`;
+  }
+
+  async #writeTokens(): Promise<void> {
+    const path = `${this.#folder}/tokens`;
+    const lines = [`${this.#token},${CLIENT_USER},1`, `${this.#adminToken},admin,2`, ""];
+    await Deno.writeTextFile(`${path}.new`, lines.join("\n"));
+    await Deno.rename(`${path}.new`, path);
+  }
+
+  async #untilAccepted(certificate: PemPair, accepted: boolean): Promise<void> {
+    using client = new ApiWriter({ url: this.url, ca: this.#ca, certificate });
+    await eventually(
+      `a client certificate is ${accepted ? "accepted" : "refused"}`,
+      async () => (await client.ready()) === accepted,
+    );
+  }
+
+  async #runTool(subcommand: string, args: readonly string[]): Promise<void> {
+    const { program } = this.#options;
+    const { code, stderr } = await new Deno.Command(program, { args: [subcommand, ...args] })
+      .output();
+    if (code !== 0) {
+      throw new Error(`Cannot run '${program} ${subcommand}': ${new TextDecoder().decode(stderr)}`);
+    }
+  }
+}
+
+function required<T>(value: T | undefined): T {
+  if (value === undefined) throw new Error("Cannot use the API machinery: it is not running");
+  return value;
+}
