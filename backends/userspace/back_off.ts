@@ -1,0 +1,40 @@
+/**
+ * Pauses that grow while something keeps failing.
+ *
+ * @module
+ */
+import type { Clock } from "../../lib/os/clock.ts";
+
+/** The pause after the first failure, and the longest. */
+const FIRST_PAUSE_MS = 5;
+const LAST_PAUSE_MS = 250;
+
+/** The pauses of one loop. */
+export class BackOff {
+  readonly #clock: Clock;
+  #pauseMs = 0;
+  // Made for a pause only: most of 10,000 loops never fail.
+  #abort: AbortController | undefined;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** Waits, twice as long as the last time. Does not reject. */
+  async pause(): Promise<void> {
+    this.#pauseMs = Math.min(Math.max(this.#pauseMs * 2, FIRST_PAUSE_MS), LAST_PAUSE_MS);
+    const abort = this.#abort = new AbortController();
+    await this.#clock.sleep(this.#pauseMs, abort.signal).catch(() => {});
+    this.#abort = undefined;
+  }
+
+  /** It worked: the next pause is a short one again. */
+  reset(): void {
+    this.#pauseMs = 0;
+  }
+
+  /** Ends a pause that is under way. */
+  cancel(): void {
+    this.#abort?.abort();
+  }
+}

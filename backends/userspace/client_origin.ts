@@ -1,0 +1,72 @@
+/**
+ * Where a client comes from: this node, a pod of this cluster, or outside.
+ *
+ * @module
+ */
+import { cidrContains } from "../../lib/net/cidr.ts";
+import { type IpAddress, isLoopback, tryParseIpAddress } from "../../lib/net/ip_address.ts";
+import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { VerdictName } from "./endpoint_picker.ts";
+import type { ServiceAddress } from "./listeners.ts";
+
+/** What clients are told apart by. */
+export interface ClientOriginFacts {
+  /** Addresses of the machine's interfaces. */
+  readonly ownAddresses: ReadonlySet<IpAddress>;
+  readonly localTraffic: LocalTrafficDetector;
+}
+
+/** Tells clients apart by their address. */
+export class ClientOrigin {
+  #facts: ClientOriginFacts = { ownAddresses: new Set(), localTraffic: { kind: "none" } };
+
+  update(facts: ClientOriginFacts): void {
+    this.#facts = facts;
+  }
+
+  /**
+   * The verdict that applies to a client at an address of a ServicePort; `undefined` when it is not
+   * to be forwarded. `client` is the text that the socket reports.
+   */
+  verdictFor(plan: ServicePlan, at: ServiceAddress, client: string): VerdictName | undefined {
+    if (at.sourceRanges && !this.#isAdmitted(at, client)) return undefined;
+    const name = this.#verdictName(plan, at, client);
+    return plan[name].kind === "forward" ? name : undefined;
+  }
+
+  #verdictName(plan: ServicePlan, at: ServiceAddress, client: string): VerdictName {
+    if (at.traffic === "internal") return "internal";
+    // Without policy Local it makes no difference, and needs no look at the client.
+    if (plan.external === plan.externalFromCluster) return "external";
+    const address = tryParseIpAddress(client);
+    if (address === undefined) return "external";
+    return this.#isFromCluster(address, at) ? "externalFromCluster" : "external";
+  }
+
+  #isFromCluster(client: IpAddress, at: ServiceAddress): boolean {
+    const { localTraffic } = this.#facts;
+    if (this.#isNode(client, at)) return true;
+    // The interface that a connection came in by is not to be had without netfilter, so the other
+    // detectors know the node's own clients only.
+    return localTraffic.kind === "byCidr" && cidrContains(localTraffic.cidr, client);
+  }
+
+  /** A client on the node has the Service's own address as its source, since that is local. */
+  #isNode(client: IpAddress, at: ServiceAddress): boolean {
+    return client === at.address || isLoopback(client) || this.#facts.ownAddresses.has(client);
+  }
+
+  /** As the kernel modes have it, the node's own clients may come if one of its addresses may. */
+  #isAdmitted(at: ServiceAddress, text: string): boolean {
+    const client = tryParseIpAddress(text);
+    const ranges = at.sourceRanges ?? [];
+    if (client === undefined) return false;
+    if (ranges.some((range) => cidrContains(range, client))) return true;
+    if (!this.#isNode(client, at)) return false;
+    for (const own of this.#facts.ownAddresses) {
+      if (!isLoopback(own) && ranges.some((range) => cidrContains(range, own))) return true;
+    }
+    return false;
+  }
+}

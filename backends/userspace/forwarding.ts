@@ -1,0 +1,144 @@
+/**
+ * What the forwarders of all Services share.
+ *
+ * @module
+ */
+import type { Logger } from "../../lib/log/logger.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { Network } from "../../lib/os/network.ts";
+import { BufferPool, DatagramBufferPool } from "./buffer_pool.ts";
+import { ClientOrigin } from "./client_origin.ts";
+import type { EndpointPickerOptions } from "./endpoint_picker.ts";
+import { RateLimitedLog } from "./rate_limited_log.ts";
+import { TcpDialer } from "./tcp_dialer.ts";
+
+/** The edges that forwarding works with. */
+export interface ForwardingDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly network: Network;
+  /** From 0 (included) to 1; where each rotation of endpoints begins. @default {() => 0} */
+  readonly random?: () => number;
+}
+
+/** Bounds and time-outs of forwarding. */
+export interface ForwardingOptions {
+  /** Time for each attempt to connect to an endpoint, in turn. @default {[250, 500, 1000, 2000]} */
+  readonly dialTimeoutsMs?: readonly number[];
+  /** TCP connections of one ServicePort. @default {16384} */
+  readonly maxConnectionsPerService?: number;
+  /** A TCP connection may be closed for a new one when nothing came for so long. @default {300000} */
+  readonly silentMs?: number;
+  /** A UDP flow ends when nothing came, from either side, for so long. */
+  readonly udpTimeoutMs: number;
+  /** UDP flows of one ServicePort; the longest unused go first. @default {16384} */
+  readonly maxFlowsPerService?: number;
+}
+
+/** Counts since the start, and what is open now. */
+export interface ForwardingCounters {
+  /** Connections taken from clients. */
+  tcpAccepted: number;
+  /** Closed at once: not allowed, over the bound, or no endpoint could be reached. */
+  tcpRefused: number;
+  /** Closed since they were silent and the bound was reached. */
+  tcpSilentClosed: number;
+  /** Attempts to connect to an endpoint that failed, and of these those that took too long. */
+  dialFailures: number;
+  dialTimeouts: number;
+  udpFlows: number;
+  /** Datagrams of clients that were not allowed, had no endpoint, or could not be sent. */
+  udpDropped: number;
+  /** Datagrams to a flow that did not come from its endpoint. */
+  udpForeignDropped: number;
+}
+
+/** Bytes of the buffer with which each direction of a TCP connection begins. */
+export const SMALL_BUFFER_BYTES = 4096;
+/** Bytes of the buffer of a direction that fills the small one. */
+export const LARGE_BUFFER_BYTES = 65_536;
+
+/** A forwarder that can be asked to close connections that are silent for long. */
+export interface SilenceCloser {
+  /** Closes up to `count`, and tells how many. */
+  closeSilent(count: number): number;
+}
+
+/** The surroundings of all forwarders of one backend. */
+export class Forwarding {
+  readonly clock: Clock;
+  readonly network: Network;
+  readonly log: RateLimitedLog;
+  /** Forwarders that have open connections. */
+  readonly busy = new Set<SilenceCloser>();
+  /** Whether no new connections and flows are taken any more. */
+  draining = false;
+  readonly options: Required<ForwardingOptions>;
+  readonly dialer: TcpDialer;
+  readonly clients = new ClientOrigin();
+  readonly smallBuffers = new BufferPool({ size: SMALL_BUFFER_BYTES, keep: 4096 });
+  readonly largeBuffers = new BufferPool({ size: LARGE_BUFFER_BYTES, keep: 64 });
+  readonly datagramBuffers = new DatagramBufferPool();
+  readonly counters: ForwardingCounters = {
+    tcpAccepted: 0,
+    tcpRefused: 0,
+    tcpSilentClosed: 0,
+    dialFailures: 0,
+    dialTimeouts: 0,
+    udpFlows: 0,
+    udpDropped: 0,
+    udpForeignDropped: 0,
+  };
+  readonly #random: () => number;
+  #running = 0;
+  #waiting: (() => void)[] = [];
+
+  constructor(dependencies: ForwardingDependencies, options: ForwardingOptions) {
+    this.clock = dependencies.clock;
+    this.network = dependencies.network;
+    this.#random = dependencies.random ?? (() => 0);
+    this.log = new RateLimitedLog(dependencies);
+    this.options = {
+      dialTimeoutsMs: [250, 500, 1000, 2000],
+      maxConnectionsPerService: 16_384,
+      silentMs: 300_000,
+      maxFlowsPerService: 16_384,
+      ...options,
+    };
+    this.dialer = new TcpDialer(this);
+  }
+
+  /** Settings for the picker of one ServicePort. */
+  pickerOptions(): EndpointPickerOptions {
+    return { start: this.#random() };
+  }
+
+  /** Closes up to `count` connections that are silent for long, whosever they are. */
+  relieve(count: number): void {
+    let left = count;
+    for (const forwarder of this.busy) {
+      if (left <= 0) return;
+      left -= forwarder.closeSilent(left);
+    }
+  }
+
+  /**
+   * Runs a loop whose end {@linkcode settled} waits for. The loop must not reject: what goes wrong
+   * with one connection is its own affair.
+   */
+  async run(loop: () => Promise<void>): Promise<void> {
+    this.#running++;
+    try {
+      await loop();
+    } finally {
+      if (--this.#running === 0) { for (const resolve of this.#waiting.splice(0)) resolve(); }
+    }
+  }
+
+  /** Resolves when no loop runs any more. Whoever waits has closed their sockets before. */
+  async settled(): Promise<void> {
+    while (this.#running > 0) {
+      await new Promise<void>((resolve) => this.#waiting.push(resolve));
+    }
+  }
+}

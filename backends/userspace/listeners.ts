@@ -1,0 +1,110 @@
+/**
+ * Which sockets a ServicePort wants, and what has to be done to the open ones. Pure.
+ *
+ * @module
+ */
+import type { Cidr } from "../../lib/net/cidr.ts";
+import type { IpAddress } from "../../lib/net/ip_address.ts";
+import { formatHostPort, type Port, type Protocol } from "../../lib/net/port.ts";
+import type { ServedAddress } from "../../lib/proxy/backend.ts";
+import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+
+/** `address:port/PROTOCOL`, brackets around IPv6: what only one socket of the machine can have. */
+export type SocketKey = string & { readonly __brand: "SocketKey" };
+
+/** One address of a ServicePort. */
+export interface ServiceAddress {
+  readonly role: Exclude<ServedAddress["role"], "StandIn">;
+  readonly socket: SocketKey;
+  readonly address: IpAddress;
+  readonly port: Port;
+  /** Which verdicts of the plan apply: `internal`, or the external ones. */
+  readonly traffic: "internal" | "external";
+  /**
+   * Whether some client is to be forwarded. If not there is no socket, and the kernel refuses: RST
+   * for TCP, ICMP port unreachable for UDP. A verdict to drop in silence can't be had without
+   * netfilter; refusing is the nearest.
+   */
+  readonly open: boolean;
+  /** Who may come; `undefined` = everybody. Load balancer addresses only. */
+  readonly sourceRanges?: readonly Cidr[];
+}
+
+/**
+ * Every address of a ServicePort, each socket once, in the order of precedence.
+ *
+ * Node ports are one address for each node address, never 0.0.0.0 or `::`. Deno's `::` is dual-stack
+ * and so collides with the IPv4 one; and a wildcard socket would serve the node port on every
+ * Service address as well, since those are local to this machine.
+ */
+export function serviceAddresses(plan: ServicePlan, shared: SharedPlan): readonly ServiceAddress[] {
+  const { protocol, port, nodePort, sourceRanges } = plan;
+  const internalOpen = plan.internal.kind === "forward";
+  const externalOpen = plan.external.kind === "forward" ||
+    plan.externalFromCluster.kind === "forward";
+  const external = { traffic: "external", open: externalOpen } as const;
+  const all: ServiceAddress[] = [];
+  const add = (
+    rest: Omit<ServiceAddress, "socket" | "port">,
+    at: Port = port,
+  ) => {
+    const socket = socketKey(rest.address, at, protocol);
+    // An address may be both an external IP and a load balancer's: the kernel modes try the external one first.
+    if (!all.some((other) => other.socket === socket)) all.push({ ...rest, socket, port: at });
+  };
+  add({ role: "ClusterIP", address: plan.clusterIp, traffic: "internal", open: internalOpen });
+  for (const address of plan.externalIps) add({ role: "ExternalIP", address, ...external });
+  for (const address of plan.loadBalancerVips) {
+    add({ role: "LoadBalancer", address, ...external, ...(sourceRanges && { sourceRanges }) });
+  }
+  if (nodePort !== undefined) {
+    for (const address of shared.nodePortAddresses) {
+      add({ role: "NodePort", address, ...external }, nodePort);
+    }
+  }
+  return all;
+}
+
+/** Which ServicePort has which socket. */
+export class SocketClaims {
+  // Almost always one claimant: a Set for each of 10,000 sockets would cost megabytes.
+  readonly #claims = new Map<SocketKey, ServicePortKey | Set<ServicePortKey>>();
+
+  add(socket: SocketKey, key: ServicePortKey): void {
+    const claim = this.#claims.get(socket);
+    if (claim === undefined || claim === key) this.#claims.set(socket, key);
+    else if (typeof claim === "string") this.#claims.set(socket, new Set([claim, key]));
+    else claim.add(key);
+  }
+
+  delete(socket: SocketKey, key: ServicePortKey): void {
+    const claim = this.#claims.get(socket);
+    if (claim === key) this.#claims.delete(socket);
+    if (!(claim instanceof Set)) return;
+    claim.delete(key);
+    const [only] = claim;
+    if (claim.size === 1 && only !== undefined) this.#claims.set(socket, only);
+  }
+
+  /** Who gets the socket: the present holder while it claims it, else the first claimant by key. */
+  winner(socket: SocketKey, holder?: ServicePortKey): ServicePortKey | undefined {
+    const claim = this.#claims.get(socket);
+    if (!(claim instanceof Set)) return claim;
+    if (holder !== undefined && claim.has(holder)) return holder;
+    let first: ServicePortKey | undefined;
+    for (const key of claim) if (first === undefined || key < first) first = key;
+    return first;
+  }
+
+  /** Every claimant, in no order. */
+  claimants(socket: SocketKey): readonly ServicePortKey[] {
+    const claim = this.#claims.get(socket);
+    return claim === undefined ? [] : claim instanceof Set ? [...claim] : [claim];
+  }
+}
+
+function socketKey(address: IpAddress, port: Port, protocol: Protocol): SocketKey {
+  return `${formatHostPort(address, port)}/${protocol}` as SocketKey;
+}

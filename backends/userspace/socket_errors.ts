@@ -1,0 +1,55 @@
+/**
+ * What the errors of sockets mean. The only file of the userspace backend that looks into them.
+ *
+ * @module
+ */
+import type { IpAddress } from "../../lib/net/ip_address.ts";
+import type { Quarantined } from "../../lib/proxy/backend.ts";
+import { messageOf } from "./message_of.ts";
+
+/** What to do when {@linkcode isOutOfSockets}. */
+export const OUT_OF_SOCKETS_CURE =
+  "raise the limit of open files (LimitNOFILE= of the unit, or ulimit -n)";
+
+/** The name of the system error, such as `EADDRINUSE`; `undefined` for other errors. */
+export function systemErrorOf(error: unknown): string | undefined {
+  if (!(error instanceof Error) || !("code" in error)) return undefined;
+  return typeof error.code === "string" ? error.code : undefined;
+}
+
+/** Whether the process, or the machine, can open no more sockets: no endpoint is to blame. */
+export function isOutOfSockets(error: unknown): boolean {
+  const name = systemErrorOf(error);
+  return name === "EMFILE" || name === "ENFILE" || name === "ENOBUFS" || name === "ENOMEM";
+}
+
+/** Whether another port at the same address may work. */
+export function isPortRefused(error: unknown): boolean {
+  const name = systemErrorOf(error);
+  return name === "EADDRINUSE" || name === "EACCES";
+}
+
+/** Why a listening socket can't be had, with the cure. */
+export function listenProblem(
+  error: unknown,
+  at: { readonly address: IpAddress; readonly port: number },
+): Quarantined["reason"] {
+  switch (systemErrorOf(error)) {
+    case "EADDRINUSE":
+      return `another program listens on port ${at.port}, on this address or on all: ` +
+        "stop it or let it listen on its own address only";
+    case "EADDRNOTAVAIL":
+      return `${at.address} is not an address of this machine: ` +
+        "see how Service addresses become local (kube-relay status)";
+    case "EACCES":
+      return at.port < 1024
+        ? `port ${at.port} is below 1024 and this process may not bind it: give it ` +
+          `CAP_NET_BIND_SERVICE, or sysctl -w net.ipv4.ip_unprivileged_port_start=${at.port}`
+        : `this process may not bind port ${at.port}: a security module forbids it`;
+    case "EMFILE":
+    case "ENFILE":
+      return `no more sockets can be opened: ${OUT_OF_SOCKETS_CURE}`;
+    default:
+      return messageOf(error);
+  }
+}
