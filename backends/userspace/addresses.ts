@@ -156,9 +156,9 @@ class MachineAddresses implements LocalAddresses {
       const routed = way === "anyip" ? ranges : [];
       // A range that the machine refused is asked for again only when something else is wanted.
       if (way === this.#way && routed.join() === this.#rangesAsked) return false;
-      this.#rangesAsked = routed.join();
       // The new way first, then the old one away: an address stays local all the time.
       const refused = await this.#parts.routes.activate(routed);
+      this.#rangesAsked = routed.join();
       this.#way = way;
       this.#logWay(count, refused);
       const changed = await this.#rehome();

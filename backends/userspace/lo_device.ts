@@ -16,7 +16,6 @@ import {
   deleteAddressLine,
   deleteRouteLine,
   type IpFailure,
-  ipFailure,
   parseBatchFailures,
 } from "./ip_batch.ts";
 import { parseRoutes, type Route } from "./route_guard.ts";
@@ -99,18 +98,18 @@ export class LoDevice {
   /** Throws a CommandError only when it is not known how much of the batch was done. */
   async #batch<T>(items: readonly T[], toLine: (item: T) => string): Promise<Failures<T>> {
     if (items.length === 0) return new Map();
+    const args = [this.#familyFlag, "-force", "-batch", "-"];
     let result: CommandResult;
     try {
-      result = await this.#runner.run("ip", [this.#familyFlag, "-force", "-batch", "-"], {
-        stdin: linesOf(items, toLine),
-      });
+      result = await this.#runner.run("ip", args, { stdin: linesOf(items, toLine) });
     } catch (error) {
       if (!wasNotRun(error)) throw error;
       return failAll(items, { kind: "notPermitted", message: error.message });
     }
     if (result.code === 0) return new Map();
     const byLine = parseBatchFailures(result.stderr);
-    if (byLine.size === 0) return failAll(items, ipFailure(firstLine(result)));
+    // A batch that failed names its lines. One that does not was killed, or is no batch to this `ip`.
+    if (byLine.size === 0 || result.code > 2) throw failedError("ip", args, result);
     return new Map([...byLine].flatMap(([line, failure]) => {
       const item = items[line - 1];
       return item === undefined ? [] : [[item, failure] as const];
@@ -119,9 +118,8 @@ export class LoDevice {
 
   async #runOrThrow(program: string, args: readonly string[]): Promise<CommandResult> {
     const result = await this.#runner.run(program, args);
-    if (result.code === 0) return result;
-    const message = `Cannot run '${program} ${args.join(" ")}': ${firstLine(result)}`;
-    throw new CommandError(program, args, "failed", message);
+    if (result.code !== 0) throw failedError(program, args, result);
+    return result;
   }
 }
 
@@ -139,6 +137,12 @@ function failAll<T>(items: readonly T[], failure: IpFailure): Failures<T> {
   return new Map(items.map((item) => [item, failure]));
 }
 
-function firstLine({ code, stderr }: CommandResult): string {
-  return stderr.trim().split("\n")[0] || `exit code ${code}`;
+function failedError(
+  program: string,
+  args: readonly string[],
+  { code, stderr }: CommandResult,
+): CommandError {
+  const reason = stderr.trim().split("\n")[0] || `exit code ${code}`;
+  const message = `Cannot run '${program} ${args.join(" ")}': ${reason}`;
+  return new CommandError(program, args, "failed", message);
 }
