@@ -1,0 +1,79 @@
+/**
+ * From arguments to a verb and an exit code: 0 done, 2 wrong command line or configuration, 1 any
+ * other failure.
+ *
+ * @module
+ */
+import { ConfigurationError, loadConfiguration, type LoadedConfiguration } from "../config/load.ts";
+import type { FlagValues } from "../config/flags.ts";
+import { didYouMean } from "../config/nearest_name.ts";
+import { parseFlags } from "../config/parse_flags.ts";
+import { createLogger } from "../log/create_logger.ts";
+import { logsToJournal } from "../log/journal.ts";
+import type { BackendMode } from "../proxy/backend.ts";
+import type { Command } from "./commands/command.ts";
+import { COMMANDS } from "./commands/mod.ts";
+import type { Dependencies } from "./dependencies.ts";
+
+/** Exit code for a wrong command line or configuration. */
+const WRONG_USE = 2;
+const FAILED = 1;
+
+/** Runs what the arguments ask for. Never rejects. */
+export async function runCommandLine(
+  dependencies: Dependencies,
+  argv: readonly string[],
+  signal: AbortSignal,
+): Promise<number> {
+  try {
+    const { command, flags } = chooseCommand(argv);
+    const configuration = await load(dependencies, flags);
+    const logger = createLogger({
+      format: configuration.proxy.logging.format === "json" ? "json" : "text",
+      verbosity: configuration.proxy.logging.verbosity,
+      journal: logsToJournal(dependencies.process.env),
+    });
+    return await command.run(dependencies, { flags, configuration, logger, signal });
+  } catch (error) {
+    return explain(dependencies, error);
+  }
+}
+
+function chooseCommand(
+  argv: readonly string[],
+): { readonly command: Command; readonly flags: FlagValues } {
+  const { values, positionals, problems } = parseFlags(argv);
+  const [verb, ...rest] = positionals;
+  const all = [...problems];
+  const names = COMMANDS.map(({ name }) => name);
+  const found = COMMANDS.find(({ name }) => name === (verb ?? verbOf(values)));
+  if (!found) all.push(`Unknown command '${verb}'${didYouMean(verb ?? "", names)}`);
+  for (const extra of rest) all.push(`Unexpected argument '${extra}'; flags begin with --`);
+  if (!found || all.length > 0) throw new ConfigurationError(all);
+  return { command: found, flags: values };
+}
+
+/** Flags that stand for verbs, as kube-proxy has them. */
+function verbOf({ help, version, cleanup }: FlagValues): string {
+  if (help) return "help";
+  if (version !== undefined && version !== "false") return "version";
+  return cleanup ? "cleanup" : "run";
+}
+
+function load(dependencies: Dependencies, flags: FlagValues): Promise<LoadedConfiguration> {
+  const { process, backends } = dependencies;
+  return loadConfiguration(
+    { uid: process.uid, env: process.env, readTextFile: (path) => Deno.readTextFile(path) },
+    { flags, modes: Object.keys(backends) as BackendMode[] },
+  );
+}
+
+function explain({ complain }: Dependencies, error: unknown): number {
+  if (error instanceof ConfigurationError) {
+    for (const problem of error.problems) complain(`kube-relay: ${problem}\n`);
+    complain("kube-relay: see --help\n");
+    return WRONG_USE;
+  }
+  complain(`kube-relay: ${error instanceof Error ? error.message : String(error)}\n`);
+  return FAILED;
+}

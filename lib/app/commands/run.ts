@@ -1,0 +1,27 @@
+/**
+ * The verb that is meant when none is given: serve Services until a signal comes.
+ *
+ * @module
+ */
+import type { Command } from "./command.ts";
+import { runProxy } from "../run_proxy.ts";
+import { versionText } from "../version.ts";
+
+/** Serves Services. */
+export const runCommand: Command = {
+  name: "run",
+  summary: "serve Services (what is done when no verb is given)",
+  async run(dependencies, { configuration, logger, signal }) {
+    const { mode, relay, proxy, notices } = configuration;
+    logger.info("Starting", {
+      version: versionText(),
+      mode,
+      source: relay.manifests.length > 0 ? relay.manifests.join(",") : "API server",
+    });
+    for (const { level, message, fields } of notices) logger[level](message, fields);
+    logger.verbose(1, "Configuration", { proxy, relay });
+    await runProxy({ ...dependencies, logger }, configuration, signal);
+    logger.info("Stopped");
+    return 0;
+  },
+};

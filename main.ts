@@ -1,0 +1,56 @@
+/**
+ * kube-relay: the Kubernetes Service proxy for one node. Joins the real edges and the list of
+ * backends to the application; everything else is elsewhere.
+ *
+ * @module
+ */
+import { BACKENDS } from "./backends/mod.ts";
+import { runCommandLine } from "./lib/app/command_line.ts";
+import type { Dependencies } from "./lib/app/dependencies.ts";
+import { systemClock } from "./lib/os/clock.ts";
+import { systemCommandRunner } from "./lib/os/command_runner.ts";
+import { systemNetwork } from "./lib/os/network.ts";
+
+/** Exit code when a second signal ends the process at once, as a shell reports SIGINT. */
+const INTERRUPTED = 130;
+
+function createDependencies(): Dependencies {
+  return {
+    clock: systemClock,
+    network: systemNetwork,
+    commands: systemCommandRunner,
+    random: Math.random,
+    backends: BACKENDS,
+    process: {
+      pid: Deno.pid,
+      uid: Deno.uid() ?? undefined,
+      hostname: Deno.hostname(),
+      env: (name) => Deno.env.get(name),
+      stdoutIsTerminal: Deno.stdout.isTerminal(),
+      columns: Deno.stdout.isTerminal() ? Deno.consoleSize().columns : 80,
+    },
+    print: (text) => writeAll(Deno.stdout, text),
+    complain: (text) => writeAll(Deno.stderr, text),
+  };
+}
+
+function writeAll(stream: { writeSync(data: Uint8Array): number }, text: string): void {
+  let rest = new TextEncoder().encode(text);
+  while (rest.length > 0) rest = rest.subarray(stream.writeSync(rest));
+}
+
+/** The first signal ends the program in order, a second one at once. */
+function abortOnSignals(): AbortSignal {
+  const controller = new AbortController();
+  for (const signal of ["SIGINT", "SIGTERM"] as const) {
+    Deno.addSignalListener(signal, () => {
+      if (controller.signal.aborted) Deno.exit(INTERRUPTED);
+      controller.abort();
+    });
+  }
+  return controller.signal;
+}
+
+if (import.meta.main) {
+  Deno.exit(await runCommandLine(createDependencies(), Deno.args, abortOnSignals()));
+}
