@@ -8,6 +8,7 @@ const REPORT: StatusReport = {
   pid: 4711,
   startedAt: "2026-01-01T00:00:00.000Z",
   phase: "serving",
+  largestEventLoopDelayMs: 3,
   node: { name: "node-1" },
   sources: [],
   families: [],

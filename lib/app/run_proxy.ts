@@ -68,6 +68,7 @@ class RunningProxy implements AsyncDisposable {
   readonly #notifier: ServiceNotifier;
   readonly #startedAt: string;
   #zone: string | undefined;
+  #largestDelayMs = 0;
   #phase = "waiting for objects";
   #source: ObjectSource | undefined;
   #control: ControlServer | undefined;
@@ -121,7 +122,7 @@ class RunningProxy implements AsyncDisposable {
     tasks.run("event loop", (signal) =>
       monitorEventLoop({ clock }, {
         signal,
-        onDelay: (largestMs) => this.#metrics.setLargestEventLoopDelay(largestMs / 1000),
+        onDelay: (largestMs) => this.#largestDelayMs = largestMs,
       }));
     if (this.#notifier.watchdogMs !== undefined) {
       const period = this.#notifier.watchdogMs;
@@ -203,6 +204,7 @@ class RunningProxy implements AsyncDisposable {
 
   /** What is only known when asked for. */
   #gatherMetrics(): void {
+    this.#metrics.setLargestEventLoopDelay(this.#largestDelayMs / 1000);
     for (const [resource, age] of this.#source?.ages() ?? []) {
       this.#metrics.setSourceAge(resource, age);
     }
@@ -248,6 +250,7 @@ class RunningProxy implements AsyncDisposable {
       pid: this.#dependencies.process.pid,
       startedAt: this.#startedAt,
       phase: this.#phase,
+      largestEventLoopDelayMs: Math.round(this.#largestDelayMs),
       node: { name: this.#nodeName, ...(this.#zone !== undefined && { zone: this.#zone }) },
       sources: this.#source?.status() ?? [],
       families,

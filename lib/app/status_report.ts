@@ -65,6 +65,8 @@ export interface StatusReport {
   readonly startedAt: string;
   /** `waiting for objects`, `serving`, `stopping`. */
   readonly phase: string;
+  /** Longest time for which the event loop did not turn, since the start. */
+  readonly largestEventLoopDelayMs: number;
   readonly node: { readonly name: string; readonly zone?: string };
   readonly sources: readonly StatusSource[];
   readonly families: readonly StatusFamily[];

@@ -1,0 +1,225 @@
+/**
+ * The forwarders that are compared: each takes connections or datagrams on one loopback address and
+ * passes them on to one server.
+ *
+ * @module
+ */
+import { servicePort, writeServiceManifest } from "./service_manifest.ts";
+
+/** What is forwarded. */
+export interface ForwardTask {
+  readonly protocol: "TCP" | "UDP";
+  /** Port of the server on 127.0.0.1. */
+  readonly serverPort: number;
+  /** Folder for configuration files; removed by the caller. */
+  readonly folder: string;
+}
+
+/** A forwarder that is ready. */
+export interface Forwarder extends AsyncDisposable {
+  readonly hostname: string;
+  readonly port: number;
+  /** Whose CPU is counted; `undefined` for a direct connection. */
+  readonly pid?: number;
+}
+
+/** A way to forward. */
+export interface ForwarderKind {
+  readonly name: string;
+  readonly protocols: readonly ("TCP" | "UDP")[];
+  start(task: ForwardTask): Promise<Forwarder>;
+}
+
+/** Every forwarder, the direct connection first. Each of them works with one thread. */
+export const FORWARDERS: readonly ForwarderKind[] = [
+  {
+    name: "direct",
+    protocols: ["TCP", "UDP"],
+    start: ({ serverPort }) =>
+      Promise.resolve({
+        hostname: "127.0.0.1",
+        port: serverPort,
+        [Symbol.asyncDispose]: () => Promise.resolve(),
+      }),
+  },
+  { name: "kube-relay", protocols: ["TCP", "UDP"], start: startKubeRelay },
+  { name: "haproxy", protocols: ["TCP"], start: (task) => startHaproxy(task, 16_384) },
+  { name: "haproxy 64 KiB", protocols: ["TCP"], start: (task) => startHaproxy(task, 65_536) },
+  { name: "nginx stream", protocols: ["TCP", "UDP"], start: startNginx },
+  { name: "socat", protocols: ["TCP", "UDP"], start: startSocat },
+];
+
+const CLUSTER_IP = "127.96.255.1";
+
+async function startKubeRelay(task: ForwardTask): Promise<Forwarder> {
+  const manifests = `${task.folder}/manifests`;
+  await Deno.mkdir(manifests, { recursive: true });
+  await Deno.writeTextFile(
+    `${manifests}/service.yaml`,
+    writeServiceManifest({
+      name: "bench",
+      clusterIp: CLUSTER_IP,
+      protocol: task.protocol,
+      endpoints: ["127.0.0.1"],
+      endpointPort: task.serverPort,
+    }),
+  );
+  const { program, args } = relayCommand();
+  const forwarder = spawn(program, [
+    ...args,
+    "--mode=userspace",
+    `--manifests=${manifests}`,
+    `--control-socket=${task.folder}/control.sock`,
+    `--state-dir=${task.folder}/state`,
+    `--healthz-bind-address=127.0.0.1:${freePort()}`,
+    `--metrics-bind-address=127.0.0.1:${freePort()}`,
+  ]);
+  return await ready(
+    { ...forwarder, hostname: CLUSTER_IP, port: servicePort(task.protocol) },
+    task,
+  );
+}
+
+/** The built executable if `KUBE_RELAY` names one, else the source with this Deno. */
+export function relayCommand(): { readonly program: string; readonly args: readonly string[] } {
+  const built = Deno.env.get("KUBE_RELAY");
+  if (built) return { program: built, args: [] };
+  const main = new URL("../../main.ts", import.meta.url).pathname;
+  const permissions = ["--no-prompt", "--allow-net", "--allow-read", "--allow-write"];
+  const system = ["--ignore-env", "--allow-sys=hostname,networkInterfaces,osRelease,uid"];
+  return {
+    program: Deno.execPath(),
+    args: ["run", "--quiet", ...permissions, ...system, "--allow-run=ip,sysctl", main],
+  };
+}
+
+async function startHaproxy(task: ForwardTask, bufferSize: number): Promise<Forwarder> {
+  const port = freePort();
+  const path = `${task.folder}/haproxy.cfg`;
+  await Deno.writeTextFile(
+    path,
+    `global
+  nbthread 1
+  maxconn 8192
+  tune.bufsize ${bufferSize}
+defaults
+  mode tcp
+  timeout connect 2s
+  timeout client 60s
+  timeout server 60s
+frontend f
+  bind 127.0.0.1:${port}
+  default_backend b
+backend b
+  server s 127.0.0.1:${task.serverPort}
+`,
+  );
+  const forwarder = spawn("haproxy", ["-db", "-q", "-f", path]);
+  return await ready({ ...forwarder, hostname: "127.0.0.1", port }, task);
+}
+
+async function startNginx(task: ForwardTask): Promise<Forwarder> {
+  const port = freePort();
+  const path = `${task.folder}/nginx-stream.conf`;
+  const udp = task.protocol === "UDP" ? " udp" : "";
+  await Deno.writeTextFile(
+    path,
+    `load_module /usr/lib/nginx/modules/ngx_stream_module.so;
+worker_processes 1;
+master_process off;
+daemon off;
+pid ${task.folder}/nginx-stream.pid;
+error_log ${task.folder}/nginx-stream.log crit;
+events { worker_connections 8192; }
+stream {
+  server {
+    listen 127.0.0.1:${port}${udp};
+    proxy_pass 127.0.0.1:${task.serverPort};
+    proxy_timeout 60s;
+  }
+}
+`,
+  );
+  const forwarder = spawn("nginx", ["-c", path]);
+  return await ready({ ...forwarder, hostname: "127.0.0.1", port }, task);
+}
+
+async function startSocat(task: ForwardTask): Promise<Forwarder> {
+  const port = freePort();
+  const { protocol, serverPort } = task;
+  const forwarder = spawn("socat", [
+    `${protocol}4-LISTEN:${port},bind=127.0.0.1,reuseaddr,fork${
+      protocol === "TCP" ? ",backlog=4096" : ""
+    }`,
+    `${protocol}4:127.0.0.1:${serverPort}`,
+  ]);
+  return await ready({ ...forwarder, hostname: "127.0.0.1", port }, task);
+}
+
+/** Starts a program that ends with its scope, and its children with it. */
+export function spawn(
+  program: string,
+  args: readonly string[],
+): { readonly pid: number } & AsyncDisposable {
+  const child = new Deno.Command(program, {
+    args: [...args],
+    stdin: "null",
+    stdout: "null",
+    stderr: Deno.env.get("BENCH_VERBOSE") ? "inherit" : "null",
+  }).spawn();
+  return {
+    pid: child.pid,
+    async [Symbol.asyncDispose]() {
+      try {
+        child.kill("SIGTERM");
+      } catch {
+        // It has ended by itself.
+      }
+      await child.status;
+    },
+  };
+}
+
+/** Waits until the forwarder passes something on. */
+async function ready(forwarder: Forwarder, { protocol }: ForwardTask): Promise<Forwarder> {
+  const deadline = performance.now() + 20_000;
+  for (;;) {
+    if (protocol === "TCP" && await accepts(forwarder)) return forwarder;
+    if (protocol === "UDP" && await answers(forwarder)) return forwarder;
+    if (performance.now() > deadline) {
+      await forwarder[Symbol.asyncDispose]();
+      throw new Error(`Nothing is forwarded at ${forwarder.hostname}:${forwarder.port} after 20 s`);
+    }
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+async function accepts({ hostname, port }: Forwarder): Promise<boolean> {
+  try {
+    (await Deno.connect({ hostname, port })).close();
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+async function answers({ hostname, port }: Forwarder): Promise<boolean> {
+  const socket = Deno.listenDatagram({ transport: "udp", hostname: "127.0.0.1", port: 0 });
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  try {
+    await socket.send(new Uint8Array([1]), { transport: "udp", hostname, port });
+    const silence = new Promise<boolean>((resolve) => {
+      timer = setTimeout(() => resolve(false), 100);
+    });
+    return await Promise.race([socket.receive().then(() => true, () => false), silence]);
+  } finally {
+    clearTimeout(timer);
+    socket.close();
+  }
+}
+
+/** A TCP port of 127.0.0.1 that is free now. */
+export function freePort(): number {
+  using listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+  return listener.addr.port;
+}

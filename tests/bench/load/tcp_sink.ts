@@ -1,0 +1,17 @@
+/**
+ * Reads so many bytes from `host port`, then prints the seconds that it took.
+ *
+ * @module
+ */
+const [hostname = "", port = "", bytes = ""] = Deno.args;
+const connection = await Deno.connect({ hostname, port: Number(port) });
+const buffer = new Uint8Array(1 << 20);
+const started = performance.now();
+let left = Number(bytes);
+while (left > 0) {
+  const count = await connection.read(buffer);
+  if (count === null) throw new Error(`The connection ended ${left} bytes early`);
+  left -= count;
+}
+console.log((performance.now() - started) / 1000);
+connection.close();

@@ -1,0 +1,17 @@
+/**
+ * A TCP server that sends zeros for as long as the client reads. Prints its port.
+ *
+ * @module
+ */
+const listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+console.log(listener.addr.port);
+const block = new Uint8Array(1 << 20);
+for await (const connection of listener) {
+  (async () => {
+    try {
+      for (;;) await connection.write(block);
+    } catch {
+      connection.close();
+    }
+  })();
+}

@@ -1,0 +1,31 @@
+/**
+ * CPU time and memory of a process, as the kernel counts them.
+ *
+ * @module
+ */
+
+/** Clock ticks a second; 100 on every Linux that Debian runs on. */
+const TICKS_PER_SECOND = 100;
+
+/** CPU seconds that a process has used, with those of its ended children. */
+export async function cpuSeconds(pid: number): Promise<number> {
+  const text = await readProc(pid, "stat");
+  // The command name may hold blanks and parentheses; what is counted follows the last one.
+  const fields = text.slice(text.lastIndexOf(")") + 2).split(" ").map(Number);
+  const [user = 0, system = 0, childUser = 0, childSystem = 0] = fields.slice(11, 15);
+  return (user + system + childUser + childSystem) / TICKS_PER_SECOND;
+}
+
+/** Resident memory of a process in MiB: now, and the most that it ever was. */
+export async function residentMiB(pid: number): Promise<{ now: number; peak: number }> {
+  const text = await readProc(pid, "status");
+  const kib = (name: string) => Number(new RegExp(`^${name}:\\s+(\\d+)`, "m").exec(text)?.[1] ?? 0);
+  return { now: kib("VmRSS") / 1024, peak: kib("VmHWM") / 1024 };
+}
+
+async function readProc(pid: number, file: "stat" | "status"): Promise<string> {
+  const path = `/proc/${pid}/${file}`;
+  const { success, stdout } = await new Deno.Command("cat", { args: [path] }).output();
+  if (!success) throw new Error(`Cannot read ${path}: the process has ended`);
+  return new TextDecoder().decode(stdout);
+}

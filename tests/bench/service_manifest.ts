@@ -1,0 +1,61 @@
+/**
+ * Manifests of Services for the benchmarks.
+ *
+ * @module
+ */
+
+/** One Service with one EndpointSlice. */
+export interface BenchService {
+  readonly name: string;
+  readonly clusterIp: string;
+  readonly protocol: "TCP" | "UDP";
+  readonly endpoints: readonly string[];
+  readonly endpointPort: number;
+}
+
+/** The port of a benchmark's Service. */
+export function servicePort(protocol: "TCP" | "UDP"): number {
+  return protocol === "TCP" ? 8080 : 5353;
+}
+
+/** Writes Service and EndpointSlice as two JSON documents, which YAML is a superset of. */
+export function writeServiceManifest(service: BenchService): string {
+  return serviceObjects(service).map((object) => `---\n${JSON.stringify(object)}\n`).join("");
+}
+
+/** The two objects as the API has them. */
+export function serviceObjects(
+  { name, clusterIp, protocol, endpoints, endpointPort }: BenchService,
+): readonly [Record<string, unknown>, Record<string, unknown>] {
+  const labels = { "kubernetes.io/service-name": name };
+  return [
+    {
+      apiVersion: "v1",
+      kind: "Service",
+      metadata: { namespace: "default", name },
+      spec: {
+        clusterIP: clusterIp,
+        clusterIPs: [clusterIp],
+        ipFamilies: ["IPv4"],
+        ports: [{ name: "main", protocol, port: servicePort(protocol) }],
+      },
+    },
+    {
+      apiVersion: "discovery.k8s.io/v1",
+      kind: "EndpointSlice",
+      metadata: { namespace: "default", name: `${name}-1`, labels },
+      addressType: "IPv4",
+      ports: [{ name: "main", protocol, port: endpointPort }],
+      endpoints: endpoints.map((address) => ({
+        addresses: [address],
+        conditions: { ready: true },
+      })),
+    },
+  ];
+}
+
+/** The n-th cluster IP of 127.96.0.0/12, for up to a million Services. */
+export function clusterIpOf(index: number): string {
+  const number = index + 1;
+  return `127.${96 + (number >> 16)}.${(number >> 8) & 255}.${number & 255}`;
+}
