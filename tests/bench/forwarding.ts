@@ -1,3 +1,4 @@
+// deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
  * What forwarding costs: kube-relay beside a direct connection, HAProxy, nginx and socat, all in one
  * run on one machine. CPU per unit of work is the column to compare; rates are noisy.

@@ -1,3 +1,4 @@
+// deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
  * Many Services: time from start until all are served, memory after it and with none, the largest
  * stall of the event loop and the latency of a forwarded request meanwhile; then one change of an

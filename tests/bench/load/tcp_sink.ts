@@ -1,3 +1,4 @@
+// deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
  * Reads so many bytes from `host port`, then prints the seconds that it took.
  *

@@ -1,3 +1,4 @@
+// deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
  * A TCP server that sends zeros for as long as the client reads. Prints its port.
  *

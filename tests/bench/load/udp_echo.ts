@@ -1,3 +1,4 @@
+// deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
  * A UDP server that sends each datagram back. Prints its port.
  *

@@ -1,3 +1,4 @@
+// deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
  * Keeps datagrams in flight from several ports to `host port` for some seconds, then prints the
  * round trips made and the seconds as JSON. A lost datagram is replaced after 200 ms.
