@@ -1,0 +1,286 @@
+import type { EndpointSlice, SliceEndpoint } from "../api/objects.ts";
+import type { IpFamily } from "../net/ip_address.ts";
+import { parseIpAddress } from "../net/ip_address.ts";
+import { parsePort } from "../net/port.ts";
+import { assertEquals, assertStrictEquals } from "@std/assert";
+import fc from "fast-check";
+import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../../tests/support/address_plan.ts";
+import { testEndpoint, testEndpointSlice } from "../../tests/support/builders.ts";
+import {
+  compareEndpoints,
+  endpointKey,
+  endpointsFromSlice,
+  mergeEndpoints,
+  reuseEndpoints,
+} from "./endpoint.ts";
+import { ProblemCollector } from "./problem_collector.ts";
+
+function read(slice: EndpointSlice, family: IpFamily = "IPv4", nodeName = THIS_NODE) {
+  const problems = new ProblemCollector("EndpointSlice", "ns1/web-1");
+  const service = { namespace: "ns1", name: "web" };
+  const ports = endpointsFromSlice(slice, { family, nodeName, service, problems });
+  return { ports, paths: problems.problems.map(({ path }) => path) };
+}
+
+Deno.test("endpointKey() puts brackets around IPv6", () => {
+  assertEquals(String(endpointKey(parseIpAddress("10.0.0.1"), parsePort(80))), "10.0.0.1:80");
+  assertEquals(String(endpointKey(parseIpAddress("fd00::1"), parsePort(80))), "[fd00::1]:80");
+});
+
+Deno.test("endpointsFromSlice() takes unset conditions for ready, serving, not terminating", () => {
+  const { ports, paths } = read(testEndpointSlice("web", { endpoints: ["10.180.0.1"] }));
+  assertEquals<unknown>(ports, [{
+    key: "ns1/web/TCP",
+    endpoints: [{
+      key: "10.180.0.1:80",
+      address: "10.180.0.1",
+      port: 80,
+      isLocal: false,
+      ready: true,
+      serving: true,
+      terminating: false,
+    }],
+  }]);
+  assertEquals(paths, []);
+});
+
+/** Fields of one endpoint (control-plane 4.6). */
+const ENDPOINT_ROWS: readonly {
+  readonly name: string;
+  readonly endpoint: SliceEndpoint;
+  readonly nodeName?: string;
+  readonly expect: Readonly<Record<string, unknown>> | undefined;
+  readonly problems?: readonly string[];
+}[] = [
+  {
+    name: "reads conditions",
+    endpoint: {
+      addresses: ["10.180.0.1"],
+      conditions: { ready: false, serving: true, terminating: true },
+    },
+    expect: { ready: false, serving: true, terminating: true },
+  },
+  {
+    name: "takes unset serving for true beside ready false",
+    endpoint: { addresses: ["10.180.0.1"], conditions: { ready: false } },
+    expect: { ready: false, serving: true, terminating: false },
+  },
+  {
+    name: "knows an endpoint of the own node",
+    endpoint: { addresses: ["10.180.0.1"], nodeName: THIS_NODE },
+    expect: { isLocal: true, nodeName: THIS_NODE },
+  },
+  {
+    name: "knows an endpoint of another node",
+    endpoint: { addresses: ["10.180.0.1"], nodeName: OTHER_NODE },
+    expect: { isLocal: false, nodeName: OTHER_NODE },
+  },
+  {
+    name: "has no local endpoints where the own node is unknown",
+    endpoint: { addresses: ["10.180.0.1"], nodeName: "" },
+    nodeName: "",
+    expect: { isLocal: false },
+  },
+  {
+    name: "takes the first address only",
+    endpoint: { addresses: ["10.180.0.1", "10.180.0.2"] },
+    expect: { key: "10.180.0.1:80" },
+  },
+  {
+    name: "reads leading zeros as decimal",
+    endpoint: { addresses: ["010.180.000.001"] },
+    expect: { key: "10.180.0.1:80", address: "10.180.0.1" },
+  },
+  {
+    name: "reads hints",
+    endpoint: {
+      addresses: ["10.180.0.1"],
+      hints: { forZones: [{ name: "zone-a" }, { name: "zone-b" }], forNodes: [{ name: "node-a" }] },
+    },
+    expect: { zoneHints: ["zone-a", "zone-b"], nodeHints: ["node-a"] },
+  },
+  {
+    name: "takes an empty hint for none",
+    endpoint: { addresses: ["10.180.0.1"], hints: { forZones: [], forNodes: [] } },
+    expect: { zoneHints: undefined, nodeHints: undefined },
+  },
+  {
+    name: "leaves out an endpoint without address",
+    endpoint: { addresses: [] },
+    expect: undefined,
+    problems: ["endpoints[0].addresses"],
+  },
+  {
+    name: "leaves out what is no address",
+    endpoint: { addresses: ["web.example"] },
+    expect: undefined,
+    problems: ["endpoints[0].addresses"],
+  },
+  {
+    name: "leaves out an address of the other family",
+    endpoint: { addresses: [ADDRESSES.IPv6.localPods[0]] },
+    expect: undefined,
+    problems: ["endpoints[0].addresses"],
+  },
+];
+
+for (const { name, endpoint, nodeName, expect, problems = [] } of ENDPOINT_ROWS) {
+  Deno.test(`endpointsFromSlice() ${name}`, () => {
+    const slice = testEndpointSlice("web", { endpoints: [endpoint] });
+    const { ports, paths } = read(slice, "IPv4", nodeName);
+    const [found] = ports[0]?.endpoints ?? [];
+    const fields = Object.keys(expect ?? {}).map((field) => [
+      field,
+      Reflect.get(found ?? {}, field),
+    ]);
+    assertEquals(found && Object.fromEntries(fields), expect);
+    assertEquals(paths, problems);
+  });
+}
+
+Deno.test("endpointsFromSlice() reads IPv6", () => {
+  const [pod] = ADDRESSES.IPv6.localPods;
+  const slice = testEndpointSlice("web", { addressType: "IPv6", endpoints: [pod] });
+  const [port] = read(slice, "IPv6").ports;
+  assertEquals<readonly string[] | undefined>(port?.endpoints.map(({ key }) => key), [
+    "[fd00:10::a01]:80",
+  ]);
+});
+
+/** Ports of a slice (control-plane 4.6). */
+const PORT_ROWS: readonly {
+  readonly name: string;
+  readonly ports: EndpointSlice["ports"];
+  readonly expect: Readonly<Record<string, readonly string[]>>;
+  readonly problems?: readonly string[];
+}[] = [
+  {
+    name: "takes a missing protocol for TCP",
+    ports: [{ name: "", port: 80 }, { name: "b", port: 81, protocol: null }],
+    expect: { "ns1/web/TCP": ["10.180.0.1:80"], "ns1/web:b/TCP": ["10.180.0.1:81"] },
+  },
+  {
+    name: "takes a missing name for the empty one, as the API server does",
+    ports: [{ port: 80 }],
+    expect: { "ns1/web/TCP": ["10.180.0.1:80"] },
+  },
+  {
+    name: "leaves out a port without name",
+    ports: [{ name: null, port: 80 }],
+    expect: {},
+    problems: ["ports[0].name"],
+  },
+  {
+    name: "leaves out ports without number",
+    ports: [{ name: "a", port: null }, { name: "b", port: 0 }, { name: "c" }],
+    expect: {},
+    problems: ["ports[0]", "ports[1]", "ports[2]"],
+  },
+  {
+    name: "leaves out a port of an unknown protocol and keeps the others",
+    ports: [{ name: "a", port: 80, protocol: "ICMP" }, { name: "b", port: 81 }],
+    expect: { "ns1/web:b/TCP": ["10.180.0.1:81"] },
+    problems: ["ports[0]"],
+  },
+  {
+    name: "tells TCP from UDP on one name",
+    ports: [{ name: "dns", port: 53, protocol: "UDP" }, { name: "dns", port: 5353 }],
+    expect: { "ns1/web:dns/UDP": ["10.180.0.1:53"], "ns1/web:dns/TCP": ["10.180.0.1:5353"] },
+  },
+  {
+    name: "puts ports of one name and protocol together",
+    ports: [{ name: "", port: 81 }, { name: "", port: 80 }],
+    expect: { "ns1/web/TCP": ["10.180.0.1:80", "10.180.0.1:81"] },
+  },
+];
+
+for (const { name, ports, expect, problems = [] } of PORT_ROWS) {
+  Deno.test(`endpointsFromSlice() ${name}`, () => {
+    const found = read(testEndpointSlice("web", { endpoints: ["10.180.0.1"], ports }));
+    assertEquals<unknown>(
+      Object.fromEntries(
+        found.ports.map(({ key, endpoints }) => [key, endpoints.map((endpoint) => endpoint.key)]),
+      ),
+      expect,
+    );
+    assertEquals(found.paths, problems);
+  });
+}
+
+Deno.test("endpointsFromSlice() sorts by the bytes of ip:port, where ':' comes after '0'", () => {
+  const slice = testEndpointSlice("web", {
+    endpoints: ["10.180.0.9", "10.180.0.1", "10.180.0.10"],
+  });
+  assertEquals<unknown>(read(slice).ports[0]?.endpoints.map(({ key }) => key), [
+    "10.180.0.10:80",
+    "10.180.0.1:80",
+    "10.180.0.9:80",
+  ]);
+});
+
+const STATES = {
+  "ready": { ready: true, serving: true, terminating: false },
+  "ready and terminating": { ready: true, serving: true, terminating: true },
+  "serving": { ready: false, serving: true, terminating: false },
+  "serving and terminating": { ready: false, serving: true, terminating: true },
+  "not ready": { ready: false, serving: false, terminating: false },
+  "terminating": { ready: false, serving: false, terminating: true },
+};
+
+/** From the best to the worst. */
+const RANKING = Object.entries(STATES);
+
+for (const [index, [better, winner]] of RANKING.entries()) {
+  for (const [worse, loser] of RANKING.slice(index + 1)) {
+    Deno.test(`mergeEndpoints() prefers ${better} to ${worse}, in either order`, () => {
+      const first = testEndpoint("10.180.0.1", winner);
+      const second = testEndpoint("10.180.0.1", loser);
+      assertEquals(mergeEndpoints([[first], [second]]), [first]);
+      assertEquals(mergeEndpoints([[second], [first]]), [first]);
+      assertEquals(mergeEndpoints([[second, first]]), [first]);
+    });
+  }
+}
+
+Deno.test("mergeEndpoints() prefers the earlier list between equals", () => {
+  const first = testEndpoint("10.180.0.1", { nodeName: "node-a" });
+  const second = testEndpoint("10.180.0.1", { nodeName: "node-b" });
+  assertStrictEquals(mergeEndpoints([[first], [second]])[0], first);
+});
+
+Deno.test("mergeEndpoints() keeps one address with two ports apart", () => {
+  const first = testEndpoint("10.180.0.1");
+  const second = testEndpoint("10.180.0.1", {
+    port: parsePort(81),
+    key: endpointKey(first.address, parsePort(81)),
+  });
+  assertEquals(mergeEndpoints([[second], [first]]), [first, second]);
+});
+
+Deno.test("compareEndpoints() orders by key", () => {
+  const [low, high] = [testEndpoint("10.180.0.1"), testEndpoint("10.180.0.2")];
+  assertEquals([compareEndpoints(low, high), compareEndpoints(high, low)], [-1, 1]);
+  assertEquals(compareEndpoints(low, testEndpoint("10.180.0.1")), 0);
+});
+
+Deno.test("reuseEndpoints() gives the previous list where nothing differs", () => {
+  const previous = [testEndpoint("10.180.0.1"), testEndpoint("10.180.0.2")];
+  assertStrictEquals(reuseEndpoints(previous, structuredClone(previous)), previous);
+});
+
+Deno.test("reuseEndpoints() gives equal lists with every equal object reused", () => {
+  const endpoint = fc.record({ host: fc.nat(5), ready: fc.boolean() })
+    .map(({ host, ready }) => testEndpoint(`10.180.0.${host}`, { ready }));
+  const list = fc.uniqueArray(endpoint, { selector: ({ key }) => key })
+    .map((endpoints) => endpoints.sort(compareEndpoints));
+  fc.assert(
+    fc.property(list, list, (previous, next) => {
+      const result = reuseEndpoints(previous, next);
+      assertEquals(result, next);
+      for (const endpoint of result) {
+        const old = previous.find(({ key }) => key === endpoint.key);
+        if (old?.ready === endpoint.ready) assertStrictEquals(endpoint, old);
+      }
+    }),
+  );
+});

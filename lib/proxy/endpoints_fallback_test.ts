@@ -1,0 +1,116 @@
+import type { Endpoints } from "../api/objects.ts";
+import type { IpFamily } from "../net/ip_address.ts";
+import { assertEquals } from "@std/assert";
+import { ADDRESSES, THIS_NODE } from "../../tests/support/address_plan.ts";
+import { testEndpoints } from "../../tests/support/builders.ts";
+import { endpointsFromEndpoints } from "./endpoints_fallback.ts";
+import { ProblemCollector } from "./problem_collector.ts";
+
+function read(endpoints: Endpoints, family: IpFamily = "IPv4") {
+  const problems = new ProblemCollector("Endpoints", "ns1/web");
+  const service = { namespace: "ns1", name: "web" };
+  const ports = endpointsFromEndpoints(endpoints, {
+    family,
+    nodeName: THIS_NODE,
+    service,
+    problems,
+  });
+  const keys = Object.fromEntries(
+    ports.map(({ key, endpoints }) => [String(key), endpoints.map((each) => String(each.key))]),
+  );
+  return { ports, keys, paths: problems.problems.map(({ path }) => path) };
+}
+
+const PORT = { port: 80 };
+
+Deno.test("endpointsFromEndpoints() takes addresses for ready and notReadyAddresses for not serving", () => {
+  const { ports, paths } = read(testEndpoints("web", [{
+    addresses: [{ ip: "10.180.0.1", nodeName: THIS_NODE }],
+    notReadyAddresses: [{ ip: "10.180.1.1", nodeName: "node-b" }],
+    ports: [PORT],
+  }]));
+  assertEquals<unknown>(ports, [{
+    key: "ns1/web/TCP",
+    endpoints: [
+      {
+        key: "10.180.0.1:80",
+        address: "10.180.0.1",
+        port: 80,
+        isLocal: true,
+        nodeName: THIS_NODE,
+        ready: true,
+        serving: true,
+        terminating: false,
+      },
+      {
+        key: "10.180.1.1:80",
+        address: "10.180.1.1",
+        port: 80,
+        isLocal: false,
+        nodeName: "node-b",
+        ready: false,
+        serving: false,
+        terminating: false,
+      },
+    ],
+  }]);
+  assertEquals(paths, []);
+});
+
+Deno.test("endpointsFromEndpoints() makes every subset × port × address an endpoint", () => {
+  const { keys } = read(testEndpoints("web", [
+    {
+      addresses: [{ ip: "10.180.0.1" }, { ip: "10.180.0.2" }],
+      ports: [{ name: "a", port: 80 }, { name: "b", port: 53, protocol: "UDP" }],
+    },
+    { addresses: [{ ip: "10.180.0.3" }], ports: [{ name: "a", port: 8080 }] },
+    { addresses: [{ ip: "10.180.0.4" }] },
+  ]));
+  assertEquals(keys, {
+    "ns1/web:a/TCP": ["10.180.0.1:80", "10.180.0.2:80", "10.180.0.3:8080"],
+    "ns1/web:b/UDP": ["10.180.0.1:53", "10.180.0.2:53"],
+  });
+});
+
+Deno.test("endpointsFromEndpoints() takes its family out of a mixed object", () => {
+  const [pod] = ADDRESSES.IPv6.localPods;
+  const endpoints = testEndpoints("web", [{
+    addresses: [{ ip: "10.180.0.1" }, { ip: pod }],
+    ports: [PORT],
+  }]);
+  assertEquals(read(endpoints).keys, { "ns1/web/TCP": ["10.180.0.1:80"] });
+  assertEquals(read(endpoints, "IPv6").keys, { "ns1/web/TCP": ["[fd00:10::a01]:80"] });
+});
+
+Deno.test("endpointsFromEndpoints() prefers the ready one of an address named twice", () => {
+  const { ports } = read(testEndpoints("web", [
+    { notReadyAddresses: [{ ip: "10.180.0.1" }], ports: [PORT] },
+    { addresses: [{ ip: "10.180.0.1" }], ports: [PORT] },
+  ]));
+  assertEquals(ports[0]?.endpoints.map(({ ready }) => ready), [true]);
+});
+
+Deno.test("endpointsFromEndpoints() leaves out what cannot be used, and says so", () => {
+  const { keys, paths } = read(testEndpoints("web", [{
+    addresses: [{ ip: "10.180.0" }, { ip: "10.180.0.1" }],
+    notReadyAddresses: [{ ip: "" }],
+    ports: [{ port: 0 }, { port: 80, protocol: "ICMP" }, PORT],
+  }]));
+  assertEquals(keys, { "ns1/web/TCP": ["10.180.0.1:80"] });
+  assertEquals(paths, [
+    "subsets[0].addresses[0].ip",
+    "subsets[0].notReadyAddresses[0].ip",
+    "subsets[0].ports[0]",
+    "subsets[0].ports[1]",
+  ]);
+});
+
+Deno.test("endpointsFromEndpoints() uses a truncated object and says so", () => {
+  const { keys, paths } = read(
+    testEndpoints("web", [{ addresses: [{ ip: "10.180.0.1" }], ports: [PORT] }], {
+      annotations: { "endpoints.kubernetes.io/over-capacity": "truncated" },
+    }),
+  );
+  assertEquals(keys, { "ns1/web/TCP": ["10.180.0.1:80"] });
+  assertEquals(paths, ["metadata.annotations['endpoints.kubernetes.io/over-capacity']"]);
+});
