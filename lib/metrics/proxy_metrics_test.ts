@@ -1,0 +1,158 @@
+import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { METRIC_ROWS, seriesBound } from "./metric_table.ts";
+import { createProxyMetrics, type ProxyMetrics } from "./proxy_metrics.ts";
+
+function create(): ProxyMetrics {
+  return createProxyMetrics({ clock: new FakeClock() }, { version: "0.1.0" });
+}
+
+/** The value of one series, `undefined` where there is none. */
+async function valueOf(metrics: ProxyMetrics, series: string): Promise<number | undefined> {
+  const { body } = await metrics.render();
+  const line = body.split("\n").find((each) => each.startsWith(`${series} `));
+  return line === undefined ? undefined : Number(line.slice(series.length + 1));
+}
+
+Deno.test("createProxyMetrics() counts syncs under upstream's names", async () => {
+  const metrics = create();
+  metrics.syncQueued("IPv4", 5_000);
+  metrics.syncFinished("IPv4", 0.003);
+  metrics.syncSucceeded("IPv4", {
+    at: 7_000,
+    quarantined: 2,
+    programmingSeconds: [0.3, 70],
+    noLocalEndpoints: { internal: 1, external: 3 },
+  });
+  metrics.syncFailed("IPv6");
+  const expected: Readonly<Record<string, number>> = {
+    'kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family="IPv4"}': 5,
+    'kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family="IPv4"}': 7,
+    'kubeproxy_sync_proxy_rules_duration_seconds_bucket{le="0.002",ip_family="IPv4"}': 0,
+    'kubeproxy_sync_proxy_rules_duration_seconds_bucket{le="0.004",ip_family="IPv4"}': 1,
+    'kubeproxy_network_programming_duration_seconds_bucket{le="0.5",ip_family="IPv4"}': 1,
+    'kubeproxy_network_programming_duration_seconds_bucket{le="65",ip_family="IPv4"}': 1,
+    'kubeproxy_network_programming_duration_seconds_count{ip_family="IPv4"}': 2,
+    'kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family="IPv4",traffic_policy="internal"}':
+      1,
+    'kubeproxy_sync_proxy_rules_no_local_endpoints_total{ip_family="IPv4",traffic_policy="external"}':
+      3,
+    'kube_relay_quarantined_service_ports{ip_family="IPv4"}': 2,
+    'kube_relay_sync_failures_total{ip_family="IPv6"}': 1,
+    'kube_relay_sync_failures_total{ip_family="IPv4"}': 0,
+  };
+  for (const [series, value] of Object.entries(expected)) {
+    assertEquals(await valueOf(metrics, series), value, series);
+  }
+});
+
+Deno.test("createProxyMetrics() has upstream's buckets", async () => {
+  const metrics = create();
+  metrics.syncFinished("IPv4", 1);
+  metrics.syncSucceeded("IPv4", {
+    at: 0,
+    quarantined: 0,
+    programmingSeconds: [1],
+    noLocalEndpoints: { internal: 0, external: 0 },
+  });
+  const { body } = await metrics.render();
+  const bounds = (name: string) =>
+    [...body.matchAll(new RegExp(`^${name}_bucket\\{le="([^"]+)"`, "gm"))].map((match) => match[1]);
+  const sync = bounds("kubeproxy_sync_proxy_rules_duration_seconds");
+  assertEquals([sync.length, sync[0], sync.at(-2)], [16, "0.001", "16.384"]);
+  const programming = bounds("kubeproxy_network_programming_duration_seconds");
+  assertEquals(programming.length, 81);
+  assertEquals(
+    programming.filter((bound) =>
+      ["0.25", "0.5", "59", "60", "115", "120", "300"].includes(bound!)
+    ),
+    ["0.25", "0.5", "59", "60", "115", "120", "300"],
+  );
+});
+
+Deno.test("createProxyMetrics() counts answers and changes", async () => {
+  const metrics = create();
+  metrics.healthAnswered("healthz", 503);
+  metrics.changeSeen("service");
+  metrics.changeSeen("endpoint");
+  metrics.changesPending({ services: 1, endpoints: 2 });
+  assertEquals(await valueOf(metrics, 'kubeproxy_proxy_healthz_total{code="503"}'), 1);
+  assertEquals(await valueOf(metrics, 'kubeproxy_proxy_livez_total{code="200"}'), 0);
+  assertEquals(await valueOf(metrics, "kubeproxy_sync_proxy_rules_service_changes_total"), 1);
+  assertEquals(await valueOf(metrics, "kubeproxy_sync_proxy_rules_endpoint_changes_pending"), 2);
+});
+
+Deno.test("createProxyMetrics() takes totals that were counted elsewhere", async () => {
+  const metrics = create();
+  let bytes = 10;
+  metrics.beforeRender(() =>
+    metrics.forwarded({
+      protocol: "UDP",
+      family: "IPv6",
+      open: 1,
+      connections: 4,
+      failed: 0,
+      bytes,
+    })
+  );
+  const series = 'kube_relay_userspace_forwarded_bytes_total{protocol="UDP",ip_family="IPv6"}';
+  assertEquals(await valueOf(metrics, series), 10);
+  bytes = 25;
+  assertEquals(await valueOf(metrics, series), 25);
+});
+
+Deno.test("createProxyMetrics() makes no new series of names that it does not know", async () => {
+  const metrics = create();
+  for (const resource of ["services", "x1", "x2"]) {
+    metrics.apiSilence(resource, 3);
+    metrics.watchRestarted(resource);
+    metrics.relisted(resource);
+  }
+  assertEquals(await valueOf(metrics, 'kube_relay_watch_restarts_total{resource="other"}'), 2);
+  assert(!(await metrics.render()).body.includes("x1"));
+});
+
+Deno.test("createProxyMetrics() tells CPU, memory and start of the process without /proc", async () => {
+  const metrics = create();
+  const cpu = await valueOf(metrics, "process_cpu_seconds_total");
+  const memory = await valueOf(metrics, "process_resident_memory_bytes");
+  assert(cpu !== undefined && cpu > 0 && cpu < 1000, String(cpu));
+  assert(memory !== undefined && memory > 1e7, String(memory));
+  assert(await valueOf(metrics, "process_start_time_seconds"));
+});
+
+Deno.test("createProxyMetrics() says what it is", async () => {
+  const { body, contentType } = await create().render();
+  assertStringIncludes(body, 'kube_relay_build_info{version="0.1.0",deno="');
+  assertMatch(body, /kubernetes_build_info\{major="1",minor="36",git_version="v1\.36\.0\+kube-re/);
+  assertStringIncludes(contentType, "text/plain");
+});
+
+Deno.test("METRICS has names as Prometheus wants them, and few series", () => {
+  for (const { name, type } of METRIC_ROWS) {
+    assertMatch(name, /^(kubeproxy|kubernetes|kube_relay|process)_[a-z_]+$/);
+    // Upstream has a gauge that ends in _total; ours follow the convention.
+    if (name.startsWith("kube_relay")) {
+      assertEquals(name.endsWith("_total"), type === "counter", name);
+    }
+  }
+  assertEquals(new Set(METRIC_ROWS.map(({ name }) => name)).size, METRIC_ROWS.length);
+  assert(METRIC_ROWS.reduce((sum, row) => sum + seriesBound(row), 0) < 400);
+});
+
+Deno.test("createProxyMetrics() stays within the bound of its table", async () => {
+  const metrics = create();
+  for (const family of ["IPv4", "IPv6"] as const) {
+    metrics.syncFinished(family, 1);
+    const noLocalEndpoints = { internal: 0, external: 0 };
+    metrics.syncSucceeded(family, {
+      at: 0,
+      quarantined: 0,
+      programmingSeconds: [1],
+      noLocalEndpoints,
+    });
+  }
+  const { body } = await metrics.render();
+  const series = body.split("\n").filter((line) => line !== "" && !line.startsWith("#")).length;
+  assert(series <= METRIC_ROWS.reduce((sum, row) => sum + seriesBound(row), 0), String(series));
+});
