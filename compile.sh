@@ -11,11 +11,12 @@ readonly runtime_flags=(--unstable-net --v8-flags=--max-semi-space-size=2)
 
 usage() {
   cat <<EOF
-Usage: ./compile.sh [--target MACHINE-unknown-linux-gnu] [--deno-version X.Y.Z]
+Usage: ./compile.sh [--self-extracting] [--target MACHINE-unknown-linux-gnu [--deno-version X.Y.Z]]
 
 Makes dist/kube-relay, or dist/kube-relay-MACHINE for another machine than this one.
-  --target        x86_64-unknown-linux-gnu or aarch64-unknown-linux-gnu (default: this machine)
-  --deno-version  with --target for another machine: the version of its Deno (default: $deno_version)
+  --self-extracting  make that form even where 'deno compile' could be used
+  --target           x86_64-unknown-linux-gnu or aarch64-unknown-linux-gnu (default: this machine)
+  --deno-version     with --target for another machine: the version of its Deno (default: $deno_version)
 
 Environment:
   ALLOW_RUN_EXTRA  names of further credential plugins that the result may start
@@ -33,14 +34,16 @@ fail() {
 
 parse_arguments() {
   machine=$(uname -m)
+  self_extracting=false
   target_deno_version=$deno_version
   while (($# > 0)); do
     case $1 in
       --help | -h) usage && exit 0 ;;
+      --self-extracting) self_extracting=true && shift && continue ;;
       --target=* | --deno-version=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" && continue ;;
       --target) machine=${2-} ;;
       --deno-version) target_deno_version=${2-} ;;
-      *) status=2 fail "unknown argument '$1': expected --target or --deno-version" ;;
+      *) status=2 fail "unknown argument '$1': expected --self-extracting, --target or --deno-version" ;;
     esac
     (($# > 1)) || status=2 fail "$1 needs a value"
     shift 2
@@ -50,7 +53,7 @@ parse_arguments() {
     aarch64 | arm64 | aarch64-unknown-linux-gnu) machine=aarch64 deno_package=@deno/linux-arm64-glibc ;;
     *) status=2 fail "unknown target '$machine': expected x86_64-unknown-linux-gnu or aarch64-unknown-linux-gnu" ;;
   esac
-  readonly machine deno_package target_deno_version
+  readonly machine deno_package target_deno_version self_extracting
   readonly target=$machine-unknown-linux-gnu
   native=false output=dist/kube-relay-$machine
   if [[ $machine == "$(uname -m)" ]]; then native=true output=dist/kube-relay; fi
@@ -129,28 +132,16 @@ deno_for_target() {
   echo "$work/package/deno"
 }
 
-sha256_of() { sha256sum <"$1" | cut -d' ' -f1; }
-
 # Joins deploy/self_extracting.sh with the packed Deno and program.
 make_self_extracting() {
-  local deno_bin deno_sha256 app_sha256 id
+  local deno_bin
   deno_bin=$(deno_for_target)
   [[ $(elf_machine "$deno_bin") == "$machine" ]] ||
     fail "$deno_bin is for $(elf_machine "$deno_bin"): expected a Deno for $machine"
-  deno_sha256=$(sha256_of "$deno_bin")
-  app_sha256=$(sha256_of "$work/app.js")
-  id=v$version-$(printf '%s %s' "$deno_sha256" "$app_sha256" | sha256sum | cut -c1-16)
-  gzip -nc "$deno_bin" >"$work/deno.gz"
-  gzip -nc "$work/app.js" >"$work/app.js.gz"
   # Nothing outside is asked for: no configuration, no lock file, no download, no package.
-  local flags=(-q --no-config --no-lock --no-remote --no-npm --cached-only)
-  sed -e "s|@VERSION@|v$version|" -e "s|@MACHINE@|$machine|" -e "s|@ID@|$id|" \
-    -e "s|@DENO_SHA256@|$deno_sha256|" -e "s|@APP_SHA256@|$app_sha256|" \
-    -e "s|@DENO_PACKED_SIZE@|$(stat -c %s "$work/deno.gz")|" \
-    -e "s|@APP_PACKED_SIZE@|$(stat -c %s "$work/app.js.gz")|" \
-    -e "s|@FLAGS@|${flags[*]} ${runtime_flags[*]} ${permissions[*]}|" \
-    deploy/self_extracting.sh >"$work/kube-relay"
-  cat "$work/deno.gz" "$work/app.js.gz" >>"$work/kube-relay"
+  deploy/pack.sh "$version" "$machine" "$deno_bin" "$work/app.js" \
+    -q --no-config --no-lock --no-remote --no-npm --cached-only \
+    "${runtime_flags[@]}" "${permissions[@]}" >"$work/kube-relay"
   chmod 0755 "$work/kube-relay"
 }
 
@@ -162,7 +153,7 @@ verify() {
     return
   fi
   local said
-  said=$(env -i PATH=/usr/bin:/bin HOME="$work" CACHE_DIRECTORY="$work/cache" \
+  said=$(env -i PATH=/usr/bin:/bin CACHE_DIRECTORY="$work/cache" RUNTIME_DIRECTORY="$work/cache" \
     "$work/kube-relay" --version) || fail "the result does not run: $said"
   [[ $said == "kube-relay v$version "* ]] ||
     fail "the result is not kube-relay: --version printed '$said', expected 'kube-relay v$version …'"
@@ -180,15 +171,16 @@ main() {
   mapfile -t permissions <<<"$permissions"
   bundle
 
-  local denort form
-  denort=$(find_denort)
+  local denort='' form
+  [[ $self_extracting == true ]] || denort=$(find_denort)
   if [[ -n $denort ]]; then
     form="a 'deno compile' executable on the base $denort"
     compile
     [[ $(elf_machine "$work/kube-relay") == "$machine" ]] ||
       fail "the result is for $(elf_machine "$work/kube-relay"): expected a base for $machine"
   else
-    form="a self-extracting file, since no base for 'deno compile' was found"
+    form="a self-extracting file, not a 'deno compile' executable, for which no base was found"
+    [[ $self_extracting == false ]] || form="a self-extracting file, as asked"
     make_self_extracting
   fi
   verify

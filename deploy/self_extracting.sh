@@ -243,7 +243,8 @@ install() {
     case $(launch "$1" --version 2>/dev/null) in
     "kube-relay v"*) return 0 ;;
     esac
-    reason="$1/deno cannot be run (is this a $machine machine with glibc?)"
+    rm -rf -- "$1"
+    reason="the program does not run there (is this a $machine machine with glibc?)"
     return 1
 }
 

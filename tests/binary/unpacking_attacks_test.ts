@@ -1,0 +1,202 @@
+/**
+ * Places that somebody else prepared, and files that somebody changed: never run, always named.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertMatch } from "@std/assert";
+import { isMissing } from "../support/requirement.ts";
+import { PackedScript, SCENARIO_REQUIREMENTS } from "./packed_script.ts";
+
+const ignore = isMissing("tests/binary/unpacking_attacks_test.ts", SCENARIO_REQUIREMENTS);
+
+/** A place that must be passed over: how it is prepared, and what is said of it. */
+type PlantedPlace = readonly [what: string, prepare: string, says: RegExp];
+
+/** `$B` is the first place, `$B/$ID` the directory in it that is run from, `$U` the caller. */
+const PLANTED_PLACES: readonly PlantedPlace[] = [
+  ["a directory of another user", "mkdir -m 700 $B; chown 1234 $B", /belongs to uid 1234/],
+  [
+    "a planted program below a directory of another user",
+    "mkdir -m 700 $B; plant $B/$ID; chown -R 1234 $B",
+    /belongs to uid 1234/,
+  ],
+  ["a directory that its group may write", "mkdir $B; chmod 770 $B", /can be written by others/],
+  ["a directory that all may write", "mkdir $B; chmod 1777 $B", /can be written by others/],
+  ["a directory that others may enter", "mkdir $B; chmod 711 $B", /its mode must be 0700/],
+  ["a symbolic link", "mkdir -m 700 $B.real; ln -s $B.real $B", /symbolic link is not followed/],
+  ["a dangling symbolic link", "ln -s /nowhere $B", /symbolic link is not followed/],
+  ["a file in its place", ": >$B", /is no directory/],
+  [
+    "a planted version directory of another user",
+    "mkdir -m 700 $B; plant $B/$ID; chown 1234 $B/$ID",
+    /belongs to uid 1234/,
+  ],
+  [
+    "a version directory that its group may write",
+    "mkdir -m 700 $B; plant $B/$ID; chmod 770 $B/$ID",
+    /can be written by others/,
+  ],
+  [
+    "a version directory that is a symbolic link",
+    "mkdir -m 700 $B; plant $B.real; ln -s $B.real $B/$ID",
+    /symbolic link is not followed/,
+  ],
+  [
+    "a directory above it that all may write",
+    "mkdir -m 700 $B; chmod 777 ${B%/*}",
+    /can be written by others/,
+  ],
+  ["a directory that cannot be made", "mount -o remount,ro ${B%/*}", /cannot be made/],
+  [
+    "a directory that cannot be written",
+    "mkdir -m 700 $B; chown $U $B; mount -o remount,ro ${B%/*}",
+    /cannot be written/,
+  ],
+  ["a file system without exec", "mount -o remount,noexec ${B%/*}", /cannot hold programs/],
+];
+
+/** Who runs it, its first place, the one taken when that is passed over, and how the owner is set. */
+const CALLERS = [
+  {
+    caller: "root",
+    uid: 0,
+    first: "/var/cache/kube-relay",
+    next: "/run/kube-relay",
+    prelude: "",
+    run: "root",
+    own: "",
+  },
+  {
+    caller: "a plain user",
+    uid: 65534,
+    first: "/run/home/.cache/kube-relay",
+    next: "/run/user/kube-relay",
+    prelude: "install -d -o 65534 -m 0700 /run/user $H/.cache; mount -t tmpfs tmpfs $H/.cache;" +
+      "chown 65534 $H/.cache; chmod 0700 $H/.cache",
+    run: "plain HOME=$H XDG_RUNTIME_DIR=/run/user",
+    // What the planting left to root would be refused for that alone.
+    own: "find ${B%/*} -user 0 -exec chown -h 65534 {} + 2>/dev/null",
+  },
+];
+
+for (const { caller, uid, first, next, prelude, run, own } of CALLERS) {
+  Deno.test({
+    name: `${caller} takes the first place when nothing is wrong with it`,
+    ignore,
+    async fn() {
+      await using packed = await PackedScript.create();
+      const { stdout, stderr } = await packed.play(`${prelude}\n${run}`);
+      assertEquals(stdout, `kube-relay v9.8.7 from ${first}/${packed.id}\n`);
+      assertEquals(stderr, "");
+    },
+  });
+  for (const [what, prepare, says] of PLANTED_PLACES) {
+    Deno.test({
+      name: `${caller} passes over ${what}`,
+      ignore,
+      async fn() {
+        await using packed = await PackedScript.create();
+        const { stdout, stderr } = await packed.play(
+          `${prelude}\nB=${first} U=${uid}\n${prepare}\n${own}\n${run}`,
+        );
+        assertEquals(stdout, `kube-relay v9.8.7 from ${next}/${packed.id}\n`);
+        assertMatch(stderr, new RegExp(`^kube-relay: passed over ${first}: .*${says.source}`));
+        assertEquals(stderr.trim().split("\n").length, 1, stderr);
+      },
+    });
+  }
+}
+
+/** Changes of the unpacked files after a good first start. `$P` is the directory that is run from. */
+const CHANGED_FILES: readonly (readonly [what: string, change: string])[] = [
+  [
+    "the program, with its size and time as before",
+    'cp -p $P/deno /run/old; size=$(stat -c %s $P/deno); { printf "#!/bin/sh\\necho PLANTED\\nexit\\n"; ' +
+    "head -c $size /dev/zero; } | head -c $size >$P/deno; touch -r /run/old $P/deno",
+  ],
+  ["the program, cut short", "truncate -s 10 $P/deno"],
+  ["the program, gone", "rm $P/deno"],
+  ["the program, a symbolic link", "plant /run/bad; ln -sf /run/bad/deno $P/deno"],
+  ["the program, writable by its group", "chmod 0770 $P/deno"],
+  ["the program, of another user", "chown 1234 $P/deno"],
+  ["the script, longer", "echo 'evil()' >>$P/app.js"],
+  ["the script, gone", "rm $P/app.js"],
+  ["the script, a pipe", "rm $P/app.js; mkfifo -m 600 $P/app.js"],
+  ["the code cache, a symbolic link", "rm -r $P/v8; mkdir -m 700 /run/x; ln -s /run/x $P/v8"],
+  ["the code cache, writable by others", "chmod 0777 $P/v8"],
+];
+
+for (const [what, change] of CHANGED_FILES) {
+  Deno.test({
+    name: `a changed file is not run but unpacked again: ${what}`,
+    ignore,
+    async fn() {
+      await using packed = await PackedScript.create();
+      const { stdout, stderr } = await packed.play(
+        `P=/var/cache/kube-relay/$ID; root; ${change}; root; ls -A /var/cache/kube-relay $P; root`,
+      );
+      const from = `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`;
+      const listing = `/var/cache/kube-relay:\n${packed.id}\n\n` +
+        `/var/cache/kube-relay/${packed.id}:\napp.js\ndeno\nv8\n`;
+      assertEquals(stdout, `${from}${from}${listing}${from}`);
+      // The third start finds all well again.
+      assertMatch(stderr, /^kube-relay: \S+ .*; unpacking it again\n$/);
+    },
+  });
+}
+
+Deno.test({
+  name: "a program that was replaced by a directory makes its place unfit",
+  ignore,
+  async fn() {
+    await using packed = await PackedScript.create();
+    const { stdout, stderr } = await packed.play(
+      "P=/var/cache/kube-relay/$ID; root; rm $P/deno; mkdir $P/deno; root",
+    );
+    assert(stdout.endsWith(`from /run/kube-relay/${packed.id}\n`), stdout);
+    assertMatch(stderr, /passed over \/var\/cache\/kube-relay: .*deno cannot be replaced/);
+  },
+});
+
+Deno.test({
+  name: "a planted version directory of the caller's own is verified before it is run",
+  ignore,
+  async fn() {
+    await using packed = await PackedScript.create();
+    const { stdout, stderr } = await packed.play(
+      "mkdir -m 700 /var/cache/kube-relay; plant /var/cache/kube-relay/$ID; root",
+    );
+    assertEquals(stdout, `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`);
+    assertMatch(stderr, /deno is not what was unpacked: its sha256 is [0-9a-f]{64}; unpacking/);
+  },
+});
+
+Deno.test({
+  name: "root takes no place from HOME, XDG_* or TMPDIR, and nobody takes /tmp",
+  ignore,
+  async fn() {
+    await using packed = await PackedScript.create();
+    const { stdout, stderr } = await packed.play(`
+      mkdir /run/kube-relay /run/a /run/b /run/c /run/d; chmod 755 /run/kube-relay
+      mount -o remount,ro /var/cache
+      root HOME=/run/a XDG_CACHE_HOME=/run/b XDG_RUNTIME_DIR=/run/c TMPDIR=/run/d; echo "exit $?"
+      plain TMPDIR=/run/d; echo "exit $?"
+      find /run/a /run/b /run/c /run/d /tmp -mindepth 1`);
+    assertEquals(stdout, "exit 1\nexit 1\n");
+    assertMatch(stderr, /cannot unpack v9\.8\.7: set CACHE_DIRECTORY to a directory that belongs/);
+  },
+});
+
+Deno.test({
+  name: "a file that was damaged on its way is not run",
+  ignore,
+  async fn() {
+    await using packed = await PackedScript.create();
+    const { stdout, stderr } = await packed.play(`
+      size=$(stat -c %s $PROGRAM); cp $PROGRAM /run/program; PROGRAM=/run/program
+      printf XXXX | dd of=/run/program bs=1 seek=$((size - 60)) conv=notrunc 2>/dev/null
+      root; echo "exit $?"; find /var/cache /run/kube-relay -mindepth 1`);
+    assertEquals(stdout, "exit 1\n/var/cache/kube-relay\n");
+    assertMatch(stderr, /could not be filled: no room, or \/run\/program is damaged/);
+  },
+});

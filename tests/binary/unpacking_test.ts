@@ -1,0 +1,201 @@
+/**
+ * Where and how the self-extracting form unpacks when nobody interferes, and what the program sees.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertMatch } from "@std/assert";
+import { isMissing } from "../support/requirement.ts";
+import { PackedScript, SCENARIO_REQUIREMENTS } from "./packed_script.ts";
+
+const ignore = isMissing("tests/binary/unpacking_test.ts", SCENARIO_REQUIREMENTS);
+
+/** Shells that /bin/sh may be. */
+const SHELLS = ["dash", "busybox ash", "bash --posix"];
+
+/** Environment, and the place that is taken. `/run/given` is a directory that was made for the caller. */
+const PLACES: readonly (readonly [run: string, place: string])[] = [
+  ["root CACHE_DIRECTORY=/run/given", "/run/given"],
+  ["root CACHE_DIRECTORY=/run/given:/run/other", "/run/given"],
+  ["root CACHE_DIRECTORY=/run/link", "/run/given"],
+  ["root HOME=/root", "/var/cache/kube-relay"],
+  ["plain HOME=$H", "/run/home/.cache/kube-relay"],
+  ["plain HOME=$H XDG_CACHE_HOME=$H/cache", "/run/home/cache/kube-relay"],
+  ["plain HOME=/nonexistent XDG_RUNTIME_DIR=$H", "/run/home/kube-relay"],
+  ["chown 65534 /run/given; plain CACHE_DIRECTORY=/run/given HOME=$H", "/run/given"],
+];
+
+for (const [run, place] of PLACES) {
+  Deno.test({
+    name: `the self-extracting form unpacks into ${place} on '${run}'`,
+    ignore,
+    async fn() {
+      await using packed = await PackedScript.create();
+      const { stdout } = await packed.play(
+        `mkdir -m 755 /run/given; ln -s given /run/link; ${run}`,
+      );
+      assertEquals(stdout, `kube-relay v9.8.7 from ${place}/${packed.id}\n`);
+    },
+  });
+}
+
+Deno.test({
+  name:
+    "a $CACHE_DIRECTORY that is not absolute, not the caller's or open to others is passed over",
+  ignore,
+  async fn() {
+    await using packed = await PackedScript.create();
+    const { stdout, stderr } = await packed.play(`
+      mkdir /run/open && chmod 777 /run/open; mkdir /run/alien && chown 1234 /run/alien; cd /run
+      for place in cache /run/open /run/alien /run/missing; do root CACHE_DIRECTORY=$place; done`);
+    const taken = `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`;
+    assertEquals(stdout, taken.repeat(4));
+    assertMatch(
+      stderr,
+      /passed over cache: expected an absolute path\n.*open can be written.*\n.*uid 1234.*\n.*is not there.*\n$/,
+    );
+  },
+});
+
+for (const shell of SHELLS) {
+  Deno.test({
+    name: `the self-extracting form is the same to ${shell}: unpacks, runs again, repairs, refuses`,
+    ignore,
+    async fn() {
+      await using packed = await PackedScript.create();
+      const { stdout, stderr } = await packed.play(
+        `P=/var/cache/kube-relay/$ID
+        root; root; echo x >>$P/deno; root; mv $P /run/real; ln -s /run/real $P; root
+        stat -c '%a %u %F' /run/real /run/real/* /run/kube-relay/verified-*`,
+        { shell },
+      );
+      const from = (place: string) => `kube-relay v9.8.7 from ${place}/kube-relay/${packed.id}\n`;
+      assertEquals(
+        stdout,
+        from("/var/cache").repeat(3) + from("/run") +
+          "700 0 directory\n600 0 regular file\n700 0 regular file\n700 0 directory\n" +
+          "600 0 regular file\n",
+      );
+      assertMatch(
+        stderr,
+        /deno is not what .*unpacking it again\n.*passed over.*symbolic link.*\n$/,
+      );
+    },
+  });
+}
+
+Deno.test({
+  name: "four first starts at once all run, from one directory, and leave nothing else",
+  ignore,
+  async fn() {
+    await using packed = await PackedScript.create();
+    const { stdout, stderr } = await packed.play(`
+      for i in 1 2 3 4; do root & done; wait
+      ls -A /var/cache/kube-relay`);
+    const from = `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`;
+    assertEquals(stdout, `${from.repeat(4)}${packed.id}\n`);
+    assertEquals(stderr, "");
+  },
+});
+
+Deno.test({
+  name: "the files are verified once in each boot, as the marker tells",
+  ignore,
+  async fn() {
+    await using packed = await PackedScript.create();
+    const { stdout } = await packed.play(`
+      M=/run/kube-relay/verified-$ID
+      look() { stat -c %i:%z $M; }
+      root >/dev/null; before=$(look)
+      root >/dev/null; [ "$before" = "$(look)" ] && echo "second start: not verified"
+      sed -i 's/^[0-9a-f-]*/11111111-2222-3333-4444-555555555555/' $M; before=$(look)
+      root >/dev/null; [ "$before" = "$(look)" ] || echo "another boot: verified"
+      read boot place <$M; [ $boot = $(cat /proc/sys/kernel/random/boot_id) ] && echo "marked"`);
+    assertEquals(stdout, "second start: not verified\nanother boot: verified\nmarked\n");
+  },
+});
+
+Deno.test({
+  name: "a forged marker is not believed in a directory that others could write",
+  ignore,
+  async fn() {
+    await using packed = await PackedScript.create();
+    const { stdout, stderr } = await packed.play(`
+      P=/var/cache/kube-relay/$ID M=/run/kube-relay/verified-$ID; root >/dev/null
+      forge() { echo '// changed' >>$P/app.js; { echo "$(cat /proc/sys/kernel/random/boot_id) $P"
+          stat -c '%i %s %y %z' $P/deno $P/app.js; } >$M; }
+      # Where only root can write, root's word is taken: this shows that the forgery is a good one.
+      forge; root >/dev/null; tail -n 1 $P/app.js
+      forge; chmod 777 /run/kube-relay; root >/dev/null; tail -n 1 $P/app.js`);
+    assertEquals(stdout, "// changed\n// the program\n");
+    assertMatch(stderr, /^kube-relay: \S+app\.js is not what was .*; unpacking it again\n$/);
+  },
+});
+
+Deno.test({
+  name: "a read-only place that was filled beforehand is used, as in an image",
+  ignore,
+  async fn() {
+    await using packed = await PackedScript.create();
+    const { stdout, stderr } = await packed.play(`
+      root RUNTIME_DIRECTORY=/nowhere; mount -o remount,ro /var/cache; mount -o remount,ro /run
+      root RUNTIME_DIRECTORY=/nowhere`);
+    assertEquals(stdout, `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`.repeat(2));
+    assertEquals(stderr, "");
+  },
+});
+
+Deno.test({
+  name: "versions unused for a week and broken-off unpackings are removed, nothing else is",
+  ignore,
+  async fn() {
+    await using packed = await PackedScript.create();
+    const { stdout } = await packed.play(`
+      B=/var/cache/kube-relay; mkdir -m 700 $B; cd $B
+      mkdir v1.0.0-0123456789abcdef v1.0.1-0123456789abcdef .unpack.old .unpack.new v1-mine
+      touch -d '8 days ago' v1.0.0-0123456789abcdef v1-mine; touch -d '1 hour ago' .unpack.old
+      root >/dev/null; ls -A | grep -v "^$ID$"`);
+    assertEquals(stdout, ".unpack.new\nv1-mine\nv1.0.1-0123456789abcdef\n");
+  },
+});
+
+Deno.test({
+  name: "the program gets the caller's arguments, PATH and umask, and none of Deno's variables",
+  ignore,
+  async fn() {
+    await using packed = await PackedScript.create();
+    const { stdout } = await packed.play(`
+      umask 027
+      env -i PATH=/bin:/somewhere $PROGRAM show 'two words' '' '*' '$(id)'
+      ARGUMENTS=environment
+      root NODE_NAME=n1 DENO_DIR=/x DENO_V8_FLAGS=--x DENO_CERT=/x NODE_OPTIONS=--require=/x \\
+        NODE_EXTRA_CA_CERTS=/x HTTPS_PROXY=http://127.0.0.1:1`);
+    assert(
+      stdout.includes("argument [two words]\nargument []\nargument [*]\nargument [$(id)]\n"),
+      stdout,
+    );
+    const environment = stdout.split("\n").filter((line) => /^[A-Z_]+=|^umask/.test(line)).sort();
+    assertEquals(environment.filter((line) => !line.startsWith("PWD=")), [
+      `DENO_DIR=/var/cache/kube-relay/${packed.id}/v8`,
+      "DENO_NO_UPDATE_CHECK=1",
+      "HTTPS_PROXY=http://127.0.0.1:1",
+      "NODE_NAME=n1",
+      "PATH=/usr/bin:/bin",
+      "umask 0027",
+    ]);
+  },
+});
+
+Deno.test({
+  name: "the program has the process id that was started, and its exit code is passed on",
+  ignore,
+  async fn() {
+    await using packed = await PackedScript.create();
+    const { stdout } = await packed.play(`
+      root >/dev/null; ARGUMENTS=environment
+      env -i PATH=/bin $PROGRAM environment >/run/out & echo "started $!"; wait; cat /run/out
+      ARGUMENTS='exit 7'; root; echo "exit $?"`);
+    const [, started] = /started (\d+)/.exec(stdout) ?? [];
+    assert(stdout.includes(`pid ${started}\n`), stdout);
+    assert(stdout.endsWith("exit 7\n"), stdout);
+  },
+});

@@ -1,0 +1,47 @@
+/**
+ * What a test needs beside Deno: root, a tool, a built file. Where it is missing, the test is skipped
+ * with the reason printed; with `REQUIRE_ALL=1`, as in CI, that is a failure.
+ *
+ * @module
+ */
+
+/** A need: the end of the sentence "needs …", and whether it is met. */
+export type Requirement = readonly [what: string, met: boolean];
+
+/**
+ * Whether a test is to be skipped (`Deno.test({ ignore })`). Throws an Error, which fails the test
+ * file, when something is missing and `REQUIRE_ALL=1` is set.
+ */
+export function isMissing(suite: string, requirements: readonly Requirement[]): boolean {
+  const missing = requirements.filter(([, met]) => !met).map(([what]) => what);
+  if (missing.length === 0) return false;
+  const reason = `${suite} needs ${missing.join(" and ")}`;
+  if (Deno.env.get("REQUIRE_ALL") === "1") {
+    throw new Error(`Cannot skip with REQUIRE_ALL=1: ${reason}`);
+  }
+  // deno-lint-ignore no-console -- a skip has to be seen in the test's output
+  console.warn(`skipped: ${reason}`);
+  return true;
+}
+
+/** The need of root. */
+export const ROOT: Requirement = ["root", Deno.uid() === 0];
+
+/** The need of a program on the PATH. */
+export function program(name: string): Requirement {
+  const folders = (Deno.env.get("PATH") ?? "").split(":");
+  return [`the program '${name}'`, folders.some((folder) => isFile(`${folder}/${name}`))];
+}
+
+/** The need of a file, which `cure` makes. */
+export function file(path: string, cure: string): Requirement {
+  return [`${path} (made by ${cure})`, isFile(path)];
+}
+
+function isFile(path: string): boolean {
+  try {
+    return Deno.statSync(path).isFile;
+  } catch {
+    return false;
+  }
+}
