@@ -43,6 +43,8 @@ export interface BackendDependencies {
   readonly network: Network;
   readonly commands: CommandRunner;
   readonly logger: Logger;
+  /** From 0 to 1, as `Math.random`. */
+  readonly random: () => number;
 }
 
 /** Settings that some backend reads. */
