@@ -9,6 +9,7 @@ import type { Network } from "../../lib/os/network.ts";
 import { BufferPool, DatagramBufferPool } from "./buffer_pool.ts";
 import { ClientOrigin } from "./client_origin.ts";
 import type { EndpointPickerOptions } from "./endpoint_picker.ts";
+import { OpenCount } from "./open_count.ts";
 import { RateLimitedLog } from "./rate_limited_log.ts";
 import { TcpDialer } from "./tcp_dialer.ts";
 
@@ -47,6 +48,8 @@ export interface ForwardingCounters {
   dialFailures: number;
   dialTimeouts: number;
   udpFlows: number;
+  /** Flows that went over to another endpoint. */
+  udpMoved: number;
   /** Datagrams of clients that were not allowed, had no endpoint, or could not be sent. */
   udpDropped: number;
   /** Datagrams to a flow that did not come from its endpoint. */
@@ -58,10 +61,12 @@ export const SMALL_BUFFER_BYTES = 4096;
 /** Bytes of the buffer of a direction that fills the small one. */
 export const LARGE_BUFFER_BYTES = 65_536;
 
-/** A forwarder that can be asked to close connections that are silent for long. */
-export interface SilenceCloser {
-  /** Closes up to `count`, and tells how many. */
+/** A forwarder that can be asked to close connections. */
+export interface ConnectionCloser {
+  /** Closes up to `count` that are silent for long, and tells how many. */
   closeSilent(count: number): number;
+  /** Closes all. */
+  close(): void;
 }
 
 /** The surroundings of all forwarders of one backend. */
@@ -70,7 +75,7 @@ export class Forwarding {
   readonly network: Network;
   readonly log: RateLimitedLog;
   /** Forwarders that have open connections. */
-  readonly busy = new Set<SilenceCloser>();
+  readonly busy = new Set<ConnectionCloser>();
   /** Whether no new connections and flows are taken any more. */
   draining = false;
   readonly options: Required<ForwardingOptions>;
@@ -86,12 +91,15 @@ export class Forwarding {
     dialFailures: 0,
     dialTimeouts: 0,
     udpFlows: 0,
+    udpMoved: 0,
     udpDropped: 0,
     udpForeignDropped: 0,
   };
+  /** Sessions and flows that are open, and loops that run: {@linkcode run}. */
+  readonly sessions = new OpenCount();
+  readonly flows = new OpenCount();
+  readonly loops = new OpenCount();
   readonly #random: () => number;
-  #running = 0;
-  #waiting: (() => void)[] = [];
 
   constructor(dependencies: ForwardingDependencies, options: ForwardingOptions) {
     this.clock = dependencies.clock;
@@ -122,23 +130,22 @@ export class Forwarding {
     }
   }
 
+  /** Closes every TCP connection and ends every attempt to make one. */
+  close(): void {
+    this.dialer.close();
+    for (const forwarder of this.busy) forwarder.close();
+  }
+
   /**
-   * Runs a loop whose end {@linkcode settled} waits for. The loop must not reject: what goes wrong
-   * with one connection is its own affair.
+   * Runs a loop, counted in {@linkcode loops}. It must not reject: what goes wrong with one
+   * connection is its own affair.
    */
   async run(loop: () => Promise<void>): Promise<void> {
-    this.#running++;
+    this.loops.add();
     try {
       await loop();
     } finally {
-      if (--this.#running === 0) { for (const resolve of this.#waiting.splice(0)) resolve(); }
-    }
-  }
-
-  /** Resolves when no loop runs any more. Whoever waits has closed their sockets before. */
-  async settled(): Promise<void> {
-    while (this.#running > 0) {
-      await new Promise<void>((resolve) => this.#waiting.push(resolve));
+      this.loops.remove();
     }
   }
 }

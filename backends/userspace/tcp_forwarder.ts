@@ -59,6 +59,7 @@ export class TcpForwarder implements TcpSessionOwner {
     counters.tcpAccepted++;
     const session = new TcpSession(this, connection);
     this.#sessions.add(session, clock.now());
+    this.#forwarding.sessions.add();
     if (this.#sessions.size === 1) this.#forwarding.busy.add(this);
     this.#forwarding.run(() => this.#serve(session, { verdict, client }));
   }
@@ -89,6 +90,7 @@ export class TcpForwarder implements TcpSessionOwner {
 
   onClosed(session: TcpSession): void {
     this.#sessions.delete(session);
+    this.#forwarding.sessions.remove();
     if (this.#sessions.size === 0) this.#forwarding.busy.delete(this);
   }
 

@@ -22,6 +22,7 @@ export class UdpForwarder {
   /** A flow's place in the order of last use is brought up to date once in so long, to save CPU. */
   readonly #activityGrainMs: number;
   #plan: ServicePlan;
+  #closed = false;
 
   constructor(forwarding: Forwarding, plan: ServicePlan) {
     const ttlMs = forwarding.options.udpTimeoutMs;
@@ -31,10 +32,7 @@ export class UdpForwarder {
     this.#activityGrainMs = Math.min(ttlMs / 50, 1000);
     this.#flows = new ExpiryQueue(forwarding.clock, {
       ttlMs,
-      onExpired(flow) {
-        flow.close();
-        flow.port.forget(flow);
-      },
+      onExpired: (flow) => this.#close(flow),
     });
   }
 
@@ -53,7 +51,7 @@ export class UdpForwarder {
   /** A new flow for a client's first datagram; `undefined` when the client is not to be forwarded. */
   open(port: UdpFlowPort, client: SocketAddress): UdpFlow | undefined {
     const { clients, clock, counters, draining } = this.#forwarding;
-    if (draining) return undefined;
+    if (draining || this.#closed) return undefined;
     const now = clock.now();
     const verdict = clients.verdictFor(this.#plan, port.at, client.hostname);
     const endpoint = verdict && this.#picker.pick({ verdict, client: client.hostname, now });
@@ -63,6 +61,7 @@ export class UdpForwarder {
     if (!socket) return undefined;
     const flow = new UdpFlow(this.#forwarding, { port, client, socket, verdict, endpoint });
     this.#flows.add(flow, now);
+    this.#forwarding.flows.add();
     counters.udpFlows++;
     flow.start();
     return flow;
@@ -82,21 +81,28 @@ export class UdpForwarder {
     flow.verdict = verdict;
     if (this.#picker.allows(verdict, flow.endpoint.key)) return;
     const endpoint = this.#picker.pick({ verdict, client, now: this.#forwarding.clock.now() });
-    if (endpoint) flow.move(endpoint);
-    else this.end(flow);
+    if (!endpoint) return this.end(flow);
+    flow.move(endpoint);
+    this.#forwarding.counters.udpMoved++;
   }
 
   /** Ends a flow: its socket is closed at once. */
   end(flow: UdpFlow): void {
     this.#flows.delete(flow);
-    flow.close();
-    flow.port.forget(flow);
+    this.#close(flow);
   }
 
-  /** Ends every flow. */
+  /** Ends every flow, and takes no more. */
   close(): void {
+    this.#closed = true;
     for (const flow of this.#flows) this.end(flow);
     this.#flows.close();
+  }
+
+  #close(flow: UdpFlow): void {
+    this.#forwarding.flows.remove();
+    flow.close();
+    flow.port.forget(flow);
   }
 
   /** At the bound, the flow that went unused for longest makes way. */

@@ -1,0 +1,56 @@
+/**
+ * The modes that this build has: the only list of backends. A mode that is not in it is refused by
+ * the command line; none is ever taken in place of another.
+ *
+ * @module
+ */
+import type { Logger } from "../lib/log/logger.ts";
+import type { IpFamily } from "../lib/net/ip_address.ts";
+import type { Clock } from "../lib/os/clock.ts";
+import type { CommandRunner } from "../lib/os/command_runner.ts";
+import type { Network } from "../lib/os/network.ts";
+import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
+import { createLocalAddresses } from "./userspace/addresses.ts";
+import type { AddressMode } from "./userspace/address_way.ts";
+import { createFileStore } from "./userspace/address_store.ts";
+import { createUserspaceBackend } from "./userspace/backend.ts";
+
+/** The edges that backends are made with. */
+export interface BackendDependencies {
+  readonly clock: Clock;
+  readonly network: Network;
+  readonly commands: CommandRunner;
+  readonly logger: Logger;
+  /** From 0 to 1, as `Math.random`. */
+  readonly random: () => number;
+}
+
+/** The settings that some backend reads. */
+export interface BackendOptions {
+  readonly family: IpFamily;
+  readonly relay: {
+    readonly addressMode: AddressMode;
+    readonly udpTimeoutMs: number;
+    readonly maxConnectionsPerService: number;
+    readonly stateDirectory: string;
+  };
+}
+
+/** How the backend of each mode is made. */
+export const BACKENDS: Readonly<
+  Partial<Record<BackendMode, (edges: BackendDependencies, options: BackendOptions) => Backend>>
+> = {
+  userspace({ clock, commands, logger, network, random }, { family, relay }) {
+    const { addressMode: mode, stateDirectory: directory, ...bounds } = relay;
+    const store = createFileStore({ directory, family });
+    const addresses = createLocalAddresses(
+      { clock, logger, network, runner: commands, store },
+      { family, mode },
+    );
+    const { udpTimeoutMs, maxConnectionsPerService } = bounds;
+    return createUserspaceBackend(
+      { clock, logger, network, addresses, random },
+      { family, udpTimeoutMs, maxConnectionsPerService },
+    );
+  },
+};

@@ -1,0 +1,265 @@
+/**
+ * The userspace mode: sockets on the addresses of Services, and a forwarder behind each.
+ *
+ * It needs neither root nor netfilter. What it costs: two sockets and two copies for each
+ * connection, and the client's address is lost to the endpoint (Deno can't choose the source
+ * address of a connection, and IP_TRANSPARENT is out of reach).
+ *
+ * @module
+ */
+import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
+import type {
+  Backend,
+  BackendInspection,
+  CleanupReport,
+  ProbeResult,
+  ServedAddress,
+  ServiceInspection,
+  SyncReport,
+} from "../../lib/proxy/backend.ts";
+import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import { serviceKey, type ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { AddressBook } from "./address_book.ts";
+import {
+  Forwarding,
+  type ForwardingCounters,
+  type ForwardingDependencies,
+  type ForwardingOptions,
+} from "./forwarding.ts";
+import { type ServiceAddress, serviceAddresses } from "./listeners.ts";
+import type { LocalAddresses } from "./local_addresses.ts";
+import { Quarantine } from "./quarantine.ts";
+import { renderForwardingTable } from "./render.ts";
+import { createServiceEntry, type ServiceEntry } from "./service_entry.ts";
+import { forEachInSlices } from "./slices.ts";
+import { SocketTable } from "./socket_table.ts";
+
+/** The edges of the userspace backend. */
+export interface UserspaceBackendDependencies extends ForwardingDependencies {
+  readonly addresses: LocalAddresses;
+}
+
+/** Settings of the userspace backend. */
+export interface UserspaceBackendOptions extends ForwardingOptions {
+  readonly family: IpFamily;
+}
+
+/** The userspace backend, and what only it can tell. */
+export interface UserspaceBackend extends Backend {
+  /** Counts since the start. */
+  readonly counters: Readonly<ForwardingCounters>;
+}
+
+/** Makes a userspace backend for one IP family. Opens nothing before the first sync. */
+export function createUserspaceBackend(
+  dependencies: UserspaceBackendDependencies,
+  options: UserspaceBackendOptions,
+): UserspaceBackend {
+  return new SocketBackend(dependencies, options);
+}
+
+/** How long UDP flows may go on while draining: long enough for an answer that is under way. */
+const UDP_DRAIN_MS = 1000;
+
+class SocketBackend implements UserspaceBackend {
+  readonly mode = "userspace";
+  readonly family: IpFamily;
+  readonly #local: LocalAddresses;
+  readonly #forwarding: Forwarding;
+  readonly #addresses: AddressBook;
+  readonly #quarantine = new Quarantine();
+  readonly #entries = new Map<ServicePortKey, ServiceEntry>();
+  readonly #sockets: SocketTable;
+  #nodePortAddresses: readonly IpAddress[] = [];
+  #synced = false;
+
+  constructor(
+    { addresses, ...dependencies }: UserspaceBackendDependencies,
+    { family, ...options }: UserspaceBackendOptions,
+  ) {
+    this.family = family;
+    this.#local = addresses;
+    this.#forwarding = new Forwarding(dependencies, options);
+    this.#addresses = new AddressBook(addresses);
+    this.#sockets = new SocketTable({
+      forwarding: this.#forwarding,
+      addresses: this.#addresses,
+      quarantine: this.#quarantine,
+      entries: this.#entries,
+    });
+  }
+
+  get counters(): Readonly<ForwardingCounters> {
+    return this.#forwarding.counters;
+  }
+
+  probe(): Promise<readonly ProbeResult[]> {
+    return this.#local.probe();
+  }
+
+  start(): Promise<void> {
+    return this.#local.start();
+  }
+
+  async sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
+    const { clock, counters } = this.#forwarding;
+    const shared = changes.shared || !this.#synced;
+    const operations = { listen: 0, close: 0, handOver: 0, addressAdd: 0, addressRemove: 0 };
+    const movedBefore = counters.udpMoved;
+    const keys = this.#affected(plan, changes, shared);
+    for (const key of changes.removed.keys()) this.#remove(key);
+    await forEachInSlices(clock, keys, (key) => this.#upsert(key, plan));
+    const { serviceCidrs } = plan.shared;
+    if (await this.#addresses.configure(serviceCidrs, { always: shared })) this.#sockets.touchAll();
+    operations.addressAdd = await this.#addresses.acquire();
+    const { touched } = this.#sockets;
+    await forEachInSlices(clock, touched, (socket) => this.#sockets.reconcile(socket, operations));
+    this.#sockets.closeUnwanted(operations);
+    operations.addressRemove = await this.#addresses.giveBack();
+    if (!this.#synced) operations.addressRemove += await this.#local.releaseUnclaimed();
+    this.#synced = true;
+    const flowMove = counters.udpMoved - movedBefore;
+    return {
+      full: changes.everything,
+      services: keys.size + changes.removed.size,
+      operations: withoutZeros({ ...operations, flowMove }),
+      quarantined: [...this.#quarantine],
+    };
+  }
+
+  render(plan: ProxyPlan): Iterable<string> {
+    return renderForwardingTable(plan);
+  }
+
+  async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
+    const services: ServiceInspection[] = [];
+    await forEachInSlices(this.#forwarding.clock, keys ?? this.#entries.keys(), (key) => {
+      const entry = this.#entries.get(key);
+      if (entry) services.push(this.#inspectService(key, entry));
+    });
+    const wanted = keys && new Set(keys);
+    const quarantined = [...this.#quarantine].filter(({ key }) => !wanted || wanted.has(key));
+    return { summary: this.#local.summary, services, quarantined };
+  }
+
+  ownsAddress(address: IpAddress): boolean {
+    return this.#local.owns(address);
+  }
+
+  cleanup(): Promise<CleanupReport> {
+    return this.#local.cleanup();
+  }
+
+  async drain(timeoutMs: number): Promise<void> {
+    const { clock, flows, sessions } = this.#forwarding;
+    this.#forwarding.draining = true;
+    // UDP sockets stay for the replies of open flows; no new ones are taken.
+    this.#sockets.close("TCP");
+    const stop = new AbortController();
+    const atMost = (ms: number) =>
+      clock.sleep(Math.min(ms, timeoutMs), stop.signal).catch(() => {});
+    await Promise.all([
+      Promise.race([sessions.zero(), atMost(timeoutMs)]),
+      Promise.race([flows.zero(), atMost(UDP_DRAIN_MS)]),
+    ]);
+    stop.abort();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#sockets.close();
+    this.#forwarding.close();
+    for (const { forwarder } of this.#entries.values()) forwarder?.close();
+    await this.#forwarding.loops.zero();
+  }
+
+  /** Keys that have to be looked at: what changed, and node ports when the node's addresses did. */
+  #affected(plan: ProxyPlan, changes: PlanChanges, shared: boolean): ReadonlySet<ServicePortKey> {
+    if (!shared) return changes.upserted;
+    this.#updateClients(plan.shared);
+    if (equalLists(this.#nodePortAddresses, plan.shared.nodePortAddresses)) return changes.upserted;
+    this.#nodePortAddresses = plan.shared.nodePortAddresses;
+    const keys = new Set(changes.upserted);
+    for (const [key, { plan: { nodePort } }] of this.#entries) {
+      if (nodePort !== undefined && plan.services.has(key)) keys.add(key);
+    }
+    return keys;
+  }
+
+  #updateClients({ localTraffic }: SharedPlan): void {
+    const { clients, network } = this.#forwarding;
+    const own = network.interfaceAddresses().map(({ address }) => address);
+    clients.update({ ownAddresses: new Set(own), localTraffic });
+  }
+
+  #upsert(key: ServicePortKey, { services, shared }: ProxyPlan): void {
+    const plan = services.get(key);
+    if (!plan) return;
+    let entry = this.#entries.get(key);
+    if (!entry) {
+      entry = createServiceEntry(this.#forwarding, plan);
+      this.#entries.set(key, entry);
+    }
+    const before = entry.addresses;
+    // Without a forwarder there is nothing to listen with, and no address is needed.
+    const addresses = entry.forwarder ? serviceAddresses(plan, shared) : [];
+    if (!entry.forwarder) this.#quarantine.add({ key, reason: SCTP_REASON });
+    entry.addresses = addresses;
+    for (const { address, role } of addresses) {
+      if (role === "NodePort") continue;
+      this.#addresses.retain({ address, role, service: serviceKey(plan.name) });
+      this.#addresses.retry(address);
+    }
+    this.#releaseAddresses(before);
+    this.#sockets.claim(key, { from: before, to: addresses });
+    if (entry.plan === plan) return;
+    entry.plan = plan;
+    entry.forwarder?.update(plan);
+  }
+
+  #remove(key: ServicePortKey): void {
+    const entry = this.#entries.get(key);
+    if (!entry) return;
+    this.#entries.delete(key);
+    this.#quarantine.delete(key);
+    this.#releaseAddresses(entry.addresses);
+    this.#sockets.claim(key, { from: entry.addresses, to: [] });
+    // UDP flows end with the Service; TCP connections may finish, as they do with conntrack.
+    if (entry.protocol === "UDP") entry.forwarder.close();
+  }
+
+  #releaseAddresses(addresses: readonly ServiceAddress[]): void {
+    for (const { address, role } of addresses) {
+      if (role !== "NodePort") this.#addresses.release(address);
+    }
+  }
+
+  #inspectService(key: ServicePortKey, entry: ServiceEntry): ServiceInspection {
+    const addresses = entry.addresses.map((at) => this.#inspectAddress(entry, at));
+    if (!entry.forwarder) return { key, addresses };
+    return { key, addresses, connections: entry.forwarder.connections };
+  }
+
+  #inspectAddress({ plan: { key, protocol } }: ServiceEntry, at: ServiceAddress): ServedAddress {
+    const { role, address, port, socket } = at;
+    const place = this.#sockets.placeOf(socket, key);
+    if (place?.standIn) {
+      const { address, port } = place;
+      return { role: "StandIn", address, port, protocol, state: "serving" };
+    }
+    const unavailable = this.#quarantine.has(key, socket) ||
+      (role !== "NodePort" && this.#addresses.placeOf(address)?.kind === "unavailable");
+    const state = place ? "serving" : unavailable ? "quarantined" : "refusing";
+    return { role, address, port, protocol, state };
+  }
+}
+
+const SCTP_REASON =
+  "Cannot forward SCTP: Deno has no SCTP sockets; use a kernel mode for this Service";
+
+function equalLists(left: readonly string[], right: readonly string[]): boolean {
+  return left.length === right.length && left.every((value, index) => value === right[index]);
+}
+
+function withoutZeros(counts: Readonly<Record<string, number>>): Record<string, number> {
+  return Object.fromEntries(Object.entries(counts).filter(([, count]) => count !== 0));
+}

@@ -1,0 +1,239 @@
+/**
+ * The listening sockets, and who has which.
+ *
+ * @module
+ */
+import type { IpAddress } from "../../lib/net/ip_address.ts";
+import type { Port } from "../../lib/net/port.ts";
+import { serviceKey, type ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { AddressBook } from "./address_book.ts";
+import type { Forwarding } from "./forwarding.ts";
+import { type ServiceAddress, SocketClaims, type SocketKey } from "./listeners.ts";
+import type { Quarantine } from "./quarantine.ts";
+import type { ServiceEntry } from "./service_entry.ts";
+import { isPortRefused, listenProblem } from "./socket_errors.ts";
+import { standInPort } from "./stand_ins.ts";
+import { TcpAcceptor } from "./tcp_acceptor.ts";
+import { UdpPort } from "./udp_port.ts";
+
+/** What a {@linkcode SocketTable} works with. */
+export interface SocketTableContext {
+  readonly forwarding: Forwarding;
+  readonly addresses: AddressBook;
+  readonly quarantine: Quarantine;
+  readonly entries: ReadonlyMap<ServicePortKey, ServiceEntry>;
+}
+
+/** Where a socket is bound. */
+export interface BoundPlace {
+  readonly address: IpAddress;
+  readonly port: Port;
+  /** Whether this is not the address of the Service but one in its place. */
+  readonly standIn: boolean;
+}
+
+interface OpenSocket {
+  owner: ServicePortKey;
+  readonly place: BoundPlace;
+  readonly socket: TcpAcceptor | UdpPort;
+}
+
+/** What was done to sockets. */
+export interface SocketOperations {
+  listen: number;
+  close: number;
+  handOver: number;
+}
+
+/** Numbers tried for a stand-in's port when the Service's own can't be had. */
+const STAND_IN_ATTEMPTS = 16;
+
+/** Brings sockets from what is open to what is claimed, one socket at a time. */
+export class SocketTable {
+  readonly #context: SocketTableContext;
+  readonly #claims = new SocketClaims();
+  readonly #open = new Map<SocketKey, OpenSocket>();
+  readonly #closing = new Set<OpenSocket>();
+  /** Sockets whose claims have changed; kept when a sync fails half-way. */
+  readonly #touched = new Set<SocketKey>();
+
+  constructor(context: SocketTableContext) {
+    this.#context = context;
+  }
+
+  /** Sockets that are open. */
+  get size(): number {
+    return this.#open.size;
+  }
+
+  /** Sockets that {@linkcode reconcile} has to look at. The current one may be reconciled meanwhile. */
+  get touched(): Iterable<SocketKey> {
+    return this.#touched;
+  }
+
+  /** Replaces the claims of a ServicePort. */
+  claim(key: ServicePortKey, { from, to }: {
+    readonly from: readonly ServiceAddress[];
+    readonly to: readonly ServiceAddress[];
+  }): void {
+    for (const { socket } of from) {
+      this.#claims.delete(socket, key);
+      this.#context.quarantine.delete(key, socket);
+      this.#touched.add(socket);
+    }
+    for (const { socket, open } of to) {
+      if (open) this.#claims.add(socket, key);
+      this.#touched.add(socket);
+    }
+  }
+
+  /** Has every socket looked at again, as when addresses may have moved. */
+  touchAll(): void {
+    for (const { addresses } of this.#context.entries.values()) {
+      for (const { socket } of addresses) this.#touched.add(socket);
+    }
+  }
+
+  /** Where a ServicePort is served for one of its sockets; `undefined` when it is not. */
+  placeOf(socket: SocketKey, key: ServicePortKey): BoundPlace | undefined {
+    const open = this.#open.get(socket);
+    return open?.owner === key ? open.place : undefined;
+  }
+
+  /**
+   * Opens, keeps or hands over one socket. One that is not wanted any more stays open until
+   * {@linkcode closeUnwanted}, so that a Service which moves is never without a socket.
+   */
+  reconcile(socket: SocketKey, operations: SocketOperations): void {
+    const { quarantine, entries } = this.#context;
+    this.#touched.delete(socket);
+    const open = this.#open.get(socket);
+    const winner = this.#claims.winner(socket, open?.owner);
+    for (const key of this.#claims.claimants(socket)) {
+      if (key === winner) quarantine.delete(key, socket);
+      else quarantine.add({ key, address: socket, reason: takenBy(socket, winner) });
+    }
+    const entry = winner === undefined ? undefined : entries.get(winner);
+    const at = entry?.addresses.find((address) => address.socket === socket);
+    if (!entry || !at) return this.#retire(socket, open);
+    const wanted = this.#wantedAddress(at);
+    if (open && wanted === open.place.address) return this.#assign(open, { entry, at, operations });
+    this.#retire(socket, open);
+    if (wanted !== undefined) this.#listen({ entry, at, wanted, operations });
+    else this.#quarantineUnavailable(entry, at);
+  }
+
+  /** Closes what {@linkcode reconcile} found unwanted. */
+  closeUnwanted(operations: SocketOperations): void {
+    for (const open of this.#closing) {
+      open.socket.close();
+      operations.close++;
+    }
+    this.#closing.clear();
+  }
+
+  /** Closes all TCP sockets, or all. Connections that were accepted stay. */
+  close(protocol?: "TCP"): void {
+    for (const [key, { socket }] of this.#open) {
+      if (protocol === "TCP" && !(socket instanceof TcpAcceptor)) continue;
+      socket.close();
+      this.#open.delete(key);
+    }
+  }
+
+  #retire(socket: SocketKey, open: OpenSocket | undefined): void {
+    if (!open) return;
+    this.#open.delete(socket);
+    this.#closing.add(open);
+  }
+
+  #wantedAddress({ role, address }: ServiceAddress): IpAddress | undefined {
+    if (role === "NodePort") return address;
+    const place = this.#context.addresses.placeOf(address);
+    if (place?.kind === "standIn") return place.address;
+    return place?.kind === "local" ? address : undefined;
+  }
+
+  #assign(open: OpenSocket, { entry, at, operations }: Wanted): void {
+    if (open.owner !== entry.plan.key) operations.handOver++;
+    open.owner = entry.plan.key;
+    const { socket } = open;
+    if (socket instanceof TcpAcceptor && entry.protocol === "TCP") {
+      socket.assign({ at, forwarder: entry.forwarder });
+    } else if (socket instanceof UdpPort && entry.protocol === "UDP") {
+      socket.assign({ at, forwarder: entry.forwarder });
+    }
+  }
+
+  #listen({ entry, at, wanted, operations }: Wanted & { readonly wanted: IpAddress }): void {
+    const standIn = wanted !== at.address;
+    let failure: unknown;
+    for (const port of standIn ? standInPorts(entry, at) : [at.port]) {
+      try {
+        const place = { address: wanted, port, standIn };
+        const socket = this.#openAt(place, entry, at);
+        if (!socket) return;
+        this.#open.set(at.socket, { owner: entry.plan.key, place, socket });
+        operations.listen++;
+        return;
+      } catch (error) {
+        failure ??= error;
+        if (!isPortRefused(error)) break;
+      }
+    }
+    const reason = `Cannot listen on ${at.socket}: ${
+      listenProblem(failure, { address: wanted, port: at.port })
+    }`;
+    this.#context.quarantine.add({ key: entry.plan.key, address: at.socket, reason });
+  }
+
+  #openAt(
+    { address: hostname, port }: BoundPlace,
+    entry: ServiceEntry,
+    at: ServiceAddress,
+  ): TcpAcceptor | UdpPort | undefined {
+    const { forwarding } = this.#context;
+    if (entry.protocol === "SCTP") return undefined;
+    let opened: TcpAcceptor | UdpPort;
+    if (entry.protocol === "TCP") {
+      const listener = forwarding.network.listenTcp({ hostname, port });
+      const target = { at, forwarder: entry.forwarder };
+      opened = new TcpAcceptor(forwarding, { listener, target });
+    } else {
+      const socket = forwarding.network.listenUdp({ hostname, port });
+      const target = { at, forwarder: entry.forwarder };
+      opened = new UdpPort(forwarding, { socket, target });
+    }
+    opened.start();
+    return opened;
+  }
+
+  #quarantineUnavailable(entry: ServiceEntry, at: ServiceAddress): void {
+    const place = this.#context.addresses.placeOf(at.address);
+    const reason = place?.kind === "unavailable" ? place.reason : "it was not asked for";
+    this.#context.quarantine.add({
+      key: entry.plan.key,
+      address: at.socket,
+      reason: `Cannot make ${at.address} local: ${reason}`,
+    });
+  }
+}
+
+interface Wanted {
+  readonly entry: ServiceEntry;
+  readonly at: ServiceAddress;
+  readonly operations: SocketOperations;
+}
+
+function* standInPorts({ plan }: ServiceEntry, at: ServiceAddress): Iterable<Port> {
+  const { port } = at;
+  yield port;
+  for (let attempt = 0; attempt < STAND_IN_ATTEMPTS; attempt++) {
+    yield standInPort(serviceKey(plan.name), { port, protocol: plan.protocol, attempt });
+  }
+}
+
+function takenBy(socket: SocketKey, winner: ServicePortKey | undefined): string {
+  return `Cannot listen on ${socket}: ${winner} has this address and port. ` +
+    "It is taken over when that goes; give one of them another";
+}
