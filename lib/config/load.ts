@@ -4,6 +4,7 @@
  * @module
  */
 import { type Cidr, tryParseCidr } from "../net/cidr.ts";
+import { formatHostPort } from "../net/port.ts";
 import type { BackendMode } from "../proxy/backend.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
 import { defaultConfiguration } from "./configuration_schema.ts";
@@ -11,15 +12,10 @@ import { defaultControlSocket, defaultStateDirectory, type UserContext } from ".
 import { type ConfigurationFile, readConfigurationFile } from "./configuration_file.ts";
 import type { Flag } from "./flag.ts";
 import { findFlag, FLAG_ROWS, type FlagName, type FlagValues } from "./flags.ts";
+import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
 import { givenFlags, parseFlagValue } from "./parse_flags.ts";
 import { resolveMode } from "./resolve_mode.ts";
-import {
-  HEALTHZ_PORT,
-  METRICS_PORT,
-  tryParseListenAddress,
-  validateConfiguration,
-} from "./validate.ts";
-import { formatHostPort } from "../net/port.ts";
+import { validateConfiguration } from "./validate.ts";
 
 /** What kube-proxy's configuration has no field for. Set by flags only. */
 export interface RelayOptions {

@@ -12,6 +12,7 @@ import {
   syncPeriodsOf,
 } from "./configuration.ts";
 import { formatDuration } from "./duration.ts";
+import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
 import { didYouMean } from "./nearest_name.ts";
 
 /** One thing that is wrong. */
@@ -20,28 +21,6 @@ export interface ValidationProblem {
   readonly path: string;
   /** The value and what would be right. */
   readonly message: string;
-}
-
-/** The port of /healthz where the address names none. */
-export const HEALTHZ_PORT = 10256;
-
-/** The port of /metrics where the address names none. */
-export const METRICS_PORT = 10249;
-
-/** Address and port that a server listens on. */
-export interface ListenAddress {
-  readonly hostname: string;
-  readonly port: number;
-}
-
-/** Reads `ip:port`, `[ip]:port`, or an IP alone, which gets the port given; `undefined` when it is none of them. */
-export function tryParseListenAddress(text: string, port: number): ListenAddress | undefined {
-  const alone = tryParseIpAddress(text);
-  if (alone !== undefined) return { hostname: alone, port };
-  const match = /^(?:\[([^\]]*)\]|([^:]*)):(\d{1,5})$/.exec(text);
-  const hostname = match && tryParseIpAddress(match[1] ?? match[2] ?? "");
-  const number = Number(match?.[3]);
-  return hostname && number >= 1 && number <= 65535 ? { hostname, port: number } : undefined;
 }
 
 /** Everything that is wrong with a configuration, in the order of its fields. */

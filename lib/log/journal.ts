@@ -15,10 +15,11 @@ export interface FileIdentity {
  * Compares `JOURNAL_STREAM` with the file behind standard error. The variable alone says nothing:
  * children inherit it, also those whose output was led elsewhere (systemd.exec(5)).
  */
-export function isJournalStream(
-  journalStream: string | undefined,
+export function logsToJournal(
+  env: (name: string) => string | undefined,
   stderr: () => FileIdentity = () => fstatSync(2),
 ): boolean {
+  const journalStream = env("JOURNAL_STREAM");
   if (!journalStream) return false;
   try {
     const { dev, ino } = stderr();

@@ -1,18 +1,22 @@
 import { assert } from "@std/assert";
 import { fstatSync } from "node:fs";
-import { isJournalStream } from "./journal.ts";
+import { logsToJournal } from "./journal.ts";
 
-Deno.test("isJournalStream() compares the variable with the real standard error", () => {
+function env(journalStream: string | undefined): (name: string) => string | undefined {
+  return (name) => name === "JOURNAL_STREAM" ? journalStream : undefined;
+}
+
+Deno.test("logsToJournal() compares the variable with the real standard error", () => {
   const { dev, ino } = fstatSync(2);
-  assert(isJournalStream(`${dev}:${ino}`));
-  assert(!isJournalStream(`${dev}:${ino + 1}`), "inherited, but led elsewhere");
-  assert(!isJournalStream(undefined));
-  assert(!isJournalStream(""));
+  assert(logsToJournal(env(`${dev}:${ino}`)));
+  assert(!logsToJournal(env(`${dev}:${ino + 1}`)), "inherited, but led elsewhere");
+  assert(!logsToJournal(env(undefined)));
+  assert(!logsToJournal(env("")));
 });
 
-Deno.test("isJournalStream() takes a closed standard error for no journal", () => {
+Deno.test("logsToJournal() takes a closed standard error for no journal", () => {
   assert(
-    !isJournalStream("1:2", () => {
+    !logsToJournal(env("1:2"), () => {
       throw new Error("Bad file descriptor");
     }),
   );

@@ -23,7 +23,7 @@ export interface Metric {
 const FAMILY = { ip_family: ["IPv4", "IPv6"] } as const;
 const CODE = { code: ["200", "503"] } as const;
 const RESOURCE = {
-  resource: ["services", "endpointslices", "endpoints", "nodes", "servicecidrs", "other"],
+  resource: ["connection", "Service", "EndpointSlice", "Endpoints", "Node", "ServiceCIDR", "other"],
 } as const;
 
 /** 0.001 s doubling to 16.384 s. */
@@ -114,8 +114,8 @@ export const METRICS = {
   buildInfo: {
     name: "kube_relay_build_info",
     type: "gauge",
-    help: "Always 1; version of kube-relay and of the Deno that runs it",
-    labels: { version: ["(version)"], deno: ["(version)"] },
+    help: "Always 1; version of kube-relay, its mode, and the Deno that runs it",
+    labels: { version: ["(version)"], mode: ["(mode)"], deno: ["(version)"] },
   },
   syncFailures: {
     name: "kube_relay_sync_failures_total",
@@ -132,7 +132,9 @@ export const METRICS = {
   apiSilence: {
     name: "kube_relay_api_last_sign_of_life_age_seconds",
     type: "gauge",
-    help: "Time since the API server was last heard of: an event, a bookmark or an answered ping",
+    help:
+      "Time since the API server was last heard of: by an event or a list of a kind, or by anything " +
+      "on the connection",
     labels: RESOURCE,
   },
   watchRestarts: {
@@ -174,7 +176,7 @@ export const METRICS = {
   eventLoopDelay: {
     name: "kube_relay_event_loop_delay_max_seconds",
     type: "gauge",
-    help: "Longest time that the event loop did not turn in the last minute or two",
+    help: "Longest time for which the event loop did not turn, since the start",
   },
   processCpu: {
     name: "process_cpu_seconds_total",

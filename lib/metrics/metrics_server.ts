@@ -4,23 +4,29 @@
  *
  * @module
  */
-import type { ProxyMetrics } from "./proxy_metrics.ts";
+
+/** The metrics as text. */
+export interface RenderedMetrics {
+  readonly contentType: string;
+  readonly body: string;
+}
 
 /** What is answered with. */
 export interface MetricsHandlerOptions {
-  readonly metrics: Pick<ProxyMetrics, "render">;
+  /** Called for each request of `/metrics`. */
+  readonly render: () => Promise<RenderedMetrics>;
   /** The word that `/proxyMode` answers with. */
   readonly mode: string;
 }
 
 /** Answers `/metrics`, `/proxyMode` and `/healthz` (of the port itself, not of the proxy). */
 export function createMetricsHandler(
-  { metrics, mode }: MetricsHandlerOptions,
+  { render, mode }: MetricsHandlerOptions,
 ): (request: Request) => Promise<Response> {
   return async (request) => {
     switch (new URL(request.url).pathname) {
       case "/metrics":
-        return await answerMetrics(request, metrics);
+        return await answerMetrics(request, render);
       case "/proxyMode":
         return answerText(mode);
       case "/healthz":
@@ -34,12 +40,12 @@ export function createMetricsHandler(
 
 async function answerMetrics(
   request: Request,
-  metrics: Pick<ProxyMetrics, "render">,
+  render: MetricsHandlerOptions["render"],
 ): Promise<Response> {
   if (request.method !== "GET" && request.method !== "HEAD") {
     return answerText("Only GET is answered\n", 405);
   }
-  const { contentType, body } = await metrics.render();
+  const { contentType, body } = await render();
   return new Response(body, { headers: { "content-type": contentType } });
 }
 

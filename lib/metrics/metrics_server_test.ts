@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { createMetricsHandler } from "./metrics_server.ts";
 
 const handler = createMetricsHandler({
-  metrics: { render: () => Promise.resolve({ contentType: "text/plain; x", body: "a 1\n" }) },
+  render: () => Promise.resolve({ contentType: "text/plain; x", body: "a 1\n" }),
   mode: "userspace",
 });
 

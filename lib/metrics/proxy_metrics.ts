@@ -9,7 +9,7 @@
 import { cpuUsage } from "node:process";
 import { Counter, Gauge, Histogram, Registry } from "prom-client";
 import type { IpFamily } from "../net/ip_address.ts";
-import type { Clock } from "../os/clock.ts";
+import { type Clock, systemClock } from "../os/clock.ts";
 import { type Metric, type MetricKey, METRICS } from "./metric_table.ts";
 
 /** Figures of one successful sync. */
@@ -33,10 +33,23 @@ export interface ForwardingTotals {
   readonly bytes: number;
 }
 
-/** Versions, for the build info. */
+/** How far one family is with the changes of objects. */
+export interface ChangeFigures {
+  readonly servicesPending: number;
+  /** Since the process began. */
+  readonly servicesTotal: number;
+  readonly endpointsPending: number;
+  /** Since the process began. */
+  readonly endpointsTotal: number;
+}
+
+/** What the build info says, and when the process began. */
 export interface MetricsOptions {
   /** Version of kube-relay. */
   readonly version: string;
+  readonly mode: string;
+  /** @default {systemClock} */
+  readonly clock?: Clock;
 }
 
 /** Takes what happens and writes it as Prometheus text. */
@@ -47,43 +60,36 @@ export interface ProxyMetrics {
   syncFinished(family: IpFamily, seconds: number): void;
   syncSucceeded(family: IpFamily, figures: SyncFigures): void;
   syncFailed(family: IpFamily): void;
-  /** An object was taken in. */
-  changeSeen(kind: "service" | "endpoint"): void;
-  /** Objects that wait for a sync now. */
-  changesPending(pending: { readonly services: number; readonly endpoints: number }): void;
+  /** Figures replace those told before; those of the families are added up, as upstream does. */
+  setChanges(family: IpFamily, figures: ChangeFigures): void;
   healthAnswered(path: "healthz" | "livez", code: 200 | 503): void;
-  /** Seconds since the source of a resource (`services`, `nodes` …) was last heard of. */
-  apiSilence(resource: string, seconds: number): void;
+  /** Seconds since the API server was last heard of, by a kind of object or the connection itself. */
+  setSourceAge(resource: string, seconds: number): void;
   watchRestarted(resource: string): void;
   relisted(resource: string): void;
   /** Totals replace those told before. */
   forwarded(totals: ForwardingTotals): void;
-  eventLoopDelay(seconds: number): void;
-  /** Calls back before each {@linkcode render}, for figures that are looked up rather than told. */
-  beforeRender(refresh: () => void): void;
+  setLargestEventLoopDelay(seconds: number): void;
   /** Everything as text. */
   render(): Promise<{ readonly contentType: string; readonly body: string }>;
 }
 
 /** The metrics of one process, all at zero. */
 export function createProxyMetrics(
-  { clock }: { readonly clock: Clock },
-  { version }: MetricsOptions,
+  { version, mode, clock = systemClock }: MetricsOptions,
 ): ProxyMetrics {
   const registry = new Registry();
   const its = createInstruments(registry);
-  const refreshers: (() => void)[] = [];
-  its.buildInfo.set({ version, deno: Deno.version.deno }, 1);
+  its.buildInfo.set({ version, mode, deno: Deno.version.deno }, 1);
   its.kubernetesBuildInfo.set(kubernetesVersion(version), 1);
   its.processStart.set(clock.wallNow() / 1000);
   showZeros(its);
   return {
     ...syncMethods(its),
+    ...changeMethods(its),
     ...sourceMethods(its),
     ...trafficMethods(its),
-    beforeRender: (refresh) => void refreshers.push(refresh),
     async render() {
-      for (const refresh of refreshers) refresh();
       const { user, system } = cpuUsage();
       setCounter(its.processCpu, {}, (user + system) / 1e6);
       its.processMemory.set(Deno.memoryUsage().rss);
@@ -146,26 +152,33 @@ function syncMethods(its: Instruments) {
       }
     },
     syncFailed: (family: IpFamily) => its.syncFailures.inc({ "ip_family": family }),
-    changeSeen(kind: "service" | "endpoint") {
-      if (kind === "service") its.serviceChanges.inc();
-      else its.endpointChanges.inc();
-    },
-    changesPending(pending: { readonly services: number; readonly endpoints: number }) {
-      its.serviceChangesPending.set(pending.services);
-      its.endpointChangesPending.set(pending.endpoints);
+  };
+}
+
+function changeMethods(its: Instruments) {
+  const families = new Map<IpFamily, ChangeFigures>();
+  const sum = (key: keyof ChangeFigures) =>
+    families.values().reduce((total, figures) => total + figures[key], 0);
+  return {
+    setChanges(family: IpFamily, figures: ChangeFigures) {
+      families.set(family, figures);
+      its.serviceChangesPending.set(sum("servicesPending"));
+      its.endpointChangesPending.set(sum("endpointsPending"));
+      setCounter(its.serviceChanges, {}, sum("servicesTotal"));
+      setCounter(its.endpointChanges, {}, sum("endpointsTotal"));
     },
   };
 }
 
 function sourceMethods(its: Instruments) {
   return {
-    apiSilence(resource: string, seconds: number) {
+    setSourceAge(resource: string, seconds: number) {
       its.apiSilence.set({ resource: knownResource(resource) }, seconds);
     },
     watchRestarted: (resource: string) =>
       its.watchRestarts.inc({ resource: knownResource(resource) }),
     relisted: (resource: string) => its.relists.inc({ resource: knownResource(resource) }),
-    eventLoopDelay: (seconds: number) => its.eventLoopDelay.set(seconds),
+    setLargestEventLoopDelay: (seconds: number) => its.eventLoopDelay.set(seconds),
     healthAnswered(path: "healthz" | "livez", code: 200 | 503) {
       const counter = path === "healthz" ? its.healthzAnswers : its.livezAnswers;
       counter.inc({ code: String(code) });

@@ -4,7 +4,7 @@ import { METRIC_ROWS, seriesBound } from "./metric_table.ts";
 import { createProxyMetrics, type ProxyMetrics } from "./proxy_metrics.ts";
 
 function create(): ProxyMetrics {
-  return createProxyMetrics({ clock: new FakeClock() }, { version: "0.1.0" });
+  return createProxyMetrics({ version: "0.1.0", mode: "userspace", clock: new FakeClock() });
 }
 
 /** The value of one series, `undefined` where there is none. */
@@ -73,38 +73,30 @@ Deno.test("createProxyMetrics() has upstream's buckets", async () => {
 Deno.test("createProxyMetrics() counts answers and changes", async () => {
   const metrics = create();
   metrics.healthAnswered("healthz", 503);
-  metrics.changeSeen("service");
-  metrics.changeSeen("endpoint");
-  metrics.changesPending({ services: 1, endpoints: 2 });
+  const family = { servicesPending: 1, servicesTotal: 7, endpointsPending: 2, endpointsTotal: 8 };
+  metrics.setChanges("IPv4", family);
+  metrics.setChanges("IPv6", family);
+  metrics.setChanges("IPv4", { ...family, endpointsPending: 0, servicesTotal: 9 });
   assertEquals(await valueOf(metrics, 'kubeproxy_proxy_healthz_total{code="503"}'), 1);
   assertEquals(await valueOf(metrics, 'kubeproxy_proxy_livez_total{code="200"}'), 0);
-  assertEquals(await valueOf(metrics, "kubeproxy_sync_proxy_rules_service_changes_total"), 1);
+  assertEquals(await valueOf(metrics, "kubeproxy_sync_proxy_rules_service_changes_total"), 16);
   assertEquals(await valueOf(metrics, "kubeproxy_sync_proxy_rules_endpoint_changes_pending"), 2);
 });
 
 Deno.test("createProxyMetrics() takes totals that were counted elsewhere", async () => {
   const metrics = create();
-  let bytes = 10;
-  metrics.beforeRender(() =>
-    metrics.forwarded({
-      protocol: "UDP",
-      family: "IPv6",
-      open: 1,
-      connections: 4,
-      failed: 0,
-      bytes,
-    })
-  );
+  const totals = { protocol: "UDP", family: "IPv6", open: 1, connections: 4, failed: 0 } as const;
+  metrics.forwarded({ ...totals, bytes: 10 });
   const series = 'kube_relay_userspace_forwarded_bytes_total{protocol="UDP",ip_family="IPv6"}';
   assertEquals(await valueOf(metrics, series), 10);
-  bytes = 25;
+  metrics.forwarded({ ...totals, bytes: 25 });
   assertEquals(await valueOf(metrics, series), 25);
 });
 
 Deno.test("createProxyMetrics() makes no new series of names that it does not know", async () => {
   const metrics = create();
-  for (const resource of ["services", "x1", "x2"]) {
-    metrics.apiSilence(resource, 3);
+  for (const resource of ["Service", "x1", "x2"]) {
+    metrics.setSourceAge(resource, 3);
     metrics.watchRestarted(resource);
     metrics.relisted(resource);
   }
@@ -123,7 +115,7 @@ Deno.test("createProxyMetrics() tells CPU, memory and start of the process witho
 
 Deno.test("createProxyMetrics() says what it is", async () => {
   const { body, contentType } = await create().render();
-  assertStringIncludes(body, 'kube_relay_build_info{version="0.1.0",deno="');
+  assertStringIncludes(body, 'kube_relay_build_info{version="0.1.0",mode="userspace",deno="');
   assertMatch(body, /kubernetes_build_info\{major="1",minor="36",git_version="v1\.36\.0\+kube-re/);
   assertStringIncludes(contentType, "text/plain");
 });
