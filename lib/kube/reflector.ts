@@ -1,0 +1,292 @@
+/**
+ * Keeps an {@linkcode Informer} like the API server's collection: a list, then a watch from its version,
+ * for ever, through every failure. A list is compared with what is stored: nothing is torn down for it.
+ *
+ * @module
+ */
+import type { KubeObject } from "../api/objects.ts";
+import type { Logger } from "../log/logger.ts";
+import type { Clock } from "../os/clock.ts";
+import { ApiError } from "./api_error.ts";
+import { Backoff, type BackoffOptions } from "./backoff.ts";
+import type { KubeClient, Selection } from "./client.ts";
+import { TransportError } from "./http_transport.ts";
+import type { Informer } from "./informer.ts";
+import { LinkedAbort } from "./linked_abort.ts";
+import {
+  type FailureContext,
+  judgeFailure,
+  ShortWatchError,
+  StalledListError,
+} from "./reflector_failure.ts";
+import { ReflectorProgress, type ReflectorStatus } from "./reflector_progress.ts";
+import type { KubeResource } from "./resources.ts";
+import { Watchdog } from "./watchdog.ts";
+import { WatchFeed } from "./watch_feed.ts";
+
+/** Times that a reflector keeps. */
+export interface ReflectorTiming {
+  readonly backoff?: BackoffOptions;
+  /** Shortest watch asked for; up to twice as long. @default {300} */
+  readonly minWatchSeconds?: number;
+  /** A streaming list that is silent for so long is given up. @default {30000} */
+  readonly stallMs?: number;
+  /** How long until an unavailable resource is asked for again. @default {300000} */
+  readonly unavailableRetryMs?: number;
+}
+
+/** What {@linkcode Reflector} stands on. */
+export interface ReflectorDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly client: KubeClient;
+  /** Gives numbers from 0 to just below 1. */
+  readonly random: () => number;
+}
+
+/** Which objects go where. */
+export interface ReflectorOptions<T extends KubeObject> {
+  readonly resource: KubeResource;
+  readonly informer: Informer<T>;
+  /** Keeps what is needed of a raw object; `undefined` leaves it out. */
+  readonly slim: (raw: unknown) => T | undefined;
+  /** Whether to try a streaming list first. @default {true} */
+  readonly streamingLists?: boolean;
+  readonly timing?: ReflectorTiming;
+  /** A list is complete. */
+  readonly onListed?: () => void;
+  /** The server has no such objects, or we may not read them. */
+  readonly onUnavailable?: () => void;
+  /** Something failed and is tried again after a wait. */
+  readonly onFailure?: () => void;
+}
+
+/** Items of one page. */
+const PAGE_SIZE = 500;
+/** How long after its time a watch may end before it counts as dead. */
+const WATCH_GRACE_MS = 30_000;
+/** A watch that ends sooner, without an event, counts as a failure. */
+const SHORT_WATCH_MS = 1000;
+/** A watch from a version in the server's future (etcd restored from a backup) ends about so soon. */
+const FUTURE_WATCH_MS = 10_000;
+/** A server that asks to be left alone for longer is asked all the same. */
+const LONGEST_RETRY_AFTER_MS = 60_000;
+
+/** Lists and watches one resource into one informer. */
+export class Reflector<T extends KubeObject> {
+  readonly #dependencies: ReflectorDependencies;
+  readonly #options: ReflectorOptions<T>;
+  readonly #logger: Logger;
+  readonly #backoff: Backoff;
+  readonly #progress: ReflectorProgress;
+  /** Where to watch on from; `undefined` = list first. */
+  #version: string | undefined;
+  #doing: FailureContext["phase"] = "streaming list";
+  #streaming: boolean;
+  #fieldSelector: string | undefined;
+  /** Watches in a row that ended soon and without an event. */
+  #emptyEnds = 0;
+
+  constructor(dependencies: ReflectorDependencies, options: ReflectorOptions<T>) {
+    this.#dependencies = dependencies;
+    this.#options = options;
+    this.#logger = dependencies.logger.with({ resource: options.resource.path });
+    this.#progress = new ReflectorProgress({ clock: dependencies.clock, logger: this.#logger });
+    this.#backoff = new Backoff(dependencies.random, options.timing?.backoff);
+    this.#streaming = options.streamingLists ?? true;
+    this.#fieldSelector = options.resource.fieldSelector;
+  }
+
+  /** What it is doing now. */
+  get status(): ReflectorStatus {
+    return this.#progress.status;
+  }
+
+  /** Lists and watches until the signal fires; then it resolves. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      try {
+        if (this.#version !== undefined) await this.#watch(signal);
+        else if (this.#streaming) await this.#streamingList(signal);
+        else await this.#pagedList(signal);
+      } catch (error) {
+        if (!signal.aborted) await this.#recover(error, signal);
+      }
+    }
+  }
+
+  /** A watch that begins with everything and goes on as a watch. */
+  async #streamingList(signal: AbortSignal): Promise<void> {
+    this.#begin("streaming list");
+    await this.#follow({ sendInitialEvents: true }, signal);
+    if (this.#version === undefined) {
+      throw new TransportError("closed", "Cannot list: the stream ended before the list did");
+    }
+  }
+
+  async #pagedList(signal: AbortSignal): Promise<void> {
+    this.#begin("paged list");
+    const { informer, slim } = this.#options;
+    const replacement = informer.replace();
+    let version: string | undefined;
+    let next: string | undefined;
+    do {
+      // Without a version the server answers with its latest state, whatever happened to it.
+      const page = await this.#dependencies.client.listPage(
+        { ...this.#selection(), limit: PAGE_SIZE, continue: next, signal },
+        (raw) => {
+          const object = slim(raw);
+          if (object !== undefined) replacement.add(object);
+        },
+      );
+      // Every page shows the same state: that of the first.
+      version ??= page.resourceVersion;
+      next = page.continue;
+    } while (next !== undefined);
+    replacement.finish();
+    this.#version = version;
+    this.#noteListed();
+  }
+
+  async #watch(signal: AbortSignal): Promise<void> {
+    this.#begin("watch");
+    const { clock } = this.#dependencies;
+    const startedAt = clock.now();
+    const eventBefore = this.#progress.lastEventAtMs;
+    await this.#follow({ resourceVersion: this.#version }, signal);
+    const lasted = clock.now() - startedAt;
+    const isEmpty = this.#progress.lastEventAtMs === eventBefore;
+    this.#emptyEnds = isEmpty && lasted < FUTURE_WATCH_MS ? this.#emptyEnds + 1 : 0;
+    if (this.#emptyEnds >= 2) this.#relist("watches end at once; the server's state may be older");
+    if (isEmpty && lasted < SHORT_WATCH_MS) {
+      throw new ShortWatchError("Cannot watch: the server ended it at once");
+    }
+  }
+
+  /** Opens a watch and applies its events until it ends. */
+  async #follow(
+    from: { readonly sendInitialEvents: true } | { readonly resourceVersion: string | undefined },
+    signal: AbortSignal,
+  ): Promise<void> {
+    const { clock, client } = this.#dependencies;
+    const { informer, slim, timing } = this.#options;
+    const timeoutSeconds = this.#watchSeconds();
+    using call = new LinkedAbort(signal);
+    // A proxy in between may keep the stream open while its own connection to the server is gone.
+    using _deadline = new Watchdog(clock, {
+      silenceMs: timeoutSeconds * 1000 + WATCH_GRACE_MS,
+      onSilence: () =>
+        call.abort(new TransportError("frozen", "Cannot watch: it did not end at its time")),
+    });
+    const feed = new WatchFeed(clock, {
+      informer,
+      slim,
+      initialEvents: "sendInitialEvents" in from,
+      onEvent: (version) => {
+        stall.touch();
+        this.#noteEvent(version);
+      },
+      onListed: () => this.#noteListed(),
+    });
+    using stall = new Watchdog(clock, {
+      silenceMs: timing?.stallMs ?? 30_000,
+      onSilence: () => {
+        if (!feed.listing) return;
+        call.abort(
+          new StalledListError("Cannot list: the streaming list does not come to its end"),
+        );
+      },
+    });
+    const options = { ...this.#selection(), ...from, timeoutSeconds, signal: call.signal };
+    const events = await client.watch(options);
+    this.#progress.noteAccepted();
+    await feed.run(events, call.signal);
+  }
+
+  #begin(doing: FailureContext["phase"]): void {
+    this.#doing = doing;
+    this.#progress.begin(doing === "watch" ? "watching" : "listing");
+  }
+
+  #noteEvent(version: string | undefined): void {
+    if (version !== undefined) this.#version = version;
+    this.#progress.noteEvent();
+  }
+
+  #noteListed(): void {
+    this.#progress.noteListed(this.#options.informer.size);
+    // A streaming list goes on as a watch.
+    this.#begin("watch");
+    this.#options.onListed?.();
+  }
+
+  async #recover(error: unknown, signal: AbortSignal): Promise<void> {
+    const { resource } = this.#options;
+    this.#progress.noteFailure();
+    const verdict = judgeFailure(error, {
+      phase: this.#doing,
+      fieldSelectorMayBeUnknown: resource.fieldSelectorMayBeUnknown === true &&
+        this.#fieldSelector !== undefined,
+      optionalOn: resource.optionalOn,
+      failuresInARow: this.#progress.failuresInARow,
+    });
+    const message = messageOf(error);
+    switch (verdict) {
+      case "drop field selector":
+        this.#fieldSelector = undefined;
+        return this.#logger.verbose(1, "Server doesn't know the field selector", { message });
+      case "list in pages":
+        this.#streaming = false;
+        return this.#logger.verbose(1, "Server refuses a streaming list", { message });
+      case "unavailable":
+        return await this.#waitUntilAvailable(message, signal);
+      case "relist":
+        this.#relist(message);
+    }
+    await this.#backOff(error, signal);
+  }
+
+  #relist(reason: string): void {
+    if (this.#version !== undefined) this.#logger.info("Listing objects again", { reason });
+    this.#version = undefined;
+    this.#emptyEnds = 0;
+  }
+
+  async #waitUntilAvailable(message: string, signal: AbortSignal): Promise<void> {
+    this.#progress.giveUp(message);
+    this.#options.onUnavailable?.();
+    const waitMs = this.#options.timing?.unavailableRetryMs ?? 300_000;
+    await this.#sleep(waitMs * (1 + this.#dependencies.random()), signal);
+  }
+
+  async #backOff(error: unknown, signal: AbortSignal): Promise<void> {
+    const asked = error instanceof ApiError ? error.retryAfterMs ?? 0 : 0;
+    const own = this.#backoff.next(this.#dependencies.clock.now());
+    const waitMs = Math.max(own, Math.min(asked, LONGEST_RETRY_AFTER_MS));
+    this.#progress.backOff(messageOf(error), waitMs);
+    this.#options.onFailure?.();
+    await this.#sleep(waitMs, signal);
+  }
+
+  async #sleep(ms: number, signal: AbortSignal): Promise<void> {
+    try {
+      await this.#dependencies.clock.sleep(ms, signal);
+    } catch (error) {
+      if (!signal.aborted) throw error;
+    }
+  }
+
+  #selection(): Selection {
+    const { path, labelSelector } = this.#options.resource;
+    return { path, labelSelector, fieldSelector: this.#fieldSelector };
+  }
+
+  #watchSeconds(): number {
+    const shortest = this.#options.timing?.minWatchSeconds ?? 300;
+    return Math.ceil(shortest * (1 + this.#dependencies.random()));
+  }
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,103 @@
+/**
+ * Applies the events of one watch to an informer.
+ *
+ * @module
+ */
+import { type KubeObject, objectKey, type ObjectMeta } from "../api/objects.ts";
+import type { Clock } from "../os/clock.ts";
+import { apiErrorFromStatus } from "./api_error.ts";
+import type { Informer, Replacement } from "./informer.ts";
+import { TimeSlice } from "./time_slice.ts";
+import type { WatchEvent } from "./watch_stream.ts";
+
+/** What a {@linkcode WatchFeed} is made with. */
+export interface WatchFeedOptions<T extends KubeObject> {
+  readonly informer: Informer<T>;
+  /** Keeps what is needed of a raw object; `undefined` leaves it out. */
+  readonly slim: (raw: unknown) => T | undefined;
+  /** Whether the watch begins with everything that exists. */
+  readonly initialEvents: boolean;
+  /** Called for each event, bookmarks too, with the version to watch on from, if it may be used already. */
+  readonly onEvent: (version: string | undefined) => void;
+  /** The initial events are complete. */
+  readonly onListed: () => void;
+}
+
+/** Set on the bookmark that ends a streaming list. */
+const INITIAL_EVENTS_END = "k8s.io/initial-events-end";
+
+/** One watch. */
+export class WatchFeed<T extends KubeObject> {
+  readonly #clock: Clock;
+  readonly #options: WatchFeedOptions<T>;
+  /** There until the initial events are complete. */
+  #replacement: Replacement<T> | undefined;
+
+  constructor(clock: Clock, options: WatchFeedOptions<T>) {
+    this.#clock = clock;
+    this.#options = options;
+    if (options.initialEvents) this.#replacement = options.informer.replace();
+  }
+
+  /** Whether the initial events are still coming in. */
+  get listing(): boolean {
+    return this.#replacement !== undefined;
+  }
+
+  /** Applies events until the watch ends. Throws an ApiError for an ERROR event. */
+  async run(events: AsyncIterable<WatchEvent>, signal: AbortSignal): Promise<void> {
+    const slice = new TimeSlice(this.#clock);
+    for await (const event of events) {
+      // Events that are decoded already still come after an abort.
+      signal.throwIfAborted();
+      this.#apply(event);
+      const pause = slice.pause();
+      if (pause) await pause;
+    }
+  }
+
+  #apply({ type, object: raw }: WatchEvent): void {
+    if (type === "ERROR") throw apiErrorFromStatus(raw, { action: "watch on" });
+    const metadata = metadataOf(raw);
+    switch (type) {
+      case "ADDED":
+      case "MODIFIED":
+        this.#upsert(raw);
+        break;
+      case "DELETED":
+        if (metadata.name) this.#options.informer.delete(objectKey(raw as KubeObject));
+        break;
+      case "BOOKMARK":
+        if (metadata.annotations?.[INITIAL_EVENTS_END] === "true") this.#finishList();
+    }
+    // Before its end a streaming list comes in any order: no version of it can be watched on from.
+    this.#options.onEvent(this.listing ? undefined : versionOf(metadata));
+  }
+
+  #upsert(raw: unknown): void {
+    const object = this.#options.slim(raw);
+    if (object === undefined) return;
+    if (this.#replacement) this.#replacement.add(object);
+    else this.#options.informer.upsert(object);
+  }
+
+  #finishList(): void {
+    this.#replacement?.finish();
+    this.#replacement = undefined;
+    this.#options.onListed();
+  }
+}
+
+/** Metadata of a raw object, where it has any; bookmarks have no name. */
+function metadataOf(raw: unknown): Partial<ObjectMeta> {
+  if (typeof raw !== "object" || raw === null || !("metadata" in raw)) return {};
+  const { metadata } = raw;
+  return typeof metadata === "object" && metadata !== null ? metadata as ObjectMeta : {};
+}
+
+/** The version to watch on from. An empty one would mean "from now", and events would be lost. */
+function versionOf({ resourceVersion }: Partial<ObjectMeta>): string | undefined {
+  return typeof resourceVersion === "string" && resourceVersion !== ""
+    ? resourceVersion
+    : undefined;
+}
