@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { systemClock } from "../os/clock.ts";
 import type { StatusReport } from "./status_report.ts";
 
 /** How long an answer may take. */
@@ -26,27 +27,30 @@ export class ControlError extends Error {
 /** Asks for the status. Throws a ControlError that says what to do. */
 export async function requestStatus(path: string): Promise<StatusReport> {
   using client = Deno.createHttpClient({ proxy: { transport: "unix", path } });
-  let response: Response;
+  const controller = new AbortController();
+  const timer = systemClock.setTimer(TIMEOUT_MS, () => controller.abort());
+  let text: string;
+  let ok: boolean;
   try {
     // The name is of no account: the connection goes to the socket.
-    response = await fetch("http://localhost/status", {
-      client,
-      signal: AbortSignal.timeout(TIMEOUT_MS),
-    });
+    const { signal } = controller;
+    const response = await fetch("http://localhost/status", { client, signal });
+    text = await response.text();
+    ok = response.ok;
   } catch (error) {
-    throw await explain(path, error);
+    throw await explain(path, controller.signal.aborted ? "timeout" : error);
+  } finally {
+    timer.cancel();
   }
-  const text = await response.text();
-  if (!response.ok) throw new ControlError(`kube-relay at '${path}' says: ${text.trim()}`);
+  if (!ok) throw new ControlError(`kube-relay at '${path}' says: ${text.trim()}`);
   return JSON.parse(text) as StatusReport;
 }
 
 /** fetch() says only that it failed; what is wrong is found by looking at the socket. */
 async function explain(path: string, cause: unknown): Promise<ControlError> {
-  if (cause instanceof DOMException && cause.name === "TimeoutError") {
+  if (cause === "timeout") {
     return new ControlError(
       `Cannot ask kube-relay at '${path}': no answer within ${TIMEOUT_MS / 1000} s`,
-      { cause },
     );
   }
   try {

@@ -7,6 +7,8 @@
 import type { LoadedConfiguration } from "../config/load.ts";
 import { ConfigurationError } from "../config/load.ts";
 import type { Logger } from "../log/logger.ts";
+import { createApiObjectSource } from "./api_object_source.ts";
+import { createManifestObjectSource } from "./manifest_object_source.ts";
 import type { Dependencies } from "./dependencies.ts";
 import type { Informers } from "./object_router.ts";
 import type { StatusSource } from "./status_report.ts";
@@ -38,8 +40,6 @@ export async function createObjectSource(
 ): Promise<ObjectSource> {
   const { proxy: { clientConnection }, relay: { manifests, master } } = options.configuration;
   if (manifests.length === 0) {
-    // Loaded only here: the library that reads kubeconfigs costs 10 MB of memory.
-    const { createApiObjectSource } = await import("./api_object_source.ts");
     return await createApiObjectSource(dependencies, options);
   }
   const other = master !== undefined ? "--master" : clientConnection.kubeconfig && "a kubeconfig";
@@ -48,6 +48,5 @@ export async function createObjectSource(
       `--manifests: Cannot take objects from manifests and from ${other} at once; give one of them`,
     ]);
   }
-  const { createManifestObjectSource } = await import("./manifest_object_source.ts");
   return createManifestObjectSource(dependencies, options);
 }

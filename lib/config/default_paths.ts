@@ -28,11 +28,13 @@ function runtimeDirectory({ uid, env }: UserContext): string {
   return session === undefined ? `${home(env)}/.cache/kube-relay` : `${session}/kube-relay`;
 }
 
-/** Path of the folder that remembers what was added to the machine. */
-export function defaultStateDirectory({ uid, env }: UserContext): string {
-  const unit = firstOf(env("STATE_DIRECTORY"));
-  if (unit !== undefined) return unit;
-  return uid === 0 ? "/var/lib/kube-relay" : `${home(env)}/.local/state/kube-relay`;
+/**
+ * Path of the folder that remembers what was added to the machine. It is the runtime directory,
+ * since a boot clears that and the addresses alike: a record that outlived them would claim what
+ * somebody else has added since.
+ */
+export function defaultStateDirectory(context: UserContext): string {
+  return runtimeDirectory(context);
 }
 
 /** systemd separates several folders by colons. */

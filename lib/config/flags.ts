@@ -244,7 +244,7 @@ export const FLAGS = [
     value: "DIR",
     help:
       "folder that remembers what was added to the machine, for --cleanup and the next start; by " +
-      "default /var/lib/kube-relay for root and a place of the user's own for others",
+      "default the folder of the control socket's default, which a boot clears",
     withConfig: "used",
   },
   {

@@ -53,7 +53,7 @@ Deno.test("loadConfiguration() with nothing at all has kube-proxy's defaults", a
     drainTimeoutMs: 10_000,
     maxConnectionsPerService: 10_000,
     controlSocket: "/run/kube-relay/control.sock",
-    stateDirectory: "/var/lib/kube-relay",
+    stateDirectory: "/run/kube-relay",
   });
 });
 
@@ -168,28 +168,25 @@ Deno.test("loadConfiguration() finds places for a plain user", async (t) => {
       "with a session",
       { uid: 1000, env: { XDG_RUNTIME_DIR: "/run/user/1000/", HOME: "/home/a" } },
       "/run/user/1000/kube-relay/control.sock",
-      "/home/a/.local/state/kube-relay",
+      "/run/user/1000/kube-relay",
     ],
     [
       "without a session",
       { uid: 1000, env: { HOME: "/home/a" } },
       "/home/a/.cache/kube-relay/control.sock",
-      "/home/a/.local/state/kube-relay",
+      "/home/a/.cache/kube-relay",
     ],
     [
       "in a unit with a dynamic user",
-      {
-        uid: 61_000,
-        env: { RUNTIME_DIRECTORY: "/run/kube-relay", STATE_DIRECTORY: "/var/lib/kube-relay:/x" },
-      },
+      { uid: 61_000, env: { RUNTIME_DIRECTORY: "/run/kube-relay:/x" } },
       "/run/kube-relay/control.sock",
-      "/var/lib/kube-relay",
+      "/run/kube-relay",
     ],
     [
       "root takes nothing from the session",
       { uid: 0, env: { XDG_RUNTIME_DIR: "/tmp/evil", HOME: "/tmp/evil" } },
       "/run/kube-relay/control.sock",
-      "/var/lib/kube-relay",
+      "/run/kube-relay",
     ],
   ];
   for (const [name, options, socket, state] of cases) {
