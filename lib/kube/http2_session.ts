@@ -19,6 +19,7 @@ import {
   TransportError,
   type TransportTiming,
 } from "./http_transport.ts";
+import { StreamChunks } from "./stream_chunks.ts";
 
 /** What a session is made with. */
 export interface Http2SessionOptions {
@@ -155,21 +156,21 @@ export class Http2Session {
         resolve({
           status: Number(headers[":status"]),
           retryAfter: typeof retryAfter === "string" ? retryAfter : undefined,
-          body: this.#body(stream, signal),
+          body: this.#body({ stream, chunks: new StreamChunks(stream) }, signal),
         });
       });
     });
   }
 
   async *#body(
-    stream: ClientHttp2Stream,
+    { stream, chunks }: { readonly stream: ClientHttp2Stream; readonly chunks: StreamChunks },
     signal: AbortSignal,
   ): AsyncGenerator<Uint8Array, undefined> {
     const onAbort = () => stream.close(constants.NGHTTP2_CANCEL);
     signal.addEventListener("abort", onAbort, { once: true });
     try {
       signal.throwIfAborted();
-      for await (const chunk of stream) {
+      for await (const chunk of chunks) {
         signal.throwIfAborted();
         this.#noteSignOfLife();
         yield chunk;

@@ -1,0 +1,64 @@
+/**
+ * The data of a Node stream, for a reader that may take its time.
+ *
+ * @module
+ */
+import type { Readable } from "node:stream";
+
+/** While so many bytes wait for the reader, the stream is paused. */
+const MOST_HELD = 256 * 1024;
+
+/**
+ * Collects the chunks of a stream from now on. Not the stream's own async iterator: Deno 2.9's
+ * `node:http2` closes a stream while its last chunks are still unread, which that iterator takes for
+ * an error ("Premature close") in one of ten responses when the reader pauses between chunks.
+ */
+export class StreamChunks implements AsyncIterable<Uint8Array> {
+  readonly #stream: Readable;
+  readonly #chunks: Uint8Array[] = [];
+  #held = 0;
+  #end: { readonly error?: unknown } | undefined;
+  #wake = () => {};
+
+  constructor(stream: Readable) {
+    this.#stream = stream;
+    stream.on("data", (chunk: Uint8Array) => this.#push(chunk));
+    stream.on("end", () => this.#finish({}));
+    stream.on("error", (error) => this.#finish({ error }));
+    // After an orderly end this says nothing new.
+    stream.on("close", () => this.#finish({ error: new Error("it was closed before its end") }));
+  }
+
+  /** Ends with the stream; throws its error, or one when it was closed without an end. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, void> {
+    for (;;) {
+      const chunk = this.#chunks.shift();
+      if (chunk !== undefined) {
+        this.#take(chunk);
+        yield chunk;
+      } else if (this.#end !== undefined) {
+        if ("error" in this.#end) throw this.#end.error;
+        return;
+      } else {
+        await new Promise<void>((resolve) => this.#wake = resolve);
+      }
+    }
+  }
+
+  #push(chunk: Uint8Array): void {
+    this.#chunks.push(chunk);
+    this.#held += chunk.length;
+    if (this.#held >= MOST_HELD) this.#stream.pause();
+    this.#wake();
+  }
+
+  #take(chunk: Uint8Array): void {
+    this.#held -= chunk.length;
+    if (this.#stream.isPaused() && this.#held < MOST_HELD / 2) this.#stream.resume();
+  }
+
+  #finish(end: { readonly error?: unknown }): void {
+    this.#end ??= end;
+    this.#wake();
+  }
+}
