@@ -1,0 +1,270 @@
+import type { EndpointSlice } from "../api/objects.ts";
+import { assertEquals } from "@std/assert";
+import { ADDRESSES, THIS_NODE } from "../../tests/support/address_plan.ts";
+import { testEndpoints, testEndpointSlice } from "../../tests/support/builders.ts";
+import { EndpointsChangeTracker } from "./endpoints_changes.ts";
+
+const STARTED = Date.UTC(2026, 0, 2);
+const TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time";
+
+function createTracker(slices: readonly EndpointSlice[] = []): EndpointsChangeTracker {
+  const tracker = new EndpointsChangeTracker({
+    family: "IPv4",
+    nodeName: THIS_NODE,
+    startedAtMs: STARTED,
+  });
+  for (const slice of slices) tracker.updateSlice(slice, "set");
+  tracker.drain();
+  return tracker;
+}
+
+/** A slice of Service `web`, last changed so many seconds after the tracker's start. */
+function triggered(seconds: number, ...endpoints: readonly string[]): EndpointSlice {
+  const time = new Date(STARTED + seconds * 1000).toISOString();
+  return testEndpointSlice("web", {
+    endpoints,
+    metadata: { annotations: { [TRIGGER_TIME]: time } },
+  });
+}
+
+/** What a drain holds, in plain text. */
+function drain(tracker: EndpointsChangeTracker) {
+  const { services, endpoints, touchesUdp, problems } = tracker.drain();
+  return {
+    services: [...services].map(String),
+    endpoints: Object.fromEntries(
+      [...endpoints].map(([key, list]) => [key, list.map((endpoint) => String(endpoint.key))]),
+    ),
+    touchesUdp,
+    problems: problems.map(({ object, path }) => `${object} ${path}`),
+  };
+}
+
+const NOTHING = { services: [], endpoints: {}, touchesUdp: false, problems: [] };
+const WEB = testEndpointSlice("web", { endpoints: ["10.180.0.1"] });
+
+Deno.test("EndpointsChangeTracker.drain() gives all endpoints of the Services that changed", () => {
+  const tracker = createTracker();
+  assertEquals(tracker.updateSlice(WEB, "set"), true);
+  const more = testEndpointSlice("web", { name: "web-2", endpoints: ["10.180.0.2"] });
+  tracker.updateSlice(more, "set");
+  tracker.updateSlice(testEndpointSlice("api", { endpoints: ["10.180.0.3"] }), "set");
+  assertEquals([tracker.pending, tracker.total], [3, 3]);
+  assertEquals(drain(tracker), {
+    services: ["ns1/web", "ns1/api"],
+    endpoints: {
+      "ns1/web/TCP": ["10.180.0.1:80", "10.180.0.2:80"],
+      "ns1/api/TCP": ["10.180.0.3:80"],
+    },
+    touchesUdp: false,
+    problems: [],
+  });
+  assertEquals([tracker.pending, tracker.total], [0, 3]);
+  assertEquals(drain(tracker), NOTHING);
+});
+
+Deno.test("EndpointsChangeTracker names only the Service that changed", () => {
+  const tracker = createTracker([
+    WEB,
+    testEndpointSlice("api", { endpoints: ["10.180.0.3"] }),
+  ]);
+  tracker.updateSlice(testEndpointSlice("api", { endpoints: ["10.180.0.4"] }), "set");
+  assertEquals(drain(tracker).endpoints, { "ns1/api/TCP": ["10.180.0.4:80"] });
+});
+
+Deno.test("EndpointsChangeTracker says of a deleted slice's port that it has no endpoints", () => {
+  const tracker = createTracker([WEB]);
+  assertEquals(tracker.updateSlice(WEB, "delete"), true);
+  assertEquals(drain(tracker), {
+    ...NOTHING,
+    services: ["ns1/web"],
+    endpoints: { "ns1/web/TCP": [] },
+  });
+  assertEquals(tracker.size, 0);
+});
+
+/** What is no change, although upstream takes some of it for one. */
+const NO_CHANGES: readonly {
+  readonly name: string;
+  readonly slice: EndpointSlice;
+  readonly action?: "set" | "delete";
+  /** Whether the object counts as one of this family. */
+  readonly counts: boolean;
+}[] = [
+  { name: "the same slice again", slice: WEB, counts: true },
+  {
+    name: "other metadata",
+    slice: {
+      ...WEB,
+      metadata: { ...WEB.metadata, resourceVersion: "2", annotations: { note: "x" } },
+    },
+    counts: true,
+  },
+  {
+    name: "another target of an endpoint",
+    slice: { ...WEB, endpoints: [{ addresses: ["10.180.0.1"], targetRefUid: "other" }] },
+    counts: true,
+  },
+  {
+    name: "a slice of the other family",
+    slice: testEndpointSlice("web", {
+      name: "web-6",
+      addressType: "IPv6",
+      endpoints: [ADDRESSES.IPv6.localPods[0]],
+    }),
+    counts: false,
+  },
+  {
+    name: "a slice of host names",
+    slice: testEndpointSlice("web", {
+      name: "web-f",
+      addressType: "FQDN",
+      endpoints: ["web.example"],
+    }),
+    counts: false,
+  },
+  {
+    name: "the deletion of an unknown slice",
+    slice: testEndpointSlice("web", { name: "web-9" }),
+    action: "delete",
+    counts: true,
+  },
+  {
+    name: "a slice of a headless Service",
+    slice: testEndpointSlice("web", {
+      name: "web-h",
+      endpoints: ["10.180.0.1"],
+      metadata: { labels: { "service.kubernetes.io/headless": "" } },
+    }),
+    counts: true,
+  },
+];
+
+for (const { name, slice, action = "set", counts } of NO_CHANGES) {
+  Deno.test(`EndpointsChangeTracker takes ${name} for no change`, () => {
+    const tracker = createTracker([WEB]);
+    const before = tracker.total;
+    assertEquals(tracker.updateSlice(slice, action), false);
+    assertEquals([tracker.pending, tracker.total - before], [0, counts ? 1 : 0]);
+    assertEquals(drain(tracker), NOTHING);
+  });
+}
+
+Deno.test("EndpointsChangeTracker drops a slice that turns headless", () => {
+  const tracker = createTracker([WEB]);
+  const labels = { ...WEB.metadata.labels, "service.kubernetes.io/headless": "" };
+  const headless = { ...WEB, metadata: { ...WEB.metadata, labels } };
+  assertEquals(tracker.updateSlice(headless, "set"), true);
+  assertEquals(drain(tracker).endpoints, { "ns1/web/TCP": [] });
+});
+
+for (
+  const [name, slice] of [
+    ["no Service", testEndpointSlice("", { name: "stray" })],
+    ["no name", testEndpointSlice("web", { metadata: { name: "" } })],
+    ["an empty namespace", testEndpointSlice("web", { metadata: { namespace: "" } })],
+  ] as const
+) {
+  Deno.test(`EndpointsChangeTracker ignores a slice with ${name} and says so, once`, () => {
+    const tracker = createTracker();
+    assertEquals(tracker.updateSlice(slice, "set"), true);
+    tracker.updateSlice(slice, "set");
+    assertEquals([tracker.pending, tracker.total], [0, 0]);
+    const { problems, ...rest } = drain(tracker);
+    assertEquals(problems.length, 1);
+    assertEquals({ ...rest, problems: [] }, NOTHING);
+    assertEquals(tracker.updateSlice(slice, "delete"), false);
+  });
+}
+
+Deno.test("EndpointsChangeTracker tells of problems inside of a slice", () => {
+  const tracker = createTracker();
+  tracker.updateSlice(testEndpointSlice("web", { endpoints: ["10.180.0.1", "nonsense"] }), "set");
+  assertEquals(drain(tracker), {
+    services: ["ns1/web"],
+    endpoints: { "ns1/web/TCP": ["10.180.0.1:80"] },
+    touchesUdp: false,
+    problems: ["ns1/web-1 endpoints[1].addresses"],
+  });
+});
+
+Deno.test("EndpointsChangeTracker knows when a UDP port is touched, also by its last endpoint", () => {
+  const dns = testEndpointSlice("dns", {
+    endpoints: ["10.180.0.1"],
+    ports: [{ name: "", protocol: "UDP", port: 53 }],
+  });
+  const tracker = createTracker();
+  tracker.updateSlice(dns, "set");
+  assertEquals(drain(tracker).touchesUdp, true);
+  tracker.updateSlice(WEB, "set");
+  assertEquals(drain(tracker).touchesUdp, false);
+  tracker.updateSlice(dns, "delete");
+  assertEquals(drain(tracker).touchesUdp, true);
+});
+
+Deno.test("EndpointsChangeTracker collects trigger times of changes after its start", () => {
+  const tracker = createTracker();
+  tracker.updateSlice(triggered(-1, "10.180.0.1"), "set");
+  tracker.updateSlice(triggered(1, "10.180.0.2"), "set");
+  tracker.updateSlice(triggered(2, "10.180.0.2"), "set");
+  tracker.updateSlice(triggered(3, "10.180.0.3"), "set");
+  const { triggerTimes } = tracker.drain();
+  assertEquals<unknown>([...triggerTimes], [["ns1/web", [STARTED + 1000, STARTED + 3000]]]);
+  assertEquals(tracker.drain().triggerTimes.size, 0);
+});
+
+Deno.test("EndpointsChangeTracker drops trigger times when a slice of the Service goes", () => {
+  const tracker = createTracker([triggered(1, "10.180.0.1")]);
+  tracker.updateSlice(triggered(2, "10.180.0.2"), "set");
+  tracker.updateSlice(triggered(2, "10.180.0.2"), "delete");
+  assertEquals(tracker.drain().triggerTimes.size, 0);
+});
+
+Deno.test("EndpointsChangeTracker takes a change and its revert for endpoints as they were", () => {
+  const tracker = createTracker([WEB]);
+  tracker.updateSlice(testEndpointSlice("web", { endpoints: ["10.180.0.2"] }), "set");
+  tracker.updateSlice(WEB, "set");
+  assertEquals(drain(tracker).endpoints, { "ns1/web/TCP": ["10.180.0.1:80"] });
+});
+
+const FALLBACK = testEndpoints("web", [{
+  addresses: [{ ip: "10.180.0.9" }],
+  ports: [{ port: 80 }],
+}]);
+
+Deno.test("EndpointsChangeTracker.updateEndpoints() serves a Service without slices", () => {
+  const tracker = createTracker();
+  assertEquals(tracker.updateEndpoints(FALLBACK, "set"), true);
+  assertEquals(tracker.updateEndpoints(FALLBACK, "set"), false);
+  assertEquals(drain(tracker).endpoints, { "ns1/web/TCP": ["10.180.0.9:80"] });
+  assertEquals(tracker.updateEndpoints(FALLBACK, "delete"), true);
+  assertEquals(drain(tracker).endpoints, { "ns1/web/TCP": [] });
+  assertEquals([tracker.total, tracker.size], [3, 0]);
+});
+
+Deno.test("EndpointsChangeTracker.updateEndpoints() yields to slices, of either family, until the last one goes", () => {
+  const ipv6 = testEndpointSlice("web", { name: "web-6", addressType: "IPv6" });
+  const tracker = createTracker([WEB, ipv6]);
+  assertEquals(tracker.updateEndpoints(FALLBACK, "set"), false);
+  assertEquals(tracker.pending, 0);
+  assertEquals(drain(tracker), NOTHING);
+  tracker.updateSlice(WEB, "delete");
+  assertEquals(drain(tracker).endpoints, { "ns1/web/TCP": [] });
+  assertEquals(tracker.updateSlice(ipv6, "delete"), true);
+  assertEquals(drain(tracker).endpoints, { "ns1/web/TCP": ["10.180.0.9:80"] });
+});
+
+for (
+  const [label, value, used] of [
+    ["endpointslice.kubernetes.io/skip-mirror", "true", false],
+    ["endpointslice.kubernetes.io/skip-mirror", "false", true],
+    ["service.kubernetes.io/headless", "", false],
+  ] as const
+) {
+  Deno.test(`EndpointsChangeTracker.updateEndpoints() ${used ? "uses" : "ignores"} an object with label ${label}=${value}`, () => {
+    const tracker = createTracker();
+    const labelled = testEndpoints("web", FALLBACK.subsets, { labels: { [label]: value } });
+    assertEquals(tracker.updateEndpoints(labelled, "set"), used);
+    assertEquals(tracker.size, used ? 1 : 0);
+  });
+}
