@@ -1,0 +1,38 @@
+import { assertEquals } from "@std/assert";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { BackOff } from "./back_off.ts";
+
+/** How long the next pause takes, in steps of the finest that is told apart. */
+async function measure(clock: FakeClock, backOff: BackOff): Promise<number> {
+  const start = clock.now();
+  let ended = false;
+  backOff.pause().then(() => ended = true);
+  while (!ended) await clock.advance(5);
+  return clock.now() - start;
+}
+
+Deno.test("BackOff.pause() takes twice as long each time, up to 250 ms", async () => {
+  const clock = new FakeClock();
+  const backOff = new BackOff(clock);
+  const pauses: number[] = [];
+  for (let count = 0; count < 8; count++) pauses.push(await measure(clock, backOff));
+  assertEquals(pauses, [5, 10, 20, 40, 80, 160, 250, 250]);
+});
+
+Deno.test("BackOff.reset() makes the next pause a short one", async () => {
+  const clock = new FakeClock();
+  const backOff = new BackOff(clock);
+  await measure(clock, backOff);
+  await measure(clock, backOff);
+  backOff.reset();
+  assertEquals(await measure(clock, backOff), 5);
+});
+
+Deno.test("BackOff.cancel() ends a pause", async () => {
+  const clock = new FakeClock();
+  const backOff = new BackOff(clock);
+  const pause = backOff.pause();
+  backOff.cancel();
+  await pause;
+  assertEquals([clock.now(), clock.pendingTimers], [0, 0]);
+});
