@@ -5,9 +5,9 @@
  * @module
  */
 import { ConfigurationError, loadConfiguration, type LoadedConfiguration } from "../config/load.ts";
-import type { FlagValues } from "../config/flags.ts";
+import { findFlag, type FlagValues } from "../config/flags.ts";
 import { didYouMean } from "../config/nearest_name.ts";
-import { parseFlags } from "../config/parse_flags.ts";
+import { givenFlags, parseFlags } from "../config/parse_flags.ts";
 import { createLogger } from "../log/create_logger.ts";
 import { logsToJournal } from "../log/journal.ts";
 import type { BackendMode } from "../proxy/backend.ts";
@@ -15,6 +15,7 @@ import type { Command } from "./commands/command.ts";
 import { COMMANDS } from "./commands/mod.ts";
 import type { Dependencies } from "./dependencies.ts";
 
+const DONE = 0;
 /** Exit code for a wrong command line or configuration. */
 const WRONG_USE = 2;
 const FAILED = 1;
@@ -27,6 +28,10 @@ export async function runCommandLine(
 ): Promise<number> {
   try {
     const { command, flags } = chooseCommand(argv);
+    if ("text" in command) {
+      dependencies.print(command.text(flags));
+      return DONE;
+    }
     const configuration = await load(dependencies, flags);
     const logger = createLogger({
       format: configuration.proxy.logging.format === "json" ? "json" : "text",
@@ -46,18 +51,30 @@ function chooseCommand(
   const [verb, ...rest] = positionals;
   const all = [...problems];
   const names = COMMANDS.map(({ name }) => name);
-  const found = COMMANDS.find(({ name }) => name === (verb ?? verbOf(values)));
+  const wanted = values.help ? "help" : verb ?? verbOf(values);
+  const found = COMMANDS.find(({ name }) => name === wanted);
   if (!found) all.push(`Unknown command '${verb}'${didYouMean(verb ?? "", names)}`);
-  for (const extra of rest) all.push(`Unexpected argument '${extra}'; flags begin with --`);
+  if (wanted !== "help") {
+    for (const extra of rest) all.push(`Unexpected argument '${extra}'; flags begin with --`);
+    all.push(...misplacedFlags(values, wanted));
+  }
   if (!found || all.length > 0) throw new ConfigurationError(all);
   return { command: found, flags: values };
 }
 
 /** Flags that stand for verbs, as kube-proxy has them. */
-function verbOf({ help, version, cleanup }: FlagValues): string {
-  if (help) return "help";
+function verbOf({ version, cleanup }: FlagValues): string {
   if (version !== undefined && version !== "false") return "version";
   return cleanup ? "cleanup" : "run";
+}
+
+/** Flags that would have no effect beside this verb. */
+function misplacedFlags(values: FlagValues, verb: string): readonly string[] {
+  return givenFlags(values).flatMap((name) => {
+    const { verbs } = findFlag(name)!;
+    if (verbs === undefined || verbs.includes(verb)) return [];
+    return [`Flag --${name} belongs to '${verbs.join("', '")}', not to '${verb}'`];
+  });
 }
 
 function load(dependencies: Dependencies, flags: FlagValues): Promise<LoadedConfiguration> {

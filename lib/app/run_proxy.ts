@@ -5,6 +5,7 @@
  */
 import type { LoadedConfiguration } from "../config/load.ts";
 import { syncPeriodsOf } from "../config/configuration.ts";
+import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "../config/listen_address.ts";
 import { createHealthzHandler } from "../health/healthz_server.ts";
 import { ProxyHealth } from "../health/proxy_health.ts";
 import type { Logger } from "../log/logger.ts";
@@ -192,11 +193,11 @@ class RunningProxy implements AsyncDisposable {
       },
     });
     const servers = [
-      { name: "healthz", text: proxy.healthzBindAddress, handler: healthz },
-      { name: "metrics", text: proxy.metricsBindAddress, handler: metrics },
+      { name: "healthz", text: proxy.healthzBindAddress, port: HEALTHZ_PORT, handler: healthz },
+      { name: "metrics", text: proxy.metricsBindAddress, port: METRICS_PORT, handler: metrics },
     ];
-    for (const { name, text, handler } of servers) {
-      const address = parseListenAddress(text);
+    for (const { name, text, port, handler } of servers) {
+      const address = tryParseListenAddress(text, port)!;
       const options = { name, address, handler, hardFail: proxy.bindAddressHardFail };
       tasks.run(name, (signal) => runHttpServer(this.#dependencies, { ...options, signal }));
     }

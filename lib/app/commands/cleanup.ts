@@ -4,10 +4,10 @@
  * @module
  */
 import { IP_FAMILIES } from "../../net/ip_address.ts";
-import type { Command } from "./command.ts";
+import type { ActiveCommand } from "./command.ts";
 
 /** Removes what earlier runs left. Needs no cluster. */
-export const cleanupCommand: Command = {
+export const cleanupCommand: ActiveCommand = {
   name: "cleanup",
   summary: "remove everything that any earlier run added to the machine (as --cleanup)",
   async run(dependencies, { configuration: { relay }, logger }) {

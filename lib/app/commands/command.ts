@@ -17,11 +17,24 @@ export interface CommandContext {
   readonly signal: AbortSignal;
 }
 
-/** One verb. */
-export interface Command {
+/** What all verbs have. */
+interface Verb {
   readonly name: string;
   /** For `--help`; without a full stop. */
   readonly summary: string;
+}
+
+/** A verb that does something, with a configuration that was found to be right. */
+export interface ActiveCommand extends Verb {
   /** Resolves to the exit code; a rejection is printed and ends with 1. */
   run(dependencies: Dependencies, context: CommandContext): Promise<number>;
 }
+
+/** A verb that only tells something, whatever the configuration and the machine are like. */
+export interface TellingCommand extends Verb {
+  /** What is printed. */
+  text(flags: FlagValues): string;
+}
+
+/** One verb. */
+export type Command = ActiveCommand | TellingCommand;

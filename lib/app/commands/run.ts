@@ -3,12 +3,12 @@
  *
  * @module
  */
-import type { Command } from "./command.ts";
+import type { ActiveCommand } from "./command.ts";
 import { runProxy } from "../run_proxy.ts";
 import { versionText } from "../version.ts";
 
 /** Serves Services. */
-export const runCommand: Command = {
+export const runCommand: ActiveCommand = {
   name: "run",
   summary: "serve Services (what is done when no verb is given)",
   async run(dependencies, { configuration, logger, signal }) {

@@ -1,0 +1,163 @@
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import type { CommandRunner } from "../os/command_runner.ts";
+import { systemNetwork } from "../os/network.ts";
+import { runCommandLine } from "./command_line.ts";
+import { startControlServer } from "./control_server.ts";
+import type { BackendTable, Dependencies, ProcessInfo } from "./dependencies.ts";
+import type { StatusReport } from "./status_report.ts";
+import { versionText } from "./version.ts";
+
+const NO_COMMANDS: CommandRunner = {
+  run: (program) => Promise.reject(new Error(`Unexpected start of ${program}`)),
+};
+
+/** A mode has to be there for the configuration to be right; no test gets as far as making it. */
+const BACKENDS: BackendTable = {
+  userspace: () => {
+    throw new Error("Unexpected backend");
+  },
+};
+
+interface Result {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+async function run(argv: readonly string[], process: Partial<ProcessInfo> = {}): Promise<Result> {
+  const texts = { out: "", err: "" };
+  const dependencies: Dependencies = {
+    clock: new FakeClock(),
+    network: systemNetwork,
+    commands: NO_COMMANDS,
+    random: () => 0.5,
+    backends: BACKENDS,
+    process: {
+      pid: 1,
+      uid: 0,
+      hostname: "node-a",
+      env: () => undefined,
+      stdoutIsTerminal: false,
+      columns: 80,
+      ...process,
+    },
+    print: (text) => void (texts.out += text),
+    complain: (text) => void (texts.err += text),
+  };
+  const code = await runCommandLine(dependencies, argv, new AbortController().signal);
+  return { code, ...texts };
+}
+
+Deno.test("runCommandLine() prints the version, as flag and as verb", async () => {
+  for (const argv of [["--version"], ["version"], ["--version=true"]]) {
+    assertEquals(await run(argv), { code: 0, out: `${versionText()}\n`, err: "" });
+  }
+  assertStringIncludes(
+    (await run(["--version=raw"])).out,
+    "version=0.1.0 kubeProxy=1.36 platform=",
+  );
+});
+
+Deno.test("runCommandLine() prints help for every way of asking, within 80 columns", async () => {
+  const help = await run(["--help"]);
+  assertEquals([help.code, help.err], [0, ""]);
+  for (const verb of ["run", "status", "cleanup", "version", "help"]) {
+    assertStringIncludes(help.out, `\n  ${verb} `);
+  }
+  for (const line of help.out.split("\n")) assert(line.length <= 80, line);
+  for (const argv of [["-h"], ["help"], ["help", "status"], ["status", "--help"]]) {
+    assertEquals(await run(argv), help, argv.join(" "));
+  }
+});
+
+Deno.test("runCommandLine() answers --help and --version whatever else is wrong with the machine", async () => {
+  const argv = ["--config=/does/not/exist", "--mode=ipvs", "--version"];
+  assertEquals((await run(argv, { uid: 1000 })).code, 0);
+});
+
+Deno.test("runCommandLine() names all that is wrong and ends with 2", async () => {
+  const cases: readonly [argv: string[], ...problems: string[]][] = [
+    [["--mod=x", "--nope"], "Unknown flag --mod; did you mean '--mode'?", "Unknown flag --nope"],
+    [["statsu"], "Unknown command 'statsu'; did you mean 'status'?"],
+    [["status", "more"], "Unexpected argument 'more'; flags begin with --"],
+    [["--json"], "Flag --json belongs to 'status', not to 'run'"],
+    [["--mode=ipvs"], "--proxy-mode: Cannot run in mode 'ipvs': this release has userspace only"],
+    [["--version=7"], "Cannot use '7' for --version: expected one of true, false, raw"],
+  ];
+  for (const [argv, ...problems] of cases) {
+    const { code, out, err } = await run(argv);
+    assertEquals({ code, out }, { code: 2, out: "" }, argv.join(" "));
+    const lines = [
+      ...problems.map((problem) => `kube-relay: ${problem}`),
+      "kube-relay: see --help",
+    ];
+    assertEquals(err, `${lines.join("\n")}\n`);
+  }
+});
+
+const REPORT: StatusReport = {
+  version: "0.1.0",
+  pid: 4711,
+  startedAt: "2026-01-01T00:00:00.000Z",
+  phase: "serving",
+  largestEventLoopDelayMs: 3,
+  node: { name: "node-a" },
+  sources: [],
+  families: [{
+    family: "IPv4",
+    mode: "userspace",
+    summary: "already local",
+    pending: false,
+    failures: 0,
+    quarantined: [],
+    services: ["demo/a", "demo/b"]
+      .map((name) => ({ name, protocol: "TCP", addresses: [], endpoints: [] })),
+  }],
+};
+
+Deno.test("runCommandLine() status asks the control socket", async () => {
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/control.sock`;
+  const server = await startControlServer({ path, status: () => Promise.resolve(REPORT) });
+  try {
+    const status = ["status", `--control-socket=${path}`];
+    const table = await run(status);
+    assertEquals([table.code, table.err], [0, ""]);
+    assertStringIncludes(table.out, "kube-relay v0.1.0  serving for 0s  (process 4711)\n");
+    assertStringIncludes(table.out, "demo/b TCP  -");
+    const filtered = await run([...status, "--filter=demo/a"]);
+    assert(!filtered.out.includes("demo/b"));
+    assertEquals(JSON.parse((await run([...status, "--json"])).out), REPORT);
+    const json = JSON.parse((await run([...status, "--json", "--filter=b"])).out) as StatusReport;
+    assertEquals(json.families[0]!.services.map(({ name }) => name), ["demo/b"]);
+  } finally {
+    await server.stop();
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("runCommandLine() status has colour on a terminal, and none with NO_COLOR", async () => {
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/control.sock`;
+  const server = await startControlServer({ path, status: () => Promise.resolve(REPORT) });
+  try {
+    const colored = async (env: Readonly<Record<string, string>>, stdoutIsTerminal = true) => {
+      const process = { env: (name: string) => env[name], stdoutIsTerminal };
+      return (await run(["status", `--control-socket=${path}`], process)).out.includes("\u001b[");
+    };
+    assertEquals(await colored({ TERM: "xterm" }), true);
+    assertEquals(await colored({ TERM: "xterm" }, false), false);
+    assertEquals(await colored({ TERM: "xterm", NO_COLOR: "1" }), false);
+    assertEquals(await colored({ TERM: "dumb" }), false);
+  } finally {
+    await server.stop();
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("runCommandLine() status says that nobody listens and ends with 1", async () => {
+  const { code, err } = await run(["status", "--control-socket=/does/not/exist.sock"]);
+  assertEquals(code, 1);
+  assertStringIncludes(err, "nobody listens there; is it running?");
+});

@@ -1,0 +1,17 @@
+/**
+ * The one list of verbs. `--help` and the choice by name are made from it.
+ *
+ * @module
+ */
+import { cleanupCommand } from "./cleanup.ts";
+import type { Command } from "./command.ts";
+import { createHelpCommand } from "./help.ts";
+import { runCommand } from "./run.ts";
+import { statusCommand } from "./status.ts";
+import { versionCommand } from "./version.ts";
+
+/** Verbs other than help, in the order in which help tells them. */
+const VERBS: readonly Command[] = [runCommand, statusCommand, cleanupCommand, versionCommand];
+
+/** Every verb. */
+export const COMMANDS: readonly Command[] = [...VERBS, createHelpCommand(VERBS)];

@@ -1,0 +1,210 @@
+/**
+ * The status as text for people. Pure: the same report at the same time gives the same text.
+ *
+ * @module
+ */
+import Table from "cli-table3";
+import { createColors } from "picocolors";
+import { wrapText } from "../config/wrap_text.ts";
+import { formatHostPort } from "../net/port.ts";
+import type { ServedAddress } from "../proxy/backend.ts";
+import type { StatusEndpoint, StatusFamily, StatusReport, StatusService } from "./status_report.ts";
+
+/** How the text looks. */
+export interface StatusViewOptions {
+  /** Milliseconds since 1970, for ages. */
+  readonly now: number;
+  /** Width of the terminal. @default {80} */
+  readonly columns?: number;
+  /** @default {false} */
+  readonly color?: boolean;
+  /** Only Services that {@linkcode matchesFilter} says. */
+  readonly filter?: string;
+}
+
+type Colors = ReturnType<typeof createColors>;
+
+interface View {
+  readonly now: number;
+  readonly columns: number;
+  readonly colors: Colors;
+  readonly filter: string;
+}
+
+/** Narrowest table that can still be read. */
+const MIN_COLUMNS = 60;
+
+/** The whole status: a summary, a table of Services for each family, and what is in quarantine. */
+export function renderStatus(report: StatusReport, options: StatusViewOptions): string {
+  const { now, columns = 80, color = false, filter = "" } = options;
+  const view: View = {
+    now,
+    filter,
+    columns: Math.max(MIN_COLUMNS, columns),
+    colors: createColors(color),
+  };
+  const sections = [
+    summarySection(report, view),
+    ...report.families.map((family) => familySection(family, view)),
+  ];
+  return sections.map((lines) => `${lines.join("\n")}\n`).join("\n");
+}
+
+/** Whether a filter names a Service: nothing, the start of `namespace/name`, or a whole word of it. */
+export function matchesFilter({ name }: Pick<StatusService, "name">, filter: string): boolean {
+  return name.startsWith(filter) || name.split(/[/:]/).includes(filter);
+}
+
+function summarySection(report: StatusReport, { now, colors }: View): readonly string[] {
+  const { version, pid, phase, startedAt, node, sources } = report;
+  const up = ageText(now - Date.parse(startedAt));
+  const state = phase === "serving" ? colors.green(phase) : colors.yellow(phase);
+  const zone = node.zone === undefined ? "" : `, zone ${node.zone}`;
+  const lines = [
+    `${colors.bold(`kube-relay v${version}`)}  ${state} for ${up}  (process ${pid})`,
+    `Node     ${safe(node.name)}${safe(zone)}`,
+  ];
+  for (const { name, state, problems } of sources) {
+    lines.push(`Source   ${safe(name)}: ${safe(state)}`);
+    for (const problem of problems) lines.push(colors.yellow(`         ! ${safe(problem)}`));
+  }
+  return lines;
+}
+
+function familySection(family: StatusFamily, view: View): readonly string[] {
+  const { colors, filter } = view;
+  const services = family.services
+    .filter((service) => matchesFilter(service, filter))
+    .toSorted((a, b) => compare(a.name, b.name) || compare(a.protocol, b.protocol));
+  const lines = [
+    `${colors.bold(family.family)}  ${family.mode}: ${safe(family.summary)}`,
+    `Sync     ${syncText(family, view)}`,
+  ];
+  if (family.lastError !== undefined) {
+    lines.push(colors.red(`         ! ${safe(family.lastError)}`));
+  }
+  if (services.length === 0) {
+    return [...lines, filter === "" ? "No Services." : `No Service matches '${filter}'.`];
+  }
+  lines.push("", serviceTable(services, view));
+  const quarantined = services.filter((service) => service.quarantined !== undefined);
+  if (quarantined.length === 0) return lines;
+  return [...lines, "", ...quarantineLines(quarantined, view)];
+}
+
+function syncText({ lastSync, pending, failures }: StatusFamily, view: View): string {
+  const { now, colors } = view;
+  const waiting = pending ? ", changes wait" : "";
+  const failed = failures === 0 ? "" : colors.red(`, ${failures} failed since`);
+  if (!lastSync) return `none yet${waiting}${failed}`;
+  const operations = Object.entries(lastSync.operations)
+    .map(([name, count]) => `${count} ${name}`).join(", ") || "nothing to do";
+  const kind = lastSync.full ? "everything" : "changes only";
+  const age = ageText(now - Date.parse(lastSync.at));
+  return `${age} ago in ${lastSync.durationMs} ms (${kind}: ${operations})${waiting}${failed}`;
+}
+
+function serviceTable(services: readonly StatusService[], { columns, colors }: View): string {
+  const rows = services.map((service) => [
+    serviceCell(service),
+    service.addresses.map(addressText).sort().join("\n") || "-",
+    endpointsCell(service.endpoints),
+  ]);
+  const widths = fitColumns([TITLES, ...rows], columns);
+  const table = new Table({
+    head: TITLES.map((title) => colors.dim(title)),
+    colWidths: widths.map((width) => width + GAP),
+    chars: BORDERLESS,
+    style: { head: [], border: [], "padding-left": 0, "padding-right": GAP },
+  });
+  table.push(...rows.map((row) => row.map((cell, index) => fitCell(cell, widths[index]!))));
+  return table.toString().split("\n").map((line) => line.trimEnd()).join("\n");
+}
+
+const TITLES = ["SERVICE", "ADDRESSES", "ENDPOINTS"];
+
+/** Blanks between two columns. */
+const GAP = 2;
+
+const BORDERLESS = Object.fromEntries(
+  [
+    ...["top", "top-mid", "top-left", "top-right"],
+    ...["bottom", "bottom-mid", "bottom-left", "bottom-right"],
+    ...["left", "left-mid", "mid", "mid-mid", "right", "right-mid", "middle"],
+  ].map((name) => [name, ""]),
+);
+
+function serviceCell({ name, protocol, connections, quarantined }: StatusService): string {
+  const notes = [
+    ...(connections === undefined || connections === 0 ? [] : [`${connections} open`]),
+    ...(quarantined === undefined ? [] : ["quarantined"]),
+  ];
+  return `${safe(name)} ${protocol}${notes.length === 0 ? "" : `\n(${notes.join(", ")})`}`;
+}
+
+function addressText({ role, address, port, state }: ServedAddress): string {
+  const label = role === "ClusterIP" ? "" : ` ${role}`;
+  return `${formatHostPort(address, port)}${label}${state === "serving" ? "" : ` (${state})`}`;
+}
+
+/** More than this many are only counted. */
+const ENDPOINTS_SHOWN = 8;
+
+function endpointsCell(endpoints: readonly StatusEndpoint[]): string {
+  if (endpoints.length === 0) return "none: refused";
+  const shown = endpoints.slice(0, ENDPOINTS_SHOWN).map(({ address, state, local }) => {
+    const notes = [...(state === "ready" ? [] : [state]), ...(local ? ["local"] : [])];
+    return notes.length === 0 ? address : `${address} (${notes.join(", ")})`;
+  });
+  const more = endpoints.length - shown.length;
+  return [...shown, ...(more > 0 ? [`and ${more} more`] : [])].join("\n");
+}
+
+/** Widths by content; where they don't fit, the widest gives way first. */
+function fitColumns(rows: readonly (readonly string[])[], columns: number): number[] {
+  const widths = TITLES.map((_, column) =>
+    Math.max(...rows.flatMap((row) => row[column]!.split("\n").map((line) => line.length)))
+  );
+  let excess = widths.reduce((sum, width) => sum + GAP + width, -GAP) - columns;
+  for (; excess > 0; excess--) widths[widths.indexOf(Math.max(...widths))]! -= 1;
+  return widths;
+}
+
+/** Breaks at blanks, and words that are too long anywhere: cli-table3 would cut those off. */
+function fitCell(cell: string, width: number): string {
+  return cell.split("\n")
+    .flatMap((line) => wrapText(line, { width }).split("\n"))
+    .flatMap((line) => line.match(new RegExp(`.{1,${width}}`, "gu")) ?? [""])
+    .join("\n");
+}
+
+function quarantineLines(services: readonly StatusService[], view: View): readonly string[] {
+  const { columns, colors } = view;
+  return [
+    colors.yellow("In quarantine (tried again at each sync; the others work):"),
+    ...services.map(({ name, protocol, quarantined = "" }) => {
+      const text = `${name} ${protocol}: ${quarantined}`;
+      return `  ${wrapText(safe(text), { width: columns, indent: 4 }).trimStart()}`;
+    }),
+  ];
+}
+
+/** The two largest units: `3h12m`, `45s`. */
+export function ageText(milliseconds: number): string {
+  const seconds = Math.max(0, Math.round(milliseconds / 1000));
+  if (seconds < 60) return `${seconds}s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes}m${seconds % 60}s`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${hours}h${minutes % 60}m` : `${Math.floor(hours / 24)}d${hours % 24}h`;
+}
+
+/** A manifest may hold any text; none of it may move the cursor. */
+function safe(text: string): string {
+  // deno-lint-ignore no-control-regex
+  return text.replace(/[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]/g, "\ufffd");
+}
+
+function compare(a: string, b: string): number {
+  return a < b ? -1 : Number(a > b);
+}
