@@ -15,8 +15,8 @@ import { unusedPort } from "./unused_port.ts";
 export interface ApiMachineryOptions {
   /** The built program of `tests/apiserver`. */
   readonly program: string;
-  /** For the names of tests. */
-  readonly name: string;
+  /** For the names of tests. @default {"k8s.io/apiserver"} */
+  readonly name?: string;
   /** Another etcd than the embedded one: a program on the PATH. */
   readonly etcdProgram?: string;
   /** Knows `spec.clusterIP` as a field selector. @default {true} */
@@ -68,7 +68,7 @@ export class ApiMachinery implements ConformanceServer {
       readonly ports: readonly [number, number];
     },
   ) {
-    this.name = options.name;
+    this.name = options.name ?? "k8s.io/apiserver";
     this.capabilities = {
       streamingLists: options.watchList !== false && options.etcdReportsProgress !== false,
       clusterIpSelector: options.clusterIpSelector !== false,
@@ -175,7 +175,7 @@ export class ApiMachinery implements ConformanceServer {
     };
     await this.create(marker);
     await this.delete(marker);
-    await this.#runTool("compact", [`--etcd=${this.#etcdUrl}`]);
+    await this.compactEtcd();
     await this.killApi();
     await this.restartApi();
   }
@@ -186,21 +186,20 @@ export class ApiMachinery implements ConformanceServer {
   }
 
   async restartApi(): Promise<void> {
-    const { clusterIpSelector = true, watchList = true, forbiddenResources = [] } = this.#options;
-    this.#api = await ServerProcess.start({
-      program: this.#options.program,
-      args: [
-        "apiserver",
-        `--etcd=${this.#etcdUrl}`,
-        `--certificates=${this.#folder}/certificates`,
-        `--tokens=${this.#folder}/tokens`,
-        `--port=${new URL(this.url).port}`,
-        `--service-field-selectors=${clusterIpSelector}`,
-        `--watch-list=${watchList}`,
-        ...forbiddenResources.map((resource) => `--forbid=${CLIENT_USER}=${resource}`),
-      ],
-      log: `${this.#folder}/apiserver.log`,
-    });
+    this.#api = await this.#startApi(this.url);
+  }
+
+  /** Changes the cluster behind the client's back, through a second API server at another address. */
+  async changeElsewhere(change: (admin: ApiWriter) => Promise<void>): Promise<void> {
+    const url = `https://127.0.0.1:${unusedPort()}`;
+    await using _other = await this.#startApi(url);
+    using admin = new ApiWriter({ url, ca: this.#ca, token: () => this.#adminToken });
+    await change(admin);
+  }
+
+  /** Makes etcd forget its history. The API server's own memory is another matter: see {@linkcode compact}. */
+  async compactEtcd(): Promise<void> {
+    await this.#runTool("compact", [`--etcd=${this.#etcdUrl}`]);
   }
 
   /** Stops the API server from running; its connections stay open and say nothing. */
@@ -231,6 +230,24 @@ export class ApiMachinery implements ConformanceServer {
 
   get #etcdUrl(): string {
     return `http://127.0.0.1:${this.#etcdProgram.port}`;
+  }
+
+  #startApi(url: string): Promise<ServerProcess> {
+    const { clusterIpSelector = true, watchList = true, forbiddenResources = [] } = this.#options;
+    return ServerProcess.start({
+      program: this.#options.program,
+      args: [
+        "apiserver",
+        `--etcd=${this.#etcdUrl}`,
+        `--certificates=${this.#folder}/certificates`,
+        `--tokens=${this.#folder}/tokens`,
+        `--port=${new URL(url).port}`,
+        `--service-field-selectors=${clusterIpSelector}`,
+        `--watch-list=${watchList}`,
+        ...forbiddenResources.map((resource) => `--forbid=${CLIENT_USER}=${resource}`),
+      ],
+      log: `${this.#folder}/apiserver.log`,
+    });
   }
 
   async #writeTokens(): Promise<void> {

@@ -1,0 +1,16 @@
+/**
+ * The client of the API server against the real API machinery. A first run builds it: minutes.
+ *
+ * @module
+ */
+import { isMissing, program } from "../support/requirement.ts";
+import { buildApiserver } from "./build_apiserver.ts";
+import { defineOldServerTests } from "./old_server_tests.ts";
+import { defineOutageTests } from "./outage_tests.ts";
+
+if (!isMissing("The conformance suite on the real API machinery", [program("go")])) {
+  const built = await buildApiserver();
+  if (built === undefined) throw new Error("Cannot build tests/apiserver: 'go version' fails");
+  await defineOldServerTests(built);
+  defineOutageTests(built);
+}

@@ -1,0 +1,107 @@
+/**
+ * A client under test: an {@linkcode ApiSource} whose informers remember everything they were told.
+ *
+ * @module
+ */
+import type { KubeKinds, KubeObject } from "../../lib/api/objects.ts";
+import { objectKey } from "../../lib/api/objects.ts";
+import { type ApiSourceStatus, createApiSource } from "../../lib/kube/api_source.ts";
+import type { TransportTiming } from "../../lib/kube/http_transport.ts";
+import { Informer } from "../../lib/kube/informer.ts";
+import type { KubeAuth } from "../../lib/kube/kube_auth.ts";
+import type { ReflectorTiming } from "../../lib/kube/reflector.ts";
+import { systemClock } from "../../lib/os/clock.ts";
+import { eventually } from "../support/eventually.ts";
+import { MemoryLogger } from "../support/memory_logger.ts";
+
+/** How a {@linkcode Follower} behaves. */
+export interface FollowerOptions {
+  readonly auth: KubeAuth;
+  readonly nodeName?: string;
+  readonly timing?: TransportTiming & ReflectorTiming;
+}
+
+/** Short enough for tests, long enough for a machine that is busy. */
+const TIMING: TransportTiming & ReflectorTiming = {
+  backoff: { initialMs: 50, maxMs: 500 },
+  pingAfterMs: 500,
+  pingTimeoutMs: 500,
+};
+
+/** Follows a server from its making until it is disposed of. */
+export class Follower implements AsyncDisposable {
+  /** `add Service default/web` and the like, in order. */
+  readonly events: string[] = [];
+  readonly logger = new MemoryLogger();
+  readonly informers;
+  readonly #abort = new AbortController();
+  readonly #source;
+  readonly #running: Promise<void>;
+
+  constructor({ auth, nodeName, timing }: FollowerOptions) {
+    this.informers = {
+      services: this.#informer("Service"),
+      endpointSlices: this.#informer("EndpointSlice"),
+      endpoints: this.#informer("Endpoints"),
+      nodes: this.#informer("Node"),
+      serviceCidrs: this.#informer("ServiceCIDR"),
+    };
+    this.#source = createApiSource(
+      { clock: systemClock, logger: this.logger, auth, random: Math.random },
+      { informers: this.informers, nodeName, timing: { ...TIMING, ...timing } },
+    );
+    this.#running = this.#source.run(this.#abort.signal);
+  }
+
+  get status(): ApiSourceStatus {
+    return this.#source.status();
+  }
+
+  /** Waits until every kind has been listed once. */
+  async synced(options?: { readonly deadlineMs?: number }): Promise<this> {
+    await eventually(
+      "every kind has been listed",
+      () => Object.values(this.informers).every((i) => i.synced || i === this.informers.endpoints),
+      options,
+    );
+    return this;
+  }
+
+  /** Waits until the Service of this name has the address; `undefined`: until it is gone. */
+  async sees(
+    name: string,
+    clusterIp: string | undefined,
+    options?: { readonly deadlineMs?: number },
+  ): Promise<void> {
+    await eventually(
+      `Service '${name}' has the address ${clusterIp}`,
+      () => this.informers.services.get(`default/${name}`)?.spec.clusterIP === clusterIp,
+      { deadlineMs: 20_000, ...options },
+    );
+  }
+
+  /** Waits until some log line has this message. */
+  async logs(message: string): Promise<void> {
+    await eventually(
+      `the log says '${message}'`,
+      () => this.logger.lines.some((line) => line.message === message),
+    );
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#abort.abort();
+    await this.#running;
+  }
+
+  #informer<K extends keyof KubeKinds>(kind: K): Informer<KubeKinds[K]> {
+    const note = (what: string) => (object: KubeObject) => {
+      this.events.push(`${what} ${kind} ${objectKey(object)}`);
+    };
+    return new Informer<KubeKinds[K]>({
+      onAdd: note("add"),
+      onUpdate: (_, current) => note("update")(current),
+      onDelete: note("delete"),
+      onSynced: () => {},
+    });
+  }
+}

@@ -1,0 +1,111 @@
+/**
+ * What a client sees of a real API server that is killed, frozen, or loses its etcd or its history.
+ *
+ * @module
+ */
+import { assert, assertEquals } from "@std/assert";
+import { systemClock } from "../../lib/os/clock.ts";
+import { type ApiMachinery, startApiMachinery } from "../support/api_machinery.ts";
+import { eventually } from "../support/eventually.ts";
+import { Follower } from "./follower.ts";
+import { tokenAuth } from "./machinery_auth.ts";
+import { testService } from "./test_service.ts";
+
+const OUTAGE_MS = 5000;
+/** What a busy machine may take on top of the times that were asked for. */
+const SLACK_MS = 3000;
+
+/** Defines the tests. */
+export function defineOutageTests(program: string): void {
+  for (const [name, run] of Object.entries(OUTAGES)) {
+    Deno.test(name, async () => {
+      await using server = await startApiMachinery({ program });
+      for (const letter of "abcde") await server.create(testService(letter, `10.0.0.1`));
+      await using follower = await new Follower({ auth: tokenAuth(server) }).synced();
+      assertEquals(follower.informers.services.size, 5);
+      follower.events.length = 0;
+      await run(server, follower);
+    });
+  }
+}
+
+type Outage = (server: ApiMachinery, follower: Follower) => Promise<void>;
+
+const OUTAGES: Readonly<Record<string, Outage>> = {
+  "ApiSource follows on, without churn, after the API server was away for 5 s": async (
+    server,
+    follower,
+  ) => {
+    await server.killApi();
+    await follower.logs("Lost sight of the API server's objects; those known stay in use");
+    await systemClock.sleep(OUTAGE_MS);
+    assertEquals(follower.status.connected, false);
+    assertEquals(follower.informers.services.size, 5);
+    await server.restartApi();
+    await server.update(testService("c", "10.0.0.2"));
+    await follower.sees("c", "10.0.0.2");
+    assertEquals(follower.events, ["update Service default/c"]);
+  },
+
+  "ApiSource delivers what changed meanwhile, and nothing else, when its version was compacted":
+    async (server, follower) => {
+      await server.killApi();
+      await server.changeElsewhere(async (admin) => {
+        await admin.delete(testService("a"));
+        await admin.update(testService("c", "10.0.0.2"));
+        await admin.create(testService("f", "10.0.0.3"));
+      });
+      await server.compactEtcd();
+      await server.restartApi();
+      await follower.sees("a", undefined);
+      assertEquals(follower.events.toSorted(), [
+        "add Service default/f",
+        "delete Service default/a",
+        "update Service default/c",
+      ]);
+      assertEquals(follower.status.resources.Service?.relists, 1);
+    },
+
+  "ApiSource notices a frozen API server within the times it was given": async (
+    server,
+    follower,
+  ) => {
+    const frozenAt = performance.now();
+    server.freezeApi();
+    await follower.logs("Lost sight of the API server's objects; those known stay in use");
+    const noticedAfterMs = performance.now() - frozenAt;
+    // 500 ms of silence and 500 ms for an answer; the last sign of life may be as old as the first.
+    assert(noticedAfterMs > 400 && noticedAfterMs < 1000 + SLACK_MS, `${noticedAfterMs} ms`);
+    server.thawApi();
+    await server.update(testService("c", "10.0.0.2"));
+    await follower.sees("c", "10.0.0.2");
+    assertEquals(follower.events, ["update Service default/c"]);
+  },
+
+  "ApiSource follows on, without churn, after etcd was killed and restarted": async (
+    server,
+    follower,
+  ) => {
+    await server.killEtcd();
+    await systemClock.sleep(OUTAGE_MS);
+    assertEquals(follower.informers.services.size, 5);
+    await server.restartEtcd();
+    await eventually("the API server can write again", () => server.admin.ready(), {
+      deadlineMs: 30_000,
+    });
+    await server.update(testService("c", "10.0.0.2"));
+    await follower.sees("c", "10.0.0.2");
+    assertEquals(follower.events, ["update Service default/c"]);
+  },
+
+  "ApiSource relists without churn when the whole history was compacted": async (
+    server,
+    follower,
+  ) => {
+    await server.compact();
+    await server.update(testService("c", "10.0.0.2"));
+    await follower.sees("c", "10.0.0.2");
+    assertEquals(follower.events, ["update Service default/c"]);
+    assertEquals(follower.status.resources.Service?.relists, 1);
+  },
+};
