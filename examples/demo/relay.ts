@@ -4,6 +4,8 @@
  * @module
  */
 
+import { findFreePort } from "./endpoints.ts";
+
 /** The running program. */
 export interface Relay {
   readonly controlSocket: string;
@@ -43,8 +45,8 @@ export function startRelay(
       `--manifests=${manifests}`,
       `--control-socket=${controlSocket}`,
       `--state-dir=${folder}/state`,
-      "--healthz-bind-address=127.0.0.1:0",
-      "--metrics-bind-address=127.0.0.1:0",
+      `--healthz-bind-address=127.0.0.1:${findFreePort(["127.0.0.1"], "tcp")}`,
+      `--metrics-bind-address=127.0.0.1:${findFreePort(["127.0.0.1"], "tcp")}`,
     ],
     stdin: "null",
     stdout: "null",

@@ -85,6 +85,8 @@ class RunningProxy implements AsyncDisposable {
     this.#health = new ProxyHealth({ timeoutMs: 2 * syncPeriodsOf(proxy, mode).syncPeriod });
     this.#metrics = createProxyMetrics({ version: VERSION, mode });
     this.#families = IP_FAMILIES.map((family) => this.#createFamily(family));
+    // A host without a cluster has no Node that could speak against it.
+    if (relay.manifests.length > 0) this.#health.nodeSeen({});
     this.#router = new ObjectRouter(dependencies, {
       families: this.#families,
       serviceCidrs: relay.serviceCidrs,

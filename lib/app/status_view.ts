@@ -163,7 +163,8 @@ function endpointsCell(endpoints: readonly StatusEndpoint[]): string {
 /** Widths by content; where they don't fit, the widest gives way first. */
 function fitColumns(rows: readonly (readonly string[])[], columns: number): number[] {
   const widths = TITLES.map((_, column) =>
-    Math.max(...rows.flatMap((row) => row[column]!.split("\n").map((line) => line.length)))
+    rows.flatMap((row) => row[column]!.split("\n"))
+      .reduce((longest, line) => Math.max(longest, line.length), 0)
   );
   let excess = widths.reduce((sum, width) => sum + GAP + width, -GAP) - columns;
   for (; excess > 0; excess--) widths[widths.indexOf(Math.max(...widths))]! -= 1;
