@@ -7,6 +7,7 @@ import { deepEqual } from "./deep_equal.ts";
 import { mergeEndpoints, type PortEndpoints, reuseEndpoints } from "./endpoint.ts";
 import type { ObjectProblem } from "./problem.ts";
 import type { ServiceKey, ServicePortKey } from "./service_port_name.ts";
+import { take } from "./take.ts";
 
 /** One object that gives endpoints to a Service, as one IP family reads it. */
 export interface EndpointSource {
@@ -46,6 +47,11 @@ export class EndpointSliceCache {
   /** The sources of a Service as they will be after the drain. */
   readonly #pending = new Map<ServiceKey, readonly EndpointSource[]>();
 
+  /** Services that the next drain has to look at. */
+  get undrained(): number {
+    return this.#pending.size;
+  }
+
   /** Services of which something is kept. */
   get size(): number {
     const added = [...this.#pending.keys()].filter((service) => !this.#applied.has(service));
@@ -74,10 +80,10 @@ export class EndpointSliceCache {
     return this.#replace(service, this.#latest(service).filter((other) => other !== known));
   }
 
-  /** Brings all changes into effect and returns the Services concerned. */
-  drain(): ReadonlyMap<ServiceKey, DrainedEndpoints> {
+  /** Brings the changes of so many Services into effect, and returns those with an effect. */
+  drain(limit = Infinity): ReadonlyMap<ServiceKey, DrainedEndpoints> {
     const drained = new Map<ServiceKey, DrainedEndpoints>();
-    for (const [service, sources] of this.#pending) {
+    for (const [service, sources] of take(this.#pending, limit)) {
       const before = inEffect(this.#applied.get(service) ?? NO_SOURCES);
       const after = inEffect(sources);
       if (sources.length === 0) this.#applied.delete(service);
@@ -88,7 +94,6 @@ export class EndpointSliceCache {
         problems: newProblems(before, after),
       });
     }
-    this.#pending.clear();
     return drained;
   }
 

@@ -72,7 +72,7 @@ export class EndpointsChangeTracker {
     this.#options = options;
   }
 
-  /** Changes since the last drain. */
+  /** Changes since everything was drained. */
   get pending(): number {
     return this.#pending;
   }
@@ -139,22 +139,39 @@ export class EndpointsChangeTracker {
     return this.#remember(key, source, triggerTime);
   }
 
-  /** Hands over what changed, and begins anew. */
-  drain(): EndpointsChanges {
-    const drained = this.#cache.drain();
+  /** Services that the next drain has to look at, some of them perhaps in vain. */
+  get undrained(): number {
+    return this.#cache.undrained;
+  }
+
+  /** Hands over what changed in so many Services, and forgets that it did. */
+  drain(limit = Infinity): EndpointsChanges {
+    const drained = this.#cache.drain(limit);
     const ports = [...drained.values()].flatMap((service) => service.ports);
     const problems = [...drained.values()].flatMap((service) => service.problems);
     const changes: EndpointsChanges = {
       services: new Set(drained.keys()),
       endpoints: new Map(ports.map(({ key, endpoints }) => [key, endpoints])),
-      triggerTimes: new Map(this.#triggerTimes),
+      triggerTimes: this.#takeTriggerTimes(drained.keys()),
       touchesUdp: ports.some(({ key }) => key.endsWith("/UDP")),
       problems: [...problems, ...[...this.#strays.values()].flat()],
     };
-    this.#triggerTimes.clear();
     this.#strays.clear();
-    this.#pending = 0;
+    if (this.#cache.undrained === 0) {
+      this.#triggerTimes.clear();
+      this.#pending = 0;
+    }
     return changes;
+  }
+
+  #takeTriggerTimes(services: Iterable<ServiceKey>): ReadonlyMap<ServiceKey, readonly number[]> {
+    const taken = new Map<ServiceKey, readonly number[]>();
+    for (const service of services) {
+      const times = this.#triggerTimes.get(service);
+      if (times !== undefined) taken.set(service, times);
+      this.#triggerTimes.delete(service);
+    }
+    return taken;
   }
 
   #remember(service: ServiceKey, source: EndpointSource, triggerTime?: number): boolean {

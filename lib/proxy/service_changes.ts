@@ -18,6 +18,7 @@ import {
   serviceKey,
   type ServicePortKey,
 } from "./service_port_name.ts";
+import { take } from "./take.ts";
 
 /** What changed between two drains. */
 export interface ServiceChanges {
@@ -82,20 +83,20 @@ export class ServiceChangeTracker {
     return this.#changes.size > 0 || this.#problems.size > 0;
   }
 
-  /** Hands over what changed, and begins anew. */
-  drain(): ServiceChanges {
+  /** Hands over what changed in so many Services, and forgets that it did. */
+  drain(limit = Infinity): ServiceChanges {
+    const services = new Set<ServiceKey>();
     const upserted = new Map<ServicePortKey, ServicePort>();
     const removed = new Set<ServicePortKey>();
-    for (const { previous, current } of this.#changes.values()) {
+    for (const [service, { previous, current }] of take(this.#changes, limit)) {
+      services.add(service);
       for (const { key } of previous) removed.add(key);
       for (const port of current) {
         removed.delete(port.key);
         upserted.set(port.key, port);
       }
     }
-    const services = new Set(this.#changes.keys());
     const problems = [...this.#problems.values()].flat();
-    this.#changes.clear();
     this.#problems.clear();
     return { services, upserted, removed, problems };
   }

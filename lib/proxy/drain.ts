@@ -1,0 +1,77 @@
+/**
+ * Brings what the trackers have collected into the state, a piece at a time.
+ *
+ * @module
+ */
+import type { EndpointsChangeTracker } from "./endpoints_changes.ts";
+import type { ObjectProblem } from "./problem.ts";
+import {
+  applyChanges,
+  type DirtyState,
+  type MutableProxyState,
+  type StateChanges,
+} from "./proxy_state.ts";
+import type { ServiceChangeTracker } from "./service_changes.ts";
+import type { ServiceKey, ServicePortKey } from "./service_port_name.ts";
+
+/** The trackers of one IP family. */
+export interface Trackers {
+  readonly services: ServiceChangeTracker;
+  readonly endpoints: EndpointsChangeTracker;
+}
+
+/** What {@linkcode drainInSlices} is told beside the trackers. */
+export interface DrainOptions {
+  /** What changed beside Services and endpoints. */
+  readonly changes?: Omit<StateChanges, "services" | "endpoints">;
+  /** Called between pieces; what it returns is waited for. Must not reject. */
+  readonly pause: () => Promise<void> | undefined;
+}
+
+/** What a drain came to. */
+export interface DrainedChanges {
+  readonly dirty: DirtyState;
+  readonly services: ReadonlySet<ServiceKey>;
+  readonly triggerTimes: readonly number[];
+  readonly touchesUdp: boolean;
+  readonly problems: readonly ObjectProblem[];
+}
+
+/** Services drained between two pauses: about 1 ms of work. */
+const SLICE_SIZE = 256;
+
+/**
+ * Drains both trackers into the state, with pauses. What arrives at a tracker during a pause is
+ * drained, too. Nobody else may write the state meanwhile.
+ */
+export async function drainInSlices(
+  trackers: Trackers,
+  state: MutableProxyState,
+  { changes, pause }: DrainOptions,
+): Promise<DrainedChanges> {
+  const keys = new Set<ServicePortKey>();
+  const names = new Set<ServiceKey>();
+  const triggerTimes: number[] = [];
+  const problems: ObjectProblem[] = [];
+  // Only the first call can touch these: no later one brings a Node, ranges or addresses.
+  const { shared, everything } = applyChanges(state, changes ?? {});
+  let touchesUdp = false;
+  for (;;) {
+    const services = trackers.services.drain(SLICE_SIZE);
+    const endpoints = trackers.endpoints.drain(SLICE_SIZE);
+    for (const key of applyChanges(state, { services, endpoints }).keys) keys.add(key);
+    for (const name of [...services.services, ...endpoints.services]) names.add(name);
+    for (const times of endpoints.triggerTimes.values()) triggerTimes.push(...times);
+    problems.push(...services.problems, ...endpoints.problems);
+    touchesUdp ||= endpoints.touchesUdp;
+    if (trackers.services.pending === 0 && trackers.endpoints.undrained === 0) break;
+    await pause();
+  }
+  return {
+    dirty: { keys, shared, everything },
+    services: names,
+    triggerTimes,
+    touchesUdp,
+    problems,
+  };
+}
