@@ -5,6 +5,7 @@
  */
 import { ApiError } from "./api_error.ts";
 import { TransportError } from "./http_transport.ts";
+import { KubeAuthError } from "./kube_identity.ts";
 import { WatchStreamError } from "./watch_stream.ts";
 
 /** What to do next. */
@@ -48,7 +49,7 @@ export function judgeFailure(error: unknown, context: FailureContext): FailureVe
   if (error instanceof ApiError) return judgeAnswer(error, context);
   if (error instanceof StalledListError) return "list in pages";
   const isBroken = error instanceof TransportError || error instanceof ShortWatchError ||
-    error instanceof WatchStreamError;
+    error instanceof WatchStreamError || error instanceof KubeAuthError;
   if (!isBroken) return "relist";
   // An unreachable server says nothing about the version; garbage at one place might.
   const isDoubtful = error instanceof WatchStreamError && context.failuresInARow >= LONGEST_ROW;

@@ -10,6 +10,8 @@ import { toolOf } from "./tools.ts";
 export interface CommandOptions {
   /** Text for its standard input; pieces are written as they come. */
   readonly stdin?: string | Iterable<string>;
+  /** Variables on top of those that kube-relay itself was started with. */
+  readonly env?: Readonly<Record<string, string>>;
   /** Ends the command after so long. @default {30000} */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
@@ -89,7 +91,7 @@ function spawn(invocation: Invocation): Deno.ChildProcess {
     return new Deno.Command(invocation.program, {
       args: [...invocation.args],
       // Error texts of tools are matched: they must not be translated.
-      env: { LC_ALL: "C" },
+      env: { ...invocation.env, LC_ALL: "C" },
       stdin: invocation.stdin === undefined ? "null" : "piped",
       stdout: "piped",
       stderr: "piped",

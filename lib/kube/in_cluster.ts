@@ -1,0 +1,47 @@
+/**
+ * The service account that every pod finds in its file system.
+ *
+ * @module
+ */
+import { formatHostPort } from "../net/port.ts";
+import type { KubeIdentity } from "./kube_identity.ts";
+
+/** Where the kubelet puts the account's files. */
+const SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/** What {@linkcode inClusterIdentity} looks at. */
+export interface InClusterOptions {
+  readonly env: (name: string) => string | undefined;
+  /** URL of the server in place of the one in the environment. */
+  readonly master: string | undefined;
+  /** @default {"/var/run/secrets/kubernetes.io/serviceaccount"} */
+  readonly serviceAccountFolder?: string | undefined;
+}
+
+/** The pod's identity; `undefined` outside of a pod, or in one without an account. */
+export async function inClusterIdentity(
+  { env, master, serviceAccountFolder: folder = SERVICE_ACCOUNT_FOLDER }: InClusterOptions,
+): Promise<KubeIdentity | undefined> {
+  const host = env("KUBERNETES_SERVICE_HOST");
+  const port = env("KUBERNETES_SERVICE_PORT");
+  const server = master ??
+    (host && port ? `https://${formatHostPort(host, Number(port))}` : undefined);
+  const tokenFile = `${folder}/token`;
+  if (server === undefined || !await exists(tokenFile)) return undefined;
+  return {
+    server,
+    source: "in-cluster account",
+    ca: { field: "the service account's ca.crt", file: `${folder}/ca.crt` },
+    insecure: false,
+    tokenFile: { field: "the service account's token", file: tokenFile },
+  };
+}
+
+async function exists(path: string): Promise<boolean> {
+  try {
+    await Deno.stat(path);
+    return true;
+  } catch {
+    return false;
+  }
+}

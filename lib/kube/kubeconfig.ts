@@ -1,0 +1,246 @@
+/**
+ * Kubeconfig files. The only file that imports `@kubernetes/client-node`, and only its KubeConfig; it is itself
+ * imported only when the source of objects is an API server, since the library costs 10 MB and more.
+ *
+ * @module
+ */
+import { type Cluster, KubeConfig, type User } from "@kubernetes/client-node";
+import { parse } from "@std/yaml";
+import type { Logger } from "../log/logger.ts";
+import type { Clock } from "../os/clock.ts";
+import { type CommandRunner, systemCommandRunner } from "../os/command_runner.ts";
+import { credentialPlugin } from "./credential_plugin.ts";
+import { warnOfOpenFiles } from "./file_modes.ts";
+import { IdentityAuth } from "./identity_auth.ts";
+import { inClusterIdentity } from "./in_cluster.ts";
+import type { KubeAuth } from "./kube_auth.ts";
+import { KubeAuthError, type KubeIdentity, type PemSource } from "./kube_identity.ts";
+
+/** What {@linkcode loadKubeAuth} stands on. */
+export interface KubeAuthDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** Runs credential plugins. @default {systemCommandRunner} */
+  readonly commands?: CommandRunner;
+}
+
+/** Where to look for the API server and our identity. */
+export interface KubeAuthOptions {
+  /** Path of the kubeconfig; without it `KUBECONFIG`, then the pod's service account. */
+  readonly kubeconfig?: string;
+  /** URL of the server, in place of the one found. */
+  readonly master?: string;
+  readonly env: (name: string) => string | undefined;
+  /** @default {"/var/run/secrets/kubernetes.io/serviceaccount"} */
+  readonly serviceAccountFolder?: string;
+}
+
+/**
+ * Finds the API server and reads what is needed to talk to it. Throws a {@linkcode KubeAuthError} that names
+ * file, field and cure; later trouble with the files is logged, and the former credentials stay in use.
+ */
+export async function loadKubeAuth(
+  dependencies: KubeAuthDependencies,
+  options: KubeAuthOptions,
+): Promise<KubeAuth> {
+  const { logger } = dependencies;
+  const readIdentity = () => findIdentity(dependencies, options);
+  const identity = await readIdentity();
+  const auth = new IdentityAuth({ logger, readIdentity }, identity);
+  await auth.tls();
+  if (identity.tokenFile) await auth.authorization();
+  await warnOfOpenFiles(identity, logger);
+  if (identity.insecure) {
+    logger.warn(
+      "The API server's certificate is not checked: anybody on the way can read the token",
+      {
+        field: "insecure-skip-tls-verify",
+        file: identity.file,
+      },
+    );
+  }
+  return auth;
+}
+
+async function findIdentity(
+  dependencies: KubeAuthDependencies,
+  { kubeconfig, master, env, serviceAccountFolder }: KubeAuthOptions,
+): Promise<KubeIdentity> {
+  if (master !== undefined) checkServer("--master", master);
+  const file = kubeconfig ?? env("KUBECONFIG");
+  if (file) return await readKubeconfig(dependencies, { file, master });
+  const inCluster = await inClusterIdentity({ env, master, serviceAccountFolder });
+  if (inCluster) return inCluster;
+  if (master !== undefined) return { server: master, source: "--master alone", insecure: false };
+  throw new KubeAuthError(
+    "Cannot find the API server: there is no --kubeconfig, and this is no pod with a service account; " +
+      "give --kubeconfig FILE (on a k3s node /var/lib/rancher/k3s/agent/kubeproxy.kubeconfig), " +
+      "or --manifests PATH to do without an API server",
+  );
+}
+
+/** Reads one kubeconfig: its current context, the cluster and the user of that. */
+async function readKubeconfig(
+  dependencies: KubeAuthDependencies,
+  { file, master }: { readonly file: string; readonly master: string | undefined },
+): Promise<KubeIdentity> {
+  const text = await readText(file);
+  const raw = parseYaml(text, file);
+  const config = new KubeConfig();
+  try {
+    config.loadFromString(text);
+  } catch (cause) {
+    throw unusable(file, cause instanceof Error ? cause.message : String(cause), cause);
+  }
+  const folder = file.slice(0, file.lastIndexOf("/") + 1) || "./";
+  config.makePathsAbsolute(folder);
+  const { cluster, user } = currentOf(config, file);
+  return {
+    source: "kubeconfig",
+    file,
+    ...clusterPart(cluster, { file, master }),
+    ...userPart(dependencies, { user, file, folder, tokenFile: tokenFileOf(raw, user.name) }),
+  };
+}
+
+function clusterPart(
+  cluster: Cluster,
+  { file, master }: { readonly file: string; readonly master: string | undefined },
+): Pick<KubeIdentity, "server" | "insecure" | "ca" | "tlsServerName"> {
+  const path = `clusters['${cluster.name}'].cluster`;
+  if (cluster.proxyUrl) throw unusable(file, `${path}.proxy-url is not supported; remove it`);
+  if (master === undefined) checkServer(`${path}.server of '${file}'`, cluster.server);
+  const ca = pemSource(`${path}.certificate-authority of '${file}'`, {
+    data: cluster.caData,
+    file: cluster.caFile,
+  });
+  if (ca && cluster.skipTLSVerify) {
+    const both = "certificate-authority and insecure-skip-tls-verify exclude each other";
+    throw unusable(file, `${path}: ${both}; remove the second`);
+  }
+  return {
+    server: master ?? cluster.server,
+    insecure: cluster.skipTLSVerify,
+    ...(ca && { ca }),
+    ...(cluster.tlsServerName && { tlsServerName: cluster.tlsServerName }),
+  };
+}
+
+function userPart(
+  { clock, commands = systemCommandRunner }: KubeAuthDependencies,
+  { user, file, folder, tokenFile }: {
+    readonly user: User;
+    readonly file: string;
+    readonly folder: string;
+    readonly tokenFile: string | undefined;
+  },
+): Pick<KubeIdentity, "cert" | "key" | "authorization" | "tokenFile" | "plugin"> {
+  const path = `users['${user.name}'].user`;
+  const field = (name: string) => `${path}.${name} of '${file}'`;
+  for (
+    const [name, value] of [["as", user.impersonateUser], ["auth-provider", user.authProvider]]
+  ) {
+    if (value) {
+      const cure = "remove it, or use a credential plugin (exec), a token or a certificate";
+      throw unusable(file, `${path}.${name} is not supported; ${cure}`);
+    }
+  }
+  const cert = pemSource(field("client-certificate"), { data: user.certData, file: user.certFile });
+  const key = pemSource(field("client-key"), { data: user.keyData, file: user.keyFile });
+  if (!cert !== !key) {
+    throw unusable(file, `${path}: client-certificate and client-key need each other`);
+  }
+  const authorization = authorizationOf(user);
+  return {
+    ...(cert && { cert }),
+    ...(key && { key }),
+    ...(authorization !== undefined && { authorization }),
+    ...(tokenFile !== undefined && {
+      tokenFile: {
+        field: field("tokenFile"),
+        file: tokenFile.startsWith("/") ? tokenFile : folder + tokenFile,
+      },
+    }),
+    ...(user.exec && {
+      plugin: credentialPlugin({ clock, commands }, {
+        exec: user.exec,
+        field: field("exec"),
+        folder,
+      }),
+    }),
+  };
+}
+
+function currentOf(config: KubeConfig, file: string): { cluster: Cluster; user: User } {
+  const name = config.getCurrentContext();
+  const context = config.getContextObject(name);
+  if (!name || !context) {
+    const known = config.getContexts().map((context) => `'${context.name}'`).join(", ") || "none";
+    throw unusable(file, `current-context is '${name ?? ""}', and its contexts are: ${known}`);
+  }
+  const cluster = config.getCluster(context.cluster);
+  const path = `contexts['${name}'].context`;
+  if (!cluster) {
+    throw unusable(file, `${path}.cluster is '${context.cluster}', which is no cluster`);
+  }
+  // A context may do without a user.
+  const user = context.user ? config.getUser(context.user) : { name: "" };
+  if (!user) throw unusable(file, `${path}.user is '${context.user}', which is no user`);
+  return { cluster, user };
+}
+
+/** client-node does not know `tokenFile`: a request would go out without any token. */
+function tokenFileOf(raw: unknown, userName: string): string | undefined {
+  const users: unknown = (raw as { users?: unknown } | null)?.users;
+  for (const entry of Array.isArray(users) ? users : []) {
+    if (entry?.name === userName && typeof entry.user?.tokenFile === "string") {
+      return entry.user.tokenFile || undefined;
+    }
+  }
+  return undefined;
+}
+
+function authorizationOf({ token, username, password = "" }: User): string | undefined {
+  if (token) return `Bearer ${token}`;
+  if (!username) return undefined;
+  const bytes = new TextEncoder().encode(`${username}:${password}`);
+  return `Basic ${btoa(String.fromCharCode(...bytes))}`;
+}
+
+/** As with kubectl, data in the file itself wins over a path. */
+function pemSource(
+  field: string,
+  { data, file }: { readonly data: string | undefined; readonly file: string | undefined },
+): PemSource | undefined {
+  if (data) return { field: field.replace(" of ", "-data of "), base64: data };
+  return file ? { field, file } : undefined;
+}
+
+function checkServer(field: string, server: string): void {
+  const protocol = URL.canParse(server) ? new URL(server).protocol : "";
+  if (protocol === "https:" || protocol === "http:") return;
+  throw new KubeAuthError(
+    `Cannot use ${field}: '${server}' has to be a URL such as https://192.0.2.1:6443`,
+  );
+}
+
+async function readText(file: string): Promise<string> {
+  try {
+    return await Deno.readTextFile(file);
+  } catch (cause) {
+    const reason = cause instanceof Error ? cause.message : String(cause);
+    throw new KubeAuthError(`Cannot read kubeconfig: ${reason}`, { cause });
+  }
+}
+
+function parseYaml(text: string, file: string): unknown {
+  try {
+    return parse(text);
+  } catch (cause) {
+    throw unusable(file, cause instanceof Error ? cause.message : String(cause), cause);
+  }
+}
+
+function unusable(file: string, reason: string, cause?: unknown): KubeAuthError {
+  return new KubeAuthError(`Cannot use kubeconfig '${file}': ${reason}`, { cause });
+}
