@@ -104,7 +104,10 @@ export class ReflectorProgress {
     const fields = { error, retryInMs: Math.round(retryInMs) };
     // An outage of an hour is told once, not at each attempt.
     if (this.#lastError === error) this.#logger.verbose(2, "Lost sight of objects still", fields);
-    else this.#logger.warn("Lost sight of objects; those known stay in use", fields);
+    else {this.#logger.warn(
+        "Lost sight of the API server's objects; those known stay in use",
+        fields,
+      );}
     this.#phase = "backoff";
     this.#lastError = error;
   }
