@@ -16,7 +16,9 @@ import { showSpread, spreadOf } from "./statistics.ts";
 const quick = Deno.args.includes("--quick");
 const ROUNDS = quick ? 2 : 5;
 const SECONDS = quick ? 2 : 5;
-const STREAM_BYTES = (quick ? 2 : 8) * 1e9;
+/** Before each measurement, so that code is compiled and buffers are there. */
+const WARM_UP_SECONDS = 1.5;
+const STREAM_BYTES_PER_SECOND = 1e9;
 
 /** One measured run: work done, seconds passed, CPU seconds of the forwarder. */
 interface Sample {
@@ -39,7 +41,11 @@ interface Workload {
   /** Whom kube-relay is compared with, and the aim for its CPU. */
   readonly aims: Readonly<Record<string, number>>;
   startServer(folder: string): Promise<{ readonly port: number } & AsyncDisposable>;
-  run(forwarder: Forwarder): Promise<{ readonly units: number; readonly seconds: number }>;
+  /** Works for about so many seconds. */
+  run(
+    forwarder: Forwarder,
+    seconds: number,
+  ): Promise<{ readonly units: number; readonly seconds: number }>;
 }
 
 const WORKLOADS: readonly Workload[] = [
@@ -52,9 +58,10 @@ const WORKLOADS: readonly Workload[] = [
     rateScale: 8 / 1e9,
     aims: { haproxy: 1, "haproxy 64 KiB": 1.15 },
     startServer: () => startScript("tcp_source.ts"),
-    async run({ hostname, port }) {
-      const seconds = Number(await runScript("tcp_sink.ts", [hostname, port, STREAM_BYTES]));
-      return { units: STREAM_BYTES, seconds };
+    async run({ hostname, port }, duration) {
+      const bytes = Math.round(duration * STREAM_BYTES_PER_SECOND);
+      const seconds = Number(await runScript("tcp_sink.ts", [hostname, port, bytes]));
+      return { units: bytes, seconds };
     },
   },
   {
@@ -66,7 +73,7 @@ const WORKLOADS: readonly Workload[] = [
     rateScale: 1,
     aims: { haproxy: 1.1 },
     startServer: startHttpServer,
-    run: (forwarder) => runWrk(forwarder, []),
+    run: (forwarder, seconds) => runWrk(forwarder, seconds, []),
   },
   {
     name: "connections, one request each",
@@ -77,7 +84,7 @@ const WORKLOADS: readonly Workload[] = [
     rateScale: 1,
     aims: { haproxy: 1.3 },
     startServer: startHttpServer,
-    run: (forwarder) => runWrk(forwarder, ["-H", "Connection: close"]),
+    run: (forwarder, seconds) => runWrk(forwarder, seconds, ["-H", "Connection: close"]),
   },
   {
     name: "UDP round trips, 64 bytes, 8 flows",
@@ -88,8 +95,8 @@ const WORKLOADS: readonly Workload[] = [
     rateScale: 1,
     aims: { "nginx stream": 1.5 },
     startServer: () => startScript("udp_echo.ts"),
-    async run({ hostname, port }) {
-      const text = await runScript("udp_round_trips.ts", [hostname, port, SECONDS]);
+    async run({ hostname, port }, duration) {
+      const text = await runScript("udp_round_trips.ts", [hostname, port, duration]);
       const { roundTrips, seconds } = JSON.parse(text) as { roundTrips: number; seconds: number };
       return { units: roundTrips, seconds };
     },
@@ -129,8 +136,9 @@ async function measure(workload: Workload): Promise<Record<string, Sample[]>> {
 
 async function takeSample(workload: Workload, forwarder: Forwarder): Promise<Sample> {
   const { pid } = forwarder;
+  await workload.run(forwarder, WARM_UP_SECONDS);
   const before = pid === undefined ? undefined : await cpuSeconds(pid);
-  const { units, seconds } = await workload.run(forwarder);
+  const { units, seconds } = await workload.run(forwarder, SECONDS);
   if (pid === undefined || before === undefined) {
     return { units, seconds, cpuSeconds: undefined, residentMiB: undefined };
   }
@@ -198,9 +206,10 @@ http {
 
 async function runWrk(
   { hostname, port }: Forwarder,
+  seconds: number,
   extra: readonly string[],
 ): Promise<{ units: number; seconds: number }> {
-  const args = ["-t1", "-c16", `-d${SECONDS}s`, ...extra, `http://${hostname}:${port}/`];
+  const args = ["-t1", "-c16", `-d${Math.ceil(seconds)}s`, ...extra, `http://${hostname}:${port}/`];
   const { stdout } = await new Deno.Command("wrk", { args }).output();
   const text = new TextDecoder().decode(stdout);
   const found = /(\d+) requests in ([\d.]+)s/.exec(text);
