@@ -111,14 +111,28 @@ function serviceTable(services: readonly StatusService[], { columns, colors }: V
     endpointsCell(service.endpoints),
   ]);
   const widths = fitColumns([TITLES, ...rows], columns);
+  const head = TITLES.map((title) => colors.dim(title));
+  const cells = rows.map((row) => row.map((cell, index) => fitCell(cell, widths[index]!)));
+  const lines = pagesOf([head, ...cells]).flatMap((page) => tableLines(page, widths));
+  return lines.map((line) => line.trimEnd()).join("\n");
+}
+
+/** Rows that cli-table3 is given at once: its time grows with their square (6 s for 10,000). */
+const PAGE_SIZE = 20;
+
+function pagesOf<Row>(rows: readonly Row[]): readonly (readonly Row[])[] {
+  const pages = Array.from({ length: Math.ceil(rows.length / PAGE_SIZE) }, (_, page) => page);
+  return pages.map((page) => rows.slice(page * PAGE_SIZE, (page + 1) * PAGE_SIZE));
+}
+
+function tableLines(rows: readonly string[][], widths: readonly number[]): readonly string[] {
   const table = new Table({
-    head: TITLES.map((title) => colors.dim(title)),
     colWidths: widths.map((width) => width + GAP),
     chars: BORDERLESS,
     style: { head: [], border: [], "padding-left": 0, "padding-right": GAP },
   });
-  table.push(...rows.map((row) => row.map((cell, index) => fitCell(cell, widths[index]!))));
-  return table.toString().split("\n").map((line) => line.trimEnd()).join("\n");
+  table.push(...rows);
+  return table.toString().split("\n");
 }
 
 const TITLES = ["SERVICE", "ADDRESSES", "ENDPOINTS"];

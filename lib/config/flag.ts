@@ -51,6 +51,8 @@ export interface Flag {
    * over the file, and uses those that have nothing to do with the file.
    */
   readonly withConfig: "ignored" | "wins" | "used";
+  /** The only verbs that it belongs to. @default every verb */
+  readonly verbs?: readonly string[];
   /** Said when the flag is used: why not to, and what to use in its place. */
   readonly deprecated?: string;
 }

@@ -45,7 +45,7 @@ export const FLAGS = [
     group: "Cluster",
     value: "PATH",
     help: "file or folder of YAML manifests to take Services and endpoints from, watched; may be " +
-      "given more than once. Without --kubeconfig or --master no API server is asked",
+      "given more than once. No API server is asked then, and none may be given",
     withConfig: "used",
   },
   {
@@ -253,6 +253,7 @@ export const FLAGS = [
     group: "Output",
     default: "false",
     help: "print JSON for programs in place of tables for people",
+    verbs: ["status"],
     withConfig: "used",
   },
   {
@@ -261,6 +262,7 @@ export const FLAGS = [
     group: "Output",
     value: "TEXT",
     help: "only Services whose namespace/name begins with this, or has it as a whole word",
+    verbs: ["status"],
     withConfig: "used",
   },
   {

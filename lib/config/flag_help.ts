@@ -1,0 +1,63 @@
+/**
+ * The table of flags as text, for `--help`.
+ *
+ * @module
+ */
+import { defaultConfiguration } from "./configuration_schema.ts";
+import { formatDuration } from "./duration.ts";
+import { type Flag, FLAG_GROUPS } from "./flag.ts";
+import { FLAG_ROWS } from "./flags.ts";
+import { wrapText } from "./wrap_text.ts";
+
+/** Widest line of help. */
+export const HELP_WIDTH = 80;
+
+const INDENT = 6;
+
+/** Flags by group, each with its help below it: no terminal cuts it, and no column is lost on long names. */
+export function flagHelp(flags: readonly Flag[] = FLAG_ROWS): string {
+  const groups = FLAG_GROUPS.map((group) => ({
+    group,
+    members: flags.filter((flag) => flag.group === group),
+  })).filter(({ members }) => members.length > 0);
+  return groups
+    .map(({ group, members }) => `${group}:\n${members.map(flagParagraph).join("")}`)
+    .join("\n");
+}
+
+function flagParagraph(flag: Flag): string {
+  const deprecated = flag.deprecated === undefined ? "" : ` (deprecated: ${flag.deprecated})`;
+  const text = `${flag.help}${defaultNote(flag)}${deprecated}`;
+  return `  ${flagUsage(flag)}\n${wrapText(text, { width: HELP_WIDTH, indent: INDENT })}\n`;
+}
+
+/** `--proxy-mode MODE, --mode MODE`. */
+export function flagUsage(flag: Flag): string {
+  const value = flag.type === "boolean" || flag.implied !== undefined ? "" : ` ${valueName(flag)}`;
+  return [flag.name, ...(flag.aliases ?? [])]
+    .map((name) => `${name.length === 1 ? "-" : "--"}${name}${value}`)
+    .join(", ");
+}
+
+function valueName({ choices, value, type }: Flag): string {
+  if (choices) return choices.join("|");
+  return value ?? (type === "duration" ? "DURATION" : "VALUE");
+}
+
+function defaultNote(flag: Flag): string {
+  const text = flagDefault(flag);
+  return text === "" || text === "false" ? "" : ` (default ${text})`;
+}
+
+/** The default as it would be typed; empty where there is none. */
+export function flagDefault({ field, type, default: otherwise = "" }: Flag): string {
+  if (field === undefined) return otherwise;
+  // Addresses are completed once bindAddress is known; this is what comes of its default.
+  const served = { healthzBindAddress: "0.0.0.0:10256", metricsBindAddress: "127.0.0.1:10249" };
+  if (field in served) return served[field as keyof typeof served];
+  const value = field.split(".").reduce<unknown>(
+    (outer, step) => Object(outer)[step],
+    defaultConfiguration(),
+  );
+  return type === "duration" ? formatDuration(value as number) : String(value);
+}

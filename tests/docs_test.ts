@@ -1,0 +1,23 @@
+/**
+ * The pages of docs/ that are made from tables say what the tables say. `UPDATE_DOCS=1` writes them.
+ *
+ * @module
+ */
+import { assertEquals } from "@std/assert";
+import { VERSION } from "../lib/app/version.ts";
+import { flagsPage, metricsPage } from "./support/reference_docs.ts";
+
+const ROOT = new URL("..", import.meta.url).pathname;
+
+for (
+  const [path, page] of [["docs/flags.md", flagsPage], ["docs/metrics.md", metricsPage]] as const
+) {
+  Deno.test(`${path} agrees with the code`, async () => {
+    if (Deno.env.get("UPDATE_DOCS") === "1") await Deno.writeTextFile(ROOT + path, page());
+    assertEquals(await Deno.readTextFile(ROOT + path), page(), "see the end of the introduction");
+  });
+}
+
+Deno.test("deno.json has the version of the program", async () => {
+  assertEquals(JSON.parse(await Deno.readTextFile(`${ROOT}deno.json`)).version, VERSION);
+});
