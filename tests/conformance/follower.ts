@@ -88,6 +88,14 @@ export class Follower implements AsyncDisposable {
     );
   }
 
+  /** Waits until following Services fails with a message in which this stands. */
+  async fails(part: string): Promise<void> {
+    await eventually(
+      `following Services fails with '…${part}…'`,
+      () => this.status.resources.Service?.lastError?.includes(part),
+    );
+  }
+
   async [Symbol.asyncDispose](): Promise<void> {
     this.#abort.abort();
     await this.#running;

@@ -145,6 +145,11 @@ export class ApiMachinery implements ConformanceServer {
     };
   }
 
+  /** The CA of client certificates, PEM: one that has not signed the server's. */
+  clientAuthority(): Promise<string> {
+    return Deno.readTextFile(`${this.#folder}/certificates/client-ca.crt`);
+  }
+
   create(object: RawObject): Promise<RawObject> {
     return this.admin.create(object);
   }
