@@ -89,13 +89,18 @@ export function rangeConflict(
     readonly nodeAddresses: readonly IpAddress[];
   },
 ): string | undefined {
-  // An address without a network, such as that of NodeLocal DNSCache, says nothing of neighbours.
+  // IPv6 has a route in the main table for each address of the node, those of `lo` included. Such an
+  // address, without a network of neighbours, is what NodeLocal DNSCache takes from the range.
+  const toItself = new Set(nodeAddresses.map(hostCidr));
+  const abroad = routes.filter(({ destination, device }) =>
+    device !== "lo" && (destination === undefined || !toItself.has(destination))
+  );
   const own = nodeAddresses.find((address) =>
     !isLoopback(address) && cidrContains(range, address) &&
-    onLinkRouteTo(address, routes) !== undefined
+    onLinkRouteTo(address, abroad) !== undefined
   );
   if (own !== undefined) return `the node's own network, with its address ${own}, is in it`;
-  for (const { destination, gateways } of routes) {
+  for (const { destination, gateways } of abroad) {
     const gateway = gateways.find((address) => cidrContains(range, address));
     if (gateway !== undefined) return `the gateway ${gateway} lies in it`;
     if (destination !== undefined && isStrictlyInside(destination, range)) {

@@ -15,6 +15,20 @@ const ROUTES = parseRoutes(JSON.stringify([
   { dst: "10.200.0.0/16", via: { family: "inet6", host: "fe80::1" }, dev: "eth0" },
 ]));
 
+Deno.test("rangeConflict() passes over the routes that IPv6 has for each address of the node", () => {
+  const routes = parseRoutes(JSON.stringify([
+    { dst: "fd00:96::a", dev: "nodelocaldns", protocol: "kernel", metric: 256 },
+    { dst: "fd00:96::1", dev: "lo", protocol: "kernel", metric: 256 },
+  ]));
+  const range = parseCidr("fd00:96::/112");
+  const nodeAddresses = [parseIpAddress("fd00:96::a")];
+  assertEquals(rangeConflict(range, { routes, nodeAddresses }), undefined);
+  assertEquals(
+    rangeConflict(range, { routes, nodeAddresses: [] }),
+    "the node has a route to fd00:96::a/128, which lies in it",
+  );
+});
+
 Deno.test("parseRoutes() reads next hops of all kinds, and nothing from nothing", () => {
   assertEquals(ROUTES.map(({ gateways }) => gateways.length), [1, 0, 1, 2, 0, 0, 0, 0, 1]);
   assertEquals(ROUTES[0]?.destination, undefined);

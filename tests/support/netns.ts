@@ -1,0 +1,168 @@
+/**
+ * Network namespaces that a test makes for itself and takes away again. Nothing of the host's own
+ * network is touched: both ends of each link are made inside the test's namespaces.
+ *
+ * @module
+ */
+import { type CommandResult, systemCommandRunner } from "../../lib/os/command_runner.ts";
+import { LineProcess } from "./line_process.ts";
+import { program, type Requirement, ROOT } from "./requirement.ts";
+
+/** What tests with namespaces need, for `isMissing()`. */
+export function netnsRequirements(): Requirement[] {
+  const requirements = [ROOT, program("ip"), program("sysctl")];
+  if (requirements.some(([, met]) => !met)) return requirements;
+  return [...requirements, ["the right to make network namespaces (ip netns add)", mayMakeOne()]];
+}
+
+function mayMakeOne(): boolean {
+  const name = uniqueName("probe");
+  const { success } = new Deno.Command("ip", { args: ["netns", "add", name] }).outputSync();
+  if (success) new Deno.Command("ip", { args: ["netns", "del", name] }).outputSync();
+  return success;
+}
+
+let made = 0;
+
+/** A name that no other test, file or run has at the same time. */
+function uniqueName(label: string): string {
+  return `kr-${Deno.pid}-${++made}-${label}`;
+}
+
+/** Flags of Deno programs that only tests run. Least rights matter where the product is run. */
+const TEST_FLAGS = [
+  "--no-prompt",
+  "--no-check",
+  "--quiet",
+  "--unstable-net",
+  "--allow-net",
+  "--allow-read",
+  "--allow-write",
+  "--allow-env",
+  "--allow-sys",
+  "--allow-run",
+];
+
+/** How a Deno program is run in a namespace. */
+export interface DenoOptions {
+  /** @default {rights for everything that test programs do} */
+  readonly flags?: readonly string[];
+  /** A command that the program is run by, such as `setpriv` with its flags. */
+  readonly by?: readonly string[];
+}
+
+/** A network namespace. Disposing of it ends what was started in it and removes it with its links. */
+export class Namespace implements AsyncDisposable {
+  readonly name: string;
+  readonly #processes = new Set<LineProcess>();
+
+  private constructor(name: string) {
+    this.name = name;
+  }
+
+  /** Makes a namespace whose `lo` is up. The label shows in its name. */
+  static async create(label: string): Promise<Namespace> {
+    const namespace = new Namespace(uniqueName(label));
+    await succeed("ip", ["netns", "add", namespace.name]);
+    try {
+      await namespace.ip("link set lo up");
+      // Duplicate address detection holds an IPv6 address back for a second or two.
+      await namespace.sysctl(
+        "net.ipv6.conf.all.accept_dad=0",
+        "net.ipv6.conf.default.accept_dad=0",
+      );
+    } catch (error) {
+      await namespace[Symbol.asyncDispose]();
+      throw error;
+    }
+    return namespace;
+  }
+
+  /** Runs one `ip` command, given as text, in the namespace. Returns its output; throws when it fails. */
+  ip(command: string): Promise<string> {
+    return succeed("ip", ["-n", this.name, ...command.split(" ")]);
+  }
+
+  /** Runs several `ip` commands by one process, up to the first that fails. */
+  async ipBatch(commands: readonly string[]): Promise<void> {
+    const stdin = commands.map((command) => `${command}\n`).join("");
+    await succeed("ip", ["-n", this.name, "-batch", "-"], stdin);
+  }
+
+  /** Sets sysctls of the namespace, each as `name=value`. */
+  async sysctl(...settings: readonly string[]): Promise<void> {
+    await this.output("sysctl", ["-qw", ...settings]);
+  }
+
+  /** Runs a command in the namespace to its end; any exit code is a result. */
+  run(command: string, args: readonly string[]): Promise<CommandResult> {
+    return systemCommandRunner.run("ip", ["netns", "exec", this.name, command, ...args]);
+  }
+
+  /** As {@linkcode run}; returns the output, and throws when the command fails. */
+  output(command: string, args: readonly string[]): Promise<string> {
+    return succeed("ip", ["netns", "exec", this.name, command, ...args]);
+  }
+
+  /** Starts a program in the namespace. It is killed with the namespace, if not before. */
+  start(command: string, args: readonly string[]): LineProcess {
+    // `ip netns exec` becomes the program: signals to its process id reach the program itself.
+    const process = new LineProcess("ip", ["netns", "exec", this.name, command, ...args]);
+    this.#processes.add(process);
+    return process;
+  }
+
+  /** Starts a Deno program, given by its file, in the namespace. */
+  startDeno(file: URL, args: readonly string[], options: DenoOptions = {}): LineProcess {
+    const { flags = TEST_FLAGS, by = [] } = options;
+    const line = [...by, Deno.execPath(), "run", ...flags, file.pathname, ...args];
+    return this.start(line[0] ?? "", line.slice(1));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Promise.all([...this.#processes].map((process) => process.kill()));
+    await succeed("ip", ["netns", "del", this.name]);
+  }
+}
+
+/** One end of a link. */
+export interface LinkEnd {
+  readonly namespace: Namespace;
+  /** Name of the interface. */
+  readonly device: string;
+  /** Addresses with prefix lengths, e.g. `192.168.0.2/24`. */
+  readonly addresses?: readonly string[];
+  /** A bridge of the namespace that the interface is a port of. */
+  readonly bridge?: string;
+}
+
+/** Joins two namespaces by a pair of veth devices, both up. */
+export async function link(a: LinkEnd, b: LinkEnd): Promise<void> {
+  await a.namespace.ip(
+    `link add ${a.device} type veth peer name ${b.device} netns ${b.namespace.name}`,
+  );
+  for (const { namespace, device, addresses = [], bridge } of [a, b]) {
+    await namespace.ipBatch([
+      ...addresses.map((address) => `addr add ${address} dev ${device}`),
+      ...(bridge === undefined ? [] : [`link set ${device} master ${bridge}`]),
+      `link set ${device} up`,
+    ]);
+  }
+}
+
+/** Makes a bridge that is up. */
+export async function addBridge({ namespace, device, addresses = [] }: LinkEnd): Promise<void> {
+  await namespace.ipBatch([
+    // Without a querier, snooping may drop the multicasts that IPv6 finds its neighbours by.
+    `link add ${device} type bridge mcast_snooping 0`,
+    ...addresses.map((address) => `addr add ${address} dev ${device}`),
+    `link set ${device} up`,
+  ]);
+}
+
+async function succeed(command: string, args: readonly string[], stdin?: string): Promise<string> {
+  const options = stdin === undefined ? {} : { stdin };
+  const { code, stdout, stderr } = await systemCommandRunner.run(command, args, options);
+  if (code === 0) return stdout;
+  throw new Error(`Cannot run '${[command, ...args].join(" ")}': exit code ${code}: ${stderr}`);
+}

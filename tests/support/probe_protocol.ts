@@ -1,0 +1,66 @@
+/**
+ * What a test and `probe_client.ts` say to each other: one JSON object a line, each answered by one.
+ *
+ * @module
+ */
+import type { EchoGreeting } from "./echo_server.ts";
+
+/** Where a probe goes. */
+export interface ProbeTarget {
+  readonly protocol: "TCP" | "UDP";
+  readonly address: string;
+  readonly port: number;
+}
+
+/** A target that is probed again and again, and the servers that may answer. */
+export interface LoadTarget extends ProbeTarget {
+  /** Names of the servers; an answer of any other one is a failure. Empty: all may. */
+  readonly expect: readonly string[];
+}
+
+/** How one probe ended. */
+export type ProbeAnswer =
+  | { readonly kind: "answered"; readonly by: EchoGreeting }
+  /** Nobody listens. Of TCP only: a datagram socket that is not connected does not hear of it. */
+  | { readonly kind: "refused" }
+  /** Silence until the time-out. */
+  | { readonly kind: "silent" }
+  | { readonly kind: "failed"; readonly reason: string };
+
+/** What a client is asked to do. */
+export type ProbeRequest =
+  /** One exchange on a new socket. */
+  | { readonly do: "probe"; readonly target: ProbeTarget; readonly timeoutMs: number }
+  /** A TCP connection, or a UDP socket with one peer, that is kept. */
+  | { readonly do: "open"; readonly id: string; readonly target: ProbeTarget }
+  /** One exchange on what is kept. */
+  | { readonly do: "talk"; readonly id: string; readonly timeoutMs: number }
+  | { readonly do: "close"; readonly id: string }
+  /** New exchanges at a fixed rate, round robin over the targets, whether or not earlier ones are done. */
+  | {
+    readonly do: "load";
+    readonly targets: readonly LoadTarget[];
+    readonly perSecond: number;
+    readonly timeoutMs: number;
+  }
+  /** Ends the load, waits for what is under way, and reports. */
+  | { readonly do: "stop" };
+
+/** What became of a load. Every attempt is counted: `attempts` is `answered` plus `failures`. */
+export interface LoadReport {
+  readonly attempts: number;
+  readonly answered: number;
+  readonly failures: number;
+  /** The first failures, each as `TCP 10.96.0.1:80 after 1234 ms: refused`. */
+  readonly examples: readonly string[];
+  readonly seconds: number;
+  /** The longest that an answered exchange took. */
+  readonly slowestMs: number;
+  /** Answers of each server, by target (`TCP 10.96.0.1:80`). */
+  readonly byTarget: Readonly<Record<string, Readonly<Record<string, number>>>>;
+}
+
+/** The text form of a target. */
+export function targetText({ protocol, address, port }: ProbeTarget): string {
+  return `${protocol} ${address.includes(":") ? `[${address}]` : address}:${port}`;
+}
