@@ -74,6 +74,12 @@ export function itemTypeOf(value: unknown): ManifestType | undefined {
   return { kind: kind.slice(0, -"List".length), ...(apiVersion !== undefined && { apiVersion }) };
 }
 
+/** The kind of a YAML text when it is one that nobody reads; `undefined` when it takes parsing to tell. */
+export function ignoredKindOf(text: string): string | undefined {
+  const kind = /^kind: *["']?(\w+)["']?[ \r]*$/m.exec(text)?.[1];
+  return kind === undefined || kind.endsWith("List") || isKnownKind(kind) ? undefined : kind;
+}
+
 interface Collecting {
   readonly document: YamlDocument;
   readonly reading: ManifestReading;

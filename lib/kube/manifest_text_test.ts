@@ -104,7 +104,7 @@ for (const { what, text, line, column } of SPELLINGS) {
     assertEquals(list.items.map(valueOf), LIST_ITEMS);
     const { kind, apiVersion, items } = valueOf(list.envelope) as Record<string, unknown>;
     assertEquals([kind, apiVersion], ["List", "v1"]);
-    assert(items === undefined || (items as unknown[]).length === 0);
+    assertEquals(items ?? [], []);
     assertEquals(list.items[1]!.origin, { line, column });
     // Items inside of a larger file.
     const moved = listOf(padded, { line: 101, column: 1 });

@@ -1,0 +1,83 @@
+/**
+ * How the manifest files are doing: what `kube-relay status` shows of them.
+ *
+ * @module
+ */
+import type { ManifestFiles } from "./manifest_files.ts";
+import { type ManifestProblem, ManifestProblems } from "./manifest_problem.ts";
+import type { ManifestStore, ShadowedObject } from "./manifest_store.ts";
+
+/** One manifest file, or a path that leads nowhere. */
+export interface ManifestFileStatus {
+  readonly path: string;
+  /** How many objects are taken from it, those that another file has too included. */
+  readonly objects: number;
+  /** The first hundred. */
+  readonly problems: readonly ManifestProblem[];
+  /** How many more problems there are. */
+  readonly problemsNotShown: number;
+  /** Milliseconds since 1970 at which it was last read without an error. */
+  readonly lastGoodAtMs?: number;
+  /** Whether the last good version of something stays in force, or something was left out, for an error. */
+  readonly stale: boolean;
+}
+
+/** What {@linkcode manifestStatus} looks at. */
+export interface ManifestState {
+  readonly files: ManifestFiles;
+  readonly store: ManifestStore;
+  /** Paths that lead nowhere, and why. */
+  readonly missing: ReadonlyMap<string, string>;
+}
+
+/** The state of each file, sorted by path. */
+export function manifestStatus({ files, store, missing }: ManifestState): ManifestFileStatus[] {
+  const shadowed = store.shadowed();
+  const found = [...missing].map(([path, reason]): ManifestFileStatus => ({
+    path,
+    objects: 0,
+    problems: [missingProblem(path, reason)],
+    problemsNotShown: 0,
+    stale: false,
+  }));
+  for (const [path, record] of files.records) {
+    const problems = mergeProblems(record.problems, shadowed.get(path) ?? []);
+    found.push({
+      path,
+      objects: store.objectsOf(path).size,
+      problems: problems.list,
+      problemsNotShown: problems.notShown + record.problems.notShown,
+      ...(record.lastGoodAtMs !== undefined && { lastGoodAtMs: record.lastGoodAtMs }),
+      stale: record.isStale,
+    });
+  }
+  return found.sort((left, right) => left.path < right.path ? -1 : 1);
+}
+
+/** Why nothing is read from a path. */
+export function missingProblem(path: string, reason: string): ManifestProblem {
+  return {
+    file: path,
+    line: 1,
+    column: 1,
+    severity: "error",
+    path: "",
+    value: "",
+    message: `Cannot read manifest: ${reason}; it is read once there is one`,
+  };
+}
+
+/** The problems of a file, and the objects of it that are not used because another file has them too. */
+export function mergeProblems(
+  problems: ManifestProblems,
+  shadowed: readonly ShadowedObject[],
+): ManifestProblems {
+  const merged = new ManifestProblems(problems.file);
+  for (const problem of problems.list) merged.add(problem, () => problem);
+  for (const { id, line, usedFile, usedLine } of shadowed) {
+    const message = `is not used: ${usedFile}:${usedLine} has it too, and comes first by name`;
+    const problem = { severity: "warning" as const, object: id, path: "", value: "", message };
+    merged.add(problem, () => ({ line, column: 1 }));
+  }
+  return merged;
+}
