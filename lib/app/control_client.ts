@@ -24,8 +24,11 @@ export class ControlError extends Error {
   }
 }
 
-/** Asks for the status. Throws a ControlError that says what to do. */
-export async function requestStatus(path: string): Promise<StatusReport> {
+/** Asks for the status; `brief` leaves the Services out. Throws a ControlError that says what to do. */
+export async function requestStatus(
+  path: string,
+  { brief = false }: { readonly brief?: boolean } = {},
+): Promise<StatusReport> {
   using client = Deno.createHttpClient({ proxy: { transport: "unix", path } });
   const controller = new AbortController();
   const timer = systemClock.setTimer(TIMEOUT_MS, () => controller.abort());
@@ -34,7 +37,8 @@ export async function requestStatus(path: string): Promise<StatusReport> {
   try {
     // The name is of no account: the connection goes to the socket.
     const { signal } = controller;
-    const response = await fetch("http://localhost/status", { client, signal });
+    const url = `http://localhost/status${brief ? "?brief" : ""}`;
+    const response = await fetch(url, { client, signal });
     text = await response.text();
     ok = response.ok;
   } catch (error) {

@@ -6,11 +6,13 @@
 import { dirname } from "node:path";
 import type { StatusReport } from "./status_report.ts";
 import { ControlError, requestStatus } from "./control_client.ts";
+import { jsonPieces } from "./json_stream.ts";
 
 /** What the socket serves. */
 export interface ControlServerOptions {
   readonly path: string;
-  readonly status: () => Promise<StatusReport>;
+  /** `brief` leaves the Services out. */
+  readonly status: (options: { readonly brief: boolean }) => Promise<StatusReport>;
 }
 
 /** The open socket. */
@@ -44,16 +46,17 @@ export async function startControlServer(
 
 async function answer(
   request: Request,
-  status: () => Promise<StatusReport>,
+  status: ControlServerOptions["status"],
 ): Promise<Response> {
   if (request.method !== "GET") {
     return new Response("Only GET is answered\n", { status: 405, headers: { allow: "GET" } });
   }
-  if (new URL(request.url).pathname !== "/status") {
+  const { pathname, searchParams } = new URL(request.url);
+  if (pathname !== "/status") {
     return new Response("Not found\n", { status: 404 });
   }
   try {
-    return Response.json(await status());
+    return Response.json(await status({ brief: searchParams.has("brief") }));
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     return new Response(`Cannot report the status: ${reason}\n`, { status: 500 });

@@ -112,7 +112,7 @@ class RunningProxy implements AsyncDisposable {
     const { controlSocket } = this.#configuration.relay;
     this.#control = await startControlServer({
       path: controlSocket,
-      status: () => this.#status(),
+      status: (options) => this.#status(options),
     });
     for (const family of this.#families) await family.start();
     const source = await createObjectSource(this.#dependencies, {
@@ -243,10 +243,10 @@ class RunningProxy implements AsyncDisposable {
     void this.#notifier.status(phase);
   }
 
-  async #status(): Promise<StatusReport> {
+  async #status(options: { readonly brief: boolean }): Promise<StatusReport> {
     const families = [];
     for (const family of this.#families) {
-      families.push(await collectFamilyStatus(this.#dependencies, family));
+      families.push(await collectFamilyStatus(this.#dependencies, family, options));
     }
     return {
       version: VERSION,

@@ -14,13 +14,14 @@ import type { StatusEndpoint, StatusFamily, StatusService } from "./status_repor
 /** Services between two turns of the event loop. */
 const SLICE_SIZE = 256;
 
-/** The status of one family. Yields, so that 10,000 Services hold nobody up. */
+/** The status of one family. Yields, so that 10,000 Services hold nobody up; `brief` leaves them out. */
 export async function collectFamilyStatus(
   { clock }: { readonly clock: Clock },
   family: FamilyProxy,
+  { brief }: { readonly brief: boolean },
 ): Promise<StatusFamily> {
   const { backend, syncer, pipeline } = family;
-  const { services: inspected, summary } = await backend.inspect();
+  const { services: inspected, summary } = await backend.inspect(brief ? [] : undefined);
   const byKey = new Map(inspected.map((service) => [service.key, service]));
   const reasons = new Map(
     syncer.quarantined.map(({ key, address, reason }) => [
@@ -29,7 +30,7 @@ export async function collectFamilyStatus(
     ]),
   );
   const services: StatusService[] = [];
-  for (const [key, plan] of pipeline.plan.services) {
+  for (const [key, plan] of brief ? [] : pipeline.plan.services) {
     services.push(serviceStatus(plan, { inspection: byKey.get(key), reason: reasons.get(key) }));
     if (services.length % SLICE_SIZE === 0) await clock.yieldToEventLoop();
   }
@@ -54,6 +55,7 @@ function familyFacts(
         at: new Date(lastSync.at).toISOString(),
         durationMs: Math.round(lastSync.durationMs * 10) / 10,
         full: lastSync.report.full,
+        services: lastSync.report.services,
         operations: lastSync.report.operations,
       },
     }),

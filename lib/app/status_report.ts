@@ -37,6 +37,8 @@ export interface StatusFamily {
     readonly at: string;
     readonly durationMs: number;
     readonly full: boolean;
+    /** ServicePorts that were looked at. */
+    readonly services: number;
     readonly operations: Readonly<Record<string, number>>;
   };
   /** Whether changes wait for a sync. */
@@ -44,6 +46,7 @@ export interface StatusFamily {
   /** Failed syncs since the last good one. */
   readonly failures: number;
   readonly lastError?: string;
+  /** Empty in a brief status. */
   readonly services: readonly StatusService[];
   readonly quarantined: readonly Quarantined[];
 }

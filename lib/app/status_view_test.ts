@@ -46,6 +46,7 @@ function report(
         at: new Date(NOW - 2_000).toISOString(),
         durationMs: 1.2,
         full: false,
+        services: 2,
         operations: { listen: 2, close: 1 },
       },
       pending: false,

@@ -1,0 +1,35 @@
+import { assert, assertEquals } from "@std/assert";
+import { systemClock } from "../os/clock.ts";
+import { jsonPieces } from "./json_stream.ts";
+
+Deno.test("jsonPieces() writes what JSON.stringify() writes", async () => {
+  const values: readonly unknown[] = [
+    null,
+    7,
+    "text",
+    [],
+    {},
+    [[[[[[1, { a: undefined }]]]]]],
+    { a: undefined, b: [undefined, null, { c: { d: { e: { f: [1, 2] } } } }], 'quo"te': "\n" },
+  ];
+  for (const value of values) {
+    assertEquals((await Array.fromAsync(jsonPieces(value))).join(""), JSON.stringify(value));
+  }
+});
+
+Deno.test("jsonPieces() gives way after each piece of a large value", async () => {
+  const services = Array.from({ length: 10_000 }, (_, index) => ({ name: `ns/${index}`, index }));
+  let turns = 0;
+  const clock = {
+    ...systemClock,
+    yieldToEventLoop: () => {
+      turns++;
+      return Promise.resolve();
+    },
+  };
+  const value = { families: [{ services }] };
+  const pieces = await Array.fromAsync(jsonPieces(value, { clock }));
+  assertEquals(JSON.parse(pieces.join("")), value);
+  assert(pieces.length > 4 && turns === pieces.length - 1, `${pieces.length} pieces`);
+  for (const piece of pieces) assert(piece.length < 70_000, String(piece.length));
+});
