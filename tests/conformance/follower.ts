@@ -18,6 +18,8 @@ import { MemoryLogger } from "../support/memory_logger.ts";
 export interface FollowerOptions {
   readonly auth: KubeAuth;
   readonly nodeName?: string;
+  /** Whether to try streaming lists first. @default {true} */
+  readonly streamingLists?: boolean;
   readonly timing?: TransportTiming & ReflectorTiming;
 }
 
@@ -38,7 +40,7 @@ export class Follower implements AsyncDisposable {
   readonly #source;
   readonly #running: Promise<void>;
 
-  constructor({ auth, nodeName, timing }: FollowerOptions) {
+  constructor({ auth, nodeName, streamingLists, timing }: FollowerOptions) {
     this.informers = {
       services: this.#informer("Service"),
       endpointSlices: this.#informer("EndpointSlice"),
@@ -48,7 +50,12 @@ export class Follower implements AsyncDisposable {
     };
     this.#source = createApiSource(
       { clock: systemClock, logger: this.logger, auth, random: Math.random },
-      { informers: this.informers, nodeName, timing: { ...TIMING, ...timing } },
+      {
+        informers: this.informers,
+        nodeName,
+        timing: { ...TIMING, ...timing },
+        ...(streamingLists !== undefined && { streamingLists }),
+      },
     );
     this.#running = this.#source.run(this.#abort.signal);
   }

@@ -1,0 +1,33 @@
+/**
+ * The conformance suite on the fake API server of `tests/support`.
+ *
+ * @module
+ */
+import { FakeApiServer } from "../support/fake_api_server.ts";
+import type { ConformanceServer } from "./server.ts";
+import { runConformanceSuite } from "./suite.ts";
+
+runConformanceSuite("fake", startFake);
+
+async function startFake(): Promise<ConformanceServer> {
+  const fake = await FakeApiServer.start();
+  let token = fake.rotateToken();
+  let certificate = await fake.rotateClientCertificate();
+  return {
+    name: "fake",
+    capabilities: { streamingLists: true, clusterIpSelector: true },
+    url: fake.url,
+    ca: fake.ca,
+    token: () => token,
+    rotateToken: () => Promise.resolve(token = fake.rotateToken()),
+    clientCertificate: () => certificate,
+    rotateClientCertificate: async () => certificate = await fake.rotateClientCertificate(),
+    create: (object) => Promise.resolve(fake.store.create(object)),
+    update: (object) => Promise.resolve(fake.store.update(object)),
+    delete: (object) => Promise.resolve(void fake.store.delete(object)),
+    compact: () => Promise.resolve(fake.compact()),
+    killApi: () => fake.kill(),
+    restartApi: () => fake.restart(),
+    [Symbol.asyncDispose]: () => fake[Symbol.asyncDispose](),
+  };
+}
