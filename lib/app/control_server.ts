@@ -56,7 +56,9 @@ async function answer(
     return new Response("Not found\n", { status: 404 });
   }
   try {
-    return Response.json(await status({ brief: searchParams.has("brief") }));
+    const report = await status({ brief: searchParams.has("brief") });
+    const body = ReadableStream.from(jsonPieces(report)).pipeThrough(new TextEncoderStream());
+    return new Response(body, { headers: { "content-type": "application/json" } });
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     return new Response(`Cannot report the status: ${reason}\n`, { status: 500 });
