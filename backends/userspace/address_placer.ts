@@ -5,6 +5,7 @@
  */
 import { type IpAddress, type IpFamily, isLoopback } from "../../lib/net/ip_address.ts";
 import type { Logger } from "../../lib/log/logger.ts";
+import type { Clock } from "../../lib/os/clock.ts";
 import type { ServiceKey } from "../../lib/proxy/service_port_name.ts";
 import type { AddressLedger } from "./address_ledger.ts";
 import { RIGHTS_CURE } from "./address_probe.ts";
@@ -28,8 +29,12 @@ export interface AddressPlacerDependencies {
   readonly ledger: AddressLedger;
   readonly own: OwnAddresses;
   readonly routes: AnyIpRoutes;
+  readonly clock: Clock;
   readonly logger: Logger;
 }
+
+/** Addresses that are looked at before other tasks have a turn. */
+export const SLICE = 256;
 
 /** What bounds the choice of places. */
 export interface AddressPlacerOptions {
@@ -73,7 +78,10 @@ export class AddressPlacer {
   ): Promise<Map<IpAddress, Place>> {
     const places = new Map<IpAddress, Place>();
     if (this.#options.refusal !== undefined) {
-      for (const want of wanted) places.set(want.address, this.#placeWithoutRights(want, isUsed));
+      for (const [index, want] of wanted.entries()) {
+        if (index % SLICE === SLICE - 1) await this.#dependencies.clock.yieldToEventLoop();
+        places.set(want.address, this.#placeWithoutRights(want, isUsed));
+      }
       await this.#saveStandIns();
       return places;
     }

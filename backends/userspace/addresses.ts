@@ -13,7 +13,12 @@ import type { Network } from "../../lib/os/network.ts";
 import type { CleanupReport, ProbeResult } from "../../lib/proxy/backend.ts";
 import { cleanupAddresses } from "./address_cleanup.ts";
 import { AddressLedger } from "./address_ledger.ts";
-import { AddressPlacer, type AddressPlacerDependencies, type Place } from "./address_placer.ts";
+import {
+  AddressPlacer,
+  type AddressPlacerDependencies,
+  type Place,
+  SLICE,
+} from "./address_placer.ts";
 import { probeAddresses, tryOwnAddress } from "./address_probe.ts";
 import type { AddressStore } from "./address_store.ts";
 import {
@@ -65,9 +70,6 @@ export function createLocalAddresses(
   return new MachineAddresses(dependencies, options);
 }
 
-/** Addresses that are looked at before other tasks have a turn. */
-const SLICE = 256;
-
 interface Held {
   readonly want: WantedAddress;
   readonly place: Place;
@@ -98,7 +100,7 @@ class MachineAddresses implements LocalAddresses {
     const routes = new AnyIpRoutes({ device, ledger, network });
     this.#dependencies = dependencies;
     this.#options = options;
-    this.#parts = { device, ledger, own, routes, logger };
+    this.#parts = { device, ledger, own, routes, clock: dependencies.clock, logger };
     this.#placer = this.#createPlacer();
   }
 
@@ -174,7 +176,7 @@ class MachineAddresses implements LocalAddresses {
       const missing = new Map<IpAddress, WantedAddress>();
       let looked = 0;
       for (const want of wanted) {
-        if (++looked % SLICE === 0) await this.#dependencies.clock.yieldToEventLoop();
+        if (++looked % SLICE === 0) await this.#parts.clock.yieldToEventLoop();
         const place = this.#placer.asIs(want.address, check);
         if (place) places.set(want.address, place);
         else missing.set(want.address, want);
@@ -236,7 +238,7 @@ class MachineAddresses implements LocalAddresses {
     let changed = false;
     let looked = 0;
     for (const { want, place } of this.#held.values()) {
-      if (++looked % SLICE === 0) await this.#dependencies.clock.yieldToEventLoop();
+      if (++looked % SLICE === 0) await this.#parts.clock.yieldToEventLoop();
       const covered = this.#parts.routes.covers(want.address);
       if (place.kind !== "local") changed ||= covered;
       else if (covered) this.#hold(want, { kind: "local", by: "route" });
