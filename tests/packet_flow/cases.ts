@@ -1,0 +1,730 @@
+/**
+ * The meaning of Services, as packets: the one table that every mode is held to. Objects on the
+ * left, packets on the right; addresses are those of `tests/support/address_plan.ts`.
+ *
+ * A row reads: from whom, to which address and port → who may get it. `masquerade` and `sticky`
+ * are false where they are not named, the protocol is TCP.
+ *
+ * @module
+ */
+import type { Service, SliceEndpoint } from "../../lib/api/objects.ts";
+import { type IpAddress, ipFamilyOf, parseIpAddress } from "../../lib/net/ip_address.ts";
+import { formatHostPort, type Protocol } from "../../lib/net/port.ts";
+import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../support/address_plan.ts";
+import { testEndpoints, testEndpointSlice, testService } from "../support/builders.ts";
+import type {
+  PacketFlowCase,
+  PacketFlowScenario,
+  PacketSource,
+  PacketVerdict,
+} from "./packet_flow_case.ts";
+
+const { IPv4, IPv6 } = ADDRESSES;
+/** All endpoints listen here: the Service's own port is 80. */
+const TARGET_PORT = 8080;
+const NODE_PORT = 30080;
+
+/** One packet of a scenario. */
+interface Packet {
+  readonly from: PacketSource;
+  readonly to: IpAddress;
+  readonly port?: number;
+  readonly protocol?: Protocol;
+  readonly verdict: PacketVerdict;
+  readonly masquerade?: true;
+  readonly sticky?: true;
+}
+
+const at = (address: IpAddress, port = TARGET_PORT) => formatHostPort(address, port);
+const HERE = at(IPv4.localPods[0]);
+const THERE = at(IPv4.remotePods[0]);
+const BOTH = [HERE, THERE];
+
+function here(address: IpAddress, rest: Partial<SliceEndpoint> = {}): SliceEndpoint {
+  return { addresses: [address], nodeName: THIS_NODE, ...rest };
+}
+
+function there(address: IpAddress, rest: Partial<SliceEndpoint> = {}): SliceEndpoint {
+  return { addresses: [address], nodeName: OTHER_NODE, ...rest };
+}
+
+/** The slice of Service `web`; without endpoints named, one on each node. */
+function slice(...endpoints: readonly SliceEndpoint[]) {
+  return testEndpointSlice("web", {
+    endpoints: endpoints.length > 0
+      ? endpoints
+      : [here(IPv4.localPods[0]), there(IPv4.remotePods[0])],
+    ports: [{ name: "", protocol: "TCP", port: TARGET_PORT }],
+  });
+}
+
+const REMOTE_ONLY = slice(there(IPv4.remotePods[0]));
+const LOCAL_ONLY = slice(here(IPv4.localPods[0]));
+const DRAINING = { conditions: { ready: false, serving: true, terminating: true } };
+const UNREADY = { conditions: { ready: false, serving: false, terminating: false } };
+
+type Spec = Partial<Service["spec"]>;
+
+const NODE_PORT_SPEC: Spec = { type: "NodePort", ports: [{ port: 80, nodePort: NODE_PORT }] };
+
+function loadBalancer(spec: Spec = {}, ipMode?: string): Service {
+  const ingress = { ip: IPv4.loadBalancerIp, ...(ipMode && { ipMode }) };
+  return testService("web", { ...NODE_PORT_SPEC, type: "LoadBalancer", ...spec }, {
+    ingress: [ingress],
+  });
+}
+
+const CLUSTER_IP = { to: IPv4.clusterIp } as const;
+const EXTERNAL_IP = { to: IPv4.externalIp } as const;
+const LOAD_BALANCER = { to: IPv4.loadBalancerIp } as const;
+const ON_NODE_PORT = { to: IPv4.node, port: NODE_PORT } as const;
+const MASQUERADED = { masquerade: true } as const;
+
+const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Packet[] })[] = [
+  {
+    name: "ClusterIP",
+    services: [testService("web")],
+    slices: [slice()],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+      { from: "remotePodClient", ...CLUSTER_IP, verdict: BOTH },
+      { from: "node", ...CLUSTER_IP, verdict: BOTH, ...MASQUERADED },
+      { from: "client", ...CLUSTER_IP, verdict: BOTH, ...MASQUERADED },
+      { from: "localPodClient", ...CLUSTER_IP, port: 81, verdict: "UNCLAIMED" },
+      { from: "localPodClient", ...CLUSTER_IP, port: TARGET_PORT, verdict: "UNCLAIMED" },
+      { from: "localPodClient", ...CLUSTER_IP, protocol: "UDP", verdict: "UNCLAIMED" },
+      { from: "localPodClient", to: parseIpAddress("172.30.0.99"), verdict: "UNCLAIMED" },
+      { from: "client", ...ON_NODE_PORT, verdict: "UNCLAIMED" },
+    ],
+  },
+  {
+    name: "ClusterIP, a pod that reaches itself",
+    services: [testService("web")],
+    slices: [LOCAL_ONLY],
+    packets: [
+      { from: "localPod", ...CLUSTER_IP, verdict: [HERE], ...MASQUERADED },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: [HERE] },
+    ],
+  },
+  {
+    name: "ClusterIP, masqueradeAll",
+    services: [testService("web")],
+    slices: [slice()],
+    settings: { masqueradeAll: true },
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH, ...MASQUERADED },
+      { from: "client", ...CLUSTER_IP, verdict: BOTH, ...MASQUERADED },
+    ],
+  },
+  {
+    name: "ClusterIP, nothing known of pods",
+    services: [testService("web")],
+    slices: [slice()],
+    settings: { localTraffic: { kind: "none" } },
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+      { from: "client", ...CLUSTER_IP, verdict: BOTH },
+    ],
+  },
+  {
+    name: "ClusterIP, pods known by their bridge",
+    services: [testService("web")],
+    slices: [slice()],
+    settings: { localTraffic: { kind: "byBridge", interfaceName: "cni0" } },
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+      { from: "remotePodClient", ...CLUSTER_IP, verdict: BOTH, ...MASQUERADED },
+      { from: "node", ...CLUSTER_IP, verdict: BOTH, ...MASQUERADED },
+      { from: "client", ...CLUSTER_IP, verdict: BOTH, ...MASQUERADED },
+    ],
+  },
+  {
+    name: "ClusterIP, pods known by an interface prefix",
+    services: [testService("web")],
+    slices: [slice()],
+    settings: { localTraffic: { kind: "byInterfacePrefix", prefix: "cni" } },
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+      { from: "client", ...CLUSTER_IP, verdict: BOTH, ...MASQUERADED },
+    ],
+  },
+  {
+    name: "no endpoints",
+    services: [loadBalancer({ externalIPs: [IPv4.externalIp] })],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: "REJECT" },
+      { from: "node", ...CLUSTER_IP, verdict: "REJECT" },
+      { from: "client", ...CLUSTER_IP, verdict: "REJECT" },
+      { from: "client", ...ON_NODE_PORT, verdict: "REJECT" },
+      { from: "client", ...EXTERNAL_IP, verdict: "REJECT" },
+      { from: "client", ...LOAD_BALANCER, verdict: "REJECT" },
+      { from: "client", ...LOAD_BALANCER, port: 81, verdict: "UNCLAIMED" },
+    ],
+  },
+  {
+    name: "no endpoints, policies Local and source ranges",
+    services: [
+      loadBalancer({
+        internalTrafficPolicy: "Local",
+        externalTrafficPolicy: "Local",
+        healthCheckNodePort: 30111,
+        loadBalancerSourceRanges: [IPv4.clientRange],
+      }),
+    ],
+    slices: [slice(here(IPv4.localPods[0], UNREADY), there(IPv4.remotePods[0], UNREADY))],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: "REJECT" },
+      { from: "client", ...ON_NODE_PORT, verdict: "REJECT" },
+      { from: "client", ...LOAD_BALANCER, verdict: "REJECT" },
+    ],
+  },
+  {
+    name: "one endpoint ready, one not",
+    services: [testService("web")],
+    slices: [slice(here(IPv4.localPods[0]), there(IPv4.remotePods[0], UNREADY))],
+    packets: [{ from: "localPodClient", ...CLUSTER_IP, verdict: [HERE] }],
+  },
+  {
+    name: "NodePort, policy Cluster",
+    services: [testService("web", NODE_PORT_SPEC)],
+    slices: [slice()],
+    packets: [
+      { from: "client", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+      {
+        from: "client",
+        to: IPv4.nodeSecond,
+        port: NODE_PORT,
+        verdict: BOTH,
+        ...MASQUERADED,
+      },
+      { from: "localPodClient", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+      { from: "node", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+      { from: "node", to: IPv4.loopback, port: NODE_PORT, verdict: BOTH, ...MASQUERADED },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+      { from: "client", ...ON_NODE_PORT, port: 30081, verdict: "UNCLAIMED" },
+      { from: "client", ...ON_NODE_PORT, protocol: "UDP", verdict: "UNCLAIMED" },
+      { from: "localPodClient", ...CLUSTER_IP, port: NODE_PORT, verdict: "UNCLAIMED" },
+    ],
+  },
+  {
+    name: "NodePort, on some addresses of the node",
+    services: [testService("web", NODE_PORT_SPEC)],
+    slices: [slice()],
+    settings: { nodePortAddresses: ["192.168.0.0/24"] },
+    packets: [
+      { from: "client", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+      { from: "client", to: IPv4.nodeSecond, port: NODE_PORT, verdict: "UNCLAIMED" },
+    ],
+  },
+  {
+    name: "NodePort, on the primary address of the node",
+    services: [testService("web", NODE_PORT_SPEC)],
+    slices: [slice()],
+    settings: { nodePortAddresses: ["primary"] },
+    packets: [
+      { from: "client", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+      { from: "client", to: IPv4.nodeSecond, port: NODE_PORT, verdict: "UNCLAIMED" },
+    ],
+  },
+  {
+    name: "NodePort, policy Local",
+    services: [testService("web", { ...NODE_PORT_SPEC, externalTrafficPolicy: "Local" })],
+    slices: [slice()],
+    packets: [
+      { from: "client", ...ON_NODE_PORT, verdict: [HERE] },
+      { from: "localPodClient", ...ON_NODE_PORT, verdict: BOTH },
+      { from: "node", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+      { from: "client", ...CLUSTER_IP, verdict: BOTH, ...MASQUERADED },
+    ],
+  },
+  {
+    name: "NodePort, policy Local, no endpoint here",
+    services: [testService("web", { ...NODE_PORT_SPEC, externalTrafficPolicy: "Local" })],
+    slices: [REMOTE_ONLY],
+    packets: [
+      { from: "client", ...ON_NODE_PORT, verdict: "DROP" },
+      { from: "localPodClient", ...ON_NODE_PORT, verdict: [THERE] },
+      { from: "node", ...ON_NODE_PORT, verdict: [THERE], ...MASQUERADED },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: [THERE] },
+    ],
+  },
+  {
+    name: "NodePort, policy Local, nothing known of pods",
+    services: [testService("web", { ...NODE_PORT_SPEC, externalTrafficPolicy: "Local" })],
+    slices: [slice()],
+    settings: { localTraffic: { kind: "none" } },
+    packets: [
+      { from: "localPodClient", ...ON_NODE_PORT, verdict: [HERE] },
+      { from: "node", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+    ],
+  },
+  {
+    name: "external IP, policy Cluster",
+    services: [testService("web", { externalIPs: [IPv4.externalIp] })],
+    slices: [slice()],
+    packets: [
+      { from: "client", ...EXTERNAL_IP, verdict: BOTH, ...MASQUERADED },
+      { from: "localPodClient", ...EXTERNAL_IP, verdict: BOTH, ...MASQUERADED },
+      { from: "node", ...EXTERNAL_IP, verdict: BOTH, ...MASQUERADED },
+      { from: "client", ...EXTERNAL_IP, port: 81, verdict: "UNCLAIMED" },
+    ],
+  },
+  {
+    name: "external IP, policy Local",
+    services: [
+      testService("web", { externalIPs: [IPv4.externalIp], externalTrafficPolicy: "Local" }),
+    ],
+    slices: [slice()],
+    packets: [
+      { from: "client", ...EXTERNAL_IP, verdict: [HERE] },
+      { from: "localPodClient", ...EXTERNAL_IP, verdict: BOTH },
+      { from: "node", ...EXTERNAL_IP, verdict: BOTH, ...MASQUERADED },
+    ],
+  },
+  {
+    name: "external IP, not allowed",
+    services: [testService("web", { externalIPs: [IPv4.externalIp] })],
+    slices: [slice()],
+    settings: { allowExternalIps: false },
+    packets: [
+      { from: "client", ...EXTERNAL_IP, verdict: "UNCLAIMED" },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+    ],
+  },
+  {
+    name: "LoadBalancer, policy Cluster",
+    services: [loadBalancer()],
+    slices: [slice()],
+    packets: [
+      { from: "client", ...LOAD_BALANCER, verdict: BOTH, ...MASQUERADED },
+      { from: "localPodClient", ...LOAD_BALANCER, verdict: BOTH, ...MASQUERADED },
+      { from: "node", ...LOAD_BALANCER, verdict: BOTH, ...MASQUERADED },
+      { from: "client", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+      { from: "client", ...LOAD_BALANCER, protocol: "UDP", verdict: "UNCLAIMED" },
+    ],
+  },
+  {
+    name: "LoadBalancer, ipMode VIP",
+    services: [loadBalancer({}, "VIP")],
+    slices: [slice()],
+    packets: [{ from: "client", ...LOAD_BALANCER, verdict: BOTH, ...MASQUERADED }],
+  },
+  {
+    name: "LoadBalancer, ipMode Proxy",
+    services: [loadBalancer({}, "Proxy")],
+    slices: [slice()],
+    packets: [
+      { from: "localPodClient", ...LOAD_BALANCER, verdict: "UNCLAIMED" },
+      { from: "client", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+    ],
+  },
+  {
+    name: "LoadBalancer, policy Local",
+    services: [loadBalancer({ externalTrafficPolicy: "Local", healthCheckNodePort: 30111 })],
+    slices: [slice()],
+    packets: [
+      { from: "client", ...LOAD_BALANCER, verdict: [HERE] },
+      { from: "localPodClient", ...LOAD_BALANCER, verdict: BOTH },
+      { from: "node", ...LOAD_BALANCER, verdict: BOTH, ...MASQUERADED },
+    ],
+  },
+  {
+    name: "LoadBalancer, policy Local, no endpoint here",
+    services: [loadBalancer({ externalTrafficPolicy: "Local", healthCheckNodePort: 30111 })],
+    slices: [REMOTE_ONLY],
+    packets: [
+      { from: "client", ...LOAD_BALANCER, verdict: "DROP" },
+      { from: "localPodClient", ...LOAD_BALANCER, verdict: [THERE] },
+      { from: "node", ...LOAD_BALANCER, verdict: [THERE], ...MASQUERADED },
+    ],
+  },
+  {
+    name: "LoadBalancer, source ranges",
+    services: [
+      loadBalancer({
+        externalIPs: [IPv4.externalIp],
+        loadBalancerSourceRanges: [IPv4.clientRange, IPv6.clientRange],
+      }),
+    ],
+    slices: [slice()],
+    packets: [
+      { from: "client", ...LOAD_BALANCER, verdict: BOTH, ...MASQUERADED },
+      { from: "blockedClient", ...LOAD_BALANCER, verdict: "DROP" },
+      { from: "localPodClient", ...LOAD_BALANCER, verdict: "DROP" },
+      { from: "node", ...LOAD_BALANCER, verdict: "DROP" },
+      { from: "blockedClient", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+      { from: "blockedClient", ...EXTERNAL_IP, verdict: BOTH, ...MASQUERADED },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+    ],
+  },
+  {
+    name: "LoadBalancer, source ranges with the node in them",
+    services: [loadBalancer({ loadBalancerSourceRanges: ["192.168.0.0/24"] })],
+    slices: [slice()],
+    packets: [
+      { from: "node", ...LOAD_BALANCER, verdict: BOTH, ...MASQUERADED },
+      { from: "client", ...LOAD_BALANCER, verdict: "DROP" },
+    ],
+  },
+  {
+    name: "LoadBalancer, source ranges and policy Local",
+    services: [
+      loadBalancer({
+        externalTrafficPolicy: "Local",
+        healthCheckNodePort: 30111,
+        loadBalancerSourceRanges: [IPv4.clientRange],
+      }),
+    ],
+    slices: [slice()],
+    packets: [
+      { from: "client", ...LOAD_BALANCER, verdict: [HERE] },
+      { from: "blockedClient", ...LOAD_BALANCER, verdict: "DROP" },
+    ],
+  },
+  {
+    name: "LoadBalancer, a source range of everything",
+    services: [loadBalancer({ loadBalancerSourceRanges: [IPv4.clientRange, "0.0.0.0/0"] })],
+    slices: [slice()],
+    packets: [{ from: "blockedClient", ...LOAD_BALANCER, verdict: BOTH, ...MASQUERADED }],
+  },
+  {
+    name: "LoadBalancer, no valid source range",
+    services: [loadBalancer({ loadBalancerSourceRanges: ["nonsense", IPv6.clientRange] })],
+    slices: [slice()],
+    packets: [
+      { from: "client", ...LOAD_BALANCER, verdict: "DROP" },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+    ],
+  },
+  {
+    name: "internal policy Local",
+    services: [testService("web", { ...NODE_PORT_SPEC, internalTrafficPolicy: "Local" })],
+    slices: [slice()],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: [HERE] },
+      { from: "node", ...CLUSTER_IP, verdict: [HERE], ...MASQUERADED },
+      { from: "client", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+    ],
+  },
+  {
+    name: "internal policy Local, no endpoint here",
+    services: [testService("web", { ...NODE_PORT_SPEC, internalTrafficPolicy: "Local" })],
+    slices: [REMOTE_ONLY],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: "DROP" },
+      { from: "node", ...CLUSTER_IP, verdict: "DROP" },
+      { from: "client", ...ON_NODE_PORT, verdict: [THERE], ...MASQUERADED },
+    ],
+  },
+  {
+    name: "session affinity",
+    services: [
+      testService("web", {
+        ...NODE_PORT_SPEC,
+        sessionAffinity: "ClientIP",
+        sessionAffinityConfig: { clientIP: { timeoutSeconds: 60 } },
+      }),
+    ],
+    slices: [slice()],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH, sticky: true },
+      { from: "client", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED, sticky: true },
+    ],
+  },
+  {
+    name: "all endpoints end",
+    services: [testService("web", NODE_PORT_SPEC)],
+    slices: [slice(here(IPv4.localPods[0], DRAINING), there(IPv4.remotePods[0], DRAINING))],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+      { from: "client", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+    ],
+  },
+  {
+    name: "one endpoint ends",
+    services: [testService("web")],
+    slices: [slice(here(IPv4.localPods[0], DRAINING), there(IPv4.remotePods[0]))],
+    packets: [{ from: "localPodClient", ...CLUSTER_IP, verdict: [THERE] }],
+  },
+  {
+    name: "policy Local, the last endpoint here ends",
+    services: [testService("web", { ...NODE_PORT_SPEC, externalTrafficPolicy: "Local" })],
+    slices: [slice(here(IPv4.localPods[0], DRAINING), there(IPv4.remotePods[0]))],
+    packets: [
+      { from: "client", ...ON_NODE_PORT, verdict: [HERE] },
+      { from: "localPodClient", ...ON_NODE_PORT, verdict: [THERE] },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: [THERE] },
+    ],
+  },
+  {
+    name: "zone hints",
+    services: [testService("web", { ...NODE_PORT_SPEC, externalTrafficPolicy: "Local" })],
+    slices: [
+      slice(
+        here(IPv4.localPods[0], { hints: { forZones: [{ name: "zone-b" }] } }),
+        there(IPv4.remotePods[0], { hints: { forZones: [{ name: "zone-a" }] } }),
+      ),
+    ],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: [THERE] },
+      { from: "client", ...ON_NODE_PORT, verdict: [HERE] },
+    ],
+  },
+  {
+    name: "zone hints, one missing",
+    services: [testService("web")],
+    slices: [
+      slice(
+        here(IPv4.localPods[0]),
+        there(IPv4.remotePods[0], { hints: { forZones: [{ name: "zone-a" }] } }),
+      ),
+    ],
+    packets: [{ from: "localPodClient", ...CLUSTER_IP, verdict: BOTH }],
+  },
+  {
+    name: "node hints",
+    services: [testService("web")],
+    slices: [
+      slice(
+        here(IPv4.localPods[0], { hints: { forNodes: [{ name: THIS_NODE }] } }),
+        there(IPv4.remotePods[0], { hints: { forNodes: [{ name: OTHER_NODE }] } }),
+      ),
+    ],
+    packets: [{ from: "localPodClient", ...CLUSTER_IP, verdict: [HERE] }],
+  },
+  {
+    name: "two slices, one endpoint in both",
+    services: [testService("web")],
+    slices: [
+      slice(here(IPv4.localPods[0], UNREADY)),
+      testEndpointSlice("web", {
+        name: "web-2",
+        endpoints: [here(IPv4.localPods[0]), there(IPv4.remotePods[0])],
+        ports: [{ name: "", port: TARGET_PORT }],
+      }),
+    ],
+    packets: [{ from: "localPodClient", ...CLUSTER_IP, verdict: BOTH }],
+  },
+  {
+    name: "Endpoints object without slices",
+    services: [testService("web")],
+    endpoints: [
+      testEndpoints("web", [{
+        addresses: [{ ip: IPv4.localPods[0], nodeName: THIS_NODE }],
+        notReadyAddresses: [{ ip: IPv4.remotePods[0] }],
+        ports: [{ port: TARGET_PORT }],
+      }]),
+    ],
+    packets: [{ from: "localPodClient", ...CLUSTER_IP, verdict: [HERE] }],
+  },
+  {
+    name: "two ports",
+    services: [
+      testService("web", {
+        ports: [{ name: "http", port: 80 }, { name: "metrics", port: 9090 }],
+      }),
+    ],
+    slices: [
+      testEndpointSlice("web", {
+        endpoints: [here(IPv4.localPods[0])],
+        ports: [{ name: "metrics", port: 9091 }, { name: "http", port: TARGET_PORT }],
+      }),
+    ],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: [HERE] },
+      {
+        from: "localPodClient",
+        ...CLUSTER_IP,
+        port: 9090,
+        verdict: [at(IPv4.localPods[0], 9091)],
+      },
+    ],
+  },
+  {
+    name: "UDP and TCP on one port",
+    services: [
+      testService("web", {
+        type: "NodePort",
+        ports: [
+          { name: "dns", port: 53, protocol: "UDP", nodePort: NODE_PORT },
+          { name: "dns-tcp", port: 53, protocol: "TCP", nodePort: NODE_PORT },
+        ],
+      }),
+    ],
+    slices: [
+      testEndpointSlice("web", {
+        endpoints: [here(IPv4.localPods[0])],
+        ports: [
+          { name: "dns", protocol: "UDP", port: 5353 },
+          { name: "dns-tcp", protocol: "TCP", port: 5354 },
+        ],
+      }),
+    ],
+    packets: [
+      {
+        from: "localPodClient",
+        ...CLUSTER_IP,
+        port: 53,
+        protocol: "UDP",
+        verdict: [at(IPv4.localPods[0], 5353)],
+      },
+      {
+        from: "localPodClient",
+        ...CLUSTER_IP,
+        port: 53,
+        verdict: [at(IPv4.localPods[0], 5354)],
+      },
+      {
+        from: "client",
+        ...ON_NODE_PORT,
+        protocol: "UDP",
+        verdict: [at(IPv4.localPods[0], 5353)],
+        ...MASQUERADED,
+      },
+    ],
+  },
+  {
+    name: "UDP, no endpoints",
+    services: [testService("web", { ports: [{ port: 53, protocol: "UDP" }] })],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, port: 53, protocol: "UDP", verdict: "REJECT" },
+    ],
+  },
+  {
+    name: "UDP, policy Local and affinity",
+    services: [
+      testService("web", {
+        type: "NodePort",
+        ports: [{ port: 53, protocol: "UDP", nodePort: NODE_PORT }],
+        externalTrafficPolicy: "Local",
+        sessionAffinity: "ClientIP",
+      }),
+    ],
+    slices: [
+      testEndpointSlice("web", {
+        endpoints: [here(IPv4.localPods[0]), there(IPv4.remotePods[0])],
+        ports: [{ name: "", protocol: "UDP", port: TARGET_PORT }],
+      }),
+    ],
+    packets: [
+      {
+        from: "localPodClient",
+        ...CLUSTER_IP,
+        port: 53,
+        protocol: "UDP",
+        verdict: BOTH,
+        sticky: true,
+      },
+      { from: "client", ...ON_NODE_PORT, protocol: "UDP", verdict: [HERE], sticky: true },
+    ],
+  },
+  {
+    name: "SCTP",
+    services: [testService("web", { ports: [{ port: 5000, protocol: "SCTP" }] })],
+    slices: [
+      testEndpointSlice("web", {
+        endpoints: [here(IPv4.localPods[0])],
+        ports: [{ name: "", protocol: "SCTP", port: TARGET_PORT }],
+      }),
+    ],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, port: 5000, protocol: "SCTP", verdict: [HERE] },
+    ],
+  },
+  {
+    name: "a Service of another proxy",
+    services: [
+      testService("web", {}, {
+        metadata: { labels: { "service.kubernetes.io/service-proxy-name": "other" } },
+      }),
+    ],
+    slices: [slice()],
+    packets: [{ from: "localPodClient", ...CLUSTER_IP, verdict: "UNCLAIMED" }],
+  },
+  {
+    name: "dual stack",
+    services: [
+      testService("web", {
+        ...NODE_PORT_SPEC,
+        type: "LoadBalancer",
+        clusterIPs: [IPv4.clusterIp, IPv6.clusterIp],
+        ipFamilies: ["IPv4", "IPv6"],
+        externalIPs: [IPv4.externalIp, IPv6.externalIp],
+        loadBalancerSourceRanges: [IPv4.clientRange, IPv6.clientRange],
+      }, { ingress: [{ ip: IPv4.loadBalancerIp }, { ip: IPv6.loadBalancerIp }] }),
+    ],
+    slices: [
+      LOCAL_ONLY,
+      testEndpointSlice("web", {
+        name: "web-6",
+        addressType: "IPv6",
+        endpoints: [here(IPv6.localPods[0]), there(IPv6.remotePods[0])],
+        ports: [{ name: "", port: TARGET_PORT }],
+      }),
+    ],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: [HERE] },
+      ...[IPv6].flatMap(
+        ({ clusterIp, node, externalIp, loadBalancerIp, localPods, remotePods }) => {
+          const verdict = [at(localPods[0]), at(remotePods[0])];
+          return [
+            { from: "localPodClient", to: clusterIp, verdict },
+            { from: "client", to: clusterIp, verdict, ...MASQUERADED },
+            { from: "client", to: node, port: NODE_PORT, verdict, ...MASQUERADED },
+            { from: "client", to: externalIp, verdict, ...MASQUERADED },
+            { from: "client", to: loadBalancerIp, verdict, ...MASQUERADED },
+            { from: "blockedClient", to: loadBalancerIp, verdict: "DROP" },
+            { from: "localPodClient", to: clusterIp, port: 81, verdict: "UNCLAIMED" },
+          ] satisfies Packet[];
+        },
+      ),
+    ],
+  },
+  {
+    name: "IPv6, policies Local",
+    services: [
+      testService("web", {
+        ...NODE_PORT_SPEC,
+        clusterIP: IPv6.clusterIp,
+        internalTrafficPolicy: "Local",
+        externalTrafficPolicy: "Local",
+      }),
+    ],
+    slices: [
+      testEndpointSlice("web", {
+        addressType: "IPv6",
+        endpoints: [there(IPv6.remotePods[0])],
+        ports: [{ name: "", port: TARGET_PORT }],
+      }),
+    ],
+    packets: [
+      { from: "localPodClient", to: IPv6.clusterIp, verdict: "DROP" },
+      { from: "client", to: IPv6.node, port: NODE_PORT, verdict: "DROP" },
+      {
+        from: "localPodClient",
+        to: IPv6.node,
+        port: NODE_PORT,
+        verdict: [at(IPv6.remotePods[0])],
+      },
+    ],
+  },
+];
+
+/** Every row, in the order of the table. */
+export const PACKET_FLOW_CASES: readonly PacketFlowCase[] = SCENARIOS.flatMap(
+  ({ packets, ...scenario }) =>
+    packets.map(({ from, to, port = 80, protocol = "TCP", ...packet }) => ({
+      name: `${scenario.name}: ${from} to ${formatHostPort(to, port)}/${protocol}`,
+      scenario,
+      family: ipFamilyOf(to),
+      from,
+      to,
+      port,
+      protocol,
+      verdict: packet.verdict,
+      masquerade: packet.masquerade ?? false,
+      sticky: packet.sticky ?? false,
+    })),
+);

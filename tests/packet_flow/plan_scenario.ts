@@ -1,0 +1,42 @@
+/**
+ * From the objects of a packet-flow scenario to the plan that a backend is given.
+ *
+ * @module
+ */
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import { EndpointsChangeTracker } from "../../lib/proxy/endpoints_changes.ts";
+import { nodePortAddressesFor } from "../../lib/proxy/node_port_addresses.ts";
+import { planProxy, type ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import { applyChanges, createProxyState } from "../../lib/proxy/proxy_state.ts";
+import { ServiceChangeTracker } from "../../lib/proxy/service_changes.ts";
+import { ADDRESSES } from "../support/address_plan.ts";
+import { testNodeState } from "../support/builders.ts";
+import type { PacketFlowScenario } from "./packet_flow_case.ts";
+
+/** The plan of one IP family, on the node of the address plan. */
+export function planScenario(scenario: PacketFlowScenario, family: IpFamily): ProxyPlan {
+  const { settings = {} } = scenario;
+  const node = testNodeState();
+  const services = new ServiceChangeTracker({
+    family,
+    allowExternalIps: settings.allowExternalIps ?? true,
+  });
+  const endpoints = new EndpointsChangeTracker({ family, nodeName: node.name, startedAtMs: 0 });
+  for (const service of scenario.services) services.update(undefined, service);
+  for (const slice of scenario.slices ?? []) endpoints.updateSlice(slice, "set");
+  for (const object of scenario.endpoints ?? []) endpoints.updateEndpoints(object, "set");
+  const addresses = ADDRESSES[family];
+  const state = createProxyState(node);
+  applyChanges(state, {
+    services: services.drain(),
+    endpoints: endpoints.drain(),
+    serviceCidrs: [addresses.serviceCidr],
+    interfaceAddresses: [addresses.loopback, addresses.node, addresses.nodeSecond],
+  });
+  return planProxy(state, {
+    family,
+    localTraffic: settings.localTraffic ?? { kind: "byCidr", cidr: addresses.podCidr },
+    nodePortAddresses: nodePortAddressesFor(family, settings.nodePortAddresses ?? [], node),
+    masqueradeAll: settings.masqueradeAll ?? false,
+  });
+}
