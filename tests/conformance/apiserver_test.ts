@@ -3,15 +3,18 @@
  *
  * @module
  */
+import { startApiMachinery } from "../support/api_machinery.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { buildApiserver } from "./build_apiserver.ts";
 import { defineCredentialTests } from "./credential_tests.ts";
 import { defineOldServerTests } from "./old_server_tests.ts";
 import { defineOutageTests } from "./outage_tests.ts";
+import { runConformanceSuite } from "./suite.ts";
 
 if (!isMissing("The conformance suite on the real API machinery", [program("go")])) {
   const built = await buildApiserver();
   if (built === undefined) throw new Error("Cannot build tests/apiserver: 'go version' fails");
+  runConformanceSuite("k8s.io/apiserver", () => startApiMachinery({ program: built }));
   defineCredentialTests(built);
   await defineOldServerTests(built);
   defineOutageTests(built);
