@@ -56,6 +56,11 @@ export async function createApiObjectSource(
         }),
       ];
     },
+    repetitions() {
+      const { resources } = source.status();
+      const kinds = Object.keys(resources) as (keyof KubeKinds)[];
+      return new Map(kinds.map((kind) => [RESOURCES[kind], resources[kind]!]));
+    },
     ages() {
       const { lastSignOfLifeMs, resources } = source.status();
       const ages = new Map<string, number>();

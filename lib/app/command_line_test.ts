@@ -124,7 +124,7 @@ Deno.test("runCommandLine() status asks the control socket", async () => {
     const status = ["status", `--control-socket=${path}`];
     const table = await run(status);
     assertEquals([table.code, table.err], [0, ""]);
-    assertStringIncludes(table.out, "kube-relay v0.1.0  serving for 0s  (process 4711)\n");
+    assertStringIncludes(table.out, "kube-relay v0.1.0  serving, up 0s  (process 4711)\n");
     assertStringIncludes(table.out, "demo/b TCP  -");
     const filtered = await run([...status, "--filter=demo/a"]);
     assert(!filtered.out.includes("demo/b"));

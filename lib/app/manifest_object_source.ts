@@ -25,5 +25,6 @@ export function createManifestObjectSource(
         problems: problems.map(formatProblem),
       })),
     ages: () => new Map(),
+    repetitions: () => new Map(),
   };
 }

@@ -21,6 +21,16 @@ export interface ObjectSource {
   status(): readonly StatusSource[];
   /** Seconds since a sign of life, by resource; empty where there is nothing to be heard of. */
   ages(): ReadonlyMap<string, number>;
+  /** What had to be done again since the start, by resource; empty where nothing can break off. */
+  repetitions(): ReadonlyMap<string, SourceRepetitions>;
+}
+
+/** What had to be done again for one resource. */
+export interface SourceRepetitions {
+  /** Watches that failed. */
+  readonly watchFailures: number;
+  /** Lists that were read once more. */
+  readonly relists: number;
 }
 
 /** What a source is made with. */

@@ -211,8 +211,12 @@ class RunningProxy implements AsyncDisposable {
     for (const [resource, age] of this.#source?.ages() ?? []) {
       this.#metrics.setSourceAge(resource, age);
     }
-    for (const { family, pipeline } of this.#families) {
+    for (const [resource, counts] of this.#source?.repetitions() ?? []) {
+      this.#metrics.setRepetitions(resource, counts);
+    }
+    for (const { family, pipeline, backend } of this.#families) {
       const { services, endpoints } = pipeline;
+      if (backend.counters) this.#metrics.setTraffic(family, backend.counters);
       this.#metrics.setChanges(family, {
         servicesPending: services.pending,
         servicesTotal: services.total,

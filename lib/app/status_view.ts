@@ -31,6 +31,9 @@ interface View {
   readonly filter: string;
 }
 
+/** Width of the names of facts. */
+const INDENT = 9;
+
 /** Narrowest table that can still be read. */
 const MIN_COLUMNS = 60;
 
@@ -61,7 +64,7 @@ function summarySection(report: StatusReport, { now, colors }: View): readonly s
   const state = phase === "serving" ? colors.green(phase) : colors.yellow(phase);
   const zone = node.zone === undefined ? "" : `, zone ${node.zone}`;
   const lines = [
-    `${colors.bold(`kube-relay v${version}`)}  ${state} for ${up}  (process ${pid})`,
+    `${colors.bold(`kube-relay v${version}`)}  ${state}, up ${up}  (process ${pid})`,
     `Node     ${safe(node.name)}${safe(zone)}`,
   ];
   for (const { name, state, problems } of sources) {
@@ -72,12 +75,14 @@ function summarySection(report: StatusReport, { now, colors }: View): readonly s
 }
 
 function familySection(family: StatusFamily, view: View): readonly string[] {
-  const { colors, filter } = view;
+  const { colors, columns, filter } = view;
   const services = family.services
     .filter((service) => matchesFilter(service, filter))
     .toSorted((a, b) => compare(a.name, b.name) || compare(a.protocol, b.protocol));
   const lines = [
-    `${colors.bold(family.family)}  ${family.mode}: ${safe(family.summary)}`,
+    colors.bold(family.family) +
+    wrapText(`${family.mode}: ${safe(family.summary)}`, { width: columns, indent: INDENT })
+      .slice(family.family.length),
     `Sync     ${syncText(family, view)}`,
   ];
   if (family.lastError !== undefined) {

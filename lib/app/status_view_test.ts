@@ -78,11 +78,11 @@ const DNS = service("demo/dns", {
 Deno.test("renderStatus() shows what is served, sorted by name", () => {
   assertEquals(
     renderStatus(report([WEB, DNS]), { now: NOW }),
-    `kube-relay v0.1.0  serving for 3m12s  (process 42)
+    `kube-relay v0.1.0  serving, up 3m12s  (process 42)
 Node     node-a, zone eu-1
 Source   examples/demo: 12 objects
 
-IPv4  userspace: one address each on lo
+IPv4     userspace: one address each on lo
 Sync     2s ago in 1.2 ms (changes only: 2 listen, 1 close)
 
 SERVICE            ADDRESSES                   ENDPOINTS

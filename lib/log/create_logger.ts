@@ -37,7 +37,16 @@ const PER_MESSAGE = 100;
 const WINDOW_MS = 60_000;
 
 /** The fields that say what a message is about. */
-const OBJECT_FIELDS = ["servicePort", "object", "resource", "path", "address", "family", "server"];
+const OBJECT_FIELDS = [
+  "ipFamily",
+  "servicePort",
+  "kind",
+  "object",
+  "path",
+  "file",
+  "address",
+  "server",
+];
 
 /** Names of the levels, of one width, and their priorities in the journal (sd-daemon(3)). */
 const LEVELS: Readonly<Record<string, { readonly text: string; readonly priority: number }>> = {
@@ -131,8 +140,8 @@ function createThrottle(
   const messageKey = ({ level, rawMessage }: LogRecord) => `${level} ${String(rawMessage)}`;
   const perMessage = filter(PER_MESSAGE, messageKey);
   const perObject = filter(PER_OBJECT, (record) => {
-    const name = OBJECT_FIELDS.find((field) => record.properties[field] !== undefined);
-    return `${messageKey(record)} ${name === undefined ? "" : String(record.properties[name])}`;
+    const about = OBJECT_FIELDS.map((field) => String(record.properties[field] ?? ""));
+    return `${messageKey(record)} ${about.join(" ")}`;
   });
   return (record) => perMessage(record) && perObject(record);
 }

@@ -23,7 +23,15 @@ export interface Metric {
 const FAMILY = { ip_family: ["IPv4", "IPv6"] } as const;
 const CODE = { code: ["200", "503"] } as const;
 const RESOURCE = {
-  resource: ["connection", "Service", "EndpointSlice", "Endpoints", "Node", "ServiceCIDR", "other"],
+  resource: [
+    "connection",
+    "services",
+    "endpointslices",
+    "endpoints",
+    "nodes",
+    "servicecidrs",
+    "other",
+  ],
 } as const;
 
 /** 0.001 s doubling to 16.384 s. */
@@ -137,10 +145,10 @@ export const METRICS = {
       "on the connection",
     labels: RESOURCE,
   },
-  watchRestarts: {
-    name: "kube_relay_watch_restarts_total",
+  watchFailures: {
+    name: "kube_relay_watch_failures_total",
     type: "counter",
-    help: "Watches that ended and were opened again",
+    help: "Watches that failed and were opened again",
     labels: RESOURCE,
   },
   relists: {
@@ -149,29 +157,61 @@ export const METRICS = {
     help: "Complete lists that were read again because a watch could not be resumed",
     labels: RESOURCE,
   },
-  openConnections: {
-    name: "kube_relay_userspace_open_connections",
-    type: "gauge",
-    help: "TCP connections and UDP flows that are open in userspace mode",
-    labels: { protocol: ["TCP", "UDP"], ...FAMILY },
-  },
-  connections: {
-    name: "kube_relay_userspace_connections_total",
+  tcpAccepted: {
+    name: "kube_relay_userspace_tcp_connections_total",
     type: "counter",
-    help: "TCP connections and UDP flows that were forwarded in userspace mode",
-    labels: { protocol: ["TCP", "UDP"], ...FAMILY },
+    help: "TCP connections taken from clients",
+    labels: FAMILY,
   },
-  failedConnections: {
-    name: "kube_relay_userspace_failed_connections_total",
+  tcpRefused: {
+    name: "kube_relay_userspace_tcp_refused_connections_total",
     type: "counter",
-    help: "TCP connections and UDP flows that found no endpoint that answered",
-    labels: { protocol: ["TCP", "UDP"], ...FAMILY },
+    help:
+      "TCP connections closed at once: not allowed, over the bound, or no endpoint could be reached",
+    labels: FAMILY,
   },
-  forwardedBytes: {
-    name: "kube_relay_userspace_forwarded_bytes_total",
+  tcpSilentClosed: {
+    name: "kube_relay_userspace_tcp_silent_closed_connections_total",
     type: "counter",
-    help: "Bytes that were forwarded in userspace mode, both directions together",
-    labels: { protocol: ["TCP", "UDP"], ...FAMILY },
+    help:
+      "TCP connections closed since they were silent and the bound of their Service was reached",
+    labels: FAMILY,
+  },
+  dialFailures: {
+    name: "kube_relay_userspace_tcp_dial_failures_total",
+    type: "counter",
+    help: "Attempts to connect to an endpoint that failed",
+    labels: FAMILY,
+  },
+  dialTimeouts: {
+    name: "kube_relay_userspace_tcp_dial_timeouts_total",
+    type: "counter",
+    help: "Attempts to connect to an endpoint that took too long; they failed, too",
+    labels: FAMILY,
+  },
+  udpFlows: {
+    name: "kube_relay_userspace_udp_flows_total",
+    type: "counter",
+    help: "UDP flows, one for each client and Service port",
+    labels: FAMILY,
+  },
+  udpMoved: {
+    name: "kube_relay_userspace_udp_moved_flows_total",
+    type: "counter",
+    help: "UDP flows that went over to another endpoint",
+    labels: FAMILY,
+  },
+  udpDropped: {
+    name: "kube_relay_userspace_udp_dropped_datagrams_total",
+    type: "counter",
+    help: "Datagrams of clients that were not allowed, had no endpoint, or could not be sent",
+    labels: FAMILY,
+  },
+  udpForeignDropped: {
+    name: "kube_relay_userspace_udp_foreign_dropped_datagrams_total",
+    type: "counter",
+    help: "Datagrams to a flow that did not come from its endpoint",
+    labels: FAMILY,
   },
   eventLoopDelay: {
     name: "kube_relay_event_loop_delay_max_seconds",

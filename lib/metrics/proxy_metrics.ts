@@ -10,6 +10,7 @@ import { cpuUsage } from "node:process";
 import { Counter, Gauge, Histogram, Registry } from "prom-client";
 import type { IpFamily } from "../net/ip_address.ts";
 import { type Clock, systemClock } from "../os/clock.ts";
+import type { TrafficCounters } from "../proxy/backend.ts";
 import { type Metric, type MetricKey, METRICS } from "./metric_table.ts";
 
 /** Figures of one successful sync. */
@@ -20,17 +21,6 @@ export interface SyncFigures {
   /** For each change of endpoints that was brought about: seconds since the control plane made it. */
   readonly programmingSeconds: readonly number[];
   readonly noLocalEndpoints: { readonly internal: number; readonly external: number };
-}
-
-/** What the userspace mode has forwarded since the process began, of one protocol and family. */
-export interface ForwardingTotals {
-  readonly protocol: "TCP" | "UDP";
-  readonly family: IpFamily;
-  /** Open now. */
-  readonly open: number;
-  readonly connections: number;
-  readonly failed: number;
-  readonly bytes: number;
 }
 
 /** How far one family is with the changes of objects. */
@@ -65,10 +55,13 @@ export interface ProxyMetrics {
   healthAnswered(path: "healthz" | "livez", code: 200 | 503): void;
   /** Seconds since the API server was last heard of, by a kind of object or the connection itself. */
   setSourceAge(resource: string, seconds: number): void;
-  watchRestarted(resource: string): void;
-  relisted(resource: string): void;
+  /** Totals of what had to be done again; they replace those told before. */
+  setRepetitions(
+    resource: string,
+    totals: { readonly watchFailures: number; readonly relists: number },
+  ): void;
   /** Totals replace those told before. */
-  forwarded(totals: ForwardingTotals): void;
+  setTraffic(family: IpFamily, totals: Readonly<TrafficCounters>): void;
   setLargestEventLoopDelay(seconds: number): void;
   /** Everything as text. */
   render(): Promise<{ readonly contentType: string; readonly body: string }>;
@@ -175,9 +168,14 @@ function sourceMethods(its: Instruments) {
     setSourceAge(resource: string, seconds: number) {
       its.apiSilence.set({ resource: knownResource(resource) }, seconds);
     },
-    watchRestarted: (resource: string) =>
-      its.watchRestarts.inc({ resource: knownResource(resource) }),
-    relisted: (resource: string) => its.relists.inc({ resource: knownResource(resource) }),
+    setRepetitions(
+      resource: string,
+      totals: { readonly watchFailures: number; readonly relists: number },
+    ) {
+      const labels = { resource: knownResource(resource) };
+      setCounter(its.watchFailures, labels, totals.watchFailures);
+      setCounter(its.relists, labels, totals.relists);
+    },
     setLargestEventLoopDelay: (seconds: number) => its.eventLoopDelay.set(seconds),
     healthAnswered(path: "healthz" | "livez", code: 200 | 503) {
       const counter = path === "healthz" ? its.healthzAnswers : its.livezAnswers;
@@ -188,12 +186,11 @@ function sourceMethods(its: Instruments) {
 
 function trafficMethods(its: Instruments) {
   return {
-    forwarded({ protocol, family, open, connections, failed, bytes }: ForwardingTotals) {
-      const labels = { protocol, "ip_family": family };
-      its.openConnections.set(labels, open);
-      setCounter(its.connections, labels, connections);
-      setCounter(its.failedConnections, labels, failed);
-      setCounter(its.forwardedBytes, labels, bytes);
+    setTraffic(family: IpFamily, totals: Readonly<TrafficCounters>) {
+      const counters: Readonly<Record<keyof TrafficCounters, Counter>> = its;
+      for (const [key, total] of Object.entries(totals) as [keyof TrafficCounters, number][]) {
+        setCounter(counters[key], { "ip_family": family }, total);
+      }
     },
   };
 }

@@ -85,22 +85,35 @@ Deno.test("createProxyMetrics() counts answers and changes", async () => {
 
 Deno.test("createProxyMetrics() takes totals that were counted elsewhere", async () => {
   const metrics = create();
-  const totals = { protocol: "UDP", family: "IPv6", open: 1, connections: 4, failed: 0 } as const;
-  metrics.forwarded({ ...totals, bytes: 10 });
-  const series = 'kube_relay_userspace_forwarded_bytes_total{protocol="UDP",ip_family="IPv6"}';
-  assertEquals(await valueOf(metrics, series), 10);
-  metrics.forwarded({ ...totals, bytes: 25 });
-  assertEquals(await valueOf(metrics, series), 25);
+  const totals = {
+    tcpAccepted: 10,
+    tcpRefused: 1,
+    tcpSilentClosed: 2,
+    dialFailures: 3,
+    dialTimeouts: 4,
+    udpFlows: 5,
+    udpMoved: 6,
+    udpDropped: 7,
+    udpForeignDropped: 8,
+  };
+  metrics.setTraffic("IPv6", totals);
+  const accepted = 'kube_relay_userspace_tcp_connections_total{ip_family="IPv6"}';
+  assertEquals(await valueOf(metrics, accepted), 10);
+  metrics.setTraffic("IPv6", { ...totals, tcpAccepted: 25 });
+  assertEquals(await valueOf(metrics, accepted), 25);
+  const foreign = 'kube_relay_userspace_udp_foreign_dropped_datagrams_total{ip_family="IPv6"}';
+  assertEquals(await valueOf(metrics, foreign), 8);
+  metrics.setRepetitions("services", { watchFailures: 3, relists: 1 });
+  assertEquals(await valueOf(metrics, 'kube_relay_relists_total{resource="services"}'), 1);
 });
 
 Deno.test("createProxyMetrics() makes no new series of names that it does not know", async () => {
   const metrics = create();
-  for (const resource of ["Service", "x1", "x2"]) {
+  for (const resource of ["services", "x1", "x2"]) {
     metrics.setSourceAge(resource, 3);
-    metrics.watchRestarted(resource);
-    metrics.relisted(resource);
+    metrics.setRepetitions(resource, { watchFailures: 2, relists: 0 });
   }
-  assertEquals(await valueOf(metrics, 'kube_relay_watch_restarts_total{resource="other"}'), 2);
+  assertEquals(await valueOf(metrics, 'kube_relay_watch_failures_total{resource="other"}'), 2);
   assert(!(await metrics.render()).body.includes("x1"));
 });
 

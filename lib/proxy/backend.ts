@@ -70,6 +70,27 @@ export interface BackendInspection {
   readonly quarantined: readonly Quarantined[];
 }
 
+/** What was forwarded since the process began, by a mode that sees each connection. */
+export interface TrafficCounters {
+  /** TCP connections taken from clients. */
+  readonly tcpAccepted: number;
+  /** TCP connections closed at once: not allowed, over the bound, or no endpoint could be reached. */
+  readonly tcpRefused: number;
+  /** TCP connections closed since they were silent and the bound was reached. */
+  readonly tcpSilentClosed: number;
+  /** Attempts to connect to an endpoint that failed. */
+  readonly dialFailures: number;
+  /** Of these, those that took too long. */
+  readonly dialTimeouts: number;
+  readonly udpFlows: number;
+  /** UDP flows that went over to another endpoint. */
+  readonly udpMoved: number;
+  /** Datagrams of clients that were not allowed, had no endpoint, or could not be sent. */
+  readonly udpDropped: number;
+  /** Datagrams to a flow that did not come from its endpoint. */
+  readonly udpForeignDropped: number;
+}
+
 /** What a cleanup did. */
 export interface CleanupReport {
   /** One line for each thing removed, e.g. `address 10.96.0.1/32 on lo`. */
@@ -85,6 +106,8 @@ export interface CleanupReport {
 export interface Backend extends AsyncDisposable {
   readonly mode: BackendMode;
   readonly family: IpFamily;
+  /** For the metrics, where the mode sees connections at all. */
+  readonly counters?: Readonly<TrafficCounters>;
   /** Tries each thing that the mode needs and leaves nothing behind. */
   probe(): Promise<readonly ProbeResult[]>;
   /** Reads what the machine holds from an earlier run and adopts it. Nothing is torn down. */
