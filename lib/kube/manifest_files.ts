@@ -97,7 +97,7 @@ export class ManifestFiles {
       checkReadable(state);
       text = await this.#fileSystem.readText(path);
     } catch (error) {
-      return this.#unreadable(path, { version: state?.version, error, previous });
+      return this.#unreadable(path, { error, previous });
     }
     if (text.trim() === "" && previous.size > 0 && this.#isSuspect(path)) {
       return { look: "suspect" };
@@ -141,23 +141,19 @@ export class ManifestFiles {
     return this.#clock.now() - since < CONFIRM_MS;
   }
 
-  /** What was read of it before stays in force. */
+  /** What was read of it before stays in force. Without a version it is tried again at each look. */
   #unreadable(
     path: string,
-    { version, error, previous }: {
-      readonly version: string | undefined;
-      readonly error: unknown;
-      readonly previous: FileObjects;
-    },
+    { error, previous }: { readonly error: unknown; readonly previous: FileObjects },
   ): FileLook {
-    const { suspectSince: _, ...record } = this.#records.get(path) ?? NO_RECORD;
+    const { suspectSince: _, version: __, ...record } = this.#records.get(path) ?? NO_RECORD;
     const problems = new ManifestProblems(path);
     const message = `Cannot read manifest: ${error instanceof Error ? error.message : error}`;
     problems.add(
       { severity: "error", path: "", value: "", message },
       () => ({ line: 1, column: 1 }),
     );
-    this.#records.set(path, { ...record, ...(version && { version }), problems, isStale: true });
+    this.#records.set(path, { ...record, problems, isStale: true });
     const isNews = record.problems?.list[0]?.message !== message;
     return isNews ? { look: "changed", objects: previous } : UNCHANGED;
   }

@@ -148,7 +148,8 @@ class FileManifestSource implements ManifestSource {
       this.#listing = await listManifests(this.#fileSystem, this.#paths);
     }
     this.#log.missing(this.#listing.missing);
-    const paths = [...this.#listing.files, ...this.#files.records.keys()];
+    const known = [...this.#listing.files, ...this.#files.records.keys()];
+    const paths = [...new Set(known)].sort();
     const listed = new Set(this.#listing.isCertain ? this.#listing.files : paths);
     await this.#read(paths, { listed, changed, signal });
     const pollMs = this.#watches.hasGaps ? POLL_UNWATCHED_MS : POLL_MS;

@@ -1,0 +1,78 @@
+/**
+ * A manifest source on files in memory and a clock that stands still.
+ *
+ * @module
+ */
+import type { KubeObject } from "../../lib/api/objects.ts";
+import { objectKey } from "../../lib/api/objects.ts";
+import { Informer } from "../../lib/kube/informer.ts";
+import type { ManifestFileSystem } from "../../lib/kube/manifest_file_system.ts";
+import { formatProblem } from "../../lib/kube/manifest_problem.ts";
+import type { ManifestInformers } from "../../lib/kube/manifest_store.ts";
+import { createManifestSource, type ManifestSource } from "../../lib/kube/manifests.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import { MemoryLogger } from "./memory_logger.ts";
+
+/** Informers that write down what they are told: `+Service default/web`, `~` for an update, `-`. */
+export class RecordingInformers implements ManifestInformers {
+  readonly events: string[] = [];
+  readonly services = this.#informer("Service") as ManifestInformers["services"];
+  readonly endpointSlices = this.#informer("EndpointSlice") as ManifestInformers["endpointSlices"];
+  readonly endpoints = this.#informer("Endpoints") as ManifestInformers["endpoints"];
+  readonly nodes = this.#informer("Node") as ManifestInformers["nodes"];
+  readonly serviceCidrs = this.#informer("ServiceCIDR") as ManifestInformers["serviceCidrs"];
+
+  /** The events since the last call. */
+  take(): readonly string[] {
+    return this.events.splice(0);
+  }
+
+  /** The cluster IP of a Service in the namespace default; `undefined` when there is none. */
+  clusterIp(name: string): string | undefined {
+    return this.services.get(`default/${name}`)?.spec.clusterIP;
+  }
+
+  #informer(kind: string): unknown {
+    const note = (sign: string) => (object: KubeObject) =>
+      void this.events.push(`${sign}${kind} ${objectKey(object)}`);
+    return new Informer<KubeObject>({
+      onAdd: note("+"),
+      onUpdate: (_, current) => note("~")(current),
+      onDelete: note("-"),
+      onSynced: () => {},
+    });
+  }
+}
+
+/** A running source and what it feeds. */
+export class ManifestHarness implements AsyncDisposable {
+  readonly informers = new RecordingInformers();
+  readonly logger = new MemoryLogger();
+  readonly source: ManifestSource;
+  readonly #controller = new AbortController();
+  readonly #running: Promise<void>;
+
+  constructor(clock: Clock, fileSystem: ManifestFileSystem | undefined, ...paths: string[]) {
+    this.source = createManifestSource(
+      { clock, logger: this.logger, ...(fileSystem && { fileSystem }) },
+      { paths, informers: this.informers, nodeName: "node-a" },
+    );
+    this.#running = this.source.run(this.#controller.signal);
+  }
+
+  /** The problems of all files, as text. */
+  get problems(): readonly string[] {
+    return this.source.status().flatMap(({ problems }) => problems.map(formatProblem));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#controller.abort();
+    await this.#running;
+  }
+}
+
+/** A Service without anything behind it, as YAML. */
+export function serviceYaml(name: string, clusterIp: string): string {
+  return `apiVersion: v1\nkind: Service\nmetadata:\n  name: ${name}\n` +
+    `spec:\n  clusterIP: ${clusterIp}\n  ports:\n    - port: 80\n`;
+}
