@@ -236,8 +236,10 @@ async function readText(file: string): Promise<string> {
 function parseYaml(text: string, file: string): unknown {
   try {
     return parse(text);
-  } catch (cause) {
-    throw unusable(file, cause instanceof Error ? cause.message : String(cause), cause);
+  } catch (error) {
+    // The lines after the first show the file's text, which may be a token; so would the cause.
+    const [reason = ""] = (error instanceof Error ? error.message : String(error)).split("\n");
+    throw unusable(file, reason.replace(/:$/, ""));
   }
 }
 

@@ -1,0 +1,364 @@
+import {
+  assert,
+  assertEquals,
+  assertMatch,
+  assertRejects,
+  assertStringIncludes,
+} from "@std/assert";
+import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { replaceFile } from "../../tests/support/kubeconfig_file.ts";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { KubeAuthError } from "./kube_identity.ts";
+import { loadKubeAuth } from "./kubeconfig.ts";
+
+const CA = "-----BEGIN CERTIFICATE-----\nca\n-----END CERTIFICATE-----\n";
+const CERT = "-----BEGIN CERTIFICATE-----\nclient\n-----END CERTIFICATE-----\n";
+const KEY = "-----BEGIN EC PRIVATE KEY-----\nkey\n-----END EC PRIVATE KEY-----\n";
+
+interface Kubeconfig {
+  readonly cluster?: Record<string, unknown>;
+  readonly user?: Record<string, unknown>;
+  readonly context?: Record<string, unknown>;
+  readonly currentContext?: string;
+}
+
+/** A folder with files, and a kubeconfig among them. */
+class Folder implements AsyncDisposable {
+  readonly logger = new MemoryLogger();
+  readonly commands = new FakeCommandRunner();
+  readonly clock = new FakeClock();
+  private constructor(readonly path: string) {}
+
+  static async make(): Promise<Folder> {
+    return new Folder(await Deno.makeTempDir({ prefix: "kube-relay-kubeconfig-" }));
+  }
+
+  get kubeconfig(): string {
+    return `${this.path}/kubeconfig`;
+  }
+
+  async write(name: string, text: string): Promise<string> {
+    await replaceFile(`${this.path}/${name}`, text);
+    return `${this.path}/${name}`;
+  }
+
+  async writeKubeconfig({ cluster, user, context, currentContext }: Kubeconfig): Promise<void> {
+    await this.write(
+      "kubeconfig",
+      JSON.stringify({
+        clusters: [{ name: "k3s", cluster: { server: "https://192.0.2.1:6443/", ...cluster } }],
+        users: [{ name: "proxy", user: user ?? {} }],
+        contexts: [{ name: "main", context: { cluster: "k3s", user: "proxy", ...context } }],
+        "current-context": currentContext ?? "main",
+      }),
+    );
+  }
+
+  load(options: Partial<Parameters<typeof loadKubeAuth>[1]> = {}) {
+    const { clock, logger, commands } = this;
+    return loadKubeAuth({ clock, logger, commands }, {
+      kubeconfig: this.kubeconfig,
+      env: () => undefined,
+      serviceAccountFolder: `${this.path}/no-account`,
+      ...options,
+    });
+  }
+
+  async fails(options?: Partial<Parameters<typeof loadKubeAuth>[1]>): Promise<string> {
+    return (await assertRejects(() => this.load(options), KubeAuthError)).message;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await Deno.remove(this.path, { recursive: true });
+  }
+}
+
+Deno.test("loadKubeAuth() reads data in the kubeconfig", async () => {
+  await using folder = await Folder.make();
+  await folder.writeKubeconfig({
+    cluster: { "certificate-authority-data": btoa(CA), "tls-server-name": "kubernetes" },
+    user: { "client-certificate-data": btoa(CERT), "client-key-data": btoa(KEY) },
+  });
+  const auth = await folder.load();
+  assertEquals(await auth.tls(), {
+    ca: CA,
+    cert: CERT,
+    key: KEY,
+    serverName: "kubernetes",
+    insecure: false,
+  });
+  assertEquals(await auth.authorization(), undefined);
+  assertEquals(auth.describe(), {
+    server: "https://192.0.2.1:6443",
+    source: "kubeconfig",
+    file: folder.kubeconfig,
+    method: "client certificate",
+  });
+  assertEquals(folder.logger.lines, []);
+});
+
+Deno.test("loadKubeAuth() reads files beside the kubeconfig, by relative paths", async () => {
+  await using folder = await Folder.make();
+  for (
+    const [name, text] of [["ca.crt", CA], ["p.crt", CERT], ["p.key", KEY], ["token", "abc\n"]]
+  ) {
+    await folder.write(name!, text!);
+  }
+  await folder.writeKubeconfig({
+    cluster: { "certificate-authority": "ca.crt" },
+    user: { "client-certificate": "p.crt", "client-key": "./p.key", tokenFile: "token" },
+  });
+  const auth = await folder.load();
+  assertEquals(await auth.tls(), { ca: CA, cert: CERT, key: KEY, insecure: false });
+  assertEquals(await auth.authorization(), "Bearer abc");
+  assertEquals(auth.describe().method, "token file");
+});
+
+Deno.test("loadKubeAuth() prefers data to a file, as kubectl does", async () => {
+  await using folder = await Folder.make();
+  await folder.writeKubeconfig({
+    cluster: { "certificate-authority-data": btoa(CA), "certificate-authority": "missing.crt" },
+  });
+  assertEquals((await (await folder.load()).tls()).ca, CA);
+});
+
+for (
+  const [name, user, authorization, method] of [
+    ["a token", { token: "abc" }, "Bearer abc", "token"],
+    [
+      "user name and password",
+      { username: "me", password: "pä" },
+      "Basic bWU6cMOk",
+      "user name and password",
+    ],
+    ["nothing", {}, undefined, "none"],
+  ] as const
+) {
+  Deno.test(`loadKubeAuth() authenticates with ${name}`, async () => {
+    await using folder = await Folder.make();
+    await folder.writeKubeconfig({ user });
+    const auth = await folder.load();
+    assertEquals([await auth.authorization(), auth.describe().method], [authorization, method]);
+  });
+}
+
+Deno.test("loadKubeAuth() takes the server of --master in place of the kubeconfig's", async () => {
+  await using folder = await Folder.make();
+  await folder.writeKubeconfig({ user: { token: "abc" } });
+  const auth = await folder.load({ master: "https://192.0.2.2:6443" });
+  assertEquals([auth.server, await auth.authorization()], ["https://192.0.2.2:6443", "Bearer abc"]);
+});
+
+Deno.test("loadKubeAuth() sends no credentials to an http:// server", async () => {
+  await using folder = await Folder.make();
+  await folder.writeKubeconfig({ user: { token: "abc" } });
+  const auth = await folder.load({ master: "http://127.0.0.1:8001" });
+  assertEquals([await auth.authorization(), auth.describe().method], [undefined, "none (http)"]);
+});
+
+Deno.test("loadKubeAuth() finds the kubeconfig of the variable KUBECONFIG", async () => {
+  await using folder = await Folder.make();
+  await folder.writeKubeconfig({});
+  const { clock, logger } = folder;
+  const env = (name: string) => name === "KUBECONFIG" ? folder.kubeconfig : undefined;
+  assertEquals((await loadKubeAuth({ clock, logger }, { env })).describe().file, folder.kubeconfig);
+});
+
+Deno.test("loadKubeAuth() uses the service account of a pod", async () => {
+  await using folder = await Folder.make();
+  await folder.write("token", "abc");
+  await folder.write("ca.crt", CA);
+  await Deno.chmod(`${folder.path}/token`, 0o644);
+  const { clock, logger, path: serviceAccountFolder } = folder;
+  const env = (name: string) =>
+    name.endsWith("HOST") ? "10.96.0.1" : name.endsWith("PORT") ? "443" : "";
+  const auth = await loadKubeAuth({ clock, logger }, { env, serviceAccountFolder });
+  assertEquals(await auth.authorization(), "Bearer abc");
+  assertEquals(await auth.tls(), { ca: CA, insecure: false });
+  // The kubelet gives those files their mode; nobody can follow a warning of it.
+  assertEquals(logger.lines, []);
+});
+
+Deno.test("loadKubeAuth() takes --master alone, without an identity", async () => {
+  await using folder = await Folder.make();
+  const { clock, logger, path: serviceAccountFolder } = folder;
+  const auth = await loadKubeAuth({ clock, logger }, {
+    env: () => undefined,
+    master: "http://127.0.0.1:8080",
+    serviceAccountFolder,
+  });
+  assertEquals([auth.describe().source, auth.server], ["--master alone", "http://127.0.0.1:8080"]);
+});
+
+Deno.test("loadKubeAuth() runs a credential plugin", async () => {
+  await using folder = await Folder.make();
+  folder.commands.on("kubelogin get-token", {
+    stdout: JSON.stringify({ kind: "ExecCredential", status: { token: "from plugin" } }),
+  });
+  await folder.writeKubeconfig({
+    user: {
+      exec: {
+        apiVersion: "client.authentication.k8s.io/v1",
+        command: "kubelogin",
+        args: ["get-token"],
+      },
+    },
+  });
+  const auth = await folder.load();
+  assertEquals(await auth.authorization(), "Bearer from plugin");
+  assertEquals(auth.describe().method, "credential plugin 'kubelogin'");
+});
+
+const BROKEN: readonly (readonly [string, Kubeconfig, readonly string[]])[] = [
+  ["an unknown context", { currentContext: "prod" }, ["current-context is 'prod'", "'main'"]],
+  ["an unknown cluster", { context: { cluster: "x" } }, [
+    "contexts['main'].context.cluster is 'x'",
+  ]],
+  ["an unknown user", { context: { user: "x" } }, ["contexts['main'].context.user is 'x'"]],
+  ["a cluster without server", { cluster: { server: "" } }, [
+    "clusters[0].cluster.server is missing",
+  ]],
+  [
+    "a server that is no URL",
+    { cluster: { server: "192.0.2.1:6443" } },
+    ["clusters['k3s'].cluster.server of", "'192.0.2.1:6443' has to be a URL such as https://"],
+  ],
+  [
+    "a CA file that is not there",
+    { cluster: { "certificate-authority": "no.crt" } },
+    ["clusters['k3s'].cluster.certificate-authority of", "no.crt"],
+  ],
+  [
+    "a CA that is no PEM",
+    { cluster: { "certificate-authority-data": btoa("oops") } },
+    ["certificate-authority-data of", "has no PEM block 'CERTIFICATE'"],
+  ],
+  [
+    "data that is no base64",
+    { cluster: { "certificate-authority-data": "%%" } },
+    ["certificate-authority-data of", "has to be PEM text in base64"],
+  ],
+  [
+    "a certificate without its key",
+    { user: { "client-certificate-data": btoa(CERT) } },
+    ["users['proxy'].user: client-certificate and client-key need each other"],
+  ],
+  [
+    "a CA together with insecure-skip-tls-verify",
+    { cluster: { "certificate-authority-data": btoa(CA), "insecure-skip-tls-verify": true } },
+    ["exclude each other"],
+  ],
+  ["a token file that is not there", { user: { tokenFile: "no" } }, ["user.tokenFile of", "/no'"]],
+  ["impersonation", { user: { as: "admin" } }, ["users['proxy'].user.as is not supported"]],
+  [
+    "an auth-provider",
+    { user: { "auth-provider": { name: "oidc" } } },
+    ["user.auth-provider is not supported", "exec"],
+  ],
+  ["a proxy", { cluster: { "proxy-url": "socks5://x" } }, ["cluster.proxy-url is not supported"]],
+  [
+    "a plugin without a command",
+    { user: { exec: { apiVersion: "v1" } } },
+    ["users['proxy'].user.exec of", "'command' has to be a string"],
+  ],
+];
+
+for (const [name, kubeconfig, parts] of BROKEN) {
+  Deno.test(`loadKubeAuth() refuses ${name}, and names file, field and cure`, async () => {
+    await using folder = await Folder.make();
+    await folder.writeKubeconfig(kubeconfig);
+    const message = await folder.fails();
+    for (const part of [folder.kubeconfig, ...parts]) assertStringIncludes(message, part);
+  });
+}
+
+Deno.test("loadKubeAuth() refuses a token file with more than a token", async () => {
+  await using folder = await Folder.make();
+  for (const text of ["", "two words", "token\nX-Header: evil"]) {
+    await folder.write("token", text);
+    await folder.writeKubeconfig({ user: { tokenFile: "token" } });
+    assertStringIncludes(await folder.fails(), "has to hold one token and nothing else");
+  }
+});
+
+Deno.test("loadKubeAuth() names the line of a YAML error, and shows nothing of it", async () => {
+  await using folder = await Folder.make();
+  await folder.write("kubeconfig", "users:\n- user:\n    token: [s3cret\n  x: y\n");
+  const { message, cause } = await assertRejects(() => folder.load(), KubeAuthError);
+  assertStringIncludes(message, `Cannot use kubeconfig '${folder.kubeconfig}':`);
+  assertMatch(message, /line \d/);
+  assert(!message.includes("s3cret"), message);
+  assertEquals(cause, undefined);
+});
+
+Deno.test("loadKubeAuth() says which kubeconfig it can't read", async () => {
+  await using folder = await Folder.make();
+  const message = await folder.fails({ kubeconfig: `${folder.path}/none` });
+  assertStringIncludes(message, "Cannot read kubeconfig");
+  assertStringIncludes(message, `${folder.path}/none`);
+});
+
+Deno.test("loadKubeAuth() refuses a --master that is no URL", async () => {
+  await using folder = await Folder.make();
+  assertStringIncludes(
+    await folder.fails({ master: "192.0.2.1" }),
+    "Cannot use --master: '192.0.2.1'",
+  );
+});
+
+Deno.test("loadKubeAuth() says what to give when there is nothing at all", async () => {
+  await using folder = await Folder.make();
+  const { clock, logger, path: serviceAccountFolder } = folder;
+  const { message } = await assertRejects(
+    () => loadKubeAuth({ clock, logger }, { env: () => undefined, serviceAccountFolder }),
+    KubeAuthError,
+  );
+  for (const part of ["--kubeconfig", "--manifests", "k3s"]) assertStringIncludes(message, part);
+});
+
+Deno.test("loadKubeAuth() warns of files that others may read or write", async () => {
+  await using folder = await Folder.make();
+  await folder.write("p.crt", CERT);
+  await folder.write("p.key", KEY);
+  await folder.write("token", "abc");
+  await folder.writeKubeconfig({
+    user: { "client-certificate": "p.crt", "client-key": "p.key", tokenFile: "token" },
+  });
+  for (
+    const [name, mode] of [["kubeconfig", 0o644], ["p.crt", 0o666], ["p.key", 0o606], [
+      "token",
+      0o600,
+    ]]
+  ) {
+    await Deno.chmod(`${folder.path}/${name}`, Number(mode));
+  }
+  await folder.load();
+  assertEquals(
+    folder.logger.lines.map(({ level, fields }) => [level, fields.file, fields.othersMay]),
+    [
+      ["warn", folder.kubeconfig, "read"],
+      ["warn", `${folder.path}/p.key`, "read and write"],
+    ],
+  );
+});
+
+Deno.test("loadKubeAuth() warns of a certificate that is not checked", async () => {
+  await using folder = await Folder.make();
+  await folder.writeKubeconfig({ cluster: { "insecure-skip-tls-verify": true } });
+  const auth = await folder.load();
+  assertEquals(await auth.tls(), { insecure: true });
+  assertEquals(folder.logger.lines.length, 1);
+  assertEquals(folder.logger.lines[0]?.fields.field, "insecure-skip-tls-verify");
+});
+
+Deno.test("loadKubeAuth() puts no secret into what it says of itself", async () => {
+  await using folder = await Folder.make();
+  await folder.writeKubeconfig({
+    cluster: { "insecure-skip-tls-verify": true },
+    user: { token: "s3cret", "client-certificate-data": btoa(CERT), "client-key-data": btoa(KEY) },
+  });
+  const auth = await folder.load();
+  const said = JSON.stringify([auth.describe(), folder.logger.lines]);
+  assert(!said.includes("s3cret") && !said.includes(btoa(KEY)) && !said.includes("BEGIN"));
+});
