@@ -2,11 +2,12 @@
 # Prints the self-extracting form of kube-relay: deploy/self_extracting.sh with what it is told of
 # its payload filled in, then that payload. compile.sh calls it.
 #
-# Usage: deploy/pack.sh VERSION MACHINE DENO APP.JS FLAG… >kube-relay
+# Usage: deploy/pack.sh VERSION MACHINE DENO BUNDLE FLAG… >kube-relay
+# BUNDLE is a directory of scripts; main.js is the one that is run.
 set -euo pipefail
 export LC_ALL=C
 
-version=$1 machine=$2 deno=$3 app=$4
+version=$1 machine=$2 deno=$3 bundle=$4
 flags=${*:5}
 # They become text of a shell script.
 if [[ $flags =~ [^[:alnum:]\ =,._:/-] ]]; then
@@ -17,19 +18,20 @@ fi
 
 work=$(mktemp -d)
 trap 'rm -rf -- "$work"' EXIT
-gzip -nc -- "$deno" >"$work/deno.gz"
-gzip -nc -- "$app" >"$work/app.js.gz"
-
-sha256_of() { sha256sum <"$1" | cut -d' ' -f1; }
-deno_sha256=$(sha256_of "$deno")
-app_sha256=$(sha256_of "$app")
+contents=''
+for file in "$deno" "$bundle"/*.js; do
+  name=$(basename -- "$file")
+  [[ $file != "$deno" ]] || name=deno
+  gzip -nc -- "$file" >"$work/packed"
+  cat "$work/packed" >>"$work/payload"
+  # A backslash before the end of line, for sed.
+  contents+="$name $(sha256sum <"$file" | cut -d' ' -f1) $(stat -c %s "$work/packed")\\"$'\n'
+done
 # Names the directory that it unpacks into: other content, other directory.
-id=v$version-$(printf '%s %s' "$deno_sha256" "$app_sha256" | sha256sum | cut -c1-16)
+id=v$version-$(sha256sum <<<"$contents" | cut -c1-16)
 
 sed -e "s|@VERSION@|v$version|" -e "s|@MACHINE@|$machine|" -e "s|@ID@|$id|" \
-  -e "s|@DENO_SHA256@|$deno_sha256|" -e "s|@APP_SHA256@|$app_sha256|" \
-  -e "s|@DENO_PACKED_SIZE@|$(stat -c %s "$work/deno.gz")|" \
-  -e "s|@APP_PACKED_SIZE@|$(stat -c %s "$work/app.js.gz")|" \
+  -e "s|@CONTENTS@|${contents%\\?}|" -e "s|@PAYLOAD_SIZE@|$(stat -c %s "$work/payload")|" \
   -e "s|@FLAGS@|$flags|" \
   "$(dirname -- "${BASH_SOURCE[0]}")/self_extracting.sh"
-cat "$work/deno.gz" "$work/app.js.gz"
+cat "$work/payload"

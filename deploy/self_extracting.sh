@@ -1,8 +1,8 @@
 #!/bin/sh
-# kube-relay @VERSION@ for Linux on @MACHINE@ in one file: this script, then Deno and the program,
-# each packed by gzip. Made by compile.sh where `deno compile` has no base to build on.
+# kube-relay @VERSION@ for Linux on @MACHINE@ in one file: this script, then Deno and the program's
+# files, each packed by gzip. Made by compile.sh where `deno compile` has no base to build on.
 #
-# It unpacks both once, into a place that only the caller can write, and becomes Deno running the
+# It unpacks them once, into a place that only the caller can write, and becomes Deno running the
 # program: the process id stays, so signals and systemd's MAINPID= reach the program.
 #
 # What lies in such a place is run with the caller's rights, so nothing is taken on trust: places
@@ -16,10 +16,9 @@ set -u
 readonly version='@VERSION@'
 readonly machine='@MACHINE@'
 readonly id='@ID@'
-readonly deno_sha256='@DENO_SHA256@'
-readonly app_sha256='@APP_SHA256@'
-readonly deno_packed_size='@DENO_PACKED_SIZE@'
-readonly app_packed_size='@APP_PACKED_SIZE@'
+# For each file that was packed, in order: name, sha256, packed size.
+readonly contents='@CONTENTS@'
+readonly payload_size='@PAYLOAD_SIZE@'
 
 # Bits of a file's mode, as stat's %f has them.
 readonly type_bits=0170000 directory_type=0040000 permission_bits=07777 access_bits=0777
@@ -131,12 +130,37 @@ has_sha256() {
     return 1
 }
 
+# Whether DIRECTORY holds each file as it was packed.
+has_contents() {
+    directory=$1
+    # shellcheck disable=SC2086 # three words a file
+    set -- $contents
+    while [ $# -gt 0 ]; do
+        expected=$data_file
+        [ "$1" != deno ] || expected=$program_file
+        is_file "$directory/$1" "$expected" && has_sha256 "$directory/$1" "$2" || return 1
+        shift 3
+    done
+}
+
 # Sets $fingerprint: what must be unchanged for the files to count as verified in this boot. The
 # change time is in it since, unlike the size and the modification time, nobody can set it back.
 take_fingerprint() {
-    fingerprint=$(stat -c '%i %s %y %z' -- "$1/deno" "$1/app.js" 2>/dev/null) || return 1
-    fingerprint="$boot_id $1
+    directory=$1
+    # shellcheck disable=SC2046 # the names have no white space
+    fingerprint=$(cd -- "$directory" 2>/dev/null &&
+        stat -c '%n %f %u %i %s %y %z' $(file_names) 2>/dev/null) || return 1
+    fingerprint="$boot_id $directory
 $fingerprint"
+}
+
+file_names() {
+    # shellcheck disable=SC2086 # three words a file
+    set -- $contents
+    while [ $# -gt 0 ]; do
+        printf '%s\n' "$1"
+        shift 3
+    done
 }
 
 # Sets $marker to the file that remembers a verification, or to nothing where there is no safe place.
@@ -172,15 +196,28 @@ mark() {
 
 # Whether the files of PLACE are what was packed; $reason says why not.
 is_intact() {
-    is_private_directory "$1" && is_private_directory "$1/v8" &&
-        is_file "$1/deno" $program_file && is_file "$1/app.js" $data_file || return 1
+    is_private_directory "$1" && is_private_directory "$1/v8" || return 1
+    is_marked "$1" && [ -x "$1/deno" ] && return 0
+    # Before the contents are read: what is changed meanwhile is then seen by the next start.
+    take_fingerprint "$1"
+    has_contents "$1" || return 1
     if [ ! -x "$1/deno" ]; then
         reason="$1 is mounted noexec"
         return 1
     fi
-    is_marked "$1" && return 0
-    take_fingerprint "$1" && has_sha256 "$1/deno" "$deno_sha256" &&
-        has_sha256 "$1/app.js" "$app_sha256" && mark
+    # Without marker or fresh files there is nothing to gain by it: every start comes here.
+    [ -z "$marker$work" ] || has_run "$1" || return 1
+    mark
+}
+
+# Whether the program runs in PLACE. It also fills the code cache, which costs the process that does
+# it more memory for its life: better this one.
+has_run() {
+    case $(launch "$1" --version 2>/dev/null) in
+    "kube-relay v"*) return 0 ;;
+    esac
+    reason="the program does not run in $1 (is this a $machine machine with glibc?)"
+    return 1
 }
 
 # Whether programs in DIRECTORY may be run. Asked of a script, since `test -x` of busybox does not know.
@@ -191,15 +228,21 @@ allows_programs() {
     return 1
 }
 
-# unpack_into DIRECTORY: writes both files there. Errors show as a wrong sha256.
+# unpack_into DIRECTORY: writes all files there. Errors show as a wrong sha256.
 unpack_into() {
-    # tail is ended by head: where systemd has it ignore SIGPIPE, it would complain about that.
-    tail -c $((deno_packed_size + app_packed_size)) 2>/dev/null <"$self" |
-        head -c "$deno_packed_size" | gzip -dc >"$1/deno"
-    tail -c "$app_packed_size" <"$self" | gzip -dc >"$1/app.js"
-    chmod 0700 "$1/deno" && mkdir -- "$1/v8" &&
-        has_sha256 "$1/deno" "$deno_sha256" && has_sha256 "$1/app.js" "$app_sha256" && return 0
-    reason="$1 could not be filled: no room, or $self is damaged"
+    directory=$1
+    rest=$payload_size
+    # shellcheck disable=SC2086 # three words a file
+    set -- $contents
+    while [ $# -gt 0 ]; do
+        # tail is ended by head: where systemd has it ignore SIGPIPE, it would complain about that.
+        tail -c "$rest" 2>/dev/null <"$self" | head -c "$3" | gzip -dc >"$directory/$1"
+        rest=$((rest - $3))
+        shift 3
+    done
+    chmod 0700 "$directory/deno" && mkdir -- "$directory/v8" && has_contents "$directory" &&
+        return 0
+    reason="$directory could not be filled: no room, or $self is damaged"
     return 1
 }
 
@@ -213,7 +256,7 @@ remove_old_versions() {
 # Puts back what was changed of PLACE, from $work.
 repair() {
     is_private_directory "$1" || return 1
-    for file in deno app.js; do
+    for file in $(file_names); do
         mv -fT -- "$work/$file" "$1/$file" 2>/dev/null || {
             reason="$1/$file cannot be replaced"
             return 1
@@ -238,13 +281,8 @@ install() {
         reason="$1 cannot be made"
         return 1
     fi
-    is_intact "$1" || return 1
-    # Fills the code cache too, without which the first process has 10 MB more for its life.
-    case $(launch "$1" --version 2>/dev/null) in
-    "kube-relay v"*) return 0 ;;
-    esac
+    is_intact "$1" && return 0
     rm -rf -- "$1"
-    reason="the program does not run there (is this a $machine machine with glibc?)"
     return 1
 }
 
@@ -255,7 +293,7 @@ launch() {
     export DENO_DIR="$place/v8" DENO_NO_UPDATE_CHECK=1
     PATH=$caller_path
     umask "$caller_umask"
-    exec "$place/deno" run @FLAGS@ "$place/app.js" "$@"
+    exec "$place/deno" run @FLAGS@ "$place/main.js" "$@"
 }
 
 # find_ready: sets $ready to a directory below $base with verified files.

@@ -1,9 +1,9 @@
 /**
  * Collects the licences of the npm packages that went into a bundle, for the file beside the
- * executable. The bundle's source map tells which those are: what a package depends on without it
+ * executable. The bundle's source maps tell which those are: what a package depends on without it
  * being bundled is left out.
  *
- * `deno run --allow-read deploy/third_party_licenses.ts app.js.map >THIRD-PARTY-LICENSES`
+ * `deno run --allow-read deploy/third_party_licenses.ts main.js.map … >THIRD-PARTY-LICENSES`
  *
  * @module
  */
@@ -71,10 +71,18 @@ export async function renderLicenses(
 }
 
 if (import.meta.main) {
-  const [map] = Deno.args;
-  if (!map) throw new Error("Cannot collect licences: expected the path of a bundle's source map");
-  const { sources } = JSON.parse(await Deno.readTextFile(map)) as { sources: string[] };
-  const packages = bundledPackages(sources.map((source) => resolve(dirname(map), source)));
+  const sources: string[] = [];
+  for (const map of Deno.args) {
+    const content = JSON.parse(await Deno.readTextFile(map)) as { sources: string[] };
+    sources.push(...content.sources.map((source) => resolve(dirname(map), source)));
+  }
+  const packages = bundledPackages(sources);
+  if (packages.length === 0) {
+    throw new Error(
+      `Cannot collect licences: '${Deno.args.join(" ")}' name no npm package; ` +
+        "expected the source maps of a bundle",
+    );
+  }
   const notices = await Deno.readTextFile(new URL("./deno_notices.txt", import.meta.url));
   const text = await renderLicenses(notices, packages);
   await Deno.stdout.write(new TextEncoder().encode(text));

@@ -19,7 +19,7 @@ export const SCENARIO_REQUIREMENTS: readonly Requirement[] = [
 
 /** In the place of Deno: says where it was unpacked and what it was given. */
 const STAND_IN = `#!/bin/sh
-while [ "\${1##*/}" != app.js ]; do shift; done
+while [ "\${1##*/}" != main.js ]; do shift; done
 echo "kube-relay v9.8.7 from \${1%/*}"
 shift
 case \${1-} in
@@ -46,7 +46,7 @@ plain() { setpriv --reuid=65534 --regid=65534 --clear-groups --inh-caps=-all \\
     env -i PATH=/usr/bin:/bin "$@" $SHELL_OF_TEST "$PROGRAM" $ARGUMENTS; }
 # plant DIRECTORY: fills it with files that must never run.
 plant() { mkdir -p "$1/v8" && chmod 0700 "$1" "$1/v8" && printf '#!/bin/sh\\necho PLANTED\\n' >"$1/deno" &&
-    chmod 0700 "$1/deno" && : >"$1/app.js" && chmod 0600 "$1/app.js"; }
+    chmod 0700 "$1/deno" && : >"$1/main.js" && chmod 0600 "$1/main.js"; }
 `;
 
 /** What a scenario printed. */
@@ -70,9 +70,11 @@ export class PackedScript implements AsyncDisposable {
   static async create(): Promise<PackedScript> {
     const directory = await Deno.makeTempDir({ prefix: "packed-" });
     await Deno.writeTextFile(`${directory}/deno`, STAND_IN);
-    await Deno.writeTextFile(`${directory}/app.js`, "// the program\n");
+    await Deno.mkdir(`${directory}/bundle`);
+    await Deno.writeTextFile(`${directory}/bundle/main.js`, "// the program\n");
+    await Deno.writeTextFile(`${directory}/bundle/chunk.js`, "// a part of it\n");
     const pack = fileURLToPath(new URL("../../deploy/pack.sh", import.meta.url));
-    const args = ["9.8.7", "x86_64", `${directory}/deno`, `${directory}/app.js`, "--no-prompt"];
+    const args = ["9.8.7", "x86_64", `${directory}/deno`, `${directory}/bundle`, "--no-prompt"];
     const { stdout } = await new Deno.Command(pack, { args, stderr: "inherit" }).output();
     await Deno.writeFile(`${directory}/program`, stdout, { mode: 0o755 });
     await Deno.chmod(directory, 0o755);

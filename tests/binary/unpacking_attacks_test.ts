@@ -119,9 +119,10 @@ const CHANGED_FILES: readonly (readonly [what: string, change: string])[] = [
   ["the program, a symbolic link", "plant /run/bad; ln -sf /run/bad/deno $P/deno"],
   ["the program, writable by its group", "chmod 0770 $P/deno"],
   ["the program, of another user", "chown 1234 $P/deno"],
-  ["the script, longer", "echo 'evil()' >>$P/app.js"],
-  ["the script, gone", "rm $P/app.js"],
-  ["the script, a pipe", "rm $P/app.js; mkfifo -m 600 $P/app.js"],
+  ["the script, longer", "echo 'evil()' >>$P/main.js"],
+  ["a part of the script, changed", "sed -i s/part/hole/ $P/chunk.js"],
+  ["the script, gone", "rm $P/main.js"],
+  ["the script, a pipe", "rm $P/main.js; mkfifo -m 600 $P/main.js"],
   ["the code cache, a symbolic link", "rm -r $P/v8; mkdir -m 700 /run/x; ln -s /run/x $P/v8"],
   ["the code cache, writable by others", "chmod 0777 $P/v8"],
 ];
@@ -137,7 +138,7 @@ for (const [what, change] of CHANGED_FILES) {
       );
       const from = `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`;
       const listing = `/var/cache/kube-relay:\n${packed.id}\n\n` +
-        `/var/cache/kube-relay/${packed.id}:\napp.js\ndeno\nv8\n`;
+        `/var/cache/kube-relay/${packed.id}:\nchunk.js\ndeno\nmain.js\nv8\n`;
       assertEquals(stdout, `${from}${from}${listing}${from}`);
       // The third start finds all well again.
       assertMatch(stderr, /^kube-relay: \S+ .*; unpacking it again\n$/);

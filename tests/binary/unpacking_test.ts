@@ -72,7 +72,8 @@ for (const shell of SHELLS) {
       assertEquals(
         stdout,
         from("/var/cache").repeat(3) + from("/run") +
-          "700 0 directory\n600 0 regular file\n700 0 regular file\n700 0 directory\n" +
+          "700 0 directory\n600 0 regular file\n700 0 regular file\n600 0 regular file\n" +
+          "700 0 directory\n" +
           "600 0 regular file\n",
       );
       assertMatch(
@@ -121,13 +122,13 @@ Deno.test({
     await using packed = await PackedScript.create();
     const { stdout, stderr } = await packed.play(`
       P=/var/cache/kube-relay/$ID M=/run/kube-relay/verified-$ID; root >/dev/null
-      forge() { echo '// changed' >>$P/app.js; { echo "$(cat /proc/sys/kernel/random/boot_id) $P"
-          stat -c '%i %s %y %z' $P/deno $P/app.js; } >$M; }
+      forge() { echo '// changed' >>$P/main.js; { echo "$(cat /proc/sys/kernel/random/boot_id) $P"
+          cd $P && stat -c '%n %f %u %i %s %y %z' deno chunk.js main.js; } >$M; }
       # Where only root can write, root's word is taken: this shows that the forgery is a good one.
-      forge; root >/dev/null; tail -n 1 $P/app.js
-      forge; chmod 777 /run/kube-relay; root >/dev/null; tail -n 1 $P/app.js`);
+      forge; root >/dev/null; tail -n 1 $P/main.js
+      forge; chmod 777 /run/kube-relay; root >/dev/null; tail -n 1 $P/main.js`);
     assertEquals(stdout, "// changed\n// the program\n");
-    assertMatch(stderr, /^kube-relay: \S+app\.js is not what was .*; unpacking it again\n$/);
+    assertMatch(stderr, /^kube-relay: \S+main\.js is not what was .*; unpacking it again\n$/);
   },
 });
 
