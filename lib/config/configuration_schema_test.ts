@@ -1,0 +1,74 @@
+import { assert, assertEquals } from "@std/assert";
+import { API_VERSION, KIND } from "./configuration.ts";
+import {
+  CONFIGURATION_FIELDS,
+  defaultConfiguration,
+  parseConfiguration,
+} from "./configuration_schema.ts";
+
+const HEAD = { apiVersion: API_VERSION, kind: KIND };
+
+/** Every field at once with one value. */
+function everyField(tree: typeof CONFIGURATION_FIELDS, value: unknown): object {
+  return Object.fromEntries(
+    Object.entries(tree).map(([name, below]) => [name, below ? everyField(below, value) : value]),
+  );
+}
+
+Deno.test("parseConfiguration() takes null for absent in every field", () => {
+  const { configuration, problems } = parseConfiguration({
+    ...everyField(CONFIGURATION_FIELDS, null),
+    ...HEAD,
+  });
+  assertEquals(problems, []);
+  assertEquals(configuration, defaultConfiguration());
+});
+
+Deno.test("parseConfiguration() takes zero for the default only where upstream does", () => {
+  const { configuration } = parseConfiguration({
+    ...HEAD,
+    clientConnection: { qps: 0, burst: 0 },
+    iptables: { syncPeriod: "0s", minSyncPeriod: "0s", masqueradeBit: 0 },
+    ipvs: { syncPeriod: "0s", minSyncPeriod: "0s" },
+    conntrack: { maxPerCore: 0, tcpEstablishedTimeout: "0s" },
+    configSyncPeriod: "0s",
+    oomScoreAdj: 0,
+    logging: { flushFrequency: "0s" },
+  });
+  const { clientConnection, iptables, ipvs, conntrack } = configuration!;
+  assertEquals([clientConnection.qps, clientConnection.burst], [5, 10]);
+  assertEquals([iptables.syncPeriod, iptables.minSyncPeriod, iptables.masqueradeBit], [
+    30e3,
+    1e3,
+    0,
+  ]);
+  assertEquals([ipvs.syncPeriod, ipvs.minSyncPeriod], [30e3, 0]);
+  assertEquals([conntrack.maxPerCore, conntrack.tcpEstablishedTimeout], [0, 0]);
+  assertEquals([configuration!.configSyncPeriod, configuration!.oomScoreAdj], [900e3, 0]);
+  assertEquals(configuration!.logging.flushFrequency, 5_000);
+});
+
+Deno.test("parseConfiguration() takes flushFrequency also in nanoseconds", () => {
+  const parse = (flushFrequency: unknown) =>
+    parseConfiguration({ ...HEAD, logging: { flushFrequency } });
+  assertEquals(parse(2_000_000_000).configuration?.logging.flushFrequency, 2_000);
+  assertEquals(parse("2s").configuration?.logging.flushFrequency, 2_000);
+  assertEquals(parse("2").problems.map(({ path }) => path), [["logging", "flushFrequency"]]);
+  assertEquals(parse([]).problems.map(({ path }) => path), [["logging", "flushFrequency"]]);
+});
+
+Deno.test("parseConfiguration() names every field of a wrong type", () => {
+  const { problems } = parseConfiguration({ ...everyField(CONFIGURATION_FIELDS, [[]]), ...HEAD });
+  const paths = problems.map(({ path }) => path.join("."));
+  const isNamed = (prefix: string) => paths.some((path) => path.startsWith(prefix));
+  for (const field of Object.keys(CONFIGURATION_FIELDS)) {
+    assert(field in HEAD || isNamed(field), `${field} was accepted`);
+  }
+});
+
+Deno.test("parseConfiguration() wants version and kind, whatever it is given", () => {
+  for (const value of [null, "text", 7, [], {}, { apiVersion: "v1", kind: "ConfigMap" }]) {
+    const paths = parseConfiguration(value).problems.map(({ path }) => path.join("."));
+    assertEquals(paths.slice(0, 2), ["apiVersion", "kind"], JSON.stringify(value));
+  }
+});
