@@ -19,6 +19,8 @@ import type { FamilyProxy } from "./family_proxy.ts";
 /** How long the first sync waits for the own Node once everything else is known. */
 const NODE_WAIT_MS = 5000;
 
+const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
+
 /** The informers that a source of objects writes to. */
 export interface Informers {
   readonly services: Informer<Service>;
@@ -56,8 +58,12 @@ export class ObjectRouter {
         for (const family of families) family.onService(previous, current);
       }),
       endpointSlices: this.#informer<EndpointSlice>((previous, current) => {
-        const slice = current ?? previous!;
-        for (const family of families) family.onEndpointSlice(slice, current ? "set" : "delete");
+        for (const family of families) {
+          if (previous && !(current && sameService(previous, current))) {
+            family.onEndpointSlice(previous, "delete");
+          }
+          if (current) family.onEndpointSlice(current, "set");
+        }
       }),
       endpoints: this.#informer<Endpoints>((previous, current) => {
         const endpoints = current ?? previous!;
@@ -113,4 +119,9 @@ export class ObjectRouter {
       family.onServiceCidrs(cidrs.filter((cidr) => cidrFamilyOf(cidr) === family.family));
     }
   }
+}
+
+/** A slice that is given to another Service, as an editor of manifests may do, leaves the first. */
+function sameService(left: EndpointSlice, right: EndpointSlice): boolean {
+  return left.metadata.labels?.[SERVICE_NAME_LABEL] === right.metadata.labels?.[SERVICE_NAME_LABEL];
 }

@@ -8,6 +8,7 @@ import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
 import { deepEqual } from "../proxy/deep_equal.ts";
+import { drainInSlices } from "../proxy/drain.ts";
 import { EndpointsChangeTracker } from "../proxy/endpoints_changes.ts";
 import type { NodeState } from "../proxy/node_state.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
@@ -19,7 +20,7 @@ import {
   type ProxyPlan,
   updatePlanInSlices,
 } from "../proxy/proxy_plan.ts";
-import { applyChanges, createProxyState, type MutableProxyState } from "../proxy/proxy_state.ts";
+import { createProxyState, type MutableProxyState } from "../proxy/proxy_state.ts";
 import { ServiceChangeTracker } from "../proxy/service_changes.ts";
 import type { ServicePortKey } from "../proxy/service_port_name.ts";
 import type { PlanSettings } from "./plan_settings.ts";
@@ -107,14 +108,14 @@ export class ProxyPipeline {
    * {@linkcode confirmSynced}; `again` names ServicePorts to be tried once more all the same.
    */
   async collectChanges(again: readonly ServicePortKey[]): Promise<CollectedChanges> {
-    const services = this.services.drain();
-    const endpoints = this.endpoints.drain();
-    const dirty = applyChanges(this.#state, {
-      services,
-      endpoints,
-      ...(this.#node && { node: this.#node }),
-      ...(this.#serviceCidrs && { serviceCidrs: this.#serviceCidrs }),
-      ...(this.#interfaceAddresses && { interfaceAddresses: this.#interfaceAddresses }),
+    const pause = () => this.#clock.yieldToEventLoop();
+    const { dirty, triggerTimes, problems } = await drainInSlices(this, this.#state, {
+      changes: {
+        ...(this.#node && { node: this.#node }),
+        ...(this.#serviceCidrs && { serviceCidrs: this.#serviceCidrs }),
+        ...(this.#interfaceAddresses && { interfaceAddresses: this.#interfaceAddresses }),
+      },
+      pause,
     });
     const { family, settings } = this.#options;
     const options = settings.planOptions(family, this.#state.node);
@@ -124,9 +125,9 @@ export class ProxyPipeline {
       this.#plan,
       this.#state,
       sameDetector ? dirty : { ...dirty, shared: true, everything: true },
-      { ...options, pause: () => this.#clock.yieldToEventLoop() },
+      { ...options, pause },
     );
-    for (const times of endpoints.triggerTimes.values()) this.#triggerTimes.push(...times);
+    this.#triggerTimes.push(...triggerTimes);
     this.#countDropped(fresh);
     const merged = this.#unconfirmed ? mergePlanChanges(this.#unconfirmed, fresh) : fresh;
     const retried = again.filter((key) => this.#plan.services.has(key));
@@ -134,7 +135,7 @@ export class ProxyPipeline {
       ? merged
       : { ...merged, upserted: new Set([...merged.upserted, ...retried]) };
     this.#unconfirmed = changes;
-    return { changes, problems: [...services.problems, ...endpoints.problems] };
+    return { changes, problems };
   }
 
   /** The backend holds the plan. Returns the times at which the objects concerned were changed. */
