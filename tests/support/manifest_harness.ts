@@ -11,6 +11,8 @@ import { formatProblem } from "../../lib/kube/manifest_problem.ts";
 import type { ManifestInformers } from "../../lib/kube/manifest_store.ts";
 import { createManifestSource, type ManifestSource } from "../../lib/kube/manifests.ts";
 import type { Clock } from "../../lib/os/clock.ts";
+import { FakeClock } from "./fake_clock.ts";
+import { FakeManifestFiles } from "./fake_manifest_files.ts";
 import { MemoryLogger } from "./memory_logger.ts";
 
 /** Informers that write down what they are told: `+Service default/web`, `~` for an update, `-`. */
@@ -75,4 +77,43 @@ export class ManifestHarness implements AsyncDisposable {
 export function serviceYaml(name: string, clusterIp: string): string {
   return `apiVersion: v1\nkind: Service\nmetadata:\n  name: ${name}\n` +
     `spec:\n  clusterIP: ${clusterIp}\n  ports:\n    - port: 80\n`;
+}
+
+/** A source that has read its first files. */
+export interface StartedManifests {
+  readonly clock: FakeClock;
+  readonly files: FakeManifestFiles;
+  readonly harness: ManifestHarness;
+}
+
+/** Runs a test on folder `m` with these files in it, once they have been read. */
+export async function withManifests(
+  contents: Readonly<Record<string, string>>,
+  test: (started: StartedManifests) => Promise<void>,
+  paths = ["m"],
+): Promise<void> {
+  const clock = new FakeClock();
+  const files = new FakeManifestFiles(".", "m");
+  for (const [path, text] of Object.entries(contents)) files.write(path, text);
+  await using harness = new ManifestHarness(clock, files, ...paths);
+  await settledUntil(clock, () => harness.informers.services.synced);
+  await test({ clock, files, harness });
+}
+
+/** Lets promises settle, without time passing, until something is true. */
+export async function settledUntil(clock: FakeClock, isTrue: () => boolean): Promise<void> {
+  for (let turn = 0; turn < 1000; turn++) {
+    if (isTrue()) return;
+    await clock.advance(0);
+  }
+  throw new Error("did not come true");
+}
+
+/** Lets a change be seen, read and published. */
+export async function letPass(
+  { clock }: Pick<StartedManifests, "clock">,
+  ms: number,
+): Promise<void> {
+  await clock.advance(ms);
+  for (let turn = 0; turn < 20; turn++) await clock.advance(0);
 }
