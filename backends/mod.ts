@@ -40,7 +40,7 @@ export interface BackendOptions {
 export const BACKENDS: Readonly<
   Partial<Record<BackendMode, (edges: BackendDependencies, options: BackendOptions) => Backend>>
 > = {
-  userspace({ clock, commands, logger, network, random }, { family, relay }) {
+  userspace({ clock, commands, logger, network, random }, { family, relay, belongsTo }) {
     const { addressMode: mode, stateDirectory: directory, ...bounds } = relay;
     const store = createFileStore({ directory, family });
     const addresses = createLocalAddresses(

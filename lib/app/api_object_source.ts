@@ -5,6 +5,7 @@
  */
 import type { KubeKinds } from "../api/objects.ts";
 import { createApiSource } from "../kube/api_source.ts";
+import { tryParseIpAddress } from "../net/ip_address.ts";
 import type { Logger } from "../log/logger.ts";
 import type { Dependencies } from "./dependencies.ts";
 import type { ObjectSource, ObjectSourceOptions } from "./object_source.ts";
@@ -34,18 +35,20 @@ export async function createApiObjectSource(
     env: process.env,
   });
   const source = createApiSource({ clock, logger, random, auth }, { nodeName, informers });
+  const server = tryParseIpAddress(new URL(auth.server).hostname.replace(/^\[|\]$/g, ""));
   return {
     run: (signal) => source.run(signal),
+    belongsTo: (address) => address === server ? "the API server" : undefined,
     status() {
       const { auth, connected, hint, resources } = source.status();
-      const server: StatusSource = {
+      const connection: StatusSource = {
         name: auth.server,
         state: `${connected ? "connected" : "not connected"}, ${auth.method} (${auth.source})`,
         problems: hint === undefined ? [] : [hint],
       };
       const kinds = Object.keys(resources) as (keyof KubeKinds)[];
       return [
-        server,
+        connection,
         ...kinds.map((kind) => {
           const { phase, relists, watchFailures, lastError } = resources[kind]!;
           return {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { IpFamily } from "../net/ip_address.ts";
+import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { Logger } from "../log/logger.ts";
 import type { Clock } from "../os/clock.ts";
 import type { CommandRunner } from "../os/command_runner.ts";
@@ -51,6 +51,8 @@ export interface BackendDependencies {
 export interface BackendOptions {
   readonly family: IpFamily;
   readonly relay: RelayOptions;
+  /** Whose an address is that a Service must never take over, such as the API server's. */
+  readonly belongsTo: (address: IpAddress) => string | undefined;
 }
 
 /** The modes that this build has, and how their backends are made. */

@@ -24,6 +24,7 @@ export function createManifestObjectSource(
         state: `${objects} objects${stale ? ", last good state" : ""}`,
         problems: problems.map(formatProblem),
       })),
+    belongsTo: () => undefined,
     ages: () => new Map(),
     repetitions: () => new Map(),
   };

@@ -6,6 +6,7 @@
  */
 import type { LoadedConfiguration } from "../config/load.ts";
 import { ConfigurationError } from "../config/load.ts";
+import type { IpAddress } from "../net/ip_address.ts";
 import type { Logger } from "../log/logger.ts";
 import { createApiObjectSource } from "./api_object_source.ts";
 import { createManifestObjectSource } from "./manifest_object_source.ts";
@@ -17,6 +18,8 @@ import type { StatusSource } from "./status_report.ts";
 export interface ObjectSource {
   /** Feeds the informers until the signal is aborted. Rejects only for what a restart could mend. */
   run(signal: AbortSignal): Promise<void>;
+  /** Whose an address is that no Service may take over: what the source itself is reached by. */
+  belongsTo(address: IpAddress): string | undefined;
   /** How it is doing. */
   status(): readonly StatusSource[];
   /** Seconds since a sign of life, by resource; empty where there is nothing to be heard of. */

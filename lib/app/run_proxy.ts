@@ -162,7 +162,11 @@ class RunningProxy implements AsyncDisposable {
         ...dependencies,
         metrics: this.#metrics,
         health: this.#health,
-        backend: createBackend(dependencies, { family, relay }),
+        backend: createBackend(dependencies, {
+          family,
+          relay,
+          belongsTo: (address) => this.#source?.belongsTo(address),
+        }),
       },
       {
         family,

@@ -16,7 +16,11 @@ export const cleanupCommand: ActiveCommand = {
     let failed = 0;
     for (const createBackend of Object.values(backends)) {
       for (const family of IP_FAMILIES) {
-        await using backend = createBackend({ ...dependencies, logger }, { family, relay });
+        await using backend = createBackend({ ...dependencies, logger }, {
+          family,
+          relay,
+          belongsTo: () => undefined,
+        });
         const report = await backend.cleanup();
         for (const line of report.removed) print(`removed ${line}\n`);
         for (const line of report.failed) complain(`Cannot remove ${line}\n`);
