@@ -5,7 +5,7 @@
  * @module
  */
 import type { Logger } from "../lib/log/logger.ts";
-import type { IpFamily } from "../lib/net/ip_address.ts";
+import type { IpAddress, IpFamily } from "../lib/net/ip_address.ts";
 import type { Clock } from "../lib/os/clock.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import type { Network } from "../lib/os/network.ts";
@@ -34,6 +34,8 @@ export interface BackendOptions {
     readonly maxConnectionsPerService: number;
     readonly stateDirectory: string;
   };
+  /** Whose an address is that a Service must never take over, such as the API server's. */
+  readonly belongsTo: (address: IpAddress) => string | undefined;
 }
 
 /** How the backend of each mode is made. */
@@ -45,7 +47,7 @@ export const BACKENDS: Readonly<
     const store = createFileStore({ directory, family });
     const addresses = createLocalAddresses(
       { clock, logger, network, runner: commands, store },
-      { family, mode },
+      { family, mode, belongsTo },
     );
     const { udpTimeoutMs, maxConnectionsPerService } = bounds;
     return createUserspaceBackend(
