@@ -1,0 +1,281 @@
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { eventually } from "../../tests/support/eventually.ts";
+import { FakeApiServer } from "../../tests/support/fake_api_server.ts";
+import { StaticAuth } from "../../tests/support/static_auth.ts";
+import { TcpRelay } from "../../tests/support/tcp_relay.ts";
+import { createTestCertificateAuthority } from "../../tests/support/test_certificates.ts";
+import { systemClock } from "../os/clock.ts";
+import { Http2Transport } from "./http2_transport.ts";
+import { type HttpResponse, TransportError, type TransportTiming } from "./http_transport.ts";
+import type { TlsMaterial } from "./kube_auth.ts";
+
+const NEVER = new AbortController().signal;
+const WATCH = "/api/v1/services?watch=true&resourceVersion=1000";
+
+interface Stage {
+  readonly fake: FakeApiServer;
+  readonly relay: TcpRelay;
+  readonly auth: StaticAuth;
+  readonly transport: Http2Transport;
+  get(path: string, signal?: AbortSignal): Promise<HttpResponse>;
+}
+
+/** A transport, a relay and a fake server behind it. */
+async function withServer(
+  run: (stage: Stage) => Promise<void>,
+  { timing, tls }: { readonly timing?: TransportTiming; readonly tls?: Partial<TlsMaterial> } = {},
+): Promise<void> {
+  await using fake = await FakeApiServer.start();
+  await using relay = await TcpRelay.start(fake.port);
+  const auth = new StaticAuth(`https://127.0.0.1:${relay.port}`, { ca: fake.ca, ...tls });
+  await using transport = new Http2Transport({ clock: systemClock, auth }, timing);
+  const get = (path: string, signal = NEVER) =>
+    transport.request({ method: "GET", path, headers: {}, signal });
+  await run({ fake, relay, auth, transport, get });
+}
+
+async function textOf({ body }: HttpResponse): Promise<string> {
+  return await new Blob(await Array.fromAsync(body) as BlobPart[]).text();
+}
+
+Deno.test("Http2Transport.request() sends everything over one connection", () =>
+  withServer(async ({ relay, get, transport }) => {
+    assertEquals(transport.connected, false);
+    assertEquals(transport.lastSignOfLifeMs, undefined);
+    const answers = await Promise.all([get("/version"), get("/readyz"), get("/nothing")]);
+    assertEquals(answers.map(({ status }) => status), [200, 200, 404]);
+    assertEquals(await textOf(answers[1]!), "ok");
+    for (const answer of [answers[0]!, answers[2]!]) await textOf(answer);
+    assertEquals([relay.accepted, transport.connected], [1, true]);
+    assert(systemClock.now() - transport.lastSignOfLifeMs! < 5000);
+  }));
+
+Deno.test("Http2Transport.request() sends a body", () =>
+  withServer(async ({ fake, transport }) => {
+    const body = JSON.stringify({ metadata: { name: "e", namespace: "default" }, reason: "Wörd" });
+    const path = "/api/v1/namespaces/default/events";
+    const answer = await transport.request({
+      method: "POST",
+      path,
+      headers: {},
+      body,
+      signal: NEVER,
+    });
+    assertEquals([answer.status, JSON.parse(await textOf(answer)).reason], [201, "Wörd"]);
+    assertEquals(fake.requests.at(-1)?.method, "POST");
+  }));
+
+Deno.test("Http2Transport ends a body when its reader leaves, and keeps the connection", () =>
+  withServer(async ({ fake, relay, get }) => {
+    const { body } = await get(WATCH);
+    fake.forEachWatch((watch) => watch.sendRaw("hello\n"));
+    for await (const _ of body) break;
+    await eventually("the server sees the end", () => fake.openWatches === 0);
+    await textOf(await get("/version"));
+    assertEquals(relay.accepted, 1);
+  }));
+
+Deno.test("Http2Transport ends a body by the signal, with its reason", () =>
+  withServer(async ({ fake, get }) => {
+    const controller = new AbortController();
+    const { body } = await get(WATCH, controller.signal);
+    const reading = body.next();
+    controller.abort(new RangeError("enough"));
+    await assertRejects(() => reading, RangeError, "enough");
+    await eventually("the server sees the end", () => fake.openWatches === 0);
+  }));
+
+Deno.test("Http2Transport.request() throws the reason of a signal, also while it connects", () =>
+  withServer(async ({ relay, get }) => {
+    await assertRejects(
+      () => get("/version", AbortSignal.abort(new RangeError("before"))),
+      RangeError,
+    );
+    relay.swallowNew(true);
+    const controller = new AbortController();
+    const waiting = get("/version", controller.signal);
+    await eventually("a connection is tried", () => relay.accepted === 1);
+    controller.abort(new RangeError("during"));
+    await assertRejects(() => waiting, RangeError, "during");
+  }));
+
+Deno.test("Http2Transport.request() gives up connecting to a black hole, and says so", () =>
+  withServer(async ({ relay, get }) => {
+    relay.swallowNew(true);
+    const error = await assertRejects(
+      () => get("/version"),
+      TransportError,
+      "no answer within 200 ms",
+    );
+    assertEquals(error.kind, "connect");
+    relay.swallowNew(false);
+    await textOf(await get("/version"));
+  }, { timing: { connectTimeoutMs: 200 } }));
+
+Deno.test("Http2Transport.request() gives up an answer that does not come", () =>
+  withServer(async ({ relay, get }) => {
+    await textOf(await get("/version"));
+    relay.freezeOpen();
+    const error = await assertRejects(
+      () => get("/version"),
+      TransportError,
+      "no answer within 100 ms",
+    );
+    assertEquals(error.kind, "frozen");
+  }, { timing: { responseTimeoutMs: 100 } }));
+
+Deno.test("Http2Transport notices a frozen server by a ping, and connects anew", () =>
+  withServer(async ({ relay, get, transport }) => {
+    const { body } = await get(WATCH);
+    const before = systemClock.now();
+    relay.freezeOpen();
+    const error = await assertRejects(() => body.next(), TransportError, "no sign of life for");
+    const noticedAfterMs = systemClock.now() - before;
+    assertEquals([error.kind, transport.connected], ["frozen", false]);
+    assert(noticedAfterMs > 200 && noticedAfterMs < 3000, `${noticedAfterMs} ms`);
+    await textOf(await get("/version"));
+    assertEquals(relay.accepted, 2);
+  }, { timing: { pingAfterMs: 150, pingTimeoutMs: 100 } }));
+
+Deno.test("Http2Transport stays with a server that is silent and answers pings", () =>
+  withServer(async ({ fake, get, transport, relay }) => {
+    const { body } = await get(WATCH);
+    const before = transport.lastSignOfLifeMs!;
+    await eventually("three pings were answered", () => transport.lastSignOfLifeMs! - before > 150);
+    fake.forEachWatch((watch) => watch.sendRaw("still here\n"));
+    const { value } = await body.next();
+    assertEquals(new TextDecoder().decode(value), "still here\n");
+    assertEquals(relay.accepted, 1);
+    await body.return?.();
+  }, { timing: { pingAfterMs: 50, pingTimeoutMs: 5000 } }));
+
+Deno.test("Http2Transport lets streams go on after GOAWAY, and sends new ones elsewhere", () =>
+  withServer(async ({ fake, relay, get, transport }) => {
+    const { body } = await get(WATCH);
+    fake.goaway();
+    await eventually("the connection takes no more", () => !transport.connected);
+    await textOf(await get("/version"));
+    assertEquals(relay.accepted, 2);
+    fake.forEachWatch((watch) => watch.sendRaw("last words\n"));
+    assertEquals(new TextDecoder().decode((await body.next()).value), "last words\n");
+    fake.forEachWatch((watch) => watch.end());
+    assertEquals((await body.next()).done, true);
+    await eventually("the former connection is closed", () => relay.open === 1);
+  }));
+
+for (const cut of ["closeOpen", "resetOpen"] as const) {
+  Deno.test(`Http2Transport tells a reader of a broken connection (${cut})`, () =>
+    withServer(async ({ relay, get }) => {
+      const { body } = await get(WATCH);
+      relay[cut]();
+      const ended = await body.next().catch((error: unknown) => error);
+      // Deno's node:http2 shows a connection that ended as a stream that ended.
+      const isEnd = typeof ended === "object" && ended !== null && "done" in ended && ended.done;
+      assert(isEnd || ended instanceof TransportError, String(ended));
+      await textOf(await get("/version"));
+      assertEquals(relay.accepted, 2);
+    }));
+}
+
+Deno.test("Http2Transport connects anew when the certificates changed; open watches go on", () =>
+  withServer(async ({ fake, relay, auth, get }) => {
+    const { body } = await get(WATCH);
+    auth.tlsMaterial = { ...auth.tlsMaterial, ...await fake.rotateClientCertificate() };
+    await textOf(await get("/version"));
+    assertEquals(relay.accepted, 2);
+    fake.forEachWatch((watch) => watch.sendRaw("event\n"));
+    assertEquals(new TextDecoder().decode((await body.next()).value), "event\n");
+    await body.return?.();
+    await eventually("the former connection is closed", () => relay.open === 1);
+  }));
+
+Deno.test("Http2Transport shows a client certificate", () =>
+  withServer(async ({ fake, auth, get }) => {
+    const pair = await fake.rotateClientCertificate();
+    const refused = await get("/version");
+    assertEquals(refused.status, 401);
+    await textOf(refused);
+    auth.tlsMaterial = { ...auth.tlsMaterial, ...pair };
+    const accepted = await get("/version");
+    assertEquals(accepted.status, 200);
+    await textOf(accepted);
+  }));
+
+Deno.test("Http2Transport trusts no other CA than the one given", async (t) => {
+  const other = await createTestCertificateAuthority("another CA");
+  for (
+    const [name, tls] of [["another CA", { ca: other.cert }], ["no CA", { ca: undefined }]] as const
+  ) {
+    await t.step(`refuses a certificate with ${name}`, () =>
+      withServer(async ({ auth, get }) => {
+        const { ca: _, ...rest } = auth.tlsMaterial;
+        auth.tlsMaterial = tls.ca === undefined ? rest : { ...rest, ca: tls.ca };
+        const error = await assertRejects(() => get("/version"), TransportError);
+        assertStringIncludes(error.message, "certificate-authority-data");
+      }));
+  }
+  await t.step(
+    "takes any certificate where that is asked for",
+    () =>
+      withServer(async ({ get }) => {
+        await textOf(await get("/version"));
+      }, { tls: { ca: other.cert, insecure: true } }),
+  );
+});
+
+Deno.test("Http2Transport checks the name in the certificate", async () => {
+  await using fake = await FakeApiServer.start({ dnsNames: ["kubernetes"], ipv4: [] });
+  for (
+    const [serverName, isGood] of [[undefined, false], ["other", false], [
+      "kubernetes",
+      true,
+    ]] as const
+  ) {
+    const auth = new StaticAuth(fake.url, { ca: fake.ca, ...(serverName && { serverName }) });
+    await using transport = new Http2Transport({ clock: systemClock, auth });
+    const asking = transport.request({
+      method: "GET",
+      path: "/readyz",
+      headers: {},
+      signal: NEVER,
+    });
+    if (isGood) assertEquals(await textOf(await asking), "ok");
+    else await assertRejects(() => asking, TransportError, "tls-server-name");
+  }
+});
+
+Deno.test("Http2Transport says what is wrong with a server that has no TLS", async () => {
+  await using fake = await FakeApiServer.start({ scheme: "http" });
+  const auth = new StaticAuth(`https://127.0.0.1:${fake.port}`);
+  await using transport = new Http2Transport({ clock: systemClock, auth });
+  const asking = transport.request({ method: "GET", path: "/", headers: {}, signal: NEVER });
+  await assertRejects(() => asking, TransportError, "should the address begin with http://?");
+});
+
+Deno.test("Http2Transport says what is wrong with a server that has no HTTP/2", async () => {
+  const ca = await createTestCertificateAuthority();
+  const leaf = await ca.issue({ commonName: "old", ipv4: ["127.0.0.1"] });
+  using listener = Deno.listenTls({
+    hostname: "127.0.0.1",
+    port: 0,
+    ...leaf,
+    alpnProtocols: ["http/1.1"],
+  });
+  const accepted = listener.accept()
+    .then((connection) => connection.handshake().catch(() => {}).finally(() => connection.close()));
+  const auth = new StaticAuth(`https://127.0.0.1:${listener.addr.port}`, { ca: ca.cert });
+  await using transport = new Http2Transport({ clock: systemClock, auth });
+  const asking = transport.request({ method: "GET", path: "/", headers: {}, signal: NEVER });
+  await assertRejects(() => asking, TransportError, "it offers no HTTP/2");
+  await accepted;
+});
+
+Deno.test("Http2Transport refuses requests once it is disposed of", () =>
+  withServer(async ({ transport, get, relay }) => {
+    const { body } = await get(WATCH);
+    const reading = body.next();
+    await transport[Symbol.asyncDispose]();
+    await assertRejects(() => reading, TransportError, "kube-relay stops");
+    await assertRejects(() => get("/version"), TransportError, "Closed");
+    await eventually("the connection is closed", () => relay.open === 0);
+  }));
