@@ -20,6 +20,8 @@ export interface TcpSessionOwner {
 /** Reads in a row that would have fitted the small buffer before a direction goes back to it. */
 const SMALL_READS_BEFORE_SHRINKING = 16;
 
+const NOTHING = new Uint8Array(0);
+
 /**
  * Copies both ways until both sides have ended their stream, or either breaks.
  *
@@ -97,7 +99,7 @@ export class TcpSession implements RecencyItem<TcpSession> {
         pool = wanted;
         buffer = pool.take();
       }
-      await this.#endOfStream(to);
+      await this.#endOfStream(from, to);
     } catch {
       // Reset by a peer, or closed by us: the other direction has no one to talk to any more.
       this.close();
@@ -107,9 +109,12 @@ export class TcpSession implements RecencyItem<TcpSession> {
   }
 
   /** One side will send no more: says so to the other, which may go on. */
-  async #endOfStream(to: TcpConnection): Promise<void> {
+  async #endOfStream(from: TcpConnection, to: TcpConnection): Promise<void> {
     if (this.#oneSideEnded) return this.close();
     this.#oneSideEnded = true;
     await to.closeWrite();
+    // Deno reports a reset as the end of the stream. On a connection that was reset nothing can be
+    // written, not even nothing (EPIPE): then there is no one left to wait for the other side.
+    await from.write(NOTHING);
   }
 }
