@@ -115,6 +115,8 @@ class SocketBackend implements UserspaceBackend {
     const { touched } = this.#sockets;
     await forEachInSlices(clock, touched, (socket) => this.#sockets.reconcile(socket, operations));
     this.#sockets.closeUnwanted(operations);
+    // A socket is closed only when the accept that waits on it has been taken back, a turn later.
+    if (operations.close > 0) await clock.yieldToEventLoop();
     operations.addressRemove = await this.#addresses.giveBack();
     if (!this.#synced) operations.addressRemove += await this.#local.releaseUnclaimed();
     this.#synced = true;
@@ -155,6 +157,7 @@ class SocketBackend implements UserspaceBackend {
     this.#forwarding.draining = true;
     // UDP sockets stay for the replies of open flows; no new ones are taken.
     this.#sockets.close("TCP");
+    await clock.yieldToEventLoop();
     const stop = new AbortController();
     const atMost = (ms: number) =>
       clock.sleep(Math.min(ms, timeoutMs), stop.signal).catch(() => {});

@@ -1,0 +1,408 @@
+import { assert, assertEquals, assertMatch, assertRejects } from "@std/assert";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import { eventually } from "../../tests/support/eventually.ts";
+import { testForward, testServicePlan } from "../../tests/support/service_plans.ts";
+import { ask, isRefused, TcpServer } from "../../tests/support/tcp_peers.ts";
+import { UdpPeer } from "../../tests/support/udp_peer.ts";
+import { unusedPort } from "../../tests/support/unused_port.ts";
+import { TestUserspaceBackend } from "../../tests/support/userspace_backend.ts";
+
+const VIP = "127.96.1.1";
+const VIP2 = "127.96.1.2";
+
+/** Asks a Service by TCP until it is another one's turn, and so on: the names in order. */
+async function askTimes(count: number, address: { hostname: string; port: number }) {
+  const names: string[] = [];
+  for (let index = 0; index < count; index++) names.push(await ask(address));
+  return names;
+}
+
+Deno.test("UserspaceBackend.sync() serves a Service on its cluster IP", async () => {
+  await using a = TcpServer.named("a");
+  await using b = TcpServer.named("b");
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  const report = await test.sync([
+    testServicePlan({ clusterIp: VIP, port, to: [a.endpoint, b.endpoint] }),
+  ]);
+  assertEquals(report, {
+    full: true,
+    services: 1,
+    operations: { listen: 1, addressAdd: 1 },
+    quarantined: [],
+  });
+  const names = await askTimes(4, { hostname: VIP, port });
+  assertEquals([...names].sort(), ["a", "a", "b", "b"]);
+  assert(names[0] !== names[1], "round robin is exact");
+});
+
+Deno.test("UserspaceBackend.sync() asks for addresses first, and clears up after the first sync", async () => {
+  await using test = new TestUserspaceBackend();
+  const plan = testServicePlan({ clusterIp: VIP, port: unusedPort(), to: ["127.0.0.1:1"] });
+  await test.sync([plan]);
+  await test.sync([]);
+  assertEquals(test.addresses.calls, [
+    "configure 1 in unknown ranges",
+    `acquire ${VIP}`,
+    "releaseUnclaimed",
+    "configure 0 in unknown ranges",
+    `release ${VIP}`,
+  ]);
+});
+
+Deno.test("UserspaceBackend.sync() keeps sockets over endpoint changes", async () => {
+  await using a = TcpServer.named("a");
+  await using b = TcpServer.named("b");
+  await using test = new TestUserspaceBackend();
+  const at = { clusterIp: VIP, port: unusedPort() };
+  await test.sync([testServicePlan({ ...at, to: [a.endpoint] })]);
+  assertEquals(await ask({ hostname: VIP, port: at.port }), "a");
+  const report = await test.sync([testServicePlan({ ...at, to: [b.endpoint] })]);
+  assertEquals([report.operations, report.services], [{}, 1]);
+  assertEquals(await ask({ hostname: VIP, port: at.port }), "b");
+});
+
+Deno.test("UserspaceBackend.sync() looks at nothing but what changed", async () => {
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  const plans = Array.from(
+    { length: 300 },
+    (_, n) =>
+      testServicePlan({
+        name: `s${n}`,
+        clusterIp: `127.96.${2 + (n >> 8)}.${n & 255}`,
+        port,
+        to: ["127.0.0.1:1"],
+      }),
+  );
+  const first = await test.sync(plans);
+  assertEquals(first.operations, { listen: 300, addressAdd: 300 });
+  const changed = { ...plans[7]!, internal: testForward("127.0.0.1:2") };
+  const second = await test.sync(plans.with(7, changed));
+  assertEquals([second.services, second.operations, second.full], [1, {}, false]);
+  const third = await test.sync(plans.toSpliced(7, 1));
+  assertEquals([third.services, third.operations], [1, { close: 1, addressRemove: 1 }]);
+});
+
+Deno.test("UserspaceBackend refuses for a Service without endpoints, and serves it when they come", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const at = { clusterIp: VIP, port: unusedPort() };
+  const address = { hostname: VIP, port: at.port };
+  const empty = testServicePlan(at);
+  await test.sync([empty]);
+  assertEquals(await isRefused(address), true);
+  assertEquals(await test.served(empty), [`ClusterIP ${VIP}:${at.port} refusing`]);
+  const full = testServicePlan({ ...at, to: [a.endpoint] });
+  await test.sync([full]);
+  assertEquals(await ask(address), "a");
+  assertEquals(await test.served(full), [`ClusterIP ${VIP}:${at.port} serving`]);
+  await test.sync([testServicePlan(at)]);
+  assertEquals(await isRefused(address), true);
+});
+
+Deno.test("UserspaceBackend serves external, load balancer and node addresses", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const [port, nodePort] = [unusedPort(), unusedPort()];
+  const plan = testServicePlan({
+    clusterIp: VIP,
+    port,
+    nodePort,
+    to: [a.endpoint],
+    externalIps: ["127.96.1.3"],
+    loadBalancerVips: ["127.96.1.4"],
+  });
+  const nodePortAddresses = ["127.96.1.5", "127.96.1.6"].map(parseIpAddress);
+  await test.sync([plan], { nodePortAddresses });
+  for (const hostname of [VIP, "127.96.1.3", "127.96.1.4"]) {
+    assertEquals(await ask({ hostname, port }), "a");
+    assertEquals(await isRefused({ hostname, port: nodePort }), true);
+  }
+  for (const hostname of nodePortAddresses) {
+    assertEquals(await ask({ hostname, port: nodePort }), "a");
+  }
+  assertEquals(test.addresses.held.size, 3, "the node's addresses are its own");
+  const report = await test.sync([plan], { nodePortAddresses: nodePortAddresses.slice(1) });
+  assertEquals(report.operations, { close: 1 });
+  assertEquals(await isRefused({ hostname: "127.96.1.5", port: nodePort }), true);
+});
+
+Deno.test("UserspaceBackend lets connections finish when their endpoint or their Service goes", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const at = { clusterIp: VIP, port: unusedPort() };
+  await test.sync([testServicePlan({ ...at, to: [a.endpoint] })]);
+  using client = await Deno.connect({ hostname: VIP, port: at.port });
+  const answer = async () => {
+    await client.write(new TextEncoder().encode("?"));
+    const buffer = new Uint8Array(8);
+    return new TextDecoder().decode(buffer.subarray(0, await client.read(buffer) ?? 0));
+  };
+  assertEquals(await answer(), "a");
+  await test.sync([testServicePlan({ ...at, to: ["127.0.0.1:1"] })]);
+  assertEquals(await answer(), "a");
+  await test.sync([]);
+  assertEquals(await isRefused({ hostname: VIP, port: at.port }), true);
+  assertEquals(await answer(), "a");
+});
+
+Deno.test("UserspaceBackend hands a socket over when a port is renamed, without closing it", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const at = { clusterIp: VIP, port: unusedPort(), to: [a.endpoint] };
+  await test.sync([testServicePlan({ ...at, portName: "http" })]);
+  const report = await test.sync([testServicePlan({ ...at, portName: "web" })]);
+  assertEquals(report.operations, { handOver: 1 });
+  assertEquals(await ask({ hostname: VIP, port: at.port }), "a");
+});
+
+Deno.test("UserspaceBackend opens the new socket before it closes the old one", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  await test.sync([testServicePlan({ clusterIp: VIP, port, to: [a.endpoint] })]);
+  const report = await test.sync([testServicePlan({ clusterIp: VIP2, port, to: [a.endpoint] })]);
+  assertEquals(report.operations, { listen: 1, close: 1, addressAdd: 1, addressRemove: 1 });
+  assertEquals(await isRefused({ hostname: VIP, port }), true);
+  assertEquals(await ask({ hostname: VIP2, port }), "a");
+  const operations = test.addresses.calls.filter((call) => /^(acquire|release) /.test(call));
+  assertEquals(operations, [`acquire ${VIP}`, `acquire ${VIP2}`, `release ${VIP}`]);
+});
+
+Deno.test("UserspaceBackend quarantines a ServicePort whose port is taken, and serves the others", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  const taken = testServicePlan({ name: "taken", clusterIp: VIP, port, to: [a.endpoint] });
+  const free = testServicePlan({ name: "free", clusterIp: VIP2, port, to: [a.endpoint] });
+  const other = TcpServer.named("other", { hostname: VIP, port });
+  const { quarantined: [first, ...rest] } = await test.sync([taken, free]);
+  assertEquals([first?.key, first?.address, rest], [taken.key, `${VIP}:${port}/TCP`, []]);
+  assertMatch(first?.reason ?? "", /another program listens on port/);
+  assertEquals(await test.served(taken), [`ClusterIP ${VIP}:${port} quarantined`]);
+  assertEquals(await ask({ hostname: VIP2, port }), "a");
+  await other[Symbol.asyncDispose]();
+  const report = await test.sync([taken, free]);
+  assertEquals([report.quarantined, report.services], [[], 1]);
+  assertEquals(await ask({ hostname: VIP, port }), "a");
+});
+
+Deno.test("UserspaceBackend quarantines a ServicePort whose address can't be had, until it can", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  const plan = testServicePlan({ clusterIp: VIP, port, to: [a.endpoint] });
+  test.addresses.answers.set(VIP, { kind: "unavailable", reason: "not permitted" });
+  const { quarantined } = await test.sync([plan]);
+  assertEquals(quarantined.map(({ reason }) => reason), [
+    `Cannot make ${VIP} local: not permitted`,
+  ]);
+  test.addresses.answers.delete(VIP);
+  const report = await test.sync([plan]);
+  assertEquals([report.quarantined, report.operations], [[], { listen: 1, addressAdd: 1 }]);
+});
+
+Deno.test("UserspaceBackend lets the first by key have an address that two claim, then the other", async () => {
+  await using a = TcpServer.named("a");
+  await using b = TcpServer.named("b");
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  const shared = { port, externalIps: ["127.96.1.9"] };
+  const planB = testServicePlan({ ...shared, name: "b", clusterIp: VIP2, to: [b.endpoint] });
+  const planA = testServicePlan({ ...shared, name: "a", clusterIp: VIP, to: [a.endpoint] });
+  const { quarantined } = await test.sync([planB, planA]);
+  assertEquals(quarantined.map(({ key, address }) => [key, address]), [
+    [planB.key, `127.96.1.9:${port}/TCP`],
+  ]);
+  assertMatch(quarantined[0]!.reason, /ns\/a\/TCP has this address/);
+  assertEquals(await ask({ hostname: "127.96.1.9", port }), "a");
+  const after = await test.sync([planB]);
+  assertEquals(after.quarantined, []);
+  assertEquals(await ask({ hostname: "127.96.1.9", port }), "b");
+  const again = await test.sync([planB, planA]);
+  assertEquals(again.quarantined.map(({ key }) => key), [planA.key], "the holder keeps it");
+  assertEquals(await ask({ hostname: "127.96.1.9", port }), "b");
+});
+
+Deno.test("UserspaceBackend serves a stand-in where an address can't be made local", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  const standIn = { kind: "standIn", address: parseIpAddress("127.112.0.9") } as const;
+  test.addresses.answers.set("10.96.0.1", standIn);
+  const plan = testServicePlan({ clusterIp: "10.96.0.1", port, to: [a.endpoint] });
+  await test.sync([plan]);
+  assertEquals(await test.served(plan), [`StandIn 127.112.0.9:${port} serving`]);
+  assertEquals(await ask({ hostname: "127.112.0.9", port }), "a");
+});
+
+Deno.test("UserspaceBackend takes another port on a stand-in that is taken", async () => {
+  await using a = TcpServer.named("a");
+  const port = unusedPort();
+  await using _other = TcpServer.named("other", { hostname: "127.112.0.8", port });
+  await using test = new TestUserspaceBackend();
+  const standIn = { kind: "standIn", address: parseIpAddress("127.112.0.8") } as const;
+  test.addresses.answers.set("10.96.0.1", standIn);
+  const plan = testServicePlan({ clusterIp: "10.96.0.1", port, to: [a.endpoint] });
+  const { quarantined } = await test.sync([plan]);
+  assertEquals(quarantined, []);
+  const [served] = await test.served(plan);
+  const [, other] = /^StandIn 127\.112\.0\.8:(\d+) serving$/.exec(served ?? "") ?? [];
+  assert(Number(other) !== port);
+  assertEquals(await ask({ hostname: "127.112.0.8", port: Number(other) }), "a");
+});
+
+Deno.test("UserspaceBackend moves sockets when addresses get another place", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  const standIn = { kind: "standIn", address: parseIpAddress("127.112.0.7") } as const;
+  test.addresses.answers.set(VIP, standIn);
+  const plan = testServicePlan({ clusterIp: VIP, port, to: [a.endpoint] });
+  await test.sync([plan]);
+  test.addresses.answers.delete(VIP);
+  test.addresses.renew = true;
+  const report = await test.sync([plan], { serviceCidrs: [] });
+  assertEquals(report.operations, { listen: 1, close: 1 });
+  assertEquals(await test.served(plan), [`ClusterIP ${VIP}:${port} serving`]);
+  assertEquals(await ask({ hostname: VIP, port }), "a");
+  assertEquals(await isRefused({ hostname: "127.112.0.7", port }), true);
+});
+
+Deno.test("UserspaceBackend.sync() can be called again with the same changes after it threw", async () => {
+  await using a = TcpServer.named("a");
+  await using b = TcpServer.named("b");
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  const planA = testServicePlan({ name: "a", clusterIp: VIP, port, to: [a.endpoint] });
+  const planB = testServicePlan({ name: "b", clusterIp: VIP2, port, to: [b.endpoint] });
+  await test.sync([planA]);
+  test.addresses.failure = new Error("Cannot run ip: killed");
+  await assertRejects(() => test.sync([planB]), Error, "killed");
+  const report = await test.sync([planB]);
+  assertEquals(report.operations, { listen: 1, close: 1, addressAdd: 1, addressRemove: 1 });
+  assertEquals(await isRefused({ hostname: VIP, port }), true);
+  assertEquals(await ask({ hostname: VIP2, port }), "b");
+});
+
+Deno.test("UserspaceBackend quarantines SCTP, and says what would work", async () => {
+  await using test = new TestUserspaceBackend();
+  const plan = testServicePlan({ clusterIp: VIP, protocol: "SCTP", to: ["127.0.0.1:1"] });
+  const { quarantined } = await test.sync([plan]);
+  assertEquals(quarantined.map(({ key, address }) => [key, address]), [[plan.key, undefined]]);
+  assertEquals((await test.sync([])).quarantined, []);
+});
+
+Deno.test("UserspaceBackend counts flows that move, and ends those of a Service that goes", async () => {
+  await using a = UdpPeer.open({ answer: () => "a" });
+  await using b = UdpPeer.open({ answer: () => "b" });
+  await using client = UdpPeer.open();
+  await using test = new TestUserspaceBackend();
+  const at = { clusterIp: VIP, port: unusedPort(), protocol: "UDP" } as const;
+  const address = { hostname: VIP, port: at.port };
+  await test.sync([testServicePlan({ ...at, to: [a.endpoint] })]);
+  await client.send("x", address);
+  assertEquals((await client.next()).text, "a");
+  const plan = testServicePlan({ ...at, to: [b.endpoint] });
+  assertEquals((await test.sync([plan])).operations, { flowMove: 1 });
+  await client.send("x", address);
+  assertEquals((await client.next()).text, "b");
+  const { services: [inspected] } = await test.backend.inspect([plan.key]);
+  assertEquals(inspected?.connections, 1);
+  await test.sync([]);
+  assertEquals((await test.backend.inspect([plan.key])).services, []);
+});
+
+Deno.test("UserspaceBackend.inspect() tells of all Services or only of those asked for", async () => {
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  const plans = [VIP, VIP2].map((clusterIp, n) =>
+    testServicePlan({ name: `s${n}`, clusterIp, port, to: ["127.0.0.1:1"] })
+  );
+  test.addresses.answers.set(VIP2, { kind: "unavailable", reason: "no" });
+  await test.sync(plans);
+  const all = await test.backend.inspect();
+  assertEquals([all.services.length, all.quarantined.length], [2, 1]);
+  const one = await test.backend.inspect([plans[0]!.key]);
+  assertEquals(one.services.map(({ key, connections }) => [key, connections]), [
+    [plans[0]!.key, 0],
+  ]);
+  assertEquals([one.quarantined, one.summary], [[], "as the test says"]);
+});
+
+Deno.test("UserspaceBackend.drain() takes no new connections and waits for open ones", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const at = { clusterIp: VIP, port: unusedPort() };
+  await test.sync([testServicePlan({ ...at, to: [a.endpoint] })]);
+  const client = await Deno.connect({ hostname: VIP, port: at.port });
+  await eventually("connected", () => a.accepted === 1);
+  let drained = false;
+  const drain = test.backend.drain(60_000).then(() => drained = true);
+  // A connection that is in the kernel's queue when the socket closes is reset.
+  const refused = () => isRefused({ hostname: VIP, port: at.port }).catch(() => false);
+  await eventually("refused", refused);
+  assertEquals(drained, false);
+  client.close();
+  await drain;
+});
+
+Deno.test("UserspaceBackend.drain() waits no longer than it is told", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const at = { clusterIp: VIP, port: unusedPort() };
+  await test.sync([testServicePlan({ ...at, to: [a.endpoint] })]);
+  using _client = await Deno.connect({ hostname: VIP, port: at.port });
+  await eventually("connected", () => a.accepted === 1);
+  await test.backend.drain(20);
+  assertEquals(a.open, 1);
+});
+
+Deno.test("UserspaceBackend needs nothing before start() and leaves nothing after dispose", async () => {
+  const test = new TestUserspaceBackend();
+  assertEquals(test.addresses.calls, []);
+  await test.backend.start();
+  assertEquals(test.addresses.calls, ["start"]);
+  assertEquals([test.backend.mode, test.backend.family], ["userspace", "IPv4"]);
+  await test[Symbol.asyncDispose]();
+});
+
+Deno.test("UserspaceBackend leaks nothing over 2,000 connections that end in every way", async () => {
+  await using a = TcpServer.named("a");
+  await using b = TcpServer.start(() => Promise.resolve());
+  await using test = new TestUserspaceBackend();
+  const plan = testServicePlan({
+    clusterIp: VIP,
+    port: unusedPort(),
+    // One that answers, one that hangs up at once, one that refuses.
+    to: [a.endpoint, b.endpoint, "127.0.0.1:1"],
+  });
+  await test.sync([plan]);
+  const rss: number[] = [];
+  for (let round = 0; round < 8; round++) {
+    await Promise.all(Array.from({ length: 250 }, (_, index) => useOnce(plan.port, index)));
+    rss.push(Deno.memoryUsage().rss);
+  }
+  const open = async () => (await test.backend.inspect([plan.key])).services[0]?.connections;
+  await eventually("all sessions are over", async () => await open() === 0);
+  assertEquals([test.backend.counters.tcpAccepted, test.backend.counters.tcpRefused], [2000, 0]);
+  assertEquals(await askTimes(3, { hostname: VIP, port: plan.port }).then((n) => n.length), 3);
+  const grown = rss.at(-1)! - rss[1]!;
+  assert(grown < 32 * 1024 * 1024, `memory grew by ${grown} bytes over 1,500 connections`);
+});
+
+/** Uses a connection to the Service in one of several ways. Any end of it is right but hanging. */
+async function useOnce(port: number, way: number): Promise<void> {
+  using client = await Deno.connect({ hostname: VIP, port });
+  try {
+    if (way % 4 === 0) return;
+    await client.write(new TextEncoder().encode("x".repeat(way % 4 === 1 ? 1 : 100_000)));
+    if (way % 4 === 3) return;
+    await client.closeWrite();
+    const buffer = new Uint8Array(1024);
+    while (await client.read(buffer) !== null);
+  } catch {
+    // The endpoint that hangs up at once resets.
+  }
+}
