@@ -1,0 +1,124 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import { eventually } from "../../tests/support/eventually.ts";
+import { FakeApiServer } from "../../tests/support/fake_api_server.ts";
+import { StaticAuth } from "../../tests/support/static_auth.ts";
+import { systemClock } from "../os/clock.ts";
+import { ApiError } from "./api_error.ts";
+import { KubeClient } from "./client.ts";
+import { Http2Transport } from "./http2_transport.ts";
+
+const signal = new AbortController().signal;
+const SERVICES = "/api/v1/services";
+
+interface Stage {
+  readonly fake: FakeApiServer;
+  readonly auth: StaticAuth;
+  readonly client: KubeClient;
+}
+
+async function withClient(
+  run: (stage: Stage) => Promise<void>,
+  { prefix = "" }: { readonly prefix?: string } = {},
+): Promise<void> {
+  await using fake = await FakeApiServer.start();
+  const auth = new StaticAuth(fake.url + prefix, { ca: fake.ca });
+  await using transport = new Http2Transport({ clock: systemClock, auth });
+  await run({ fake, auth, client: new KubeClient({ clock: systemClock, auth, transport }) });
+}
+
+function service(name: string) {
+  const metadata = { name, namespace: "default" };
+  return { apiVersion: "v1", kind: "Service", metadata, spec: { clusterIP: "10.0.0.1" } };
+}
+
+Deno.test("KubeClient.get() reads an object; what is not there is not found", () =>
+  withClient(async ({ fake, client }) => {
+    fake.store.create(service("web"));
+    const found = await client.get("/api/v1/namespaces/default/services/web", signal);
+    assertEquals((found as { kind: string }).kind, "Service");
+    const asking = client.get("/api/v1/namespaces/default/services/none", signal);
+    const error = await assertRejects(() => asking, ApiError, 'services "none" not found');
+    assertEquals(error.isNotFound(), true);
+  }));
+
+Deno.test("KubeClient.create() stores an object; a second one exists already", () =>
+  withClient(async ({ client }) => {
+    const path = "/api/v1/namespaces/default/events";
+    const event = { metadata: { name: "started", namespace: "default" }, reason: "Started" };
+    const stored = await client.create(path, event, signal);
+    assertEquals((stored as { reason: string }).reason, "Started");
+    const again = await assertRejects(() => client.create(path, event, signal), ApiError);
+    assertEquals(again.isAlreadyExists(), true);
+  }));
+
+Deno.test("KubeClient.listPage() hands over a page, and says how to go on", () =>
+  withClient(async ({ fake, client }) => {
+    for (const name of ["a", "b", "c"]) fake.store.create(service(name));
+    const names: unknown[] = [];
+    const onItem = (raw: unknown) =>
+      names.push((raw as { metadata: { name: string } }).metadata.name);
+    const first = await client.listPage({ path: SERVICES, limit: 2, signal }, onItem);
+    assertEquals(names, ["a", "b"]);
+    const options = { path: SERVICES, limit: 2, continue: first.continue, signal };
+    const second = await client.listPage(options, onItem);
+    assertEquals([names, second], [["a", "b", "c"], {
+      resourceVersion: first.resourceVersion,
+      continue: undefined,
+    }]);
+  }));
+
+Deno.test("KubeClient.watch() gives events until its reader leaves", () =>
+  withClient(async ({ fake, client }) => {
+    const events = await client.watch({
+      path: SERVICES,
+      labelSelector: "!other",
+      resourceVersion: String(fake.store.version),
+      timeoutSeconds: 60,
+      signal,
+    });
+    fake.store.create(service("web"));
+    for await (const { type } of events) {
+      assertEquals(type, "ADDED");
+      break;
+    }
+    await eventually("the watch is closed", () => fake.openWatches === 0);
+    assertEquals(fake.requests.at(-1)?.query, {
+      watch: "true",
+      allowWatchBookmarks: "true",
+      labelSelector: "!other",
+      resourceVersion: "1000",
+      timeoutSeconds: "60",
+    });
+  }));
+
+Deno.test("KubeClient reads its credentials anew after a 401, and asks once more", () =>
+  withClient(async ({ fake, client, auth }) => {
+    auth.header = "Bearer old";
+    const token = fake.rotateToken();
+    auth.onRefresh = () => auth.header = `Bearer ${token}`;
+    await client.get("/version", signal);
+    assertEquals(fake.requests.map(({ authorization }) => authorization), [
+      "Bearer old",
+      `Bearer ${token}`,
+    ]);
+  }));
+
+Deno.test("KubeClient gives up after the second 401", () =>
+  withClient(async ({ fake, client, auth }) => {
+    fake.rotateToken();
+    const error = await assertRejects(() => client.get("/version", signal), ApiError);
+    assertEquals([error.isUnauthorized(), auth.refreshes, fake.requests.length], [true, 1, 2]);
+  }));
+
+Deno.test("KubeClient keeps the wait that a busy server asks for", () =>
+  withClient(async ({ fake, client }) => {
+    fake.failNext({ status: 429, reason: "TooManyRequests", retryAfterSeconds: 7 });
+    const error = await assertRejects(() => client.get("/version", signal), ApiError);
+    assertEquals([error.isTooManyRequests(), error.retryAfterMs], [true, 7000]);
+  }));
+
+Deno.test("KubeClient puts the path of the server's URL before its own", () =>
+  withClient(async ({ fake, client }) => {
+    await assertRejects(() => client.get("/version", signal), ApiError);
+    assertEquals(fake.requests.at(-1)?.path, "/k8s/clusters/c-1/version");
+  }, { prefix: "/k8s/clusters/c-1/" }));

@@ -1,0 +1,130 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { eventually } from "../../tests/support/eventually.ts";
+import { FakeApiServer } from "../../tests/support/fake_api_server.ts";
+import { TcpRelay } from "../../tests/support/tcp_relay.ts";
+import { systemClock } from "../os/clock.ts";
+import { Http1Transport } from "./http1_transport.ts";
+import { type HttpResponse, TransportError, type TransportTiming } from "./http_transport.ts";
+
+const NEVER = new AbortController().signal;
+const WATCH = "/api/v1/services?watch=true&resourceVersion=1000";
+
+interface Stage {
+  readonly fake: FakeApiServer;
+  readonly relay: TcpRelay;
+  readonly transport: Http1Transport;
+  get(path: string, signal?: AbortSignal): Promise<HttpResponse>;
+}
+
+/** A transport, a relay and a plain fake server behind it. */
+async function withServer(
+  run: (stage: Stage) => Promise<void>,
+  timing: TransportTiming = {},
+): Promise<void> {
+  await using fake = await FakeApiServer.start({ scheme: "http" });
+  await using relay = await TcpRelay.start(fake.port);
+  const server = `http://127.0.0.1:${relay.port}`;
+  await using transport = new Http1Transport({ clock: systemClock, server }, timing);
+  const get = (path: string, signal = NEVER) =>
+    transport.request({ method: "GET", path, headers: {}, signal });
+  await run({ fake, relay, transport, get });
+}
+
+async function textOf({ body }: HttpResponse): Promise<string> {
+  return await new Blob(await Array.fromAsync(body) as BlobPart[]).text();
+}
+
+Deno.test("Http1Transport.request() gives status, body and a sign of life", () =>
+  withServer(async ({ get, transport }) => {
+    assertEquals(transport.lastSignOfLifeMs, undefined);
+    const answer = await get("/readyz");
+    assertEquals([answer.status, await textOf(answer)], [200, "ok"]);
+    assert(systemClock.now() - transport.lastSignOfLifeMs! < 5000);
+  }));
+
+Deno.test("Http1Transport.request() sends a body", () =>
+  withServer(async ({ transport }) => {
+    const body = JSON.stringify({ metadata: { name: "e", namespace: "default" } });
+    const path = "/api/v1/namespaces/default/events";
+    const answer = await transport.request({
+      method: "POST",
+      path,
+      headers: {},
+      body,
+      signal: NEVER,
+    });
+    assertEquals(answer.status, 201);
+    await textOf(answer);
+  }));
+
+Deno.test("Http1Transport ends a body when its reader leaves, and by the signal", () =>
+  withServer(async ({ fake, get, transport }) => {
+    const first = await get(WATCH);
+    fake.forEachWatch((watch) => watch.sendRaw("hello\n"));
+    for await (const _ of first.body) break;
+    await eventually("the server sees the end", () => fake.openWatches === 0);
+    const controller = new AbortController();
+    const second = await get(WATCH, controller.signal);
+    assertEquals(transport.connected, true);
+    const reading = second.body.next();
+    controller.abort(new RangeError("enough"));
+    await assertRejects(() => reading, RangeError, "enough");
+    await eventually("the server sees the end", () => fake.openWatches === 0);
+    assertEquals(transport.connected, false);
+  }));
+
+Deno.test("Http1Transport.request() names a server that refuses connections", () =>
+  withServer(async ({ fake, relay, get }) => {
+    await fake.kill();
+    await relay[Symbol.asyncDispose]();
+    const error = await assertRejects(
+      () => get("/version"),
+      TransportError,
+      "Cannot connect to http://",
+    );
+    assertEquals(error.kind, "connect");
+  }));
+
+Deno.test("Http1Transport.request() gives up an answer that does not come", () =>
+  withServer(async ({ relay, get }) => {
+    relay.swallowNew(true);
+    const error = await assertRejects(() => get("/version"), TransportError, "none within 100 ms");
+    assertEquals(error.kind, "frozen");
+  }, { responseTimeoutMs: 100 }));
+
+Deno.test("Http1Transport notices a frozen server, and works again after it", () =>
+  withServer(async ({ relay, get }) => {
+    const { body } = await get(WATCH);
+    relay.freezeOpen();
+    relay.swallowNew(true);
+    const error = await assertRejects(
+      () => body.next(),
+      TransportError,
+      "no sign of life within 100 ms",
+    );
+    assertEquals(error.kind, "frozen");
+    relay.swallowNew(false);
+    await textOf(await get("/readyz"));
+  }, { pingAfterMs: 150, pingTimeoutMs: 100 }));
+
+Deno.test("Http1Transport stays with a watch that is silent while the server answers", () =>
+  withServer(async ({ fake, get }) => {
+    const { body } = await get(WATCH);
+    const probes = () => fake.requests.filter(({ path }) => path === "/version").length;
+    await eventually("the server was asked for signs of life", () => probes() >= 3);
+    fake.forEachWatch((watch) => watch.sendRaw("still here\n"));
+    assertEquals(new TextDecoder().decode((await body.next()).value), "still here\n");
+    await body.return?.();
+  }, { pingAfterMs: 30, pingTimeoutMs: 5000 }));
+
+Deno.test("Http1Transport tells a reader of a connection that breaks, and refuses once disposed of", () =>
+  withServer(async ({ relay, get, transport }) => {
+    const first = await get(WATCH);
+    relay.resetOpen();
+    await assertRejects(() => first.body.next(), TransportError);
+    const second = await get(WATCH);
+    const reading = second.body.next();
+    await transport[Symbol.asyncDispose]();
+    await assertRejects(() => reading, TransportError, "kube-relay stops");
+    await assertRejects(() => get("/version"), TransportError, "Closed");
+  }));
