@@ -12,71 +12,122 @@ import type {
   PacketVerdict,
 } from "./packet_flow_case.ts";
 
-/** Rows that an executor cannot do, and why; said where it is tested. */
-export interface PacketFlowSkip {
+/** Rows of the table, and why they are something special; said where it is tested. */
+interface PacketFlowException {
   readonly reason: string;
   /** Names of rows, or a test of a row. */
   readonly cases: readonly string[] | ((packet: PacketFlowCase) => boolean);
 }
 
-/** What {@linkcode runPacketFlowSuite} is told. */
-export interface PacketFlowSuiteOptions {
+/** Rows that an executor cannot do. */
+export type PacketFlowSkip = PacketFlowException;
+
+/** Rows that mean something else to an executor: what it is held to in place of the table. */
+export interface PacketFlowAdaptation extends PacketFlowException {
+  readonly expect: Partial<Pick<PacketFlowCase, "verdict" | "masquerade">>;
+}
+
+/** What is run, and against what. */
+export interface PacketFlowOptions {
   /** What is tested, e.g. `nftables`. */
   readonly name: string;
   /** Sends one packet and tells what became of it. */
   readonly execute: (packet: PacketFlowCase) => PacketOutcome | Promise<PacketOutcome>;
   /** Sets the scenario of the next packets up; disposed of after the last of them. */
   readonly prepare?: (scenario: PacketFlowScenario) => Promise<AsyncDisposable>;
+  /** @default {the table as it stands} */
+  readonly cases?: readonly PacketFlowCase[];
   readonly skip?: readonly PacketFlowSkip[];
-  /** Why the endpoint's view of the sender is not compared: the data plane always masquerades. */
-  readonly ignoreMasquerade?: string;
+  readonly adapt?: readonly PacketFlowAdaptation[];
 }
 
 /** Registers one test for each scenario, with one step for each packet. */
-export function runPacketFlowSuite(options: PacketFlowSuiteOptions): void {
-  const skips = options.skip ?? [];
-  assertSkipsMatch(skips);
-  for (const [scenario, packets] of Map.groupBy(PACKET_FLOW_CASES, ({ scenario }) => scenario)) {
-    const wanted = packets.filter((packet) => skipReason(packet, skips) === undefined);
-    Deno.test(`${options.name}: ${scenario.name}`, async (t) => {
-      await using _prepared = wanted.length > 0 ? await options.prepare?.(scenario) : undefined;
-      for (const packet of packets) {
-        const reason = skipReason(packet, skips);
-        const name = reason === undefined ? packet.name : `${packet.name} (skipped: ${reason})`;
-        await t.step({
-          name,
-          ignore: reason !== undefined,
-          fn: async () => checkOutcome(packet, await options.execute(packet), options),
-        });
-      }
+export function runPacketFlowSuite(options: PacketFlowOptions): void {
+  for (const packets of scenariosOf(options)) {
+    Deno.test(`${options.name}: ${packets[0]?.scenario.name}`, async (t) => {
+      await runScenario(t, { packets, options });
     });
   }
 }
 
-/** A skip that matches no row is a leftover, or a slip of the pen that would hide nothing. */
-function assertSkipsMatch(skips: readonly PacketFlowSkip[]): void {
-  for (const { cases, reason } of skips) {
-    const unmatched = typeof cases === "function"
-      ? PACKET_FLOW_CASES.some(cases) ? [] : [reason]
-      : cases.filter((name) => !PACKET_FLOW_CASES.some((packet) => packet.name === name));
-    assertEquals(unmatched, [], "Cannot skip rows that do not exist");
+/** Runs the table inside of one test, with a step for each scenario. */
+export async function runPacketFlowSteps(
+  t: Deno.TestContext,
+  options: PacketFlowOptions,
+): Promise<void> {
+  for (const packets of scenariosOf(options)) {
+    await t.step(`${options.name}: ${packets[0]?.scenario.name}`, async (t) => {
+      await runScenario(t, { packets, options });
+    });
   }
 }
 
-function skipReason(
-  packet: PacketFlowCase,
-  skips: readonly PacketFlowSkip[],
-): string | undefined {
-  return skips.find(({ cases }) =>
-    typeof cases === "function" ? cases(packet) : cases.includes(packet.name)
-  )?.reason;
+/** The rows, those of a scenario together. */
+function scenariosOf(options: PacketFlowOptions): Iterable<readonly PacketFlowCase[]> {
+  const { cases = PACKET_FLOW_CASES, skip = [], adapt = [] } = options;
+  assertAllMatch([...skip, ...adapt], cases);
+  return Map.groupBy(cases, ({ scenario }) => scenario).values();
 }
 
-function checkOutcome(
+async function runScenario(
+  t: Deno.TestContext,
+  { packets, options }: {
+    readonly packets: readonly PacketFlowCase[];
+    readonly options: PacketFlowOptions;
+  },
+): Promise<void> {
+  const { execute, prepare, skip = [] } = options;
+  const wanted = packets.find((packet) => findFor(packet, skip) === undefined);
+  await using _prepared = wanted && await prepare?.(wanted.scenario);
+  for (const packet of packets) {
+    const reason = findFor(packet, skip)?.reason;
+    const name = reason === undefined ? packet.name : `${packet.name} (skipped: ${reason})`;
+    await t.step({
+      name,
+      ignore: reason !== undefined,
+      fn: async () => {
+        const outcome = await execute(packet);
+        // The first adaptation of each field counts.
+        const { verdict, masquerade } = options.adapt ? adapted(packet, options.adapt) : packet;
+        checkOutcome({ ...packet, verdict, masquerade }, outcome);
+      },
+    });
+  }
+}
+
+function adapted(
   packet: PacketFlowCase,
-  { trace = [], ...outcome }: PacketOutcome,
-  { ignoreMasquerade }: PacketFlowSuiteOptions,
+  adaptations: readonly PacketFlowAdaptation[],
+): PacketFlowCase {
+  return adaptations.filter((adaptation) => matches(packet, adaptation))
+    .reduceRight((row, { expect }) => ({ ...row, ...expect }), packet);
+}
+
+/** An exception that matches no row is a leftover, or a slip of the pen that would hide nothing. */
+function assertAllMatch(
+  exceptions: readonly PacketFlowException[],
+  rows: readonly PacketFlowCase[],
 ): void {
+  for (const { cases, reason } of exceptions) {
+    const unmatched = typeof cases === "function"
+      ? rows.some(cases) ? [] : [reason]
+      : cases.filter((name) => !rows.some((packet) => packet.name === name));
+    assertEquals(unmatched, [], "Cannot make an exception for rows that do not exist");
+  }
+}
+
+function findFor<T extends PacketFlowException>(
+  packet: PacketFlowCase,
+  exceptions: readonly T[],
+): T | undefined {
+  return exceptions.find((exception) => matches(packet, exception));
+}
+
+function matches(packet: PacketFlowCase, { cases }: PacketFlowException): boolean {
+  return typeof cases === "function" ? cases(packet) : cases.includes(packet.name);
+}
+
+function checkOutcome(packet: PacketFlowCase, { trace = [], ...outcome }: PacketOutcome): void {
   const { verdict, masquerade, sticky } = packet;
   const path = trace.length === 0 ? "" : `\n  ${trace.join("\n  ")}`;
   const message = `${packet.name}${path}`;
@@ -86,9 +137,7 @@ function checkOutcome(
   );
   if (typeof verdict === "string") return;
   assertEquals(outcome.sticky, sticky, `sticky: ${message}`);
-  if (ignoreMasquerade === undefined) {
-    assertEquals(outcome.masquerade, masquerade, `masquerade: ${message}`);
-  }
+  assertEquals(outcome.masquerade, masquerade, `masquerade: ${message}`);
 }
 
 /** A data plane may refuse what no Service claims. */

@@ -17,8 +17,9 @@ export interface EchoGreeting {
   /** The peer's address and port, as the server saw them. */
   readonly peer: string;
   readonly peerPort: number;
-  /** The address that the client reached it at. */
+  /** The address and port that the client reached it at. */
   readonly local: string;
+  readonly localPort: number;
 }
 
 function greeting(name: string, peer: Deno.NetAddr, local: Deno.NetAddr): string {
@@ -27,6 +28,7 @@ function greeting(name: string, peer: Deno.NetAddr, local: Deno.NetAddr): string
     peer: peer.hostname,
     peerPort: peer.port,
     local: local.hostname,
+    localPort: local.port,
   };
   return `${JSON.stringify(said)}\n`;
 }

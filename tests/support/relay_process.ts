@@ -1,0 +1,119 @@
+/**
+ * kube-relay itself as a process in a namespace, from source, under its own permission flags.
+ *
+ * @module
+ */
+import { requestStatus } from "../../lib/app/control_client.ts";
+import type { StatusReport, StatusService } from "../../lib/app/status_report.ts";
+import { permissionFlags } from "../../lib/os/permissions.ts";
+import { eventually } from "./eventually.ts";
+import type { LineProcess } from "./line_process.ts";
+import type { Namespace } from "./netns.ts";
+
+/** How it is started. */
+export interface RelayOptions {
+  /** Folder for the control socket and the record of what was added to the machine. */
+  readonly folder: string;
+  /** Further flags of the command line. */
+  readonly args: readonly string[];
+  /** A command that it is run by, such as `setpriv` with its flags. */
+  readonly by?: readonly string[];
+}
+
+const MAIN = new URL("../../main.ts", import.meta.url);
+const DENO_FLAGS = [...permissionFlags(), "--unstable-net", "--quiet", "--no-check"];
+
+/** A running kube-relay. It ends with its namespace, if not before. */
+export class RelayProcess implements AsyncDisposable {
+  readonly #process: LineProcess;
+  readonly #socket: string;
+  /** When it was started, on the clock of `performance.now()`. */
+  readonly startedAt = performance.now();
+
+  private constructor(process: LineProcess, socket: string) {
+    this.#process = process;
+    this.#socket = socket;
+  }
+
+  /** Starts it; it is on its way up when this returns. */
+  static start(namespace: Namespace, { folder, args, by = [] }: RelayOptions): RelayProcess {
+    const socket = `${folder}/control.sock`;
+    const line = ["--control-socket", socket, "--state-dir", `${folder}/state`, ...args];
+    const process = namespace.startDeno(MAIN, line, { flags: DENO_FLAGS, by });
+    return new RelayProcess(process, socket);
+  }
+
+  /** Runs it to its end, e.g. for `--cleanup`. Returns its output; throws when it fails. */
+  static async run(namespace: Namespace, { folder, args }: RelayOptions): Promise<string> {
+    const line = [MAIN.pathname, ...args, "--state-dir", `${folder}/state`];
+    return await namespace.output(Deno.execPath(), ["run", ...DENO_FLAGS, ...line]);
+  }
+
+  /** What it says in answer to `kube-relay status`. Throws when nobody answers. */
+  async status(): Promise<StatusReport> {
+    return await requestStatus(this.#socket);
+  }
+
+  /** Waits until its status is as wanted; what it logged is in the error when it never is. */
+  async until(
+    what: string,
+    isSo: (status: StatusReport) => boolean,
+    deadlineMs = 20_000,
+  ): Promise<StatusReport> {
+    let last: StatusReport | undefined;
+    try {
+      return await eventually(what, async () => {
+        last = await this.status().catch(() => undefined);
+        return last !== undefined && isSo(last) ? last : undefined;
+      }, { deadlineMs });
+    } catch (cause) {
+      const seen = JSON.stringify(last, undefined, 1);
+      throw new Error(`${what}\nlast status: ${seen}\nlog: ${this.log}`, { cause });
+    }
+  }
+
+  /** Waits until it serves and no change is pending. */
+  async settled(): Promise<StatusReport> {
+    return await this.until("kube-relay has settled", isSettled);
+  }
+
+  /** What it has logged, or the end of that. */
+  get log(): string {
+    return this.#process.errors;
+  }
+
+  /** Asks it to end, as systemd does, without waiting for it. */
+  terminate(): void {
+    this.#process.signal("SIGTERM");
+  }
+
+  /** Resolves to its exit code once it has ended. */
+  async ended(): Promise<number> {
+    return (await this.#process.status()).code;
+  }
+
+  /** Ends it in order. Returns its exit code. */
+  async stop(): Promise<number> {
+    this.terminate();
+    return await this.ended();
+  }
+
+  /** Ends it as `kill -9` does. */
+  async kill(): Promise<void> {
+    await this.#process.kill();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.kill();
+  }
+}
+
+/** Whether everything that is known has been brought into effect. */
+export function isSettled({ phase, families }: StatusReport): boolean {
+  return phase === "serving" && families.every(({ pending, lastSync }) => !pending && lastSync);
+}
+
+/** All ServicePorts of a status, of both families. */
+export function servicesOf({ families }: StatusReport): StatusService[] {
+  return families.flatMap(({ services }) => services);
+}
