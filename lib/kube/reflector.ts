@@ -29,6 +29,8 @@ export interface ReflectorTiming {
   readonly backoff?: BackoffOptions;
   /** Shortest watch asked for; up to twice as long. @default {300} */
   readonly minWatchSeconds?: number;
+  /** How long after its time a watch may end before it counts as dead. @default {30000} */
+  readonly watchGraceMs?: number;
   /** A streaming list that is silent for so long is given up. @default {30000} */
   readonly stallMs?: number;
   /** How long until an unavailable resource is asked for again. @default {300000} */
@@ -63,8 +65,6 @@ export interface ReflectorOptions<T extends KubeObject> {
 
 /** Items of one page. */
 const PAGE_SIZE = 500;
-/** How long after its time a watch may end before it counts as dead. */
-const WATCH_GRACE_MS = 30_000;
 /** A watch that ends sooner, without an event, counts as a failure. */
 const SHORT_WATCH_MS = 1000;
 /** A watch from a version in the server's future (etcd restored from a backup) ends about so soon. */
@@ -174,7 +174,7 @@ export class Reflector<T extends KubeObject> {
     using call = new LinkedAbort(signal);
     // A proxy in between may keep the stream open while its own connection to the server is gone.
     using _deadline = new Watchdog(clock, {
-      silenceMs: timeoutSeconds * 1000 + WATCH_GRACE_MS,
+      silenceMs: timeoutSeconds * 1000 + (timing?.watchGraceMs ?? 30_000),
       onSilence: () =>
         call.abort(new TransportError("frozen", "Cannot watch: it did not end at its time")),
     });

@@ -33,6 +33,8 @@ export interface FakeFailure {
   readonly path?: string;
   /** Only watches, or only what is no watch. */
   readonly watch?: boolean;
+  /** Only requests that have this query parameter. */
+  readonly query?: string;
   /** How many requests fail. @default {1} */
   readonly times?: number;
 }
@@ -54,6 +56,8 @@ export class FakeApiServer implements AsyncDisposable {
   streamingLists: "served" | "invalid" | "error event" | "never ending" = "served";
   /** Whether Services can be selected by `spec.clusterIP` (since 1.31). */
   clusterIpSelector = true;
+  /** Whether watches end at the time that they were asked for. */
+  endsWatches = true;
   /** How long a watch from a version in the future is held. A real server: 4 s. */
   futureWatchMs = 50;
   readonly #http: FakeHttpServer;
@@ -191,7 +195,7 @@ export class FakeApiServer implements AsyncDisposable {
   ): void {
     if (["/readyz", "/livez", "/healthz"].includes(path)) return void response.end("ok");
     const isWatch = query.get("watch") === "true" || query.get("watch") === "1";
-    const failure = this.#takeFailure(path, isWatch);
+    const failure = this.#takeFailure(path, { query, isWatch });
     if (failure) return sendStatus(response, failure);
     if (!this.#isAuthorized(request)) {
       return sendStatus(response, { status: 401, reason: "Unauthorized", message: "Unauthorized" });
@@ -209,10 +213,14 @@ export class FakeApiServer implements AsyncDisposable {
     else this.#list(response, { target, query, selector });
   }
 
-  #takeFailure(path: string, isWatch: boolean): FakeFailure | undefined {
+  #takeFailure(
+    path: string,
+    { query, isWatch }: { readonly query: URLSearchParams; readonly isWatch: boolean },
+  ): FakeFailure | undefined {
     const entry = this.#failures.find(({ failure, left }) =>
       left > 0 && path.startsWith(failure.path ?? "/") &&
-      (failure.watch === undefined || failure.watch === isWatch)
+      (failure.watch === undefined || failure.watch === isWatch) &&
+      (failure.query === undefined || query.has(failure.query))
     );
     if (entry) entry.left--;
     return entry?.failure;
@@ -308,7 +316,7 @@ export class FakeApiServer implements AsyncDisposable {
         resourceVersion: version ? Number(version) : undefined,
         sendInitialEvents: sendInitialEvents && this.streamingLists !== "never ending",
         bookmarks: query.get("allowWatchBookmarks") === "true",
-        timeoutSeconds: Number(query.get("timeoutSeconds") ?? 1800),
+        timeoutSeconds: this.endsWatches ? Number(query.get("timeoutSeconds") ?? 1800) : 1e6,
         futureMs: this.futureWatchMs,
       },
     );

@@ -1,0 +1,317 @@
+import { assert, assertEquals } from "@std/assert";
+import { eventually } from "../../tests/support/eventually.ts";
+import { FakeApiServer } from "../../tests/support/fake_api_server.ts";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { StaticAuth } from "../../tests/support/static_auth.ts";
+import type { Service } from "../api/objects.ts";
+import { systemClock } from "../os/clock.ts";
+import { KubeClient } from "./client.ts";
+import { Http2Transport } from "./http2_transport.ts";
+import { Informer } from "./informer.ts";
+import { Reflector, type ReflectorOptions } from "./reflector.ts";
+import { SERVICES } from "./resources.ts";
+
+const PATH = SERVICES.path;
+const TIMING = { backoff: { initialMs: 20, maxMs: 100 } };
+
+type Options = Partial<ReflectorOptions<Service>>;
+
+/** A reflector of Services that follows a fake server. */
+class Stage implements AsyncDisposable {
+  readonly told: string[] = [];
+  readonly logger = new MemoryLogger();
+  readonly informer = new Informer<Service>({
+    onAdd: ({ metadata }) => this.told.push(`add ${metadata.name}`),
+    onUpdate: (_, { metadata }) => this.told.push(`update ${metadata.name}`),
+    onDelete: ({ metadata }) => this.told.push(`delete ${metadata.name}`),
+    onSynced: () => this.told.push("synced"),
+  });
+  readonly #abort = new AbortController();
+  readonly #transport: Http2Transport;
+  readonly #running: Promise<void>;
+  readonly reflector: Reflector<Service>;
+
+  constructor(readonly fake: FakeApiServer, options: Options) {
+    const auth = new StaticAuth(fake.url, { ca: fake.ca });
+    this.#transport = new Http2Transport({ clock: systemClock, auth });
+    const client = new KubeClient({ clock: systemClock, auth, transport: this.#transport });
+    const { logger, informer } = this;
+    this.reflector = new Reflector({ clock: systemClock, logger, client, random: () => 0 }, {
+      resource: SERVICES,
+      informer,
+      slim: (raw) => raw as Service,
+      ...options,
+      timing: { ...TIMING, ...options.timing },
+    });
+    this.#running = this.reflector.run(this.#abort.signal);
+  }
+
+  /** Lists and watches of Services so far, as `list` and `watch VERSION`. */
+  get asked(): string[] {
+    return this.fake.requests.filter(({ path }) => path === PATH).map(({ query }) => {
+      if (query.sendInitialEvents) return "streaming list";
+      return query.watch ? `watch ${query.resourceVersion}` : "list";
+    });
+  }
+
+  async has(...names: string[]): Promise<void> {
+    await eventually(
+      `the Services are ${names}`,
+      () =>
+        [...this.informer.values()].map(({ metadata }) => metadata.name).join() === names.join(),
+    );
+  }
+
+  /** Waits until the log tells of a failure with this in it; the status forgets it soon. */
+  async failed(part: string): Promise<void> {
+    await eventually(
+      `it fails with '${part}'`,
+      () => this.logger.lines.some(({ fields }) => String(fields.error).includes(part)),
+    );
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#abort.abort();
+    await this.#running;
+    await this.#transport[Symbol.asyncDispose]();
+  }
+}
+
+/** Runs a test with a server that holds Services `a` and `b`, listed already unless `early` is given. */
+async function follow(
+  run: (stage: Stage, fake: FakeApiServer) => Promise<void>,
+  { early, ...options }: Options & { readonly early?: (fake: FakeApiServer) => void } = {},
+): Promise<void> {
+  await using fake = await FakeApiServer.start();
+  for (const name of ["a", "b"]) fake.store.create(service(name));
+  early?.(fake);
+  await using stage = new Stage(fake, options);
+  if (!early) {
+    await eventually("everything is listed", () => stage.informer.synced);
+    stage.told.length = 0;
+  }
+  await run(stage, fake);
+}
+
+function service(name: string, clusterIP = "10.0.0.1") {
+  const metadata = { name, namespace: "default" };
+  return { apiVersion: "v1", kind: "Service", metadata, spec: { clusterIP } };
+}
+
+Deno.test("Reflector.run() streams the list and watches on in the same request", () =>
+  follow(async (stage, fake) => {
+    fake.store.create(service("c"));
+    await stage.has("a", "b", "c");
+    assertEquals(stage.asked, ["streaming list"]);
+    const { phase, lastError, relists, lastEventAtMs, lastListAtMs } = stage.reflector.status;
+    assertEquals([phase, lastError, relists], ["watching", undefined, 0]);
+    assert(lastEventAtMs! >= lastListAtMs!);
+  }));
+
+for (const refusal of ["invalid", "error event"] as const) {
+  Deno.test(`Reflector.run() lists in pages where a streaming list is refused (${refusal})`, () =>
+    follow(async (stage, fake) => {
+      await stage.has("a", "b");
+      fake.store.create(service("c"));
+      await stage.has("a", "b", "c");
+      assertEquals(stage.asked, ["streaming list", "list", "watch 1002"]);
+      assertEquals(stage.told, ["add a", "add b", "synced", "add c"]);
+    }, { early: (fake) => fake.streamingLists = refusal }));
+}
+
+Deno.test("Reflector.run() lists in pages where a streaming list never ends", () =>
+  follow(async (stage) => {
+    await eventually("the list is complete", () => stage.informer.synced);
+    assertEquals(stage.asked.slice(0, 2), ["streaming list", "list"]);
+  }, {
+    early: (fake) => fake.streamingLists = "never ending",
+    timing: { stallMs: 50 },
+  }));
+
+Deno.test("Reflector.run() reads each page of a list and keeps what they showed", () =>
+  follow(async (stage) => {
+    await eventually("the list is complete", () => stage.informer.synced);
+    assertEquals(stage.informer.size, 1102);
+    assertEquals(stage.asked.slice(0, 3), ["list", "list", "list"]);
+  }, {
+    streamingLists: false,
+    early: (fake) => {
+      for (let index = 0; index < 1100; index++) fake.store.create(service(`web-${index}`));
+    },
+  }));
+
+Deno.test("Reflector.run() asks without a field selector that the server doesn't know", () =>
+  follow(async (stage, fake) => {
+    await eventually("the list is complete", () => stage.informer.synced);
+    assertEquals(fake.requests.map(({ query }) => query.fieldSelector), [
+      "spec.clusterIP!=None",
+      undefined,
+    ]);
+    assertEquals(stage.reflector.status.lastError, undefined);
+  }, { early: (fake) => fake.clusterIpSelector = false }));
+
+Deno.test("Reflector.run() watches on from its version when a watch ends", () =>
+  follow(async (stage, fake) => {
+    fake.store.create(service("c"));
+    await stage.has("a", "b", "c");
+    fake.forEachWatch((watch) => watch.end());
+    await eventually("it watches again", () => stage.asked.length === 2);
+    fake.store.delete(service("a"));
+    await stage.has("b", "c");
+    assertEquals(stage.asked, ["streaming list", "watch 1003"]);
+    assertEquals(stage.told, ["add c", "delete a"]);
+  }));
+
+Deno.test("Reflector.run() watches on from the version of a bookmark", () =>
+  follow(async (stage, fake) => {
+    // Services of another kind move the version without an event of ours.
+    fake.store.create({ apiVersion: "v1", kind: "Node", metadata: { name: "node-1" } });
+    fake.forEachWatch((watch) => watch.sendBookmark());
+    fake.forEachWatch((watch) => watch.end());
+    await eventually("it watches again", () => stage.asked.length === 2);
+    assertEquals(stage.asked, ["streaming list", "watch 1003"]);
+  }));
+
+Deno.test("Reflector.run() lists again, without churn, when its version is gone", () =>
+  follow(async (stage, fake) => {
+    fake.failNext({ status: 503, watch: true });
+    fake.forEachWatch((watch) => watch.end());
+    fake.store.update(service("b", "10.0.0.2"));
+    fake.store.delete(service("a"));
+    fake.compact();
+    await stage.has("b");
+    await eventually("it is told of the list", () => stage.reflector.status.relists === 1);
+    assertEquals(stage.told, ["update b", "delete a"]);
+  }));
+
+Deno.test("Reflector.run() lists again when the page it asks for is gone", () =>
+  follow(async (stage) => {
+    await eventually("the list is complete", () => stage.informer.synced);
+    assertEquals(stage.informer.size, 602);
+    assertEquals(stage.asked.slice(0, 4), ["list", "list", "list", "list"]);
+  }, {
+    streamingLists: false,
+    early: (fake) => {
+      for (let index = 0; index < 600; index++) fake.store.create(service(`web-${index}`));
+      fake.failNext({ status: 410, reason: "Expired", query: "continue" });
+    },
+  }));
+
+Deno.test("Reflector.run() lists again when the server's version has gone back", () =>
+  follow(async (stage, fake) => {
+    fake.store.rollBackVersionTo(900);
+    fake.forEachWatch((watch) => watch.end());
+    await eventually("it lists again", () => stage.reflector.status.relists === 1);
+    fake.store.create(service("c"));
+    await stage.has("a", "b", "c");
+    assertEquals(stage.told, ["add c"]);
+    assertEquals(stage.asked.slice(0, 3), ["streaming list", "watch 1002", "watch 1002"]);
+  }));
+
+for (
+  const [name, failure] of [
+    ["429", { status: 429, reason: "TooManyRequests" }],
+    ["500", { status: 500, reason: "InternalError" }],
+    ["503", { status: 503, reason: "ServiceUnavailable" }],
+    ["401", { status: 401, reason: "Unauthorized", times: 4 }],
+    ["403", { status: 403, reason: "Forbidden" }],
+  ] as const
+) {
+  Deno.test(`Reflector.run() keeps its version and comes back after ${name}`, () =>
+    follow(async (stage, fake) => {
+      fake.failNext({ times: 2, ...failure });
+      fake.forEachWatch((watch) => watch.end());
+      await stage.failed(name);
+      fake.store.create(service("c"));
+      await stage.has("a", "b", "c");
+      assertEquals([...new Set(stage.asked.slice(1))], ["watch 1002"]);
+      assertEquals([stage.told, stage.reflector.status.relists], [["add c"], 0]);
+      assertEquals(stage.reflector.status.lastError, undefined);
+      assertEquals(stage.reflector.status.watchFailures, 2);
+    }));
+}
+
+Deno.test("Reflector.run() waits for as long as a busy server asks", () =>
+  follow(async (stage, fake) => {
+    fake.failNext({ status: 429, retryAfterSeconds: 1 });
+    const startedAt = systemClock.now();
+    fake.forEachWatch((watch) => watch.end());
+    await eventually("it watches again", () => stage.asked.length === 3);
+    assert(systemClock.now() - startedAt >= 950);
+  }));
+
+Deno.test("Reflector.run() keeps what came before garbage, and goes on", () =>
+  follow(async (stage, fake) => {
+    fake.store.create(service("c"));
+    fake.forEachWatch((watch) => watch.sendRaw("<html>502 Bad Gateway</html>\n"));
+    await stage.failed("is not JSON");
+    fake.store.create(service("d"));
+    await stage.has("a", "b", "c", "d");
+    assertEquals(stage.told, ["add c", "add d"]);
+    assertEquals(stage.asked, ["streaming list", "watch 1003"]);
+  }));
+
+Deno.test("Reflector.run() treats watches that end at once as failures, and lists after the second", () =>
+  follow(async (stage, fake) => {
+    const ended = setInterval(() => fake.forEachWatch((watch) => watch.end()), 5);
+    try {
+      await stage.failed("at once");
+      await eventually("it lists again", () => stage.reflector.status.relists > 0);
+    } finally {
+      clearInterval(ended);
+    }
+    assertEquals(stage.asked.slice(0, 4), [
+      "streaming list",
+      "watch 1002",
+      "watch 1002",
+      "streaming list",
+    ]);
+    assertEquals(stage.told, []);
+  }));
+
+Deno.test("Reflector.run() gives up a watch that does not end at its time", () =>
+  follow(async (stage, fake) => {
+    await stage.failed("at its time");
+    fake.store.create(service("c"));
+    await stage.has("a", "b", "c");
+    assertEquals(stage.asked.slice(0, 2), ["streaming list", "watch 1002"]);
+  }, {
+    timing: { minWatchSeconds: 0.5, watchGraceMs: 50 },
+    early: (fake) => fake.endsWatches = false,
+  }));
+
+Deno.test("Reflector.run() goes on without an optional resource, and asks again later", async () => {
+  const events: string[] = [];
+  await follow(async (stage, fake) => {
+    await eventually("it has given up", () => events.length > 0);
+    assertEquals(stage.reflector.status.phase, "unavailable");
+    assertEquals(stage.informer.synced, false);
+    fake.setMissing(PATH, undefined);
+    await stage.has("a", "b");
+    assertEquals(events.at(-1), "listed");
+    assertEquals(stage.logger.lines.filter(({ level }) => level === "warn").length, 1);
+  }, {
+    resource: { ...SERVICES, optionalOn: [404] },
+    early: (fake) => fake.setMissing(PATH, 404),
+    onUnavailable: () => events.push("unavailable"),
+    onListed: () => events.push("listed"),
+    timing: { unavailableRetryMs: 20 },
+  });
+});
+
+Deno.test("Reflector.run() never gives up what it needs, and tells of it once", () =>
+  follow(async (stage, fake) => {
+    await eventually("it has tried five times", () => stage.asked.length >= 5);
+    assertEquals(stage.reflector.status.phase, "backoff");
+    fake.setMissing(PATH, undefined);
+    await stage.has("a", "b");
+    assertEquals(stage.logger.lines.filter(({ level }) => level === "warn").length, 1);
+  }, { early: (fake) => fake.setMissing(PATH, 403) }));
+
+Deno.test("Reflector.run() ends at once when it is aborted, also within a wait", async () => {
+  await using fake = await FakeApiServer.start();
+  fake.setMissing(PATH, 403);
+  const stage = new Stage(fake, { timing: { backoff: { initialMs: 600_000 } } });
+  await eventually("it waits", () => stage.reflector.status.phase === "backoff");
+  await stage[Symbol.asyncDispose]();
+});
