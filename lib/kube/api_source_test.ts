@@ -1,0 +1,240 @@
+import { assertEquals, assertStringIncludes } from "@std/assert";
+import { eventually } from "../../tests/support/eventually.ts";
+import { FakeApiServer } from "../../tests/support/fake_api_server.ts";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { StaticAuth } from "../../tests/support/static_auth.ts";
+import type { KubeObject } from "../api/objects.ts";
+import { systemClock } from "../os/clock.ts";
+import { type ApiSource, type ApiSourceOptions, createApiSource } from "./api_source.ts";
+import { Informer } from "./informer.ts";
+import type { KubeAuth } from "./kube_auth.ts";
+import { ENDPOINT_SLICES, SERVICE_CIDRS } from "./resources.ts";
+
+const NODES = "/api/v1/nodes";
+
+interface Stage {
+  readonly fake: FakeApiServer;
+  readonly source: ApiSource;
+  readonly logger: MemoryLogger;
+  readonly informers: ReturnType<typeof createInformers>;
+  readonly told: string[];
+}
+
+function createInformers(told: string[]) {
+  const informer = <T extends KubeObject>(kind: string) =>
+    new Informer<T>({
+      onAdd: ({ metadata }) => told.push(`add ${kind} ${metadata.name}`),
+      onUpdate: (_, { metadata }) => told.push(`update ${kind} ${metadata.name}`),
+      onDelete: ({ metadata }) => told.push(`delete ${kind} ${metadata.name}`),
+      onSynced: () => told.push(`synced ${kind}`),
+    });
+  return {
+    services: informer<never>("Service"),
+    endpointSlices: informer<never>("EndpointSlice"),
+    endpoints: informer<never>("Endpoints"),
+    nodes: informer<never>("Node"),
+    serviceCidrs: informer<never>("ServiceCIDR"),
+  };
+}
+
+/** Runs a source on a fake server. */
+async function withSource(
+  run: (stage: Stage) => Promise<void>,
+  { prepare, auth, scheme = "https", ...options }:
+    & Partial<Omit<ApiSourceOptions, "informers">>
+    & {
+      readonly prepare?: (fake: FakeApiServer) => void;
+      readonly auth?: (fake: FakeApiServer) => KubeAuth;
+      readonly scheme?: "https" | "http";
+    } = {},
+): Promise<void> {
+  await using fake = await FakeApiServer.start({ scheme });
+  prepare?.(fake);
+  const told: string[] = [];
+  const informers = createInformers(told);
+  const logger = new MemoryLogger();
+  const source = createApiSource({
+    clock: systemClock,
+    logger,
+    random: () => 0,
+    auth: auth?.(fake) ?? new StaticAuth(fake.url, { ca: fake.ca }),
+  }, {
+    informers,
+    nodeName: "node-1",
+    ...options,
+    timing: { backoff: { initialMs: 20, maxMs: 100 }, ...options.timing },
+  });
+  const abort = new AbortController();
+  const running = source.run(abort.signal);
+  try {
+    await run({ fake, source, logger, informers, told });
+  } finally {
+    abort.abort();
+    await running;
+  }
+}
+
+async function synced({ informers }: Stage): Promise<void> {
+  const all = Object.values(informers);
+  await eventually("everything is listed", () => all.every((informer) => informer.synced));
+}
+
+const SLICE = {
+  apiVersion: "discovery.k8s.io/v1",
+  kind: "EndpointSlice",
+  metadata: { name: "web-1", namespace: "default" },
+  addressType: "IPv4",
+  endpoints: [],
+};
+const ENDPOINTS = {
+  apiVersion: "v1",
+  kind: "Endpoints",
+  metadata: { name: "web", namespace: "default" },
+};
+
+for (const scheme of ["https", "http"] as const) {
+  Deno.test(`ApiSource.run() fills every informer (${scheme})`, () =>
+    withSource(async (stage) => {
+      await synced(stage);
+      assertEquals(stage.told.toSorted(), [
+        "add EndpointSlice web-1",
+        "add Node node-1",
+        "add Service web",
+        "add ServiceCIDR kubernetes",
+        "synced EndpointSlice",
+        "synced Endpoints",
+        "synced Node",
+        "synced Service",
+        "synced ServiceCIDR",
+      ]);
+      const { connected, resources, hint, auth } = stage.source.status();
+      assertEquals([connected, hint, auth.server], [true, undefined, stage.fake.url]);
+      assertEquals(Object.keys(resources).toSorted(), [
+        "EndpointSlice",
+        "Node",
+        "Service",
+        "ServiceCIDR",
+      ]);
+      assertEquals(Object.values(resources).map(({ phase }) => phase), Array(4).fill("watching"));
+      if (scheme === "https") assertEquals(stage.fake.connections, 1);
+    }, {
+      scheme,
+      prepare({ store }) {
+        const spec = { clusterIP: "10.0.0.1" };
+        const metadata = { name: "web", namespace: "default" };
+        store.create({ apiVersion: "v1", kind: "Service", metadata, spec });
+        store.create(SLICE);
+        for (const name of ["node-1", "node-2"]) {
+          store.create({ apiVersion: "v1", kind: "Node", metadata: { name } });
+        }
+        store.create({
+          apiVersion: "networking.k8s.io/v1",
+          kind: "ServiceCIDR",
+          metadata: { name: "kubernetes" },
+        });
+      },
+    }));
+}
+
+Deno.test("ApiSource.run() goes on without ServiceCIDRs and Node that it may not read", () =>
+  withSource(async (stage) => {
+    await synced(stage);
+    const { ServiceCIDR, Node } = stage.source.status().resources;
+    assertEquals([ServiceCIDR?.phase, Node?.phase], ["unavailable", "unavailable"]);
+  }, {
+    prepare(fake) {
+      fake.setMissing(SERVICE_CIDRS.path, 404);
+      fake.setMissing(NODES, 403);
+    },
+  }));
+
+Deno.test("ApiSource.run() reads no Node where none is named", () =>
+  withSource(async (stage) => {
+    await synced(stage);
+    assertEquals(stage.fake.requests.some(({ path }) => path === NODES), false);
+  }, { nodeName: undefined }));
+
+Deno.test("ApiSource.run() lets Endpoints stand in for EndpointSlices until there are some", () =>
+  withSource(async (stage) => {
+    const { fake, informers, told } = stage;
+    await synced(stage);
+    assertEquals(informers.endpoints.size, 1);
+    assertEquals(told.filter((line) => line.includes("Endpoint")), [
+      "add Endpoints web",
+      "synced Endpoints",
+      "synced EndpointSlice",
+    ]);
+    fake.store.create(SLICE);
+    fake.setMissing(ENDPOINT_SLICES.path, undefined);
+    await eventually("the slices are there", () => informers.endpointSlices.size === 1);
+    await eventually("the Endpoints are gone", () => informers.endpoints.size === 0);
+    assertEquals(stage.source.status().resources.Endpoints, undefined);
+    const watched = () => {
+      let found = 0;
+      fake.forEachWatch(() => found++, "/api/v1/endpoints");
+      return found;
+    };
+    await eventually("Endpoints are no longer watched", () => watched() === 0);
+  }, {
+    prepare(fake) {
+      fake.setMissing(ENDPOINT_SLICES.path, 404);
+      fake.store.create(ENDPOINTS);
+    },
+    timing: { unavailableRetryMs: 100 },
+  }));
+
+Deno.test("ApiSource.run() leaves out an object that can't be read, and names the field", () =>
+  withSource(async (stage) => {
+    await synced(stage);
+    assertEquals(stage.informers.services.size, 0);
+    const warning = stage.logger.lines.find(({ level }) => level === "warn");
+    assertEquals([warning?.fields.object, warning?.fields.path], ["default/web", "spec.ports"]);
+  }, {
+    prepare({ store }) {
+      const metadata = { name: "web", namespace: "default" };
+      store.create({ apiVersion: "v1", kind: "Service", metadata, spec: { ports: "http" } });
+    },
+  }));
+
+Deno.test("ApiSource says that its server has an address that it should provide itself", () =>
+  withSource(async (stage) => {
+    await synced(stage);
+    assertStringIncludes(
+      stage.source.status().hint ?? "",
+      "is the ClusterIP of Service default/kubernetes",
+    );
+    assertEquals(stage.logger.lines.filter(({ fields }) => "hint" in fields).length, 1);
+  }, {
+    prepare({ store }) {
+      const metadata = { name: "kubernetes", namespace: "default" };
+      const spec = { clusterIP: "127.0.0.1", clusterIPs: ["127.0.0.1"] };
+      store.create({ apiVersion: "v1", kind: "Service", metadata, spec });
+    },
+  }));
+
+Deno.test("ApiSource says what to do when KUBERNETES_SERVICE_HOST does not answer", () =>
+  withSource(async ({ source, logger }) => {
+    await eventually("it is logged", () => logger.lines.some(({ fields }) => "hint" in fields));
+    assertStringIncludes(source.status().hint ?? "", "--master");
+    assertEquals(source.status().lastSignOfLifeMs, undefined);
+  }, {
+    auth(fake) {
+      // A port that nobody listens at: the fake's own, with another address of loopback.
+      const auth = new StaticAuth(`https://127.0.0.9:${fake.port}`);
+      auth.describe = () => ({
+        server: auth.server,
+        source: "in-cluster account",
+        method: "token file",
+      });
+      return auth;
+    },
+  }));
+
+Deno.test("ApiSource.client creates objects over the same connection", () =>
+  withSource(async (stage) => {
+    await synced(stage);
+    const event = { metadata: { name: "started", namespace: "default" } };
+    const { signal } = new AbortController();
+    await stage.source.client.create("/api/v1/namespaces/default/events", event, signal);
+    assertEquals(stage.fake.connections, 1);
+  }));
