@@ -3,7 +3,12 @@
  *
  * @module
  */
-import { readYaml, type TextPosition } from "../config/yaml_source.ts";
+import {
+  readYaml,
+  type TextPosition,
+  type YamlError,
+  type YamlResult,
+} from "../config/yaml_source.ts";
 import type { Clock } from "../os/clock.ts";
 import { type ManifestObject, type ManifestObjectId, manifestObjectId } from "./manifest_object.ts";
 import {
@@ -71,15 +76,14 @@ export async function readManifestFile(
     const pause = slice.pause();
     if (pause) await pause;
     const list = await split(part, slice);
-    const itemOf = list && reader.readEnvelope(list.envelope);
-    if (!itemOf) {
-      reader.readPart(part);
-      continue;
-    }
-    for (const item of list.items) {
-      const pause = slice.pause();
-      if (pause) await pause;
-      reader.readPart(item, itemOf);
+    const itemOf = list && reader.readEnvelope(list);
+    if (!itemOf) reader.readPart(part);
+    else if (itemOf !== "broken") {
+      for (const item of list.items) {
+        const pause = slice.pause();
+        if (pause) await pause;
+        reader.readPart(item, itemOf);
+      }
     }
   }
   return reader.content();
@@ -123,22 +127,19 @@ class FileReader {
     };
   }
 
-  /** What a list gives to its items; `undefined` when it is none, or is wrong. */
-  readEnvelope({ text, origin }: ManifestPart): ManifestType | undefined {
-    const { documents } = readYaml(text, { file: this.#options.file, origin, quick: true });
-    return itemTypeOf(documents[0]?.value);
+  /** What a list gives to its items; `undefined` when it is none after all. */
+  readEnvelope({ envelope, lineOf }: ManifestList): ManifestType | "broken" | undefined {
+    const { documents, errors } = this.#parse(envelope);
+    for (const error of errors) this.#syntaxError({ ...error, line: lineOf(error.line) });
+    return errors.length > 0 ? "broken" : itemTypeOf(documents[0]?.value);
   }
 
   readPart(part: ManifestPart, itemOf?: ManifestType): void {
     const { text, origin } = part;
     const ignored = text.length > LONG_TEXT ? ignoredKindOf(text) : undefined;
     if (ignored !== undefined) return this.#ignore(ignored);
-    const { documents, errors } = readYaml(text, { file: this.#options.file, origin, quick: true });
-    for (const { line, column, message } of errors) {
-      this.#isBroken = this.#isIncomplete = true;
-      const problem = { severity: "error" as const, path: "", value: "", message };
-      this.#problems.add(problem, () => ({ line, column }));
-    }
+    const { documents, errors } = this.#parse(part);
+    for (const error of errors) this.#syntaxError(error);
     for (const document of documents) {
       const reading = {
         problems: this.#problems,
@@ -147,6 +148,16 @@ class FileReader {
       };
       for (const outcome of readManifestObjects(document, reading)) this.#take(outcome, origin);
     }
+  }
+
+  #parse({ text, origin }: ManifestPart): YamlResult {
+    return readYaml(text, { file: this.#options.file, origin, quick: true });
+  }
+
+  #syntaxError({ line, column, message }: YamlError): void {
+    this.#isBroken = this.#isIncomplete = true;
+    const problem = { severity: "error" as const, path: "", value: "", message };
+    this.#problems.add(problem, () => ({ line, column }));
   }
 
   #take(outcome: ManifestOutcome, { line, column }: TextPosition): void {

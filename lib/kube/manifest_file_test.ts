@@ -151,6 +151,13 @@ Deno.test("readManifestFile() refuses a bomb and reads the documents beside it",
   assert(performance.now() - start < 2_000);
 });
 
+Deno.test("readManifestFile() names the line of what is wrong around the items of a list", async () => {
+  const text = FORMS[1]!.write(services(300));
+  const content = await read(`${text}kind: ]\n`);
+  assert(content.isBroken);
+  assertEquals(content.problems.list[0]!.line, text.split("\n").length);
+});
+
 const SEEDS = [
   serviceYaml("web", "10.0.0.1"),
   FORMS[1]!.write(services(3)),

@@ -19,7 +19,10 @@ export interface ManifestPart {
 /** A list without its items, and the items. */
 export interface ManifestList {
   readonly envelope: ManifestPart;
-  readonly items: readonly ManifestPart[];
+  /** The line of the file that a line of the envelope comes from. */
+  readonly lineOf: (envelopeLine: number) => number;
+  /** Can be walked once: each text is made when it is its turn, or the file would be in memory twice. */
+  readonly items: Iterable<ManifestPart>;
 }
 
 /** Shorter documents are parsed whole. */
@@ -53,16 +56,26 @@ export function* splitList(part: ManifestPart): Generator<void, ManifestList | u
   const isJson = /^\s*\{/.test(text);
   const found = isJson ? yield* findJsonItems(text) : yield* findYamlItems(text);
   if (!found) return undefined;
+  const envelope = `${text.slice(0, found.start)}\n${text.slice(found.end)}`;
   const lines = new LineCount(text, origin);
-  const items: ManifestPart[] = [];
-  for (const { start, end } of found.items) {
+  const [cutFrom, cutTo] = [lines.at(found.start).line, lines.at(found.end).line];
+  return {
+    envelope: { text: envelope, origin },
+    lineOf: (line) => line <= cutFrom ? line : line - (cutFrom + 1) + cutTo,
+    items: itemsOf(part, { ...found, isJson }),
+  };
+}
+
+function* itemsOf(
+  { text, origin }: ManifestPart,
+  { items, isJson }: FoundItems & { readonly isJson: boolean },
+): Generator<ManifestPart> {
+  const lines = new LineCount(text, origin);
+  for (const { start, end } of items) {
     // A blank takes the place of the dash, so that its line stays indented like the next ones.
     const item = isJson ? text.slice(start, end) : text.slice(start, end).replace("-", " ");
-    items.push({ text: item, origin: lines.at(start) });
-    yield;
+    yield { text: item, origin: lines.at(start) };
   }
-  const envelope = `${text.slice(0, found.start)}\n${text.slice(found.end)}`;
-  return { envelope: { text: envelope, origin }, items };
 }
 
 function* findYamlItems(text: string): Generator<void, FoundItems | undefined> {
