@@ -77,6 +77,8 @@ class SystemdNotifier implements ServiceNotifier {
   readonly #target: string;
   readonly #path: string;
   #socket: Deno.DatagramConn | undefined;
+  /** The last message on its way. */
+  #sending: Promise<void> = Promise.resolve();
   #failed = false;
 
   constructor(
@@ -111,7 +113,13 @@ class SystemdNotifier implements ServiceNotifier {
     this.#socket = undefined;
   }
 
-  async #send(message: string): Promise<void> {
+  /** One after the other: Deno refuses a second send on a Unix socket while one is under way. */
+  #send(message: string): Promise<void> {
+    this.#sending = this.#sending.then(() => this.#deliver(message));
+    return this.#sending;
+  }
+
+  async #deliver(message: string): Promise<void> {
     try {
       this.#socket ??= this.#open();
       const address: Deno.UnixAddr = { transport: "unixpacket", path: this.#target };

@@ -49,6 +49,26 @@ Deno.test("createServiceNotifier() sends systemd's messages and takes its socket
   });
 });
 
+Deno.test("createServiceNotifier() sends messages in order that are given at once", async () => {
+  await withManager(async ({ path, folder, receive }) => {
+    using notifier = createServiceNotifier({
+      environment: { notifySocket: path },
+      pid: 7,
+      folder,
+      onError: (error) => {
+        throw error;
+      },
+    });
+    const sent = [notifier.feedWatchdog(), notifier.ready(), notifier.status("serving")];
+    await Promise.all(sent);
+    assertEquals([await receive(), await receive(), await receive()], [
+      "WATCHDOG=1",
+      "READY=1",
+      "STATUS=serving",
+    ]);
+  });
+});
+
 Deno.test("createServiceNotifier() takes the place of a socket that an earlier process left", async () => {
   await withManager(async ({ path, folder, receive }) => {
     Deno.listenDatagram({ transport: "unixpacket", path: `${folder}/notify-7.sock` }).close();
