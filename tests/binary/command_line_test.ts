@@ -1,0 +1,55 @@
+/**
+ * What the executable prints and exits with when it does not serve.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertMatch } from "@std/assert";
+import { isMissing } from "../support/requirement.ts";
+import { Executable, EXECUTABLE_REQUIREMENTS, USERS } from "./executable.ts";
+
+const ignore = isMissing("tests/binary/command_line_test.ts", EXECUTABLE_REQUIREMENTS);
+
+/** Arguments, exit code, and what is said on standard error. */
+const REFUSALS: readonly (readonly [args: string[], code: number, says: RegExp])[] = [
+  [["--manifest=/x"], 2, /--manifests/],
+  [["--proxy-mode=iptables", "--manifests=/x"], 2, /iptables/],
+  [["--mode=userspaces", "--manifests=/x"], 2, /userspace/],
+  [["--udp-timeout=soon"], 2, /--udp-timeout/],
+  [["statsu"], 2, /status/],
+  [["status"], 1, /control\.sock/],
+];
+
+for (const user of USERS) {
+  Deno.test({
+    name: `the executable's command line, as ${user}`,
+    ignore,
+    async fn(t) {
+      await using executable = await Executable.create(user);
+      const { version } = JSON.parse(
+        await Deno.readTextFile(new URL("../../deno.json", import.meta.url)),
+      );
+
+      await t.step("--version prints one line and nothing else", async () => {
+        const output = await executable.run(["--version"]);
+        const stdout = `kube-relay v${version} (kube-proxy 1.36 compatible)\n`;
+        assertEquals(output, { code: 0, stdout, stderr: "" });
+      });
+
+      await t.step("--help names verbs and flags", async () => {
+        const { code, stdout, stderr } = await executable.run(["--help"]);
+        assertEquals({ code, stderr }, { code: 0, stderr: "" });
+        for (const word of ["status", "--kubeconfig", "--manifests", "--proxy-mode"]) {
+          assert(stdout.includes(word), `--help does not name ${word}`);
+        }
+      });
+
+      for (const [args, code, says] of REFUSALS) {
+        await t.step(`'${args.join(" ")}' exits with ${code} and says why`, async () => {
+          const output = await executable.run(args);
+          assertEquals({ code: output.code, stdout: output.stdout }, { code, stdout: "" });
+          assertMatch(output.stderr, says);
+        });
+      }
+    },
+  });
+}
