@@ -34,6 +34,9 @@ const NOT_PLAIN = new RegExp(
   "m",
 );
 
+/** Where a document of several begins; what follows may well be JSON. */
+const DOCUMENT_MARKER = /^---[ \t]*\r?\n/;
+
 /** In JSON only keys could do harm: `__proto__`, also spelt with escapes. */
 const SUSPECT_JSON = /__proto__|\\u00[5-7]/i;
 
@@ -43,7 +46,9 @@ const SUSPECT_JSON = /__proto__|\\u00[5-7]/i;
  */
 export function parsePlainYaml(text: string): { readonly value: unknown } | undefined {
   try {
-    if (/^\s*\{/.test(text) && !SUSPECT_JSON.test(text)) return { value: JSON.parse(text) };
+    const [marker] = DOCUMENT_MARKER.exec(text) ?? [""];
+    const json = text.slice(marker.length);
+    if (/^\s*\{/.test(json) && !SUSPECT_JSON.test(json)) return { value: JSON.parse(json) };
   } catch {
     // Flow YAML also begins with a brace.
   }

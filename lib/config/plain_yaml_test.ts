@@ -115,3 +115,7 @@ Deno.test("parsePlainYaml() takes time in proportion to the text", () => {
     assert(elapsed < 3_000, `${JSON.stringify(piece)} took ${elapsed} ms`);
   }
 });
+
+Deno.test("parsePlainYaml() reads JSON behind a document marker", () => {
+  assertEquals(parsePlainYaml('--- \n{"a":{"b":[1,"x"]}}\n'), { value: { a: { b: [1, "x"] } } });
+});

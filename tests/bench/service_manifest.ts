@@ -4,6 +4,8 @@
  * @module
  */
 
+import { stringify } from "@std/yaml";
+
 /** One Service with one EndpointSlice. */
 export interface BenchService {
   readonly name: string;
@@ -18,9 +20,9 @@ export function servicePort(protocol: "TCP" | "UDP"): number {
   return protocol === "TCP" ? 8080 : 5353;
 }
 
-/** Writes Service and EndpointSlice as two JSON documents, which YAML is a superset of. */
+/** Writes Service and EndpointSlice as two YAML documents, as a person would. */
 export function writeServiceManifest(service: BenchService): string {
-  return serviceObjects(service).map((object) => `---\n${JSON.stringify(object)}\n`).join("");
+  return serviceObjects(service).map((object) => `---\n${stringify(object)}`).join("");
 }
 
 /** The two objects as the API has them. */

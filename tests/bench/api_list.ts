@@ -1,0 +1,162 @@
+// deno-lint-ignore-file no-console -- what it prints is what it is for
+/**
+ * The first list of many Services and EndpointSlices from a (fake) API server, as a stream and in pages: time,
+ * CPU, memory, and the largest stall of the event loop. `tests/bench/startup.ts` measures the whole product.
+ *
+ * `deno run <permissions> tests/bench/api_list.ts [--services 10000] [--endpoints 2]`
+ *
+ * @module
+ */
+import { parseArgs } from "@std/cli/parse-args";
+import Table from "cli-table3";
+import process from "node:process";
+import type { KubeObject } from "../../lib/api/objects.ts";
+import { createApiSource } from "../../lib/kube/api_source.ts";
+import { Informer } from "../../lib/kube/informer.ts";
+import { systemClock } from "../../lib/os/clock.ts";
+import { eventually } from "../support/eventually.ts";
+import { FakeApiServer } from "../support/fake_api_server.ts";
+import { MemoryLogger } from "../support/memory_logger.ts";
+import { StaticAuth } from "../support/static_auth.ts";
+import { rawEndpointSlice, rawService } from "./raw_objects.ts";
+
+const flags = parseArgs(Deno.args, { string: ["services", "endpoints", "role", "url", "ca"] });
+const SERVICES = Number(flags.services ?? 10_000);
+const ENDPOINTS = Number(flags.endpoints ?? 2);
+
+interface Measurement {
+  readonly how: string;
+  readonly seconds: number;
+  readonly cpuSeconds: number;
+  readonly rssMiB: number;
+  readonly heapMiB: number;
+  readonly largestStallMs: number;
+}
+
+// Each measurement is a process of its own: memory that one took is no part of the next.
+if (flags.role === undefined) await measureAll();
+else await measure(flags.role === "stream");
+
+async function measureAll(): Promise<void> {
+  await using fake = await FakeApiServer.start();
+  for (let index = 0; index < SERVICES; index++) {
+    fake.store.create(rawService(index));
+    fake.store.create(rawEndpointSlice(index, ENDPOINTS));
+  }
+  const ca = await Deno.makeTempFile({ suffix: ".crt" });
+  await Deno.writeTextFile(ca, fake.ca);
+  try {
+    const rows: Measurement[] = [];
+    for (const role of ["stream", "pages", "stream", "pages"]) {
+      const args = [`--role=${role}`, `--url=${fake.url}`, `--ca=${ca}`, `--services=${SERVICES}`];
+      rows.push(JSON.parse(await runSelf(args)));
+    }
+    print(rows);
+  } finally {
+    await Deno.remove(ca);
+  }
+}
+
+async function runSelf(args: readonly string[]): Promise<string> {
+  const { code, stdout } = await new Deno.Command(Deno.execPath(), {
+    args: [
+      "run",
+      "--no-prompt",
+      "--v8-flags=--expose-gc",
+      "--allow-net=127.0.0.1",
+      "--allow-read",
+      "--allow-env",
+      "--ignore-env",
+      "--allow-sys=uid",
+      new URL(import.meta.url).pathname,
+      ...args,
+    ],
+    stderr: "inherit",
+  }).output();
+  if (code !== 0) throw new Error(`Cannot measure: the process ended with exit code ${code}`);
+  return new TextDecoder().decode(stdout);
+}
+
+async function measure(stream: boolean): Promise<void> {
+  const auth = new StaticAuth(String(flags.url), { ca: await Deno.readTextFile(String(flags.ca)) });
+  const informers = {
+    services: silentInformer(),
+    endpointSlices: silentInformer(),
+    endpoints: silentInformer(),
+    nodes: silentInformer(),
+    serviceCidrs: silentInformer(),
+  };
+  const source = createApiSource(
+    { clock: systemClock, logger: new MemoryLogger(), auth, random: Math.random },
+    { informers, nodeName: undefined, streamingLists: stream },
+  );
+  const stalls = watchStalls();
+  const abort = new AbortController();
+  const startedAt = performance.now();
+  const running = source.run(abort.signal);
+  const { services, endpointSlices } = informers;
+  await eventually("everything is listed", () => services.synced && endpointSlices.synced, {
+    deadlineMs: 120_000,
+  });
+  const seconds = (performance.now() - startedAt) / 1000;
+  const largestStallMs = stalls.stop();
+  if (services.size !== SERVICES || endpointSlices.size !== SERVICES) {
+    throw new Error(`Cannot measure: listed ${services.size} and ${endpointSlices.size} objects`);
+  }
+  const { user, system } = process.cpuUsage();
+  const { rss } = Deno.memoryUsage();
+  collectGarbage();
+  const { heapUsed } = Deno.memoryUsage();
+  const measurement: Measurement = {
+    how: stream ? "streaming list" : "pages of 500",
+    seconds,
+    cpuSeconds: (user + system) / 1e6,
+    rssMiB: rss / 2 ** 20,
+    heapMiB: heapUsed / 2 ** 20,
+    largestStallMs,
+  };
+  abort.abort();
+  await running;
+  console.log(JSON.stringify(measurement));
+}
+
+// deno-lint-ignore no-explicit-any -- takes any kind of object
+function silentInformer(): Informer<any> {
+  return new Informer<KubeObject>({
+    onAdd() {},
+    onUpdate() {},
+    onDelete() {},
+    onSynced() {},
+  });
+}
+
+/** Largest gap between two turns of the event loop, beyond the millisecond that was asked for. */
+function watchStalls(): { stop(): number } {
+  let last = performance.now();
+  let largest = 0;
+  const id = setInterval(() => {
+    const now = performance.now();
+    largest = Math.max(largest, now - last - 1);
+    last = now;
+  }, 1);
+  return {
+    stop() {
+      clearInterval(id);
+      return largest;
+    },
+  };
+}
+
+function collectGarbage(): void {
+  (globalThis as { gc?: () => void }).gc?.();
+}
+
+function print(rows: readonly Measurement[]): void {
+  const table = new Table({ head: ["", "s", "CPU s", "RSS MiB", "heap MiB", "largest stall ms"] });
+  for (const { how, seconds, cpuSeconds, rssMiB, heapMiB, largestStallMs } of rows) {
+    const figures = [seconds, cpuSeconds, rssMiB, heapMiB, largestStallMs];
+    table.push([how, ...figures.map((figure) => figure.toFixed(1))]);
+  }
+  console.log(`${SERVICES} Services and EndpointSlices of ${ENDPOINTS} endpoints`);
+  console.log(table.toString());
+}
