@@ -149,6 +149,22 @@ Deno.test("a manifest folder is read when it appears, and again after it was del
   });
 });
 
+Deno.test("a manifest folder is read that takes the place of an empty one", async () => {
+  await withFolder(async (root) => {
+    const folder = `${root}/empty`;
+    await Deno.mkdir(folder);
+    await using harness = start(folder);
+    await untilAddress(harness, undefined);
+    await Deno.remove(folder);
+    await eventually("the folder is missed", () => harness.problems.length === 1, {
+      deadlineMs: 8_000,
+    });
+    await Deno.mkdir(folder);
+    await Deno.writeTextFile(file(folder), serviceYaml("web", "10.0.0.1"));
+    await untilAddress(harness, "10.0.0.1");
+  });
+});
+
 Deno.test("a manifest folder is read with a problem where a folder has the name of a file", async () => {
   await withFolder(async (folder) => {
     await Deno.mkdir(`${folder}/odd.yaml`);
