@@ -5,90 +5,95 @@
  */
 import type { Cidr } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
+import type { Clock } from "../../lib/os/clock.ts";
 import type { AcquiredAddress, LocalAddresses, WantedAddress } from "./local_addresses.ts";
+import { forEachInSlices } from "./slices.ts";
+
+interface AddressEntry extends WantedAddress {
+  users: number;
+  /** `undefined` before it was asked for. */
+  place: AcquiredAddress | undefined;
+}
 
 /** Changes of local addresses, made in one batch for each sync. */
 export class AddressBook {
   readonly #local: LocalAddresses;
-  readonly #wanted = new Map<IpAddress, { readonly want: WantedAddress; users: number }>();
-  readonly #acquired = new Map<IpAddress, AcquiredAddress>();
+  readonly #clock: Clock;
+  /** Those without users as well, until they are given back. */
+  readonly #entries = new Map<IpAddress, AddressEntry>();
   /** To be asked for with the next batch: kept when a batch fails. */
-  readonly #asking = new Set<IpAddress>();
-  readonly #leaving = new Set<IpAddress>();
+  readonly #asking = new Set<AddressEntry>();
+  readonly #leaving = new Set<AddressEntry>();
   #configuredCount = 0;
 
-  constructor(local: LocalAddresses) {
+  constructor({ clock, local }: { readonly clock: Clock; readonly local: LocalAddresses }) {
+    this.#clock = clock;
     this.#local = local;
   }
 
   /** Distinct addresses in use. */
   get size(): number {
-    return this.#wanted.size;
+    return this.#entries.size - this.#leaving.size;
   }
 
   /** A ServicePort uses an address from now on. */
-  retain(want: WantedAddress): void {
-    const entry = this.#wanted.get(want.address);
-    if (entry) {
-      entry.users++;
-      return;
+  retain({ address, role, service }: WantedAddress): void {
+    let entry = this.#entries.get(address);
+    if (!entry) {
+      entry = { address, role, service, users: 0, place: undefined };
+      this.#entries.set(address, entry);
     }
-    this.#wanted.set(want.address, { want, users: 1 });
-    this.#leaving.delete(want.address);
-    this.#asking.add(want.address);
+    if (entry.users++ > 0) return;
+    this.#leaving.delete(entry);
+    this.#asking.add(entry);
   }
 
   /** A ServicePort no longer uses an address. */
   release(address: IpAddress): void {
-    const entry = this.#wanted.get(address);
+    const entry = this.#entries.get(address);
     if (!entry || --entry.users > 0) return;
-    this.#wanted.delete(address);
-    this.#asking.delete(address);
-    this.#leaving.add(address);
+    this.#asking.delete(entry);
+    this.#leaving.add(entry);
   }
 
   /** Asks again for an address that could not be had. */
   retry(address: IpAddress): void {
-    if (this.#acquired.get(address)?.kind === "unavailable") this.#asking.add(address);
+    const entry = this.#entries.get(address);
+    if (entry?.place?.kind === "unavailable") this.#asking.add(entry);
   }
 
   /** Where the sockets of an address go; `undefined` before it was asked for. */
   placeOf(address: IpAddress): AcquiredAddress | undefined {
-    return this.#acquired.get(address);
+    return this.#entries.get(address)?.place;
   }
 
   /**
-   * Tells the demand when `serviceCidrs` are given or the number has doubled or halved. Returns
+   * Tells the demand, `always` or when the number of addresses has doubled or halved. Returns
    * whether every address may have another place now.
    */
   async configure(
     serviceCidrs: readonly Cidr[],
     { always }: { always: boolean },
   ): Promise<boolean> {
-    const count = this.#wanted.size;
+    const count = this.size;
     const last = this.#configuredCount;
     if (!always && count <= last * 2 && count * 2 >= last) return false;
     const renew = await this.#local.configure({ serviceCidrs, count });
     this.#configuredCount = count;
-    if (renew) { for (const address of this.#acquired.keys()) this.#asking.add(address); }
+    if (renew) { for (const entry of this.#entries.values()) this.#asking.add(entry); }
     return renew;
   }
 
   /** Asks for everything that was retained or retried. Returns how many addresses can now be used that could not. */
   async acquire(): Promise<number> {
-    const wanted: WantedAddress[] = [];
-    for (const address of this.#asking) {
-      const entry = this.#wanted.get(address);
-      if (entry) wanted.push(entry.want);
-    }
-    if (wanted.length === 0) return 0;
-    const answers = await this.#local.acquire(wanted);
+    if (this.#asking.size === 0) return 0;
+    const places = await this.#local.acquire([...this.#asking]);
     let gained = 0;
-    for (const [address, answer] of answers) {
-      const before = this.#acquired.get(address)?.kind ?? "unavailable";
-      if (before === "unavailable" && answer.kind !== "unavailable") gained++;
-      this.#acquired.set(address, answer);
-    }
+    await forEachInSlices(this.#clock, this.#asking, (entry) => {
+      const place = places.get(entry.address);
+      if (place && place.kind !== "unavailable" && !isPlaced(entry)) gained++;
+      entry.place = place;
+    });
     this.#asking.clear();
     return gained;
   }
@@ -96,10 +101,13 @@ export class AddressBook {
   /** Gives back what nobody uses any more. Returns how many addresses were removed from the machine. */
   async giveBack(): Promise<number> {
     if (this.#leaving.size === 0) return 0;
-    const leaving = [...this.#leaving];
-    const removed = await this.#local.release(leaving);
-    for (const address of leaving) this.#acquired.delete(address);
+    const removed = await this.#local.release([...this.#leaving].map(({ address }) => address));
+    for (const { address } of this.#leaving) this.#entries.delete(address);
     this.#leaving.clear();
     return removed;
   }
+}
+
+function isPlaced({ place }: AddressEntry): boolean {
+  return place !== undefined && place.kind !== "unavailable";
 }

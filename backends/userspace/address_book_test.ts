@@ -2,6 +2,7 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { type ServiceKey, serviceKey } from "../../lib/proxy/service_port_name.ts";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
 import { FakeLocalAddresses } from "../../tests/support/fake_local_addresses.ts";
 import { AddressBook } from "./address_book.ts";
 import type { WantedAddress } from "./local_addresses.ts";
@@ -18,7 +19,7 @@ function want(address: WantedAddress["address"]): WantedAddress {
 
 function setUp() {
   const local = new FakeLocalAddresses();
-  return { local, book: new AddressBook(local) };
+  return { local, book: new AddressBook({ clock: new FakeClock(), local }) };
 }
 
 Deno.test("AddressBook.acquire() asks for all new addresses in one batch, each once", async () => {

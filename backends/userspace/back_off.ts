@@ -9,11 +9,10 @@ import type { Clock } from "../../lib/os/clock.ts";
 const FIRST_PAUSE_MS = 5;
 const LAST_PAUSE_MS = 250;
 
-/** The pauses of one loop. */
+/** The pauses of one loop, from a failure until it works again. */
 export class BackOff {
   readonly #clock: Clock;
   #pauseMs = 0;
-  // Made for a pause only: most of 10,000 loops never fail.
   #abort: AbortController | undefined;
 
   constructor(clock: Clock) {
@@ -26,11 +25,6 @@ export class BackOff {
     const abort = this.#abort = new AbortController();
     await this.#clock.sleep(this.#pauseMs, abort.signal).catch(() => {});
     this.#abort = undefined;
-  }
-
-  /** It worked: the next pause is a short one again. */
-  reset(): void {
-    this.#pauseMs = 0;
   }
 
   /** Ends a pause that is under way. */

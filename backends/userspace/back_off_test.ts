@@ -19,15 +19,6 @@ Deno.test("BackOff.pause() takes twice as long each time, up to 250 ms", async (
   assertEquals(pauses, [5, 10, 20, 40, 80, 160, 250, 250]);
 });
 
-Deno.test("BackOff.reset() makes the next pause a short one", async () => {
-  const clock = new FakeClock();
-  const backOff = new BackOff(clock);
-  await measure(clock, backOff);
-  await measure(clock, backOff);
-  backOff.reset();
-  assertEquals(await measure(clock, backOff), 5);
-});
-
 Deno.test("BackOff.cancel() ends a pause", async () => {
   const clock = new FakeClock();
   const backOff = new BackOff(clock);

@@ -80,7 +80,7 @@ class SocketBackend implements UserspaceBackend {
     this.family = family;
     this.#local = addresses;
     this.#forwarding = new Forwarding(dependencies, options);
-    this.#addresses = new AddressBook(addresses);
+    this.#addresses = new AddressBook({ clock: dependencies.clock, local: addresses });
     this.#sockets = new SocketTable({
       forwarding: this.#forwarding,
       addresses: this.#addresses,
@@ -244,14 +244,14 @@ class SocketBackend implements UserspaceBackend {
 
   #inspectAddress({ plan: { key, protocol } }: ServiceEntry, at: ServiceAddress): ServedAddress {
     const { role, address, port, socket } = at;
-    const place = this.#sockets.placeOf(socket, key);
-    if (place?.standIn) {
-      const { address, port } = place;
+    const serving = this.#sockets.serving(socket, key);
+    if (serving?.standIn) {
+      const { address, port } = serving.standIn;
       return { role: "StandIn", address, port, protocol, state: "serving" };
     }
     const unavailable = this.#quarantine.has(key, socket) ||
       (role !== "NodePort" && this.#addresses.placeOf(address)?.kind === "unavailable");
-    const state = place ? "serving" : unavailable ? "quarantined" : "refusing";
+    const state = serving ? "serving" : unavailable ? "quarantined" : "refusing";
     return { role, address, port, protocol, state };
   }
 }

@@ -6,7 +6,7 @@
  */
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { type RecencyItem, RecencyList } from "./recency_list.ts";
+import { AffinityTable } from "./affinity_table.ts";
 
 /** The verdicts of a ServicePlan: each has a rotation of its own. */
 export type VerdictName = "internal" | "external" | "externalFromCluster";
@@ -33,23 +33,14 @@ export interface EndpointPickerOptions {
   readonly start?: number;
 }
 
-interface AffinityRecord extends RecencyItem<AffinityRecord> {
-  readonly client: string;
-  endpoint: EndpointKey;
-}
-
-/** How many expired records each pick removes at most: more than it adds, so that the table shrinks. */
-const PURGED_PER_PICK = 4;
-
 /** Picks the endpoints of one ServicePort. */
 export class EndpointPicker {
   readonly #maxClients: number;
   readonly #start: number;
   #plan: ServicePlan;
   // Most ServicePorts of a node see no traffic: nothing is built before the first pick.
-  #rotations = new Map<VerdictName, Rotation>();
-  #records: Map<string, AffinityRecord> | undefined;
-  #recency = new RecencyList<AffinityRecord>();
+  #rotations: Map<VerdictName, Rotation> | undefined;
+  #affinity: AffinityTable | undefined;
 
   constructor(plan: ServicePlan, options: EndpointPickerOptions = {}) {
     this.#plan = plan;
@@ -59,7 +50,7 @@ export class EndpointPicker {
 
   /** Clients that are remembered now. */
   get clients(): number {
-    return this.#recency.size;
+    return this.#affinity?.size ?? 0;
   }
 
   /**
@@ -68,18 +59,24 @@ export class EndpointPicker {
    */
   update(plan: ServicePlan): void {
     this.#plan = plan;
-    for (const [verdict, rotation] of this.#rotations) rotation.replace(endpointsOf(plan, verdict));
-    if (plan.affinityTimeoutSeconds !== undefined) return;
-    this.#records = undefined;
-    this.#recency = new RecencyList();
+    if (plan.affinityTimeoutSeconds === undefined) this.#affinity = undefined;
+    for (const [verdict, rotation] of this.#rotations ?? []) {
+      rotation.replace(endpointsOf(plan, verdict));
+    }
   }
 
   /** The endpoint for a client; `undefined` when there is none, or none that is not excluded. */
-  pick(request: PickRequest): Endpoint | undefined {
-    const rotation = this.#rotation(request.verdict);
-    const timeout = this.#plan.affinityTimeoutSeconds;
-    if (timeout === undefined) return rotation.next(request.exclude);
-    return this.#pickWithAffinity(request, { rotation, timeoutMs: timeout * 1000 });
+  pick({ verdict, client, now, exclude }: PickRequest): Endpoint | undefined {
+    const rotation = this.#rotation(verdict);
+    const { affinityTimeoutSeconds } = this.#plan;
+    if (affinityTimeoutSeconds === undefined) return rotation.next(exclude);
+    const affinity = this.#affinity ??= new AffinityTable(this.#maxClients);
+    const since = now - affinityTimeoutSeconds * 1000;
+    const bound = affinity.find(client, since);
+    const endpoint = (bound && !exclude?.has(bound) ? rotation.find(bound) : undefined) ??
+      rotation.next(exclude);
+    if (endpoint) affinity.bind(client, endpoint.key, { now, since });
+    return endpoint;
   }
 
   /** Whether a verdict may pick the endpoint. */
@@ -88,54 +85,13 @@ export class EndpointPicker {
   }
 
   #rotation(verdict: VerdictName): Rotation {
-    let rotation = this.#rotations.get(verdict);
+    const rotations = this.#rotations ??= new Map();
+    let rotation = rotations.get(verdict);
     if (!rotation) {
       rotation = new Rotation(endpointsOf(this.#plan, verdict), this.#start);
-      this.#rotations.set(verdict, rotation);
+      rotations.set(verdict, rotation);
     }
     return rotation;
-  }
-
-  #pickWithAffinity(
-    { client, now, exclude }: PickRequest,
-    { rotation, timeoutMs }: { rotation: Rotation; timeoutMs: number },
-  ): Endpoint | undefined {
-    this.#purge(now - timeoutMs);
-    const records = this.#records ??= new Map();
-    const record = records.get(client);
-    const bound = record && record.usedAt > now - timeoutMs && !exclude?.has(record.endpoint)
-      ? rotation.find(record.endpoint)
-      : undefined;
-    const endpoint = bound ?? rotation.next(exclude);
-    if (!endpoint) return undefined;
-    if (record) {
-      record.endpoint = endpoint.key;
-      this.#recency.touch(record, now);
-    } else this.#remember({ client, endpoint: endpoint.key }, now);
-    return endpoint;
-  }
-
-  #remember({ client, endpoint }: { client: string; endpoint: EndpointKey }, now: number): void {
-    const record = { client, endpoint, older: undefined, newer: undefined, usedAt: now };
-    this.#records?.set(client, record);
-    this.#recency.add(record, now);
-    if (this.#recency.size > this.#maxClients) this.#forgetOldest();
-  }
-
-  // A few for each pick in place of a sweep: a table of 65,536 would take longer than 10 ms.
-  #purge(before: number): void {
-    for (let count = 0; count < PURGED_PER_PICK; count++) {
-      const oldest = this.#recency.oldest;
-      if (!oldest || oldest.usedAt > before) return;
-      this.#forgetOldest();
-    }
-  }
-
-  #forgetOldest(): void {
-    const oldest = this.#recency.oldest;
-    if (!oldest) return;
-    this.#recency.delete(oldest);
-    this.#records?.delete(oldest.client);
   }
 }
 

@@ -95,7 +95,10 @@ export class Forwarding {
     udpDropped: 0,
     udpForeignDropped: 0,
   };
-  /** Sessions and flows that are open, and loops that run: {@linkcode run}. */
+  /**
+   * Sessions and flows that are open, and loops that run. Each loop counts itself and never
+   * rejects: what goes wrong with one connection is its own affair.
+   */
   readonly sessions = new OpenCount();
   readonly flows = new OpenCount();
   readonly loops = new OpenCount();
@@ -134,18 +137,5 @@ export class Forwarding {
   close(): void {
     this.dialer.close();
     for (const forwarder of this.busy) forwarder.close();
-  }
-
-  /**
-   * Runs a loop, counted in {@linkcode loops}. It must not reject: what goes wrong with one
-   * connection is its own affair.
-   */
-  async run(loop: () => Promise<void>): Promise<void> {
-    this.loops.add();
-    try {
-      await loop();
-    } finally {
-      this.loops.remove();
-    }
   }
 }

@@ -24,17 +24,21 @@ export interface SocketTableContext {
   readonly entries: ReadonlyMap<ServicePortKey, ServiceEntry>;
 }
 
-/** Where a socket is bound. */
-export interface BoundPlace {
+/** Where a socket is bound in place of the Service's own address. */
+export interface StandInPlace {
   readonly address: IpAddress;
   readonly port: Port;
-  /** Whether this is not the address of the Service but one in its place. */
-  readonly standIn: boolean;
+}
+
+/** A socket that serves a ServicePort. */
+export interface ServingSocket {
+  readonly standIn: StandInPlace | undefined;
 }
 
 interface OpenSocket {
   owner: ServicePortKey;
-  readonly place: BoundPlace;
+  /** Where it is bound, when that is not the address of the Service. */
+  readonly standIn: StandInPlace | undefined;
   readonly socket: TcpAcceptor | UdpPort;
 }
 
@@ -94,10 +98,10 @@ export class SocketTable {
     }
   }
 
-  /** Where a ServicePort is served for one of its sockets; `undefined` when it is not. */
-  placeOf(socket: SocketKey, key: ServicePortKey): BoundPlace | undefined {
+  /** What serves a ServicePort for one of its sockets; `undefined` when nothing does. */
+  serving(socket: SocketKey, key: ServicePortKey): ServingSocket | undefined {
     const open = this.#open.get(socket);
-    return open?.owner === key ? open.place : undefined;
+    return open?.owner === key ? open : undefined;
   }
 
   /**
@@ -117,7 +121,9 @@ export class SocketTable {
     const at = entry?.addresses.find((address) => address.socket === socket);
     if (!entry || !at) return this.#retire(socket, open);
     const wanted = this.#wantedAddress(at);
-    if (open && wanted === open.place.address) return this.#assign(open, { entry, at, operations });
+    if (open && wanted === (open.standIn?.address ?? at.address)) {
+      return this.#assign(open, { entry, at, operations });
+    }
     this.#retire(socket, open);
     if (wanted !== undefined) this.#listen({ entry, at, wanted, operations });
     else this.#quarantineUnavailable(entry, at);
@@ -166,14 +172,15 @@ export class SocketTable {
   }
 
   #listen({ entry, at, wanted, operations }: Wanted & { readonly wanted: IpAddress }): void {
-    const standIn = wanted !== at.address;
+    const isStandIn = wanted !== at.address;
     let failure: unknown;
-    for (const port of standIn ? standInPorts(entry, at) : [at.port]) {
+    for (const port of isStandIn ? standInPorts(entry, at) : [at.port]) {
       try {
-        const place = { address: wanted, port, standIn };
+        const place = { address: wanted, port };
         const socket = this.#openAt(place, entry, at);
         if (!socket) return;
-        this.#open.set(at.socket, { owner: entry.plan.key, place, socket });
+        const standIn = isStandIn ? place : undefined;
+        this.#open.set(at.socket, { owner: entry.plan.key, standIn, socket });
         operations.listen++;
         return;
       } catch (error) {
@@ -188,7 +195,7 @@ export class SocketTable {
   }
 
   #openAt(
-    { address: hostname, port }: BoundPlace,
+    { address: hostname, port }: StandInPlace,
     entry: ServiceEntry,
     at: ServiceAddress,
   ): TcpAcceptor | UdpPort | undefined {

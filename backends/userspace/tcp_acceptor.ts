@@ -22,7 +22,8 @@ const RELIEF = 16;
 export class TcpAcceptor {
   readonly #forwarding: Forwarding;
   readonly #listener: TcpListener;
-  readonly #backOff: BackOff;
+  // Made when it is needed: most of 10,000 sockets never fail.
+  #backOff: BackOff | undefined;
   #target: TcpTarget;
   #closed = false;
 
@@ -31,7 +32,6 @@ export class TcpAcceptor {
     readonly target: TcpTarget;
   }) {
     this.#forwarding = forwarding;
-    this.#backOff = new BackOff(forwarding.clock);
     this.#listener = listener;
     this.#target = target;
   }
@@ -42,7 +42,8 @@ export class TcpAcceptor {
   }
 
   start(): void {
-    this.#forwarding.run(() => this.#accept());
+    this.#forwarding.loops.add();
+    this.#accept();
   }
 
   /** Hands the socket over: connections from now on are another's. */
@@ -54,7 +55,7 @@ export class TcpAcceptor {
   close(): void {
     this.#closed = true;
     this.#listener.close();
-    this.#backOff.cancel();
+    this.#backOff?.cancel();
   }
 
   async #accept(): Promise<void> {
@@ -63,15 +64,17 @@ export class TcpAcceptor {
       try {
         connection = await this.#listener.accept();
       } catch (error) {
-        if (this.#closed) return;
+        if (this.#closed) break;
         // The connection stays in the kernel's queue: asking again at once would be a busy loop.
         this.#report(error);
+        this.#backOff ??= new BackOff(this.#forwarding.clock);
         await this.#backOff.pause();
         continue;
       }
-      this.#backOff.reset();
+      this.#backOff = undefined;
       this.#target.forwarder.accept(connection, this.#target.at);
     }
+    this.#forwarding.loops.remove();
   }
 
   #report(error: unknown): void {

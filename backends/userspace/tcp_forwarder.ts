@@ -11,6 +11,7 @@ import type { Forwarding } from "./forwarding.ts";
 import type { ServiceAddress } from "./listeners.ts";
 import { RecencyList } from "./recency_list.ts";
 import { OUT_OF_SOCKETS_CURE } from "./socket_errors.ts";
+import type { DialFailure } from "./tcp_dialer.ts";
 import { TcpSession, type TcpSessionOwner } from "./tcp_session.ts";
 
 /** A session's place in the order of last use is brought up to date once in so long, to save CPU. */
@@ -61,7 +62,8 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#sessions.add(session, clock.now());
     this.#forwarding.sessions.add();
     if (this.#sessions.size === 1) this.#forwarding.busy.add(this);
-    this.#forwarding.run(() => this.#serve(session, { verdict, client }));
+    this.#forwarding.loops.add();
+    this.#serve(session, { verdict, client });
   }
 
   /** Closes up to `count` connections that are silent for long, and tells how many. */
@@ -98,11 +100,16 @@ export class TcpForwarder implements TcpSessionOwner {
     session: TcpSession,
     request: { readonly verdict: VerdictName; readonly client: string },
   ): Promise<void> {
-    const { counters, dialer, log } = this.#forwarding;
+    const { dialer, loops } = this.#forwarding;
     const result = await dialer.dial(this.#picker, request);
-    if (!("kind" in result)) return await session.relay(result);
-    // Closed meanwhile by ourselves: not the endpoints' fault, and counted by who did it.
-    if (session.closed) return;
+    if (!("kind" in result)) await session.relay(result);
+    // Else closed meanwhile by ourselves: not the endpoints' fault, and counted by who did it.
+    else if (!session.closed) this.#giveUp(session, result);
+    loops.remove();
+  }
+
+  #giveUp(session: TcpSession, result: DialFailure): void {
+    const { counters, log } = this.#forwarding;
     session.close();
     counters.tcpRefused++;
     const servicePort = this.#plan.key;

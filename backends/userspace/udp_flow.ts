@@ -40,7 +40,7 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   verdict: VerdictName;
   readonly #forwarding: Forwarding;
   readonly #socket: UdpSocket;
-  readonly #backOff: BackOff;
+  #backOff: BackOff | undefined;
   #endpoint: Endpoint;
   // Kept, so that no object is made for each datagram.
   #to: SocketAddress;
@@ -50,7 +50,6 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
     const { port, client, socket, verdict, endpoint } = ends;
     this.#forwarding = forwarding;
     this.#socket = socket;
-    this.#backOff = new BackOff(forwarding.clock);
     this.port = port;
     this.client = client;
     this.verdict = verdict;
@@ -63,7 +62,8 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   }
 
   start(): void {
-    this.#forwarding.run(() => this.#receive());
+    this.#forwarding.loops.add();
+    this.#receive();
   }
 
   /** Sends a datagram of the client to the endpoint. */
@@ -81,11 +81,11 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
     if (this.#closed) return;
     this.#closed = true;
     this.#socket.close();
-    this.#backOff.cancel();
+    this.#backOff?.cancel();
   }
 
   async #receive(): Promise<void> {
-    const { counters, datagramBuffers } = this.#forwarding;
+    const { clock, counters, datagramBuffers, loops } = this.#forwarding;
     const buffer = datagramBuffers.take();
     while (!this.#closed) {
       try {
@@ -95,11 +95,14 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
           await this.port.reply(this, datagram);
         } else counters.udpForeignDropped++;
       } catch {
-        if (!this.#closed) await this.#backOff.pause();
+        if (this.#closed) break;
+        this.#backOff ??= new BackOff(clock);
+        await this.#backOff.pause();
         continue;
       }
-      this.#backOff.reset();
+      this.#backOff = undefined;
     }
     datagramBuffers.give(buffer);
+    loops.remove();
   }
 }

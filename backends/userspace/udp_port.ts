@@ -28,8 +28,9 @@ export interface UdpTarget {
 export class UdpPort implements UdpFlowPort {
   readonly #forwarding: Forwarding;
   readonly #socket: UdpSocket;
-  readonly #backOff: BackOff;
-  readonly #flows = new Map<string, UdpFlow>();
+  #backOff: BackOff | undefined;
+  // Made with the first flow, like everything that 10,000 idle sockets can do without.
+  #flows: Map<string, UdpFlow> | undefined;
   #target: UdpTarget;
   #closed = false;
 
@@ -39,7 +40,6 @@ export class UdpPort implements UdpFlowPort {
   }) {
     this.#forwarding = forwarding;
     this.#socket = socket;
-    this.#backOff = new BackOff(forwarding.clock);
     this.#target = target;
   }
 
@@ -53,24 +53,24 @@ export class UdpPort implements UdpFlowPort {
   }
 
   start(): void {
-    this.#forwarding.run(() => this.#receive());
+    this.#forwarding.loops.add();
+    this.#receive();
   }
 
   /** Hands the socket over, or changes who may use it. Flows of the former owner end. */
   assign(target: UdpTarget): void {
     const { forwarder } = this.#target;
-    const flows = [...this.#flows.values()];
-    if (target.forwarder !== forwarder) { for (const flow of flows) forwarder.end(flow); }
+    if (target.forwarder !== forwarder) this.#endFlows();
     this.#target = target;
-    for (const flow of this.#flows.values()) forwarder.check(flow);
+    for (const flow of this.#flows?.values() ?? []) forwarder.check(flow);
   }
 
   /** Closes the socket, and its flows with it: their replies could not be sent from it. */
   close(): void {
     this.#closed = true;
-    for (const flow of [...this.#flows.values()]) this.#target.forwarder.end(flow);
+    this.#endFlows();
     this.#socket.close();
-    this.#backOff.cancel();
+    this.#backOff?.cancel();
   }
 
   async reply(flow: UdpFlow, datagram: Uint8Array): Promise<void> {
@@ -79,11 +79,15 @@ export class UdpPort implements UdpFlowPort {
   }
 
   forget(flow: UdpFlow): void {
-    this.#flows.delete(clientKey(flow.client));
+    this.#flows?.delete(clientKey(flow.client));
+  }
+
+  #endFlows(): void {
+    for (const flow of this.#flows?.values() ?? []) this.#target.forwarder.end(flow);
   }
 
   async #receive(): Promise<void> {
-    const { datagramBuffers } = this.#forwarding;
+    const { clock, datagramBuffers, loops } = this.#forwarding;
     const buffer = datagramBuffers.take();
     while (!this.#closed) {
       let received: [Uint8Array, SocketAddress];
@@ -94,18 +98,20 @@ export class UdpPort implements UdpFlowPort {
         const { socket } = this.at;
         const reason = systemErrorOf(error) ?? error;
         this.#forwarding.log.warn("Cannot receive a datagram", { socket, error: reason });
+        this.#backOff ??= new BackOff(clock);
         await this.#backOff.pause();
         continue;
       }
-      this.#backOff.reset();
+      this.#backOff = undefined;
       await this.#forward(...received);
     }
     datagramBuffers.give(buffer);
+    loops.remove();
   }
 
   /** The buffer is used again for the next datagram, so sending has to be done when this resolves. */
   async #forward(datagram: Uint8Array, client: SocketAddress): Promise<void> {
-    const flow = this.#flows.get(clientKey(client)) ?? this.#open(client);
+    const flow = this.#flows?.get(clientKey(client)) ?? this.#open(client);
     if (!flow) {
       this.#forwarding.counters.udpDropped++;
       return;
@@ -121,7 +127,7 @@ export class UdpPort implements UdpFlowPort {
 
   #open(client: SocketAddress): UdpFlow | undefined {
     const flow = this.#target.forwarder.open(this, client);
-    if (flow) this.#flows.set(clientKey(client), flow);
+    if (flow) (this.#flows ??= new Map()).set(clientKey(client), flow);
     return flow;
   }
 }
