@@ -29,6 +29,8 @@ export interface FamilyProxyDependencies {
   readonly health: ProxyHealth;
   readonly network: Network;
   readonly backend: Backend;
+  /** Called once, after the first sync that succeeded. */
+  readonly onFirstSync: () => void;
 }
 
 /** Settings of a family's proxy. */

@@ -52,7 +52,15 @@ function createRig(): Rig {
   const network = { interfaceAddresses: () => interfaces } as Pick<Network, "interfaceAddresses">;
   const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
   const proxy = new FamilyProxy(
-    { clock, logger: createLogger(told), metrics, health, network: network as Network, backend },
+    {
+      clock,
+      logger: createLogger(told),
+      metrics,
+      health,
+      network: network as Network,
+      backend,
+      onFirstSync: () => {},
+    },
     {
       family: "IPv4",
       node: testNodeState(),

@@ -131,7 +131,6 @@ class RunningProxy implements AsyncDisposable {
       const period = this.#notifier.watchdogMs;
       tasks.run("watchdog", (signal) => this.#feedWatchdog(period, signal));
     }
-    await this.#notifier.ready();
     await this.#notifier.status(this.#phase);
   }
 
@@ -162,6 +161,7 @@ class RunningProxy implements AsyncDisposable {
         ...dependencies,
         metrics: this.#metrics,
         health: this.#health,
+        onFirstSync: () => this.#tellReady(),
         backend: createBackend(dependencies, {
           family,
           relay,
@@ -242,6 +242,12 @@ class RunningProxy implements AsyncDisposable {
       else logger.error("A sync is overdue; systemd's watchdog is not fed any more");
       await clock.sleep(periodMs, signal).catch(() => {});
     }
+  }
+
+  /** A unit that is ordered after this one may use Services: so it is ready when they work. */
+  #tellReady(): void {
+    if (this.#families.some(({ syncer }) => syncer.lastSync === undefined)) return;
+    void this.#notifier.ready();
   }
 
   #enter(phase: string): void {

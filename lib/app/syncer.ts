@@ -20,6 +20,8 @@ export interface SyncerDependencies {
   readonly metrics: SyncMetrics;
   readonly health: ProxyHealth;
   readonly backend: Backend;
+  /** Called once, after the first sync that succeeded. */
+  readonly onFirstSync: () => void;
 }
 
 /** How the last successful sync went, for `status`. */
@@ -89,6 +91,7 @@ export class Syncer {
     const triggerTimes = this.#pipeline.confirmSynced();
     this.#failures = 0;
     this.#lastError = undefined;
+    const isFirst = this.#lastSync === undefined;
     this.#lastSync = { at, durationMs, report };
     health.synced(backend.family, at);
     metrics.syncSucceeded(backend.family, {
@@ -98,6 +101,7 @@ export class Syncer {
       noLocalEndpoints: this.#pipeline.noLocalEndpoints(),
     });
     this.#tellQuarantine(report.quarantined);
+    if (isFirst) this.#dependencies.onFirstSync();
     const { services, full, operations } = report;
     logger.verbose(2, "Synced proxy rules", {
       services,
