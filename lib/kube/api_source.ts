@@ -22,8 +22,9 @@ import type { HttpTransport, TransportTiming } from "./http_transport.ts";
 import type { Informer } from "./informer.ts";
 import type { KubeAuth, KubeAuthDescription } from "./kube_auth.ts";
 import { LinkedAbort } from "./linked_abort.ts";
-import { Reflector, type ReflectorOptions, type ReflectorTiming } from "./reflector.ts";
+import { Reflector, type ReflectorOptions } from "./reflector.ts";
 import type { ReflectorStatus } from "./reflector_progress.ts";
+import type { ReflectorTiming } from "./reflector_timing.ts";
 import {
   ENDPOINT_SLICES,
   ENDPOINTS,

@@ -115,6 +115,13 @@ export class KubeClient {
     return decoder.finish();
   }
 
+  /** The version that the server is at now. Costs it a list of one object. */
+  async currentVersion(
+    options: Selection & { readonly signal: AbortSignal },
+  ): Promise<string | undefined> {
+    return (await this.listPage({ ...options, limit: 1 }, () => {})).resourceVersion;
+  }
+
   /** Opens a watch. Leaving the loop over its events ends it. */
   async watch(options: WatchOptions): Promise<AsyncGenerator<WatchEvent, void, void>> {
     const response = await this.#send({

@@ -8,7 +8,7 @@ import type { KubeObject } from "../api/objects.ts";
 import type { Logger } from "../log/logger.ts";
 import type { Clock } from "../os/clock.ts";
 import { ApiError } from "./api_error.ts";
-import { Backoff, type BackoffOptions } from "./backoff.ts";
+import { Backoff } from "./backoff.ts";
 import type { KubeClient, Selection } from "./client.ts";
 import { TransportError } from "./http_transport.ts";
 import type { Informer } from "./informer.ts";
@@ -20,22 +20,11 @@ import {
   StalledListError,
 } from "./reflector_failure.ts";
 import { ReflectorProgress, type ReflectorStatus } from "./reflector_progress.ts";
+import type { ReflectorTiming } from "./reflector_timing.ts";
+import { isOlderVersion } from "./resource_version.ts";
 import type { KubeResource } from "./resources.ts";
 import { Watchdog } from "./watchdog.ts";
 import { WatchFeed } from "./watch_feed.ts";
-
-/** Times that a reflector keeps. */
-export interface ReflectorTiming {
-  readonly backoff?: BackoffOptions;
-  /** Shortest watch asked for; up to twice as long. @default {300} */
-  readonly minWatchSeconds?: number;
-  /** How long after its time a watch may end before it counts as dead. @default {30000} */
-  readonly watchGraceMs?: number;
-  /** A streaming list that is silent for so long is given up. @default {30000} */
-  readonly stallMs?: number;
-  /** How long until an unavailable resource is asked for again. @default {300000} */
-  readonly unavailableRetryMs?: number;
-}
 
 /** What {@linkcode Reflector} stands on. */
 export interface ReflectorDependencies {
@@ -67,8 +56,8 @@ export interface ReflectorOptions<T extends KubeObject> {
 const PAGE_SIZE = 500;
 /** A watch that ends sooner, without an event, counts as a failure. */
 const SHORT_WATCH_MS = 1000;
-/** A watch from a version in the server's future (etcd restored from a backup) ends about so soon. */
-const FUTURE_WATCH_MS = 10_000;
+/** A watch that ends by so much before the time that was asked for was broken off. */
+const EARLY_END_MS = 1000;
 /** A server that asks to be left alone for longer is asked all the same. */
 const LONGEST_RETRY_AFTER_MS = 60_000;
 
@@ -84,8 +73,8 @@ export class Reflector<T extends KubeObject> {
   #doing: FailureContext["phase"] = "streaming list";
   #streaming: boolean;
   #fieldSelector: string | undefined;
-  /** Watches in a row that ended soon and without an event. */
-  #emptyEnds = 0;
+  /** Whether the server is surely still the one that our version is from: no watch broke since. */
+  #isSameServer = false;
 
   constructor(dependencies: ReflectorDependencies, options: ReflectorOptions<T>) {
     this.#dependencies = dependencies;
@@ -145,22 +134,33 @@ export class Reflector<T extends KubeObject> {
     } while (next !== undefined);
     replacement.finish();
     this.#version = version;
+    this.#isSameServer = true;
     this.#noteListed();
   }
 
   async #watch(signal: AbortSignal): Promise<void> {
     this.#begin("watch");
-    const { clock } = this.#dependencies;
-    const startedAt = clock.now();
+    if (!await this.#isKnownVersion(this.#version!, signal)) {
+      return this.#relist("the server's state is older than ours, as after etcd was restored");
+    }
+    const startedAt = this.#dependencies.clock.now();
     const eventBefore = this.#progress.lastEventAtMs;
     await this.#follow({ resourceVersion: this.#version }, signal);
-    const lasted = clock.now() - startedAt;
-    const isEmpty = this.#progress.lastEventAtMs === eventBefore;
-    this.#emptyEnds = isEmpty && lasted < FUTURE_WATCH_MS ? this.#emptyEnds + 1 : 0;
-    if (this.#emptyEnds >= 2) this.#relist("watches end at once; the server's state may be older");
-    if (isEmpty && lasted < SHORT_WATCH_MS) {
+    const isShort = this.#dependencies.clock.now() - startedAt < SHORT_WATCH_MS;
+    if (isShort && this.#progress.lastEventAtMs === eventBefore) {
       throw new ShortWatchError("Cannot watch: the server ended it at once");
     }
+  }
+
+  /**
+   * Whether the server has come as far as our version. It accepts a watch from its future, and says
+   * nothing until it is there: for days perhaps.
+   */
+  async #isKnownVersion(version: string, signal: AbortSignal): Promise<boolean> {
+    if (this.#isSameServer) return true;
+    const selection = this.#selection();
+    const current = await this.#dependencies.client.currentVersion({ ...selection, signal });
+    return !isOlderVersion(current, version);
   }
 
   /** Opens a watch and applies its events until it ends. */
@@ -171,6 +171,8 @@ export class Reflector<T extends KubeObject> {
     const { clock, client } = this.#dependencies;
     const { informer, slim, timing } = this.#options;
     const timeoutSeconds = this.#watchSeconds();
+    const endsAt = clock.now() + timeoutSeconds * 1000;
+    this.#isSameServer = false;
     using call = new LinkedAbort(signal);
     // A proxy in between may keep the stream open while its own connection to the server is gone.
     using _deadline = new Watchdog(clock, {
@@ -201,6 +203,7 @@ export class Reflector<T extends KubeObject> {
     const events = await client.watch(options);
     this.#progress.noteAccepted();
     await feed.run(events, call.signal);
+    this.#isSameServer = clock.now() >= endsAt - EARLY_END_MS;
   }
 
   #begin(doing: FailureContext["phase"]): void {
@@ -249,7 +252,6 @@ export class Reflector<T extends KubeObject> {
   #relist(reason: string): void {
     if (this.#version !== undefined) this.#logger.info("Listing objects again", { reason });
     this.#version = undefined;
-    this.#emptyEnds = 0;
   }
 
   async #waitUntilAvailable(message: string, signal: AbortSignal): Promise<void> {

@@ -1,105 +1,14 @@
 import { assert, assertEquals } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
 import { FakeApiServer } from "../../tests/support/fake_api_server.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
-import { StaticAuth } from "../../tests/support/static_auth.ts";
-import type { Service } from "../api/objects.ts";
+import { followServices, ReflectorStage, service } from "../../tests/support/reflector_stage.ts";
 import { systemClock } from "../os/clock.ts";
-import { KubeClient } from "./client.ts";
-import { Http2Transport } from "./http2_transport.ts";
-import { Informer } from "./informer.ts";
-import { Reflector, type ReflectorOptions } from "./reflector.ts";
 import { SERVICES } from "./resources.ts";
 
 const PATH = SERVICES.path;
-const TIMING = { backoff: { initialMs: 20, maxMs: 100 } };
-
-type Options = Partial<ReflectorOptions<Service>>;
-
-/** A reflector of Services that follows a fake server. */
-class Stage implements AsyncDisposable {
-  readonly told: string[] = [];
-  readonly logger = new MemoryLogger();
-  readonly informer = new Informer<Service>({
-    onAdd: ({ metadata }) => this.told.push(`add ${metadata.name}`),
-    onUpdate: (_, { metadata }) => this.told.push(`update ${metadata.name}`),
-    onDelete: ({ metadata }) => this.told.push(`delete ${metadata.name}`),
-    onSynced: () => this.told.push("synced"),
-  });
-  readonly #abort = new AbortController();
-  readonly #transport: Http2Transport;
-  readonly #running: Promise<void>;
-  readonly reflector: Reflector<Service>;
-
-  constructor(readonly fake: FakeApiServer, options: Options) {
-    const auth = new StaticAuth(fake.url, { ca: fake.ca });
-    this.#transport = new Http2Transport({ clock: systemClock, auth });
-    const client = new KubeClient({ clock: systemClock, auth, transport: this.#transport });
-    const { logger, informer } = this;
-    this.reflector = new Reflector({ clock: systemClock, logger, client, random: () => 0 }, {
-      resource: SERVICES,
-      informer,
-      slim: (raw) => raw as Service,
-      ...options,
-      timing: { ...TIMING, ...options.timing },
-    });
-    this.#running = this.reflector.run(this.#abort.signal);
-  }
-
-  /** Lists and watches of Services so far, as `list` and `watch VERSION`. */
-  get asked(): string[] {
-    return this.fake.requests.filter(({ path }) => path === PATH).map(({ query }) => {
-      if (query.sendInitialEvents) return "streaming list";
-      return query.watch ? `watch ${query.resourceVersion}` : "list";
-    });
-  }
-
-  async has(...names: string[]): Promise<void> {
-    await eventually(
-      `the Services are ${names}`,
-      () =>
-        [...this.informer.values()].map(({ metadata }) => metadata.name).join() === names.join(),
-    );
-  }
-
-  /** Waits until the log tells of a failure with this in it; the status forgets it soon. */
-  async failed(part: string): Promise<void> {
-    await eventually(
-      `it fails with '${part}'`,
-      () => this.logger.lines.some(({ fields }) => String(fields.error).includes(part)),
-    );
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    this.#abort.abort();
-    await this.#running;
-    await this.#transport[Symbol.asyncDispose]();
-  }
-}
-
-/** Runs a test with a server that holds Services `a` and `b`, listed already unless `early` is given. */
-async function follow(
-  run: (stage: Stage, fake: FakeApiServer) => Promise<void>,
-  { early, ...options }: Options & { readonly early?: (fake: FakeApiServer) => void } = {},
-): Promise<void> {
-  await using fake = await FakeApiServer.start();
-  for (const name of ["a", "b"]) fake.store.create(service(name));
-  early?.(fake);
-  await using stage = new Stage(fake, options);
-  if (!early) {
-    await eventually("everything is listed", () => stage.informer.synced);
-    stage.told.length = 0;
-  }
-  await run(stage, fake);
-}
-
-function service(name: string, clusterIP = "10.0.0.1") {
-  const metadata = { name, namespace: "default" };
-  return { apiVersion: "v1", kind: "Service", metadata, spec: { clusterIP } };
-}
 
 Deno.test("Reflector.run() streams the list and watches on in the same request", () =>
-  follow(async (stage, fake) => {
+  followServices(async (stage, fake) => {
     fake.store.create(service("c"));
     await stage.has("a", "b", "c");
     assertEquals(stage.asked, ["streaming list"]);
@@ -110,7 +19,7 @@ Deno.test("Reflector.run() streams the list and watches on in the same request",
 
 for (const refusal of ["invalid", "error event"] as const) {
   Deno.test(`Reflector.run() lists in pages where a streaming list is refused (${refusal})`, () =>
-    follow(async (stage, fake) => {
+    followServices(async (stage, fake) => {
       await stage.has("a", "b");
       fake.store.create(service("c"));
       await stage.has("a", "b", "c");
@@ -120,7 +29,7 @@ for (const refusal of ["invalid", "error event"] as const) {
 }
 
 Deno.test("Reflector.run() lists in pages where a streaming list never ends", () =>
-  follow(async (stage) => {
+  followServices(async (stage) => {
     await eventually("the list is complete", () => stage.informer.synced);
     assertEquals(stage.asked.slice(0, 2), ["streaming list", "list"]);
   }, {
@@ -129,7 +38,7 @@ Deno.test("Reflector.run() lists in pages where a streaming list never ends", ()
   }));
 
 Deno.test("Reflector.run() reads each page of a list and keeps what they showed", () =>
-  follow(async (stage) => {
+  followServices(async (stage) => {
     await eventually("the list is complete", () => stage.informer.synced);
     assertEquals(stage.informer.size, 1102);
     assertEquals(stage.asked.slice(0, 3), ["list", "list", "list"]);
@@ -141,7 +50,7 @@ Deno.test("Reflector.run() reads each page of a list and keeps what they showed"
   }));
 
 Deno.test("Reflector.run() asks without a field selector that the server doesn't know", () =>
-  follow(async (stage, fake) => {
+  followServices(async (stage, fake) => {
     await eventually("the list is complete", () => stage.informer.synced);
     assertEquals(fake.requests.map(({ query }) => query.fieldSelector), [
       "spec.clusterIP!=None",
@@ -151,7 +60,7 @@ Deno.test("Reflector.run() asks without a field selector that the server doesn't
   }, { early: (fake) => fake.clusterIpSelector = false }));
 
 Deno.test("Reflector.run() watches on from its version when a watch ends", () =>
-  follow(async (stage, fake) => {
+  followServices(async (stage, fake) => {
     fake.store.create(service("c"));
     await stage.has("a", "b", "c");
     fake.forEachWatch((watch) => watch.end());
@@ -163,7 +72,7 @@ Deno.test("Reflector.run() watches on from its version when a watch ends", () =>
   }));
 
 Deno.test("Reflector.run() watches on from the version of a bookmark", () =>
-  follow(async (stage, fake) => {
+  followServices(async (stage, fake) => {
     // Services of another kind move the version without an event of ours.
     fake.store.create({ apiVersion: "v1", kind: "Node", metadata: { name: "node-1" } });
     fake.forEachWatch((watch) => watch.sendBookmark());
@@ -173,7 +82,7 @@ Deno.test("Reflector.run() watches on from the version of a bookmark", () =>
   }));
 
 Deno.test("Reflector.run() lists again, without churn, when its version is gone", () =>
-  follow(async (stage, fake) => {
+  followServices(async (stage, fake) => {
     fake.failNext({ status: 503, watch: true });
     fake.forEachWatch((watch) => watch.end());
     fake.store.update(service("b", "10.0.0.2"));
@@ -185,7 +94,7 @@ Deno.test("Reflector.run() lists again, without churn, when its version is gone"
   }));
 
 Deno.test("Reflector.run() lists again when the page it asks for is gone", () =>
-  follow(async (stage) => {
+  followServices(async (stage) => {
     await eventually("the list is complete", () => stage.informer.synced);
     assertEquals(stage.informer.size, 602);
     assertEquals(stage.asked.slice(0, 4), ["list", "list", "list", "list"]);
@@ -198,14 +107,14 @@ Deno.test("Reflector.run() lists again when the page it asks for is gone", () =>
   }));
 
 Deno.test("Reflector.run() lists again when the server's version has gone back", () =>
-  follow(async (stage, fake) => {
+  followServices(async (stage, fake) => {
     fake.store.rollBackVersionTo(900);
     fake.forEachWatch((watch) => watch.end());
     await eventually("it lists again", () => stage.reflector.status.relists === 1);
     fake.store.create(service("c"));
     await stage.has("a", "b", "c");
     assertEquals(stage.told, ["add c"]);
-    assertEquals(stage.asked.slice(0, 3), ["streaming list", "watch 1002", "watch 1002"]);
+    assertEquals(stage.asked, ["streaming list", "streaming list"]);
   }));
 
 for (
@@ -218,8 +127,8 @@ for (
   ] as const
 ) {
   Deno.test(`Reflector.run() keeps its version and comes back after ${name}`, () =>
-    follow(async (stage, fake) => {
-      fake.failNext({ times: 2, ...failure });
+    followServices(async (stage, fake) => {
+      fake.failNext({ times: 2, watch: true, ...failure });
       fake.forEachWatch((watch) => watch.end());
       await stage.failed(name);
       fake.store.create(service("c"));
@@ -232,8 +141,8 @@ for (
 }
 
 Deno.test("Reflector.run() waits for as long as a busy server asks", () =>
-  follow(async (stage, fake) => {
-    fake.failNext({ status: 429, retryAfterSeconds: 1 });
+  followServices(async (stage, fake) => {
+    fake.failNext({ status: 429, watch: true, retryAfterSeconds: 1 });
     const startedAt = systemClock.now();
     fake.forEachWatch((watch) => watch.end());
     await eventually("it watches again", () => stage.asked.length === 3);
@@ -241,7 +150,7 @@ Deno.test("Reflector.run() waits for as long as a busy server asks", () =>
   }));
 
 Deno.test("Reflector.run() keeps what came before garbage, and goes on", () =>
-  follow(async (stage, fake) => {
+  followServices(async (stage, fake) => {
     fake.store.create(service("c"));
     fake.forEachWatch((watch) => watch.sendRaw("<html>502 Bad Gateway</html>\n"));
     await stage.failed("is not JSON");
@@ -251,26 +160,32 @@ Deno.test("Reflector.run() keeps what came before garbage, and goes on", () =>
     assertEquals(stage.asked, ["streaming list", "watch 1003"]);
   }));
 
-Deno.test("Reflector.run() treats watches that end at once as failures, and lists after the second", () =>
-  follow(async (stage, fake) => {
+Deno.test("Reflector.run() treats watches that end at once as failures, and keeps its version", () =>
+  followServices(async (stage, fake) => {
     const ended = setInterval(() => fake.forEachWatch((watch) => watch.end()), 5);
     try {
       await stage.failed("at once");
-      await eventually("it lists again", () => stage.reflector.status.relists > 0);
     } finally {
       clearInterval(ended);
     }
-    assertEquals(stage.asked.slice(0, 4), [
-      "streaming list",
-      "watch 1002",
-      "watch 1002",
-      "streaming list",
-    ]);
-    assertEquals(stage.told, []);
+    fake.store.create(service("c"));
+    await stage.has("a", "b", "c");
+    assertEquals(new Set(stage.asked), new Set(["streaming list", "watch 1002"]));
+    assertEquals(stage.told, ["add c"]);
   }));
 
+Deno.test("Reflector.run() asks for the server's version only after a watch broke off", () =>
+  followServices(async (stage, fake) => {
+    await eventually("watches have ended at their time", () => stage.asked.length === 3);
+    const versionRequests = () => fake.requests.filter(({ query }) => query.limit === "1").length;
+    assertEquals(versionRequests(), 0);
+    fake.forEachWatch((watch) => watch.end());
+    await eventually("it watches again", () => stage.asked.length > 3);
+    assert(versionRequests() > 0);
+  }, { timing: { minWatchSeconds: 1.2 } }));
+
 Deno.test("Reflector.run() gives up a watch that does not end at its time", () =>
-  follow(async (stage, fake) => {
+  followServices(async (stage, fake) => {
     await stage.failed("at its time");
     fake.store.create(service("c"));
     await stage.has("a", "b", "c");
@@ -282,7 +197,7 @@ Deno.test("Reflector.run() gives up a watch that does not end at its time", () =
 
 Deno.test("Reflector.run() goes on without an optional resource, and asks again later", async () => {
   const events: string[] = [];
-  await follow(async (stage, fake) => {
+  await followServices(async (stage, fake) => {
     await eventually("it has given up", () => events.length > 0);
     assertEquals(stage.reflector.status.phase, "unavailable");
     assertEquals(stage.informer.synced, false);
@@ -300,7 +215,7 @@ Deno.test("Reflector.run() goes on without an optional resource, and asks again 
 });
 
 Deno.test("Reflector.run() never gives up what it needs, and tells of it once", () =>
-  follow(async (stage, fake) => {
+  followServices(async (stage, fake) => {
     await eventually("it has tried five times", () => stage.asked.length >= 5);
     assertEquals(stage.reflector.status.phase, "backoff");
     fake.setMissing(PATH, undefined);
@@ -311,7 +226,7 @@ Deno.test("Reflector.run() never gives up what it needs, and tells of it once", 
 Deno.test("Reflector.run() ends at once when it is aborted, also within a wait", async () => {
   await using fake = await FakeApiServer.start();
   fake.setMissing(PATH, 403);
-  const stage = new Stage(fake, { timing: { backoff: { initialMs: 600_000 } } });
+  const stage = new ReflectorStage(fake, { timing: { backoff: { initialMs: 600_000 } } });
   await eventually("it waits", () => stage.reflector.status.phase === "backoff");
   await stage[Symbol.asyncDispose]();
 });

@@ -9,7 +9,7 @@ import { type ApiSourceStatus, createApiSource } from "../../lib/kube/api_source
 import type { TransportTiming } from "../../lib/kube/http_transport.ts";
 import { Informer } from "../../lib/kube/informer.ts";
 import type { KubeAuth } from "../../lib/kube/kube_auth.ts";
-import type { ReflectorTiming } from "../../lib/kube/reflector.ts";
+import type { ReflectorTiming } from "../../lib/kube/reflector_timing.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { eventually } from "../support/eventually.ts";
 import { MemoryLogger } from "../support/memory_logger.ts";

@@ -90,13 +90,29 @@ const OUTAGES: Readonly<Record<string, Outage>> = {
     await systemClock.sleep(OUTAGE_MS);
     assertEquals(follower.informers.services.size, 5);
     await server.restartEtcd();
-    await eventually("the API server can write again", () => server.admin.ready(), {
-      deadlineMs: 30_000,
-    });
+    await untilWritable(server);
     await server.update(testService("c", "10.0.0.2"));
     await follower.sees("c", "10.0.0.2");
     assertEquals(follower.events, ["update Service default/c"]);
   },
+
+  "ApiSource follows on after etcd was restored from a backup: the server's version has gone back":
+    async (server, follower) => {
+      await server.backUpEtcd();
+      await untilWritable(server);
+      await server.create(testService("f", "10.0.0.3"));
+      for (let count = 0; count < 20; count++) await server.update(testService("c", "10.0.0.2"));
+      await follower.sees("f", "10.0.0.3");
+      await follower.sees("c", "10.0.0.2");
+      await server.killApi();
+      await server.restoreEtcd();
+      await server.restartApi();
+      await follower.sees("c", "10.0.0.1");
+      await follower.sees("f", undefined);
+      await server.update(testService("d", "10.0.0.4"));
+      await follower.sees("d", "10.0.0.4");
+      assertEquals(follower.informers.services.size, 5);
+    },
 
   "ApiSource relists without churn when the whole history was compacted": async (
     server,
@@ -109,3 +125,10 @@ const OUTAGES: Readonly<Record<string, Outage>> = {
     assertEquals(follower.status.resources.Service?.relists, 1);
   },
 };
+
+/** An API server whose etcd was away asks for it again only now and then. */
+async function untilWritable(server: ApiMachinery): Promise<void> {
+  await eventually("the API server can write again", () => server.admin.ready(), {
+    deadlineMs: 30_000,
+  });
+}

@@ -6,6 +6,7 @@
  */
 import type { ConformanceServer, PemPair, RawObject } from "../conformance/server.ts";
 import { ApiWriter } from "./api_writer.ts";
+import { copyFolder } from "./copy_folder.ts";
 import { type EtcdProgram, startEtcd } from "./etcd_process.ts";
 import { eventually } from "./eventually.ts";
 import { ServerProcess } from "./server_process.ts";
@@ -224,6 +225,21 @@ export class ApiMachinery implements ConformanceServer {
 
   async restartEtcd(): Promise<void> {
     this.#etcd = await startEtcd(this.#etcdProgram);
+  }
+
+  /** Copies etcd's data while etcd is away; {@linkcode restoreEtcd} puts the copy back, as from a backup. */
+  async backUpEtcd(): Promise<void> {
+    await this.killEtcd();
+    await copyFolder(`${this.#folder}/etcd`, `${this.#folder}/backup`);
+    await this.restartEtcd();
+  }
+
+  /** Starts etcd again with what it held at the time of {@linkcode backUpEtcd}. */
+  async restoreEtcd(): Promise<void> {
+    await this.killEtcd();
+    await Deno.remove(`${this.#folder}/etcd`, { recursive: true });
+    await copyFolder(`${this.#folder}/backup`, `${this.#folder}/etcd`);
+    await this.restartEtcd();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

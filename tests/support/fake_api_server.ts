@@ -58,8 +58,6 @@ export class FakeApiServer implements AsyncDisposable {
   clusterIpSelector = true;
   /** Whether watches end at the time that they were asked for. */
   endsWatches = true;
-  /** How long a watch from a version in the future is held. A real server: 4 s. */
-  futureWatchMs = 50;
   readonly #http: FakeHttpServer;
   readonly #watches = new Set<FakeWatch>();
   readonly #failures: { failure: FakeFailure; left: number }[] = [];
@@ -317,7 +315,6 @@ export class FakeApiServer implements AsyncDisposable {
         sendInitialEvents: sendInitialEvents && this.streamingLists !== "never ending",
         bookmarks: query.get("allowWatchBookmarks") === "true",
         timeoutSeconds: this.endsWatches ? Number(query.get("timeoutSeconds") ?? 1800) : 1e6,
-        futureMs: this.futureWatchMs,
       },
     );
     this.#watches.add(watch);

@@ -22,8 +22,6 @@ export interface FakeWatchOptions {
   readonly sendInitialEvents: boolean;
   readonly bookmarks: boolean;
   readonly timeoutSeconds: number;
-  /** How long a watch from the future is held before it ends. */
-  readonly futureMs: number;
 }
 
 /** A watch that is being answered; its headers are sent. */
@@ -46,12 +44,7 @@ export class FakeWatch {
 
   /** Sends what is known already, then follows. */
   start(): void {
-    const { resourceVersion, collection, futureMs } = this.#options;
-    if (resourceVersion !== undefined && resourceVersion > this.#store.version) {
-      // A real server waits for its cache to come to that version, gives up, and says nothing.
-      this.#timer = setTimeout(() => this.end(), futureMs);
-      return;
-    }
+    const { resourceVersion, collection } = this.#options;
     if (resourceVersion && resourceVersion < this.#store.compactedTo) {
       const message = `too old resource version: ${resourceVersion} (${this.#store.compactedTo})`;
       this.sendError({ code: 410, reason: "Expired", message });
@@ -63,8 +56,10 @@ export class FakeWatch {
       this.#sendEverything();
     }
     this.#stop = this.#store.listen((change) => this.#onChange(change));
+    const version = this.#store.version;
     this.#timer = setTimeout(() => {
-      this.sendBookmark();
+      // Like a real server: nothing new, no bookmark.
+      if (this.#store.version > version) this.sendBookmark();
       this.end();
     }, this.#options.timeoutSeconds * 1000);
   }
@@ -115,7 +110,6 @@ export class FakeWatch {
     const { kind, apiVersion } = this.#options.collection;
     const metadata = {
       resourceVersion: String(this.#store.version),
-      creationTimestamp: null,
       ...(Object.keys(annotations).length > 0 ? { annotations } : {}),
     };
     const object = { kind, apiVersion, metadata, spec: {}, status: {} };
@@ -123,8 +117,9 @@ export class FakeWatch {
   }
 
   #onChange(change: StoredChange): void {
-    const { collection, selector } = this.#options;
-    if (change.collection !== collection) return;
+    const { collection, selector, resourceVersion = 0 } = this.#options;
+    // A watch from the future is accepted, and silent until the server has come there.
+    if (change.collection !== collection || change.version <= resourceVersion) return;
     const event = selectedEvent(change, selector);
     if (event) this.#sink.write(JSON.stringify(event) + "\n");
   }
