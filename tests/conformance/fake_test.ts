@@ -6,7 +6,9 @@
 import { FakeApiServer } from "../support/fake_api_server.ts";
 import type { ConformanceServer } from "./server.ts";
 import { runConformanceSuite } from "./suite.ts";
+import { runWireSuite } from "./wire_suite.ts";
 
+runWireSuite("fake", startFake);
 runConformanceSuite("fake", startFake);
 
 async function startFake(): Promise<ConformanceServer> {

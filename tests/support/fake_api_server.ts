@@ -6,13 +6,8 @@
  * @module
  */
 import type { PemPair, RawObject } from "../conformance/server.ts";
-import {
-  type Collection,
-  COLLECTIONS,
-  FakeApiStore,
-  FakeStoreError,
-  keyOf,
-} from "./fake_api_store.ts";
+import { FakeApiLists } from "./fake_api_list.ts";
+import { type Collection, COLLECTIONS, FakeApiStore, FakeStoreError } from "./fake_api_store.ts";
 import { FakeWatch } from "./fake_api_watch.ts";
 import { parseFieldSelector, parseLabelSelector, type Selector } from "./fake_selectors.ts";
 import {
@@ -62,7 +57,7 @@ export class FakeApiServer implements AsyncDisposable {
   readonly #watches = new Set<FakeWatch>();
   readonly #failures: { failure: FakeFailure; left: number }[] = [];
   readonly #missing = new Map<string, 403 | 404>();
-  readonly #pages = new Map<string, { readonly version: number; readonly objects: RawObject[] }>();
+  readonly #lists = new FakeApiLists(this.store);
   #token: string | undefined;
   #tokenCount = 0;
   #clientName: string | undefined;
@@ -130,7 +125,7 @@ export class FakeApiServer implements AsyncDisposable {
   /** Forgets the history: watches from an earlier version, and lists begun before, get 410. */
   compact(): void {
     this.store.compact();
-    this.#pages.clear();
+    this.#lists.forget();
   }
 
   /** Does something to every open watch. */
@@ -202,6 +197,8 @@ export class FakeApiServer implements AsyncDisposable {
     const missing = this.#missing.get(path);
     if (missing) return sendStatus(response, { status: missing, ...MISSING[missing] });
     const target = findTarget(path);
+    // Where nobody answers for a group, the answer is no Status.
+    if (target === "unknown group") return sendJson(response, 404, { paths: ["/readyz"] });
     if (!target) return sendStatus(response, { status: 404, ...MISSING[404] });
     if (request.method === "POST") return this.#create(response, { target, body });
     if (target.name !== undefined) return this.#get(response, target);
@@ -232,7 +229,10 @@ export class FakeApiServer implements AsyncDisposable {
 
   #create(response: FakeHttpResponse, { target, body }: { target: Target; body: string }): void {
     const { kind, apiVersion } = target.collection;
-    sendJson(response, 201, this.store.create({ ...JSON.parse(body), kind, apiVersion }));
+    const object = parseBody(body);
+    if (object) return sendJson(response, 201, this.store.create({ ...object, kind, apiVersion }));
+    const message = "couldn't get version/kind; json parse error";
+    sendStatus(response, { status: 400, reason: "BadRequest", message });
   }
 
   #get(response: FakeHttpResponse, { collection, namespace, name }: Target): void {
@@ -267,34 +267,9 @@ export class FakeApiServer implements AsyncDisposable {
     response: FakeHttpResponse,
     { target: { collection }, query, selector }: Selected,
   ): void {
-    const token = query.get("continue");
-    const page = token === null
-      ? { version: this.store.version, objects: this.store.list(collection).filter(selector) }
-      : this.#pages.get(token);
-    if (!page) {
-      const message =
-        "The provided continue parameter is too old to display a consistent list result";
-      return sendStatus(response, { status: 410, reason: "Expired", message });
-    }
-    // As with a real server, a list from the cache comes in one piece whatever the limit is.
-    const isCached = query.get("resourceVersion") === "0";
-    const limit = isCached ? Infinity : Number(query.get("limit") ?? Infinity) || Infinity;
-    const items = page.objects.slice(0, limit);
-    const rest = page.objects.slice(items.length);
-    const metadata: Record<string, unknown> = { resourceVersion: String(page.version) };
-    if (rest.length > 0) {
-      const next = btoa(`${page.version}:${keyOf(rest[0]!)}`);
-      this.#pages.set(next, { version: page.version, objects: rest });
-      metadata.continue = next;
-    }
-    const { kind, apiVersion } = collection;
-    // Items of a list don't repeat kind and apiVersion.
-    sendJson(response, 200, {
-      kind: `${kind}List`,
-      apiVersion,
-      metadata,
-      items: items.map((item) => ({ ...item, kind: undefined, apiVersion: undefined })),
-    });
+    const answer = this.#lists.answer(collection, { query, selector });
+    if ("list" in answer) sendJson(response, 200, answer.list);
+    else sendStatus(response, answer);
   }
 
   #watch(response: FakeHttpResponse, { target: { collection }, query, selector }: Selected): void {
@@ -302,6 +277,9 @@ export class FakeApiServer implements AsyncDisposable {
     const refusal = this.#watchRefusal(query);
     if (refusal) return sendStatus(response, { status: 422, reason: "Invalid", message: refusal });
     const version = query.get("resourceVersion");
+    if (version && !/^\d+$/.test(version)) {
+      return sendStatus(response, { status: 500, message: `Invalid value: "${version}"` });
+    }
     response.writeHead(200, { "content-type": "application/json" });
     // The headers of a real server come at once, even when there is no event for hours.
     response.flushHeaders?.();
@@ -370,7 +348,7 @@ const MISSING = {
   403: { reason: "Forbidden", message: 'forbidden: User "kube-relay" cannot list resource' },
 } as const;
 
-function findTarget(path: string): Target | undefined {
+function findTarget(path: string): Target | "unknown group" | undefined {
   for (const collection of COLLECTIONS) {
     const at = collection.path.lastIndexOf("/");
     const [root, plural] = [collection.path.slice(0, at), collection.path.slice(at + 1)];
@@ -378,7 +356,21 @@ function findTarget(path: string): Target | undefined {
     const match = new RegExp(`^${root}${inner}/${plural}(?:/([^/]+))?$`).exec(path);
     if (match) return { collection, namespace: match[1] || undefined, name: match[2] };
   }
-  return undefined;
+  const isKnown = COLLECTIONS.some((known) => groupOf(known.path) === groupOf(path));
+  return isKnown ? undefined : "unknown group";
+}
+
+/** `/api/v1` or `/apis/GROUP/VERSION`. */
+function groupOf(path: string): string {
+  return path.split("/").slice(0, path.startsWith("/apis/") ? 4 : 3).join("/");
+}
+
+function parseBody(body: string): RawObject | undefined {
+  try {
+    return JSON.parse(body) as RawObject;
+  } catch {
+    return undefined;
+  }
 }
 
 function sendJson(response: FakeHttpResponse, status: number, value: unknown): void {

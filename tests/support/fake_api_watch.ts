@@ -93,7 +93,7 @@ export class FakeWatch {
   }
 
   #sendEverything(): void {
-    const { collection, selector, sendInitialEvents } = this.#options;
+    const { collection, selector, sendInitialEvents, bookmarks } = this.#options;
     let text = "";
     for (const object of this.#store.list(collection)) {
       if (!selector(object)) continue;
@@ -103,7 +103,7 @@ export class FakeWatch {
       text = "";
     }
     if (text !== "") this.#sink.write(text);
-    if (sendInitialEvents) this.#sendBookmark({ "k8s.io/initial-events-end": "true" });
+    if (sendInitialEvents && bookmarks) this.#sendBookmark({ "k8s.io/initial-events-end": "true" });
   }
 
   #sendBookmark(annotations: Record<string, string>): void {
