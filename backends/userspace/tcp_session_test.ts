@@ -158,7 +158,7 @@ Deno.test("TcpSession.close() ends a session in which nothing happens", async ()
 Deno.test("TcpSession.close() ends a session whose peer does not read", async () => {
   const relay = await relayed();
   using client = relay.client;
-  using endpoint = relay.endpoint;
+  using _endpoint = relay.endpoint;
   let sent = 0;
   const flood = (async () => {
     for (;;) sent += await client.write(pattern(65_536));
