@@ -80,6 +80,8 @@ elf_machine() {
 
 permission_flags() {
   local extra=${ALLOW_RUN_EXTRA-}
+  [[ $extra =~ ^[[:alnum:]\ ,._-]*$ ]] ||
+    status=2 fail "ALLOW_RUN_EXTRA is '$extra': expected names of programs, with commas between them"
   # One word per name: they are checked, and refused if odd, by the script.
   # shellcheck disable=SC2086
   "${deno[@]}" run -q --no-prompt lib/os/permissions.ts ${extra//,/ }

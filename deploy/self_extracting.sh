@@ -206,27 +206,25 @@ is_intact() {
         return 1
     fi
     # Without marker or fresh files there is nothing to gain by it: every start comes here.
-    [ -z "$marker$work" ] || has_run "$1" || return 1
+    [ -z "$marker$work" ] || fill_code_cache "$1"
     mark
 }
 
-# Whether the program runs in PLACE. Each script is also loaded by itself, which fills the code cache:
-# the process that does that needs up to 60 MB more for the rest of its life. Better these.
-has_run() {
-    case $(launch "$1" main.js --version 2>/dev/null) in
-    "kube-relay v"*) ;;
-    *)
-        reason="the program does not run in $1 (is this a $machine machine with glibc?)"
-        return 1
-        ;;
-    esac
+# Loads each script of PLACE once. The process that makes the code cache needs up to 60 MB more for
+# the rest of its life: better one that ends at once.
+fill_code_cache() {
     for script in $(file_names); do
-        case $script in
-        deno | main.js) ;;
-        *) (launch "$1" "$script") >/dev/null 2>&1 ;;
-        esac
+        [ "$script" = deno ] || (launch "$1" "$script" --version) >/dev/null 2>&1
     done
-    return 0
+}
+
+# Whether the program runs in DIRECTORY.
+runs() {
+    case $(launch "$1" main.js --version 2>/dev/null) in
+    "kube-relay v"*) return 0 ;;
+    esac
+    reason="the program does not run (is this a $machine machine with glibc?)"
+    return 1
 }
 
 # Whether programs in DIRECTORY may be run. Asked of a script, since `test -x` of busybox does not know.
@@ -262,37 +260,47 @@ remove_old_versions() {
         ! -name "$id" -exec rm -rf -- {} + 2>/dev/null
 }
 
-# Puts back what was changed of PLACE, from $work.
+# Sets $work to a new directory in BASE, with verified files that have run.
+unpack() {
+    work=$(mktemp -d "$1/.unpack.XXXXXX" 2>/dev/null) || {
+        reason="$1 cannot be written"
+        return 1
+    }
+    allows_programs "$work" && unpack_into "$work" && runs "$work"
+}
+
+# Takes $work away, whatever became of it.
+discard_work() {
+    [ -z "$work" ] || rm -rf -- "$work"
+    work=
+}
+
+# install PLACE: makes it in one step. Another start may be first: its files are checked like any.
+install() {
+    unpack "${1%/*}" || return 1
+    remove_old_versions "${1%/*}"
+    # What ran there was cached under that path.
+    rm -rf -- "$work/v8" && mkdir -- "$work/v8"
+    if ! mv -T -- "$work" "$1" 2>/dev/null && [ ! -d "$1" ]; then
+        reason="$1 cannot be made"
+        return 1
+    fi
+    is_intact "$1"
+}
+
+# repair PLACE: puts its files back, each in one step, since other starts may be looking at them.
 repair() {
-    is_private_directory "$1" || return 1
+    unpack "${1%/*}" || return 1
     for file in $(file_names); do
         mv -fT -- "$work/$file" "$1/$file" 2>/dev/null || {
             reason="$1/$file cannot be replaced"
             return 1
         }
     done
-    # The code cache was made from files that are gone.
-    rm -rf -- "$1/v8" && mkdir -- "$1/v8"
-}
-
-# install PLACE: makes it in one step, or repairs it.
-install() {
-    work=$(mktemp -d "${1%/*}/.unpack.XXXXXX" 2>/dev/null) || {
-        reason="${1%/*} cannot be written"
-        return 1
-    }
-    allows_programs "$work" && unpack_into "$work" || return 1
-    remove_old_versions "${1%/*}"
-    if [ -e "$1" ] || [ -h "$1" ]; then
-        repair "$1" || return 1
-    elif ! mv -T -- "$work" "$1" 2>/dev/null && [ ! -d "$1" ]; then
-        # A directory there now is that of another start that was first: it is checked like any.
-        reason="$1 cannot be made"
-        return 1
-    fi
-    is_intact "$1" && return 0
-    rm -rf -- "$1"
-    return 1
+    # The code cache may have been made from files that are gone.
+    is_private_directory "$1/v8" || { rm -rf -- "$1/v8" && mkdir -- "$1/v8"; }
+    rm -rf -- "$1"/v8/*
+    is_intact "$1"
 }
 
 # launch PLACE SCRIPT ARGUMENT…: becomes Deno running the script.
@@ -308,17 +316,18 @@ launch() {
 # find_ready: sets $ready to a directory below $base with verified files.
 find_ready() {
     ready=$base/$id
-    if [ -e "$ready" ] || [ -h "$ready" ]; then
+    if [ ! -e "$ready" ] && [ ! -h "$ready" ]; then
+        install "$ready"
+    else
         # A directory that somebody else could have made is passed over; a file that was changed
         # in our own, by a power cut say, is put back.
         is_private_directory "$ready" || return 1
         is_intact "$ready" && return 0
         complain "$reason; unpacking it again"
+        repair "$ready"
     fi
-    install "$ready"
     outcome=$?
-    [ -z "$work" ] || rm -rf -- "$work"
-    work=
+    discard_work
     return $outcome
 }
 
@@ -364,7 +373,7 @@ main() {
     done
     find_marker
     work=
-    trap '[ -z "$work" ] || rm -rf -- "$work"' EXIT
+    trap discard_work EXIT
     trap 'exit 1' HUP INT TERM
     find_place || {
         complain "cannot unpack $version: set CACHE_DIRECTORY to a directory that belongs to uid \

@@ -99,6 +99,20 @@ Deno.test({
 });
 
 Deno.test({
+  name: "four starts at once that find a changed file all run what was packed",
+  ignore,
+  async fn() {
+    await using packed = await PackedScript.create();
+    const { stdout } = await packed.play(`
+      root; echo changed >>/var/cache/kube-relay/$ID/main.js
+      for i in 1 2 3 4; do root & done; wait
+      ls -A /var/cache/kube-relay; grep -c changed /var/cache/kube-relay/$ID/main.js || true`);
+    const from = `kube-relay v9.8.7 from /var/cache/kube-relay/${packed.id}\n`;
+    assertEquals(stdout, `${from.repeat(5)}${packed.id}\n0\n`);
+  },
+});
+
+Deno.test({
   name: "the files are verified once in each boot, as the marker tells",
   ignore,
   async fn() {
