@@ -5,6 +5,7 @@
  */
 
 import { stringify } from "@std/yaml";
+import type { RawObject } from "../conformance/server.ts";
 
 /** One Service with one EndpointSlice. */
 export interface BenchService {
@@ -28,7 +29,7 @@ export function writeServiceManifest(service: BenchService): string {
 /** The two objects as the API has them. */
 export function serviceObjects(
   { name, clusterIp, protocol, endpoints, endpointPort }: BenchService,
-): readonly [Record<string, unknown>, Record<string, unknown>] {
+): readonly [RawObject, RawObject] {
   const labels = { "kubernetes.io/service-name": name };
   return [
     {

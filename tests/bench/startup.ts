@@ -14,18 +14,27 @@ import Table from "cli-table3";
 import { requestStatus } from "../../lib/app/control_client.ts";
 import type { StatusReport } from "../../lib/app/status_report.ts";
 import { freePort, relayCommand, spawn } from "./forwarders.ts";
-import { cpuSeconds, residentMiB } from "./process_usage.ts";
 import {
-  type BenchService,
-  clusterIpOf,
-  servicePort,
-  writeServiceManifest,
-} from "./service_manifest.ts";
+  createApiFeed,
+  type CreateFeed,
+  createFolderFeed,
+  type ObjectFeed,
+} from "./object_feeds.ts";
+import { cpuSeconds, residentMiB } from "./process_usage.ts";
+import { type BenchService, clusterIpOf, servicePort } from "./service_manifest.ts";
 import { percentile } from "./statistics.ts";
 
-const flags = parseArgs(Deno.args, { string: ["services", "changes"] });
+const flags = parseArgs(Deno.args, { string: ["services", "changes", "source"] });
 const SERVICES = Number(flags.services ?? 10_000);
 const CHANGES = Number(flags.changes ?? 20);
+const SOURCES: Readonly<Record<string, CreateFeed>> = {
+  folder: createFolderFeed,
+  api: createApiFeed,
+};
+const createFeed = SOURCES[String(flags.source ?? "folder")];
+if (!createFeed) {
+  throw new RangeError(`Cannot take objects from '${flags.source}': expected folder or api`);
+}
 
 const folder = await Deno.makeTempDir({ prefix: "kube-relay-bench-" });
 try {
@@ -53,14 +62,17 @@ interface Start {
 
 async function startRelay(
   at: string,
+  feed: ObjectFeed,
 ): Promise<{ readonly pid: number; status(): Promise<StatusReport> } & AsyncDisposable> {
-  await Deno.mkdir(`${at}/manifests`, { recursive: true });
+  await Deno.mkdir(at, { recursive: true });
   const { program, args } = relayCommand();
   const socket = `${at}/control.sock`;
   const relay = spawn(program, [
     ...args,
     "--mode=userspace",
-    `--manifests=${at}/manifests`,
+    ...feed.flags,
+    // Changes follow each other faster here than the default lets syncs do.
+    "--iptables-min-sync-period=10ms",
     `--control-socket=${socket}`,
     `--state-dir=${at}/state`,
     `--healthz-bind-address=127.0.0.1:${freePort()}`,
@@ -70,24 +82,20 @@ async function startRelay(
 }
 
 async function measureIdle(at: string): Promise<{ now: number; peak: number }> {
-  await using relay = await startRelay(at);
+  await using feed = await createFeed!(`${at}/feed`, []);
+  await using relay = await startRelay(at, feed);
   await until(async () => (await relay.status()).phase === "serving");
   await delay(3000);
   return await residentMiB(relay.pid);
 }
 
 async function measureStart(at: string, services: number): Promise<Start> {
-  await Deno.mkdir(`${at}/manifests`, { recursive: true });
   const server = startServers();
   try {
-    for (let index = 0; index < services; index++) {
-      await Deno.writeTextFile(
-        `${at}/manifests/${String(index).padStart(6, "0")}.json.yaml`,
-        writeServiceManifest(benchService(index, server.port)),
-      );
-    }
+    const all = Array.from({ length: services }, (_, index) => benchService(index, server.port));
+    await using feed = await createFeed!(`${at}/feed`, all);
     const started = performance.now();
-    await using relay = await startRelay(at);
+    await using relay = await startRelay(at, feed);
     const requests = startRequests(clusterIpOf(0));
     const last = clusterIpOf(services - 1);
     await until(() => answers(last));
@@ -97,7 +105,7 @@ async function measureStart(at: string, services: number): Promise<Start> {
     await delay(2000);
     const memory = await residentMiB(relay.pid);
     const cpu = await cpuSeconds(relay.pid);
-    const changes = await measureChanges(`${at}/manifests`, { relay, port: server.port });
+    const changes = await measureChanges(feed, { relay, service: all[1]! });
     return {
       services,
       secondsToServe,
@@ -114,22 +122,19 @@ async function measureStart(at: string, services: number): Promise<Start> {
 
 /** Takes an endpoint away from one Service and gives it back, and looks at what that cost. */
 async function measureChanges(
-  manifests: string,
-  { relay, port }: {
+  feed: ObjectFeed,
+  { relay, service }: {
     readonly relay: { status(): Promise<StatusReport> };
-    readonly port: number;
+    readonly service: BenchService;
   },
 ): Promise<Pick<Start, "operations" | "changeMs">> {
   const operations: Record<string, number>[] = [];
   const changeMs: number[] = [];
-  const path = `${manifests}/000001.json.yaml`;
   for (let change = 0; change < CHANGES; change++) {
     const before = lastSyncOf(await relay.status());
-    const service = benchService(1, port);
     const endpoints = change % 2 === 0 ? ["127.0.0.1"] : service.endpoints;
     const changed = performance.now();
-    await Deno.writeTextFile(`${path}.new`, writeServiceManifest({ ...service, endpoints }));
-    await Deno.rename(`${path}.new`, path);
+    await feed.update({ ...service, endpoints });
     const after = await until(async () => {
       const sync = lastSyncOf(await relay.status());
       return sync !== undefined && sync.at !== before?.at && sync;
