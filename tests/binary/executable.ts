@@ -9,7 +9,8 @@ import { LineProcess } from "../support/line_process.ts";
 import { file, program, type Requirement, ROOT } from "../support/requirement.ts";
 import { unusedPort } from "../support/unused_port.ts";
 
-const BUILT = fileURLToPath(new URL("../../dist/kube-relay", import.meta.url));
+/** What `./compile.sh` makes. */
+export const BUILT = fileURLToPath(new URL("../../dist/kube-relay", import.meta.url));
 
 /** What these tests need. */
 export const EXECUTABLE_REQUIREMENTS: readonly Requirement[] = [

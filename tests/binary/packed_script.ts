@@ -78,9 +78,20 @@ export class PackedScript implements AsyncDisposable {
     const pack = fileURLToPath(new URL("../../deploy/pack.sh", import.meta.url));
     const args = ["9.8.7", "x86_64", `${directory}/deno`, `${directory}/bundle`, "--no-prompt"];
     const { stdout } = await new Deno.Command(pack, { args, stderr: "inherit" }).output();
-    await Deno.writeFile(`${directory}/program`, stdout, { mode: 0o755 });
+    return await PackedScript.#of(directory, stdout);
+  }
+
+  /** The built executable itself. Undefined where it is not of the self-extracting form. */
+  static async ofBuilt(path: string): Promise<PackedScript | undefined> {
+    const content = await Deno.readFile(path);
+    if (new TextDecoder().decode(content.subarray(0, 2)) !== "#!") return undefined;
+    return await PackedScript.#of(await Deno.makeTempDir({ prefix: "packed-" }), content);
+  }
+
+  static async #of(directory: string, content: Uint8Array): Promise<PackedScript> {
+    await Deno.writeFile(`${directory}/program`, content, { mode: 0o755 });
     await Deno.chmod(directory, 0o755);
-    const head = new TextDecoder().decode(stdout.slice(0, 4096));
+    const head = new TextDecoder().decode(content.subarray(0, 4096));
     return new PackedScript(directory, /^readonly id='(.*)'$/m.exec(head)?.[1] ?? "");
   }
 

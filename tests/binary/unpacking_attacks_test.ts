@@ -5,6 +5,7 @@
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { isMissing } from "../support/requirement.ts";
+import { BUILT, EXECUTABLE_REQUIREMENTS } from "./executable.ts";
 import { PackedScript, SCENARIO_REQUIREMENTS } from "./packed_script.ts";
 
 const ignore = isMissing("tests/binary/unpacking_attacks_test.ts", SCENARIO_REQUIREMENTS);
@@ -199,5 +200,29 @@ Deno.test({
       root; echo "exit $?"; find /var/cache /run/kube-relay -mindepth 1`);
     assertEquals(stdout, "exit 1\n/var/cache/kube-relay\n");
     assertMatch(stderr, /could not be filled: no room, or \/run\/program is damaged/);
+  },
+});
+
+Deno.test({
+  name: "the built executable runs from no planted directory or symbolic link, and no changed file",
+  ignore: ignore || isMissing("the attacks on the built executable", EXECUTABLE_REQUIREMENTS),
+  async fn() {
+    await using packed = await PackedScript.ofBuilt(BUILT);
+    if (!packed) return; // Nothing is unpacked by the form that `deno compile` makes.
+    const { stdout, stderr } = await packed.play(`
+      ARGUMENTS=--version B=/var/cache/kube-relay
+      mkdir -m 700 $B; plant $B/$ID; chown 1234 $B; root; rm -r $B /run/kube-relay
+      mkdir -m 700 $B.real; plant $B.real/$ID; ln -s $B.real $B; root; rm $B; rm -r /run/kube-relay
+      root; plant $B/$ID; root; ls -A $B`);
+    const version = "kube-relay v\\S+ \\(kube-proxy 1\\.36 compatible\\)\n";
+    assertMatch(stdout, new RegExp(`^(${version}){4}${packed.id}\n$`));
+    const [owner, link, changed, ...rest] = stderr.trim().split("\n");
+    assertMatch(owner ?? "", /passed over \/var\/cache\/kube-relay: .* belongs to uid 1234/);
+    assertMatch(
+      link ?? "",
+      /passed over \/var\/cache\/kube-relay: .*symbolic link is not followed/,
+    );
+    assertMatch(changed ?? "", /deno is not what was unpacked: .*; unpacking it again/);
+    assertEquals(rest, []);
   },
 });
