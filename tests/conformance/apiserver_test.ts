@@ -1,12 +1,19 @@
 /**
  * The client of the API server against the real API machinery. A first run builds it: minutes.
+ * With `KUBE_APISERVER_URL` (and `KUBECONFIG` for the credentials) also against that cluster, in a
+ * namespace of its own.
  *
  * @module
  */
+import { loadKubeAuth } from "../../lib/kube/kubeconfig.ts";
+import { systemClock } from "../../lib/os/clock.ts";
 import { startApiMachinery } from "../support/api_machinery.ts";
+import { MemoryLogger } from "../support/memory_logger.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { buildApiserver } from "./build_apiserver.ts";
+import { defineClusterTests } from "./cluster_tests.ts";
 import { defineCredentialTests } from "./credential_tests.ts";
+import { tokenAuth } from "./machinery_auth.ts";
 import { defineOldServerTests } from "./old_server_tests.ts";
 import { defineOutageTests } from "./outage_tests.ts";
 import { runConformanceSuite } from "./suite.ts";
@@ -18,7 +25,25 @@ if (!isMissing("The conformance suite on the real API machinery", [program("go")
   const start = () => startApiMachinery({ program: built });
   runWireSuite("k8s.io/apiserver", start);
   runConformanceSuite("k8s.io/apiserver", start);
+  defineClusterTests("k8s.io/apiserver", async () => {
+    const server = await start();
+    return {
+      auth: tokenAuth(server),
+      [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
+    };
+  });
   defineCredentialTests(built);
   await defineOldServerTests(built);
   defineOutageTests(built);
+}
+
+const master = Deno.env.get("KUBE_APISERVER_URL");
+if (master) {
+  defineClusterTests(master, async () => ({
+    auth: await loadKubeAuth({ clock: systemClock, logger: new MemoryLogger() }, {
+      master,
+      env: (name) => Deno.env.get(name),
+    }),
+    [Symbol.asyncDispose]: () => Promise.resolve(),
+  }));
 }

@@ -9,6 +9,8 @@ import { ApiWriter } from "./api_writer.ts";
 import { copyFolder } from "./copy_folder.ts";
 import { type EtcdProgram, startEtcd } from "./etcd_process.ts";
 import { eventually } from "./eventually.ts";
+import { CLIENT_USER, MachineryCredentials } from "./machinery_credentials.ts";
+import { runTool } from "./run_tool.ts";
 import { ServerProcess } from "./server_process.ts";
 import { unusedPort } from "./unused_port.ts";
 
@@ -29,9 +31,6 @@ export interface ApiMachineryOptions {
   /** Resources that the client under test is refused with 403. */
   readonly forbiddenResources?: readonly string[];
 }
-
-/** The user that the client under test is. */
-const CLIENT_USER = "kube-relay";
 
 /** Starts both processes; resolves when the API server is ready. */
 export async function startApiMachinery(options: ApiMachineryOptions): Promise<ApiMachinery> {
@@ -54,8 +53,7 @@ export class ApiMachinery implements ConformanceServer {
   readonly #options: ApiMachineryOptions;
   readonly #folder: string;
   readonly #etcdProgram: EtcdProgram;
-  readonly #adminToken = crypto.randomUUID();
-  #token: string = crypto.randomUUID();
+  readonly #credentials: MachineryCredentials;
   #ca = "";
   #certificate: PemPair | undefined;
   #etcd: ServerProcess | undefined;
@@ -77,6 +75,7 @@ export class ApiMachinery implements ConformanceServer {
     this.url = `https://127.0.0.1:${apiPort}`;
     this.#options = options;
     this.#folder = folder;
+    this.#credentials = new MachineryCredentials(options.program, folder);
     this.#etcdProgram = {
       ours: options.program,
       ...(options.etcdProgram === undefined ? {} : { foreign: options.etcdProgram }),
@@ -91,24 +90,22 @@ export class ApiMachinery implements ConformanceServer {
 
   /** Starts both processes. */
   async start(): Promise<void> {
-    await this.#writeTokens();
+    await this.#credentials.rotateToken();
     this.#etcd = await startEtcd(this.#etcdProgram);
     await this.restartApi();
-    this.#ca = await Deno.readTextFile(`${this.#folder}/certificates/server-ca.crt`);
-    this.#certificate = await this.issueCertificate();
-    this.#admin = new ApiWriter({ url: this.url, ca: this.#ca, token: () => this.#adminToken });
+    this.#ca = await this.#credentials.serverAuthority();
+    this.#certificate = await this.#credentials.issueCertificate();
+    this.#admin = this.#writer(this.url);
     // Until its authority is read, a server refuses a client's certificate with 401.
     await this.#untilAccepted(this.#certificate, true);
   }
 
   token(): string {
-    return this.#token;
+    return this.#credentials.token;
   }
 
-  async rotateToken(): Promise<string> {
-    this.#token = crypto.randomUUID();
-    await this.#writeTokens();
-    return this.#token;
+  rotateToken(): Promise<string> {
+    return this.#credentials.rotateToken();
   }
 
   clientCertificate(): PemPair {
@@ -117,38 +114,15 @@ export class ApiMachinery implements ConformanceServer {
 
   async rotateClientCertificate(): Promise<PemPair> {
     const former = this.clientCertificate();
-    this.#certificate = await this.issueCertificate({ newAuthority: true });
+    this.#certificate = await this.#credentials.issueCertificate({ newAuthority: true });
     await this.#untilAccepted(former, false);
     await this.#untilAccepted(this.#certificate, true);
     return this.#certificate;
   }
 
-  /** Makes another client certificate, valid for so long. */
-  async issueCertificate(
-    { newAuthority = false, validFor = "24h" }: {
-      /** Replaces the clients' authority: what the former one signed is refused from now on. */
-      readonly newAuthority?: boolean;
-      /** As Go writes durations. */
-      readonly validFor?: string;
-    } = {},
-  ): Promise<PemPair> {
-    const out = `${this.#folder}/${crypto.randomUUID()}`;
-    await this.#runTool("certificate", [
-      `--certificates=${this.#folder}/certificates`,
-      `--user=${CLIENT_USER}`,
-      `--valid-for=${validFor}`,
-      `--new-authority=${newAuthority}`,
-      `--out=${out}`,
-    ]);
-    return {
-      cert: await Deno.readTextFile(`${out}.crt`),
-      key: await Deno.readTextFile(`${out}.key`),
-    };
-  }
-
   /** The CA of client certificates, PEM: one that has not signed the server's. */
   clientAuthority(): Promise<string> {
-    return Deno.readTextFile(`${this.#folder}/certificates/client-ca.crt`);
+    return this.#credentials.clientAuthority();
   }
 
   create(object: RawObject): Promise<RawObject> {
@@ -199,13 +173,13 @@ export class ApiMachinery implements ConformanceServer {
   async changeElsewhere(change: (admin: ApiWriter) => Promise<void>): Promise<void> {
     const url = `https://127.0.0.1:${unusedPort()}`;
     await using _other = await this.#startApi(url);
-    using admin = new ApiWriter({ url, ca: this.#ca, token: () => this.#adminToken });
+    using admin = this.#writer(url);
     await change(admin);
   }
 
   /** Makes etcd forget its history. The API server's own memory is another matter: see {@linkcode compact}. */
   async compactEtcd(): Promise<void> {
-    await this.#runTool("compact", [`--etcd=${this.#etcdUrl}`]);
+    await runTool(this.#options.program, ["compact", `--etcd=${this.#etcdUrl}`]);
   }
 
   /** Stops the API server from running; its connections stay open and say nothing. */
@@ -260,8 +234,8 @@ export class ApiMachinery implements ConformanceServer {
       args: [
         "apiserver",
         `--etcd=${this.#etcdUrl}`,
-        `--certificates=${this.#folder}/certificates`,
-        `--tokens=${this.#folder}/tokens`,
+        `--certificates=${this.#credentials.folder}`,
+        `--tokens=${this.#credentials.tokenFile}`,
         `--port=${new URL(url).port}`,
         `--service-field-selectors=${clusterIpSelector}`,
         `--watch-list=${watchList}`,
@@ -271,11 +245,8 @@ export class ApiMachinery implements ConformanceServer {
     });
   }
 
-  async #writeTokens(): Promise<void> {
-    const path = `${this.#folder}/tokens`;
-    const lines = [`${this.#token},${CLIENT_USER},1`, `${this.#adminToken},admin,2`, ""];
-    await Deno.writeTextFile(`${path}.new`, lines.join("\n"));
-    await Deno.rename(`${path}.new`, path);
+  #writer(url: string): ApiWriter {
+    return new ApiWriter({ url, ca: this.#ca, token: () => this.#credentials.adminToken });
   }
 
   async #untilAccepted(certificate: PemPair, accepted: boolean): Promise<void> {
@@ -284,15 +255,6 @@ export class ApiMachinery implements ConformanceServer {
       `a client certificate is ${accepted ? "accepted" : "refused"}`,
       async () => (await client.ready()) === accepted,
     );
-  }
-
-  async #runTool(subcommand: string, args: readonly string[]): Promise<void> {
-    const { program } = this.#options;
-    const { code, stderr } = await new Deno.Command(program, { args: [subcommand, ...args] })
-      .output();
-    if (code !== 0) {
-      throw new Error(`Cannot run '${program} ${subcommand}': ${new TextDecoder().decode(stderr)}`);
-    }
   }
 }
 
