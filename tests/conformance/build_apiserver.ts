@@ -18,6 +18,8 @@ export async function buildApiserver(): Promise<string | undefined> {
   const path = `${folder}/apiserver-${await hashOfSources(goVersion)}`;
   if (await exists(path)) return path;
   await Deno.mkdir(folder, { recursive: true });
+  // deno-lint-ignore no-console -- else a test run seems to hang
+  console.warn(`Building tests/apiserver into ${folder}; the first time takes minutes`);
   await build(path);
   return path;
 }
