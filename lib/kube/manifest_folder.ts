@@ -22,7 +22,7 @@ export interface ManifestListing {
  * out what editors leave behind: `.web.yaml.swp`, `web.yaml~`, `#web.yaml#`, `.#web.yaml`, `4913`.
  */
 export function isManifestName(name: string): boolean {
-  return /^[^.#].*\.(?:ya?ml|json)$/i.test(name);
+  return /^[^.#].*\.(?:ya?ml|json)$/is.test(name);
 }
 
 /**

@@ -7,6 +7,7 @@ const NAMES: readonly { name: string; isRead: boolean }[] = [
   { name: "a.yml", isRead: true },
   { name: "WEB.JSON", isRead: true },
   { name: "web.v1.yaml", isRead: true },
+  { name: "a\nb.yaml", isRead: true },
   { name: ".web.yaml", isRead: false },
   { name: ".web.yaml.swp", isRead: false },
   { name: "web.yaml~", isRead: false },
@@ -20,7 +21,7 @@ const NAMES: readonly { name: string; isRead: boolean }[] = [
 ];
 
 for (const { name, isRead } of NAMES) {
-  Deno.test(`isManifestName() ${isRead ? "takes" : "passes over"} '${name}'`, () => {
+  Deno.test(`isManifestName() ${isRead ? "takes" : "passes over"} ${JSON.stringify(name)}`, () => {
     assertEquals(isManifestName(name), isRead);
   });
 }
