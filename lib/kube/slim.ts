@@ -32,6 +32,7 @@ import {
   toFields,
   toText,
 } from "./raw_fields.ts";
+import { sharedConditions } from "./shared_conditions.ts";
 import { repeated, slimMetadata } from "./slim_metadata.ts";
 import type { StringTable } from "./string_table.ts";
 
@@ -149,7 +150,7 @@ function slimEndpoint(raw: RawFields, strings: StringTable): SliceEndpoint {
   return present({
     addresses: optionalList(raw, "addresses", toText) ?? [],
     conditions: optionalObject(raw, "conditions", (conditions) =>
-      present({
+      sharedConditions({
         ready: optionalBoolean(conditions, "ready"),
         serving: optionalBoolean(conditions, "serving"),
         terminating: optionalBoolean(conditions, "terminating"),
