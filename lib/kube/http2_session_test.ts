@@ -1,0 +1,123 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import {
+  createTestCertificateAuthority,
+  type TestCertificate,
+} from "../../tests/support/test_certificates.ts";
+import { systemClock } from "../os/clock.ts";
+import { Http2Session } from "./http2_session.ts";
+import { completeTiming, TransportError } from "./http_transport.ts";
+
+const NEVER = new AbortController().signal;
+const STREAMS = [1, 3, 5, 7];
+const LARGEST_ID = 0x7fffffff;
+const CANCEL = 8;
+
+// Frames as in RFC 9113: a real server never sends them in these orders, a proxy in between may.
+function frame(type: number, id: number, payload: readonly number[], flags = 0): number[] {
+  return [0, 0, payload.length, type, flags, ...number32(id), ...payload];
+}
+
+function number32(value: number): number[] {
+  return [value >>> 24, value >>> 16 & 255, value >>> 8 & 255, value & 255];
+}
+
+const settings = (flags = 0) => frame(4, 0, [], flags);
+const goaway = (lastId: number, code = 0) => frame(7, 0, [...number32(lastId), ...number32(code)]);
+const reset = (id: number, code: number) => frame(3, id, number32(code));
+/** `:status: 200` from the static table, headers complete. */
+const headers = (id: number) => frame(1, id, [0x88], 4);
+
+const GOODBYES: Readonly<Record<string, readonly number[]>> = {
+  "GOAWAY before every stream": goaway(0),
+  "GOAWAY with an error": goaway(0, 2),
+  "a GOAWAY that warns and one that ends": [...goaway(LARGEST_ID), ...goaway(0)],
+  "one GOAWAY after the other": [7, 5, 3, 1, 0].flatMap((id) => goaway(id)),
+  "resets of all streams and GOAWAY": [...STREAMS.flatMap((id) => reset(id, CANCEL)), ...goaway(0)],
+  "resets of some streams and GOAWAY": [...reset(3, CANCEL), ...goaway(1), ...goaway(0)],
+  "answers and GOAWAY": [...STREAMS.flatMap(headers), ...goaway(3), ...goaway(0)],
+  "no frame at all": [],
+};
+
+for (const [name, bytes] of Object.entries(GOODBYES)) {
+  Deno.test(`Http2Session ends every request when the server says goodbye with ${name}`, async () => {
+    const authority = await createTestCertificateAuthority();
+    const leaf = await authority.issue({ commonName: "server", ipv4: ["127.0.0.1"] });
+    const server = serveOnce(leaf, new Uint8Array(bytes));
+    const session = new Http2Session(systemClock, {
+      origin: `https://127.0.0.1:${server.port}`,
+      tls: { ca: authority.cert, insecure: false },
+      timing: completeTiming(),
+      onSignOfLife: () => {},
+    });
+    await session.open();
+    const requests = STREAMS.map(async () => {
+      const { body } = await session.request({
+        method: "GET",
+        path: "/",
+        headers: {},
+        signal: NEVER,
+      });
+      for await (const _ of body);
+    });
+    const results = await Promise.allSettled(requests);
+    for (const result of results) {
+      // An answer that was begun may look complete; what is inside says whether it is.
+      assert(result.status === "fulfilled" || result.reason instanceof TransportError);
+    }
+    if (!name.startsWith("answers")) {
+      assertEquals(results.map(({ status }) => status), Array(4).fill("rejected"));
+    }
+    assertEquals(session.usable, false);
+    session.destroy(new TransportError("closed", "the test is over"));
+    await server.done;
+  });
+}
+
+Deno.test("Http2Session.open() throws when it is destroyed meanwhile", async () => {
+  using listener = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+  const accepted = listener.accept();
+  const session = new Http2Session(systemClock, {
+    origin: `https://127.0.0.1:${listener.addr.port}`,
+    tls: { insecure: true },
+    timing: completeTiming(),
+    onSignOfLife: () => {},
+  });
+  const opening = session.open();
+  (await accepted).close();
+  session.destroy(new TransportError("closed", "no longer wanted"));
+  await assertRejects(() => opening, TransportError);
+});
+
+/** Takes one connection, waits for the requests, sends the bytes; ends with the client, or at once without bytes. */
+function serveOnce(leaf: TestCertificate, bytes: Uint8Array) {
+  const options = { hostname: "127.0.0.1", port: 0, ...leaf, alpnProtocols: ["h2"] };
+  const listener = Deno.listenTls(options);
+  const serve = async () => {
+    using connection = await listener.accept();
+    listener.close();
+    await connection.handshake();
+    await connection.write(new Uint8Array([...settings(), ...settings(1)]));
+    let received: number[] = [];
+    const buffer = new Uint8Array(4096);
+    while (countRequests(received) < STREAMS.length) {
+      const length = await connection.read(buffer);
+      if (length === null) return;
+      received = [...received, ...buffer.subarray(0, length)];
+    }
+    if (bytes.length === 0) return;
+    await connection.write(bytes);
+    while (await connection.read(buffer).catch(() => null) !== null);
+  };
+  return { port: listener.addr.port, done: serve() };
+}
+
+/** HEADERS frames after the client's preface. */
+function countRequests(received: readonly number[]): number {
+  const PREFACE_LENGTH = 24;
+  let count = 0;
+  for (let at = PREFACE_LENGTH; at + 9 <= received.length;) {
+    if (received[at + 3] === 1) count++;
+    at += 9 + (received[at]! << 16 | received[at + 1]! << 8 | received[at + 2]!);
+  }
+  return count;
+}
