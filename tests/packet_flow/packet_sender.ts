@@ -1,0 +1,195 @@
+/**
+ * Carries the rows of the packet-flow table out with real packets in a cluster of network
+ * namespaces, whatever proxy its node runs. Who answered and whom it saw, the servers say.
+ *
+ * @module
+ */
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import { formatHostPort } from "../../lib/net/port.ts";
+import { ADDRESSES } from "../support/address_plan.ts";
+import type { ClusterTopology } from "../support/cluster_topology.ts";
+import { ProbeClient, startEchoServer } from "../support/echo_network.ts";
+import type { EchoGreeting } from "../support/echo_server.ts";
+import type { Namespace } from "../support/netns.ts";
+import type { ProbeAnswer, ProbeTarget } from "../support/probe_protocol.ts";
+import type { PacketFlowCase, PacketOutcome, PacketSource } from "./packet_flow_case.ts";
+
+/** Ports of the endpoints in the table. */
+const TARGET_PORTS = [8080, 9091, 5353, 5354];
+/** An exchange in namespaces takes a millisecond or two; where none is expected, this is silence. */
+const SILENCE_MS = 300;
+/** Where an answer is expected, a busy machine has its time. */
+const ANSWER_MS = 5_000;
+/** What is asked so often shows whether the endpoints take turns. */
+const ROUNDS = 2;
+
+/** Sends the packets. It holds servers and clients that end with the cluster. */
+export class PacketSender {
+  readonly #cluster: ClusterTopology;
+  readonly #clients: Readonly<Record<PacketSource, ProbeClient>>;
+  /** Every address of the node: a peer that is one of them was masqueraded. */
+  readonly #nodeAddresses: ReadonlySet<string>;
+
+  private constructor(cluster: ClusterTopology, nodeAddresses: ReadonlySet<string>) {
+    this.#cluster = cluster;
+    this.#nodeAddresses = nodeAddresses;
+    this.#clients = {
+      node: ProbeClient.start(cluster.node),
+      localPod: ProbeClient.start(cluster.localPods[0]),
+      localPodClient: ProbeClient.start(cluster.localPodClient),
+      remotePodClient: ProbeClient.start(cluster.remotePodClient),
+      client: ProbeClient.start(cluster.client),
+      blockedClient: ProbeClient.start(cluster.blockedClient),
+    };
+  }
+
+  /** Starts servers and clients. */
+  static async start(cluster: ClusterTopology): Promise<PacketSender> {
+    const pods = [
+      { namespace: cluster.localPods[0], of: "localPods" },
+      { namespace: cluster.remotePods[0], of: "remotePods" },
+    ] as const;
+    await Promise.all(pods.map(({ namespace, of }) => {
+      const addresses = [ADDRESSES.IPv4[of][0], ADDRESSES.IPv6[of][0]];
+      const listen = addresses.flatMap((address) =>
+        TARGET_PORTS.map((port) => ({ address, port }))
+      );
+      return startEchoServer(namespace, { name: of, listen });
+    }));
+    return new PacketSender(cluster, await addressesOf(cluster.node));
+  }
+
+  /** Carries one row out. */
+  async execute(packet: PacketFlowCase): Promise<PacketOutcome> {
+    const { protocol, to: address, port } = packet;
+    if (protocol === "SCTP") throw new TypeError("Cannot send SCTP: Deno has no such socket");
+    const target = { protocol, address, port };
+    if (typeof packet.verdict === "string") return await this.#expectNone(packet, target);
+    const answers = [];
+    for (let i = 0; i < packet.verdict.length * ROUNDS; i++) {
+      answers.push(await this.#clients[packet.from].probe(target, ANSWER_MS));
+    }
+    const first = namesOf(answers);
+    // One endpoint alone cannot be told from affinity.
+    const sticky = first.size === 1 && (packet.verdict.length > 1 || packet.sticky);
+    // Each client has its own endpoint, so it takes two to see both.
+    if (packet.sticky && packet.verdict.length > 1) {
+      answers.push(await this.#probeAsSecondClient(packet, target));
+    }
+    return this.#outcomeOf(answers, { sticky, packet });
+  }
+
+  /** Refused or silent; a server that answers all the same is named. */
+  async #expectNone(packet: PacketFlowCase, target: ProbeTarget): Promise<PacketOutcome> {
+    const client = this.#clients[packet.from];
+    if (target.protocol === "UDP") {
+      const namespace = this.#namespaceOf(packet.from);
+      if (await isUdpRefused(namespace, target)) {
+        return { verdict: "REJECT", masquerade: false, sticky: false };
+      }
+    }
+    return this.#outcomeOf([await client.probe(target, SILENCE_MS)], { sticky: false, packet });
+  }
+
+  #outcomeOf(
+    answers: readonly ProbeAnswer[],
+    { sticky, packet }: { readonly sticky: boolean; readonly packet: PacketFlowCase },
+  ): PacketOutcome {
+    const trace = answers.map((answer) => JSON.stringify(answer));
+    const verdicts = new Set(answers.map(verdictOf));
+    const [word] = verdicts;
+    if (verdicts.size === 1 && word !== undefined && word !== "forwarded") {
+      // Silence is silence, whether a Service wants it or nobody has the address.
+      const isNobodys = word === "DROP" && packet.verdict === "UNCLAIMED";
+      return { verdict: isNobodys ? "UNCLAIMED" : word, masquerade: false, sticky, trace };
+    }
+    const greetings = greetingsOf(answers);
+    // Some attempts failed: no verdict of the table is like that.
+    if (greetings.length < answers.length) return { verdict: [], masquerade: false, sticky, trace };
+    return {
+      verdict: [...namesOf(answers)],
+      masquerade: greetings.every(({ peer }) => this.#nodeAddresses.has(peer)),
+      sticky,
+      trace,
+    };
+  }
+
+  async #probeAsSecondClient(packet: PacketFlowCase, target: ProbeTarget): Promise<ProbeAnswer> {
+    const namespace = this.#namespaceOf(packet.from);
+    const restore = await useSecondAddress(namespace, packet.family);
+    try {
+      return await this.#clients[packet.from].probe(target, ANSWER_MS);
+    } finally {
+      await restore();
+    }
+  }
+
+  #namespaceOf(source: PacketSource): Namespace {
+    return source === "localPod" ? this.#cluster.localPods[0] : this.#cluster[source];
+  }
+}
+
+function greetingsOf(answers: readonly ProbeAnswer[]): EchoGreeting[] {
+  return answers.flatMap((answer) => answer.kind === "answered" ? [answer.by] : []);
+}
+
+function namesOf(answers: readonly ProbeAnswer[]): Set<string> {
+  return new Set(
+    greetingsOf(answers).map(({ local, localPort }) => formatHostPort(local, localPort)),
+  );
+}
+
+function verdictOf(answer: ProbeAnswer): "forwarded" | "REJECT" | "DROP" | "UNCLAIMED" {
+  switch (answer.kind) {
+    case "answered":
+      return "forwarded";
+    case "refused":
+      return "REJECT";
+    case "silent":
+      return "DROP";
+    case "failed":
+      // Routers that send a packet to and fro, or know no way, say so.
+      return /unreachable|no route/i.test(answer.reason) ? "UNCLAIMED" : "REJECT";
+  }
+}
+
+async function addressesOf(namespace: Namespace): Promise<ReadonlySet<string>> {
+  const text = await namespace.ip("-o addr show");
+  return new Set([...text.matchAll(/inet6? ([^/ ]+)/g)].map(([, address]) => address ?? ""));
+}
+
+/**
+ * Whether the kernel answers a datagram with "port unreachable". Only a connected socket hears of
+ * that, and Deno has none; bash has.
+ */
+async function isUdpRefused(
+  namespace: Namespace,
+  { address, port }: ProbeTarget,
+): Promise<boolean> {
+  const script = `exec 3<>/dev/udp/${address}/${port}
+    echo x >&3
+    read -r -t ${SILENCE_MS / 1000} -u 3`;
+  const { stderr } = await namespace.run("env", ["LC_ALL=C", "bash", "-c", script]);
+  return stderr.includes("Connection refused");
+}
+
+/** Gives a client another address, by which it goes out until the result is called. */
+async function useSecondAddress(
+  namespace: Namespace,
+  family: IpFamily,
+): Promise<() => Promise<void>> {
+  const flag = family === "IPv4" ? "-4" : "-6";
+  const text = await namespace.ip(`${flag} -o addr show dev eth0 scope global`);
+  const [, own = "", length = ""] = /inet6? ([^/ ]+)\/(\d+)/.exec(text) ?? [];
+  const address = own.replace(/(\d)$/, (digit) => digit === "3" ? "4" : "3");
+  const route = (await namespace.ip(`${flag} route show default`)).trim().split("\n")[0] ?? "";
+  const plain = route.replace(/ (metric|pref|proto|src) \S+/g, "");
+  // Without "nodad" an IPv6 address is not to be had in its first moments.
+  const flags = family === "IPv6" ? " nodad" : "";
+  await namespace.ip(`addr add ${address}/${length} dev eth0${flags}`);
+  await namespace.ip(`${flag} route replace ${plain} src ${address}`);
+  return async () => {
+    await namespace.ip(`${flag} route replace ${plain}`);
+    await namespace.ip(`addr del ${address}/${length} dev eth0`);
+  };
+}
