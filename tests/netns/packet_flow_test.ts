@@ -165,12 +165,12 @@ class RelayOfScenarios implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#relay?.stop();
+    await this.#relay?.kill();
   }
 
   async #relayFor(configuration: string): Promise<RelayProcess> {
     if (this.#relay !== undefined && configuration === this.#configuration) return this.#relay;
-    await this.#relay?.stop();
+    await this.#relay?.kill();
     const file = `${this.#folder}/config.json`;
     await Deno.writeTextFile(file, configuration);
     this.#configuration = configuration;

@@ -27,6 +27,11 @@ export class ApiProcess {
     return new ApiProcess(process, kubeconfig);
   }
 
+  /** Its last words, if it has any. */
+  get errors(): string {
+    return this.#process.errors;
+  }
+
   /** Creates or replaces objects, then deletes others. */
   async write(
     objects: readonly RawObject[],

@@ -98,7 +98,10 @@ export class RelayProcess implements AsyncDisposable {
     return await this.ended();
   }
 
-  /** Ends it as `kill -9` does. */
+  /**
+   * Ends it as `kill -9` does. Tests with the fake API server end it so: the goodbye of an HTTP/2
+   * client now and then makes a server of Deno 2.9 abort (an assertion of its nghttp2, "closed_next").
+   */
   async kill(): Promise<void> {
     await this.#process.kill();
   }
