@@ -35,8 +35,11 @@ export async function runHttpServer(
     try {
       const server = Deno.serve(
         { ...address, signal, onListen: () => {} },
+        // The URL holds the Host header as it came. Deno prints what a handler throws, each time.
         (request, { remoteAddr }) =>
-          handler(request, "hostname" in remoteAddr ? remoteAddr.hostname : undefined),
+          URL.canParse(request.url)
+            ? handler(request, "hostname" in remoteAddr ? remoteAddr.hostname : undefined)
+            : new Response("400 bad request\n", { status: 400 }),
       );
       logger.verbose(1, "Server listens", { server: name, ...server.addr });
       return await server.finished;

@@ -42,6 +42,28 @@ Deno.test("runHttpServer() takes an address as soon as it is free, and complains
   await running;
 });
 
+Deno.test("runHttpServer() refuses a Host header that is none by itself", async () => {
+  const free = takePort();
+  const { port } = free.addr;
+  free.close();
+  const controller = new AbortController();
+  const errors: string[] = [];
+  const running = runHttpServer({ clock: systemClock, logger: collectErrors(errors) }, {
+    name: "test",
+    address: { hostname: "127.0.0.1", port },
+    handler: (request) => new Response(new URL(request.url).pathname),
+    signal: controller.signal,
+  });
+  const connection = await Deno.connect({ port, hostname: "127.0.0.1" });
+  const request = "GET / HTTP/1.1\r\nHost: [\r\nConnection: close\r\n\r\n";
+  await connection.write(new TextEncoder().encode(request));
+  const answer = await new Response(connection.readable).text();
+  assertEquals(answer.split("\r\n")[0], "HTTP/1.1 400 Bad Request");
+  assertEquals(errors, []);
+  controller.abort();
+  await running;
+});
+
 Deno.test("runHttpServer() rejects for a taken address with hardFail", async () => {
   using taken = takePort();
   const { port } = taken.addr;
