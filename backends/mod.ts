@@ -52,7 +52,12 @@ export const BACKENDS: Readonly<
     const { udpTimeoutMs, maxConnectionsPerService } = bounds;
     return createUserspaceBackend(
       { clock, logger, network, addresses, random },
-      { family, udpTimeoutMs, maxConnectionsPerService },
+      {
+        family,
+        udpTimeoutMs,
+        maxConnectionsPerService,
+        maxFlowsPerService: maxConnectionsPerService,
+      },
     );
   },
 };

@@ -33,6 +33,9 @@ const MAX_SYNC_PERIOD_MS = 3_600_000;
 /** A sync in flight for so long is taken for dead: 10,000 Services need seconds. */
 const SYNC_DEADLINE_MS = 120_000;
 
+/** The phase in which everything is known and synced. */
+const SERVING = "serving";
+
 /** What a run needs. */
 export type RunDependencies = Dependencies & { readonly logger: Logger };
 
@@ -96,7 +99,7 @@ class RunningProxy implements AsyncDisposable {
         for (const family of this.#families) family.onNode(state);
         this.#health.nodeSeen({ ...node.metadata, ...node.spec });
       },
-      onReady: () => this.#enter("serving"),
+      onReady: () => this.#enter(SERVING),
     });
     this.#notifier = createServiceNotifier({
       environment: serviceManagerEnvironment(process.env),
@@ -188,7 +191,7 @@ class RunningProxy implements AsyncDisposable {
     const healthz = createHealthzHandler({
       health: this.#health,
       now: () => clock.wallNow(),
-      phase: () => this.#phase,
+      phase: () => this.#phase === SERVING ? undefined : this.#phase,
       onAnswer: (path, code) => this.#metrics.healthAnswered(path, code),
     });
     const metrics = createMetricsHandler({

@@ -10,8 +10,8 @@ export interface HealthzOptions {
   readonly health: ProxyHealth;
   /** Milliseconds since 1970. */
   readonly now: () => number;
-  /** What the process is doing, for a person who asks while it starts. */
-  readonly phase: () => string;
+  /** What the process is doing while it starts or stops; `undefined` once it serves: then the body is upstream's. */
+  readonly phase: () => string | undefined;
   /** Told of each answer, for the metrics. */
   readonly onAnswer: (path: "healthz" | "livez", code: 200 | 503) => void;
 }
@@ -45,13 +45,14 @@ function answer(options: HealthzOptions, path: "healthz" | "livez"): Response {
     family,
     { lastUpdated: timeText(lastUpdated), healthy },
   ]);
+  const said = phase();
   const body = {
     lastUpdated,
     currentTime: timeText(now),
     ...(path === "healthz" && { nodeEligible: health.nodeEligible }),
     healthy,
     ...(status.length > 0 && { status: Object.fromEntries(status) }),
-    phase: phase(),
+    ...(said !== undefined && { phase: said }),
   };
   const code = good ? 200 : 503;
   onAnswer(path, code);

@@ -8,19 +8,22 @@ function createServer(): {
   health: ProxyHealth;
   answers: string[];
   ask: (path: string, now: number) => Response;
+  enter: (phase: string) => void;
 } {
   const health = new ProxyHealth({ timeoutMs: 10_000 });
   const answers: string[] = [];
   let time = START;
+  let phase: string | undefined;
   const handler = createHealthzHandler({
     health,
     now: () => time,
-    phase: () => "serving",
+    phase: () => phase,
     onAnswer: (path, code) => answers.push(`${path} ${code}`),
   });
   return {
     health,
     answers,
+    enter: (entered) => void (phase = entered),
     ask(path, now) {
       time = START + now;
       return handler(new Request(`http://localhost${path}`));
@@ -35,14 +38,14 @@ Deno.test("createHealthzHandler() answers 503 on /healthz and 200 on /livez befo
   assertEquals(
     await healthz.text(),
     '{"lastUpdated":"0001-01-01T00:00:00Z","currentTime":"2026-01-01T00:00:00.000Z",' +
-      '"nodeEligible":false,"healthy":true,"phase":"serving"}',
+      '"nodeEligible":false,"healthy":true}',
   );
   const livez = ask("/livez", 0);
   assertEquals(livez.status, 200);
   assertEquals(
     await livez.text(),
     '{"lastUpdated":"2026-01-01T00:00:00.000Z","currentTime":"2026-01-01T00:00:00.000Z",' +
-      '"healthy":true,"phase":"serving"}',
+      '"healthy":true}',
   );
   assertEquals(livez.headers.get("content-type"), "application/json");
   assertEquals(livez.headers.get("x-content-type-options"), "nosniff");
@@ -66,7 +69,6 @@ Deno.test("createHealthzHandler() names the family that is late", async () => {
       IPv4: { lastUpdated: "2026-01-01T00:00:00.000Z", healthy: true },
       IPv6: { lastUpdated: "2026-01-01T00:00:00.000Z", healthy: false },
     },
-    phase: "serving",
   });
   assertEquals(ask("/livez", 25_000).status, 503);
 });
@@ -85,4 +87,11 @@ Deno.test("createHealthzHandler() knows two paths", () => {
   const { ask } = createServer();
   assertEquals(ask("/", 0).status, 404);
   assertEquals(ask("/metrics", 0).status, 404);
+});
+
+Deno.test("createHealthzHandler() names the phase while the process does not serve yet", async () => {
+  const { ask, enter } = createServer();
+  enter("waiting for objects");
+  const body = await ask("/livez", 0).json();
+  assertEquals(body.phase, "waiting for objects");
 });
