@@ -15,7 +15,7 @@ import type { RecencyItem } from "./recency_list.ts";
 export interface UdpFlowPort {
   readonly at: ServiceAddress;
   /** A datagram of the endpoint is to go to the client, from the address of the Service. */
-  reply(flow: UdpFlow, datagram: Uint8Array): Promise<void>;
+  reply(flow: UdpFlow, datagram: Uint8Array): Promise<number>;
   /** The flow has ended: the client's next datagram begins another one. */
   forget(flow: UdpFlow): void;
 }
@@ -95,6 +95,7 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
           await this.port.reply(this, datagram);
         } else counters.udpForeignDropped++;
       } catch {
+        // A reply that can't be sent is lost, as any datagram may be.
         if (this.#closed) break;
         this.#backOff ??= new BackOff(clock);
         await this.#backOff.pause();

@@ -259,7 +259,7 @@ Deno.test("UdpForwarder.open() gives up when no socket is left, and says so", ()
   );
   const plan = planOf({ to: ["10.0.0.1:53"] });
   const at = serviceAddresses(plan, testSharedPlan())[0]!;
-  const port = { at, reply: () => Promise.resolve(), forget() {} };
+  const port = { at, reply: () => Promise.resolve(0), forget() {} };
   const forwarder = new UdpForwarder(forwarding, plan);
   assertEquals(forwarder.open(port, { hostname: "192.0.2.1", port: 1 }), undefined);
   assertEquals(logger.lines.map(({ message }) => message), ["Cannot open a socket for a flow"]);

@@ -73,9 +73,9 @@ export class UdpPort implements UdpFlowPort {
     this.#backOff?.cancel();
   }
 
-  async reply(flow: UdpFlow, datagram: Uint8Array): Promise<void> {
+  reply(flow: UdpFlow, datagram: Uint8Array): Promise<number> {
     this.#target.forwarder.touch(flow);
-    await this.#socket.send(datagram, flow.client);
+    return this.#socket.send(datagram, flow.client);
   }
 
   forget(flow: UdpFlow): void {
@@ -87,42 +87,42 @@ export class UdpPort implements UdpFlowPort {
   }
 
   async #receive(): Promise<void> {
-    const { clock, datagramBuffers, loops } = this.#forwarding;
+    const { counters, datagramBuffers, loops } = this.#forwarding;
     const buffer = datagramBuffers.take();
     while (!this.#closed) {
       let received: [Uint8Array, SocketAddress];
       try {
         received = await this.#socket.receive(buffer);
       } catch (error) {
-        if (this.#closed) break;
-        const { socket } = this.at;
-        const reason = systemErrorOf(error) ?? error;
-        this.#forwarding.log.warn("Cannot receive a datagram", { socket, error: reason });
-        this.#backOff ??= new BackOff(clock);
-        await this.#backOff.pause();
+        if (!this.#closed) await this.#recover(error);
         continue;
       }
       this.#backOff = undefined;
-      await this.#forward(...received);
+      const [datagram, client] = received;
+      const flow = this.#flows?.get(clientKey(client)) ?? this.#open(client);
+      if (!flow) {
+        counters.udpDropped++;
+        continue;
+      }
+      this.#target.forwarder.touch(flow);
+      try {
+        // Done before the next receive, since that uses the buffer again.
+        await flow.send(datagram);
+      } catch {
+        // Too long for the path, no route, or the flow has just ended: a datagram may be lost.
+        counters.udpDropped++;
+      }
     }
     datagramBuffers.give(buffer);
     loops.remove();
   }
 
-  /** The buffer is used again for the next datagram, so sending has to be done when this resolves. */
-  async #forward(datagram: Uint8Array, client: SocketAddress): Promise<void> {
-    const flow = this.#flows?.get(clientKey(client)) ?? this.#open(client);
-    if (!flow) {
-      this.#forwarding.counters.udpDropped++;
-      return;
-    }
-    try {
-      this.#target.forwarder.touch(flow);
-      await flow.send(datagram);
-    } catch {
-      // Too long for the path, no route, or the flow has just ended: a datagram may be lost.
-      this.#forwarding.counters.udpDropped++;
-    }
+  #recover(error: unknown): Promise<void> {
+    const { clock, log } = this.#forwarding;
+    const { socket } = this.at;
+    log.warn("Cannot receive a datagram", { socket, error: systemErrorOf(error) ?? error });
+    this.#backOff ??= new BackOff(clock);
+    return this.#backOff.pause();
   }
 
   #open(client: SocketAddress): UdpFlow | undefined {
