@@ -99,11 +99,24 @@ Deno.test("createCommandRunner() kills a command that ignores SIGTERM one second
 });
 
 Deno.test("createCommandRunner() does not wait for a grandchild that holds the output open", async () => {
-  const clock = new FakeClock();
-  const running = createCommandRunner(clock).run("sh", ["-c", "sleep 3 & exit 0"]);
-  const failing = assertRejects(() => running, CommandError, "did not end within 30000 ms");
-  await clock.advance(31_000);
-  await failing;
+  const folder = await Deno.makeTempDir();
+  try {
+    const clock = new FakeClock();
+    const script = `sleep 3 & echo $$ > '${folder}/pid'`;
+    const running = createCommandRunner(clock).run("sh", ["-c", script]);
+    const failing = assertRejects(() => running, CommandError, "did not end within 30000 ms");
+    await eventually("the script has ended", async () => {
+      const pid = await Deno.readTextFile(`${folder}/pid`).catch(() => "");
+      if (pid.trim() === "") return false;
+      const { success } = await new Deno.Command("sh", { args: ["-c", `kill -0 ${pid} 2>&-`] })
+        .output();
+      return !success;
+    });
+    await clock.advance(31_000);
+    await failing;
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
 });
 
 Deno.test("systemCommandRunner ends a command when its caller gives up", async () => {
