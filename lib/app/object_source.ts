@@ -5,7 +5,6 @@
  * @module
  */
 import type { LoadedConfiguration } from "../config/load.ts";
-import { ConfigurationError } from "../config/load.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Logger } from "../log/logger.ts";
 import { createApiObjectSource } from "./api_object_source.ts";
@@ -43,23 +42,13 @@ export interface ObjectSourceOptions {
   readonly informers: Informers;
 }
 
-/**
- * The source that the configuration names. Throws a ConfigurationError when it names two, and what
- * reading a kubeconfig throws.
- */
+/** The source that the configuration names. Throws what reading a kubeconfig throws. */
 export async function createObjectSource(
   dependencies: Dependencies & { readonly logger: Logger },
   options: ObjectSourceOptions,
 ): Promise<ObjectSource> {
-  const { proxy: { clientConnection }, relay: { manifests, master } } = options.configuration;
-  if (manifests.length === 0) {
-    return await createApiObjectSource(dependencies, options);
+  if (options.configuration.relay.manifests.length > 0) {
+    return createManifestObjectSource(dependencies, options);
   }
-  const other = master !== undefined ? "--master" : clientConnection.kubeconfig && "a kubeconfig";
-  if (other) {
-    throw new ConfigurationError([
-      `--manifests: Cannot take objects from manifests and from ${other} at once; give one of them`,
-    ]);
-  }
-  return createManifestObjectSource(dependencies, options);
+  return await createApiObjectSource(dependencies, options);
 }

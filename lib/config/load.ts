@@ -16,6 +16,7 @@ import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_addr
 import { givenFlags, parseFlagValue } from "./parse_flags.ts";
 import { resolveMode } from "./resolve_mode.ts";
 import { validateConfiguration } from "./validate.ts";
+import { validateSources } from "./validate_sources.ts";
 
 /** What kube-proxy's configuration has no field for. Set by flags only. */
 export interface RelayOptions {
@@ -102,6 +103,9 @@ export async function loadConfiguration(
   const mode = resolveMode(proxy.mode, modes);
   if ("problem" in mode) problems.push(`${sourceOf("mode", { flags, file })}: ${mode.problem}`);
   const relay = relayOptions(dependencies, { flags, problems });
+  const { kubeconfig } = proxy.clientConnection;
+  const { controlSocket } = relay;
+  problems.push(...validateSources(flags, { kubeconfig, controlSocket }));
   if (problems.length > 0 || "problem" in mode) throw new ConfigurationError(problems);
   if (proxy.mode === "") {
     const message = "No proxy mode is given; the only one of this release is used";

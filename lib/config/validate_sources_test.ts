@@ -1,0 +1,47 @@
+import { assertEquals } from "@std/assert";
+import { validateSources } from "./validate_sources.ts";
+
+interface Given {
+  readonly manifests?: readonly string[];
+  readonly master?: string;
+  readonly kubeconfig?: string;
+  readonly controlSocket?: string;
+}
+
+const CASES: readonly [string, Given, readonly string[]][] = [
+  ["takes manifests alone", { manifests: ["m"] }, []],
+  ["takes a kubeconfig and --master", { master: "m", kubeconfig: "k" }, []],
+  [
+    "refuses manifests and a kubeconfig",
+    { manifests: ["m"], kubeconfig: "/k" },
+    [
+      "--manifests: Cannot take objects from manifests and from kubeconfig '/k' at once; give one of them",
+    ],
+  ],
+  [
+    "refuses manifests and --master",
+    { manifests: ["m"], master: "https://h" },
+    ["--manifests: Cannot take objects from manifests and from --master at once; give one of them"],
+  ],
+  [
+    "refuses --manifests without a path",
+    { manifests: [] },
+    ["--manifests: Expected the path of a file or folder, found nothing"],
+  ],
+  ["takes the longest path of a socket", { controlSocket: `/${"s".repeat(106)}` }, []],
+  [
+    "counts the bytes of the socket's path",
+    { controlSocket: `/${"ä".repeat(53)}s` },
+    [
+      `--control-socket: Expected a path of at most 107 bytes, found '/${"ä".repeat(53)}s' ` +
+      "with 108: Unix sockets have no room for more",
+    ],
+  ],
+];
+
+for (const [name, given, expected] of CASES) {
+  Deno.test(`validateSources() ${name}`, () => {
+    const { kubeconfig = "", controlSocket = "/run/s", ...flags } = given;
+    assertEquals(validateSources(flags, { kubeconfig, controlSocket }), expected);
+  });
+}
