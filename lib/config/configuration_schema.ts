@@ -92,8 +92,16 @@ function group<Entries extends v.ObjectEntries>(entries: Entries) {
   );
 }
 
+/** Characters of a wrong value that are shown. */
+const LONGEST_SHOWN = 40;
+
 function wanted(what: string): (issue: v.BaseIssue<unknown>) => string {
-  return ({ received }) => `Expected ${what}, found ${received}`;
+  return ({ received }) => `Expected ${what}, found ${shorten(received)}`;
+}
+
+/** A wrong file may be anybody's: what is in it goes to a terminal and a log. */
+function shorten(text: string): string {
+  return text.length <= LONGEST_SHOWN ? text : `${text.slice(0, LONGEST_SHOWN)}…`;
 }
 
 function logFormatOptions() {

@@ -72,3 +72,9 @@ Deno.test("parseConfiguration() wants version and kind, whatever it is given", (
     assertEquals(paths.slice(0, 2), ["apiVersion", "kind"], JSON.stringify(value));
   }
 });
+
+Deno.test("parseConfiguration() shows only the beginning of a text in the wrong place", () => {
+  const { problems } = parseConfiguration("secret ".repeat(100));
+  const shown = problems.map(({ message }) => message).find((each) => each.includes("secret"));
+  assertEquals(shown, `Expected fields, found "${"secret ".repeat(5)}secr…`);
+});

@@ -62,3 +62,8 @@ export type FlagValue<Type extends FlagType> = Type extends "boolean" ? boolean
   : Type extends "integer" | "duration" ? number
   : Type extends "list" ? readonly string[]
   : string;
+
+/** The flag as it is typed: `-v`, `--config`. */
+export function typedFlag({ name }: Flag): string {
+  return name.length === 1 ? `-${name}` : `--${name}`;
+}

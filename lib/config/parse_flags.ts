@@ -5,7 +5,7 @@
  */
 import { parseArgs } from "@std/cli/parse-args";
 import { tryParseDuration } from "./duration.ts";
-import type { Flag } from "./flag.ts";
+import { type Flag, typedFlag } from "./flag.ts";
 import { findFlag, FLAG_ROWS, type FlagName, type FlagValues } from "./flags.ts";
 import { didYouMean } from "./nearest_name.ts";
 
@@ -75,7 +75,7 @@ function toPlainTokens(argv: readonly string[]): { tokens: string[]; problems: s
     const value = attached ?? (flag && (impliedValue(flag) ?? argv[++index]));
     if (!flag) problems.push(unknownFlag(argument, name));
     else if (value === undefined) {
-      problems.push(`Flag --${flag.name} needs a value${example(flag)}`);
+      problems.push(`Flag ${typedFlag(flag)} needs a value${example(flag)}`);
     } else tokens.push(`--${flag.name}=${value}`);
   }
   // Behind `--`, since parse-args makes numbers of positional arguments elsewhere.
@@ -164,7 +164,7 @@ function parseDurationFlag(flag: Flag, text: string): ValueResult {
 }
 
 function wrong(flag: Flag, text: string, expected: string): { readonly problem: string } {
-  return { problem: `Cannot use '${text}' for --${flag.name}: expected ${expected}` };
+  return { problem: `Cannot use '${text}' for ${typedFlag(flag)}: expected ${expected}` };
 }
 
 function example(flag: Flag): string {
