@@ -106,8 +106,8 @@ Deno.test("createCommandRunner() does not wait for a grandchild that holds the o
     const running = createCommandRunner(clock).run("sh", ["-c", script]);
     const failing = assertRejects(() => running, CommandError, "did not end within 30000 ms");
     await eventually("the script has ended", async () => {
-      const pid = await Deno.readTextFile(`${folder}/pid`).catch(() => "");
-      if (pid.trim() === "") return false;
+      const pid = (await Deno.readTextFile(`${folder}/pid`).catch(() => "")).trim();
+      if (pid === "") return false;
       const { success } = await new Deno.Command("sh", { args: ["-c", `kill -0 ${pid} 2>&-`] })
         .output();
       return !success;
