@@ -1,6 +1,7 @@
-import { assert, assertEquals, assertMatch, assertRejects } from "@std/assert";
+import { assert, assertEquals, assertRejects } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { eventually } from "../../tests/support/eventually.ts";
+import { isMissing } from "../../tests/support/requirement.ts";
 import { testForward, testServicePlan } from "../../tests/support/service_plans.ts";
 import { ask, isRefused, TcpServer } from "../../tests/support/tcp_peers.ts";
 import { UdpPeer } from "../../tests/support/udp_peer.ts";
@@ -147,129 +148,6 @@ Deno.test("UserspaceBackend lets connections finish when their endpoint or their
   assertEquals(await answer(), "a");
 });
 
-Deno.test("UserspaceBackend hands a socket over when a port is renamed, without closing it", async () => {
-  await using a = TcpServer.named("a");
-  await using test = new TestUserspaceBackend();
-  const at = { clusterIp: VIP, port: unusedPort(), to: [a.endpoint] };
-  await test.sync([testServicePlan({ ...at, portName: "http" })]);
-  const report = await test.sync([testServicePlan({ ...at, portName: "web" })]);
-  assertEquals(report.operations, { handOver: 1 });
-  assertEquals(await ask({ hostname: VIP, port: at.port }), "a");
-});
-
-Deno.test("UserspaceBackend opens the new socket before it closes the old one", async () => {
-  await using a = TcpServer.named("a");
-  await using test = new TestUserspaceBackend();
-  const port = unusedPort();
-  await test.sync([testServicePlan({ clusterIp: VIP, port, to: [a.endpoint] })]);
-  const report = await test.sync([testServicePlan({ clusterIp: VIP2, port, to: [a.endpoint] })]);
-  assertEquals(report.operations, { listen: 1, close: 1, addressAdd: 1, addressRemove: 1 });
-  assertEquals(await isRefused({ hostname: VIP, port }), true);
-  assertEquals(await ask({ hostname: VIP2, port }), "a");
-  const operations = test.addresses.calls.filter((call) => /^(acquire|release) /.test(call));
-  assertEquals(operations, [`acquire ${VIP}`, `acquire ${VIP2}`, `release ${VIP}`]);
-});
-
-Deno.test("UserspaceBackend quarantines a ServicePort whose port is taken, and serves the others", async () => {
-  await using a = TcpServer.named("a");
-  await using test = new TestUserspaceBackend();
-  const port = unusedPort();
-  const taken = testServicePlan({ name: "taken", clusterIp: VIP, port, to: [a.endpoint] });
-  const free = testServicePlan({ name: "free", clusterIp: VIP2, port, to: [a.endpoint] });
-  const other = TcpServer.named("other", { hostname: VIP, port });
-  const { quarantined: [first, ...rest] } = await test.sync([taken, free]);
-  assertEquals([first?.key, first?.address, rest], [taken.key, `${VIP}:${port}/TCP`, []]);
-  assertMatch(first?.reason ?? "", /another program listens on port/);
-  assertEquals(await test.served(taken), [`ClusterIP ${VIP}:${port} quarantined`]);
-  assertEquals(await ask({ hostname: VIP2, port }), "a");
-  await other[Symbol.asyncDispose]();
-  const report = await test.sync([taken, free]);
-  assertEquals([report.quarantined, report.services], [[], 1]);
-  assertEquals(await ask({ hostname: VIP, port }), "a");
-});
-
-Deno.test("UserspaceBackend quarantines a ServicePort whose address can't be had, until it can", async () => {
-  await using a = TcpServer.named("a");
-  await using test = new TestUserspaceBackend();
-  const port = unusedPort();
-  const plan = testServicePlan({ clusterIp: VIP, port, to: [a.endpoint] });
-  test.addresses.answers.set(VIP, { kind: "unavailable", reason: "not permitted" });
-  const { quarantined } = await test.sync([plan]);
-  assertEquals(quarantined.map(({ reason }) => reason), [
-    `Cannot make ${VIP} local: not permitted`,
-  ]);
-  test.addresses.answers.delete(VIP);
-  const report = await test.sync([plan]);
-  assertEquals([report.quarantined, report.operations], [[], { listen: 1, addressAdd: 1 }]);
-});
-
-Deno.test("UserspaceBackend lets the first by key have an address that two claim, then the other", async () => {
-  await using a = TcpServer.named("a");
-  await using b = TcpServer.named("b");
-  await using test = new TestUserspaceBackend();
-  const port = unusedPort();
-  const shared = { port, externalIps: ["127.96.1.9"] };
-  const planB = testServicePlan({ ...shared, name: "b", clusterIp: VIP2, to: [b.endpoint] });
-  const planA = testServicePlan({ ...shared, name: "a", clusterIp: VIP, to: [a.endpoint] });
-  const { quarantined } = await test.sync([planB, planA]);
-  assertEquals(quarantined.map(({ key, address }) => [key, address]), [
-    [planB.key, `127.96.1.9:${port}/TCP`],
-  ]);
-  assertMatch(quarantined[0]!.reason, /ns\/a\/TCP has this address/);
-  assertEquals(await ask({ hostname: "127.96.1.9", port }), "a");
-  const after = await test.sync([planB]);
-  assertEquals(after.quarantined, []);
-  assertEquals(await ask({ hostname: "127.96.1.9", port }), "b");
-  const again = await test.sync([planB, planA]);
-  assertEquals(again.quarantined.map(({ key }) => key), [planA.key], "the holder keeps it");
-  assertEquals(await ask({ hostname: "127.96.1.9", port }), "b");
-});
-
-Deno.test("UserspaceBackend serves a stand-in where an address can't be made local", async () => {
-  await using a = TcpServer.named("a");
-  await using test = new TestUserspaceBackend();
-  const port = unusedPort();
-  const standIn = { kind: "standIn", address: parseIpAddress("127.112.0.9") } as const;
-  test.addresses.answers.set("10.96.0.1", standIn);
-  const plan = testServicePlan({ clusterIp: "10.96.0.1", port, to: [a.endpoint] });
-  await test.sync([plan]);
-  assertEquals(await test.served(plan), [`StandIn 127.112.0.9:${port} serving`]);
-  assertEquals(await ask({ hostname: "127.112.0.9", port }), "a");
-});
-
-Deno.test("UserspaceBackend takes another port on a stand-in that is taken", async () => {
-  await using a = TcpServer.named("a");
-  const port = unusedPort();
-  await using _other = TcpServer.named("other", { hostname: "127.112.0.8", port });
-  await using test = new TestUserspaceBackend();
-  const standIn = { kind: "standIn", address: parseIpAddress("127.112.0.8") } as const;
-  test.addresses.answers.set("10.96.0.1", standIn);
-  const plan = testServicePlan({ clusterIp: "10.96.0.1", port, to: [a.endpoint] });
-  const { quarantined } = await test.sync([plan]);
-  assertEquals(quarantined, []);
-  const [served] = await test.served(plan);
-  const [, other] = /^StandIn 127\.112\.0\.8:(\d+) serving$/.exec(served ?? "") ?? [];
-  assert(Number(other) !== port);
-  assertEquals(await ask({ hostname: "127.112.0.8", port: Number(other) }), "a");
-});
-
-Deno.test("UserspaceBackend moves sockets when addresses get another place", async () => {
-  await using a = TcpServer.named("a");
-  await using test = new TestUserspaceBackend();
-  const port = unusedPort();
-  const standIn = { kind: "standIn", address: parseIpAddress("127.112.0.7") } as const;
-  test.addresses.answers.set(VIP, standIn);
-  const plan = testServicePlan({ clusterIp: VIP, port, to: [a.endpoint] });
-  await test.sync([plan]);
-  test.addresses.answers.delete(VIP);
-  test.addresses.renew = true;
-  const report = await test.sync([plan], { serviceCidrs: [] });
-  assertEquals(report.operations, { listen: 1, close: 1 });
-  assertEquals(await test.served(plan), [`ClusterIP ${VIP}:${port} serving`]);
-  assertEquals(await ask({ hostname: VIP, port }), "a");
-  assertEquals(await isRefused({ hostname: "127.112.0.7", port }), true);
-});
-
 Deno.test("UserspaceBackend.sync() can be called again with the same changes after it threw", async () => {
   await using a = TcpServer.named("a");
   await using b = TcpServer.named("b");
@@ -367,6 +245,29 @@ Deno.test("UserspaceBackend needs nothing before start() and leaves nothing afte
   assertEquals([test.backend.mode, test.backend.family], ["userspace", "IPv4"]);
   await test[Symbol.asyncDispose]();
 });
+
+Deno.test({
+  name: "UserspaceBackend serves IPv6, TCP and UDP",
+  ignore: isMissing("UserspaceBackend over IPv6", [["the address ::1", hasIpv6Loopback()]]),
+  async fn() {
+    await using a = TcpServer.named("a", { hostname: "::1" });
+    await using b = UdpPeer.open({ answer: () => "b", hostname: "::1" });
+    await using client = UdpPeer.open({ hostname: "::1" });
+    await using test = new TestUserspaceBackend({ family: "IPv6" });
+    const at = { clusterIp: "::1", port: unusedPort() };
+    const tcp = testServicePlan({ ...at, to: [`[::1]:${a.port}`] });
+    const udp = testServicePlan({ ...at, protocol: "UDP", to: [`[::1]:${b.port}`] });
+    await test.sync([tcp, udp]);
+    const address = { hostname: "::1", port: at.port };
+    assertEquals(await ask(address), "a");
+    await client.send("x", address);
+    assertEquals(await client.next(), { text: "b", bytes: 1, from: address });
+  },
+});
+
+function hasIpv6Loopback(): boolean {
+  return Deno.networkInterfaces().some(({ address }) => address === "::1");
+}
 
 Deno.test("UserspaceBackend leaks nothing over 2,000 connections that end in every way", async () => {
   await using a = TcpServer.named("a");

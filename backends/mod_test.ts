@@ -1,0 +1,33 @@
+import { assertEquals } from "@std/assert";
+import { FakeClock } from "../tests/support/fake_clock.ts";
+import { FakeCommandRunner } from "../tests/support/fake_command_runner.ts";
+import { FakeNetwork } from "../tests/support/fake_network.ts";
+import { MemoryLogger } from "../tests/support/memory_logger.ts";
+import { BACKENDS } from "./mod.ts";
+
+Deno.test("BACKENDS has the modes of this build and no others", () => {
+  assertEquals(Object.keys(BACKENDS), ["userspace"]);
+});
+
+for (const [mode, create] of Object.entries(BACKENDS)) {
+  Deno.test(`BACKENDS.${mode} makes a backend without doing anything`, async () => {
+    const [clock, commands, network] = [
+      new FakeClock(),
+      new FakeCommandRunner(),
+      new FakeNetwork(),
+    ];
+    const logger = new MemoryLogger();
+    const relay = {
+      addressMode: "auto",
+      udpTimeoutMs: 250,
+      maxConnectionsPerService: 100,
+      stateDirectory: "/nonexistent/kube-relay",
+    } as const;
+    await using backend = create(
+      { clock, commands, network, logger, random: () => 0 },
+      { family: "IPv6", relay, belongsTo: () => undefined },
+    );
+    assertEquals([backend.mode, backend.family], [mode, "IPv6"] as never);
+    assertEquals([clock.pendingTimers, network.listeners, logger.lines], [0, [], []] as never);
+  });
+}

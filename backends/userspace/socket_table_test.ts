@@ -1,0 +1,132 @@
+import { assert, assertEquals, assertMatch } from "@std/assert";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { ask, isRefused, TcpServer } from "../../tests/support/tcp_peers.ts";
+import { unusedPort } from "../../tests/support/unused_port.ts";
+import { TestUserspaceBackend } from "../../tests/support/userspace_backend.ts";
+
+const VIP = "127.96.2.1";
+const VIP2 = "127.96.2.2";
+
+Deno.test("SocketTable hands a socket over when a port is renamed, without closing it", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const at = { clusterIp: VIP, port: unusedPort(), to: [a.endpoint] };
+  await test.sync([testServicePlan({ ...at, portName: "http" })]);
+  const report = await test.sync([testServicePlan({ ...at, portName: "web" })]);
+  assertEquals(report.operations, { handOver: 1 });
+  assertEquals(await ask({ hostname: VIP, port: at.port }), "a");
+});
+
+Deno.test("SocketTable opens the new socket before it closes the old one", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  await test.sync([testServicePlan({ clusterIp: VIP, port, to: [a.endpoint] })]);
+  const report = await test.sync([testServicePlan({ clusterIp: VIP2, port, to: [a.endpoint] })]);
+  assertEquals(report.operations, { listen: 1, close: 1, addressAdd: 1, addressRemove: 1 });
+  assertEquals(await isRefused({ hostname: VIP, port }), true);
+  assertEquals(await ask({ hostname: VIP2, port }), "a");
+  const operations = test.addresses.calls.filter((call) => /^(acquire|release) /.test(call));
+  assertEquals(operations, [`acquire ${VIP}`, `acquire ${VIP2}`, `release ${VIP}`]);
+});
+
+Deno.test("SocketTable quarantines a ServicePort whose port is taken, and serves the others", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  const taken = testServicePlan({ name: "taken", clusterIp: VIP, port, to: [a.endpoint] });
+  const free = testServicePlan({ name: "free", clusterIp: VIP2, port, to: [a.endpoint] });
+  const other = TcpServer.named("other", { hostname: VIP, port });
+  const { quarantined: [first, ...rest] } = await test.sync([taken, free]);
+  assertEquals([first?.key, first?.address, rest], [taken.key, `${VIP}:${port}/TCP`, []]);
+  assertMatch(first?.reason ?? "", /another program listens on port/);
+  assertEquals(await test.served(taken), [`ClusterIP ${VIP}:${port} quarantined`]);
+  assertEquals(await ask({ hostname: VIP2, port }), "a");
+  await other[Symbol.asyncDispose]();
+  const report = await test.sync([taken, free]);
+  assertEquals([report.quarantined, report.services], [[], 1]);
+  assertEquals(await ask({ hostname: VIP, port }), "a");
+});
+
+Deno.test("SocketTable quarantines a ServicePort whose address can't be had, until it can", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  const plan = testServicePlan({ clusterIp: VIP, port, to: [a.endpoint] });
+  test.addresses.answers.set(VIP, { kind: "unavailable", reason: "not permitted" });
+  const { quarantined } = await test.sync([plan]);
+  assertEquals(quarantined.map(({ reason }) => reason), [
+    `Cannot make ${VIP} local: not permitted`,
+  ]);
+  test.addresses.answers.delete(VIP);
+  const report = await test.sync([plan]);
+  assertEquals([report.quarantined, report.operations], [[], { listen: 1, addressAdd: 1 }]);
+});
+
+Deno.test("SocketTable lets the first by key have an address that two claim, then the other", async () => {
+  await using a = TcpServer.named("a");
+  await using b = TcpServer.named("b");
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  const shared = { port, externalIps: ["127.96.2.9"] };
+  const planB = testServicePlan({ ...shared, name: "b", clusterIp: VIP2, to: [b.endpoint] });
+  const planA = testServicePlan({ ...shared, name: "a", clusterIp: VIP, to: [a.endpoint] });
+  const { quarantined } = await test.sync([planB, planA]);
+  assertEquals(quarantined.map(({ key, address }) => [key, address]), [
+    [planB.key, `127.96.2.9:${port}/TCP`],
+  ]);
+  assertMatch(quarantined[0]!.reason, /ns\/a\/TCP has this address/);
+  assertEquals(await ask({ hostname: "127.96.2.9", port }), "a");
+  const after = await test.sync([planB]);
+  assertEquals(after.quarantined, []);
+  assertEquals(await ask({ hostname: "127.96.2.9", port }), "b");
+  const again = await test.sync([planB, planA]);
+  assertEquals(again.quarantined.map(({ key }) => key), [planA.key], "the holder keeps it");
+  assertEquals(await ask({ hostname: "127.96.2.9", port }), "b");
+});
+
+Deno.test("SocketTable serves a stand-in where an address can't be made local", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  const standIn = { kind: "standIn", address: parseIpAddress("127.112.0.9") } as const;
+  test.addresses.answers.set("10.96.0.1", standIn);
+  const plan = testServicePlan({ clusterIp: "10.96.0.1", port, to: [a.endpoint] });
+  await test.sync([plan]);
+  assertEquals(await test.served(plan), [`StandIn 127.112.0.9:${port} serving`]);
+  assertEquals(await ask({ hostname: "127.112.0.9", port }), "a");
+});
+
+Deno.test("SocketTable takes another port on a stand-in that is taken", async () => {
+  await using a = TcpServer.named("a");
+  const port = unusedPort();
+  await using _other = TcpServer.named("other", { hostname: "127.112.0.8", port });
+  await using test = new TestUserspaceBackend();
+  const standIn = { kind: "standIn", address: parseIpAddress("127.112.0.8") } as const;
+  test.addresses.answers.set("10.96.0.1", standIn);
+  const plan = testServicePlan({ clusterIp: "10.96.0.1", port, to: [a.endpoint] });
+  const { quarantined } = await test.sync([plan]);
+  assertEquals(quarantined, []);
+  const [served] = await test.served(plan);
+  const [, other] = /^StandIn 127\.112\.0\.8:(\d+) serving$/.exec(served ?? "") ?? [];
+  assert(Number(other) !== port);
+  assertEquals(await ask({ hostname: "127.112.0.8", port: Number(other) }), "a");
+});
+
+Deno.test("SocketTable moves sockets when addresses get another place", async () => {
+  await using a = TcpServer.named("a");
+  await using test = new TestUserspaceBackend();
+  const port = unusedPort();
+  const standIn = { kind: "standIn", address: parseIpAddress("127.112.0.7") } as const;
+  test.addresses.answers.set(VIP, standIn);
+  const plan = testServicePlan({ clusterIp: VIP, port, to: [a.endpoint] });
+  await test.sync([plan]);
+  test.addresses.answers.delete(VIP);
+  test.addresses.renew = true;
+  const report = await test.sync([plan], { serviceCidrs: [] });
+  assertEquals(report.operations, { listen: 1, close: 1 });
+  assertEquals(await test.served(plan), [`ClusterIP ${VIP}:${port} serving`]);
+  assertEquals(await ask({ hostname: VIP, port }), "a");
+  assertEquals(await isRefused({ hostname: "127.112.0.7", port }), true);
+});
