@@ -95,11 +95,16 @@ export class Follower implements AsyncDisposable {
     );
   }
 
-  /** Waits until following Services fails with a message in which this stands. */
+  /**
+   * Waits until following Services has failed with a message in which this stands. The log is asked
+   * too: the next failure, which may say something else, can come before anybody looks.
+   */
   async fails(part: string): Promise<void> {
     await eventually(
       `following Services fails with '…${part}…'`,
-      () => this.status.resources.Service?.lastError?.includes(part),
+      () =>
+        this.status.resources.Service?.lastError?.includes(part) ||
+        this.logger.lines.some(({ fields }) => String(fields.error ?? "").includes(part)),
     );
   }
 
