@@ -99,27 +99,48 @@ function openUdp({ address, port }: ProbeTarget): Line {
   };
 }
 
+/** So many looks at the clock make up a time-out. */
+const TICKS = 20;
+
+/**
+ * Calls back after a time in which this process has run: one that a busy machine held up would else
+ * take its own pause for the other side's silence. Returns what takes the call back.
+ */
+function afterSilence(ms: number, callback: () => void): () => void {
+  let left = TICKS;
+  const timer = setInterval(() => {
+    if (--left > 0) return;
+    clearInterval(timer);
+    callback();
+  }, ms / TICKS);
+  return () => clearInterval(timer);
+}
+
 async function withTimeout<T>(line: Line | undefined, task: Promise<T>, ms: number): Promise<T> {
   const silence = Promise.withResolvers<never>();
-  const timer = setTimeout(() => {
+  const cancel = afterSilence(ms, () => {
     silence.reject(new Silence());
     line?.close();
-  }, ms);
+  });
   try {
     return await Promise.race([task, silence.promise]);
   } finally {
-    clearTimeout(timer);
+    cancel();
     task.catch(() => {});
   }
 }
 
 async function openLine(target: ProbeTarget, timeoutMs: number): Promise<Line> {
   if (target.protocol === "UDP") return openUdp(target);
-  const giveUp = AbortSignal.timeout(timeoutMs);
+  const giveUp = new AbortController();
+  const { signal } = giveUp;
+  const cancel = afterSilence(timeoutMs, () => giveUp.abort());
   try {
-    return await openTcp(target, giveUp);
+    return await openTcp(target, signal);
   } catch (error) {
-    throw giveUp.aborted ? new Silence() : error;
+    throw signal.aborted ? new Silence() : error;
+  } finally {
+    cancel();
   }
 }
 
