@@ -43,6 +43,10 @@ interface Attempt extends RecencyItem<Attempt> {
  * Connects to endpoints, each attempt with a longer time-out than the one before and to another
  * endpoint as long as there is one. An endpoint that refused is not asked twice; one that only
  * took too long is, when there is no other.
+ *
+ * An AbortController for each attempt is dear only with a timer of its own (7-15 µs). Without a
+ * signal, with one signal for all, and with controllers used again, a connection took the same CPU
+ * within 2 of 160 µs; and without a signal an attempt that hangs keeps its socket for two minutes.
  */
 export class TcpDialer {
   readonly #context: TcpDialerContext;
