@@ -117,12 +117,15 @@ class RunningProxy implements AsyncDisposable {
       path: controlSocket,
       status: (options) => this.#status(options),
     });
-    for (const family of this.#families) await family.start();
-    const source = await createObjectSource(this.#dependencies, {
-      configuration: this.#configuration,
-      nodeName: this.#nodeName,
-      informers: this.#router.informers,
-    });
+    // Side by side: reading a kubeconfig means to load a large library, starting means to wait for `ip`.
+    const [source] = await Promise.all([
+      createObjectSource(this.#dependencies, {
+        configuration: this.#configuration,
+        nodeName: this.#nodeName,
+        informers: this.#router.informers,
+      }),
+      ...this.#families.map((family) => family.start()),
+    ]);
     this.#source = source;
     tasks.run("source", (signal) => source.run(signal));
     tasks.run("event loop", (signal) =>
