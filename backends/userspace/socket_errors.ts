@@ -23,6 +23,15 @@ export function isOutOfSockets(error: unknown): boolean {
   return name === "EMFILE" || name === "ENFILE" || name === "ENOBUFS" || name === "ENOMEM";
 }
 
+/**
+ * Whether `accept()` failed since its client has gone already: Deno asks for the peer's address,
+ * which a connection that was reset has no longer. The next one is as good as ever.
+ */
+export function isClientGone(error: unknown): boolean {
+  const name = systemErrorOf(error);
+  return name === "ENOTCONN" || name === "ECONNABORTED" || name === "ECONNRESET";
+}
+
 /** Whether another port at the same address may work. */
 export function isPortRefused(error: unknown): boolean {
   const name = systemErrorOf(error);

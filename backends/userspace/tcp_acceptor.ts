@@ -7,7 +7,12 @@ import type { TcpConnection, TcpListener } from "../../lib/os/network.ts";
 import { BackOff } from "./back_off.ts";
 import type { Forwarding } from "./forwarding.ts";
 import type { ServiceAddress } from "./listeners.ts";
-import { isOutOfSockets, OUT_OF_SOCKETS_CURE, systemErrorOf } from "./socket_errors.ts";
+import {
+  isClientGone,
+  isOutOfSockets,
+  OUT_OF_SOCKETS_CURE,
+  systemErrorOf,
+} from "./socket_errors.ts";
 
 /** Who gets the connections of a listening socket. */
 export interface TcpTarget {
@@ -65,6 +70,7 @@ export class TcpAcceptor {
         connection = await this.#listener.accept();
       } catch (error) {
         if (this.#closed) break;
+        if (isClientGone(error)) continue;
         // The connection stays in the kernel's queue: asking again at once would be a busy loop.
         this.#report(error);
         this.#backOff ??= new BackOff(this.#forwarding.clock);

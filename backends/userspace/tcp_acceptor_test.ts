@@ -61,6 +61,16 @@ Deno.test("TcpAcceptor.assign() hands the next connections to another", async ()
   await forwarding.loops.zero();
 });
 
+Deno.test("TcpAcceptor lets nobody wait for clients that were gone before they were accepted", async () => {
+  const { logger, forwarding, listener, taker, acceptor } = setUp();
+  listener.offer(...Array(20).fill(systemError("ENOTCONN")), new FakeConnection());
+  for (let turn = 0; turn < 10 && taker.taken.length === 0; turn++) await settle();
+  assertEquals(taker.taken.length, 1);
+  assertEquals(logger.lines, []);
+  acceptor.close();
+  await forwarding.loops.zero();
+});
+
 Deno.test("TcpAcceptor pauses when no sockets are left, and goes on when there are", async () => {
   const { clock, logger, forwarding, listener, taker, acceptor } = setUp();
   listener.offer(...Array(20).fill(systemError("EMFILE")), new FakeConnection());
