@@ -10,9 +10,9 @@ import type { Clock } from "../lib/os/clock.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import type { Network } from "../lib/os/network.ts";
 import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
-import { createLocalAddresses } from "./userspace/addresses.ts";
-import type { AddressMode } from "./userspace/address_way.ts";
-import { createFileStore } from "./userspace/address_store.ts";
+import { createLocalAddresses } from "./userspace/addresses/addresses.ts";
+import type { AddressMode } from "./userspace/addresses/address_way.ts";
+import { createFileStore } from "./userspace/addresses/address_store.ts";
 import { createUserspaceBackend } from "./userspace/backend.ts";
 
 /** The edges that backends are made with. */

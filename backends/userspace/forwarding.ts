@@ -6,12 +6,12 @@
 import type { Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { Network } from "../../lib/os/network.ts";
-import { BufferPool, DatagramBufferPool } from "./buffer_pool.ts";
+import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
 import { ClientOrigin } from "./client_origin.ts";
 import type { EndpointPickerOptions } from "./endpoint_picker.ts";
 import { OpenCount } from "./open_count.ts";
 import { RateLimitedLog } from "./rate_limited_log.ts";
-import { TcpDialer } from "./tcp_dialer.ts";
+import { TcpDialer } from "./tcp/tcp_dialer.ts";
 
 /** The edges that forwarding works with. */
 export interface ForwardingDependencies {

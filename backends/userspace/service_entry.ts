@@ -6,8 +6,8 @@
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { Forwarding } from "./forwarding.ts";
 import type { ServiceAddress } from "./listeners.ts";
-import { TcpForwarder } from "./tcp_forwarder.ts";
-import { UdpForwarder } from "./udp_forwarder.ts";
+import { TcpForwarder } from "./tcp/tcp_forwarder.ts";
+import { UdpForwarder } from "./udp/udp_forwarder.ts";
 
 interface EntryState {
   /** As last synced. */

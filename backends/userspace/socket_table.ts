@@ -12,9 +12,9 @@ import { type ServiceAddress, SocketClaims, type SocketKey } from "./listeners.t
 import type { Quarantine } from "./quarantine.ts";
 import type { ServiceEntry } from "./service_entry.ts";
 import { isPortRefused, listenProblem } from "./socket_errors.ts";
-import { standInPort } from "./stand_ins.ts";
-import { TcpAcceptor } from "./tcp_acceptor.ts";
-import { UdpPort } from "./udp_port.ts";
+import { standInPort } from "./addresses/stand_ins.ts";
+import { TcpAcceptor } from "./tcp/tcp_acceptor.ts";
+import { UdpPort } from "./udp/udp_port.ts";
 
 /** What a {@linkcode SocketTable} works with. */
 export interface SocketTableContext {

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { createManifestSource } from "../kube/manifests.ts";
-import { formatProblem } from "../kube/manifest_problem.ts";
+import { createManifestSource } from "../kube/manifests/manifests.ts";
+import { formatProblem } from "../kube/manifests/manifest_problem.ts";
 import type { Logger } from "../log/logger.ts";
 import type { Dependencies } from "./dependencies.ts";
 import type { ObjectSource, ObjectSourceOptions } from "./object_source.ts";

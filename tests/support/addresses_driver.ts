@@ -4,9 +4,9 @@
  *
  * @module
  */
-import { createFileStore } from "../../backends/userspace/address_store.ts";
-import { ADDRESS_MODES } from "../../backends/userspace/address_way.ts";
-import { createLocalAddresses } from "../../backends/userspace/addresses.ts";
+import { createFileStore } from "../../backends/userspace/addresses/address_store.ts";
+import { ADDRESS_MODES } from "../../backends/userspace/addresses/address_way.ts";
+import { createLocalAddresses } from "../../backends/userspace/addresses/addresses.ts";
 import type {
   AcquiredAddress,
   AddressDemand,

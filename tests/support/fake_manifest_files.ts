@@ -8,7 +8,7 @@ import type {
   FolderWatch,
   ManifestFileState,
   ManifestFileSystem,
-} from "../../lib/kube/manifest_file_system.ts";
+} from "../../lib/kube/manifests/manifest_file_system.ts";
 
 /** A {@linkcode ManifestFileSystem} in memory. */
 export class FakeManifestFiles implements ManifestFileSystem {

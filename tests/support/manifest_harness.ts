@@ -6,10 +6,10 @@
 import type { KubeObject } from "../../lib/api/objects.ts";
 import { objectKey } from "../../lib/api/objects.ts";
 import { Informer } from "../../lib/kube/informer.ts";
-import type { ManifestFileSystem } from "../../lib/kube/manifest_file_system.ts";
-import { formatProblem } from "../../lib/kube/manifest_problem.ts";
-import type { ManifestInformers } from "../../lib/kube/manifest_store.ts";
-import { createManifestSource, type ManifestSource } from "../../lib/kube/manifests.ts";
+import type { ManifestFileSystem } from "../../lib/kube/manifests/manifest_file_system.ts";
+import { formatProblem } from "../../lib/kube/manifests/manifest_problem.ts";
+import type { ManifestInformers } from "../../lib/kube/manifests/manifest_store.ts";
+import { createManifestSource, type ManifestSource } from "../../lib/kube/manifests/manifests.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import { FakeClock } from "./fake_clock.ts";
 import { FakeManifestFiles } from "./fake_manifest_files.ts";

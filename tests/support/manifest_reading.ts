@@ -6,8 +6,11 @@
 import { assertEquals } from "@std/assert";
 import type { KubeObject } from "../../lib/api/objects.ts";
 import { readYaml } from "../../lib/config/yaml_source.ts";
-import { type ManifestOutcome, readManifestObjects } from "../../lib/kube/manifest_objects.ts";
-import { formatProblem, ManifestProblems } from "../../lib/kube/manifest_problem.ts";
+import {
+  type ManifestOutcome,
+  readManifestObjects,
+} from "../../lib/kube/manifests/manifest_objects.ts";
+import { formatProblem, ManifestProblems } from "../../lib/kube/manifests/manifest_problem.ts";
 import { StringTable } from "../../lib/kube/string_table.ts";
 
 const FILE = "a.yaml";

@@ -1,0 +1,57 @@
+/**
+ * Takes away everything that was added to the machine, in this run or in an earlier one.
+ *
+ * @module
+ */
+import type { CleanupReport } from "../../../lib/proxy/backend.ts";
+import type { AddressLedger } from "./address_ledger.ts";
+import type { AddressStore } from "./address_store.ts";
+import type { AnyIpRoutes } from "./anyip_routes.ts";
+import { NONLOCAL_BIND, type Removal } from "./lo_device.ts";
+import { messageOf } from "../message_of.ts";
+import type { OwnAddresses } from "./own_addresses.ts";
+
+/** What holds the things to take away. */
+export interface AddressCleanupInput {
+  readonly ledger: AddressLedger;
+  readonly own: OwnAddresses;
+  readonly routes: AnyIpRoutes;
+  readonly store: AddressStore;
+}
+
+/**
+ * Removes what the ledger holds and only that, each part whether or not another one failed; what is
+ * gone already is no failure. The record goes last, and only when nothing is left.
+ */
+export async function cleanupAddresses(
+  { ledger, own, routes, store }: AddressCleanupInput,
+): Promise<CleanupReport> {
+  const removed: string[] = [];
+  const failed: string[] = [];
+  const step = async (what: string, run: () => Promise<void>) => {
+    try {
+      await run();
+    } catch (error) {
+      failed.push(`${what}: ${messageOf(error)}`);
+    }
+  };
+  const report = <T>(removal: Removal<T>, describe: (item: T) => string) => {
+    removed.push(...removal.removed.map(describe));
+    for (const [item, { message }] of removal.failures) {
+      failed.push(`${describe(item)}: ${message}`);
+    }
+  };
+  await routes.activate([]);
+  await step("addresses on lo", async () => {
+    report(await own.remove(ledger.addresses), (address) => `address ${address} on lo`);
+  });
+  await step("local routes", async () => {
+    report(await routes.dropInactive(), (range) => `local route for ${range}`);
+  });
+  await step(NONLOCAL_BIND, async () => {
+    const value = await routes.restoreNonlocalBind();
+    if (value !== undefined) removed.push(`${NONLOCAL_BIND}, which is ${value} again`);
+  });
+  if (failed.length === 0) await step(`record ${store.path}`, () => store.remove());
+  return { removed, failed };
+}

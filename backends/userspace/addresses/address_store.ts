@@ -1,0 +1,166 @@
+/**
+ * The record of what was added to the machine. It is written before anything is added, so that after
+ * a `kill -9` the next run knows its own from what somebody else put there.
+ *
+ * @module
+ */
+import { type Cidr, tryParseCidr } from "../../../lib/net/cidr.ts";
+import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
+import type { ServiceKey } from "../../../lib/proxy/service_port_name.ts";
+
+/** What was added, and what the next run has to choose again in the same way. */
+export interface AddressRecord {
+  /** Addresses that we put on `lo`. */
+  readonly addresses: ReadonlySet<IpAddress>;
+  /** Ranges that we have a local route for. */
+  readonly routes: ReadonlySet<Cidr>;
+  /** The value of `net.ipv6.ip_nonlocal_bind` before we set it to 1; undefined when we did not. */
+  readonly previousNonlocalBind?: string;
+  readonly standIns: ReadonlyMap<ServiceKey, IpAddress>;
+}
+
+/** A record of nothing. */
+export const EMPTY_RECORD: AddressRecord = {
+  addresses: new Set(),
+  routes: new Set(),
+  standIns: new Map(),
+};
+
+/** Where the record of one IP family is kept. */
+export interface AddressStore {
+  /** The file, or `undefined` where it is kept in memory only and a `kill -9` leaves addresses behind. */
+  readonly path: string | undefined;
+  /**
+   * {@linkcode EMPTY_RECORD} where there is none. Throws a SyntaxError when what is there cannot be
+   * understood.
+   */
+  load(): Promise<AddressRecord>;
+  /** Replaces the record whole: a reader, or a crash, sees the old one or the new one. */
+  save(record: AddressRecord): Promise<void>;
+  /** Forgets the record; there need not be one. */
+  remove(): Promise<void>;
+  /** Puts a record that cannot be understood aside, and returns where it is now. */
+  setAside(): Promise<string | undefined>;
+}
+
+/** A record that lasts as long as the process. */
+export function createMemoryStore(): AddressStore {
+  let record = EMPTY_RECORD;
+  return {
+    path: undefined,
+    load: () => Promise.resolve(record),
+    save: (next) => Promise.resolve(void (record = next)),
+    remove: () => Promise.resolve(void (record = EMPTY_RECORD)),
+    setAside: () => Promise.resolve(undefined),
+  };
+}
+
+/**
+ * A record in a file of `directory`, one for each family. The directory is made when needed, for its
+ * owner only; it should not outlive a boot, as `/run` does not: the addresses do not either.
+ */
+export function createFileStore(
+  { directory, family }: { readonly directory: string; readonly family: IpFamily },
+): AddressStore {
+  const path = `${directory}/addresses.${family.toLowerCase()}.json`;
+  return {
+    path,
+    async load() {
+      try {
+        return parseAddressRecord(await Deno.readTextFile(path));
+      } catch (error) {
+        if (error instanceof Deno.errors.NotFound) return EMPTY_RECORD;
+        throw error;
+      }
+    },
+    async save(record) {
+      await Deno.mkdir(directory, { recursive: true, mode: 0o700 });
+      await replaceFile(path, formatAddressRecord(record));
+    },
+    async remove() {
+      try {
+        await Deno.remove(path);
+      } catch (error) {
+        if (!(error instanceof Deno.errors.NotFound)) throw error;
+      }
+    },
+    async setAside() {
+      await Deno.rename(path, `${path}.broken`);
+      return `${path}.broken`;
+    },
+  };
+}
+
+async function replaceFile(path: string, text: string): Promise<void> {
+  const temporary = `${path}.tmp`;
+  {
+    using file = await Deno.open(temporary, {
+      write: true,
+      create: true,
+      truncate: true,
+      mode: 0o600,
+    });
+    const bytes = new TextEncoder().encode(text);
+    for (let written = 0; written < bytes.length;) {
+      written += await file.write(bytes.subarray(written));
+    }
+    // Without it a power cut may leave the new name with no content, where the disk is not a tmpfs.
+    await file.sync();
+  }
+  await Deno.rename(temporary, path);
+}
+
+const VERSION = 1;
+
+function formatAddressRecord(record: AddressRecord): string {
+  const { addresses, routes, previousNonlocalBind, standIns } = record;
+  return JSON.stringify({
+    version: VERSION,
+    addresses: [...addresses],
+    routes: [...routes],
+    previousNonlocalBind,
+    standIns: Object.fromEntries(standIns),
+  }) + "\n";
+}
+
+/** Reads the text of a record. Throws a SyntaxError that says what is wrong. */
+function parseAddressRecord(text: string): AddressRecord {
+  const raw = JSON.parse(text) as Partial<Record<string, unknown>> | null;
+  if (raw?.version !== VERSION) {
+    throw new SyntaxError(
+      `Cannot read address record: its version is '${raw?.version}', expected ${VERSION}`,
+    );
+  }
+  const standIns = Object.entries(raw.standIns ?? {});
+  return {
+    addresses: new Set(listOf(raw.addresses).map(recordedAddress)),
+    routes: new Set(listOf(raw.routes).map(recordedRange)),
+    ...(raw.previousNonlocalBind === undefined
+      ? {}
+      : { previousNonlocalBind: recordedSwitch(raw.previousNonlocalBind) }),
+    standIns: new Map(standIns.map(([key, text]) => [key as ServiceKey, recordedAddress(text)])),
+  };
+}
+
+function listOf(value: unknown): unknown[] {
+  if (Array.isArray(value)) return value;
+  throw new SyntaxError(`Cannot read address record: expected a list, got '${value}'`);
+}
+
+function recordedAddress(value: unknown): IpAddress {
+  const address = tryParseIpAddress(String(value));
+  if (address !== undefined) return address;
+  throw new SyntaxError(`Cannot read address record: expected an IP address, got '${value}'`);
+}
+
+function recordedRange(value: unknown): Cidr {
+  const range = tryParseCidr(String(value));
+  if (range !== undefined) return range;
+  throw new SyntaxError(`Cannot read address record: expected a CIDR, got '${value}'`);
+}
+
+/** It becomes an argument of `sysctl`: nothing but a digit may come through. */
+function recordedSwitch(value: unknown): string {
+  if (typeof value === "string" && /^\d$/.test(value)) return value;
+  throw new SyntaxError(`Cannot read address record: expected a digit, got '${value}'`);
+}

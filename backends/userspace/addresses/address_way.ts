@@ -1,0 +1,82 @@
+/**
+ * The choice between the ways in which Service addresses become local.
+ *
+ * @module
+ */
+import type { Cidr } from "../../../lib/net/cidr.ts";
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import { IPV6_STAND_IN, STAND_IN_RANGE } from "./stand_ins.ts";
+
+/** What the user allows: the best way that works, one of them only, or no change to the machine. */
+export type AddressMode = "auto" | "each" | "anyip" | "none";
+
+/** Every {@linkcode AddressMode}, for help and checks. */
+export const ADDRESS_MODES: readonly AddressMode[] = ["auto", "each", "anyip", "none"];
+
+/**
+ * How an address that is not local yet becomes so: `each` adds it to `lo`; `anyip` has a local route
+ * for the service ranges, and adds to `lo` only what lies outside of them; `standIn` adds nothing and
+ * takes a loopback address in its place.
+ */
+export type AddressWay = "each" | "anyip" | "standIn";
+
+/** What the choice depends on. */
+export interface AddressWayInput {
+  readonly mode: AddressMode;
+  /** Whether this process may add addresses to `lo`. */
+  readonly permitted: boolean;
+  /** Distinct addresses that are wanted. */
+  readonly count: number;
+  /** Whether the ranges of the cluster IPs are known. */
+  readonly rangesKnown: boolean;
+  /** The way in use. */
+  readonly current: AddressWay;
+}
+
+/** More addresses than this are better served by a route: `ip addr` and every look at `lo` get slow. */
+export const ANYIP_ABOVE = 1_000;
+/** Fewer than this go back to one each. Well below, so that a count near the bound does not flap. */
+export const EACH_BELOW = 500;
+
+/**
+ * The way to use. One address each is preferred where their number allows it, since a route makes
+ * every address of the range local, the unallocated ones too, on every port that any program of the
+ * host listens on with a wildcard.
+ */
+export function chooseAddressWay(input: AddressWayInput): AddressWay {
+  const { mode, permitted, count, rangesKnown, current } = input;
+  if (mode === "none" || !permitted) return "standIn";
+  if (mode === "each" || !rangesKnown) return "each";
+  if (mode === "anyip") return "anyip";
+  return count > (current === "anyip" ? EACH_BELOW - 1 : ANYIP_ABOVE) ? "anyip" : "each";
+}
+
+/** What an admin has to know of `anyip`. */
+export const ANYIP_WARNING =
+  "every program of this host that listens on a wildcard address (sshd on 0.0.0.0:22) answers on " +
+  "all addresses of the range; what a pod sends to a Service leaves with the node's address, which " +
+  "passes NetworkPolicies that allow nodes";
+
+/** What {@linkcode describeAddressWay} tells. */
+export interface AddressWayFacts {
+  readonly family: IpFamily;
+  /** Why nothing may be added to the machine. */
+  readonly refusal: string | undefined;
+  /** Addresses that we have on `lo`. */
+  readonly ownCount: number;
+  /** Ranges that are local by a route of ours. */
+  readonly ranges: readonly Cidr[];
+}
+
+/** The way in use, as one sentence for the log and for `status`. */
+export function describeAddressWay(way: AddressWay, facts: AddressWayFacts): string {
+  const { family, refusal, ownCount, ranges } = facts;
+  const each = `${ownCount} ${family} addresses on lo, one each`;
+  if (way === "each") return each;
+  if (way === "anyip") {
+    return `local route for ${ranges.join(", ") || "no range"}; ${each}; ${ANYIP_WARNING}`;
+  }
+  const standIn = family === "IPv4" ? `an address of ${STAND_IN_RANGE}` : IPV6_STAND_IN;
+  return `${standIn} in place of each cluster IP that is not local; nothing is added to this host` +
+    (refusal === undefined ? "" : `: ${refusal}`);
+}

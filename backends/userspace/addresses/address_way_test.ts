@@ -1,0 +1,61 @@
+import { assert, assertEquals } from "@std/assert";
+import { parseCidr } from "../../../lib/net/cidr.ts";
+import {
+  type AddressWay,
+  type AddressWayInput,
+  chooseAddressWay,
+  describeAddressWay,
+} from "./address_way.ts";
+
+const usual: AddressWayInput = {
+  mode: "auto",
+  permitted: true,
+  count: 10,
+  rangesKnown: true,
+  current: "each",
+};
+
+const CASES: readonly [string, Partial<AddressWayInput>, AddressWay][] = [
+  ["one each for few addresses", {}, "each"],
+  ["one each up to 1000", { count: 1_000 }, "each"],
+  ["a route for more than 1000", { count: 1_001 }, "anyip"],
+  ["the route until there are fewer than 500", { count: 500, current: "anyip" }, "anyip"],
+  ["one each again below 500", { count: 499, current: "anyip" }, "each"],
+  ["one each while the ranges are unknown", { count: 50_000, rangesKnown: false }, "each"],
+  ["one each when asked for, whatever the number", { mode: "each", count: 50_000 }, "each"],
+  ["a route when asked for, whatever the number", { mode: "anyip", count: 1 }, "anyip"],
+  ["one each for a route without ranges", { mode: "anyip", rangesKnown: false }, "each"],
+  ["stand-ins when nothing may be changed", { permitted: false, count: 5_000 }, "standIn"],
+  ["stand-ins when asked for", { mode: "none", count: 5_000 }, "standIn"],
+  ["one each from stand-ins with the right", { current: "standIn", count: 700 }, "each"],
+];
+
+for (const [what, input, expected] of CASES) {
+  Deno.test(`chooseAddressWay() takes ${what}`, () => {
+    assertEquals(chooseAddressWay({ ...usual, ...input }), expected);
+  });
+}
+
+Deno.test("describeAddressWay() warns of what a route opens, and only then", () => {
+  const facts = {
+    family: "IPv4",
+    refusal: undefined,
+    ownCount: 3,
+    ranges: [parseCidr("10.96.0.0/12")],
+  } as const;
+  const anyip = describeAddressWay("anyip", facts);
+  assert(anyip.includes("10.96.0.0/12") && anyip.includes("sshd on 0.0.0.0:22"), anyip);
+  assert(anyip.includes("NetworkPolicies"), anyip);
+  assertEquals(describeAddressWay("each", facts), "3 IPv4 addresses on lo, one each");
+});
+
+Deno.test("describeAddressWay() says why there are only stand-ins", () => {
+  const text = describeAddressWay("standIn", {
+    family: "IPv6",
+    refusal: "Operation not permitted",
+    ownCount: 0,
+    ranges: [],
+  });
+  assert(text.startsWith("::1 in place of each cluster IP"), text);
+  assert(text.endsWith(": Operation not permitted"), text);
+});

@@ -1,0 +1,618 @@
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { type Cidr, parseCidr } from "../../../lib/net/cidr.ts";
+import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
+import { CommandError } from "../../../lib/os/command_runner.ts";
+import { serviceKey } from "../../../lib/proxy/service_port_name.ts";
+import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { FakeHost } from "../../../tests/support/fake_host.ts";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { type AddressStore, createMemoryStore } from "./address_store.ts";
+import { createLocalAddresses, type LocalAddressesOptions } from "./addresses.ts";
+import type { LocalAddresses, WantedAddress } from "../local_addresses.ts";
+
+const RANGE = parseCidr("10.96.0.0/12");
+const RANGE6 = parseCidr("fd00:96::/112");
+
+/** One machine over several runs of the program. */
+class Machine {
+  readonly host = new FakeHost();
+  readonly logger = new MemoryLogger();
+  store: AddressStore = createMemoryStore();
+
+  create(options: Partial<LocalAddressesOptions> = {}): LocalAddresses {
+    return createLocalAddresses({
+      runner: this.host.runner,
+      network: this.host.network,
+      clock: new FakeClock(),
+      logger: this.logger,
+      store: this.store,
+    }, { family: "IPv4", ...options });
+  }
+
+  /** A run of the program that has come to its first `acquire`. */
+  async start(options: Partial<LocalAddressesOptions> = {}): Promise<LocalAddresses> {
+    const addresses = this.create(options);
+    await addresses.start();
+    return addresses;
+  }
+
+  get lo(): string[] {
+    return [...this.host.lo];
+  }
+
+  get processes(): number {
+    return this.host.runner.calls.length;
+  }
+
+  async recorded(): Promise<string[]> {
+    const { addresses, routes } = await this.store.load();
+    return [...addresses, ...routes];
+  }
+
+  warnings(): string[] {
+    return this.logger.lines.filter(({ level }) => level === "warn").map((line) => line.message);
+  }
+}
+
+function clusterIp(text: string, name = text): WantedAddress {
+  const service = serviceKey({ namespace: "ns1", name });
+  return { address: parseIpAddress(text), role: "ClusterIP", service };
+}
+
+function externalIp(text: string): WantedAddress {
+  return { ...clusterIp(text), role: "ExternalIP" };
+}
+
+/** The outcome of acquiring, in a form that reads well in a comparison. */
+async function acquire(
+  addresses: LocalAddresses,
+  ...wanted: WantedAddress[]
+): Promise<Record<string, string>> {
+  const found = await addresses.acquire(wanted);
+  return Object.fromEntries([...found].map(([address, place]) => {
+    if (place.kind === "standIn") return [address, place.address];
+    return [address, place.kind === "unavailable" ? place.reason : place.kind];
+  }));
+}
+
+function ips(...texts: string[]): IpAddress[] {
+  return texts.map(parseIpAddress);
+}
+
+Deno.test("acquire() adds addresses to lo in one batch, and release() removes them in one", async () => {
+  const machine = new Machine();
+  const addresses = await machine.start();
+  const before = machine.processes;
+  const found = await acquire(addresses, clusterIp("10.96.0.1"), clusterIp("10.96.0.2"));
+  assertEquals(found, { "10.96.0.1": "local", "10.96.0.2": "local" });
+  assertEquals(machine.lo, ["10.96.0.1", "10.96.0.2"]);
+  assertEquals(machine.processes - before, 1);
+  assertEquals(await addresses.release(ips("10.96.0.1", "10.96.0.2", "10.96.0.9")), 2);
+  assertEquals(machine.lo, []);
+  assertEquals(machine.processes - before, 2);
+  assertEquals(await machine.recorded(), []);
+});
+
+Deno.test("acquire() records addresses before it adds them", async () => {
+  const machine = new Machine();
+  const seenAtSave: string[][] = [];
+  const store = machine.store;
+  machine.store = {
+    ...store,
+    save: (record) => {
+      seenAtSave.push([...record.addresses].filter((address) => machine.host.lo.has(address)));
+      return store.save(record);
+    },
+  };
+  const addresses = await machine.start();
+  seenAtSave.length = 0;
+  await acquire(addresses, clusterIp("10.96.0.1"));
+  assertEquals(seenAtSave, [[]]);
+  assertEquals(await machine.recorded(), ["10.96.0.1"]);
+});
+
+Deno.test("acquire() asks nothing of the machine for addresses that it has", async () => {
+  const machine = new Machine();
+  machine.host.interfaces.set(parseIpAddress("192.168.7.1"), "eth0");
+  machine.host.lo.add(parseIpAddress("10.96.0.10"));
+  const addresses = await machine.start();
+  const before = machine.processes;
+  const wanted = [clusterIp("127.96.0.1"), externalIp("192.168.7.1"), clusterIp("10.96.0.10")];
+  assertEquals(Object.values(await acquire(addresses, ...wanted)), ["local", "local", "local"]);
+  assertEquals(machine.processes, before);
+  assertEquals(addresses.owns(parseIpAddress("10.96.0.10")), false);
+  assertEquals(await addresses.release(wanted.map(({ address }) => address)), 0);
+  await addresses.releaseUnclaimed();
+  await addresses.cleanup();
+  assertEquals(machine.lo, ["10.96.0.10"]);
+});
+
+Deno.test("acquire() makes one address of a duplicate", async () => {
+  const machine = new Machine();
+  const addresses = await machine.start();
+  await acquire(addresses, externalIp("203.0.113.1"), externalIp("203.0.113.1"));
+  assertEquals(await machine.recorded(), ["203.0.113.1"]);
+  assertEquals(addresses.owns(parseIpAddress("203.0.113.1")), true);
+});
+
+Deno.test("acquire() does not take for its own what somebody adds in the same moment", async () => {
+  const machine = new Machine();
+  const addresses = await machine.start();
+  machine.host.runner.failNext({
+    stderr: "RTNETLINK answers: File exists\nCommand failed -:1\n",
+    code: 1,
+  });
+  assertEquals(await acquire(addresses, clusterIp("10.96.0.1")), { "10.96.0.1": "local" });
+  assertEquals(await machine.recorded(), []);
+});
+
+Deno.test("acquire() adds an address again that somebody flushed from lo", async () => {
+  const machine = new Machine();
+  const addresses = await machine.start();
+  await acquire(addresses, clusterIp("10.96.0.1"));
+  machine.host.lo.clear();
+  assertEquals(await acquire(addresses, clusterIp("10.96.0.1")), { "10.96.0.1": "local" });
+  assertEquals(machine.lo, ["10.96.0.1"]);
+});
+
+Deno.test("acquire() tells the reason of each address that could not be added; the others are", async () => {
+  const machine = new Machine();
+  const addresses = await machine.start();
+  machine.host.lo.add(parseIpAddress("10.96.0.1"));
+  machine.host.runner.failNext({
+    stderr: "RTNETLINK answers: Invalid argument\nCommand failed -:2\n",
+    code: 1,
+  });
+  const found = await acquire(addresses, clusterIp("10.96.0.7"), clusterIp("10.96.0.8"));
+  assertEquals(found["10.96.0.7"], "local");
+  assertStringIncludes(found["10.96.0.8"] ?? "", "Invalid argument");
+  assertEquals(await machine.recorded(), ["10.96.0.7"]);
+});
+
+Deno.test("acquire() adds nothing that it cannot record", async () => {
+  const machine = new Machine();
+  const addresses = await machine.start();
+  const store = machine.store;
+  const save = store.save;
+  store.save = () => Promise.reject(new Error("No space left on device"));
+  const found = await acquire(addresses, clusterIp("10.96.0.1"));
+  assertStringIncludes(found["10.96.0.1"] ?? "", "No space left on device");
+  assertEquals(machine.lo, []);
+  store.save = save;
+  assertEquals(await acquire(addresses, clusterIp("10.96.0.1")), { "10.96.0.1": "local" });
+});
+
+Deno.test("acquire() throws when the outcome is unknown, and the same wish succeeds later", async () => {
+  const machine = new Machine();
+  const addresses = await machine.start();
+  machine.host.runner.failNext("timeout", { carriedOut: true });
+  await assertRejects(() => acquire(addresses, clusterIp("10.96.0.1")), CommandError);
+  assertEquals(await machine.recorded(), ["10.96.0.1"]);
+  assertEquals(await acquire(addresses, clusterIp("10.96.0.1")), { "10.96.0.1": "local" });
+  assertEquals(addresses.owns(parseIpAddress("10.96.0.1")), true);
+});
+
+Deno.test("release() removes what a batch of unknown outcome left and nobody wanted again", async () => {
+  const machine = new Machine();
+  const addresses = await machine.start();
+  await acquire(addresses, clusterIp("10.96.0.2"));
+  machine.host.runner.failNext("timeout", { carriedOut: true });
+  await assertRejects(() => acquire(addresses, clusterIp("10.96.0.1")), CommandError);
+  assertEquals(await addresses.release(ips("10.96.0.2")), 2);
+  assertEquals(machine.lo, []);
+});
+
+Deno.test("release() tries again what could not be removed, unless it is wanted again", async () => {
+  const machine = new Machine();
+  const addresses = await machine.start();
+  await acquire(addresses, clusterIp("10.96.0.1"), clusterIp("10.96.0.2"), clusterIp("10.96.0.3"));
+  machine.host.runner.failNext({
+    stderr:
+      "RTNETLINK answers: Device or resource busy\nCommand failed -:1\nRTNETLINK answers: Device or resource busy\nCommand failed -:2\n",
+    code: 1,
+  });
+  assertEquals(await addresses.release(ips("10.96.0.1", "10.96.0.2")), 0);
+  assertEquals(machine.warnings(), ["Cannot remove an address", "Cannot remove an address"]);
+  await acquire(addresses, clusterIp("10.96.0.1"));
+  assertEquals(await addresses.release(ips("10.96.0.3")), 2);
+  assertEquals(machine.lo, ["10.96.0.1"]);
+});
+
+Deno.test("start() adopts what an earlier run left, and releaseUnclaimed() removes the rest", async () => {
+  const machine = new Machine();
+  const killed = await machine.start();
+  await acquire(killed, clusterIp("10.96.0.1"), clusterIp("10.96.0.2"));
+  machine.host.lo.add(parseIpAddress("10.96.0.3"));
+
+  const addresses = await machine.start();
+  assertEquals(machine.lo, ["10.96.0.1", "10.96.0.2", "10.96.0.3"]);
+  assertEquals(ips("10.96.0.1", "10.96.0.3").map((ip) => addresses.owns(ip)), [true, false]);
+  const before = machine.processes;
+  await acquire(addresses, clusterIp("10.96.0.1"), clusterIp("10.96.0.3"));
+  assertEquals(machine.processes, before, "nothing to add");
+  assertEquals(await addresses.releaseUnclaimed(), 1);
+  assertEquals(machine.lo, ["10.96.0.1", "10.96.0.3"]);
+  assertEquals(await addresses.release(ips("10.96.0.1", "10.96.0.3")), 1);
+  assertEquals(machine.lo, ["10.96.0.3"]);
+});
+
+Deno.test("start() forgets what the record has and the machine has not, as after a reboot", async () => {
+  const machine = new Machine();
+  await acquire(await machine.start(), clusterIp("10.96.0.1"), clusterIp("10.96.0.2"));
+  machine.host.lo.clear();
+  machine.host.interfaces.set(parseIpAddress("10.96.0.2"), "eth0");
+  const addresses = await machine.start();
+  assertEquals(await machine.recorded(), []);
+  assertEquals(addresses.owns(parseIpAddress("10.96.0.2")), false);
+});
+
+Deno.test("start() leaves nothing behind of what it tried", async () => {
+  const machine = new Machine();
+  await machine.start();
+  await machine.start({ family: "IPv6" });
+  assertEquals(machine.lo, []);
+  assertEquals(await machine.recorded(), []);
+});
+
+Deno.test("acquire() gives stand-ins where nothing may be added, the same ones in the next run", async () => {
+  const machine = new Machine();
+  machine.host.mayChange = false;
+  const wanted = [clusterIp("10.96.0.1", "web"), clusterIp("10.96.0.2", "dns")];
+  const first = await machine.start();
+  const found = await acquire(first, ...wanted);
+  for (const standIn of Object.values(found)) assert(/^127\.1(1[2-9]|2[0-7])\./.test(standIn));
+  assert(found["10.96.0.1"] !== found["10.96.0.2"]);
+  const second = await machine.start();
+  assertEquals(await acquire(second, ...wanted.toReversed()), found);
+  assertEquals(machine.lo, []);
+  assertStringIncludes(second.summary, "Operation not permitted");
+});
+
+Deno.test("acquire() gives ::1 to all cluster IPs of IPv6 where nothing may be added", async () => {
+  const machine = new Machine();
+  machine.host.mayChange = false;
+  const addresses = await machine.start({ family: "IPv6" });
+  const found = await acquire(addresses, clusterIp("fd00:96::1"), clusterIp("fd00:96::2"));
+  assertEquals(Object.values(found), ["::1", "::1"]);
+});
+
+Deno.test("acquire() says how to have an external address where nothing may be added", async () => {
+  const machine = new Machine();
+  machine.host.mayChange = false;
+  const found = await acquire(await machine.start(), externalIp("203.0.113.1"));
+  assertStringIncludes(found["203.0.113.1"] ?? "", "Cannot make ExternalIP 203.0.113.1 local");
+  assertStringIncludes(found["203.0.113.1"] ?? "", "CAP_NET_ADMIN");
+});
+
+for (const kind of ["not-found", "not-permitted", "timeout"] as const) {
+  Deno.test(`start() goes on with stand-ins when ip is ${kind}`, async () => {
+    const machine = new Machine();
+    machine.host.runner.failNext(kind);
+    const addresses = await machine.start();
+    const found = await acquire(addresses, clusterIp("10.96.0.1"));
+    assert(found["10.96.0.1"]?.startsWith("127.1"), found["10.96.0.1"]);
+    assertStringIncludes(addresses.summary, kind);
+  });
+}
+
+Deno.test("acquire() keeps a Service's stand-in when its cluster IP changes", async () => {
+  const machine = new Machine();
+  machine.host.mayChange = false;
+  const addresses = await machine.start();
+  const before = await acquire(addresses, clusterIp("10.96.0.1", "web"));
+  const after = await acquire(addresses, clusterIp("10.96.0.2", "web"));
+  assertEquals(after["10.96.0.2"], before["10.96.0.1"]);
+  await addresses.release(ips("10.96.0.1"));
+  await acquire(addresses, clusterIp("10.96.0.3", "dns"));
+  const { standIns } = await machine.store.load();
+  assertEquals([...standIns.keys()], ["ns1/web", "ns1/dns"]);
+});
+
+Deno.test("mode none adds nothing even where it may", async () => {
+  const machine = new Machine();
+  const addresses = await machine.start({ mode: "none" });
+  assert((await acquire(addresses, clusterIp("10.96.0.1")))["10.96.0.1"]?.startsWith("127."));
+  assertEquals(machine.processes, 0);
+});
+
+async function withRange(
+  machine: Machine,
+  { range = RANGE, ...options }: Partial<LocalAddressesOptions> & { range?: Cidr } = {},
+): Promise<LocalAddresses> {
+  const addresses = await machine.start({ mode: "anyip", ...options });
+  await addresses.configure({ serviceCidrs: [range], count: 1 });
+  return addresses;
+}
+
+Deno.test("configure() makes the range local by a route; addresses outside are added one each", async () => {
+  const machine = new Machine();
+  const addresses = await withRange(machine);
+  const found = await acquire(addresses, clusterIp("10.96.0.1"), externalIp("203.0.113.1"));
+  assertEquals(Object.values(found), ["local", "local"]);
+  assertEquals([...machine.host.localRoutes], [RANGE]);
+  assertEquals(machine.lo, ["203.0.113.1"]);
+  assertEquals((await machine.recorded()).sort(), ["10.96.0.0/12", "203.0.113.1"]);
+  assert(machine.warnings().includes("Service ranges are local to this host as a whole"));
+  assertStringIncludes(addresses.summary, "sshd on 0.0.0.0:22");
+  assertEquals(addresses.owns(parseIpAddress("10.96.0.1")), false);
+});
+
+Deno.test("configure() crosses 1000 addresses by adding the route first, and comes back below 500", async () => {
+  const machine = new Machine();
+  const addresses = await machine.start();
+  await addresses.configure({ serviceCidrs: [RANGE], count: 2 });
+  await acquire(addresses, clusterIp("10.96.0.1"), externalIp("203.0.113.1"));
+  await addresses.releaseUnclaimed();
+  const log = machine.host.batchLines.length;
+
+  assertEquals(await addresses.configure({ serviceCidrs: [RANGE], count: 1_001 }), false);
+  assertEquals(machine.host.batchLines.slice(log), [
+    "route add local 10.96.0.0/12 dev lo",
+    "addr del 10.96.0.1/32 dev lo",
+  ]);
+  assertEquals(await addresses.configure({ serviceCidrs: [RANGE], count: 600 }), false);
+  assertEquals(machine.host.batchLines.length, log + 2);
+  assertEquals(await addresses.configure({ serviceCidrs: [RANGE], count: 10 }), false);
+  assertEquals(machine.host.batchLines.slice(log + 2), [
+    "addr add 10.96.0.1/32 dev lo scope host",
+    "route del local 10.96.0.0/12 dev lo",
+  ]);
+  assertEquals(machine.lo, ["203.0.113.1", "10.96.0.1"]);
+});
+
+Deno.test("a run with few addresses takes over from one with a route without a gap", async () => {
+  const machine = new Machine();
+  await acquire(await withRange(machine), clusterIp("10.96.0.1"));
+  const addresses = await machine.start();
+  await addresses.configure({ serviceCidrs: [RANGE], count: 1 });
+  await acquire(addresses, clusterIp("10.96.0.1"));
+  assertEquals([...machine.host.localRoutes], [RANGE], "stays until the first sync is over");
+  assertEquals(machine.lo, ["10.96.0.1"]);
+  await addresses.releaseUnclaimed();
+  assertEquals([...machine.host.localRoutes], []);
+  assertEquals(machine.lo, ["10.96.0.1"]);
+});
+
+Deno.test("a run with many addresses takes over from one with one each", async () => {
+  const machine = new Machine();
+  await acquire(await machine.start(), clusterIp("10.96.0.1"));
+  const addresses = await withRange(machine);
+  await acquire(addresses, clusterIp("10.96.0.1"));
+  assertEquals(machine.lo, ["10.96.0.1"], "stays until the first sync is over");
+  assertEquals(await addresses.releaseUnclaimed(), 1);
+  assertEquals(machine.lo, []);
+  assertEquals(await machine.recorded(), [RANGE]);
+});
+
+Deno.test("configure() adopts the route of an earlier run, and leaves one of somebody else", async () => {
+  const other = parseCidr("10.200.0.0/16");
+  const machine = new Machine();
+  machine.host.localRoutes.add(other);
+  await withRange(machine);
+  const addresses = await machine.start({ mode: "anyip" });
+  await addresses.configure({ serviceCidrs: [RANGE, other], count: 1 });
+  assertEquals(await machine.recorded(), [RANGE]);
+  assertEquals(Object.values(await acquire(addresses, clusterIp("10.200.0.1"))), ["local"]);
+  assertEquals((await addresses.cleanup()).removed, ["local route for 10.96.0.0/12"]);
+  assertEquals([...machine.host.localRoutes], [other]);
+});
+
+Deno.test("configure() refuses a range that holds a network of the node, and adds one each", async () => {
+  const machine = new Machine();
+  machine.host.mainRoutes.push({ dst: "10.97.0.0/24", dev: "eth0" });
+  const addresses = await withRange(machine);
+  assertEquals([...machine.host.localRoutes], []);
+  await acquire(addresses, clusterIp("10.96.0.1"));
+  assertEquals(machine.lo, ["10.96.0.1"]);
+  const warning = machine.logger.lines.find(({ level }) => level === "warn");
+  assertEquals(warning?.fields, {
+    ipFamily: "IPv4",
+    range: RANGE,
+    reason: "the node has a route to 10.97.0.0/24, which lies in it",
+  });
+  const before = machine.processes;
+  await addresses.configure({ serviceCidrs: [RANGE], count: 1 });
+  assertEquals(machine.processes, before, "a refused range is not asked for again");
+});
+
+Deno.test("configure() of IPv6 allows binds by a sysctl, and puts it back with the route", async () => {
+  const machine = new Machine();
+  const addresses = await withRange(machine, { family: "IPv6", range: RANGE6 });
+  assertEquals(machine.host.nonlocalBind.IPv6, "1");
+  assertEquals(await acquire(addresses, clusterIp("fd00:96::1")), { "fd00:96::1": "local" });
+  assertEquals(machine.lo, []);
+
+  const next = await machine.start({ family: "IPv6" });
+  await next.configure({ serviceCidrs: [RANGE6], count: 1 });
+  assertEquals(await acquire(next, clusterIp("fd00:96::1")), { "fd00:96::1": "local" });
+  await next.releaseUnclaimed();
+  assertEquals(machine.host.nonlocalBind.IPv6, "0");
+  assertEquals(machine.lo, ["fd00:96::1"]);
+});
+
+Deno.test("configure() of IPv6 falls back to one each where the sysctl is read-only", async () => {
+  const machine = new Machine();
+  machine.host.runner.on("sysctl -w", {
+    code: 1,
+    stderr: 'sysctl: permission denied on key "net.ipv6.ip_nonlocal_bind"\n',
+  });
+  const addresses = await withRange(machine, { family: "IPv6", range: RANGE6 });
+  assertEquals([...machine.host.localRoutes], []);
+  assertEquals(await acquire(addresses, clusterIp("fd00:96::1")), { "fd00:96::1": "local" });
+  assertEquals(machine.lo, ["fd00:96::1"]);
+  assertEquals((await addresses.cleanup()).failed, [], "nothing of the sysctl is recorded");
+});
+
+Deno.test("configure() leaves the sysctl alone where it is set already", async () => {
+  const machine = new Machine();
+  machine.host.nonlocalBind.IPv6 = "1";
+  const addresses = await withRange(machine, { family: "IPv6", range: RANGE6 });
+  await addresses.cleanup();
+  assertEquals(machine.host.nonlocalBind.IPv6, "1");
+});
+
+Deno.test("acquire() refuses external addresses of other machines, and no cluster IP", async () => {
+  const machine = new Machine();
+  machine.host.interfaces.set(parseIpAddress("192.168.7.1"), "eth0");
+  machine.host.mainRoutes.push(
+    { dst: "192.168.7.0/24", dev: "eth0" },
+    { dst: "10.96.0.0/12", dev: "eth1" },
+  );
+  const addresses = await machine.start({
+    belongsTo: (address) => address === "198.51.100.9" ? "node worker-2" : undefined,
+  });
+  const found = await acquire(
+    addresses,
+    externalIp("192.168.7.1"),
+    externalIp("192.168.7.2"),
+    externalIp("198.51.100.9"),
+    externalIp("203.0.113.1"),
+    clusterIp("10.96.0.1"),
+  );
+  assertEquals(found["192.168.7.1"], "local");
+  assertStringIncludes(found["192.168.7.2"] ?? "", "192.168.7.0/24 on eth0");
+  assertStringIncludes(found["198.51.100.9"] ?? "", "it belongs to node worker-2");
+  assertEquals(machine.lo, ["203.0.113.1", "10.96.0.1"]);
+});
+
+Deno.test("acquire() adds no external address while the routes cannot be read", async () => {
+  const machine = new Machine();
+  const addresses = await machine.start();
+  machine.host.runner.failNext({ stderr: "Dump terminated\n", code: 1 });
+  const found = await acquire(addresses, externalIp("203.0.113.1"), clusterIp("10.96.0.1"));
+  assertStringIncludes(found["203.0.113.1"] ?? "", "Dump terminated");
+  assertEquals(found["10.96.0.1"], "local");
+});
+
+Deno.test("cleanup() needs no start, removes what is recorded and only that, then the record", async () => {
+  const machine = new Machine();
+  machine.host.lo.add(parseIpAddress("10.96.0.9"));
+  const killed = await withRange(machine, { family: "IPv6", range: RANGE6 });
+  await acquire(killed, externalIp("fd00:5::1"), externalIp("fd00:5::2"));
+  machine.host.lo.delete(parseIpAddress("fd00:5::1"));
+  assertEquals(await machine.create({ family: "IPv6" }).cleanup(), {
+    removed: [
+      "address fd00:5::2 on lo",
+      "local route for fd00:96::/112",
+      "net.ipv6.ip_nonlocal_bind, which is 0 again",
+    ],
+    failed: [],
+  });
+  assertEquals(machine.lo, ["10.96.0.9"]);
+  assertEquals(await machine.recorded(), []);
+  assertEquals(await machine.create({ family: "IPv6" }).cleanup(), { removed: [], failed: [] });
+});
+
+Deno.test("cleanup() goes on after a failure and keeps what is left on record", async () => {
+  const machine = new Machine();
+  await acquire(await withRange(machine), externalIp("203.0.113.1"));
+  machine.host.runner.failNext("timeout");
+  const report = await machine.create().cleanup();
+  assertEquals(report.removed, ["local route for 10.96.0.0/12"]);
+  assertEquals(report.failed.length, 1);
+  assertEquals(await machine.recorded(), ["203.0.113.1"]);
+  assertEquals((await machine.create().cleanup()).removed, ["address 203.0.113.1 on lo"]);
+});
+
+Deno.test("cleanup() names each thing that the machine refuses to give back", async () => {
+  const machine = new Machine();
+  await acquire(await withRange(machine), externalIp("203.0.113.1"));
+  machine.host.mayChange = false;
+  assertEquals((await machine.create().cleanup()).failed, [
+    "address 203.0.113.1 on lo: RTNETLINK answers: Operation not permitted",
+    "local route for 10.96.0.0/12: RTNETLINK answers: Operation not permitted",
+  ]);
+});
+
+Deno.test("a record that makes no sense is put aside and said, not obeyed", async () => {
+  const machine = new Machine();
+  let aside = 0;
+  machine.store = {
+    ...machine.store,
+    load: () => Promise.reject(new SyntaxError("cut off")),
+    setAside: () => Promise.resolve(`aside ${++aside}`),
+  };
+  const addresses = await machine.start();
+  assertEquals(aside, 1);
+  assertEquals(machine.warnings().length, 1);
+  assertEquals(await acquire(addresses, clusterIp("10.96.0.1")), { "10.96.0.1": "local" });
+});
+
+Deno.test("a record that cannot be read is not overwritten: nothing is added", async () => {
+  const machine = new Machine();
+  machine.store = {
+    ...machine.store,
+    load: () => Promise.reject(new Deno.errors.PermissionDenied("not yours")),
+    save: () => Promise.reject(new Error("must not be called")),
+  };
+  const addresses = await machine.start();
+  assertStringIncludes(addresses.summary, "not yours");
+  assertEquals(machine.processes, 0);
+  assertStringIncludes((await addresses.cleanup()).failed[0] ?? "", "not yours");
+});
+
+Deno.test("probe() tries each way, tells what works, and leaves nothing behind", async () => {
+  for (const family of ["IPv4", "IPv6"] as const) {
+    const machine = new Machine();
+    const works = await machine.create({ family }).probe();
+    assertEquals(works.map(({ available }) => available), [true, true, true]);
+    assertEquals(machine.lo, []);
+    assertEquals([...machine.host.localRoutes], []);
+    assertEquals(machine.host.nonlocalBind.IPv6, "0");
+    assertEquals(await machine.recorded(), []);
+    machine.host.mayChange = false;
+    const refused = await machine.create({ family }).probe();
+    assertEquals(refused.map(({ available }) => available), [false, false, true]);
+    assertEquals(refused.some(({ required }) => required), false);
+    assertStringIncludes(refused[0]?.cure ?? "", "CAP_NET_ADMIN");
+  }
+});
+
+Deno.test("probe() of a running proxy leaves its addresses and routes", async () => {
+  const machine = new Machine();
+  const addresses = await withRange(machine);
+  await acquire(addresses, clusterIp("10.96.0.1"), externalIp("203.0.113.1"));
+  await addresses.probe();
+  assertEquals([...machine.host.localRoutes], [RANGE]);
+  assertEquals(machine.lo, ["203.0.113.1"]);
+});
+
+/** A run that takes every way once. Errors are what its caller would try again, here: not at all. */
+async function eventfulRun(machine: Machine): Promise<void> {
+  const addresses = machine.create({ family: "IPv6" });
+  const steps: (() => Promise<unknown>)[] = [
+    () => addresses.start(),
+    () => addresses.configure({ serviceCidrs: [RANGE6], count: 2 }),
+    () => addresses.acquire([clusterIp("fd00:96::1"), externalIp("fd00:5::1")]),
+    () => addresses.releaseUnclaimed(),
+    () => addresses.configure({ serviceCidrs: [RANGE6], count: 2_000 }),
+    () => addresses.acquire([clusterIp("fd00:96::2")]),
+    () => addresses.release(ips("fd00:96::1")),
+    () => addresses.configure({ serviceCidrs: [RANGE6], count: 2 }),
+  ];
+  for (const step of steps) await step().catch(() => {});
+}
+
+Deno.test("whatever command of a run fails, in whatever way, the next run and cleanup() find all of it", async () => {
+  const calm = new Machine();
+  await eventfulRun(calm);
+  for (let n = 1; n <= calm.processes; n++) {
+    for (const failure of ["timeout", "not-found", "failed", { code: 137 }] as const) {
+      for (const carriedOut of failure === "not-found" ? [false] : [false, true]) {
+        const machine = new Machine();
+        machine.host.runner.failCall(n, failure, { carriedOut });
+        await eventfulRun(machine);
+        const what = `command ${n} fails as ${JSON.stringify(failure)}, carried out: ${carriedOut}`;
+        const next = await machine.start({ family: "IPv6" });
+        const found = await acquire(next, clusterIp("fd00:96::2"), externalIp("fd00:5::2"));
+        await next.releaseUnclaimed();
+        assertEquals(Object.values(found), ["local", "local"], what);
+        assertEquals(machine.lo.toSorted(), ["fd00:5::2", "fd00:96::2"], what);
+        assertEquals([...machine.host.localRoutes], [], what);
+        assertEquals(machine.host.nonlocalBind.IPv6, "0", what);
+        assertEquals((await machine.create({ family: "IPv6" }).cleanup()).failed, [], what);
+        assertEquals(machine.lo, [], what);
+      }
+    }
+  }
+});

@@ -1,0 +1,117 @@
+/**
+ * Which addresses must not be made local, judged by the node's routes. An address that is local here
+ * can no longer be reached elsewhere: taking that of another machine, or a range that holds one, cuts
+ * the node off from it.
+ *
+ * @module
+ */
+import {
+  type Cidr,
+  cidrContains,
+  hostCidr,
+  prefixLengthOf,
+  tryParseCidr,
+} from "../../../lib/net/cidr.ts";
+import { type IpAddress, isLoopback, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
+
+/** A route of the main table. */
+export interface Route {
+  /** Undefined for the default route. */
+  readonly destination?: Cidr;
+  readonly device?: string;
+  /** Next hops, of which a multipath route has several; none where the destination is on the link. */
+  readonly gateways: readonly IpAddress[];
+}
+
+/** Reads the output of `ip -j route show`. Throws a SyntaxError when it is not JSON. */
+export function parseRoutes(json: string): Route[] {
+  // iproute2 prints nothing at all, not even an empty list, for an empty table of some kinds.
+  const rows = json.trim() === "" ? [] : JSON.parse(json) as RawRoute[];
+  return rows.flatMap((row) => {
+    const destination = destinationOf(row.dst);
+    if (destination === undefined && row.dst !== "default") return [];
+    return [{
+      ...(destination ? { destination } : {}),
+      ...(row.dev ? { device: row.dev } : {}),
+      gateways: [row, ...row.nexthops ?? []].flatMap((hop) => {
+        const gateway = tryParseIpAddress(hop.gateway ?? hop.via?.host ?? "");
+        return gateway === undefined ? [] : [gateway];
+      }),
+    }];
+  });
+}
+
+interface RawHop {
+  readonly gateway?: string;
+  readonly via?: { readonly host?: string };
+}
+
+interface RawRoute extends RawHop {
+  readonly dst: string;
+  readonly dev?: string;
+  readonly nexthops?: readonly RawHop[];
+}
+
+function destinationOf(dst: string): Cidr | undefined {
+  const address = tryParseIpAddress(dst);
+  return address === undefined ? tryParseCidr(dst) : hostCidr(address);
+}
+
+/**
+ * The network that the node is directly on and that holds the address: any machine there may have
+ * it, as the other nodes do whose addresses k3s' ServiceLB gives as load balancer addresses. If it
+ * were added to `lo`, the node would moreover answer ARP for it. Undefined when there is none.
+ */
+function onLinkRouteTo(address: IpAddress, routes: readonly Route[]): Route | undefined {
+  return routes.find(({ destination, device, gateways }) =>
+    destination !== undefined && device !== undefined && device !== "lo" &&
+    gateways.length === 0 && cidrContains(destination, address)
+  );
+}
+
+/** Why an external or load balancer address must not be added here; undefined when it may. */
+export function addressConflict(address: IpAddress, routes: readonly Route[]): string | undefined {
+  const onLink = onLinkRouteTo(address, routes);
+  if (onLink !== undefined) {
+    return `it lies in the node's own network ${onLink.destination} on ${onLink.device}, where ` +
+      `another machine may have it; give it to an interface of this node to have it served here`;
+  }
+  return routes.some(({ gateways }) => gateways.includes(address))
+    ? "it is a gateway that this node sends packets through"
+    : undefined;
+}
+
+/** Why a local route for a range would take something that is not a Service's; undefined when it would not. */
+export function rangeConflict(
+  range: Cidr,
+  { routes, nodeAddresses }: {
+    readonly routes: readonly Route[];
+    readonly nodeAddresses: readonly IpAddress[];
+  },
+): string | undefined {
+  // IPv6 has a route in the main table for each address of the node, those of `lo` included. Such an
+  // address, without a network of neighbours, is what NodeLocal DNSCache takes from the range.
+  const toItself = new Set(nodeAddresses.map(hostCidr));
+  const abroad = routes.filter(({ destination, device }) =>
+    device !== "lo" && (destination === undefined || !toItself.has(destination))
+  );
+  const own = nodeAddresses.find((address) =>
+    !isLoopback(address) && cidrContains(range, address) &&
+    onLinkRouteTo(address, abroad) !== undefined
+  );
+  if (own !== undefined) return `the node's own network, with its address ${own}, is in it`;
+  for (const { destination, gateways } of abroad) {
+    const gateway = gateways.find((address) => cidrContains(range, address));
+    if (gateway !== undefined) return `the gateway ${gateway} lies in it`;
+    if (destination !== undefined && isStrictlyInside(destination, range)) {
+      return `the node has a route to ${destination}, which lies in it`;
+    }
+  }
+  return undefined;
+}
+
+function isStrictlyInside(inner: Cidr, outer: Cidr): boolean {
+  const network = tryParseIpAddress(inner.slice(0, inner.indexOf("/")));
+  return network !== undefined && prefixLengthOf(inner) > prefixLengthOf(outer) &&
+    cidrContains(outer, network);
+}

@@ -1,0 +1,112 @@
+/**
+ * Loopback addresses that take the place of cluster IPs which this process may not make local.
+ *
+ * @module
+ */
+import type { Cidr } from "../../../lib/net/cidr.ts";
+import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
+import { parsePort, type Port, type Protocol } from "../../../lib/net/port.ts";
+import type { ServiceKey } from "../../../lib/proxy/service_port_name.ts";
+
+/** Where IPv4 stand-ins are taken from: a part of 127.0.0.0/8 that nothing else is known to use. */
+export const STAND_IN_RANGE = "127.112.0.0/12" as Cidr;
+
+/** The only loopback address of IPv6, which all stand-ins of that family share. */
+export const IPV6_STAND_IN: IpAddress = parseIpAddress("::1");
+
+const RANGE_START = 0x7f700000;
+const RANGE_SIZE = 1 << 20;
+/** Below the range that the kernel takes client ports from (32768 and up), so that none is in the way. */
+const PORT_START = 20_000;
+const PORT_COUNT = 32_768 - PORT_START;
+
+/**
+ * Gives each Service an IPv4 stand-in of its own: the address that its key hashes to, or the next
+ * free one. The same calls in the same order give the same addresses; {@linkcode entries} of an
+ * earlier run, given to the constructor, make them last over restarts whatever the order.
+ */
+export class StandIns {
+  readonly #byService = new Map<ServiceKey, IpAddress>();
+  readonly #taken = new Set<IpAddress>();
+  #changed = false;
+
+  constructor(known: Iterable<readonly [ServiceKey, IpAddress]> = []) {
+    for (const [service, address] of known) {
+      if (this.#taken.has(address)) continue;
+      this.#byService.set(service, address);
+      this.#taken.add(address);
+    }
+  }
+
+  /** The stand-in of a Service. `isUsed` names addresses that others have, such as cluster IPs in 127/8. */
+  allocate(service: ServiceKey, isUsed: (address: IpAddress) => boolean): IpAddress {
+    const known = this.#byService.get(service);
+    if (known !== undefined && !isUsed(known)) return known;
+    this.release(service);
+    const home = hashOf(service) % RANGE_SIZE;
+    for (let step = 0; step < RANGE_SIZE; step++) {
+      const address = addressAt((home + step) % RANGE_SIZE);
+      if (this.#taken.has(address) || isUsed(address)) continue;
+      this.#byService.set(service, address);
+      this.#taken.add(address);
+      this.#changed = true;
+      return address;
+    }
+    throw new RangeError(
+      `Cannot give '${service}' a stand-in: all ${RANGE_SIZE} addresses of ${STAND_IN_RANGE} are taken`,
+    );
+  }
+
+  /** Forgets the stand-in of a Service. */
+  release(service: ServiceKey): void {
+    const address = this.#byService.get(service);
+    if (address === undefined) return;
+    this.#byService.delete(service);
+    this.#taken.delete(address);
+    this.#changed = true;
+  }
+
+  /** Every Service and its stand-in: a view, not a copy. */
+  get entries(): ReadonlyMap<ServiceKey, IpAddress> {
+    return this.#byService;
+  }
+
+  /** Whether {@linkcode entries} differ from what they were at the last {@linkcode markRecorded}. */
+  get changed(): boolean {
+    return this.#changed;
+  }
+
+  /** Notes that {@linkcode entries} are recorded for the next run. */
+  markRecorded(): void {
+    this.#changed = false;
+  }
+}
+
+/**
+ * The port on `::1` for a port of a Service whose own number is taken or not permitted: always the
+ * same one (20000 to 32767), so that clients find it again after a restart. `attempt` counts up from
+ * 0 while that one is taken as well.
+ */
+export function standInPort(
+  service: ServiceKey,
+  { port, protocol, attempt }: { port: Port; protocol: Protocol; attempt: number },
+): Port {
+  return parsePort(PORT_START + (hashOf(`${service}:${port}/${protocol}`) + attempt) % PORT_COUNT);
+}
+
+function addressAt(index: number): IpAddress {
+  const value = RANGE_START + index;
+  return parseIpAddress(
+    `${value >>> 24}.${(value >>> 16) & 255}.${(value >>> 8) & 255}.${value & 255}`,
+  );
+}
+
+/** FNV-1a over UTF-16 units, with a last mix, since its low bits alone are weak. */
+function hashOf(text: string): number {
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) {
+    hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  }
+  hash = Math.imul(hash ^ (hash >>> 15), 0x2c1b3c6d);
+  return (hash ^ (hash >>> 13)) >>> 0;
+}

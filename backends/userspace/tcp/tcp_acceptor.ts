@@ -1,0 +1,95 @@
+/**
+ * Taking connections from a listening TCP socket.
+ *
+ * @module
+ */
+import type { TcpConnection, TcpListener } from "../../../lib/os/network.ts";
+import { BackOff } from "../back_off.ts";
+import type { Forwarding } from "../forwarding.ts";
+import type { ServiceAddress } from "../listeners.ts";
+import {
+  isClientGone,
+  isOutOfSockets,
+  OUT_OF_SOCKETS_CURE,
+  systemErrorOf,
+} from "../socket_errors.ts";
+
+/** Who gets the connections of a listening socket. */
+export interface TcpTarget {
+  readonly at: ServiceAddress;
+  readonly forwarder: { accept(connection: TcpConnection, at: ServiceAddress): void };
+}
+
+/** Silent connections that make way when the process has no sockets left. */
+const RELIEF = 16;
+
+/** Accepts without ever waiting for what becomes of a connection. */
+export class TcpAcceptor {
+  readonly #forwarding: Forwarding;
+  readonly #listener: TcpListener;
+  // Made when it is needed: most of 10,000 sockets never fail.
+  #backOff: BackOff | undefined;
+  #target: TcpTarget;
+  #closed = false;
+
+  constructor(forwarding: Forwarding, { listener, target }: {
+    readonly listener: TcpListener;
+    readonly target: TcpTarget;
+  }) {
+    this.#forwarding = forwarding;
+    this.#listener = listener;
+    this.#target = target;
+  }
+
+  /** Where the socket is bound. */
+  get addr(): TcpListener["addr"] {
+    return this.#listener.addr;
+  }
+
+  start(): void {
+    this.#forwarding.loops.add();
+    this.#accept();
+  }
+
+  /** Hands the socket over: connections from now on are another's. */
+  assign(target: TcpTarget): void {
+    this.#target = target;
+  }
+
+  /** Closes the socket. Connections that were accepted stay. */
+  close(): void {
+    this.#closed = true;
+    this.#listener.close();
+    this.#backOff?.cancel();
+  }
+
+  async #accept(): Promise<void> {
+    while (!this.#closed) {
+      let connection: TcpConnection;
+      try {
+        connection = await this.#listener.accept();
+      } catch (error) {
+        if (this.#closed) break;
+        if (isClientGone(error)) continue;
+        // The connection stays in the kernel's queue: asking again at once would be a busy loop.
+        this.#report(error);
+        this.#backOff ??= new BackOff(this.#forwarding.clock);
+        await this.#backOff.pause();
+        continue;
+      }
+      this.#backOff = undefined;
+      this.#target.forwarder.accept(connection, this.#target.at);
+    }
+    this.#forwarding.loops.remove();
+  }
+
+  #report(error: unknown): void {
+    const exhausted = isOutOfSockets(error);
+    if (exhausted) this.#forwarding.relieve(RELIEF);
+    this.#forwarding.log.warn("Cannot accept a connection", {
+      socket: this.#target.at.socket,
+      error: systemErrorOf(error) ?? error,
+      ...(exhausted && { cure: OUT_OF_SOCKETS_CURE }),
+    });
+  }
+}

@@ -1,0 +1,108 @@
+import { assertEquals } from "@std/assert";
+import type { TcpConnection } from "../../../lib/os/network.ts";
+import { FakeClock, settle } from "../../../tests/support/fake_clock.ts";
+import {
+  FakeConnection,
+  FakeListener,
+  FakeNetwork,
+  systemError,
+} from "../../../tests/support/fake_network.ts";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { testServicePlan, testSharedPlan } from "../../../tests/support/service_plans.ts";
+import { Forwarding } from "../forwarding.ts";
+import { serviceAddresses } from "../listeners.ts";
+import { TcpAcceptor } from "./tcp_acceptor.ts";
+
+const AT = serviceAddresses(testServicePlan(), testSharedPlan())[0]!;
+
+/** Takes connections and does nothing with them. */
+class Taker {
+  readonly taken: TcpConnection[] = [];
+
+  accept(connection: TcpConnection): void {
+    this.taken.push(connection);
+  }
+}
+
+function setUp() {
+  const clock = new FakeClock();
+  const logger = new MemoryLogger();
+  const network = new FakeNetwork();
+  const forwarding = new Forwarding({ clock, logger, network }, { udpTimeoutMs: 1000 });
+  const listener = new FakeListener({ hostname: "127.96.0.1", port: 80 });
+  const taker = new Taker();
+  const acceptor = new TcpAcceptor(forwarding, {
+    listener,
+    target: { at: AT, forwarder: taker },
+  });
+  acceptor.start();
+  return { clock, logger, forwarding, listener, taker, acceptor };
+}
+
+Deno.test("TcpAcceptor hands every connection to its target", async () => {
+  const { forwarding, listener, taker, acceptor } = setUp();
+  const connections = [new FakeConnection(), new FakeConnection()];
+  listener.offer(...connections);
+  await settle();
+  assertEquals(taker.taken, connections);
+  acceptor.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpAcceptor.assign() hands the next connections to another", async () => {
+  const { forwarding, listener, taker, acceptor } = setUp();
+  await settle();
+  const other = new Taker();
+  acceptor.assign({ at: AT, forwarder: other });
+  listener.offer(new FakeConnection());
+  await settle();
+  assertEquals([taker.taken.length, other.taken.length], [0, 1]);
+  acceptor.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpAcceptor lets nobody wait for clients that were gone before they were accepted", async () => {
+  const { logger, forwarding, listener, taker, acceptor } = setUp();
+  listener.offer(...Array(20).fill(systemError("ENOTCONN")), new FakeConnection());
+  for (let turn = 0; turn < 10 && taker.taken.length === 0; turn++) await settle();
+  assertEquals(taker.taken.length, 1);
+  assertEquals(logger.lines, []);
+  acceptor.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpAcceptor pauses when no sockets are left, and goes on when there are", async () => {
+  const { clock, logger, forwarding, listener, taker, acceptor } = setUp();
+  listener.offer(...Array(20).fill(systemError("EMFILE")), new FakeConnection());
+  await clock.advance(1000);
+  // 5 + 10 + 20 + 40 + 80 + 160 ms, then 250 ms each: no busy loop.
+  assertEquals(listener.asked, 9);
+  assertEquals(logger.lines.map(({ message, fields }) => [message, fields.error]), [
+    ["Cannot accept a connection", "EMFILE"],
+  ]);
+  await clock.advance(5000);
+  assertEquals(taker.taken.length, 1);
+  acceptor.close();
+  await forwarding.loops.zero();
+  assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("TcpAcceptor asks for silent connections to be closed when no sockets are left", async () => {
+  const { forwarding, listener, acceptor } = setUp();
+  const asked: number[] = [];
+  forwarding.busy.add({ closeSilent: (count) => (asked.push(count), count), close() {} });
+  listener.offer(systemError("EMFILE"), systemError("ECONNABORTED"));
+  await settle();
+  assertEquals(asked, [16]);
+  acceptor.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpAcceptor.close() ends a pause", async () => {
+  const { clock, forwarding, listener, acceptor } = setUp();
+  listener.offer(systemError("EMFILE"));
+  await settle();
+  acceptor.close();
+  await forwarding.loops.zero();
+  assertEquals([listener.closed, clock.pendingTimers], [true, 0] as never);
+});

@@ -1,0 +1,140 @@
+/**
+ * Connecting to an endpoint, or to another one when that takes too long.
+ *
+ * @module
+ */
+import type { Clock } from "../../../lib/os/clock.ts";
+import type { Network, TcpConnection } from "../../../lib/os/network.ts";
+import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
+import type { EndpointPicker, VerdictName } from "../endpoint_picker.ts";
+import { ExpiryQueue } from "../expiry_queue.ts";
+import type { RecencyItem } from "../recency_list.ts";
+import { isOutOfSockets, systemErrorOf } from "../socket_errors.ts";
+
+/** Who wants to be connected. */
+export interface DialRequest {
+  readonly verdict: VerdictName;
+  /** Address of the client, without its port. */
+  readonly client: string;
+}
+
+/** Why no endpoint could be reached. */
+export interface DialFailure {
+  /** `out-of-sockets`: no endpoint is to blame. */
+  readonly kind: "no-endpoint" | "unreachable" | "out-of-sockets";
+  /** Endpoints tried, and how each attempt ended, e.g. `10.0.0.1:80 (ECONNREFUSED)`. */
+  readonly attempts: readonly string[];
+}
+
+/** What a {@linkcode TcpDialer} works with. */
+export interface TcpDialerContext {
+  readonly clock: Clock;
+  readonly network: Network;
+  readonly options: { readonly dialTimeoutsMs: readonly number[] };
+  readonly counters: { dialFailures: number; dialTimeouts: number };
+}
+
+interface Attempt extends RecencyItem<Attempt> {
+  readonly abort: AbortController;
+  queue: ExpiryQueue<Attempt>;
+}
+
+/**
+ * Connects to endpoints, each attempt with a longer time-out than the one before and to another
+ * endpoint as long as there is one. An endpoint that refused is not asked twice; one that only
+ * took too long is, when there is no other.
+ *
+ * An AbortController for each attempt is dear only with a timer of its own (7-15 µs). Without a
+ * signal, with one signal for all, and with controllers used again, a connection took the same CPU
+ * within 2 of 160 µs; and without a signal an attempt that hangs keeps its socket for two minutes.
+ */
+export class TcpDialer {
+  readonly #context: TcpDialerContext;
+  readonly #queues: readonly ExpiryQueue<Attempt>[];
+  readonly #overdue: ExpiryQueue<Attempt>;
+  #closed = false;
+
+  constructor(context: TcpDialerContext) {
+    const { clock, options } = context;
+    this.#context = context;
+    // An abort in the same turn of the event loop in which the connection is reported as made loses
+    // its file descriptor for good (Deno 2.9: the result is dropped unclosed), and after a stall of
+    // the loop that is the rule rather than the exception. So attempts that are overdue get one
+    // more turn, in which what has arrived is delivered.
+    this.#overdue = new ExpiryQueue(clock, {
+      ttlMs: 0,
+      onExpired: (attempt) => attempt.abort.abort(),
+    });
+    this.#queues = options.dialTimeoutsMs.map((ttlMs) =>
+      new ExpiryQueue<Attempt>(clock, { ttlMs, onExpired: (attempt) => this.#postpone(attempt) })
+    );
+  }
+
+  /** Connects a client to an endpoint of its verdict. Does not reject. */
+  async dial(picker: EndpointPicker, request: DialRequest): Promise<TcpConnection | DialFailure> {
+    const attempts: string[] = [];
+    let failed: Set<EndpointKey> | undefined;
+    let refused: Set<EndpointKey> | undefined;
+    for (const queue of this.#queues) {
+      const endpoint = this.#pick(picker, request, failed) ??
+        (refused && this.#pick(picker, request, refused));
+      if (!endpoint || this.#closed) break;
+      try {
+        return await this.#connect(endpoint, queue);
+      } catch (error) {
+        this.#context.counters.dialFailures++;
+        const timedOut = error instanceof DOMException;
+        if (timedOut) this.#context.counters.dialTimeouts++;
+        attempts.push(`${endpoint.key} (${timedOut ? "timeout" : systemErrorOf(error) ?? error})`);
+        if (isOutOfSockets(error)) return { kind: "out-of-sockets", attempts };
+        (failed ??= new Set()).add(endpoint.key);
+        refused ??= new Set();
+        if (!timedOut) refused.add(endpoint.key);
+      }
+    }
+    return { kind: attempts.length === 0 ? "no-endpoint" : "unreachable", attempts };
+  }
+
+  /** Ends every attempt that is under way, and makes no others. */
+  close(): void {
+    this.#closed = true;
+    for (const queue of [...this.#queues, this.#overdue]) {
+      queue.close();
+      for (const attempt of queue) attempt.abort.abort();
+    }
+  }
+
+  #pick(
+    picker: EndpointPicker,
+    { verdict, client }: DialRequest,
+    exclude: ReadonlySet<EndpointKey> | undefined,
+  ): Endpoint | undefined {
+    const now = this.#context.clock.now();
+    return picker.pick(exclude ? { verdict, client, now, exclude } : { verdict, client, now });
+  }
+
+  async #connect(
+    { address, port }: Endpoint,
+    queue: ExpiryQueue<Attempt>,
+  ): Promise<TcpConnection> {
+    const attempt: Attempt = {
+      abort: new AbortController(),
+      queue,
+      older: undefined,
+      newer: undefined,
+      usedAt: 0,
+    };
+    queue.add(attempt, this.#context.clock.now());
+    try {
+      const target = { hostname: address, port };
+      return await this.#context.network.connectTcp(target, attempt.abort.signal);
+    } finally {
+      if (!attempt.abort.signal.aborted) attempt.queue.delete(attempt);
+    }
+  }
+
+  #postpone(attempt: Attempt): void {
+    attempt.queue = this.#overdue;
+    this.#overdue.add(attempt, this.#context.clock.now());
+  }
+}

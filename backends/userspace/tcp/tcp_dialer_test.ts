@@ -1,0 +1,135 @@
+import { assert, assertEquals } from "@std/assert";
+import { FakeClock, settle } from "../../../tests/support/fake_clock.ts";
+import {
+  type FakeAnswer,
+  FakeConnection,
+  FakeNetwork,
+} from "../../../tests/support/fake_network.ts";
+import { testServicePlan } from "../../../tests/support/service_plans.ts";
+import { EndpointPicker } from "../endpoint_picker.ts";
+import { type DialFailure, TcpDialer } from "./tcp_dialer.ts";
+
+const [A, B, C] = ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80"] as const;
+
+function setUp(answers: Record<string, FakeAnswer>) {
+  const clock = new FakeClock();
+  const network = new FakeNetwork();
+  for (const [endpoint, answer] of Object.entries(answers)) network.answers.set(endpoint, answer);
+  const counters = { dialFailures: 0, dialTimeouts: 0 };
+  const options = { dialTimeoutsMs: [250, 500, 1000, 2000] };
+  const dialer = new TcpDialer({ clock, network, options, counters });
+  const plan = testServicePlan({ to: Object.keys(answers), affinityTimeoutSeconds: 60 });
+  const picker = new EndpointPicker(plan);
+  let result: Awaited<ReturnType<TcpDialer["dial"]>> | undefined;
+  const dial = () => {
+    dialer.dial(picker, { verdict: "internal", client: "192.0.2.1" }).then((r) => result = r);
+  };
+  return { clock, network, counters, dialer, picker, dial, result: () => result };
+}
+
+Deno.test("TcpDialer.dial() gives the connection of the endpoint that is picked", async () => {
+  const { network, dial, result } = setUp({ [A]: "accept", [B]: "accept" });
+  dial();
+  await settle();
+  assertEquals(network.dials, [A]);
+  assert(result() === network.connections[0]);
+});
+
+Deno.test("TcpDialer.dial() goes to another endpoint at once when one refuses", async () => {
+  const { network, counters, dial, result } = setUp({ [A]: "refuse", [B]: "accept" });
+  dial();
+  await settle();
+  assertEquals(network.dials, [A, B]);
+  assert(result() instanceof FakeConnection);
+  assertEquals(counters, { dialFailures: 1, dialTimeouts: 0 });
+});
+
+Deno.test("TcpDialer.dial() waits 250 ms, 500 ms, 1 s and 2 s, each time for another endpoint", async () => {
+  const { clock, network, counters, dial, result } = setUp({
+    [A]: "hang",
+    [B]: "hang",
+    [C]: "hang",
+  });
+  dial();
+  const seen: number[] = [];
+  for (const waitMs of [249, 51, 450, 50, 950, 100, 1900, 150]) {
+    await clock.advance(waitMs);
+    seen.push(network.dials.length);
+  }
+  assertEquals(seen, [1, 2, 2, 3, 3, 4, 4, 4]);
+  assertEquals(new Set(network.dials.slice(0, 3)).size, 3);
+  assertEquals((result() as DialFailure).kind, "unreachable");
+  assertEquals(counters, { dialFailures: 4, dialTimeouts: 4 });
+});
+
+Deno.test("TcpDialer.dial() gives the only endpoint more time when it is slow", async () => {
+  const { clock, network, dial } = setUp({ [A]: "hang" });
+  dial();
+  await clock.advance(300);
+  assertEquals(network.dials, [A, A]);
+  await clock.advance(10_000);
+  assertEquals(network.dials, [A, A, A, A]);
+});
+
+Deno.test("TcpDialer.dial() asks an endpoint that refused only once", async () => {
+  const { clock, network, dial, result } = setUp({ [A]: "refuse", [B]: "refuse" });
+  dial();
+  await settle();
+  assertEquals(network.dials, [A, B]);
+  assertEquals(result(), {
+    kind: "unreachable",
+    attempts: [`${A} (ECONNREFUSED)`, `${B} (ECONNREFUSED)`],
+  } as never);
+  await clock.advance(10_000);
+  assertEquals(network.dials, [A, B]);
+});
+
+Deno.test("TcpDialer.dial() goes back to the slow endpoint when the other refuses", async () => {
+  const { clock, network, dial } = setUp({ [A]: "hang", [B]: "refuse" });
+  dial();
+  await clock.advance(10_000);
+  assertEquals(network.dials, [A, B, A, A]);
+});
+
+Deno.test("TcpDialer.dial() binds the client to the endpoint that it reached", async () => {
+  const { picker, dial } = setUp({ [A]: "refuse", [B]: "accept" });
+  dial();
+  await settle();
+  const next = picker.pick({ verdict: "internal", client: "192.0.2.1", now: 0 });
+  assertEquals(next?.key, B as never);
+});
+
+Deno.test("TcpDialer.dial() blames no endpoint when there are no sockets left", async () => {
+  const { network, dial, result } = setUp({ [A]: "out-of-sockets", [B]: "accept" });
+  dial();
+  await settle();
+  assertEquals(network.dials, [A]);
+  assertEquals((result() as DialFailure).kind, "out-of-sockets");
+});
+
+Deno.test("TcpDialer.dial() says when there is no endpoint", async () => {
+  const { dial, result } = setUp({});
+  dial();
+  await settle();
+  assertEquals(result(), { kind: "no-endpoint", attempts: [] } as never);
+});
+
+Deno.test("TcpDialer sets one timer for all attempts of a kind", async () => {
+  const { clock, dial } = setUp({ [A]: "hang" });
+  for (let count = 0; count < 100; count++) dial();
+  await settle();
+  assertEquals(clock.pendingTimers, 1);
+  await clock.advance(10_000);
+  assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("TcpDialer.close() ends attempts that are under way, and makes no others", async () => {
+  const { clock, network, dialer, dial, result } = setUp({ [A]: "hang", [B]: "accept" });
+  dial();
+  await settle();
+  dialer.close();
+  await settle();
+  assertEquals(network.dials, [A]);
+  assertEquals((result() as DialFailure).kind, "unreachable");
+  assertEquals(clock.pendingTimers, 0);
+});

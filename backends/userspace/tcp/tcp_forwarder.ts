@@ -1,0 +1,135 @@
+/**
+ * The TCP connections of one ServicePort.
+ *
+ * @module
+ */
+import type { TcpConnection } from "../../../lib/os/network.ts";
+import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import type { BufferPool } from "./buffer_pool.ts";
+import { EndpointPicker, type VerdictName } from "../endpoint_picker.ts";
+import type { Forwarding } from "../forwarding.ts";
+import type { ServiceAddress } from "../listeners.ts";
+import { RecencyList } from "../recency_list.ts";
+import { OUT_OF_SOCKETS_CURE } from "../socket_errors.ts";
+import type { DialFailure } from "./tcp_dialer.ts";
+import { TcpSession, type TcpSessionOwner } from "./tcp_session.ts";
+
+/** A session's place in the order of last use is brought up to date once in so long, to save CPU. */
+const ACTIVITY_GRAIN_MS = 1000;
+
+/**
+ * Forwards connections to the endpoints of a plan. Open connections stay as they are when the plan
+ * changes, even if their endpoint is no longer in it: it may finish what it has begun.
+ */
+export class TcpForwarder implements TcpSessionOwner {
+  readonly smallBuffers: BufferPool;
+  readonly largeBuffers: BufferPool;
+  readonly #forwarding: Forwarding;
+  readonly #picker: EndpointPicker;
+  readonly #sessions = new RecencyList<TcpSession>();
+  #plan: ServicePlan;
+
+  constructor(forwarding: Forwarding, plan: ServicePlan) {
+    this.#forwarding = forwarding;
+    this.smallBuffers = forwarding.smallBuffers;
+    this.largeBuffers = forwarding.largeBuffers;
+    this.#plan = plan;
+    this.#picker = new EndpointPicker(plan, forwarding.pickerOptions());
+  }
+
+  /** Connections that are open now. */
+  get connections(): number {
+    return this.#sessions.size;
+  }
+
+  /** Sends new connections by another plan. */
+  update(plan: ServicePlan): void {
+    this.#plan = plan;
+    this.#picker.update(plan);
+  }
+
+  /** Takes a connection that came in at an address of the ServicePort. */
+  accept(connection: TcpConnection, at: ServiceAddress): void {
+    const { clients, clock, counters } = this.#forwarding;
+    const client = connection.remoteAddr.hostname;
+    const verdict = clients.verdictFor(this.#plan, at, client);
+    if (verdict === undefined || !this.#hasRoom()) {
+      counters.tcpRefused++;
+      return connection.close();
+    }
+    counters.tcpAccepted++;
+    const session = new TcpSession(this, connection);
+    this.#sessions.add(session, clock.now());
+    this.#forwarding.sessions.add();
+    if (this.#sessions.size === 1) this.#forwarding.busy.add(this);
+    this.#forwarding.loops.add();
+    this.#serve(session, { verdict, client });
+  }
+
+  /** Closes up to `count` connections that are silent for long, and tells how many. */
+  closeSilent(count: number): number {
+    const { clock, counters, options } = this.#forwarding;
+    const before = clock.now() - options.silentMs;
+    let closed = 0;
+    for (const session of this.#sessions) {
+      if (closed === count || session.usedAt > before) break;
+      session.close();
+      closed++;
+    }
+    counters.tcpSilentClosed += closed;
+    return closed;
+  }
+
+  /** Closes every connection. */
+  close(): void {
+    for (const session of this.#sessions) session.close();
+  }
+
+  onActivity(session: TcpSession): void {
+    const now = this.#forwarding.clock.now();
+    if (now - session.usedAt >= ACTIVITY_GRAIN_MS) this.#sessions.touch(session, now);
+  }
+
+  onClosed(session: TcpSession): void {
+    this.#sessions.delete(session);
+    this.#forwarding.sessions.remove();
+    if (this.#sessions.size === 0) this.#forwarding.busy.delete(this);
+  }
+
+  async #serve(
+    session: TcpSession,
+    request: { readonly verdict: VerdictName; readonly client: string },
+  ): Promise<void> {
+    const { dialer, loops } = this.#forwarding;
+    const result = await dialer.dial(this.#picker, request);
+    if (!("kind" in result)) await session.relay(result);
+    // Else closed meanwhile by ourselves: not the endpoints' fault, and counted by who did it.
+    else if (!session.closed) this.#giveUp(session, result);
+    loops.remove();
+  }
+
+  #giveUp(session: TcpSession, result: DialFailure): void {
+    const { counters, log } = this.#forwarding;
+    session.close();
+    counters.tcpRefused++;
+    const servicePort = this.#plan.key;
+    if (result.kind === "out-of-sockets") {
+      log.warn("Cannot open a socket to an endpoint", { servicePort, cure: OUT_OF_SOCKETS_CURE });
+    } else {
+      log.warn("Cannot connect to any endpoint", { servicePort, attempts: result.attempts });
+    }
+  }
+
+  /** Room for one more: at the bound, a connection that is silent for long makes way. */
+  #hasRoom(): boolean {
+    const { log, options: { maxConnectionsPerService: bound } } = this.#forwarding;
+    if (this.#sessions.size < bound) return true;
+    const servicePort = this.#plan.key;
+    if (this.closeSilent(1) === 1) {
+      log.warn("Closed a silent connection for a new one", { servicePort, bound });
+      return true;
+    }
+    log.warn("Refused a connection at the bound of the Service", { servicePort, bound });
+    return false;
+  }
+}

@@ -1,0 +1,145 @@
+import { assertEquals } from "@std/assert";
+import { FakeClock, settle } from "../../../tests/support/fake_clock.ts";
+import { FakeConnection, FakeNetwork } from "../../../tests/support/fake_network.ts";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import {
+  type TestServicePlan,
+  testServicePlan,
+  testSharedPlan,
+} from "../../../tests/support/service_plans.ts";
+import { Forwarding } from "../forwarding.ts";
+import { serviceAddresses } from "../listeners.ts";
+import { TcpForwarder } from "./tcp_forwarder.ts";
+
+const [A, B] = ["10.0.0.1:80", "10.0.0.2:80"] as const;
+
+function setUp(options: TestServicePlan = { to: [A] }, bound = 16_384) {
+  const clock = new FakeClock();
+  const logger = new MemoryLogger();
+  const network = new FakeNetwork();
+  const forwarding = new Forwarding(
+    { clock, logger, network },
+    { udpTimeoutMs: 1000, maxConnectionsPerService: bound },
+  );
+  const plan = testServicePlan(options);
+  const forwarder = new TcpForwarder(forwarding, plan);
+  const addresses = serviceAddresses(plan, testSharedPlan());
+  const accept = async (index = 0) => {
+    const connection = new FakeConnection();
+    forwarder.accept(connection, addresses[index]!);
+    await settle();
+    return connection;
+  };
+  const messages = () => logger.lines.map(({ message }) => message);
+  return { clock, forwarding, forwarder, network, accept, messages };
+}
+
+Deno.test("TcpForwarder.accept() sends clients round", async () => {
+  const { forwarding, forwarder, network, accept } = setUp({ to: [A, B] });
+  for (let count = 0; count < 3; count++) await accept();
+  assertEquals(network.dials, [A, B, A]);
+  assertEquals(forwarder.connections, 3);
+  forwarding.close();
+  await forwarding.loops.zero();
+  assertEquals([forwarder.connections, forwarding.sessions.value], [0, 0]);
+});
+
+Deno.test("TcpForwarder.accept() never waits for the endpoint of another client", async () => {
+  const { forwarding, network, accept } = setUp({ to: [A, B] });
+  network.answers.set(A, "hang");
+  for (let count = 0; count < 4; count++) await accept();
+  assertEquals(network.dials, [A, B, A, B]);
+  assertEquals(network.connections.length, 2);
+  forwarding.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder.accept() closes a client that no endpoint answers", async () => {
+  const { forwarding, forwarder, network, accept, messages } = setUp();
+  network.answers.set(A, "refuse");
+  const client = await accept();
+  assertEquals([client.closed, forwarder.connections], [true, 0]);
+  assertEquals(messages(), ["Cannot connect to any endpoint"]);
+  assertEquals(forwarding.counters.tcpRefused, 1);
+  forwarding.close();
+});
+
+Deno.test("TcpForwarder.accept() says so when no socket is left for the endpoint", async () => {
+  const { forwarding, network, accept, messages } = setUp();
+  network.answers.set(A, "out-of-sockets");
+  const client = await accept();
+  assertEquals(client.closed, true);
+  assertEquals(messages(), ["Cannot open a socket to an endpoint"]);
+  forwarding.close();
+});
+
+Deno.test("TcpForwarder.accept() closes a client that may not come, without a dial", async () => {
+  const { forwarding, network, accept } = setUp({
+    to: [A],
+    loadBalancerVips: ["203.0.113.1"],
+    sourceRanges: [],
+  });
+  const client = await accept(1);
+  assertEquals([client.closed, network.dials.length], [true, 0]);
+  assertEquals(forwarding.counters.tcpRefused, 1);
+});
+
+Deno.test("TcpForwarder.update() sends new clients elsewhere and leaves open ones alone", async () => {
+  const { forwarding, forwarder, network, accept } = setUp();
+  const first = await accept();
+  forwarder.update(testServicePlan({ to: [B] }));
+  await accept();
+  assertEquals(network.dials, [A, B]);
+  assertEquals([first.closed, network.connections[0]!.closed], [false, false]);
+  forwarder.update(testServicePlan());
+  assertEquals([first.closed, (await accept()).closed], [false, true]);
+  forwarding.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder.accept() refuses at the bound while nobody is silent for long", async () => {
+  const { clock, forwarding, forwarder, accept, messages } = setUp({ to: [A] }, 2);
+  const [first] = [await accept(), await accept()];
+  await clock.advance(299_000);
+  const third = await accept();
+  assertEquals([first.closed, third.closed, forwarder.connections], [false, true, 2]);
+  assertEquals(messages(), ["Refused a connection at the bound of the Service"]);
+  forwarding.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder.accept() closes the longest silent connection at the bound", async () => {
+  const { clock, forwarding, forwarder, accept, messages } = setUp({ to: [A] }, 2);
+  const first = await accept();
+  const second = await accept();
+  await clock.advance(200_000);
+  first.receive();
+  await clock.advance(100_000);
+  const third = await accept();
+  assertEquals([first.closed, second.closed, third.closed], [false, true, false]);
+  assertEquals(messages(), ["Closed a silent connection for a new one"]);
+  assertEquals(forwarding.counters.tcpSilentClosed, 1);
+  assertEquals(forwarder.connections, 2);
+  forwarding.close();
+  await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder keeps count when a client resets", async () => {
+  const { forwarding, forwarder, network, accept } = setUp();
+  const client = await accept();
+  client.reset();
+  await forwarding.loops.zero();
+  assertEquals([client.closed, network.connections[0]!.closed], [true, true]);
+  assertEquals([forwarder.connections, forwarding.busy.size], [0, 0]);
+  forwarding.close();
+});
+
+Deno.test("TcpForwarder lets go of a client whose endpoint is still dialled at the end", async () => {
+  const { clock, forwarding, forwarder, network, accept, messages } = setUp();
+  network.answers.set(A, "hang");
+  const client = await accept();
+  forwarding.close();
+  await forwarding.loops.zero();
+  assertEquals([client.closed, forwarder.connections], [true, 0]);
+  assertEquals([messages(), clock.pendingTimers], [[], 0] as never);
+});

@@ -1,0 +1,120 @@
+/**
+ * One TCP connection of a client, and the one to its endpoint.
+ *
+ * @module
+ */
+import type { TcpConnection } from "../../../lib/os/network.ts";
+import type { BufferPool } from "./buffer_pool.ts";
+import type { RecencyItem } from "../recency_list.ts";
+
+/** Whom a session belongs to. */
+export interface TcpSessionOwner {
+  readonly smallBuffers: BufferPool;
+  readonly largeBuffers: BufferPool;
+  /** Data came, from either side. */
+  onActivity(session: TcpSession): void;
+  /** Both connections are closed. Called once. */
+  onClosed(session: TcpSession): void;
+}
+
+/** Reads in a row that would have fitted the small buffer before a direction goes back to it. */
+const SMALL_READS_BEFORE_SHRINKING = 16;
+
+const NOTHING = new Uint8Array(0);
+
+/**
+ * Copies both ways until both sides have ended their stream, or either breaks.
+ *
+ * A loop of reads and writes of our own: `pipeTo` lost the half-close (with preventClose and
+ * closeWrite as well) and took twice the CPU; node:net took 1.3 times.
+ */
+export class TcpSession implements RecencyItem<TcpSession> {
+  older: TcpSession | undefined;
+  newer: TcpSession | undefined;
+  usedAt = 0;
+  readonly #owner: TcpSessionOwner;
+  readonly #client: TcpConnection;
+  #endpoint: TcpConnection | undefined;
+  #closed = false;
+  #oneSideEnded = false;
+
+  constructor(owner: TcpSessionOwner, client: TcpConnection) {
+    this.#owner = owner;
+    this.#client = client;
+  }
+
+  get closed(): boolean {
+    return this.#closed;
+  }
+
+  /** Copies until the session is closed. Does not reject; `endpoint` is closed with the session. */
+  async relay(endpoint: TcpConnection): Promise<void> {
+    const client = this.#client;
+    // The session may have been closed while the endpoint was dialled.
+    if (this.#closed) return endpoint.close();
+    this.#endpoint = endpoint;
+    try {
+      for (const connection of [client, endpoint]) {
+        connection.setNoDelay();
+        connection.setKeepAlive();
+      }
+    } catch {
+      // The peer has reset the connection already: the kernel refuses options then.
+      return this.close();
+    }
+    const upward = this.#copy(client, endpoint);
+    await this.#copy(endpoint, client);
+    await upward;
+  }
+
+  /** Closes both connections. Unsent data goes out as far as the kernel has it. */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#client.close();
+    this.#endpoint?.close();
+    this.#owner.onClosed(this);
+  }
+
+  async #copy(from: TcpConnection, to: TcpConnection): Promise<void> {
+    const { smallBuffers, largeBuffers } = this.#owner;
+    let pool = smallBuffers;
+    let buffer = pool.take();
+    let smallReads = 0;
+    try {
+      for (;;) {
+        const count = await from.read(buffer);
+        if (count === null) break;
+        this.#owner.onActivity(this);
+        let sent = await to.write(count === buffer.length ? buffer : buffer.subarray(0, count));
+        while (sent < count) sent += await to.write(buffer.subarray(sent, count));
+        smallReads = count < smallBuffers.size ? smallReads + 1 : 0;
+        const wanted = smallReads === 0
+          ? largeBuffers
+          : smallReads < SMALL_READS_BEFORE_SHRINKING
+          ? pool
+          : smallBuffers;
+        if (wanted === pool) continue;
+        pool.give(buffer);
+        pool = wanted;
+        buffer = pool.take();
+      }
+      await this.#endOfStream(from, to);
+    } catch {
+      // Reset by a peer, or closed by us: the other direction has no one to talk to any more.
+      this.close();
+    } finally {
+      pool.give(buffer);
+    }
+  }
+
+  /** One side will send no more: says so to the other, which may go on. */
+  async #endOfStream(from: TcpConnection, to: TcpConnection): Promise<void> {
+    if (this.#oneSideEnded) return this.close();
+    this.#oneSideEnded = true;
+    await to.closeWrite();
+    // Deno reports a reset as the end of the stream. On a connection that was reset nothing can be
+    // written, not even nothing (EPIPE): then there is no one left to wait for the other side.
+    await from.write(NOTHING);
+  }
+}

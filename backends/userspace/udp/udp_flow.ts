@@ -1,0 +1,109 @@
+/**
+ * The datagrams of one client of a UDP ServicePort.
+ *
+ * @module
+ */
+import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
+import type { Endpoint } from "../../../lib/proxy/endpoint.ts";
+import { BackOff } from "../back_off.ts";
+import type { VerdictName } from "../endpoint_picker.ts";
+import type { Forwarding } from "../forwarding.ts";
+import type { ServiceAddress } from "../listeners.ts";
+import type { RecencyItem } from "../recency_list.ts";
+
+/** The listening socket that a flow came in by. */
+export interface UdpFlowPort {
+  readonly at: ServiceAddress;
+  /** A datagram of the endpoint is to go to the client, from the address of the Service. */
+  reply(flow: UdpFlow, datagram: Uint8Array): Promise<number>;
+  /** The flow has ended: the client's next datagram begins another one. */
+  forget(flow: UdpFlow): void;
+}
+
+/** What a flow connects. */
+export interface UdpFlowEnds {
+  readonly port: UdpFlowPort;
+  readonly client: SocketAddress;
+  /** The flow's own socket, which only its endpoint is to know. */
+  readonly socket: UdpSocket;
+  readonly verdict: VerdictName;
+  readonly endpoint: Endpoint;
+}
+
+/** One client's flow, with a socket of its own, so that replies find their way back. */
+export class UdpFlow implements RecencyItem<UdpFlow> {
+  older: UdpFlow | undefined;
+  newer: UdpFlow | undefined;
+  usedAt = 0;
+  readonly port: UdpFlowPort;
+  readonly client: SocketAddress;
+  verdict: VerdictName;
+  readonly #forwarding: Forwarding;
+  readonly #socket: UdpSocket;
+  #backOff: BackOff | undefined;
+  #endpoint: Endpoint;
+  // Kept, so that no object is made for each datagram.
+  #to: SocketAddress;
+  #closed = false;
+
+  constructor(forwarding: Forwarding, ends: UdpFlowEnds) {
+    const { port, client, socket, verdict, endpoint } = ends;
+    this.#forwarding = forwarding;
+    this.#socket = socket;
+    this.port = port;
+    this.client = client;
+    this.verdict = verdict;
+    this.#endpoint = endpoint;
+    this.#to = { hostname: endpoint.address, port: endpoint.port };
+  }
+
+  get endpoint(): Endpoint {
+    return this.#endpoint;
+  }
+
+  start(): void {
+    this.#forwarding.loops.add();
+    this.#receive();
+  }
+
+  /** Sends a datagram of the client to the endpoint. */
+  send(datagram: Uint8Array): Promise<number> {
+    return this.#socket.send(datagram, this.#to);
+  }
+
+  /** Goes over to another endpoint; what the former one still sends is dropped. */
+  move(endpoint: Endpoint): void {
+    this.#endpoint = endpoint;
+    this.#to = { hostname: endpoint.address, port: endpoint.port };
+  }
+
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#socket.close();
+    this.#backOff?.cancel();
+  }
+
+  async #receive(): Promise<void> {
+    const { clock, counters, datagramBuffers, loops } = this.#forwarding;
+    const buffer = datagramBuffers.take();
+    while (!this.#closed) {
+      try {
+        const [datagram, from] = await this.#socket.receive(buffer);
+        // Anyone may send to the socket, since it can't be connected: only the endpoint's word counts.
+        if (from.port === this.#to.port && from.hostname === this.#to.hostname) {
+          await this.port.reply(this, datagram);
+        } else counters.udpForeignDropped++;
+      } catch {
+        // A reply that can't be sent is lost, as any datagram may be.
+        if (this.#closed) break;
+        this.#backOff ??= new BackOff(clock);
+        await this.#backOff.pause();
+        continue;
+      }
+      this.#backOff = undefined;
+    }
+    datagramBuffers.give(buffer);
+    loops.remove();
+  }
+}

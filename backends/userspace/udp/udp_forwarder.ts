@@ -1,0 +1,133 @@
+/**
+ * The UDP flows of one ServicePort.
+ *
+ * @module
+ */
+import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
+import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import { EndpointPicker } from "../endpoint_picker.ts";
+import { ExpiryQueue } from "../expiry_queue.ts";
+import type { Forwarding } from "../forwarding.ts";
+import { isOutOfSockets, OUT_OF_SOCKETS_CURE, systemErrorOf } from "../socket_errors.ts";
+import { UdpFlow, type UdpFlowPort } from "./udp_flow.ts";
+
+/** Silent TCP connections that make way when the process has no sockets left. */
+const RELIEF = 4;
+
+/** Forwards the datagrams of each client to one of the endpoints of a plan. */
+export class UdpForwarder {
+  readonly #forwarding: Forwarding;
+  readonly #picker: EndpointPicker;
+  readonly #flows: ExpiryQueue<UdpFlow>;
+  /** A flow's place in the order of last use is brought up to date once in so long, to save CPU. */
+  readonly #activityGrainMs: number;
+  #plan: ServicePlan;
+  #closed = false;
+
+  constructor(forwarding: Forwarding, plan: ServicePlan) {
+    const ttlMs = forwarding.options.udpTimeoutMs;
+    this.#forwarding = forwarding;
+    this.#plan = plan;
+    this.#picker = new EndpointPicker(plan, forwarding.pickerOptions());
+    this.#activityGrainMs = Math.min(ttlMs / 50, 1000);
+    this.#flows = new ExpiryQueue(forwarding.clock, {
+      ttlMs,
+      onExpired: (flow) => this.#close(flow),
+    });
+  }
+
+  /** Flows that are open now. */
+  get connections(): number {
+    return this.#flows.size;
+  }
+
+  /** Goes over to another plan; flows whose endpoint is gone move at once, or end if there is no other. */
+  update(plan: ServicePlan): void {
+    this.#plan = plan;
+    this.#picker.update(plan);
+    for (const flow of this.#flows) this.check(flow);
+  }
+
+  /** A new flow for a client's first datagram; `undefined` when the client is not to be forwarded. */
+  open(port: UdpFlowPort, client: SocketAddress): UdpFlow | undefined {
+    const { clients, clock, counters, draining } = this.#forwarding;
+    if (draining || this.#closed) return undefined;
+    const now = clock.now();
+    const verdict = clients.verdictFor(this.#plan, port.at, client.hostname);
+    const endpoint = verdict && this.#picker.pick({ verdict, client: client.hostname, now });
+    if (!verdict || !endpoint) return undefined;
+    this.#makeRoom();
+    const socket = this.#openSocket(endpoint.address.includes(":") ? "::" : "0.0.0.0");
+    if (!socket) return undefined;
+    const flow = new UdpFlow(this.#forwarding, { port, client, socket, verdict, endpoint });
+    this.#flows.add(flow, now);
+    this.#forwarding.flows.add();
+    counters.udpFlows++;
+    flow.start();
+    return flow;
+  }
+
+  /** A datagram went through, in either direction. */
+  touch(flow: UdpFlow): void {
+    const now = this.#forwarding.clock.now();
+    if (now - flow.usedAt >= this.#activityGrainMs) this.#flows.touch(flow, now);
+  }
+
+  /** Looks whether a flow's client and endpoint are still what the plan allows. */
+  check(flow: UdpFlow): void {
+    const client = flow.client.hostname;
+    const verdict = this.#forwarding.clients.verdictFor(this.#plan, flow.port.at, client);
+    if (!verdict) return this.end(flow);
+    flow.verdict = verdict;
+    if (this.#picker.allows(verdict, flow.endpoint.key)) return;
+    const endpoint = this.#picker.pick({ verdict, client, now: this.#forwarding.clock.now() });
+    if (!endpoint) return this.end(flow);
+    flow.move(endpoint);
+    this.#forwarding.counters.udpMoved++;
+  }
+
+  /** Ends a flow: its socket is closed at once. */
+  end(flow: UdpFlow): void {
+    this.#flows.delete(flow);
+    this.#close(flow);
+  }
+
+  /** Ends every flow, and takes no more. */
+  close(): void {
+    this.#closed = true;
+    for (const flow of this.#flows) this.end(flow);
+    this.#flows.close();
+  }
+
+  #close(flow: UdpFlow): void {
+    this.#forwarding.flows.remove();
+    flow.close();
+    flow.port.forget(flow);
+  }
+
+  /** At the bound, the flow that went unused for longest makes way. */
+  #makeRoom(): void {
+    const { log, options: { maxFlowsPerService: bound } } = this.#forwarding;
+    const { oldest, size } = this.#flows;
+    if (size < bound || !oldest) return;
+    this.end(oldest);
+    log.warn("Ended the longest unused flow for a new one", { servicePort: this.#plan.key, bound });
+  }
+
+  /** On every address, so that the kernel takes the one that leads to the endpoint as the source. */
+  #openSocket(hostname: string): UdpSocket | undefined {
+    const { log, network } = this.#forwarding;
+    try {
+      return network.listenUdp({ hostname, port: 0 });
+    } catch (error) {
+      const exhausted = isOutOfSockets(error);
+      if (exhausted) this.#forwarding.relieve(RELIEF);
+      log.warn("Cannot open a socket for a flow", {
+        servicePort: this.#plan.key,
+        error: systemErrorOf(error) ?? error,
+        ...(exhausted && { cure: OUT_OF_SOCKETS_CURE }),
+      });
+      return undefined;
+    }
+  }
+}

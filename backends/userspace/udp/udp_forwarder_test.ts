@@ -1,0 +1,266 @@
+import { assert, assertEquals, assertNotEquals } from "@std/assert";
+import { systemNetwork } from "../../../lib/os/network.ts";
+import { eventually } from "../../../tests/support/eventually.ts";
+import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { FakeNetwork } from "../../../tests/support/fake_network.ts";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import {
+  type TestServicePlan,
+  testServicePlan,
+  testSharedPlan,
+} from "../../../tests/support/service_plans.ts";
+import { UdpPeer } from "../../../tests/support/udp_peer.ts";
+import { Forwarding } from "../forwarding.ts";
+import { serviceAddresses } from "../listeners.ts";
+import { UdpForwarder } from "./udp_forwarder.ts";
+import { UdpPort } from "./udp_port.ts";
+
+/** A Service on a loopback address, forwarded over real sockets in a time that stands still. */
+class ForwardedService implements AsyncDisposable {
+  readonly clock = new FakeClock();
+  readonly logger = new MemoryLogger();
+  readonly forwarding: Forwarding;
+  readonly forwarder: UdpForwarder;
+  readonly port: UdpPort;
+
+  constructor(options: TestServicePlan, { maxFlows = 100 } = {}) {
+    const network = systemNetwork;
+    const { clock, logger } = this;
+    this.forwarding = new Forwarding(
+      { clock, logger, network },
+      { udpTimeoutMs: 10_000, maxFlowsPerService: maxFlows },
+    );
+    const plan = planOf(options);
+    const at = serviceAddresses(plan, testSharedPlan())[0]!;
+    this.forwarder = new UdpForwarder(this.forwarding, plan);
+    const socket = network.listenUdp({ hostname: at.address, port: 0 });
+    this.port = new UdpPort(this.forwarding, { socket, target: { at, forwarder: this.forwarder } });
+    this.port.start();
+  }
+
+  get address(): { hostname: string; port: number } {
+    const { hostname, port } = this.port.addr;
+    return { hostname, port };
+  }
+
+  get flows(): number {
+    return this.forwarder.connections;
+  }
+
+  update(options: TestServicePlan): void {
+    this.forwarder.update(planOf(options));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.port.close();
+    this.forwarder.close();
+    await this.forwarding.loops.zero();
+    assertEquals([this.flows, this.forwarding.flows.value], [0, 0]);
+    assertEquals(this.clock.pendingTimers, 0);
+  }
+}
+
+function planOf(options: TestServicePlan) {
+  return testServicePlan({ protocol: "UDP", clusterIp: "127.96.0.53", ...options });
+}
+
+/** An endpoint that answers with its name and what it got. */
+function named(name: string): UdpPeer {
+  return UdpPeer.open({ answer: (text) => `${name} ${text}` });
+}
+
+Deno.test("UdpForwarder sends replies from the address of the Service", async () => {
+  await using endpoint = named("a");
+  await using client = UdpPeer.open();
+  await using service = new ForwardedService({ to: [endpoint.endpoint] });
+  await client.send("hello", service.address);
+  assertEquals(await client.next(), { text: "a hello", bytes: 7, from: service.address });
+});
+
+Deno.test("UdpForwarder keeps a client with one endpoint and sends clients round", async () => {
+  await using a = named("a");
+  await using b = named("b");
+  await using client1 = UdpPeer.open();
+  await using client2 = UdpPeer.open();
+  await using service = new ForwardedService({ to: [a.endpoint, b.endpoint] });
+  const names: string[] = [];
+  for (const client of [client1, client2, client1, client2, client1]) {
+    await client.send("x", service.address);
+    names.push((await client.next()).text);
+  }
+  const [first, second] = names;
+  assertNotEquals(first, second);
+  assertEquals(names, [first, second, first, second, first] as string[]);
+  assertEquals(service.flows, 2);
+});
+
+Deno.test("UdpForwarder passes the longest and the shortest datagram unchanged", async () => {
+  await using endpoint = UdpPeer.open({ answer: (text) => text });
+  await using client = UdpPeer.open();
+  await using service = new ForwardedService({ to: [endpoint.endpoint] });
+  for (const length of [65_507, 0, 1, 9000, 65_507]) {
+    const data = Uint8Array.from({ length }, (_, index) => 97 + index % 23);
+    await client.send(data, service.address);
+    const { text } = await client.next();
+    assert(text === new TextDecoder().decode(data), `${length} bytes came back as ${text.length}`);
+  }
+});
+
+Deno.test("UdpForwarder drops and counts what does not come from the endpoint", async () => {
+  await using stranger = UdpPeer.open();
+  await using endpoint = UdpPeer.open();
+  await using client = UdpPeer.open();
+  await using service = new ForwardedService({ to: [endpoint.endpoint] });
+  await client.send("hello", service.address);
+  const { from } = await endpoint.next();
+  await stranger.send("forged", { hostname: "127.0.0.1", port: from.port });
+  await eventually("dropped", () => service.forwarding.counters.udpForeignDropped === 1);
+  await endpoint.send("real", { hostname: "127.0.0.1", port: from.port });
+  assertEquals((await client.next()).text, "real");
+  assertEquals(client.pending, 0);
+});
+
+Deno.test("UdpForwarder.update() moves flows whose endpoint goes, at once, and no others", async () => {
+  await using a = named("a");
+  await using b = named("b");
+  await using client1 = UdpPeer.open();
+  await using client2 = UdpPeer.open();
+  const both = [a, b].sort((x, y) => x.endpoint < y.endpoint ? -1 : 1);
+  await using service = new ForwardedService({ to: both.map(({ endpoint }) => endpoint) });
+  const ask = async (client: UdpPeer) => {
+    await client.send("x", service.address);
+    return (await client.next()).text[0];
+  };
+  const before = [await ask(client1), await ask(client2)];
+  const staying = before[1] === "a" ? a : b;
+  service.update({ to: [staying.endpoint] });
+  assertEquals(service.forwarding.counters.udpMoved, 1);
+  assertEquals([await ask(client1), await ask(client2)], [before[1], before[1]]);
+  assertEquals(service.flows, 2);
+});
+
+Deno.test("UdpForwarder drops what the former endpoint of a flow still sends", async () => {
+  await using former = UdpPeer.open();
+  await using next = UdpPeer.open();
+  await using client = UdpPeer.open();
+  await using service = new ForwardedService({ to: [former.endpoint] });
+  await client.send("1", service.address);
+  const { from } = await former.next();
+  service.update({ to: [next.endpoint] });
+  await former.send("late", { hostname: "127.0.0.1", port: from.port });
+  await eventually("dropped", () => service.forwarding.counters.udpForeignDropped === 1);
+  await client.send("2", service.address);
+  assertEquals((await next.next()).from.port, from.port, "the flow keeps its socket");
+});
+
+Deno.test("UdpForwarder.update() ends flows at once when no endpoint is left", async () => {
+  await using endpoint = named("a");
+  await using client = UdpPeer.open();
+  await using service = new ForwardedService({ to: [endpoint.endpoint] });
+  await client.send("x", service.address);
+  await client.next();
+  service.update({});
+  assertEquals(service.flows, 0);
+  await client.send("y", service.address);
+  await eventually("dropped", () => service.forwarding.counters.udpDropped === 1);
+});
+
+Deno.test("UdpForwarder.update() ends flows of clients that may not come any more", async () => {
+  await using endpoint = named("a");
+  await using client = UdpPeer.open();
+  await using service = new ForwardedService({ to: [endpoint.endpoint] });
+  await client.send("x", service.address);
+  await client.next();
+  const plan = planOf({
+    to: [endpoint.endpoint],
+    loadBalancerVips: ["127.96.0.54"],
+    sourceRanges: [],
+  });
+  const at = serviceAddresses(plan, testSharedPlan())[1]!;
+  service.port.assign({ at, forwarder: service.forwarder });
+  assertEquals(service.flows, 0);
+});
+
+Deno.test("UdpForwarder ends a flow that is idle in both directions", async () => {
+  await using endpoint = UdpPeer.open();
+  await using client = UdpPeer.open();
+  await using service = new ForwardedService({ to: [endpoint.endpoint] });
+  await client.send("x", service.address);
+  const { from } = await endpoint.next();
+  await service.clock.advance(9000);
+  await endpoint.send("y", { hostname: "127.0.0.1", port: from.port });
+  await client.next();
+  await service.clock.advance(9000);
+  assertEquals(service.flows, 1, "the reply counts");
+  await client.send("z", service.address);
+  assertEquals((await endpoint.next()).from.port, from.port);
+  await service.clock.advance(9900);
+  assertEquals(service.flows, 1, "the client's datagram counts");
+  await service.clock.advance(200);
+  assertEquals(service.flows, 0);
+});
+
+Deno.test("UdpForwarder ends the longest unused flow at the bound", async () => {
+  await using endpoint = named("a");
+  await using client1 = UdpPeer.open();
+  await using client2 = UdpPeer.open();
+  await using client3 = UdpPeer.open();
+  await using service = new ForwardedService({ to: [endpoint.endpoint] }, { maxFlows: 2 });
+  for (const client of [client1, client2, client1, client3]) {
+    await client.send("x", service.address);
+    await client.next();
+    await service.clock.advance(1000);
+  }
+  assertEquals([service.flows, service.forwarding.counters.udpFlows], [2, 3]);
+  await client1.send("x", service.address);
+  await client1.next();
+  assertEquals(service.forwarding.counters.udpFlows, 3, "client 1 was used after client 2");
+  assertEquals(service.logger.lines.map(({ message }) => message), [
+    "Ended the longest unused flow for a new one",
+  ]);
+});
+
+Deno.test("UdpForwarder binds flows of one client address by session affinity", async () => {
+  await using a = named("a");
+  await using b = named("b");
+  await using client1 = UdpPeer.open();
+  await using client2 = UdpPeer.open();
+  await using service = new ForwardedService({
+    to: [a.endpoint, b.endpoint],
+    affinityTimeoutSeconds: 60,
+  });
+  const names: string[] = [];
+  for (const client of [client1, client2]) {
+    await client.send("x", service.address);
+    names.push((await client.next()).text);
+  }
+  assertEquals(names[0], names[1]);
+});
+
+Deno.test("UdpForwarder takes no new flows while draining, and keeps open ones", async () => {
+  await using endpoint = named("a");
+  await using client1 = UdpPeer.open();
+  await using client2 = UdpPeer.open();
+  await using service = new ForwardedService({ to: [endpoint.endpoint] });
+  await client1.send("x", service.address);
+  await client1.next();
+  service.forwarding.draining = true;
+  await client2.send("x", service.address);
+  await client1.send("y", service.address);
+  assertEquals((await client1.next()).text, "a y");
+  assertEquals([service.flows, service.forwarding.counters.udpDropped], [1, 1]);
+});
+
+Deno.test("UdpForwarder.open() gives up when no socket is left, and says so", () => {
+  const logger = new MemoryLogger();
+  const forwarding = new Forwarding(
+    { clock: new FakeClock(), logger, network: new FakeNetwork() },
+    { udpTimeoutMs: 1000 },
+  );
+  const plan = planOf({ to: ["10.0.0.1:53"] });
+  const at = serviceAddresses(plan, testSharedPlan())[0]!;
+  const port = { at, reply: () => Promise.resolve(0), forget() {} };
+  const forwarder = new UdpForwarder(forwarding, plan);
+  assertEquals(forwarder.open(port, { hostname: "192.0.2.1", port: 1 }), undefined);
+  assertEquals(logger.lines.map(({ message }) => message), ["Cannot open a socket for a flow"]);
+});

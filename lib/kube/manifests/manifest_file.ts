@@ -1,0 +1,189 @@
+/**
+ * The text of one manifest file → its objects, without holding up the event loop.
+ *
+ * @module
+ */
+import {
+  readYaml,
+  type TextPosition,
+  type YamlError,
+  type YamlResult,
+} from "../../config/yaml_source.ts";
+import type { Clock } from "../../os/clock.ts";
+import { type ManifestObject, type ManifestObjectId, manifestObjectId } from "./manifest_object.ts";
+import {
+  ignoredKindOf,
+  itemTypeOf,
+  type ManifestOutcome,
+  type ManifestType,
+  readManifestObjects,
+} from "./manifest_objects.ts";
+import { ManifestProblems } from "./manifest_problem.ts";
+import { isSelected } from "./manifest_selection.ts";
+import {
+  type ManifestList,
+  type ManifestPart,
+  splitDocuments,
+  splitList,
+} from "./manifest_text.ts";
+import type { StringTable } from "../string_table.ts";
+import { TimeSlice } from "../time_slice.ts";
+
+/** An object and the line of the file where it stands. */
+export interface PlacedObject {
+  readonly entry: ManifestObject;
+  readonly line: number;
+}
+
+/** What a manifest file holds. */
+export interface ManifestFileContent {
+  readonly objects: ReadonlyMap<ManifestObjectId, PlacedObject>;
+  /** Objects with errors, as far as they have a name. */
+  readonly refused: ReadonlySet<ManifestObjectId>;
+  /** Whether something may be missing that nobody can name: syntax errors, objects with errors and without a name. */
+  readonly isIncomplete: boolean;
+  /** Whether there were syntax errors. */
+  readonly isBroken: boolean;
+  readonly problems: ManifestProblems;
+  /** How many objects there are of kinds that nobody reads. */
+  readonly ignored: ReadonlyMap<string, number>;
+}
+
+/** Edges and shared state of {@linkcode readManifestFile}. */
+export interface ManifestFileDependencies {
+  readonly clock: Clock;
+  readonly strings: StringTable;
+}
+
+/** Which file it is, and for whom it is read. */
+export interface ManifestFileOptions {
+  readonly file: string;
+  readonly nodeName: string;
+}
+
+/** Longer documents are asked for their kind before they are parsed: definitions of resources may have a megabyte. */
+const LONG_TEXT = 64 * 1024;
+
+/** Reads the text of a manifest file. Never rejects for what the text holds. */
+export async function readManifestFile(
+  text: string,
+  dependencies: ManifestFileDependencies,
+  options: ManifestFileOptions,
+): Promise<ManifestFileContent> {
+  const reader = new FileReader(dependencies, options);
+  const slice = new TimeSlice(dependencies.clock);
+  for (const part of splitDocuments(text)) {
+    const pause = slice.pause();
+    if (pause) await pause;
+    const list = await split(part, slice);
+    const itemOf = list && reader.readEnvelope(list);
+    if (!itemOf) reader.readPart(part);
+    else if (itemOf !== "broken") {
+      for (const item of list.items) {
+        const pause = slice.pause();
+        if (pause) await pause;
+        reader.readPart(item, itemOf);
+      }
+    }
+  }
+  return reader.content();
+}
+
+async function split(part: ManifestPart, slice: TimeSlice): Promise<ManifestList | undefined> {
+  const splitting = splitList(part);
+  for (;;) {
+    const step = splitting.next();
+    if (step.done) return step.value;
+    const pause = slice.pause();
+    if (pause) await pause;
+  }
+}
+
+/** Gathers what the parts of one file hold. */
+class FileReader {
+  readonly #strings: StringTable;
+  readonly #options: ManifestFileOptions;
+  readonly #problems: ManifestProblems;
+  readonly #objects = new Map<ManifestObjectId, PlacedObject>();
+  readonly #refused = new Set<ManifestObjectId>();
+  readonly #ignored = new Map<string, number>();
+  #isIncomplete = false;
+  #isBroken = false;
+
+  constructor({ strings }: ManifestFileDependencies, options: ManifestFileOptions) {
+    this.#strings = strings;
+    this.#options = options;
+    this.#problems = new ManifestProblems(options.file);
+  }
+
+  content(): ManifestFileContent {
+    return {
+      objects: this.#objects,
+      refused: this.#refused,
+      isIncomplete: this.#isIncomplete,
+      isBroken: this.#isBroken,
+      problems: this.#problems,
+      ignored: this.#ignored,
+    };
+  }
+
+  /** What a list gives to its items; `undefined` when it is none after all. */
+  readEnvelope({ envelope, lineOf }: ManifestList): ManifestType | "broken" | undefined {
+    const { documents, errors } = this.#parse(envelope);
+    for (const error of errors) this.#syntaxError({ ...error, line: lineOf(error.line) });
+    return errors.length > 0 ? "broken" : itemTypeOf(documents[0]?.value);
+  }
+
+  readPart(part: ManifestPart, itemOf?: ManifestType): void {
+    const { text, origin } = part;
+    const ignored = text.length > LONG_TEXT ? ignoredKindOf(text) : undefined;
+    if (ignored !== undefined) return this.#ignore(ignored);
+    const { documents, errors } = this.#parse(part);
+    for (const error of errors) this.#syntaxError(error);
+    for (const document of documents) {
+      const reading = {
+        problems: this.#problems,
+        strings: this.#strings,
+        ...(itemOf && { itemOf }),
+      };
+      for (const outcome of readManifestObjects(document, reading)) this.#take(outcome, origin);
+    }
+  }
+
+  #parse({ text, origin }: ManifestPart): YamlResult {
+    return readYaml(text, { file: this.#options.file, origin, quick: true });
+  }
+
+  #syntaxError({ line, column, message }: YamlError): void {
+    this.#isBroken = this.#isIncomplete = true;
+    const problem = { severity: "error" as const, path: "", value: "", message };
+    this.#problems.add(problem, () => ({ line, column }));
+  }
+
+  #take(outcome: ManifestOutcome, { line, column }: TextPosition): void {
+    if (outcome.outcome === "ignored") return this.#ignore(outcome.kind);
+    if (outcome.outcome === "refused") {
+      if (outcome.id === undefined) this.#isIncomplete = true;
+      else this.#refused.add(outcome.id);
+      return;
+    }
+    const { entry } = outcome;
+    if (!isSelected(entry, this.#options.nodeName)) return;
+    const id = manifestObjectId(entry);
+    const first = this.#objects.get(id);
+    if (!first) {
+      this.#objects.set(id, { entry, line });
+      return;
+    }
+    const message =
+      `stands in this file for the second time; the one of line ${first.line} is used`;
+    this.#problems.add({ severity: "error", object: id, path: "", value: "", message }, () => ({
+      line,
+      column,
+    }));
+  }
+
+  #ignore(kind: string): void {
+    this.#ignored.set(kind, (this.#ignored.get(kind) ?? 0) + 1);
+  }
+}

@@ -1,0 +1,243 @@
+import { assert, assertEquals } from "@std/assert";
+import fc from "fast-check";
+import { objectKey } from "../../api/objects.ts";
+import { tryParseIpAddress } from "../../net/ip_address.ts";
+import { type Clock, systemClock } from "../../os/clock.ts";
+import { type ManifestFileContent, readManifestFile } from "./manifest_file.ts";
+import { formatProblem } from "./manifest_problem.ts";
+import { StringTable } from "../string_table.ts";
+import { serviceYaml } from "../../../tests/support/manifest_harness.ts";
+
+function read(text: string, clock: Clock = systemClock): Promise<ManifestFileContent> {
+  const dependencies = { clock, strings: new StringTable() };
+  return readManifestFile(text, dependencies, { file: "a.yaml", nodeName: "node-a" });
+}
+
+function problemsOf({ problems }: ManifestFileContent): readonly string[] {
+  return problems.list.map(formatProblem);
+}
+
+/** A number of Services as objects. */
+function services(count: number): readonly Record<string, unknown>[] {
+  return Array.from({ length: count }, (_, index) => ({
+    apiVersion: "v1",
+    kind: "Service",
+    metadata: { name: `s${index}` },
+    spec: { clusterIP: `10.0.${index >> 8}.${index & 255}`, ports: [{ port: 80 }] },
+  }));
+}
+
+/** The same objects in each form that a file may have; all are long enough to be split. */
+const FORMS: readonly { form: string; write: (items: readonly unknown[]) => string }[] = [
+  {
+    form: "documents",
+    write: (items) => items.map((item) => `${yaml(item, "")}\n`).join("---\n"),
+  },
+  {
+    form: "a YAML list",
+    write: (items) =>
+      `apiVersion: v1\nkind: List\nitems:\n${
+        items.map((item) => `- ${yaml(item, "  ")}\n`).join("")
+      }`,
+  },
+  {
+    form: "a JSON list",
+    write: (items) => JSON.stringify({ kind: "List", apiVersion: "v1", items }, null, 2),
+  },
+  {
+    form: "a JSON list of one type",
+    write: (items) => JSON.stringify({ kind: "ServiceList", apiVersion: "v1", items }),
+  },
+];
+
+/** Block style for the outer fields, flow style inside. */
+function yaml(item: unknown, indent: string): string {
+  return Object.entries(item as object)
+    .map(([key, value]) => `${key}: ${JSON.stringify(value)}`).join(`\n${indent}`);
+}
+
+for (const { form, write } of FORMS) {
+  Deno.test(`readManifestFile() reads ${form}`, async () => {
+    const content = await read(write(services(300)));
+    assertEquals(problemsOf(content), []);
+    assertEquals(content.objects.size, 300);
+    assertEquals(
+      objectKey(content.objects.get("Service default/s299")!.entry.object),
+      "default/s299",
+    );
+  });
+
+  Deno.test(`readManifestFile() names the line of a bad object in ${form}`, async () => {
+    const items = services(300).map((item, index) =>
+      index === 250 ? { ...item, spec: { clusterIP: "10.0.0.300", ports: [{ port: 80 }] } } : item
+    );
+    const text = write(items);
+    const content = await read(text);
+    const [problem] = content.problems.list;
+    const lines = text.split("\n");
+    assertEquals([content.objects.size, content.problems.list.length], [299, 1]);
+    assertEquals([problem!.object, problem!.path], ["Service default/s250", "spec.clusterIP"]);
+    const place = lines[problem!.line - 1]!.slice(problem!.column - 1);
+    assert(/^"clusterIP": ?"10\.0\.0\.300"/.test(place), place.slice(0, 80));
+    assertEquals([...content.refused], ["Service default/s250"]);
+  });
+
+  Deno.test(`readManifestFile() lets others run while it reads ${form}`, async () => {
+    let now = 0;
+    let pauses = 0;
+    // Time passes with each look at the clock, so that every fifth part is a pause.
+    const clock: Clock = {
+      ...systemClock,
+      now: () => now++,
+      yieldToEventLoop: () => {
+        pauses++;
+        return Promise.resolve();
+      },
+    };
+    await read(write(services(300)), clock);
+    assert(pauses >= 300 / 6, `only ${pauses} pauses`);
+  });
+}
+
+Deno.test("readManifestFile() gives items what their list says of them", async () => {
+  const items = services(300).map(({ metadata, spec }) => ({ metadata, spec }));
+  const text = JSON.stringify({ apiVersion: "v1", kind: "ServiceList", items }, null, 1);
+  assertEquals((await read(text)).objects.size, 300);
+});
+
+Deno.test("readManifestFile() tells syntax errors from bad objects", async () => {
+  const good = serviceYaml("good", "10.0.0.1");
+  const bad = serviceYaml("bad", "x");
+  const nameless = serviceYaml("bad", "10.0.0.1").replace("name: bad", "labels: {}");
+  for (
+    const { text, isBroken, isIncomplete, refused } of [
+      { text: good, isBroken: false, isIncomplete: false, refused: 0 },
+      { text: `${good}---\n${bad}`, isBroken: false, isIncomplete: false, refused: 1 },
+      { text: `${good}---\n${nameless}`, isBroken: false, isIncomplete: true, refused: 0 },
+      { text: `${good}---\na: ]\n`, isBroken: true, isIncomplete: true, refused: 0 },
+    ]
+  ) {
+    const content = await read(text);
+    assertEquals(
+      [content.isBroken, content.isIncomplete, content.refused.size, content.objects.size],
+      [isBroken, isIncomplete, refused, 1],
+    );
+  }
+});
+
+Deno.test("readManifestFile() passes over a long document of another kind without parsing it", async () => {
+  const definition = `apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n` +
+    `spec: "ü ${"x".repeat(2_000_000)}"\n`;
+  const content = await read(`${definition}---\n${serviceYaml("web", "10.0.0.1")}`);
+  assertEquals(problemsOf(content), []);
+  assertEquals([...content.ignored], [["CustomResourceDefinition", 1]]);
+  assertEquals(content.objects.size, 1);
+});
+
+Deno.test("readManifestFile() reads a file that begins with a byte order mark", async () => {
+  const content = await read(`\ufeff${serviceYaml("web", "10.0.0.1").replaceAll("\n", "\r\n")}`);
+  assertEquals(problemsOf(content), []);
+  assertEquals(content.objects.size, 1);
+});
+
+Deno.test("readManifestFile() refuses a bomb and reads the documents beside it", async () => {
+  const bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" +
+    [..."bcdefgh"].map((name, index) =>
+      `${name}: &${name} [${Array(9).fill(`*${"abcdefg"[index]}`).join(",")}]\n`
+    ).join("");
+  const start = performance.now();
+  const content = await read(`${bomb}---\n${serviceYaml("web", "10.0.0.1")}`);
+  assertEquals([content.isBroken, content.objects.size], [true, 1]);
+  assert(performance.now() - start < 2_000);
+});
+
+Deno.test("readManifestFile() names the line of what is wrong around the items of a list", async () => {
+  const text = FORMS[1]!.write(services(300));
+  const content = await read(`${text}kind: ]\n`);
+  assert(content.isBroken);
+  assertEquals(content.problems.list[0]!.line, text.split("\n").length);
+});
+
+const SEEDS = [
+  serviceYaml("web", "10.0.0.1"),
+  FORMS[1]!.write(services(3)),
+  FORMS[2]!.write(services(3)),
+  "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n  name: web-1\n  labels:\n" +
+  "    kubernetes.io/service-name: web\naddressType: IPv4\nendpoints:\n- addresses: [10.1.0.1]\n" +
+  "  conditions: {ready: true}\nports:\n- {name: http, port: 80}\n",
+];
+const SPLINTERS = [
+  ..."\n\t \"'{}[]:,-&*!|>%@`#0~\\",
+  ...[
+    "---\n",
+    "- ",
+    "null",
+    "__proto__",
+    "\u0000",
+    "\u2028",
+    "99999999999999999999",
+    "items:",
+    "<<: ",
+  ],
+];
+
+Deno.test("readManifestFile() takes random garbage calmly, and never an address that is none", async () => {
+  const mutation = fc.record({
+    at: fc.nat(1_000),
+    cut: fc.nat(8),
+    put: fc.constantFrom(...SPLINTERS),
+  });
+  const text = fc.tuple(
+    fc.constantFrom(...SEEDS),
+    fc.array(mutation, { minLength: 1, maxLength: 6 }),
+  )
+    .map(([seed, mutations]) =>
+      mutations.reduce((text, { at, cut, put }) => {
+        const place = at % text.length;
+        return text.slice(0, place) + put + text.slice(place + cut);
+      }, seed)
+    );
+  let objects = 0;
+  await fc.assert(
+    fc.asyncProperty(text, async (text) => {
+      const content = await read(text);
+      objects += content.objects.size;
+      const length = text.split("\n").length;
+      for (const { line, column } of content.problems.list) {
+        assert(line >= 1 && line <= length && column >= 1, `line ${line} of ${length}`);
+      }
+      for (const { entry } of content.objects.values()) {
+        if (entry.kind !== "Service") continue;
+        assert(tryParseIpAddress(entry.object.spec.clusterIP!) !== undefined);
+        for (const { port } of entry.object.spec.ports!) assert(port >= 1 && port <= 65535);
+      }
+    }),
+    { numRuns: 3_000, seed: 20261121 },
+  );
+  assert(objects > 100, `only ${objects} objects survived`);
+});
+
+Deno.test("readManifestFile() takes bytes that are no text calmly", async () => {
+  await fc.assert(
+    fc.asyncProperty(fc.uint8Array({ maxLength: 300 }), async (bytes) => {
+      await read(new TextDecoder().decode(bytes));
+    }),
+    { numRuns: 500, seed: 20261121 },
+  );
+});
+
+const EXAMPLES = new URL("../../../examples/", import.meta.url);
+
+for (const folder of ["demo", "manifests"]) {
+  Deno.test(`the manifests in examples/${folder} have no problems`, async () => {
+    let files = 0;
+    for await (const { name } of Deno.readDir(new URL(folder, EXAMPLES))) {
+      if (!name.endsWith(".yaml")) continue;
+      const content = await read(await Deno.readTextFile(new URL(`${folder}/${name}`, EXAMPLES)));
+      assertEquals(problemsOf(content), [], name);
+      assert(content.objects.size > 0, name);
+      files++;
+    }
+    assert(files >= 4);
+  });
+}

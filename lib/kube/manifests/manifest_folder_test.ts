@@ -1,0 +1,57 @@
+import { assertEquals } from "@std/assert";
+import { FakeManifestFiles } from "../../../tests/support/fake_manifest_files.ts";
+import { childOf, folderOf, isManifestName, listManifests } from "./manifest_folder.ts";
+
+const NAMES: readonly { name: string; isRead: boolean }[] = [
+  { name: "web.yaml", isRead: true },
+  { name: "a.yml", isRead: true },
+  { name: "WEB.JSON", isRead: true },
+  { name: "web.v1.yaml", isRead: true },
+  { name: "a\nb.yaml", isRead: true },
+  { name: ".web.yaml", isRead: false },
+  { name: ".web.yaml.swp", isRead: false },
+  { name: "web.yaml~", isRead: false },
+  { name: "#web.yaml#", isRead: false },
+  { name: "#web.yaml", isRead: false },
+  { name: ".#web.yaml", isRead: false },
+  { name: "web.yaml.new", isRead: false },
+  { name: "README.md", isRead: false },
+  { name: "yaml", isRead: false },
+  { name: "..data", isRead: false },
+];
+
+for (const { name, isRead } of NAMES) {
+  Deno.test(`isManifestName() ${isRead ? "takes" : "passes over"} ${JSON.stringify(name)}`, () => {
+    assertEquals(isManifestName(name), isRead);
+  });
+}
+
+Deno.test("folderOf() and childOf() are each other's reverse", () => {
+  for (const [path, folder] of [["/a/b", "/a"], ["/a", "/"], ["a/b/c", "a/b"]] as const) {
+    assertEquals(folderOf(path), folder);
+    assertEquals(childOf(folder, path.slice(path.lastIndexOf("/") + 1)), path);
+  }
+  assertEquals(folderOf("a"), ".");
+});
+
+Deno.test("listManifests() sorts the files of all paths, each once", async () => {
+  const files = new FakeManifestFiles("m", "n", "m/sub");
+  for (const path of ["m/b.yaml", "m/a.yaml", "m/x.txt", "m/sub/c.yaml", "n/0", "n/d.yaml"]) {
+    files.write(path, "");
+  }
+  const listing = await listManifests(files, ["n/0", "m", "m/a.yaml", "gone"]);
+  assertEquals(listing.files, ["m/a.yaml", "m/b.yaml", "n/0"]);
+  assertEquals([...listing.folders.keys()], ["n", "m"]);
+  assertEquals([...listing.missing], [["gone", "there is no such file or folder"]]);
+  assertEquals(listing.isCertain, true);
+});
+
+Deno.test("listManifests() is not certain where it was not let look", async () => {
+  const files = new FakeManifestFiles("m");
+  files.forbidden.add("m");
+  const listing = await listManifests(files, ["m"]);
+  assertEquals([listing.isCertain, [...listing.missing]], [
+    false,
+    [["m", "no permission for m"]],
+  ]);
+});

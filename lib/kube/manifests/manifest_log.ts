@@ -1,0 +1,78 @@
+/**
+ * What the manifest source says in the log.
+ *
+ * @module
+ */
+import type { Logger } from "../../log/logger.ts";
+import type { ManifestFileRecord } from "./manifest_files.ts";
+import type { ManifestProblem } from "./manifest_problem.ts";
+import { mergeProblems } from "./manifest_status.ts";
+import type { ShadowedObject, StoreChanges } from "./manifest_store.ts";
+
+/** Lines about problems for one reading; `status` shows the others. */
+const MOST_LINES = 20;
+/** File names in one line. */
+const MOST_FILES = 5;
+
+/** The outcome of a reading. */
+export interface ManifestReadingSummary {
+  readonly changes: StoreChanges;
+  readonly ms: number;
+  readonly records: ReadonlyMap<string, ManifestFileRecord>;
+  readonly shadowed: ReadonlyMap<string, readonly ShadowedObject[]>;
+}
+
+/** Writes the log lines of a manifest source. */
+export class ManifestLog {
+  readonly #logger: Logger;
+  #missing: ReadonlyMap<string, string> = new Map();
+
+  constructor({ logger }: { readonly logger: Logger }) {
+    this.#logger = logger;
+  }
+
+  /** Says which paths lead nowhere, once as long as that lasts. */
+  missing(missing: ReadonlyMap<string, string>): void {
+    for (const [path, reason] of missing) {
+      if (this.#missing.get(path) === reason) continue;
+      this.#logger.warn("Cannot read manifests; they are read once they appear", { path, reason });
+    }
+    this.#missing = missing;
+  }
+
+  /** Says what came of reading files. */
+  read(paths: readonly string[], summary: ManifestReadingSummary): void {
+    const { changes, ms, records, shadowed } = summary;
+    this.#logger.info("Read manifests", {
+      files: paths.length <= MOST_FILES ? paths : paths.length,
+      ...changes,
+      ms: Math.round(ms),
+    });
+    let lines = 0;
+    let left = 0;
+    for (const path of paths) {
+      const record = records.get(path);
+      if (!record) continue;
+      this.#ignored(path, record.ignored);
+      const problems = mergeProblems(record.problems, shadowed.get(path) ?? []);
+      left += problems.notShown + record.problems.notShown;
+      for (const problem of problems.list) {
+        if (lines++ < MOST_LINES) this.#problem(problem);
+        else left++;
+      }
+    }
+    if (left > 0) this.#logger.warn("Manifests have more problems; see status", { problems: left });
+  }
+
+  #problem({ severity, path, message, ...place }: ManifestProblem): void {
+    const fields = { ...place, field: path, reason: message };
+    if (severity === "error") this.#logger.error("Cannot use a part of the manifests", fields);
+    else this.#logger.warn("Manifest may not mean what it says", fields);
+  }
+
+  #ignored(file: string, ignored: ReadonlyMap<string, number>): void {
+    if (ignored.size === 0 || !this.#logger.enabled(2)) return;
+    const kinds = [...ignored].map(([kind, count]) => `${kind} x${count}`).join(", ");
+    this.#logger.verbose(2, "Passed over objects of other kinds", { file, kinds });
+  }
+}

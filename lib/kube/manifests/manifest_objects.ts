@@ -1,0 +1,185 @@
+/**
+ * Documents of a manifest file → objects as an API server would give them.
+ *
+ * @module
+ */
+import type { KubeKinds } from "../../api/objects.ts";
+import type { YamlDocument } from "../../config/yaml_source.ts";
+import { nearestName } from "./manifest_fields.ts";
+import {
+  type ManifestObject,
+  type ManifestObjectId,
+  rawObjectId,
+  readManifestObject,
+} from "./manifest_object.ts";
+import { type FieldPath, formatValue, type ManifestProblems } from "./manifest_problem.ts";
+import { ObjectReport } from "./manifest_report.ts";
+import type { StringTable } from "../string_table.ts";
+
+/** What became of one object of a document. */
+export type ManifestOutcome =
+  | { readonly outcome: "read"; readonly entry: ManifestObject }
+  /** It has errors; without an id it has no name that could be read. */
+  | { readonly outcome: "refused"; readonly id: ManifestObjectId | undefined }
+  | { readonly outcome: "ignored"; readonly kind: string };
+
+/** What an item of a list need not say for itself. */
+export interface ManifestType {
+  readonly apiVersion?: string;
+  readonly kind?: string;
+}
+
+/** What {@linkcode readManifestObjects} needs besides the document. */
+export interface ManifestReading {
+  readonly problems: ManifestProblems;
+  readonly strings: StringTable;
+  /** Type of an item of a list that was split. */
+  readonly itemOf?: ManifestType;
+}
+
+const API_VERSIONS: Readonly<Record<keyof KubeKinds, readonly string[]>> = {
+  Service: ["v1"],
+  EndpointSlice: ["discovery.k8s.io/v1", "discovery.k8s.io/v1beta1"],
+  Endpoints: ["v1"],
+  Node: ["v1"],
+  ServiceCIDR: ["networking.k8s.io/v1", "networking.k8s.io/v1beta1"],
+};
+
+/** Lists in lists in lists: nobody writes them. */
+const DEEPEST_LIST = 3;
+
+/** Reads the objects of a document: one, or those of a list. Objects with errors are reported and refused. */
+export function readManifestObjects(
+  document: YamlDocument,
+  reading: ManifestReading,
+): readonly ManifestOutcome[] {
+  // Empty documents and those of comments only.
+  if (document.value === null || document.value === undefined) return [];
+  const outcomes: ManifestOutcome[] = [];
+  collect({ document, reading, outcomes }, {
+    value: document.value,
+    root: [],
+    ...inherit(reading),
+  });
+  return outcomes;
+}
+
+/** The type that a list gives its items; `undefined` when `value` is no list. */
+export function itemTypeOf(value: unknown): ManifestType | undefined {
+  const { kind, apiVersion } = typeOf(value);
+  if (kind === undefined || !kind.endsWith("List") || !isMapping(value)) return undefined;
+  const { items } = value;
+  if (items !== undefined && items !== null && !Array.isArray(items)) return undefined;
+  if (kind === "List") return {};
+  return { kind: kind.slice(0, -"List".length), ...(apiVersion !== undefined && { apiVersion }) };
+}
+
+/** The kind of a YAML text when it is one that nobody reads; `undefined` when it takes parsing to tell. */
+export function ignoredKindOf(text: string): string | undefined {
+  const kind = /^kind: *["']?(\w+)["']?[ \r]*$/m.exec(text)?.[1];
+  return kind === undefined || kind.endsWith("List") || isKnownKind(kind) ? undefined : kind;
+}
+
+interface Collecting {
+  readonly document: YamlDocument;
+  readonly reading: ManifestReading;
+  readonly outcomes: ManifestOutcome[];
+}
+
+interface Found {
+  readonly value: unknown;
+  readonly root: FieldPath;
+  readonly type: ManifestType;
+  readonly depth: number;
+}
+
+function inherit({ itemOf }: ManifestReading): { type: ManifestType; depth: number } {
+  return { type: itemOf ?? {}, depth: itemOf ? 1 : 0 };
+}
+
+function collect(collecting: Collecting, { value, root, type, depth }: Found): void {
+  const itemType = itemTypeOf(value);
+  if (itemType && depth < DEEPEST_LIST) {
+    const items = (value as { items?: unknown[] | null }).items ?? [];
+    items.forEach((item, index) =>
+      collect(collecting, {
+        value: item,
+        root: [...root, "items", index],
+        type: itemType,
+        depth: depth + 1,
+      })
+    );
+    return;
+  }
+  const { document, reading, outcomes } = collecting;
+  const place = { document, root, problems: reading.problems };
+  const ownType = { ...type, ...typeOf(value) };
+  const known = knownKind(ownType, {
+    value,
+    report: new ObjectReport(place, undefined),
+  });
+  if (known === "ignored") {
+    outcomes.push({ outcome: "ignored", kind: ownType.kind ?? "" });
+  } else if (known === "refused") {
+    outcomes.push({ outcome: "refused", id: undefined });
+  } else {
+    const id = rawObjectId(known, value);
+    const report = new ObjectReport(place, id ?? known);
+    const entry = readManifestObject(known, value, { report, strings: reading.strings });
+    outcomes.push(entry ? { outcome: "read", entry } : { outcome: "refused", id });
+  }
+}
+
+function knownKind(
+  { kind, apiVersion }: ManifestType,
+  { value, report }: { readonly value: unknown; readonly report: ObjectReport },
+): keyof KubeKinds | "ignored" | "refused" {
+  if (!isMapping(value)) {
+    report.error({ path: [], message: `${formatValue(value)} is no object: an object has fields` });
+    return "refused";
+  }
+  if (kind === undefined || apiVersion === undefined) {
+    const path = [kind === undefined ? "kind" : "apiVersion"];
+    report.error({ path, value: value[path[0]!], message: "has to be there, as text" });
+    return "refused";
+  }
+  if (!isKnownKind(kind)) {
+    const nearest = nearestName(kind, Object.keys(API_VERSIONS));
+    if (nearest) {
+      report.warn({
+        path: ["kind"],
+        value: kind,
+        message: `is not read; did you mean ${nearest}?`,
+      });
+    }
+    return "ignored";
+  }
+  const versions = API_VERSIONS[kind];
+  if (versions.includes(apiVersion)) return kind;
+  // Others have kinds of these names too: Knative's Service, for one.
+  if (groupOf(apiVersion) !== groupOf(versions[0]!)) return "ignored";
+  const message = `has to be ${versions.join(" or ")} for kind ${kind}`;
+  report.error({ path: ["apiVersion"], value: apiVersion, message });
+  return "refused";
+}
+
+function isKnownKind(kind: string): kind is keyof KubeKinds {
+  return Object.hasOwn(API_VERSIONS, kind);
+}
+
+function typeOf(value: unknown): ManifestType {
+  if (!isMapping(value)) return {};
+  const { kind, apiVersion } = value;
+  return {
+    ...(typeof kind === "string" && { kind }),
+    ...(typeof apiVersion === "string" && { apiVersion }),
+  };
+}
+
+function groupOf(apiVersion: string): string {
+  return apiVersion.includes("/") ? apiVersion.slice(0, apiVersion.indexOf("/")) : "";
+}
+
+function isMapping(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

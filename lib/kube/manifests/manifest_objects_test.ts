@@ -1,0 +1,197 @@
+import { assert, assertEquals } from "@std/assert";
+import {
+  readManifest,
+  readOneManifest,
+  serviceText,
+} from "../../../tests/support/manifest_reading.ts";
+import { itemTypeOf } from "./manifest_objects.ts";
+
+const NO_CLUSTER_IP = "has to be None, or an IPv4 or IPv6 address that is not unspecified, " +
+  "link-local or multicast";
+
+const MINIMAL = serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80}]}");
+
+Deno.test("readManifestObjects() drops the resourceVersion of exported objects", () => {
+  const text = MINIMAL.replace("  name: web", "  name: web\n  resourceVersion: '7'\n  uid: x");
+  assertEquals(readOneManifest(text).metadata, { name: "web", namespace: "default" });
+});
+
+Deno.test("readManifestObjects() reads Endpoints, Node and ServiceCIDR", () => {
+  const { objects, problems } = readManifest(
+    "apiVersion: v1\nkind: Endpoints\nmetadata: {name: web}\nsubsets:\n" +
+      "- {addresses: [{ip: 10.0.0.1, nodeName: a}], notReadyAddresses: [{ip: 10.0.0.2}], ports: [{port: 80}]}\n" +
+      "---\napiVersion: v1\nkind: Node\nmetadata: {name: a, namespace: x, labels: {topology.kubernetes.io/zone: z}}\n" +
+      "spec: {podCIDR: 10.1.0.0/24}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}]}\n" +
+      "---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: c}\nspec: {cidrs: [10.96.0.0/12]}\n",
+  );
+  assertEquals(problems, []);
+  assertEquals<unknown>(objects, [
+    {
+      metadata: { name: "web", namespace: "default" },
+      subsets: [{
+        addresses: [{ ip: "10.0.0.1", nodeName: "a" }],
+        notReadyAddresses: [{ ip: "10.0.0.2" }],
+        ports: [{ port: 80, protocol: "TCP" }],
+      }],
+    },
+    {
+      metadata: { name: "a", labels: { "topology.kubernetes.io/zone": "z" } },
+      spec: { podCIDR: "10.1.0.0/24" },
+      status: { addresses: [{ type: "InternalIP", address: "192.0.2.1" }] },
+    },
+    { metadata: { name: "c" }, spec: { cidrs: ["10.96.0.0/12"] } },
+  ]);
+});
+
+Deno.test("readManifestObjects() reads the items of lists, with the places of their problems", () => {
+  const { objects, problems } = readManifest(
+    "apiVersion: v1\nkind: List\nitems:\n" +
+      "- {apiVersion: v1, kind: Service, metadata: {name: a}, spec: {clusterIP: None}}\n" +
+      "- apiVersion: v1\n  kind: ServiceList\n  items:\n" +
+      "  - metadata: {name: b}\n    spec: {clusterIP: None}\n" +
+      "  - metadata: {name: c}\n    spec:\n      clusterIP: x\n",
+  );
+  assertEquals(objects.map(({ metadata }) => metadata.name), ["a", "b"]);
+  assertEquals(problems, [
+    'a.yaml:12:7: Service default/c: spec.clusterIP is "x": ' + NO_CLUSTER_IP,
+  ]);
+});
+
+Deno.test("itemTypeOf() tells what a list gives to its items", () => {
+  assertEquals(itemTypeOf({ kind: "List", apiVersion: "v1", items: [] }), {});
+  assertEquals(itemTypeOf({ kind: "NodeList", apiVersion: "v1" }), {
+    kind: "Node",
+    apiVersion: "v1",
+  });
+  assertEquals(itemTypeOf({ kind: "AllowList", items: { a: 1 } }), undefined);
+  assertEquals(itemTypeOf({ kind: "Service" }), undefined);
+  assertEquals(itemTypeOf([]), undefined);
+});
+
+Deno.test("readManifestObjects() ignores other kinds, also those of our names in other groups", () => {
+  const { outcomes, problems } = readManifest(
+    "apiVersion: apps/v1\nkind: Deployment\n---\napiVersion: serving.knative.dev/v1\nkind: Service\n---\n# no more\n",
+  );
+  assertEquals(problems, []);
+  assertEquals(outcomes, [
+    { outcome: "ignored", kind: "Deployment" },
+    { outcome: "ignored", kind: "Service" },
+  ]);
+});
+
+/** What is wrong, the text, and the one line that has to be said of it. */
+const REFUSED: readonly { what: string; text: string; problem: string }[] = [
+  {
+    what: "a name in capitals",
+    text: MINIMAL.replace("name: web", "name: Web"),
+    problem: 'a.yaml:4:3: Service default/Web: metadata.name is "Web": has to be a DNS label: ' +
+      "at most 63 small letters, digits and '-', with a letter or digit at both ends",
+  },
+  {
+    what: "a name that is missing",
+    text: MINIMAL.replace("name: web", "labels: {}"),
+    problem: "a.yaml:3:1: Service: metadata.name: is missing",
+  },
+  {
+    what: "a port in quotes",
+    text: serviceText("{clusterIP: 10.0.0.1, ports: [{port: '80'}]}"),
+    problem: 'a.yaml:5:38: Service default/web: spec.ports[0].port is "80": ' +
+      "has to be a whole number between 1 and 65535, without quotes",
+  },
+  {
+    what: "a spec that is missing",
+    text: "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n",
+    problem: "a.yaml:1:1: Service default/web: spec: is missing",
+  },
+  {
+    what: "an API version that does not exist",
+    text: MINIMAL.replace("apiVersion: v1", "apiVersion: v2"),
+    problem: 'a.yaml:1:1: apiVersion is "v2": has to be v1 for kind Service',
+  },
+  {
+    what: "an object without a kind",
+    text: "metadata: {name: a}\napiVersion: v1\n",
+    problem: "a.yaml:1:1: kind: has to be there, as text",
+  },
+  {
+    what: "a document that is no object",
+    text: "- a\n- b\n",
+    problem: 'a.yaml:1:1: ["a","b"] is no object: an object has fields',
+  },
+  {
+    what: "a list where fields should be",
+    text: serviceText("\n  - clusterIP: 10.0.0.1"),
+    problem: 'a.yaml:5:1: Service default/web: spec is [{"clusterIP":"10.0.0.1"}]: ' +
+      "has to be a mapping of fields",
+  },
+];
+
+for (const { what, text, problem } of REFUSED) {
+  Deno.test(`readManifestObjects() refuses ${what}`, () => {
+    for (const quick of [true, false]) {
+      const { outcomes, problems } = readManifest(text, quick);
+      assertEquals(problems, [problem]);
+      assertEquals(outcomes.map(({ outcome }) => outcome), ["refused"]);
+    }
+  });
+}
+
+Deno.test("readManifestObjects() keeps the good objects beside a bad one", () => {
+  const bad = MINIMAL.replace("port: 80", "port: 0").replace("name: web", "name: bad");
+  const { outcomes } = readManifest(`${MINIMAL}---\n${bad}---\n${MINIMAL.replace("web", "web-2")}`);
+  assertEquals(
+    outcomes.map((outcome) => outcome.outcome === "refused" ? outcome.id : outcome.outcome),
+    ["read", "Service default/bad", "read"],
+  );
+});
+
+const WARNED: readonly { what: string; text: string; problem: string }[] = [
+  {
+    what: "an unknown field of the spec",
+    text: serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80}], sessionAfinity: ClientIP}"),
+    problem: 'a.yaml:5:50: Service default/web: spec.sessionAfinity is "ClientIP": ' +
+      "is no field of kind Service; did you mean 'sessionAffinity'?",
+  },
+  {
+    what: "an unknown field of a port",
+    text: serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80, nodeport: 30000}]}"),
+    problem: "a.yaml:5:48: Service default/web: spec.ports[0].nodeport is 30000: " +
+      "is no field of kind Service; did you mean 'nodePort'?",
+  },
+  {
+    what: "an unknown field that is near to none",
+    text: `${MINIMAL}colour: red\n`,
+    problem: 'a.yaml:6:1: Service default/web: colour is "red": is no field of kind Service',
+  },
+];
+
+for (const { what, text, problem } of WARNED) {
+  Deno.test(`readManifestObjects() warns of ${what} and takes the object`, () => {
+    const { objects, problems } = readManifest(text);
+    assertEquals(problems, [problem]);
+    assertEquals(objects.length, 1);
+  });
+}
+
+Deno.test("readManifestObjects() warns of a kind that is nearly one of ours", () => {
+  const { outcomes, problems } = readManifest("apiVersion: v1\nkind: Servise\n");
+  assertEquals(outcomes, [{ outcome: "ignored", kind: "Servise" }]);
+  assertEquals(problems, ['a.yaml:2:1: kind is "Servise": is not read; did you mean Service?']);
+});
+
+Deno.test("readManifestObjects() writes hostile names so that a terminal is safe", () => {
+  const hostile = '"\\u001b[2Jx\\n\\u202e"';
+  const { problems } = readManifest(
+    `apiVersion: v1\nkind: Service\nmetadata: {name: ${hostile}, ${hostile}: 1}\nspec: {${hostile}: 1}\n`,
+  );
+  assert(problems.length >= 3);
+  for (const problem of problems) assertEquals(/[\p{Cc}\p{Cf}]/u.test(problem), false, problem);
+});
+
+Deno.test("readManifestObjects() never makes an object of a polluted prototype", () => {
+  const { objects } = readManifest(
+    '{"apiVersion":"v1","kind":"Service","metadata":{"name":"a","labels":{"constructor":"x"}},' +
+      '"spec":{"clusterIP":"None"}}',
+  );
+  assertEquals(Object.getPrototypeOf(objects[0]), Object.prototype);
+});

@@ -1,0 +1,105 @@
+/**
+ * What is wrong with a manifest: file, line, field, value, and what would be right.
+ *
+ * @module
+ */
+import type { TextPosition } from "../../config/yaml_source.ts";
+
+/** One thing that is wrong. */
+export interface ManifestProblem extends TextPosition {
+  readonly file: string;
+  /** An error leaves the object (of syntax errors: the file) at its last good version; a warning changes nothing. */
+  readonly severity: "error" | "warning";
+  /** Kind and name, e.g. `Service default/web`; absent when the object has none that could be read. */
+  readonly object?: string;
+  /** Path of the field, e.g. `spec.ports[0].port`; empty when it is about the whole object or file. */
+  readonly path: string;
+  /** The value as found, shortened where long; empty when it is about no value. */
+  readonly value: string;
+  /** What is wrong and what would be right; goes on after path and value. */
+  readonly message: string;
+}
+
+/** A step into a value: a field's name or an index. */
+export type FieldPath = readonly (string | number)[];
+
+/** Problems of one file that are kept; of 10,000 more nobody reads. */
+const MOST_PROBLEMS = 100;
+/** Most characters of a value that are shown. */
+const LONGEST_VALUE = 80;
+
+/** The problems of one file. */
+export class ManifestProblems {
+  readonly file: string;
+  readonly #list: ManifestProblem[] = [];
+  #left = 0;
+
+  constructor(file: string) {
+    this.file = file;
+  }
+
+  /** The first hundred. */
+  get list(): readonly ManifestProblem[] {
+    return this.#list;
+  }
+
+  /** How many more there are. */
+  get notShown(): number {
+    return this.#left;
+  }
+
+  /** Takes one. `locate` is asked only when it is kept, since it may mean to parse the text again. */
+  add(
+    problem: Omit<ManifestProblem, "file" | "line" | "column">,
+    locate: () => TextPosition,
+  ): void {
+    if (this.#list.length >= MOST_PROBLEMS) {
+      this.#left++;
+      return;
+    }
+    const { line, column } = locate();
+    const { severity, object, path, value, message } = problem;
+    this.#list.push({
+      file: this.file,
+      line,
+      column,
+      severity,
+      ...(object !== undefined && { object: printable(object) }),
+      path: printable(path),
+      value: printable(value),
+      message: printable(message),
+    });
+  }
+}
+
+/** Writes a path as in the documentation of Kubernetes: `spec.ports[0].port`, `metadata.labels['a/b']`. */
+export function formatPath(path: FieldPath): string {
+  return path.map((step, index) => {
+    if (typeof step === "number") return `[${step}]`;
+    if (!/^\w+$/.test(step)) return `['${step}']`;
+    return index === 0 ? step : `.${step}`;
+  }).join("");
+}
+
+/** Writes a value in one line. */
+export function formatValue(value: unknown): string {
+  if (value === undefined) return "";
+  const text = JSON.stringify(value) ?? String(value);
+  return text.length > LONGEST_VALUE ? `${text.slice(0, LONGEST_VALUE - 1)}…` : text;
+}
+
+/** Writes a problem in one line, beginning with `file:line:column` as compilers do. */
+export function formatProblem(problem: ManifestProblem): string {
+  const { file, line, column, object, path, value, message } = problem;
+  const place = `${file}:${line}:${column}: ${object === undefined ? "" : `${object}: `}`;
+  if (path === "") return place + message;
+  return `${place}${path}${value === "" ? "" : ` is ${value}`}: ${message}`;
+}
+
+/** Names and values come from files that anybody may have written, and end on somebody's terminal. */
+function printable(text: string): string {
+  return text.replace(
+    /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu,
+    (character) => `\\u{${character.codePointAt(0)!.toString(16)}}`,
+  );
+}

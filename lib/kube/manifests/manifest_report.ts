@@ -1,0 +1,67 @@
+/**
+ * Collects what is wrong with one object of a manifest.
+ *
+ * @module
+ */
+import type { YamlDocument } from "../../config/yaml_source.ts";
+import {
+  type FieldPath,
+  formatPath,
+  formatValue,
+  type ManifestProblems,
+} from "./manifest_problem.ts";
+
+/** Where an object stands. */
+export interface ObjectPlace {
+  readonly document: YamlDocument;
+  /** Path of the object inside of the document; not empty for items of a list. */
+  readonly root: FieldPath;
+  readonly problems: ManifestProblems;
+}
+
+/** Something that can be said of a field. */
+export interface Finding {
+  /** From the object on. */
+  readonly path: FieldPath;
+  readonly value?: unknown;
+  readonly message: string;
+}
+
+/** What is wrong with one object. */
+export class ObjectReport {
+  readonly #place: ObjectPlace;
+  readonly #object: string | undefined;
+  #failed = false;
+
+  constructor(place: ObjectPlace, object: string | undefined) {
+    this.#place = place;
+    this.#object = object;
+  }
+
+  /** Whether there was an error. */
+  get failed(): boolean {
+    return this.#failed;
+  }
+
+  /** The object cannot be used. */
+  error(finding: Finding): void {
+    this.#failed = true;
+    this.#add("error", finding);
+  }
+
+  /** The object is used; its author may have meant something else. */
+  warn(finding: Finding): void {
+    this.#add("warning", finding);
+  }
+
+  #add(severity: "error" | "warning", { path, value, message }: Finding): void {
+    const { document, root, problems } = this.#place;
+    problems.add({
+      severity,
+      ...(this.#object !== undefined && { object: this.#object }),
+      path: formatPath(path),
+      value: formatValue(value),
+      message,
+    }, () => document.positionOf([...root, ...path]));
+  }
+}

@@ -1,0 +1,37 @@
+import { assertEquals } from "@std/assert";
+import { letPass, serviceYaml, withManifests } from "../../../tests/support/manifest_harness.ts";
+
+const WEB_1 = serviceYaml("web", "10.0.0.1");
+
+Deno.test("run() sees what the selectors of the API would let through", async () => {
+  const labelled = (name: string, label: string) =>
+    serviceYaml(name, "10.0.0.5").replace("metadata:", `metadata:\n  labels: {${label}: x}`);
+  const slice = (name: string, label: string) =>
+    "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\naddressType: IPv4\nmetadata:\n" +
+    `  name: ${name}\n  labels: {kubernetes.io/service-name: web, ${label}: ""}\n`;
+  const node = (name: string) => `apiVersion: v1\nkind: Node\nmetadata: {name: ${name}}\n`;
+  const text = [
+    WEB_1,
+    labelled("foreign", "service.kubernetes.io/service-proxy-name"),
+    serviceYaml("headless", "None"),
+    slice("web-1", "a"),
+    slice("web-2", "service.kubernetes.io/headless"),
+    node("node-a"),
+    node("node-b"),
+  ].join("---\n");
+  await withManifests({ "m/a.yaml": text }, async (started) => {
+    const { files, harness } = started;
+    assertEquals(harness.informers.take(), [
+      "+Service default/web",
+      "+EndpointSlice default/web-1",
+      "+Node node-a",
+    ]);
+    files.write("m/a.yaml", labelled("web", "service.kubernetes.io/service-proxy-name"));
+    await letPass(started, 50);
+    assertEquals(harness.informers.take(), [
+      "-Service default/web",
+      "-EndpointSlice default/web-1",
+      "-Node node-a",
+    ]);
+  });
+});

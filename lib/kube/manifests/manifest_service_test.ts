@@ -1,0 +1,217 @@
+import { assertEquals } from "@std/assert";
+import {
+  readManifest,
+  readOneManifest,
+  serviceText,
+} from "../../../tests/support/manifest_reading.ts";
+import type { KubeObject, Service } from "../../api/objects.ts";
+
+const NO_CLUSTER_IP = "has to be None, or an IPv4 or IPv6 address that is not unspecified, " +
+  "link-local or multicast";
+
+const MINIMAL = serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80}]}");
+
+Deno.test("completeService() fills in what an API server fills in", () => {
+  assertEquals<KubeObject>(readOneManifest(MINIMAL), {
+    metadata: { name: "web", namespace: "default" },
+    spec: {
+      type: "ClusterIP",
+      clusterIP: "10.0.0.1",
+      clusterIPs: ["10.0.0.1"],
+      ipFamilies: ["IPv4"],
+      ports: [{ port: 80, protocol: "TCP" }],
+      internalTrafficPolicy: "Cluster",
+      sessionAffinity: "None",
+    },
+  } as Service);
+});
+
+const DEFAULTS: readonly { what: string; spec: string; expected: Partial<Service["spec"]> }[] = [
+  {
+    what: "the other address fields from clusterIPs",
+    spec: '{clusterIPs: ["fd00::1", 10.0.0.1], ports: [{port: 80}]}',
+    expected: { clusterIP: "fd00::1", ipFamilies: ["IPv6", "IPv4"] },
+  },
+  {
+    what: "three hours of session affinity",
+    spec: "{clusterIP: 10.0.0.1, ports: [{port: 80}], sessionAffinity: ClientIP}",
+    expected: { sessionAffinityConfig: { clientIP: { timeoutSeconds: 10_800 } } },
+  },
+  {
+    what: "the external traffic policy of a NodePort",
+    spec: "{clusterIP: 10.0.0.1, ports: [{port: 80, nodePort: 30080}], type: NodePort}",
+    expected: { externalTrafficPolicy: "Cluster" },
+  },
+  {
+    what: "the external traffic policy of external addresses",
+    spec: "{clusterIP: 10.0.0.1, ports: [{port: 80}], externalIPs: [192.0.2.1]}",
+    expected: { externalTrafficPolicy: "Cluster" },
+  },
+  {
+    what: "nothing in the place of a node port of 0",
+    spec: "{clusterIP: 10.0.0.1, ports: [{port: 80, nodePort: 0}], healthCheckNodePort: 0}",
+    expected: { ports: [{ port: 80, protocol: "TCP" }] },
+  },
+  {
+    what: "nothing in the place of nulls",
+    spec: "{clusterIP: 10.0.0.1, type: null, ports: [{port: 80, name: null}], externalIPs: null}",
+    expected: { type: "ClusterIP", ports: [{ port: 80, protocol: "TCP" }] },
+  },
+];
+
+for (const { what, spec, expected } of DEFAULTS) {
+  Deno.test(`completeService() fills in ${what}`, () => {
+    const service = readOneManifest(serviceText(spec)) as Service;
+    for (const [name, value] of Object.entries(expected)) {
+      assertEquals(Reflect.get(service.spec, name), value, name);
+    }
+  });
+}
+
+Deno.test("completeService() gives load balancer addresses the mode VIP", () => {
+  const text = `${MINIMAL}status: {loadBalancer: {ingress: [{ip: 192.0.2.1}, {hostname: a.b}]}}\n`;
+  assertEquals((readOneManifest(text) as Service).status, {
+    loadBalancer: { ingress: [{ ip: "192.0.2.1", ipMode: "VIP" }, {}] },
+  });
+});
+
+/** What is wrong, the text, and the one line that has to be said of it. */
+const REFUSED: readonly { what: string; text: string; problem: string }[] = [
+  {
+    what: "a port out of range",
+    text: serviceText(
+      "\n  clusterIP: 10.0.0.1\n  ports:\n    - port: 80\n      name: a\n" +
+        "    - name: b\n      port: 70000",
+    ),
+    problem: "a.yaml:11:7: Service default/web: spec.ports[1].port is 70000: " +
+      "has to be a whole number between 1 and 65535",
+  },
+  {
+    what: "a cluster IP that is missing",
+    text: serviceText("{ports: [{port: 80}]}"),
+    problem: "a.yaml:5:1: Service default/web: spec.clusterIP: is missing: without an API server " +
+      "nobody assigns one; give an address, or None",
+  },
+  {
+    what: "ports that are missing",
+    text: serviceText("{clusterIP: 10.0.0.1}"),
+    problem: "a.yaml:5:1: Service default/web: spec.ports: has to hold at least one port",
+  },
+  {
+    what: "a port name twice",
+    text: serviceText("{clusterIP: 10.0.0.1, ports: [{name: a, port: 80}, {name: a, port: 81}]}"),
+    problem: 'a.yaml:5:59: Service default/web: spec.ports[1].name is "a": ' +
+      "stands here for the second time: each port has a name of its own",
+  },
+  {
+    what: "a port twice",
+    text: serviceText("{clusterIP: 10.0.0.1, ports: [{name: a, port: 80}, {name: b, port: 80}]}"),
+    problem: "a.yaml:5:68: Service default/web: spec.ports[1].port is 80: " +
+      "stands here for the second time with protocol TCP",
+  },
+  {
+    what: "two ports of which one has no name",
+    text: serviceText("{clusterIP: 10.0.0.1, ports: [{name: a, port: 80}, {port: 81}]}"),
+    problem: "a.yaml:5:58: Service default/web: spec.ports[1].name: is missing: " +
+      "of several ports each has one",
+  },
+  {
+    what: "an unknown protocol",
+    text: serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80, protocol: tcp}]}"),
+    problem: 'a.yaml:5:48: Service default/web: spec.ports[0].protocol is "tcp": ' +
+      "has to be TCP, UDP, SCTP, in capitals",
+  },
+  {
+    what: "a node port of type ClusterIP",
+    text: serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80, nodePort: 30080}]}"),
+    problem: "a.yaml:5:48: Service default/web: spec.ports[0].nodePort is 30080: " +
+      "needs spec.type NodePort or LoadBalancer; it is ClusterIP",
+  },
+  {
+    what: "a cluster IP that is no address",
+    text: serviceText("{clusterIP: 10.0.0.256, ports: [{port: 80}]}"),
+    problem: 'a.yaml:5:8: Service default/web: spec.clusterIP is "10.0.0.256": ' +
+      NO_CLUSTER_IP,
+  },
+  {
+    what: "two cluster IPs of one family",
+    text: serviceText("{clusterIPs: [10.0.0.1, 10.0.0.2], ports: [{port: 80}]}"),
+    problem: 'a.yaml:5:8: Service default/web: spec.clusterIPs is ["10.0.0.1","10.0.0.2"]: ' +
+      "has to hold one address, or one of each IP family",
+  },
+  {
+    what: "cluster IP fields that contradict each other",
+    text: serviceText("{clusterIP: 10.0.0.1, clusterIPs: [10.0.0.2], ports: [{port: 80}]}"),
+    problem: 'a.yaml:5:8: Service default/web: spec.clusterIP is "10.0.0.1": ' +
+      "has to be the same as spec.clusterIPs[0], which is 10.0.0.2",
+  },
+  {
+    what: "a family that is not that of the address",
+    text: serviceText("{clusterIP: 10.0.0.1, ipFamilies: [IPv6], ports: [{port: 80}]}"),
+    problem: 'a.yaml:5:42: Service default/web: spec.ipFamilies[0] is "IPv6": ' +
+      "has to be the family of 10.0.0.1, the address at the same place",
+  },
+  {
+    what: "an external address that is the metadata service's",
+    text: serviceText("{clusterIP: 10.0.0.1, ports: [{port: 80}], externalIPs: [169.254.169.254]}"),
+    problem:
+      'a.yaml:5:64: Service default/web: spec.externalIPs[0] is "169.254.169.254": has to be ' +
+      "an IPv4 or IPv6 address that is not unspecified, link-local or multicast",
+  },
+  {
+    what: "a source range without a length",
+    text: serviceText(
+      "{clusterIP: 10.0.0.1, ports: [{port: 80}], loadBalancerSourceRanges: [10.0.0.1]}",
+    ),
+    problem: 'a.yaml:5:77: Service default/web: spec.loadBalancerSourceRanges[0] is "10.0.0.1": ' +
+      "has to be an IP address, a slash and a prefix length, such as 10.0.0.0/8",
+  },
+  {
+    what: "an affinity of two days",
+    text: serviceText(
+      "{clusterIP: 10.0.0.1, ports: [{port: 80}], sessionAffinity: ClientIP,\n" +
+        "  sessionAffinityConfig: {clientIP: {timeoutSeconds: 172800}}}",
+    ),
+    problem: "a.yaml:6:38: Service default/web: " +
+      "spec.sessionAffinityConfig.clientIP.timeoutSeconds is 172800: " +
+      "has to be a whole number of seconds between 1 and 86400 (one day)",
+  },
+];
+
+for (const { what, text, problem } of REFUSED) {
+  Deno.test(`completeService() refuses ${what}`, () => {
+    for (const quick of [true, false]) {
+      const { outcomes, problems } = readManifest(text, quick);
+      assertEquals(problems, [problem]);
+      assertEquals(outcomes.map(({ outcome }) => outcome), ["refused"]);
+    }
+  });
+}
+
+const WARNED: readonly { what: string; text: string; problem: string }[] = [
+  {
+    what: "a family without an address",
+    text: serviceText("{clusterIP: 10.0.0.1, ipFamilies: [IPv4, IPv6], ports: [{port: 80}]}"),
+    problem: 'a.yaml:5:48: Service default/web: spec.ipFamilies[1] is "IPv6": ' +
+      "has no address in spec.clusterIPs: the Service is not served by IPv6",
+  },
+  {
+    what: "a NodePort Service without a node port",
+    text: serviceText("{clusterIP: 10.0.0.1, type: NodePort, ports: [{port: 80}]}"),
+    problem: "a.yaml:5:53: Service default/web: spec.ports[0].nodePort: is missing: " +
+      "without an API server nobody assigns one, so that there is none",
+  },
+];
+
+for (const { what, text, problem } of WARNED) {
+  Deno.test(`completeService() warns of ${what} and takes the object`, () => {
+    const { objects, problems } = readManifest(text);
+    assertEquals(problems, [problem]);
+    assertEquals(objects.length, 1);
+  });
+}
+
+Deno.test("completeService() accepts headless Services and ExternalName without ports", () => {
+  readOneManifest(serviceText("{clusterIP: None}"));
+  readOneManifest(serviceText("{type: ExternalName, externalName: a.example}"));
+});

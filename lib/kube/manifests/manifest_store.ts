@@ -1,0 +1,181 @@
+/**
+ * The objects of all manifest files → the informers, which hear of real differences only.
+ *
+ * @module
+ */
+import type {
+  Endpoints,
+  EndpointSlice,
+  KubeKinds,
+  KubeObject,
+  Node,
+  Service,
+  ServiceCidr,
+} from "../../api/objects.ts";
+import { objectKey } from "../../api/objects.ts";
+import type { Clock } from "../../os/clock.ts";
+import { deepEqual } from "../../proxy/deep_equal.ts";
+import type { Informer } from "../informer.ts";
+import type { PlacedObject } from "./manifest_file.ts";
+import type { ManifestObject, ManifestObjectId } from "./manifest_object.ts";
+import { TimeSlice } from "../time_slice.ts";
+
+/** The informers that manifests feed. */
+export interface ManifestInformers {
+  readonly services: Informer<Service>;
+  readonly endpointSlices: Informer<EndpointSlice>;
+  readonly endpoints: Informer<Endpoints>;
+  readonly nodes: Informer<Node>;
+  readonly serviceCidrs: Informer<ServiceCidr>;
+}
+
+/** The objects of one file. */
+export type FileObjects = ReadonlyMap<ManifestObjectId, PlacedObject>;
+
+/** What an update did. */
+export interface StoreChanges {
+  added: number;
+  updated: number;
+  deleted: number;
+}
+
+/** An object that stands in two files; the other one is used. */
+export interface ShadowedObject {
+  readonly id: ManifestObjectId;
+  readonly line: number;
+  /** The file that comes first. */
+  readonly usedFile: string;
+  readonly usedLine: number;
+}
+
+/** Knows which file each object comes from: of several files the first by path. */
+export class ManifestStore {
+  readonly #clock: Clock;
+  readonly #informers: Readonly<{ [K in keyof KubeKinds]: Informer<KubeKinds[K]> }>;
+  readonly #files = new Map<string, FileObjects>();
+  readonly #owners = new Map<ManifestObjectId, string>();
+  /** Files that hold an object besides its owner. */
+  readonly #shadows = new Map<ManifestObjectId, Set<string>>();
+
+  constructor({ clock }: { readonly clock: Clock }, informers: ManifestInformers) {
+    this.#clock = clock;
+    this.#informers = {
+      Service: informers.services,
+      EndpointSlice: informers.endpointSlices,
+      Endpoints: informers.endpoints,
+      Node: informers.nodes,
+      ServiceCIDR: informers.serviceCidrs,
+    };
+  }
+
+  /** What a file holds at the moment, used or not. */
+  objectsOf(path: string): FileObjects {
+    return this.#files.get(path) ?? new Map();
+  }
+
+  /** The objects that stand in another file too, by the path of the file whose version is not used. */
+  shadowed(): ReadonlyMap<string, readonly ShadowedObject[]> {
+    const byFile = new Map<string, ShadowedObject[]>();
+    for (const [id, files] of this.#shadows) {
+      const usedFile = this.#owners.get(id)!;
+      const usedLine = this.objectsOf(usedFile).get(id)!.line;
+      for (const file of files) {
+        const line = this.objectsOf(file).get(id)!.line;
+        const list = byFile.get(file) ?? [];
+        list.push({ id, line, usedFile, usedLine });
+        byFile.set(file, list);
+      }
+    }
+    return byFile;
+  }
+
+  /** Counts every informer as synced. */
+  markSynced(): void {
+    for (const informer of Object.values(this.#informers)) informer.markSynced();
+  }
+
+  /** Takes the new content of files, all at once; an empty one means that the file is gone. */
+  async update(files: ReadonlyMap<string, FileObjects>): Promise<StoreChanges> {
+    const slice = new TimeSlice(this.#clock);
+    const touched = new Set<ManifestObjectId>();
+    for (const [path, objects] of files) {
+      for (const id of this.objectsOf(path).keys()) {
+        touched.add(id);
+        if (!objects.has(id)) this.#release(id, path);
+        const pause = slice.pause();
+        if (pause) await pause;
+      }
+      for (const id of objects.keys()) {
+        touched.add(id);
+        this.#claim(id, path);
+        const pause = slice.pause();
+        if (pause) await pause;
+      }
+      if (objects.size > 0) this.#files.set(path, objects);
+      else this.#files.delete(path);
+    }
+    return await this.#publish(touched, slice);
+  }
+
+  /** Deletions come last, as after a list of an API server: what moved is never gone in between. */
+  async #publish(
+    touched: ReadonlySet<ManifestObjectId>,
+    slice: TimeSlice,
+  ): Promise<StoreChanges> {
+    const changes: StoreChanges = { added: 0, updated: 0, deleted: 0 };
+    const gone: ManifestObjectId[] = [];
+    for (const id of touched) {
+      const owner = this.#owners.get(id);
+      if (owner === undefined) gone.push(id);
+      else this.#upsert(this.#files.get(owner)!.get(id)!.entry, changes);
+      const pause = slice.pause();
+      if (pause) await pause;
+    }
+    for (const id of gone) {
+      const [kind, key] = id.split(" ") as [keyof KubeKinds, string];
+      if (this.#informers[kind].get(key)) changes.deleted++;
+      this.#informers[kind].delete(key);
+      const pause = slice.pause();
+      if (pause) await pause;
+    }
+    return changes;
+  }
+
+  #upsert({ kind, object }: ManifestObject, changes: StoreChanges): void {
+    const informer = this.#informers[kind] as Informer<KubeObject>;
+    const previous = informer.get(objectKey(object));
+    if (previous === object || (previous && deepEqual(previous, object))) return;
+    informer.upsert(object);
+    if (previous) changes.updated++;
+    else changes.added++;
+  }
+
+  #claim(id: ManifestObjectId, path: string): void {
+    const owner = this.#owners.get(id);
+    if (owner === path) return;
+    if (owner === undefined) {
+      this.#owners.set(id, path);
+      return;
+    }
+    const shadows = this.#shadows.get(id) ?? new Set();
+    const [first, second] = path < owner ? [path, owner] : [owner, path];
+    this.#owners.set(id, first);
+    shadows.delete(first);
+    shadows.add(second);
+    this.#shadows.set(id, shadows);
+  }
+
+  #release(id: ManifestObjectId, path: string): void {
+    const shadows = this.#shadows.get(id);
+    if (this.#owners.get(id) !== path) {
+      shadows?.delete(path);
+    } else if (!shadows) {
+      this.#owners.delete(id);
+    } else {
+      const heir = [...shadows].sort()[0]!;
+      this.#owners.set(id, heir);
+      shadows.delete(heir);
+    }
+    if (shadows?.size === 0) this.#shadows.delete(id);
+  }
+}

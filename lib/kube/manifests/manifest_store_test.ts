@@ -1,0 +1,101 @@
+import { assertEquals, assertStrictEquals } from "@std/assert";
+import fc from "fast-check";
+import { RecordingInformers } from "../../../tests/support/manifest_harness.ts";
+import { systemClock } from "../../os/clock.ts";
+import type { PlacedObject } from "./manifest_file.ts";
+import { type FileObjects, ManifestStore } from "./manifest_store.ts";
+
+/** Services of a file, by name; the cluster IP tells the versions apart. */
+type Services = Readonly<Record<string, string>>;
+
+function objectsOf(services: Services): FileObjects {
+  const entries = Object.entries(services).map(([name, clusterIP], index) => {
+    const object = { metadata: { name, namespace: "default" }, spec: { clusterIP } };
+    const placed: PlacedObject = { entry: { kind: "Service", object }, line: index + 1 };
+    return [`Service default/${name}`, placed] as const;
+  });
+  return new Map(entries);
+}
+
+function changesOf(files: Readonly<Record<string, Services>>): ReadonlyMap<string, FileObjects> {
+  return new Map(Object.entries(files).map(([path, services]) => [path, objectsOf(services)]));
+}
+
+function makeStore(): { store: ManifestStore; informers: RecordingInformers } {
+  const informers = new RecordingInformers();
+  return { store: new ManifestStore({ clock: systemClock }, informers), informers };
+}
+
+Deno.test("update() counts what it did and tells of it in order, deletions last", async () => {
+  const { store, informers } = makeStore();
+  assertEquals(await store.update(changesOf({ a: { x: "1", y: "1" } })), {
+    added: 2,
+    updated: 0,
+    deleted: 0,
+  });
+  informers.take();
+  assertEquals(await store.update(changesOf({ a: { z: "1", y: "2" } })), {
+    added: 1,
+    updated: 1,
+    deleted: 1,
+  });
+  assertEquals(informers.take(), [
+    "~Service default/y",
+    "+Service default/z",
+    "-Service default/x",
+  ]);
+});
+
+Deno.test("update() keeps the object that the informers know when an equal one comes", async () => {
+  const { store, informers } = makeStore();
+  await store.update(changesOf({ a: { x: "1" } }));
+  const known = informers.services.get("default/x");
+  await store.update(changesOf({ a: {}, b: { x: "1" } }));
+  assertStrictEquals(informers.services.get("default/x"), known);
+  assertEquals(informers.take(), ["+Service default/x"]);
+});
+
+Deno.test("shadowed() names the file that is used, with lines", async () => {
+  const { store } = makeStore();
+  await store.update(changesOf({ b: { y: "1", x: "2" }, a: { x: "1" }, c: { x: "3" } }));
+  const shadow = { id: "Service default/x", usedFile: "a", usedLine: 1 };
+  assertEquals([...store.shadowed()], [
+    ["b", [{ ...shadow, line: 2 }]],
+    ["c", [{ ...shadow, line: 1 }]],
+  ]);
+});
+
+Deno.test("update() ends with the first file by path for each object, whatever came before", async () => {
+  const services = fc.dictionary(fc.constantFrom("x", "y", "z"), fc.constantFrom("1", "2", "3"), {
+    noNullPrototype: true,
+  });
+  const step = fc.dictionary(fc.constantFrom("a", "b", "c", "d"), services, {
+    noNullPrototype: true,
+  });
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { maxLength: 8 }), async (steps) => {
+      const { store, informers } = makeStore();
+      const files: Record<string, Services> = {};
+      for (const changes of steps) {
+        Object.assign(files, changes);
+        await store.update(changesOf(changes));
+        const expected: Record<string, string> = {};
+        const shadows = new Set<string>();
+        for (const path of Object.keys(files).sort()) {
+          for (const [name, clusterIp] of Object.entries(files[path]!)) {
+            if (name in expected) shadows.add(`${path} ${name}`);
+            expected[name] ??= clusterIp;
+          }
+        }
+        const known = [...informers.services.values()]
+          .map(({ metadata, spec }) => [metadata.name, spec.clusterIP]);
+        assertEquals(Object.fromEntries(known), expected);
+        const shadowed = [...store.shadowed()].flatMap(([path, list]) =>
+          list.map(({ id }) => `${path} ${id.slice("Service default/".length)}`)
+        );
+        assertEquals(new Set(shadowed), shadows);
+      }
+    }),
+    { numRuns: 300, seed: 20261121 },
+  );
+});

@@ -1,0 +1,220 @@
+import { assert, assertEquals, assertStrictEquals } from "@std/assert";
+import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { FakeManifestFiles } from "../../../tests/support/fake_manifest_files.ts";
+import {
+  letPass,
+  ManifestHarness,
+  serviceYaml,
+  settledUntil,
+  withManifests,
+} from "../../../tests/support/manifest_harness.ts";
+
+const WEB_1 = serviceYaml("web", "10.0.0.1");
+const WEB_2 = serviceYaml("web", "10.0.0.2");
+const DB = serviceYaml("db", "10.0.0.9");
+
+Deno.test("createManifestSource() does nothing until it is run, and resolves when aborted", async () => {
+  const clock = new FakeClock();
+  const files = new FakeManifestFiles("m");
+  {
+    await using _ = new ManifestHarness(clock, files, "m");
+    await settledUntil(clock, () => files.watched.length === 1);
+  }
+  assertEquals([files.watched.length, clock.pendingTimers], [0, 0]);
+});
+
+Deno.test("run() feeds all informers and counts them as synced", async () => {
+  await withManifests({ "m/a.yaml": `${WEB_1}---\n${DB}` }, ({ harness }) => {
+    assertEquals(harness.informers.take(), ["+Service default/web", "+Service default/db"]);
+    const { services, endpointSlices, endpoints, nodes, serviceCidrs } = harness.informers;
+    for (const informer of [services, endpointSlices, endpoints, nodes, serviceCidrs]) {
+      assert(informer.synced);
+    }
+    return Promise.resolve();
+  });
+});
+
+Deno.test("run() counts as synced with nothing to read, and reads what appears later", async () => {
+  await withManifests({}, async (started) => {
+    const { files, harness } = started;
+    assertEquals(harness.problems, [
+      "later.yaml:1:1: Cannot read manifest: there is no such file or folder; it is read once there is one",
+      "n:1:1: Cannot read manifest: there is no such file or folder; it is read once there is one",
+    ]);
+    files.write("./later.yaml", WEB_1);
+    files.write("later.yaml", WEB_1);
+    await letPass(started, 50);
+    assertEquals(harness.informers.take(), ["+Service default/web"]);
+    files.addFolder("n");
+    files.write("n/db.yaml", DB);
+    await letPass(started, 10_000);
+    assertEquals(harness.informers.take(), ["+Service default/db"]);
+    assertEquals(harness.problems, []);
+  }, ["later.yaml", "n"]);
+});
+
+Deno.test("run() tells of real differences only and keeps the identity of what did not change", async () => {
+  await withManifests({ "m/a.yaml": `${WEB_1}---\n${DB}` }, async (started) => {
+    const { files, harness: { informers } } = started;
+    informers.take();
+    const db = informers.services.get("default/db");
+    files.write("m/a.yaml", `# a comment\n${WEB_2}---\n${DB}`);
+    await letPass(started, 50);
+    assertEquals(informers.take(), ["~Service default/web"]);
+    assertStrictEquals(informers.services.get("default/db"), db);
+    files.write("m/a.yaml", `${DB}---\n${WEB_2}`);
+    await letPass(started, 50);
+    assertEquals(informers.take(), []);
+    files.write("m/a.yaml", WEB_2);
+    await letPass(started, 50);
+    assertEquals(informers.take(), ["-Service default/db"]);
+  });
+});
+
+Deno.test("run() takes an object of two files from the first by path, and from the other once that goes", async () => {
+  await withManifests({ "m/b.yaml": WEB_2, "m/a.yaml": WEB_1 }, async (started) => {
+    const { files, harness } = started;
+    assertEquals(harness.informers.take(), ["+Service default/web"]);
+    assertEquals(harness.informers.clusterIp("web"), "10.0.0.1");
+    assertEquals(harness.problems, [
+      "m/b.yaml:1:1: Service default/web: is not used: m/a.yaml:1 has it too, and comes first by name",
+    ]);
+    files.remove("m/a.yaml");
+    await letPass(started, 50);
+    await letPass(started, 300);
+    assertEquals(harness.informers.take(), ["~Service default/web"]);
+    assertEquals(harness.informers.clusterIp("web"), "10.0.0.2");
+    assertEquals(harness.problems, []);
+    files.write("m/a.yaml", WEB_1);
+    await letPass(started, 50);
+    assertEquals(harness.informers.clusterIp("web"), "10.0.0.1");
+  });
+});
+
+Deno.test("run() uses the first of two objects of one name in a file", async () => {
+  await withManifests({ "m/a.yaml": `${WEB_1}---\n${WEB_2}` }, ({ harness }) => {
+    assertEquals(harness.informers.clusterIp("web"), "10.0.0.1");
+    assertEquals(harness.problems, [
+      "m/a.yaml:9:1: Service default/web: stands in this file for the second time; the one of line 1 is used",
+    ]);
+    return Promise.resolve();
+  });
+});
+
+Deno.test("run() moves an object between files without deleting it", async () => {
+  await withManifests({ "m/a.yaml": `${WEB_1}---\n${DB}`, "m/b.yaml": "" }, async (started) => {
+    const { files, harness } = started;
+    harness.informers.take();
+    files.write("m/a.yaml", WEB_1);
+    files.write("m/b.yaml", DB);
+    await letPass(started, 50);
+    assertEquals(harness.informers.take(), []);
+    assertEquals(harness.source.status().map(({ path, objects }) => [path, objects]), [
+      ["m/a.yaml", 1],
+      ["m/b.yaml", 1],
+    ]);
+  });
+});
+
+Deno.test("run() believes that a file is gone or empty only after a moment", async () => {
+  await withManifests({ "m/a.yaml": WEB_1, "m/b.yaml": DB }, async (started) => {
+    const { files, harness } = started;
+    harness.informers.take();
+    files.remove("m/a.yaml");
+    files.write("m/b.yaml", " \n");
+    await letPass(started, 250);
+    assertEquals(harness.informers.take(), []);
+    files.write("m/a.yaml", WEB_2);
+    files.write("m/b.yaml", DB);
+    await letPass(started, 1000);
+    assertEquals(harness.informers.take(), ["~Service default/web"]);
+    files.remove("m/a.yaml");
+    files.write("m/b.yaml", "");
+    await letPass(started, 50);
+    await letPass(started, 300);
+    assertEquals(harness.informers.take(), ["-Service default/web", "-Service default/db"]);
+    assertEquals(harness.source.status().map(({ path, objects }) => [path, objects]), [
+      ["m/b.yaml", 0],
+    ]);
+  });
+});
+
+Deno.test("run() finds by looking what no watch told of", async () => {
+  await withManifests({ "m/a.yaml": WEB_1 }, async (started) => {
+    const { files, harness } = started;
+    files.tellsWatches = false;
+    files.write("m/a.yaml", WEB_2);
+    await letPass(started, 9_000);
+    assertEquals(harness.informers.clusterIp("web"), "10.0.0.1");
+    await letPass(started, 1_000);
+    assertEquals(harness.informers.clusterIp("web"), "10.0.0.2");
+    assertEquals(files.reads.get("m/a.yaml"), 2);
+  });
+});
+
+Deno.test("run() looks more often at a folder that cannot be watched, and says so once", async () => {
+  const clock = new FakeClock();
+  const files = new FakeManifestFiles("m");
+  files.refusesWatches = true;
+  await using harness = new ManifestHarness(clock, files, "m");
+  await settledUntil(clock, () => harness.informers.services.synced);
+  files.write("m/a.yaml", WEB_1);
+  await letPass({ clock }, 2_000);
+  assertEquals(harness.informers.take(), ["+Service default/web"]);
+  await letPass({ clock }, 20_000);
+  const warnings = harness.logger.lines.filter(({ message }) => message.includes("watch folder"));
+  assertEquals(warnings.length, 1);
+  files.refusesWatches = false;
+  await letPass({ clock }, 2_000);
+  assertEquals(files.watched, ["m"]);
+});
+
+Deno.test("run() watches a folder anew that was deleted and made again", async () => {
+  await withManifests({ "m/a.yaml": WEB_1 }, async (started) => {
+    const { files, harness } = started;
+    files.removeFolder("m");
+    files.addFolder("m");
+    files.write("m/a.yaml", WEB_2);
+    await letPass(started, 50);
+    assertEquals(harness.informers.clusterIp("web"), "10.0.0.2");
+    files.write("m/a.yaml", WEB_1);
+    await letPass(started, 50);
+    assertEquals(harness.informers.clusterIp("web"), "10.0.0.1");
+  });
+});
+
+Deno.test("run() keeps what it knows of files and folders that it may not read", async () => {
+  await withManifests({ "m/a.yaml": WEB_1 }, async (started) => {
+    const { files, harness } = started;
+    harness.informers.take();
+    files.forbidden.add("m");
+    await letPass(started, 30_000);
+    assertEquals(harness.informers.take(), []);
+    assertEquals(harness.problems.length, 1);
+    files.forbidden.clear();
+    files.forbidden.add("m/a.yaml");
+    await letPass(started, 30_000);
+    assertEquals(harness.informers.take(), []);
+    assertEquals(harness.problems, [
+      "m/a.yaml:1:1: Cannot read manifest: no permission for m/a.yaml",
+    ]);
+    const said = harness.logger.lines.filter(({ level }) => level === "error");
+    assertEquals(said.length, 1);
+    files.forbidden.clear();
+    await letPass(started, 10_000);
+    assertEquals(harness.problems, []);
+    assertEquals(harness.source.status()[0]!.stale, false);
+  });
+});
+
+Deno.test("run() reads only what changed, and leaves what editors leave behind alone", async () => {
+  await withManifests({ "m/a.yaml": WEB_1, "m/b.yaml": DB }, async (started) => {
+    const { files } = started;
+    for (const name of [".a.yaml.swp", "a.yaml~", "4913", "#a.yaml#", ".#a.yaml", "a.yaml.new"]) {
+      files.write(`m/${name}`, "spec: ]");
+    }
+    files.touch("m/b.yaml");
+    await letPass(started, 50);
+    assertEquals([...files.reads], [["m/a.yaml", 1], ["m/b.yaml", 2]]);
+  });
+});
