@@ -10,6 +10,7 @@ import type { Dependencies } from "./lib/app/dependencies.ts";
 import { systemClock } from "./lib/os/clock.ts";
 import { systemCommandRunner } from "./lib/os/command_runner.ts";
 import { systemNetwork } from "./lib/os/network.ts";
+import { writeText } from "./lib/os/write_text.ts";
 
 /** Exit code when a second signal ends the process at once, as a shell reports SIGINT. */
 const INTERRUPTED = 130;
@@ -29,14 +30,9 @@ function createDependencies(): Dependencies {
       stdoutIsTerminal: Deno.stdout.isTerminal(),
       columns: Deno.stdout.isTerminal() ? Deno.consoleSize().columns : 80,
     },
-    print: (text) => writeAll(Deno.stdout, text),
-    complain: (text) => writeAll(Deno.stderr, text),
+    print: (text) => writeText(Deno.stdout, text),
+    complain: (text) => writeText(Deno.stderr, text),
   };
-}
-
-function writeAll(stream: { writeSync(data: Uint8Array): number }, text: string): void {
-  let rest = new TextEncoder().encode(text);
-  while (rest.length > 0) rest = rest.subarray(stream.writeSync(rest));
 }
 
 /** The first signal ends the program in order, a second one at once. */
