@@ -17,7 +17,8 @@ export interface Relay {
   readonly ended: Promise<number>;
 }
 
-const MAIN = new URL("../../main.ts", import.meta.url).pathname;
+// As a URL: blanks in the path are %20 in its pathname.
+const MAIN = new URL("../../main.ts", import.meta.url).href;
 
 /** The product's own permissions, as `compile.sh` builds them in. */
 const PERMISSIONS = [
