@@ -34,8 +34,15 @@ export interface TcpDialerContext {
   readonly counters: { dialFailures: number; dialTimeouts: number };
 }
 
+/** How often it is looked whether an attempt that is overdue may go on. */
+const LATE_CHECK_MS = 50;
+/** Longest time that an attempt is given because the endpoint takes others. */
+const LATEST_MS = 2000;
+
 interface Attempt extends RecencyItem<Attempt> {
   readonly abort: AbortController;
+  readonly endpoint: EndpointKey;
+  readonly startedAt: number;
   queue: ExpiryQueue<Attempt>;
 }
 
@@ -52,6 +59,9 @@ export class TcpDialer {
   readonly #context: TcpDialerContext;
   readonly #queues: readonly ExpiryQueue<Attempt>[];
   readonly #overdue: ExpiryQueue<Attempt>;
+  readonly #late: ExpiryQueue<Attempt>;
+  /** When an endpoint last took a connection; forgotten when nothing is being dialled. */
+  readonly #connectedAt = new Map<EndpointKey, number>();
   #closed = false;
 
   constructor(context: TcpDialerContext) {
@@ -63,7 +73,11 @@ export class TcpDialer {
     // more turn, in which what has arrived is delivered.
     this.#overdue = new ExpiryQueue(clock, {
       ttlMs: 0,
-      onExpired: (attempt) => attempt.abort.abort(),
+      onExpired: (attempt) => this.#endUnlessAlive(attempt),
+    });
+    this.#late = new ExpiryQueue(clock, {
+      ttlMs: LATE_CHECK_MS,
+      onExpired: (attempt) => this.#endUnlessAlive(attempt),
     });
     this.#queues = options.dialTimeoutsMs.map((ttlMs) =>
       new ExpiryQueue<Attempt>(clock, { ttlMs, onExpired: (attempt) => this.#postpone(attempt) })
@@ -98,7 +112,7 @@ export class TcpDialer {
   /** Ends every attempt that is under way, and makes no others. */
   close(): void {
     this.#closed = true;
-    for (const queue of [...this.#queues, this.#overdue]) {
+    for (const queue of [...this.#queues, this.#overdue, this.#late]) {
       queue.close();
       for (const attempt of queue) attempt.abort.abort();
     }
@@ -114,23 +128,50 @@ export class TcpDialer {
   }
 
   async #connect(
-    { address, port }: Endpoint,
+    { key, address, port }: Endpoint,
     queue: ExpiryQueue<Attempt>,
   ): Promise<TcpConnection> {
+    const { clock, network } = this.#context;
+    const startedAt = clock.now();
     const attempt: Attempt = {
       abort: new AbortController(),
+      endpoint: key,
+      startedAt,
       queue,
       older: undefined,
       newer: undefined,
       usedAt: 0,
     };
-    queue.add(attempt, this.#context.clock.now());
+    queue.add(attempt, startedAt);
     try {
       const target = { hostname: address, port };
-      return await this.#context.network.connectTcp(target, attempt.abort.signal);
+      const connection = await network.connectTcp(target, attempt.abort.signal);
+      this.#connectedAt.set(key, clock.now());
+      return connection;
     } finally {
       if (!attempt.abort.signal.aborted) attempt.queue.delete(attempt);
+      if (this.#isIdle()) this.#connectedAt.clear();
     }
+  }
+
+  #isIdle(): boolean {
+    return this.#overdue.size === 0 && this.#late.size === 0 &&
+      this.#queues.every(({ size }) => size === 0);
+  }
+
+  /**
+   * An endpoint that has taken another connection since this attempt began does not hang: it is we
+   * who are late, in a burst of thousands of clients. Ending the attempt then would have each of
+   * them dialled four times and refused in the end, although the kernel has connected them all.
+   */
+  #endUnlessAlive(attempt: Attempt): void {
+    const now = this.#context.clock.now();
+    const connectedAt = this.#connectedAt.get(attempt.endpoint) ?? -1;
+    if (connectedAt < attempt.startedAt || now - attempt.startedAt > LATEST_MS) {
+      return attempt.abort.abort();
+    }
+    attempt.queue = this.#late;
+    this.#late.add(attempt, now);
   }
 
   #postpone(attempt: Attempt): void {

@@ -71,6 +71,22 @@ Deno.test("TcpDialer.dial() gives the only endpoint more time when it is slow", 
   assertEquals(network.dials, [A, A, A, A]);
 });
 
+Deno.test("TcpDialer.dial() lets an attempt be late while its endpoint takes others, for two seconds", async () => {
+  const { clock, network, counters, dial } = setUp({ [A]: "hang" });
+  dial();
+  await clock.advance(100);
+  network.answers.set(A, "accept");
+  dial();
+  await clock.advance(1800);
+  assertEquals([network.dials.length, counters.dialTimeouts], [2, 0]);
+  network.answers.set(A, "hang");
+  await clock.advance(300);
+  assertEquals([network.dials.length, counters.dialTimeouts], [3, 1]);
+  await clock.advance(600);
+  assertEquals([network.dials.length, counters.dialTimeouts], [4, 2]);
+  await clock.advance(60_000);
+});
+
 Deno.test("TcpDialer.dial() asks an endpoint that refused only once", async () => {
   const { clock, network, dial, result } = setUp({ [A]: "refuse", [B]: "refuse" });
   dial();

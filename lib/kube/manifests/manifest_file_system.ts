@@ -36,6 +36,9 @@ export interface ManifestFileSystem {
   watch(folder: string, onChange: FolderChange): Promise<FolderWatch>;
 }
 
+/** The bit of a folder's mode that lets everybody put things into it. */
+const WRITABLE_BY_ALL = 0o002;
+
 /** The machine's files. */
 export const hostFileSystem: ManifestFileSystem = {
   async stat(path) {
@@ -65,6 +68,7 @@ export const hostFileSystem: ManifestFileSystem = {
   readText: (path) => Deno.readTextFile(path),
 
   async watch(folder, onChange) {
+    await refuseIfOpenToAll(folder);
     // Events name the folder by another path than it was asked for when that one is relative.
     const folderNames = new Set([lastName(folder), lastName(await Deno.realPath(folder))]);
     const watcher = Deno.watchFs(folder, { recursive: false });
@@ -108,4 +112,18 @@ async function orUndefined<T>(promise: Promise<T>): Promise<T | undefined> {
 /** A file in the place of a folder counts as "not there" too. */
 function isGone(error: unknown): boolean {
   return error instanceof Deno.errors.NotFound || error instanceof Deno.errors.NotADirectory;
+}
+
+/**
+ * Deno opens what an event is about, and a named pipe holds it up for ever, the whole process with it
+ * at the next watch or the end of one (seen with 2.9.6). Where anybody may put one, as in /tmp,
+ * nothing is watched; such folders are looked at every now and then instead.
+ */
+async function refuseIfOpenToAll(folder: string): Promise<void> {
+  const { mode } = await Deno.stat(folder);
+  if (mode === null || (mode & WRITABLE_BY_ALL) === 0) return;
+  throw new Deno.errors.PermissionDenied(
+    "everybody may write to it, and a named pipe there would hold up the process; " +
+      "take manifests from a folder of your own",
+  );
 }
