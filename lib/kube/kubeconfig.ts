@@ -228,8 +228,12 @@ async function readText(file: string): Promise<string> {
   try {
     return await Deno.readTextFile(file);
   } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause);
-    throw new KubeAuthError(`Cannot read kubeconfig: ${reason}`, { cause });
+    const reason = cause instanceof Deno.errors.NotFound
+      ? "there is no such file; --kubeconfig or clientConnection.kubeconfig has to name one"
+      : cause instanceof Error
+      ? cause.message
+      : String(cause);
+    throw new KubeAuthError(`Cannot read kubeconfig '${file}': ${reason}`, { cause });
   }
 }
 
