@@ -105,7 +105,7 @@ find_denort() {
 # library becomes a script of its own: with what it imports of Node, it costs 15 MB of memory, and is
 # loaded only where an API server is asked.
 bundle() {
-  "${deno[@]}" bundle --quiet --minify --code-splitting --platform deno --sourcemap external \
+  "${deno[@]}" bundle --quiet --frozen --minify --code-splitting --platform deno --sourcemap external \
     --outdir "$work/bundle" main.ts
   # Deno 2.9 gives `require` to CommonJS packages only where code is not split.
   local script
@@ -119,7 +119,7 @@ bundle() {
 
 # deno compile keeps its code cache in the shared temporary directory: the result is made without one.
 compile() {
-  "${deno[@]}" compile --quiet --bundle --minify --no-code-cache --target "$target" \
+  "${deno[@]}" compile --quiet --frozen --bundle --minify --no-code-cache --target "$target" \
     "${runtime_flags[@]}" "${permissions[@]}" --output "$work/kube-relay" main.ts
 }
 
