@@ -11,7 +11,7 @@ import type {
   Service,
   ServiceCidr,
 } from "../api/objects.ts";
-import { Informer } from "../kube/informer.ts";
+import { Informer, type Informers } from "../kube/informer.ts";
 import { type Cidr, cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
 import type { Clock, Timer } from "../os/clock.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
@@ -20,15 +20,6 @@ import type { FamilyProxy } from "./family_proxy.ts";
 const NODE_WAIT_MS = 5000;
 
 const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
-
-/** The informers that a source of objects writes to. */
-export interface Informers {
-  readonly services: Informer<Service>;
-  readonly endpointSlices: Informer<EndpointSlice>;
-  readonly endpoints: Informer<Endpoints>;
-  readonly nodes: Informer<Node>;
-  readonly serviceCidrs: Informer<ServiceCidr>;
-}
 
 /** Whom the router tells. */
 export interface ObjectRouterOptions {

@@ -10,7 +10,7 @@ import type { Logger } from "../log/logger.ts";
 import { createApiObjectSource } from "./api_object_source.ts";
 import { createManifestObjectSource } from "./manifest_object_source.ts";
 import type { Dependencies } from "./dependencies.ts";
-import type { Informers } from "./object_router.ts";
+import type { Informers } from "../kube/informer.ts";
 import type { StatusSource } from "./status_report.ts";
 
 /** A source of objects. */

@@ -3,14 +3,7 @@
  *
  * @module
  */
-import type {
-  Endpoints,
-  EndpointSlice,
-  KubeKinds,
-  Node,
-  Service,
-  ServiceCidr,
-} from "../api/objects.ts";
+import type { KubeKinds } from "../api/objects.ts";
 import type { Logger } from "../log/logger.ts";
 import type { Clock } from "../os/clock.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
@@ -19,7 +12,7 @@ import { KubeClient } from "./client.ts";
 import { Http1Transport } from "./http1_transport.ts";
 import { Http2Transport } from "./http2_transport.ts";
 import type { HttpTransport, TransportTiming } from "./http_transport.ts";
-import type { Informer } from "./informer.ts";
+import type { Informers } from "./informer.ts";
 import type { KubeAuth, KubeAuthDescription } from "./kube_auth.ts";
 import { LinkedAbort } from "./linked_abort.ts";
 import { Reflector, type ReflectorOptions } from "./reflector.ts";
@@ -45,20 +38,9 @@ export interface ApiSourceDependencies {
   readonly random: () => number;
 }
 
-/** Where the objects go. */
-export interface ApiInformers {
-  readonly services: Informer<Service>;
-  readonly endpointSlices: Informer<EndpointSlice>;
-  /** Filled only where the server has no EndpointSlices; synced and empty otherwise. */
-  readonly endpoints: Informer<Endpoints>;
-  /** The own Node alone. */
-  readonly nodes: Informer<Node>;
-  readonly serviceCidrs: Informer<ServiceCidr>;
-}
-
 /** Settings of {@linkcode ApiSource}. */
 export interface ApiSourceOptions {
-  readonly informers: ApiInformers;
+  readonly informers: Informers;
   /** Name of the own Node; without it no Node is read. */
   readonly nodeName: string | undefined;
   /** Whether to try streaming lists first. @default {true} */

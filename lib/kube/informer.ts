@@ -3,7 +3,15 @@
  *
  * @module
  */
-import { type KubeObject, objectKey } from "../api/objects.ts";
+import {
+  type Endpoints,
+  type EndpointSlice,
+  type KubeObject,
+  type Node,
+  objectKey,
+  type Service,
+  type ServiceCidr,
+} from "../api/objects.ts";
 
 /** Who is told of changes. Called synchronously, in order; must not throw. */
 export interface InformerHandler<T> {
@@ -92,4 +100,15 @@ export class Informer<T extends KubeObject> {
     this.#synced = true;
     this.#handler.onSynced();
   }
+}
+
+/** The informers that a source of objects writes to. */
+export interface Informers {
+  readonly services: Informer<Service>;
+  readonly endpointSlices: Informer<EndpointSlice>;
+  /** From an API server filled only where it has no EndpointSlices; synced and empty otherwise. */
+  readonly endpoints: Informer<Endpoints>;
+  /** The own Node alone. */
+  readonly nodes: Informer<Node>;
+  readonly serviceCidrs: Informer<ServiceCidr>;
 }

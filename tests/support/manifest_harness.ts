@@ -8,7 +8,7 @@ import { objectKey } from "../../lib/api/objects.ts";
 import { Informer } from "../../lib/kube/informer.ts";
 import type { ManifestFileSystem } from "../../lib/kube/manifests/manifest_file_system.ts";
 import { formatProblem } from "../../lib/kube/manifests/manifest_problem.ts";
-import type { ManifestInformers } from "../../lib/kube/manifests/manifest_store.ts";
+import type { Informers } from "../../lib/kube/informer.ts";
 import { createManifestSource, type ManifestSource } from "../../lib/kube/manifests/manifests.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import { FakeClock } from "./fake_clock.ts";
@@ -16,13 +16,13 @@ import { FakeManifestFiles } from "./fake_manifest_files.ts";
 import { MemoryLogger } from "./memory_logger.ts";
 
 /** Informers that write down what they are told: `+Service default/web`, `~` for an update, `-`. */
-export class RecordingInformers implements ManifestInformers {
+export class RecordingInformers implements Informers {
   readonly events: string[] = [];
-  readonly services = this.#informer("Service") as ManifestInformers["services"];
-  readonly endpointSlices = this.#informer("EndpointSlice") as ManifestInformers["endpointSlices"];
-  readonly endpoints = this.#informer("Endpoints") as ManifestInformers["endpoints"];
-  readonly nodes = this.#informer("Node") as ManifestInformers["nodes"];
-  readonly serviceCidrs = this.#informer("ServiceCIDR") as ManifestInformers["serviceCidrs"];
+  readonly services = this.#informer("Service") as Informers["services"];
+  readonly endpointSlices = this.#informer("EndpointSlice") as Informers["endpointSlices"];
+  readonly endpoints = this.#informer("Endpoints") as Informers["endpoints"];
+  readonly nodes = this.#informer("Node") as Informers["nodes"];
+  readonly serviceCidrs = this.#informer("ServiceCIDR") as Informers["serviceCidrs"];
 
   /** The events since the last call. */
   take(): readonly string[] {

@@ -3,31 +3,14 @@
  *
  * @module
  */
-import type {
-  Endpoints,
-  EndpointSlice,
-  KubeKinds,
-  KubeObject,
-  Node,
-  Service,
-  ServiceCidr,
-} from "../../api/objects.ts";
+import type { KubeKinds, KubeObject } from "../../api/objects.ts";
 import { objectKey } from "../../api/objects.ts";
 import type { Clock } from "../../os/clock.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
-import type { Informer } from "../informer.ts";
+import type { Informer, Informers } from "../informer.ts";
 import type { PlacedObject } from "./manifest_file.ts";
 import type { ManifestObject, ManifestObjectId } from "./manifest_object.ts";
 import { TimeSlice } from "../time_slice.ts";
-
-/** The informers that manifests feed. */
-export interface ManifestInformers {
-  readonly services: Informer<Service>;
-  readonly endpointSlices: Informer<EndpointSlice>;
-  readonly endpoints: Informer<Endpoints>;
-  readonly nodes: Informer<Node>;
-  readonly serviceCidrs: Informer<ServiceCidr>;
-}
 
 /** The objects of one file. */
 export type FileObjects = ReadonlyMap<ManifestObjectId, PlacedObject>;
@@ -57,7 +40,7 @@ export class ManifestStore {
   /** Files that hold an object besides its owner. */
   readonly #shadows = new Map<ManifestObjectId, Set<string>>();
 
-  constructor({ clock }: { readonly clock: Clock }, informers: ManifestInformers) {
+  constructor({ clock }: { readonly clock: Clock }, informers: Informers) {
     this.#clock = clock;
     this.#informers = {
       Service: informers.services,

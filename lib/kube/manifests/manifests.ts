@@ -12,7 +12,8 @@ import { childOf, isManifestName, listManifests, type ManifestListing } from "./
 import { ManifestLog } from "./manifest_log.ts";
 import { ManifestSchedule } from "./manifest_schedule.ts";
 import { type ManifestFileStatus, manifestStatus } from "./manifest_status.ts";
-import { type FileObjects, type ManifestInformers, ManifestStore } from "./manifest_store.ts";
+import type { Informers } from "../informer.ts";
+import { type FileObjects, ManifestStore } from "./manifest_store.ts";
 import { ManifestWatches } from "./manifest_watches.ts";
 
 /** Edges of a manifest source. */
@@ -27,7 +28,7 @@ export interface ManifestSourceDependencies {
 export interface ManifestSourceOptions {
   /** Files and folders; those that don't exist yet are waited for. */
   readonly paths: readonly string[];
-  readonly informers: ManifestInformers;
+  readonly informers: Informers;
   /** Only the Node of this name is read. */
   readonly nodeName: string;
 }
