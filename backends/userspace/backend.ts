@@ -63,6 +63,7 @@ const UDP_DRAIN_MS = 1000;
 
 class SocketBackend implements UserspaceBackend {
   readonly mode = "userspace";
+  readonly usesConntrack = false;
   readonly family: IpFamily;
   readonly #local: LocalAddresses;
   readonly #forwarding: Forwarding;

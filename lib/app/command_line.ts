@@ -10,7 +10,6 @@ import { didYouMean } from "../config/nearest_name.ts";
 import { givenFlags, parseFlags } from "../config/parse_flags.ts";
 import { createLogger } from "../log/create_logger.ts";
 import { logsToJournal } from "../log/journal.ts";
-import type { BackendMode } from "../proxy/backend.ts";
 import type { Command } from "./commands/command.ts";
 import { COMMANDS } from "./commands/mod.ts";
 import type { Dependencies } from "./dependencies.ts";
@@ -78,10 +77,10 @@ function misplacedFlags(values: FlagValues, verb: string): readonly string[] {
 }
 
 function load(dependencies: Dependencies, flags: FlagValues): Promise<LoadedConfiguration> {
-  const { process, backends } = dependencies;
+  const { process } = dependencies;
   return loadConfiguration(
     { uid: process.uid, env: process.env, readTextFile: (path) => Deno.readTextFile(path) },
-    { flags, modes: Object.keys(backends) as BackendMode[] },
+    { flags },
   );
 }
 

@@ -10,6 +10,7 @@ import { type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import type { Logger } from "../log/logger.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
 import type { SyncMetrics } from "./sync_metrics.ts";
+import type { SyncObserver } from "./sync_observer.ts";
 import type { Clock, Timer } from "../os/clock.ts";
 import type { Network } from "../os/network.ts";
 import type { Backend } from "../proxy/backend.ts";
@@ -29,6 +30,7 @@ export interface FamilyProxyDependencies {
   readonly health: ProxyHealth;
   readonly network: Network;
   readonly backend: Backend;
+  readonly observers: readonly SyncObserver[];
   /** Called once, after the first sync that succeeded. */
   readonly onFirstSync: () => void;
 }

@@ -59,6 +59,7 @@ function createRig(): Rig {
       health,
       network: network as Network,
       backend,
+      observers: [],
       onFirstSync: () => {},
     },
     {

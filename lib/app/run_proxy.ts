@@ -14,6 +14,7 @@ import { createProxyMetrics, type ProxyMetrics } from "../metrics/proxy_metrics.
 import { IP_FAMILIES } from "../net/ip_address.ts";
 import { runHttpServer } from "../os/http_server.ts";
 import { createServiceNotifier, type ServiceNotifier } from "../os/sd_notify.ts";
+import type { BackendMode } from "../proxy/backend.ts";
 import { retryBackoff } from "../sync/sync_runner.ts";
 import type { BackendTable, Dependencies } from "./dependencies.ts";
 import { type ControlServer, startControlServer } from "./control_server.ts";
@@ -36,6 +37,9 @@ const SYNC_DEADLINE_MS = 120_000;
 /** The phase in which everything is known and synced. */
 const SERVING = "serving";
 
+/** A configuration whose mode has been chosen. */
+export type RunConfiguration = LoadedConfiguration & { readonly mode: BackendMode };
+
 /** What a run needs. */
 export type RunDependencies = Dependencies & { readonly logger: Logger };
 
@@ -45,7 +49,7 @@ export type RunDependencies = Dependencies & { readonly logger: Logger };
  */
 export async function runProxy(
   dependencies: RunDependencies,
-  configuration: LoadedConfiguration,
+  configuration: RunConfiguration,
   signal: AbortSignal,
 ): Promise<void> {
   await using proxy = new RunningProxy(dependencies, configuration);
@@ -62,7 +66,7 @@ export async function runProxy(
 
 class RunningProxy implements AsyncDisposable {
   readonly #dependencies: RunDependencies;
-  readonly #configuration: LoadedConfiguration;
+  readonly #configuration: RunConfiguration;
   readonly #nodeName: string;
   readonly #settings: PlanSettings;
   readonly #health: ProxyHealth;
@@ -77,7 +81,7 @@ class RunningProxy implements AsyncDisposable {
   #source: ObjectSource | undefined;
   #control: ControlServer | undefined;
 
-  constructor(dependencies: RunDependencies, configuration: LoadedConfiguration) {
+  constructor(dependencies: RunDependencies, configuration: RunConfiguration) {
     const { proxy, relay, mode } = configuration;
     const { clock, process, logger } = dependencies;
     this.#dependencies = dependencies;
@@ -167,6 +171,7 @@ class RunningProxy implements AsyncDisposable {
         ...dependencies,
         metrics: this.#metrics,
         health: this.#health,
+        observers: [],
         onFirstSync: () => this.#tellReady(),
         backend: createBackend(dependencies, {
           family,

@@ -6,10 +6,12 @@
  */
 import type { Logger } from "../log/logger.ts";
 import type { SyncMetrics } from "./sync_metrics.ts";
+import type { SyncObserver } from "./sync_observer.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
 import type { Clock } from "../os/clock.ts";
 import type { Backend, Quarantined, SyncReport } from "../proxy/backend.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
+import type { PlanChanges } from "../proxy/proxy_plan.ts";
 import type { ProxyPipeline } from "./proxy_pipeline.ts";
 import type { RunOutcome } from "../sync/sync_runner.ts";
 
@@ -20,6 +22,8 @@ export interface SyncerDependencies {
   readonly metrics: SyncMetrics;
   readonly health: ProxyHealth;
   readonly backend: Backend;
+  /** Told of each successful sync, in this order. */
+  readonly observers: readonly SyncObserver[];
   /** Called once, after the first sync that succeeded. */
   readonly onFirstSync: () => void;
 }
@@ -75,7 +79,7 @@ export class Syncer {
     this.#report(problems);
     try {
       const report = await backend.sync(this.#pipeline.plan, changes);
-      this.#succeeded(report, clock.now() - started);
+      this.#succeeded(report, { durationMs: clock.now() - started, changes });
       return report.quarantined.length > 0 ? "retry" : "done";
     } catch (error) {
       this.#failed(error);
@@ -85,8 +89,11 @@ export class Syncer {
     }
   }
 
-  #succeeded(report: SyncReport, durationMs: number): void {
-    const { clock, logger, metrics, health, backend } = this.#dependencies;
+  #succeeded(
+    report: SyncReport,
+    { durationMs, changes }: { readonly durationMs: number; readonly changes: PlanChanges },
+  ): void {
+    const { clock, logger, metrics, health, backend, observers } = this.#dependencies;
     const at = clock.wallNow();
     const triggerTimes = this.#pipeline.confirmSynced();
     this.#failures = 0;
@@ -101,6 +108,9 @@ export class Syncer {
       noLocalEndpoints: this.#pipeline.noLocalEndpoints(),
     });
     this.#tellQuarantine(report.quarantined);
+    for (const observer of observers) {
+      observer.synced(backend.family, this.#pipeline.plan, changes);
+    }
     if (isFirst) this.#dependencies.onFirstSync();
     const { services, full, operations } = report;
     logger.verbose(2, "Synced proxy rules", {

@@ -5,7 +5,6 @@
  */
 import { type Cidr, tryParseCidr } from "../net/cidr.ts";
 import { formatHostPort } from "../net/port.ts";
-import type { BackendMode } from "../proxy/backend.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
 import { defaultConfiguration } from "./configuration_schema.ts";
 import { defaultControlSocket, defaultStateDirectory, type UserContext } from "./default_paths.ts";
@@ -14,7 +13,7 @@ import type { Flag } from "./flag.ts";
 import { findFlag, FLAG_ROWS, type FlagName, type FlagValues } from "./flags.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
 import { givenFlags, parseFlagValue } from "./parse_flags.ts";
-import { resolveMode } from "./resolve_mode.ts";
+import { type ModeRequest, parseModeRequest } from "./mode_request.ts";
 import { validateConfiguration } from "./validate.ts";
 import { validateSources } from "./validate_sources.ts";
 
@@ -45,7 +44,8 @@ export interface ConfigurationNotice {
 export interface LoadedConfiguration {
   readonly proxy: KubeProxyConfiguration;
   readonly relay: RelayOptions;
-  readonly mode: BackendMode;
+  /** What was asked for; what it comes to depends on the host (`lib/app/choose_mode.ts`). */
+  readonly mode: ModeRequest;
   readonly notices: readonly ConfigurationNotice[];
 }
 
@@ -65,8 +65,6 @@ export interface LoadDependencies extends UserContext {
 /** What is to be loaded. */
 export interface LoadOptions {
   readonly flags: FlagValues;
-  /** Modes that this build has; the first one is what an empty mode means. */
-  readonly modes: readonly BackendMode[];
 }
 
 /**
@@ -76,7 +74,7 @@ export interface LoadOptions {
  */
 export async function loadConfiguration(
   dependencies: LoadDependencies,
-  { flags, modes }: LoadOptions,
+  { flags }: LoadOptions,
 ): Promise<LoadedConfiguration> {
   const notices: ConfigurationNotice[] = [];
   const file = flags.config === undefined
@@ -100,18 +98,19 @@ export async function loadConfiguration(
   for (const { path, message } of validateConfiguration(proxy)) {
     problems.push(`${sourceOf(path, { flags, file })}: ${message}`);
   }
-  const mode = resolveMode(proxy.mode, modes);
+  const mode = parseModeRequest(proxy.mode);
   if ("problem" in mode) problems.push(`${sourceOf("mode", { flags, file })}: ${mode.problem}`);
   const relay = relayOptions(dependencies, { flags, problems });
   const { kubeconfig } = proxy.clientConnection;
   const { controlSocket } = relay;
   problems.push(...validateSources(flags, { kubeconfig, controlSocket }));
   if (problems.length > 0 || "problem" in mode) throw new ConfigurationError(problems);
-  if (proxy.mode === "") {
-    const message = "No proxy mode is given; the only one of this release is used";
-    notices.push({ level: "info", message, fields: { mode: mode.mode } });
-  }
-  return deepFreeze({ proxy, relay, mode: mode.mode, notices });
+  return deepFreeze({ proxy, relay, mode: modeOf(mode.mode, relay), notices });
+}
+
+/** Who gives manifests and nothing else wants to see it work, on a host of which nothing is asked. */
+function modeOf(request: ModeRequest, { manifests }: RelayOptions): ModeRequest {
+  return request === "default" && manifests.length > 0 ? "userspace" : request;
 }
 
 interface Sources {

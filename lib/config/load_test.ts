@@ -17,7 +17,7 @@ function load(argv: readonly string[], { file, uid = 0, env = {} }: Case = {}) {
     file === undefined ? Promise.reject(new Error("No such file")) : Promise.resolve(HEAD + file);
   return loadConfiguration(
     { readTextFile, uid, env: (name) => env[name] },
-    { flags: values, modes: ["userspace"] },
+    { flags: values },
   );
 }
 

@@ -5,6 +5,7 @@
  */
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
+import type { HostSettingWish } from "./host_setting.ts";
 import type { PlanChanges, ProxyPlan } from "./proxy_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
@@ -106,8 +107,12 @@ export interface CleanupReport {
 export interface Backend extends AsyncDisposable {
   readonly mode: BackendMode;
   readonly family: IpFamily;
+  /** Whether the kernel's connection tracking decides for packets of known flows, past the rules. */
+  readonly usesConntrack: boolean;
   /** For the metrics, where the mode sees connections at all. */
   readonly counters?: Readonly<TrafficCounters>;
+  /** Settings of the machine that this mode needs; told before `start()`. */
+  hostSettings?(): readonly HostSettingWish[];
   /** Tries each thing that the mode needs and leaves nothing behind. */
   probe(): Promise<readonly ProbeResult[]>;
   /** Reads what the machine holds from an earlier run and adopts it. Nothing is torn down. */

@@ -16,7 +16,7 @@ const FOLDER = new URL(".", import.meta.url).pathname;
 function load(path: string): Promise<LoadedConfiguration> {
   return loadConfiguration(
     { readTextFile: (file) => Deno.readTextFile(file), uid: 0, env: () => undefined },
-    { flags: { config: path }, modes: ["userspace"] },
+    { flags: { config: path } },
   );
 }
 

@@ -4,6 +4,7 @@
  * @module
  */
 import type { ActiveCommand } from "./command.ts";
+import { chooseMode } from "../choose_mode.ts";
 import { runProxy } from "../run_proxy.ts";
 import { versionText } from "../version.ts";
 
@@ -12,7 +13,8 @@ export const runCommand: ActiveCommand = {
   name: "run",
   summary: "serve Services (what is done when no verb is given)",
   async run(dependencies, { configuration, logger, signal }) {
-    const { mode, relay, proxy, notices } = configuration;
+    const { relay, proxy, notices } = configuration;
+    const mode = await chooseMode({ ...dependencies, logger }, configuration.mode);
     logger.info("Starting", {
       version: versionText(),
       mode,
@@ -20,7 +22,7 @@ export const runCommand: ActiveCommand = {
     });
     for (const { level, message, fields } of notices) logger[level](message, fields);
     logger.verbose(1, "Configuration", { proxy, relay });
-    await runProxy({ ...dependencies, logger }, configuration, signal);
+    await runProxy({ ...dependencies, logger }, { ...configuration, mode }, signal);
     logger.info("Stopped");
     return 0;
   },
