@@ -3,42 +3,34 @@
  *
  * @module
  */
-import type { LoadedConfiguration } from "../config/load.ts";
 import { syncPeriodsOf } from "../config/configuration.ts";
-import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "../config/listen_address.ts";
-import { createHealthzHandler } from "../health/healthz_server.ts";
 import { ProxyHealth } from "../health/proxy_health.ts";
 import type { Logger } from "../log/logger.ts";
-import { createMetricsHandler } from "../metrics/metrics_server.ts";
 import { createProxyMetrics, type ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import { IP_FAMILIES } from "../net/ip_address.ts";
-import { runHttpServer } from "../os/http_server.ts";
-import { createServiceNotifier, type ServiceNotifier } from "../os/sd_notify.ts";
-import type { BackendMode } from "../proxy/backend.ts";
 import { retryBackoff } from "../sync/sync_runner.ts";
 import type { BackendTable, Dependencies } from "./dependencies.ts";
 import { type ControlServer, startControlServer } from "./control_server.ts";
 import { monitorEventLoop } from "./event_loop_monitor.ts";
 import { FamilyProxy } from "./family_proxy.ts";
+import { gatherMetrics } from "./gather_metrics.ts";
 import { createObjectSource, type ObjectSource } from "./object_source.ts";
 import { ObjectRouter } from "./object_router.ts";
 import { type PlanSettings, planSettingsOf } from "./plan_settings.ts";
+import { startProxyServers } from "./proxy_servers.ts";
+import type { RunConfiguration } from "./run_configuration.ts";
+import { ServiceManager } from "./service_manager.ts";
 import { collectFamilyStatus } from "./status_collector.ts";
 import type { StatusReport } from "./status_report.ts";
+import type { SyncObserver } from "./sync_observer.ts";
 import { TaskGroup } from "./task_group.ts";
 import { VERSION } from "./version.ts";
-import { mayFeedWatchdog } from "./watchdog.ts";
 
 /** Longest time from one sync to the next, as upstream has it for its table based modes. */
 const MAX_SYNC_PERIOD_MS = 3_600_000;
-/** A sync in flight for so long is taken for dead: 10,000 Services need seconds. */
-const SYNC_DEADLINE_MS = 120_000;
 
 /** The phase in which everything is known and synced. */
 const SERVING = "serving";
-
-/** A configuration whose mode has been chosen. */
-export type RunConfiguration = LoadedConfiguration & { readonly mode: BackendMode };
 
 /** What a run needs. */
 export type RunDependencies = Dependencies & { readonly logger: Logger };
@@ -73,7 +65,9 @@ class RunningProxy implements AsyncDisposable {
   readonly #metrics: ProxyMetrics;
   readonly #families: readonly FamilyProxy[];
   readonly #router: ObjectRouter;
-  readonly #notifier: ServiceNotifier;
+  readonly #manager: ServiceManager;
+  /** Told of each successful sync, in this order. */
+  readonly #observers: SyncObserver[] = [];
   readonly #startedAt: string;
   #zone: string | undefined;
   #largestDelayMs = 0;
@@ -83,7 +77,7 @@ class RunningProxy implements AsyncDisposable {
 
   constructor(dependencies: RunDependencies, configuration: RunConfiguration) {
     const { proxy, relay, mode } = configuration;
-    const { clock, process, logger } = dependencies;
+    const { clock, process } = dependencies;
     this.#dependencies = dependencies;
     this.#configuration = configuration;
     this.#startedAt = new Date(clock.wallNow()).toISOString();
@@ -105,17 +99,25 @@ class RunningProxy implements AsyncDisposable {
       },
       onReady: () => this.#enter(SERVING),
     });
-    this.#notifier = createServiceNotifier({
-      environment: serviceManagerEnvironment(process.env),
-      pid: process.pid,
+    this.#manager = new ServiceManager(dependencies, {
       folder: relay.controlSocket.replace(/\/[^/]*$/, ""),
-      onError: (error) => logger.warn("Cannot tell systemd how the service is doing", { error }),
     });
   }
 
   async start(tasks: TaskGroup): Promise<void> {
     const { clock } = this.#dependencies;
-    this.#startServers(tasks);
+    startProxyServers(this.#dependencies, tasks, {
+      configuration: this.#configuration,
+      health: this.#health,
+      metrics: this.#metrics,
+      phase: () => this.#phase === SERVING ? undefined : this.#phase,
+      gather: () =>
+        gatherMetrics(this.#metrics, {
+          families: this.#families,
+          source: this.#source,
+          largestDelayMs: this.#largestDelayMs,
+        }),
+    });
     const { controlSocket } = this.#configuration.relay;
     this.#control = await startControlServer({
       path: controlSocket,
@@ -137,18 +139,15 @@ class RunningProxy implements AsyncDisposable {
         signal,
         onDelay: (largestMs) => this.#largestDelayMs = largestMs,
       }));
-    if (this.#notifier.watchdogMs !== undefined) {
-      const period = this.#notifier.watchdogMs;
-      tasks.run("watchdog", (signal) => this.#feedWatchdog(period, signal));
-    }
-    await this.#notifier.status(this.#phase);
+    this.#manager.startWatchdog(tasks, () => this.#families.map(({ activity }) => activity));
+    await this.#manager.status(this.#phase);
   }
 
   /** Ends syncing, then gives open connections their time. Sources and servers end with the tasks. */
   async stop(): Promise<void> {
     const { drainTimeoutMs } = this.#configuration.relay;
     this.#enter("stopping");
-    await this.#notifier.stopping();
+    await this.#manager.stopping();
     this.#router.stop();
     await Promise.all(this.#families.map((family) => family.stop()));
     await Promise.all(this.#families.map(({ backend }) => backend.drain(drainTimeoutMs)));
@@ -157,7 +156,7 @@ class RunningProxy implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     for (const { backend } of this.#families) await backend[Symbol.asyncDispose]();
     await this.#control?.stop();
-    this.#notifier[Symbol.dispose]();
+    this.#manager[Symbol.dispose]();
   }
 
   #createFamily(family: typeof IP_FAMILIES[number]): FamilyProxy {
@@ -171,7 +170,7 @@ class RunningProxy implements AsyncDisposable {
         ...dependencies,
         metrics: this.#metrics,
         health: this.#health,
-        observers: [],
+        observers: this.#observers,
         onFirstSync: () => this.#tellReady(),
         backend: createBackend(dependencies, {
           family,
@@ -192,80 +191,17 @@ class RunningProxy implements AsyncDisposable {
     );
   }
 
-  /** Health and metrics listen from the first moment, before anything is known. */
-  #startServers(tasks: TaskGroup): void {
-    const { proxy, mode } = this.#configuration;
-    const { clock } = this.#dependencies;
-    const healthz = createHealthzHandler({
-      health: this.#health,
-      now: () => clock.wallNow(),
-      phase: () => this.#phase === SERVING ? undefined : this.#phase,
-      onAnswer: (path, code) => this.#metrics.healthAnswered(path, code),
-    });
-    const metrics = createMetricsHandler({
-      mode,
-      render: () => {
-        this.#gatherMetrics();
-        return this.#metrics.render();
-      },
-    });
-    const servers = [
-      { name: "healthz", text: proxy.healthzBindAddress, port: HEALTHZ_PORT, handler: healthz },
-      { name: "metrics", text: proxy.metricsBindAddress, port: METRICS_PORT, handler: metrics },
-    ];
-    for (const { name, text, port, handler } of servers) {
-      const address = tryParseListenAddress(text, port)!;
-      const options = { name, address, handler, hardFail: proxy.bindAddressHardFail };
-      tasks.run(name, (signal) => runHttpServer(this.#dependencies, { ...options, signal }));
-    }
-  }
-
-  /** What is only known when asked for. */
-  #gatherMetrics(): void {
-    this.#metrics.setLargestEventLoopDelay(this.#largestDelayMs / 1000);
-    for (const [resource, age] of this.#source?.ages() ?? []) {
-      this.#metrics.setSourceAge(resource, age);
-    }
-    for (const [resource, counts] of this.#source?.repetitions() ?? []) {
-      this.#metrics.setRepetitions(resource, counts);
-    }
-    for (const { family, pipeline, backend } of this.#families) {
-      const { services, endpoints } = pipeline;
-      if (backend.counters) this.#metrics.setTraffic(family, backend.counters);
-      this.#metrics.setChanges(family, {
-        servicesPending: services.pending,
-        servicesTotal: services.total,
-        endpointsPending: endpoints.pending,
-        endpointsTotal: endpoints.total,
-      });
-    }
-  }
-
-  async #feedWatchdog(periodMs: number, signal: AbortSignal): Promise<void> {
-    const { clock, logger } = this.#dependencies;
-    while (!signal.aborted) {
-      const alive = mayFeedWatchdog(this.#families.map(({ activity }) => activity), {
-        now: clock.now(),
-        runDeadlineMs: SYNC_DEADLINE_MS,
-        pendingDeadlineMs: SYNC_DEADLINE_MS,
-      });
-      if (alive) await this.#notifier.feedWatchdog();
-      else logger.error("A sync is overdue; systemd's watchdog is not fed any more");
-      await clock.sleep(periodMs, signal).catch(() => {});
-    }
-  }
-
   /** A unit that is ordered after this one may use Services: so it is ready when they work. */
   #tellReady(): void {
     if (this.#families.some(({ syncer }) => syncer.lastSync === undefined)) return;
-    void this.#notifier.ready();
+    void this.#manager.ready();
   }
 
   #enter(phase: string): void {
     this.#phase = phase;
     this.#dependencies.logger.info("Entered phase", { phase });
     // Told in passing: nothing waits for systemd, and send() reports its own failures.
-    void this.#notifier.status(phase);
+    void this.#manager.status(phase);
   }
 
   async #status(options: { readonly brief: boolean }): Promise<StatusReport> {
@@ -284,19 +220,4 @@ class RunningProxy implements AsyncDisposable {
       families,
     };
   }
-}
-
-function serviceManagerEnvironment(
-  env: (name: string) => string | undefined,
-): Parameters<typeof createServiceNotifier>[0]["environment"] {
-  const [notifySocket, watchdogUsec, watchdogPid] = [
-    env("NOTIFY_SOCKET"),
-    env("WATCHDOG_USEC"),
-    env("WATCHDOG_PID"),
-  ];
-  return {
-    ...(notifySocket !== undefined && { notifySocket }),
-    ...(watchdogUsec !== undefined && { watchdogUsec }),
-    ...(watchdogPid !== undefined && { watchdogPid }),
-  };
 }

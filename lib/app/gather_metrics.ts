@@ -1,0 +1,38 @@
+/**
+ * Figures that are only known when somebody asks for the metrics.
+ *
+ * @module
+ */
+import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
+import type { FamilyProxy } from "./family_proxy.ts";
+import type { ObjectSource } from "./object_source.ts";
+
+/** Where the figures come from. */
+export interface MetricSources {
+  readonly families: readonly FamilyProxy[];
+  /** `undefined` while it is being opened. */
+  readonly source: ObjectSource | undefined;
+  readonly largestDelayMs: number;
+}
+
+/** Tells the metrics what the parts know. */
+export function gatherMetrics(
+  metrics: ProxyMetrics,
+  { families, source, largestDelayMs }: MetricSources,
+): void {
+  metrics.setLargestEventLoopDelay(largestDelayMs / 1000);
+  for (const [resource, age] of source?.ages() ?? []) metrics.setSourceAge(resource, age);
+  for (const [resource, counts] of source?.repetitions() ?? []) {
+    metrics.setRepetitions(resource, counts);
+  }
+  for (const { family, pipeline, backend } of families) {
+    const { services, endpoints } = pipeline;
+    if (backend.counters) metrics.setTraffic(family, backend.counters);
+    metrics.setChanges(family, {
+      servicesPending: services.pending,
+      servicesTotal: services.total,
+      endpointsPending: endpoints.pending,
+      endpointsTotal: endpoints.total,
+    });
+  }
+}
