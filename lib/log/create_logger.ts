@@ -12,12 +12,12 @@ import {
 } from "@logtape/logtape";
 import { type Clock, systemClock } from "../os/clock.ts";
 import { escapeUnsafe, toPlainValue, toValueText } from "./log_value.ts";
-import type { LogFields, Logger } from "./logger.ts";
+import type { AdjustableLogger, LogFields, Logger } from "./logger.ts";
 
 /** How lines look, which are printed, and where they go. */
 export interface LoggerOptions {
   readonly format: "text" | "json";
-  /** Lines of {@linkcode Logger.verbose} up to this level are printed. */
+  /** Lines of {@linkcode Logger.verbose} up to this level are printed, until it is set anew. */
   readonly verbosity: number;
   /** Takes a line without its end. @default standard error */
   readonly sink?: (line: string) => void;
@@ -57,7 +57,7 @@ const LEVELS: Readonly<Record<string, { readonly text: string; readonly priority
 };
 
 /** A log that prints. Repeated lines are held back and counted; secrets are taken out. */
-export function createLogger(options: LoggerOptions): Logger {
+export function createLogger(options: LoggerOptions): AdjustableLogger {
   const { clock = systemClock, sink = writeToStderr, verbosity } = options;
   const format = options.format === "json" ? toJsonLine : textFormat(options);
   const print = (record: LogRecord) => sink(format(record));
@@ -79,18 +79,27 @@ export function createLogger(options: LoggerOptions): Logger {
   });
 }
 
+/** What a log and all that were made from it share. */
 interface LogCore {
-  readonly verbosity: number;
+  verbosity: number;
   readonly log: (level: LogLevel, message: string, fields: LogFields) => void;
 }
 
-class RecordLogger implements Logger {
+class RecordLogger implements AdjustableLogger {
   readonly #core: LogCore;
   readonly #fields: LogFields;
 
   constructor(core: LogCore, fields: LogFields = {}) {
     this.#core = core;
     this.#fields = fields;
+  }
+
+  get verbosity(): number {
+    return this.#core.verbosity;
+  }
+
+  setVerbosity(level: number): void {
+    this.#core.verbosity = level;
   }
 
   error(message: string, fields?: LogFields): void {

@@ -58,6 +58,18 @@ Deno.test("createLogger() prints verbose lines up to its verbosity", () => {
   assert(logger.enabled(2) && !logger.enabled(3));
 });
 
+Deno.test("createLogger() has a verbosity that changes for all logs made from it", () => {
+  const { lines, logger } = collect({ journal: true });
+  const part = logger.with({ part: "a" });
+  part.verbose(2, "too early");
+  logger.setVerbosity(2);
+  part.verbose(2, "in");
+  assertEquals(logger.verbosity, 2);
+  logger.setVerbosity(0);
+  part.verbose(2, "too late");
+  assertEquals(lines, ["<7>in part=a"]);
+});
+
 Deno.test("createLogger() adds the fields of with() to each line, the line's own win", () => {
   const { lines, logger } = collect({ journal: true });
   logger.with({ family: "IPv4", a: 1 }).with({ b: 2 }).info("x", { a: 3 });

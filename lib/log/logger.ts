@@ -22,3 +22,11 @@ export interface Logger {
   /** A log that adds fields to each line. */
   with(fields: LogFields): Logger;
 }
+
+/** A log whose verbosity can be changed while it is written to, for itself and all made from it. */
+export interface AdjustableLogger extends Logger {
+  /** Lines of {@linkcode Logger.verbose} up to this level are printed. */
+  readonly verbosity: number;
+  /** Sets {@linkcode verbosity}, as `-v` and kube-proxy's `/debug/flags/v` do. */
+  setVerbosity(level: number): void;
+}
