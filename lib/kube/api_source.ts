@@ -45,6 +45,11 @@ export interface ApiSourceOptions {
   readonly nodeName: string | undefined;
   /** Whether to try streaming lists first. @default {true} */
   readonly streamingLists?: boolean;
+  /**
+   * Whether Endpoints are followed beside EndpointSlices, for Services that have no slice. A server
+   * without EndpointSlices is served by its Endpoints in any case. @default {false}
+   */
+  readonly endpointsFallback?: boolean;
   readonly timing?: TransportTiming & ReflectorTiming;
 }
 
@@ -97,7 +102,7 @@ export class ApiSource {
 
   /** Fills the informers until the signal fires; resolves when everything is closed. */
   async run(signal: AbortSignal): Promise<void> {
-    const { services, endpointSlices, serviceCidrs, nodes } = this.#options.informers;
+    const { services, serviceCidrs, nodes } = this.#options.informers;
     const { nodeName } = this.#options;
     await using _transport = this.#transport;
     const running = [
@@ -105,12 +110,7 @@ export class ApiSource {
         { resource: SERVICES, informer: services, onListed: () => this.#tellHint() },
         signal,
       ),
-      this.#reflect({
-        resource: ENDPOINT_SLICES,
-        informer: endpointSlices,
-        onUnavailable: () => this.#startFallback(signal),
-        onListed: () => this.#stopFallback(),
-      }, signal),
+      ...this.#reflectEndpoints(signal),
       this.#reflect({
         resource: SERVICE_CIDRS,
         informer: serviceCidrs,
@@ -139,6 +139,28 @@ export class ApiSource {
       resources,
       hint: this.#hint(),
     };
+  }
+
+  /** EndpointSlices with Endpoints beside them, or with Endpoints only while there are none. */
+  #reflectEndpoints(signal: AbortSignal): readonly Promise<void>[] {
+    const { informers: { endpoints, endpointSlices }, endpointsFallback } = this.#options;
+    const slices = { resource: ENDPOINT_SLICES, informer: endpointSlices };
+    if (!endpointsFallback) {
+      const onUnavailable = () => this.#startFallback(signal);
+      return [
+        this.#reflect({ ...slices, onUnavailable, onListed: () => this.#stopFallback() }, signal),
+      ];
+    }
+    // An identity that may not read Endpoints gets Services with slices, which is most of them.
+    const resource = { ...ENDPOINTS, optionalOn: [403] };
+    return [
+      this.#reflect({ ...slices, onUnavailable: () => endpointSlices.markSynced() }, signal),
+      this.#reflect({
+        resource,
+        informer: endpoints,
+        onUnavailable: () => endpoints.markSynced(),
+      }, signal),
+    ];
   }
 
   async #reflect<K extends keyof KubeKinds>(

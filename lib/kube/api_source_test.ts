@@ -183,6 +183,44 @@ Deno.test("ApiSource.run() lets Endpoints stand in for EndpointSlices until ther
     timing: { unavailableRetryMs: 100 },
   }));
 
+Deno.test("ApiSource.run() follows Endpoints beside EndpointSlices where that is asked for", () =>
+  withSource(async (stage) => {
+    await synced(stage);
+    const { endpoints, endpointSlices } = stage.informers;
+    assertEquals([endpoints.size, endpointSlices.size], [1, 1]);
+    stage.fake.store.delete(ENDPOINTS);
+    await eventually("the Endpoints are gone", () => endpoints.size === 0);
+  }, {
+    endpointsFallback: true,
+    prepare({ store }) {
+      store.create(ENDPOINTS);
+      store.create(SLICE);
+    },
+  }));
+
+for (
+  const [path, code, kind] of [[ENDPOINT_SLICES.path, 404, "EndpointSlice"], [
+    "/api/v1/endpoints",
+    403,
+    "Endpoints",
+  ]] as const
+) {
+  Deno.test(`ApiSource.run() goes on with both kinds of endpoints asked for and no ${kind}`, () =>
+    withSource(async (stage) => {
+      await synced(stage);
+      const { endpoints, endpointSlices } = stage.informers;
+      assertEquals(endpoints.size + endpointSlices.size, 1);
+      assertEquals(stage.source.status().resources[kind]?.phase, "unavailable");
+    }, {
+      endpointsFallback: true,
+      prepare(fake) {
+        fake.setMissing(path, code);
+        fake.store.create(ENDPOINTS);
+        fake.store.create(SLICE);
+      },
+    }));
+}
+
 Deno.test("ApiSource.run() leaves out an object that can't be read, and names the field", () =>
   withSource(async (stage) => {
     await synced(stage);

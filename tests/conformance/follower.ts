@@ -20,6 +20,8 @@ export interface FollowerOptions {
   readonly nodeName?: string;
   /** Whether to try streaming lists first. @default {true} */
   readonly streamingLists?: boolean;
+  /** Whether Endpoints are followed beside EndpointSlices. @default {false} */
+  readonly endpointsFallback?: boolean;
   readonly timing?: TransportTiming & ReflectorTiming;
 }
 
@@ -40,7 +42,9 @@ export class Follower implements AsyncDisposable {
   readonly #source;
   readonly #running: Promise<void>;
 
-  constructor({ auth, nodeName, streamingLists, timing }: FollowerOptions) {
+  constructor(
+    { auth, nodeName, streamingLists, endpointsFallback = false, timing }: FollowerOptions,
+  ) {
     this.informers = {
       services: this.#informer("Service"),
       endpointSlices: this.#informer("EndpointSlice"),
@@ -54,6 +58,7 @@ export class Follower implements AsyncDisposable {
         informers: this.informers,
         nodeName,
         timing: { ...TIMING, ...timing },
+        endpointsFallback,
         ...(streamingLists !== undefined && { streamingLists }),
       },
     );
