@@ -12,6 +12,7 @@ import {
   prefixLengthOf,
 } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, isLoopback } from "../net/ip_address.ts";
+import type { BackendMode } from "./backend.ts";
 import type { NodeState } from "./node_state.ts";
 
 /** Node ports on every address of the node, or only on those inside one of the ranges. */
@@ -19,14 +20,12 @@ export type NodePortAddresses =
   | { readonly kind: "all" }
   | { readonly kind: "cidrs"; readonly cidrs: readonly Cidr[] };
 
-/** Entry of `nodePortAddresses` that stands for the node's own addresses. */
-const PRIMARY = "primary";
-
 /**
- * Reads the setting `nodePortAddresses` for one IP family: CIDRs, or the word `primary`, which is
- * the first address of the Node. A family without an entry matches everything, and so does a /0;
- * both as in upstream. Unlike there, `primary` on a node without an address of the family matches
- * nothing: who asked for one address never meant all of them.
+ * Reads the setting `nodePortAddresses` for one IP family: CIDRs, and the words of KEP-6032, which
+ * may stand beside them: `primary` is the first address of the Node, `localhost` the loopback range,
+ * `all` a /0. A family without an entry matches everything, and so does a /0; both as in upstream.
+ * Unlike there, `primary` on a node without an address of the family matches nothing: who asked for
+ * one address never meant all of them.
  *
  * Throws a SyntaxError that quotes an entry which is neither.
  */
@@ -35,15 +34,54 @@ export function nodePortAddressesFor(
   entries: readonly string[],
   node: Pick<NodeState, "addresses">,
 ): NodePortAddresses {
-  if (entries.includes(PRIMARY)) {
-    const primary = node.addresses.find((address) =>
-      ipFamilyOf(address) === family && !isLoopback(address)
-    );
-    return { kind: "cidrs", cidrs: primary === undefined ? [] : [hostCidr(primary)] };
-  }
-  const cidrs = entries.map(parseCidr).filter((cidr) => cidrFamilyOf(cidr) === family);
-  const matchesAll = cidrs.length === 0 || cidrs.some((cidr) => prefixLengthOf(cidr) === 0);
+  const ranges = entries.map((entry) => rangesOf(entry, family, node));
+  const ofFamily = ranges.filter((range) => range !== undefined);
+  const cidrs = [...new Set(ofFamily.flat())];
+  const matchesAll = ofFamily.length === 0 || cidrs.some((cidr) => prefixLengthOf(cidr) === 0);
   return matchesAll ? { kind: "all" } : { kind: "cidrs", cidrs };
+}
+
+/**
+ * What the setting comes to in a mode: unset means every address, but in nftables mode `primary`,
+ * as upstream since that mode is there.
+ */
+export function nodePortEntries(
+  entries: readonly string[],
+  mode: BackendMode,
+): readonly string[] {
+  return entries.length === 0 && mode === "nftables" ? ["primary"] : entries;
+}
+
+const LOCALHOST: Readonly<Record<IpFamily, Cidr>> = {
+  IPv4: parseCidr("127.0.0.0/8"),
+  IPv6: parseCidr("::1/128"),
+};
+
+const EVERYTHING: Readonly<Record<IpFamily, Cidr>> = {
+  IPv4: parseCidr("0.0.0.0/0"),
+  IPv6: parseCidr("::/0"),
+};
+
+/** What an entry says of a family; `undefined` = nothing, since it is a range of the other one. */
+function rangesOf(
+  entry: string,
+  family: IpFamily,
+  { addresses }: Pick<NodeState, "addresses">,
+): readonly Cidr[] | undefined {
+  switch (entry) {
+    case "primary": {
+      const own = addresses.find((address) => ipFamilyOf(address) === family);
+      return own === undefined || isLoopback(own) ? [] : [hostCidr(own)];
+    }
+    case "localhost":
+      return [LOCALHOST[family]];
+    case "all":
+      return [EVERYTHING[family]];
+    default: {
+      const cidr = parseCidr(entry);
+      return cidrFamilyOf(cidr) === family ? [cidr] : undefined;
+    }
+  }
 }
 
 /** The addresses on which node ports are served, sorted as text, each once. */

@@ -1,6 +1,10 @@
 import { parseIpAddress } from "../net/ip_address.ts";
 import { assertEquals, assertThrows } from "@std/assert";
-import { nodePortAddressesFor, selectNodePortAddresses } from "./node_port_addresses.ts";
+import {
+  nodePortAddressesFor,
+  nodePortEntries,
+  selectNodePortAddresses,
+} from "./node_port_addresses.ts";
 
 const NODE = { addresses: ["192.168.0.2", "192.168.1.2", "2001:db8::2"].map(parseIpAddress) };
 const IPV4_NODE = { addresses: [parseIpAddress("192.168.0.2")] };
@@ -54,6 +58,31 @@ const ROWS: readonly {
     IPv4: ALL,
     IPv6: ["2001:db8::/64"],
   },
+  {
+    name: "takes 'localhost' for the loopback ranges",
+    entries: ["localhost"],
+    IPv4: ["127.0.0.0/8"],
+    IPv6: ["::1/128"],
+  },
+  {
+    name: "takes words beside ranges",
+    entries: ["primary", "localhost", "10.0.0.0/8"],
+    IPv4: ["192.168.0.2/32", "127.0.0.0/8", "10.0.0.0/8"],
+    IPv6: ["2001:db8::2/128", "::1/128"],
+  },
+  {
+    name: "matches everything with 'all', whatever else is said",
+    entries: ["primary", "all", "10.0.0.0/8"],
+    IPv4: ALL,
+    IPv6: ALL,
+  },
+  {
+    name: "adds nothing for 'primary' beside a range where the Node has no address of the family",
+    entries: ["primary", "2001:db8::/64"],
+    node: IPV4_NODE,
+    IPv4: ["192.168.0.2/32"],
+    IPv6: ["2001:db8::/64"],
+  },
 ];
 
 for (const { name, entries, node = NODE, ...expected } of ROWS) {
@@ -91,4 +120,12 @@ Deno.test("selectNodePortAddresses() takes nothing where no range matches", () =
   const ranges = nodePortAddressesFor("IPv4", ["10.0.0.0/8"], NODE);
   assertEquals(selectNodePortAddresses(ranges, INTERFACES), []);
   assertEquals(selectNodePortAddresses({ kind: "cidrs", cidrs: [] }, INTERFACES), []);
+});
+
+Deno.test("nodePortEntries() takes an unset list for 'primary' in nftables mode only", () => {
+  assertEquals(nodePortEntries([], "nftables"), ["primary"]);
+  assertEquals(nodePortEntries(["all"], "nftables"), ["all"]);
+  for (const mode of ["iptables", "ipvs", "userspace"] as const) {
+    assertEquals(nodePortEntries([], mode), []);
+  }
 });

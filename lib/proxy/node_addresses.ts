@@ -1,0 +1,51 @@
+/**
+ * Which address of the node stands for it in each IP family, and which family comes first.
+ *
+ * @module
+ */
+import { type IpAddress, type IpFamily, ipFamilyOf, isUnspecified } from "../net/ip_address.ts";
+
+/** What said an address: the Node object, `bindAddress`, or nothing, so that it is loopback. */
+export type NodeAddressOrigin = "Node" | "bindAddress" | "none";
+
+/** The node's address in one family. */
+export interface NodeAddress {
+  readonly address: IpAddress;
+  readonly origin: NodeAddressOrigin;
+}
+
+/** The node's addresses, with the family that a single-stack host takes. */
+export interface NodeAddresses {
+  readonly primary: IpFamily;
+  readonly IPv4: NodeAddress;
+  readonly IPv6: NodeAddress;
+}
+
+const LOOPBACK: Readonly<Record<IpFamily, NodeAddress>> = {
+  IPv4: { address: "127.0.0.1" as IpAddress, origin: "none" },
+  IPv6: { address: "::1" as IpAddress, origin: "none" },
+};
+
+/**
+ * Chooses from what the Node says (InternalIPs, then ExternalIPs) and from `bindAddress`, which
+ * overrides the Node in its family unless it is unspecified. The order of the Node's list decides
+ * which family is primary: a cluster that is IPv6 first lists IPv6 first.
+ */
+export function nodeAddressesOf(
+  ofNode: readonly IpAddress[],
+  bindAddress: IpAddress,
+): NodeAddresses {
+  const pick = (family: IpFamily): NodeAddress => {
+    if (!isUnspecified(bindAddress) && ipFamilyOf(bindAddress) === family) {
+      return { address: bindAddress, origin: "bindAddress" };
+    }
+    const address = ofNode.find((candidate) => ipFamilyOf(candidate) === family);
+    return address === undefined ? LOOPBACK[family] : { address, origin: "Node" };
+  };
+  const first = isUnspecified(bindAddress) ? ofNode[0] : bindAddress;
+  return {
+    primary: first === undefined ? "IPv4" : ipFamilyOf(first),
+    IPv4: pick("IPv4"),
+    IPv6: pick("IPv6"),
+  };
+}
