@@ -42,12 +42,39 @@ Deno.test("createLogger() writes JSON that machines can take apart", () => {
   assertEquals(JSON.parse(lines[0]!), {
     ts: Date.UTC(2026, 0, 1),
     level: "info",
+    v: 0,
     msg: "Synced proxy rules",
     family: "IPv4",
     ms: 12,
     msg_: "taken",
     token: "[redacted]",
   });
+});
+
+Deno.test("createLogger() gives JSON lines Kubernetes' keys v and err, and errors no v", () => {
+  const { lines, logger } = collect({ format: "json", verbosity: 3 });
+  logger.verbose(3, "Detail", { v: "taken" });
+  logger.error("It failed", { error: new Error("no") });
+  const ts = Date.UTC(2026, 0, 1);
+  assertEquals(lines.map((line) => JSON.parse(line)), [
+    { ts, level: "debug", v: 3, msg: "Detail", v_: "taken" },
+    { ts, level: "error", msg: "It failed", err: "no" },
+  ]);
+});
+
+Deno.test("createLogger() prints more of the components that vmodule names", () => {
+  const vmodule = [{ filePattern: "refl*", verbosity: 4 }];
+  const { lines, logger } = collect({ journal: true, verbosity: 1, vmodule });
+  const reflector = logger.with({ component: "reflector" });
+  logger.verbose(2, "not mine");
+  logger.with({ component: "syncer" }).verbose(2, "nor this");
+  reflector.verbose(4, "in");
+  reflector.with({ resource: "services" }).verbose(4, "in too");
+  reflector.verbose(5, "out");
+  assertEquals(lines, [
+    "<7>in component=reflector",
+    "<7>in too component=reflector resource=services",
+  ]);
 });
 
 Deno.test("createLogger() prints verbose lines up to its verbosity", () => {
