@@ -76,13 +76,25 @@ Deno.test("runCommandLine() answers --help and --version whatever else is wrong 
   assertEquals((await run(argv, { uid: 1000 })).code, 0);
 });
 
+Deno.test("runCommandLine() refuses a mode that this build does not have, and ends with 1", async () => {
+  assertEquals(await run(["--mode=ipvs"]), {
+    code: 1,
+    out: "",
+    err: "kube-relay: Cannot run in mode 'ipvs': this release has userspace only\n",
+  });
+});
+
 Deno.test("runCommandLine() names all that is wrong and ends with 2", async () => {
   const cases: readonly [argv: string[], ...problems: string[]][] = [
     [["--mod=x", "--nope"], "Unknown flag --mod; did you mean '--mode'?", "Unknown flag --nope"],
     [["statsu"], "Unknown command 'statsu'; did you mean 'status'?"],
     [["status", "more"], "Unexpected argument 'more'; flags begin with --"],
     [["--json"], "Flag --json belongs to 'status', not to 'run'"],
-    [["--mode=ipvs"], "--proxy-mode: Cannot run in mode 'ipvs': this release has userspace only"],
+    [
+      ["--mode=ipsv"],
+      "--proxy-mode: Cannot run in mode 'ipsv': there is no such mode, only iptables, ipvs, " +
+      "nftables, userspace, auto",
+    ],
     [["--version=7"], "Cannot use '7' for --version: expected one of true, false, raw"],
   ];
   for (const [argv, ...problems] of cases) {

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { defaultConfiguration } from "./configuration_schema.ts";
 import { formatDuration } from "./duration.ts";
+import { flagConfiguration } from "./flag_configuration.ts";
 import { type Flag, FLAG_GROUPS } from "./flag.ts";
 import { FLAG_ROWS } from "./flags.ts";
 import { wrapText } from "./wrap_text.ts";
@@ -18,7 +18,7 @@ const INDENT = 6;
 export function flagHelp(flags: readonly Flag[] = FLAG_ROWS): string {
   const groups = FLAG_GROUPS.map((group) => ({
     group,
-    members: flags.filter((flag) => flag.group === group),
+    members: flags.filter((flag) => flag.group === group && !flag.retired),
   })).filter(({ members }) => members.length > 0);
   return groups
     .map(({ group, members }) => `${group}:\n${members.map(flagParagraph).join("")}`)
@@ -40,7 +40,7 @@ export function flagUsage(flag: Flag): string {
 }
 
 function valueName({ choices, value, type }: Flag): string {
-  if (choices) return choices.join("|");
+  if (choices) return choices.filter((choice) => choice !== "").join("|");
   return value ?? (type === "duration" ? "DURATION" : "VALUE");
 }
 
@@ -57,7 +57,9 @@ export function flagDefault({ field, type, default: otherwise = "" }: Flag): str
   if (field in served) return served[field as keyof typeof served];
   const value = field.split(".").reduce<unknown>(
     (outer, step) => Object(outer)[step],
-    defaultConfiguration(),
+    flagConfiguration(),
   );
-  return type === "duration" ? formatDuration(value as number) : String(value);
+  if (type === "duration") return formatDuration(value as number);
+  if (type === "gates") return "";
+  return String(value);
 }

@@ -6,13 +6,14 @@
 import { type Cidr, tryParseCidr } from "../net/cidr.ts";
 import { formatHostPort } from "../net/port.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
-import { defaultConfiguration } from "./configuration_schema.ts";
 import { defaultControlSocket, defaultStateDirectory, type UserContext } from "./default_paths.ts";
 import { type ConfigurationFile, readConfigurationFile } from "./configuration_file.ts";
 import type { Flag } from "./flag.ts";
+import { flagConfiguration } from "./flag_configuration.ts";
 import { findFlag, FLAG_ROWS, type FlagName, type FlagValues } from "./flags.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
-import { givenFlags, parseFlagValue } from "./parse_flags.ts";
+import { parseFlagValue } from "./parse_flag_value.ts";
+import { givenFlags } from "./parse_flags.ts";
 import { type ModeRequest, parseModeRequest } from "./mode_request.ts";
 import { validateConfiguration } from "./validate.ts";
 import { validateSources } from "./validate_sources.ts";
@@ -31,6 +32,18 @@ export interface RelayOptions {
   readonly maxConnectionsPerService: number;
   readonly controlSocket: string;
   readonly stateDirectory: string;
+  /** Start beside a live kube-proxy, and remove what it leaves behind. */
+  readonly takeover: boolean;
+  /** Say what cleaning up or taking over would do, and do nothing. */
+  readonly dryRun: boolean;
+  /** Folders that are searched for tools before the usual ones. */
+  readonly toolsPath: readonly string[];
+  /** Take Endpoints objects where there is no EndpointSlice. */
+  readonly endpointsFallback: boolean;
+  /** Count bytes and connections of each Service. */
+  readonly serviceCounters: boolean;
+  /** Do what needs privileges, and end. */
+  readonly initOnly: boolean;
 }
 
 /** Something to be logged once the log is there: a constant sentence and its fields. */
@@ -88,7 +101,7 @@ export async function loadConfiguration(
       fields: warning,
     });
   }
-  const overlaid = overlayFlags(file?.configuration ?? defaultConfiguration(), {
+  const overlaid = overlayFlags(file?.configuration ?? flagConfiguration(), {
     flags,
     file,
     notices,
@@ -214,6 +227,12 @@ function relayOptions(
     maxConnectionsPerService: flagOrDefault(flags, "max-connections-per-service") as number,
     controlSocket: path("control-socket", defaultControlSocket),
     stateDirectory: path("state-dir", defaultStateDirectory),
+    takeover: flags.takeover ?? false,
+    dryRun: flags["dry-run"] ?? false,
+    toolsPath: flags["tools-path"] ?? [],
+    endpointsFallback: flags["endpoints-fallback"] ?? false,
+    serviceCounters: flags["service-counters"] ?? false,
+    initOnly: flags["init-only"] ?? false,
   };
 }
 

@@ -31,15 +31,13 @@ function warnings({ notices }: LoadedConfiguration): readonly unknown[] {
 
 Deno.test("loadConfiguration() with nothing at all has kube-proxy's defaults", async () => {
   const { proxy, mode, relay, notices } = await load([]);
-  assertEquals(mode, "userspace");
-  assertEquals(notices.map(({ level, fields }) => ({ level, fields })), [
-    { level: "info", fields: { mode: "userspace" } },
-  ]);
+  assertEquals(mode, "default");
+  assertEquals(notices, []);
   assertEquals(proxy.healthzBindAddress, "0.0.0.0:10256");
   assertEquals(proxy.metricsBindAddress, "127.0.0.1:10249");
   assertEquals(proxy.iptables.syncPeriod, 30_000);
   assertEquals(proxy.iptables.minSyncPeriod, 1_000);
-  assertEquals(proxy.ipvs.minSyncPeriod, 0);
+  assertEquals(proxy.ipvs.minSyncPeriod, 1_000);
   assertEquals(proxy.configSyncPeriod, 900_000);
   assertEquals(proxy.oomScoreAdj, -999);
   assertEquals(proxy.conntrack.tcpEstablishedTimeout, 86_400_000);
@@ -54,6 +52,12 @@ Deno.test("loadConfiguration() with nothing at all has kube-proxy's defaults", a
     maxConnectionsPerService: 10_000,
     controlSocket: "/run/kube-relay/control.sock",
     stateDirectory: "/run/kube-relay",
+    takeover: false,
+    dryRun: false,
+    toolsPath: [],
+    endpointsFallback: false,
+    serviceCounters: false,
+    initOnly: false,
   });
 });
 
@@ -141,9 +145,9 @@ Deno.test("loadConfiguration() warns of unknown fields with place and nearest na
 });
 
 Deno.test("loadConfiguration() names the flag or the place in the file of each problem", async () => {
-  assertEquals(await problemsOf(["--cluster-cidr=x", "--mode=ipvs", "--service-cidr=y"]), [
+  assertEquals(await problemsOf(["--cluster-cidr=x", "--mode=ipsv", "--service-cidr=y"]), [
     "--cluster-cidr: Expected a CIDR such as 10.244.0.0/16 or fd00::/48, found 'x'",
-    "--proxy-mode: Cannot run in mode 'ipvs': this release has userspace only",
+    "--proxy-mode: Cannot run in mode 'ipsv': there is no such mode, only iptables, ipvs, nftables, userspace, auto",
     "--service-cidr: Expected CIDRs such as 10.96.0.0/12, found 'y'",
   ]);
   assertEquals(

@@ -4,14 +4,14 @@
  * @module
  */
 import { parseArgs } from "@std/cli/parse-args";
-import { tryParseDuration } from "./duration.ts";
 import { type Flag, typedFlag } from "./flag.ts";
 import { findFlag, FLAG_ROWS, type FlagName, type FlagValues } from "./flags.ts";
 import { didYouMean } from "./nearest_name.ts";
+import { parseFlagValue } from "./parse_flag_value.ts";
 
 /** What a command line says. */
 export interface ParsedFlags {
-  /** Values of the flags that were given; the last one counts, but for lists, which add up. */
+  /** Values of the flags that were given; the last one counts, but for lists and maps, which add up. */
   readonly values: FlagValues;
   /** Everything that is no flag. Empty texts are left out, as by kube-proxy. */
   readonly positionals: readonly string[];
@@ -33,9 +33,7 @@ export function parseFlags(argv: readonly string[]): ParsedFlags {
     for (const text of (given[flag.name] ?? []) as string[]) {
       const result = parseFlagValue(flag, text);
       if ("problem" in result) problems.push(result.problem);
-      else if (flag.type === "list") {
-        values[flag.name] = [...(values[flag.name] as string[] ?? []), ...result.value as string[]];
-      } else values[flag.name] = result.value;
+      else values[flag.name] = addValue(flag, values[flag.name], result.value);
     }
   }
   return {
@@ -44,6 +42,13 @@ export function parseFlags(argv: readonly string[]): ParsedFlags {
       .filter((text) => text !== ""),
     problems,
   };
+}
+
+/** What a flag comes to that is given once more: the last one counts, but lists and maps add up. */
+function addValue({ type }: Flag, before: unknown, value: unknown): unknown {
+  if (before === undefined) return value;
+  if (type === "gates") return { ...before, ...Object(value) };
+  return Array.isArray(before) ? [...before, ...value as unknown[]] : value;
 }
 
 /** Names of the flags that were given, as in the table. */
@@ -102,69 +107,11 @@ function impliedValue(flag: Flag): string | undefined {
 
 function unknownFlag(argument: string, name: string): string {
   const shown = argument.startsWith("--") ? `--${name}` : argument;
-  const known = FLAG_ROWS.flatMap((flag) => [flag.name, ...(flag.aliases ?? [])]);
+  const known = FLAG_ROWS.filter(({ retired }) => !retired).flatMap((
+    flag,
+  ) => [flag.name, ...(flag.aliases ?? [])]);
   const bare = name.replace(/^-+/, "").replaceAll("_", "-");
   return `Unknown flag ${shown}${didYouMean(bare, known.filter((each) => each.length > 1), "--")}`;
-}
-
-type ValueResult = { readonly value: unknown } | { readonly problem: string };
-
-/** Reads the text of one flag by the type of its row. */
-export function parseFlagValue(flag: Flag, text: string): ValueResult {
-  if (flag.choices && !flag.choices.includes(text)) {
-    return wrong(flag, text, `one of ${flag.choices.join(", ")}${didYouMean(text, flag.choices)}`);
-  }
-  switch (flag.type) {
-    case "text":
-      return { value: text };
-    case "list":
-      return { value: text.split(",").map((each) => each.trim()).filter((each) => each !== "") };
-    case "boolean":
-      return parseBoolean(flag, text);
-    case "integer":
-      return parseInteger(flag, text);
-    case "duration":
-      return parseDurationFlag(flag, text);
-  }
-}
-
-/** The spellings that Go's strconv.ParseBool knows. */
-const BOOLEANS: ReadonlyMap<string, boolean> = new Map([
-  ...["1", "t", "T", "true", "TRUE", "True"].map((text) => [text, true] as const),
-  ...["0", "f", "F", "false", "FALSE", "False"].map((text) => [text, false] as const),
-]);
-
-function parseBoolean(flag: Flag, text: string): ValueResult {
-  const value = BOOLEANS.get(text);
-  return value === undefined ? wrong(flag, text, "true or false") : { value };
-}
-
-function parseInteger(flag: Flag, text: string): ValueResult {
-  const { minimum = -Infinity, maximum = Infinity } = flag;
-  const value = /^[+-]?\d+$/.test(text) ? Number(text) : NaN;
-  if (value >= minimum && value <= maximum) return { value };
-  return wrong(
-    flag,
-    text,
-    `a whole number${minimum > -Infinity ? ` from ${minimum}` : ""}${
-      maximum < Infinity ? ` to ${maximum}` : ""
-    }`,
-  );
-}
-
-function parseDurationFlag(flag: Flag, text: string): ValueResult {
-  const value = tryParseDuration(text);
-  if (value === undefined) {
-    return wrong(flag, text, "a duration with its unit, such as 30s, 1m30s or 250ms");
-  }
-  if (flag.minimum !== undefined && value < flag.minimum) {
-    return wrong(flag, text, flag.minimum > 0 ? "a duration above 0" : "0s or more");
-  }
-  return { value };
-}
-
-function wrong(flag: Flag, text: string, expected: string): { readonly problem: string } {
-  return { problem: `Cannot use '${text}' for ${typedFlag(flag)}: expected ${expected}` };
 }
 
 function example(flag: Flag): string {

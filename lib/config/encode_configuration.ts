@@ -1,0 +1,86 @@
+/**
+ * Writes a configuration back in the form of its file (v1alpha1), for `--write-config-to` and
+ * `/configz`.
+ *
+ * @module
+ */
+import type { BackendMode } from "../proxy/backend.ts";
+import {
+  API_VERSION,
+  type IptablesConfiguration,
+  KIND,
+  type KubeProxyConfiguration,
+  type SyncPeriods,
+} from "./configuration.ts";
+import { formatDuration } from "./duration.ts";
+
+/** A configuration as its file has it: durations are text in Go's form, an empty list is null. */
+export type EncodedConfiguration = Readonly<Record<string, unknown>>;
+
+/**
+ * Encodes a configuration for the mode that it came to. As upstream, which has these settings once
+ * inside, only the block of that mode carries periods and masqueradeAll; the others show 0s, which
+ * stands for the default. With `auto` the blocks of both modes that it may come to carry them.
+ */
+export function encodeConfiguration(
+  configuration: KubeProxyConfiguration,
+  mode: BackendMode | "auto",
+): EncodedConfiguration {
+  const { ipvs, nftables, iptables, conntrack, logging } = configuration;
+  return {
+    ...configuration,
+    apiVersion: API_VERSION,
+    kind: KIND,
+    mode,
+    logging: { ...logging, ...withTimes(logging, ["flushFrequency"]) },
+    iptables: {
+      ...iptables,
+      ...shared(iptables, mode !== "ipvs" && mode !== "nftables"),
+      // IPVS masquerades by the rules of iptables and has no such field of its own.
+      masqueradeAll: mode !== "nftables" && iptables.masqueradeAll,
+    },
+    ipvs: {
+      ...ipvs,
+      ...periods(ipvs, mode === "ipvs"),
+      ...withTimes(ipvs, ["tcpTimeout", "tcpFinTimeout", "udpTimeout"]),
+      excludeCIDRs: listOrNull(ipvs.excludeCIDRs),
+    },
+    nftables: { ...nftables, ...shared(nftables, mode === "nftables" || mode === "auto") },
+    nodePortAddresses: listOrNull(configuration.nodePortAddresses),
+    conntrack: {
+      ...conntrack,
+      ...withTimes(conntrack, [
+        "tcpEstablishedTimeout",
+        "tcpCloseWaitTimeout",
+        "udpTimeout",
+        "udpStreamTimeout",
+      ]),
+    },
+    ...withTimes(configuration, ["configSyncPeriod"]),
+  };
+}
+
+function shared(
+  block: SyncPeriods & Pick<IptablesConfiguration, "masqueradeAll">,
+  isActive: boolean,
+) {
+  return { ...periods(block, isActive), masqueradeAll: isActive && block.masqueradeAll };
+}
+
+function periods({ syncPeriod, minSyncPeriod }: SyncPeriods, isActive: boolean) {
+  return {
+    syncPeriod: formatDuration(isActive ? syncPeriod : 0),
+    minSyncPeriod: formatDuration(isActive ? minSyncPeriod : 0),
+  };
+}
+
+function withTimes<Field extends string>(
+  block: Readonly<Record<Field, number>>,
+  fields: readonly Field[],
+): Readonly<Record<string, string>> {
+  return Object.fromEntries(fields.map((field) => [field, formatDuration(block[field])]));
+}
+
+function listOrNull(list: readonly string[]): readonly string[] | null {
+  return list.length === 0 ? null : list;
+}
