@@ -1,0 +1,64 @@
+import { assert, assertEquals } from "@std/assert";
+import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
+import { createSysctl } from "./sysctl.ts";
+
+const FORWARD = "net.ipv4.ip_forward";
+const MAX = "net.netfilter.nf_conntrack_max";
+
+Deno.test("Sysctl.read() reads many by one command, and what is unknown hinders nothing", async () => {
+  const commands = new FakeCommandRunner().on(`sysctl ${FORWARD} ${MAX}`, {
+    code: 1,
+    stdout: `${FORWARD} = 1 \n`,
+    stderr: "sysctl: cannot stat /proc/sys/net/netfilter/nf_conntrack_max: " +
+      "No such file or directory\n",
+  });
+  const { values, problems } = await createSysctl(commands).read([FORWARD, MAX]);
+  assertEquals([...values], [[FORWARD, "1"]]);
+  assertEquals(problems.get(MAX)?.kind, "unknown");
+  assertEquals(commands.calls.length, 1);
+});
+
+Deno.test("Sysctl.read() runs nothing for no names", async () => {
+  const { values } = await createSysctl(new FakeCommandRunner()).read([]);
+  assertEquals(values.size, 0);
+});
+
+Deno.test("Sysctl.read() keeps blanks inside of a value", async () => {
+  const commands = new FakeCommandRunner()
+    .on("sysctl", { stdout: "net.ipv4.ip_local_port_range = 32768\t60999\n" });
+  const { values } = await createSysctl(commands).read(["net.ipv4.ip_local_port_range"]);
+  assertEquals([...values.values()], ["32768\t60999"]);
+});
+
+for (const kind of ["not-found", "not-permitted"] as const) {
+  Deno.test(`Sysctl.read() and write() tell of a tool that is ${kind}`, async () => {
+    const commands = new FakeCommandRunner().failNext(kind);
+    const { problems } = await createSysctl(commands).read([FORWARD]);
+    assertEquals(problems.get(FORWARD)?.kind, "no tool");
+    commands.failNext(kind);
+    assert((await createSysctl(commands).write(FORWARD, "1"))?.includes(kind));
+  });
+}
+
+for (
+  const [stderr, reason] of [
+    ['sysctl: setting key "net.ipv4.ip_forward": Read-only file system', "Read-only file system"],
+    ['sysctl: permission denied on key "net.ipv4.ip_forward"', "permission denied on key"],
+    ["sysctl: error setting key 'net.ipv4.ip_forward': Read-only file system", "Read-only file"],
+  ] as const
+) {
+  Deno.test(`Sysctl.write() tells the reason of '${stderr}'`, async () => {
+    const commands = new FakeCommandRunner()
+      // Older procps end with 0 for this.
+      .on(`sysctl -w ${FORWARD}=1`, { code: 0, stderr: `${stderr}\n` });
+    const found = await createSysctl(commands).write(FORWARD, "1");
+    assert(found?.includes(reason), found);
+    assert(!found?.startsWith("sysctl"), found);
+  });
+}
+
+Deno.test("Sysctl.write() says nothing where it worked", async () => {
+  const commands = new FakeCommandRunner()
+    .on(`sysctl -w ${FORWARD}=1`, { stdout: `${FORWARD} = 1\n` });
+  assertEquals(await createSysctl(commands).write(FORWARD, "1"), undefined);
+});
