@@ -15,7 +15,8 @@ import { writeText } from "./lib/os/write_text.ts";
 /** Exit code when a second signal ends the process at once, as a shell reports SIGINT. */
 const INTERRUPTED = 130;
 
-function createDependencies(): Dependencies {
+/** The machine as it is. */
+export function createDependencies(): Dependencies {
   return {
     clock: systemClock,
     network: systemNetwork,

@@ -30,6 +30,8 @@ export interface ObjectRouterOptions {
   readonly onNode: (node: Node) => void;
   /** Called once, when the first sync has been let through. */
   readonly onReady: () => void;
+  /** Called for each object that comes, changes or goes: syncs will follow. */
+  readonly onWork: () => void;
 }
 
 /** Routes objects to families. Holds the first sync back until Services and endpoints are complete. */
@@ -74,8 +76,13 @@ export class ObjectRouter {
   }
 
   #informer<T extends KubeObject>(
-    changed: (previous: T | undefined, current: T | undefined) => void,
+    tell: (previous: T | undefined, current: T | undefined) => void,
   ): Informer<T> {
+    const { onWork } = this.#options;
+    const changed = (previous: T | undefined, current: T | undefined) => {
+      onWork();
+      tell(previous, current);
+    };
     return new Informer<T>({
       onAdd: (object) => changed(undefined, object),
       onUpdate: (previous, current) => changed(previous, current),

@@ -29,6 +29,7 @@ function createRig(serviceCidrs: readonly string[] = []): Rig {
     serviceCidrs: serviceCidrs.map(parseCidr),
     onNode: ({ metadata }) => void told.push(`node ${metadata.name}`),
     onReady: () => void told.push("ready"),
+    onWork: () => {},
   });
   return { clock, router, told };
 }

@@ -11,7 +11,7 @@ import { IP_FAMILIES } from "../net/ip_address.ts";
 import { retryBackoff } from "../sync/sync_runner.ts";
 import type { BackendTable, Dependencies } from "./dependencies.ts";
 import { type ControlServer, startControlServer } from "./control_server.ts";
-import { monitorEventLoop } from "./event_loop_monitor.ts";
+import { EventLoopMonitor } from "./event_loop_monitor.ts";
 import { FamilyProxy } from "./family_proxy.ts";
 import { gatherMetrics } from "./gather_metrics.ts";
 import { createObjectSource, type ObjectSource } from "./object_source.ts";
@@ -69,8 +69,8 @@ class RunningProxy implements AsyncDisposable {
   /** Told of each successful sync, in this order. */
   readonly #observers: SyncObserver[] = [];
   readonly #startedAt: string;
+  readonly #eventLoop: EventLoopMonitor;
   #zone: string | undefined;
-  #largestDelayMs = 0;
   #phase = "waiting for objects";
   #source: ObjectSource | undefined;
   #control: ControlServer | undefined;
@@ -79,6 +79,7 @@ class RunningProxy implements AsyncDisposable {
     const { proxy, relay, mode } = configuration;
     const { clock, process } = dependencies;
     this.#dependencies = dependencies;
+    this.#eventLoop = new EventLoopMonitor(dependencies);
     this.#configuration = configuration;
     this.#startedAt = new Date(clock.wallNow()).toISOString();
     this.#nodeName = proxy.hostnameOverride || process.hostname.trim().toLowerCase();
@@ -98,6 +99,7 @@ class RunningProxy implements AsyncDisposable {
         this.#health.nodeSeen({ ...node.metadata, ...node.spec });
       },
       onReady: () => this.#enter(SERVING),
+      onWork: () => this.#eventLoop.expectWork(),
     });
     this.#manager = new ServiceManager(dependencies, {
       folder: relay.controlSocket.replace(/\/[^/]*$/, ""),
@@ -106,6 +108,8 @@ class RunningProxy implements AsyncDisposable {
 
   async start(tasks: TaskGroup): Promise<void> {
     const { clock } = this.#dependencies;
+    tasks.run("event loop", (signal) => this.#eventLoop.run(signal));
+    this.#eventLoop.expectWork();
     startProxyServers(this.#dependencies, tasks, {
       configuration: this.#configuration,
       health: this.#health,
@@ -115,7 +119,7 @@ class RunningProxy implements AsyncDisposable {
         gatherMetrics(this.#metrics, {
           families: this.#families,
           source: this.#source,
-          largestDelayMs: this.#largestDelayMs,
+          largestDelayMs: this.#eventLoop.largestMs,
         }),
     });
     const { controlSocket } = this.#configuration.relay;
@@ -134,11 +138,6 @@ class RunningProxy implements AsyncDisposable {
     ]);
     this.#source = source;
     tasks.run("source", (signal) => source.run(signal));
-    tasks.run("event loop", (signal) =>
-      monitorEventLoop({ clock }, {
-        signal,
-        onDelay: (largestMs) => this.#largestDelayMs = largestMs,
-      }));
     this.#manager.startWatchdog(tasks, () => this.#families.map(({ activity }) => activity));
     await this.#manager.status(this.#phase);
   }
@@ -214,7 +213,7 @@ class RunningProxy implements AsyncDisposable {
       pid: this.#dependencies.process.pid,
       startedAt: this.#startedAt,
       phase: this.#phase,
-      largestEventLoopDelayMs: Math.round(this.#largestDelayMs),
+      largestEventLoopDelayMs: Math.round(this.#eventLoop.largestMs),
       node: { name: this.#nodeName, ...(this.#zone !== undefined && { zone: this.#zone }) },
       sources: this.#source?.status() ?? [],
       families,

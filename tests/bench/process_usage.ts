@@ -23,6 +23,26 @@ export async function residentMiB(pid: number): Promise<{ now: number; peak: num
   return { now: kib("VmRSS") / 1024, peak: kib("VmHWM") / 1024 };
 }
 
+/** How often each thread of a process has gone to sleep by itself since it started, by its id. */
+export async function voluntarySwitches(pid: number): Promise<ReadonlyMap<string, number>> {
+  const { stdout } = await new Deno.Command("grep", {
+    args: ["-rs", "--include=status", "^voluntary_ctxt_switches", `/proc/${pid}/task`],
+  }).output();
+  const lines = new TextDecoder().decode(stdout).matchAll(/task\/(\d+)\/status:\S+\s+(\d+)/g);
+  return new Map(lines.map(([, thread, count]) => [thread!, Number(count)]));
+}
+
+/** Switches between two looks. Threads that have ended meanwhile take theirs with them. */
+export function switchesBetween(
+  before: ReadonlyMap<string, number>,
+  after: ReadonlyMap<string, number>,
+): number {
+  return after.entries().reduce(
+    (sum, [thread, count]) => sum + count - (before.get(thread) ?? 0),
+    0,
+  );
+}
+
 async function readProc(pid: number, file: "stat" | "status"): Promise<string> {
   const path = `/proc/${pid}/${file}`;
   const { success, stdout } = await new Deno.Command("cat", { args: [path] }).output();

@@ -16,6 +16,7 @@ import { defineCredentialTests } from "./credential_tests.ts";
 import { tokenAuth } from "./machinery_auth.ts";
 import { defineOldServerTests } from "./old_server_tests.ts";
 import { defineOutageTests } from "./outage_tests.ts";
+import { defineSoakTests } from "./soak_tests.ts";
 import { runConformanceSuite } from "./suite.ts";
 import { runWireSuite } from "./wire_suite.ts";
 
@@ -35,6 +36,7 @@ if (!isMissing("The conformance suite on the real API machinery", [program("go")
   defineCredentialTests(built);
   await defineOldServerTests(built);
   defineOutageTests(built);
+  defineSoakTests(built);
 }
 
 const master = Deno.env.get("KUBE_APISERVER_URL");

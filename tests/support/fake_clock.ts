@@ -54,6 +54,11 @@ export class FakeClock implements Clock {
     await settle();
   }
 
+  /** Lets `ms` pass in which nothing runs: what falls due meanwhile is late. */
+  stall(ms: number): void {
+    this.#now += ms;
+  }
+
   /** Lets `ms` pass: fires what is due in order, and lets promises settle after each. */
   async advance(ms: number): Promise<void> {
     await settle();

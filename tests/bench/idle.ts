@@ -1,0 +1,116 @@
+// deno-lint-ignore-file no-console -- what it prints is what it is for
+/**
+ * What kube-relay costs on a node where nothing happens: memory, CPU and how often it is woken.
+ *
+ * `deno task bench:idle [--seconds 60] [--source api|folder] [--services 10]`; `KUBE_RELAY` takes
+ * the built executable. The API is the real machinery of tests/apiserver (needs Go).
+ *
+ * @module
+ */
+import { parseArgs } from "@std/cli/parse-args";
+import Table from "cli-table3";
+import { requestStatus } from "../../lib/app/control_client.ts";
+import { isSettled } from "../support/relay_process.ts";
+import { eventually } from "../support/eventually.ts";
+import { freePort, relayCommand, spawn } from "./forwarders.ts";
+import { createApiFeed, type CreateFeed, createFolderFeed } from "./object_feeds.ts";
+import { cpuSeconds, residentMiB, switchesBetween, voluntarySwitches } from "./process_usage.ts";
+import { clusterIpOf } from "./service_manifest.ts";
+
+const MAX_MIB = 75;
+const MAX_CPU_PERCENT = 0.2;
+const MAX_SWITCHES_A_SECOND = 1.2;
+/** What a start still has to do once everything is served: collect garbage, cache code. */
+const CALM_DOWN_MS = 5000;
+
+const flags = parseArgs(Deno.args, { string: ["seconds", "services", "source"] });
+const SECONDS = Number(flags.seconds ?? 60);
+const SERVICES = Number(flags.services ?? 10);
+const SOURCES: Readonly<Record<string, CreateFeed>> = {
+  folder: createFolderFeed,
+  api: createApiFeed,
+};
+const createFeed = SOURCES[String(flags.source ?? "api")];
+if (!createFeed) {
+  throw new RangeError(`Cannot take objects from '${flags.source}': expected api or folder`);
+}
+
+const folder = await Deno.makeTempDir({ prefix: "kube-relay-idle-" });
+try {
+  const misses = report(await measure(createFeed));
+  if (misses.length > 0) Deno.exitCode = 1;
+} finally {
+  await Deno.remove(folder, { recursive: true });
+}
+
+interface Idle {
+  readonly residentMiB: number;
+  readonly cpuPercent: number;
+  readonly switchesASecond: number;
+}
+
+async function measure(create: CreateFeed): Promise<Idle> {
+  const services = Array.from({ length: SERVICES }, (_, index) => ({
+    name: `service-${index}`,
+    clusterIp: clusterIpOf(index),
+    protocol: "TCP" as const,
+    endpoints: ["127.0.0.1", "127.0.0.2"],
+    endpointPort: 8080,
+  }));
+  await using feed = await create(`${folder}/feed`, services);
+  // The first start fills the code cache; what it costs is no node's daily life.
+  await (await startRelay(feed.flags))[Symbol.asyncDispose]();
+  await using relay = await startRelay(feed.flags);
+  await delay(CALM_DOWN_MS);
+  const [cpu, switches] = await Promise.all([cpuSeconds(relay.pid), voluntarySwitches(relay.pid)]);
+  await delay(SECONDS * 1000);
+  const [cpuAfter, after] = await Promise.all([
+    cpuSeconds(relay.pid),
+    voluntarySwitches(relay.pid),
+  ]);
+  return {
+    residentMiB: (await residentMiB(relay.pid)).now,
+    cpuPercent: 100 * (cpuAfter - cpu) / SECONDS,
+    switchesASecond: switchesBetween(switches, after) / SECONDS,
+  };
+}
+
+async function startRelay(
+  source: readonly string[],
+): Promise<{ readonly pid: number } & AsyncDisposable> {
+  const { program, args } = relayCommand();
+  const socket = `${folder}/control.sock`;
+  const relay = spawn(program, [
+    ...args,
+    "--mode=userspace",
+    ...source,
+    `--control-socket=${socket}`,
+    `--state-dir=${folder}/state`,
+    `--healthz-bind-address=127.0.0.1:${freePort()}`,
+    `--metrics-bind-address=127.0.0.1:${freePort()}`,
+  ]);
+  await eventually("kube-relay serves", async () => {
+    const status = await requestStatus(socket).catch(() => undefined);
+    return status !== undefined && isSettled(status);
+  }, { deadlineMs: 60_000 });
+  return relay;
+}
+
+/** Prints the figures; returns those that are worse than the aim. */
+function report(idle: Idle): readonly string[] {
+  const rows = [
+    ["resident memory, MiB", idle.residentMiB, MAX_MIB],
+    ["CPU, % of a core", idle.cpuPercent, MAX_CPU_PERCENT],
+    ["voluntary context switches a second", idle.switchesASecond, MAX_SWITCHES_A_SECOND],
+  ] as const;
+  const table = new Table({ head: ["idle node", "", "at most"], style: { head: [], border: [] } });
+  for (const [name, value, limit] of rows) table.push([name, value.toFixed(2), String(limit)]);
+  console.log(table.toString());
+  const misses = rows.filter(([, value, limit]) => value > limit).map(([name]) => name);
+  console.log(misses.length === 0 ? "Every aim is met." : `Missed: ${misses.join("; ")}.`);
+  return misses;
+}
+
+function delay(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, ms));
+}

@@ -1,0 +1,332 @@
+/**
+ * kube-relay through 20,000 object changes at a real API server: what it holds at the end is what it
+ * held at a quarter of the way, a change costs the same, and no client of an unchanged Service sees
+ * any of it. `KUBE_RELAY_SOAK_CHANGES` makes it longer.
+ *
+ * @module
+ */
+import { assert, assertAlmostEquals, assertEquals } from "@std/assert";
+import { requestStatus } from "../../lib/app/control_client.ts";
+import { permissionFlags } from "../../lib/os/permissions.ts";
+import { type ApiMachinery, startApiMachinery } from "../support/api_machinery.ts";
+import { eventually } from "../support/eventually.ts";
+import { writeKubeconfig } from "../support/kubeconfig_file.ts";
+import { LineProcess } from "../support/line_process.ts";
+import type { RelayMeasurement } from "../support/measured_relay.ts";
+import { isSettled, servicesOf } from "../support/relay_process.ts";
+import { unusedPort } from "../support/unused_port.ts";
+import type { RawObject } from "./server.ts";
+
+const CHANGES = Number(Deno.env.get("KUBE_RELAY_SOAK_CHANGES") ?? 20_000);
+/** Parts that are measured one by one; the first warms up. */
+const BATCHES = 12;
+/** Services that are there all the time, beside those that come and go. */
+const SERVICES = 200;
+/** Writers side by side, each on Services of its own. */
+const WRITERS = 8;
+const PROGRAM = new URL("../support/measured_relay.ts", import.meta.url);
+
+/** Defines the test. */
+export function defineSoakTests(program: string): void {
+  Deno.test(`kube-relay is the same after ${CHANGES} object changes as after a quarter`, async () => {
+    await using server = await startApiMachinery({ program });
+    await using soak = await Soak.start(server);
+    const batches: Measured[] = [];
+    for (let batch = 0; batch < BATCHES; batch++) {
+      await soak.change(CHANGES / BATCHES);
+      batches.push(await soak.measure());
+    }
+    soak.tell(batches);
+    const quarter = batches[BATCHES / 4 - 1]!;
+    const end = batches.at(-1)!;
+    assert(end.held <= 1.1 * quarter.held, `it holds ${ratio(end.held, quarter.held)} as much`);
+    // A connection of the steady client may just be going.
+    assertAlmostEquals(end.handles, quarter.handles, 2, "open files and sockets");
+    // The cheapest batch of each half: what else runs on the machine makes single ones dearer.
+    const costs = batches.map(({ cpu }, index) => cpu - (batches[index - 1]?.cpu ?? 0)).slice(1);
+    const [early, late] = [costs.slice(0, BATCHES / 2), costs.slice(BATCHES / 2)]
+      .map((half) => Math.min(...half)) as [number, number];
+    assert(late <= 1.25 * early, `a change takes ${ratio(late, early)} as much CPU`);
+    await soak.assertUntouched();
+  });
+}
+
+interface Measured extends RelayMeasurement {
+  /** Heap and buffers. */
+  readonly held: number;
+  readonly handles: number;
+}
+
+class Soak implements AsyncDisposable {
+  readonly #server: ApiMachinery;
+  readonly #process: LineProcess;
+  readonly #folder: string;
+  readonly #client: SteadyClient;
+  #made = 0;
+
+  private constructor(
+    server: ApiMachinery,
+    { process, folder, client }: {
+      readonly process: LineProcess;
+      readonly folder: string;
+      readonly client: SteadyClient;
+    },
+  ) {
+    this.#server = server;
+    this.#process = process;
+    this.#folder = folder;
+    this.#client = client;
+  }
+
+  static async start(server: ApiMachinery): Promise<Soak> {
+    const folder = await Deno.makeTempDir({ prefix: "kube-relay-soak-" });
+    const client = new SteadyClient();
+    await server.admin.createAll(steadyObjects(client));
+    const kubeconfig = `${folder}/kubeconfig`;
+    await writeKubeconfig(kubeconfig, {
+      server: server.url,
+      ca: server.ca,
+      user: { token: server.token() },
+    });
+    const process = new LineProcess(Deno.execPath(), [
+      "run",
+      ...permissionFlags(),
+      "--unstable-net",
+      "--quiet",
+      "--no-check",
+      "--v8-flags=--expose-gc",
+      PROGRAM.href,
+      "--mode=userspace",
+      // Node ports only: no address is added to the machine that runs this test.
+      "--address-mode=none",
+      "--nodeport-addresses=127.0.0.0/8",
+      `--kubeconfig=${kubeconfig}`,
+      `--control-socket=${folder}/control.sock`,
+      `--state-dir=${folder}/state`,
+      "--iptables-min-sync-period=10ms",
+      `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
+      `--metrics-bind-address=127.0.0.1:${unusedPort()}`,
+    ]);
+    const soak = new Soak(server, { process, folder, client });
+    await soak.#settle();
+    client.start();
+    return soak;
+  }
+
+  /** Makes at least so many changes, and leaves exactly the objects that there were. */
+  async change(count: number): Promise<void> {
+    const options = { first: Math.round(this.#made), count: count / WRITERS };
+    await Promise.all(Array.from({ length: WRITERS }, (_, writer) => this.#write(writer, options)));
+    this.#made += count;
+    await this.#settle();
+  }
+
+  async measure(): Promise<Measured> {
+    const pause = await this.#client.pause();
+    await this.#process.writeLine("measure");
+    const measurement: RelayMeasurement = JSON.parse(await this.#process.nextLine());
+    const handles = await openFiles(this.#process.pid);
+    pause.resume();
+    return {
+      ...measurement,
+      held: measurement.heap + measurement.external,
+      handles,
+    };
+  }
+
+  async assertUntouched(): Promise<void> {
+    const { asked, failed } = await this.#client.stop();
+    assert(asked > 50, `only ${asked} requests were made`);
+    assertEquals(failed, [], `of ${asked} requests to a Service that did not change`);
+  }
+
+  /** For the log of CI. */
+  tell(batches: readonly Measured[]): void {
+    for (const [index, { held, resident, handles, cpu }] of batches.entries()) {
+      const made = Math.round((index + 1) * this.#made / batches.length);
+      // deno-lint-ignore no-console -- the figures are wanted beside the verdict
+      console.log(
+        `${made} changes: holds ${mib(held)} MiB, resident ${mib(resident)} MiB, ` +
+          `${handles} handles, ${(cpu / 1e6).toFixed(1)} s CPU`,
+      );
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#client.stop();
+    await this.#process.kill();
+    await Deno.remove(this.#folder, { recursive: true });
+  }
+
+  /** Rounds of ten changes: a Service and its slice come, change, and go. */
+  async #write(
+    writer: number,
+    { first, count }: { readonly first: number; readonly count: number },
+  ): Promise<void> {
+    for (let done = 0; done < count;) {
+      const round = roundOf(`guest-${writer}-${(first + done) % 40}`, (first + done) % SERVICES);
+      for (const step of round) await step(this.#server);
+      done += round.length;
+    }
+    await this.#server.update(sliceOf(steady(writer), [1, 2]));
+  }
+
+  async #settle(): Promise<void> {
+    const sentinel = await this.#server.create(serviceOf("sentinel"));
+    const asked = async () => await requestStatus(`${this.#folder}/control.sock`);
+    const has = async (wanted: boolean) => {
+      const status = await asked().catch(() => undefined);
+      if (!status || !isSettled(status)) return false;
+      return servicesOf(status).some(({ name }) => name.startsWith("default/sentinel")) === wanted;
+    };
+    const options = { deadlineMs: 120_000 };
+    const log = () => `\n${this.#process.errors}`;
+    await eventually("the last change has arrived", () => has(true), options)
+      .catch((error) => Promise.reject(new Error(error.message + log())));
+    await this.#server.delete(sentinel);
+    await eventually("and is gone", () => has(false), options);
+  }
+}
+
+type Step = (server: ApiMachinery) => Promise<unknown>;
+
+function roundOf(name: string, index: number): readonly Step[] {
+  return [
+    (server) => server.create(serviceOf(name)),
+    (server) => server.create(sliceOf(name, [1])),
+    ...[[1, 2], [2], [2, 3], [], [3, 4]].map((endpoints): Step => (server) =>
+      server.update(sliceOf(name, endpoints))
+    ),
+    (server) => server.update(sliceOf(steady(index), [index % 4, 5])),
+    (server) => server.delete(sliceOf(name, [])),
+    (server) => server.delete(serviceOf(name)),
+  ];
+}
+
+function steady(index: number): string {
+  return `steady-${index}`;
+}
+
+function* steadyObjects(client: SteadyClient): Generator<RawObject> {
+  for (let index = 0; index < SERVICES; index++) {
+    yield serviceOf(steady(index));
+    yield sliceOf(steady(index), [1, 2]);
+  }
+  yield* client.objects();
+}
+
+function serviceOf(name: string, nodePort?: number): RawObject {
+  let hash = 0;
+  for (const letter of name) hash = (hash * 31 + letter.charCodeAt(0)) % 65_000;
+  return {
+    apiVersion: "v1",
+    kind: "Service",
+    metadata: { name, namespace: "default" },
+    spec: {
+      type: nodePort === undefined ? "ClusterIP" : "NodePort",
+      clusterIP: `10.96.${hash >> 8}.${hash & 255}`,
+      ports: [{ protocol: "TCP", port: 80, ...(nodePort !== undefined && { nodePort }) }],
+    },
+  };
+}
+
+function sliceOf(
+  service: string,
+  endpoints: readonly number[],
+  { address, port }: { readonly address?: string; readonly port?: number } = {},
+): RawObject {
+  return {
+    apiVersion: "discovery.k8s.io/v1",
+    kind: "EndpointSlice",
+    metadata: {
+      name: service,
+      namespace: "default",
+      labels: { "kubernetes.io/service-name": service },
+    },
+    addressType: "IPv4",
+    endpoints: endpoints.map((last) => ({
+      addresses: [address ?? `10.180.0.${last}`],
+      conditions: { ready: true },
+    })),
+    ports: [{ name: "", protocol: "TCP", port: port ?? 8080 }],
+  };
+}
+
+/** Asks one Service, through its node port, again and again. */
+class SteadyClient {
+  readonly #server: Deno.HttpServer<Deno.NetAddr>;
+  readonly #nodePort = unusedPort();
+  readonly #failed: string[] = [];
+  #asked = 0;
+  #state: "waiting" | "running" | "pausing" | "stopped" = "waiting";
+  #running: Promise<void> | undefined;
+  #resume = Promise.withResolvers<void>();
+  #paused = Promise.withResolvers<void>();
+
+  constructor() {
+    this.#server = Deno.serve(
+      { hostname: "127.0.0.1", port: 0, onListen: () => {} },
+      () => new Response("here", { headers: { connection: "close" } }),
+    );
+  }
+
+  *objects(): Generator<RawObject> {
+    yield serviceOf("asked", this.#nodePort);
+    yield sliceOf("asked", [1], { address: "127.0.0.1", port: this.#server.addr.port });
+  }
+
+  start(): void {
+    this.#state = "running";
+    this.#running = this.#ask();
+  }
+
+  /** Holds it without a connection open. */
+  async pause(): Promise<{ resume(): void }> {
+    this.#paused = Promise.withResolvers<void>();
+    this.#resume = Promise.withResolvers<void>();
+    this.#state = "pausing";
+    await this.#paused.promise;
+    return { resume: () => this.#resume.resolve() };
+  }
+
+  async stop(): Promise<{ readonly asked: number; readonly failed: readonly string[] }> {
+    if (this.#state !== "stopped") {
+      this.#state = "stopped";
+      await this.#running;
+      await this.#server.shutdown();
+    }
+    return { asked: this.#asked, failed: this.#failed };
+  }
+
+  async #ask(): Promise<void> {
+    while (this.#state !== "stopped") {
+      if (this.#state === "pausing") {
+        this.#paused.resolve();
+        await this.#resume.promise;
+        if (this.#state === "pausing") this.#state = "running";
+      }
+      this.#asked++;
+      try {
+        const response = await fetch(`http://127.0.0.1:${this.#nodePort}/`);
+        if (await response.text() !== "here") this.#failed.push(`status ${response.status}`);
+      } catch (error) {
+        this.#failed.push(String(error));
+      }
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+}
+
+/** Files and sockets that a process has open. */
+async function openFiles(pid: number): Promise<number> {
+  const { stdout } = await new Deno.Command("ls", { args: [`/proc/${pid}/fd`] }).output();
+  return new TextDecoder().decode(stdout).trim().split("\n").length;
+}
+
+function ratio(value: number, base: number): string {
+  return `${(value / base).toFixed(2)} times`;
+}
+
+function mib(bytes: number): string {
+  return (bytes / 2 ** 20).toFixed(1);
+}
