@@ -1,0 +1,160 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import type { Node } from "../api/objects.ts";
+import type { KubeProxyConfiguration } from "../config/configuration.ts";
+import { defaultConfiguration } from "../config/configuration_schema.ts";
+import type { IpFamily } from "../net/ip_address.ts";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { NodeIdentity, NodeMismatchError } from "./node_identity.ts";
+
+interface Stage {
+  readonly clock: FakeClock;
+  readonly identity: NodeIdentity;
+  /** `level: message`. */
+  lines(): string[];
+  readonly logger: MemoryLogger;
+}
+
+async function withIdentity(
+  options: {
+    readonly proxy?: Partial<KubeProxyConfiguration>;
+    readonly expected?: boolean;
+    readonly families?: readonly IpFamily[];
+  },
+  run: (stage: Stage, ended: Promise<void>) => Promise<void>,
+): Promise<void> {
+  const clock = new FakeClock();
+  const logger = new MemoryLogger();
+  const { proxy = {}, expected = true, families = ["IPv4", "IPv6"] } = options;
+  const identity = new NodeIdentity({ clock, logger }, {
+    name: "node-a",
+    configuration: {
+      proxy: { ...defaultConfiguration(), bindAddress: "0.0.0.0", ...proxy },
+      mode: "userspace",
+    },
+    families,
+    expected,
+  });
+  const controller = new AbortController();
+  const ended = identity.run(controller.signal);
+  ended.catch(() => {});
+  const lines = () => logger.lines.map(({ level, message }) => `${level}: ${message}`);
+  await run({ clock, identity, lines, logger }, ended);
+  controller.abort();
+  await ended.catch((error) => {
+    if (!(error instanceof NodeMismatchError)) throw error;
+  });
+  assertEquals(clock.pendingTimers, 0);
+}
+
+function node(addresses: readonly string[], podCIDRs: readonly string[] = []): Node {
+  return {
+    metadata: { name: "node-a" },
+    spec: { podCIDRs },
+    status: { addresses: addresses.map((address) => ({ type: "InternalIP", address })) },
+  };
+}
+
+const NODE_CIDR = { detectLocalMode: "NodeCIDR" };
+
+Deno.test("NodeIdentity tells once which addresses it chose, and from where", () =>
+  withIdentity({}, async ({ clock, identity, lines, logger }) => {
+    identity.see(node(["192.168.1.1"]));
+    identity.see(node(["192.168.1.1"]));
+    await clock.advance(60_000);
+    assertEquals(lines(), ["info: Chose node addresses"]);
+    assertEquals(logger.lines[0]?.fields, {
+      primaryFamily: "IPv4",
+      IPv4: "192.168.1.1 (Node)",
+      IPv6: "::1 (none)",
+    });
+  }));
+
+Deno.test("NodeIdentity goes on with loopback after 30 s, and takes the addresses that come later", () =>
+  withIdentity({}, async ({ clock, identity, lines }) => {
+    await clock.advance(29_999);
+    assertEquals(lines(), []);
+    await clock.advance(1);
+    identity.see(node([]));
+    assertEquals(lines(), [
+      "warn: Goes on without addresses of the Node, and takes them when they come",
+      "info: Chose node addresses",
+    ]);
+    identity.see(node(["192.168.1.1"]));
+    assertEquals(lines()[2], "info: Node ports follow the Node, whose addresses were changed");
+  }));
+
+Deno.test("NodeIdentity waits for nothing where there is no cluster", () =>
+  withIdentity({ expected: false }, async ({ clock, lines }) => {
+    await clock.advance(0);
+    assertEquals(lines(), ["info: Chose node addresses"]);
+  }));
+
+Deno.test("NodeIdentity tells of changed addresses and of the deletion", () =>
+  withIdentity({}, async ({ identity, lines }) => {
+    identity.see(node(["192.168.1.1"]));
+    identity.see(node(["192.168.1.2"]));
+    identity.lose();
+    assertEquals(lines().slice(1), [
+      "info: Node ports follow the Node, whose addresses were changed",
+      "warn: Goes on with what was known of the Node, which was deleted",
+    ]);
+    assertEquals<readonly string[]>(identity.state.addresses, ["192.168.1.2"]);
+    await Promise.resolve();
+  }));
+
+Deno.test("NodeIdentity tells of podCIDRs that are missing for 5 min more, that come, that change", () =>
+  withIdentity({ proxy: NODE_CIDR }, async ({ clock, identity, lines }) => {
+    identity.see(node(["192.168.1.1"]));
+    await clock.advance(299_999);
+    assertEquals(lines().length, 1);
+    await clock.advance(1);
+    assertEquals(lines().length, 2);
+    assertEquals(lines()[1]?.startsWith("error: Cannot tell pods from other clients"), true);
+    identity.see(node(["192.168.1.1"], ["10.1.0.0/24"]));
+    identity.see(node(["192.168.1.1"], ["10.1.0.0/24"]));
+    identity.see(node(["192.168.1.1"], ["10.2.0.0/24"]));
+    assertEquals(lines().slice(2), [
+      "info: Chose podCIDRs of the Node as the ranges of pods",
+      "warn: Ranges of pods follow the Node, whose podCIDRs were changed",
+    ]);
+  }));
+
+Deno.test("NodeIdentity does not look at podCIDRs in another mode than NodeCIDR", () =>
+  withIdentity({}, async ({ clock, identity, lines }) => {
+    identity.see(node(["192.168.1.1"], ["10.1.0.0/24"]));
+    identity.see(node(["192.168.1.1"], ["10.2.0.0/24"]));
+    await clock.advance(600_000);
+    assertEquals(lines(), ["info: Chose node addresses"]);
+  }));
+
+Deno.test("NodeIdentity ends the process for podCIDRs without a range of the node's family", () =>
+  withIdentity({ proxy: NODE_CIDR }, async ({ identity }, ended) => {
+    identity.see(node(["192.168.1.1"], ["fd00::/64"]));
+    await assertRejects(() => ended, NodeMismatchError, "fd00::/64 has no IPv4 range");
+  }));
+
+Deno.test("NodeIdentity ends the process for a clusterCIDR of the family that does not run", () =>
+  withIdentity(
+    { proxy: { clusterCIDR: "fd00::/48" }, expected: false, families: ["IPv4"] },
+    async (_, ended) => {
+      await assertRejects(() => ended, NodeMismatchError, "clusterCIDR: fd00::/48 has no IPv4");
+    },
+  ));
+
+Deno.test("NodeIdentity warns once of a setting that makes no sense", () =>
+  withIdentity({ proxy: { nodePortAddresses: ["fd00::/64"] } }, async ({ identity, lines }) => {
+    identity.see(node(["192.168.1.1"]));
+    identity.see(node(["192.168.1.2"]));
+    await Promise.resolve();
+    assertEquals(lines().filter((line) => line === "warn: Setting makes no sense here").length, 1);
+  }));
+
+Deno.test("NodeIdentity ends nothing while it only guesses the family of the node", () =>
+  withIdentity({ proxy: NODE_CIDR }, async ({ clock, identity }, ended) => {
+    identity.see(node([], ["fd00::/64"]));
+    await clock.advance(30_000);
+    identity.see(node(["2001:db8::1"], ["fd00::/64"]));
+    const first = await Promise.race([ended.then(() => "ended", String), clock.advance(1)]);
+    assertEquals(first, undefined);
+  }));

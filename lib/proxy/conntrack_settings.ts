@@ -1,0 +1,77 @@
+/**
+ * Which kernel settings the field `conntrack` of the configuration comes to.
+ *
+ * @module
+ */
+import type { HostSettingWish } from "./host_setting.ts";
+
+/** The field, with upstream's names. Times are milliseconds; 0 leaves the kernel's value. */
+export interface ConntrackLimits {
+  readonly maxPerCore: number;
+  readonly min: number;
+  readonly tcpEstablishedTimeout: number;
+  readonly tcpCloseWaitTimeout: number;
+  readonly tcpBeLiberal: boolean;
+  readonly udpTimeout: number;
+  readonly udpStreamTimeout: number;
+}
+
+/** More entries than this cost memory and gain nothing (upstream since 1.36, kubernetes/kubernetes#137002). */
+const MOST_ENTRIES = 1_048_576;
+/** The kernel's own ratio of entries to hash buckets. */
+const ENTRIES_PER_BUCKET = 4;
+
+/**
+ * Most entries of the connection table for so many CPUs; `undefined` leaves the kernel's value.
+ *
+ * The cap also overrides `min`, as upstream. Once `maxPerCore` is set, so is a value.
+ */
+export function conntrackMax(
+  { maxPerCore, min }: Pick<ConntrackLimits, "maxPerCore" | "min">,
+  cpus: number,
+): number | undefined {
+  if (maxPerCore <= 0) return undefined;
+  const scaled = maxPerCore * cpus;
+  return scaled > MOST_ENTRIES ? MOST_ENTRIES : Math.max(scaled, min);
+}
+
+/**
+ * The wishes, in upstream's order. The hash is set by a sysctl: the file that upstream writes,
+ * `/sys/module/nf_conntrack/parameters/hashsize`, is closed to this process, and is the same number.
+ */
+export function conntrackSettings(
+  limits: ConntrackLimits,
+  cpus: number,
+): readonly HostSettingWish[] {
+  const max = conntrackMax(limits, cpus);
+  return [
+    ...(max === undefined ? [] : [
+      wish("nf_conntrack_max", max, "track the connections of every Service"),
+      {
+        ...wish(
+          "nf_conntrack_buckets",
+          Math.floor(max / ENTRIES_PER_BUCKET),
+          "find connections fast when the table is full",
+        ),
+        atLeast: true,
+      },
+    ]),
+    ...seconds("tcp_timeout_established", limits.tcpEstablishedTimeout),
+    ...seconds("tcp_timeout_close_wait", limits.tcpCloseWaitTimeout),
+    ...(limits.tcpBeLiberal
+      ? [wish("nf_conntrack_tcp_be_liberal", 1, "let packets outside of the TCP window pass")]
+      : []),
+    ...seconds("udp_timeout", limits.udpTimeout),
+    ...seconds("udp_timeout_stream", limits.udpStreamTimeout),
+  ];
+}
+
+function wish(key: string, value: number, purpose: string): HostSettingWish {
+  return { name: `net.netfilter.${key}`, value: String(value), purpose };
+}
+
+function seconds(key: string, milliseconds: number): readonly HostSettingWish[] {
+  const value = Math.floor(milliseconds / 1000);
+  if (milliseconds <= 0) return [];
+  return [wish(`nf_conntrack_${key}`, value, "keep idle connections as long as was asked for")];
+}
