@@ -39,7 +39,7 @@ export async function readConfigurationFile(
     const reason = error instanceof Error ? error.message : String(error);
     return failed([`--config: Cannot read configuration file '${file}': ${reason}`]);
   }
-  const { documents, errors } = readYaml(text, { file });
+  const { documents, errors, warnings } = readYaml(text, { file, lastKeyWins: true });
   if (errors.length > 0) {
     return failed(
       errors.map(({ line, column, message }) => `${file}:${line}:${column}: ${message}`),
@@ -52,10 +52,17 @@ export async function readConfigurationFile(
       `${file}: Expected one document of kind KubeProxyConfiguration, found ${found}`,
     ]);
   }
-  return interpret(document, file);
+  const sameKeys = warnings.map(({ line, column, message }) => ({
+    at: `${file}:${line}:${column}`,
+    reason: `${message.replace("Cannot read YAML: key", "Key")}; this one counts`,
+  }));
+  return interpret(document, { file, sameKeys });
 }
 
-function interpret(document: YamlDocument, file: string): ConfigurationFile {
+function interpret(
+  document: YamlDocument,
+  { file, sameKeys }: { readonly file: string; readonly sameKeys: readonly FileWarning[] },
+): ConfigurationFile {
   const describe = (path: readonly (string | number)[]) => {
     const { line, column } = document.positionOf(path);
     const name = path.length === 0 ? "" : `: ${pathText(path)}`;
@@ -69,7 +76,7 @@ function interpret(document: YamlDocument, file: string): ConfigurationFile {
   return {
     ...(configuration && { configuration }),
     problems: problems.map(({ path, message }) => `${describe(path)}: ${message}`),
-    warnings,
+    warnings: [...sameKeys, ...warnings],
     describe,
   };
 }

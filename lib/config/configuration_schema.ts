@@ -37,7 +37,13 @@ function integer(fallback: number, rule: ZeroRule = { zero: "kept" }) {
   return v.pipe(
     number(fallback, rule),
     v.integer(({ input }) => `Expected a whole number, found ${input}`),
+    v.check(isInt32, ({ input }) => `Expected a number of 32 bits, found ${input}`),
   );
+}
+
+/** Numbers are of type int32 upstream, where a larger one cannot be decoded. */
+function isInt32(value: number): boolean {
+  return value >= -(2 ** 31) && value < 2 ** 31;
 }
 
 function duration(fallback: string, { zero }: ZeroRule = { zero: "kept" }) {

@@ -146,13 +146,13 @@ Deno.test("loadConfiguration() warns of unknown fields with place and nearest na
 
 Deno.test("loadConfiguration() names the flag or the place in the file of each problem", async () => {
   assertEquals(await problemsOf(["--cluster-cidr=x", "--mode=ipsv", "--service-cidr=y"]), [
-    "--cluster-cidr: Expected a CIDR such as 10.244.0.0/16 or fd00::/48, found 'x'",
+    "--cluster-cidr: Expected a CIDR such as 10.244.0.0/16 or fd00::/48, found 'x' (KubeProxyConfiguration.ClusterCIDR)",
     "--proxy-mode: Cannot run in mode 'ipsv': there is no such mode, only iptables, ipvs, nftables, userspace, auto",
     "--service-cidr: Expected CIDRs such as 10.96.0.0/12, found 'y'",
   ]);
   assertEquals(
     await problemsOf(["--config=c.yaml", "--cluster-cidr=x"], { file: "oomScoreAdj: 5000\n" }),
-    ["c.yaml:3:1: oomScoreAdj: Expected a number from -1000 to 1000, found 5000"],
+    ["c.yaml:3:1: oomScoreAdj: Expected a number from -1000 to 1000, found 5000 (KubeProxyConfiguration.OOMScoreAdj)"],
   );
 });
 

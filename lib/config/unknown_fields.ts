@@ -6,6 +6,13 @@
 import type { FieldTree } from "./configuration_schema.ts";
 import { didYouMean } from "./nearest_name.ts";
 
+/** Fields of older kube-proxies, and what to do in their place. */
+const RETIRED_FIELDS: Readonly<Record<string, string>> = {
+  udpIdleTimeout: "it belonged to the old userspace mode; here it is --udp-timeout",
+  resourceContainer: "the supervisor chooses the control group",
+  "conntrack.max": "use conntrack.maxPerCore and conntrack.min",
+};
+
 /** A field that is none. */
 export interface UnknownField {
   readonly path: readonly string[];
@@ -26,7 +33,12 @@ export function unknownFields(
       const below = tree[name];
       return below === undefined ? [] : unknownFields(inner, below, path);
     }
+    const field = path.join(".");
+    const retired = RETIRED_FIELDS[field];
+    if (retired !== undefined) {
+      return [{ path, message: `Field '${field}' was retired: ${retired}` }];
+    }
     const hint = didYouMean(name, Object.keys(tree));
-    return [{ path, message: `Field '${path.join(".")}' is unknown and ignored${hint}` }];
+    return [{ path, message: `Field '${field}' is unknown and ignored${hint}` }];
   });
 }

@@ -3,35 +3,40 @@
  *
  * @module
  */
-import { cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
+import { cidrFamilyOf } from "../net/cidr.ts";
 import { tryParseIpAddress } from "../net/ip_address.ts";
-import {
-  DETECT_LOCAL_MODES,
-  type KubeProxyConfiguration,
-  LOG_FORMATS,
-  syncPeriodsOf,
-} from "./configuration.ts";
+import { DETECT_LOCAL_MODES, type KubeProxyConfiguration } from "./configuration.ts";
 import { formatDuration } from "./duration.ts";
+import {
+  checkCidr,
+  checkRange,
+  checkTime,
+  collectProblems,
+  type Expect,
+  type ValidationProblem,
+} from "./expectation.ts";
+import { checkFeatureGates } from "./feature_gates.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
 import { didYouMean } from "./nearest_name.ts";
+import { checkLogging } from "./validate_logging.ts";
 
-/** One thing that is wrong. */
-export interface ValidationProblem {
-  /** Field of the configuration, e.g. `iptables.minSyncPeriod`; list items by number. */
-  readonly path: string;
-  /** The value and what would be right. */
-  readonly message: string;
-}
+/** The release before the one whose configuration this is: all whose hidden metrics may be shown. */
+const PREVIOUS_RELEASE = "1.35";
+
+/** Everything is synced once an hour, so a shorter bound between two syncs is one that is never met. */
+const LONGEST_MIN_SYNC_MS = 3_600_000;
+
+/** Words of nodePortAddresses: `primary` of 1.36, the others of KEP-6032. */
+const NODE_PORT_WORDS: readonly string[] = ["primary", "localhost", "all"];
 
 /** Everything that is wrong with a configuration, in the order of its fields. */
 export function validateConfiguration(
   configuration: KubeProxyConfiguration,
 ): readonly ValidationProblem[] {
   const problems: ValidationProblem[] = [];
-  const expect: Expect = (right, path, message) => {
-    if (!right) problems.push({ path, message });
-  };
+  const expect = collectProblems(problems);
   checkConnection(configuration, expect);
+  checkLogging(configuration, expect);
   checkAddresses(configuration, expect);
   checkLimits(configuration, expect);
   checkPeriods(configuration, expect);
@@ -40,32 +45,16 @@ export function validateConfiguration(
   return problems;
 }
 
-type Expect = (right: boolean, path: string, message: string) => void;
-
-function checkConnection({ clientConnection, logging }: KubeProxyConfiguration, expect: Expect) {
-  const { burst } = clientConnection;
+function checkConnection(configuration: KubeProxyConfiguration, expect: Expect): void {
+  for (const { name, message } of checkFeatureGates(configuration.featureGates).problems) {
+    expect(false, `featureGates.${name}`, message);
+  }
+  const { burst } = configuration.clientConnection;
   expect(burst >= 0, "clientConnection.burst", `Expected 0 or more, found ${burst}`);
-  const { format, verbosity, flushFrequency, vmodule } = logging;
-  expect(
-    LOG_FORMATS.includes(format),
-    "logging.format",
-    `Expected text or json, found '${format}'${didYouMean(format, LOG_FORMATS)}`,
-  );
-  expect(
-    flushFrequency > 0,
-    "logging.flushFrequency",
-    `Expected a time above 0, found ${formatDuration(flushFrequency)}`,
-  );
-  checkRange(expect, "logging.verbosity", { value: verbosity, from: 0, to: 2 ** 31 - 1 });
-  expect(
-    format !== "json" || vmodule.length === 0,
-    "logging.vmodule",
-    "Expected nothing together with logging.format json, found a list",
-  );
 }
 
 function checkAddresses(configuration: KubeProxyConfiguration, expect: Expect): void {
-  const { bindAddress, healthzBindAddress, metricsBindAddress, hostnameOverride } = configuration;
+  const { bindAddress, hostnameOverride, showHiddenMetricsForVersion: shown } = configuration;
   expect(
     hostnameOverride === "" || hostnameOverride.trim() !== "",
     "hostnameOverride",
@@ -76,32 +65,28 @@ function checkAddresses(configuration: KubeProxyConfiguration, expect: Expect): 
     "bindAddress",
     `Expected an IP address without brackets or port, found '${bindAddress}'`,
   );
-  checkListenAddress(expect, "healthzBindAddress", {
-    text: healthzBindAddress,
-    port: HEALTHZ_PORT,
-  });
-  checkListenAddress(expect, "metricsBindAddress", {
-    text: metricsBindAddress,
-    port: METRICS_PORT,
-  });
-}
-
-function checkListenAddress(
-  expect: Expect,
-  path: string,
-  { text, port }: { text: string; port: number },
-): void {
+  const ports = { healthzBindAddress: HEALTHZ_PORT, metricsBindAddress: METRICS_PORT };
+  for (const field of ["healthzBindAddress", "metricsBindAddress"] as const) {
+    const text = configuration[field];
+    const port = ports[field];
+    expect(
+      // Nothing at all comes of port 0 only: completing gives every other address a default.
+      text === "" || tryParseListenAddress(text, port) !== undefined,
+      field,
+      `Expected an IP address and a port, such as 0.0.0.0:${port} or [::]:${port}, found '${text}'`,
+    );
+  }
   expect(
-    tryParseListenAddress(text, port) !== undefined,
-    path,
-    `Expected an IP address and a port, such as 0.0.0.0:${port} or [::]:${port}, found '${text}'`,
+    shown === "" || shown === PREVIOUS_RELEASE,
+    "showHiddenMetricsForVersion",
+    `Expected nothing or the release before this one, ${PREVIOUS_RELEASE}, found '${shown}'`,
   );
 }
 
 function checkLimits(configuration: KubeProxyConfiguration, expect: Expect): void {
   const { iptables, nftables, mode, oomScoreAdj, conntrack } = configuration;
   checkRange(expect, "iptables.masqueradeBit", { value: iptables.masqueradeBit, from: 0, to: 31 });
-  if (mode === "nftables") {
+  if (mode === "nftables" || mode === "auto") {
     const value = nftables.masqueradeBit;
     checkRange(expect, "nftables.masqueradeBit", { value, from: 0, to: 31 });
   }
@@ -120,19 +105,22 @@ function checkLimits(configuration: KubeProxyConfiguration, expect: Expect): voi
 
 function checkPeriods(configuration: KubeProxyConfiguration, expect: Expect): void {
   const { mode, ipvs, configSyncPeriod } = configuration;
-  const block = mode === "ipvs" || mode === "nftables" ? mode : "iptables";
-  const { syncPeriod, minSyncPeriod } = syncPeriodsOf(configuration, mode);
-  expect(
-    syncPeriod > 0,
-    `${block}.syncPeriod`,
-    `Expected a time above 0, found ${formatDuration(syncPeriod)}`,
-  );
-  expect(
-    minSyncPeriod >= 0 && (minSyncPeriod <= syncPeriod || syncPeriod <= 0),
-    `${block}.minSyncPeriod`,
-    `Expected 0s up to the syncPeriod of ${formatDuration(syncPeriod)}, ` +
-      `found ${formatDuration(minSyncPeriod)}`,
-  );
+  for (const block of blocksOf(mode)) {
+    const { syncPeriod, minSyncPeriod } = configuration[block];
+    expect(
+      syncPeriod > 0,
+      `${block}.syncPeriod`,
+      `Expected a time above 0, found ${formatDuration(syncPeriod)}`,
+    );
+    const longest = syncPeriod > 0 ? Math.min(syncPeriod, LONGEST_MIN_SYNC_MS) : Infinity;
+    const bound = longest === syncPeriod ? "the syncPeriod of " : "";
+    expect(
+      minSyncPeriod >= 0 && minSyncPeriod <= longest,
+      `${block}.minSyncPeriod`,
+      `Expected 0s up to ${bound}${formatDuration(Math.min(longest, LONGEST_MIN_SYNC_MS))}, ` +
+        `found ${formatDuration(minSyncPeriod)}`,
+    );
+  }
   expect(
     configSyncPeriod > 0,
     "configSyncPeriod",
@@ -143,6 +131,12 @@ function checkPeriods(configuration: KubeProxyConfiguration, expect: Expect): vo
     checkTime(expect, `ipvs.${field}`, ipvs[field]);
   }
   ipvs.excludeCIDRs.forEach((text, index) => checkCidr(expect, `ipvs.excludeCIDRs.${index}`, text));
+}
+
+/** The blocks that a mode goes by, or, with `auto`, may come to go by. */
+function blocksOf(mode: string): readonly ("iptables" | "ipvs" | "nftables")[] {
+  if (mode === "auto") return ["iptables", "nftables"];
+  return mode === "ipvs" || mode === "nftables" ? [mode] : ["iptables"];
 }
 
 function checkLocalTraffic(configuration: KubeProxyConfiguration, expect: Expect): void {
@@ -174,41 +168,13 @@ function checkLocalTraffic(configuration: KubeProxyConfiguration, expect: Expect
 }
 
 function checkNodePorts({ nodePortAddresses }: KubeProxyConfiguration, expect: Expect): void {
-  if (nodePortAddresses.length === 1 && nodePortAddresses[0] === "primary") return;
+  const isRange = (text: string) => !NODE_PORT_WORDS.includes(text);
+  const hasRange = nodePortAddresses.some(isRange);
   nodePortAddresses.forEach((text, index) => {
     const path = `nodePortAddresses.${index}`;
-    if (text === "primary") {
-      expect(false, path, "Expected the word primary alone or CIDRs only, found both");
-    } else checkCidr(expect, path, text);
+    if (isRange(text)) checkCidr(expect, path, text);
+    else if (text === "primary") {
+      expect(!hasRange, path, "Expected the word primary alone or CIDRs only, found both");
+    }
   });
-}
-
-function checkCidr(expect: Expect, path: string, text: string) {
-  const cidr = tryParseCidr(text);
-  expect(
-    cidr !== undefined,
-    path,
-    `Expected a CIDR such as 10.244.0.0/16 or fd00::/48, found '${text}'`,
-  );
-  return cidr;
-}
-
-function checkRange(
-  expect: Expect,
-  path: string,
-  { value, from, to }: { value: number; from: number; to: number },
-): void {
-  expect(
-    value >= from && value <= to,
-    path,
-    `Expected a number from ${from} to ${to}, found ${value}`,
-  );
-}
-
-function checkTime(expect: Expect, path: string, milliseconds: number): void {
-  expect(
-    milliseconds >= 0,
-    path,
-    `Expected 0s or more, found ${formatDuration(milliseconds)}`,
-  );
 }

@@ -56,12 +56,19 @@ export interface ReadYamlOptions {
    * for positions only when asked. Two keys of one name in JSON go unnoticed then: the last wins.
    */
   quick?: boolean;
+  /**
+   * Takes the last of several keys of one name, with a warning, as kube-proxy's decoder does. By
+   * default they are an error.
+   */
+  lastKeyWins?: boolean;
 }
 
 /** What {@linkcode readYaml} found: the documents that could be read, and what is wrong with the others. */
 export interface YamlResult {
   readonly documents: readonly YamlDocument[];
   readonly errors: readonly YamlError[];
+  /** Keys that count for nothing, when {@linkcode ReadYamlOptions.lastKeyWins}. */
+  readonly warnings: readonly YamlError[];
 }
 
 /**
@@ -84,7 +91,10 @@ const MAX_ERRORS = 10;
 /** Reads all documents of a text. Never throws for what the text holds. */
 export function readYaml(text: string, options: ReadYamlOptions): YamlResult {
   const plain = options.quick && text.length <= MAX_PLAIN_LENGTH ? parsePlainYaml(text) : undefined;
-  if (plain) return { documents: [lazyDocument(plain.value, { text, options })], errors: [] };
+  if (plain) {
+    const documents = [lazyDocument(plain.value, { text, options })];
+    return { documents, errors: [], warnings: [] };
+  }
   return readExactly(text, options);
 }
 
@@ -107,15 +117,22 @@ function readExactly(text: string, options: ReadYamlOptions): YamlResult {
   if (text.length > MAX_YAML_LENGTH) {
     const message = `Cannot read ${text.length} characters as one YAML text: at most ` +
       `${MAX_YAML_LENGTH} are accepted; split it into smaller documents or files`;
-    return { documents: [], errors: [toError(options, { line: 1, column: 1 }, message)] };
+    return {
+      documents: [],
+      errors: [toError(options, { line: 1, column: 1 }, message)],
+      warnings: [],
+    };
   }
   const lineCounter = new LineCounter();
   const documents: YamlDocument[] = [];
   const errors: YamlError[] = [];
-  const fail = (offset: number, message: string) => {
-    if (errors.length >= MAX_ERRORS) return;
-    errors.push(toError(options, linePosition(lineCounter, offset), message));
+  const warnings: YamlError[] = [];
+  const noteIn = (list: YamlError[]): Fail => (offset, message) => {
+    if (list.length >= MAX_ERRORS) return;
+    list.push(toError(options, linePosition(lineCounter, offset), message));
   };
+  const fail = noteIn(errors);
+  const onSameKey = options.lastKeyWins ? noteIn(warnings) : fail;
   try {
     // uniqueKeys compares each key with each other one, which a mapping of 100,000 keys turns
     // into a hang; checkKeys() does it with a Set.
@@ -133,13 +150,13 @@ function readExactly(text: string, options: ReadYamlOptions): YamlResult {
       for (const { pos, message } of [...document.errors, ...document.warnings]) {
         fail(pos[0], `Cannot read YAML: ${message}`);
       }
-      if (errors.length === before) checkTree(document, fail);
+      if (errors.length === before) checkTree(document, { fail, onSameKey });
       if (errors.length === before) documents.push(exactDocument(document, lineCounter, options));
     }
   } catch (error) {
     fail(0, `Cannot read YAML: ${reasonOf(error)}`);
   }
-  return { documents, errors };
+  return { documents, errors, warnings };
 }
 
 function exactDocument(
@@ -156,17 +173,23 @@ function exactDocument(
 
 type Fail = (offset: number, message: string) => void;
 
+interface Findings {
+  readonly fail: Fail;
+  /** Told of a key that stands there for the second time. */
+  readonly onSameKey: Fail;
+}
+
 /**
  * Finds what the parser lets pass or takes too long for: keys twice, keys that would set a
  * prototype, aliases without or inside of their anchor, and too many of them. `alias.resolve()`
  * walks the whole document for each alias, so the anchors are noted here.
  */
-function checkTree(document: Document, fail: Fail): void {
+function checkTree(document: Document, { fail, onSameKey }: Findings): void {
   const anchors = new Map<string, unknown>();
   let aliases = 0;
   visit(document, {
     Node(_, node, ancestors) {
-      if (isMap(node)) checkKeys(node, fail);
+      if (isMap(node)) checkKeys(node, { fail, onSameKey });
       if (!isAlias(node)) {
         if (node.anchor !== undefined) anchors.set(node.anchor, node);
         return undefined;
@@ -186,13 +209,16 @@ function checkTree(document: Document, fail: Fail): void {
   });
 }
 
-function checkKeys(map: YAMLMap, fail: Fail): void {
+function checkKeys(map: YAMLMap, { fail, onSameKey }: Findings): void {
   const seen = new Set<string>();
   for (const pair of map.items) {
     const key = keyOf(pair);
     if (key === "__proto__") fail(startOf(pair.key), `Cannot read YAML: '${key}' is no field name`);
     if (seen.has(key)) {
-      fail(startOf(pair.key), `Cannot read YAML: key '${key}' stands here for the second time`);
+      onSameKey(
+        startOf(pair.key),
+        `Cannot read YAML: key '${key}' stands here for the second time`,
+      );
     }
     seen.add(key);
   }
@@ -204,7 +230,7 @@ function offsetOf(document: Document, path: readonly (string | number)[]): numbe
   for (const step of path) {
     if (isAlias(node)) node = node.resolve(document);
     if (isMap(node)) {
-      const pair = node.items.find((item) => keyOf(item) === String(step));
+      const pair = node.items.findLast((item) => keyOf(item) === String(step));
       if (!pair) break;
       offset = startOf(pair.key);
       node = pair.value;

@@ -1,0 +1,58 @@
+/**
+ * What the checks of a configuration are made of.
+ *
+ * @module
+ */
+import { type Cidr, tryParseCidr } from "../net/cidr.ts";
+import { formatDuration } from "./duration.ts";
+
+/** One thing that is wrong. */
+export interface ValidationProblem {
+  /** Field of the configuration, e.g. `iptables.minSyncPeriod`; list items by number. */
+  readonly path: string;
+  /** The value and what would be right. */
+  readonly message: string;
+}
+
+/** Notes a problem unless it is right. */
+export type Expect = (right: boolean, path: string, message: string) => void;
+
+/** An {@linkcode Expect} that adds to a list. */
+export function collectProblems(problems: ValidationProblem[]): Expect {
+  return (right, path, message) => {
+    if (!right) problems.push({ path, message });
+  };
+}
+
+/** Expects a CIDR and gives it. */
+export function checkCidr(expect: Expect, path: string, text: string): Cidr | undefined {
+  const cidr = tryParseCidr(text);
+  expect(
+    cidr !== undefined,
+    path,
+    `Expected a CIDR such as 10.244.0.0/16 or fd00::/48, found '${text}'`,
+  );
+  return cidr;
+}
+
+/** Expects a number within bounds. */
+export function checkRange(
+  expect: Expect,
+  path: string,
+  { value, from, to }: { value: number; from: number; to: number },
+): void {
+  expect(
+    value >= from && value <= to,
+    path,
+    `Expected a number from ${from} to ${to}, found ${value}`,
+  );
+}
+
+/** Expects a time of 0 or more. */
+export function checkTime(expect: Expect, path: string, milliseconds: number): void {
+  expect(
+    milliseconds >= 0,
+    path,
+    `Expected 0s or more, found ${formatDuration(milliseconds)}`,
+  );
+}

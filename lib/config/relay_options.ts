@@ -1,0 +1,89 @@
+/**
+ * The options that are ours: what kube-proxy's configuration has no field for.
+ *
+ * @module
+ */
+import { type Cidr, tryParseCidr } from "../net/cidr.ts";
+import { defaultControlSocket, defaultStateDirectory, type UserContext } from "./default_paths.ts";
+import type { Flag } from "./flag.ts";
+import { findFlag, type FlagName, type FlagValues } from "./flags.ts";
+import { parseFlagValue } from "./parse_flag_value.ts";
+
+/** What kube-proxy's configuration has no field for. Set by flags only. */
+export interface RelayOptions {
+  /** URL of the API server in place of the kubeconfig's. */
+  readonly master?: string;
+  /** Files and folders of manifests; empty = the API server is the source. */
+  readonly manifests: readonly string[];
+  /** Ranges of cluster IPs; empty = ask the API server. */
+  readonly serviceCidrs: readonly Cidr[];
+  readonly addressMode: "auto" | "each" | "anyip" | "none";
+  readonly udpTimeoutMs: number;
+  readonly drainTimeoutMs: number;
+  readonly maxConnectionsPerService: number;
+  readonly controlSocket: string;
+  readonly stateDirectory: string;
+  /** Start beside a live kube-proxy, and remove what it leaves behind. */
+  readonly takeover: boolean;
+  /** Say what cleaning up or taking over would do, and do nothing. */
+  readonly dryRun: boolean;
+  /** Folders that are searched for tools before the usual ones. */
+  readonly toolsPath: readonly string[];
+  /** Take Endpoints objects where there is no EndpointSlice. */
+  readonly endpointsFallback: boolean;
+  /** Count bytes and connections of each Service. */
+  readonly serviceCounters: boolean;
+  /** Do what needs privileges, and end. */
+  readonly initOnly: boolean;
+}
+
+/** What flags say beside kube-proxy's configuration. Each thing that is wrong is added to `problems`. */
+export function relayOptionsOf(
+  dependencies: UserContext,
+  { flags, problems }: { readonly flags: FlagValues; readonly problems: string[] },
+): RelayOptions {
+  const serviceCidrs: Cidr[] = [];
+  for (const text of flags["service-cidr"] ?? []) {
+    const cidr = tryParseCidr(text);
+    if (cidr) serviceCidrs.push(cidr);
+    else problems.push(`--service-cidr: Expected CIDRs such as 10.96.0.0/12, found '${text}'`);
+  }
+  const { master } = flags;
+  if (master !== undefined && !/^https?:\/\/\S+$/.test(master)) {
+    problems.push(`--master: Expected a URL such as https://10.0.0.1:6443, found '${master}'`);
+  }
+  const path = (name: "control-socket" | "state-dir", otherwise: typeof defaultControlSocket) => {
+    try {
+      return flags[name] || otherwise(dependencies);
+    } catch (error) {
+      problems.push(`--${name}: ${(error as Error).message}`);
+      return "";
+    }
+  };
+  return {
+    ...(master !== undefined && { master }),
+    manifests: flags.manifests ?? [],
+    serviceCidrs,
+    addressMode: flagOrDefault(flags, "address-mode") as RelayOptions["addressMode"],
+    udpTimeoutMs: flagOrDefault(flags, "udp-timeout") as number,
+    drainTimeoutMs: flagOrDefault(flags, "drain-timeout") as number,
+    maxConnectionsPerService: flagOrDefault(flags, "max-connections-per-service") as number,
+    controlSocket: path("control-socket", defaultControlSocket),
+    stateDirectory: path("state-dir", defaultStateDirectory),
+    takeover: flags.takeover ?? false,
+    dryRun: flags["dry-run"] ?? false,
+    toolsPath: flags["tools-path"] ?? [],
+    endpointsFallback: flags["endpoints-fallback"] ?? false,
+    serviceCounters: flags["service-counters"] ?? false,
+    initOnly: flags["init-only"] ?? false,
+  };
+}
+
+/** A flag's value, or the default of its row, read as if it had been typed. */
+function flagOrDefault(flags: FlagValues, name: FlagName): unknown {
+  if (flags[name] !== undefined) return flags[name];
+  const row: Flag = findFlag(name)!;
+  const result = parseFlagValue(row, row.default ?? "");
+  if ("problem" in result) throw new TypeError(`Flag table is wrong: ${result.problem}`);
+  return result.value;
+}
