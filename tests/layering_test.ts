@@ -73,7 +73,7 @@ const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
   {
     what: "serves HTTP",
     pattern: /\bDeno\.serve\b/,
-    files: /^lib\/(os\/http_server|app\/control_server|(health|metrics)\/\w*server)\.ts$/,
+    files: /^lib\/(os\/http_listener|app\/control_server)\.ts$/,
   },
   {
     what: "asks by HTTP",

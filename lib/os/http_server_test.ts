@@ -1,8 +1,15 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import type { Logger } from "../log/logger.ts";
+import { eventually } from "../../tests/support/eventually.ts";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { isMissing, type Requirement } from "../../tests/support/requirement.ts";
+import { unusedPort } from "../../tests/support/unused_port.ts";
 import { systemClock } from "./clock.ts";
 import { runHttpServer } from "./http_server.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { systemNetwork } from "./network.ts";
+import { probeWildcard } from "./wildcard.ts";
+
+const IPV6: Requirement = ["IPv6", probeWildcard(systemNetwork) !== "none"];
 
 function collectErrors(errors: string[]): Logger {
   const logger: Logger = {
@@ -92,4 +99,85 @@ Deno.test("runHttpServer() ends while it waits for its address", async () => {
   });
   controller.abort();
   await running;
+});
+
+Deno.test({
+  name: "runHttpServer() answers IPv6 on 0.0.0.0, and IPv4 on [::], as Go does",
+  ignore: isMissing("runHttpServer() on every address", [IPV6]),
+  async fn() {
+    for (const hostname of ["0.0.0.0", "::"]) {
+      const port = unusedPort();
+      const controller = new AbortController();
+      const running = runHttpServer({ clock: systemClock, logger: collectErrors([]) }, {
+        name: "test",
+        address: { hostname, port },
+        handler: (_, peer) => new Response(peer),
+        signal: controller.signal,
+      });
+      for (const [host, peer] of [["127.0.0.1", "127.0.0.1"], ["[::1]", "::1"]]) {
+        const answer = await eventually("an answer", async () => {
+          const response = await fetch(`http://${host}:${port}/`).catch(() => undefined);
+          return response?.text();
+        });
+        assertEquals(answer, peer, `${host} to ${hostname}`);
+      }
+      controller.abort();
+      await running;
+    }
+  },
+});
+
+Deno.test("runHttpServer() serves IPv4 alone on a machine without IPv6", async () => {
+  const port = unusedPort();
+  const controller = new AbortController();
+  const network = {
+    listenTcp(): never {
+      throw new Deno.errors.AddrNotAvailable("no IPv6 (fake)");
+    },
+  };
+  const running = runHttpServer({ clock: systemClock, logger: collectErrors([]), network }, {
+    name: "test",
+    address: { hostname: "0.0.0.0", port },
+    handler: () => new Response("here"),
+    signal: controller.signal,
+  });
+  const response = await fetch(`http://127.0.0.1:${port}/`);
+  assertEquals(await response.text(), "here");
+  controller.abort();
+  await running;
+});
+
+Deno.test("runHttpServer() answers 500 for a fault of the handler, and logs it", async () => {
+  const port = unusedPort();
+  const errors: string[] = [];
+  const controller = new AbortController();
+  const running = runHttpServer({ clock: systemClock, logger: collectErrors(errors) }, {
+    name: "test",
+    address: { hostname: "127.0.0.1", port },
+    handler: () => {
+      throw new Error("a fault");
+    },
+    signal: controller.signal,
+  });
+  const response = await fetch(`http://127.0.0.1:${port}/`);
+  assertEquals([response.status, await response.text()], [500, "500 internal server error\n"]);
+  assertEquals(errors, ["Cannot answer a request"]);
+  controller.abort();
+  await running;
+});
+
+Deno.test("runHttpServer() closes idle connections when it ends", async () => {
+  const port = unusedPort();
+  const controller = new AbortController();
+  const running = runHttpServer({ clock: systemClock, logger: collectErrors([]) }, {
+    name: "test",
+    address: { hostname: "127.0.0.1", port },
+    handler: () => new Response(),
+    signal: controller.signal,
+  });
+  const idle = await Deno.connect({ hostname: "127.0.0.1", port });
+  controller.abort();
+  await running;
+  assertEquals(await idle.read(new Uint8Array(1)).catch(() => null), null);
+  idle.close();
 });

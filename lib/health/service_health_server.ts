@@ -1,0 +1,242 @@
+/**
+ * The health check node ports of Services with external traffic policy Local: one HTTP server for
+ * each, asked by load balancers whether this node has endpoints.
+ *
+ * @module
+ */
+import type { Logger } from "../log/logger.ts";
+import { IP_FAMILIES, type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
+import type { Port } from "../net/port.ts";
+import type { Clock, Timer } from "../os/clock.ts";
+import type { HttpListener, ListenHttp } from "../os/http_listener.ts";
+import type { Wildcard } from "../os/wildcard.ts";
+import type { PlanChanges, ProxyPlan } from "../proxy/proxy_plan.ts";
+import type { NamespacedName, ServiceKey } from "../proxy/service_port_name.ts";
+import { type FamilyAddresses, healthCheckHostnames } from "./health_check_hostnames.ts";
+import { answerServiceHealth } from "./service_health_answer.ts";
+import { type CheckedService, ServiceHealthTable } from "./service_health_table.ts";
+
+/** Waits between own tries to open ports, in milliseconds; each sync tries, too. */
+const FIRST_RETRY_MS = 1000;
+const LAST_RETRY_MS = 60_000;
+/** Opening a socket takes 0.1 ms. */
+const SOCKETS_PER_TURN = 32;
+
+/** A port that cannot be had. */
+export interface ListenFailure {
+  readonly service: NamespacedName;
+  readonly port: Port;
+  readonly error: Error;
+}
+
+/** What the servers need. */
+export interface ServiceHealthDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly listen: ListenHttp;
+  /** From 0 to 1, as `Math.random`. */
+  readonly random: () => number;
+}
+
+/** What the servers depend on beside the plans. */
+export interface ServiceHealthOptions {
+  /** Whether node ports of the family are on every address of the node. */
+  readonly everywhere: (family: IpFamily) => boolean;
+  /** Asked at each look at the addresses, for IPv6 may come up later. */
+  readonly wildcard: () => Wildcard;
+  /** Whether the proxy of every family keeps up. */
+  readonly proxyHealthy: () => boolean;
+  /** Told of each try that failed, for the event on the Service. */
+  readonly onListenFailure: (failure: ListenFailure) => void;
+}
+
+/** The sockets of one Service. */
+interface OpenService {
+  readonly port: Port;
+  readonly listeners: Map<string, HttpListener>;
+}
+
+/**
+ * Opens and closes the ports as plans change; an observer of syncs (`lib/app/sync_observer.ts`). The
+ * work is done off the sync path. A port that can't be had holds up no other.
+ */
+export class ServiceHealthServer {
+  readonly #dependencies: ServiceHealthDependencies;
+  readonly #options: ServiceHealthOptions;
+  readonly #table = new ServiceHealthTable();
+  readonly #addresses = new Map<IpFamily, readonly IpAddress[]>();
+  readonly #open = new Map<ServiceKey, OpenService>();
+  /** Services to look at. */
+  readonly #dirty = new Set<ServiceKey>();
+  /** Services that lack a socket, with what was logged of them. */
+  readonly #failed = new Map<ServiceKey, string>();
+  #wildcard: Wildcard | undefined;
+  #working: Promise<void> | undefined;
+  #retry: Timer | undefined;
+  #retryMs = FIRST_RETRY_MS;
+  #stopped = false;
+
+  constructor(dependencies: ServiceHealthDependencies, options: ServiceHealthOptions) {
+    this.#dependencies = dependencies;
+    this.#options = options;
+  }
+
+  /** Takes in what a sync brought about. Costs what changed, and what failed before. */
+  synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void {
+    for (const service of this.#table.update(family, plan, changes)) this.#dirty.add(service);
+    if (changes.shared) {
+      this.#addresses.set(family, plan.shared.nodePortAddresses);
+      this.#wildcard = undefined;
+      for (const service of this.#table.keys()) this.#dirty.add(service);
+    }
+    this.#tryFailed();
+  }
+
+  /** Resolves when there is nothing to open or close. */
+  async settled(): Promise<void> {
+    while (this.#working) await this.#working;
+  }
+
+  /** Closes everything. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.#retry?.cancel();
+    await this.settled();
+    for (const service of [...this.#open.keys()]) await this.#close(service);
+  }
+
+  #tryFailed(): void {
+    this.#retry?.cancel();
+    this.#retry = undefined;
+    for (const service of this.#failed.keys()) this.#dirty.add(service);
+    this.#work();
+  }
+
+  #work(): void {
+    if (this.#stopped || this.#working || this.#dirty.size === 0) return;
+    this.#working = this.#reconcile()
+      .catch((error) => this.#dependencies.logger.error("Cannot close a health check", { error }))
+      .finally(() => {
+        this.#working = undefined;
+        this.#work();
+        this.#planRetry();
+      });
+  }
+
+  /** First all that has to go, for a port may pass from one Service to another. */
+  async #reconcile(): Promise<void> {
+    const { clock } = this.#dependencies;
+    const services = [...this.#dirty];
+    this.#dirty.clear();
+    for (const service of services) await this.#closeSuperfluous(service);
+    let opened = 0;
+    for (const service of services) {
+      if (this.#stopped) return;
+      opened += await this.#openMissing(service);
+      if (opened < SOCKETS_PER_TURN) continue;
+      opened = 0;
+      await clock.yieldToEventLoop();
+    }
+  }
+
+  async #closeSuperfluous(service: ServiceKey): Promise<void> {
+    const checked = this.#table.get(service);
+    const open = this.#open.get(service);
+    if (checked === undefined) this.#failed.delete(service);
+    if (open === undefined) return;
+    if (checked === undefined || open.port !== checked.port) return await this.#close(service);
+    const wanted = this.#hostnames(checked);
+    for (const [hostname, listener] of open.listeners) {
+      if (wanted.has(hostname)) continue;
+      open.listeners.delete(hostname);
+      await listener.close();
+    }
+  }
+
+  /** Returns how many sockets it opened. */
+  async #openMissing(service: ServiceKey): Promise<number> {
+    const checked = this.#table.get(service);
+    if (checked === undefined) return 0;
+    const open = this.#open.get(service) ?? { port: checked.port, listeners: new Map() };
+    this.#open.set(service, open);
+    let opened = 0;
+    let gone: Error | undefined;
+    for (const hostname of this.#hostnames(checked)) {
+      if (open.listeners.has(hostname)) continue;
+      try {
+        const listener = this.#listen(service, { hostname, port: checked.port });
+        open.listeners.set(hostname, listener);
+        opened++;
+      } catch (error) {
+        // An address that has just left the machine; the next look at the interfaces tells.
+        if (error instanceof Deno.errors.AddrNotAvailable) gone = error;
+        else return await this.#fail(service, checked, error as Error);
+      }
+    }
+    if (gone === undefined) this.#recovered(service);
+    else this.#tell(service, checked, gone);
+    return opened;
+  }
+
+  #listen(service: ServiceKey, address: { hostname: string; port: Port }): HttpListener {
+    return this.#dependencies.listen(address, (_, peer) => {
+      const checked = this.#table.get(service);
+      if (checked === undefined) return answerServiceHealth(undefined);
+      const family = peer === undefined ? "IPv4" : ipFamilyOf(peer);
+      return answerServiceHealth({
+        service: checked.name,
+        localEndpoints: checked.localEndpoints.get(family) ?? 0,
+        proxyHealthy: this.#options.proxyHealthy(),
+      });
+    });
+  }
+
+  /** Half a health check would tell some load balancers this and others that (upstream). */
+  async #fail(service: ServiceKey, checked: CheckedService, error: Error): Promise<0> {
+    await this.#close(service);
+    this.#tell(service, checked, error);
+    return 0;
+  }
+
+  #tell(service: ServiceKey, { name, port }: CheckedService, error: Error): void {
+    this.#options.onListenFailure({ service: name, port, error });
+    if (this.#failed.get(service) !== error.message) {
+      this.#dependencies.logger.error(
+        "Cannot listen for the health checks of a Service; load balancers leave this node out, and it is tried again",
+        { object: service, port, error },
+      );
+    }
+    this.#failed.set(service, error.message);
+  }
+
+  #recovered(service: ServiceKey): void {
+    if (!this.#failed.delete(service)) return;
+    this.#dependencies.logger.info("Health checks of a Service are answered", { object: service });
+  }
+
+  async #close(service: ServiceKey): Promise<void> {
+    const open = this.#open.get(service);
+    this.#open.delete(service);
+    await Promise.all([...open?.listeners.values() ?? []].map((listener) => listener.close()));
+  }
+
+  #planRetry(): void {
+    if (this.#failed.size === 0) this.#retryMs = FIRST_RETRY_MS;
+    if (this.#failed.size === 0 || this.#stopped || this.#working || this.#retry) return;
+    const { clock, random } = this.#dependencies;
+    this.#retry = clock.setTimer(this.#retryMs * (1 + random() / 10), () => this.#tryFailed());
+    this.#retryMs = Math.min(LAST_RETRY_MS, this.#retryMs * 2);
+  }
+
+  #hostnames({ localEndpoints }: CheckedService): ReadonlySet<string> {
+    this.#wildcard ??= this.#options.wildcard();
+    const families = new Map<IpFamily, FamilyAddresses>(IP_FAMILIES.map((family) => [family, {
+      everywhere: this.#options.everywhere(family),
+      addresses: this.#addresses.get(family) ?? [],
+    }]));
+    return healthCheckHostnames(new Set(localEndpoints.keys()), {
+      families,
+      wildcard: this.#wildcard,
+    });
+  }
+}
