@@ -1,0 +1,55 @@
+/**
+ * What other software does or left on this machine that gets in a Service proxy's way.
+ *
+ * @module
+ */
+import type { HostFinding } from "../../../lib/proxy/host_checks.ts";
+import type { Network } from "../../../lib/os/network.ts";
+import { countChains } from "./chain_counts.ts";
+import { lookAtHost, type LookEdges } from "./host_look.ts";
+import { inSteps } from "./in_steps.ts";
+import { judgeFindings, liveFinding } from "./judge_findings.ts";
+import { K3S_NODE_ARGS, parseK3sNodeArgs } from "./k3s_node_args.ts";
+import { findLiveKubeProxy } from "./live_kube_proxy.ts";
+import { OWN_NOTHING, type OwnState } from "./own_state.ts";
+
+/** What looking needs. */
+export interface ForeignSoftwareEdges extends LookEdges {
+  readonly network: Network;
+}
+
+/** What is looked for. */
+export interface ForeignSoftwareOptions {
+  /** `ports`: only whether a kube-proxy answers now, 300 ms at most. @default {"everything"} */
+  readonly scope?: "ports" | "everything";
+  /** Annotations of the own Node, where it is known: k3s tells there how it was started. */
+  readonly nodeAnnotations?: Readonly<Record<string, string>>;
+  /** What the mode that runs keeps for itself. @default {nothing} */
+  readonly own?: OwnState;
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * Looks for a live kube-proxy, for leftovers of kube-proxy in each mode, for kube-router, for k3s's own
+ * parts, and for two iptables worlds in use. Never rejects for a missing tool or right: what could not
+ * be looked at is a finding itself. The gravest come first.
+ */
+export async function findForeignSoftware(
+  edges: ForeignSoftwareEdges,
+  options: ForeignSoftwareOptions = {},
+): Promise<readonly HostFinding[]> {
+  const { scope = "everything", nodeAnnotations = {}, own = OWN_NOTHING, signal } = options;
+  const looking = signal ? { signal } : {};
+  const live = await findLiveKubeProxy(edges, looking);
+  if (scope === "ports") return live ? [liveFinding(live)] : [];
+  const look = await lookAtHost(edges, looking);
+  const chains = await inSteps(edges, countChains(look.worlds, own));
+  const nodeArgs = parseK3sNodeArgs(nodeAnnotations[K3S_NODE_ARGS] ?? "");
+  return judgeFindings({
+    look,
+    chains,
+    own,
+    ...(live && { live }),
+    ...(nodeArgs && { nodeArgs }),
+  });
+}

@@ -1,0 +1,66 @@
+/**
+ * One look at everything that proxies and policy engines leave in the kernel. Changes nothing and
+ * loads no module of legacy iptables or ip_vs.
+ *
+ * @module
+ */
+import type { Clock } from "../../../lib/os/clock.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import { findDummyDevices } from "./dummy_devices.ts";
+import { inSteps } from "./in_steps.ts";
+import { IPTABLES_WORLDS, lookAtWorld, type WorldContents } from "./iptables_world.ts";
+import { listNftTables } from "./nft_tables.ts";
+import type { NftTable } from "./own_state.ts";
+import { askTool, readProcFile, type Seen } from "./tool_output.ts";
+import { IP_VS_FILE, readVirtualServers, type VirtualServer } from "./virtual_servers.ts";
+
+/** What is there. A part that could not be looked at is empty, and named in `unseen`. */
+export interface HostLook {
+  /** The iptables rule sets that exist. */
+  readonly worlds: readonly WorldContents[];
+  readonly nftTables: readonly NftTable[];
+  /** Names of ipsets. */
+  readonly sets: readonly string[];
+  /** Names of dummy devices. */
+  readonly devices: readonly string[];
+  readonly virtualServers: readonly VirtualServer[];
+  /** What could not be looked at, and why, one line each. */
+  readonly unseen: readonly string[];
+}
+
+/** What looking needs. */
+export interface LookEdges {
+  readonly commands: CommandRunner;
+  readonly clock: Clock;
+}
+
+/** Looks. Never rejects for a tool that is missing or refuses. */
+export async function lookAtHost(
+  edges: LookEdges,
+  options: { readonly signal?: AbortSignal } = {},
+): Promise<HostLook> {
+  const { commands, clock } = edges;
+  const unseen: string[] = [];
+  const seen = <T, E>(what: string, result: Seen<T>, empty: E): T | E => {
+    if (result.state === "seen") return result.value;
+    if (result.state === "refused") unseen.push(`${what}: ${result.reason}`);
+    return empty;
+  };
+  const worlds: WorldContents[] = [];
+  for (const world of IPTABLES_WORLDS) {
+    // One after the other: each dump may be 10 MB.
+    const looked = await lookAtWorld(edges, world, { keepJump: () => false, ...options });
+    const contents = seen(`${world.family} rules of iptables-${world.variant}`, looked, undefined);
+    if (contents !== undefined) worlds.push(contents);
+  }
+  const servers = seen("virtual servers", await readProcFile(commands, IP_VS_FILE, options), "");
+  return {
+    worlds,
+    nftTables: seen("tables of nftables", await listNftTables(commands, options), []),
+    sets: seen("ipsets", await askTool(commands, ["ipset", "list", "-n"], options), "")
+      .split("\n").filter((name) => name !== ""),
+    devices: seen("devices", await findDummyDevices(commands, options), []),
+    virtualServers: await inSteps({ clock }, readVirtualServers(servers)),
+    unseen,
+  };
+}

@@ -1,0 +1,101 @@
+/**
+ * The ipsets of kube-proxy's ipvs mode, and what they tell of its virtual servers.
+ *
+ * @module
+ */
+import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
+
+/** The sets' names after `KUBE-` (IPv4) or `KUBE-6-` (IPv6, cut to 31 characters). */
+const SETS: readonly string[] = [
+  "LOOP-BACK",
+  "CLUSTER-IP",
+  "EXTERNAL-IP",
+  "EXTERNAL-IP-LOCAL",
+  "LOAD-BALANCER",
+  "LOAD-BALANCER-LOCAL",
+  "LOAD-BALANCER-FW",
+  "LOAD-BALANCER-SOURCE-CIDR",
+  "LOAD-BALANCER-SOURCE-IP",
+  "NODE-PORT-TCP",
+  "NODE-PORT-UDP",
+  "NODE-PORT-LOCAL-TCP",
+  "NODE-PORT-LOCAL-UDP",
+  "NODE-PORT-SCTP-HASH",
+  "NODE-PORT-LOCAL-SCTP-HASH",
+  "NODE-PORT-SCTP",
+  "NODE-PORT-LOCAL-SCTP",
+  "HEALTH-CHECK-NODE-PORT",
+  "IPVS-IPS",
+];
+
+const MAX_NAME_LENGTH = 31;
+
+const KUBE_PROXY_SETS: ReadonlySet<string> = new Set(
+  SETS.flatMap((name) => [`KUBE-${name}`, `KUBE-6-${name}`.slice(0, MAX_NAME_LENGTH)]),
+);
+
+const KUBE_ROUTER_SET = /^(inet6:)?(kube-router-|KUBE-(SRC|DST)-[A-Z2-7]{16}$)/;
+
+/** Whether kube-proxy, and nobody else, makes a set of this name. */
+export function isKubeProxySet(name: string): boolean {
+  return KUBE_PROXY_SETS.has(name);
+}
+
+/** Whether kube-router (in k3s: its network policies) makes sets of such a name. */
+export function isKubeRouterSet(name: string): boolean {
+  return KUBE_ROUTER_SET.test(name);
+}
+
+/** Which virtual servers kube-proxy noted down as its own. */
+export interface NotedServers {
+  /** Every port of these. */
+  readonly addresses: ReadonlySet<IpAddress>;
+  /** These, as {@linkcode serverKey} has them. */
+  readonly exact: ReadonlySet<string>;
+  /** These ports on addresses of the node, as `tcp 30080`. */
+  readonly nodePorts: ReadonlySet<string>;
+}
+
+/** One text for address, port and protocol. */
+export function serverKey(protocol: string, address: IpAddress, port: number): string {
+  return `${protocol} ${address} ${port}`;
+}
+
+/** Lines between two pauses. */
+const LINES_PER_STEP = 256;
+
+/** Reads `ipset save` in short steps; sets of others are passed over. */
+export function* readNotedServers(text: string): Generator<void, NotedServers> {
+  const noted = {
+    addresses: new Set<IpAddress>(),
+    exact: new Set<string>(),
+    nodePorts: new Set<string>(),
+  };
+  let count = 0;
+  for (const [line] of text.matchAll(/^add .+$/gm)) {
+    const [, name = "", entry = ""] = line.split(" ", 3);
+    if (isKubeProxySet(name)) noteEntry(noted, { set: name.replace(/^KUBE-(6-)?/, ""), entry });
+    if (++count % LINES_PER_STEP === 0) yield;
+  }
+  return noted;
+}
+
+function noteEntry(
+  noted: { addresses: Set<IpAddress>; exact: Set<string>; nodePorts: Set<string> },
+  { set, entry }: { readonly set: string; readonly entry: string },
+): void {
+  const nodePort = /^NODE-PORT-(TCP|UDP)$/.exec(set)?.[1];
+  if (nodePort !== undefined) {
+    noted.nodePorts.add(`${nodePort.toLowerCase()} ${entry}`);
+    return;
+  }
+  const [addressText = "", service = ""] = entry.split(",");
+  const address = tryParseIpAddress(addressText);
+  if (address === undefined) return;
+  if (set === "IPVS-IPS") noted.addresses.add(address);
+  const [protocol, port] = service.split(":");
+  const listed =
+    ["CLUSTER-IP", "EXTERNAL-IP", "EXTERNAL-IP-LOCAL", "LOAD-BALANCER"].includes(set) ||
+    set.startsWith("NODE-PORT-SCTP");
+  if (listed && port !== undefined) noted.exact.add(serverKey(protocol!, address, Number(port)));
+}

@@ -1,0 +1,233 @@
+/**
+ * From what was seen to what an admin should know. Pure.
+ *
+ * @module
+ */
+import type { HostFinding } from "../../../lib/proxy/host_checks.ts";
+import { type ChainCount, describeCount } from "./chain_counts.ts";
+import { IPVS_DEVICE, KUBE_ROUTER_DEVICE } from "./dummy_devices.ts";
+import type { HostLook } from "./host_look.ts";
+import { isKubeProxySet, isKubeRouterSet } from "./ip_sets.ts";
+import { nameOfWorld } from "./iptables_world.ts";
+import type { K3sNodeArgs } from "./k3s_node_args.ts";
+import type { LiveKubeProxy } from "./live_kube_proxy.ts";
+import { isKubeProxyTable } from "./nft_tables.ts";
+import type { OwnState } from "./own_state.ts";
+
+/** All that was seen. */
+export interface SeenOnHost {
+  readonly look: HostLook;
+  readonly chains: readonly ChainCount[];
+  readonly own: OwnState;
+  readonly live?: LiveKubeProxy;
+  readonly nodeArgs?: K3sNodeArgs;
+}
+
+const SEVERITIES: readonly HostFinding["severity"][] = ["blocking", "warning", "info"];
+
+/** How a kube-proxy is turned off, wherever it may come from. */
+export const TURN_OFF = [
+  "k3s: start it with --disable-kube-proxy, on servers and agents",
+  "kubeadm: delete DaemonSet and ConfigMap kube-proxy in kube-system",
+  "systemd: systemctl disable --now kube-proxy",
+].join("; ");
+
+const REMOVE = "run 'kube-relay cleanup' (--dry-run shows what goes), or start with --takeover";
+
+/** Judges everything; the gravest findings come first. */
+export function judgeFindings(seen: SeenOnHost): HostFinding[] {
+  const findings = [
+    ...liveOrLeft(seen),
+    ...k3sFindings(seen),
+    ...kubeRouterFindings(seen),
+    ...worldFindings(seen),
+    ...relayFindings(seen),
+    ...unseenFindings(seen),
+  ];
+  return findings.toSorted((a, b) =>
+    SEVERITIES.indexOf(a.severity) - SEVERITIES.indexOf(b.severity)
+  );
+}
+
+/** The finding of a kube-proxy that answers; `more` is what of its is in the kernel. */
+export function liveFinding(live: LiveKubeProxy, more: readonly string[] = []): HostFinding {
+  const mode = live.mode === undefined ? "" : ` in mode ${live.mode}`;
+  return {
+    id: "kube-proxy-alive",
+    severity: "blocking",
+    software: "kube-proxy",
+    summary: `A kube-proxy, or what takes its place, runs on this node${mode}`,
+    evidence: [...live.evidence, ...more],
+    cure: `turn it off (${TURN_OFF}), or start kube-relay with --takeover`,
+  };
+}
+
+/** Rules of a kube-proxy that runs are no leftovers: they are evidence. */
+function liveOrLeft(seen: SeenOnHost): HostFinding[] {
+  const parts = leftParts(seen).filter(({ evidence }) => evidence.length > 0);
+  if (seen.live) return [liveFinding(seen.live, parts.flatMap(({ evidence }) => evidence))];
+  return parts.map(({ mode, harm, evidence }) => ({
+    id: `kube-proxy-leftovers-${mode}`,
+    severity: "warning",
+    software: "kube-proxy",
+    summary: `A kube-proxy that does not run any more left its ${mode} rules, ${harm}`,
+    evidence,
+    cure: REMOVE,
+  }));
+}
+
+interface LeftPart {
+  readonly mode: "iptables" | "nftables" | "ipvs";
+  readonly harm: string;
+  readonly evidence: readonly string[];
+}
+
+function leftParts({ look, chains, own }: SeenOnHost): LeftPart[] {
+  const tables = look.nftTables.filter((table) =>
+    isKubeProxyTable(table) && !own.nftTable?.(table)
+  );
+  const sets = look.sets.filter((name) => isKubeProxySet(name) && !own.set?.(name));
+  const device = look.devices.includes(IPVS_DEVICE) && !own.device?.(IPVS_DEVICE);
+  const astray = "which still send packets for Services to endpoints of that time";
+  return [
+    {
+      mode: "iptables",
+      harm: astray,
+      evidence: chains.filter(({ owner }) => owner === "kube-proxy").map(describeCount),
+    },
+    {
+      mode: "nftables",
+      harm: astray,
+      evidence: tables.map(({ family, name }) => `table ${family} ${name} (nftables)`),
+    },
+    {
+      mode: "ipvs",
+      harm: "which keep Service addresses on the node",
+      evidence: [
+        ...(device ? [`device ${IPVS_DEVICE}`] : []),
+        ...(sets.length > 0 ? [`${sets.length} ipsets: ${sets.join(", ")}`] : []),
+        ...(device && look.virtualServers.length > 0
+          ? [`${look.virtualServers.length} virtual servers, of whomever`]
+          : []),
+      ],
+    },
+  ];
+}
+
+function k3sFindings({ nodeArgs, chains }: SeenOnHost): HostFinding[] {
+  if (nodeArgs === undefined) return [];
+  const findings: HostFinding[] = [];
+  // An agent is told by its server: its own arguments say nothing of kube-proxy.
+  if (nodeArgs.role === "server" && !nodeArgs.disableKubeProxy) {
+    findings.push({
+      id: "k3s-kube-proxy-on",
+      severity: "warning",
+      software: "kube-proxy",
+      summary: "k3s on this node runs its own kube-proxy, which comes back with each start of k3s",
+      evidence: ["annotation k3s.io/node-args lacks --disable-kube-proxy"],
+      cure: "start k3s with --disable-kube-proxy, on servers and agents",
+    });
+  }
+  const hostPorts = chains.filter(({ owner }) => owner === "portmap").map(describeCount);
+  if (!nodeArgs.disableServiceLb && hostPorts.length > 0) {
+    findings.push({
+      id: "klipper-service-lb",
+      severity: "info",
+      software: "klipper",
+      summary:
+        "k3s's ServiceLB (klipper) may hold host ports: its pods send them on to cluster IPs",
+      evidence: hostPorts,
+    });
+  }
+  return findings;
+}
+
+function kubeRouterFindings({ look, chains, nodeArgs }: SeenOnHost): HostFinding[] {
+  const found = chains.filter(({ owner }) => owner === "kube-router").map(describeCount);
+  const sets = look.sets.filter(isKubeRouterSet);
+  const device = look.devices.includes(KUBE_ROUTER_DEVICE);
+  const proxies = device || sets.some((name) => name.includes("kube-router-svip"));
+  if (found.length + sets.length === 0 && !device) return [];
+  const evidence = [
+    ...found,
+    ...(sets.length > 0 ? [`${sets.length} ipsets of kube-router`] : []),
+    ...(device ? [`device ${KUBE_ROUTER_DEVICE}`] : []),
+  ];
+  if (proxies) {
+    return [{
+      id: "kube-router-service-proxy",
+      severity: "warning",
+      software: "kube-router",
+      summary: "kube-router serves, or served, Services on this node by IPVS",
+      evidence,
+      cure: "run kube-router with --run-service-proxy=false, and --cleanup-config once",
+    }];
+  }
+  const stale = nodeArgs?.disableNetworkPolicy === true;
+  return [{
+    id: "kube-router-policies",
+    severity: stale ? "warning" : "info",
+    software: "kube-router",
+    summary: stale
+      ? "Rules of k3s's network policies are left, though k3s was told not to enforce any"
+      : "kube-router, or k3s by its library, enforces network policies on this node",
+    evidence,
+  }];
+}
+
+/** Packets pass both worlds: rules in the one that the node does not use are overlooked. */
+function worldFindings({ look }: SeenOnHost): HostFinding[] {
+  const inUse = look.worlds.filter(({ dump }) =>
+    dump.tables.some(({ rules, chains }) => rules > 0 || chains.size > 0)
+  );
+  const both = (["IPv4", "IPv6"] as const).filter((family) =>
+    inUse.filter(({ world }) => world.family === family).length > 1
+  );
+  if (both.length === 0) return [];
+  return [{
+    id: "two-iptables-worlds",
+    severity: "warning",
+    summary: `iptables-nft and iptables-legacy both hold rules (${both.join(", ")})`,
+    evidence: inUse.filter(({ world }) => both.includes(world.family)).map(({ world, dump }) => {
+      const rules = dump.tables.reduce((sum, table) => sum + table.rules, 0);
+      const chains = dump.tables.flatMap((table) => [...table.chains.keys()]);
+      const hint = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"].find((chain) =>
+        chains.includes(chain)
+      );
+      const chosen = hint === undefined ? "" : `; kubelet writes here (${hint})`;
+      return `${rules} rules in ${nameOfWorld(world)}${chosen}`;
+    }),
+    cure: "keep to the variant that kubelet uses, and flush the other where its rules are nobody's",
+  }];
+}
+
+function relayFindings({ look, own }: SeenOnHost): HostFinding[] {
+  const tables = look.nftTables.filter((table) =>
+    table.name.startsWith("kube-relay") && !own.nftTable?.(table)
+  );
+  if (tables.length === 0) return [];
+  return [{
+    id: "kube-relay-other-mode",
+    severity: "warning",
+    software: "other",
+    summary:
+      "Rules of kube-relay in another mode are there, of an earlier run or of one that runs now",
+    evidence: tables.map(({ family, name }) => `table ${family} ${name} (nftables)`),
+    cure: "stop kube-relay and run 'kube-relay cleanup'",
+  }];
+}
+
+function unseenFindings({ look }: SeenOnHost): HostFinding[] {
+  const unreadable = look.worlds.flatMap(({ world, dump }) =>
+    dump.unreadable.map((table) => `table ${table} (${nameOfWorld(world)}): only nft can show it`)
+  );
+  const evidence = [...look.unseen, ...unreadable];
+  if (evidence.length === 0) return [];
+  return [{
+    id: "not-looked-at",
+    severity: "info",
+    summary: "Some places where other software leaves rules could not be looked at",
+    evidence,
+    cure: "look again as root, with iptables, nftables and ipset installed",
+  }];
+}

@@ -1,0 +1,86 @@
+/**
+ * Whose a chain is, by table and name. Names are those of Kubernetes 1.36 and of the releases before
+ * it whose leftovers are still met.
+ *
+ * @module
+ */
+
+/** Who makes chains of such a name. */
+export type ChainOwner = "kube-proxy" | "kubelet" | "kube-router" | "portmap";
+
+/** A chain, or all chains of a kind. */
+export interface KnownChain {
+  readonly owner: ChainOwner;
+  /** For a person: the name, or the prefix with an ellipsis. */
+  readonly label: string;
+  /** Whether there is one for each Service or endpoint. */
+  readonly perService: boolean;
+}
+
+/** 16 characters of base32, as kube-proxy ends the names of a Service's chains. */
+const HASH = /^[A-Z2-7]{16}$/;
+
+const PER_SERVICE = ["KUBE-FW-", "KUBE-EXT-", "KUBE-XLB-", "KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-"];
+
+/** kube-proxy's chains of fixed name. `KUBE-FIREWALL` is not among them: it is kubelet's as well. */
+const KUBE_PROXY: Readonly<Record<string, readonly string[]>> = {
+  nat: [
+    "KUBE-SERVICES",
+    "KUBE-NODEPORTS",
+    "KUBE-POSTROUTING",
+    "KUBE-MARK-MASQ",
+    "KUBE-PROXY-CANARY",
+    // ipvs mode
+    "KUBE-NODE-PORT",
+    "KUBE-LOAD-BALANCER",
+    // userspace mode, until 1.25
+    "KUBE-PORTALS-CONTAINER",
+    "KUBE-PORTALS-HOST",
+    "KUBE-NODEPORT-CONTAINER",
+    "KUBE-NODEPORT-HOST",
+  ],
+  filter: [
+    "KUBE-SERVICES",
+    "KUBE-EXTERNAL-SERVICES",
+    "KUBE-NODEPORTS",
+    "KUBE-FORWARD",
+    "KUBE-PROXY-FIREWALL",
+    "KUBE-PROXY-CANARY",
+    // ipvs mode
+    "KUBE-NODE-PORT",
+    "KUBE-SOURCE-RANGES-FIREWALL",
+    "KUBE-IPVS-FILTER",
+    "KUBE-IPVS-OUT-FILTER",
+    // userspace mode, until 1.25
+    "KUBE-NODEPORT-NON-LOCAL",
+  ],
+  mangle: ["KUBE-PROXY-CANARY"],
+};
+
+const KUBELET = ["KUBE-FIREWALL", "KUBE-KUBELET-CANARY", "KUBE-IPTABLES-HINT", "KUBE-MARK-DROP"];
+
+const OTHERS: readonly (readonly [ChainOwner, string])[] = [
+  ["kube-router", "KUBE-ROUTER-"],
+  ["kube-router", "KUBE-POD-FW-"],
+  ["kube-router", "KUBE-NWPLCY-"],
+  ["portmap", "CNI-HOSTPORT-"],
+];
+
+/** Knows a chain by its table and name; undefined for anybody else's. */
+export function knownChain(table: string, chain: string): KnownChain | undefined {
+  const prefix = table === "nat" ? PER_SERVICE.find((name) => chain.startsWith(name)) : undefined;
+  if (prefix !== undefined && HASH.test(chain.slice(prefix.length))) {
+    return { owner: "kube-proxy", label: `${prefix}…`, perService: true };
+  }
+  if (KUBE_PROXY[table]?.includes(chain)) {
+    return { owner: "kube-proxy", label: chain, perService: false };
+  }
+  if (KUBELET.includes(chain)) return { owner: "kubelet", label: chain, perService: false };
+  const other = OTHERS.find(([, start]) => chain.startsWith(start));
+  return other && { owner: other[0], label: `${other[1]}…`, perService: false };
+}
+
+/** Whether kube-proxy, and nobody else, makes such a chain. */
+export function isKubeProxyChain(table: string, chain: string): boolean {
+  return knownChain(table, chain)?.owner === "kube-proxy";
+}

@@ -1,0 +1,122 @@
+import { assert, assertEquals } from "@std/assert";
+import { systemClock } from "../../../lib/os/clock.ts";
+import { type Network, systemNetwork, type TcpListener } from "../../../lib/os/network.ts";
+import { findLiveKubeProxy, kubeProxyAnswer } from "./live_kube_proxy.ts";
+import { parseAnswer, peekHttp } from "./http_peek.ts";
+
+const HEALTHZ =
+  '{"lastUpdated":"2026-01-01T00:00:00Z","currentTime":"2026-01-01T00:00:00Z","nodeEligible":true,"healthy":true}';
+
+function http(body: string, { status = 200, headers = "" } = {}): string {
+  return `HTTP/1.0 ${status} X\r\nContent-Type: application/json\r\n${headers}\r\n${body}`;
+}
+
+/** A machine on whose ports somebody says the same to everyone; the real ports are any free ones. */
+class Machine implements Disposable {
+  readonly #listeners = new Map<string, TcpListener>();
+  readonly network: Network = {
+    ...systemNetwork,
+    connectTcp: ({ hostname, port }, signal) => {
+      const listener = this.#listeners.get(`${hostname} ${port}`);
+      if (listener === undefined) return Promise.reject(new Deno.errors.ConnectionRefused());
+      return systemNetwork.connectTcp(listener.addr, signal);
+    },
+  };
+
+  /** `text` undefined: takes connections and stays silent. */
+  answer(hostname: string, port: number, text: string | undefined): this {
+    const listener = systemNetwork.listenTcp({ hostname: "127.0.0.1", port: 0 });
+    this.#listeners.set(`${hostname} ${port}`, listener);
+    void this.#serve(listener, text);
+    return this;
+  }
+
+  async #serve(listener: TcpListener, text: string | undefined): Promise<void> {
+    for (;;) {
+      const connection = await listener.accept().catch(() => undefined);
+      if (connection === undefined) return;
+      const buffer = new Uint8Array(1024);
+      await connection.read(buffer);
+      if (text === undefined) await connection.read(buffer).catch(() => null);
+      else await connection.write(new TextEncoder().encode(text));
+      connection.close();
+    }
+  }
+
+  [Symbol.dispose](): void {
+    for (const listener of this.#listeners.values()) listener.close();
+  }
+}
+
+Deno.test("findLiveKubeProxy() finds none where nobody listens", async () => {
+  using machine = new Machine();
+  assertEquals(await findLiveKubeProxy({ ...machine, clock: systemClock }), undefined);
+});
+
+Deno.test("findLiveKubeProxy() knows kube-proxy by its mode and its health, on either loopback", async () => {
+  using machine = new Machine();
+  machine.answer("127.0.0.1", 10249, http("ipvs")).answer("::1", 10256, http(HEALTHZ));
+  assertEquals(await findLiveKubeProxy({ ...machine, clock: systemClock }), {
+    mode: "ipvs",
+    evidence: [
+      "127.0.0.1:10249/proxyMode says ipvs",
+      "[::1]:10256/healthz says lastUpdated (200)",
+    ],
+  });
+});
+
+Deno.test("findLiveKubeProxy() gives up on who holds the port and stays silent", async () => {
+  using machine = new Machine();
+  machine.answer("127.0.0.1", 10256, undefined).answer("127.0.0.1", 10249, http("404 not found"));
+  const start = performance.now();
+  assertEquals(await findLiveKubeProxy({ ...machine, clock: systemClock }), undefined);
+  const ms = performance.now() - start;
+  assert(ms > 250 && ms < 3_000, `${ms} ms`);
+});
+
+const ANSWERS: readonly (readonly [what: string, path: string, text: string, is: boolean])[] = [
+  ["an unhealthy kube-proxy", "/healthz", http(HEALTHZ, { status: 503 }), true],
+  [
+    "our own health server",
+    "/healthz",
+    http(HEALTHZ, { headers: "server: kube-relay\r\n" }),
+    false,
+  ],
+  [
+    "our own metrics server",
+    "/proxyMode",
+    http("userspace", { headers: "Server: kube-relay\r\n" }),
+    false,
+  ],
+  ["a web server", "/healthz", http("ok"), false],
+  ["a web server's page of the mode", "/proxyMode", http("<html>iptables</html>"), false],
+  ["a mode that is an error", "/proxyMode", http("iptables", { status: 404 }), false],
+];
+
+for (const [what, path, text, is] of ANSWERS) {
+  Deno.test(`kubeProxyAnswer() ${is ? "knows" : "does not take for kube-proxy"} ${what}`, () => {
+    assertEquals(kubeProxyAnswer(path, parseAnswer(text)) !== undefined, is);
+  });
+}
+
+Deno.test("peekHttp() ends with its signal, and leaves no connection", async () => {
+  using machine = new Machine();
+  machine.answer("127.0.0.1", 10256, undefined);
+  const controller = new AbortController();
+  const edges = { ...machine, clock: systemClock };
+  const question = {
+    address: { hostname: "127.0.0.1", port: 10256 },
+    path: "/",
+    timeoutMs: 60_000,
+  };
+  const asked = peekHttp(edges, { ...question, signal: controller.signal });
+  controller.abort();
+  assertEquals(await asked, undefined);
+});
+
+Deno.test("parseAnswer() takes only HTTP", () => {
+  for (const text of ["", "SSH-2.0-OpenSSH_9.2\r\n\r\n", "HTTP/1.1 200 OK\r\n"]) {
+    assertEquals(parseAnswer(text), undefined);
+  }
+  assertEquals(parseAnswer("HTTP/1.1 204 No Content\r\nA: b:c\r\n\r\n")?.headers.get("a"), "b:c");
+});

@@ -1,0 +1,32 @@
+/**
+ * What kube-relay itself has in the kernel, told apart from what kube-proxy left under the same names:
+ * iptables mode takes over entry points as `KUBE-SERVICES`, ipvs mode the device and the sets.
+ *
+ * @module
+ */
+import type { IptablesWorld } from "./iptables_world.ts";
+
+/** A chain and where it is. */
+export interface ChainPlace {
+  readonly world: IptablesWorld;
+  readonly table: string;
+  readonly chain: string;
+}
+
+/** A table of nftables. */
+export interface NftTable {
+  /** As nft has it: `ip`, `ip6`, `inet` … */
+  readonly family: string;
+  readonly name: string;
+}
+
+/** Which names are in use by the mode that runs. A part that is left out: none is. */
+export interface OwnState {
+  chain?(place: ChainPlace): boolean;
+  nftTable?(table: NftTable): boolean;
+  set?(name: string): boolean;
+  device?(name: string): boolean;
+}
+
+/** Nothing of ours runs. */
+export const OWN_NOTHING: OwnState = {};

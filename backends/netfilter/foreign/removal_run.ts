@@ -1,0 +1,119 @@
+/**
+ * Carries out the steps of a removal, or only notes them down, and keeps the report.
+ *
+ * @module
+ */
+import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
+import type { CleanupReport } from "../../../lib/proxy/backend.ts";
+import { reasonOfExit, wantsRights } from "./tool_output.ts";
+
+/** One command that removes something. */
+export interface RemovalStep {
+  readonly command: readonly [string, ...string[]];
+  /** Its input; called anew for each use. */
+  readonly input?: () => Iterable<string>;
+  /** What it removes, one line each, for a person. */
+  readonly removes: readonly string[];
+}
+
+/** How a removal is run. */
+export interface RemovalOptions {
+  readonly dryRun: boolean;
+  readonly signal?: AbortSignal;
+}
+
+/** One table of 20,000 chains takes seconds, with a lock to be waited for. */
+const STEP_TIMEOUT_MS = 120_000;
+
+/** One removal, from its first step to the report. */
+export class RemovalRun {
+  readonly #commands: CommandRunner;
+  readonly #options: RemovalOptions;
+  readonly #removed: string[] = [];
+  readonly #failed: string[] = [];
+  readonly #kept: string[] = [];
+  readonly #script: string[] = [];
+
+  constructor(
+    { commands }: { readonly commands: CommandRunner },
+    options: RemovalOptions,
+  ) {
+    this.#commands = commands;
+    this.#options = options;
+  }
+
+  get dryRun(): boolean {
+    return this.#options.dryRun;
+  }
+
+  get signal(): { readonly signal?: AbortSignal } {
+    return this.#options.signal ? { signal: this.#options.signal } : {};
+  }
+
+  /** Something that stays, and why. */
+  keep(what: string): void {
+    if (!this.#kept.includes(what)) this.#kept.push(what);
+  }
+
+  /** Something that could not even be looked at: a plain user can't, but has left nothing there either. */
+  unseen(what: string, reason: string): void {
+    if (wantsRights(reason)) this.keep(`${what}: not looked at, which takes root: ${reason}`);
+    else this.fail(`${what}: ${reason}`);
+  }
+
+  /** Something that should have gone, and why it has not. */
+  fail(what: string): void {
+    this.#failed.push(what);
+  }
+
+  /** Something that a step removed which told so itself. */
+  remove(what: string): void {
+    this.#removed.push(what);
+  }
+
+  /** Carries a step out. Returns why it failed; `undefined` when it did not. */
+  async try({ command, input, removes }: RemovalStep): Promise<string | undefined> {
+    const [program, ...args] = command;
+    if (this.dryRun) {
+      this.#script.push(toScript(command, input?.()));
+      this.#removed.push(...removes);
+      return undefined;
+    }
+    const options = { timeoutMs: STEP_TIMEOUT_MS, ...this.signal };
+    try {
+      const result = await this.#commands.run(program, args, {
+        ...options,
+        ...(input && { stdin: input() }),
+      });
+      if (result.code !== 0) return reasonOfExit(program, result);
+    } catch (error) {
+      if (!(error instanceof CommandError)) throw error;
+      return error.message;
+    }
+    this.#removed.push(...removes);
+    return undefined;
+  }
+
+  /** As {@linkcode try}; a failure goes to the report, as one of `what`. */
+  async do(what: string, step: RemovalStep): Promise<void> {
+    const reason = await this.try(step);
+    if (reason !== undefined) this.#failed.push(`${what}: ${reason}`);
+  }
+
+  report(): CleanupReport {
+    return {
+      removed: this.#removed,
+      failed: this.#failed,
+      ...(this.#kept.length > 0 && { kept: this.#kept }),
+      ...(this.dryRun && { commands: this.#script }),
+    };
+  }
+}
+
+/** A command as a shell would take it, so that a dry run can be read, kept and run. */
+function toScript(command: readonly string[], input: Iterable<string> | undefined): string {
+  const line = command.join(" ");
+  if (input === undefined) return `${line}\n`;
+  // Quoted: the shell leaves `$` and backslashes of rules alone.
+  return `${line} <<'EOF'\n${[...input].join("")}EOF\n`;
+}

@@ -1,0 +1,98 @@
+/**
+ * Takes kube-proxy's chains out of one iptables rule set.
+ *
+ * @module
+ */
+import type { Clock } from "../../../lib/os/clock.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import { inSteps } from "./in_steps.ts";
+import {
+  type IptablesWorld,
+  lookAtWorld,
+  nameOfWorld,
+  type WorldContents,
+} from "./iptables_world.ts";
+import { isKubeProxyChain } from "./known_chains.ts";
+import type { OwnState } from "./own_state.ts";
+import type { RemovalRun, RemovalStep } from "./removal_run.ts";
+import {
+  type ChainFilter,
+  describeTableRemoval,
+  isNothing,
+  planTableRemoval,
+  renderTableRemoval,
+  type TableRemoval,
+} from "./render_iptables_removal.ts";
+
+/** What is removed from where. */
+export interface IptablesRemovalInput {
+  readonly world: IptablesWorld;
+  readonly own: OwnState;
+  readonly run: RemovalRun;
+}
+
+/** kubelet and CNI write to the same tables: what changed between reading and writing is read again. */
+const ATTEMPTS = 3;
+
+/**
+ * nat goes first: from then on no packet is sent to an endpoint of kube-proxy's, so that nothing misses
+ * the ACCEPT rules that go with the filter table.
+ */
+const TABLE_ORDER = ["nat", "filter", "mangle"];
+
+/** Removes what is there, each table in one step: rules of built-in chains first, then chains. */
+export async function removeFromIptables(
+  edges: { readonly commands: CommandRunner; readonly clock: Clock },
+  { world, own, run }: IptablesRemovalInput,
+): Promise<void> {
+  const isTheirs: ChainFilter = (table, chain) =>
+    isKubeProxyChain(table, chain) && !own.chain?.({ world, table, chain });
+  let failures: string[] = [];
+  for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
+    const seen = await lookAtWorld(edges, world, {
+      keepJump: (table, { from, to }) => isTheirs(table, to) && !isTheirs(table, from),
+      ...run.signal,
+    });
+    if (seen.state === "refused") run.unseen(`rules of ${nameOfWorld(world)}`, seen.reason);
+    if (seen.state !== "seen") return;
+    failures = await removeOnce(edges, { contents: seen.value, isTheirs, run });
+    if (failures.length === 0) return;
+  }
+  for (const failure of failures) run.fail(failure);
+}
+
+/** Returns what failed. */
+async function removeOnce(
+  { clock }: { readonly clock: Clock },
+  { contents, isTheirs, run }: {
+    readonly contents: WorldContents;
+    readonly isTheirs: ChainFilter;
+    readonly run: RemovalRun;
+  },
+): Promise<string[]> {
+  const { world, dump } = contents;
+  const failures: string[] = [];
+  const tables = dump.tables.filter(({ name }) => TABLE_ORDER.includes(name))
+    .toSorted((a, b) => TABLE_ORDER.indexOf(a.name) - TABLE_ORDER.indexOf(b.name));
+  for (const table of tables) {
+    const removal = await inSteps({ clock }, planTableRemoval(table, isTheirs));
+    for (const kept of removal.kept) run.keep(`${kept} (${nameOfWorld(world)})`);
+    if (isNothing(removal)) continue;
+    const reason = await run.try(stepOf(contents, removal));
+    if (reason === undefined) continue;
+    failures.push(`kube-proxy's chains in ${table.name} (${nameOfWorld(world)}): ${reason}`);
+  }
+  for (const table of dump.unreadable) {
+    run.keep(`table ${table} (${nameOfWorld(world)}): it has rules that only nft can show`);
+  }
+  return failures;
+}
+
+function stepOf({ world, restoreProgram }: WorldContents, removal: TableRemoval): RemovalStep {
+  return {
+    // Without -w, iptables-legacy waits for its lock for ever; the nft variant takes the flag too.
+    command: [restoreProgram, "-w", "5", "--noflush"],
+    input: () => renderTableRemoval(removal),
+    removes: describeTableRemoval(removal, nameOfWorld(world)),
+  };
+}

@@ -1,0 +1,158 @@
+/**
+ * Takes away what kube-proxy's ipvs mode leaves beside its rules: sets, virtual servers, the device.
+ *
+ * @module
+ */
+import type { Cidr } from "../../../lib/net/cidr.ts";
+import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
+import type { Clock } from "../../../lib/os/clock.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import type { Network } from "../../../lib/os/network.ts";
+import { findDummyDevices, IPVS_DEVICE } from "./dummy_devices.ts";
+import { inSteps } from "./in_steps.ts";
+import { isKubeProxySet, type NotedServers, readNotedServers } from "./ip_sets.ts";
+import type { OwnState } from "./own_state.ts";
+import type { RemovalRun } from "./removal_run.ts";
+import { askTool, readProcFile } from "./tool_output.ts";
+import {
+  describeServer,
+  IP_VS_FILE,
+  isKubeProxyServer,
+  readVirtualServers,
+  renderServerDeletion,
+  type VirtualServer,
+} from "./virtual_servers.ts";
+
+/** What looking and removing need. */
+export interface IpvsRemovalEdges {
+  readonly commands: CommandRunner;
+  readonly clock: Clock;
+  readonly network: Network;
+}
+
+/** What is removed, and what is somebody else's. */
+export interface IpvsRemovalInput {
+  readonly own: OwnState;
+  readonly run: RemovalRun;
+  readonly excludeCidrs: readonly Cidr[];
+}
+
+/** Longest list of virtual servers that a report spells out. */
+const MAX_NAMED_SERVERS = 20;
+/** What sets hold where there is no `ipset`. */
+const NOTHING_NOTED: NotedServers = {
+  addresses: new Set(),
+  exact: new Set(),
+  nodePorts: new Set(),
+};
+
+/**
+ * Removes sets, virtual servers and the device, in this order; the rules that refer to the sets have to
+ * be gone. Virtual servers of other programs stay, where upstream's `--cleanup` flushes them all. The
+ * module ip_vs is not loaded for it: without it there are no virtual servers.
+ */
+export async function removeIpvs(edges: IpvsRemovalEdges, input: IpvsRemovalInput): Promise<void> {
+  const { run, own } = input;
+  // Read before anything goes: sets and device tell whose the virtual servers are.
+  const servers = await findServers(edges, input);
+  await removeSets(edges, input);
+  await removeServers(edges, { run, servers });
+  if (own.device?.(IPVS_DEVICE)) return;
+  const devices = await findDummyDevices(edges.commands, run.signal);
+  if (devices.state === "refused") run.unseen(`device ${IPVS_DEVICE}`, devices.reason);
+  if (devices.state !== "seen" || !devices.value.includes(IPVS_DEVICE)) return;
+  await run.do(`device ${IPVS_DEVICE}`, {
+    command: ["ip", "link", "del", IPVS_DEVICE],
+    removes: [`device ${IPVS_DEVICE} with its addresses`],
+  });
+}
+
+async function findServers(
+  { commands, clock, network }: IpvsRemovalEdges,
+  { own, run, excludeCidrs }: IpvsRemovalInput,
+): Promise<readonly VirtualServer[]> {
+  if (own.device?.(IPVS_DEVICE)) return [];
+  const table = await readProcFile(commands, IP_VS_FILE, run.signal);
+  if (table.state === "refused") run.unseen("virtual servers", table.reason);
+  if (table.state !== "seen") return [];
+  const all = await inSteps({ clock }, readVirtualServers(table.value));
+  if (all.length === 0) return [];
+  const sets = await askTool(commands, ["ipset", "save"], run.signal);
+  const ownership = {
+    noted: sets.state === "seen"
+      ? await inSteps({ clock }, readNotedServers(sets.value))
+      : NOTHING_NOTED,
+    deviceAddresses: await findDeviceAddresses({ commands }, run),
+    nodeAddresses: new Set(network.interfaceAddresses().map(({ address }) => address)),
+    excludeCidrs,
+  };
+  return all.filter((server) => isKubeProxyServer(server, ownership));
+}
+
+async function findDeviceAddresses(
+  { commands }: { readonly commands: CommandRunner },
+  run: RemovalRun,
+): Promise<ReadonlySet<IpAddress>> {
+  // Exit code 1: there is no such device.
+  const seen = await askTool(
+    commands,
+    ["ip", "-o", "addr", "show", "dev", IPVS_DEVICE],
+    run.signal,
+  );
+  if (seen.state !== "seen") return new Set();
+  const found = [...seen.value.matchAll(/ inet6? ([0-9a-f.:]+)/g)];
+  return new Set(
+    found.map(([, text]) => tryParseIpAddress(text!)).filter((address) => address !== undefined),
+  );
+}
+
+async function removeSets(
+  { commands }: Pick<IpvsRemovalEdges, "commands">,
+  { own, run }: IpvsRemovalInput,
+): Promise<void> {
+  const seen = await askTool(commands, ["ipset", "list", "-n"], run.signal);
+  if (seen.state === "refused") run.unseen("ipsets", seen.reason);
+  if (seen.state !== "seen") return;
+  let names = seen.value.split("\n").filter((name) => isKubeProxySet(name) && !own.set?.(name));
+  while (names.length > 0) {
+    const rest = names;
+    const reason = await run.try({
+      command: ["ipset", "restore"],
+      input: () => rest.map((name) => `destroy ${name}\n`),
+      removes: rest.map((name) => `ipset ${name}`),
+    });
+    if (reason === undefined) return;
+    // It stops at the line that failed; what came before is done, what comes after is tried again.
+    const line = Number(/line (\d+)/.exec(reason)?.[1] ?? 1);
+    for (const name of rest.slice(0, line - 1)) run.remove(`ipset ${name}`);
+    // Somebody else has destroyed it meanwhile.
+    if (!/does not exist/.test(reason)) run.fail(`ipset ${rest[line - 1]}: ${reason}`);
+    names = rest.slice(line);
+  }
+}
+
+async function removeServers(
+  { commands, clock }: IpvsRemovalEdges,
+  { run, servers }: { readonly run: RemovalRun; readonly servers: readonly VirtualServer[] },
+): Promise<void> {
+  if (servers.length === 0) return;
+  const removes = servers.length > MAX_NAMED_SERVERS
+    ? [`${servers.length} virtual servers`]
+    : servers.map((server) => `virtual server ${describeServer(server)}`);
+  const reason = await run.try({
+    command: ["ipvsadm", "-R"],
+    input: () => renderServerDeletion(servers),
+    removes,
+  });
+  if (run.dryRun) return;
+  // Its exit code is that of the last line alone: only reading again tells what it did.
+  const table = await readProcFile(commands, IP_VS_FILE, run.signal);
+  const left = table.state === "seen"
+    ? await inSteps({ clock }, readVirtualServers(table.value))
+    : [];
+  const still = new Set(left.map(describeServer));
+  const remaining = servers.filter((server) => still.has(describeServer(server)));
+  if (remaining.length === 0) return;
+  const some = remaining.slice(0, MAX_NAMED_SERVERS).map(describeServer).join(", ");
+  run.fail(`${remaining.length} virtual servers (${some}): ${reason ?? "they are still there"}`);
+}

@@ -1,0 +1,68 @@
+/**
+ * Takes away what kube-proxy leaves in each of its modes, and nothing else.
+ *
+ * @module
+ */
+import type { Cidr } from "../../../lib/net/cidr.ts";
+import type { Clock } from "../../../lib/os/clock.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import type { Network } from "../../../lib/os/network.ts";
+import type { CleanupReport } from "../../../lib/proxy/backend.ts";
+import { IPTABLES_WORLDS } from "./iptables_world.ts";
+import { isKubeProxyTable, listNftTables, renderTableDeletion } from "./nft_tables.ts";
+import { OWN_NOTHING, type OwnState } from "./own_state.ts";
+import { removeFromIptables } from "./remove_iptables.ts";
+import { removeIpvs } from "./remove_ipvs.ts";
+import { RemovalRun } from "./removal_run.ts";
+
+/** The machine, as far as it is looked at and changed. */
+export interface RemovalEdges {
+  readonly commands: CommandRunner;
+  readonly clock: Clock;
+  readonly network: Network;
+}
+
+/** How it is removed. */
+export interface RemoveKubeProxyOptions {
+  /** Only tells what it would do; `commands` of the report are then what it would run. */
+  readonly dryRun: boolean;
+  /** What the mode that runs keeps for itself. @default {nothing} */
+  readonly own?: OwnState;
+  /** Virtual servers in here are somebody else's (`ipvs.excludeCIDRs`). @default {[]} */
+  readonly excludeCidrs?: readonly Cidr[];
+  readonly signal?: AbortSignal;
+}
+
+/**
+ * Removes the rules of iptables and ipvs mode from all four rule sets, then the tables of nftables
+ * mode, then sets, virtual servers and device of ipvs mode: what refers to something goes before it.
+ * Each part whether or not another one failed. What is gone already and what this machine has no tool
+ * for is no failure. What is kubelet's (`KUBE-FIREWALL`, `KUBE-KUBELET-CANARY`, `KUBE-IPTABLES-HINT`)
+ * stays, as does everything of others. A kube-proxy that runs writes its rules anew.
+ */
+export async function removeKubeProxy(
+  edges: RemovalEdges,
+  { own = OWN_NOTHING, excludeCidrs = [], ...options }: RemoveKubeProxyOptions,
+): Promise<CleanupReport> {
+  const run = new RemovalRun(edges, options);
+  for (const world of IPTABLES_WORLDS) await removeFromIptables(edges, { world, own, run });
+  await removeNftTables(edges, { own, run });
+  await removeIpvs(edges, { own, run, excludeCidrs });
+  return run.report();
+}
+
+async function removeNftTables(
+  { commands }: RemovalEdges,
+  { own, run }: { readonly own: OwnState; readonly run: RemovalRun },
+): Promise<void> {
+  const seen = await listNftTables(commands, run.signal);
+  if (seen.state === "refused") run.unseen("tables of nftables", seen.reason);
+  if (seen.state !== "seen") return;
+  const tables = seen.value.filter((table) => isKubeProxyTable(table) && !own.nftTable?.(table));
+  if (tables.length === 0) return;
+  await run.do("kube-proxy's tables of nftables", {
+    command: ["nft", "-f", "-"],
+    input: () => renderTableDeletion(tables),
+    removes: tables.map(({ family, name }) => `table ${family} ${name} (nftables)`),
+  });
+}

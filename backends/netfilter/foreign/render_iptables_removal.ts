@@ -1,0 +1,111 @@
+/**
+ * From a dump to the text that takes kube-proxy's chains out of it.
+ *
+ * @module
+ */
+import type { DumpedTable, Jump } from "./iptables_dump.ts";
+import { knownChain } from "./known_chains.ts";
+
+/** What is to go from one table, and what has to stay. */
+export interface TableRemoval {
+  readonly table: string;
+  /** Rules of built-in chains that jump to what goes; one entry for each, repeated ones too. */
+  readonly jumps: readonly Jump[];
+  /** Chains that go. */
+  readonly chains: readonly string[];
+  /** The same by kind, for a person: `KUBE-SVC-…` and how many. */
+  readonly kinds: ReadonlyMap<string, number>;
+  /** Chains that lose their rules but stay, since a chain of somebody else's refers to them. */
+  readonly emptied: readonly string[];
+  /** What stays, each with its reason. */
+  readonly kept: readonly string[];
+}
+
+/** Which chains of a table are to go. */
+export type ChainFilter = (table: string, chain: string) => boolean;
+
+/** Chains between two pauses. */
+const CHAINS_PER_STEP = 256;
+/** CNI's portmap can be told to mark its packets by the first; the second gives the mark its meaning. */
+const MASQUERADE_CHAINS = ["KUBE-MARK-MASQ", "KUBE-POSTROUTING"];
+
+/**
+ * Decides what goes, in short steps as the reader of the dump. A chain that a chain of other software
+ * refers to can't be deleted without a change of that software's rules: it stays, without its rules.
+ * Only those that masquerade stay as they are.
+ */
+export function* planTableRemoval(
+  table: DumpedTable,
+  isTheirs: ChainFilter,
+): Generator<void, TableRemoval> {
+  const theirs = new Set<string>();
+  let count = 0;
+  for (const chain of table.chains.keys()) {
+    if (isTheirs(table.name, chain)) theirs.add(chain);
+    if (++count % CHAINS_PER_STEP === 0) yield;
+  }
+  const holders = holdersOf(table, theirs);
+  const kept: string[] = [];
+  const marks = holders.get("KUBE-MARK-MASQ");
+  for (const chain of marks === undefined ? [] : MASQUERADE_CHAINS) {
+    if (theirs.delete(chain)) kept.push(`chain ${chain} in ${table.name}: ${marks} marks by it`);
+  }
+  const [chains, emptied]: [string[], string[]] = [[], []];
+  const kinds = new Map<string, number>();
+  for (const chain of theirs) {
+    if (++count % CHAINS_PER_STEP === 0) yield;
+    const holder = holders.get(chain);
+    if (holder === undefined) {
+      chains.push(chain);
+      const label = knownChain(table.name, chain)?.label ?? chain;
+      kinds.set(label, (kinds.get(label) ?? 0) + 1);
+      continue;
+    }
+    kept.push(`chain ${chain} in ${table.name}, without rules: ${holder} refers to it`);
+    if (table.chains.get(chain)! > 0) emptied.push(chain);
+  }
+  const jumps = table.jumps.filter(({ from, to }) => table.builtIn.has(from) && theirs.has(to));
+  return { table: table.name, jumps, chains, kinds, emptied, kept };
+}
+
+/** Which of `theirs` a chain refers to that is neither theirs nor built in, and that chain. */
+function holdersOf(
+  { builtIn, jumps }: DumpedTable,
+  theirs: ReadonlySet<string>,
+): Map<string, string> {
+  const foreign = jumps.filter(({ from }) => !theirs.has(from) && !builtIn.has(from));
+  return new Map(foreign.filter(({ to }) => theirs.has(to)).map(({ from, to }) => [to, from]));
+}
+
+/** Whether there is nothing to do. */
+export function isNothing({ jumps, chains, emptied }: TableRemoval): boolean {
+  return jumps.length + chains.length + emptied.length === 0;
+}
+
+/**
+ * The input of `iptables-restore --noflush`. The line of a chain empties it, so that none refers to
+ * another any more when the first is deleted. The table changes in one step, or not at all.
+ * 5,000 Services (20,000 chains) took iptables-nft 1.8.9 2.6 s and iptables-legacy 0.7 s.
+ */
+export function* renderTableRemoval(removal: TableRemoval): Generator<string> {
+  yield `*${removal.table}\n`;
+  for (const chain of removal.emptied) yield `:${chain} - [0:0]\n`;
+  for (const chain of removal.chains) yield `:${chain} - [0:0]\n`;
+  for (const { from, rule } of removal.jumps) yield `-D ${from} ${rule}\n`;
+  for (const chain of removal.chains) yield `-X ${chain}\n`;
+  yield "COMMIT\n";
+}
+
+/** What goes, for a person. `world` is e.g. `iptables-nft`. */
+export function describeTableRemoval(removal: TableRemoval, world: string): string[] {
+  const { table, jumps, kinds, emptied } = removal;
+  return [
+    ...jumps.map(({ from, to }) => `rule of ${from} in ${table} that jumps to ${to} (${world})`),
+    ...emptied.map((chain) => `rules of chain ${chain} in ${table} (${world})`),
+    ...[...kinds].map(([label, count]) =>
+      label.endsWith("…")
+        ? `${count} chain${count === 1 ? "" : "s"} ${label} in ${table} (${world})`
+        : `chain ${label} in ${table} (${world})`
+    ),
+  ];
+}

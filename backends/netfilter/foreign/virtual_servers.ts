@@ -1,0 +1,84 @@
+/**
+ * The kernel's IPVS table: which virtual servers there are, and which are kube-proxy's.
+ *
+ * @module
+ */
+import type { Cidr } from "../../../lib/net/cidr.ts";
+import { cidrContains } from "../../../lib/net/cidr.ts";
+import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
+import { formatHostPort } from "../../../lib/net/port.ts";
+import { type NotedServers, serverKey } from "./ip_sets.ts";
+
+/** The file that lists them; it exists only while ip_vs is loaded. */
+export const IP_VS_FILE = "/proc/net/ip_vs";
+
+/** One virtual server. Those by firewall mark are left out: kube-proxy makes none. */
+export interface VirtualServer {
+  readonly protocol: "tcp" | "udp" | "sctp";
+  readonly address: IpAddress;
+  readonly port: number;
+}
+
+/** Lines between two pauses. */
+const LINES_PER_STEP = 256;
+const SERVER = /^(TCP|UDP|SCTP)\s+(?:([0-9A-F]{8})|\[([0-9a-fA-F:]+)\]):([0-9A-F]{4}) /;
+
+/** Reads `/proc/net/ip_vs` in short steps. Addresses and ports are in hexadecimal. */
+export function* readVirtualServers(text: string): Generator<void, VirtualServer[]> {
+  const servers: VirtualServer[] = [];
+  let count = 0;
+  for (const line of text.split("\n")) {
+    if (++count % LINES_PER_STEP === 0) yield;
+    const [, protocol, v4, v6 = "", port = ""] = SERVER.exec(line) ?? [];
+    const address = tryParseIpAddress(v4 === undefined ? v6 : dotted(v4));
+    if (protocol === undefined || address === undefined) continue;
+    servers.push({
+      protocol: protocol.toLowerCase() as VirtualServer["protocol"],
+      address,
+      port: parseInt(port, 16),
+    });
+  }
+  return servers;
+}
+
+function dotted(hex: string): string {
+  return [0, 2, 4, 6].map((at) => parseInt(hex.slice(at, at + 2), 16)).join(".");
+}
+
+/** What tells kube-proxy's virtual servers from others. */
+export interface ServerOwnership {
+  /** What its sets say. */
+  readonly noted: NotedServers;
+  /** Addresses on its device `kube-ipvs0`. */
+  readonly deviceAddresses: ReadonlySet<IpAddress>;
+  /** The node's own addresses, where its node ports are. */
+  readonly nodeAddresses: ReadonlySet<IpAddress>;
+  /** `ipvs.excludeCIDRs`: what is in there is somebody else's. */
+  readonly excludeCidrs: readonly Cidr[];
+}
+
+/** Whether kube-proxy made a virtual server. */
+export function isKubeProxyServer(
+  { protocol, address, port }: VirtualServer,
+  { noted, deviceAddresses, nodeAddresses, excludeCidrs }: ServerOwnership,
+): boolean {
+  if (excludeCidrs.some((cidr) => cidrContains(cidr, address))) return false;
+  return deviceAddresses.has(address) || noted.addresses.has(address) ||
+    noted.exact.has(serverKey(protocol, address, port)) ||
+    (nodeAddresses.has(address) && noted.nodePorts.has(`${protocol} ${port}`));
+}
+
+/** The input of `ipvsadm -R` that deletes them. No comment or blank line: either would end it. */
+export function* renderServerDeletion(servers: readonly VirtualServer[]): Generator<string> {
+  for (const server of servers) yield `-D ${serverArgument(server)}\n`;
+}
+
+function serverArgument({ protocol, address, port }: VirtualServer): string {
+  const flag = { tcp: "-t", udp: "-u", sctp: "--sctp-service" }[protocol];
+  return `${flag} ${formatHostPort(address, port)}`;
+}
+
+/** For a person: `10.96.0.1:443/TCP`. */
+export function describeServer({ protocol, address, port }: VirtualServer): string {
+  return `${formatHostPort(address, port)}/${protocol.toUpperCase()}`;
+}

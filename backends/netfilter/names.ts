@@ -1,0 +1,74 @@
+/**
+ * Names of chains: upstream's where other software or people know them, and our own.
+ *
+ * @module
+ */
+import { createHash } from "node:crypto";
+import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
+import { type ServicePortName, servicePortText } from "../../lib/proxy/service_port_name.ts";
+import { MAX_CHAIN_NAME_LENGTH } from "./iptables_objects.ts";
+
+/** Characters of a hash in a name: 80 bits. */
+const HASH_LENGTH = 16;
+const BASE32 = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+const BITS_PER_CHARACTER = 5;
+
+/** The chains that one ServicePort may have, as kube-proxy names them. */
+export interface ServiceChainNames {
+  /** Picks among the endpoints of traffic policy Cluster. */
+  readonly cluster: string;
+  /** Picks among the endpoints of traffic policy Local. */
+  readonly local: string;
+  /** What comes to an external address. */
+  readonly external: string;
+  /** Which sources may use the load balancer addresses. */
+  readonly firewall: string;
+}
+
+/** The first 16 characters of the SHA-256 of a text in base 32 (RFC 4648). */
+export function nameHash(text: string): string {
+  const digest = createHash("sha256").update(text).digest();
+  let name = "";
+  let bits = 0;
+  let pending = 0;
+  for (const byte of digest) {
+    pending = (pending << 8 | byte) & 0xfff;
+    bits += 8;
+    while (bits >= BITS_PER_CHARACTER) {
+      bits -= BITS_PER_CHARACTER;
+      name += BASE32[pending >> bits & 31];
+    }
+    if (name.length >= HASH_LENGTH) break;
+  }
+  return name.slice(0, HASH_LENGTH);
+}
+
+/** The names of the chains of a ServicePort. */
+export function serviceChainNames(name: ServicePortName): ServiceChainNames {
+  const hash = nameHash(hashedText(name));
+  return {
+    cluster: `KUBE-SVC-${hash}`,
+    local: `KUBE-SVL-${hash}`,
+    external: `KUBE-EXT-${hash}`,
+    firewall: `KUBE-FW-${hash}`,
+  };
+}
+
+/**
+ * The name that kube-proxy gives to an endpoint's chain. We have no such chain, but the list of
+ * clients (`recent`) of an endpoint has this name: so a take-over keeps the affinity of clients.
+ */
+export function endpointName(name: ServicePortName, endpoint: EndpointKey): string {
+  return `KUBE-SEP-${nameHash(hashedText(name) + endpoint)}`;
+}
+
+/** The name of a chain for all paths that begin alike; a hash where the beginning is too long. */
+export function prefixChainName(base: string, prefix: string): string {
+  const name = base + prefix;
+  return name.length <= MAX_CHAIN_NAME_LENGTH ? name : base + nameHash(prefix);
+}
+
+/** What upstream hashes: name and protocol with nothing between. */
+function hashedText(name: ServicePortName): string {
+  return servicePortText(name) + name.protocol.toLowerCase();
+}

@@ -1,0 +1,74 @@
+/**
+ * Tries types of sets: each is created and destroyed by the same input.
+ *
+ * @module
+ */
+import type { Feature } from "./feature.ts";
+import { noAnswer, type Trial, trialOfLine, type Verdict } from "./try_features.ts";
+import { firstLine, type ProbeDependencies, saysNotPermitted, tryTool } from "./try_tool.ts";
+
+/** Of fixed names: what a killed probe left is taken over and destroyed by the next one. */
+export const SCRATCH_SET = "KUBE-RELAY-PROBE";
+
+/** A type of set. */
+export interface SetFeature extends Feature {
+  /** Type and options, e.g. `hash:ip,port family inet`. */
+  readonly create: string;
+}
+
+/** The trial of a type. */
+export function setTrial<Row extends SetFeature>(row: Row): Trial<Row> {
+  const name = setNameOf(row.create);
+  return { row, lines: [`create ${name} ${row.create} -exist`, `destroy ${name}`] };
+}
+
+/** A name for each type: `-exist` takes over a set of the same type only. */
+export function setNameOf(create: string): string {
+  const type = create.split(" ").filter((word) => word !== "family").slice(0, 2).join("-");
+  // A name may have 31 characters.
+  return `${SCRATCH_SET}-${type.replaceAll(/hash:|bitmap:/g, "").replace("range-0", "")}`.slice(
+    0,
+    31,
+  );
+}
+
+/** Creates and destroys all sets. Throws only when the caller gave up. */
+export async function attemptSets(
+  dependencies: ProbeDependencies,
+  { signal }: { readonly signal?: AbortSignal | undefined },
+  trials: readonly Trial[],
+): Promise<Verdict> {
+  const stdin = trials.flatMap(({ lines }) => lines).map((line) => `${line}\n`).join("");
+  let known = false;
+  try {
+    const answer = await tryTool(dependencies, ["ipset", "restore"], { stdin, signal });
+    known = answer.kind === "ended" || answer.kind === "missing";
+    if (answer.kind !== "ended") return noAnswer(answer.reason);
+    if (answer.code === 0) return { kind: "accepted" };
+    return verdictOf(`${answer.err}\n${answer.out}`, trials);
+  } finally {
+    if (!known) await removeSets(dependencies, trials);
+  }
+}
+
+function verdictOf(words: string, trials: readonly Trial[]): Verdict {
+  if (saysNotPermitted(words)) {
+    return { kind: "hopeless", reason: firstLine(words), notPermitted: true };
+  }
+  const [, line, said] = /line (\d+): (.*)/.exec(words) ?? [];
+  const reason = firstLine(said ?? words) || "ipset failed without a word why";
+  const index = line === undefined
+    ? undefined
+    : trialOfLine(trials, { line: Number(line), before: 0 });
+  return { kind: "refused", blamed: new Map(index === undefined ? [] : [[index, reason]]), reason };
+}
+
+async function removeSets(
+  dependencies: ProbeDependencies,
+  trials: readonly Trial[],
+): Promise<void> {
+  for (const { lines } of trials) {
+    const [, name] = /^create (\S+)/.exec(lines[0] ?? "") ?? [];
+    if (name !== undefined) await tryTool(dependencies, ["ipset", "destroy", name]);
+  }
+}

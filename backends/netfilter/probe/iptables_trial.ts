@@ -1,0 +1,162 @@
+/**
+ * Tries iptables rules in a chain that no packet enters, and leaves nothing behind.
+ *
+ * The two variants need different ways. iptables-nft sends a table as one transaction, so a text that
+ * ends in something the kernel must refuse (a chain is deleted that a rule still jumps to) has each
+ * rule judged and none kept: not even the table appears, and the tool names every refused line.
+ * iptables-legacy refuses that text before it asks the kernel, and its `--test` asks the kernel for
+ * the names of extensions only; so there the chain is really made, and removed by the same input.
+ *
+ * @module
+ */
+import type { IptablesVariant } from "../iptables_programs.ts";
+import type { Feature } from "./feature.ts";
+import { noAnswer, type Trial, trialOfLine, type Verdict } from "./try_features.ts";
+import {
+  firstLine,
+  type ProbeDependencies,
+  saysNotPermitted,
+  type ToolAnswer,
+  tryTool,
+} from "./try_tool.ts";
+
+/** Of one name for all runs: what a killed probe left is emptied and removed by the next one. */
+export const SCRATCH_CHAIN = "KUBE-RELAY-PROBE";
+
+/** The chain whose deletion the kernel must refuse. */
+const HELD_CHAIN = "KUBE-RELAY-PROBE-HELD";
+
+/** Longest wait for `/run/xtables.lock`; the legacy tools would wait for ever. */
+const LOCK_WAIT_S = 5;
+
+/** More than the wait for the lock. */
+const TIMEOUT_MS = 8000;
+
+/** A rule of one table, to be tried in the scratch chain. */
+export interface RuleFeature extends Feature {
+  readonly table: string;
+  /** The rule, without `-A` and the chain. */
+  readonly rule: string;
+}
+
+/** Where rules are tried. */
+export interface IptablesScratch {
+  readonly variant: IptablesVariant;
+  /** Name of the restore program. */
+  readonly restore: string;
+  readonly table: string;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** The trial of a rule. */
+export function ruleTrial<Row extends RuleFeature>(row: Row): Trial<Row> {
+  return { row, lines: [`-A ${SCRATCH_CHAIN} ${row.rule}`] };
+}
+
+/** Gives the rules of all trials to the kernel once. Throws only when the caller gave up. */
+export async function attemptRules(
+  dependencies: ProbeDependencies,
+  scratch: IptablesScratch,
+  trials: readonly Trial[],
+): Promise<Verdict> {
+  const { before, text } = scratchText(scratch, trials);
+  const answer = await restore(dependencies, scratch, text);
+  if (answer.kind !== "ended") return noAnswer(answer.reason);
+  const { code, out, err } = answer;
+  const words = `${err}\n${out}`;
+  if (code === 0) {
+    // A tool that keeps what it was to refuse: the chains are there now.
+    if (scratch.variant === "nft") await removeScratch(dependencies, scratch);
+    return { kind: "accepted" };
+  }
+  if (saysNotPermitted(words)) {
+    return { kind: "hopeless", reason: firstLine(words), notPermitted: true };
+  }
+  if (/xtables lock/.test(words)) {
+    return noAnswer(`another program held /run/xtables.lock for ${LOCK_WAIT_S} s: try again`);
+  }
+  const complaints = complaintsIn(words).filter(({ reason }) => !isExpected(scratch, reason));
+  const blamed = new Map<number, string>();
+  for (const { line, reason } of complaints) {
+    const index = trialOfLine(trials, { line, before });
+    if (index !== undefined && !blamed.has(index)) blamed.set(index, reason);
+  }
+  const isJudged = scratch.variant === "nft" && /CHAIN_DEL failed/.test(words);
+  if (isJudged && complaints.length === 0) return { kind: "accepted" };
+  const reason = complaints[0]?.reason ?? (firstLine(words) || `exit code ${code}, no word why`);
+  return { kind: "refused", blamed, reason };
+}
+
+async function restore(
+  dependencies: ProbeDependencies,
+  scratch: IptablesScratch,
+  stdin: string,
+): Promise<ToolAnswer> {
+  const { restore: program, signal } = scratch;
+  const line = [program, "--noflush", "-w", `${LOCK_WAIT_S}`] as const;
+  let known = false;
+  try {
+    const answer = await tryTool(dependencies, line, { stdin, timeoutMs: TIMEOUT_MS, signal });
+    known = answer.kind === "ended" || answer.kind === "missing";
+    return answer;
+  } finally {
+    // Killed half-way, or given up by the caller: the chain may be there.
+    if (!known) await removeScratch(dependencies, scratch);
+  }
+}
+
+async function removeScratch(
+  dependencies: ProbeDependencies,
+  { restore: program, table }: IptablesScratch,
+): Promise<void> {
+  // One chain after the other: a line about a chain that is not there refuses the whole text.
+  for (const chain of [SCRATCH_CHAIN, HELD_CHAIN]) {
+    const stdin = `*${table}\n-F ${chain}\n-X ${chain}\nCOMMIT\n`;
+    const line = [program, "--noflush", "-w", `${LOCK_WAIT_S}`] as const;
+    await tryTool(dependencies, line, { stdin, timeoutMs: TIMEOUT_MS });
+  }
+}
+
+function scratchText(
+  { variant, table }: IptablesScratch,
+  trials: readonly Trial[],
+): { readonly before: number; readonly text: string } {
+  const rules = trials.flatMap(({ lines }) => lines);
+  const head = [`*${table}`, `:${SCRATCH_CHAIN} - [0:0]`];
+  const held = [`:${HELD_CHAIN} - [0:0]`, `-A ${SCRATCH_CHAIN} -j ${HELD_CHAIN}`];
+  const lines = variant === "nft" ? [...head, ...held, ...rules, `-X ${HELD_CHAIN}`, "COMMIT"] : [
+    ...[...head, ...rules, "COMMIT"],
+    ...[`*${table}`, `-F ${SCRATCH_CHAIN}`, `-X ${SCRATCH_CHAIN}`, "COMMIT"],
+  ];
+  return {
+    before: variant === "nft" ? head.length + held.length : head.length,
+    text: lines.map((line) => `${line}\n`).join(""),
+  };
+}
+
+interface Complaint {
+  readonly line: number;
+  readonly reason: string;
+}
+
+/**
+ * Lines that a tool names: `line 6: RULE_APPEND failed (No such file or directory): …` of the kernel,
+ * `… Couldn't load match 'x' … Error occurred at line: 3` of the parser, `line 4 failed` of legacy.
+ */
+function complaintsIn(words: string): readonly Complaint[] {
+  const judged = [...words.matchAll(/line (\d+): (\w+) failed \((.*?)\)/g)]
+    .map(([, line, what, reason]) => ({ line: Number(line), reason: `${what} failed: ${reason}` }));
+  if (judged.length > 0) return judged;
+  const [, line] = /line:? (\d+)/.exec(words) ?? [];
+  return line === undefined ? [] : [{ line: Number(line), reason: parserReason(words) }];
+}
+
+/** What the parser says, without the name and version of the program. */
+function parserReason(words: string): string {
+  const line = words.split("\n").find((each) => /^\S+ v\d.*?: ./.test(each)) ?? words;
+  return firstLine(line.replace(/^\S+ v[\d.]+ \(\w+\): /, ""));
+}
+
+function isExpected({ variant }: IptablesScratch, reason: string): boolean {
+  return variant === "nft" && reason.startsWith("CHAIN_DEL failed");
+}

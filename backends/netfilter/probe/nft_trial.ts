@@ -1,0 +1,62 @@
+/**
+ * Tries nftables statements. `nft --check` sends them to the kernel as a transaction that is never
+ * committed: each is judged, and nothing can be left behind, even by a killed process.
+ *
+ * @module
+ */
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import type { Feature } from "./feature.ts";
+import { noAnswer, type Trial, trialOfLine, type Verdict } from "./try_features.ts";
+import { firstLine, type ProbeDependencies, saysNotPermitted, tryTool } from "./try_tool.ts";
+
+/** The table that the statements speak of; it never comes to be. */
+export const SCRATCH_TABLE = "kube-relay-probe";
+
+/** Statements to be tried. `{table}` stands for family and table, `{address}` for an address, `{type}` for its type. */
+export interface NftFeature extends Feature {
+  readonly statements: readonly string[];
+}
+
+const FAMILY_WORDS = {
+  IPv4: { table: `ip ${SCRATCH_TABLE}`, type: "ipv4_addr", address: "192.0.2.1", ip: "ip" },
+  IPv6: { table: `ip6 ${SCRATCH_TABLE}`, type: "ipv6_addr", address: "2001:db8::1", ip: "ip6" },
+} as const;
+
+/** The trial of a feature in one family. */
+export function statementTrial<Row extends NftFeature>(row: Row, family: IpFamily): Trial<Row> {
+  const words: Readonly<Record<string, string>> = FAMILY_WORDS[family];
+  const fill = (text: string) => text.replace(/\{(\w+)\}/g, (_, name) => words[name] ?? "");
+  return { row, lines: row.statements.map(fill) };
+}
+
+/** Lines in front of the first trial. */
+function headOf(family: IpFamily): readonly string[] {
+  const { table } = FAMILY_WORDS[family];
+  return [`add table ${table}`, `add chain ${table} probe`];
+}
+
+/** Has the kernel judge all trials at once. Throws only when the caller gave up. */
+export async function attemptStatements(
+  dependencies: ProbeDependencies,
+  { family, signal }: { readonly family: IpFamily; readonly signal?: AbortSignal | undefined },
+  trials: readonly Trial[],
+): Promise<Verdict> {
+  const head = headOf(family);
+  const lines = [...head, ...trials.flatMap((trial) => trial.lines)];
+  const stdin = lines.map((line) => `${line}\n`).join("");
+  const answer = await tryTool(dependencies, ["nft", "--check", "-f", "-"], { stdin, signal });
+  if (answer.kind !== "ended") return noAnswer(answer.reason);
+  if (answer.code === 0) return { kind: "accepted" };
+  const words = `${answer.err}\n${answer.out}`;
+  if (saysNotPermitted(words)) {
+    return { kind: "hopeless", reason: firstLine(words), notPermitted: true };
+  }
+  const blamed = new Map<number, string>();
+  for (const [, line, reason] of words.matchAll(/^\S+?:(\d+):[\d-]+: Error: (.*)$/gm)) {
+    const index = trialOfLine(trials, { line: Number(line), before: head.length });
+    if (index !== undefined && !blamed.has(index)) blamed.set(index, firstLine(reason!));
+  }
+  const [, first] = /Error: (.*)/.exec(words) ?? [];
+  const reason = firstLine(first ?? words) || `nft ended with ${answer.code} and no word why`;
+  return { kind: "refused", blamed, reason };
+}

@@ -1,0 +1,110 @@
+/**
+ * Tries many features by one run of a tool, and finds out which of them it refuses.
+ *
+ * @module
+ */
+import type { Feature } from "./feature.ts";
+
+/** A feature with the lines of the tool's input that need it. */
+export interface Trial<Row extends Feature = Feature> {
+  readonly row: Row;
+  readonly lines: readonly string[];
+}
+
+/** What a tool said to a text with the lines of some trials. */
+export type Verdict =
+  | { readonly kind: "accepted" }
+  /** `blamed`: the trials, by index, that the tool names; none where it only says that it failed. */
+  | {
+    readonly kind: "refused";
+    readonly blamed: ReadonlyMap<number, string>;
+    readonly reason: string;
+  }
+  /** Nothing more can be found out: a program that hangs, or no rights. */
+  | { readonly kind: "hopeless"; readonly reason: string; readonly notPermitted: boolean };
+
+/** What was found. */
+export interface Findings<Row extends Feature> {
+  /** Why not even a text without any trial was accepted. */
+  readonly base?: string;
+  /** Why features are missing. */
+  readonly reasons: ReadonlyMap<Row, string>;
+  readonly notPermitted: boolean;
+}
+
+/**
+ * Runs all trials at once; those that the tool blames are taken out and the rest is run again. Where
+ * it blames none (legacy iptables names the COMMIT line only), each is run alone.
+ */
+export async function tryFeatures<Row extends Feature>(
+  trials: readonly Trial<Row>[],
+  attempt: (trials: readonly Trial<Row>[]) => Promise<Verdict>,
+): Promise<Findings<Row>> {
+  const reasons = new Map<Row, string>();
+  let rest = trials;
+  for (;;) {
+    const verdict = await attempt(rest);
+    if (verdict.kind === "accepted") return { reasons, notPermitted: false };
+    if (verdict.kind === "hopeless") return hopeless(rest, { reasons, verdict });
+    if (verdict.blamed.size === 0 && rest.length === 0) {
+      return { base: verdict.reason, reasons, notPermitted: false };
+    }
+    if (verdict.blamed.size === 0) return await tryAlone(rest, { attempt, reasons });
+    for (const [index, reason] of verdict.blamed) reasons.set(rest[index]!.row, reason);
+    rest = rest.filter((_, index) => !verdict.blamed.has(index));
+  }
+}
+
+interface Progress<Row extends Feature> {
+  readonly attempt: (trials: readonly Trial<Row>[]) => Promise<Verdict>;
+  readonly reasons: Map<Row, string>;
+}
+
+async function tryAlone<Row extends Feature>(
+  trials: readonly Trial<Row>[],
+  { attempt, reasons }: Progress<Row>,
+): Promise<Findings<Row>> {
+  const empty = await attempt([]);
+  if (empty.kind === "hopeless") return hopeless(trials, { reasons, verdict: empty });
+  if (empty.kind === "refused") {
+    for (const { row } of trials) reasons.set(row, empty.reason);
+    return { base: empty.reason, reasons, notPermitted: false };
+  }
+  for (const [index, trial] of trials.entries()) {
+    const verdict = await attempt([trial]);
+    if (verdict.kind === "hopeless") {
+      return hopeless(trials.slice(index), { reasons, verdict });
+    }
+    if (verdict.kind === "refused") reasons.set(trial.row, verdict.blamed.get(0) ?? verdict.reason);
+  }
+  return { reasons, notPermitted: false };
+}
+
+function hopeless<Row extends Feature>(
+  rest: readonly Trial<Row>[],
+  { reasons, verdict: { reason, notPermitted } }: {
+    readonly reasons: Map<Row, string>;
+    readonly verdict: Verdict & { readonly kind: "hopeless" };
+  },
+): Findings<Row> {
+  for (const { row } of rest) reasons.set(row, reason);
+  return { base: reason, reasons, notPermitted };
+}
+
+/** The verdict on a program that gave none. */
+export function noAnswer(reason: string): Verdict {
+  return { kind: "hopeless", reason, notPermitted: false };
+}
+
+/** Which trial each line belongs to, given how many lines stand before the first. */
+export function trialOfLine(
+  trials: readonly Trial[],
+  { line, before }: { readonly line: number; readonly before: number },
+): number | undefined {
+  let first = before + 1;
+  for (const [index, { lines }] of trials.entries()) {
+    if (line >= first && line < first + lines.length) return index;
+    first += lines.length;
+  }
+  return undefined;
+}

@@ -1,0 +1,68 @@
+/**
+ * Runs a program that may be missing, may hang and may print anything: each of these is an answer.
+ *
+ * @module
+ */
+import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
+
+/** What probes run programs with. */
+export interface ProbeDependencies {
+  readonly commands: CommandRunner;
+}
+
+/** How a program is tried. */
+export interface TryOptions {
+  readonly stdin?: string;
+  /** @default {3000} */
+  readonly timeoutMs?: number;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** What became of it. */
+export type ToolAnswer =
+  | { readonly kind: "ended"; readonly code: number; readonly out: string; readonly err: string }
+  | { readonly kind: "missing" | "stuck" | "failed"; readonly reason: string };
+
+/** Long enough for a busy machine, short enough for a start. */
+const TIMEOUT_MS = 3000;
+
+/** Runs it. Throws only when the caller gave up. */
+export async function tryTool(
+  { commands }: ProbeDependencies,
+  line: readonly [program: string, ...args: string[]],
+  { stdin, timeoutMs = TIMEOUT_MS, signal }: TryOptions = {},
+): Promise<ToolAnswer> {
+  const [program, ...args] = line;
+  try {
+    const { code, stdout, stderr } = await commands.run(program, args, {
+      timeoutMs,
+      ...(stdin !== undefined && { stdin }),
+      ...(signal && { signal }),
+    });
+    return { kind: "ended", code, out: stdout, err: stderr };
+  } catch (error) {
+    if (!(error instanceof CommandError) || error.kind === "aborted") throw error;
+    const kinds = { "not-found": "missing", "not-permitted": "missing", timeout: "stuck" } as const;
+    const kind = error.kind === "failed" ? "failed" : kinds[error.kind];
+    return { kind, reason: reasonOf(error, timeoutMs) };
+  }
+}
+
+function reasonOf({ program, kind, message }: CommandError, timeoutMs: number): string {
+  // Deno refuses a program that was not there when it started, as it does one of another folder.
+  if (kind === "not-found" || kind === "not-permitted") return `${program} is not on the PATH`;
+  return kind === "timeout" ? `${program} did not answer within ${timeoutMs / 1000} s` : message;
+}
+
+/** Whether a tool's words say that this user may not. */
+export function saysNotPermitted(words: string): boolean {
+  return /Operation not permitted|Permission denied|[Yy]ou must be root/.test(words);
+}
+
+/** The first line that says something, shortened: what was printed may be anything. */
+export function firstLine(words: string): string {
+  const line = words.split("\n").map((each) => each.trim()).find((each) => each !== "") ?? "";
+  // deno-lint-ignore no-control-regex -- a broken program's bytes must not reach a terminal
+  const plain = line.replace(/[\x00-\x1f\x7f-\x9f]/g, "\ufffd");
+  return plain.length > 160 ? `${plain.slice(0, 160)}…` : plain;
+}
