@@ -35,6 +35,7 @@ export async function runCommandLine(
     const logger = createLogger({
       format: configuration.proxy.logging.format === "json" ? "json" : "text",
       verbosity: configuration.proxy.logging.verbosity,
+      vmodule: configuration.proxy.logging.vmodule,
       journal: logsToJournal(dependencies.process.env),
     });
     return await command.run(dependencies, { flags, configuration, logger, signal });

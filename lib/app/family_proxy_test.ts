@@ -241,3 +241,18 @@ Deno.test("FamilyProxy counts Services whose endpoints are all elsewhere", async
   assertEquals(rig.proxy.pipeline.noLocalEndpoints(), { internal: 0, external: 0 });
   await rig.proxy.stop();
 });
+
+Deno.test("FamilyProxy says once what is wrong with an object that comes and goes", async () => {
+  const { clock, proxy, told, backend } = createRig();
+  proxy.open();
+  const wrong = testService("web", { externalIPs: ["not-an-address"] });
+  for (let turn = 0; turn < 15; turn++) {
+    proxy.onService(undefined, wrong);
+    await clock.advance(2000);
+    proxy.onService(wrong, undefined);
+    await clock.advance(2000);
+  }
+  assertEquals(backend.syncs.filter(({ removed }) => removed.length > 0).length, 15);
+  assertEquals(told.length, 1, told.join("\n"));
+  await proxy.stop();
+});

@@ -5,6 +5,7 @@
  * @module
  */
 import type { Logger } from "../log/logger.ts";
+import { ToldRecently } from "../log/told_recently.ts";
 import type { SyncMetrics } from "./sync_metrics.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
@@ -12,6 +13,7 @@ import type { Clock } from "../os/clock.ts";
 import type { Backend, Quarantined, SyncReport } from "../proxy/backend.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
 import type { PlanChanges } from "../proxy/proxy_plan.ts";
+import { SyncFailure } from "../proxy/sync_failure.ts";
 import type { ProxyPipeline } from "./proxy_pipeline.ts";
 import type { RunOutcome } from "../sync/sync_runner.ts";
 
@@ -40,13 +42,16 @@ export interface LastSync {
 export class Syncer {
   readonly #dependencies: SyncerDependencies;
   readonly #pipeline: ProxyPipeline;
+  readonly #told: ToldRecently;
   #quarantined: readonly Quarantined[] = [];
   #lastSync: LastSync | undefined;
   #failures = 0;
   #lastError: string | undefined;
 
   constructor(dependencies: SyncerDependencies, pipeline: ProxyPipeline) {
-    this.#dependencies = dependencies;
+    const logger = dependencies.logger.with({ component: "syncer" });
+    this.#dependencies = { ...dependencies, logger };
+    this.#told = new ToldRecently(dependencies);
     this.#pipeline = pipeline;
   }
 
@@ -77,15 +82,19 @@ export class Syncer {
       this.#quarantined.map(({ key }) => key),
     );
     this.#report(problems);
+    let full: boolean | undefined;
     try {
       const report = await backend.sync(this.#pipeline.plan, changes);
+      full = report.full;
       this.#succeeded(report, { durationMs: clock.now() - started, changes });
       return report.quarantined.length > 0 ? "retry" : "done";
     } catch (error) {
+      if (error instanceof SyncFailure) full = error.full;
       this.#failed(error);
       return "retry";
     } finally {
-      metrics.syncFinished(backend.family, (clock.now() - started) / 1000);
+      const seconds = (clock.now() - started) / 1000;
+      metrics.syncFinished(backend.family, { seconds, ...(full !== undefined && { full }) });
     }
   }
 
@@ -106,6 +115,7 @@ export class Syncer {
       quarantined: report.quarantined.length,
       programmingSeconds: triggerTimes.map((trigger) => Math.max(0, at - trigger) / 1000),
       noLocalEndpoints: this.#pipeline.noLocalEndpoints(),
+      ...(report.rules && { rules: report.rules }),
     });
     this.#tellQuarantine(report.quarantined);
     for (const observer of observers) {
@@ -154,7 +164,11 @@ export class Syncer {
   }
 
   #report(problems: readonly ObjectProblem[]): void {
-    for (const problem of problems) this.#dependencies.logger.warn(problem.message, { ...problem });
+    for (const problem of problems) {
+      // An object that is made anew every second has its faults each time.
+      if (!this.#told.isNews(JSON.stringify(problem))) continue;
+      this.#dependencies.logger.warn(problem.message, { ...problem });
+    }
   }
 }
 

@@ -5,6 +5,7 @@
  */
 import type { KubeKinds } from "../api/objects.ts";
 import type { Logger } from "../log/logger.ts";
+import { ToldRecently } from "../log/told_recently.ts";
 import type { Clock } from "../os/clock.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
 import { apiAddressHint } from "./api_address_hint.ts";
@@ -172,8 +173,11 @@ export class ApiSource {
     const { clock, logger, random } = this.#dependencies;
     const { timing, streamingLists } = this.#options;
     const strings = this.#strings;
-    const onProblem = (problem: ObjectProblem) =>
+    const told = new ToldRecently({ clock });
+    const onProblem = (problem: ObjectProblem) => {
+      if (!told.isNews(JSON.stringify(problem))) return;
       logger.warn("Left out an object that cannot be read", { ...problem });
+    };
     const reflector = new Reflector<KubeKinds[K]>({ clock, logger, random, client: this.#client }, {
       ...options,
       resource,

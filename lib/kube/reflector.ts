@@ -79,7 +79,10 @@ export class Reflector<T extends KubeObject> {
   constructor(dependencies: ReflectorDependencies, options: ReflectorOptions<T>) {
     this.#dependencies = dependencies;
     this.#options = options;
-    this.#logger = dependencies.logger.with({ resource: options.resource.path });
+    this.#logger = dependencies.logger.with({
+      component: "reflector",
+      resource: options.resource.path,
+    });
     this.#progress = new ReflectorProgress({ clock: dependencies.clock, logger: this.#logger });
     this.#backoff = new Backoff(dependencies.random, options.timing?.backoff);
     this.#streaming = options.streamingLists ?? true;

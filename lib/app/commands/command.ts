@@ -5,14 +5,14 @@
  */
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { FlagValues } from "../../config/flags.ts";
-import type { Logger } from "../../log/logger.ts";
+import type { AdjustableLogger } from "../../log/logger.ts";
 import type { Dependencies } from "../dependencies.ts";
 
 /** What a verb is given beside the edges. */
 export interface CommandContext {
   readonly flags: FlagValues;
   readonly configuration: LoadedConfiguration;
-  readonly logger: Logger;
+  readonly logger: AdjustableLogger;
   /** Aborted by SIGINT and SIGTERM. */
   readonly signal: AbortSignal;
 }

@@ -5,6 +5,7 @@
  */
 import type { ActiveCommand } from "./command.ts";
 import { chooseMode } from "../choose_mode.ts";
+import { logConfiguration } from "../log_configuration.ts";
 import { runProxy } from "../run_proxy.ts";
 import { versionText } from "../version.ts";
 
@@ -12,8 +13,8 @@ import { versionText } from "../version.ts";
 export const runCommand: ActiveCommand = {
   name: "run",
   summary: "serve Services (what is done when no verb is given)",
-  async run(dependencies, { configuration, logger, signal }) {
-    const { relay, proxy, notices } = configuration;
+  async run(dependencies, { flags, configuration, logger, signal }) {
+    const { relay, notices } = configuration;
     const mode = await chooseMode({ ...dependencies, logger }, configuration.mode);
     logger.info("Starting", {
       version: versionText(),
@@ -21,7 +22,7 @@ export const runCommand: ActiveCommand = {
       source: relay.manifests.length > 0 ? relay.manifests.join(",") : "API server",
     });
     for (const { level, message, fields } of notices) logger[level](message, fields);
-    logger.verbose(1, "Configuration", { proxy, relay });
+    logConfiguration(logger, { flags, configuration });
     await runProxy({ ...dependencies, logger }, { ...configuration, mode }, signal);
     logger.info("Stopped");
     return 0;

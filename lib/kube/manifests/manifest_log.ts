@@ -4,6 +4,8 @@
  * @module
  */
 import type { Logger } from "../../log/logger.ts";
+import { ToldRecently } from "../../log/told_recently.ts";
+import type { Clock } from "../../os/clock.ts";
 import type { ManifestFileRecord } from "./manifest_files.ts";
 import type { ManifestProblem } from "./manifest_problem.ts";
 import { mergeProblems } from "./manifest_status.ts";
@@ -25,10 +27,12 @@ export interface ManifestReadingSummary {
 /** Writes the log lines of a manifest source. */
 export class ManifestLog {
   readonly #logger: Logger;
+  readonly #told: ToldRecently;
   #missing: ReadonlyMap<string, string> = new Map();
 
-  constructor({ logger }: { readonly logger: Logger }) {
-    this.#logger = logger;
+  constructor({ clock, logger }: { readonly clock: Clock; readonly logger: Logger }) {
+    this.#logger = logger.with({ component: "manifests" });
+    this.#told = new ToldRecently({ clock });
   }
 
   /** Says which paths lead nowhere, once as long as that lasts. */
@@ -67,7 +71,10 @@ export class ManifestLog {
   #problem({ severity, path, message, ...place }: ManifestProblem): void {
     const fields = { ...place, field: path, reason: message };
     if (severity === "error") this.#logger.error("Cannot use a part of the manifests", fields);
-    else this.#logger.warn("Manifest may not mean what it says", fields);
+    // Without its line, which moves when something above it is edited.
+    else if (this.#told.isNews([place.file, place.object, path, place.value, message].join("\n"))) {
+      this.#logger.warn("Manifest may not mean what it says", fields);
+    }
   }
 
   #ignored(file: string, ignored: ReadonlyMap<string, number>): void {

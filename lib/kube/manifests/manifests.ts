@@ -89,7 +89,7 @@ class FileManifestSource implements ManifestSource {
     this.#files = new ManifestFiles({ clock, fileSystem }, options.nodeName);
     this.#store = new ManifestStore({ clock }, options.informers);
     this.#schedule = new ManifestSchedule({ clock });
-    this.#log = new ManifestLog({ logger });
+    this.#log = new ManifestLog({ clock, logger });
     this.#watches = new ManifestWatches(
       { fileSystem, logger },
       (folder, name) => this.#noteChange(folder, name),
