@@ -23,6 +23,10 @@ export interface ProbeResult {
   readonly detail: string;
   /** What an admin would do about it. */
   readonly cure?: string;
+  /** What does not work without it, as a sentence without a full stop. */
+  readonly lost?: string;
+  /** The IP family that needs it; absent where both do. A mode works when one family has all of its own. */
+  readonly family?: IpFamily;
 }
 
 /** A ServicePort, or one address of it, that could not be brought into effect. The others are. */
@@ -44,6 +48,10 @@ export interface SyncReport {
   readonly operations: Readonly<Record<string, number>>;
   /** Everything that is in quarantine now, not only since this sync. */
   readonly quarantined: readonly Quarantined[];
+  /** By a mode that has iptables' tables: rules of ours in each, and those written by this sync. */
+  readonly rules?: Readonly<
+    Partial<Record<"nat" | "filter", { readonly total: number; readonly last: number }>>
+  >;
 }
 
 /** An address that a ServicePort is served on. */
@@ -92,12 +100,29 @@ export interface TrafficCounters {
   readonly udpForeignDropped: number;
 }
 
+/** What a mode that writes rules counts since the process began. */
+export interface RuleCounters {
+  /** Writes of rules that were refused, those of a cleanup included. */
+  readonly failedWrites: number;
+  /** Of these, those of syncs that wrote only what had changed. */
+  readonly failedPartialWrites: number;
+  /** Removals of what is out of use that were refused, where they are writes of their own. */
+  readonly failedCleanups: number;
+  /** Packets that nfacct counted; `undefined` without nfacct. */
+  readonly invalidDroppedPackets?: number;
+  readonly localhostNodePortPackets?: number;
+}
+
 /** What a cleanup did. */
 export interface CleanupReport {
   /** One line for each thing removed, e.g. `address 10.96.0.1/32 on lo`. */
   readonly removed: readonly string[];
   /** What could not be removed, with the reason. */
   readonly failed: readonly string[];
+  /** What was left on purpose, with the reason, e.g. a chain that other software refers to. */
+  readonly kept?: readonly string[];
+  /** Of a dry run: what it would run, each a command of a shell with its input and a line feed. */
+  readonly commands?: readonly string[];
 }
 
 /**
@@ -111,6 +136,8 @@ export interface Backend extends AsyncDisposable {
   readonly usesConntrack: boolean;
   /** For the metrics, where the mode sees connections at all. */
   readonly counters?: Readonly<TrafficCounters>;
+  /** For the metrics, by a mode that writes rules. May ask the kernel, and rejects if that fails. */
+  ruleCounters?(): Promise<RuleCounters>;
   /** Settings of the machine that this mode needs; told before `start()`. */
   hostSettings?(): readonly HostSettingWish[];
   /** Tries each thing that the mode needs and leaves nothing behind. */

@@ -1,0 +1,299 @@
+/**
+ * kube-proxy's leftovers in a real kernel, beside rules of others: found, and taken away alone.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { findForeignSoftware } from "../../backends/netfilter/foreign/find_foreign_software.ts";
+import type { OwnState } from "../../backends/netfilter/foreign/own_state.ts";
+import { removeKubeProxy } from "../../backends/netfilter/foreign/remove_kube_proxy.ts";
+import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
+import { systemClock } from "../../lib/os/clock.ts";
+import { type CommandRunner, systemCommandRunner } from "../../lib/os/command_runner.ts";
+import { FakeNetwork } from "../support/fake_network.ts";
+import {
+  foreignIptablesRules,
+  ipvsSetName,
+  kubeProxyIptablesRules,
+  kubeProxyIpvsRules,
+  kubeProxyIpvsSets,
+  kubeProxyNftRules,
+} from "../support/kube_proxy_rules.ts";
+import { Namespace, netnsRequirements } from "../support/netns.ts";
+import { isMissing, program } from "../support/requirement.ts";
+
+const ignore = isMissing("leftovers of kube-proxy in a real kernel", [
+  ...netnsRequirements(),
+  ...["iptables-nft", "iptables-legacy", "nft", "ipset"].map(program),
+]);
+
+const VARIANTS = ["nft", "legacy"] as const;
+type Variant = typeof VARIANTS[number];
+
+const FOREIGN_NFT = `table inet mine {
+  chain input { type filter hook input priority 10 ; tcp dport 22 accept ; }
+}
+table ip kube-proxy-like { }
+table inet kube-proxy { }
+`;
+
+/** A node whose rules a test reads and changes. */
+class Node implements AsyncDisposable {
+  readonly #namespace: Namespace;
+  readonly commands: CommandRunner;
+
+  private constructor(namespace: Namespace) {
+    this.#namespace = namespace;
+    const { name } = namespace;
+    this.commands = {
+      run: (program, args, options) =>
+        systemCommandRunner.run("ip", ["netns", "exec", name, program, ...args], options),
+    };
+  }
+
+  static async create(): Promise<Node> {
+    return new Node(await Namespace.create("rules"));
+  }
+
+  /** The edges of the code under test; nobody answers on any port. */
+  get edges() {
+    const network = new FakeNetwork();
+    for (const address of ["127.0.0.1:10249", "127.0.0.1:10256", "[::1]:10249", "[::1]:10256"]) {
+      network.answers.set(address, "refuse");
+    }
+    return { commands: this.commands, clock: systemClock, network };
+  }
+
+  async load(line: string, stdin: string): Promise<void> {
+    const [command = "", ...args] = line.split(" ");
+    const { code, stderr } = await this.commands.run(command, args, { stdin });
+    assertEquals(code, 0, `${line}: ${stderr}`);
+  }
+
+  async loadIptables(variant: Variant, family: IpFamily, text: string): Promise<void> {
+    await this.load(`${familyPrefix(family)}-${variant}-restore -w 5 --noflush`, text);
+  }
+
+  /** Everything that any tool shows, without dates and counters. */
+  async rules(): Promise<string> {
+    const commands = [
+      ...VARIANTS.flatMap((variant) =>
+        IP_FAMILIES.map((family) => [`${familyPrefix(family)}-${variant}-save`])
+      ),
+      ["nft", "list", "tables"],
+      ["ipset", "save"],
+    ];
+    const texts: string[] = [];
+    for (const [command = "", ...args] of commands) {
+      const { code, stdout, stderr } = await this.commands.run(command, args);
+      assertEquals(code, 0, stderr);
+      const lines = stdout.split("\n").filter((line) => !line.startsWith("# "));
+      texts.push(`${command}\n${lines.join("\n").replaceAll(/\[\d+:\d+\]/g, "[0:0]")}`);
+    }
+    return texts.join("\n");
+  }
+
+  async remove(options: { dryRun?: boolean; own?: OwnState } = {}) {
+    return await removeKubeProxy(this.edges, { dryRun: false, ...options });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#namespace[Symbol.asyncDispose]();
+  }
+}
+
+function familyPrefix(family: IpFamily): string {
+  return family === "IPv6" ? "ip6tables" : "iptables";
+}
+
+/** Rules of others everywhere, without anything of kube-proxy's. */
+async function createUsedNode(variants: readonly Variant[] = VARIANTS): Promise<Node> {
+  const node = await Node.create();
+  for (const family of IP_FAMILIES) {
+    for (const variant of variants) {
+      await node.loadIptables(variant, family, foreignIptablesRules({ family }));
+    }
+  }
+  await node.load("nft -f -", FOREIGN_NFT);
+  await node.load("ipset restore", "create mine hash:ip family inet\nadd mine 192.0.2.1\n");
+  return node;
+}
+
+for (const variant of VARIANTS) {
+  Deno.test({
+    name: `removeKubeProxy() leaves all rules of others as they were: iptables-${variant}`,
+    ignore,
+    async fn() {
+      await using node = await createUsedNode([variant]);
+      const before = await node.rules();
+      for (const family of IP_FAMILIES) {
+        await node.loadIptables(variant, family, kubeProxyIptablesRules({ family, services: 30 }));
+      }
+      const loaded = await node.rules();
+      const shown = await node.remove({ dryRun: true });
+      assertEquals(await node.rules(), loaded, "a dry run changes nothing");
+      assertStringIncludes(shown.commands!.join(""), "-X KUBE-SVC-");
+      const { removed, failed, kept } = await node.remove();
+      assertEquals({ failed, kept }, { failed: [], kept: undefined });
+      assertEquals(removed, shown.removed);
+      assertEquals(await node.rules(), before);
+      assertEquals(await node.remove(), { removed: [], failed: [] }, "nothing is left to do");
+      assertEquals(await node.rules(), before);
+    },
+  });
+}
+
+Deno.test({
+  name: "removeKubeProxy() takes ipvs mode's rules and sets of both families, and nftables' tables",
+  ignore,
+  async fn() {
+    await using node = await createUsedNode();
+    const before = await node.rules();
+    for (const family of IP_FAMILIES) {
+      await node.load("ipset restore", kubeProxyIpvsSets({ family }));
+      for (const variant of VARIANTS) {
+        await node.loadIptables(variant, family, kubeProxyIpvsRules({ family }));
+      }
+      await node.load("nft -f -", kubeProxyNftRules({ family, services: 20 }));
+    }
+    const { removed, failed } = await node.remove();
+    assertEquals(failed, []);
+    assert(removed.includes("ipset KUBE-6-LOAD-BALANCER-SOURCE-CID"), removed.join("\n"));
+    assert(removed.includes("table ip6 kube-proxy (nftables)"), removed.join("\n"));
+    assertEquals(await node.rules(), before);
+  },
+});
+
+Deno.test({
+  name: "removeKubeProxy() runs the commands that its dry run shows, as a shell would",
+  ignore,
+  async fn() {
+    await using node = await createUsedNode();
+    const before = await node.rules();
+    await node.load("ipset restore", kubeProxyIpvsSets({ family: "IPv4" }));
+    await node.loadIptables("legacy", "IPv4", kubeProxyIpvsRules({ family: "IPv4" }));
+    await node.loadIptables("nft", "IPv6", kubeProxyIptablesRules({ family: "IPv6" }));
+    await node.load("nft -f -", kubeProxyNftRules({ family: "IPv4" }));
+    const { commands } = await node.remove({ dryRun: true });
+    await node.load("sh -e", commands!.join(""));
+    assertEquals(await node.rules(), before);
+  },
+});
+
+Deno.test({
+  name: "removeKubeProxy() takes halves, doubled rules, and goes on past what somebody else holds",
+  ignore,
+  async fn() {
+    await using node = await createUsedNode();
+    const holder =
+      `*nat\n:CNI-HOSTPORT-SETMARK - [0:0]\n-A CNI-HOSTPORT-SETMARK -j KUBE-MARK-MASQ\n` +
+      `:MINE - [0:0]\n-A MINE -j KUBE-SVC-AAAAAAAAAAAAAAAA\nCOMMIT\n`;
+    const halves = `*nat
+:KUBE-MARK-MASQ - [0:0]
+:KUBE-POSTROUTING - [0:0]
+:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-SVC-NOTKUBEPROXYS - [0:0]
+:KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]
+-A KUBE-MARK-MASQ -j MARK --or-mark 0x4000
+-A KUBE-SVC-AAAAAAAAAAAAAAAA -j KUBE-SEP-AAAAAAAAAAAAAAAA
+-A POSTROUTING -j KUBE-POSTROUTING
+-A POSTROUTING -j KUBE-POSTROUTING
+COMMIT
+*filter
+:KUBE-SERVICES - [0:0]
+-A INPUT -j KUBE-SERVICES
+-A INPUT -j KUBE-SERVICES
+COMMIT
+`;
+    await node.loadIptables("nft", "IPv4", halves);
+    await node.loadIptables("nft", "IPv4", holder);
+    await node.load("ipset restore", kubeProxyIpvsSets({ family: "IPv4" }));
+    const inUse =
+      "*filter\n-A FORWARD -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT\nCOMMIT\n";
+    await node.loadIptables("nft", "IPv4", inUse);
+    const { removed, failed, kept = [] } = await node.remove();
+    assertEquals(failed.length, 1);
+    assertStringIncludes(failed[0]!, "ipset KUBE-CLUSTER-IP: ");
+    assertStringIncludes(failed[0]!, "in use");
+    assert(removed.includes("ipset KUBE-NODE-PORT-TCP"), removed.join("\n"));
+    assertEquals(kept, [
+      "chain KUBE-MARK-MASQ in nat: CNI-HOSTPORT-SETMARK marks by it (iptables-nft)",
+      "chain KUBE-POSTROUTING in nat: CNI-HOSTPORT-SETMARK marks by it (iptables-nft)",
+      "chain KUBE-SVC-AAAAAAAAAAAAAAAA in nat, without rules: MINE refers to it (iptables-nft)",
+    ]);
+    const rules = await node.rules();
+    assertStringIncludes(rules, "-A KUBE-MARK-MASQ -j MARK");
+    assertStringIncludes(rules, "-A MINE -j KUBE-SVC-AAAAAAAAAAAAAAAA");
+    assertStringIncludes(rules, ":KUBE-SVC-NOTKUBEPROXYS");
+    assertEquals(/^:KUBE-(SEP-|SERVICES)/m.test(rules), false, rules);
+    assertEquals((await node.remove()).removed, []);
+    assertEquals(await node.rules(), rules);
+  },
+});
+
+Deno.test({
+  name: "removeKubeProxy() leaves what the running mode keeps for itself",
+  ignore,
+  async fn() {
+    await using node = await createUsedNode(["nft"]);
+    const family = "IPv4";
+    await node.loadIptables("nft", family, kubeProxyIptablesRules({ family }));
+    await node.load("nft -f -", kubeProxyNftRules({ family }));
+    await node.load("ipset restore", kubeProxyIpvsSets({ family }));
+    const before = await node.rules();
+    const own: OwnState = {
+      chain: ({ world }) => world.variant === "nft",
+      nftTable: () => true,
+      set: () => true,
+    };
+    await node.loadIptables("legacy", family, kubeProxyIptablesRules({ family }));
+    const { removed, failed } = await node.remove({ own });
+    assertEquals(failed, []);
+    assert(removed.length > 0 && removed.every((line) => line.includes("-legacy")), `${removed}`);
+    const after = await node.rules();
+    assertEquals(
+      after.slice(after.indexOf("iptables-nft-save"), after.indexOf("iptables-legacy")),
+      before.slice(before.indexOf("iptables-nft-save"), before.indexOf("iptables-legacy")),
+    );
+    assertStringIncludes(after, `create ${ipvsSetName(family, "KUBE-IPVS-IPS")}`);
+  },
+});
+
+Deno.test({
+  name: "findForeignSoftware() tells leftovers of each mode from rules of others",
+  ignore,
+  async fn() {
+    await using node = await createUsedNode(["nft"]);
+    const ids = async () => (await findForeignSoftware(node.edges)).map(({ id }) => id);
+    assertEquals(await ids(), []);
+    await node.loadIptables("nft", "IPv6", kubeProxyIptablesRules({ family: "IPv6" }));
+    assertEquals(await ids(), ["kube-proxy-leftovers-iptables"]);
+    await node.load("nft -f -", kubeProxyNftRules({ family: "IPv4" }));
+    await node.load("ipset restore", kubeProxyIpvsSets({ family: "IPv4" }));
+    const all = ["iptables", "nftables", "ipvs"].map((mode) => `kube-proxy-leftovers-${mode}`);
+    assertEquals(await ids(), all);
+    await node.loadIptables("legacy", "IPv4", foreignIptablesRules({ family: "IPv4" }));
+    const findings = await findForeignSoftware(node.edges);
+    assertEquals(findings.map(({ id }) => id), [...all, "two-iptables-worlds"]);
+    assertStringIncludes(findings.at(-1)!.evidence.join("\n"), "kubelet writes here");
+    await node.remove();
+    assertEquals(await ids(), ["two-iptables-worlds"]);
+  },
+});
+
+Deno.test({
+  name: "findForeignSoftware() makes no legacy table by looking",
+  ignore,
+  async fn() {
+    await using node = await Node.create();
+    const legacyTables = async () =>
+      (await node.commands.run("cat", ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"]))
+        .stdout;
+    assertEquals(await legacyTables(), "");
+    const before = await node.rules();
+    assertEquals(await findForeignSoftware(node.edges), []);
+    await node.remove();
+    assertEquals(await legacyTables(), "");
+    assertEquals(await node.rules(), before);
+  },
+});
