@@ -1,0 +1,136 @@
+import { assertEquals, assertStringIncludes } from "@std/assert";
+import type { ChainCount } from "./chain_counts.ts";
+import type { HostLook } from "./host_look.ts";
+import type { WorldContents } from "./iptables_world.ts";
+import { judgeFindings, type SeenOnHost } from "./judge_findings.ts";
+
+const NOTHING: HostLook = {
+  worlds: [],
+  nftTables: [],
+  sets: [],
+  devices: [],
+  virtualServers: [],
+  unseen: [],
+};
+
+function seen(look: Partial<HostLook> = {}, more: Partial<SeenOnHost> = {}): SeenOnHost {
+  return { look: { ...NOTHING, ...look }, chains: [], own: {}, ...more };
+}
+
+function chains(owner: ChainCount["owner"], label: string): ChainCount[] {
+  return [{ owner, label, table: "nat", world: "iptables-nft", count: 3 }];
+}
+
+function world(variant: "nft" | "legacy", rules: number): WorldContents {
+  const table = { name: "nat", builtIn: new Set<string>(), chains: new Map(), jumps: [], rules };
+  return {
+    world: { family: "IPv4", variant },
+    dump: { tables: [table], unreadable: [] },
+    restoreProgram: "",
+  };
+}
+
+const SERVER = {
+  role: "server",
+  disableKubeProxy: false,
+  disableNetworkPolicy: false,
+  disableServiceLb: false,
+} as const;
+const LIVE = { mode: "iptables", evidence: ["127.0.0.1:10249/proxyMode says iptables"] };
+const KUBE_PROXY = { family: "ip", name: "kube-proxy" };
+
+const CASES: readonly (readonly [what: string, seen: SeenOnHost, findings: readonly string[]])[] = [
+  ["nothing", seen(), []],
+  ["chains of kubelet", seen({}, { chains: chains("kubelet", "KUBE-FIREWALL") }), []],
+  [
+    "a kube-proxy that answers, with its rules",
+    seen({ nftTables: [KUBE_PROXY] }, { live: LIVE, chains: chains("kube-proxy", "KUBE-SVC-…") }),
+    ["blocking kube-proxy-alive"],
+  ],
+  [
+    "rules of all modes",
+    seen({
+      nftTables: [KUBE_PROXY],
+      devices: ["kube-ipvs0"],
+    }, { chains: chains("kube-proxy", "KUBE-SVC-…") }),
+    ["iptables", "nftables", "ipvs"].map((mode) => `warning kube-proxy-leftovers-${mode}`),
+  ],
+  [
+    "what the running mode keeps",
+    seen({ nftTables: [KUBE_PROXY], devices: ["kube-ipvs0"], sets: ["KUBE-IPVS-IPS"] }, {
+      own: { nftTable: () => true, device: () => true, set: () => true },
+    }),
+    [],
+  ],
+  ["a k3s server with kube-proxy", seen({}, { nodeArgs: SERVER }), ["warning k3s-kube-proxy-on"]],
+  ["a k3s agent, whose server decides", seen({}, { nodeArgs: { ...SERVER, role: "agent" } }), []],
+  [
+    "a k3s server without kube-proxy, with host ports",
+    seen({}, {
+      nodeArgs: { ...SERVER, disableKubeProxy: true },
+      chains: chains("portmap", "CNI-HOSTPORT-…"),
+    }),
+    ["info klipper-service-lb"],
+  ],
+  [
+    "k3s's network policies",
+    seen({ sets: ["KUBE-SRC-AAAAAAAAAAAAAAAA"] }, {
+      chains: chains("kube-router", "KUBE-ROUTER-…"),
+    }),
+    ["info kube-router-policies"],
+  ],
+  [
+    "network policies that k3s was told to leave",
+    seen({}, {
+      chains: chains("kube-router", "KUBE-POD-FW-…"),
+      nodeArgs: { ...SERVER, disableKubeProxy: true, disableNetworkPolicy: true },
+    }),
+    ["warning kube-router-policies"],
+  ],
+  [
+    "kube-router's service proxy",
+    seen({ devices: ["kube-dummy-if"] }),
+    ["warning kube-router-service-proxy"],
+  ],
+  ["one iptables world", seen({ worlds: [world("nft", 9), world("legacy", 0)] }), []],
+  [
+    "two iptables worlds",
+    seen({ worlds: [world("nft", 9), world("legacy", 1)] }),
+    ["warning two-iptables-worlds"],
+  ],
+  [
+    "rules of kube-relay in another mode",
+    seen({ nftTables: [{ family: "ip", name: "kube-relay" }] }),
+    ["warning kube-relay-other-mode"],
+  ],
+  ["less than all", seen({ unseen: ["ipsets: not permitted"] }), ["info not-looked-at"]],
+];
+
+for (const [what, input, expected] of CASES) {
+  Deno.test(`judgeFindings() tells of ${what}`, () => {
+    const findings = judgeFindings(input);
+    assertEquals(findings.map(({ severity, id }) => `${severity} ${id}`), expected);
+    for (const { summary, evidence, id } of findings) {
+      assertEquals(summary.endsWith("."), false, summary);
+      assertEquals(evidence.length > 0, true, id);
+    }
+  });
+}
+
+Deno.test("judgeFindings() puts what blocks first, and says how to turn kube-proxy off", () => {
+  const findings = judgeFindings(
+    seen({ unseen: ["x: y"], worlds: [world("nft", 1), world("legacy", 1)] }, {
+      live: LIVE,
+      nodeArgs: SERVER,
+    }),
+  );
+  assertEquals(findings.map(({ severity }) => severity), [
+    "blocking",
+    "warning",
+    "warning",
+    "info",
+  ]);
+  for (const words of ["--disable-kube-proxy", "DaemonSet", "systemctl", "--takeover"]) {
+    assertStringIncludes(findings[0]!.cure!, words);
+  }
+});
