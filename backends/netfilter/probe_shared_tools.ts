@@ -5,7 +5,13 @@
  */
 import type { ProbeResult } from "../../lib/proxy/backend.ts";
 import { type Feature, probeResult } from "./probe/feature.ts";
-import { firstLine, type ProbeDependencies, tryTool } from "./probe/try_tool.ts";
+import {
+  firstLine,
+  type ProbeDependencies,
+  saysNotPermitted,
+  type ToolAnswer,
+  tryTool,
+} from "./probe/try_tool.ts";
 
 const CONNTRACK: Feature = {
   feature: "conntrack",
@@ -42,17 +48,20 @@ export async function probeSharedTools(
     tryTool(dependencies, ["sysctl", "-n", BRIDGE_SETTING], options),
   ]);
   return [
-    conntrack.kind !== "ended"
-      ? probeResult(CONNTRACK, { reason: conntrack.reason })
-      : conntrack.code !== 0
-      ? probeResult(CONNTRACK, {
-        reason: firstLine(conntrack.err) || `exit code ${conntrack.code}`,
-      })
-      : probeResult(CONNTRACK, { detail: `${firstLine(conntrack.out)} entries now` }),
+    ...conntrackRows(conntrack),
     ...(sysctl.kind !== "ended"
       ? [probeResult(SYSCTL, { reason: sysctl.reason })]
       : [probeResult(SYSCTL), bridgeRow(sysctl.out.trim())]),
   ];
+}
+
+/** A user who may not use it is told so once, by the row of the rights. */
+function conntrackRows(answer: ToolAnswer): readonly ProbeResult[] {
+  if (answer.kind !== "ended") return [probeResult(CONNTRACK, { reason: answer.reason })];
+  const { code, out, err } = answer;
+  if (code === 0) return [probeResult(CONNTRACK, { detail: `${firstLine(out)} entries now` })];
+  if (saysNotPermitted(err)) return [];
+  return [probeResult(CONNTRACK, { reason: firstLine(err) || `exit code ${code}, no word why` })];
 }
 
 function bridgeRow(value: string): ProbeResult {

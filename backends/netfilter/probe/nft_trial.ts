@@ -18,8 +18,20 @@ export interface NftFeature extends Feature {
 }
 
 const FAMILY_WORDS = {
-  IPv4: { table: `ip ${SCRATCH_TABLE}`, type: "ipv4_addr", address: "192.0.2.1", ip: "ip" },
-  IPv6: { table: `ip6 ${SCRATCH_TABLE}`, type: "ipv6_addr", address: "2001:db8::1", ip: "ip6" },
+  IPv4: {
+    table: `ip ${SCRATCH_TABLE}`,
+    type: "ipv4_addr",
+    address: "192.0.2.1",
+    endpoint: "192.0.2.1:80",
+    ip: "ip",
+  },
+  IPv6: {
+    table: `ip6 ${SCRATCH_TABLE}`,
+    type: "ipv6_addr",
+    address: "2001:db8::1",
+    endpoint: "[2001:db8::1]:80",
+    ip: "ip6",
+  },
 } as const;
 
 /** The trial of a feature in one family. */

@@ -1,0 +1,41 @@
+/**
+ * The machine, as far as modes depend on it.
+ *
+ * @module
+ */
+import type { CommandRunner } from "../lib/os/command_runner.ts";
+import type { BackendMode, ProbeResult } from "../lib/proxy/backend.ts";
+import type { HostCheckOptions, HostChecks } from "../lib/proxy/host_checks.ts";
+import { probeIptablesMode } from "./iptables/probe.ts";
+import { probeIpvsMode } from "./ipvs/probe.ts";
+import { probeNftablesMode } from "./nftables/probe.ts";
+
+/** What the checks stand on. */
+export interface HostCheckDependencies {
+  readonly commands: CommandRunner;
+  /** As `uname -r` says it. */
+  readonly kernelRelease: string;
+  readonly env: (name: string) => string | undefined;
+}
+
+type Probe = (
+  dependencies: HostCheckDependencies,
+  options: HostCheckOptions,
+) => Promise<readonly ProbeResult[]>;
+
+const PROBES: Readonly<Record<BackendMode, Probe>> = {
+  iptables: probeIptablesMode,
+  ipvs: probeIpvsMode,
+  nftables: probeNftablesMode,
+  // It needs nothing of the kernel but sockets; its backend tells how addresses become local.
+  userspace: () => Promise.resolve([]),
+};
+
+/** The checks of this machine. Does nothing before it is asked. */
+export function createHostChecks(dependencies: HostCheckDependencies): HostChecks {
+  return {
+    probeMode: (mode, options = {}) => PROBES[mode](dependencies, options),
+    findings: () => Promise.resolve([]),
+    removeKubeProxy: () => Promise.resolve({ removed: [], failed: [] }),
+  };
+}

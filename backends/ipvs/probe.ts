@@ -1,0 +1,110 @@
+/**
+ * What the ipvs mode needs of a machine.
+ *
+ * @module
+ */
+import type { ProbeResult } from "../../lib/proxy/backend.ts";
+import { RULE_FEATURES } from "../netfilter/iptables_features.ts";
+import { IPTABLES_TABLES } from "../netfilter/iptables_tables.ts";
+import { NOT_PERMITTED, probeResult, RIGHTS } from "../netfilter/probe/feature.ts";
+import { attemptSets, setTrial } from "../netfilter/probe/ipset_trial.ts";
+import type { RuleFeature } from "../netfilter/probe/iptables_trial.ts";
+import { isAtLeast, parseVersion, versionText } from "../netfilter/probe/tool_version.ts";
+import { tryFeatures } from "../netfilter/probe/try_features.ts";
+import { firstLine, type ProbeDependencies, tryTool } from "../netfilter/probe/try_tool.ts";
+import { probeIptables } from "../netfilter/probe_iptables.ts";
+import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
+import { tryDummyDevice } from "./dummy_probe.ts";
+import { IPSET, IPVS_OF_KERNEL, IPVSADM, SCHEDULER, SET_FEATURES } from "./ipvs_features.ts";
+import { tryScheduler } from "./scheduler_probe.ts";
+
+/** How the probe is run. */
+export interface IpvsProbeOptions {
+  /** @default {"rr"} */
+  readonly scheduler?: string;
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Matches and targets of the mode's rules; the set match is tried by creating sets. */
+const RULES: readonly RuleFeature[] = [
+  RULE_FEATURES.masquerade,
+  RULE_FEATURES.randomFully,
+  RULE_FEATURES.markTarget,
+  RULE_FEATURES.addrtype,
+  RULE_FEATURES.physdev,
+  RULE_FEATURES.conntrack,
+  RULE_FEATURES.mark,
+  RULE_FEATURES.comment,
+  RULE_FEATURES.reject,
+  RULE_FEATURES.ipvs,
+];
+
+/** kube-proxy's own bound. */
+const LEAST_IPSET = [6, 0];
+
+/** Tries everything that the mode needs; leaves nothing behind. */
+export async function probeIpvsMode(
+  dependencies: ProbeDependencies,
+  options: IpvsProbeOptions = {},
+): Promise<readonly ProbeResult[]> {
+  const { signal } = options;
+  const groups = await Promise.all([
+    probeIpvs(dependencies, options),
+    probeSets(dependencies, options),
+    probeIptables(dependencies, { tables: IPTABLES_TABLES, rules: RULES, signal }),
+    tryDummyDevice(dependencies, options),
+    probeSharedTools(dependencies, { signal }),
+  ]);
+  const rows = groups.flat();
+  // Each of the tools was refused for the same reason: it is said once.
+  const refused = rows.filter(({ feature }) => feature === RIGHTS.feature);
+  return [...rows.filter((row) => !refused.includes(row)), ...refused.slice(0, 1)];
+}
+
+async function probeIpvs(
+  dependencies: ProbeDependencies,
+  { scheduler = "rr", signal }: IpvsProbeOptions,
+): Promise<readonly ProbeResult[]> {
+  const answer = await tryTool(dependencies, ["ipvsadm", "--version"], { signal });
+  if (answer.kind !== "ended") return [probeResult(IPVSADM, { reason: answer.reason })];
+  const program = probeResult(IPVSADM, { detail: firstLine(answer.out) || "works" });
+  const found = await tryScheduler(dependencies, { scheduler, signal });
+  if (found.kind === "not permitted") {
+    return [program, probeResult(RIGHTS, { reason: NOT_PERMITTED })];
+  }
+  if (found.kind === "no ipvs") {
+    return [program, probeResult(IPVS_OF_KERNEL, { reason: found.reason })];
+  }
+  const { reason, detail } = found;
+  return [
+    program,
+    probeResult(IPVS_OF_KERNEL),
+    probeResult({ ...SCHEDULER, feature: `scheduler ${scheduler}` }, { reason, detail }),
+  ];
+}
+
+async function probeSets(
+  dependencies: ProbeDependencies,
+  { signal }: IpvsProbeOptions,
+): Promise<readonly ProbeResult[]> {
+  const answer = await tryTool(dependencies, ["ipset", "--version"], { signal });
+  if (answer.kind !== "ended") return [probeResult(IPSET, { reason: answer.reason })];
+  const version = parseVersion(answer.out);
+  if (version === undefined || !isAtLeast(version, LEAST_IPSET)) {
+    const said = firstLine(answer.out) || firstLine(answer.err) || "no version";
+    return [
+      probeResult(IPSET, { reason: `expected ${versionText(LEAST_IPSET)} or newer: ${said}` }),
+    ];
+  }
+  const program = probeResult(IPSET, { detail: `version ${versionText(version)}` });
+  const trials = SET_FEATURES.map(setTrial);
+  const { base, reasons, notPermitted } = await tryFeatures(
+    trials,
+    (some) => attemptSets(dependencies, { signal }, some),
+  );
+  if (notPermitted) return [program, probeResult(RIGHTS, { reason: NOT_PERMITTED })];
+  return [
+    program,
+    ...SET_FEATURES.map((row) => probeResult(row, { reason: reasons.get(row) ?? base })),
+  ];
+}
