@@ -76,7 +76,9 @@ export class FamilyProxy {
   /** Adopts what the machine holds. Syncs nothing before {@linkcode open}. */
   async start(): Promise<void> {
     await this.backend.start();
-    this.#dependencies.health.syncLoopStarted(this.family, this.#dependencies.clock.wallNow());
+    const { clock, health, metrics } = this.#dependencies;
+    health.syncLoopStarted(this.family, clock.wallNow());
+    metrics.syncQueued(this.family, clock.wallNow());
     this.#lookAtInterfaces();
   }
 

@@ -7,7 +7,8 @@ import { flagDefault } from "../../lib/config/flag_help.ts";
 import { type Flag, FLAG_GROUPS } from "../../lib/config/flag.ts";
 import { FLAG_ROWS } from "../../lib/config/flags.ts";
 import { wrapText } from "../../lib/config/wrap_text.ts";
-import { type Metric, METRIC_ROWS } from "../../lib/metrics/metric_table.ts";
+import type { Metric } from "../../lib/metrics/metric.ts";
+import { METRIC_ROWS } from "../../lib/metrics/metric_table.ts";
 
 const FLAGS_INTRODUCTION = `# Flags
 

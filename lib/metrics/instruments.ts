@@ -1,0 +1,67 @@
+/**
+ * prom-client's instruments, made from the table of metrics.
+ *
+ * @module
+ */
+import { Counter, Gauge, Histogram, type Registry } from "prom-client";
+import type { BackendMode } from "../proxy/backend.ts";
+import { hasMetric, type Metric } from "./metric.ts";
+import { type MetricKey, METRICS } from "./metric_table.ts";
+
+type InstrumentOf<Row extends Metric> = Row["type"] extends "counter" ? Counter
+  : Row["type"] extends "gauge" ? Gauge
+  : Histogram;
+
+/** An instrument for each row of the table, by the name that the code has for it. */
+export type Instruments = { readonly [Key in MetricKey]: InstrumentOf<typeof METRICS[Key]> };
+
+/**
+ * One instrument for each row. Those that the mode does not have are made, too, and are not in the
+ * registry: so nobody who tells a figure has to ask for the mode.
+ */
+export function createInstruments(registry: Registry, mode: BackendMode): Instruments {
+  const entries = Object.entries<Metric>(METRICS).map(([key, row]) => {
+    const instrument = createInstrument(row, hasMetric(mode, row) ? [registry] : []);
+    showZeros(instrument, row);
+    return [key, instrument];
+  });
+  // The mapped type says which class each row becomes; Object.fromEntries() cannot.
+  return Object.fromEntries(entries) as Instruments;
+}
+
+/** prom-client has no way to set a counter to a total that is counted elsewhere. */
+export function setCounter(counter: Counter, labels: Record<string, string>, total: number): void {
+  counter.remove(labels);
+  counter.inc(labels, total);
+}
+
+function createInstrument(row: Metric, registers: Registry[]): Counter | Gauge | Histogram {
+  const { name, help, type, labels = {}, buckets = [] } = row;
+  const options = { name, help, labelNames: Object.keys(labels), registers };
+  if (type === "counter") return new Counter(options);
+  return type === "gauge"
+    ? new Gauge(options)
+    : new Histogram({ ...options, buckets: [...buckets] });
+}
+
+/**
+ * A rate needs the zero before the first event. Gauges have none: a time stamp of zero would look
+ * like a sync in 1970.
+ */
+function showZeros(instrument: Counter | Gauge | Histogram, { labels = {}, startsAtZero }: Metric) {
+  if (startsAtZero === false || Object.keys(labels).length === 0) return;
+  for (const each of combinations(labels)) {
+    if (instrument instanceof Counter) instrument.inc(each, 0);
+    else if (instrument instanceof Histogram) instrument.zero(each);
+  }
+}
+
+function combinations(
+  labels: Readonly<Record<string, readonly string[]>>,
+): readonly Record<string, string>[] {
+  return Object.entries(labels).reduce<readonly Record<string, string>[]>(
+    (before, [name, values]) =>
+      before.flatMap((each) => values.map((value) => ({ ...each, [name]: value }))),
+    [{}],
+  );
+}

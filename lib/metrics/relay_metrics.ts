@@ -1,0 +1,171 @@
+/**
+ * The metrics that only kube-relay has.
+ *
+ * @module
+ */
+import { FAMILY, type Metric } from "./metric.ts";
+
+const RESOURCE = {
+  resource: [
+    "connection",
+    "services",
+    "endpointslices",
+    "endpoints",
+    "nodes",
+    "servicecidrs",
+    "other",
+  ],
+} as const;
+
+/** What of ours someone else may have taken away or changed. */
+const DRIFT = {
+  ...FAMILY,
+  kind: ["chain", "rule", "set", "virtual_server", "address", "route", "other"],
+} as const;
+
+/** Rows by the name that the code has for each. */
+export const RELAY_METRICS = {
+  buildInfo: {
+    name: "kube_relay_build_info",
+    type: "gauge",
+    help: "Always 1; version of kube-relay, its mode, and the Deno that runs it",
+    labels: { version: ["(version)"], mode: ["(mode)"], deno: ["(version)"] },
+  },
+  syncFailures: {
+    name: "kube_relay_sync_failures_total",
+    type: "counter",
+    help: "Syncs that failed; their changes stayed and were tried again",
+    labels: FAMILY,
+  },
+  quarantined: {
+    name: "kube_relay_quarantined_service_ports",
+    type: "gauge",
+    help: "Service ports, or addresses of them, that could not be brought into effect",
+    labels: FAMILY,
+  },
+  apiSilence: {
+    name: "kube_relay_api_last_sign_of_life_age_seconds",
+    type: "gauge",
+    help:
+      "Time since the API server was last heard of: by an event or a list of a kind, or by anything " +
+      "on the connection",
+    labels: RESOURCE,
+  },
+  watchFailures: {
+    name: "kube_relay_watch_failures_total",
+    type: "counter",
+    help: "Watches that failed and were opened again",
+    labels: RESOURCE,
+    startsAtZero: false,
+  },
+  relists: {
+    name: "kube_relay_relists_total",
+    type: "counter",
+    help: "Complete lists that were read again because a watch could not be resumed",
+    labels: RESOURCE,
+    startsAtZero: false,
+  },
+  driftFound: {
+    name: "kube_relay_drift_found_total",
+    type: "counter",
+    help: "Things of ours on the machine that were found missing or changed by someone else",
+    labels: DRIFT,
+    startsAtZero: false,
+  },
+  driftRepaired: {
+    name: "kube_relay_drift_repaired_total",
+    type: "counter",
+    help: "Things of ours on the machine that were put back",
+    labels: DRIFT,
+    startsAtZero: false,
+  },
+  configReloads: {
+    name: "kube_relay_config_reloads_total",
+    type: "counter",
+    help:
+      "Changes of the configuration file: applied while running, left to a restart, without effect, " +
+      "or refused since they were wrong",
+    labels: { result: ["applied", "restart", "unchanged", "refused"] },
+  },
+  healthBindFailures: {
+    name: "kube_relay_service_health_bind_failures_total",
+    type: "counter",
+    help: "Attempts to listen on a healthCheckNodePort that failed",
+  },
+  hostSettingsRefused: {
+    name: "kube_relay_host_settings_refused",
+    type: "gauge",
+    help:
+      "Settings of the machine that are needed and could not be made; `kube-relay status` names them",
+  },
+  tcpAccepted: {
+    name: "kube_relay_userspace_tcp_connections_total",
+    type: "counter",
+    help: "TCP connections taken from clients",
+    labels: FAMILY,
+    modes: ["userspace"],
+  },
+  tcpRefused: {
+    name: "kube_relay_userspace_tcp_refused_connections_total",
+    type: "counter",
+    help:
+      "TCP connections closed at once: not allowed, over the bound, or no endpoint could be reached",
+    labels: FAMILY,
+    modes: ["userspace"],
+  },
+  tcpSilentClosed: {
+    name: "kube_relay_userspace_tcp_silent_closed_connections_total",
+    type: "counter",
+    help:
+      "TCP connections closed since they were silent and the bound of their Service was reached",
+    labels: FAMILY,
+    modes: ["userspace"],
+  },
+  dialFailures: {
+    name: "kube_relay_userspace_tcp_dial_failures_total",
+    type: "counter",
+    help: "Attempts to connect to an endpoint that failed",
+    labels: FAMILY,
+    modes: ["userspace"],
+  },
+  dialTimeouts: {
+    name: "kube_relay_userspace_tcp_dial_timeouts_total",
+    type: "counter",
+    help: "Attempts to connect to an endpoint that took too long; they failed, too",
+    labels: FAMILY,
+    modes: ["userspace"],
+  },
+  udpFlows: {
+    name: "kube_relay_userspace_udp_flows_total",
+    type: "counter",
+    help: "UDP flows, one for each client and Service port",
+    labels: FAMILY,
+    modes: ["userspace"],
+  },
+  udpMoved: {
+    name: "kube_relay_userspace_udp_moved_flows_total",
+    type: "counter",
+    help: "UDP flows that went over to another endpoint",
+    labels: FAMILY,
+    modes: ["userspace"],
+  },
+  udpDropped: {
+    name: "kube_relay_userspace_udp_dropped_datagrams_total",
+    type: "counter",
+    help: "Datagrams of clients that were not allowed, had no endpoint, or could not be sent",
+    labels: FAMILY,
+    modes: ["userspace"],
+  },
+  udpForeignDropped: {
+    name: "kube_relay_userspace_udp_foreign_dropped_datagrams_total",
+    type: "counter",
+    help: "Datagrams to a flow that did not come from its endpoint",
+    labels: FAMILY,
+    modes: ["userspace"],
+  },
+  eventLoopDelay: {
+    name: "kube_relay_event_loop_delay_max_seconds",
+    type: "gauge",
+    help: "Longest time for which the event loop did not turn, since the start",
+  },
+} as const satisfies Readonly<Record<string, Metric>>;

@@ -1,0 +1,57 @@
+/**
+ * The metrics that every Kubernetes component has from its shared libraries, as far as they mean
+ * something outside of Go.
+ *
+ * @module
+ */
+import type { Metric } from "./metric.ts";
+
+/** Rows by the name that the code has for each. */
+export const SHARED_METRICS = {
+  kubernetesBuildInfo: {
+    name: "kubernetes_build_info",
+    type: "gauge",
+    help:
+      "Always 1; the Kubernetes version that this program behaves like, and its own after the +",
+    labels: { major: ["1"], minor: ["36"], git_version: ["(version)"], platform: ["(platform)"] },
+  },
+  featureEnabled: {
+    name: "kubernetes_feature_enabled",
+    type: "gauge",
+    help: "1 where a feature gate is on, 0 where it is off",
+    labels: {
+      name: ["(each gate of --feature-gates)"],
+      stage: ["", "ALPHA", "BETA", "DEPRECATED"],
+    },
+  },
+  apiRequests: {
+    name: "rest_client_requests_total",
+    type: "counter",
+    help: "Requests to the API server, by the status of the answer; `<error>` where there was none",
+    labels: { code: ["(status)", "<error>"], method: ["GET", "POST"], host: ["(API server)"] },
+    startsAtZero: false,
+  },
+  apiRequestDuration: {
+    name: "rest_client_request_duration_seconds",
+    type: "histogram",
+    help: "Time until the API server's answer began; watches are left out",
+    labels: { verb: ["GET", "POST"], host: ["(API server)"] },
+    startsAtZero: false,
+    buckets: [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60],
+  },
+  processCpu: {
+    name: "process_cpu_seconds_total",
+    type: "counter",
+    help: "CPU time of the process, in user and in system mode",
+  },
+  processMemory: {
+    name: "process_resident_memory_bytes",
+    type: "gauge",
+    help: "Memory of the process that is in RAM",
+  },
+  processStart: {
+    name: "process_start_time_seconds",
+    type: "gauge",
+    help: "Unix time at which the process started",
+  },
+} as const satisfies Readonly<Record<string, Metric>>;

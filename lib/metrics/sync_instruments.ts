@@ -1,0 +1,138 @@
+/**
+ * What is told of syncs and of the data plane that they write.
+ *
+ * @module
+ */
+import type { Counter } from "prom-client";
+import type { IpFamily } from "../net/ip_address.ts";
+import type { RuleCounters, SyncReport, TrafficCounters } from "../proxy/backend.ts";
+import { type Instruments, setCounter } from "./instruments.ts";
+import { METRICS } from "./metric_table.ts";
+
+/** Figures of one successful sync. */
+export interface SyncFigures {
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  readonly quarantined: number;
+  /** For each change of endpoints that was brought about: seconds since the control plane made it. */
+  readonly programmingSeconds: readonly number[];
+  readonly noLocalEndpoints: { readonly internal: number; readonly external: number };
+  /** Rules of each table, by a mode that has such. */
+  readonly rules?: SyncReport["rules"];
+}
+
+/** How one sync went, good or not. */
+export interface SyncDuration {
+  readonly seconds: number;
+  /** Whether everything was compared; `undefined` = it failed before that was known. */
+  readonly full?: boolean;
+}
+
+/** What was found different from what had been written, and what was put right. */
+export interface DriftFigures {
+  /** One of the kinds of the table of metrics; any other counts as `other`. */
+  readonly kind: string;
+  readonly found: number;
+  readonly repaired: number;
+}
+
+/** Told of syncs, and of what their backends count. */
+export interface SyncInstruments {
+  /** A sync was asked for, or the sync loop has begun; milliseconds since 1970. */
+  syncQueued(family: IpFamily, at: number): void;
+  /** A sync has ended, well or not. */
+  syncFinished(family: IpFamily, duration: SyncDuration): void;
+  syncSucceeded(family: IpFamily, figures: SyncFigures): void;
+  syncFailed(family: IpFamily): void;
+  /** Connection tracking was searched for stale flows. */
+  conntrackReconciled(
+    family: IpFamily,
+    figures: { readonly seconds: number; readonly deleted: number },
+  ): void;
+  /** The data plane was compared with what had been written. */
+  driftFound(family: IpFamily, figures: DriftFigures): void;
+  /** Totals replace those told before. */
+  setRuleCounters(family: IpFamily, totals: RuleCounters): void;
+  /** Totals replace those told before. */
+  setTraffic(family: IpFamily, totals: Readonly<TrafficCounters>): void;
+}
+
+/** The methods over the instruments. */
+export function syncInstruments(its: Instruments): SyncInstruments {
+  return { ...syncMethods(its), ...repairMethods(its), ...totalMethods(its) };
+}
+
+function syncMethods(its: Instruments) {
+  return {
+    syncQueued(family: IpFamily, at: number) {
+      its.lastQueued.set({ "ip_family": family }, at / 1000);
+    },
+    syncFinished(family: IpFamily, { seconds, full }: SyncDuration) {
+      const labels = { "ip_family": family };
+      its.syncDuration.observe(labels, seconds);
+      if (full === undefined) return;
+      (full ? its.fullSyncDuration : its.partialSyncDuration).observe(labels, seconds);
+    },
+    syncSucceeded(family: IpFamily, figures: SyncFigures) {
+      const labels = { "ip_family": family };
+      its.lastSynced.set(labels, figures.at / 1000);
+      its.quarantined.set(labels, figures.quarantined);
+      for (const seconds of figures.programmingSeconds) {
+        its.programmingDuration.observe(labels, seconds);
+      }
+      for (const [policy, count] of Object.entries(figures.noLocalEndpoints)) {
+        its.noLocalEndpoints.set({ ...labels, traffic_policy: policy }, count);
+      }
+      for (const [table, { total, last }] of Object.entries(figures.rules ?? {})) {
+        its.iptablesRules.set({ ...labels, table }, total);
+        its.iptablesRulesWritten.set({ ...labels, table }, last);
+      }
+    },
+    syncFailed: (family: IpFamily) => its.syncFailures.inc({ "ip_family": family }),
+  };
+}
+
+function repairMethods(its: Instruments) {
+  return {
+    conntrackReconciled(
+      family: IpFamily,
+      { seconds, deleted }: { readonly seconds: number; readonly deleted: number },
+    ) {
+      its.conntrackDuration.observe({ "ip_family": family }, seconds);
+      its.conntrackDeleted.inc({ "ip_family": family }, deleted);
+    },
+    driftFound(family: IpFamily, { kind, found, repaired }: DriftFigures) {
+      const kinds: readonly string[] = METRICS.driftFound.labels.kind;
+      const labels = { "ip_family": family, kind: kinds.includes(kind) ? kind : "other" };
+      its.driftFound.inc(labels, found);
+      its.driftRepaired.inc(labels, repaired);
+    },
+  };
+}
+
+function totalMethods(its: Instruments) {
+  return {
+    setRuleCounters(family: IpFamily, totals: RuleCounters) {
+      const labels = { "ip_family": family };
+      const { failedWrites, failedPartialWrites, failedCleanups } = totals;
+      const { invalidDroppedPackets, localhostNodePortPackets } = totals;
+      setCounter(its.restoreFailures, labels, failedWrites);
+      setCounter(its.partialRestoreFailures, labels, failedPartialWrites);
+      setCounter(its.nftablesSyncFailures, labels, failedWrites);
+      setCounter(its.nftablesCleanupFailures, labels, failedCleanups);
+      // Without a family, as upstream has them: nfacct's counters are one for both.
+      if (invalidDroppedPackets !== undefined) {
+        setCounter(its.invalidDropped, {}, invalidDroppedPackets);
+      }
+      if (localhostNodePortPackets !== undefined) {
+        setCounter(its.localhostNodePorts, {}, localhostNodePortPackets);
+      }
+    },
+    setTraffic(family: IpFamily, totals: Readonly<TrafficCounters>) {
+      const counters: Readonly<Record<keyof TrafficCounters, Counter>> = its;
+      for (const [key, total] of Object.entries(totals) as [keyof TrafficCounters, number][]) {
+        setCounter(counters[key], { "ip_family": family }, total);
+      }
+    },
+  };
+}
