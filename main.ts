@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { createHostChecks } from "./backends/host_checks.ts";
 import { BACKENDS } from "./backends/mod.ts";
 import { runCommandLine } from "./lib/app/command_line.ts";
 import type { Dependencies } from "./lib/app/dependencies.ts";
@@ -23,10 +24,18 @@ export function createDependencies(): Dependencies {
     commands: systemCommandRunner,
     random: Math.random,
     backends: BACKENDS,
+    hostChecks: createHostChecks({
+      clock: systemClock,
+      network: systemNetwork,
+      commands: systemCommandRunner,
+      kernelRelease: Deno.osRelease(),
+      env: (name) => Deno.env.get(name),
+    }),
     process: {
       pid: Deno.pid,
       uid: Deno.uid() ?? undefined,
       hostname: Deno.hostname(),
+      kernelRelease: Deno.osRelease(),
       env: (name) => Deno.env.get(name),
       stdoutIsTerminal: Deno.stdout.isTerminal(),
       columns: Deno.stdout.isTerminal() ? Deno.consoleSize().columns : 80,

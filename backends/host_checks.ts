@@ -3,7 +3,9 @@
  *
  * @module
  */
+import type { Clock } from "../lib/os/clock.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
+import type { Network } from "../lib/os/network.ts";
 import type { BackendMode, ProbeResult } from "../lib/proxy/backend.ts";
 import type { HostCheckOptions, HostChecks } from "../lib/proxy/host_checks.ts";
 import { probeIptablesMode } from "./iptables/probe.ts";
@@ -12,6 +14,8 @@ import { probeNftablesMode } from "./nftables/probe.ts";
 
 /** What the checks stand on. */
 export interface HostCheckDependencies {
+  readonly clock: Clock;
+  readonly network: Network;
   readonly commands: CommandRunner;
   /** As `uname -r` says it. */
   readonly kernelRelease: string;

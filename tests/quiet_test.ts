@@ -17,6 +17,7 @@ import { THIS_NODE } from "./support/address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders.ts";
 import { FakeApiServer } from "./support/fake_api_server.ts";
 import { FakeClock } from "./support/fake_clock.ts";
+import { fakeHostChecks } from "./support/fake_host_checks.ts";
 import { writeKubeconfig } from "./support/kubeconfig_file.ts";
 import { manifestText, rawObjects } from "./support/raw_objects.ts";
 import { unusedPort } from "./support/unused_port.ts";
@@ -52,6 +53,7 @@ function createDependencies(clock: FakeClock): Dependencies {
     commands: systemCommandRunner,
     random: () => 0.5,
     backends: BACKENDS,
+    hostChecks: fakeHostChecks(),
     process: {
       pid: Deno.pid,
       uid: Deno.uid() ?? undefined,

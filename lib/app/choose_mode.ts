@@ -4,34 +4,110 @@
  * @module
  */
 import type { ModeRequest } from "../config/mode_request.ts";
-import type { BackendMode } from "../proxy/backend.ts";
-import type { Dependencies } from "./dependencies.ts";
 import type { Logger } from "../log/logger.ts";
+import { IP_FAMILIES } from "../net/ip_address.ts";
+import type { BackendMode } from "../proxy/backend.ts";
+import { missingText } from "../proxy/mode_support.ts";
+import type { Dependencies } from "./dependencies.ts";
+import { type ModeVerdict, weighMode } from "./weigh_mode.ts";
 
 /** The modes of `auto`, best first. IPVS is for those who ask for it. */
 export const AUTO_ORDER: readonly BackendMode[] = ["nftables", "iptables", "userspace"];
+
+/** What no word for a mode means, as upstream. */
+export const DEFAULT_MODE: BackendMode = "iptables";
 
 /** The mode that was asked for cannot be had. */
 export class ModeError extends Error {
   override name = "ModeError";
 }
 
+/** What the choice depends on. */
+export type ModeDependencies =
+  & Pick<Dependencies, "backends" | "hostChecks">
+  & { readonly logger: Logger };
+
+/** What is asked for. */
+export interface ModeChoiceOptions {
+  readonly signal?: AbortSignal;
+}
+
 /**
  * Chooses. A mode that was asked for by name is taken or refused with a {@linkcode ModeError}, never
  * replaced: upstream's silent fallbacks left nodes in modes that nobody had asked for.
  */
-export function chooseMode(
-  { backends, logger }: Pick<Dependencies, "backends"> & { readonly logger: Logger },
+export async function chooseMode(
+  dependencies: ModeDependencies,
   request: ModeRequest,
+  options: ModeChoiceOptions = {},
 ): Promise<BackendMode> {
-  const has = Object.keys(backends) as BackendMode[];
-  if (request !== "auto" && request !== "default") {
-    if (has.includes(request)) return Promise.resolve(request);
-    return Promise.reject(
-      new ModeError(`Cannot run in mode '${request}': this release has ${has.join(", ")} only`),
-    );
+  const weigh = (mode: BackendMode) => weighMode(dependencies, mode, options);
+  const verdict = await chooseVerdict(dependencies, { request, weigh });
+  logLimits(dependencies, verdict);
+  return verdict.mode;
+}
+
+/** How a choice is made; `doctor` gives verdicts that it has already. */
+export interface VerdictOptions {
+  readonly request: ModeRequest;
+  readonly weigh: (mode: BackendMode) => Promise<ModeVerdict>;
+}
+
+/** As {@linkcode chooseMode}, with what was found of the mode. */
+export async function chooseVerdict(
+  { logger }: Pick<ModeDependencies, "logger">,
+  { request, weigh }: VerdictOptions,
+): Promise<ModeVerdict> {
+  if (request === "auto") return await chooseBest(logger, { weigh, known: [] });
+  const wanted = await weigh(request === "default" ? DEFAULT_MODE : request);
+  if (wanted.refusal === undefined) return wanted;
+  if (request !== "default") {
+    const hint = wanted.results.length === 0
+      ? ""
+      : "; --proxy-mode=auto takes the best mode that works here, 'kube-relay doctor' tells more";
+    throw new ModeError(`Cannot run in mode '${wanted.mode}': ${wanted.refusal}${hint}`);
   }
-  const mode = AUTO_ORDER.find((candidate) => has.includes(candidate)) ?? has[0]!;
-  logger.info("Chose a mode, since none was asked for", { mode });
-  return Promise.resolve(mode);
+  logger.warn(
+    "No mode was asked for, which means iptables; it cannot be had, so the best is taken",
+    {
+      reason: wanted.refusal,
+    },
+  );
+  return await chooseBest(logger, { weigh, known: [wanted] });
+}
+
+/** The first of {@linkcode AUTO_ORDER} that works; one line of the log for each that is passed over. */
+async function chooseBest(
+  logger: Logger,
+  { weigh, known }: Pick<VerdictOptions, "weigh"> & { readonly known: readonly ModeVerdict[] },
+): Promise<ModeVerdict> {
+  const refusals: string[] = [];
+  for (const mode of AUTO_ORDER) {
+    const told = known.find((verdict) => verdict.mode === mode);
+    const verdict = told ?? await weigh(mode);
+    if (verdict.refusal === undefined) {
+      logger.info("Chose the best mode that works here", { mode });
+      return verdict;
+    }
+    refusals.push(`${mode}: ${verdict.refusal}`);
+    if (!told) logger.info("Passed over a mode", { mode, reason: verdict.refusal });
+  }
+  throw new ModeError(`Cannot find a mode that works here: ${refusals.join("; ")}`);
+}
+
+/** What does not work although the mode does. */
+function logLimits(
+  { logger }: ModeDependencies,
+  { mode, support: { families, missing, reduced } }: ModeVerdict,
+): void {
+  for (const ipFamily of IP_FAMILIES.filter((family) => !families.includes(family))) {
+    const reason = missingText(missing.filter(({ family }) => family === ipFamily));
+    logger.warn("Mode does not work in an IP family on this host", { mode, ipFamily, reason });
+  }
+  if (reduced.length === 0) return;
+  const features = [...new Set(reduced.map(({ feature }) => feature))].join(", ");
+  logger.info("Mode goes without features that are missing; kube-relay doctor tells more", {
+    mode,
+    features,
+  });
 }

@@ -1,5 +1,6 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { fakeHostChecks } from "../../tests/support/fake_host_checks.ts";
 import type { CommandRunner } from "../os/command_runner.ts";
 import { systemNetwork } from "../os/network.ts";
 import { runCommandLine } from "./command_line.ts";
@@ -33,6 +34,7 @@ async function run(argv: readonly string[], process: Partial<ProcessInfo> = {}):
     commands: NO_COMMANDS,
     random: () => 0.5,
     backends: BACKENDS,
+    hostChecks: fakeHostChecks(),
     process: {
       pid: 1,
       uid: 0,

@@ -9,6 +9,7 @@ import type { Clock } from "../os/clock.ts";
 import type { CommandRunner } from "../os/command_runner.ts";
 import type { Network } from "../os/network.ts";
 import type { Backend, BackendMode } from "../proxy/backend.ts";
+import type { HostChecks } from "../proxy/host_checks.ts";
 import type { RelayOptions } from "../config/load.ts";
 
 /** The machine and the process, as far as the application asks for them. */
@@ -20,6 +21,7 @@ export interface Dependencies {
   readonly random: () => number;
   readonly process: ProcessInfo;
   readonly backends: BackendTable;
+  readonly hostChecks: HostChecks;
   /** Writes to standard output. */
   readonly print: (text: string) => void;
   /** Writes to standard error. */
@@ -31,6 +33,8 @@ export interface ProcessInfo {
   readonly pid: number;
   readonly uid: number | undefined;
   readonly hostname: string;
+  /** As `uname -r` says it; absent where nobody asked. */
+  readonly kernelRelease?: string;
   readonly env: (name: string) => string | undefined;
   readonly stdoutIsTerminal: boolean;
   /** Columns of the terminal; 80 where there is none. */
