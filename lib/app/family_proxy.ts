@@ -6,21 +6,17 @@
  */
 import type { Endpoints, EndpointSlice, Service } from "../api/objects.ts";
 import type { Cidr } from "../net/cidr.ts";
-import { type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import type { Logger } from "../log/logger.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
 import type { SyncMetrics } from "./sync_metrics.ts";
 import type { SyncObserver } from "./sync_observer.ts";
-import type { Clock, Timer } from "../os/clock.ts";
-import type { Network } from "../os/network.ts";
+import type { Clock } from "../os/clock.ts";
 import type { Backend } from "../proxy/backend.ts";
 import type { NodeState } from "../proxy/node_state.ts";
 import { type RunnerActivity, SyncRunner, type SyncRunnerOptions } from "../sync/sync_runner.ts";
 import { ProxyPipeline, type ProxyPipelineOptions } from "./proxy_pipeline.ts";
 import { Syncer } from "./syncer.ts";
-
-/** How often the addresses of the machine are looked at; node ports follow a change within this time. */
-const INTERFACE_POLL_MS = 10_000;
 
 /** What a family's proxy needs. */
 export interface FamilyProxyDependencies {
@@ -28,7 +24,6 @@ export interface FamilyProxyDependencies {
   readonly logger: Logger;
   readonly metrics: SyncMetrics;
   readonly health: ProxyHealth;
-  readonly network: Network;
   readonly backend: Backend;
   readonly observers: readonly SyncObserver[];
   /** Called once, after the first sync that succeeded. */
@@ -49,7 +44,6 @@ export class FamilyProxy {
   readonly #pipeline: ProxyPipeline;
   readonly #runner: SyncRunner;
   #open = false;
-  #poll: Timer | undefined;
 
   constructor(dependencies: FamilyProxyDependencies, options: FamilyProxyOptions) {
     this.family = options.family;
@@ -79,7 +73,6 @@ export class FamilyProxy {
     const { clock, health, metrics } = this.#dependencies;
     health.syncLoopStarted(this.family, clock.wallNow());
     metrics.syncQueued(this.family, clock.wallNow());
-    this.#lookAtInterfaces();
   }
 
   /** All objects are known: the first sync may run. Before that rules would be made of half a cluster. */
@@ -92,7 +85,6 @@ export class FamilyProxy {
 
   /** Starts no further sync, waits for the running one. */
   async stop(): Promise<void> {
-    this.#poll?.cancel();
     await this.#runner.stop();
   }
 
@@ -116,22 +108,19 @@ export class FamilyProxy {
     if (this.#pipeline.setServiceCidrs(cidrs)) this.#request();
   }
 
+  /** Takes the addresses of the machine, sorted; those that the backend put there are none of its own. */
+  onInterfaceAddresses(addresses: readonly IpAddress[]): void {
+    const own = addresses.filter((address) =>
+      ipFamilyOf(address) === this.family && !this.backend.ownsAddress(address)
+    );
+    if (this.#pipeline.setInterfaceAddresses(own)) this.#request();
+  }
+
   #request(): void {
     if (!this.#open) return;
     const { clock, health, metrics } = this.#dependencies;
     health.syncQueued(this.family, clock.wallNow());
     metrics.syncQueued(this.family, clock.wallNow());
     this.#runner.request();
-  }
-
-  #lookAtInterfaces(): void {
-    const { network, clock } = this.#dependencies;
-    const own = network.interfaceAddresses()
-      .map(({ address }) => address)
-      .filter((address) =>
-        ipFamilyOf(address) === this.family && !this.backend.ownsAddress(address)
-      );
-    if (this.#pipeline.setInterfaceAddresses([...new Set(own)].sort())) this.#request();
-    this.#poll = clock.setTimer(INTERFACE_POLL_MS, () => this.#lookAtInterfaces());
   }
 }

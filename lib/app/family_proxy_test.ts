@@ -7,7 +7,6 @@ import { defaultConfiguration } from "../config/configuration_schema.ts";
 import { ProxyHealth } from "../health/proxy_health.ts";
 import type { Logger } from "../log/logger.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
-import type { InterfaceAddress, Network } from "../os/network.ts";
 import { FamilyProxy } from "./family_proxy.ts";
 import { planSettingsOf } from "./plan_settings.ts";
 import type { SyncMetrics } from "./sync_metrics.ts";
@@ -19,7 +18,6 @@ interface Rig {
   readonly health: ProxyHealth;
   /** Messages of the log, and what the metrics were told. */
   readonly told: string[];
-  readonly interfaces: InterfaceAddress[];
 }
 
 function createLogger(told: string[]): Logger {
@@ -39,7 +37,6 @@ function createRig(): Rig {
   const backend = new FakeBackend();
   const health = new ProxyHealth({ timeoutMs: 60_000 });
   const told: string[] = [];
-  const interfaces: InterfaceAddress[] = [];
   const metrics: SyncMetrics = {
     syncQueued: () => {},
     syncFinished: () => {},
@@ -49,7 +46,6 @@ function createRig(): Rig {
     },
     syncFailed: () => void told.push("sync failed"),
   };
-  const network = { interfaceAddresses: () => interfaces } as Pick<Network, "interfaceAddresses">;
   const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
   const proxy = new FamilyProxy(
     {
@@ -57,7 +53,6 @@ function createRig(): Rig {
       logger: createLogger(told),
       metrics,
       health,
-      network: network as Network,
       backend,
       observers: [],
       onFirstSync: () => {},
@@ -69,7 +64,7 @@ function createRig(): Rig {
       runner: { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
     },
   );
-  return { clock, backend, proxy, health, told, interfaces };
+  return { clock, backend, proxy, health, told };
 }
 
 const WEB = "ns1/web/TCP";
@@ -186,17 +181,14 @@ Deno.test("FamilyProxy follows the addresses of the machine, but for those that 
   const rig = createRig();
   const own = parseIpAddress(IPv4.clusterIp);
   rig.backend.own.add(own);
-  rig.interfaces.push({ interfaceName: "eth0", address: parseIpAddress(IPv4.node) });
   await rig.proxy.start();
+  rig.proxy.onInterfaceAddresses([parseIpAddress(IPv4.node)]);
   rig.proxy.open();
   await rig.clock.advance(0);
   assertEquals(rig.proxy.pipeline.plan.shared.nodePortAddresses, [IPv4.node]);
-  rig.interfaces.push(
-    { interfaceName: "eth0", address: parseIpAddress("192.168.0.77") },
-    { interfaceName: "eth0", address: parseIpAddress("fd00::77") },
-    { interfaceName: "lo", address: own },
-  );
-  await rig.clock.advance(11_000);
+  const now = [IPv4.node, "192.168.0.77", "fd00::77", own].map((text) => parseIpAddress(text));
+  rig.proxy.onInterfaceAddresses(now.sort());
+  await rig.clock.advance(2000);
   assertEquals(
     rig.proxy.pipeline.plan.shared.nodePortAddresses,
     [

@@ -14,6 +14,7 @@ import { type ControlServer, startControlServer } from "./control_server.ts";
 import { EventLoopMonitor } from "./event_loop_monitor.ts";
 import { FamilyProxy } from "./family_proxy.ts";
 import { gatherMetrics } from "./gather_metrics.ts";
+import { InterfaceWatcher } from "./interface_watcher.ts";
 import { createObjectSource, type ObjectSource } from "./object_source.ts";
 import { ObjectRouter } from "./object_router.ts";
 import { type PlanSettings, planSettingsOf } from "./plan_settings.ts";
@@ -66,6 +67,7 @@ class RunningProxy implements AsyncDisposable {
   readonly #families: readonly FamilyProxy[];
   readonly #router: ObjectRouter;
   readonly #manager: ServiceManager;
+  readonly #interfaces: InterfaceWatcher;
   /** Told of each successful sync, in this order. */
   readonly #observers: SyncObserver[] = [];
   readonly #startedAt: string;
@@ -101,13 +103,15 @@ class RunningProxy implements AsyncDisposable {
       onReady: () => this.#enter(SERVING),
       onWork: () => this.#eventLoop.expectWork(),
     });
+    this.#interfaces = new InterfaceWatcher(dependencies, (addresses) => {
+      for (const family of this.#families) family.onInterfaceAddresses(addresses);
+    });
     this.#manager = new ServiceManager(dependencies, {
       folder: relay.controlSocket.replace(/\/[^/]*$/, ""),
     });
   }
 
   async start(tasks: TaskGroup): Promise<void> {
-    const { clock } = this.#dependencies;
     tasks.run("event loop", (signal) => this.#eventLoop.run(signal));
     this.#eventLoop.expectWork();
     startProxyServers(this.#dependencies, tasks, {
@@ -137,6 +141,7 @@ class RunningProxy implements AsyncDisposable {
       ...this.#families.map((family) => family.start()),
     ]);
     this.#source = source;
+    this.#interfaces.start();
     tasks.run("source", (signal) => source.run(signal));
     this.#manager.startWatchdog(tasks, () => this.#families.map(({ activity }) => activity));
     await this.#manager.status(this.#phase);
@@ -148,6 +153,7 @@ class RunningProxy implements AsyncDisposable {
     this.#enter("stopping");
     await this.#manager.stopping();
     this.#router.stop();
+    this.#interfaces.stop();
     await Promise.all(this.#families.map((family) => family.stop()));
     await Promise.all(this.#families.map(({ backend }) => backend.drain(drainTimeoutMs)));
   }

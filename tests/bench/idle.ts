@@ -21,7 +21,7 @@ const MAX_MIB = 75;
 const MAX_CPU_PERCENT = 0.2;
 const MAX_SWITCHES_A_SECOND = 1.2;
 /** What a start still has to do once everything is served: collect garbage, cache code. */
-const CALM_DOWN_MS = 5000;
+const CALM_DOWN_MS = 15_000;
 
 const flags = parseArgs(Deno.args, { string: ["seconds", "services", "source"] });
 const SECONDS = Number(flags.seconds ?? 60);
