@@ -227,6 +227,7 @@ class SocketBackend implements UserspaceBackend {
     this.#quarantine.delete(key);
     this.#releaseAddresses(entry.addresses);
     this.#sockets.claim(key, { from: entry.addresses, to: [] });
+    this.#forwarding.traffic?.leave(entry.plan.name);
     // UDP flows end with the Service; TCP connections may finish, as they do with conntrack.
     if (entry.protocol === "UDP") entry.forwarder.close();
   }
@@ -240,7 +241,9 @@ class SocketBackend implements UserspaceBackend {
   #inspectService(key: ServicePortKey, entry: ServiceEntry): ServiceInspection {
     const addresses = entry.addresses.map((at) => this.#inspectAddress(entry, at));
     if (!entry.forwarder) return { key, addresses };
-    return { key, addresses, connections: entry.forwarder.connections };
+    const traffic = this.#forwarding.traffic?.get(entry.plan.name);
+    const { connections } = entry.forwarder;
+    return { key, addresses, connections, ...(traffic && { traffic: { ...traffic } }) };
   }
 
   #inspectAddress({ plan: { key, protocol } }: ServiceEntry, at: ServiceAddress): ServedAddress {

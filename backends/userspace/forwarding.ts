@@ -6,6 +6,7 @@
 import type { Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { Network } from "../../lib/os/network.ts";
+import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
 import { ClientOrigin } from "./client_origin.ts";
 import type { EndpointPickerOptions } from "./endpoint_picker.ts";
@@ -20,6 +21,8 @@ export interface ForwardingDependencies {
   readonly network: Network;
   /** From 0 (included) to 1; where each rotation of endpoints begins. @default {() => 0} */
   readonly random?: () => number;
+  /** Counters of each Service; without them nothing is counted by Service. */
+  readonly traffic?: FamilyTraffic;
 }
 
 /** Bounds and time-outs of forwarding. */
@@ -74,6 +77,7 @@ export class Forwarding {
   readonly clock: Clock;
   readonly network: Network;
   readonly log: RateLimitedLog;
+  readonly traffic: FamilyTraffic | undefined;
   /** Forwarders that have open connections. */
   readonly busy = new Set<ConnectionCloser>();
   /** Whether no new connections and flows are taken any more. */
@@ -107,6 +111,7 @@ export class Forwarding {
   constructor(dependencies: ForwardingDependencies, options: ForwardingOptions) {
     this.clock = dependencies.clock;
     this.network = dependencies.network;
+    this.traffic = dependencies.traffic;
     this.#random = dependencies.random ?? (() => 0);
     this.log = new RateLimitedLog(dependencies);
     this.options = {

@@ -19,7 +19,7 @@ export interface ChangeFigures {
 
 /** One request to the API server that was answered, or was not. */
 export interface ApiAnswer {
-  readonly method: "GET" | "POST";
+  readonly method: "GET" | "POST" | "PATCH";
   /** Host and port of the server. */
   readonly host: string;
   /** The HTTP status; `undefined` = no answer came. */

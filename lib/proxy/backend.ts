@@ -8,6 +8,7 @@ import type { Port, Protocol } from "../net/port.ts";
 import type { HostSettingWish } from "./host_setting.ts";
 import type { PlanChanges, ProxyPlan } from "./proxy_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
+import type { ServiceTraffic } from "./service_traffic.ts";
 
 /** The modes of kube-proxy, and our own. */
 export type BackendMode = "iptables" | "ipvs" | "nftables" | "userspace";
@@ -69,6 +70,8 @@ export interface ServiceInspection {
   readonly addresses: readonly ServedAddress[];
   /** Connections or flows open now, where the backend knows. */
   readonly connections?: number;
+  /** What went through it, where that is counted and it has counters of its own. */
+  readonly traffic?: Readonly<ServiceTraffic>;
 }
 
 /** What the data plane really holds. */

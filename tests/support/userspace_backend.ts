@@ -14,6 +14,7 @@ import type { SyncReport } from "../../lib/proxy/backend.ts";
 import type { ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { FakeLocalAddresses } from "./fake_local_addresses.ts";
 import { MemoryLogger } from "./memory_logger.ts";
 import { testPlanChanges, testProxyPlan } from "./service_plans.ts";
@@ -22,6 +23,7 @@ import { testPlanChanges, testProxyPlan } from "./service_plans.ts";
 export interface TestBackendOptions extends Partial<UserspaceBackendOptions> {
   readonly clock?: Clock;
   readonly network?: Network;
+  readonly traffic?: FamilyTraffic;
 }
 
 /** A backend, and the plan that it was synced to last. */
@@ -34,10 +36,11 @@ export class TestUserspaceBackend implements AsyncDisposable {
   #retry: readonly ServicePortKey[] = [];
 
   constructor(
-    { clock = systemClock, network = systemNetwork, ...options }: TestBackendOptions = {},
+    { clock = systemClock, network = systemNetwork, traffic, ...options }: TestBackendOptions = {},
   ) {
+    const { logger, addresses } = this;
     this.backend = createUserspaceBackend(
-      { clock, network, logger: this.logger, addresses: this.addresses },
+      { clock, network, logger, addresses, ...(traffic && { traffic }) },
       { family: "IPv4", udpTimeoutMs: 10_000, ...options },
     );
   }

@@ -5,6 +5,7 @@
  */
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { BufferPool } from "./buffer_pool.ts";
 import { EndpointPicker, type VerdictName } from "../endpoint_picker.ts";
 import type { Forwarding } from "../forwarding.ts";
@@ -28,6 +29,7 @@ export class TcpForwarder implements TcpSessionOwner {
   readonly #picker: EndpointPicker;
   readonly #sessions = new RecencyList<TcpSession>();
   #plan: ServicePlan;
+  #traffic: ServiceTraffic | undefined;
 
   constructor(forwarding: Forwarding, plan: ServicePlan) {
     this.#forwarding = forwarding;
@@ -35,6 +37,10 @@ export class TcpForwarder implements TcpSessionOwner {
     this.largeBuffers = forwarding.largeBuffers;
     this.#plan = plan;
     this.#picker = new EndpointPicker(plan, forwarding.pickerOptions());
+  }
+
+  get traffic(): ServiceTraffic | undefined {
+    return this.#traffic;
   }
 
   /** Connections that are open now. */
@@ -58,6 +64,7 @@ export class TcpForwarder implements TcpSessionOwner {
       return connection.close();
     }
     counters.tcpAccepted++;
+    this.#countOpened();
     const session = new TcpSession(this, connection);
     this.#sessions.add(session, clock.now());
     this.#forwarding.sessions.add();
@@ -93,7 +100,16 @@ export class TcpForwarder implements TcpSessionOwner {
   onClosed(session: TcpSession): void {
     this.#sessions.delete(session);
     this.#forwarding.sessions.remove();
+    if (this.#traffic) this.#traffic.open--;
     if (this.#sessions.size === 0) this.#forwarding.busy.delete(this);
+  }
+
+  /** A Service has its counters from its first connection on: those without traffic take no place. */
+  #countOpened(): void {
+    const traffic = this.#traffic ??= this.#forwarding.traffic?.enter(this.#plan.name);
+    if (!traffic) return;
+    traffic.opened++;
+    traffic.open++;
   }
 
   async #serve(

@@ -4,6 +4,7 @@
  * @module
  */
 import type { TcpConnection } from "../../../lib/os/network.ts";
+import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { BufferPool } from "./buffer_pool.ts";
 import type { RecencyItem } from "../recency_list.ts";
 
@@ -11,6 +12,8 @@ import type { RecencyItem } from "../recency_list.ts";
 export interface TcpSessionOwner {
   readonly smallBuffers: BufferPool;
   readonly largeBuffers: BufferPool;
+  /** Counters of the Service, where they are wanted. */
+  readonly traffic: ServiceTraffic | undefined;
   /** Data came, from either side. */
   onActivity(session: TcpSession): void;
   /** Both connections are closed. Called once. */
@@ -77,7 +80,8 @@ export class TcpSession implements RecencyItem<TcpSession> {
   }
 
   async #copy(from: TcpConnection, to: TcpConnection): Promise<void> {
-    const { smallBuffers, largeBuffers } = this.#owner;
+    const { smallBuffers, largeBuffers, traffic } = this.#owner;
+    const isUpward = from === this.#client;
     let pool = smallBuffers;
     let buffer = pool.take();
     let smallReads = 0;
@@ -88,6 +92,10 @@ export class TcpSession implements RecencyItem<TcpSession> {
         this.#owner.onActivity(this);
         let sent = await to.write(count === buffer.length ? buffer : buffer.subarray(0, count));
         while (sent < count) sent += await to.write(buffer.subarray(sent, count));
+        if (traffic) {
+          if (isUpward) traffic.bytesFromClients += count;
+          else traffic.bytesToClients += count;
+        }
         smallReads = count < smallBuffers.size ? smallReads + 1 : 0;
         const wanted = smallReads === 0
           ? largeBuffers

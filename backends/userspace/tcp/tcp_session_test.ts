@@ -25,6 +25,7 @@ class CountingPool extends BufferPool {
 class Owner implements TcpSessionOwner {
   readonly smallBuffers = new CountingPool({ size: 64, keep: 8 });
   readonly largeBuffers = new CountingPool({ size: 4096, keep: 8 });
+  readonly traffic = undefined;
   closed = 0;
   activity = 0;
 

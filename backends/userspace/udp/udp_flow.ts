@@ -5,6 +5,7 @@
  */
 import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
 import type { Endpoint } from "../../../lib/proxy/endpoint.ts";
+import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import { BackOff } from "../back_off.ts";
 import type { VerdictName } from "../endpoint_picker.ts";
 import type { Forwarding } from "../forwarding.ts";
@@ -28,6 +29,8 @@ export interface UdpFlowEnds {
   readonly socket: UdpSocket;
   readonly verdict: VerdictName;
   readonly endpoint: Endpoint;
+  /** Counters of the Service, where they are wanted. */
+  readonly traffic: ServiceTraffic | undefined;
 }
 
 /** One client's flow, with a socket of its own, so that replies find their way back. */
@@ -40,6 +43,7 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   verdict: VerdictName;
   readonly #forwarding: Forwarding;
   readonly #socket: UdpSocket;
+  readonly #traffic: ServiceTraffic | undefined;
   #backOff: BackOff | undefined;
   #endpoint: Endpoint;
   // Kept, so that no object is made for each datagram.
@@ -47,9 +51,10 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
   #closed = false;
 
   constructor(forwarding: Forwarding, ends: UdpFlowEnds) {
-    const { port, client, socket, verdict, endpoint } = ends;
+    const { port, client, socket, verdict, endpoint, traffic } = ends;
     this.#forwarding = forwarding;
     this.#socket = socket;
+    this.#traffic = traffic;
     this.port = port;
     this.client = client;
     this.verdict = verdict;
@@ -68,6 +73,7 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
 
   /** Sends a datagram of the client to the endpoint. */
   send(datagram: Uint8Array): Promise<number> {
+    if (this.#traffic) this.#traffic.bytesFromClients += datagram.length;
     return this.#socket.send(datagram, this.#to);
   }
 
@@ -92,6 +98,7 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
         const [datagram, from] = await this.#socket.receive(buffer);
         // Anyone may send to the socket, since it can't be connected: only the endpoint's word counts.
         if (from.port === this.#to.port && from.hostname === this.#to.hostname) {
+          if (this.#traffic) this.#traffic.bytesToClients += datagram.length;
           await this.port.reply(this, datagram);
         } else counters.udpForeignDropped++;
       } catch {

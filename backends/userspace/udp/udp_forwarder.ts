@@ -5,6 +5,7 @@
  */
 import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import { EndpointPicker } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
 import type { Forwarding } from "../forwarding.ts";
@@ -22,6 +23,7 @@ export class UdpForwarder {
   /** A flow's place in the order of last use is brought up to date once in so long, to save CPU. */
   readonly #activityGrainMs: number;
   #plan: ServicePlan;
+  #traffic: ServiceTraffic | undefined;
   #closed = false;
 
   constructor(forwarding: Forwarding, plan: ServicePlan) {
@@ -59,7 +61,15 @@ export class UdpForwarder {
     this.#makeRoom();
     const socket = this.#openSocket(endpoint.address.includes(":") ? "::" : "0.0.0.0");
     if (!socket) return undefined;
-    const flow = new UdpFlow(this.#forwarding, { port, client, socket, verdict, endpoint });
+    const traffic = this.#countOpened();
+    const flow = new UdpFlow(this.#forwarding, {
+      port,
+      client,
+      socket,
+      verdict,
+      endpoint,
+      traffic,
+    });
     this.#flows.add(flow, now);
     this.#forwarding.flows.add();
     counters.udpFlows++;
@@ -99,8 +109,18 @@ export class UdpForwarder {
     this.#flows.close();
   }
 
+  /** A Service has its counters from its first flow on: those without traffic take no place. */
+  #countOpened(): ServiceTraffic | undefined {
+    const traffic = this.#traffic ??= this.#forwarding.traffic?.enter(this.#plan.name);
+    if (!traffic) return undefined;
+    traffic.opened++;
+    traffic.open++;
+    return traffic;
+  }
+
   #close(flow: UdpFlow): void {
     this.#forwarding.flows.remove();
+    if (this.#traffic) this.#traffic.open--;
     flow.close();
     flow.port.forget(flow);
   }
