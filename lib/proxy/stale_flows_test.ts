@@ -1,0 +1,287 @@
+import { assert, assertEquals } from "@std/assert";
+import {
+  testEndpoint,
+  testPlanChanges,
+  testProxyPlan,
+  type TestServicePlan,
+  testServicePlan,
+} from "../../tests/support/service_plans.ts";
+import { parseIpAddress } from "../net/ip_address.ts";
+import { parsePort } from "../net/port.ts";
+import type { Endpoint } from "./endpoint.ts";
+import { type UdpFlow, UdpFrontEnds } from "./stale_flows.ts";
+
+const NODE = "192.168.0.1";
+const VIP = "10.96.0.10:53";
+const TERMINATING = { ready: false, serving: true, terminating: true };
+const NOT_SERVING = { ready: false, serving: false };
+/** Published before it is ready: `publishNotReadyAddresses`. */
+const PUBLISHED = { ready: true, serving: false };
+
+/** A step of a row: the Services that are there. */
+type Services = readonly TestServicePlan[];
+
+function dns(
+  endpoints: readonly (string | Endpoint)[],
+  rest: TestServicePlan = {},
+): TestServicePlan {
+  return {
+    name: "dns",
+    protocol: "UDP",
+    clusterIp: "10.96.0.10",
+    port: 53,
+    endpoints: endpoints.map((each) => typeof each === "string" ? testEndpoint(each) : each),
+    ...rest,
+  };
+}
+
+const A = "10.1.0.1:5353";
+const B = "10.1.0.2:5353";
+
+function split(text: string) {
+  const colon = text.lastIndexOf(":");
+  return [
+    parseIpAddress(text.slice(0, colon).replace(/^\[|\]$/g, "")),
+    parsePort(text.slice(colon + 1)),
+  ] as const;
+}
+
+/** `10.96.0.10:53 10.1.0.1:5353`: where the client sends to, and who answers. */
+function parseFlow(text: string): UdpFlow {
+  const [to = "", from = ""] = text.split(" ");
+  const [destination, destinationPort] = split(to);
+  const [replySource, replySourcePort] = split(from);
+  return { destination, destinationPort, replySource, replySourcePort };
+}
+
+function planOf(services: Services) {
+  return testProxyPlan(services.map(testServicePlan), {
+    shared: { nodePortAddresses: [parseIpAddress(NODE)] },
+  });
+}
+
+/** Goes from each step to the next, then judges flows; every step but the last was looked after. */
+async function staleAfter(steps: readonly Services[], flows: readonly string[]) {
+  const frontEnds = new UdpFrontEnds();
+  let previous: ReturnType<typeof planOf> | undefined;
+  for (const services of steps) {
+    frontEnds.take();
+    const plan = planOf(services);
+    frontEnds.note(plan, testPlanChanges(plan, previous));
+    previous = plan;
+  }
+  const matcher = await frontEnds.matcherOf(frontEnds.take(), () => undefined);
+  return flows.filter((flow) => {
+    const parsed = parseFlow(flow);
+    const stale = matcher.isStale(parsed);
+    assert(!stale || matcher.ports.has(parsed.destinationPort), "its port is looked for");
+    return stale;
+  });
+}
+
+interface Row {
+  readonly name: string;
+  readonly steps: readonly Services[];
+  readonly stale: readonly string[];
+  readonly kept: readonly string[];
+}
+
+/** control-plane §4.8, row by row; then what upstream lacks. */
+const ROWS: readonly Row[] = [
+  {
+    name: "an endpoint is removed while others remain",
+    steps: [[dns([A, B])], [dns([B])]],
+    stale: [`${VIP} ${A}`],
+    kept: [`${VIP} ${B}`],
+  },
+  {
+    name: "an endpoint changes its port and keeps its address",
+    steps: [[dns([A])], [dns(["10.1.0.1:5454"])]],
+    stale: [`${VIP} ${A}`],
+    kept: [`${VIP} 10.1.0.1:5454`],
+  },
+  {
+    name: "from no endpoint to some: flows that no rule turned end",
+    steps: [[dns([])], [dns([A])]],
+    stale: [`${VIP} ${VIP}`],
+    kept: [`${VIP} ${A}`],
+  },
+  {
+    name: "from some endpoints to none: flows to the dead one end (upstream keeps them)",
+    steps: [[dns([A])], [dns([])]],
+    stale: [`${VIP} ${A}`, `${VIP} ${VIP}`],
+    kept: [`10.96.0.11:53 ${A}`],
+  },
+  {
+    name: "a Service is deleted (upstream keeps its flows)",
+    steps: [[dns([A], { externalIps: ["203.0.113.1"], nodePort: 30053 })], []],
+    stale: [`${VIP} ${A}`, `203.0.113.1:53 ${A}`, `${NODE}:30053 ${A}`],
+    kept: [`10.96.0.10:54 ${A}`],
+  },
+  {
+    name: "a port changes (upstream keeps the flows to the old one)",
+    steps: [[dns([A])], [dns([A], { port: 54 })]],
+    stale: [`${VIP} ${A}`],
+    kept: [`10.96.0.10:54 ${A}`],
+  },
+  {
+    name: "a cluster IP changes (upstream keeps the flows to the old one)",
+    steps: [[dns([A])], [dns([A], { clusterIp: "10.96.0.11" })]],
+    stale: [`${VIP} ${A}`],
+    kept: [`10.96.0.11:53 ${A}`],
+  },
+  {
+    name: "a node port changes (upstream keeps the flows to the old one)",
+    steps: [[dns([A], { nodePort: 30053 })], [dns([A], { nodePort: 30054 })]],
+    stale: [`${NODE}:30053 ${A}`],
+    kept: [`${NODE}:30054 ${A}`, `${VIP} ${A}`],
+  },
+  {
+    name: "an endpoint that is published though not ready keeps its flows (upstream ends them)",
+    steps: [[dns([testEndpoint(A, PUBLISHED)])], [dns([testEndpoint(A, PUBLISHED), B])]],
+    stale: [`${VIP} 10.1.0.3:5353`],
+    kept: [`${VIP} ${A}`],
+  },
+  {
+    name: "a node port is one on this node's addresses only (upstream: on any)",
+    steps: [[dns([A], { nodePort: 30053 })]],
+    stale: [`${NODE}:30053 10.1.0.9:5353`],
+    kept: ["8.8.8.8:30053 8.8.8.8:30053", `${NODE}:30054 10.1.0.9:5353`],
+  },
+  {
+    name: "TCP and SCTP are never looked at",
+    steps: [[
+      dns([A], { protocol: "TCP", nodePort: 30053 }),
+      dns([A], { name: "s", protocol: "SCTP", clusterIp: "10.96.0.12" }),
+    ]],
+    stale: [],
+    kept: [`${VIP} ${B}`, `${NODE}:30053 ${B}`, `10.96.0.12:53 ${B}`],
+  },
+  {
+    name: "at a restart only wrong flows end",
+    steps: [[dns([A, B], { loadBalancerVips: ["203.0.113.9"] })]],
+    stale: [`${VIP} 10.1.0.3:5353`, "203.0.113.9:53 203.0.113.9:53"],
+    kept: [`${VIP} ${A}`, `${VIP} ${B}`, `203.0.113.9:53 ${A}`],
+  },
+  {
+    name: "an endpoint that is ending keeps its flows as long as it serves",
+    steps: [[dns([A, B])], [dns([testEndpoint(A, TERMINATING), B])]],
+    stale: [],
+    kept: [`${VIP} ${A}`],
+  },
+  {
+    name: "an endpoint that serves no longer loses its flows",
+    steps: [[dns([A, B])], [dns([testEndpoint(A, NOT_SERVING), B])]],
+    stale: [`${VIP} ${A}`],
+    kept: [`${VIP} ${B}`],
+  },
+  {
+    name: "an endpoint that policy would not choose keeps its flows, as upstream",
+    steps: [[dns([])], [dns([A], { internal: { kind: "drop" }, external: { kind: "drop" } })]],
+    stale: [`${VIP} ${B}`],
+    kept: [`${VIP} ${A}`],
+  },
+  {
+    name: "an address that went over to another Service belongs to that one",
+    steps: [
+      [dns([A], { externalIps: ["203.0.113.1"] })],
+      [
+        dns([A]),
+        dns([B], { name: "other", clusterIp: "10.96.0.12", externalIps: ["203.0.113.1"] }),
+      ],
+    ],
+    stale: [`203.0.113.1:53 ${A}`],
+    kept: [`203.0.113.1:53 ${B}`, `${VIP} ${A}`],
+  },
+  {
+    name: "an address that two Services share keeps the flows of both",
+    steps: [[
+      dns([A], { externalIps: ["203.0.113.1"] }),
+      dns([B], { name: "other", clusterIp: "10.96.0.12", externalIps: ["203.0.113.1"] }),
+    ]],
+    stale: ["203.0.113.1:53 10.1.0.3:5353"],
+    kept: [`203.0.113.1:53 ${A}`, `203.0.113.1:53 ${B}`],
+  },
+  {
+    name: "a Service that turns to TCP gives its UDP front end up",
+    steps: [[dns([A])], [dns([A], { protocol: "TCP" })]],
+    stale: [`${VIP} ${A}`],
+    kept: [],
+  },
+  {
+    name: "IPv6",
+    steps: [[dns(["[fd00::1]:53"], { clusterIp: "fd00:96::a" })], [dns([], {
+      clusterIp: "fd00:96::a",
+    })]],
+    stale: ["[fd00:96::a]:53 [fd00::1]:53"],
+    kept: ["[fd00:96::b]:53 [fd00::1]:53"],
+  },
+];
+
+for (const { name, steps, stale, kept } of ROWS) {
+  Deno.test(`UdpFrontEnds: ${name}`, async () => {
+    assertEquals(await staleAfter(steps, [...stale, ...kept]), stale);
+  });
+}
+
+Deno.test("UdpFrontEnds has no suspects where nothing that matters to flows changed", () => {
+  const frontEnds = new UdpFrontEnds();
+  const first = planOf([dns([A, B])]);
+  frontEnds.note(first, testPlanChanges(first));
+  assert(frontEnds.pending, "at the first sync everything is suspect");
+  frontEnds.take();
+  for (
+    const services of [[dns([testEndpoint(A, TERMINATING), B])], [
+      dns([B, A]),
+      dns([A], {
+        name: "tcp",
+        protocol: "TCP",
+      }),
+    ]]
+  ) {
+    const plan = planOf(services);
+    const upserted = new Set(plan.services.keys());
+    frontEnds.note(plan, { upserted, removed: new Map(), shared: false, everything: false });
+  }
+  assert(!frontEnds.pending);
+  frontEnds.suspectAll();
+  assertEquals(frontEnds.take().keys.size, 1, "and the TCP port is none");
+});
+
+Deno.test("UdpFrontEnds.giveBack() keeps suspects for the next try, with those since", async () => {
+  const frontEnds = new UdpFrontEnds();
+  const steps = [
+    planOf([dns([A]), dns([A], { name: "b", clusterIp: "10.96.0.12" })]),
+    planOf([
+      dns([A], { name: "b", clusterIp: "10.96.0.12" }),
+    ]),
+  ] as const;
+  frontEnds.note(steps[0], testPlanChanges(steps[0]));
+  frontEnds.take();
+  frontEnds.note(steps[1], testPlanChanges(steps[1], steps[0]));
+  const failed = frontEnds.take();
+  assert(!frontEnds.pending);
+  const last = planOf([]);
+  frontEnds.note(last, testPlanChanges(last, steps[1]));
+  frontEnds.giveBack(failed);
+  const matcher = await frontEnds.matcherOf(frontEnds.take(), () => undefined);
+  assert(matcher.isStale(parseFlow(`${VIP} ${A}`)));
+  assert(matcher.isStale(parseFlow(`10.96.0.12:53 ${A}`)));
+});
+
+Deno.test("UdpFrontEnds forgets the oldest of what was given up, where it can never be cleaned", () => {
+  const frontEnds = new UdpFrontEnds();
+  for (let index = 0; index < 10_005; index++) {
+    const clusterIp = `10.${100 + Math.floor(index / 65_536)}.${(index >> 8) & 255}.${index & 255}`;
+    const plan = planOf([dns([], { clusterIp })]);
+    frontEnds.note(plan, {
+      upserted: new Set(plan.services.keys()),
+      removed: new Map(),
+      shared: false,
+      everything: false,
+    });
+  }
+  const { goneAddresses } = frontEnds.take();
+  assertEquals(goneAddresses.size, 10_000);
+  assert(goneAddresses.has("10.100.39.19:53") && !goneAddresses.has("10.100.0.0:53"));
+});
