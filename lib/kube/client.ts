@@ -48,12 +48,19 @@ export interface KubeClientDependencies {
 
 /** What is sent, before the credentials are added. */
 interface ApiRequest {
-  readonly method: "GET" | "POST";
+  readonly method: "GET" | "POST" | "PATCH";
   readonly path: string;
   readonly query?: Readonly<Record<string, string | undefined>>;
   readonly body?: string;
   readonly signal: AbortSignal;
 }
+
+/** What a body is, by what is done with it. */
+const CONTENT_TYPES: Readonly<Record<ApiRequest["method"], string>> = {
+  GET: "application/json",
+  POST: "application/json",
+  PATCH: "application/merge-patch+json",
+};
 
 /** An error body is read up to here; a proxy in between may send a page of HTML. */
 const LONGEST_ERROR_BODY = 64 * 1024;
@@ -86,6 +93,13 @@ export class KubeClient {
   async create(path: string, object: unknown, signal: AbortSignal): Promise<unknown> {
     const body = JSON.stringify(object);
     const response = await this.#send({ method: "POST", path, body, signal });
+    return JSON.parse(await readText(response));
+  }
+
+  /** Changes fields of one object, as a JSON merge patch (RFC 7386); resolves to it as stored. */
+  async patch(path: string, patch: unknown, signal: AbortSignal): Promise<unknown> {
+    const body = JSON.stringify(patch);
+    const response = await this.#send({ method: "PATCH", path, body, signal });
     return JSON.parse(await readText(response));
   }
 
@@ -161,7 +175,7 @@ export class KubeClient {
     };
     const authorization = await this.#auth.authorization();
     if (authorization !== undefined) headers.authorization = authorization;
-    if (body !== undefined) headers["content-type"] = "application/json";
+    if (body !== undefined) headers["content-type"] = CONTENT_TYPES[method];
     const request = { method, path: this.#prefix + path + queryText(query), headers, signal };
     return await this.#transport.request(body === undefined ? request : { ...request, body });
   }
@@ -190,13 +204,19 @@ async function readText({ body }: HttpResponse, longest = Infinity): Promise<str
 async function toApiError(request: ApiRequest, response: HttpResponse): Promise<ApiError> {
   const text = await readText(response, LONGEST_ERROR_BODY);
   const seconds = Number(response.retryAfter);
-  const verb = request.method === "POST" ? "create" : request.query?.watch ? "watch" : "read";
+  const verb = VERBS[request.method] ?? (request.query?.watch ? "watch" : "read");
   return apiErrorFromStatus(parseJson(text) ?? text, {
     action: `${verb} ${request.path}`,
     httpStatus: response.status,
     retryAfterMs: seconds > 0 ? seconds * 1000 : undefined,
   });
 }
+
+/** For messages; a GET is told apart by its query. */
+const VERBS: Readonly<Partial<Record<ApiRequest["method"], string>>> = {
+  POST: "create",
+  PATCH: "patch",
+};
 
 function parseJson(text: string): unknown {
   try {

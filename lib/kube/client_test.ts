@@ -51,6 +51,18 @@ Deno.test("KubeClient.create() stores an object; a second one exists already", (
     assertEquals(again.isAlreadyExists(), true);
   }));
 
+Deno.test("KubeClient.patch() changes what the patch names; what is not there is not found", () =>
+  withClient(async ({ fake, client }) => {
+    fake.store.create(service("web"));
+    const path = "/api/v1/namespaces/default/services";
+    const patch = { spec: { type: "NodePort" } };
+    const stored = await client.patch(`${path}/web`, patch, signal);
+    const spec = { clusterIP: "10.0.0.1", type: "NodePort" };
+    assertEquals((stored as { spec: unknown }).spec, spec);
+    const refused = () => client.patch(`${path}/none`, patch, signal);
+    assertEquals((await assertRejects(refused, ApiError)).isNotFound(), true);
+  }));
+
 Deno.test("KubeClient.listPage() hands over a page, and says how to go on", () =>
   withClient(async ({ fake, client }) => {
     for (const name of ["a", "b", "c"]) fake.store.create(service(name));

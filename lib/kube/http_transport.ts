@@ -7,7 +7,7 @@
 
 /** One request. */
 export interface HttpRequest {
-  readonly method: "GET" | "POST";
+  readonly method: "GET" | "POST" | "PATCH";
   /** Path and query, beginning with `/`. */
   readonly path: string;
   readonly headers: Readonly<Record<string, string>>;

@@ -201,6 +201,10 @@ export class FakeApiServer implements AsyncDisposable {
     if (target === "unknown group") return sendJson(response, 404, { paths: ["/readyz"] });
     if (!target) return sendStatus(response, { status: 404, ...MISSING[404] });
     if (request.method === "POST") return this.#create(response, { target, body });
+    if (request.method === "PATCH") {
+      const contentType = request.headers["content-type"];
+      return this.#patch(response, { target, body, contentType });
+    }
     if (target.name !== undefined) return this.#get(response, target);
     const selector = this.#selector(response, { target, query });
     if (!selector) return;
@@ -233,6 +237,25 @@ export class FakeApiServer implements AsyncDisposable {
     if (object) return sendJson(response, 201, this.store.create({ ...object, kind, apiVersion }));
     const message = "couldn't get version/kind; json parse error";
     sendStatus(response, { status: 400, reason: "BadRequest", message });
+  }
+
+  #patch(
+    response: FakeHttpResponse,
+    { target, body, contentType }: {
+      readonly target: Target;
+      readonly body: string;
+      readonly contentType: string | undefined;
+    },
+  ): void {
+    if (contentType !== "application/merge-patch+json") {
+      const message = `the body of the request was in an unknown format: ${contentType}`;
+      return sendStatus(response, { status: 415, reason: "UnsupportedMediaType", message });
+    }
+    const { collection, namespace, name } = target;
+    const key = namespace === undefined ? name! : `${namespace}/${name}`;
+    const object = this.store.get(collection, key);
+    if (object === undefined) return this.#get(response, target);
+    sendJson(response, 200, this.store.update(mergePatch(object, JSON.parse(body)) as RawObject));
   }
 
   #get(response: FakeHttpResponse, { collection, namespace, name }: Target): void {
@@ -371,6 +394,17 @@ function parseBody(body: string): RawObject | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** RFC 7386. */
+function mergePatch(target: unknown, patch: unknown): unknown {
+  if (typeof patch !== "object" || patch === null || Array.isArray(patch)) return patch;
+  const merged: Record<string, unknown> = { ...(target as object | undefined) };
+  for (const [name, value] of Object.entries(patch)) {
+    if (value === null) delete merged[name];
+    else merged[name] = mergePatch(merged[name], value);
+  }
+  return merged;
 }
 
 function sendJson(response: FakeHttpResponse, status: number, value: unknown): void {

@@ -19,6 +19,7 @@ export const COLLECTIONS: readonly Collection[] = [
   collection("Service", "v1", "services", true),
   collection("Endpoints", "v1", "endpoints", true),
   collection("Event", "v1", "events", true),
+  collection("Event", "events.k8s.io/v1", "events", true),
   collection("Node", "v1", "nodes", false),
   collection("EndpointSlice", "discovery.k8s.io/v1", "endpointslices", true),
   collection("ServiceCIDR", "networking.k8s.io/v1", "servicecidrs", false),

@@ -36,7 +36,10 @@ export interface FakeHttpServerOptions {
 export interface FakeHttpRequest {
   readonly method?: string | undefined;
   readonly url?: string | undefined;
-  readonly headers: { readonly authorization?: string | undefined };
+  readonly headers: {
+    readonly authorization?: string | undefined;
+    readonly "content-type"?: string | undefined;
+  };
   readonly stream?: Http2ServerRequest["stream"];
   on(event: "data", listener: (chunk: Uint8Array) => void): unknown;
   on(event: "end" | "error", listener: () => void): unknown;

@@ -1,0 +1,62 @@
+/**
+ * The Event object of events.k8s.io/v1. Pure.
+ *
+ * @module
+ */
+import type { EventRegarding } from "./event.ts";
+import type { EventSeries } from "./event_series.ts";
+
+/** Who reports. */
+export interface EventReporter {
+  /** E.g. `kube-proxy`. */
+  readonly controller: string;
+  /** E.g. `kube-proxy-node-a`; at most 128 bytes are kept, the limit of the API. */
+  readonly instance: string;
+}
+
+/** Limits of the API server's validation, in bytes. */
+const LONGEST_NOTE = 1024;
+const LONGEST_INSTANCE = 128;
+
+/** Path of the collection that events about an object belong to. */
+export function eventsPath({ namespace = "default" }: EventRegarding): string {
+  return `/apis/events.k8s.io/v1/namespaces/${namespace}/events`;
+}
+
+/** The object to create. `name` has to be unlike that of each other Event of the namespace. */
+export function eventObject(
+  series: EventSeries,
+  { name, controller, instance }: EventReporter & { readonly name: string },
+): Readonly<Record<string, unknown>> {
+  const { event: { type, reason, action, note, regarding }, firstAt } = series;
+  return {
+    apiVersion: "events.k8s.io/v1",
+    kind: "Event",
+    metadata: { name, namespace: regarding.namespace ?? "default" },
+    eventTime: microTime(firstAt),
+    reportingController: controller,
+    reportingInstance: cut(instance, LONGEST_INSTANCE),
+    action,
+    reason,
+    regarding,
+    note: cut(note, LONGEST_NOTE),
+    type,
+    ...seriesPatch(series),
+  };
+}
+
+/** What changes in the object when the event comes again. The API takes no series of one. */
+export function seriesPatch({ count, lastAt }: EventSeries): Readonly<Record<string, unknown>> {
+  return count < 2 ? {} : { series: { count, lastObservedTime: microTime(lastAt) } };
+}
+
+/** The API's MicroTime: always six digits. */
+function microTime(milliseconds: number): string {
+  return new Date(milliseconds).toISOString().replace(/Z$/, "000Z");
+}
+
+/** Cuts at a character, never inside of one. */
+function cut(text: string, bytes: number): string {
+  const { read } = new TextEncoder().encodeInto(text, new Uint8Array(bytes));
+  return text.slice(0, read);
+}

@@ -1,0 +1,170 @@
+/**
+ * Posts events to the API server, in the background and with bounded memory.
+ *
+ * @module
+ */
+import type { Logger } from "../log/logger.ts";
+import type { Clock, Timer } from "../os/clock.ts";
+import { ApiError } from "./api_error.ts";
+import type { KubeClient } from "./client.ts";
+import type { EventSink, KubeEvent } from "./event.ts";
+import { eventObject, type EventReporter, eventsPath, seriesPatch } from "./event_object.ts";
+import { type EventSeries, EventSeriesTable, SERIES_IDLE_MS } from "./event_series.ts";
+import { TransportError } from "./http_transport.ts";
+
+/** What a recorder stands on. */
+export interface EventRecorderDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** Gives numbers from 0 to just below 1. */
+  readonly random: () => number;
+}
+
+/** Events that wait; more are dropped, as upstream. */
+const LONGEST_QUEUE = 1000;
+const MOST_ATTEMPTS = 12;
+const RETRY_MS = 10_000;
+/** Of the wait, at random on top: the nodes of a cluster must not come back all at once. */
+const RETRY_JITTER = 0.25;
+
+/** Takes events from the start on, and sends them once {@linkcode run} has a client. */
+export class EventRecorder implements EventSink {
+  readonly #clock: Clock;
+  readonly #logger: Logger;
+  readonly #random: () => number;
+  readonly #reporter: EventReporter;
+  readonly #series = new EventSeriesTable();
+  /** What the API server has to be told, in order; a series waits once, however often it came. */
+  readonly #queue = new Set<EventSeries>();
+  #wake = Promise.withResolvers<void>();
+  #sweep: Timer | undefined;
+  #made = 0;
+  #refusalTold = false;
+
+  constructor(
+    { clock, logger, random }: EventRecorderDependencies,
+    reporter: EventReporter,
+  ) {
+    this.#clock = clock;
+    this.#logger = logger;
+    this.#random = random;
+    this.#reporter = reporter;
+  }
+
+  record(event: KubeEvent): void {
+    const series = this.#series.add(event, this.#clock.wallNow());
+    if (series === undefined) return;
+    if (!this.#enqueue(series)) {
+      this.#series.drop(series);
+      this.#logger.verbose(2, "Dropped event, since too many wait", { reason: event.reason });
+    }
+  }
+
+  /** Sends what comes until the signal is aborted. */
+  async run(client: KubeClient, signal: AbortSignal): Promise<void> {
+    const onAbort = () => this.#wake.resolve();
+    signal.addEventListener("abort", onAbort, { once: true });
+    try {
+      while (!signal.aborted) {
+        this.#armSweep(signal);
+        const [series] = this.#queue;
+        if (series === undefined) {
+          this.#wake = Promise.withResolvers();
+          await this.#wake.promise;
+          continue;
+        }
+        this.#queue.delete(series);
+        // It came again while it was sent, and went along.
+        if (series.toldCount === series.count) continue;
+        await this.#deliver(client, { series, signal });
+      }
+    } finally {
+      this.#sweep?.cancel();
+      signal.removeEventListener("abort", onAbort);
+    }
+  }
+
+  #enqueue(series: EventSeries): boolean {
+    if (!this.#queue.has(series) && this.#queue.size >= LONGEST_QUEUE) return false;
+    this.#queue.add(series);
+    this.#wake.resolve();
+    return true;
+  }
+
+  /** Only while a series is open: a quiet node has no timer. */
+  #armSweep(signal: AbortSignal): void {
+    if (this.#sweep !== undefined || this.#series.size === 0 || signal.aborted) return;
+    this.#sweep = this.#clock.setTimer(SERIES_IDLE_MS, () => {
+      this.#sweep = undefined;
+      for (const series of this.#series.sweep(this.#clock.wallNow())) this.#enqueue(series);
+      this.#armSweep(signal);
+    });
+  }
+
+  async #deliver(
+    client: KubeClient,
+    { series, signal }: { readonly series: EventSeries; readonly signal: AbortSignal },
+  ): Promise<void> {
+    for (let attempt = 1;; attempt++) {
+      try {
+        return await this.#send(client, { series, signal });
+      } catch (error) {
+        if (signal.aborted) return;
+        if (!mayWorkLater(error)) return this.#giveUp(series, error);
+        if (attempt === MOST_ATTEMPTS) return this.#giveUp(series, error);
+      }
+      const jitter = 1 + RETRY_JITTER * this.#random();
+      await this.#clock.sleep(RETRY_MS * jitter, signal).catch(() => {});
+      if (signal.aborted) return;
+    }
+  }
+
+  async #send(
+    client: KubeClient,
+    { series, signal }: { readonly series: EventSeries; readonly signal: AbortSignal },
+  ): Promise<void> {
+    const path = eventsPath(series.event.regarding);
+    // Read before the request: what comes meanwhile has not been told.
+    const { count } = series;
+    if (series.objectName !== undefined) {
+      try {
+        await client.patch(`${path}/${series.objectName}`, seriesPatch(series), signal);
+        return this.#note(series, count);
+      } catch (error) {
+        // Events live for an hour: a long series outlives its object.
+        if (!(error instanceof ApiError) || !error.isNotFound()) throw error;
+      }
+    }
+    const name = this.#nameOf(series);
+    await client.create(path, eventObject(series, { name, ...this.#reporter }), signal);
+    series.objectName = name;
+    this.#note(series, count);
+  }
+
+  #note(series: EventSeries, count: number): void {
+    series.toldCount = count;
+    series.toldAt = this.#clock.wallNow();
+  }
+
+  /** As upstream's: the object's name and a time in nanoseconds, here with a counter at its end. */
+  #nameOf({ event: { regarding } }: EventSeries): string {
+    const nanoseconds = BigInt(this.#clock.wallNow()) * 1_000_000n;
+    return `${regarding.name}.${(nanoseconds + BigInt(this.#made++ % 1_000_000)).toString(16)}`;
+  }
+
+  /** Events are worth one line of the log: whoever may not create them would else read nothing else. */
+  #giveUp(series: EventSeries, error: unknown): void {
+    this.#series.drop(series);
+    const { reason, regarding, note } = series.event;
+    const fields = { reason, regarding: regarding.name, note, error };
+    if (this.#refusalTold) return this.#logger.verbose(2, "Cannot post event", fields);
+    this.#refusalTold = true;
+    this.#logger.warn("Cannot post event; further failures are told at -v 2 only", fields);
+  }
+}
+
+/** No connection, or a server that has trouble of its own. A rejection would only be repeated. */
+function mayWorkLater(error: unknown): boolean {
+  if (error instanceof TransportError) return true;
+  return error instanceof ApiError && (error.isServerError() || error.isTooManyRequests());
+}

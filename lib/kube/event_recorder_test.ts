@@ -1,0 +1,169 @@
+import { assert, assertEquals } from "@std/assert";
+import { FakeClock, settle } from "../../tests/support/fake_clock.ts";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { apiErrorFromStatus } from "./api_error.ts";
+import type { KubeClient } from "./client.ts";
+import { type KubeEvent, nodeRegarding } from "./event.ts";
+import { EventRecorder } from "./event_recorder.ts";
+import { TransportError } from "./http_transport.ts";
+
+const EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events";
+
+/** Answers in order; what is left out is a success. */
+class FakeEventClient {
+  readonly sent: string[] = [];
+  readonly bodies: Record<string, unknown>[] = [];
+  readonly failures: (Error | undefined)[] = [];
+
+  create(path: string, object: unknown): Promise<unknown> {
+    return this.#answer(`create ${path}`, object);
+  }
+
+  patch(path: string, patch: unknown): Promise<unknown> {
+    return this.#answer(`patch ${path.replace(/[^/.]+$/, "N")}`, patch);
+  }
+
+  #answer(line: string, body: unknown): Promise<unknown> {
+    this.sent.push(line.replace(EVENTS, "EVENTS"));
+    this.bodies.push(body as Record<string, unknown>);
+    const failure = this.failures.shift();
+    return failure ? Promise.reject(failure) : Promise.resolve({});
+  }
+}
+
+interface Stage {
+  readonly clock: FakeClock;
+  readonly recorder: EventRecorder;
+  readonly client: FakeEventClient;
+  readonly logger: MemoryLogger;
+}
+
+async function withRecorder(
+  run: (stage: Stage) => Promise<void>,
+  before: (stage: Stage) => void = () => {},
+): Promise<void> {
+  const clock = new FakeClock();
+  const logger = new MemoryLogger();
+  const client = new FakeEventClient();
+  const recorder = new EventRecorder({ clock, logger, random: () => 0.5 }, {
+    controller: "kube-proxy",
+    instance: "kube-proxy-host-a",
+  });
+  const stage = { clock, recorder, client, logger };
+  before(stage);
+  const controller = new AbortController();
+  const running = recorder.run(client as unknown as KubeClient, controller.signal);
+  await settle();
+  await run(stage);
+  controller.abort();
+  await running;
+  assertEquals(clock.pendingTimers, 0);
+}
+
+function event(note = "a"): KubeEvent {
+  return {
+    type: "Normal",
+    reason: "Starting",
+    action: "StartKubeProxy",
+    note,
+    regarding: nodeRegarding("node-a"),
+  };
+}
+
+function refusal(status: number): Error {
+  return apiErrorFromStatus({ code: status, message: "no" }, { action: "create" });
+}
+
+Deno.test("EventRecorder sends what was recorded before there was a client", () =>
+  withRecorder(async ({ client }) => {
+    assertEquals(client.sent, ["create EVENTS"]);
+    assertEquals(client.bodies[0]?.reportingInstance, "kube-proxy-host-a");
+    await settle();
+  }, ({ recorder }) => recorder.record(event())));
+
+Deno.test("EventRecorder makes a series of the second event, and counts on in silence", () =>
+  withRecorder(async ({ clock, recorder, client }) => {
+    recorder.record(event());
+    await settle();
+    for (let n = 0; n < 4; n++) {
+      recorder.record(event());
+      await settle();
+    }
+    assertEquals(client.sent, ["create EVENTS", "patch EVENTS/node-a.N"]);
+    assertEquals((client.bodies[1]?.series as { count: number }).count, 2);
+    await clock.advance(6 * 60_000);
+    assertEquals((client.bodies[2]?.series as { count: number }).count, 5);
+    recorder.record(event());
+    await settle();
+    assertEquals(client.sent.slice(3), ["create EVENTS"]);
+  }));
+
+Deno.test("EventRecorder sends events that came twice before the first was sent by one request", () =>
+  withRecorder(async ({ client }) => {
+    assertEquals(client.sent, ["create EVENTS"]);
+    assertEquals((client.bodies[0]?.series as { count: number }).count, 2);
+    await settle();
+  }, ({ recorder }) => {
+    recorder.record(event());
+    recorder.record(event());
+  }));
+
+Deno.test("EventRecorder makes a new object where that of a series has expired", () =>
+  withRecorder(async ({ recorder, client }) => {
+    recorder.record(event());
+    await settle();
+    client.failures.push(refusal(404));
+    recorder.record(event());
+    await settle();
+    assertEquals(client.sent.slice(1), ["patch EVENTS/node-a.N", "create EVENTS"]);
+    assertEquals((client.bodies[2]?.series as { count: number }).count, 2);
+  }));
+
+Deno.test("EventRecorder tries 12 times about 10 s apart where nobody answers, then goes on", () =>
+  withRecorder(async ({ clock, recorder, client, logger }) => {
+    const failure = new TransportError("connect", "refused");
+    client.failures.push(...Array.from({ length: 12 }, () => failure));
+    recorder.record(event());
+    await clock.advance(11_249);
+    assertEquals(client.sent.length, 1);
+    await clock.advance(1);
+    assertEquals(client.sent.length, 2);
+    await clock.advance(10 * 11_250);
+    assertEquals(client.sent.length, 12);
+    assertEquals(logger.lines.filter(({ level }) => level === "warn").length, 1);
+    recorder.record(event("b"));
+    await clock.advance(0);
+    assertEquals(client.sent.length, 13);
+  }));
+
+Deno.test("EventRecorder does not repeat what was rejected, and warns once", () =>
+  withRecorder(async ({ clock, recorder, client, logger }) => {
+    client.failures.push(refusal(403), refusal(422));
+    recorder.record(event("a"));
+    recorder.record(event("b"));
+    await clock.advance(60_000);
+    assertEquals(client.sent, ["create EVENTS", "create EVENTS"]);
+    assertEquals(logger.lines.map(({ level }) => level), ["warn", "verbose"]);
+  }));
+
+Deno.test("EventRecorder repeats what a server with trouble of its own could not take", () =>
+  withRecorder(async ({ clock, recorder, client }) => {
+    client.failures.push(refusal(503), refusal(429));
+    recorder.record(event());
+    await clock.advance(60_000);
+    assertEquals(client.sent.length, 3);
+  }));
+
+Deno.test("EventRecorder keeps 1000 events and drops more", () =>
+  withRecorder(async ({ client, logger }) => {
+    await settle();
+    while (client.sent.length < 1000) await settle();
+    for (let n = 0; n < 10; n++) await settle();
+    assertEquals(client.sent.length, 1000);
+    assertEquals(logger.lines.length, 5);
+    assert(logger.lines.every(({ level }) => level === "verbose"));
+    const names = client.bodies.map(({ metadata }) => (metadata as { name: string }).name);
+    assertEquals(new Set(names).size, 1000);
+  }, ({ recorder }) => {
+    for (let n = 0; n < 1005; n++) recorder.record(event(`${n}`));
+  }));
