@@ -4,6 +4,7 @@
  * @module
  */
 import { type Clock, systemClock } from "./clock.ts";
+import { type LineTaker, readLines } from "./line_reader.ts";
 import { toolOf } from "./tools.ts";
 
 /** How a command is run. */
@@ -15,6 +16,11 @@ export interface CommandOptions {
   /** Ends the command after so long. @default {30000} */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
+  /**
+   * Takes each line of its standard output in place of `stdout`, which stays empty. The command is
+   * held up while a line is pending. What this throws ends the command and is the cause of the error.
+   */
+  readonly onLine?: LineTaker;
 }
 
 /** What a command left. */
@@ -69,7 +75,7 @@ export const systemCommandRunner: CommandRunner = createCommandRunner(systemCloc
 async function runToEnd(clock: Clock, invocation: Invocation): Promise<CommandResult> {
   if (invocation.signal?.aborted) throw endedError(invocation, "aborted");
   const child = spawn(invocation);
-  const stdout = collectText(child.stdout);
+  const stdout = readOutput(child.stdout, invocation.onLine);
   const stderr = collectText(child.stderr);
   const ending = watchForEnd(clock, { child, invocation, giveUp: [stdout.cancel, stderr.cancel] });
   // Its input is written while its output is read: a tool whose output pipe is full (64 KiB) stops
@@ -77,9 +83,10 @@ async function runToEnd(clock: Clock, invocation: Invocation): Promise<CommandRe
   const writing = writeStdin(child, invocation.stdin);
   try {
     const everything = Promise.all([child.status, stdout.done, stderr.done, writing]);
-    const [status, , , written] = await Promise.race([everything, ending.givenUp]);
+    const [status, taken, , written] = await Promise.race([everything, ending.givenUp]);
     if (ending.kind) throw endedError(invocation, ending.kind);
-    if (written.failure !== undefined) throw failedError(invocation, written.failure);
+    const failure = written.failure ?? taken.failure;
+    if (failure !== undefined) throw failedError(invocation, failure);
     return { code: status.code, stdout: stdout.text(), stderr: stderr.text() };
   } finally {
     ending.stop();
@@ -101,18 +108,24 @@ function spawn(invocation: Invocation): Deno.ChildProcess {
   }
 }
 
+/** Reads standard output: as lines where somebody takes them. */
+function readOutput(stream: ReadableStream<Uint8Array>, onLine: LineTaker | undefined) {
+  return onLine ? { ...readLines(stream, onLine), text: () => "" } : collectText(stream);
+}
+
 /** Reads a stream to its end, or to `cancel()`. */
 function collectText(stream: ReadableStream<Uint8Array>) {
   const reader = stream.getReader();
   const decoder = new TextDecoder();
   let text = "";
-  const read = async () => {
+  const read = async (): Promise<{ failure?: unknown }> => {
     for (;;) {
       const { value, done } = await reader.read();
       if (done) break;
       text += decoder.decode(value, { stream: true });
     }
     text += decoder.decode();
+    return {};
   };
   return { done: read(), text: () => text, cancel: () => void reader.cancel() };
 }

@@ -163,3 +163,32 @@ Deno.test({
     assertStringIncludes(error.message, "ALLOW_RUN_EXTRA=sh");
   },
 });
+
+Deno.test("run() hands lines over as they come, and holds the command up meanwhile", async () => {
+  const lines: string[] = [];
+  let open = 0;
+  const { stdout, code } = await systemCommandRunner.run("seq", ["1", "100000"], {
+    onLine(line) {
+      assertEquals(open, 0, "one line at a time");
+      lines.push(line);
+      if (lines.length % 10_000 !== 0) return;
+      open++;
+      return new Promise((resolve) => setTimeout(resolve, 0)).then(() => void open--);
+    },
+  });
+  assertEquals([stdout, code, lines.length, lines.at(-1)], ["", 0, 100_000, "100000"]);
+});
+
+Deno.test("run() ends the command when who takes its lines throws", async () => {
+  const error = await assertRejects(
+    () =>
+      systemCommandRunner.run("yes", [], {
+        onLine() {
+          throw new Error("enough");
+        },
+      }),
+    CommandError,
+    "Cannot run 'yes': enough",
+  );
+  assertEquals(error.kind, "failed");
+});

@@ -71,15 +71,18 @@ export class FakeCommandRunner implements CommandRunner {
   run(
     program: string,
     args: readonly string[],
-    { stdin = "", signal }: CommandOptions = {},
+    { stdin = "", signal, onLine }: CommandOptions = {},
   ): Promise<CommandResult> {
     // As with a real process, nothing of what goes wrong is thrown at the caller at once.
-    return Promise.resolve().then(() => {
+    return Promise.resolve().then(async () => {
       const text = typeof stdin === "string" ? stdin : [...stdin].join("");
       const call = { program, args, line: [program, ...args].join(" "), stdin: text };
       if (signal?.aborted) throw commandError(call, "aborted");
       this.calls.push(call);
-      return this.#answer(call);
+      const result = this.#answer(call);
+      if (!onLine) return result;
+      for (const line of result.stdout.split("\n")) if (line !== "") await onLine(line);
+      return { ...result, stdout: "" };
     });
   }
 
