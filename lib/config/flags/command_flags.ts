@@ -33,7 +33,7 @@ export const COMMAND_FLAGS = [
     group: "Output",
     default: "false",
     help: "print JSON for programs in place of tables for people",
-    verbs: ["status"],
+    verbs: ["status", "doctor"],
     withConfig: "used",
   },
   {

@@ -1,0 +1,64 @@
+/**
+ * How two configurations differ, and whether a running process can take that up.
+ *
+ * @module
+ */
+import type { BackendMode } from "../proxy/backend.ts";
+import type { KubeProxyConfiguration } from "./configuration.ts";
+
+/** Names of the fields that differ, e.g. `iptables.syncPeriod`. */
+export interface ChangedFields {
+  /** What can be taken up while running. */
+  readonly applicable: readonly string[];
+  /** What only a start takes up. */
+  readonly others: readonly string[];
+}
+
+/** Fields that go no further than the log and the plan. */
+const APPLICABLE: readonly RegExp[] = [
+  /^logging\.(verbosity|vmodule)$/,
+  /^(clusterCIDR|detectLocalMode|nodePortAddresses)$/,
+  /^detectLocal\./,
+  /^(iptables|nftables)\.masqueradeAll$/,
+];
+
+/** Fields that nothing reads. */
+const WITHOUT_EFFECT = /^(winkernel\..*|windowsRunAsService|portRange|configSyncPeriod)$/;
+
+/** Blocks that only some modes read. */
+const MODES_OF_BLOCK: Readonly<Record<string, readonly BackendMode[]>> = {
+  iptables: ["iptables", "ipvs", "userspace"],
+  ipvs: ["ipvs"],
+  nftables: ["nftables"],
+};
+
+/** The fields that differ and count in the mode that runs. */
+export function changedFields(
+  before: KubeProxyConfiguration,
+  after: KubeProxyConfiguration,
+  mode: BackendMode,
+): ChangedFields {
+  const fields = differences(before, after).filter((field) => {
+    const modes = MODES_OF_BLOCK[field.split(".")[0]!];
+    return !WITHOUT_EFFECT.test(field) && (modes?.includes(mode) ?? true);
+  });
+  const isApplicable = (field: string) => APPLICABLE.some((pattern) => pattern.test(field));
+  return {
+    applicable: fields.filter(isApplicable),
+    others: fields.filter((field) => !isApplicable(field)),
+  };
+}
+
+/** Paths of the values that differ; a list is one value. */
+function differences(before: unknown, after: unknown, path = ""): readonly string[] {
+  if (isBlock(before) && isBlock(after)) {
+    return [...new Set([...Object.keys(before), ...Object.keys(after)])].flatMap((name) =>
+      differences(before[name], after[name], path === "" ? name : `${path}.${name}`)
+    );
+  }
+  return JSON.stringify(before) === JSON.stringify(after) ? [] : [path];
+}
+
+function isBlock(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,48 @@
+import { assertEquals } from "@std/assert";
+import { changedFields } from "./changed_fields.ts";
+import type { KubeProxyConfiguration } from "./configuration.ts";
+import { defaultConfiguration } from "./configuration_schema.ts";
+
+const BEFORE = defaultConfiguration();
+
+Deno.test("changedFields() parts what a running process takes up from what only a start does", () => {
+  const after: KubeProxyConfiguration = {
+    ...BEFORE,
+    bindAddress: "::",
+    clusterCIDR: "10.0.0.0/8",
+    detectLocal: { bridgeInterface: "cni0", interfaceNamePrefix: "veth" },
+    nodePortAddresses: ["primary"],
+    featureGates: { AllAlpha: true },
+    logging: { ...BEFORE.logging, verbosity: 4, format: "json" },
+    iptables: { ...BEFORE.iptables, masqueradeAll: true, syncPeriod: 1 },
+  };
+  assertEquals(changedFields(BEFORE, after, "iptables"), {
+    applicable: [
+      "logging.verbosity",
+      "iptables.masqueradeAll",
+      "detectLocal.bridgeInterface",
+      "detectLocal.interfaceNamePrefix",
+      "clusterCIDR",
+      "nodePortAddresses",
+    ],
+    others: ["featureGates.AllAlpha", "logging.format", "bindAddress", "iptables.syncPeriod"],
+  });
+});
+
+Deno.test("changedFields() passes over blocks of other modes, and what nothing reads", () => {
+  const after: KubeProxyConfiguration = {
+    ...BEFORE,
+    portRange: "1-2",
+    winkernel: { ...BEFORE.winkernel, sourceVip: "10.0.0.1" },
+    iptables: { ...BEFORE.iptables, masqueradeAll: true },
+    ipvs: { ...BEFORE.ipvs, scheduler: "sh" },
+    nftables: { ...BEFORE.nftables, masqueradeAll: true },
+  };
+  const fieldsIn = (mode: "iptables" | "ipvs" | "nftables" | "userspace") => {
+    const { applicable, others } = changedFields(BEFORE, after, mode);
+    return [...applicable, ...others];
+  };
+  assertEquals(fieldsIn("nftables"), ["nftables.masqueradeAll"]);
+  assertEquals(fieldsIn("ipvs"), ["iptables.masqueradeAll", "ipvs.scheduler"]);
+  assertEquals(fieldsIn("userspace"), ["iptables.masqueradeAll"]);
+});

@@ -1,0 +1,230 @@
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import type { Logger } from "../log/logger.ts";
+import { systemClock } from "../os/clock.ts";
+import { ConfigurationChanged, watchConfiguration } from "./configuration_watch.ts";
+import { loadConfiguration, type LoadedConfiguration } from "./load.ts";
+import { hostWatchedFiles, type WatchedFileSystem } from "./watched_file.ts";
+
+const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+/** Longer than the settling, shorter than the look that is taken without a watch's word. */
+const DEADLINE_MS = 10_000;
+const DONE = new Error("done");
+
+/** A configuration file in a folder of its own, and a watch on it. */
+class Watched {
+  readonly applied: { readonly proxy: LoadedConfiguration["proxy"]; readonly fields: string }[] =
+    [];
+  readonly lines: string[] = [];
+  readonly #controller = new AbortController();
+  readonly #running: Promise<void>;
+
+  private constructor(current: LoadedConfiguration, path: string, files: WatchedFileSystem) {
+    const log = (message: string, fields?: Readonly<Record<string, unknown>>) =>
+      void this.lines.push(`${message} ${fields?.problem ?? fields?.fields ?? ""}`);
+    const logger: Logger = {
+      error: log,
+      warn: log,
+      info: log,
+      verbose: (_, message) => log(message),
+      enabled: () => true,
+      with: () => logger,
+    };
+    this.#running = watchConfiguration({ ...machine(), clock: systemClock, logger, files }, {
+      flags: { config: path },
+      current,
+      mode: "userspace",
+      onApplicable: ({ proxy }, fields) => this.applied.push({ proxy, fields: fields.join() }),
+      signal: this.#controller.signal,
+    });
+    this.#running.catch(() => {});
+  }
+
+  static async start(path: string, files = hostWatchedFiles): Promise<Watched> {
+    const current = await loadConfiguration(machine(), { flags: { config: path } });
+    const watched = new Watched(current, path, files);
+    // The first look finds nothing new.
+    await until(() => watched.lines.length > 0);
+    return watched;
+  }
+
+  get clusterCidr(): string | undefined {
+    return this.applied.at(-1)?.proxy.clusterCIDR;
+  }
+
+  ended(): Promise<void> {
+    return this.#running;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#controller.abort(DONE);
+    await this.#running.catch(() => {});
+  }
+}
+
+function machine() {
+  return {
+    readTextFile: (path: string) => Deno.readTextFile(path),
+    uid: 0,
+    env: () => undefined,
+  };
+}
+
+async function until(condition: () => boolean): Promise<void> {
+  const deadline = Date.now() + DEADLINE_MS;
+  while (!condition()) {
+    assert(Date.now() < deadline, "waited for too long");
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+async function withFolder(test: (folder: string) => Promise<void>): Promise<void> {
+  const folder = await Deno.makeTempDir();
+  try {
+    await test(folder);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+/** Ways to put a new text in the place of an old one. */
+const WRITES: Readonly<Record<string, (path: string, text: string) => Promise<void>>> = {
+  "written in place": (path, text) => Deno.writeTextFile(path, text),
+  "renamed over": async (path, text) => {
+    await Deno.writeTextFile(`${path}.new`, text);
+    await Deno.rename(`${path}.new`, path);
+  },
+  "deleted and written anew": async (path, text) => {
+    await Deno.remove(path);
+    await Deno.writeTextFile(path, text);
+  },
+  "moved aside with its folder": async (path, text) => {
+    const folder = path.replace(/\/[^/]*$/, "");
+    await Deno.mkdir(`${folder}.new`);
+    await Deno.writeTextFile(`${folder}.new/c.yaml`, text);
+    await Deno.rename(folder, `${folder}.old`);
+    await Deno.rename(`${folder}.new`, folder);
+  },
+};
+
+for (const [how, write] of Object.entries(WRITES)) {
+  Deno.test(`watchConfiguration() sees a file that is ${how}, again and again`, () =>
+    withFolder(async (outer) => {
+      await Deno.mkdir(`${outer}/conf`);
+      const path = `${outer}/conf/c.yaml`;
+      await Deno.writeTextFile(path, HEAD);
+      await using watched = await Watched.start(path);
+      for (const cidr of ["10.1.0.0/16", "10.2.0.0/16"]) {
+        await write(path, `${HEAD}clusterCIDR: ${cidr}\n`);
+        await until(() => watched.clusterCidr === cidr);
+        await Deno.remove(`${outer}/conf.old`, { recursive: true }).catch(() => {});
+      }
+      assertEquals(watched.applied.map(({ fields }) => fields), ["clusterCIDR", "clusterCIDR"]);
+    }));
+}
+
+Deno.test("watchConfiguration() sees the swap of a ConfigMap's symlink, and the old folder's end", () =>
+  withFolder(async (folder) => {
+    const mount = async (name: string, text: string) => {
+      await Deno.mkdir(`${folder}/${name}`);
+      await Deno.writeTextFile(`${folder}/${name}/config.conf`, text);
+      await Deno.symlink(name, `${folder}/..data_tmp`);
+      await Deno.rename(`${folder}/..data_tmp`, `${folder}/..data`);
+    };
+    await mount("..2026_1", HEAD);
+    await Deno.symlink("..data/config.conf", `${folder}/config.conf`);
+    await using watched = await Watched.start(`${folder}/config.conf`);
+    for (const generation of [2, 3, 4]) {
+      const cidr = `10.${generation}.0.0/16`;
+      await mount(`..2026_${generation}`, `${HEAD}clusterCIDR: ${cidr}\n`);
+      await Deno.remove(`${folder}/..2026_${generation - 1}`, { recursive: true });
+      await until(() => watched.clusterCidr === cidr);
+    }
+  }));
+
+Deno.test("watchConfiguration() keeps the last good configuration while the file is wrong or gone", () =>
+  withFolder(async (folder) => {
+    const path = `${folder}/c.yaml`;
+    await Deno.writeTextFile(path, `${HEAD}clusterCIDR: 10.1.0.0/16\n`);
+    await using watched = await Watched.start(path);
+    for (
+      const [text, expected] of [
+        ["", "found none"],
+        ["}{", "Cannot read YAML"],
+        [`${HEAD}oomScoreAdj: 5000\n`, "c.yaml:3:1: oomScoreAdj: Expected a number"],
+        [`${HEAD}clusterCIDR: [`, "Cannot read YAML"],
+      ]
+    ) {
+      watched.lines.length = 0;
+      await Deno.writeTextFile(path, text!);
+      await until(() => watched.lines.length > 0);
+      assertStringIncludes(watched.lines[0]!, "is wrong; the last good configuration stays");
+      assertStringIncludes(watched.lines[0]!, expected!);
+    }
+    watched.lines.length = 0;
+    await Deno.remove(path);
+    await until(() => watched.lines.length > 0);
+    assertStringIncludes(watched.lines[0]!, "is gone; the last good configuration stays");
+    assertEquals(watched.applied, []);
+    await Deno.writeTextFile(path, `${HEAD}clusterCIDR: 10.2.0.0/16\n`);
+    await until(() => watched.clusterCidr === "10.2.0.0/16");
+  }));
+
+Deno.test("watchConfiguration() comes to the last of 100 rapid writes in a few looks", () =>
+  withFolder(async (folder) => {
+    const path = `${folder}/c.yaml`;
+    await Deno.writeTextFile(path, HEAD);
+    await using watched = await Watched.start(path);
+    for (let index = 1; index <= 100; index++) {
+      await Deno.writeTextFile(path, `${HEAD}clusterCIDR: 10.${index}.0.0/16\n`);
+    }
+    await until(() => watched.clusterCidr === "10.100.0.0/16");
+    assert(watched.applied.length <= 20, `${watched.applied.length} looks`);
+  }));
+
+Deno.test("watchConfiguration() looks by itself where no watch can be had", () =>
+  withFolder(async (folder) => {
+    const path = `${folder}/c.yaml`;
+    await Deno.writeTextFile(path, HEAD);
+    await using watched = await Watched.start(path, {
+      ...hostWatchedFiles,
+      watch: () => Promise.reject(new Error("fs.inotify.max_user_watches is reached")),
+    });
+    assertStringIncludes(watched.lines[0]!, "it is looked at instead");
+    await until(() => watched.lines.length > 1);
+    await Deno.writeTextFile(path, `${HEAD}clusterCIDR: 10.2.0.0/16\n`);
+    await until(() => watched.clusterCidr === "10.2.0.0/16");
+  }));
+
+Deno.test("watchConfiguration() ends with the names of the fields that only a start takes up", () =>
+  withFolder(async (folder) => {
+    const path = `${folder}/c.yaml`;
+    await Deno.writeTextFile(path, HEAD);
+    await using watched = await Watched.start(path);
+    await Deno.writeTextFile(
+      path,
+      `${HEAD}mode: nftables\nclusterCIDR: 10.0.0.0/8\nclientConnection: {qps: 7}\n`,
+    );
+    const error = await assertRejects(() => watched.ended(), ConfigurationChanged);
+    assertEquals(error.fields, ["mode", "clientConnection.qps"]);
+    assertStringIncludes(error.message, "it has changed in mode, clientConnection.qps, which");
+    assertEquals(watched.applied, []);
+  }));
+
+Deno.test("watchConfiguration() does nothing when only words, blocks of other modes or the name of the mode change", () =>
+  withFolder(async (folder) => {
+    const path = `${folder}/c.yaml`;
+    await Deno.writeTextFile(path, `${HEAD}mode: userspace\n`);
+    await using watched = await Watched.start(path);
+    const texts = [
+      `${HEAD}# a word\nmode: "userspace"\n`,
+      `${HEAD}mode: userspace\nipvs: {scheduler: sh}\nnftables: {syncPeriod: 1m}\n`,
+      `${HEAD}mode: userspace\nwinkernel: {networkName: a}\noomScoreAdj: -999\n`,
+    ];
+    for (const text of texts) {
+      watched.lines.length = 0;
+      await Deno.writeTextFile(path, text);
+      await until(() => watched.lines.length > 0);
+      assertStringIncludes(watched.lines[0]!, "says what it said before");
+    }
+    assertEquals(watched.applied, []);
+  }));
