@@ -10,6 +10,7 @@ import type { Clock } from "../lib/os/clock.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import type { Network } from "../lib/os/network.ts";
 import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
+import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
 import { createLocalAddresses } from "./userspace/addresses/addresses.ts";
 import type { AddressMode } from "./userspace/addresses/address_way.ts";
 import { createFileStore } from "./userspace/addresses/address_store.ts";
@@ -34,6 +35,8 @@ export interface BackendOptions {
     readonly maxConnectionsPerService: number;
     readonly stateDirectory: string;
   };
+  /** Where what goes through each Service is counted; left out = it is not. */
+  readonly traffic?: FamilyTraffic;
   /** Whose an address is that a Service must never take over, such as the API server's. */
   readonly belongsTo: (address: IpAddress) => string | undefined;
 }
@@ -42,7 +45,8 @@ export interface BackendOptions {
 export const BACKENDS: Readonly<
   Partial<Record<BackendMode, (edges: BackendDependencies, options: BackendOptions) => Backend>>
 > = {
-  userspace({ clock, commands, logger, network, random }, { family, relay, belongsTo }) {
+  userspace({ clock, commands, logger, network, random }, options) {
+    const { family, relay, belongsTo, traffic } = options;
     const { addressMode: mode, stateDirectory: directory, ...bounds } = relay;
     const store = createFileStore({ directory, family });
     const addresses = createLocalAddresses(
@@ -51,7 +55,7 @@ export const BACKENDS: Readonly<
     );
     const { udpTimeoutMs, maxConnectionsPerService } = bounds;
     return createUserspaceBackend(
-      { clock, logger, network, addresses, random },
+      { clock, logger, network, addresses, random, ...(traffic && { traffic }) },
       {
         family,
         udpTimeoutMs,

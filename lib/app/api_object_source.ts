@@ -23,7 +23,7 @@ const RESOURCES: Readonly<Record<keyof KubeKinds, string>> = {
 /** The source; throws what reading the kubeconfig throws. */
 export async function createApiObjectSource(
   dependencies: Dependencies & { readonly logger: Logger },
-  { configuration, nodeName, informers }: ObjectSourceOptions,
+  { configuration, nodeName, informers, onApiAnswer }: ObjectSourceOptions,
 ): Promise<ObjectSource> {
   const { clock, logger, random, process } = dependencies;
   const { proxy: { clientConnection: { kubeconfig } }, relay: { master } } = configuration;
@@ -34,7 +34,11 @@ export async function createApiObjectSource(
     ...(master !== undefined && { master }),
     env: process.env,
   });
-  const source = createApiSource({ clock, logger, random, auth }, { nodeName, informers });
+  const source = createApiSource({ clock, logger, random, auth }, {
+    nodeName,
+    informers,
+    ...(onApiAnswer && { onAnswer: onApiAnswer }),
+  });
   const server = tryParseIpAddress(new URL(auth.server).hostname.replace(/^\[|\]$/g, ""));
   return {
     run: (signal) => source.run(signal),

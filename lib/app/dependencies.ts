@@ -10,6 +10,7 @@ import type { CommandRunner } from "../os/command_runner.ts";
 import type { Network } from "../os/network.ts";
 import type { Backend, BackendMode } from "../proxy/backend.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
+import type { FamilyTraffic } from "../proxy/service_traffic.ts";
 import type { RelayOptions } from "../config/load.ts";
 
 /** The machine and the process, as far as the application asks for them. */
@@ -55,6 +56,8 @@ export interface BackendDependencies {
 export interface BackendOptions {
   readonly family: IpFamily;
   readonly relay: RelayOptions;
+  /** Where what goes through each Service is counted; left out = it is not. */
+  readonly traffic?: FamilyTraffic;
   /** Whose an address is that a Service must never take over, such as the API server's. */
   readonly belongsTo: (address: IpAddress) => string | undefined;
 }

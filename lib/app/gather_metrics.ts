@@ -16,10 +16,10 @@ export interface MetricSources {
 }
 
 /** Tells the metrics what the parts know. */
-export function gatherMetrics(
+export async function gatherMetrics(
   metrics: ProxyMetrics,
   { families, source, largestDelayMs }: MetricSources,
-): void {
+): Promise<void> {
   metrics.setLargestEventLoopDelay(largestDelayMs / 1000);
   for (const [resource, age] of source?.ages() ?? []) metrics.setSourceAge(resource, age);
   for (const [resource, counts] of source?.repetitions() ?? []) {
@@ -27,6 +27,9 @@ export function gatherMetrics(
   }
   for (const { family, pipeline, backend } of families) {
     const { services, endpoints } = pipeline;
+    // What cannot be read keeps its last figure; why is for the log of the backend's own syncs.
+    const rules = await backend.ruleCounters?.().catch(() => undefined);
+    if (rules) metrics.setRuleCounters(family, rules);
     if (backend.counters) metrics.setTraffic(family, backend.counters);
     metrics.setChanges(family, {
       servicesPending: services.pending,

@@ -10,6 +10,7 @@ import type { Logger } from "../log/logger.ts";
 import { createApiObjectSource } from "./api_object_source.ts";
 import { createManifestObjectSource } from "./manifest_object_source.ts";
 import type { Dependencies } from "./dependencies.ts";
+import type { ApiAnswer } from "../kube/client.ts";
 import type { Informers } from "../kube/informer.ts";
 import type { StatusSource } from "./status_report.ts";
 
@@ -40,6 +41,8 @@ export interface ObjectSourceOptions {
   readonly configuration: LoadedConfiguration;
   readonly nodeName: string;
   readonly informers: Informers;
+  /** Called for each answer of an API server, and for each that did not come. */
+  readonly onApiAnswer?: (answer: ApiAnswer) => void;
 }
 
 /** The source that the configuration names. Throws what reading a kubeconfig throws. */

@@ -4,20 +4,37 @@
  *
  * @module
  */
+import { encodeConfiguration } from "../config/encode_configuration.ts";
+import { featureEnabled } from "../config/feature_gates.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "../config/listen_address.ts";
 import { createHealthzHandler } from "../health/healthz_server.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
-import type { Logger } from "../log/logger.ts";
+import { type EventSink, nodeRegarding } from "../kube/event.ts";
+import type { AdjustableLogger } from "../log/logger.ts";
 import { createMetricsHandler } from "../metrics/metrics_server.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
+import { createSliMetrics } from "../metrics/sli_metrics.ts";
 import type { Clock } from "../os/clock.ts";
+import type { HttpHandler } from "../os/http_listener.ts";
 import { runHttpServer } from "../os/http_server.ts";
+import type { Network } from "../os/network.ts";
+import { effectiveFlagTexts } from "./effective_flags.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import type { TaskGroup } from "./task_group.ts";
+import { KUBE_PROXY_RELEASE, VERSION } from "./version.ts";
+
+/** What the servers need. */
+export interface ProxyServersDependencies {
+  readonly clock: Clock;
+  readonly logger: AdjustableLogger;
+  readonly network: Network;
+  readonly events: EventSink;
+}
 
 /** What the servers answer from. */
 export interface ProxyServersOptions {
   readonly configuration: RunConfiguration;
+  readonly nodeName: string;
   readonly health: ProxyHealth;
   readonly metrics: ProxyMetrics;
   /** What the process is doing while it does not serve. */
@@ -26,38 +43,104 @@ export interface ProxyServersOptions {
   readonly gather: () => void;
 }
 
+/** One of the two. */
+interface ProxyServer {
+  readonly name: "healthz" | "metrics";
+  /** Where it listens; empty = it is turned off. */
+  readonly text: string;
+  readonly port: number;
+  readonly handler: HttpHandler;
+  /** Reason of upstream's event when it can't listen. */
+  readonly reason: string;
+}
+
 /** Starts both as tasks of the program. */
 export function startProxyServers(
-  dependencies: { readonly clock: Clock; readonly logger: Logger },
+  dependencies: ProxyServersDependencies,
   tasks: TaskGroup,
-  { configuration, health, metrics, phase, gather }: ProxyServersOptions,
+  options: ProxyServersOptions,
 ): void {
-  const { proxy, mode } = configuration;
-  const healthz = createHealthzHandler({
+  const { healthzBindAddress, metricsBindAddress } = options.configuration.proxy;
+  const servers: readonly ProxyServer[] = [
+    {
+      name: "healthz",
+      text: healthzBindAddress,
+      port: HEALTHZ_PORT,
+      handler: healthzHandler(dependencies, options),
+      reason: "FailedToStartProxierHealthcheck",
+    },
+    {
+      name: "metrics",
+      text: metricsBindAddress,
+      port: METRICS_PORT,
+      handler: metricsHandler(dependencies, options),
+      reason: "FailedToStartMetricServer",
+    },
+  ];
+  for (const server of servers) {
+    if (server.text === "") continue;
+    tasks.run(server.name, (signal) => runServer(dependencies, server, { ...options, signal }));
+  }
+}
+
+async function runServer(
+  { events, ...dependencies }: ProxyServersDependencies,
+  { name, text, port, handler, reason }: ProxyServer,
+  { configuration, nodeName, signal }: ProxyServersOptions & { readonly signal: AbortSignal },
+): Promise<void> {
+  const address = tryParseListenAddress(text, port)!;
+  const hardFail = configuration.proxy.bindAddressHardFail;
+  try {
+    await runHttpServer(dependencies, { name, address, handler, hardFail, signal });
+  } catch (error) {
+    events.record({
+      type: "Warning",
+      reason,
+      action: "StartKubeProxy",
+      note: error instanceof Error ? error.message : String(error),
+      regarding: nodeRegarding(nodeName),
+    });
+    throw error;
+  }
+}
+
+function healthzHandler(
+  { clock }: ProxyServersDependencies,
+  { health, metrics, phase }: ProxyServersOptions,
+): HttpHandler {
+  return createHealthzHandler({
     health,
-    now: () => dependencies.clock.wallNow(),
+    now: () => clock.wallNow(),
     phase,
     onAnswer: (path, code) => metrics.healthAnswered(path, code),
   });
-  const metricsHandler = createMetricsHandler({
+}
+
+function metricsHandler(
+  { clock, logger }: ProxyServersDependencies,
+  { configuration, metrics, gather }: ProxyServersOptions,
+): HttpHandler {
+  const { proxy, mode, flags } = configuration;
+  const startedAt = clock.wallNow();
+  const statusOf = () => ({
+    startedAt,
+    now: clock.wallNow(),
+    version: VERSION,
+    release: KUBE_PROXY_RELEASE,
+    runtime: `deno ${Deno.version.deno}`,
+  });
+  return createMetricsHandler({
     mode,
     render: () => {
       gather();
       return metrics.render();
     },
+    slis: createSliMetrics({ startedAt }),
+    configuration: () => encodeConfiguration(proxy, mode),
+    flags: featureEnabled(proxy, "ComponentFlagz")
+      ? () => effectiveFlagTexts({ flags, configuration })
+      : undefined,
+    status: featureEnabled(proxy, "ComponentStatusz") ? statusOf : undefined,
+    setVerbosity: proxy.enableProfiling ? (level) => logger.setVerbosity(level) : undefined,
   });
-  const servers = [
-    { name: "healthz", text: proxy.healthzBindAddress, port: HEALTHZ_PORT, handler: healthz },
-    {
-      name: "metrics",
-      text: proxy.metricsBindAddress,
-      port: METRICS_PORT,
-      handler: metricsHandler,
-    },
-  ];
-  for (const { name, text, port, handler } of servers) {
-    const address = tryParseListenAddress(text, port)!;
-    const options = { name, address, handler, hardFail: proxy.bindAddressHardFail };
-    tasks.run(name, (signal) => runHttpServer(dependencies, { ...options, signal }));
-  }
 }

@@ -5,10 +5,14 @@
  */
 import { syncPeriodsOf } from "../config/configuration.ts";
 import { ProxyHealth } from "../health/proxy_health.ts";
-import type { Logger } from "../log/logger.ts";
-import { createProxyMetrics, type ProxyMetrics } from "../metrics/proxy_metrics.ts";
+import type { ServiceHealthServer } from "../health/service_health_server.ts";
+import { type EventSink, NO_EVENTS } from "../kube/event.ts";
+import type { AdjustableLogger } from "../log/logger.ts";
+import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import { IP_FAMILIES } from "../net/ip_address.ts";
+import { ServiceTrafficTable } from "../proxy/service_traffic.ts";
 import { retryBackoff } from "../sync/sync_runner.ts";
+import { createConfiguredMetrics } from "./configured_metrics.ts";
 import type { BackendTable, Dependencies } from "./dependencies.ts";
 import { type ControlServer, startControlServer } from "./control_server.ts";
 import { EventLoopMonitor } from "./event_loop_monitor.ts";
@@ -20,6 +24,7 @@ import { ObjectRouter } from "./object_router.ts";
 import { type PlanSettings, planSettingsOf } from "./plan_settings.ts";
 import { startProxyServers } from "./proxy_servers.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
+import { createServiceHealth } from "./service_health.ts";
 import { ServiceManager } from "./service_manager.ts";
 import { collectFamilyStatus } from "./status_collector.ts";
 import type { StatusReport } from "./status_report.ts";
@@ -34,7 +39,7 @@ const MAX_SYNC_PERIOD_MS = 3_600_000;
 const SERVING = "serving";
 
 /** What a run needs. */
-export type RunDependencies = Dependencies & { readonly logger: Logger };
+export type RunDependencies = Dependencies & { readonly logger: AdjustableLogger };
 
 /**
  * Serves until the signal is aborted, then takes no new connections, gives open ones the drain
@@ -70,8 +75,11 @@ class RunningProxy implements AsyncDisposable {
   readonly #interfaces: InterfaceWatcher;
   /** Told of each successful sync, in this order. */
   readonly #observers: SyncObserver[] = [];
+  readonly #serviceHealth: ServiceHealthServer;
   readonly #startedAt: string;
   readonly #eventLoop: EventLoopMonitor;
+  #traffic: ServiceTrafficTable | undefined;
+  readonly #events: EventSink = NO_EVENTS;
   #zone: string | undefined;
   #phase = "waiting for objects";
   #source: ObjectSource | undefined;
@@ -87,7 +95,14 @@ class RunningProxy implements AsyncDisposable {
     this.#nodeName = proxy.hostnameOverride || process.hostname.trim().toLowerCase();
     this.#settings = planSettingsOf(proxy, this.#nodeName);
     this.#health = new ProxyHealth({ timeoutMs: 2 * syncPeriodsOf(proxy, mode).syncPeriod });
-    this.#metrics = createProxyMetrics({ version: VERSION, mode });
+    if (relay.serviceCounters) this.#traffic = new ServiceTrafficTable();
+    this.#metrics = createConfiguredMetrics({ clock, traffic: this.#traffic }, configuration);
+    this.#serviceHealth = createServiceHealth({ ...dependencies, events: this.#events }, {
+      configuration: proxy,
+      settings: this.#settings,
+      health: this.#health,
+    });
+    this.#observers.push(this.#serviceHealth);
     this.#families = IP_FAMILIES.map((family) => this.#createFamily(family));
     // A host without a cluster has no Node that could speak against it.
     if (relay.manifests.length > 0) this.#health.nodeSeen({});
@@ -114,8 +129,9 @@ class RunningProxy implements AsyncDisposable {
   async start(tasks: TaskGroup): Promise<void> {
     tasks.run("event loop", (signal) => this.#eventLoop.run(signal));
     this.#eventLoop.expectWork();
-    startProxyServers(this.#dependencies, tasks, {
+    startProxyServers({ ...this.#dependencies, events: this.#events }, tasks, {
       configuration: this.#configuration,
+      nodeName: this.#nodeName,
       health: this.#health,
       metrics: this.#metrics,
       phase: () => this.#phase === SERVING ? undefined : this.#phase,
@@ -136,6 +152,7 @@ class RunningProxy implements AsyncDisposable {
       createObjectSource(this.#dependencies, {
         configuration: this.#configuration,
         nodeName: this.#nodeName,
+        onApiAnswer: (answer) => this.#metrics.apiAnswered(answer),
         informers: this.#router.informers,
       }),
       ...this.#families.map((family) => family.start()),
@@ -155,6 +172,8 @@ class RunningProxy implements AsyncDisposable {
     this.#router.stop();
     this.#interfaces.stop();
     await Promise.all(this.#families.map((family) => family.stop()));
+    // Load balancers leave this node out while open connections still have their time.
+    await this.#serviceHealth.stop();
     await Promise.all(this.#families.map(({ backend }) => backend.drain(drainTimeoutMs)));
   }
 
@@ -180,6 +199,7 @@ class RunningProxy implements AsyncDisposable {
         backend: createBackend(dependencies, {
           family,
           relay,
+          ...(this.#traffic && { traffic: this.#traffic.of(family) }),
           belongsTo: (address) => this.#source?.belongsTo(address),
         }),
       },

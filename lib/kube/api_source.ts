@@ -9,7 +9,7 @@ import { ToldRecently } from "../log/told_recently.ts";
 import type { Clock } from "../os/clock.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
 import { apiAddressHint } from "./api_address_hint.ts";
-import { KubeClient } from "./client.ts";
+import { type ApiAnswer, KubeClient } from "./client.ts";
 import { Http1Transport } from "./http1_transport.ts";
 import { Http2Transport } from "./http2_transport.ts";
 import type { HttpTransport, TransportTiming } from "./http_transport.ts";
@@ -42,6 +42,8 @@ export interface ApiSourceDependencies {
 /** Settings of {@linkcode ApiSource}. */
 export interface ApiSourceOptions {
   readonly informers: Informers;
+  /** Called for each answer of the server, and for each that did not come. */
+  readonly onAnswer?: (answer: ApiAnswer) => void;
   /** Name of the own Node; without it no Node is read. */
   readonly nodeName: string | undefined;
   /** Whether to try streaming lists first. @default {true} */
@@ -93,7 +95,12 @@ export class ApiSource {
     this.#transport = new URL(auth.server).protocol === "http:"
       ? new Http1Transport({ clock, server: auth.server }, options.timing)
       : new Http2Transport({ clock, auth }, options.timing);
-    this.#client = new KubeClient({ clock, auth, transport: this.#transport });
+    this.#client = new KubeClient({
+      clock,
+      auth,
+      transport: this.#transport,
+      ...(options.onAnswer && { onAnswer: options.onAnswer }),
+    });
   }
 
   /** For what else is asked of the server, such as creating Events. */

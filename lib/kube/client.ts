@@ -44,6 +44,19 @@ export interface KubeClientDependencies {
   readonly clock: Clock;
   readonly auth: KubeAuth;
   readonly transport: HttpTransport;
+  /** Called for each request that was not taken back. Must not throw. */
+  readonly onAnswer?: (answer: ApiAnswer) => void;
+}
+
+/** One request that was answered, or was not. */
+export interface ApiAnswer {
+  readonly method: ApiRequest["method"];
+  /** Host and port of the server. */
+  readonly host: string;
+  /** The HTTP status; `undefined` = no answer came. */
+  readonly status: number | undefined;
+  /** Until the answer began; left out for watches, which the server answers when it likes. */
+  readonly seconds?: number;
 }
 
 /** What is sent, before the credentials are added. */
@@ -73,13 +86,17 @@ export class KubeClient {
   readonly #clock: Clock;
   readonly #auth: KubeAuth;
   readonly #transport: HttpTransport;
+  readonly #onAnswer: (answer: ApiAnswer) => void;
+  readonly #host: string;
   /** Path of the server's URL, for servers behind a gateway. */
   readonly #prefix: string;
 
-  constructor({ clock, auth, transport }: KubeClientDependencies) {
+  constructor({ clock, auth, transport, onAnswer = () => {} }: KubeClientDependencies) {
     this.#clock = clock;
     this.#auth = auth;
     this.#transport = transport;
+    this.#onAnswer = onAnswer;
+    this.#host = new URL(auth.server).host;
     this.#prefix = new URL(auth.server).pathname.replace(/\/+$/, "");
   }
 
@@ -176,8 +193,22 @@ export class KubeClient {
     const authorization = await this.#auth.authorization();
     if (authorization !== undefined) headers.authorization = authorization;
     if (body !== undefined) headers["content-type"] = CONTENT_TYPES[method];
-    const request = { method, path: this.#prefix + path + queryText(query), headers, signal };
-    return await this.#transport.request(body === undefined ? request : { ...request, body });
+    const parts = { method, path: this.#prefix + path + queryText(query), headers, signal };
+    const request = body === undefined ? parts : { ...parts, body };
+    const started = this.#clock.now();
+    const tell = (status: number | undefined) => {
+      const seconds = (this.#clock.now() - started) / 1000;
+      const host = this.#host;
+      this.#onAnswer({ method, host, status, ...(query?.watch === undefined && { seconds }) });
+    };
+    try {
+      const response = await this.#transport.request(request);
+      tell(response.status);
+      return response;
+    } catch (error) {
+      if (!signal.aborted) tell(undefined);
+      throw error;
+    }
   }
 }
 

@@ -134,3 +134,32 @@ Deno.test("KubeClient puts the path of the server's URL before its own", () =>
     await assertRejects(() => client.get("/version", signal), ApiError);
     assertEquals(fake.requests.at(-1)?.path, "/k8s/clusters/c-1/version");
   }, { prefix: "/k8s/clusters/c-1/" }));
+
+Deno.test("KubeClient tells of each answer, with the time of all but watches", async () => {
+  await using fake = await FakeApiServer.start();
+  const auth = new StaticAuth(fake.url, { ca: fake.ca });
+  await using transport = new Http2Transport({ clock: systemClock, auth });
+  const answers: string[] = [];
+  const client = new KubeClient({
+    clock: systemClock,
+    auth,
+    transport,
+    onAnswer: ({ method, host, status, seconds }) => {
+      assertEquals(host, new URL(fake.url).host);
+      answers.push(`${method} ${status} ${seconds === undefined ? "not timed" : "timed"}`);
+    },
+  });
+  await client.listPage({ path: SERVICES, signal }, () => {});
+  await assertRejects(() => client.get(`${SERVICES}/none`, signal), ApiError);
+  const events = await client.watch({ path: SERVICES, timeoutSeconds: 1, signal });
+  await events.return();
+  await transport[Symbol.asyncDispose]();
+  await assertRejects(() => client.get("/version", signal));
+  await assertRejects(() => client.get("/version", AbortSignal.abort()));
+  assertEquals(answers, [
+    "GET 200 timed",
+    "GET 404 timed",
+    "GET 200 not timed",
+    "GET undefined timed",
+  ]);
+});

@@ -11,8 +11,10 @@ import { cpuUsage } from "node:process";
 import { Registry } from "prom-client";
 import { type Clock, systemClock } from "../os/clock.ts";
 import type { BackendMode } from "../proxy/backend.ts";
+import type { ServiceTrafficTable } from "../proxy/service_traffic.ts";
 import { createInstruments, type Instruments, setCounter } from "./instruments.ts";
 import { METRICS } from "./metric_table.ts";
+import { renderServiceSeries } from "./service_series.ts";
 import { type ProcessInstruments, processInstruments } from "./process_instruments.ts";
 import { type SyncInstruments, syncInstruments } from "./sync_instruments.ts";
 
@@ -31,6 +33,8 @@ export interface MetricsOptions {
   readonly mode: BackendMode;
   /** @default {[]} */
   readonly featureGates?: readonly FeatureGateState[];
+  /** What is counted for each Service; left out = nothing is. */
+  readonly traffic?: ServiceTrafficTable;
   /** @default {systemClock} */
   readonly clock?: Clock;
 }
@@ -45,6 +49,7 @@ export interface ProxyMetrics extends SyncInstruments, ProcessInstruments {
 export function createProxyMetrics(options: MetricsOptions): ProxyMetrics {
   const registry = new Registry();
   const its = createInstruments(registry, options.mode);
+  const { clock = systemClock, traffic } = options;
   setFacts(its, options);
   return {
     ...syncInstruments(its),
@@ -53,7 +58,10 @@ export function createProxyMetrics(options: MetricsOptions): ProxyMetrics {
       const { user, system } = cpuUsage();
       setCounter(its.processCpu, {}, (user + system) / 1e6);
       its.processMemory.set(Deno.memoryUsage().rss);
-      return { contentType: registry.contentType, body: await registry.metrics() };
+      const metrics = await registry.metrics();
+      const pause = () => clock.yieldToEventLoop();
+      const services = traffic ? await renderServiceSeries(traffic, { pause }) : "";
+      return { contentType: registry.contentType, body: metrics + services };
     },
   };
 }
