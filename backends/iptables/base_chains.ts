@@ -1,0 +1,244 @@
+/**
+ * The chains that are always there, the jumps that lead to them, and the roots of the trees.
+ *
+ * ```
+ *            ┌────────────┐      ┌─────────┐   ┌─────────┐    ┌──────────────┐
+ *  eth0 ───► │ PREROUTING │ ───► │ routing │ ─►│ FORWARD │ ─► │ POSTROUTING  │ ───► eth0
+ *            │ nat (1)    │      └────┬────┘   │ filter  │    │ nat (3)      │
+ *            └────────────┘           ▼        │ (2)     │    └──────▲───────┘
+ *                                ┌─────────┐   └─────────┘           │
+ *                                │ INPUT   │                  ┌──────┴───────┐
+ *                                │ filter  │ ─► process ─────►│ OUTPUT       │
+ *                                │ (2)     │                  │ nat (1)      │
+ *                                └─────────┘                  │ filter (2)   │
+ *                                                             └──────────────┘
+ * ```
+ *
+ * 1. nat `KUBE-SERVICES`: the destination becomes an endpoint, or the packet goes on as it is. Only
+ *    the first packet of a connection comes here. It ends with `KUBE-NODEPORTS`.
+ * 2. filter: a packet that still has the address of a Service found no endpoint there (REJECT,
+ *    DROP: `KUBE-SERVICES`, `KUBE-EXTERNAL-SERVICES`) or was not admitted (`KUBE-PROXY-FIREWALL`).
+ *    The nat table has no REJECT, and one must not drop there.
+ * 3. nat `KUBE-POSTROUTING`: packets with the mark leave with an address of the node, and so do
+ *    those that come back to where they came from (`KUBE-HAIRPIN`).
+ *
+ * @module
+ */
+import { type Cidr, parseCidr } from "../../lib/net/cidr.ts";
+import type { IptablesTable, Rule } from "../netfilter/iptables_objects.ts";
+import type { PathKind } from "./packet_path.ts";
+import { type IptablesRenderOptions, masqueradeMark } from "./render_options.ts";
+
+/** A rule of a built-in chain that leads to one of ours. */
+export interface Jump {
+  readonly table: IptablesTable;
+  readonly from: "FORWARD" | "INPUT" | "OUTPUT" | "POSTROUTING" | "PREROUTING";
+  readonly rule: Rule;
+  /** The kubelet has it as well: it stays when ours go. */
+  readonly isShared?: true;
+}
+
+/** A tree of chains. */
+export interface TreeSpec {
+  readonly table: IptablesTable;
+  /** The chain at its root. */
+  readonly root: string;
+  /** What the names of the other chains begin with. */
+  readonly base: string;
+  readonly kind: PathKind;
+}
+
+/** The mark is set by a jump to it. Other software jumps there too. */
+export const MARK_MASQ = "KUBE-MARK-MASQ";
+/** Empty; gone when somebody flushed a table. */
+export const CANARY = "KUBE-PROXY-CANARY";
+/** Counts connections to node ports on 127.0.0.0/8. */
+export const LOCALHOST_COUNTER = "localhost_nps_accepted_pkts";
+/** Counts packets dropped since conntrack finds them invalid. */
+export const INVALID_COUNTER = "ct_state_invalid_dropped_pkts";
+export const LOOPBACK_RANGE: Cidr = parseCidr("127.0.0.0/8");
+
+/** What each tree is for. */
+export const TREES = {
+  /** Cluster IPs, external IPs and load balancer addresses → endpoints. */
+  services: { table: "nat", root: "KUBE-SERVICES", base: "KUBE-VIP-", kind: "destination" },
+  /** Node ports → endpoints. */
+  nodePorts: { table: "nat", root: "KUBE-NODEPORTS", base: "KUBE-NP-", kind: "port" },
+  /** Endpoints that may be sent their own packets. */
+  hairpin: { table: "nat", root: "KUBE-HAIRPIN", base: "KUBE-HP-", kind: "endpoint" },
+  /** Cluster IPs without endpoints. */
+  refused: { table: "filter", root: "KUBE-SERVICES", base: "KUBE-VIP-", kind: "destination" },
+  /** External IPs and load balancer addresses without endpoints. */
+  refusedExternal: {
+    table: "filter",
+    root: "KUBE-EXTERNAL-SERVICES",
+    base: "KUBE-EVIP-",
+    kind: "destination",
+  },
+  /** Node ports without endpoints. */
+  refusedNodePorts: {
+    table: "filter",
+    root: "KUBE-EXTERNAL-NODEPORTS",
+    base: "KUBE-ENP-",
+    kind: "port",
+  },
+  /** Load balancer addresses with source ranges. */
+  firewall: {
+    table: "filter",
+    root: "KUBE-PROXY-FIREWALL",
+    base: "KUBE-FVIP-",
+    kind: "destination",
+  },
+  /** Ports on which load balancers ask for this node's health. */
+  healthChecks: { table: "filter", root: "KUBE-NODEPORTS", base: "KUBE-HCP-", kind: "port" },
+} as const satisfies Readonly<Record<string, TreeSpec>>;
+
+/** One of {@linkcode TREES}. */
+export type TreeId = keyof typeof TREES;
+
+const NEW = ["conntrack", "--ctstate", "NEW"];
+
+function jump(table: IptablesTable, from: Jump["from"], rule: Rule): Jump {
+  return { table, from, rule };
+}
+
+const SERVICES = { comment: "kubernetes service portals", target: ["KUBE-SERVICES"] };
+const EXTERNAL = {
+  extensions: [NEW],
+  comment: "kubernetes externally-visible service portals",
+  target: ["KUBE-EXTERNAL-SERVICES"],
+};
+const FIREWALL = {
+  extensions: [NEW],
+  comment: "kubernetes load balancer firewall",
+  target: ["KUBE-PROXY-FIREWALL"],
+};
+
+/** In the order of insertion, each at the top: the last one comes first in its chain. */
+const JUMPS: readonly Jump[] = [
+  // Not in upstream, where the node itself waits for a time-out instead of being refused.
+  jump("filter", "OUTPUT", EXTERNAL),
+  jump("filter", "INPUT", EXTERNAL),
+  jump("filter", "FORWARD", EXTERNAL),
+  jump("filter", "INPUT", {
+    comment: "kubernetes health check service ports",
+    target: ["KUBE-NODEPORTS"],
+  }),
+  jump("filter", "FORWARD", { ...SERVICES, extensions: [NEW] }),
+  jump("filter", "OUTPUT", { ...SERVICES, extensions: [NEW] }),
+  jump("filter", "FORWARD", {
+    comment: "kubernetes forwarding rules",
+    target: ["KUBE-FORWARD"],
+  }),
+  jump("filter", "INPUT", FIREWALL),
+  jump("filter", "OUTPUT", FIREWALL),
+  jump("filter", "FORWARD", FIREWALL),
+  jump("nat", "OUTPUT", SERVICES),
+  jump("nat", "PREROUTING", SERVICES),
+  jump("nat", "POSTROUTING", {
+    comment: "kubernetes postrouting rules",
+    target: ["KUBE-POSTROUTING"],
+  }),
+];
+
+/** The kubelet's own, spelled as it spells them. */
+const MARTIAN_JUMPS: readonly Jump[] = (["INPUT", "OUTPUT"] as const).map((from) => ({
+  ...jump("filter", from, { target: ["KUBE-FIREWALL"] }),
+  isShared: true,
+}));
+
+/** The jumps that have to be there, in the order in which missing ones are inserted at the top. */
+export function baseJumps(options: IptablesRenderOptions): readonly Jump[] {
+  const jumps = needsMartianRule(options) ? [...JUMPS, ...MARTIAN_JUMPS] : JUMPS;
+  if (options.features.comment) return jumps;
+  return jumps.map(({ rule: { comment: _, ...rule }, ...rest }) => ({ ...rest, rule }));
+}
+
+/**
+ * The chains of fixed content, by table. Roots of trees are not among them; nor is `KUBE-FIREWALL`
+ * where we have no rule for it, since writing it would take the kubelet's rule away.
+ */
+export function baseChains(
+  options: IptablesRenderOptions,
+): Readonly<Record<IptablesTable, ReadonlyMap<string, readonly Rule[]>>> {
+  return {
+    mangle: new Map([[CANARY, []]]),
+    filter: new Map([
+      [CANARY, []],
+      ["KUBE-FORWARD", forwardRules(options)],
+      ...(needsMartianRule(options) ? [["KUBE-FIREWALL", [MARTIAN_RULE]] as const] : []),
+    ]),
+    nat: new Map([
+      [CANARY, []],
+      [MARK_MASQ, [{ target: ["MARK", "--or-mark", masqueradeMark(options)] }]],
+      ["KUBE-POSTROUTING", postroutingRules(options)],
+    ]),
+  };
+}
+
+/** Whether a chain is of the kind that this mode, or kube-proxy's iptables mode, makes and removes. */
+export function isServiceChain(table: IptablesTable, name: string): boolean {
+  if (table === "nat") return /^KUBE-(SVC|SVL|EXT|FW|SEP|VIP|NP|HP)-/.test(name);
+  return table === "filter" && /^KUBE-(VIP|EVIP|ENP|FVIP|HCP)-/.test(name);
+}
+
+/** The target that gives a packet an address of this node as its source. */
+export function masquerade({ features }: IptablesRenderOptions): readonly string[] {
+  return features.randomFully ? ["MASQUERADE", "--random-fully"] : ["MASQUERADE"];
+}
+
+/**
+ * route_localnet, which localhost node ports need, lets neighbours reach services that listen on
+ * 127.0.0.1 (CVE-2020-8558): only what we sent there ourselves may have such a destination.
+ */
+const MARTIAN_RULE: Rule = {
+  destination: { value: LOOPBACK_RANGE },
+  source: { value: LOOPBACK_RANGE, not: true },
+  extensions: [["conntrack", "!", "--ctstate", "RELATED,ESTABLISHED,DNAT"]],
+  comment: "block incoming localnet connections",
+  target: ["DROP"],
+};
+
+function needsMartianRule({ family, localhostNodePorts }: IptablesRenderOptions): boolean {
+  return family === "IPv4" && localhostNodePorts;
+}
+
+function forwardRules(options: IptablesRenderOptions): readonly Rule[] {
+  const { features, beLiberal } = options;
+  const mark = masqueradeMark(options);
+  const counter = features.nfacct ? [["nfacct", "--nfacct-name", INVALID_COUNTER]] : [];
+  // A packet that conntrack takes for invalid is not translated back: its receiver would see the
+  // endpoint's own address and reset the connection (kubernetes#74839).
+  const invalid: Rule = {
+    extensions: [["conntrack", "--ctstate", "INVALID"], ...counter],
+    target: ["DROP"],
+  };
+  return [
+    ...(beLiberal ? [] : [invalid]),
+    {
+      extensions: [["mark", "--mark", `${mark}/${mark}`]],
+      comment: "kubernetes forwarding rules",
+      target: ["ACCEPT"],
+    },
+    {
+      extensions: [["conntrack", "--ctstate", "RELATED,ESTABLISHED"]],
+      comment: "kubernetes forwarding conntrack rule",
+      target: ["ACCEPT"],
+    },
+  ];
+}
+
+function postroutingRules(options: IptablesRenderOptions): readonly Rule[] {
+  const mark = masqueradeMark(options);
+  const unmarked = ["mark", "!", "--mark", `${mark}/${mark}`];
+  return [
+    {
+      extensions: [unmarked, ["conntrack", "--ctstate", "DNAT"]],
+      target: [TREES.hairpin.root],
+    },
+    { extensions: [unmarked], target: ["RETURN"] },
+    // The packet may come by again, inside of a tunnel: it is masqueraded once.
+    { target: ["MARK", "--xor-mark", mark] },
+    { comment: "kubernetes service traffic requiring SNAT", target: masquerade(options) },
+  ];
+}

@@ -1,0 +1,30 @@
+/**
+ * Which chain is meant, and where its content comes from.
+ *
+ * @module
+ */
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { IptablesTable } from "../netfilter/iptables_objects.ts";
+import type { TreeId } from "./base_chains.ts";
+
+/** A chain of ours. */
+export interface ChainRef {
+  readonly table: IptablesTable;
+  readonly name: string;
+  readonly source:
+    | { readonly kind: "base" }
+    | { readonly kind: "tree"; readonly tree: TreeId; readonly prefix: string }
+    | { readonly kind: "service"; readonly key: ServicePortKey };
+}
+
+/** The content of a chain, as lines without the chain's name. */
+export interface ChainContent {
+  readonly rules: readonly string[];
+  /** For each rule the ServicePort that it is for; `undefined` where it is for all. */
+  readonly owners: readonly (ServicePortKey | undefined)[];
+}
+
+/** `table chain`, as a `Map` key. */
+export function chainKey({ table, name }: Pick<ChainRef, "name" | "table">): string {
+  return `${table} ${name}`;
+}

@@ -1,0 +1,194 @@
+/**
+ * From what was applied to what is wanted: input for `iptables-restore` in an order in which no
+ * packet ever sees a state between the two. Pure.
+ *
+ * One input has up to three parts, each of which the kernel takes in one piece:
+ *
+ * 1. filter, stricter: what is refused now *and* what will be;
+ * 2. nat: the new endpoints;
+ * 3. filter, looser: what is refused from now on.
+ *
+ * A rule of filter meets only packets that nat left as they were. So a refusal that comes before
+ * its time changes nothing while nat still sends the packet to an endpoint; one that came too late
+ * would let a packet to the address of a Service out to the network.
+ *
+ * @module
+ */
+import type { IptablesTable } from "../netfilter/iptables_objects.ts";
+import type { AppliedChain, AppliedRules } from "./applied_rules.ts";
+import { isServiceChain, type Jump } from "./base_chains.ts";
+import { type ChainContent, chainKey, type ChainRef } from "./chain_ref.ts";
+import type { IptablesLayout } from "./layout.ts";
+import { RestoreBatch, type RestorePart } from "./restore_batch.ts";
+
+/** What goes into a batch beside the chains that differ. */
+export interface DiffOptions {
+  /** Jumps that are missing, in the order of insertion. @default {none} */
+  readonly jumps?: readonly Jump[];
+  /** Chains to take away beside those, from {@linkcode staleChains}. @default {none} */
+  readonly stale?: StaleChains;
+}
+
+/** Names of chains, by table. */
+export type StaleChains = Readonly<Record<IptablesTable, readonly string[]>>;
+
+/** {@linkcode DiffOptions}, and what keeps the event loop alive. */
+export interface SlicedDiffOptions extends DiffOptions {
+  /** Called every 64 chains; what it returns is waited for. */
+  readonly pause: () => Promise<void> | undefined;
+}
+
+/** A chain and its content, for one part. */
+type NamedContent = ChainContent & { readonly name: string };
+
+/** The chains that differ. */
+interface Differences {
+  readonly written: Readonly<Record<IptablesTable, NamedContent[]>>;
+  readonly removed: Readonly<Record<IptablesTable, string[]>>;
+  readonly applied: AppliedChain[];
+}
+
+/** Chains rendered between two pauses: about 1,000 rules, 2 ms. */
+const SLICE_SIZE = 64;
+const TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
+
+/**
+ * The batch that brings the kernel from `applied` to what is wanted. Looks only at the chains that
+ * the layout touched since it was last settled. After the tool took it: `applied.confirm(batch.applied)`
+ * and `layout.settle()`. After a failure either table may have been written: read them.
+ */
+export function diffRules(
+  layout: IptablesLayout,
+  applied: AppliedRules,
+  options: DiffOptions = {},
+): RestoreBatch {
+  const steps = diffSteps(layout, applied, options);
+  for (;;) {
+    const step = steps.next();
+    if (step.done) return step.value;
+  }
+}
+
+/** As {@linkcode diffRules}, with pauses. The layout must not change meanwhile. */
+export async function diffRulesInSlices(
+  layout: IptablesLayout,
+  applied: AppliedRules,
+  options: SlicedDiffOptions,
+): Promise<RestoreBatch> {
+  const steps = diffSteps(layout, applied, options);
+  for (;;) {
+    const step = steps.next();
+    if (step.done) return step.value;
+    await options.pause();
+  }
+}
+
+/**
+ * The chains of ServicePorts that are there and not wanted: what an earlier run or kube-proxy left.
+ * Takes a walk over everything.
+ */
+export function staleChains(layout: IptablesLayout, applied: AppliedRules): StaleChains {
+  const wanted = new Set([...layout.chains()].map(chainKey));
+  const staleIn = (table: IptablesTable) =>
+    applied.names(table).filter((name) =>
+      isServiceChain(table, name) && !wanted.has(chainKey({ table, name }))
+    );
+  return { filter: staleIn("filter"), mangle: [], nat: staleIn("nat") };
+}
+
+function* diffSteps(
+  layout: IptablesLayout,
+  applied: AppliedRules,
+  { jumps = [], stale }: DiffOptions,
+): Generator<void, RestoreBatch, void> {
+  const differences: Differences = {
+    written: { filter: [], mangle: [], nat: [] },
+    removed: { filter: [], mangle: [], nat: [] },
+    applied: [],
+  };
+  let seen = 0;
+  for (const ref of layout.dirty) {
+    if (++seen % SLICE_SIZE === 0) yield;
+    compareChain(ref, { content: layout.content(ref), applied, differences });
+  }
+  for (const table of TABLES) {
+    const known = new Set(differences.removed[table]);
+    for (const name of stale?.[table] ?? []) {
+      if (!known.has(name)) removeChain({ table, name }, differences);
+    }
+  }
+  return new RestoreBatch(partsOf(differences, applied, jumps), differences.applied);
+}
+
+function compareChain(
+  { table, name }: ChainRef,
+  { content, applied, differences }: {
+    readonly content: ChainContent | undefined;
+    readonly applied: AppliedRules;
+    readonly differences: Differences;
+  },
+): void {
+  if (content !== undefined) {
+    const { rules } = content;
+    if (applied.holds({ table, name, rules })) return;
+    differences.written[table].push({ ...content, name });
+    differences.applied.push({ table, name, rules });
+  } else if (applied.has({ table, name })) {
+    removeChain({ table, name }, differences);
+  }
+}
+
+function removeChain(
+  { table, name }: Pick<ChainRef, "name" | "table">,
+  { removed, applied }: Differences,
+): void {
+  removed[table].push(name);
+  applied.push({ table, name });
+}
+
+function partsOf(
+  { written, removed }: Differences,
+  applied: AppliedRules,
+  jumps: readonly Jump[],
+): readonly RestorePart[] {
+  const jumpsOf = (table: IptablesTable) => jumps.filter((jump) => jump.table === table);
+  const { stricter, looser } = filterParts(written.filter, applied);
+  const parts: readonly RestorePart[] = [
+    { table: "mangle", chains: written.mangle, removed: removed.mangle, jumps: [] },
+    { table: "filter", chains: stricter, removed: [], jumps: jumpsOf("filter") },
+    { table: "nat", chains: written.nat, removed: removed.nat, jumps: jumpsOf("nat") },
+    { table: "filter", chains: looser, removed: removed.filter, jumps: [] },
+  ];
+  return parts.filter(({ chains, removed, jumps }) =>
+    chains.length + removed.length + jumps.length > 0
+  );
+}
+
+/**
+ * Each chain of filter first with its old rules and its new ones, then with the new ones alone. A
+ * chain that only gains is done after the first, one that only loses needs the second alone.
+ */
+function filterParts(
+  chains: readonly NamedContent[],
+  applied: AppliedRules,
+): { readonly stricter: readonly NamedContent[]; readonly looser: readonly NamedContent[] } {
+  const stricter: NamedContent[] = [];
+  const looser: NamedContent[] = [];
+  for (const chain of chains) {
+    const present = applied.filterRules(chain.name);
+    const kept = new Set(chain.rules);
+    const lost = present.filter((rule) => !kept.has(rule));
+    const gains = !applied.has({ table: "filter", name: chain.name }) ||
+      chain.rules.length > present.length - lost.length;
+    // Where only the order differs, any part will do.
+    if (gains || lost.length === 0) {
+      stricter.push({
+        name: chain.name,
+        rules: [...chain.rules, ...lost],
+        owners: [...chain.owners, ...lost.map(() => undefined)],
+      });
+    }
+    if (lost.length > 0) looser.push(chain);
+  }
+  return { stricter, looser };
+}

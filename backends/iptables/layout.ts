@@ -1,0 +1,278 @@
+/**
+ * What is wanted of the kernel: which rule stands in which chain. Pure but for its own state; the
+ * kernel is no part of it.
+ *
+ * ```
+ * KUBE-SERVICES ──┬─► KUBE-VIP-0a60 ──┬─► KUBE-VIP-0a6000 ──► 16 addresses, each with its endpoints
+ *                 │                   └─► KUBE-VIP-0a6001 ──► …
+ *                 ├── addresses that have no chain yet
+ *                 └─► KUBE-NODEPORTS ─┬─► KUBE-NP-t7 ──► …
+ *                                     └── …
+ * ```
+ *
+ * Rules are not kept: a chain is rendered from the plans of the ServicePorts in it when it is to be
+ * written. So 10,000 ServicePorts take some megabytes, and a change costs what it changes.
+ *
+ * @module
+ */
+import type { Quarantined } from "../../lib/proxy/backend.ts";
+import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { type IptablesTable, type Rule, ruleText } from "../netfilter/iptables_objects.ts";
+import { prefixChainName } from "../netfilter/names.ts";
+import { baseChains, type TreeId, TREES, type TreeSpec } from "./base_chains.ts";
+import { type ChainContent, chainKey, type ChainRef } from "./chain_ref.ts";
+import { nodePortJumps } from "./node_port_jumps.ts";
+import { prefixMatch } from "./packet_path.ts";
+import { PrefixTree, type TreeEntry } from "./prefix_tree.ts";
+import type { IptablesRenderOptions } from "./render_options.ts";
+import { renderService } from "./render_service.ts";
+import type { ServiceEntry, ServiceRules } from "./service_rules.ts";
+
+/** What the trees keep of a {@linkcode ServiceEntry}. */
+interface LayoutEntry extends TreeEntry {
+  readonly key: ServicePortKey;
+}
+
+/** Rules that were rendered since the last {@linkcode IptablesLayout.settle}. */
+interface Rendered {
+  readonly plan: ServicePlan;
+  readonly rules: ServiceRules;
+}
+
+const TREE_IDS = Object.keys(TREES).filter((id): id is TreeId => id in TREES);
+const SHARED_ROOTS: readonly TreeId[] = ["services", "refusedExternal"];
+
+/** The chains that are wanted, and which of them may differ from what was applied. */
+export class IptablesLayout {
+  readonly options: IptablesRenderOptions;
+  readonly #base: ReturnType<typeof baseChains>;
+  readonly #trees: Readonly<Record<TreeId, PrefixTree<LayoutEntry>>>;
+  readonly #plans = new Map<ServicePortKey, ServicePlan>();
+  readonly #quarantined = new Map<ServicePortKey, readonly Quarantined[]>();
+  readonly #rendered = new Map<ServicePortKey, Rendered>();
+  readonly #dirty = new Map<string, ChainRef>();
+  #shared: SharedPlan;
+
+  constructor(shared: SharedPlan, options: IptablesRenderOptions) {
+    this.options = options;
+    this.#shared = shared;
+    this.#base = baseChains(options);
+    const touch = (tree: TreeId) => (prefix: string) => this.#touch(treeRef(tree, prefix));
+    this.#trees = {
+      services: new PrefixTree(touch("services")),
+      nodePorts: new PrefixTree(touch("nodePorts")),
+      hairpin: new PrefixTree(touch("hairpin")),
+      refused: new PrefixTree(touch("refused")),
+      refusedExternal: new PrefixTree(touch("refusedExternal")),
+      refusedNodePorts: new PrefixTree(touch("refusedNodePorts")),
+      firewall: new PrefixTree(touch("firewall")),
+      healthChecks: new PrefixTree(touch("healthChecks")),
+    };
+    for (const ref of this.#lasting()) this.#touch(ref);
+  }
+
+  /** What could not be expressed, and what was taken out by {@linkcode quarantine}. */
+  get quarantined(): readonly Quarantined[] {
+    return [...this.#quarantined.values()].flat();
+  }
+
+  /** The chains that may differ from what was applied; some of them are no longer wanted. */
+  get dirty(): readonly ChainRef[] {
+    return [...this.#dirty.values()];
+  }
+
+  /** The plan by which a ServicePort has rules; `undefined` = it has none. */
+  plan(key: ServicePortKey): ServicePlan | undefined {
+    return this.#plans.get(key);
+  }
+
+  /** Gives a ServicePort the rules of a plan, and takes it out of quarantine. */
+  set(plan: ServicePlan): void {
+    const previous = this.#plans.get(plan.key);
+    if (previous === plan) return;
+    const old = previous && this.#render(previous);
+    this.#plans.set(plan.key, plan);
+    const rules = this.#render(plan);
+    this.#replace(plan.key, old, rules);
+    if (rules.quarantined.length === 0) this.#quarantined.delete(plan.key);
+    else this.#quarantined.set(plan.key, rules.quarantined);
+  }
+
+  /** Takes the rules of a ServicePort away. */
+  delete(key: ServicePortKey): void {
+    const plan = this.#plans.get(key);
+    this.#quarantined.delete(key);
+    if (plan === undefined) return;
+    this.#replace(key, this.#render(plan), undefined);
+    this.#plans.delete(key);
+    this.#rendered.delete(key);
+  }
+
+  /** Takes the rules of a ServicePort away, since the kernel refused them, until it is set again. */
+  quarantine(item: Quarantined): void {
+    this.delete(item.key);
+    this.#quarantined.set(item.key, [item]);
+  }
+
+  /** The addresses of the node may have changed; the detector of local traffic never does. */
+  setShared(shared: SharedPlan): void {
+    this.#shared = shared;
+    for (const tree of SHARED_ROOTS) this.#touch(treeRef(tree, ""));
+  }
+
+  /** Everything is to be compared with what was applied: that is no longer known. */
+  touchAll(): void {
+    for (const ref of this.chains()) this.#touch(ref);
+  }
+
+  /** What is wanted was applied. */
+  settle(): void {
+    this.#dirty.clear();
+    this.#rendered.clear();
+  }
+
+  /** Every chain that is wanted, in no order. Takes a walk over all ServicePorts. */
+  *chains(): Generator<ChainRef> {
+    yield* this.#lasting();
+    for (const tree of TREE_IDS) {
+      for (const prefix of this.#trees[tree].prefixes()) {
+        if (prefix !== "") yield treeRef(tree, prefix);
+      }
+    }
+    for (const plan of this.#plans.values()) {
+      for (const { name } of this.#rulesOf(plan).chains) yield serviceRef(plan.key, name);
+    }
+  }
+
+  /** The content of a chain; `undefined` = it is not wanted. */
+  content({ table, name, source }: ChainRef): ChainContent | undefined {
+    switch (source.kind) {
+      case "base": {
+        const rules = this.#base[table].get(name);
+        return rules && ownedBy(rules, undefined);
+      }
+      case "tree":
+        return this.#treeContent(source.tree, source.prefix);
+      case "service": {
+        const plan = this.#plans.get(source.key);
+        const chain = plan && this.#rulesOf(plan).chains.find((chain) => chain.name === name);
+        return chain && ownedBy(chain.rules, source.key);
+      }
+    }
+  }
+
+  /** The chains that are there from the first sync to the last. */
+  *#lasting(): Generator<ChainRef> {
+    for (const table of ["mangle", "filter", "nat"] as const satisfies IptablesTable[]) {
+      for (const name of this.#base[table].keys()) yield { table, name, source: { kind: "base" } };
+    }
+    for (const tree of TREE_IDS) yield treeRef(tree, "");
+  }
+
+  #treeContent(tree: TreeId, prefix: string): ChainContent | undefined {
+    const node = this.#trees[tree].node(prefix);
+    if (node === undefined) return undefined;
+    const { base, kind, table }: TreeSpec = TREES[tree];
+    const rules: string[] = [];
+    const owners: (ServicePortKey | undefined)[] = [];
+    // The end of the root is still to come after its children. In filter, where two states are laid
+    // over each other for a moment, one must not hide the other.
+    const isGoto = prefix !== "" && table === "nat";
+    for (const child of node.children) {
+      const target = [prefixChainName(base, child.prefix)];
+      const match = prefixMatch(child.prefix, kind, this.options.family);
+      rules.push(ruleText({ ...match, target, ...(isGoto && { isGoto }) }));
+      owners.push(undefined);
+    }
+    for (const { key, path, rank } of node.entries) {
+      const entry = this.#entry(key, { tree, path, rank });
+      for (const rule of entry?.rules ?? []) {
+        const text = ruleText(rule);
+        // An endpoint of several ServicePorts needs its hairpin rule once.
+        if (rules.at(-1) === text) continue;
+        rules.push(text);
+        owners.push(key);
+      }
+    }
+    for (const rule of prefix === "" ? this.#endOf(tree) : []) {
+      rules.push(ruleText(rule));
+      owners.push(undefined);
+    }
+    return { rules, owners };
+  }
+
+  #entry(
+    key: ServicePortKey,
+    { tree, path, rank }: Pick<ServiceEntry, "path" | "rank" | "tree">,
+  ): ServiceEntry | undefined {
+    const plan = this.#plans.get(key);
+    return plan &&
+      this.#rulesOf(plan).entries.find((entry) =>
+        entry.tree === tree && entry.path === path && entry.rank === rank
+      );
+  }
+
+  #endOf(tree: TreeId): readonly Rule[] {
+    if (tree === "services") {
+      return nodePortJumps(TREES.nodePorts.root, this.#shared, this.options);
+    }
+    if (tree === "refusedExternal") {
+      return nodePortJumps(TREES.refusedNodePorts.root, this.#shared, this.options);
+    }
+    return [];
+  }
+
+  #replace(
+    key: ServicePortKey,
+    old: ServiceRules | undefined,
+    rules: ServiceRules | undefined,
+  ): void {
+    const wanted = rules?.entries ?? [];
+    for (const { tree, path, rank } of old?.entries ?? []) {
+      const stays = wanted.some((entry) =>
+        entry.tree === tree && entry.path === path && entry.rank === rank
+      );
+      if (!stays) this.#trees[tree].delete({ path, rank });
+    }
+    for (const { tree, path, rank, rules } of wanted) {
+      this.#trees[tree].set({ path, rank, key, weight: rules.length });
+    }
+    for (const { name } of [...old?.chains ?? [], ...rules?.chains ?? []]) {
+      this.#touch(serviceRef(key, name));
+    }
+  }
+
+  /** Renders, and keeps the result until the next {@linkcode settle}. */
+  #render(plan: ServicePlan): ServiceRules {
+    const rules = this.#rulesOf(plan);
+    this.#rendered.set(plan.key, { plan, rules });
+    return rules;
+  }
+
+  #rulesOf(plan: ServicePlan): ServiceRules {
+    const known = this.#rendered.get(plan.key);
+    if (known?.plan === plan) return known.rules;
+    const { localTraffic } = this.#shared;
+    return renderService(plan, { localTraffic, options: this.options });
+  }
+
+  #touch(ref: ChainRef): void {
+    this.#dirty.set(chainKey(ref), ref);
+  }
+}
+
+function treeRef(tree: TreeId, prefix: string): ChainRef {
+  const { table, root, base } = TREES[tree];
+  const name = prefix === "" ? root : prefixChainName(base, prefix);
+  return { table, name, source: { kind: "tree", tree, prefix } };
+}
+
+function serviceRef(key: ServicePortKey, name: string): ChainRef {
+  return { table: "nat", name, source: { kind: "service", key } };
+}
+
+function ownedBy(rules: readonly Rule[], owner: ServicePortKey | undefined): ChainContent {
+  return { rules: rules.map(ruleText), owners: rules.map(() => owner) };
+}

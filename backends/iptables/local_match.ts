@@ -1,0 +1,52 @@
+/**
+ * What is known of where a packet comes from, as matches of a rule. Pure.
+ *
+ * @module
+ */
+import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { assertNever } from "../../lib/proxy/verdict.ts";
+import type { RuleMatch } from "../netfilter/iptables_objects.ts";
+
+/** A packet that the node itself sends. */
+export const FROM_NODE: RuleMatch = { extensions: [["addrtype", "--src-type", "LOCAL"]] };
+
+/** A packet that comes from a pod; `undefined` = that cannot be known. */
+export function fromPod(detector: LocalTrafficDetector): RuleMatch | undefined {
+  switch (detector.kind) {
+    case "byCidr":
+      return { source: { value: detector.cidr } };
+    case "byBridge":
+      return { inInterface: { value: detector.interfaceName } };
+    case "byInterfacePrefix":
+      return { inInterface: { value: `${detector.prefix}+` } };
+    case "none":
+      return undefined;
+    default:
+      return assertNever(detector);
+  }
+}
+
+/** Which packets to a cluster IP leave with an address of the node; `undefined` = none. */
+export function internalMasqueradeMatch(
+  { masqueradeInternal }: Pick<ServicePlan, "masqueradeInternal">,
+  detector: LocalTrafficDetector,
+): RuleMatch | undefined {
+  switch (masqueradeInternal) {
+    case "all":
+      return {};
+    case "off-cluster":
+      return notFromPod(detector);
+    case "none":
+      return undefined;
+    default:
+      return assertNever(masqueradeInternal);
+  }
+}
+
+/** A packet that comes from elsewhere; `undefined` = that cannot be known. */
+function notFromPod(detector: LocalTrafficDetector): RuleMatch | undefined {
+  const { source, inInterface } = fromPod(detector) ?? {};
+  if (source) return { source: { ...source, not: true } };
+  return inInterface && { inInterface: { ...inInterface, not: true } };
+}

@@ -1,0 +1,80 @@
+/**
+ * The choice of one endpoint, as rules. Pure.
+ *
+ * @module
+ */
+import type { Endpoint } from "../../lib/proxy/endpoint.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { Rule, RuleMatch } from "../netfilter/iptables_objects.ts";
+import { endpointName } from "../netfilter/names.ts";
+
+/** The decimals that upstream writes; the tools print one more. */
+const PROBABILITY_DECIMALS = 10;
+
+/**
+ * Sends what matches to one of the endpoints, each with the same chance; with session affinity to
+ * the one that the client had last.
+ *
+ * Affinity takes two rules for each endpoint. `--update` is a hit only while the client was seen
+ * within the time-out, and then counts as seen: what `--rcheck` here and `--set` in a chain of the
+ * endpoint's own do in kube-proxy, without that chain. Where no list knows the client, the second
+ * half draws one and `--set` notes it, after `statistic` has let the packet pass.
+ */
+export function endpointRules(
+  plan: Pick<ServicePlan, "affinityTimeoutSeconds" | "name" | "protocol">,
+  endpoints: readonly Endpoint[],
+  match: RuleMatch,
+): readonly Rule[] {
+  const { affinityTimeoutSeconds: seconds } = plan;
+  // `--to-destination` with a port needs the protocol in the rule itself.
+  const base = { ...match, protocol: plan.protocol };
+  if (seconds === undefined) {
+    return endpoints.map((endpoint, index) => ({
+      ...base,
+      ...extended(match, chance(endpoints.length - index)),
+      target: dnat(endpoint),
+    }));
+  }
+  const named = endpoints.map((endpoint) => ({
+    endpoint,
+    list: ["recent", "--name", endpointName(plan.name, endpoint.key)],
+  }));
+  const known = named.map(({ endpoint, list }) => ({
+    ...base,
+    ...extended(match, [[...list, "--update", "--seconds", String(seconds), "--reap"]]),
+    target: dnat(endpoint),
+  }));
+  const drawn = named.map(({ endpoint, list }, index) => ({
+    ...base,
+    ...extended(match, [...chance(endpoints.length - index), [...list, "--set"]]),
+    target: dnat(endpoint),
+  }));
+  return [...known, ...drawn];
+}
+
+/** How many rules {@linkcode endpointRules} needs. */
+export function endpointRuleCount(
+  { affinityTimeoutSeconds }: Pick<ServicePlan, "affinityTimeoutSeconds">,
+  endpoints: readonly Endpoint[],
+): number {
+  return affinityTimeoutSeconds === undefined ? endpoints.length : 2 * endpoints.length;
+}
+
+/** One in `left`; the last one of all needs no draw. */
+function chance(left: number): readonly (readonly string[])[] {
+  if (left === 1) return [];
+  const probability = (1 / left).toFixed(PROBABILITY_DECIMALS);
+  return [["statistic", "--mode", "random", "--probability", probability]];
+}
+
+function dnat({ key }: Endpoint): readonly string[] {
+  return ["DNAT", "--to-destination", key];
+}
+
+function extended(
+  { extensions = [] }: RuleMatch,
+  further: NonNullable<RuleMatch["extensions"]>,
+): Pick<RuleMatch, "extensions"> {
+  const all = [...extensions, ...further];
+  return all.length === 0 ? {} : { extensions: all };
+}

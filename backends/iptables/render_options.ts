@@ -1,0 +1,74 @@
+/**
+ * What rules depend on beside the plan. Nothing of it changes while the process runs. Pure.
+ *
+ * @module
+ */
+import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
+import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
+
+/** Extensions that a kernel may lack. What needs a missing one is quarantined, or said otherwise. */
+export interface IptablesFeatures {
+  /** Without it node ports name each address, and external policy Local cannot be expressed. */
+  readonly addrtype: boolean;
+  /** Without it rules have no comments. */
+  readonly comment: boolean;
+  /** Whether upstream's nfacct counters exist; without them packets are not counted. */
+  readonly nfacct: boolean;
+  /** `MASQUERADE --random-fully`, iptables 1.6.2: fewer collisions of source ports. */
+  readonly randomFully: boolean;
+  /** Without it session affinity cannot be expressed. */
+  readonly recent: boolean;
+  /** Without it ports of SCTP cannot be matched. */
+  readonly sctp: boolean;
+  /** Without it more than one endpoint cannot be expressed. */
+  readonly statistic: boolean;
+}
+
+/** Settings of the rules of one IP family. */
+export interface IptablesRenderOptions {
+  readonly family: IpFamily;
+  readonly features: IptablesFeatures;
+  /** Bit of the packet mark that asks for masquerade, 0 to 31 (`iptables.masqueradeBit`). */
+  readonly masqueradeBit: number;
+  readonly nodePortAddresses: NodePortAddresses;
+  /** Node ports on 127.0.0.0/8; IPv4 only. Needs `route_localnet`. */
+  readonly localhostNodePorts: boolean;
+  /** An address of this node: a source range that holds it admits the node by its own addresses. */
+  readonly nodeIp?: IpAddress;
+  /** `nf_conntrack_tcp_be_liberal` is set: packets that conntrack finds invalid may pass. */
+  readonly beLiberal: boolean;
+  /**
+   * Whether the rules of each Service address say whose it is. Costs 288 bytes of kernel memory a
+   * rule in iptables-legacy; upstream leaves comments out beyond 1,000 endpoints.
+   */
+  readonly serviceComments: boolean;
+}
+
+/** A kernel that has everything but the nfacct objects, which somebody has to make first. */
+export const ALL_FEATURES: IptablesFeatures = {
+  addrtype: true,
+  comment: true,
+  nfacct: false,
+  randomFully: true,
+  recent: true,
+  sctp: true,
+  statistic: true,
+};
+
+/** kube-proxy's defaults. */
+export function defaultRenderOptions(family: IpFamily): IptablesRenderOptions {
+  return {
+    family,
+    features: ALL_FEATURES,
+    masqueradeBit: 14,
+    nodePortAddresses: { kind: "all" },
+    localhostNodePorts: family === "IPv4",
+    beLiberal: false,
+    serviceComments: true,
+  };
+}
+
+/** Value and mask of the mark that asks for masquerade, as kube-proxy spells it. */
+export function masqueradeMark({ masqueradeBit }: IptablesRenderOptions): string {
+  return `0x${(2 ** masqueradeBit).toString(16).padStart(8, "0")}`;
+}

@@ -1,0 +1,291 @@
+/**
+ * The rules of one ServicePort. Pure.
+ *
+ * @module
+ */
+import { cidrContains } from "../../lib/net/cidr.ts";
+import type { IpAddress } from "../../lib/net/ip_address.ts";
+import type { Port } from "../../lib/net/port.ts";
+import type { Endpoint } from "../../lib/proxy/endpoint.ts";
+import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { servicePortText } from "../../lib/proxy/service_port_name.ts";
+import type { Verdict } from "../../lib/proxy/verdict.ts";
+import type { Rule, RuleMatch } from "../netfilter/iptables_objects.ts";
+import { type ServiceChainNames, serviceChainNames } from "../netfilter/names.ts";
+import {
+  LOCALHOST_COUNTER,
+  LOOPBACK_RANGE,
+  MARK_MASQ,
+  masquerade,
+  type TreeId,
+} from "./base_chains.ts";
+import { FROM_NODE, fromPod, internalMasqueradeMatch } from "./local_match.ts";
+import { addressPath, destinationPath, portPath } from "./packet_path.ts";
+import { endpointRuleCount, endpointRules } from "./render_endpoints.ts";
+import type { IptablesRenderOptions } from "./render_options.ts";
+import type { ServiceChain, ServiceEntry, ServiceRules } from "./service_rules.ts";
+import { isExternal, unsupportedParts } from "./unsupported.ts";
+
+/**
+ * Rules that a choice may take where it is made. More, and they stand once in a chain of the
+ * ServicePort's own. A chain costs iptables-nft as much as four or five rules.
+ */
+const MAX_INLINE_RULES = 3;
+const MARK: Pick<Rule, "target"> = { target: [MARK_MASQ] };
+
+/** What rendering a ServicePort depends on beside it. */
+export interface ServiceRenderContext {
+  readonly localTraffic: LocalTrafficDetector;
+  readonly options: IptablesRenderOptions;
+}
+
+/** The rules of a ServicePort. The same plan always gives the same. */
+export function renderService(plan: ServicePlan, context: ServiceRenderContext): ServiceRules {
+  const { quarantined, everything, external } = unsupportedParts(plan, context.options.features);
+  const draft = new ServiceDraft(plan, context);
+  if (!everything) draft.addClusterIp();
+  if (!external) draft.addExternal();
+  if (!everything) draft.addHairpin();
+  return { entries: draft.entries, chains: [...draft.chains.values()], quarantined };
+}
+
+/** The rules of one ServicePort while they are put together. */
+class ServiceDraft {
+  readonly entries: ServiceEntry[] = [];
+  readonly chains = new Map<string, ServiceChain>();
+  readonly #plan: ServicePlan;
+  readonly #context: ServiceRenderContext;
+  /** Of the Service and port, as people know it. */
+  readonly #title: string;
+  /** SHA-256 takes longer than all the rest, and most ServicePorts need no chain. */
+  #names: ServiceChainNames | undefined;
+
+  constructor(plan: ServicePlan, context: ServiceRenderContext) {
+    this.#plan = plan;
+    this.#context = context;
+    this.#title = servicePortText(plan.name);
+  }
+
+  addClusterIp(): void {
+    const { clusterIp, internal } = this.#plan;
+    if (internal.kind !== "forward") {
+      this.#addDestination("refused", clusterIp, this.#refusal(internal));
+      return;
+    }
+    const match = this.#to(clusterIp);
+    this.#addDestination("services", clusterIp, [
+      ...this.#markInternal().map((rule) => ({ ...match, ...rule })),
+      ...this.#choose("internal", match),
+    ], "cluster IP");
+  }
+
+  addExternal(): void {
+    const plan = this.#plan;
+    if (!isExternal(plan)) return;
+    const { external, externalFromCluster, externalIps, loadBalancerVips, nodePort } = plan;
+    // Where the cluster itself is served, the nat rules stay: they tell who is asking.
+    const isServed = external.kind === "forward" || externalFromCluster.kind === "forward";
+    if (isServed) {
+      for (const address of externalIps) {
+        const rules = this.#toExternal(this.#to(address));
+        this.#addDestination("services", address, rules, "external IP");
+      }
+      if (loadBalancerVips.length > 0) this.#addLoadBalancer();
+      if (nodePort !== undefined) this.#addNodePort(nodePort);
+    }
+    if (external.kind !== "forward") {
+      const refusal = this.#refusal(external);
+      for (const address of new Set([...externalIps, ...loadBalancerVips])) {
+        this.#addDestination("refusedExternal", address, refusal);
+      }
+      if (nodePort !== undefined) this.#addPort("refusedNodePorts", nodePort, refusal);
+    }
+    this.#addHealthCheck();
+  }
+
+  /**
+   * An endpoint that is sent its own packet would answer itself past the proxy, so the packet has
+   * to come from the node. Only a pod of this node is sent its own packets by its own node; a pod
+   * of another one only where its packets to an external address are sent on as they are.
+   */
+  addHairpin(): void {
+    const { masqueradeExternal, reachable } = this.#plan;
+    const isSentOn = masqueradeExternal === "from-node" && isExternal(this.#plan);
+    for (const { address, isLocal } of reachable) {
+      if (!isLocal && !isSentOn) continue;
+      const match: RuleMatch = { source: { value: address }, destination: { value: address } };
+      this.#add("hairpin", addressPath(address), [
+        { ...match, target: masquerade(this.#context.options) },
+      ]);
+    }
+  }
+
+  #addLoadBalancer(): void {
+    const { loadBalancerVips, port, protocol, sourceRanges } = this.#plan;
+    // The firewall chain holds what is admitted. Nobody is: nothing may lead to an endpoint.
+    const target = sourceRanges?.length ? [this.#firewallChain(sourceRanges)] : undefined;
+    for (const address of loadBalancerVips) {
+      const match = this.#to(address);
+      if (sourceRanges === undefined || target) {
+        const rules = target ? [{ ...match, target }] : this.#toExternal(match);
+        this.#addDestination("services", address, rules, "loadbalancer IP");
+      }
+      if (sourceRanges === undefined) continue;
+      const path = destinationPath(address, protocol, port);
+      this.#add("firewall", path, [{
+        ...match,
+        ...this.#comment("traffic not accepted by its source ranges"),
+        target: ["DROP"],
+      }]);
+    }
+  }
+
+  /** Who may use the load balancer addresses goes to the external chain; others come back. */
+  #firewallChain(sourceRanges: NonNullable<ServicePlan["sourceRanges"]>): string {
+    const { nodeIp } = this.#context.options;
+    const { loadBalancerVips } = this.#plan;
+    const admitsNode = nodeIp !== undefined &&
+      sourceRanges.some((range) => cidrContains(range, nodeIp));
+    // The node's own packets may have the address itself as source, where it is bound here.
+    const sources = [...sourceRanges, ...(admitsNode ? loadBalancerVips : [])];
+    const target = [this.#externalChain()];
+    return this.#chain("firewall", () => sources.map((value) => ({ source: { value }, target })));
+  }
+
+  #addNodePort(nodePort: Port): void {
+    const { features, localhostNodePorts } = this.#context.options;
+    const match = this.#toPort(nodePort);
+    const counter: Rule = {
+      ...match,
+      destination: { value: LOOPBACK_RANGE },
+      extensions: [["nfacct", "--nfacct-name", LOCALHOST_COUNTER]],
+    };
+    const counts = features.nfacct && localhostNodePorts;
+    this.#addPort("nodePorts", nodePort, [
+      ...(counts ? [counter] : []),
+      ...this.#commented(this.#toExternal(match), "node port"),
+    ]);
+  }
+
+  #addHealthCheck(): void {
+    const { healthCheckNodePort: port } = this.#plan;
+    if (port === undefined) return;
+    const comment = this.#comment("health check node port");
+    const match: RuleMatch = { protocol: "TCP", destinationPorts: { first: port, last: port } };
+    this.#add("healthChecks", portPath("TCP", port), [
+      { ...match, ...comment, target: ["ACCEPT"] },
+    ]);
+  }
+
+  /** What becomes of a packet to an external address that may come in. */
+  #toExternal(match: RuleMatch): readonly Rule[] {
+    if (this.#plan.masqueradeExternal === "all") return this.#externalRules(match);
+    return [{ ...match, target: [this.#externalChain()] }];
+  }
+
+  #externalChain(): string {
+    return this.#chain("external", () => this.#externalRules({}));
+  }
+
+  #externalRules(match: RuleMatch): readonly Rule[] {
+    if (this.#plan.masqueradeExternal === "all") {
+      return [{ ...match, ...MARK }, ...this.#choose("external", match)];
+    }
+    const pod = fromPod(this.#context.localTraffic);
+    return [
+      ...(pod ? this.#choose("externalFromCluster", { ...match, ...pod }) : []),
+      { ...match, ...FROM_NODE, ...MARK },
+      ...this.#choose("externalFromCluster", { ...match, ...FROM_NODE }),
+      ...this.#choose("external", match),
+    ];
+  }
+
+  /** Sends what matches to an endpoint of a verdict; nothing, where it does not forward. */
+  #choose(
+    which: "external" | "externalFromCluster" | "internal",
+    match: RuleMatch,
+  ): readonly Rule[] {
+    const verdict = this.#plan[which];
+    if (verdict.kind !== "forward") return [];
+    const { endpoints } = verdict;
+    if (endpointRuleCount(this.#plan, endpoints) <= MAX_INLINE_RULES) {
+      return endpointRules(this.#plan, endpoints, match);
+    }
+    const chain = this.#isCluster(endpoints) ? "cluster" : "local";
+    const name = this.#chain(chain, () => endpointRules(this.#plan, endpoints, {}));
+    return [{ ...match, target: [name] }];
+  }
+
+  /** Which of the two lists of a ServicePort this is. Policy Local may share that of policy Cluster. */
+  #isCluster(endpoints: readonly Endpoint[]): boolean {
+    const { externalFromCluster, external, internal } = this.#plan;
+    if (externalFromCluster.kind === "forward") return externalFromCluster.endpoints === endpoints;
+    return external.kind !== "forward" && internal.kind === "forward";
+  }
+
+  #markInternal(): readonly Rule[] {
+    const match = internalMasqueradeMatch(this.#plan, this.#context.localTraffic);
+    return match ? [{ ...match, ...MARK }] : [];
+  }
+
+  #refusal(verdict: Verdict): Rule {
+    return verdict.kind === "drop"
+      ? { ...this.#comment("has no local endpoints"), target: ["DROP"] }
+      : { ...this.#comment("has no endpoints"), target: ["REJECT"] };
+  }
+
+  #addDestination(
+    tree: TreeId,
+    address: IpAddress,
+    rules: Rule | readonly Rule[],
+    role?: string,
+  ): void {
+    const { port, protocol } = this.#plan;
+    const path = destinationPath(address, protocol, port);
+    const list = isList(rules) ? rules : [{ ...this.#to(address), ...rules }];
+    this.#add(tree, path, role === undefined ? list : this.#commented(list, role));
+  }
+
+  #addPort(tree: TreeId, port: Port, rules: Rule | readonly Rule[]): void {
+    const list = isList(rules) ? rules : [{ ...this.#toPort(port), ...rules }];
+    this.#add(tree, portPath(this.#plan.protocol, port), list);
+  }
+
+  #add(tree: TreeId, path: string, rules: readonly Rule[]): void {
+    // Cluster IPs go first, and an external IP that is also a load balancer's has no source ranges,
+    // as in kube-proxy.
+    const rank = String(this.entries.length).padStart(3, "0");
+    this.entries.push({ tree, path, rank: `${rank} ${this.#plan.key}`, rules });
+  }
+
+  #chain(kind: keyof ServiceChainNames, rules: () => readonly Rule[]): string {
+    this.#names ??= serviceChainNames(this.#plan.name);
+    const name = this.#names[kind];
+    if (!this.chains.has(name)) this.chains.set(name, { name, rules: rules() });
+    return name;
+  }
+
+  #to(address: IpAddress): RuleMatch {
+    return { destination: { value: address }, ...this.#toPort(this.#plan.port) };
+  }
+
+  #toPort(port: Port): RuleMatch {
+    const { protocol } = this.#plan;
+    return { protocol, destinationPorts: { first: port, last: port } };
+  }
+
+  #commented(rules: readonly Rule[], role: string): readonly Rule[] {
+    const [first, ...rest] = rules;
+    if (first === undefined || !this.#context.options.serviceComments) return rules;
+    return [{ ...first, ...this.#comment(role) }, ...rest];
+  }
+
+  #comment(text: string): Pick<Rule, "comment"> {
+    return this.#context.options.features.comment ? { comment: `${this.#title} ${text}` } : {};
+  }
+}
+
+function isList(rules: Rule | readonly Rule[]): rules is readonly Rule[] {
+  return Array.isArray(rules);
+}

@@ -1,0 +1,63 @@
+/**
+ * What a kernel that lacks extensions cannot be told of a ServicePort. Pure.
+ *
+ * @module
+ */
+import type { Quarantined } from "../../lib/proxy/backend.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { IptablesFeatures } from "./render_options.ts";
+
+/** What of a ServicePort gets no rules, and why. */
+export interface Unsupported {
+  /** Nothing of it does. */
+  readonly everything: boolean;
+  /** Its external addresses and node port do not. */
+  readonly external: boolean;
+  readonly quarantined: readonly Quarantined[];
+}
+
+const NOTHING: Unsupported = { everything: false, external: false, quarantined: [] };
+
+/** What of a ServicePort cannot be expressed with these features. */
+export function unsupportedParts(plan: ServicePlan, features: IptablesFeatures): Unsupported {
+  const reason = reasonAgainstAll(plan, features);
+  if (reason !== undefined) {
+    return { everything: true, external: true, quarantined: [{ key: plan.key, reason }] };
+  }
+  if (features.addrtype || plan.masqueradeExternal !== "from-node" || !isExternal(plan)) {
+    return NOTHING;
+  }
+  const { key } = plan;
+  return {
+    everything: false,
+    external: true,
+    quarantined: [{
+      key,
+      address: "external addresses",
+      reason: missing("addrtype", "external traffic policy Local, which treats the node apart"),
+    }],
+  };
+}
+
+/** Whether any address of a ServicePort is one for clients from outside. */
+export function isExternal(plan: ServicePlan): boolean {
+  return plan.nodePort !== undefined || plan.externalIps.length > 0 ||
+    plan.loadBalancerVips.length > 0;
+}
+
+function reasonAgainstAll(plan: ServicePlan, features: IptablesFeatures): string | undefined {
+  if (plan.protocol === "SCTP" && !features.sctp) return missing("sctp", "ports of SCTP");
+  const forwards = [plan.internal, plan.external, plan.externalFromCluster]
+    .filter((verdict) => verdict.kind === "forward");
+  if (!features.statistic && forwards.some(({ endpoints }) => endpoints.length > 1)) {
+    return missing("statistic", "a choice between endpoints");
+  }
+  if (!features.recent && plan.affinityTimeoutSeconds !== undefined && forwards.length > 0) {
+    return missing("recent", "session affinity");
+  }
+  return undefined;
+}
+
+function missing(extension: string, use: string): string {
+  return `Cannot express ${use}: the kernel lacks the match '${extension}' (module xt_${extension})`;
+}

@@ -1,0 +1,34 @@
+/**
+ * The packet-flow table, traced through the text of iptables mode.
+ *
+ * @module
+ */
+import { ADDRESSES } from "../support/address_plan.ts";
+import { PACKET_FLOW_CASES } from "./cases.ts";
+import { executeOnIptables, scenarioTables } from "./iptables_executor.ts";
+import type { PacketFlowCase } from "./packet_flow_case.ts";
+import { type PacketFlowAdaptation, runPacketFlowSuite } from "./suite.ts";
+import { asUdp, inOtherFamily } from "./variants.ts";
+
+const isLoopbackV6 = ({ to }: PacketFlowCase) => to === ADDRESSES.IPv6.loopback;
+const NO_LOOPBACK_V6: PacketFlowAdaptation = {
+  reason: "IPv6 has no route_localnet: what goes to ::1 stays there",
+  cases: isLoopbackV6,
+  expect: { verdict: "UNCLAIMED", masquerade: false },
+};
+
+for (
+  const [name, cases] of [
+    ["iptables", PACKET_FLOW_CASES],
+    ["iptables, other family", inOtherFamily(PACKET_FLOW_CASES)],
+    ["iptables, UDP", asUdp(PACKET_FLOW_CASES)],
+    ["iptables, UDP, other family", inOtherFamily(asUdp(PACKET_FLOW_CASES))],
+  ] as const
+) {
+  runPacketFlowSuite({
+    name,
+    cases,
+    execute: (packet) => executeOnIptables(scenarioTables(packet.scenario, packet.family), packet),
+    adapt: cases.some(isLoopbackV6) ? [NO_LOOPBACK_V6] : [],
+  });
+}

@@ -1,0 +1,189 @@
+/**
+ * Reads the rules that we write, and no others: a new kind of rule has to be taught to the tracer.
+ *
+ * @module
+ */
+import type { Cidr } from "../../../lib/net/cidr.ts";
+import { hostCidr, parseCidr } from "../../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../../lib/net/ip_address.ts";
+
+/** A value that may be turned round. */
+interface Negatable<T> {
+  readonly value: T;
+  readonly not: boolean;
+}
+
+/** A rule, read. */
+export interface TracedRule {
+  readonly source?: Negatable<Cidr>;
+  readonly destination?: Negatable<Cidr>;
+  readonly inInterface?: Negatable<string>;
+  readonly protocol?: string;
+  readonly ports?: readonly [first: number, last: number];
+  readonly states?: readonly Negatable<readonly string[]>[];
+  readonly mark?: Negatable<number>;
+  /** Whether source or destination has to be an address of the node. */
+  readonly local?: "destination" | "source";
+  /** The chance of a match. */
+  readonly probability?: number;
+  readonly recent?: { readonly list: string; readonly action: "set" | "update" };
+  readonly target: readonly string[];
+  readonly isGoto: boolean;
+}
+
+/** What reading makes of the words so far. */
+type Draft = { -readonly [K in keyof TracedRule]?: TracedRule[K] };
+
+/** Reads words one after the other. */
+class Words {
+  readonly #words: readonly string[];
+  #at = 0;
+
+  constructor(words: readonly string[]) {
+    this.#words = words;
+  }
+
+  get isDone(): boolean {
+    return this.#at >= this.#words.length;
+  }
+
+  next(): string {
+    const word = this.#words[this.#at++];
+    if (word === undefined) throw new SyntaxError("the rule ends too early");
+    return word;
+  }
+
+  rest(): readonly string[] {
+    const rest = this.#words.slice(this.#at);
+    this.#at = this.#words.length;
+    return rest;
+  }
+
+  /** Takes the next words, which have to be these; `*` stands for any one, and is returned. */
+  expect(...pattern: readonly string[]): readonly string[] {
+    return pattern.flatMap((expected) => {
+      const word = this.next();
+      if (expected === "*") return [word];
+      if (word !== expected) throw new SyntaxError(`'${word}' where '${expected}' was expected`);
+      return [];
+    });
+  }
+}
+
+/** Reads a rule without its chain. Throws a SyntaxError for whatever it does not know. */
+export function parseTracedRule(text: string): TracedRule {
+  try {
+    const words = new Words(splitWords(text));
+    const draft: Draft = {};
+    while (!words.isDone) readPart(words, draft);
+    return { ...draft, target: draft.target ?? [], isGoto: draft.isGoto ?? false };
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new SyntaxError(`Cannot trace the rule '${text}': ${reason}`, { cause: error });
+  }
+}
+
+/** Splits at blanks, as iptables-restore does: double quotes, and the backslash inside of them. */
+export function splitWords(text: string): readonly string[] {
+  return [...text.matchAll(/"((?:[^"\\]|\\.)*)"|(\S+)/g)].map(([, quoted, plain]) =>
+    quoted === undefined ? plain ?? "" : quoted.replaceAll(/\\(.)/g, "$1")
+  );
+}
+
+function readPart(words: Words, draft: Draft): void {
+  let word = words.next();
+  const not = word === "!";
+  if (not) word = words.next();
+  switch (word) {
+    case "-s":
+      draft.source = { value: blockOf(words.next()), not };
+      return;
+    case "-d":
+      draft.destination = { value: blockOf(words.next()), not };
+      return;
+    case "-i":
+      draft.inInterface = { value: words.next(), not };
+      return;
+  }
+  if (not) throw new SyntaxError(`'! ${word}' is not known`);
+  switch (word) {
+    case "-p":
+      draft.protocol = words.next();
+      return;
+    case "-m":
+      readExtension(words, draft);
+      return;
+    case "-j":
+    case "-g":
+      draft.isGoto = word === "-g";
+      draft.target = words.rest();
+      return;
+    default:
+      throw new SyntaxError(`'${word}' is not known`);
+  }
+}
+
+function readExtension(words: Words, draft: Draft): void {
+  const name = words.next();
+  switch (name) {
+    case "tcp":
+    case "udp":
+    case "sctp": {
+      const [ports = ""] = words.expect("-p", name, "--dport", "*");
+      const [first, last = first] = ports.split(":").map(Number);
+      draft.protocol = name;
+      draft.ports = [first ?? NaN, last ?? NaN];
+      return;
+    }
+    case "comment":
+      words.expect("--comment", "*");
+      return;
+    case "conntrack":
+    case "mark":
+      readNegatable(name, words, draft);
+      return;
+    case "addrtype": {
+      const [side] = words.expect("*", "LOCAL");
+      if (side !== "--src-type" && side !== "--dst-type") throw new SyntaxError(`'${side}'`);
+      draft.local = side === "--src-type" ? "source" : "destination";
+      return;
+    }
+    case "statistic": {
+      const [probability] = words.expect("--mode", "random", "--probability", "*");
+      draft.probability = Number(probability);
+      return;
+    }
+    case "recent":
+      draft.recent = readRecent(words);
+      return;
+    default:
+      throw new SyntaxError(`the match '${name}' is not known`);
+  }
+}
+
+function readNegatable(name: "conntrack" | "mark", words: Words, draft: Draft): void {
+  const flag = name === "mark" ? "--mark" : "--ctstate";
+  const first = words.next();
+  const not = first === "!";
+  if ((not ? words.next() : first) !== flag) throw new SyntaxError(`'${flag}' was expected`);
+  const value = words.next();
+  if (name === "conntrack") {
+    draft.states = [...draft.states ?? [], { value: value.split(","), not }];
+    return;
+  }
+  const [mark, mask] = value.split("/").map(Number);
+  if (mark === undefined || mark !== mask) throw new SyntaxError(`'${value}' as a mark`);
+  draft.mark = { value: mark, not };
+}
+
+function readRecent(words: Words): NonNullable<TracedRule["recent"]> {
+  const [list = "", action] = words.expect("--name", "*", "*");
+  if (action === "--set") return { list, action: "set" };
+  if (action !== "--update") throw new SyntaxError(`'${action}' of recent`);
+  words.expect("--seconds", "*", "--reap");
+  return { list, action: "update" };
+}
+
+function blockOf(text: string): Cidr {
+  return text.includes("/") ? parseCidr(text) : hostCidr(parseIpAddress(text));
+}
