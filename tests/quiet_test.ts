@@ -107,7 +107,7 @@ async function withRelay(
   const controller = new AbortController();
   const running = runProxy(
     { ...createDependencies(clock), logger },
-    { ...configuration, mode: "userspace" },
+    { ...configuration, mode: "userspace", flags },
     controller.signal,
   );
   try {

@@ -4,55 +4,106 @@
  *
  * @module
  */
+import { type IpAddress, isLoopback } from "../net/ip_address.ts";
+import { flagzPage } from "./flagz_page.ts";
+import { answerHealthz, HEALTHZ } from "./healthz_page.ts";
+import { answerLogLevel } from "./log_level_page.ts";
+import { answerJson, answerNotFound, answerText, refuseWriting } from "./plain_answer.ts";
+import type { RenderedMetrics, SliMetrics } from "./sli_metrics.ts";
+import { type StatuszOptions, statuszPage } from "./statusz_page.ts";
+import { answerZPage } from "./z_page.ts";
 
-/** The metrics as text. */
-export interface RenderedMetrics {
-  readonly contentType: string;
-  readonly body: string;
-}
-
-/** What is answered with. */
+/** What is answered with. What is `undefined` here is a path that there is not. */
 export interface MetricsHandlerOptions {
-  /** Called for each request of `/metrics`. */
+  /**
+   * Called for a request of `/metrics`, but not while another call is under way. Prometheus' text
+   * only, as upstream; prom-client 15's OpenMetrics would give counters other names (`_total_total`).
+   */
   readonly render: () => Promise<RenderedMetrics>;
+  readonly slis: SliMetrics;
   /** The word that `/proxyMode` answers with. */
   readonly mode: string;
+  /** The configuration in the form of its file, for `/configz`. */
+  readonly configuration: () => unknown;
+  /** All flags with their values, for `/flagz`. */
+  readonly flags: (() => Readonly<Record<string, string>>) | undefined;
+  /** For `/statusz`, but for the paths. */
+  readonly status: (() => Omit<StatuszOptions, "paths">) | undefined;
+  /** Sets the verbosity, for `/debug/flags/v`; given only where profiling is on. */
+  readonly setVerbosity: ((level: number) => void) | undefined;
 }
 
-/** Answers `/metrics`, `/proxyMode` and `/healthz` (of the port itself, not of the proxy). */
-export function createMetricsHandler(
-  { render, mode }: MetricsHandlerOptions,
-): (request: Request) => Promise<Response> {
-  return async (request) => {
-    switch (new URL(request.url).pathname) {
-      case "/metrics":
-        return await answerMetrics(request, render);
-      case "/proxyMode":
-        return answerText(mode);
-      case "/healthz":
-      case "/healthz/ping":
-        return answerText("ok");
-      default:
-        return answerText("404 page not found\n", 404);
-    }
+type Page = (request: Request, peer: IpAddress | undefined) => Response | Promise<Response>;
+
+/** Upstream's key for the configuration. */
+const CONFIGZ_KEY = "kubeproxy.config.k8s.io";
+const PPROF = /^\/debug\/pprof(\/|$)/;
+
+/** Answers the requests of the metrics port. `peer` is the client's address. */
+export function createMetricsHandler(options: MetricsHandlerOptions): Page {
+  const pages = createPages(options);
+  return (request, peer) => {
+    const { pathname } = new URL(request.url);
+    const page = pages.get(pathname);
+    if (page) return page(request, peer);
+    return PPROF.test(pathname)
+      ? answerText("There are no profiles here: this is no Go program\n", 404)
+      : answerNotFound();
   };
 }
 
-async function answerMetrics(
-  request: Request,
-  render: MetricsHandlerOptions["render"],
-): Promise<Response> {
-  if (request.method !== "GET" && request.method !== "HEAD") {
-    return answerText("Only GET is answered\n", 405);
+function createPages(options: MetricsHandlerOptions): ReadonlyMap<string, Page> {
+  const { slis, mode, configuration, flags, status, setVerbosity } = options;
+  const render = oneAtATime(options.render);
+  const healthz: Page = ({ url }) =>
+    answerHealthz(
+      new URL(url),
+      (name) => slis.checked({ name, type: HEALTHZ }, "success"),
+    );
+  const pages = new Map<string, Page>([
+    ["/metrics", (request) => refuseWriting(request) ?? answerMetrics(render)],
+    ["/metrics/slis", (request, peer) => answerSlis(request, { slis, peer })],
+    ["/healthz", healthz],
+    ["/healthz/ping", healthz],
+    ["/proxyMode", () => answerText(mode)],
+    [
+      "/configz",
+      (request) => refuseWriting(request) ?? answerJson({ [CONFIGZ_KEY]: configuration() }),
+    ],
+  ]);
+  if (flags) pages.set("/flagz", (request) => answerZPage(request, flagzPage(flags())));
+  if (setVerbosity) {
+    pages.set("/debug/flags/v", (request, peer) => answerLogLevel(request, { setVerbosity, peer }));
   }
-  const { contentType, body } = await render();
-  return new Response(body, { headers: { "content-type": contentType } });
+  if (status) {
+    pages.set("/statusz", (request) => {
+      const paths = [...pages.keys()].sort();
+      return answerZPage(request, statuszPage({ ...status(), paths }));
+    });
+  }
+  return pages;
 }
 
-function answerText(body: string, status = 200): Response {
-  const headers = {
-    "content-type": "text/plain; charset=utf-8",
-    "x-content-type-options": "nosniff",
-  };
-  return new Response(body, { status, headers });
+async function answerMetrics(render: () => Promise<RenderedMetrics>): Promise<Response> {
+  const { contentType, body } = await render();
+  const headers = { "content-type": contentType, "x-content-type-options": "nosniff" };
+  return new Response(body, { headers });
+}
+
+/** DELETE is only for who is on this machine: nothing on the port changes anything for others. */
+function answerSlis(
+  request: Request,
+  { slis, peer }: { readonly slis: SliMetrics; readonly peer: IpAddress | undefined },
+): Response | Promise<Response> {
+  if (request.method !== "DELETE" || peer === undefined || !isLoopback(peer)) {
+    return refuseWriting(request) ?? answerMetrics(() => slis.render());
+  }
+  slis.reset();
+  return answerText("metrics reset\n");
+}
+
+/** Whoever asks while an answer is made gets that one: asking a lot must not cost a lot. */
+function oneAtATime<T>(make: () => Promise<T>): () => Promise<T> {
+  let underWay: Promise<T> | undefined;
+  return () => underWay ??= make().finally(() => underWay = undefined);
 }

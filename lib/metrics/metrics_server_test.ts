@@ -1,34 +1,53 @@
 import { assertEquals } from "@std/assert";
-import { createMetricsHandler } from "./metrics_server.ts";
+import { createMetricsHandler, type MetricsHandlerOptions } from "./metrics_server.ts";
+import { createSliMetrics } from "./sli_metrics.ts";
 
-const handler = createMetricsHandler({
-  render: () => Promise.resolve({ contentType: "text/plain; x", body: "a 1\n" }),
-  mode: "userspace",
-});
-
-async function ask(path: string, method = "GET") {
-  const response = await handler(new Request(`http://localhost${path}`, { method }));
-  const type = response.headers.get("content-type");
-  return { status: response.status, type, body: await response.text() };
+function createHandler(options: Partial<MetricsHandlerOptions> = {}) {
+  const handler = createMetricsHandler({
+    render: () => Promise.resolve({ contentType: "text/plain; x", body: "a 1\n" }),
+    slis: createSliMetrics({ startedAt: 0 }),
+    mode: "userspace",
+    configuration: () => ({}),
+    flags: undefined,
+    status: undefined,
+    setVerbosity: undefined,
+    ...options,
+  });
+  return async (path: string, method = "GET") =>
+    await handler(new Request(`http://localhost${path}`, { method }), undefined);
 }
 
-Deno.test("createMetricsHandler() serves the metrics", async () => {
-  assertEquals(await ask("/metrics"), { status: 200, type: "text/plain; x", body: "a 1\n" });
-  assertEquals((await ask("/metrics", "POST")).status, 405);
-});
-
-Deno.test("createMetricsHandler() tells the mode, without a line end, as kube-proxy does", async () => {
-  const type = "text/plain; charset=utf-8";
-  assertEquals(await ask("/proxyMode"), { status: 200, type, body: "userspace" });
-  assertEquals((await ask("/proxyMode", "POST")).status, 200);
-});
-
-Deno.test("createMetricsHandler() answers for the port itself under /healthz", async () => {
-  assertEquals((await ask("/healthz")).body, "ok");
-});
-
-Deno.test("createMetricsHandler() serves nothing else, least of all the status", async () => {
-  for (const path of ["/", "/status", "/metrics/", "/dump", "/configz"]) {
-    assertEquals((await ask(path)).status, 404, path);
+Deno.test("createMetricsHandler() has no page that is switched off", async () => {
+  const ask = createHandler();
+  for (const path of ["/flagz", "/statusz", "/debug/flags/v"]) {
+    assertEquals((await ask(path, "PUT")).status, 404, path);
   }
+});
+
+Deno.test("createMetricsHandler() makes one text for all who ask at the same time", async () => {
+  let made = 0;
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const ask = createHandler({
+    async render() {
+      made++;
+      await promise;
+      return { contentType: "text/plain", body: `a ${made}\n` };
+    },
+  });
+  const asked = [ask("/metrics"), ask("/metrics")];
+  resolve();
+  for (const answer of await Promise.all(asked)) assertEquals(await answer.text(), "a 1\n");
+  assertEquals(await (await ask("/metrics")).text(), "a 2\n");
+});
+
+Deno.test("createMetricsHandler() makes the text anew after a failure", async () => {
+  let made = 0;
+  const ask = createHandler({
+    render: () =>
+      made++ === 0
+        ? Promise.reject(new Error("a fault"))
+        : Promise.resolve({ contentType: "text/plain", body: "" }),
+  });
+  assertEquals(await ask("/metrics").catch((error) => error.message), "a fault");
+  assertEquals((await ask("/metrics")).status, 200);
 });

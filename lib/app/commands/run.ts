@@ -23,7 +23,7 @@ export const runCommand: ActiveCommand = {
     });
     for (const { level, message, fields } of notices) logger[level](message, fields);
     logConfiguration(logger, { flags, configuration });
-    await runProxy({ ...dependencies, logger }, { ...configuration, mode }, signal);
+    await runProxy({ ...dependencies, logger }, { ...configuration, mode, flags }, signal);
     logger.info("Stopped");
     return 0;
   },

@@ -1,0 +1,59 @@
+/**
+ * The health check node ports in this program: what they ask of its other parts, and whom they tell.
+ *
+ * @module
+ */
+import type { KubeProxyConfiguration } from "../config/configuration.ts";
+import type { ProxyHealth } from "../health/proxy_health.ts";
+import { type ListenFailure, ServiceHealthServer } from "../health/service_health_server.ts";
+import type { EventSink } from "../kube/event.ts";
+import type { Logger } from "../log/logger.ts";
+import type { Clock } from "../os/clock.ts";
+import { listenHttp } from "../os/http_listener.ts";
+import type { Network } from "../os/network.ts";
+import { probeWildcard } from "../os/wildcard.ts";
+import type { PlanSettings } from "./plan_settings.ts";
+
+/** What the servers need. */
+export interface ServiceHealthDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly network: Network;
+  readonly random: () => number;
+  readonly events: EventSink;
+}
+
+/** What the servers depend on. */
+export interface ServiceHealthOptions {
+  readonly configuration: Pick<KubeProxyConfiguration, "healthzBindAddress">;
+  readonly settings: PlanSettings;
+  readonly health: ProxyHealth;
+}
+
+/** The servers; nothing listens before a sync told of a Service that wants it. */
+export function createServiceHealth(
+  { events, ...dependencies }: ServiceHealthDependencies,
+  { configuration, settings, health }: ServiceHealthOptions,
+): ServiceHealthServer {
+  const { clock, network } = dependencies;
+  // Whoever turned the proxy's health check off does not want load balancers to be told of it.
+  const ignoresProxy = configuration.healthzBindAddress === "";
+  return new ServiceHealthServer({ ...dependencies, listen: listenHttp }, {
+    everywhere: (family) =>
+      settings.planOptions(family, settings.nodeState(undefined)).nodePortAddresses.kind === "all",
+    wildcard: () => probeWildcard(network),
+    proxyHealthy: () => ignoresProxy || health.healthy(clock.wallNow()),
+    onListenFailure: (failure) => recordFailure(events, failure),
+  });
+}
+
+/** Upstream's event, without the UID of the Service, of which nothing here keeps track. */
+function recordFailure(events: EventSink, { service, port, error }: ListenFailure): void {
+  events.record({
+    type: "Warning",
+    reason: "FailedToStartServiceHealthcheck",
+    action: "Listen",
+    note: `Cannot listen on health check node port ${port}: ${error.message}`,
+    regarding: { apiVersion: "v1", kind: "Service", ...service },
+  });
+}

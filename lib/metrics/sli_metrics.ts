@@ -1,0 +1,61 @@
+/**
+ * The indicators of `/metrics/slis` (KEP-3466): which health checks were made, and how they went.
+ *
+ * @module
+ */
+import { Counter, Gauge, Registry } from "prom-client";
+
+/** How a check went. */
+export type CheckStatus = "success" | "error";
+
+/** The text of a scrape. */
+export interface RenderedMetrics {
+  readonly contentType: string;
+  readonly body: string;
+}
+
+/** Counts health checks apart from all other metrics, for a scrape that may come every second. */
+export interface SliMetrics {
+  /** A check was made; `type` is the path that it belongs to, e.g. `healthz`. */
+  checked(check: { readonly name: string; readonly type: string }, status: CheckStatus): void;
+  /** Forgets what was counted. */
+  reset(): void;
+  render(): Promise<RenderedMetrics>;
+}
+
+/** Counts from zero. `startedAt` is milliseconds since 1970. */
+export function createSliMetrics({ startedAt }: { readonly startedAt: number }): SliMetrics {
+  const registry = new Registry();
+  const registers = [registry];
+  const state = new Gauge({
+    name: "kubernetes_healthcheck",
+    help: "Result of the last health check: 1 = passed, 0 = not",
+    labelNames: ["name", "type"],
+    registers,
+  });
+  const total = new Counter({
+    name: "kubernetes_healthchecks_total",
+    help: "Health checks made, by their results",
+    labelNames: ["name", "type", "status"],
+    registers,
+  });
+  new Gauge({
+    name: "process_start_time_seconds",
+    help: "Unix time at which the process began",
+    registers,
+  }).set(startedAt / 1000);
+  return {
+    checked(check, status) {
+      state.set({ ...check }, status === "success" ? 1 : 0);
+      total.inc({ ...check, status });
+    },
+    reset() {
+      state.reset();
+      total.reset();
+    },
+    render: async () => ({
+      contentType: registry.contentType,
+      body: await registry.metrics(),
+    }),
+  };
+}
