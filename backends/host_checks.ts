@@ -10,6 +10,7 @@ import type { BackendMode, ProbeResult } from "../lib/proxy/backend.ts";
 import type { HostCheckOptions, HostChecks } from "../lib/proxy/host_checks.ts";
 import { probeIptablesMode } from "./iptables/probe.ts";
 import { probeIpvsMode } from "./ipvs/probe.ts";
+import { findingsBesideMode, removeBesideMode } from "./netfilter/foreign/foreign_checks.ts";
 import { probeNftablesMode } from "./nftables/probe.ts";
 
 /** What the checks stand on. */
@@ -39,7 +40,7 @@ const PROBES: Readonly<Record<BackendMode, Probe>> = {
 export function createHostChecks(dependencies: HostCheckDependencies): HostChecks {
   return {
     probeMode: (mode, options = {}) => PROBES[mode](dependencies, options),
-    findings: () => Promise.resolve([]),
-    removeKubeProxy: () => Promise.resolve({ removed: [], failed: [] }),
+    findings: (options) => findingsBesideMode(dependencies, options),
+    removeKubeProxy: (options) => removeBesideMode(dependencies, options),
   };
 }

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { Cidr } from "../net/cidr.ts";
 import type { BackendMode, CleanupReport, ProbeResult } from "./backend.ts";
 
 /** Software beside us that makes rules for Services or policies. */
@@ -29,15 +30,38 @@ export interface HostCheckOptions {
   readonly signal?: AbortSignal;
 }
 
+/** What is looked for. */
+export interface FindingOptions extends HostCheckOptions {
+  /** `ports`: only whether a kube-proxy answers now, which takes 300 ms at most. @default {"everything"} */
+  readonly scope?: "ports" | "everything";
+  /** The mode that runs, whose rules are no findings. @default {none runs} */
+  readonly mode?: BackendMode;
+  /** Annotations of the own Node, where they are known: k3s tells there how it was started. */
+  readonly nodeAnnotations?: Readonly<Record<string, string>>;
+}
+
+/** How kube-proxy's leftovers are removed. */
+export interface KubeProxyRemovalOptions extends HostCheckOptions {
+  /** Only tells what it would do. */
+  readonly dryRun: boolean;
+  /** The mode that runs, whose rules stay although some have kube-proxy's names. @default {none runs} */
+  readonly mode?: BackendMode;
+  /** Virtual servers in here are somebody else's (`ipvs.excludeCIDRs`). @default {[]} */
+  readonly excludeCidrs?: readonly Cidr[];
+}
+
+/** The finding of a kube-proxy that answers; the only one of scope `ports`. */
+export const KUBE_PROXY_ALIVE = "kube-proxy-alive";
+
 /** The machine, as far as modes depend on it. Nothing here changes anything but where it says so. */
 export interface HostChecks {
   /** Tries each thing that a mode needs, of both IP families; leaves nothing behind. Also for modes that this build lacks. */
   probeMode(mode: BackendMode, options?: HostCheckOptions): Promise<readonly ProbeResult[]>;
   /** What other software left or does on this machine. */
-  findings(options?: HostCheckOptions): Promise<readonly HostFinding[]>;
+  findings(options?: FindingOptions): Promise<readonly HostFinding[]>;
   /**
    * Takes away what kube-proxy leaves in each of its modes, and nothing else: jumps first, then
    * chains, then sets. With `dryRun` only tells what it would do.
    */
-  removeKubeProxy(options: HostCheckOptions & { readonly dryRun: boolean }): Promise<CleanupReport>;
+  removeKubeProxy(options: KubeProxyRemovalOptions): Promise<CleanupReport>;
 }

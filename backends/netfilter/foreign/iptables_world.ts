@@ -7,12 +7,10 @@
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import { findIptablesPrograms, type IptablesVariant } from "../iptables_programs.ts";
 import { inSteps } from "./in_steps.ts";
 import { type IptablesDump, type JumpFilter, readIptablesDump } from "./iptables_dump.ts";
 import { askTool, readProcFile, type Seen } from "./tool_output.ts";
-
-/** Which of the kernel's two rule engines an `iptables` writes to. */
-export type IptablesVariant = "nft" | "legacy";
 
 /** One rule set. */
 export interface IptablesWorld {
@@ -20,11 +18,10 @@ export interface IptablesWorld {
   readonly variant: IptablesVariant;
 }
 
-/** What a world holds, and the program that changes it. */
+/** What a world holds, and the program that changes it (`iptables-restore` by whatever name). */
 export interface WorldContents {
   readonly world: IptablesWorld;
   readonly dump: IptablesDump;
-  /** `iptables-nft-restore`, or whatever this machine has for it. */
   readonly restoreProgram: string;
 }
 
@@ -67,35 +64,17 @@ export async function lookAtWorld(
     tables = seen.value.trim().replaceAll("\n", ", ");
     if (tables === "") return { state: "absent", reason: `${nameOfWorld(world)} has no tables` };
   }
-  const program = await findWorldPrefix(commands, world, options);
-  if (program === undefined) {
-    const reason = `${nameOfWorld(world)}-save is not installed`;
+  const { usable } = await findIptablesPrograms({ commands }, { family: world.family, signal });
+  const programs = usable.find(({ variant }) => variant === world.variant);
+  if (programs === undefined) {
+    const reason = `${nameOfWorld(world)} is not installed`;
     if (tables === "") return { state: "absent", reason };
     return { state: "refused", reason: `${reason}, but its tables ${tables} exist` };
   }
-  const text = await askTool(commands, [`${program}-save`], options);
+  const text = await askTool(commands, [programs.save], options);
   if (text.state !== "seen") return text;
   const dump = await inSteps({ clock }, readIptablesDump(text.value, keepJump));
-  return { state: "seen", value: { world, dump, restoreProgram: `${program}-restore` } };
-}
-
-/**
- * How the programs of a world begin: with their full names or, where a machine has only one variant
- * under the short name (k3s's own tools, Alpine), as `iptables-save --version` tells.
- */
-async function findWorldPrefix(
-  commands: CommandRunner,
-  world: IptablesWorld,
-  options: { readonly signal?: AbortSignal },
-): Promise<string | undefined> {
-  const full = await askTool(commands, [`${nameOfWorld(world)}-save`, "--version"], options);
-  if (full.state === "seen") return nameOfWorld(world);
-  const short = prefixOf(world.family);
-  const version = await askTool(commands, [`${short}-save`, "--version"], options);
-  if (version.state !== "seen") return undefined;
-  // Before 1.8 there was legacy only, and no word about it.
-  const variant = version.value.includes("(nf_tables)") ? "nft" : "legacy";
-  return variant === world.variant ? short : undefined;
+  return { state: "seen", value: { world, dump, restoreProgram: programs.restore } };
 }
 
 /** The file that names a family's legacy tables; empty or missing while nobody uses them. */

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { HostFinding } from "../../../lib/proxy/host_checks.ts";
+import { type HostFinding, KUBE_PROXY_ALIVE } from "../../../lib/proxy/host_checks.ts";
 import { type ChainCount, describeCount } from "./chain_counts.ts";
 import { IPVS_DEVICE, KUBE_ROUTER_DEVICE } from "./dummy_devices.ts";
 import type { HostLook } from "./host_look.ts";
@@ -53,7 +53,7 @@ export function judgeFindings(seen: SeenOnHost): HostFinding[] {
 export function liveFinding(live: LiveKubeProxy, more: readonly string[] = []): HostFinding {
   const mode = live.mode === undefined ? "" : ` in mode ${live.mode}`;
   return {
-    id: "kube-proxy-alive",
+    id: KUBE_PROXY_ALIVE,
     severity: "blocking",
     software: "kube-proxy",
     summary: `A kube-proxy, or what takes its place, runs on this node${mode}`,

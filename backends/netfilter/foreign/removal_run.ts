@@ -87,7 +87,7 @@ export class RemovalRun {
       });
       if (result.code !== 0) return reasonOfExit(program, result);
     } catch (error) {
-      if (!(error instanceof CommandError)) throw error;
+      if (!(error instanceof CommandError) || error.kind === "aborted") throw error;
       return error.message;
     }
     this.#removed.push(...removes);

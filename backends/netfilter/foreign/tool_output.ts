@@ -3,12 +3,12 @@
  *
  * @module
  */
-import {
-  CommandError,
-  type CommandOptions,
-  type CommandResult,
-  type CommandRunner,
+import type {
+  CommandOptions,
+  CommandResult,
+  CommandRunner,
 } from "../../../lib/os/command_runner.ts";
+import { firstLine, saysNotPermitted, tryTool } from "../probe/try_tool.ts";
 
 /** What came of asking: what was said, that there is nothing to ask, or why there is no answer. */
 export type Seen<T> =
@@ -16,21 +16,24 @@ export type Seen<T> =
   | { readonly state: "absent"; readonly reason: string }
   | { readonly state: "refused"; readonly reason: string };
 
+/** How a tool is asked. */
+export type AskOptions = Pick<CommandOptions, "signal" | "timeoutMs">;
+
+/** A machine that is busy with a large rule set answers late. */
+const TIMEOUT_MS = 30_000;
+
 /** Runs a tool. Missing: `absent`. Any other failure, an exit code too: `refused`. */
 export async function askTool(
   commands: CommandRunner,
-  [program, ...args]: readonly [string, ...string[]],
-  options: CommandOptions = {},
+  line: readonly [program: string, ...args: string[]],
+  options: AskOptions = {},
 ): Promise<Seen<string>> {
-  try {
-    const result = await commands.run(program, args, options);
-    if (result.code === 0) return { state: "seen", value: result.stdout };
-    return { state: "refused", reason: reasonOfExit(program, result) };
-  } catch (error) {
-    if (isMissingProgram(error)) return { state: "absent", reason: `${program} is not installed` };
-    if (!(error instanceof CommandError)) throw error;
-    return { state: "refused", reason: error.message };
-  }
+  const answer = await tryTool({ commands }, line, { timeoutMs: TIMEOUT_MS, ...options });
+  if (answer.kind === "missing") return { state: "absent", reason: answer.reason };
+  if (answer.kind !== "ended") return { state: "refused", reason: answer.reason };
+  const { code, out: stdout, err: stderr } = answer;
+  if (code === 0) return { state: "seen", value: stdout };
+  return { state: "refused", reason: reasonOfExit(line[0], { code, stdout, stderr }) };
 }
 
 /**
@@ -40,29 +43,21 @@ export async function askTool(
 export async function readProcFile(
   commands: CommandRunner,
   path: string,
-  options: CommandOptions = {},
+  options: AskOptions = {},
 ): Promise<Seen<string>> {
   const seen = await askTool(commands, ["cat", path], options);
   if (seen.state !== "refused" || !seen.reason.includes("No such file")) return seen;
   return { state: "absent", reason: `${path} is not there` };
 }
 
-/** Whether a program could not be started since the machine, or the permissions, lack it. */
-export function isMissingProgram(error: unknown): boolean {
-  return error instanceof CommandError &&
-    (error.kind === "not-found" || error.kind === "not-permitted");
-}
-
 /** Whether a refusal is for want of rights: then there is nothing that this process could remove either. */
 export function wantsRights(reason: string): boolean {
-  return /not permitted|permission denied|must be root/i.test(reason);
+  return saysNotPermitted(reason);
 }
 
 /** Why a tool ended with a code, in its own words. */
 export function reasonOfExit(program: string, { code, stderr }: CommandResult): string {
-  const words = stderr.split("\n").map((line) => line.trim()).filter((line) =>
-    // iptables-nft says so whenever legacy tables exist, also when it did its work.
-    line !== "" && !line.startsWith("# Warning: ")
-  );
-  return words[0] ?? `${program} ended with ${code}`;
+  // iptables-nft warns so whenever legacy tables exist, also when it did its work.
+  const words = stderr.replaceAll(/^# Warning: .*$/gm, "");
+  return firstLine(words) || `${program} ended with ${code}`;
 }
