@@ -20,8 +20,8 @@ import { clusterIpOf } from "./service_manifest.ts";
 const MAX_MIB = 75;
 const MAX_CPU_PERCENT = 0.2;
 const MAX_SWITCHES_A_SECOND = 1.2;
-/** What a start still has to do once everything is served: collect garbage, cache code. */
-const CALM_DOWN_MS = 15_000;
+/** What a start still has to do once everything is served: collect garbage, cache code, forget timers. */
+const CALM_DOWN_MS = 30_000;
 
 const flags = parseArgs(Deno.args, { string: ["seconds", "services", "source"] });
 const SECONDS = Number(flags.seconds ?? 60);
