@@ -1,0 +1,89 @@
+/**
+ * The whole examination.
+ *
+ * @module
+ */
+import type { LoadedConfiguration } from "../../config/load.ts";
+import type { Logger } from "../../log/logger.ts";
+import { toolCapabilities } from "../../os/capabilities.ts";
+import type { Dependencies } from "../dependencies.ts";
+import { KUBE_PROXY_RELEASE, VERSION } from "../version.ts";
+import {
+  byGravity,
+  type DoctorMachine,
+  type DoctorProgram,
+  type DoctorReport,
+} from "./doctor_report.ts";
+import { examineApi } from "./examine_api.ts";
+import { examineModes } from "./examine_modes.ts";
+import { examineRelay } from "./examine_relay.ts";
+import { userspaceFindings } from "./userspace_findings.ts";
+
+/** What is examined. */
+export interface DoctorOptions {
+  readonly configuration: LoadedConfiguration;
+  readonly logger: Logger;
+  readonly signal: AbortSignal;
+}
+
+/** Looks at everything. Changes nothing: what is tried is taken away again. */
+export async function collectDoctorReport(
+  dependencies: Dependencies,
+  { configuration, logger, signal }: DoctorOptions,
+): Promise<DoctorReport> {
+  const { relay, mode: request } = configuration;
+  const [machine, api, running] = await Promise.all([
+    examineMachine(dependencies, { toolsPath: relay.toolsPath, signal }),
+    examineApi(dependencies, { configuration, signal }),
+    examineRelay(relay.controlSocket),
+  ]);
+  const leaveUserspaceAlone = running.fact.state === "not running"
+    ? {}
+    : { leaveUserspaceAlone: "not tried beside a kube-relay that may be running" };
+  const modes = await examineModes(dependencies, {
+    ...{ request, relay, logger, signal },
+    ...leaveUserspaceAlone,
+  });
+  // Not beside the modes: chains that are being tried must not be taken for somebody's.
+  const foreign = await dependencies.hostChecks.findings({ signal });
+  return {
+    program: examineProgram(),
+    machine,
+    modes: modes.modes,
+    choice: modes.choice,
+    api: api.fact,
+    relay: running.fact,
+    findings: byGravity([
+      ...modes.findings,
+      ...foreign,
+      ...api.findings,
+      ...running.findings,
+      ...(modes.choice.mode === "userspace" ? userspaceFindings(relay) : []),
+    ]),
+  };
+}
+
+function examineProgram(): DoctorProgram {
+  const { os, arch } = Deno.build;
+  return {
+    version: VERSION,
+    kubeProxy: KUBE_PROXY_RELEASE,
+    deno: Deno.version.deno,
+    platform: `${os}/${arch}`,
+  };
+}
+
+async function examineMachine(
+  dependencies: Pick<Dependencies, "commands" | "process">,
+  { toolsPath, signal }: { readonly toolsPath: readonly string[]; readonly signal: AbortSignal },
+): Promise<DoctorMachine> {
+  const { hostname, kernelRelease, uid } = dependencies.process;
+  const capabilities = await toolCapabilities(dependencies, { signal });
+  return {
+    hostname,
+    toolsPath,
+    ...(kernelRelease !== undefined && { kernel: kernelRelease }),
+    ...(uid !== undefined && { uid }),
+    ...(capabilities !== undefined && { capabilities }),
+  };
+}

@@ -1,0 +1,127 @@
+/**
+ * Whether the API server can be reached with the credentials that a start would use.
+ *
+ * @module
+ */
+import type { LoadedConfiguration } from "../../config/load.ts";
+import { ApiError } from "../../kube/api_error.ts";
+import { KubeClient } from "../../kube/client.ts";
+import { Http1Transport } from "../../kube/http1_transport.ts";
+import { Http2Transport } from "../../kube/http2_transport.ts";
+import type { KubeAuth } from "../../kube/kube_auth.ts";
+import type { HostFinding } from "../../proxy/host_checks.ts";
+import type { Dependencies } from "../dependencies.ts";
+import { type CollectedLine, CollectingLogger } from "./collecting_logger.ts";
+import type { DoctorApi, Examined } from "./doctor_report.ts";
+
+/** An API server on the same network answers in milliseconds. */
+const TIMEOUT_MS = 5000;
+
+/** What is examined. */
+export interface ApiExamination {
+  readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
+  readonly signal: AbortSignal;
+}
+
+/** Reads the credentials and asks for one Service. Asks nobody where nothing is configured. */
+export async function examineApi(
+  dependencies: Pick<Dependencies, "clock" | "process" | "commands">,
+  { configuration, signal }: ApiExamination,
+): Promise<Examined<DoctorApi>> {
+  const { proxy: { clientConnection: { kubeconfig } }, relay: { manifests, master } } =
+    configuration;
+  const { clock, commands, process: { env } } = dependencies;
+  if (manifests.length > 0) {
+    return notConfigured(`manifests are the source: ${manifests.join(", ")}`);
+  }
+  const given = kubeconfig || master || env("KUBECONFIG") || env("KUBERNETES_SERVICE_HOST");
+  if (!given) return notConfigured("no --kubeconfig was given, and this is no pod");
+  const logger = new CollectingLogger();
+  let auth: KubeAuth;
+  try {
+    // Loaded only here: the library that reads kubeconfigs costs 10 MB of memory.
+    const { loadKubeAuth } = await import("../../kube/kubeconfig.ts");
+    auth = await loadKubeAuth({ clock, logger, commands }, {
+      ...(kubeconfig !== "" && { kubeconfig }),
+      ...(master !== undefined && { master }),
+      env,
+    });
+  } catch (error) {
+    return unusable(messageOf(error));
+  }
+  const answer = await ask(dependencies, { auth, signal });
+  return { ...answer, findings: [...answer.findings, ...logger.lines.map(findingOfLine)] };
+}
+
+function notConfigured(detail: string): Examined<DoctorApi> {
+  return { fact: { state: "not configured", detail }, findings: [] };
+}
+
+function unusable(detail: string): Examined<DoctorApi> {
+  const finding: HostFinding = {
+    id: "api-credentials-unusable",
+    severity: "blocking",
+    summary: "The API server cannot be asked with the credentials that were given",
+    evidence: [detail],
+    cure: "give a kubeconfig that this user can read, by --kubeconfig",
+  };
+  return { fact: { state: "unusable", detail }, findings: [finding] };
+}
+
+async function ask(
+  { clock }: Pick<Dependencies, "clock">,
+  { auth, signal }: { readonly auth: KubeAuth; readonly signal: AbortSignal },
+): Promise<Examined<DoctorApi>> {
+  const { server, method } = auth.describe();
+  const timeout = new AbortController();
+  const timer = clock.setTimer(TIMEOUT_MS, () => timeout.abort());
+  const either = AbortSignal.any([signal, timeout.signal]);
+  await using transport = new URL(server).protocol === "http:"
+    ? new Http1Transport({ clock, server }, { connectTimeoutMs: TIMEOUT_MS })
+    : new Http2Transport({ clock, auth }, { connectTimeoutMs: TIMEOUT_MS });
+  try {
+    const client = new KubeClient({ clock, auth, transport });
+    await client.currentVersion({ path: "/api/v1/services", signal: either });
+    return { fact: { state: "answers", detail: `${server}, by ${method}` }, findings: [] };
+  } catch (error) {
+    signal.throwIfAborted();
+    const late = timeout.signal.aborted;
+    const why = late ? `no answer within ${TIMEOUT_MS / 1000} s` : messageOf(error);
+    return unreachable(`${server}: ${why}`, error);
+  } finally {
+    timer.cancel();
+  }
+}
+
+/** A server that is away is waited for by a start; one that refuses us goes on refusing. */
+function unreachable(detail: string, error: unknown): Examined<DoctorApi> {
+  const refused = error instanceof ApiError;
+  const finding: HostFinding = {
+    id: refused ? "api-refuses" : "api-unreachable",
+    severity: "warning",
+    summary: refused
+      ? "The API server does not let us list Services"
+      : "The API server cannot be reached; a start would wait for it",
+    evidence: [detail],
+    cure: refused
+      ? "give this identity the ClusterRole system:node-proxier, or another kubeconfig"
+      : "see that the API server runs and that the URL of the kubeconfig is right",
+  };
+  return { fact: { state: "unreachable", detail }, findings: [finding] };
+}
+
+/** What reading the credentials warns of, such as a file that everybody may read. */
+function findingOfLine({ message, fields }: CollectedLine): HostFinding {
+  const { cure, ...evidence } = fields;
+  return {
+    id: "api-credentials",
+    severity: "warning",
+    summary: message,
+    evidence: Object.entries(evidence).map(([name, value]) => `${name}: ${value}`),
+    ...(typeof cure === "string" && { cure }),
+  };
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

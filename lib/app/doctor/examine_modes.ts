@@ -1,0 +1,105 @@
+/**
+ * Which modes could run here, and which one would.
+ *
+ * @module
+ */
+import type { RelayOptions } from "../../config/load.ts";
+import type { ModeRequest } from "../../config/mode_request.ts";
+import type { Logger } from "../../log/logger.ts";
+import { IP_FAMILIES } from "../../net/ip_address.ts";
+import type { BackendMode, ProbeResult } from "../../proxy/backend.ts";
+import type { HostFinding } from "../../proxy/host_checks.ts";
+import { AUTO_ORDER, chooseVerdict, ModeError } from "../choose_mode.ts";
+import type { Dependencies } from "../dependencies.ts";
+import { type ModeVerdict, weighMode } from "../weigh_mode.ts";
+import { CollectingLogger } from "./collecting_logger.ts";
+import type { DoctorChoice, DoctorMode } from "./doctor_report.ts";
+
+/** What is examined. */
+export interface ModeExamination {
+  readonly request: ModeRequest;
+  readonly relay: RelayOptions;
+  /** Why the userspace mode's own additions must not be tried. */
+  readonly leaveUserspaceAlone?: string;
+  readonly logger: Logger;
+  readonly signal: AbortSignal;
+}
+
+/** What was found of modes. */
+export interface ExaminedModes {
+  readonly modes: readonly DoctorMode[];
+  readonly choice: DoctorChoice;
+  readonly findings: readonly HostFinding[];
+}
+
+/** Every mode; those of `auto` first. */
+const ALL_MODES: readonly BackendMode[] = [
+  ...AUTO_ORDER.filter((mode) => mode !== "userspace"),
+  "ipvs",
+  "userspace",
+];
+
+/** Tries all modes, one after the other: two that write the same kind of rules would meet. */
+export async function examineModes(
+  dependencies: Dependencies,
+  examination: ModeExamination,
+): Promise<ExaminedModes> {
+  const { signal, request } = examination;
+  const verdicts: ModeVerdict[] = [];
+  const modes: DoctorMode[] = [];
+  for (const mode of ALL_MODES) {
+    const verdict = await weighMode(dependencies, mode, { always: true, signal });
+    verdicts.push(verdict);
+    const { results, support: { families } } = verdict;
+    const inRelease = dependencies.backends[mode] !== undefined;
+    const own = mode === "userspace" ? await probeUserspace(dependencies, examination) : {};
+    modes.push({ mode, inRelease, families, features: results, ...own });
+  }
+  return { modes, ...await choose(request, verdicts) };
+}
+
+/** Its backend knows how addresses become local; nothing of it is required. */
+async function probeUserspace(
+  dependencies: Dependencies,
+  { relay, leaveUserspaceAlone: notTried, logger }: ModeExamination,
+): Promise<{ readonly features?: readonly ProbeResult[]; readonly notTried?: string }> {
+  const create = dependencies.backends.userspace;
+  if (create === undefined) return {};
+  if (notTried !== undefined) return { notTried };
+  const features: ProbeResult[] = [];
+  for (const family of IP_FAMILIES) {
+    await using backend = create({ ...dependencies, logger }, {
+      family,
+      relay,
+      belongsTo: () => undefined,
+    });
+    features.push(...(await backend.probe()).map((result) => ({ ...result, family })));
+  }
+  return { features };
+}
+
+async function choose(
+  request: ModeRequest,
+  verdicts: readonly ModeVerdict[],
+): Promise<{ readonly choice: DoctorChoice; readonly findings: readonly HostFinding[] }> {
+  const logger = new CollectingLogger();
+  const weigh = (mode: BackendMode) =>
+    Promise.resolve(verdicts.find((verdict) => verdict.mode === mode)!);
+  try {
+    const { mode } = await chooseVerdict({ logger }, { request, weigh });
+    const reasons = logger.lines
+      .filter(({ fields }) => fields.reason !== undefined)
+      .map(({ fields }) => `${fields.mode ?? "iptables"}: ${fields.reason}`);
+    return { choice: { request, mode, reasons }, findings: [] };
+  } catch (error) {
+    if (!(error instanceof ModeError)) throw error;
+    const finding: HostFinding = {
+      id: "no-mode",
+      severity: "blocking",
+      summary: "kube-relay would not start with the mode that it is given",
+      evidence: [error.message],
+      cure: "bring what is missing, or give --proxy-mode=auto",
+    };
+    return { choice: { request, reasons: [error.message] }, findings: [finding] };
+  }
+}

@@ -1,0 +1,60 @@
+/**
+ * Whether a kube-relay runs on this machine, and how it does.
+ *
+ * @module
+ */
+import type { HostFinding } from "../../proxy/host_checks.ts";
+import { ControlError, requestStatus } from "../control_client.ts";
+import type { StatusReport } from "../status_report.ts";
+import type { DoctorRelay, Examined } from "./doctor_report.ts";
+
+/** Lines of evidence that one finding shows. */
+const MOST_EVIDENCE = 10;
+
+/** Asks over the control socket. Never rejects. */
+export async function examineRelay(controlSocket: string): Promise<Examined<DoctorRelay>> {
+  try {
+    const status = await requestStatus(controlSocket, { brief: true });
+    return { fact: { state: "running", detail: describe(status) }, findings: judge(status) };
+  } catch (error) {
+    const absent = error instanceof ControlError && error.kind === "not-running";
+    const detail = absent
+      ? `nobody listens at ${controlSocket}`
+      : error instanceof Error
+      ? error.message
+      : String(error);
+    return { fact: { state: absent ? "not running" : "unknown", detail }, findings: [] };
+  }
+}
+
+function describe({ version, pid, phase, families }: StatusReport): string {
+  const modes = [...new Set(families.map(({ mode }) => mode))].join(", ");
+  return `v${version}, process ${pid}, ${phase}, mode ${modes}`;
+}
+
+function judge({ families, sources }: StatusReport): readonly HostFinding[] {
+  const quarantined = families.flatMap((family) =>
+    family.quarantined.map(({ key, reason }) => `${family.family}: ${key}: ${reason}`)
+  );
+  const failing = families.flatMap(({ family, failures, lastError }) =>
+    failures === 0 ? [] : [`${family}: ${failures} since the last good one: ${lastError ?? "?"}`]
+  );
+  const problems = sources.flatMap(({ name, problems }) =>
+    problems.map((problem) => `${name}: ${problem}`)
+  );
+  return [
+    ...warning("relay-syncs-fail", "Syncs of the running kube-relay fail", failing),
+    ...warning("relay-quarantine", "Services are in quarantine; the others work", quarantined),
+    ...warning("relay-sources", "Sources of the running kube-relay have problems", problems),
+  ];
+}
+
+function warning(id: string, summary: string, lines: readonly string[]): readonly HostFinding[] {
+  if (lines.length === 0) return [];
+  const more = lines.length - MOST_EVIDENCE;
+  const evidence = [
+    ...lines.slice(0, MOST_EVIDENCE),
+    ...(more > 0 ? [`and ${more} more: kube-relay status has them all`] : []),
+  ];
+  return [{ id, severity: "warning", summary, evidence }];
+}
