@@ -1,0 +1,117 @@
+/**
+ * What is done about kube-proxy once Services work without it: ours first, then theirs away, so that
+ * there is no moment without either.
+ *
+ * @module
+ */
+import type { RelayOptions } from "../config/load.ts";
+import type { Logger } from "../log/logger.ts";
+import type { Cidr } from "../net/cidr.ts";
+import type { IpFamily } from "../net/ip_address.ts";
+import type { Clock } from "../os/clock.ts";
+import type { BackendMode } from "../proxy/backend.ts";
+import type { HostChecks } from "../proxy/host_checks.ts";
+import type { Dependencies } from "./dependencies.ts";
+import type { SyncObserver } from "./sync_observer.ts";
+import { findKubeProxyAlive } from "./takeover.ts";
+
+/** What a handover needs. */
+export interface HandoverDependencies {
+  readonly hostChecks: HostChecks;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly process: Pick<Dependencies["process"], "uid">;
+}
+
+/** Whose Services it is about. */
+export interface HandoverOptions {
+  readonly relay: Pick<RelayOptions, "takeover">;
+  readonly mode: BackendMode;
+  /** Families that are served: each has to have synced. */
+  readonly families: readonly IpFamily[];
+  /** `ipvs.excludeCIDRs`. */
+  readonly excludeCidrs: readonly Cidr[];
+}
+
+/** Time between two questions whether a kube-proxy has ended. */
+const ALIVE_PERIOD_MS = 5_000;
+/** A look at all rules is not worth a Service's first moments. */
+const LOOK_DELAY_MS = 5_000;
+
+/** Waits for the first good sync of each family, then takes over or tells of leftovers. */
+export class KubeProxyHandover implements SyncObserver {
+  readonly #dependencies: HandoverDependencies;
+  readonly #options: HandoverOptions;
+  readonly #missing: Set<IpFamily>;
+  readonly #served = Promise.withResolvers<void>();
+
+  constructor(dependencies: HandoverDependencies, options: HandoverOptions) {
+    this.#dependencies = dependencies;
+    this.#options = options;
+    this.#missing = new Set(options.families);
+  }
+
+  synced(family: IpFamily): void {
+    this.#missing.delete(family);
+    if (this.#missing.size === 0) this.#served.resolve();
+  }
+
+  /** Ends when there is nothing left to do, or with the signal. */
+  async run(signal: AbortSignal): Promise<void> {
+    const aborted = Promise.withResolvers<void>();
+    const onAbort = () => aborted.resolve();
+    signal.addEventListener("abort", onAbort, { once: true });
+    await Promise.race([this.#served.promise, aborted.promise]);
+    signal.removeEventListener("abort", onAbort);
+    if (signal.aborted) return;
+    try {
+      if (this.#options.relay.takeover) await this.#takeOver(signal);
+      else await this.#tellLeftovers(signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      // Services work: what other software left is no reason to end.
+      this.#dependencies.logger.error("Cannot look after what kube-proxy left", { error });
+    }
+  }
+
+  /** A kube-proxy that runs writes its rules anew: those go once it has ended, without a fight. */
+  async #takeOver(signal: AbortSignal): Promise<void> {
+    const { hostChecks, clock, logger } = this.#dependencies;
+    const alive = await findKubeProxyAlive(hostChecks, { signal });
+    await this.#remove(signal);
+    if (alive === undefined) return;
+    logger.warn("kube-proxy still runs and will write its rules again; they go when it has ended", {
+      evidence: alive.evidence,
+      cure: alive.cure,
+    });
+    while (await findKubeProxyAlive(hostChecks, { signal })) {
+      await clock.sleep(ALIVE_PERIOD_MS, signal);
+    }
+    logger.info("kube-proxy has ended");
+    await this.#remove(signal);
+  }
+
+  async #remove(signal: AbortSignal): Promise<void> {
+    const { hostChecks, logger } = this.#dependencies;
+    const { mode, excludeCidrs } = this.#options;
+    const options = { dryRun: false, mode, excludeCidrs, signal };
+    const { removed, failed, kept = [] } = await hostChecks.removeKubeProxy(options);
+    for (const what of removed) logger.verbose(1, "Removed something of kube-proxy's", { what });
+    for (const what of kept) logger.info("Something of kube-proxy's stays", { what });
+    for (const what of failed) logger.warn("Cannot remove something of kube-proxy's", { what });
+    logger.info("Removed what kube-proxy left", { things: removed.length, failed: failed.length });
+  }
+
+  /** Only told, not removed: nobody has said that kube-proxy is not to come back. */
+  async #tellLeftovers(signal: AbortSignal): Promise<void> {
+    const { hostChecks, clock, logger, process } = this.#dependencies;
+    // A plain user sees none of it.
+    if (process.uid !== 0) return;
+    await clock.sleep(LOOK_DELAY_MS, signal);
+    const findings = await hostChecks.findings({ mode: this.#options.mode, signal });
+    for (const { id, severity, summary, evidence, cure } of findings) {
+      if (severity === "info") continue;
+      logger.warn("Other software's rules are in the way", { id, summary, evidence, cure });
+    }
+  }
+}
