@@ -33,14 +33,14 @@ export interface ProxyServersDependencies {
 
 /** What the servers answer from. */
 export interface ProxyServersOptions {
-  readonly configuration: RunConfiguration;
+  readonly configuration: Pick<RunConfiguration, "proxy" | "relay" | "mode" | "flags">;
   readonly nodeName: string;
   readonly health: ProxyHealth;
   readonly metrics: ProxyMetrics;
   /** What the process is doing while it does not serve. */
   readonly phase: () => string | undefined;
   /** Brings the metrics up to date with what is only known when asked for. */
-  readonly gather: () => void;
+  readonly gather: () => Promise<void>;
 }
 
 /** One of the two. */
@@ -131,9 +131,9 @@ function metricsHandler(
   });
   return createMetricsHandler({
     mode,
-    render: () => {
-      gather();
-      return metrics.render();
+    render: async () => {
+      await gather();
+      return await metrics.render();
     },
     slis: createSliMetrics({ startedAt }),
     configuration: () => encodeConfiguration(proxy, mode),

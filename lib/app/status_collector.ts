@@ -78,6 +78,7 @@ function serviceStatus(
     addresses: inspection?.addresses ?? [],
     endpoints: plan.endpoints.map(endpointStatus),
     ...(inspection?.connections !== undefined && { connections: inspection.connections }),
+    ...(inspection?.traffic && { traffic: inspection.traffic }),
     ...(reason !== undefined && { quarantined: reason }),
   };
 }

@@ -4,7 +4,9 @@
  * @module
  */
 import type { IpFamily } from "../net/ip_address.ts";
+import type { HostSettingOutcome } from "../proxy/host_setting.ts";
 import type { BackendMode, Quarantined, ServedAddress } from "../proxy/backend.ts";
+import type { ServiceTraffic } from "../proxy/service_traffic.ts";
 
 /** An endpoint of a ServicePort, for a person to read. */
 export interface StatusEndpoint {
@@ -22,6 +24,8 @@ export interface StatusService {
   readonly endpoints: readonly StatusEndpoint[];
   /** Connections or flows open now. */
   readonly connections?: number;
+  /** What went through it, with `--service-counters`. */
+  readonly traffic?: Readonly<ServiceTraffic>;
   /** Why it, or an address of it, is in quarantine. */
   readonly quarantined?: string;
 }
@@ -72,5 +76,7 @@ export interface StatusReport {
   readonly largestEventLoopDelayMs: number;
   readonly node: { readonly name: string; readonly zone?: string };
   readonly sources: readonly StatusSource[];
+  /** Settings of the kernel that were wished for, and what became of them. */
+  readonly hostSettings: readonly HostSettingOutcome[];
   readonly families: readonly StatusFamily[];
 }

@@ -8,6 +8,7 @@ import { createColors } from "picocolors";
 import { wrapText } from "../config/wrap_text.ts";
 import { formatHostPort } from "../net/port.ts";
 import type { ServedAddress } from "../proxy/backend.ts";
+import { trafficText } from "./traffic_text.ts";
 import type { StatusEndpoint, StatusFamily, StatusReport, StatusService } from "./status_report.ts";
 
 /** How the text looks. */
@@ -58,8 +59,9 @@ export function matchesFilter({ name }: Pick<StatusService, "name">, filter: str
   return name.startsWith(filter) || name.split(/[/:]/).includes(filter);
 }
 
-function summarySection(report: StatusReport, { now, colors }: View): readonly string[] {
-  const { version, pid, phase, startedAt, node, sources } = report;
+function summarySection(report: StatusReport, view: View): readonly string[] {
+  const { now, colors } = view;
+  const { version, pid, phase, startedAt, node, sources, hostSettings } = report;
   const up = ageText(now - Date.parse(startedAt));
   const state = phase === "serving" ? colors.green(phase) : colors.yellow(phase);
   const zone = node.zone === undefined ? "" : `, zone ${node.zone}`;
@@ -71,7 +73,23 @@ function summarySection(report: StatusReport, { now, colors }: View): readonly s
     lines.push(`Source   ${safe(name)}: ${safe(state)}`);
     for (const problem of problems) lines.push(colors.yellow(`         ! ${safe(problem)}`));
   }
-  return lines;
+  return [...lines, ...hostSettingLines(hostSettings, view)];
+}
+
+/** Only what was refused: the others are as they should be. */
+function hostSettingLines(
+  hostSettings: StatusReport["hostSettings"],
+  { colors, columns }: View,
+): readonly string[] {
+  const refused = hostSettings.filter(({ state }) => state === "refused");
+  return refused.flatMap(({ name, wanted, found = "unknown", reason, cure }) => {
+    const text = `${name} is ${found}, not ${wanted}: ${reason ?? "refused"}`;
+    const [first = "", ...rest] = wrapText(safe(text), { width: columns, indent: INDENT })
+      .split("\n");
+    const lines = [`Kernel   ${first.trimStart()}`, ...rest];
+    if (cure !== undefined) lines.push(`         ${safe(cure)}`);
+    return lines.map((line) => colors.yellow(line));
+  });
 }
 
 function familySection(family: StatusFamily, view: View): readonly string[] {
@@ -153,9 +171,11 @@ const BORDERLESS = Object.fromEntries(
   ].map((name) => [name, ""]),
 );
 
-function serviceCell({ name, protocol, connections, quarantined }: StatusService): string {
+function serviceCell(service: StatusService): string {
+  const { name, protocol, connections, traffic, quarantined } = service;
   const notes = [
     ...(connections === undefined || connections === 0 ? [] : [`${connections} open`]),
+    ...(traffic === undefined ? [] : [trafficText(traffic)]),
     ...(quarantined === undefined ? [] : ["quarantined"]),
   ];
   return `${safe(name)} ${protocol}${notes.length === 0 ? "" : `\n(${notes.join(", ")})`}`;

@@ -37,6 +37,7 @@ function report(
     phase: "serving",
     largestEventLoopDelayMs: 3,
     node: { name: "node-a", zone: "eu-1" },
+    hostSettings: [],
     sources: [{ name: "examples/demo", state: "12 objects", problems: [] }],
     families: [{
       family: "IPv4",
@@ -159,6 +160,12 @@ Deno.test("renderStatus() counts endpoints beyond the first few", () => {
   assertStringIncludes(text, "and 92 more");
 });
 
+Deno.test("renderStatus() tells what went through a Service, where that is counted", () => {
+  const traffic = { bytesFromClients: 999, bytesToClients: 3_456_000, opened: 12, open: 3 };
+  const text = renderStatus(report([{ ...WEB, traffic }]), { now: NOW, columns: 120 });
+  assertStringIncludes(text, "(3 open, 12 in all, 999 B in, 3.5 MB out)");
+});
+
 Deno.test("renderStatus() has colour only when asked for", () => {
   const escape = "\u001b[";
   const services = [{ ...WEB, quarantined: "x" }];
@@ -196,4 +203,23 @@ Deno.test("ageText() shows the two largest units", () => {
     [86_400_000 * 2 + 3_600_000, "2d1h"],
   ];
   for (const [milliseconds, text] of cases) assertEquals(ageText(milliseconds), text);
+});
+
+Deno.test("renderStatus() names kernel settings that were refused, with the command for an admin", () => {
+  const setting = { name: "net.a", wanted: "2", found: "1", purpose: "p" } as const;
+  const text = renderStatus({
+    ...report([]),
+    hostSettings: [
+      { ...setting, name: "net.kept", state: "kept" },
+      {
+        ...setting,
+        state: "refused",
+        reason: "Read-only file system",
+        cure: "sysctl -w net.a=2",
+      },
+    ],
+  }, { now: NOW });
+  assertStringIncludes(text, "Kernel   net.a is 1, not 2: Read-only file system\n");
+  assertStringIncludes(text, "         sysctl -w net.a=2\n");
+  assert(!text.includes("net.kept"));
 });

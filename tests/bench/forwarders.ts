@@ -42,7 +42,12 @@ export const FORWARDERS: readonly ForwarderKind[] = [
         [Symbol.asyncDispose]: () => Promise.resolve(),
       }),
   },
-  { name: "kube-relay", protocols: ["TCP", "UDP"], start: startKubeRelay },
+  { name: "kube-relay", protocols: ["TCP", "UDP"], start: (task) => startKubeRelay(task, []) },
+  {
+    name: "kube-relay --service-counters",
+    protocols: ["TCP", "UDP"],
+    start: (task) => startKubeRelay(task, ["--service-counters"]),
+  },
   { name: "haproxy", protocols: ["TCP"], start: (task) => startHaproxy(task, 16_384) },
   { name: "haproxy 64 KiB", protocols: ["TCP"], start: (task) => startHaproxy(task, 65_536) },
   { name: "nginx stream", protocols: ["TCP", "UDP"], start: startNginx },
@@ -51,7 +56,7 @@ export const FORWARDERS: readonly ForwarderKind[] = [
 
 const CLUSTER_IP = "127.96.255.1";
 
-async function startKubeRelay(task: ForwardTask): Promise<Forwarder> {
+async function startKubeRelay(task: ForwardTask, flags: readonly string[]): Promise<Forwarder> {
   const manifests = `${task.folder}/manifests`;
   await Deno.mkdir(manifests, { recursive: true });
   await Deno.writeTextFile(
@@ -73,6 +78,7 @@ async function startKubeRelay(task: ForwardTask): Promise<Forwarder> {
     `--state-dir=${task.folder}/state`,
     `--healthz-bind-address=127.0.0.1:${freePort()}`,
     `--metrics-bind-address=127.0.0.1:${freePort()}`,
+    ...flags,
   ]);
   return await ready(
     { ...forwarder, hostname: CLUSTER_IP, port: servicePort(task.protocol) },

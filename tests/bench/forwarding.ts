@@ -3,7 +3,7 @@
  * What forwarding costs: kube-relay beside a direct connection, HAProxy, nginx and socat, all in one
  * run on one machine. CPU per unit of work is the column to compare; rates are noisy.
  *
- * `deno task bench:forwarding [--quick] [--json FILE]`; `KUBE_RELAY=dist/kube-relay` takes the
+ * `deno task bench:forwarding [--quick] [--only=START OF A NAME] [--json FILE]`; `KUBE_RELAY=dist/kube-relay` takes the
  * built executable. Needs haproxy, nginx with its stream module, socat and wrk.
  *
  * @module
@@ -14,6 +14,7 @@ import { cpuSeconds, residentMiB } from "./process_usage.ts";
 import { showSpread, spreadOf } from "./statistics.ts";
 
 const quick = Deno.args.includes("--quick");
+const only = Deno.args.find((arg) => arg.startsWith("--only="))?.slice("--only=".length) ?? "";
 const ROUNDS = quick ? 2 : 5;
 const SECONDS = quick ? 2 : 5;
 /** Before each measurement, so that code is compiled and buffers are there. */
@@ -113,7 +114,9 @@ if (jsonAt >= 0) await Deno.writeTextFile(Deno.args[jsonAt + 1]!, JSON.stringify
 
 /** Each round takes every forwarder in turn, so that a slow minute of the machine hits all of them. */
 async function measure(workload: Workload): Promise<Record<string, Sample[]>> {
-  const kinds = FORWARDERS.filter(({ protocols }) => protocols.includes(workload.protocol));
+  const kinds = FORWARDERS.filter(({ name, protocols }) =>
+    protocols.includes(workload.protocol) && name.startsWith(only)
+  );
   const samples: Record<string, Sample[]> = Object.fromEntries(kinds.map(({ name }) => [name, []]));
   for (let round = 0; round < ROUNDS; round++) {
     for (const kind of kinds) {
