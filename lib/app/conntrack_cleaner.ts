@@ -1,0 +1,165 @@
+/**
+ * Makes the kernel forget stale UDP flows after syncs: off their path, one run at a time. What came
+ * meanwhile waits for the next run, what failed comes again.
+ *
+ * @module
+ */
+import type { Logger } from "../log/logger.ts";
+import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
+import { formatHostPort } from "../net/port.ts";
+import type { Clock } from "../os/clock.ts";
+import type { Conntrack } from "../os/conntrack.ts";
+import type { PlanChanges, ProxyPlan } from "../proxy/proxy_plan.ts";
+import { type SuspectFrontEnds, type UdpFlow, UdpFrontEnds } from "../proxy/stale_flows.ts";
+import type { SyncObserver } from "./sync_observer.ts";
+
+/** Told of each run that succeeded. */
+export interface ConntrackMetrics {
+  conntrackReconciled(
+    family: IpFamily,
+    run: { readonly seconds: number; readonly deleted: number },
+  ): void;
+}
+
+/** What cleaning needs. */
+export interface ConntrackCleanerDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly conntrack: Conntrack;
+  readonly metrics: ConntrackMetrics;
+}
+
+/** One family's part. */
+interface FamilyWork {
+  readonly frontEnds: UdpFrontEnds;
+  lastFullAt: number;
+}
+
+/**
+ * A packet that was on its way through the old rules while they were replaced makes a flow that
+ * nobody looks for. Syncs come at least hourly, so no timer is needed for it.
+ */
+const FULL_EVERY_MS = 3_600_000;
+const FIRST_RETRY_MS = 1_000;
+const LONGEST_RETRY_MS = 300_000;
+const MOST_COMPLAINTS = 5;
+
+/** Looks after the flows of backends whose packets the kernel tracks. */
+export class ConntrackCleaner implements SyncObserver {
+  readonly #dependencies: ConntrackCleanerDependencies;
+  readonly #families: ReadonlyMap<IpFamily, FamilyWork>;
+  #wake = Promise.withResolvers<void>();
+  /** What was complained about since the last run that succeeded. */
+  readonly #complaints = new Set<string>();
+
+  constructor(dependencies: ConntrackCleanerDependencies) {
+    const logger = dependencies.logger.with({ component: "conntrack_cleaner" });
+    this.#dependencies = { ...dependencies, logger };
+    this.#families = new Map(
+      IP_FAMILIES.map((family) => [family, { frontEnds: new UdpFrontEnds(), lastFullAt: 0 }]),
+    );
+  }
+
+  synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void {
+    const work = this.#families.get(family)!;
+    const now = this.#dependencies.clock.now();
+    work.frontEnds.note(plan, changes);
+    if (changes.everything || now - work.lastFullAt >= FULL_EVERY_MS) {
+      work.frontEnds.suspectAll();
+      work.lastFullAt = now;
+    }
+    if (work.frontEnds.pending) this.#wake.resolve();
+  }
+
+  /** Cleans whenever there is something to clean, until the signal is aborted. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    const onAbort = () => this.#wake.resolve();
+    signal.addEventListener("abort", onAbort, { once: true });
+    let failures = 0;
+    while (!signal.aborted) {
+      await this.#wake.promise;
+      this.#wake = Promise.withResolvers();
+      if (await this.#cleanAll(signal)) {
+        failures = 0;
+        continue;
+      }
+      const retryMs = Math.min(FIRST_RETRY_MS * 2 ** failures++, LONGEST_RETRY_MS);
+      await this.#dependencies.clock.sleep(retryMs, signal).catch(() => {});
+      this.#wake.resolve();
+    }
+    signal.removeEventListener("abort", onAbort);
+  }
+
+  /** Returns whether nothing is left to be tried again. */
+  async #cleanAll(signal: AbortSignal): Promise<boolean> {
+    let clean = true;
+    for (const [family, { frontEnds }] of this.#families) {
+      if (signal.aborted || !frontEnds.pending) continue;
+      const suspects = frontEnds.take();
+      try {
+        await this.#clean(family, { frontEnds, suspects, signal });
+      } catch (error) {
+        frontEnds.giveBack(suspects);
+        clean = false;
+        if (!signal.aborted) this.#complain(family, error);
+      }
+    }
+    if (clean && this.#complaints.size > 0) {
+      this.#complaints.clear();
+      this.#dependencies.logger.info("Stale UDP flows can be deleted again");
+    }
+    return clean;
+  }
+
+  async #clean(
+    family: IpFamily,
+    { frontEnds, suspects, signal }: {
+      readonly frontEnds: UdpFrontEnds;
+      readonly suspects: SuspectFrontEnds;
+      readonly signal: AbortSignal;
+    },
+  ): Promise<void> {
+    const { clock, logger, conntrack, metrics } = this.#dependencies;
+    const startedAt = clock.now();
+    const pause = () => clock.yieldToEventLoop();
+    const matcher = await frontEnds.matcherOf(suspects, pause);
+    const found = new Map<string, UdpFlow>();
+    const entries = await conntrack.listUdp(family, {
+      ports: matcher.ports,
+      signal,
+      onFlow: (flow) => {
+        if (matcher.isStale(flow)) found.set(describe(flow), flow);
+      },
+    });
+    // Reading a large table takes seconds: an endpoint may have come meanwhile, or come back.
+    const latest = await frontEnds.matcherOf(suspects, pause);
+    const stale = [...found.values()].filter((flow) => latest.isStale(flow));
+    const deleted = await conntrack.deleteUdp(family, stale, { signal });
+    const seconds = (clock.now() - startedAt) / 1000;
+    metrics.conntrackReconciled(family, { seconds, deleted });
+    const ms = Math.round(seconds * 1000);
+    logger.verbose(2, "Looked for stale UDP flows", { ipFamily: family, entries, deleted, ms });
+  }
+
+  /** Says what does not work once, until it works. */
+  #complain(family: IpFamily, error: unknown): void {
+    const { logger } = this.#dependencies;
+    const text = error instanceof Error ? error.message : String(error);
+    if (this.#complaints.has(text) || this.#complaints.size >= MOST_COMPLAINTS) {
+      logger.verbose(2, "Cannot delete stale UDP flows still", { ipFamily: family, error });
+      return;
+    }
+    this.#complaints.add(text);
+    logger.warn(
+      "Cannot delete stale UDP flows; a client that keeps sending may stay with an endpoint that is gone",
+      { ipFamily: family, error },
+    );
+  }
+}
+
+/** Flows with the same description are stale together, and go together. */
+function describe({ destination, destinationPort, replySource, replySourcePort }: UdpFlow): string {
+  return `${formatHostPort(destination, destinationPort)} ${
+    formatHostPort(replySource, replySourcePort)
+  }`;
+}

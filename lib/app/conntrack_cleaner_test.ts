@@ -1,0 +1,187 @@
+import { assert, assertEquals } from "@std/assert";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import {
+  testEndpoint,
+  testPlanChanges,
+  testProxyPlan,
+  testServicePlan,
+} from "../../tests/support/service_plans.ts";
+import { type IpFamily, parseIpAddress } from "../net/ip_address.ts";
+import { parsePort } from "../net/port.ts";
+import type { Conntrack } from "../os/conntrack.ts";
+import type { ProxyPlan } from "../proxy/proxy_plan.ts";
+import type { UdpFlow } from "../proxy/stale_flows.ts";
+import { ConntrackCleaner } from "./conntrack_cleaner.ts";
+
+/** A table in memory. */
+class FakeConntrack implements Conntrack {
+  readonly flows = new Set<UdpFlow>();
+  /** Thrown by the next lists, one each. */
+  readonly failures: Error[] = [];
+  /** Waited for by each list. */
+  gate: Promise<void> | undefined;
+  lists: IpFamily[] = [];
+  open = 0;
+
+  async listUdp(family: IpFamily, { onFlow }: Parameters<Conntrack["listUdp"]>[1]) {
+    assertEquals(this.open++, 0, "one run at a time");
+    this.lists.push(family);
+    for (const flow of this.flows) onFlow(flow);
+    await this.gate;
+    this.open--;
+    const failure = this.failures.shift();
+    if (failure) throw failure;
+    return this.flows.size;
+  }
+
+  deleteUdp(_: IpFamily, stale: readonly UdpFlow[]) {
+    for (const flow of stale) this.flows.delete(flow);
+    return Promise.resolve(stale.length);
+  }
+}
+
+function flowTo(endpoint: string): UdpFlow {
+  return {
+    destination: parseIpAddress("10.96.0.10"),
+    destinationPort: parsePort(53),
+    replySource: parseIpAddress(endpoint),
+    replySourcePort: parsePort(53),
+  };
+}
+
+function planTo(...endpoints: readonly string[]): ProxyPlan {
+  return testProxyPlan([testServicePlan({
+    protocol: "UDP",
+    clusterIp: "10.96.0.10",
+    port: 53,
+    endpoints: endpoints.map((address) => testEndpoint(`${address}:53`)),
+  })]);
+}
+
+const A = "10.1.0.1";
+const B = "10.1.0.2";
+
+async function withCleaner(
+  test: (rig: {
+    readonly clock: FakeClock;
+    readonly conntrack: FakeConntrack;
+    readonly logger: MemoryLogger;
+    readonly runs: { readonly family: IpFamily; readonly deleted: number }[];
+    readonly sync: (next: ProxyPlan, previous?: ProxyPlan, family?: IpFamily) => void;
+  }) => Promise<void>,
+): Promise<void> {
+  const clock = new FakeClock();
+  const conntrack = new FakeConntrack();
+  const logger = new MemoryLogger();
+  const runs: { family: IpFamily; deleted: number }[] = [];
+  const cleaner = new ConntrackCleaner({
+    clock,
+    logger,
+    conntrack,
+    metrics: { conntrackReconciled: (family, { deleted }) => runs.push({ family, deleted }) },
+  });
+  const controller = new AbortController();
+  const running = cleaner.run(controller.signal);
+  const sync = (next: ProxyPlan, previous?: ProxyPlan, family: IpFamily = "IPv4") =>
+    cleaner.synced(family, next, testPlanChanges(next, previous));
+  await test({ clock, conntrack, logger, runs, sync });
+  controller.abort();
+  await running;
+  assertEquals(clock.pendingTimers, 0);
+}
+
+Deno.test("ConntrackCleaner deletes what a sync made stale, and tells the metrics", async () => {
+  await withCleaner(async ({ clock, conntrack, runs, sync }) => {
+    conntrack.flows.add(flowTo(A)).add(flowTo(B));
+    const first = planTo(A, B);
+    sync(first);
+    await clock.advance(0);
+    assertEquals([conntrack.flows.size, conntrack.lists], [2, ["IPv4"]], "nothing at a restart");
+    const second = planTo(B);
+    sync(second, first);
+    await clock.advance(0);
+    assertEquals([...conntrack.flows].map(({ replySource }) => replySource), [parseIpAddress(B)]);
+    assertEquals(runs, [{ family: "IPv4", deleted: 0 }, { family: "IPv4", deleted: 1 }]);
+    sync(second, second);
+    await clock.advance(600_000);
+    assertEquals(conntrack.lists.length, 2, "a sync that changes nothing is no reason");
+  });
+});
+
+Deno.test("ConntrackCleaner looks at everything again after an hour, at a sync", async () => {
+  await withCleaner(async ({ clock, conntrack, sync }) => {
+    const plan = planTo(A);
+    sync(plan);
+    await clock.advance(3_600_000);
+    conntrack.flows.add(flowTo(B));
+    assertEquals(conntrack.lists.length, 1, "no timer of its own");
+    sync(plan, plan);
+    await clock.advance(0);
+    assertEquals(conntrack.flows.size, 0);
+  });
+});
+
+Deno.test("ConntrackCleaner does one run for all that came during another", async () => {
+  await withCleaner(async ({ clock, conntrack, sync }) => {
+    const gate = Promise.withResolvers<void>();
+    conntrack.gate = gate.promise;
+    let previous = planTo(A);
+    sync(previous);
+    await clock.advance(0);
+    for (let turn = 0; turn < 10; turn++) {
+      const next = planTo(A, `10.1.1.${turn}`);
+      sync(next, previous);
+      previous = next;
+    }
+    await clock.advance(0);
+    assertEquals(conntrack.lists.length, 1);
+    gate.resolve();
+    await clock.advance(0);
+    assertEquals(conntrack.lists.length, 2);
+  });
+});
+
+Deno.test("ConntrackCleaner spares a flow whose endpoint comes while the table is read", async () => {
+  await withCleaner(async ({ clock, conntrack, sync }) => {
+    const gate = Promise.withResolvers<void>();
+    conntrack.gate = gate.promise;
+    conntrack.flows.add(flowTo(B));
+    const first = planTo(A);
+    sync(first);
+    await clock.advance(0);
+    sync(planTo(A, B), first);
+    gate.resolve();
+    await clock.advance(0);
+    assertEquals(conntrack.flows.size, 1);
+  });
+});
+
+Deno.test("ConntrackCleaner keeps what it has to do until it could, and complains once", async () => {
+  await withCleaner(async ({ clock, conntrack, logger, sync }) => {
+    const first = planTo(A);
+    sync(first);
+    await clock.advance(0);
+    conntrack.flows.add(flowTo(A));
+    conntrack.failures.push(...Array.from({ length: 12 }, () => new Error("no such program")));
+    sync(planTo(), first);
+    await clock.advance(3_600_000);
+    assertEquals(conntrack.flows.size, 0);
+    assertEquals(conntrack.lists.length, 14);
+    const told = logger.lines.filter(({ level }) => level !== "verbose");
+    assertEquals(told.map(({ level }) => level), ["warn", "info"]);
+    assert(told[0]!.message.startsWith("Cannot delete stale UDP flows"));
+  });
+});
+
+Deno.test("ConntrackCleaner looks after each family by itself", async () => {
+  await withCleaner(async ({ clock, conntrack, runs, sync }) => {
+    sync(planTo(A), undefined, "IPv4");
+    sync(planTo(), undefined, "IPv6");
+    conntrack.failures.push(new Error("IPv4 fails"));
+    await clock.advance(0);
+    assertEquals(runs.map(({ family }) => family), ["IPv6"]);
+    await clock.advance(1_000);
+    assertEquals(runs.map(({ family }) => family), ["IPv6", "IPv4"]);
+  });
+});

@@ -1,0 +1,160 @@
+/**
+ * The kernel's table of tracked connections, through the tool `conntrack` (checked with 1.4.7).
+ *
+ * @module
+ */
+import { type IpFamily, tryParseIpAddress } from "../net/ip_address.ts";
+import { type Port, tryParsePort } from "../net/port.ts";
+import type { UdpFlow } from "../proxy/stale_flows.ts";
+import type { CommandOptions, CommandResult, CommandRunner } from "./command_runner.ts";
+
+/** Which flows are listed, and who takes them. */
+export interface ListUdpFlows {
+  /** Destination ports that the client's packets have; flows to others are left out. */
+  readonly ports: ReadonlySet<Port>;
+  readonly onFlow: (flow: UdpFlow) => void;
+  readonly signal?: AbortSignal;
+}
+
+/** The table, as far as UDP needs it. Errors name the cure where one is known. */
+export interface Conntrack {
+  /** Goes through the table of a family. Resolves to the number of entries that were looked at. */
+  listUdp(family: IpFamily, options: ListUdpFlows): Promise<number>;
+  /** Deletes every entry that is like one of these flows. Resolves to the number of entries deleted. */
+  deleteUdp(
+    family: IpFamily,
+    flows: readonly UdpFlow[],
+    options?: { readonly signal?: AbortSignal },
+  ): Promise<number>;
+}
+
+/** Up to so many ports are asked for one by one, so that the tool prints little. */
+const MOST_SINGLE_PORTS = 3;
+/** A table of millions takes minutes. */
+const TIMEOUT_MS = 300_000;
+/** Lines of one batch: each of them goes through the whole table. */
+const BATCH_SIZE = 100;
+
+const FAMILY: Readonly<Record<IpFamily, string>> = { IPv4: "ipv4", IPv6: "ipv6" };
+
+/** `-A -t 29 -u SEEN_REPLY -s … -d … -r … -q … -p udp --sport … --dport … --reply-port-src … …` */
+const SAVED = / -d (\S+) -r (\S+) -q \S+ -p udp --sport \d+ --dport (\d+) --reply-port-src (\d+) /;
+
+/** The table of this machine and network namespace. */
+export function createConntrack(commands: CommandRunner): Conntrack {
+  return {
+    async listUdp(family, options) {
+      const { ports } = options;
+      if (ports.size > MOST_SINGLE_PORTS) return await list(commands, { ...options, family });
+      let entries = 0;
+      for (const port of ports) entries += await list(commands, { ...options, family, port });
+      return entries;
+    },
+    async deleteUdp(family, flows, options) {
+      let deleted = 0;
+      for (let from = 0; from < flows.length; from += BATCH_SIZE) {
+        const batch = flows.slice(from, from + BATCH_SIZE);
+        deleted += await deleteBatch(commands, { ...options, family, flows: batch });
+      }
+      return deleted;
+    },
+  };
+}
+
+async function list(
+  commands: CommandRunner,
+  { family, port, ports, onFlow, signal }: ListUdpFlows & {
+    readonly family: IpFamily;
+    /** Only flows to this port are printed. */
+    readonly port?: Port;
+  },
+): Promise<number> {
+  let entries = 0;
+  let strange: string | undefined;
+  let understood = false;
+  const args = ["-L", "-f", FAMILY[family], "-p", "udp", "-o", "save"];
+  if (port !== undefined) args.push("--orig-port-dst", String(port));
+  await run(commands, args, {
+    ...(signal && { signal }),
+    onLine(line) {
+      entries++;
+      const fields = SAVED.exec(line);
+      understood ||= fields !== null;
+      if (!fields) strange ??= line;
+      const flow = fields && flowOf(fields, ports);
+      if (flow) onFlow(flow);
+    },
+  });
+  // One entry of a kind that we don't know is passed over; a tool that writes otherwise is not.
+  if (strange !== undefined && !understood) throw strangeLine(strange);
+  return entries;
+}
+
+/** The flow of a line; `undefined` for a port that is not asked for. */
+function flowOf(
+  [, destination = "", replySource = "", dport, replySport]: RegExpExecArray,
+  ports: ReadonlySet<Port>,
+): UdpFlow | undefined {
+  const destinationPort = tryParsePort(Number(dport));
+  // Nearly all lines of a large table end here, before their addresses are parsed.
+  if (destinationPort === undefined || !ports.has(destinationPort)) return undefined;
+  const replySourcePort = tryParsePort(Number(replySport));
+  const addresses = { to: tryParseIpAddress(destination), from: tryParseIpAddress(replySource) };
+  if (!addresses.to || !addresses.from || replySourcePort === undefined) return undefined;
+  return {
+    destination: addresses.to,
+    destinationPort,
+    replySource: addresses.from,
+    replySourcePort,
+  };
+}
+
+function strangeLine(line: string): SyntaxError {
+  return new SyntaxError(
+    `Cannot understand conntrack's line '${
+      line.slice(0, 200)
+    }': expected the form of version 1.4.7`,
+  );
+}
+
+/**
+ * One process for all. A line names destination and answering endpoint, not each client: `-D` goes
+ * through the whole table for every line (75 ms at 20,000 entries), and a dead endpoint may have had
+ * thousands of clients. Entries that are gone meanwhile are no error of a batch.
+ */
+async function deleteBatch(
+  commands: CommandRunner,
+  { family, flows, signal }: {
+    readonly family: IpFamily;
+    readonly flows: readonly UdpFlow[];
+    readonly signal?: AbortSignal;
+  },
+): Promise<number> {
+  let deleted = 0;
+  const stdin = flows.map(({ destination, destinationPort, replySource, replySourcePort }) =>
+    `-D -f ${FAMILY[family]} -p udp --orig-dst ${destination} --orig-port-dst ${destinationPort}` +
+    ` --reply-src ${replySource} --reply-port-src ${replySourcePort}\n`
+  );
+  await run(commands, ["-R", "-"], {
+    stdin,
+    ...(signal && { signal }),
+    onLine: () => void deleted++,
+  });
+  return deleted;
+}
+
+async function run(
+  commands: CommandRunner,
+  args: readonly string[],
+  options: CommandOptions,
+): Promise<CommandResult> {
+  const result = await commands.run("conntrack", args, { ...options, timeoutMs: TIMEOUT_MS });
+  if (result.code === 0) return result;
+  const said = result.stderr.trim().split("\n")[0]?.replace(/^conntrack v\S+ \(.*?\): /, "");
+  const cure = /CAP_NET_ADMIN/.test(result.stderr)
+    ? "; run kube-relay as root or with AmbientCapabilities=CAP_NET_ADMIN"
+    : "";
+  throw new Error(
+    `Cannot run 'conntrack ${args[0]}': ${said || `exit code ${result.code}`}${cure}`,
+  );
+}

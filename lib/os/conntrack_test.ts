@@ -1,0 +1,102 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
+import { parseIpAddress } from "../net/ip_address.ts";
+import { formatHostPort, parsePort, type Port } from "../net/port.ts";
+import type { UdpFlow } from "../proxy/stale_flows.ts";
+import { createConntrack } from "./conntrack.ts";
+
+/** What conntrack 1.4.7 prints. */
+const SAVED_4 =
+  "-A -t 99 -u UNSET -s 10.0.0.1 -d 10.96.0.10 -r 10.1.0.1 -q 10.0.0.1 -p udp --sport 51 --dport 53 --reply-port-src 5353 --reply-port-dst 51\n";
+const SAVED_6 =
+  "-A -t 29 -u SEEN_REPLY,ASSURED -s fd00::1 -d fd00::2 -r fd00::9 -q fd00::1 -p udp --sport 5 --dport 53 --reply-port-src 53 --reply-port-dst 5\n";
+
+function ports(...numbers: readonly number[]): ReadonlySet<Port> {
+  return new Set(numbers.map(parsePort));
+}
+
+function flow(to: string, port: number, from: string): UdpFlow {
+  return {
+    destination: parseIpAddress(to),
+    destinationPort: parsePort(port),
+    replySource: parseIpAddress(from),
+    replySourcePort: parsePort(5353),
+  };
+}
+
+async function listed(text: string, wanted: ReadonlySet<Port>) {
+  const commands = new FakeCommandRunner().on("conntrack -L", { stdout: text });
+  const flows: string[] = [];
+  const entries = await createConntrack(commands).listUdp("IPv4", {
+    ports: wanted,
+    onFlow: (each) =>
+      flows.push(
+        `${formatHostPort(each.destination, each.destinationPort)} ${
+          formatHostPort(each.replySource, each.replySourcePort)
+        }`,
+      ),
+  });
+  return { entries, flows, lines: commands.calls.map(({ line }) => line) };
+}
+
+Deno.test("listUdp() reads both families, and leaves out ports that are not asked for", async () => {
+  const text = SAVED_4 + SAVED_6 + SAVED_4.replace("--dport 53", "--dport 54");
+  assertEquals(await listed(text, ports(53, 1, 2, 3)), {
+    entries: 3,
+    flows: ["10.96.0.10:53 10.1.0.1:5353", "[fd00::2]:53 [fd00::9]:53"],
+    lines: ["conntrack -L -f ipv4 -p udp -o save"],
+  });
+});
+
+Deno.test("listUdp() lets the tool leave out other ports where few are asked for", async () => {
+  const { lines, entries } = await listed(SAVED_4, ports(53, 30053));
+  assertEquals(lines, [
+    "conntrack -L -f ipv4 -p udp -o save --orig-port-dst 53",
+    "conntrack -L -f ipv4 -p udp -o save --orig-port-dst 30053",
+  ]);
+  assertEquals(entries, 2);
+  assertEquals((await listed(SAVED_4, ports())).lines, []);
+});
+
+Deno.test("listUdp() passes over an entry of a kind that it doesn't know", async () => {
+  const { flows, entries } = await listed(`-A of some other kind\n${SAVED_4}`, ports(53));
+  assertEquals([flows.length, entries], [1, 2]);
+});
+
+Deno.test("listUdp() says what it could not do, and what to do about it", async () => {
+  await assertRejects(
+    () => listed("udp 17 29 src=10.0.0.1\n", ports(53)),
+    Error,
+    "Cannot understand conntrack's line 'udp 17 29 src=10.0.0.1'",
+  );
+  const commands = new FakeCommandRunner().on("conntrack", {
+    code: 1,
+    stderr:
+      "conntrack v1.4.7 (conntrack-tools): Operation failed: sorry, you must be root or get " +
+      "CAP_NET_ADMIN capability to do this\n",
+  });
+  await assertRejects(
+    () => createConntrack(commands).listUdp("IPv6", { ports: ports(53), onFlow: () => {} }),
+    Error,
+    "Cannot run 'conntrack -L': Operation failed: sorry, you must be root or get CAP_NET_ADMIN capability to do this; run kube-relay as root or with",
+  );
+});
+
+Deno.test("deleteUdp() deletes by one process, and counts what it says", async () => {
+  const commands = new FakeCommandRunner().on("conntrack -R -", ({ stdin }) => ({
+    stdout: stdin.replaceAll(/^.*$/gm, (line) => line && "udp      17 99 src=10.0.0.1 …"),
+  }));
+  const flows = [flow("10.96.0.10", 53, "10.1.0.1"), flow("10.96.0.10", 53, "10.1.0.2")];
+  const conntrack = createConntrack(commands);
+  assertEquals(await conntrack.deleteUdp("IPv4", flows), 2);
+  assertEquals(
+    commands.calls[0]?.stdin,
+    "-D -f ipv4 -p udp --orig-dst 10.96.0.10 --orig-port-dst 53 --reply-src 10.1.0.1 --reply-port-src 5353\n" +
+      "-D -f ipv4 -p udp --orig-dst 10.96.0.10 --orig-port-dst 53 --reply-src 10.1.0.2 --reply-port-src 5353\n",
+  );
+  assertEquals(await conntrack.deleteUdp("IPv6", []), 0);
+  assertEquals(commands.calls.length, 1, "nothing to delete is nothing to run");
+  const many = Array.from({ length: 250 }, (_, index) => flow("fd00::2", 53, `fd00::${index + 3}`));
+  assertEquals(await conntrack.deleteUdp("IPv6", many), 250);
+  assertEquals(commands.calls.length, 4);
+});
