@@ -1,35 +1,29 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import type { Logger } from "../log/logger.ts";
+import { eventually } from "../../tests/support/eventually.ts";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { systemClock } from "../os/clock.ts";
 import { ConfigurationChanged, watchConfiguration } from "./configuration_watch.ts";
 import { loadConfiguration, type LoadedConfiguration } from "./load.ts";
 import { hostWatchedFiles, type WatchedFileSystem } from "./watched_file.ts";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
-/** Longer than the settling, shorter than the look that is taken without a watch's word. */
-const DEADLINE_MS = 10_000;
 const DONE = new Error("done");
 
 /** A configuration file in a folder of its own, and a watch on it. */
 class Watched {
   readonly applied: { readonly proxy: LoadedConfiguration["proxy"]; readonly fields: string }[] =
     [];
-  readonly lines: string[] = [];
+  readonly #logger = new MemoryLogger();
   readonly #controller = new AbortController();
   readonly #running: Promise<void>;
 
   private constructor(current: LoadedConfiguration, path: string, files: WatchedFileSystem) {
-    const log = (message: string, fields?: Readonly<Record<string, unknown>>) =>
-      void this.lines.push(`${message} ${fields?.problem ?? fields?.fields ?? ""}`);
-    const logger: Logger = {
-      error: log,
-      warn: log,
-      info: log,
-      verbose: (_, message) => log(message),
-      enabled: () => true,
-      with: () => logger,
-    };
-    this.#running = watchConfiguration({ ...machine(), clock: systemClock, logger, files }, {
+    this.#running = watchConfiguration({
+      ...machine(),
+      clock: systemClock,
+      logger: this.#logger,
+      files,
+    }, {
       flags: { config: path },
       current,
       mode: "userspace",
@@ -45,6 +39,15 @@ class Watched {
     // The first look finds nothing new.
     await until(() => watched.lines.length > 0);
     return watched;
+  }
+
+  /** What was logged since the last {@linkcode forget}. */
+  get lines(): readonly string[] {
+    return this.#logger.lines.map(({ message, fields }) => `${message} ${fields.problem ?? ""}`);
+  }
+
+  forget(): void {
+    this.#logger.lines.length = 0;
   }
 
   get clusterCidr(): string | undefined {
@@ -70,11 +73,7 @@ function machine() {
 }
 
 async function until(condition: () => boolean): Promise<void> {
-  const deadline = Date.now() + DEADLINE_MS;
-  while (!condition()) {
-    assert(Date.now() < deadline, "waited for too long");
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
+  await eventually("the change is seen", condition);
 }
 
 async function withFolder(test: (folder: string) => Promise<void>): Promise<void> {
@@ -154,13 +153,13 @@ Deno.test("watchConfiguration() keeps the last good configuration while the file
         [`${HEAD}clusterCIDR: [`, "Cannot read YAML"],
       ]
     ) {
-      watched.lines.length = 0;
+      watched.forget();
       await Deno.writeTextFile(path, text!);
       await until(() => watched.lines.length > 0);
       assertStringIncludes(watched.lines[0]!, "is wrong; the last good configuration stays");
       assertStringIncludes(watched.lines[0]!, expected!);
     }
-    watched.lines.length = 0;
+    watched.forget();
     await Deno.remove(path);
     await until(() => watched.lines.length > 0);
     assertStringIncludes(watched.lines[0]!, "is gone; the last good configuration stays");
@@ -221,7 +220,7 @@ Deno.test("watchConfiguration() does nothing when only words, blocks of other mo
       `${HEAD}mode: userspace\nwinkernel: {networkName: a}\noomScoreAdj: -999\n`,
     ];
     for (const text of texts) {
-      watched.lines.length = 0;
+      watched.forget();
       await Deno.writeTextFile(path, text);
       await until(() => watched.lines.length > 0);
       assertStringIncludes(watched.lines[0]!, "says what it said before");

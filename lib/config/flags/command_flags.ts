@@ -67,6 +67,7 @@ export const COMMAND_FLAGS = [
     group: "Commands",
     value: "FILE",
     help: "write the configuration that follows from flags or --config to this file, and exit",
+    verbs: ["write-config"],
     withConfig: "used",
   },
   {

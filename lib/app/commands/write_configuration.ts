@@ -1,0 +1,35 @@
+/**
+ * `--write-config-to`: the configuration that follows from flags or a file, as a file.
+ *
+ * @module
+ */
+import { stringify } from "@std/yaml";
+import { effectiveConfiguration } from "../../config/effective_configuration.ts";
+import { encodeConfiguration } from "../../config/encode_configuration.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
+import { writeFileWhole } from "../../os/write_file_whole.ts";
+import type { ActiveCommand } from "./command.ts";
+
+/** Writes the file. Asks neither the machine nor a cluster. */
+export const writeConfigurationCommand: ActiveCommand = {
+  name: "write-config",
+  summary: "write the configuration that would count to a file (as --write-config-to FILE)",
+  async run({ print }, { flags, configuration }) {
+    const path = flags["write-config-to"];
+    if (!path) throw new Error("Cannot write the configuration: give --write-config-to FILE");
+    await writeFileWhole(path, configurationText(configuration));
+    print(`Configuration written to ${path}\n`);
+    return 0;
+  },
+};
+
+/** The file. Nothing that was asked for means `iptables`, as upstream writes it. */
+export function configurationText({ proxy, mode }: LoadedConfiguration): string {
+  const written = mode === "default" ? "iptables" : mode;
+  const effective = written === "auto" ? proxy : effectiveConfiguration(proxy, written);
+  return stringify(encodeConfiguration(effective, written), {
+    sortKeys: true,
+    useAnchors: false,
+    lineWidth: -1,
+  });
+}

@@ -1,0 +1,33 @@
+/**
+ * Writes a file so that nobody ever sees a part of it.
+ *
+ * @module
+ */
+
+/**
+ * Puts a text in the place of a file, by way of a new file beside it. A reader sees the old text or
+ * the new one, also after a crash. The mode is that of a file that is there already, else 0644.
+ */
+export async function writeFileWhole(path: string, text: string): Promise<void> {
+  const mode = await modeOf(path);
+  const folder = path.includes("/") ? path.replace(/\/[^/]*$/, "") || "/" : ".";
+  const beside = await Deno.makeTempFile({ dir: folder, prefix: ".", suffix: ".new" });
+  try {
+    await Deno.writeTextFile(beside, text);
+    await Deno.chmod(beside, mode);
+    await Deno.rename(beside, path);
+  } catch (error) {
+    await Deno.remove(beside).catch(() => {});
+    throw error;
+  }
+}
+
+const READABLE = 0o644;
+
+async function modeOf(path: string): Promise<number> {
+  try {
+    return ((await Deno.stat(path)).mode ?? READABLE) & 0o777;
+  } catch {
+    return READABLE;
+  }
+}

@@ -1,0 +1,32 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import { writeFileWhole } from "./write_file_whole.ts";
+
+async function withFolder(test: (folder: string) => Promise<void>): Promise<void> {
+  const folder = await Deno.makeTempDir();
+  try {
+    await test(folder);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+Deno.test("writeFileWhole() replaces a file by another one with its mode", () =>
+  withFolder(async (folder) => {
+    const path = `${folder}/a`;
+    await writeFileWhole(path, "first");
+    const before = await Deno.stat(path);
+    assertEquals(before.mode! & 0o777, 0o644);
+    await Deno.chmod(path, 0o600);
+    await writeFileWhole(path, "second");
+    assertEquals(await Deno.readTextFile(path), "second");
+    assertEquals((await Deno.stat(path)).mode! & 0o777, 0o600);
+    assertEquals((await Deno.stat(path)).ino === before.ino, false);
+  }));
+
+Deno.test("writeFileWhole() leaves nothing behind when it fails", () =>
+  withFolder(async (folder) => {
+    await Deno.mkdir(`${folder}/a`);
+    await assertRejects(() => writeFileWhole(`${folder}/a`, "text"));
+    await assertRejects(() => writeFileWhole(`${folder}/none/a`, "text"));
+    assertEquals([...Deno.readDirSync(folder)].map(({ name }) => name), ["a"]);
+  }));
