@@ -28,7 +28,11 @@ export function createHealthzHandler(options: HealthzOptions): (request: Request
     const { pathname } = new URL(request.url);
     if (pathname === "/healthz") return answer(options, "healthz");
     if (pathname === "/livez") return answer(options, "livez");
-    return new Response("404 page not found\n", { status: 404 });
+    const headers = {
+      "content-type": "text/plain; charset=utf-8",
+      "x-content-type-options": "nosniff",
+    };
+    return new Response("404 page not found\n", { status: 404, headers });
   };
 }
 
