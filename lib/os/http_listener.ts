@@ -10,6 +10,9 @@
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
 import type { SocketAddress } from "./network.ts";
 
+/** The header `server` of every answer: it tells ours from kube-proxy's, which sends none. */
+export const SERVER_NAME = "kube-relay";
+
 /** Answers a request. `peer` is the client's address, IPv4 also where it came by way of `[::]`. */
 export type HttpHandler = (
   request: Request,
@@ -47,10 +50,12 @@ export function listenHttp(
       onError: () => new Response("500 internal server error\n", { status: 500 }),
     },
     // The URL holds the Host header as it came.
-    (request, { remoteAddr }) =>
-      URL.canParse(request.url)
-        ? handler(request, tryParseIpAddress(remoteAddr.hostname))
-        : new Response("400 bad request\n", { status: 400 }),
+    async (request, { remoteAddr }) => {
+      if (!URL.canParse(request.url)) return new Response("400 bad request\n", { status: 400 });
+      const response = await handler(request, tryParseIpAddress(remoteAddr.hostname));
+      response.headers.set("server", SERVER_NAME);
+      return response;
+    },
   );
   return {
     address: server.addr,

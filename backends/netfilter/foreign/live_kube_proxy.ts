@@ -5,6 +5,7 @@
  * @module
  */
 import type { Clock } from "../../../lib/os/clock.ts";
+import { SERVER_NAME } from "../../../lib/os/http_listener.ts";
 import type { Network } from "../../../lib/os/network.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";
 import { type HttpAnswer, peekHttp } from "./http_peek.ts";
@@ -16,9 +17,6 @@ export interface LiveKubeProxy {
   /** What answered where, one line each. */
   readonly evidence: readonly string[];
 }
-
-/** What our own servers name themselves in the header `server`. */
-export const OWN_SERVER = "kube-relay";
 
 /** Longest time that the whole question takes. A closed port on loopback answers at once. */
 const TIMEOUT_MS = 300;
@@ -61,7 +59,7 @@ export async function findLiveKubeProxy(
  * Cilium does; undefined for any other, our own too.
  */
 export function kubeProxyAnswer(path: string, answer: HttpAnswer | undefined): string | undefined {
-  if (answer === undefined || answer.headers.get("server") === OWN_SERVER) return undefined;
+  if (answer === undefined || answer.headers.get("server") === SERVER_NAME) return undefined;
   const body = answer.body.trim();
   if (path === "/proxyMode") {
     return answer.status === 200 && MODES.includes(body) ? body : undefined;
