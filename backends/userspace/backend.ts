@@ -149,6 +149,10 @@ class SocketBackend implements UserspaceBackend {
     return this.#local.owns(address);
   }
 
+  previewCleanup(): Promise<CleanupReport> {
+    return this.#local.previewCleanup();
+  }
+
   cleanup(): Promise<CleanupReport> {
     return this.#local.cleanup();
   }

@@ -71,4 +71,6 @@ export interface LocalAddresses {
   owns(address: IpAddress): boolean;
   /** Takes away everything that this way, or an earlier run, ever added, and nothing else. */
   cleanup(): Promise<CleanupReport>;
+  /** What {@linkcode cleanup} would take away. */
+  previewCleanup(): Promise<CleanupReport>;
 }

@@ -10,7 +10,7 @@ import { didYouMean } from "../config/nearest_name.ts";
 import { givenFlags, parseFlags } from "../config/parse_flags.ts";
 import { createLogger } from "../log/create_logger.ts";
 import { logsToJournal } from "../log/journal.ts";
-import type { Command } from "./commands/command.ts";
+import type { ActiveCommand, Command } from "./commands/command.ts";
 import { COMMANDS } from "./commands/mod.ts";
 import type { Dependencies } from "./dependencies.ts";
 
@@ -31,7 +31,7 @@ export async function runCommandLine(
       dependencies.print(command.text(flags));
       return DONE;
     }
-    const configuration = await load(dependencies, flags);
+    const configuration = await loadFor(dependencies, { command, flags });
     const logger = createLogger({
       format: configuration.proxy.logging.format === "json" ? "json" : "text",
       verbosity: configuration.proxy.logging.verbosity,
@@ -63,8 +63,10 @@ function chooseCommand(
 }
 
 /** Flags that stand for verbs, as kube-proxy has them. */
-function verbOf({ version, cleanup }: FlagValues): string {
-  if (version !== undefined && version !== "false") return "version";
+function verbOf({ version, cleanup, "write-config-to": file }: FlagValues): string {
+  // A version such as v1.36.0 only replaces the one that kube-proxy reports.
+  if (version === "true" || version === "raw") return "version";
+  if (file !== undefined) return "write-config";
   return cleanup ? "cleanup" : "run";
 }
 
@@ -75,6 +77,25 @@ function misplacedFlags(values: FlagValues, verb: string): readonly string[] {
     if (verbs === undefined || verbs.includes(verb)) return [];
     return [`Flag --${name} belongs to '${verbs.join("', '")}', not to '${verb}'`];
   });
+}
+
+/** Loads the configuration, as far as the verb needs a right one. */
+async function loadFor(
+  dependencies: Dependencies,
+  { command, flags }: { readonly command: ActiveCommand; readonly flags: FlagValues },
+): Promise<LoadedConfiguration> {
+  try {
+    return await load(dependencies, flags);
+  } catch (error) {
+    const { enoughFlags, name } = command;
+    if (!(error instanceof ConfigurationError) || enoughFlags === undefined) throw error;
+    for (const problem of error.problems) dependencies.complain(`kube-relay: ${problem}\n`);
+    dependencies.complain(`kube-relay: going on with '${name}' without the configuration\n`);
+    const enough = enoughFlags.map((flag) => [flag, flags[flag]]).filter(([, value]) =>
+      value !== undefined
+    );
+    return await load(dependencies, Object.fromEntries(enough));
+  }
 }
 
 function load(dependencies: Dependencies, flags: FlagValues): Promise<LoadedConfiguration> {

@@ -162,6 +162,8 @@ export interface Backend extends AsyncDisposable {
   ownsAddress(address: IpAddress): boolean;
   /** Takes away everything that this mode ever added to the machine, and nothing else. */
   cleanup(): Promise<CleanupReport>;
+  /** What {@linkcode cleanup} would take away. Changes nothing. Absent in modes that can't tell. */
+  previewCleanup?(): Promise<CleanupReport>;
   /** Takes no new connections and waits for open ones, at most so long. Kernel state stays. */
   drain(timeoutMs: number): Promise<void>;
 }

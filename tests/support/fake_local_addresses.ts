@@ -68,4 +68,8 @@ export class FakeLocalAddresses implements LocalAddresses {
   cleanup(): Promise<{ removed: []; failed: [] }> {
     return Promise.resolve({ removed: [], failed: [] });
   }
+
+  previewCleanup(): Promise<{ removed: []; failed: [] }> {
+    return this.cleanup();
+  }
 }

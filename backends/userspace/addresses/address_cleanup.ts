@@ -3,6 +3,8 @@
  *
  * @module
  */
+import type { Cidr } from "../../../lib/net/cidr.ts";
+import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { CleanupReport } from "../../../lib/proxy/backend.ts";
 import type { AddressLedger } from "./address_ledger.ts";
 import type { AddressStore } from "./address_store.ts";
@@ -43,10 +45,10 @@ export async function cleanupAddresses(
   };
   await routes.activate([]);
   await step("addresses on lo", async () => {
-    report(await own.remove(ledger.addresses), (address) => `address ${address} on lo`);
+    report(await own.remove(ledger.addresses), describeAddress);
   });
   await step("local routes", async () => {
-    report(await routes.dropInactive(), (range) => `local route for ${range}`);
+    report(await routes.dropInactive(), describeRoute);
   });
   await step(NONLOCAL_BIND, async () => {
     const value = await routes.restoreNonlocalBind();
@@ -54,4 +56,27 @@ export async function cleanupAddresses(
   });
   if (failed.length === 0) await step(`record ${store.path}`, () => store.remove());
   return { removed, failed };
+}
+
+/** What {@linkcode cleanupAddresses} would remove, by the record alone: some of it may be gone already. */
+export async function previewAddressCleanup(
+  { ledger }: Pick<AddressCleanupInput, "ledger">,
+): Promise<CleanupReport> {
+  const refusal = await ledger.open();
+  if (refusal !== undefined) return { removed: [], failed: [refusal] };
+  return {
+    removed: [
+      ...[...ledger.addresses].map(describeAddress),
+      ...[...ledger.routes].map(describeRoute),
+    ],
+    failed: [],
+  };
+}
+
+function describeAddress(address: IpAddress): string {
+  return `address ${address} on lo`;
+}
+
+function describeRoute(range: Cidr): string {
+  return `local route for ${range}`;
 }

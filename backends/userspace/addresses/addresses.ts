@@ -11,7 +11,7 @@ import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";
 import type { CleanupReport, ProbeResult } from "../../../lib/proxy/backend.ts";
-import { cleanupAddresses } from "./address_cleanup.ts";
+import { cleanupAddresses, previewAddressCleanup } from "./address_cleanup.ts";
 import { AddressLedger } from "./address_ledger.ts";
 import {
   AddressPlacer,
@@ -219,6 +219,8 @@ class MachineAddresses implements LocalAddresses {
       return await cleanupAddresses({ ...this.#parts, store: this.#dependencies.store });
     });
   }
+
+  readonly previewCleanup = () => this.#turns.take(() => previewAddressCleanup(this.#parts));
 
   #createPlacer(): AddressPlacer {
     const { family, belongsTo = () => undefined } = this.#options;

@@ -1,34 +1,66 @@
 /**
- * `--cleanup`: takes away everything that any mode ever added to the machine, and nothing else.
+ * `--cleanup`: takes away everything that any mode of kube-relay, or kube-proxy, ever added to the
+ * machine, and nothing else.
  *
  * @module
  */
+import { tryParseCidr } from "../../net/cidr.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
+import type { Logger } from "../../log/logger.ts";
+import type { CleanupReport } from "../../proxy/backend.ts";
+import type { Dependencies } from "../dependencies.ts";
+import { printCleanupReport } from "../print_cleanup_report.ts";
+import { findKubeProxyAlive } from "../takeover.ts";
+import type { RelayOptions } from "../../config/load.ts";
 import type { ActiveCommand } from "./command.ts";
 
-/** Removes what earlier runs left. Needs no cluster. */
+/** Removes what earlier runs left, then what kube-proxy left. Needs no cluster. */
 export const cleanupCommand: ActiveCommand = {
   name: "cleanup",
-  summary: "remove everything that any earlier run added to the machine (as --cleanup)",
-  async run(dependencies, { configuration: { relay }, logger }) {
-    const { backends, print, complain } = dependencies;
-    let removed = 0;
-    let failed = 0;
-    for (const createBackend of Object.values(backends)) {
-      for (const family of IP_FAMILIES) {
-        await using backend = createBackend({ ...dependencies, logger }, {
-          family,
-          relay,
-          belongsTo: () => undefined,
-        });
-        const report = await backend.cleanup();
-        for (const line of report.removed) print(`removed ${line}\n`);
-        for (const line of report.failed) complain(`Cannot remove ${line}\n`);
-        removed += report.removed.length;
-        failed += report.failed.length;
-      }
+  summary: "remove all that earlier runs, or kube-proxy, added to the machine (as --cleanup)",
+  // A node whose configuration is broken is the one that has to be cleaned; upstream refuses it.
+  enoughFlags: ["state-dir", "control-socket", "tools-path", "dry-run"],
+  async run(dependencies, { configuration: { relay, proxy }, logger, signal }) {
+    const { hostChecks, print, complain } = dependencies;
+    const { dryRun } = relay;
+    const reports = [];
+    for await (const report of ownReports({ ...dependencies, logger }, relay)) {
+      printCleanupReport(dependencies, report, { dryRun });
+      reports.push(report);
     }
-    if (removed === 0 && failed === 0) print("Nothing of kube-relay's is left on this machine.\n");
-    return failed === 0 ? 0 : 1;
+    const alive = await findKubeProxyAlive(hostChecks, { signal });
+    if (alive) {
+      complain(`${alive.summary} and will write its rules again; ${alive.cure ?? ""}\n`);
+      for (const line of alive.evidence) complain(`  ${line}\n`);
+    }
+    // Ours is gone by now: whatever has kube-proxy's names is kube-proxy's.
+    const excludeCidrs = proxy.ipvs.excludeCIDRs.map(tryParseCidr).filter((cidr) =>
+      cidr !== undefined
+    );
+    const theirs = await hostChecks.removeKubeProxy({ dryRun, excludeCidrs, signal });
+    printCleanupReport(dependencies, theirs, { dryRun });
+    reports.push(theirs);
+    if (reports.every(({ removed, failed }) => removed.length + failed.length === 0)) {
+      print("Nothing of kube-relay's or kube-proxy's is left on this machine.\n");
+    }
+    return reports.every(({ failed }) => failed.length === 0) ? 0 : 1;
   },
 };
+
+/** What each mode of this build removes in each family, or would remove. */
+async function* ownReports(
+  dependencies: Dependencies & { readonly logger: Logger },
+  relay: RelayOptions,
+): AsyncGenerator<CleanupReport> {
+  for (const createBackend of Object.values(dependencies.backends)) {
+    for (const family of IP_FAMILIES) {
+      await using backend = createBackend(dependencies, {
+        family,
+        relay,
+        belongsTo: () => undefined,
+      });
+      if (!relay.dryRun) yield await backend.cleanup();
+      else if (backend.previewCleanup) yield await backend.previewCleanup();
+    }
+  }
+}

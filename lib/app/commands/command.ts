@@ -4,7 +4,7 @@
  * @module
  */
 import type { LoadedConfiguration } from "../../config/load.ts";
-import type { FlagValues } from "../../config/flags.ts";
+import type { FlagName, FlagValues } from "../../config/flags.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";
 import type { Dependencies } from "../dependencies.ts";
 
@@ -26,6 +26,11 @@ interface Verb {
 
 /** A verb that does something, with a configuration that was found to be right. */
 export interface ActiveCommand extends Verb {
+  /**
+   * Flags that are enough for it: with a configuration that is wrong it runs with these alone.
+   * @default {a wrong configuration ends it}
+   */
+  readonly enoughFlags?: readonly FlagName[];
   /** Resolves to the exit code; a rejection is printed and ends with 1. */
   run(dependencies: Dependencies, context: CommandContext): Promise<number>;
 }
