@@ -26,7 +26,8 @@ export async function createApiObjectSource(
   { configuration, nodeName, informers, onApiAnswer }: ObjectSourceOptions,
 ): Promise<ObjectSource> {
   const { clock, logger, random, process } = dependencies;
-  const { proxy: { clientConnection: { kubeconfig } }, relay: { master } } = configuration;
+  const { proxy: { clientConnection: { kubeconfig } }, relay: { master, endpointsFallback } } =
+    configuration;
   // Loaded only here: the library that reads kubeconfigs costs 10 MB of memory.
   const { loadKubeAuth } = await import("../kube/kubeconfig.ts");
   const auth = await loadKubeAuth({ clock, logger }, {
@@ -37,10 +38,12 @@ export async function createApiObjectSource(
   const source = createApiSource({ clock, logger, random, auth }, {
     nodeName,
     informers,
+    endpointsFallback,
     ...(onApiAnswer && { onAnswer: onApiAnswer }),
   });
   const server = tryParseIpAddress(new URL(auth.server).hostname.replace(/^\[|\]$/g, ""));
   return {
+    client: source.client,
     run: (signal) => source.run(signal),
     belongsTo: (address) => address === server ? "the API server" : undefined,
     status() {

@@ -6,6 +6,7 @@
 import { assertEquals } from "@std/assert";
 import { systemClock } from "../../lib/os/clock.ts";
 import { eventually } from "../support/eventually.ts";
+import { chooseSeed, randomFrom } from "../support/seeded_random.ts";
 import type { TcpRelay } from "../support/tcp_relay.ts";
 import type { Follower } from "./follower.ts";
 import type { ConformanceServer, RawObject } from "./server.ts";
@@ -21,7 +22,7 @@ export async function runChurn(
   { server, relay }: { readonly server: ConformanceServer; readonly relay: TcpRelay },
   follower: Follower,
 ): Promise<void> {
-  const seed = Number(Deno.env.get("KUBE_RELAY_SEED") ?? Math.floor(Math.random() * 2 ** 31));
+  const seed = chooseSeed();
   const random = randomFrom(seed);
   const expected = new Map<string, string>();
   for (let count = 0; count < CHANGES; count++) {
@@ -65,15 +66,4 @@ async function changeOne(
 
 function sameText(a: unknown, b: unknown): boolean {
   return JSON.stringify(a) === JSON.stringify(b);
-}
-
-/** Numbers from 0 to just below 1 that a seed repeats (mulberry32). */
-function randomFrom(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
 }

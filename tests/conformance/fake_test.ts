@@ -5,11 +5,13 @@
  */
 import { FakeApiServer } from "../support/fake_api_server.ts";
 import type { ConformanceServer } from "./server.ts";
+import { defineFakeLongRun } from "./long_run_tests.ts";
 import { runConformanceSuite } from "./suite.ts";
 import { runWireSuite } from "./wire_suite.ts";
 
 runWireSuite("fake", startFake);
 runConformanceSuite("fake", startFake);
+defineFakeLongRun();
 
 async function startFake(): Promise<ConformanceServer> {
   const fake = await FakeApiServer.start();
