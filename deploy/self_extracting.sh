@@ -357,12 +357,30 @@ find_place() {
     [ -n "${XDG_RUNTIME_DIR-}" ] && prepare made "$XDG_RUNTIME_DIR/kube-relay"
 }
 
+# path_for ARGUMENT…: prints the PATH for the program: the folders of --tools-path, then the caller's.
+# Deno looks programs up once, before it reads any argument: nobody later can do this.
+path_for() {
+    folders=
+    while [ $# -gt 0 ]; do
+        value=
+        case $1 in
+        --) break ;;
+        --tools[-_]path=*) value=${1#*=} ;;
+        --tools[-_]path) value=${2-} ;;
+        esac
+        # Only absolute ones: others would depend on where it is started.
+        case $value in /*) folders=$folders$(printf '%s' "$value" | tr , :): ;; esac
+        shift
+    done
+    printf '%s' "$folders${PATH-}"
+}
+
 main() {
     self=$0
     caller_umask=$(umask)
     umask 077
     # The tools below are the system's, whatever comes first for the program itself.
-    caller_path=${PATH-}
+    caller_path=$(path_for "$@")
     PATH=/usr/sbin:/usr/bin:/sbin:/bin${PATH:+:$PATH}
     uid=$(id -u)
     { read -r boot_id </proc/sys/kernel/random/boot_id; } 2>/dev/null || boot_id=

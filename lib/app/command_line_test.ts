@@ -64,7 +64,7 @@ Deno.test("runCommandLine() prints the version, as flag and as verb", async () =
 Deno.test("runCommandLine() prints help for every way of asking, within 80 columns", async () => {
   const help = await run(["--help"]);
   assertEquals([help.code, help.err], [0, ""]);
-  for (const verb of ["run", "status", "cleanup", "version", "help"]) {
+  for (const verb of ["run", "status", "doctor", "cleanup", "version", "help"]) {
     assertStringIncludes(help.out, `\n  ${verb} `);
   }
   for (const line of help.out.split("\n")) assert(line.length <= 80, line);
@@ -91,7 +91,7 @@ Deno.test("runCommandLine() names all that is wrong and ends with 2", async () =
     [["--mod=x", "--nope"], "Unknown flag --mod; did you mean '--mode'?", "Unknown flag --nope"],
     [["statsu"], "Unknown command 'statsu'; did you mean 'status'?"],
     [["status", "more"], "Unexpected argument 'more'; flags begin with --"],
-    [["--json"], "Flag --json belongs to 'status', not to 'run'"],
+    [["--json"], "Flag --json belongs to 'status', 'doctor', not to 'run'"],
     [
       ["--mode=ipsv"],
       "--proxy-mode: Cannot run in mode 'ipsv': there is no such mode, only iptables, ipvs, " +
@@ -117,6 +117,7 @@ const REPORT: StatusReport = {
   phase: "serving",
   largestEventLoopDelayMs: 3,
   node: { name: "node-a" },
+  hostSettings: [],
   sources: [],
   families: [{
     family: "IPv4",

@@ -19,6 +19,7 @@ export interface EnvironmentVariable {
 export const ENVIRONMENT: readonly EnvironmentVariable[] = [
   { name: "NODE_NAME", purpose: "know the node in a DaemonSet (spec.nodeName)" },
   { name: "KUBECONFIG", purpose: "find the kubeconfig" },
+  { name: "PATH", purpose: "see whether the folders of --tools-path come first" },
   { name: "HOME", purpose: "find ~/.kube/config" },
   { name: "KUBERNETES_SERVICE_HOST", purpose: "find the API server from inside a pod" },
   { name: "KUBERNETES_SERVICE_PORT", purpose: "find the API server from inside a pod" },

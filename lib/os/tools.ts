@@ -20,6 +20,16 @@ export interface Tool {
   readonly kind: "system" | "credential";
 }
 
+/**
+ * Plain `iptables` may be either variant; the one that the host uses is named in full where that is
+ * needed.
+ */
+const IPTABLES_NAMES: readonly string[] = ["iptables", "ip6tables"].flatMap((program) =>
+  ["", "-nft", "-legacy"].flatMap((variant) =>
+    ["", "-save", "-restore"].map((action) => `${program}${variant}${action}`)
+  )
+);
+
 /** Every program that kube-relay may start. */
 export const TOOLS: readonly Tool[] = [
   {
@@ -31,7 +41,49 @@ export const TOOLS: readonly Tool[] = [
   {
     name: "sysctl",
     debianPackage: "procps",
-    purpose: "allow binds to IPv6 addresses of an AnyIP route (net.ipv6.ip_nonlocal_bind)",
+    purpose: "read and set kernel settings that a mode needs, such as net.ipv6.ip_nonlocal_bind",
+    kind: "system",
+  },
+  {
+    name: "nproc",
+    debianPackage: "coreutils",
+    purpose: "count the CPUs of the machine, for the size of the connection table",
+    kind: "system",
+  },
+  {
+    name: "choom",
+    debianPackage: "util-linux",
+    purpose: "set how likely the kernel ends this process when memory runs out (--oom-score-adj)",
+    kind: "system",
+  },
+  {
+    name: "cat",
+    debianPackage: "coreutils",
+    purpose: "read files of /proc, which are closed to Deno",
+    kind: "system",
+  },
+  ...IPTABLES_NAMES.map((name): Tool => ({
+    name,
+    debianPackage: "iptables",
+    purpose: "read and write rules of iptables",
+    kind: "system",
+  })),
+  {
+    name: "nft",
+    debianPackage: "nftables",
+    purpose: "read and write rules of nftables",
+    kind: "system",
+  },
+  {
+    name: "ipset",
+    debianPackage: "ipset",
+    purpose: "read and write the sets that rules of the ipvs mode refer to",
+    kind: "system",
+  },
+  {
+    name: "ipvsadm",
+    debianPackage: "ipvsadm",
+    purpose: "read and write virtual servers of IPVS",
     kind: "system",
   },
   { name: "aws", debianPackage: "awscli", purpose: "sign in to Amazon EKS", kind: "credential" },

@@ -5,13 +5,22 @@
  */
 import { cleanupCommand } from "./cleanup.ts";
 import type { Command } from "./command.ts";
+import { doctorCommand } from "./doctor.ts";
 import { createHelpCommand } from "./help.ts";
 import { runCommand } from "./run.ts";
 import { statusCommand } from "./status.ts";
 import { versionCommand } from "./version.ts";
+import { writeConfigurationCommand } from "./write_configuration.ts";
 
 /** Verbs other than help, in the order in which help tells them. */
-const VERBS: readonly Command[] = [runCommand, statusCommand, cleanupCommand, versionCommand];
+const VERBS: readonly Command[] = [
+  runCommand,
+  statusCommand,
+  doctorCommand,
+  cleanupCommand,
+  writeConfigurationCommand,
+  versionCommand,
+];
 
 /** Every verb. */
 export const COMMANDS: readonly Command[] = [...VERBS, createHelpCommand(VERBS)];

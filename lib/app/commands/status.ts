@@ -4,9 +4,9 @@
  * @module
  */
 import { requestStatus } from "../control_client.ts";
-import type { Dependencies } from "../dependencies.ts";
 import type { StatusReport } from "../status_report.ts";
 import { matchesFilter, renderStatus } from "../status_view.ts";
+import { usesColor } from "../uses_color.ts";
 import type { ActiveCommand } from "./command.ts";
 
 /** Prints Services, addresses, endpoints, quarantined ones and sync times. */
@@ -26,11 +26,6 @@ export const statusCommand: ActiveCommand = {
     return 0;
   },
 };
-
-/** NO_COLOR counts when it is there and not empty (no-color.org). */
-function usesColor({ env, stdoutIsTerminal }: Dependencies["process"]): boolean {
-  return stdoutIsTerminal && !env("NO_COLOR") && env("TERM") !== "dumb";
-}
 
 function filterReport(report: StatusReport, filter: string): StatusReport {
   const families = report.families.map((family) => ({

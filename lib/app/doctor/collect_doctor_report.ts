@@ -6,6 +6,8 @@
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";
 import { toolCapabilities } from "../../os/capabilities.ts";
+import { toolsPathProblem } from "../../os/tools_path.ts";
+import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { KUBE_PROXY_RELEASE, VERSION } from "../version.ts";
 import {
@@ -55,12 +57,24 @@ export async function collectDoctorReport(
     relay: running.fact,
     findings: byGravity([
       ...modes.findings,
+      ...toolsPathFindings(relay.toolsPath, dependencies.process.env("PATH")),
       ...foreign,
       ...api.findings,
       ...running.findings,
       ...(modes.choice.mode === "userspace" ? userspaceFindings(relay) : []),
     ]),
   };
+}
+
+function toolsPathFindings(
+  folders: readonly string[],
+  path: string | undefined,
+): readonly HostFinding[] {
+  const problem = toolsPathProblem(folders, path);
+  if (problem === undefined) return [];
+  const { reason, cure } = problem;
+  const summary = "The folders of --tools-path are not searched";
+  return [{ id: "tools-path", severity: "warning", summary, evidence: [reason], cure }];
 }
 
 function examineProgram(): DoctorProgram {

@@ -130,11 +130,15 @@ interface MergedRow extends Omit<ProbeResult, "family"> {
 function mergeFamilies(results: readonly ProbeResult[]): readonly MergedRow[] {
   const rows = new Map<string, MergedRow>();
   for (const { family, ...result } of results) {
-    // Where it is missing, the reason counts too.
-    const key = `${result.feature} ${result.available ? "" : result.detail}`;
-    const known = rows.get(key);
-    const families = [...known?.families ?? [], ...(family === undefined ? [] : [family])];
-    rows.set(key, { ...known ?? result, families });
+    const key = `${result.feature} ${result.available}`;
+    const { families = [], detail } = rows.get(key) ?? {};
+    rows.set(key, {
+      ...result,
+      detail: detail === undefined || detail === result.detail
+        ? result.detail
+        : `${detail}; ${result.detail}`,
+      families: [...families, ...(family === undefined ? [] : [family])],
+    });
   }
   return [...rows.values()];
 }

@@ -1,0 +1,26 @@
+/**
+ * `doctor`: what this machine has for each mode, what gets in the way, and what to do about it.
+ *
+ * @module
+ */
+import { collectDoctorReport } from "../doctor/collect_doctor_report.ts";
+import { isBlocked } from "../doctor/doctor_report.ts";
+import { renderDoctor } from "../doctor/doctor_view.ts";
+import { usesColor } from "../uses_color.ts";
+import type { ActiveCommand } from "./command.ts";
+
+/** Prints the examination. Ends with 1 when something has to be done before kube-relay can work. */
+export const doctorCommand: ActiveCommand = {
+  name: "doctor",
+  summary: "tell what this machine has for each mode, and what gets in the way",
+  async run(dependencies, { flags, configuration, logger, signal }) {
+    const { print, process } = dependencies;
+    const report = await collectDoctorReport(dependencies, { configuration, logger, signal });
+    print(
+      flags.json
+        ? `${JSON.stringify(report, undefined, 2)}\n`
+        : renderDoctor(report, { columns: process.columns, color: usesColor(process) }),
+    );
+    return isBlocked(report) ? 1 : 0;
+  },
+};
