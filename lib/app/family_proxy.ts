@@ -15,6 +15,7 @@ import type { Clock } from "../os/clock.ts";
 import type { Backend } from "../proxy/backend.ts";
 import type { NodeState } from "../proxy/node_state.ts";
 import { type RunnerActivity, SyncRunner, type SyncRunnerOptions } from "../sync/sync_runner.ts";
+import type { PlanSettings } from "./plan_settings.ts";
 import { ProxyPipeline, type ProxyPipelineOptions } from "./proxy_pipeline.ts";
 import { Syncer } from "./syncer.ts";
 
@@ -102,6 +103,12 @@ export class FamilyProxy {
 
   onNode(node: NodeState): void {
     if (this.#pipeline.setNode(node)) this.#request();
+  }
+
+  /** Takes other settings of the plan: everything is planned anew. */
+  onSettings(settings: PlanSettings): void {
+    this.#pipeline.setSettings(settings);
+    this.#request();
   }
 
   onServiceCidrs(cidrs: readonly Cidr[]): void {

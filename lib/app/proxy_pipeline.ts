@@ -38,6 +38,8 @@ export interface ProxyPipelineOptions {
   /** What is known of the own node before its object has been seen. */
   readonly node: NodeState;
   readonly settings: PlanSettings;
+  /** Whether `spec.externalIPs` is honoured. @default {true} */
+  readonly allowExternalIps?: boolean;
 }
 
 /** Everything between informers and backend, for one IP family. Holds state, runs nothing by itself. */
@@ -48,6 +50,9 @@ export class ProxyPipeline {
   readonly #options: ProxyPipelineOptions;
   readonly #state: MutableProxyState;
   readonly #plan: MutableProxyPlan;
+  #settings: PlanSettings;
+  /** Whether the settings are others than those of the plan. */
+  #hasNewSettings = false;
   #node: NodeState | undefined;
   #serviceCidrs: readonly Cidr[] | undefined;
   #interfaceAddresses: readonly IpAddress[] | undefined;
@@ -58,10 +63,11 @@ export class ProxyPipeline {
   readonly #droppedExternally = new Set<ServicePortKey>();
 
   constructor({ clock }: { readonly clock: Clock }, options: ProxyPipelineOptions) {
-    const { family, node, settings } = options;
+    const { family, node, settings, allowExternalIps = true } = options;
     this.#clock = clock;
     this.#options = options;
-    this.services = new ServiceChangeTracker({ family });
+    this.#settings = settings;
+    this.services = new ServiceChangeTracker({ family, allowExternalIps });
     this.endpoints = new EndpointsChangeTracker({
       family,
       nodeName: node.name,
@@ -79,7 +85,13 @@ export class ProxyPipeline {
   /** Whether something waits for the next sync. */
   get pending(): boolean {
     return this.services.pending > 0 || this.endpoints.pending > 0 ||
-      this.#unconfirmed !== undefined;
+      this.#unconfirmed !== undefined || this.#hasNewSettings;
+  }
+
+  /** Takes settings in place of those before; the next sync plans everything anew by them. */
+  setSettings(settings: PlanSettings): void {
+    this.#settings = settings;
+    this.#hasNewSettings = true;
   }
 
   /** Takes the own Node; returns whether a sync is due. */
@@ -117,14 +129,15 @@ export class ProxyPipeline {
       },
       pause,
     });
-    const { family, settings } = this.#options;
-    const options = settings.planOptions(family, this.#state.node);
+    const options = this.#settings.planOptions(this.#options.family, this.#state.node);
     // In mode NodeCIDR the Node brings the detector, which every ServicePlan depends on.
-    const sameDetector = deepEqual(options.localTraffic, this.#plan.shared.localTraffic);
+    const isAsBefore = !this.#hasNewSettings &&
+      deepEqual(options.localTraffic, this.#plan.shared.localTraffic);
+    this.#hasNewSettings = false;
     const fresh = await updatePlanInSlices(
       this.#plan,
       this.#state,
-      sameDetector ? dirty : { ...dirty, shared: true, everything: true },
+      isAsBefore ? dirty : { ...dirty, shared: true, everything: true },
       { ...options, pause },
     );
     this.#triggerTimes.push(...triggerTimes);

@@ -28,5 +28,6 @@ Deno.test("writeFileWhole() leaves nothing behind when it fails", () =>
     await Deno.mkdir(`${folder}/a`);
     await assertRejects(() => writeFileWhole(`${folder}/a`, "text"));
     await assertRejects(() => writeFileWhole(`${folder}/none/a`, "text"));
-    assertEquals([...Deno.readDirSync(folder)].map(({ name }) => name), ["a"]);
+    const names = (await Array.fromAsync(Deno.readDir(folder))).map(({ name }) => name);
+    assertEquals(names, ["a"]);
   }));

@@ -13,7 +13,7 @@ import type { DirtyState, ProxyState } from "./proxy_state.ts";
 import { planService, type ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
-/** Settings of the node that enter into decisions. They do not change while the process runs. */
+/** Settings of the node that enter into decisions. Where they change, everything is dirty. */
 export interface PlanOptions {
   readonly family: IpFamily;
   readonly localTraffic: LocalTrafficDetector;
