@@ -57,7 +57,7 @@ export function createLogger(options: LoggerOptions): AdjustableLogger {
 /** What a log and all that were made from it share. */
 interface LogCore {
   verbosity: number;
-  readonly vmodule: readonly VmoduleEntry[];
+  vmodule: readonly VmoduleEntry[];
   readonly log: (
     level: LogLevel,
     message: string,
@@ -68,16 +68,13 @@ interface LogCore {
 class RecordLogger implements AdjustableLogger {
   readonly #core: LogCore;
   readonly #fields: LogFields;
-  /** What `--vmodule` gives this log's component. */
-  readonly #ownVerbosity: number;
+  /** What `--vmodule` gives this log's component, by these entries. */
+  #own: { readonly entries: readonly VmoduleEntry[]; readonly verbosity: number };
 
   constructor(core: LogCore, fields: LogFields = {}) {
-    const { component } = fields;
     this.#core = core;
     this.#fields = fields;
-    this.#ownVerbosity = typeof component === "string"
-      ? vmoduleVerbosity(core.vmodule, component)
-      : 0;
+    this.#own = ownVerbosity(core.vmodule, fields);
   }
 
   get verbosity(): number {
@@ -86,6 +83,10 @@ class RecordLogger implements AdjustableLogger {
 
   setVerbosity(level: number): void {
     this.#core.verbosity = level;
+  }
+
+  setVmodule(entries: readonly VmoduleEntry[]): void {
+    this.#core.vmodule = entries;
   }
 
   error(message: string, fields?: LogFields): void {
@@ -106,12 +107,20 @@ class RecordLogger implements AdjustableLogger {
   }
 
   enabled(level: number): boolean {
-    return level <= Math.max(this.#core.verbosity, this.#ownVerbosity);
+    const { vmodule } = this.#core;
+    // Asked for each line, so the patterns are matched only when they are new.
+    if (this.#own.entries !== vmodule) this.#own = ownVerbosity(vmodule, this.#fields);
+    return level <= Math.max(this.#core.verbosity, this.#own.verbosity);
   }
 
   with(fields: LogFields): Logger {
     return new RecordLogger(this.#core, { ...this.#fields, ...fields });
   }
+}
+
+function ownVerbosity(entries: readonly VmoduleEntry[], { component }: LogFields) {
+  const verbosity = typeof component === "string" ? vmoduleVerbosity(entries, component) : 0;
+  return { entries, verbosity };
 }
 
 const encoder = new TextEncoder();

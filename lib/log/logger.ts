@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { VmoduleEntry } from "./vmodule.ts";
 
 /** Fields of a log line. Values are printed as they are; secrets must not be among them. */
 export type LogFields = Readonly<Record<string, unknown>>;
@@ -29,4 +30,6 @@ export interface AdjustableLogger extends Logger {
   readonly verbosity: number;
   /** Sets {@linkcode verbosity}, as `-v` and kube-proxy's `/debug/flags/v` do. */
   setVerbosity(level: number): void;
+  /** Sets the patterns of `--vmodule`, for logs that were made before too. */
+  setVmodule(entries: readonly VmoduleEntry[]): void;
 }
