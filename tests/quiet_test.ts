@@ -11,6 +11,7 @@ import { runProxy } from "../lib/app/run_proxy.ts";
 import { loadConfiguration } from "../lib/config/load.ts";
 import { parseFlags } from "../lib/config/parse_flags.ts";
 import { createLogger } from "../lib/log/create_logger.ts";
+import { IP_FAMILIES } from "../lib/net/ip_address.ts";
 import { systemCommandRunner } from "../lib/os/command_runner.ts";
 import { systemNetwork } from "../lib/os/network.ts";
 import { THIS_NODE } from "./support/address_plan.ts";
@@ -107,7 +108,7 @@ async function withRelay(
   const controller = new AbortController();
   const running = runProxy(
     { ...createDependencies(clock), logger },
-    { ...configuration, mode: "userspace", flags },
+    { ...configuration, mode: "userspace", families: IP_FAMILIES, flags },
     controller.signal,
   );
   try {

@@ -10,6 +10,7 @@ const REPORT: StatusReport = {
   phase: "serving",
   largestEventLoopDelayMs: 3,
   node: { name: "node-1" },
+  hostSettings: [],
   sources: [],
   families: [],
 };

@@ -60,7 +60,10 @@ function createRig(): Rig {
     {
       family: "IPv4",
       node: testNodeState(),
-      settings: planSettingsOf(configuration, testNodeState().name),
+      settings: planSettingsOf(configuration, {
+        nodeName: testNodeState().name,
+        mode: "userspace",
+      }),
       runner: { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
     },
   );
@@ -246,5 +249,14 @@ Deno.test("FamilyProxy says once what is wrong with an object that comes and goe
   }
   assertEquals(backend.syncs.filter(({ removed }) => removed.length > 0).length, 15);
   assertEquals(told.length, 1, told.join("\n"));
+  await proxy.stop();
+});
+
+Deno.test("FamilyProxy is not late for a Node with a zone that comes before the first sync may run", async () => {
+  const { clock, proxy, health } = createRig();
+  await proxy.start();
+  proxy.onNode(testNodeState({ zone: "another" }));
+  await clock.advance(120_000);
+  assertEquals(health.healthy(clock.wallNow()), true);
   await proxy.stop();
 });

@@ -4,6 +4,7 @@
  * @module
  */
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
+import type { HostSettingOutcome } from "../proxy/host_setting.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import type { ObjectSource } from "./object_source.ts";
 
@@ -13,14 +14,17 @@ export interface MetricSources {
   /** `undefined` while it is being opened. */
   readonly source: ObjectSource | undefined;
   readonly largestDelayMs: number;
+  readonly hostSettings: readonly HostSettingOutcome[];
 }
 
 /** Tells the metrics what the parts know. */
 export async function gatherMetrics(
   metrics: ProxyMetrics,
-  { families, source, largestDelayMs }: MetricSources,
+  { families, source, largestDelayMs, hostSettings }: MetricSources,
 ): Promise<void> {
   metrics.setLargestEventLoopDelay(largestDelayMs / 1000);
+  const refused = hostSettings.filter(({ state }) => state === "refused");
+  metrics.setHostSettingsRefused(refused.length);
   for (const [resource, age] of source?.ages() ?? []) metrics.setSourceAge(resource, age);
   for (const [resource, counts] of source?.repetitions() ?? []) {
     metrics.setRepetitions(resource, counts);

@@ -28,6 +28,8 @@ export interface ObjectRouterOptions {
   readonly serviceCidrs: readonly Cidr[];
   /** Called for each state of the own Node; what was known stays when it is deleted. */
   readonly onNode: (node: Node) => void;
+  /** Called when the own Node was deleted. */
+  readonly onNodeDeleted: () => void;
   /** Called once, when the first sync has been let through. */
   readonly onReady: () => void;
   /** Called for each object that comes, changes or goes: syncs will follow. */
@@ -64,6 +66,7 @@ export class ObjectRouter {
       }),
       nodes: this.#informer<Node>((_, current) => {
         if (current) options.onNode(current);
+        else options.onNodeDeleted();
       }),
       serviceCidrs: this.#informer<ServiceCidr>(() => this.#tellServiceCidrs()),
     };

@@ -28,6 +28,7 @@ function createRig(serviceCidrs: readonly string[] = []): Rig {
     families: [family as FamilyProxy],
     serviceCidrs: serviceCidrs.map(parseCidr),
     onNode: ({ metadata }) => void told.push(`node ${metadata.name}`),
+    onNodeDeleted: () => void told.push("node deleted"),
     onReady: () => void told.push("ready"),
     onWork: () => {},
   });
@@ -76,6 +77,7 @@ Deno.test("ObjectRouter passes each change on, and the Node", () => {
   endpointSlices.upsert(testEndpointSlice("web"));
   endpointSlices.delete("ns1/web-1");
   nodes.upsert(testNode());
+  nodes.delete(testNode().metadata.name);
   assertEquals(told, [
     "service false true",
     "service true true",
@@ -83,6 +85,7 @@ Deno.test("ObjectRouter passes each change on, and the Node", () => {
     "slice web set",
     "slice web delete",
     `node ${testNode().metadata.name}`,
+    "node deleted",
   ]);
 });
 

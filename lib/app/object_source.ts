@@ -11,6 +11,7 @@ import { createApiObjectSource } from "./api_object_source.ts";
 import { createManifestObjectSource } from "./manifest_object_source.ts";
 import type { Dependencies } from "./dependencies.ts";
 import type { ApiAnswer } from "../kube/client.ts";
+import type { KubeClient } from "../kube/client.ts";
 import type { Informers } from "../kube/informer.ts";
 import type { StatusSource } from "./status_report.ts";
 
@@ -18,6 +19,8 @@ import type { StatusSource } from "./status_report.ts";
 export interface ObjectSource {
   /** Feeds the informers until the signal is aborted. Rejects only for what a restart could mend. */
   run(signal: AbortSignal): Promise<void>;
+  /** The API server, for what has to be told to it; absent where there is none. */
+  readonly client?: KubeClient;
   /** Whose an address is that no Service may take over: what the source itself is reached by. */
   belongsTo(address: IpAddress): string | undefined;
   /** How it is doing. */

@@ -7,8 +7,9 @@ import type { Node } from "../api/objects.ts";
 import type { KubeProxyConfiguration } from "../config/configuration.ts";
 import { parseCidr } from "../net/cidr.ts";
 import { type IpFamily, ipFamilyOf, isUnspecified, parseIpAddress } from "../net/ip_address.ts";
+import type { BackendMode } from "../proxy/backend.ts";
 import { type DetectLocalMode, localTrafficDetector } from "../proxy/local_traffic.ts";
-import { nodePortAddressesFor } from "../proxy/node_port_addresses.ts";
+import { nodePortAddressesFor, nodePortEntries } from "../proxy/node_port_addresses.ts";
 import { type NodeState, nodeStateFromNode } from "../proxy/node_state.ts";
 import type { PlanOptions } from "../proxy/proxy_plan.ts";
 
@@ -20,14 +21,17 @@ export interface PlanSettings {
   planOptions(family: IpFamily, node: NodeState): PlanOptions;
 }
 
-/** The settings of a validated configuration, for the node of that name. */
+/** The settings of a validated configuration, for the node of that name in this mode. */
 export function planSettingsOf(
   configuration: KubeProxyConfiguration,
-  nodeName: string,
+  { nodeName, mode }: { readonly nodeName: string; readonly mode: BackendMode },
 ): PlanSettings {
   const bindAddress = parseIpAddress(configuration.bindAddress);
   const clusterCidrs = configuration.clusterCIDR.split(",").filter((text) => text !== "")
     .map(parseCidr);
+  const entries = nodePortEntries(configuration.nodePortAddresses, mode);
+  // ipvs has no such field of its own.
+  const { masqueradeAll } = mode === "nftables" ? configuration.nftables : configuration.iptables;
   return {
     nodeState(node) {
       const state = nodeStateFromNode(node, nodeName);
@@ -47,8 +51,8 @@ export function planSettingsOf(
         bridgeInterface: configuration.detectLocal.bridgeInterface,
         interfaceNamePrefix: configuration.detectLocal.interfaceNamePrefix,
       }, family),
-      nodePortAddresses: nodePortAddressesFor(family, configuration.nodePortAddresses, node),
-      masqueradeAll: configuration.iptables.masqueradeAll,
+      nodePortAddresses: nodePortAddressesFor(family, entries, node),
+      masqueradeAll,
     }),
   };
 }

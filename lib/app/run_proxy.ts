@@ -6,10 +6,9 @@
 import { syncPeriodsOf } from "../config/configuration.ts";
 import { ProxyHealth } from "../health/proxy_health.ts";
 import type { ServiceHealthServer } from "../health/service_health_server.ts";
-import { type EventSink, NO_EVENTS } from "../kube/event.ts";
 import type { AdjustableLogger } from "../log/logger.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
-import { IP_FAMILIES } from "../net/ip_address.ts";
+import type { IpFamily } from "../net/ip_address.ts";
 import { ServiceTrafficTable } from "../proxy/service_traffic.ts";
 import { retryBackoff } from "../sync/sync_runner.ts";
 import { createConfiguredMetrics } from "./configured_metrics.ts";
@@ -26,6 +25,7 @@ import { startProxyServers } from "./proxy_servers.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import { createServiceHealth } from "./service_health.ts";
 import { ServiceManager } from "./service_manager.ts";
+import { StartUp } from "./start_up.ts";
 import { collectFamilyStatus } from "./status_collector.ts";
 import type { StatusReport } from "./status_report.ts";
 import type { SyncObserver } from "./sync_observer.ts";
@@ -79,7 +79,7 @@ class RunningProxy implements AsyncDisposable {
   readonly #startedAt: string;
   readonly #eventLoop: EventLoopMonitor;
   #traffic: ServiceTrafficTable | undefined;
-  readonly #events: EventSink = NO_EVENTS;
+  readonly #startUp: StartUp;
   #zone: string | undefined;
   #phase = "waiting for objects";
   #source: ObjectSource | undefined;
@@ -93,28 +93,32 @@ class RunningProxy implements AsyncDisposable {
     this.#configuration = configuration;
     this.#startedAt = new Date(clock.wallNow()).toISOString();
     this.#nodeName = proxy.hostnameOverride || process.hostname.trim().toLowerCase();
-    this.#settings = planSettingsOf(proxy, this.#nodeName);
+    const nodeName = this.#nodeName;
+    this.#settings = planSettingsOf(proxy, { nodeName, mode });
+    this.#startUp = new StartUp(dependencies, { configuration, nodeName });
     this.#health = new ProxyHealth({ timeoutMs: 2 * syncPeriodsOf(proxy, mode).syncPeriod });
     if (relay.serviceCounters) this.#traffic = new ServiceTrafficTable();
     this.#metrics = createConfiguredMetrics({ clock, traffic: this.#traffic }, configuration);
-    this.#serviceHealth = createServiceHealth({ ...dependencies, events: this.#events }, {
+    this.#serviceHealth = createServiceHealth({ ...dependencies, events: this.#startUp.events }, {
       configuration: proxy,
       settings: this.#settings,
       health: this.#health,
     });
-    this.#observers.push(this.#serviceHealth);
-    this.#families = IP_FAMILIES.map((family) => this.#createFamily(family));
+    this.#observers.push(this.#startUp, this.#serviceHealth);
+    this.#families = configuration.families.map((family) => this.#createFamily(family));
     // A host without a cluster has no Node that could speak against it.
     if (relay.manifests.length > 0) this.#health.nodeSeen({});
     this.#router = new ObjectRouter(dependencies, {
       families: this.#families,
       serviceCidrs: relay.serviceCidrs,
       onNode: (node) => {
+        this.#startUp.onNode(node);
         const state = this.#settings.nodeState(node);
         this.#zone = state.zone;
         for (const family of this.#families) family.onNode(state);
         this.#health.nodeSeen({ ...node.metadata, ...node.spec });
       },
+      onNodeDeleted: () => this.#startUp.onNodeDeleted(),
       onReady: () => this.#enter(SERVING),
       onWork: () => this.#eventLoop.expectWork(),
     });
@@ -129,7 +133,7 @@ class RunningProxy implements AsyncDisposable {
   async start(tasks: TaskGroup): Promise<void> {
     tasks.run("event loop", (signal) => this.#eventLoop.run(signal));
     this.#eventLoop.expectWork();
-    startProxyServers({ ...this.#dependencies, events: this.#events }, tasks, {
+    startProxyServers({ ...this.#dependencies, events: this.#startUp.events }, tasks, {
       configuration: this.#configuration,
       nodeName: this.#nodeName,
       health: this.#health,
@@ -140,6 +144,7 @@ class RunningProxy implements AsyncDisposable {
           families: this.#families,
           source: this.#source,
           largestDelayMs: this.#eventLoop.largestMs,
+          hostSettings: this.#startUp.hostSettings,
         }),
     });
     const { controlSocket } = this.#configuration.relay;
@@ -155,11 +160,12 @@ class RunningProxy implements AsyncDisposable {
         onApiAnswer: (answer) => this.#metrics.apiAnswered(answer),
         informers: this.#router.informers,
       }),
-      ...this.#families.map((family) => family.start()),
+      this.#startFamilies(),
     ]);
     this.#source = source;
     this.#interfaces.start();
     tasks.run("source", (signal) => source.run(signal));
+    this.#startUp.start(tasks, source.client);
     this.#manager.startWatchdog(tasks, () => this.#families.map(({ activity }) => activity));
     await this.#manager.status(this.#phase);
   }
@@ -183,7 +189,12 @@ class RunningProxy implements AsyncDisposable {
     this.#manager[Symbol.dispose]();
   }
 
-  #createFamily(family: typeof IP_FAMILIES[number]): FamilyProxy {
+  async #startFamilies(): Promise<void> {
+    await this.#startUp.prepare(this.#families.map(({ backend }) => backend));
+    await Promise.all(this.#families.map((family) => family.start()));
+  }
+
+  #createFamily(family: IpFamily): FamilyProxy {
     const { proxy, relay, mode } = this.#configuration;
     const { backends, random } = this.#dependencies;
     const logger = this.#dependencies.logger.with({ ipFamily: family });
@@ -242,6 +253,7 @@ class RunningProxy implements AsyncDisposable {
       largestEventLoopDelayMs: Math.round(this.#eventLoop.largestMs),
       node: { name: this.#nodeName, ...(this.#zone !== undefined && { zone: this.#zone }) },
       sources: this.#source?.status() ?? [],
+      hostSettings: this.#startUp.hostSettings,
       families,
     };
   }

@@ -4,9 +4,12 @@
  * @module
  */
 import type { ActiveCommand } from "./command.ts";
+import { chooseFamilies } from "../choose_families.ts";
 import { chooseMode } from "../choose_mode.ts";
 import { logConfiguration } from "../log_configuration.ts";
+import { runInitOnly } from "../run_init_only.ts";
 import { runProxy } from "../run_proxy.ts";
+import { admitStart, excludedServers, showTakeover } from "../takeover.ts";
 import { versionText } from "../version.ts";
 
 /** Serves Services. */
@@ -15,7 +18,13 @@ export const runCommand: ActiveCommand = {
   summary: "serve Services (what is done when no verb is given)",
   async run(dependencies, { flags, configuration, logger, signal }) {
     const { relay, notices } = configuration;
+    if (!relay.initOnly) await admitStart({ ...dependencies, logger }, { relay, signal });
     const mode = await chooseMode({ ...dependencies, logger }, configuration.mode);
+    if (relay.takeover && relay.dryRun) {
+      const excludeCidrs = excludedServers(configuration.proxy);
+      await showTakeover(dependencies, { mode, excludeCidrs, signal });
+      return 0;
+    }
     logger.info("Starting", {
       version: versionText(),
       mode,
@@ -23,7 +32,13 @@ export const runCommand: ActiveCommand = {
     });
     for (const { level, message, fields } of notices) logger[level](message, fields);
     logConfiguration(logger, { flags, configuration });
-    await runProxy({ ...dependencies, logger }, { ...configuration, mode, flags }, signal);
+    const families = await chooseFamilies({ ...dependencies, logger });
+    const run = { ...configuration, mode, families, flags };
+    if (relay.initOnly) {
+      await runInitOnly({ ...dependencies, logger }, run);
+      return 0;
+    }
+    await runProxy({ ...dependencies, logger }, run, signal);
     logger.info("Stopped");
     return 0;
   },

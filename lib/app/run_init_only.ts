@@ -1,0 +1,33 @@
+/**
+ * `--init-only`: the set-up that needs privileges, so that the proxy itself can run with
+ * CAP_NET_ADMIN alone. Unlike upstream's it asks no API server.
+ *
+ * @module
+ */
+import type { Logger } from "../log/logger.ts";
+import type { BackendTable, Dependencies } from "./dependencies.ts";
+import { HostSettings } from "./host_settings.ts";
+import { hostSettingWishes } from "./host_setting_wishes.ts";
+import type { RunConfiguration } from "./run_configuration.ts";
+
+/**
+ * Sets what the mode needs of the machine. What is refused is told, and is no failure: the proxy
+ * will find it as it is and go on.
+ */
+export async function runInitOnly(
+  dependencies: Dependencies & { readonly logger: Logger },
+  { proxy, relay, mode, families }: RunConfiguration,
+): Promise<void> {
+  const { logger } = dependencies;
+  const createBackend = (dependencies.backends as Required<BackendTable>)[mode];
+  const backends = families.map((family) =>
+    createBackend(dependencies, { family, relay, belongsTo: () => undefined })
+  );
+  const { conntrack } = proxy;
+  const wishes = await hostSettingWishes(dependencies, { conntrack, backends });
+  const settings = new HostSettings(dependencies, wishes);
+  // Nothing comes after this that would load a module.
+  await settings.apply({ final: true });
+  const refused = settings.outcomes.filter(({ state }) => state === "refused").length;
+  logger.info("Set up the machine", { mode, settings: wishes.length, refused });
+}

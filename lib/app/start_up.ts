@@ -1,0 +1,140 @@
+/**
+ * What is decided, set and told once when a run begins: who the node is, the settings of the machine,
+ * the birth of this proxy as an event on its Node.
+ *
+ * @module
+ */
+import type { Node } from "../api/objects.ts";
+import type { KubeClient } from "../kube/client.ts";
+import { type EventSink, NO_EVENTS, nodeRegarding } from "../kube/event.ts";
+import { EventRecorder } from "../kube/event_recorder.ts";
+import type { Logger } from "../log/logger.ts";
+import { setOomScore } from "../os/oom_score.ts";
+import type { HostSettingOutcome } from "../proxy/host_setting.ts";
+import type { Dependencies } from "./dependencies.ts";
+import { HostSettings } from "./host_settings.ts";
+import { hostSettingWishes, type WishingBackend } from "./host_setting_wishes.ts";
+import { NodeIdentity } from "./node_identity.ts";
+import type { RunConfiguration } from "./run_configuration.ts";
+import type { SyncObserver } from "./sync_observer.ts";
+import type { TaskGroup } from "./task_group.ts";
+import { VERSION } from "./version.ts";
+
+/** What {@linkcode StartUp} stands on. */
+export type StartUpDependencies =
+  & Pick<Dependencies, "clock" | "commands" | "process" | "random">
+  & { readonly logger: Logger };
+
+/** Upstream's name: dashboards and alerts select events by it. */
+const CONTROLLER = "kube-proxy";
+/** Upstream's word for what is being done when it starts. */
+const ACTION = "StartKubeProxy";
+
+/** The beginning of a run. */
+export class StartUp implements SyncObserver {
+  readonly #dependencies: StartUpDependencies;
+  readonly #configuration: RunConfiguration;
+  readonly #identity: NodeIdentity;
+  readonly #recorder: EventRecorder | undefined;
+  #settings: HostSettings | undefined;
+
+  constructor(
+    dependencies: StartUpDependencies,
+    { configuration, nodeName }: {
+      readonly configuration: RunConfiguration;
+      readonly nodeName: string;
+    },
+  ) {
+    const { families, relay } = configuration;
+    this.#dependencies = dependencies;
+    this.#configuration = configuration;
+    const expected = relay.manifests.length === 0;
+    this.#identity = new NodeIdentity(dependencies, {
+      name: nodeName,
+      configuration,
+      families,
+      expected,
+    });
+    if (!expected) return;
+    this.#recorder = new EventRecorder(dependencies, {
+      controller: CONTROLLER,
+      // The machine's name, never the overridden one, as upstream.
+      instance: `${CONTROLLER}-${dependencies.process.hostname}`,
+    });
+  }
+
+  /** Takes events from the first moment on; they go nowhere on a host without a cluster. */
+  get events(): EventSink {
+    return this.#recorder ?? NO_EVENTS;
+  }
+
+  /** What became of the machine's settings. */
+  get hostSettings(): readonly HostSettingOutcome[] {
+    return this.#settings?.outcomes ?? [];
+  }
+
+  /** Brings the settings of the machine to what is wished, before a backend starts. Never rejects. */
+  async prepare(backends: readonly WishingBackend[]): Promise<void> {
+    const { conntrack } = this.#configuration.proxy;
+    const wishes = await hostSettingWishes(this.#dependencies, { conntrack, backends });
+    this.#settings = new HostSettings(this.#dependencies, wishes);
+    await this.#settings.apply();
+  }
+
+  /** Begins what goes on beside the sync loop. Without a `client` nobody is told of events. */
+  start(tasks: TaskGroup, client: KubeClient | undefined): void {
+    const settings = this.#settings;
+    tasks.run("node identity", (signal) => this.#identity.run(signal));
+    tasks.run("OOM score", () => this.#setOomScore());
+    if (settings) tasks.run("kernel settings", (signal) => settings.run(signal));
+    const recorder = this.#recorder;
+    if (!recorder || !client) return;
+    tasks.run("events", (signal) => recorder.run(client, signal));
+    this.#tellBirth();
+  }
+
+  /** Takes a state of the own Node. */
+  onNode(node: Node): void {
+    this.#identity.see(node);
+  }
+
+  /** The own Node was deleted. */
+  onNodeDeleted(): void {
+    this.#identity.lose();
+  }
+
+  synced(): void {
+    this.#settings?.synced();
+  }
+
+  #tellBirth(): void {
+    const { mode } = this.#configuration;
+    const regarding = nodeRegarding(this.#identity.name);
+    this.events.record({
+      type: "Normal",
+      reason: "Starting",
+      action: ACTION,
+      note: `Starting kube-relay ${VERSION} in mode ${mode}`,
+      regarding,
+    });
+    if (mode !== "ipvs") return;
+    this.events.record({
+      type: "Warning",
+      reason: "IPVSDeprecation",
+      action: ACTION,
+      note: "Kubernetes deprecates mode ipvs since 1.35; nftables takes its place",
+      regarding,
+    });
+  }
+
+  async #setOomScore(): Promise<void> {
+    const { commands, process, logger } = this.#dependencies;
+    const adjust = this.#configuration.proxy.oomScoreAdj;
+    const outcome = await setOomScore(commands, { pid: process.pid, adjust });
+    // Not a warning, as upstream: a plain user is always refused, and nothing depends on it.
+    if (outcome.state === "refused") {
+      const { reason } = outcome;
+      logger.verbose(2, "Cannot set OOM score, and goes on without", { adjust, reason });
+    } else logger.verbose(2, "OOM score is set", { adjust, state: outcome.state });
+  }
+}
