@@ -3,11 +3,11 @@
  * kernel is no part of it.
  *
  * ```
- * KUBE-SERVICES ──┬─► KUBE-VIP-0a60 ──┬─► KUBE-VIP-0a6000 ──► 16 addresses, each with its endpoints
- *                 │                   └─► KUBE-VIP-0a6001 ──► …
- *                 ├── addresses that have no chain yet
- *                 └─► KUBE-NODEPORTS ─┬─► KUBE-NP-t7 ──► …
- *                                     └── …
+ * KUBE-SERVICES ─┬─► KUBE-VIP-0a600000-16 ─┬─► KUBE-VIP-0a600000-28 ─► 16 addresses with endpoints
+ *                │                         └─► KUBE-VIP-0a600010-28 ─► …
+ *                ├── addresses that have no chain yet
+ *                └─► KUBE-NODEPORTS ─┬─► KUBE-NP-t7400-6 ─► …
+ *                                    └── …
  * ```
  *
  * Rules are not kept: a chain is rendered from the plans of the ServicePorts in it when it is to be
@@ -24,7 +24,7 @@ import { prefixChainName } from "../netfilter/names.ts";
 import { baseChains, type TreeId, TREES, type TreeSpec } from "./base_chains.ts";
 import { type ChainContent, chainKey, type ChainRef } from "./chain_ref.ts";
 import { nodePortJumps } from "./node_port_jumps.ts";
-import { prefixMatch } from "./packet_path.ts";
+import { prefixLabel, prefixMatch } from "./packet_path.ts";
 import { PrefixTree, type TreeEntry } from "./prefix_tree.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import { renderService } from "./render_service.ts";
@@ -59,7 +59,10 @@ export class IptablesLayout {
     this.options = options;
     this.#shared = shared;
     this.#base = baseChains(options);
-    const touch = (tree: TreeId) => (prefix: string) => this.#touch(treeRef(tree, prefix));
+    const touch = (tree: TreeId) => (prefix: string) => {
+      const key = `${tree} ${prefix}`;
+      if (!this.#dirty.has(key)) this.#dirty.set(key, this.#treeRef(tree, prefix));
+    };
     this.#trees = {
       services: new PrefixTree(touch("services")),
       nodePorts: new PrefixTree(touch("nodePorts")),
@@ -119,7 +122,7 @@ export class IptablesLayout {
   /** The addresses of the node may have changed; the detector of local traffic never does. */
   setShared(shared: SharedPlan): void {
     this.#shared = shared;
-    for (const tree of SHARED_ROOTS) this.#touch(treeRef(tree, ""));
+    for (const tree of SHARED_ROOTS) this.#touch(this.#treeRef(tree, ""));
   }
 
   /** Everything is to be compared with what was applied: that is no longer known. */
@@ -138,7 +141,7 @@ export class IptablesLayout {
     yield* this.#lasting();
     for (const tree of TREE_IDS) {
       for (const prefix of this.#trees[tree].prefixes()) {
-        if (prefix !== "") yield treeRef(tree, prefix);
+        if (prefix !== "") yield this.#treeRef(tree, prefix);
       }
     }
     for (const plan of this.#plans.values()) {
@@ -168,20 +171,20 @@ export class IptablesLayout {
     for (const table of ["mangle", "filter", "nat"] as const satisfies IptablesTable[]) {
       for (const name of this.#base[table].keys()) yield { table, name, source: { kind: "base" } };
     }
-    for (const tree of TREE_IDS) yield treeRef(tree, "");
+    for (const tree of TREE_IDS) yield this.#treeRef(tree, "");
   }
 
   #treeContent(tree: TreeId, prefix: string): ChainContent | undefined {
     const node = this.#trees[tree].node(prefix);
     if (node === undefined) return undefined;
-    const { base, kind, table }: TreeSpec = TREES[tree];
+    const { kind, table }: TreeSpec = TREES[tree];
     const rules: string[] = [];
     const owners: (ServicePortKey | undefined)[] = [];
     // The end of the root is still to come after its children. In filter, where two states are laid
     // over each other for a moment, one must not hide the other.
     const isGoto = prefix !== "" && table === "nat";
     for (const child of node.children) {
-      const target = [prefixChainName(base, child.prefix)];
+      const target = [this.#treeRef(tree, child.prefix).name];
       const match = prefixMatch(child.prefix, kind, this.options.family);
       rules.push(ruleText({ ...match, target, ...(isGoto && { isGoto }) }));
       owners.push(undefined);
@@ -259,14 +262,18 @@ export class IptablesLayout {
   }
 
   #touch(ref: ChainRef): void {
-    this.#dirty.set(chainKey(ref), ref);
+    const { source } = ref;
+    const key = source.kind === "tree" ? `${source.tree} ${source.prefix}` : chainKey(ref);
+    this.#dirty.set(key, ref);
   }
-}
 
-function treeRef(tree: TreeId, prefix: string): ChainRef {
-  const { table, root, base } = TREES[tree];
-  const name = prefix === "" ? root : prefixChainName(base, prefix);
-  return { table, name, source: { kind: "tree", tree, prefix } };
+  #treeRef(tree: TreeId, prefix: string): ChainRef {
+    const { table, root, base, kind } = TREES[tree];
+    const name = prefix === ""
+      ? root
+      : prefixChainName(base, prefixLabel(prefix, kind, this.options.family));
+    return { table, name, source: { kind: "tree", tree, prefix } };
+  }
 }
 
 function serviceRef(key: ServicePortKey, name: string): ChainRef {

@@ -31,7 +31,7 @@ export interface TreeNode<E extends TreeEntry> {
 
 /** How large nodes get. */
 export interface TreeLimits {
-  /** Rules of entries in a node beyond which a group of them moves out. */
+  /** Rules in a node, jumps to its children among them, beyond which a group of entries moves out. */
   readonly maxWeight: number;
   /** Entries in a node beyond which a group of them moves out. */
   readonly maxEntries: number;
@@ -120,38 +120,36 @@ export class PrefixTree<E extends TreeEntry> {
   /** Moves groups of entries out while there are too many. */
   #grow(node: MutableNode<E>): void {
     const { maxWeight, maxEntries, maxDepth } = this.#limits;
-    while (node.weight > maxWeight || node.entries.length > maxEntries) {
+    while (
+      node.weight + node.children.length > maxWeight || node.entries.length > maxEntries
+    ) {
       const group = heaviestGroup(node);
       if (group === undefined) return;
-      const prefix = commonPrefix(group.map(({ path }) => path));
-      const adopted = node.children.filter((child) => child.prefix.startsWith(prefix));
-      const height = Math.max(0, ...adopted.map((child) => 1 + heightOf(child)));
+      const { entries, child } = group;
+      const prefix = commonPrefix([...entries.map(({ path }) => path), child?.prefix]);
+      const height = child === undefined ? 0 : 1 + heightOf(child);
       if (depthOf(node) + 1 + height > maxDepth) return;
-      this.#grow(this.#moveOut(node, { prefix, group, adopted }));
+      this.#grow(this.#moveOut(node, prefix, group));
     }
   }
 
-  #moveOut(
-    node: MutableNode<E>,
-    { prefix, group, adopted }: {
-      readonly prefix: string;
-      readonly group: readonly E[];
-      readonly adopted: readonly MutableNode<E>[];
-    },
-  ): MutableNode<E> {
-    const child = createNode<E>(prefix, node);
-    const moved = new Set(group);
-    child.entries = [...group];
-    child.children = [...adopted];
-    for (const grandchild of adopted) grandchild.parent = child;
-    child.weight = weightOf(group);
+  #moveOut(node: MutableNode<E>, prefix: string, group: Group<E>): MutableNode<E> {
+    const made = createNode<E>(prefix, node);
+    const moved = new Set(group.entries);
+    made.entries = [...group.entries];
+    made.weight = weightOf(group.entries);
     node.entries = node.entries.filter((entry) => !moved.has(entry));
-    node.weight -= child.weight;
-    node.children = [...node.children.filter((other) => !adopted.includes(other)), child]
-      .sort(byPrefix);
-    this.#nodes.set(prefix, child);
+    node.weight -= made.weight;
+    node.children = node.children.filter((other) => other !== group.child);
+    if (group.child) {
+      group.child.parent = made;
+      made.children.push(group.child);
+    }
+    node.children.push(made);
+    node.children.sort(byPrefix);
+    this.#nodes.set(prefix, made);
     this.#touch(prefix);
-    return child;
+    return made;
   }
 
   /** Takes nodes away that are no longer worth a chain. */
@@ -216,14 +214,27 @@ function search<E extends TreeEntry>(
   return { index: low, found: at?.path === path && at.rank === rank ? at : undefined };
 }
 
-/** The entries that go on with the same digit and take the most rules, if they are more than one. */
-function heaviestGroup<E extends TreeEntry>(node: MutableNode<E>): readonly E[] | undefined {
-  const groups = Map.groupBy(node.entries, ({ path }) => path[node.prefix.length] ?? "");
+/** What of a node goes on with the same digit. */
+interface Group<E extends TreeEntry> {
+  readonly entries: readonly E[];
+  readonly child: MutableNode<E> | undefined;
+}
+
+/**
+ * The group whose entries take the most rules. A single entry is none, unless it may join a child:
+ * so no digit ever has two children, and a node no more than one for each.
+ */
+function heaviestGroup<E extends TreeEntry>(node: MutableNode<E>): Group<E> | undefined {
+  const { length } = node.prefix;
+  const groups = Map.groupBy(node.entries, ({ path }) => path[length] ?? "");
   groups.delete("");
-  let heaviest: readonly E[] | undefined;
-  for (const group of groups.values()) {
-    if (group.length < 2) continue;
-    if (heaviest === undefined || weightOf(group) > weightOf(heaviest)) heaviest = group;
+  let heaviest: Group<E> | undefined;
+  for (const [digit, entries] of groups) {
+    const child = node.children.find(({ prefix }) => prefix[length] === digit);
+    if (entries.length < 2 && child === undefined) continue;
+    if (heaviest === undefined || weightOf(entries) > weightOf(heaviest.entries)) {
+      heaviest = { entries, child };
+    }
   }
   return heaviest;
 }
@@ -232,12 +243,16 @@ function weightOf(entries: readonly TreeEntry[]): number {
   return entries.reduce((sum, { weight }) => sum + weight, 0);
 }
 
-/** Paths are sorted: what the first and the last begin with, all do. */
-function commonPrefix(paths: readonly string[]): string {
+/** What all of them begin with. */
+function commonPrefix(paths: readonly (string | undefined)[]): string {
   const [first = ""] = paths;
-  const last = paths.at(-1) ?? "";
-  let length = 0;
-  while (length < first.length && first[length] === last[length]) length++;
+  let { length } = first;
+  for (const path of paths) {
+    if (path === undefined) continue;
+    let same = 0;
+    while (same < length && path[same] === first[same]) same++;
+    length = same;
+  }
   return first.slice(0, length);
 }
 

@@ -104,13 +104,16 @@ function checkNode(node: TreeNode<TreeEntry>, limits = TREE_LIMITS): TreeEntry[]
   const sum = node.entries.reduce((total, { weight }) => total + weight, 0);
   assert(
     groups.size === node.entries.length ||
-      (sum <= limits.maxWeight && node.entries.length <= limits.maxEntries),
+      (sum + node.children.length <= limits.maxWeight &&
+        node.entries.length <= limits.maxEntries),
     `'${node.prefix}' is too large`,
   );
   for (const { path } of node.entries) {
     assert(path.startsWith(node.prefix));
     assert(!node.children.some(({ prefix }) => path.startsWith(prefix)), `${path} is too high up`);
   }
+  const digits = new Set(node.children.map(({ prefix }) => prefix[node.prefix.length]));
+  assertEquals(digits.size, node.children.length, "a digit has two children");
   for (const child of node.children) {
     assert(child.prefix.startsWith(node.prefix) && child.prefix !== node.prefix);
     assert(child.children.length + child.entries.length > 0, `'${child.prefix}' is empty`);

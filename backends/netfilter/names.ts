@@ -62,10 +62,10 @@ export function endpointName(name: ServicePortName, endpoint: EndpointKey): stri
   return `KUBE-SEP-${nameHash(hashedText(name) + endpoint)}`;
 }
 
-/** The name of a chain for all paths that begin alike; a hash where the beginning is too long. */
-export function prefixChainName(base: string, prefix: string): string {
-  const name = base + prefix;
-  return name.length <= MAX_CHAIN_NAME_LENGTH ? name : base + nameHash(prefix);
+/** The name of a chain of a tree: what it covers, or a hash of that where it is too long. */
+export function prefixChainName(base: string, label: string): string {
+  const name = base + label;
+  return name.length <= MAX_CHAIN_NAME_LENGTH ? name : base + nameHash(label);
 }
 
 /** What upstream hashes: name and protocol with nothing between. */

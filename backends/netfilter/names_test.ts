@@ -46,8 +46,8 @@ Deno.test("endpointName() is that of kube-proxy's chain for the endpoint", () =>
 });
 
 Deno.test("prefixChainName() shows the prefix while it fits into a name", () => {
-  assertEquals(prefixChainName("KUBE-VIP-", "0a60"), "KUBE-VIP-0a60");
-  assertEquals(prefixChainName("KUBE-VIP-", "0a600001t1f9"), "KUBE-VIP-0a600001t1f9");
+  assertEquals(prefixChainName("KUBE-VIP-", "0a600000-12"), "KUBE-VIP-0a600000-12");
+  assertEquals(prefixChainName("KUBE-EVIP-", "0a600001t1f00-8"), "KUBE-EVIP-0a600001t1f00-8");
   const long = "fd000172003000000000000000000041t0050";
   const hashed = prefixChainName("KUBE-VIP-", long);
   assertEquals(hashed, `KUBE-VIP-${nameHash(long)}`);
