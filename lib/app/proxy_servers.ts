@@ -19,6 +19,7 @@ import type { HttpHandler } from "../os/http_listener.ts";
 import { runHttpServer } from "../os/http_server.ts";
 import type { Network } from "../os/network.ts";
 import { effectiveFlagTexts } from "./effective_flags.ts";
+import { renderMetrics } from "./render_metrics.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import type { TaskGroup } from "./task_group.ts";
 import { KUBE_PROXY_RELEASE, VERSION } from "./version.ts";
@@ -133,7 +134,7 @@ function metricsHandler(
     mode,
     render: async () => {
       await gather();
-      return await metrics.render();
+      return await renderMetrics(metrics);
     },
     slis: createSliMetrics({ startedAt }),
     configuration: () => encodeConfiguration(proxy, mode),

@@ -41,8 +41,10 @@ export interface MetricsOptions {
 
 /** Takes what happens and writes it as Prometheus text. */
 export interface ProxyMetrics extends SyncInstruments, ProcessInstruments {
-  /** Everything as text. */
+  /** Everything as text, but for what is counted for each Service. */
   render(): Promise<{ readonly contentType: string; readonly body: string }>;
+  /** The rest of the text, in pieces; `undefined` where Services are not counted one by one. */
+  renderServices(): AsyncIterable<string> | undefined;
 }
 
 /** The metrics of one process, all at zero. */
@@ -58,11 +60,10 @@ export function createProxyMetrics(options: MetricsOptions): ProxyMetrics {
       const { user, system } = cpuUsage();
       setCounter(its.processCpu, {}, (user + system) / 1e6);
       its.processMemory.set(Deno.memoryUsage().rss);
-      const metrics = await registry.metrics();
-      const pause = () => clock.yieldToEventLoop();
-      const services = traffic ? await renderServiceSeries(traffic, { pause }) : "";
-      return { contentType: registry.contentType, body: metrics + services };
+      return { contentType: registry.contentType, body: await registry.metrics() };
     },
+    renderServices: () =>
+      traffic && renderServiceSeries(traffic, { pause: () => clock.yieldToEventLoop() }),
   };
 }
 

@@ -3,7 +3,7 @@
  * What forwarding costs: kube-relay beside a direct connection, HAProxy, nginx and socat, all in one
  * run on one machine. CPU per unit of work is the column to compare; rates are noisy.
  *
- * `deno task bench:forwarding [--quick] [--only=START OF A NAME] [--json FILE]`; `KUBE_RELAY=dist/kube-relay` takes the
+ * `deno task bench:forwarding [--quick] [--only=START OF A NAME] [--work=START OF A NAME] [--json FILE]`; `KUBE_RELAY=dist/kube-relay` takes the
  * built executable. Needs haproxy, nginx with its stream module, socat and wrk.
  *
  * @module
@@ -14,7 +14,8 @@ import { cpuSeconds, residentMiB } from "./process_usage.ts";
 import { showSpread, spreadOf } from "./statistics.ts";
 
 const quick = Deno.args.includes("--quick");
-const only = Deno.args.find((arg) => arg.startsWith("--only="))?.slice("--only=".length) ?? "";
+const only = startOf("--only=");
+const onlyWork = startOf("--work=");
 const ROUNDS = quick ? 2 : 5;
 const SECONDS = quick ? 2 : 5;
 /** Before each measurement, so that code is compiled and buffers are there. */
@@ -105,12 +106,17 @@ const WORKLOADS: readonly Workload[] = [
 ];
 
 const results: Record<string, Record<string, Sample[]>> = {};
-for (const workload of WORKLOADS) {
+for (const workload of WORKLOADS.filter(({ name }) => name.startsWith(onlyWork))) {
   results[workload.name] = await measure(workload);
   console.log(report(workload, results[workload.name]!));
 }
 const jsonAt = Deno.args.indexOf("--json");
 if (jsonAt >= 0) await Deno.writeTextFile(Deno.args[jsonAt + 1]!, JSON.stringify(results, null, 1));
+
+/** What follows in an argument that begins so; empty where there is none, which every name begins with. */
+function startOf(flag: string): string {
+  return Deno.args.find((arg) => arg.startsWith(flag))?.slice(flag.length) ?? "";
+}
 
 /** Each round takes every forwarder in turn, so that a slow minute of the machine hits all of them. */
 async function measure(workload: Workload): Promise<Record<string, Sample[]>> {

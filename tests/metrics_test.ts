@@ -1,0 +1,230 @@
+/**
+ * The metrics of kube-proxy 1.36, transcribed as data, against what is really served: by a running
+ * kube-relay, and in the other modes by what their metrics are made of.
+ *
+ * @module
+ */
+import { assert, assertEquals } from "@std/assert";
+import { hasMetric, seriesBound } from "../lib/metrics/metric.ts";
+import { METRIC_ROWS, METRICS } from "../lib/metrics/metric_table.ts";
+import { createProxyMetrics, type ProxyMetrics } from "../lib/metrics/proxy_metrics.ts";
+import type { BackendMode } from "../lib/proxy/backend.ts";
+import { ServiceTrafficTable } from "../lib/proxy/service_traffic.ts";
+import { bucketBounds, labelNames, parsePrometheusText } from "./support/prometheus_text.ts";
+import { type MetricsRelay, startMetricsRelay } from "./support/metrics_relay.ts";
+
+const EXP = Array.from({ length: 15 }, (_, power) => 0.001 * Math.pow(2, power));
+const NPL = [
+  ...[0.25, 0.5],
+  ...range(1, 59, 1),
+  ...range(60, 115, 5),
+  ...range(120, 300, 30),
+];
+
+function range(from: number, to: number, step: number): readonly number[] {
+  return Array.from({ length: (to - from) / step + 1 }, (_, index) => from + index * step);
+}
+
+/** Name without `kubeproxy_`, type, labels, buckets, and modes: I iptables, V ipvs, N nftables. */
+type Row = readonly [string, string, readonly string[], readonly number[] | undefined, string];
+
+const FAMILY = ["ip_family"];
+const UPSTREAM: readonly Row[] = [
+  ["sync_proxy_rules_duration_seconds", "histogram", FAMILY, EXP, "IVN"],
+  ["sync_full_proxy_rules_duration_seconds", "histogram", FAMILY, EXP, "IN"],
+  ["sync_partial_proxy_rules_duration_seconds", "histogram", FAMILY, EXP, "IN"],
+  ["sync_proxy_rules_last_timestamp_seconds", "gauge", FAMILY, undefined, "IVN"],
+  ["sync_proxy_rules_last_queued_timestamp_seconds", "gauge", FAMILY, undefined, "IVN"],
+  ["network_programming_duration_seconds", "histogram", FAMILY, NPL, "IVN"],
+  ["sync_proxy_rules_endpoint_changes_pending", "gauge", [], undefined, "IVN"],
+  ["sync_proxy_rules_endpoint_changes_total", "counter", [], undefined, "IVN"],
+  ["sync_proxy_rules_service_changes_pending", "gauge", [], undefined, "IVN"],
+  ["sync_proxy_rules_service_changes_total", "counter", [], undefined, "IVN"],
+  [
+    "sync_proxy_rules_no_local_endpoints_total",
+    "gauge",
+    ["ip_family", "traffic_policy"],
+    undefined,
+    "IVN",
+  ],
+  ["proxy_healthz_total", "counter", ["code"], undefined, "IVN"],
+  ["proxy_livez_total", "counter", ["code"], undefined, "IVN"],
+  ["sync_proxy_rules_iptables_total", "gauge", ["ip_family", "table"], undefined, "I"],
+  ["sync_proxy_rules_iptables_last", "gauge", ["ip_family", "table"], undefined, "I"],
+  ["sync_proxy_rules_iptables_restore_failures_total", "counter", FAMILY, undefined, "IV"],
+  ["sync_proxy_rules_iptables_partial_restore_failures_total", "counter", FAMILY, undefined, "I"],
+  ["sync_proxy_rules_nftables_sync_failures_total", "counter", FAMILY, undefined, "N"],
+  ["sync_proxy_rules_nftables_cleanup_failures_total", "counter", FAMILY, undefined, "N"],
+  ["conntrack_reconciler_sync_duration_seconds", "histogram", FAMILY, EXP, "IVN"],
+  ["conntrack_reconciler_deleted_entries_total", "counter", FAMILY, undefined, "IVN"],
+  ["iptables_ct_state_invalid_dropped_packets_total", "counter", [], undefined, "I"],
+  ["iptables_localhost_nodeports_accepted_packets_total", "counter", [], undefined, "I"],
+];
+
+/** In userspace mode: what all modes of upstream have, but for the kernel's connection tracking. */
+function isInUserspace([name, , , , modes]: Row): boolean {
+  return modes === "IVN" && !name.startsWith("conntrack");
+}
+
+const KERNEL_MODES = { iptables: "I", ipvs: "V", nftables: "N" } as const;
+
+function rowsOf(mode: BackendMode): readonly Row[] {
+  if (mode === "userspace") return UPSTREAM.filter(isInUserspace);
+  return UPSTREAM.filter(([, , , , modes]) => modes.includes(KERNEL_MODES[mode]));
+}
+
+/** Every row of the table is in the text, and no other of kube-proxy's. */
+function assertUpstreamMetrics(text: string, mode: BackendMode): void {
+  const metrics = parsePrometheusText(text);
+  const rows = rowsOf(mode);
+  const expected = rows.map(([name]) => `kubeproxy_${name}`).sort();
+  const served = [...metrics.keys()].filter((name) => name.startsWith("kubeproxy_"));
+  assertEquals(served.sort(), expected, mode);
+  for (const [name, type, labels, buckets] of rows) {
+    const metric = metrics.get(`kubeproxy_${name}`)!;
+    assertEquals(metric.type, type, name);
+    assert(metric.samples.length > 0, `${mode} has no series of ${name}`);
+    assertEquals(labelNames(metric), labels, name);
+    if (!buckets) continue;
+    for (const bounds of bucketBounds(metric)) {
+      assertEquals(bounds, [...buckets.map(String), "+Inf"], name);
+    }
+  }
+}
+
+/** Tells everything that can be told, of both families, with words that nobody knows. */
+function tellEverything(metrics: ProxyMetrics): void {
+  for (const family of ["IPv4", "IPv6"] as const) {
+    metrics.syncQueued(family, 1000);
+    metrics.syncFinished(family, { seconds: 1, full: true });
+    metrics.syncFinished(family, { seconds: 1, full: false });
+    metrics.syncFailed(family);
+    metrics.syncSucceeded(family, {
+      at: 2000,
+      quarantined: 1,
+      programmingSeconds: [1],
+      noLocalEndpoints: { internal: 1, external: 2 },
+      rules: { nat: { total: 20, last: 2 }, filter: { total: 10, last: 1 } },
+    });
+    metrics.conntrackReconciled(family, { seconds: 0.1, deleted: 3 });
+    for (const kind of ["rule", "chain", "moon", "sun"]) {
+      metrics.driftFound(family, { kind, found: 2, repaired: 1 });
+    }
+    metrics.setRuleCounters(family, {
+      failedWrites: 4,
+      failedPartialWrites: 3,
+      failedCleanups: 2,
+      invalidDroppedPackets: 5,
+      localhostNodePortPackets: 6,
+    });
+  }
+  for (const result of METRICS.configReloads.labels.result) metrics.configReloaded(result);
+  for (const resource of ["services", "moon", "sun"]) {
+    metrics.setSourceAge(resource, 1);
+    metrics.setRepetitions(resource, { watchFailures: 1, relists: 1 });
+  }
+  for (const status of [200, 404, 600, 1000, undefined]) {
+    metrics.apiAnswered({ method: "GET", host: "api.example:6443", status, seconds: 1 });
+  }
+  metrics.healthAnswered("healthz", 200);
+  metrics.healthBindFailed();
+  metrics.setHostSettingsRefused(1);
+}
+
+for (const mode of ["iptables", "ipvs", "nftables", "userspace"] as const) {
+  Deno.test(`createProxyMetrics() has kube-proxy's table in mode ${mode}, row by row`, async () => {
+    const metrics = createProxyMetrics({ version: "1.2.3", mode });
+    tellEverything(metrics);
+    assertUpstreamMetrics((await metrics.render()).body, mode);
+  });
+
+  Deno.test(`createProxyMetrics() keeps every label and series in its bound in mode ${mode}`, async () => {
+    const traffic = new ServiceTrafficTable({ maxServices: 1 });
+    const metrics = createProxyMetrics({ version: "1.2.3", mode, traffic });
+    tellEverything(metrics);
+    const served = parsePrometheusText((await metrics.render()).body);
+    const expected = METRIC_ROWS.filter((row) => hasMetric(mode, row)).map(({ name }) => name)
+      .filter((name) => !name.startsWith("kube_relay_service_") || name.includes("_health_"));
+    assertEquals([...served.keys()].sort(), expected.sort());
+    for (const row of METRIC_ROWS.filter(({ name }) => served.has(name))) {
+      const { samples } = served.get(row.name)!;
+      const labels = row.labels ?? {};
+      for (const sample of samples) {
+        for (const [label, value] of sample.labels) {
+          if (label === "le") continue;
+          const allowed = labels[label] ?? [];
+          const isFree = allowed.some((each) => each.startsWith("("));
+          assert(isFree || allowed.includes(value), `${row.name} has ${label}="${value}"`);
+        }
+      }
+      const isFixed = Object.values(labels).flat().every((value) => !value.startsWith("("));
+      if (isFixed) assert(samples.length <= seriesBound(row), row.name);
+    }
+    const codes = served.get("rest_client_requests_total")!.samples
+      .map(({ labels }) => labels.get("code")!);
+    assertEquals(codes.sort(), ["200", "404", "<error>"]);
+  });
+}
+
+Deno.test("createProxyMetrics() has no nfacct counters where there is no nfacct", async () => {
+  const metrics = createProxyMetrics({ version: "1.2.3", mode: "iptables" });
+  metrics.setRuleCounters("IPv4", { failedWrites: 0, failedPartialWrites: 0, failedCleanups: 0 });
+  const served = parsePrometheusText((await metrics.render()).body);
+  for (const name of ["ct_state_invalid_dropped", "localhost_nodeports_accepted"]) {
+    assertEquals(served.get(`kubeproxy_iptables_${name}_packets_total`)?.samples, [], name);
+  }
+});
+
+/** The value of a series of a text, by its name and labels as they are written. */
+function valueOf(text: string, series: string): number | undefined {
+  const line = text.split("\n").find((each) => each.startsWith(`${series} `));
+  return line === undefined ? undefined : Number(line.slice(series.length + 1));
+}
+
+/** Whether both families have had a sync that succeeded. */
+function isSynced(text: string): boolean {
+  const name = "kubeproxy_sync_proxy_rules_last_timestamp_seconds";
+  return ["IPv4", "IPv6"].every((family) =>
+    valueOf(text, `${name}{ip_family="${family}"}`) !== undefined
+  );
+}
+
+async function withRelay(test: (relay: MetricsRelay) => Promise<void>): Promise<void> {
+  await using relay = await startMetricsRelay();
+  await test(relay);
+}
+
+Deno.test("kube-relay serves kube-proxy's table in userspace mode, row by row", () =>
+  withRelay(async (relay) => {
+    const text = await relay.scrapeWhen(isSynced);
+    assertUpstreamMetrics(text, "userspace");
+    const now = Date.now() / 1000;
+    for (const name of ["last", "last_queued"]) {
+      const series = `kubeproxy_sync_proxy_rules_${name}_timestamp_seconds{ip_family="IPv4"}`;
+      assert(Math.abs(valueOf(text, series)! - now) < 60, name);
+    }
+    // One Service and one slice, told to each of the families that it may belong to.
+    assertEquals(valueOf(text, "kubeproxy_sync_proxy_rules_service_changes_total"), 2);
+    assertEquals(valueOf(text, "kubeproxy_sync_proxy_rules_endpoint_changes_total"), 1);
+    assertEquals(valueOf(text, "kubeproxy_sync_proxy_rules_service_changes_pending"), 0);
+    assertEquals(valueOf(text, "kubeproxy_sync_proxy_rules_endpoint_changes_pending"), 0);
+    const gate = 'kubernetes_feature_enabled{name="AllowServiceExternalIPs",stage=""}';
+    assertEquals(valueOf(text, gate), 1);
+  }));
+
+Deno.test("kube-relay serves what went through a Service with --service-counters, until it is gone", () =>
+  withRelay(async (relay) => {
+    const labels =
+      'namespace="default",service="web",port_name="main",protocol="TCP",ip_family="IPv4"';
+    await relay.scrapeWhen(isSynced);
+    assertEquals(await relay.exchange("four"), "four");
+    const text = await relay.scrapeWhen((text) =>
+      valueOf(text, `kube_relay_service_open_connections{${labels}}`) === 0
+    );
+    assertEquals(valueOf(text, `kube_relay_service_received_bytes_total{${labels}}`), 4);
+    assertEquals(valueOf(text, `kube_relay_service_sent_bytes_total{${labels}}`), 4);
+    assertEquals(valueOf(text, `kube_relay_service_connections_total{${labels}}`), 1);
+    parsePrometheusText(text);
+    await relay.removeService();
+    await relay.scrapeWhen((text) => !text.includes('service="web"'));
+  }));
