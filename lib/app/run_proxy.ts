@@ -18,6 +18,7 @@ import { EventLoopMonitor } from "./event_loop_monitor.ts";
 import { FamilyProxy } from "./family_proxy.ts";
 import { gatherMetrics } from "./gather_metrics.ts";
 import { InterfaceWatcher } from "./interface_watcher.ts";
+import { KubeProxyHandover } from "./kube_proxy_handover.ts";
 import { createObjectSource, type ObjectSource } from "./object_source.ts";
 import { ObjectRouter } from "./object_router.ts";
 import { type PlanSettings, planSettingsOf } from "./plan_settings.ts";
@@ -80,6 +81,7 @@ class RunningProxy implements AsyncDisposable {
   readonly #eventLoop: EventLoopMonitor;
   #traffic: ServiceTrafficTable | undefined;
   readonly #startUp: StartUp;
+  readonly #handover: KubeProxyHandover;
   #zone: string | undefined;
   #phase = "waiting for objects";
   #source: ObjectSource | undefined;
@@ -99,12 +101,13 @@ class RunningProxy implements AsyncDisposable {
     this.#health = new ProxyHealth({ timeoutMs: 2 * syncPeriodsOf(proxy, mode).syncPeriod });
     if (relay.serviceCounters) this.#traffic = new ServiceTrafficTable();
     this.#metrics = createConfiguredMetrics({ clock, traffic: this.#traffic }, configuration);
-    this.#serviceHealth = createServiceHealth({ ...dependencies, events: this.#startUp.events }, {
-      configuration: proxy,
-      settings: this.#settings,
-      health: this.#health,
-    });
-    this.#observers.push(this.#startUp, this.#serviceHealth);
+    this.#serviceHealth = createServiceHealth({
+      ...dependencies,
+      events: this.#startUp.events,
+      metrics: this.#metrics,
+    }, { configuration: proxy, settings: this.#settings, health: this.#health });
+    this.#handover = new KubeProxyHandover(dependencies, configuration);
+    this.#observers.push(this.#startUp, this.#serviceHealth, this.#handover);
     this.#families = configuration.families.map((family) => this.#createFamily(family));
     // A host without a cluster has no Node that could speak against it.
     if (relay.manifests.length > 0) this.#health.nodeSeen({});
@@ -166,6 +169,7 @@ class RunningProxy implements AsyncDisposable {
     this.#interfaces.start();
     tasks.run("source", (signal) => source.run(signal));
     this.#startUp.start(tasks, source.client);
+    tasks.run("handover", (signal) => this.#handover.run(signal));
     this.#manager.startWatchdog(tasks, () => this.#families.map(({ activity }) => activity));
     await this.#manager.status(this.#phase);
   }

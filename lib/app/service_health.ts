@@ -8,6 +8,7 @@ import type { ProxyHealth } from "../health/proxy_health.ts";
 import { type ListenFailure, ServiceHealthServer } from "../health/service_health_server.ts";
 import type { EventSink } from "../kube/event.ts";
 import type { Logger } from "../log/logger.ts";
+import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import type { Clock } from "../os/clock.ts";
 import { listenHttp } from "../os/http_listener.ts";
 import type { Network } from "../os/network.ts";
@@ -21,6 +22,7 @@ export interface ServiceHealthDependencies {
   readonly network: Network;
   readonly random: () => number;
   readonly events: EventSink;
+  readonly metrics: Pick<ProxyMetrics, "healthBindFailed">;
 }
 
 /** What the servers depend on. */
@@ -32,7 +34,7 @@ export interface ServiceHealthOptions {
 
 /** The servers; nothing listens before a sync told of a Service that wants it. */
 export function createServiceHealth(
-  { events, ...dependencies }: ServiceHealthDependencies,
+  { events, metrics, ...dependencies }: ServiceHealthDependencies,
   { configuration, settings, health }: ServiceHealthOptions,
 ): ServiceHealthServer {
   const { clock, network } = dependencies;
@@ -43,7 +45,10 @@ export function createServiceHealth(
       settings.planOptions(family, settings.nodeState(undefined)).nodePortAddresses.kind === "all",
     wildcard: () => probeWildcard(network),
     proxyHealthy: () => ignoresProxy || health.healthy(clock.wallNow()),
-    onListenFailure: (failure) => recordFailure(events, failure),
+    onListenFailure: (failure) => {
+      metrics.healthBindFailed();
+      recordFailure(events, failure);
+    },
   });
 }
 
