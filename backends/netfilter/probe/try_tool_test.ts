@@ -1,0 +1,44 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
+import { CommandError } from "../../../lib/os/command_runner.ts";
+import { firstLine, saysNotPermitted, tryTool } from "./try_tool.ts";
+
+Deno.test("tryTool() takes every end of a program for an answer", async () => {
+  const commands = new FakeCommandRunner().on("nft", { code: 1, stdout: "a", stderr: "b" });
+  const run = () => tryTool({ commands }, ["nft", "--version"]);
+  assertEquals(await run(), { kind: "ended", code: 1, out: "a", err: "b" });
+  const cases = [
+    ["not-found", { kind: "missing", reason: "nft is not on the PATH" }],
+    ["not-permitted", { kind: "missing", reason: "nft is not on the PATH" }],
+    ["timeout", { kind: "stuck", reason: "nft did not answer within 3 s" }],
+    ["failed", { kind: "failed", reason: "Cannot run 'nft --version': failed" }],
+  ] as const;
+  for (const [failure, answer] of cases) {
+    commands.failNext(failure);
+    assertEquals(await run(), answer);
+  }
+});
+
+Deno.test("tryTool() throws when the caller gave up", async () => {
+  const commands = new FakeCommandRunner().on("nft", {});
+  const signal = AbortSignal.abort();
+  await assertRejects(() => tryTool({ commands }, ["nft"], { signal }), CommandError, "aborted");
+});
+
+Deno.test("firstLine() lets no control character through, and no flood", () => {
+  assertEquals(firstLine("\n \x1b[31mred\x07\nmore"), "\ufffd[31mred\ufffd");
+  assertEquals(firstLine("x".repeat(500)).length, 161);
+  assertEquals(firstLine(""), "");
+});
+
+Deno.test("saysNotPermitted() knows the words of each tool", () => {
+  const words = [
+    "iptables-nft-restore v1.8.9 (nf_tables): Could not fetch rule set generation id: Permission denied (you must be root)",
+    "Fatal: can't open lock file /run/xtables.lock: Permission denied",
+    "/dev/stdin:1:1-15: Error: Could not process rule: Operation not permitted",
+    "ipset v7.17: Kernel error received: Operation not permitted",
+    "conntrack v1.4.7 (conntrack-tools): Operation failed: sorry, you must be root or get CAP_NET_ADMIN",
+  ];
+  for (const each of words) assertEquals(saysNotPermitted(each), true, each);
+  assertEquals(saysNotPermitted("No such file or directory"), false);
+});
