@@ -4,16 +4,16 @@
  *
  * @module
  */
+import type { KubeProxyConfiguration } from "../config/configuration.ts";
 import type { RelayOptions } from "../config/load.ts";
 import type { Logger } from "../log/logger.ts";
-import type { Cidr } from "../net/cidr.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
-import type { BackendMode } from "../proxy/backend.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
 import type { Dependencies } from "./dependencies.ts";
+import type { RunConfiguration } from "./run_configuration.ts";
 import type { SyncObserver } from "./sync_observer.ts";
-import { findKubeProxyAlive } from "./takeover.ts";
+import { excludedServers, findKubeProxyAlive } from "./takeover.ts";
 
 /** What a handover needs. */
 export interface HandoverDependencies {
@@ -23,15 +23,11 @@ export interface HandoverDependencies {
   readonly process: Pick<Dependencies["process"], "uid">;
 }
 
-/** Whose Services it is about. */
-export interface HandoverOptions {
+/** What of the configuration it goes by. */
+export type HandoverOptions = Pick<RunConfiguration, "mode" | "families"> & {
   readonly relay: Pick<RelayOptions, "takeover">;
-  readonly mode: BackendMode;
-  /** Families that are served: each has to have synced. */
-  readonly families: readonly IpFamily[];
-  /** `ipvs.excludeCIDRs`. */
-  readonly excludeCidrs: readonly Cidr[];
-}
+  readonly proxy: Pick<KubeProxyConfiguration, "ipvs">;
+};
 
 /** Time between two questions whether a kube-proxy has ended. */
 const ALIVE_PERIOD_MS = 5_000;
@@ -93,8 +89,8 @@ export class KubeProxyHandover implements SyncObserver {
 
   async #remove(signal: AbortSignal): Promise<void> {
     const { hostChecks, logger } = this.#dependencies;
-    const { mode, excludeCidrs } = this.#options;
-    const options = { dryRun: false, mode, excludeCidrs, signal };
+    const { mode, proxy } = this.#options;
+    const options = { dryRun: false, mode, excludeCidrs: excludedServers(proxy), signal };
     const { removed, failed, kept = [] } = await hostChecks.removeKubeProxy(options);
     for (const what of removed) logger.verbose(1, "Removed something of kube-proxy's", { what });
     for (const what of kept) logger.info("Something of kube-proxy's stays", { what });

@@ -1,6 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { defaultConfiguration } from "../config/configuration_schema.ts";
 import { type HostFinding, KUBE_PROXY_ALIVE } from "../proxy/host_checks.ts";
 import { KubeProxyHandover } from "./kube_proxy_handover.ts";
 
@@ -43,7 +44,7 @@ class Stage {
       relay: { takeover },
       mode: "userspace",
       families: ["IPv4", "IPv6"],
-      excludeCidrs: [],
+      proxy: defaultConfiguration(),
     });
     this.running = this.handover.run(this.controller.signal);
   }

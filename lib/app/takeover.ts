@@ -3,9 +3,10 @@
  *
  * @module
  */
+import type { KubeProxyConfiguration } from "../config/configuration.ts";
 import type { RelayOptions } from "../config/load.ts";
 import type { Logger } from "../log/logger.ts";
-import type { Cidr } from "../net/cidr.ts";
+import { type Cidr, tryParseCidr } from "../net/cidr.ts";
 import type { BackendMode } from "../proxy/backend.ts";
 import { type HostChecks, type HostFinding, KUBE_PROXY_ALIVE } from "../proxy/host_checks.ts";
 import type { Dependencies } from "./dependencies.ts";
@@ -78,4 +79,9 @@ export async function showTakeover(
   if (report.removed.length === 0) print("there is nothing to remove.\n");
   printCleanupReport(dependencies, report, { dryRun: true });
   if (alive) print(`\nIt would write its rules again: ${alive.cure}\n`);
+}
+
+/** Where virtual servers are somebody else's: `ipvs.excludeCIDRs`. */
+export function excludedServers({ ipvs }: Pick<KubeProxyConfiguration, "ipvs">): Cidr[] {
+  return ipvs.excludeCIDRs.map(tryParseCidr).filter((cidr) => cidr !== undefined);
 }

@@ -4,13 +4,12 @@
  *
  * @module
  */
-import { tryParseCidr } from "../../net/cidr.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { CleanupReport } from "../../proxy/backend.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { printCleanupReport } from "../print_cleanup_report.ts";
-import { findKubeProxyAlive } from "../takeover.ts";
+import { excludedServers, findKubeProxyAlive } from "../takeover.ts";
 import type { RelayOptions } from "../../config/load.ts";
 import type { ActiveCommand } from "./command.ts";
 
@@ -34,9 +33,7 @@ export const cleanupCommand: ActiveCommand = {
       for (const line of alive.evidence) complain(`  ${line}\n`);
     }
     // Ours is gone by now: whatever has kube-proxy's names is kube-proxy's.
-    const excludeCidrs = proxy.ipvs.excludeCIDRs.map(tryParseCidr).filter((cidr) =>
-      cidr !== undefined
-    );
+    const excludeCidrs = excludedServers(proxy);
     const theirs = await hostChecks.removeKubeProxy({ dryRun, excludeCidrs, signal });
     printCleanupReport(dependencies, theirs, { dryRun });
     reports.push(theirs);
