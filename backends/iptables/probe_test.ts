@@ -1,0 +1,106 @@
+import { assert, assertEquals } from "@std/assert";
+import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
+import { supportOf } from "../../lib/proxy/mode_support.ts";
+import { probeIptablesMode } from "./probe.ts";
+
+const BUSY = "line 99: CHAIN_DEL failed (Device or resource busy): chain X";
+
+/** A host with iptables-nft alone; `refuse` makes the kernel refuse rules that hold a text. */
+function hostWith(refuse: (rule: string, table: string) => boolean = () => false) {
+  const commands = new FakeCommandRunner()
+    .on("cat /proc/net/", {})
+    .on("conntrack -C", { stdout: "0\n" })
+    .on("sysctl -n", { stdout: "1\n" });
+  for (const name of ["iptables", "ip6tables"]) {
+    commands.on(`${name}-`, { code: 127 });
+    commands.on(`${name}-restore --noflush`, ({ stdin }) => {
+      const lines = stdin.split("\n");
+      const bad = lines.flatMap((line, index) =>
+        line.startsWith("-A") && refuse(line, lines[0]!.slice(1))
+          ? [`line ${index + 1}: RULE_APPEND failed (No such file or directory): rule in chain X`]
+          : []
+      );
+      return { code: 4, stderr: [...bad, BUSY].join("\n") };
+    });
+    commands.on(`${name}-restore --version`, { stdout: `${name}-restore v1.8.9 (nf_tables)\n` });
+  }
+  return commands;
+}
+
+Deno.test("probeIptablesMode() needs one run for each table and family where nothing is missing", async () => {
+  const commands = hostWith();
+  const results = await probeIptablesMode({ commands });
+  assertEquals(results.filter(({ available }) => !available), []);
+  const runs = commands.calls.filter(({ line }) => line.includes("--noflush"));
+  assertEquals(runs.map(({ program, stdin }) => `${program} ${stdin.split("\n")[0]}`).sort(), [
+    "ip6tables-restore *filter",
+    "ip6tables-restore *mangle",
+    "ip6tables-restore *nat",
+    "iptables-restore *filter",
+    "iptables-restore *mangle",
+    "iptables-restore *nat",
+  ]);
+  for (const { stdin } of runs) assert(!/[{]\w+[}]/.test(stdin), stdin);
+});
+
+Deno.test("probeIptablesMode() goes without what it need not have", async () => {
+  const commands = hostWith((rule) => / recent | comment /.test(rule));
+  const { families, missing, reduced } = supportOf(await probeIptablesMode({ commands }));
+  assertEquals([families, missing], [["IPv4", "IPv6"], []]);
+  assertEquals(reduced.map(({ feature }) => feature), [
+    "match recent",
+    "match comment",
+    "match recent",
+    "match comment",
+  ]);
+});
+
+Deno.test("probeIptablesMode() cannot do without DNAT", async () => {
+  const commands = hostWith((rule) => rule.includes(" DNAT "));
+  const { families, missing } = supportOf(await probeIptablesMode({ commands }));
+  assertEquals([families, missing.map(({ feature }) => feature)], [[], [
+    "target DNAT",
+    "target DNAT",
+  ]]);
+});
+
+Deno.test("probeIptablesMode() tells of a table that is missing, and not of its rules", async () => {
+  const commands = hostWith().on(
+    "ip6tables-restore --noflush",
+    ({ stdin }) =>
+      stdin.startsWith("*nat")
+        ? { code: 3, stderr: "ip6tables-restore v1.8.9 (nf_tables): table 'nat' does not exist" }
+        : { code: 4, stderr: BUSY },
+  );
+  const { families, missing } = supportOf(await probeIptablesMode({ commands }));
+  assertEquals(families, ["IPv4"]);
+  assertEquals(missing.map(({ feature, family }) => [feature, family]), [["table nat", "IPv6"]]);
+});
+
+Deno.test("probeIptablesMode() says once that this user may not", async () => {
+  const commands = hostWith();
+  for (const name of ["iptables", "ip6tables"]) {
+    const stderr =
+      `${name}-restore: Could not fetch rule set generation id: Permission denied (you must be root)`;
+    commands.on(`${name}-restore --noflush`, { code: 4, stderr });
+  }
+  const stderr = "conntrack v1.4.7: Operation failed: sorry, you must be root";
+  commands.on("conntrack -C", { code: 1, stderr });
+  const results = await probeIptablesMode({ commands });
+  assertEquals(results.filter(({ available }) => !available).map(({ detail }) => detail), [
+    "not permitted (needs root / CAP_NET_ADMIN)",
+  ]);
+});
+
+Deno.test("probeIptablesMode() tells of tools that are not installed", async () => {
+  const commands = new FakeCommandRunner()
+    .on("", { code: 127 })
+    .on("conntrack", { code: 1, stderr: "conntrack: Protocol not supported" });
+  const results = await probeIptablesMode({ commands });
+  const missing = results.filter(({ available }) => !available);
+  assertEquals(missing.filter(({ required }) => required).map(({ feature }) => feature), [
+    "iptables",
+    "iptables",
+  ]);
+  assertEquals(missing.every(({ cure, lost }) => cure !== undefined && lost !== undefined), true);
+});
