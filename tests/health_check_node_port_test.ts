@@ -1,0 +1,122 @@
+/**
+ * A health check node port from the Service to the load balancer: kube-relay in this process reads
+ * manifests from a folder and answers on the port, until it ends.
+ *
+ * @module
+ */
+import { assertEquals } from "@std/assert";
+import { BACKENDS } from "../backends/mod.ts";
+import type { Dependencies } from "../lib/app/dependencies.ts";
+import type { RunConfiguration } from "../lib/app/run_configuration.ts";
+import { runProxy } from "../lib/app/run_proxy.ts";
+import { loadConfiguration } from "../lib/config/load.ts";
+import { parseFlags } from "../lib/config/parse_flags.ts";
+import { createLogger } from "../lib/log/create_logger.ts";
+import { IP_FAMILIES } from "../lib/net/ip_address.ts";
+import { systemClock } from "../lib/os/clock.ts";
+import { systemCommandRunner } from "../lib/os/command_runner.ts";
+import { systemNetwork } from "../lib/os/network.ts";
+import { OTHER_NODE, THIS_NODE } from "./support/address_plan.ts";
+import { testEndpointSlice, testService } from "./support/builders.ts";
+import { eventually } from "./support/eventually.ts";
+import { fakeHostChecks } from "./support/fake_host_checks.ts";
+import { manifestText, rawObjects } from "./support/raw_objects.ts";
+import { unusedPort } from "./support/unused_port.ts";
+
+const DEPENDENCIES: Dependencies = {
+  clock: systemClock,
+  network: systemNetwork,
+  commands: systemCommandRunner,
+  random: () => 0.5,
+  backends: BACKENDS,
+  hostChecks: fakeHostChecks(),
+  process: {
+    pid: Deno.pid,
+    uid: Deno.uid() ?? undefined,
+    hostname: THIS_NODE,
+    env: () => undefined,
+    stdoutIsTerminal: false,
+    columns: 80,
+  },
+  print: () => {},
+  complain: () => {},
+};
+
+/** A LoadBalancer Service whose endpoints are on these nodes. */
+function manifest(healthCheckNodePort: number, nodes: readonly string[]): string {
+  const service = testService("web", {
+    type: "LoadBalancer",
+    externalTrafficPolicy: "Local",
+    healthCheckNodePort,
+    clusterIP: "127.46.0.1",
+    ports: [{ name: "a", port: unusedPort() }],
+  });
+  const slice = testEndpointSlice("web", {
+    endpoints: nodes.map((nodeName, index) => ({ addresses: [`127.0.1.${index + 1}`], nodeName })),
+    ports: [{ name: "a", protocol: "TCP", port: 8080 }],
+  });
+  return manifestText([
+    ...rawObjects("Service", service),
+    ...rawObjects("EndpointSlice", slice),
+  ]);
+}
+
+/** Serves the manifests of a folder, on loopback alone. */
+async function configurationIn(folder: string): Promise<RunConfiguration> {
+  const { values: flags } = parseFlags([
+    `--manifests=${folder}/manifests`,
+    "--address-mode=none",
+    "--nodeport-addresses=127.0.0.0/8",
+    `--hostname-override=${THIS_NODE}`,
+    `--control-socket=${folder}/control.sock`,
+    `--state-dir=${folder}/state`,
+    `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
+    `--metrics-bind-address=127.0.0.1:${unusedPort()}`,
+  ]);
+  const configuration = await loadConfiguration({
+    uid: Deno.uid() ?? undefined,
+    env: () => undefined,
+    readTextFile: (path) => Deno.readTextFile(path),
+  }, { flags });
+  return { ...configuration, mode: "userspace", families: IP_FAMILIES, flags };
+}
+
+/** The answer's code and count; `undefined` while nobody listens. */
+async function ask(port: number): Promise<string | undefined> {
+  const answer = await fetch(`http://127.0.0.1:${port}/`).catch(() => undefined);
+  if (answer === undefined) return undefined;
+  const { localEndpoints, serviceProxyHealthy } = await answer.json();
+  return `${answer.status}: ${localEndpoints}, ${serviceProxyHealthy}`;
+}
+
+Deno.test("kube-relay answers a health check node port as the manifests say, until it ends", async () => {
+  const folder = await Deno.makeTempDir();
+  const port = unusedPort();
+  const file = `${folder}/manifests/web.yaml`;
+  await Deno.mkdir(`${folder}/manifests`);
+  const controller = new AbortController();
+  const logger = createLogger({ format: "text", verbosity: 0, sink: () => {} });
+  const steps: readonly (readonly [nodes: readonly string[], expect: string])[] = [
+    [[THIS_NODE, THIS_NODE, OTHER_NODE], "200: 2, true"],
+    [[OTHER_NODE], "503: 0, true"],
+    [[THIS_NODE], "200: 1, true"],
+  ];
+  await Deno.writeTextFile(file, manifest(port, steps[0]![0]));
+  const running = runProxy(
+    { ...DEPENDENCIES, logger },
+    await configurationIn(folder),
+    controller.signal,
+  );
+  try {
+    for (const [nodes, expect] of steps) {
+      await Deno.writeTextFile(file, manifest(port, nodes));
+      const what = `${expect} for endpoints on ${nodes}`;
+      await eventually(what, async () => await ask(port) === expect);
+    }
+  } finally {
+    controller.abort();
+    await running;
+  }
+  assertEquals(await ask(port), undefined);
+  await Deno.remove(folder, { recursive: true });
+});
