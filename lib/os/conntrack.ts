@@ -37,8 +37,13 @@ const BATCH_SIZE = 100;
 
 const FAMILY: Readonly<Record<IpFamily, string>> = { IPv4: "ipv4", IPv6: "ipv6" };
 
-/** `-A -t 29 -u SEEN_REPLY -s … -d … -r … -q … -p udp --sport … --dport … --reply-port-src … …` */
-const SAVED = / -d (\S+) -r (\S+) -q \S+ -p udp --sport \d+ --dport (\d+) --reply-port-src (\d+) /;
+/**
+ * `-A -t 29 -u SEEN_REPLY -s … -d … -r … -q … -p udp --sport … --dport … --reply-port-src … …`; the
+ * answering side is `-g` where rules turned the destination, and `-n` stands for `-q` where they
+ * turned the source.
+ */
+const SAVED =
+  / -d (\S+) -[rg] (\S+) -[qn] \S+ -p udp --sport \d+ --dport (\d+) --reply-port-src (\d+) /;
 
 /** The table of this machine and network namespace. */
 export function createConntrack(commands: CommandRunner): Conntrack {

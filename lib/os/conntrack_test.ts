@@ -48,6 +48,15 @@ Deno.test("listUdp() reads both families, and leaves out ports that are not aske
   });
 });
 
+Deno.test("listUdp() reads the four forms of a flow: neither side turned, one, or both", async () => {
+  const forms = [["r", "q"], ["g", "q"], ["r", "n"], ["g", "n"]];
+  const text = forms.map(([from, to]) =>
+    SAVED_4.replace(" -r ", ` -${from} `).replace(" -q ", ` -${to} `)
+  );
+  const { flows } = await listed(text.join(""), ports(53));
+  assertEquals(flows, forms.map(() => "10.96.0.10:53 10.1.0.1:5353"));
+});
+
 Deno.test("listUdp() lets the tool leave out other ports where few are asked for", async () => {
   const { lines, entries } = await listed(SAVED_4, ports(53, 30053));
   assertEquals(lines, [
