@@ -10,7 +10,7 @@ import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "../config/lis
 import { createHealthzHandler } from "../health/healthz_server.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
 import { type EventSink, nodeRegarding } from "../kube/event.ts";
-import type { AdjustableLogger } from "../log/logger.ts";
+import type { AdjustableLogger, Logger } from "../log/logger.ts";
 import { createMetricsHandler } from "../metrics/metrics_server.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import { createSliMetrics } from "../metrics/sli_metrics.ts";
@@ -27,7 +27,7 @@ import { KUBE_PROXY_RELEASE, VERSION } from "./version.ts";
 /** What the servers need. */
 export interface ProxyServersDependencies {
   readonly clock: Clock;
-  readonly logger: AdjustableLogger;
+  readonly logger: Logger & Pick<AdjustableLogger, "setVerbosity">;
   readonly network: Network;
   readonly events: EventSink;
 }

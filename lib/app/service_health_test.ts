@@ -34,6 +34,7 @@ const SETTINGS: PlanSettings = {
 /** The servers, told of one Service with this health check node port and one endpoint. */
 async function serve(port: number, { healthzBindAddress = "0.0.0.0:10256" } = {}) {
   const events: KubeEvent[] = [];
+  const counted: "failure"[] = [];
   const health = new ProxyHealth({ timeoutMs: 0 });
   const server = createServiceHealth({
     clock: new FakeClock(),
@@ -41,6 +42,7 @@ async function serve(port: number, { healthzBindAddress = "0.0.0.0:10256" } = {}
     network: systemNetwork,
     random: () => 0,
     events: { record: (event) => events.push(event) },
+    metrics: { healthBindFailed: () => void counted.push("failure") },
   }, { configuration: { healthzBindAddress }, settings: SETTINGS, health });
   const plan = testProxyPlan([testServicePlan({
     healthCheckNodePort: parsePort(port),
@@ -53,7 +55,7 @@ async function serve(port: number, { healthzBindAddress = "0.0.0.0:10256" } = {}
     await answer.body?.cancel();
     return answer.status;
   };
-  return { server, health, events, ask };
+  return { server, health, events, counted, ask };
 }
 
 Deno.test("createServiceHealth() takes the proxy of every family into account", async () => {
@@ -71,11 +73,11 @@ Deno.test("createServiceHealth() takes the proxy for healthy where its health ch
   await server.stop();
 });
 
-Deno.test("createServiceHealth() tells of a port that is taken in an event on the Service", async () => {
+Deno.test("createServiceHealth() tells of a port that is taken in an event on the Service, and counts it", async () => {
   using taken = Deno.listen({ hostname: "127.0.0.1", port: 0 });
   const { port } = taken.addr;
-  const { server, events } = await serve(port);
-  assertEquals(events.length, 1);
+  const { server, events, counted } = await serve(port);
+  assertEquals([events.length, counted], [1, ["failure"]]);
   const { note, ...event } = events[0]!;
   assertEquals(event, {
     type: "Warning",

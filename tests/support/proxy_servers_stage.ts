@@ -80,7 +80,6 @@ export async function startProxyServersStage(
     },
   };
   const logger = Object.assign(new MemoryLogger(), {
-    verbosity: 0,
     setVerbosity: (level: number) => void verbosities.push(level),
   });
   startProxyServers(
