@@ -1,15 +1,21 @@
 /**
- * Configuration files that must be accepted or refused. To add a case, add a file; the first line of
- * an invalid one says, as a comment, what the message must contain.
+ * Configuration files that must be accepted or refused. To add a case, add a file. Comments at its
+ * beginning say what is expected:
+ *
+ * - in `valid`, `#= field: value` is what a field comes to, in JSON, and `#! text` is a warning; there
+ *   must be no others;
+ * - in `invalid`, each line is a part of one problem, in their order; there must be no others.
  *
  * @module
  */
-import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { CONFIGURATION_FIELDS, type FieldTree } from "../../lib/config/configuration_schema.ts";
 import {
   ConfigurationError,
   loadConfiguration,
   type LoadedConfiguration,
 } from "../../lib/config/load.ts";
+import { fieldOf, warningTexts } from "./expectations.ts";
 
 const FOLDER = new URL(".", import.meta.url).pathname;
 
@@ -20,20 +26,58 @@ function load(path: string): Promise<LoadedConfiguration> {
   );
 }
 
-for (const { name } of Deno.readDirSync(`${FOLDER}valid`)) {
-  Deno.test(`loadConfiguration() accepts valid/${name} without a warning`, async () => {
-    const { notices } = await load(`${FOLDER}valid/${name}`);
-    assertEquals(notices.filter(({ level }) => level === "warn"), []);
+interface Expectations {
+  readonly fields: ReadonlyMap<string, unknown>;
+  readonly warnings: readonly string[];
+}
+
+function expectationsOf(text: string): Expectations {
+  const fields = new Map<string, unknown>();
+  for (const [, field, value] of text.matchAll(/^#= ([\w.]+): (.+)$/gm)) {
+    fields.set(field!, JSON.parse(value!));
+  }
+  return { fields, warnings: [...text.matchAll(/^#! (.+)$/gm)].map(([, warning]) => warning!) };
+}
+
+const VALID = [...Deno.readDirSync(`${FOLDER}valid`)].map(({ name }) => name);
+
+for (const name of VALID) {
+  Deno.test(`loadConfiguration() accepts valid/${name} with the values and warnings that it tells`, async () => {
+    const path = `${FOLDER}valid/${name}`;
+    const { fields, warnings } = expectationsOf(await Deno.readTextFile(path));
+    const loaded = await load(path);
+    for (const [field, value] of fields) assertEquals(fieldOf(loaded.proxy, field), value, field);
+    const found = warningTexts(loaded);
+    assertEquals(found.length, warnings.length, found.join("\n"));
+    warnings.forEach((warning, index) => assertStringIncludes(found[index]!, warning));
   });
 }
 
 for (const { name } of Deno.readDirSync(`${FOLDER}invalid`)) {
   Deno.test(`loadConfiguration() refuses invalid/${name} and says why`, async () => {
     const path = `${FOLDER}invalid/${name}`;
-    const expected = (await Deno.readTextFile(path)).split("\n")[0]!.replace(/^# /, "");
+    const [head] = /^(# .*\n)*/.exec(await Deno.readTextFile(path))!;
+    const expected = head.split("\n").filter((line) => line !== "").map((line) => line.slice(2));
     const { problems } = await assertRejects(() => load(path), ConfigurationError);
-    assertEquals(problems.length, 1, problems.join("\n"));
-    assertStringIncludes(problems[0]!, expected);
-    assertStringIncludes(problems[0]!, path);
+    assertEquals(problems.length, expected.length, problems.join("\n"));
+    expected.forEach((part, index) => assertStringIncludes(problems[index]!, part));
+    for (const problem of problems) assertStringIncludes(problem, path);
   });
+}
+
+Deno.test("tests/config/valid has a case for every field", async () => {
+  const told = new Set<string>();
+  for (const name of VALID) {
+    const { fields } = expectationsOf(await Deno.readTextFile(`${FOLDER}valid/${name}`));
+    for (const field of fields.keys()) told.add(field);
+  }
+  for (const field of leaves(CONFIGURATION_FIELDS)) {
+    assert(/^(apiVersion|kind)$/.test(field) || told.has(field), `${field} is in no case`);
+  }
+});
+
+function leaves(tree: FieldTree, parent = ""): readonly string[] {
+  return Object.entries(tree).flatMap(([name, below]) =>
+    below ? leaves(below, `${parent}${name}.`) : [parent + name]
+  );
 }
