@@ -90,15 +90,17 @@ function modeLines(
   view: View,
 ): readonly string[] {
   const { colors } = view;
-  const works = families.length === 0 ? colors.red("cannot run on this host") : colors.green(
-    families.length === 1 ? `this host can do it, for ${families[0]} only` : "this host can do it",
-  );
+  const [mark, works] = families.length === 0
+    ? [colors.red, "cannot run on this host"] as const
+    : [colors.green, "this host can do it"] as const;
+  const limit = families.length === 1 ? `, for ${families[0]} only` : "";
   const release = inRelease ? "" : "; this release does not have it";
   const rows = mergeFamilies(features);
   const there = rows.filter(({ available }) => available);
   const absent = rows.filter(({ available }) => !available);
   return [
-    colors.bold(mode.padEnd(INDENT)) + works + release,
+    colors.bold(mark(mode.padEnd(INDENT))) +
+    entry("", `${works}${limit}${release}`, view).slice(INDENT),
     ...(notTried === undefined ? [] : [entry("", notTried, view)]),
     ...absent.filter((row) => row.required).flatMap((row) => missingLines("  lacks", row, view)),
     ...absent.filter((row) => !row.required).flatMap((row) => missingLines("  without", row, view)),

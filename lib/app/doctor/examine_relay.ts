@@ -32,7 +32,7 @@ function describe({ version, pid, phase, families }: StatusReport): string {
   return `v${version}, process ${pid}, ${phase}, mode ${modes}`;
 }
 
-function judge({ families, sources }: StatusReport): readonly HostFinding[] {
+function judge({ families, sources, hostSettings }: StatusReport): readonly HostFinding[] {
   const quarantined = families.flatMap((family) =>
     family.quarantined.map(({ key, reason }) => `${family.family}: ${key}: ${reason}`)
   );
@@ -42,7 +42,12 @@ function judge({ families, sources }: StatusReport): readonly HostFinding[] {
   const problems = sources.flatMap(({ name, problems }) =>
     problems.map((problem) => `${name}: ${problem}`)
   );
+  const refused = hostSettings.filter(({ state }) => state === "refused").map((setting) => {
+    const { name, wanted, found = "unknown", reason = "refused", cure } = setting;
+    return `${name} is ${found}, not ${wanted}: ${reason}${cure === undefined ? "" : `; ${cure}`}`;
+  });
   return [
+    ...warning("relay-settings", "Settings of this machine were refused", refused),
     ...warning("relay-syncs-fail", "Syncs of the running kube-relay fail", failing),
     ...warning("relay-quarantine", "Services are in quarantine; the others work", quarantined),
     ...warning("relay-sources", "Sources of the running kube-relay have problems", problems),

@@ -1,0 +1,200 @@
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
+import { FakeNetwork } from "../../../tests/support/fake_network.ts";
+import {
+  type FakeHost,
+  fakeHostChecks,
+  missingFeature,
+} from "../../../tests/support/fake_host_checks.ts";
+import { systemClock } from "../../os/clock.ts";
+import { runCommandLine } from "../command_line.ts";
+import { startControlServer } from "../control_server.ts";
+import type { BackendTable, Dependencies } from "../dependencies.ts";
+import type { StatusReport } from "../status_report.ts";
+import type { DoctorReport } from "./doctor_report.ts";
+
+/** A build that has these modes; none is made, as no test has the userspace mode among them. */
+const BACKENDS: BackendTable = Object.fromEntries(
+  ["iptables", "nftables"].map((mode) => [mode, () => {
+    throw new Error("Unexpected backend");
+  }]),
+);
+
+interface Machine extends FakeHost {
+  readonly env?: Readonly<Record<string, string>>;
+  readonly clock?: Dependencies["clock"];
+}
+
+interface Run {
+  readonly code: number;
+  readonly report: DoctorReport;
+  readonly text: string;
+}
+
+/** Runs the verb with its control socket in a folder of the test's own. */
+async function doctor(
+  folder: string,
+  argv: readonly string[],
+  machine: Machine = {},
+): Promise<Run> {
+  const texts = { out: "", err: "" };
+  const { env = {}, clock = new FakeClock() } = machine;
+  const dependencies: Dependencies = {
+    clock,
+    network: new FakeNetwork(),
+    commands: new FakeCommandRunner().on("cat /proc/self/status", { stdout: "CapEff:\t1000\n" }),
+    random: () => 0.5,
+    backends: BACKENDS,
+    hostChecks: fakeHostChecks(machine),
+    process: {
+      pid: 1,
+      uid: 1000,
+      hostname: "node-a",
+      kernelRelease: "6.1.0",
+      env: (name) => env[name],
+      stdoutIsTerminal: false,
+      columns: 80,
+    },
+    print: (text) => void (texts.out += text),
+    complain: (text) => void (texts.err += text),
+  };
+  const line = ["doctor", "--json", ...argv, `--control-socket=${folder}/c.sock`];
+  const { signal } = new AbortController();
+  const code = await runCommandLine(dependencies, [...line, `--state-dir=${folder}`], signal);
+  assertEquals(texts.err, "");
+  return { code, report: JSON.parse(texts.out) as DoctorReport, text: texts.out };
+}
+
+async function withFolder(use: (folder: string) => Promise<void>): Promise<void> {
+  const folder = await Deno.makeTempDir();
+  try {
+    await use(folder);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+Deno.test("doctor ends with 0 where nothing is in the way", () =>
+  withFolder(async (folder) => {
+    const { code, report } = await doctor(folder, ["--mode=auto"]);
+    assertEquals([code, report.choice.mode, report.findings], [0, "nftables", []]);
+    assertEquals(report.machine, {
+      hostname: "node-a",
+      kernel: "6.1.0",
+      uid: 1000,
+      capabilities: ["CAP_NET_ADMIN"],
+      toolsPath: [],
+    });
+    assertEquals([report.api.state, report.relay.state], ["not configured", "not running"]);
+  }));
+
+Deno.test("doctor ends with 1 for a mode that cannot be had and for what blocks", () =>
+  withFolder(async (folder) => {
+    const probes = { nftables: [missingFeature("nft")] };
+    const wanted = await doctor(folder, ["--mode=nftables"], { probes });
+    assertEquals([wanted.code, wanted.report.choice.mode], [1, undefined]);
+    assertStringIncludes(wanted.report.findings[0]!.evidence[0]!, "nft: no nft (get nft)");
+    const findings = [
+      { id: "a", severity: "info", summary: "a", evidence: [] },
+      { id: "b", severity: "blocking", summary: "b", evidence: [] },
+    ] as const;
+    const blocked = await doctor(folder, ["--mode=auto"], { findings });
+    assertEquals([blocked.code, blocked.report.findings.map(({ id }) => id)], [1, ["b", "a"]]);
+  }));
+
+Deno.test("doctor tells which modes auto passes over and why", () =>
+  withFolder(async (folder) => {
+    const probes = { nftables: [missingFeature("nft")] };
+    const { report } = await doctor(folder, ["--mode=auto"], { probes });
+    assertEquals(report.choice, {
+      request: "auto",
+      mode: "iptables",
+      reasons: ["nftables: nft: no nft (get nft)"],
+    });
+    assertEquals(report.modes.map(({ mode, inRelease }) => [mode, inRelease]), [
+      ["nftables", true],
+      ["iptables", true],
+      ["ipvs", false],
+      ["userspace", false],
+    ]);
+  }));
+
+Deno.test("doctor tells of folders of --tools-path that are not searched", () =>
+  withFolder(async (folder) => {
+    const argv = ["--mode=auto", "--tools-path=/opt/tools"];
+    const env = { PATH: "/usr/bin" };
+    const { code, report } = await doctor(folder, argv, { env });
+    assertEquals([code, report.findings.map(({ id }) => id)], [0, ["tools-path"]]);
+    const right = await doctor(folder, argv, { env: { PATH: "/opt/tools:/usr/bin" } });
+    assertEquals(right.report.findings, []);
+  }));
+
+Deno.test("doctor reports a kubeconfig that cannot be read, or that everybody can read", () =>
+  withFolder(async (folder) => {
+    const file = `${folder}/kubeconfig`;
+    const missing = await doctor(folder, ["--mode=auto", `--kubeconfig=${file}`]);
+    assertEquals([missing.code, missing.report.api.state], [1, "unusable"]);
+    const text = {
+      "current-context": "c",
+      contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
+      // Nobody listens on the discard port.
+      clusters: [{ name: "c", cluster: { server: "http://127.0.0.1:9" } }],
+      users: [{ name: "u", user: { token: "secret-of-the-test" } }],
+    };
+    await Deno.writeTextFile(file, JSON.stringify(text), { mode: 0o644 });
+    const open = await doctor(folder, ["--mode=auto", `--kubeconfig=${file}`], {
+      clock: systemClock,
+    });
+    assertEquals([open.code, open.report.api.state], [0, "unreachable"]);
+    assertEquals(open.report.findings.map(({ id }) => id), ["api-unreachable", "api-credentials"]);
+    assertEquals(open.report.findings[1]!.cure, `chmod 600 ${file}`);
+    assert(!open.text.includes("secret-of-the-test"), open.text);
+  }));
+
+Deno.test("doctor tells how a running kube-relay does", () =>
+  withFolder(async (folder) => {
+    const status: StatusReport = {
+      version: "0.1.0",
+      pid: 42,
+      startedAt: "2026-01-01T00:00:00.000Z",
+      phase: "serving",
+      largestEventLoopDelayMs: 1,
+      node: { name: "node-a" },
+      hostSettings: [
+        { name: "net.a", wanted: "1", found: "1", state: "kept", purpose: "be a test" },
+        {
+          ...{ name: "net.b", wanted: "1", found: "0", state: "refused", purpose: "be a test" },
+          ...{ reason: "read-only", cure: "sysctl -w net.b=1" },
+        },
+      ],
+      sources: [{ name: "API", state: "not connected", problems: ["no route"] }],
+      families: [{
+        family: "IPv4",
+        mode: "userspace",
+        summary: "",
+        pending: false,
+        failures: 2,
+        lastError: "it broke",
+        services: [],
+        quarantined: [],
+      }],
+    };
+    const path = `${folder}/c.sock`;
+    const server = await startControlServer({ path, status: () => Promise.resolve(status) });
+    try {
+      const { code, report } = await doctor(folder, ["--mode=auto"], { clock: systemClock });
+      assertEquals(code, 0);
+      assertEquals(report.relay, {
+        state: "running",
+        detail: "v0.1.0, process 42, serving, mode userspace",
+      });
+      assertEquals(report.findings.map(({ id, evidence }) => [id, ...evidence]), [
+        ["relay-settings", "net.b is 0, not 1: read-only; sysctl -w net.b=1"],
+        ["relay-syncs-fail", "IPv4: 2 since the last good one: it broke"],
+        ["relay-sources", "API: no route"],
+      ]);
+    } finally {
+      await server.stop();
+    }
+  }));

@@ -1,0 +1,169 @@
+/**
+ * Probes on a real kernel: what they find, and that nothing of it stays.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import type { DoctorReport } from "../../lib/app/doctor/doctor_report.ts";
+import { permissionFlags } from "../../lib/os/permissions.ts";
+import { Namespace, netnsRequirements } from "../support/netns.ts";
+import { isMissing, program, type Requirement } from "../support/requirement.ts";
+
+const ROOT = new URL("../../", import.meta.url).pathname;
+
+/** Programs of both iptables worlds, nftables and sets. */
+const TOOLS = ["iptables-nft", "iptables-legacy", "ip6tables-legacy", "nft", "ipset", "unshare"];
+
+const ignore = isMissing("probes on a real kernel", [
+  ...netnsRequirements(),
+  ...TOOLS.map((name): Requirement => program(name)),
+]);
+
+/** What a machine holds that a probe could have left something in. Counters and times left out. */
+async function contents(namespace: Namespace): Promise<Record<string, string>> {
+  const commands: readonly (readonly [string, ...string[]])[] = [
+    ["nft", "list", "ruleset"],
+    ["iptables-nft-save"],
+    ["ip6tables-nft-save"],
+    ["iptables-legacy-save"],
+    ["ip6tables-legacy-save"],
+    ["ipset", "list", "-n"],
+    ["ip", "-o", "link"],
+    ["ip", "-o", "addr"],
+  ];
+  const found: Record<string, string> = {};
+  for (const [name, ...args] of commands) {
+    const text = await namespace.output(name, args);
+    found[[name, ...args].join(" ")] = text.replace(/^#.*\n|\[\d+:\d+\]/gm, "");
+  }
+  return found;
+}
+
+interface DoctorRun {
+  readonly code: number;
+  readonly report: DoctorReport;
+}
+
+/** Runs `kube-relay doctor --json` from source, with the executable's own rights. */
+async function doctor(namespace: Namespace, by: readonly string[] = []): Promise<DoctorRun> {
+  const folder = await Deno.makeTempDir();
+  try {
+    const line = [
+      ...by,
+      ...[Deno.execPath(), "run", "--quiet", "--no-check", "--unstable-net", ...permissionFlags()],
+      ...[`${ROOT}main.ts`, "doctor", "--json", "--mode=auto"],
+      ...[`--control-socket=${folder}/control.sock`, `--state-dir=${folder}`],
+    ];
+    const { code, stdout, stderr } = await namespace.run(line[0]!, line.slice(1));
+    assert(stdout.startsWith("{"), `doctor printed no JSON: ${stderr}${stdout}`);
+    return { code, report: JSON.parse(stdout) as DoctorReport };
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+function modeOf({ report }: DoctorRun, mode: string) {
+  const found = report.modes.find((each) => each.mode === mode)!;
+  const missing = found.features.filter(({ available, required }) => !available && required);
+  return { ...found, missing: missing.map(({ feature }) => feature) };
+}
+
+/** Hides programs in a mount namespace of its own: empty files that may not be run. */
+function without(...programs: readonly string[]): readonly string[] {
+  const hide = programs.map((name) =>
+    `for f in $(which -a ${name}); do mount --bind /dev/null "$f"; done`
+  );
+  return ["unshare", "--mount", "sh", "-c", `${hide.join("; ")}; exec "$@"`, "sh"];
+}
+
+/** Has the legacy tables made: only a namespace that goes takes them away again. */
+async function makeLegacyTables(namespace: Namespace): Promise<void> {
+  for (const family of ["iptables", "ip6tables"]) {
+    for (const table of ["nat", "filter", "mangle"]) {
+      await namespace.output(`${family}-legacy`, ["-w", "-t", table, "-S"]);
+    }
+  }
+}
+
+Deno.test(
+  { name: "doctor finds what a kernel has and leaves nothing behind", ignore },
+  async () => {
+    await using namespace = await Namespace.create("doctor");
+    const before = await contents(namespace);
+    const run = await doctor(namespace);
+    assertEquals(await contents(namespace), before);
+    assertEquals(modeOf(run, "nftables").families, ["IPv4", "IPv6"]);
+    assertEquals(modeOf(run, "iptables").families, ["IPv4", "IPv6"]);
+    const [iptables] = modeOf(run, "iptables").features;
+    assertStringIncludes(iptables!.detail, "(nf_tables)");
+  },
+);
+
+Deno.test({ name: "doctor leaves rules and sets of others as they are", ignore }, async () => {
+  await using namespace = await Namespace.create("others");
+  await namespace.output("iptables-nft", ["-t", "nat", "-N", "SOMEBODY"]);
+  await namespace.output("iptables-nft", ["-t", "nat", "-A", "SOMEBODY", "-j", "MASQUERADE"]);
+  await namespace.output("nft", ["add", "table", "ip", "somebody"]);
+  await namespace.output("ipset", ["create", "somebody", "hash:ip"]);
+  const before = await contents(namespace);
+  await doctor(namespace);
+  assertEquals(await contents(namespace), before);
+});
+
+Deno.test({
+  name: "doctor tries iptables-legacy where the kubelet uses it, and leaves nothing",
+  ignore,
+}, async () => {
+  await using namespace = await Namespace.create("legacy");
+  await makeLegacyTables(namespace);
+  await namespace.output("iptables-legacy", ["-w", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT"]);
+  await namespace.output("ip6tables-legacy", ["-w", "-t", "mangle", "-N", "KUBE-KUBELET-CANARY"]);
+  const before = await contents(namespace);
+  const run = await doctor(namespace);
+  assertEquals(await contents(namespace), before);
+  const { families, features } = modeOf(run, "iptables");
+  assertEquals(families, ["IPv4", "IPv6"]);
+  for (const { detail } of features.filter(({ feature }) => feature === "iptables")) {
+    assertStringIncludes(detail, "(legacy); the kubelet left its chain there");
+  }
+});
+
+Deno.test(
+  { name: "doctor removes what a killed probe left in legacy tables", ignore },
+  async () => {
+    await using namespace = await Namespace.create("left");
+    await makeLegacyTables(namespace);
+    await namespace.output("iptables-legacy", ["-w", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT"]);
+    const before = await contents(namespace);
+    for (const args of [["-N", "KUBE-RELAY-PROBE"], ["-A", "KUBE-RELAY-PROBE", "-j", "ACCEPT"]]) {
+      await namespace.output("iptables-legacy", ["-w", "-t", "nat", ...args]);
+    }
+    await doctor(namespace);
+    assertEquals(await contents(namespace), before);
+  },
+);
+
+Deno.test({ name: "doctor tells which tool is hidden, and what that costs", ignore }, async () => {
+  await using namespace = await Namespace.create("hidden");
+  const noNft = await doctor(namespace, without("nft"));
+  assertEquals(modeOf(noNft, "nftables").missing, ["nft"]);
+  assertEquals(modeOf(noNft, "iptables").families, ["IPv4", "IPv6"]);
+  const iptables = ["iptables", "ip6tables"].flatMap((name) =>
+    ["", "-nft", "-legacy"].map((variant) => `${name}${variant}-restore`)
+  );
+  const onlyNft = await doctor(namespace, without(...iptables));
+  assertEquals(modeOf(onlyNft, "nftables").families, ["IPv4", "IPv6"]);
+  assertEquals(modeOf(onlyNft, "iptables").families, []);
+});
+
+Deno.test({ name: "doctor says once that it lacks the right to try", ignore }, async () => {
+  await using namespace = await Namespace.create("rights");
+  const drop = "--bounding-set=-net_admin,-net_raw";
+  const run = await doctor(namespace, ["setpriv", drop, "--inh-caps=-all"]);
+  for (const mode of ["nftables", "iptables"]) {
+    const lacks = modeOf(run, mode).features.filter(({ required, available }) =>
+      required && !available
+    );
+    assertEquals(lacks.map(({ detail }) => detail), ["not permitted (needs root / CAP_NET_ADMIN)"]);
+  }
+});
