@@ -84,7 +84,7 @@ export class ProxyPipeline {
 
   /** Whether something waits for the next sync. */
   get pending(): boolean {
-    return this.services.pending > 0 || this.endpoints.pending > 0 ||
+    return this.services.pending > 0 || this.endpoints.changed ||
       this.#unconfirmed !== undefined || this.#hasNewSettings;
   }
 

@@ -66,15 +66,22 @@ export class EndpointsChangeTracker {
   /** Slices of no Service, by name: one that is sent again and again before a drain is told of once. */
   readonly #strays = new Map<string, readonly ObjectProblem[]>();
   #pending = 0;
+  /** A slice of the other address type came or went: its Service's Endpoints object may not count. */
+  #otherChanged = false;
   #total = 0;
 
   constructor(options: EndpointsChangeTrackerOptions) {
     this.#options = options;
   }
 
-  /** Changes since everything was drained. */
+  /** Changes of objects of this family since everything was drained. */
   get pending(): number {
     return this.#pending;
+  }
+
+  /** Whether a drain has something to do, be it for objects of the other family. */
+  get changed(): boolean {
+    return this.#pending > 0 || this.#otherChanged;
   }
 
   /** Objects of this family seen since the start, whether they changed anything or not. */
@@ -160,6 +167,7 @@ export class EndpointsChangeTracker {
     if (this.#cache.undrained === 0) {
       this.#triggerTimes.clear();
       this.#pending = 0;
+      this.#otherChanged = false;
     }
     return changes;
   }
@@ -176,7 +184,7 @@ export class EndpointsChangeTracker {
 
   #remember(service: ServiceKey, source: EndpointSource, triggerTime?: number): boolean {
     if (!this.#cache.set(service, source)) return false;
-    this.#pending++;
+    this.#count(source);
     if (triggerTime !== undefined && triggerTime > this.#options.startedAtMs) {
       this.#triggerTimes.set(service, [...this.#triggerTimes.get(service) ?? [], triggerTime]);
     }
@@ -185,10 +193,15 @@ export class EndpointsChangeTracker {
 
   #forget(service: ServiceKey, id: EndpointSourceId): boolean {
     if (!this.#cache.delete(service, id)) return false;
-    this.#pending++;
+    this.#count(id);
     // The annotation of a deleted object tells of its last update, not of its deletion.
-    this.#triggerTimes.delete(service);
+    if (id.kind !== "otherSlice") this.#triggerTimes.delete(service);
     return true;
+  }
+
+  #count({ kind }: EndpointSourceId): void {
+    if (kind === "otherSlice") this.#otherChanged = true;
+    else this.#pending++;
   }
 }
 

@@ -268,3 +268,25 @@ for (
     assertEquals(tracker.size, used ? 1 : 0);
   });
 }
+
+Deno.test("EndpointsChangeTracker counts a slice of the other family in no figure, and keeps its own times", () => {
+  const tracker = createTracker();
+  tracker.updateSlice(triggered(5, "10.180.0.1"), "set");
+  const other = testEndpointSlice("web", { name: "web-6", addressType: "IPv6" });
+  for (const action of ["set", "delete"] as const) {
+    tracker.updateSlice(other, action);
+    assertEquals([tracker.pending, tracker.total, tracker.changed], [1, 1, true], action);
+  }
+  assertEquals([...tracker.drain().triggerTimes.values()], [[STARTED + 5000]]);
+  assertEquals([tracker.pending, tracker.changed], [0, false]);
+});
+
+Deno.test("EndpointsChangeTracker.changed is true where only the other family's slices changed", () => {
+  const tracker = createTracker();
+  tracker.updateEndpoints(testEndpoints("mail", FALLBACK.subsets), "set");
+  tracker.drain();
+  tracker.updateSlice(testEndpointSlice("mail", { name: "mail-6", addressType: "IPv6" }), "set");
+  assertEquals([tracker.pending, tracker.changed], [0, true]);
+  tracker.drain();
+  assertEquals(tracker.changed, false);
+});
