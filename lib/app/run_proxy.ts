@@ -4,6 +4,7 @@
  * @module
  */
 import { syncPeriodsOf } from "../config/configuration.ts";
+import { featureEnabled } from "../config/feature_gates.ts";
 import { ProxyHealth } from "../health/proxy_health.ts";
 import type { ServiceHealthServer } from "../health/service_health_server.ts";
 import type { AdjustableLogger } from "../log/logger.ts";
@@ -11,6 +12,7 @@ import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import { ServiceTrafficTable } from "../proxy/service_traffic.ts";
 import { retryBackoff } from "../sync/sync_runner.ts";
+import { startConfigurationReload } from "./configuration_reload.ts";
 import { createConfiguredMetrics } from "./configured_metrics.ts";
 import type { BackendTable, Dependencies } from "./dependencies.ts";
 import { type ControlServer, startControlServer } from "./control_server.ts";
@@ -18,14 +20,16 @@ import { EventLoopMonitor } from "./event_loop_monitor.ts";
 import { FamilyProxy } from "./family_proxy.ts";
 import { gatherMetrics } from "./gather_metrics.ts";
 import { InterfaceWatcher } from "./interface_watcher.ts";
+import { LivePlanSettings } from "./live_plan_settings.ts";
 import { KubeProxyHandover } from "./kube_proxy_handover.ts";
 import { createObjectSource, type ObjectSource } from "./object_source.ts";
 import { ObjectRouter } from "./object_router.ts";
-import { type PlanSettings, planSettingsOf } from "./plan_settings.ts";
+import { planSettingsOf } from "./plan_settings.ts";
 import { startProxyServers } from "./proxy_servers.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import { createServiceHealth } from "./service_health.ts";
 import { ServiceManager } from "./service_manager.ts";
+import { startConntrackCleaner } from "./start_conntrack_cleaner.ts";
 import { StartUp } from "./start_up.ts";
 import { collectFamilyStatus } from "./status_collector.ts";
 import type { StatusReport } from "./status_report.ts";
@@ -67,7 +71,7 @@ class RunningProxy implements AsyncDisposable {
   readonly #dependencies: RunDependencies;
   readonly #configuration: RunConfiguration;
   readonly #nodeName: string;
-  readonly #settings: PlanSettings;
+  readonly #settings: LivePlanSettings;
   readonly #health: ProxyHealth;
   readonly #metrics: ProxyMetrics;
   readonly #families: readonly FamilyProxy[];
@@ -96,7 +100,7 @@ class RunningProxy implements AsyncDisposable {
     this.#startedAt = new Date(clock.wallNow()).toISOString();
     this.#nodeName = proxy.hostnameOverride || process.hostname.trim().toLowerCase();
     const nodeName = this.#nodeName;
-    this.#settings = planSettingsOf(proxy, { nodeName, mode });
+    this.#settings = new LivePlanSettings(planSettingsOf(proxy, { nodeName, mode }));
     this.#startUp = new StartUp(dependencies, { configuration, nodeName });
     this.#health = new ProxyHealth({ timeoutMs: 2 * syncPeriodsOf(proxy, mode).syncPeriod });
     if (relay.serviceCounters) this.#traffic = new ServiceTrafficTable();
@@ -136,8 +140,18 @@ class RunningProxy implements AsyncDisposable {
   async start(tasks: TaskGroup): Promise<void> {
     tasks.run("event loop", (signal) => this.#eventLoop.run(signal));
     this.#eventLoop.expectWork();
+    const withMetrics = { ...this.#dependencies, metrics: this.#metrics };
+    const backends = this.#families.map(({ backend }) => backend);
+    this.#observers.push(...startConntrackCleaner(withMetrics, tasks, { backends }));
+    const current = startConfigurationReload(this.#dependencies, tasks, {
+      configuration: this.#configuration,
+      nodeName: this.#nodeName,
+      settings: this.#settings,
+      families: this.#families,
+    });
     startProxyServers({ ...this.#dependencies, events: this.#startUp.events }, tasks, {
       configuration: this.#configuration,
+      current,
       nodeName: this.#nodeName,
       health: this.#health,
       metrics: this.#metrics,
@@ -222,6 +236,7 @@ class RunningProxy implements AsyncDisposable {
         family,
         node: this.#settings.nodeState(undefined),
         settings: this.#settings,
+        allowExternalIps: featureEnabled(proxy, "AllowServiceExternalIPs"),
         runner: {
           minPeriodMs: syncPeriodsOf(proxy, mode).minSyncPeriod,
           maxPeriodMs: MAX_SYNC_PERIOD_MS,

@@ -51,6 +51,13 @@ export const TOOLS: readonly Tool[] = [
     kind: "system",
   },
   {
+    name: "conntrack",
+    debianPackage: "conntrack",
+    purpose:
+      "end UDP flows to endpoints that are gone, in the modes that leave packets to the kernel",
+    kind: "system",
+  },
+  {
     name: "choom",
     debianPackage: "util-linux",
     purpose: "set how likely the kernel ends this process when memory runs out (--oom-score-adj)",
