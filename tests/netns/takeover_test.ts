@@ -1,0 +1,162 @@
+/**
+ * Starting beside a live kube-proxy, and in its place, with real packets.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { ADDRESSES } from "../support/address_plan.ts";
+import { ProbeClient } from "../support/echo_network.ts";
+import { eventually } from "../support/eventually.ts";
+import type { LineProcess } from "../support/line_process.ts";
+import { netnsRequirements } from "../support/netns.ts";
+import { RelayProcess } from "../support/relay_process.ts";
+import { RelayScene } from "../support/relay_scene.ts";
+import { isMissing, program } from "../support/requirement.ts";
+import { VIP, webServices, webSlices } from "../support/web_service.ts";
+import { systemCommandRunner } from "../../lib/os/command_runner.ts";
+
+const ignore = isMissing("takeover with real packets", [
+  ...netnsRequirements(),
+  program("iptables-nft"),
+]);
+
+const { clusterIp, localPods: [pod] } = ADDRESSES.IPv4;
+
+/** What kube-proxy has for Service `web`, and one rule of somebody else's. */
+const RULES = `*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]
+:KUBE-SEP-AAAAAAAAAAAAAAAA - [0:0]
+-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A PREROUTING -s 192.0.2.99/32 -j ACCEPT
+-A OUTPUT -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-A KUBE-SERVICES -d ${clusterIp}/32 -p tcp -m tcp --dport 80 -j KUBE-SVC-AAAAAAAAAAAAAAAA
+-A KUBE-SVC-AAAAAAAAAAAAAAAA -j KUBE-SEP-AAAAAAAAAAAAAAAA
+-A KUBE-SEP-AAAAAAAAAAAAAAAA -p tcp -m tcp -j DNAT --to-destination ${pod}:8080
+COMMIT
+`;
+
+/** A node that kube-proxy serves. */
+class KubeProxyScene implements AsyncDisposable {
+  readonly scene: RelayScene;
+  readonly kubeProxy: LineProcess;
+
+  private constructor(scene: RelayScene, kubeProxy: LineProcess) {
+    this.scene = scene;
+    this.kubeProxy = kubeProxy;
+  }
+
+  static async create(): Promise<KubeProxyScene> {
+    const scene = await RelayScene.create();
+    const { node } = scene.cluster;
+    await scene.write(webServices(), webSlices("a1"));
+    const { code, stderr } = await systemCommandRunner.run(
+      "ip",
+      ["netns", "exec", node.name, "iptables-nft-restore", "--noflush"],
+      { stdin: RULES },
+    );
+    assertEquals(code, 0, stderr);
+    const kubeProxy = node.startDeno(new URL("../support/fake_kube_proxy.ts", import.meta.url), []);
+    await kubeProxy.nextLine();
+    return new KubeProxyScene(scene, kubeProxy);
+  }
+
+  async rules(): Promise<string> {
+    const text = await this.scene.cluster.node.output("iptables-nft-save", []);
+    return text.split("\n").filter((line) => !line.startsWith("#")).join("\n")
+      .replaceAll(/\[\d+:\d+\]/g, "[0:0]");
+  }
+
+  /** Rules and addresses. */
+  async state(): Promise<string> {
+    return await this.rules() + await this.scene.snapshot();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.scene[Symbol.asyncDispose]();
+  }
+}
+
+Deno.test({
+  name: "takeover: a live kube-proxy is not started beside, and nothing is changed",
+  ignore,
+  async fn() {
+    await using stage = await KubeProxyScene.create();
+    const before = await stage.state();
+    const relay = stage.scene.start();
+    assertEquals(await relay.ended(), 1);
+    for (
+      const words of ["Cannot start: ", "127.0.0.1:10249/proxyMode says iptables", "--takeover"]
+    ) {
+      assertStringIncludes(relay.log, words);
+    }
+    assertEquals(await stage.state(), before);
+  },
+});
+
+Deno.test({
+  name: "takeover: --dry-run shows what would go, and changes nothing",
+  ignore,
+  async fn() {
+    await using stage = await KubeProxyScene.create();
+    const before = await stage.state();
+    const { cluster: { node }, folder } = stage.scene;
+    const args = [`--manifests=${folder}/manifests`, "--takeover", "--dry-run"];
+    const shown = await RelayProcess.run(node, { folder, args });
+    for (
+      const words of [
+        "127.0.0.1:10249/proxyMode says iptables",
+        "would remove chain KUBE-SERVICES in nat (iptables-nft)\n",
+        "\n-X KUBE-SEP-AAAAAAAAAAAAAAAA\n",
+        "It would write its rules again: ",
+      ]
+    ) assertStringIncludes(shown, words);
+    assertEquals(await stage.state(), before);
+  },
+});
+
+Deno.test({
+  name: "takeover: no connection fails while ours comes and kube-proxy's goes",
+  ignore,
+  async fn() {
+    await using stage = await KubeProxyScene.create();
+    const { scene, kubeProxy } = stage;
+    const client = ProbeClient.start(scene.cluster.client);
+    assertEquals(await client.who(VIP), "pod-a1", "kube-proxy's rules serve");
+    await client.startLoad([{ ...VIP, expect: ["pod-a1"] }], { perSecond: 400 });
+    const relay = scene.start(["--takeover"]);
+    await relay.settled();
+    await eventually("its rules are gone", async () => !(await stage.rules()).includes("KUBE-"));
+    assertStringIncludes(await stage.rules(), "-A PREROUTING -s 192.0.2.99/32 -j ACCEPT");
+    await kubeProxy.kill();
+    await eventually("it is seen to have ended", () => relay.log.includes("kube-proxy has ended"), {
+      deadlineMs: 20_000,
+    });
+    const report = await client.stopLoad();
+    assert(report.attempts > 100, JSON.stringify(report));
+    assertEquals(report.failures, 0, JSON.stringify(report));
+    await relay.stop();
+    assert(await client.who(VIP) !== "pod-a1", "without both nobody serves");
+  },
+});
+
+Deno.test({
+  name: "takeover: leftovers of a dead kube-proxy are told of, and left",
+  ignore,
+  async fn() {
+    await using stage = await KubeProxyScene.create();
+    await stage.kubeProxy.kill();
+    const before = await stage.rules();
+    const relay = stage.scene.start();
+    await relay.settled();
+    await eventually(
+      "the leftovers are named",
+      () => relay.log.includes("kube-proxy-leftovers-iptables"),
+      { deadlineMs: 20_000 },
+    );
+    assertEquals(await stage.rules(), before);
+    await relay.stop();
+    assertStringIncludes(await stage.scene.cleanup(), "removed chain KUBE-SERVICES in nat");
+    assertEquals((await stage.rules()).includes("KUBE-"), false);
+  },
+});
