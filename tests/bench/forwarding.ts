@@ -3,8 +3,9 @@
  * What forwarding costs: kube-relay beside a direct connection, HAProxy, nginx and socat, all in one
  * run on one machine. CPU per unit of work is the column to compare; rates are noisy.
  *
- * `deno task bench:forwarding [--quick] [--only=START OF A NAME] [--work=START OF A NAME] [--json FILE]`; `KUBE_RELAY=dist/kube-relay` takes the
- * built executable. Needs haproxy, nginx with its stream module, socat and wrk.
+ * `deno task bench:forwarding [--quick] [--only=START] [--work=START] [--json FILE]`; `--only` and
+ * `--work` take the forwarders and the workloads whose names begin so. `KUBE_RELAY=dist/kube-relay` takes
+ * the built executable. Needs haproxy, nginx with its stream module, socat and wrk.
  *
  * @module
  */

@@ -30,17 +30,49 @@ Made from \`lib/config/flags.ts\`. To make it again:
 const METRICS_INTRODUCTION = `# Metrics
 
 Served as Prometheus text on \`--metrics-bind-address\` under \`/metrics\`. What begins with \`kubeproxy_\`
-or \`kubernetes_\` has kube-proxy's name, type, labels and buckets, so that its dashboards and alerts go
-on working; what begins with \`kube_relay_\` is ours. Metrics of kube-proxy that belong to a mode that
-this release does not have are left out. Each label has a fixed set of values: the number of series
-does not grow with the cluster.
+has kube-proxy's name, type, labels, buckets and modes, what begins with \`kubernetes_\`, \`rest_client_\`
+or \`process_\` those of every Kubernetes component, so that dashboards and alerts go on working; what
+begins with \`kube_relay_\` is ours. A metric is served in the modes named beside it and in no other.
+Each label has a bounded set of values: the number of series does not grow with the cluster. Values in
+parentheses stand for one that the process or the cluster fills in.
 
-\`process_open_fds\` is missing: it cannot be had without reading \`/proc\`, which Deno opens only to a
-program that may do everything.
+## What is not there, and why
+
+- \`go_*\`: there is no Go runtime. \`kube_relay_event_loop_delay_max_seconds\` and the \`process_*\` ones say
+  how the process is doing.
+- \`promhttp_metric_handler_*\`: they count the requests of Prometheus' Go library. \`up\` and
+  \`scrape_duration_seconds\` of Prometheus itself say the same.
+- \`/debug/pprof/\`: profiles of a Go program; the path answers 404.
+- \`process_open_fds\`, \`process_max_fds\` and \`process_virtual_memory_bytes\`: they cannot be had without
+  reading \`/proc\`, which Deno opens only to a program that may do everything.
+- Of \`rest_client_*\`: sizes, rate limiter and retries; there is no rate limiter here, and each attempt counts
+  as a request. Watches are in \`rest_client_requests_total\` only.
+- Of \`kubernetes_build_info\`: the labels that describe a build with Go.
+- \`kubeproxy_iptables_ct_state_invalid_dropped_packets_total\` and
+  \`kubeproxy_iptables_localhost_nodeports_accepted_packets_total\` have no series where the kernel lacks nfacct,
+  as with kube-proxy.
+
+## Services one by one
+
+With \`--service-counters\`, in userspace mode, \`kube_relay_service_*\` tell what goes through each port of a
+Service. The first 2,000 Services that carry traffic (and at most 8,000 of their ports, both IP families
+counted) have series of their own for as long as they exist; a Service without traffic takes no place.
+What comes when all places are taken is summed under \`service="other"\` with an empty namespace, and stays
+there: no counter ever jumps from one series to another. The series of a Service end with it; connections
+that outlive it are not counted any further. A Service that is made anew begins at zero.
+\`kube-relay status\` shows the same figures.
+
+What it costs, by \`deno task bench:forwarding --only=kube-relay\` (with and without in turn, within the same
+minutes, CPU per unit of work): too little to be told from the noise of the machine. Over 9 rounds of UDP round
+trips and 4 of each TCP workload the CPU without, divided by that with, lay between 0.85 and 1.29. Without the flag all that
+is left is one comparison for each piece of data. A scrape with all 8,000 ports (32,000 series, 4.8 MB) takes
+0.2 s and stops the event loop for less than 10 ms at a time.
 
 Made from \`lib/metrics/metric_table.ts\`. To make it again:
 
 \`UPDATE_DOCS=1 deno test -A tests/docs_test.ts\`
+
+## The table
 `;
 
 /** docs/flags.md. */
@@ -55,7 +87,7 @@ export function flagsPage(): string {
 
 /** docs/metrics.md. */
 export function metricsPage(): string {
-  const titles = ["Metric", "Type", "Labels", "Meaning"];
+  const titles = ["Metric", "Type", "Labels", "Modes", "Meaning"];
   return `${wrapParagraphs(METRICS_INTRODUCTION)}\n${
     markdownTable(titles, METRIC_ROWS.map(metricCells))
   }`;
@@ -74,13 +106,19 @@ function flagCells(flag: Flag): readonly string[] {
   ];
 }
 
-function metricCells({ name, type, labels = {}, help, buckets }: Metric): readonly string[] {
+function metricCells({ name, type, labels = {}, modes, help, buckets }: Metric): readonly string[] {
   const bounds = buckets
     ? ` (${buckets.length} buckets, ${buckets[0]} to ${buckets.at(-1)} s)`
     : "";
   const labelTexts = Object.entries(labels)
-    .map(([label, values]) => `${code(label)}: ${values.join(", ")}`);
-  return [code(name), `${type}${bounds}`, labelTexts.join("; "), help];
+    .map(([label, values]) => `${code(label)}: ${values.map(labelValue).join(", ")}`);
+  return [code(name), `${type}${bounds}`, labelTexts.join("; "), modes?.join(", ") ?? "all", help];
+}
+
+/** Nothing would be unseen, and angle brackets would be taken for HTML. */
+function labelValue(value: string): string {
+  if (value === "") return '""';
+  return value.startsWith("<") ? code(value) : value;
 }
 
 function code(text: string): string {
@@ -90,7 +128,17 @@ function code(text: string): string {
 /** Lines as `deno fmt` breaks them. */
 function wrapParagraphs(text: string): string {
   return text.trimEnd().split("\n\n")
-    .map((paragraph) => `${wrapText(paragraph, { width: 100 })}\n`).join("\n");
+    .map((paragraph) => paragraph.startsWith("- ") ? wrapItems(paragraph) : wrapOne(paragraph))
+    .join("\n");
+}
+
+function wrapOne(paragraph: string): string {
+  return `${wrapText(paragraph, { width: 100 })}\n`;
+}
+
+function wrapItems(list: string): string {
+  return list.slice("- ".length).split("\n- ")
+    .map((item) => `- ${wrapText(item, { width: 100, indent: 2 }).trimStart()}\n`).join("");
 }
 
 /** A table with columns of one width, as `deno fmt` would have it. */
