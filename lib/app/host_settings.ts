@@ -32,8 +32,8 @@ export class HostSettings implements SyncObserver {
     this.#logger = logger;
     this.#sysctl = createSysctl(commands);
     // Backends of both families wish for the same; the first one stands.
-    const byName = new Map(wishes.toReversed().map((wish) => [wish.name, wish]));
-    this.#wishes = wishes.filter((wish) => byName.get(wish.name) === wish);
+    this.#wishes = [...new Map(wishes.toReversed().map((wish) => [wish.name, wish])).values()]
+      .toReversed();
   }
 
   /** What became of each wish, in their order. */

@@ -29,5 +29,5 @@ export async function runInitOnly(
   // Nothing comes after this that would load a module.
   await settings.apply({ final: true });
   const refused = settings.outcomes.filter(({ state }) => state === "refused").length;
-  logger.info("Set up the machine", { mode, settings: wishes.length, refused });
+  logger.info("Set up the machine", { mode, settings: settings.outcomes.length, refused });
 }

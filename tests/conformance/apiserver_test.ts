@@ -18,6 +18,7 @@ import { tokenAuth } from "./machinery_auth.ts";
 import { defineOldServerTests } from "./old_server_tests.ts";
 import { defineOutageTests } from "./outage_tests.ts";
 import { defineSoakTests } from "./soak_tests.ts";
+import { defineEventTests } from "./event_tests.ts";
 import { runConformanceSuite } from "./suite.ts";
 import { runWireSuite } from "./wire_suite.ts";
 
@@ -27,6 +28,7 @@ if (!isMissing("The conformance suite on the real API machinery", [program("go")
   const start = () => startApiMachinery({ program: built });
   runWireSuite("k8s.io/apiserver", start);
   runConformanceSuite("k8s.io/apiserver", start);
+  defineEventTests("k8s.io/apiserver", start);
   defineClusterTests("k8s.io/apiserver", async () => {
     const server = await start();
     return {

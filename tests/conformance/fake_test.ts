@@ -6,11 +6,13 @@
 import { FakeApiServer } from "../support/fake_api_server.ts";
 import type { ConformanceServer } from "./server.ts";
 import { defineFakeLongRun } from "./long_run_tests.ts";
+import { defineEventTests } from "./event_tests.ts";
 import { runConformanceSuite } from "./suite.ts";
 import { runWireSuite } from "./wire_suite.ts";
 
 runWireSuite("fake", startFake);
 runConformanceSuite("fake", startFake);
+defineEventTests("fake", startFake);
 defineFakeLongRun();
 
 async function startFake(): Promise<ConformanceServer> {
