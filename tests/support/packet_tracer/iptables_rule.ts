@@ -70,13 +70,20 @@ class Words {
   }
 }
 
+/** What was read before: one rule is met by many packets. */
+const known = new Map<string, TracedRule>();
+
 /** Reads a rule without its chain. Throws a SyntaxError for whatever it does not know. */
 export function parseTracedRule(text: string): TracedRule {
+  const before = known.get(text);
+  if (before !== undefined) return before;
   try {
     const words = new Words(splitWords(text));
     const draft: Draft = {};
     while (!words.isDone) readPart(words, draft);
-    return { ...draft, target: draft.target ?? [], isGoto: draft.isGoto ?? false };
+    const rule = { ...draft, target: draft.target ?? [], isGoto: draft.isGoto ?? false };
+    known.set(text, rule);
+    return rule;
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
     throw new SyntaxError(`Cannot trace the rule '${text}': ${reason}`, { cause: error });
