@@ -20,6 +20,7 @@ import { runHttpServer } from "../os/http_server.ts";
 import type { Network } from "../os/network.ts";
 import { effectiveFlagTexts } from "./effective_flags.ts";
 import { renderMetrics } from "./render_metrics.ts";
+import type { CurrentConfiguration } from "./configuration_reload.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import type { TaskGroup } from "./task_group.ts";
 import { KUBE_PROXY_RELEASE, VERSION } from "./version.ts";
@@ -35,6 +36,8 @@ export interface ProxyServersDependencies {
 /** What the servers answer from. */
 export interface ProxyServersOptions {
   readonly configuration: Pick<RunConfiguration, "proxy" | "relay" | "mode" | "flags">;
+  /** What is in force now, for `/configz`. @default that of {@linkcode configuration} */
+  readonly current?: CurrentConfiguration;
   readonly nodeName: string;
   readonly health: ProxyHealth;
   readonly metrics: ProxyMetrics;
@@ -119,7 +122,7 @@ function healthzHandler(
 
 function metricsHandler(
   { clock, logger }: ProxyServersDependencies,
-  { configuration, metrics, gather }: ProxyServersOptions,
+  { configuration, current = configuration, metrics, gather }: ProxyServersOptions,
 ): HttpHandler {
   const { proxy, mode, flags } = configuration;
   const startedAt = clock.wallNow();
@@ -137,7 +140,7 @@ function metricsHandler(
       return await renderMetrics(metrics);
     },
     slis: createSliMetrics({ startedAt }),
-    configuration: () => encodeConfiguration(proxy, mode),
+    configuration: () => encodeConfiguration(current.proxy, mode),
     flags: featureEnabled(proxy, "ComponentFlagz")
       ? () => effectiveFlagTexts({ flags, configuration })
       : undefined,

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { effectiveConfiguration } from "../../config/effective_configuration.ts";
 import type { ActiveCommand } from "./command.ts";
 import { chooseFamilies } from "../choose_families.ts";
 import { chooseMode } from "../choose_mode.ts";
@@ -33,7 +34,9 @@ export const runCommand: ActiveCommand = {
     for (const { level, message, fields } of notices) logger[level](message, fields);
     logConfiguration(logger, { flags, configuration });
     const families = await chooseFamilies({ ...dependencies, logger });
-    const run = { ...configuration, mode, families, flags };
+    const proxy = effectiveConfiguration(configuration.proxy, mode);
+    const requestedMode = configuration.mode;
+    const run = { ...configuration, proxy, mode, requestedMode, families, flags };
     if (relay.initOnly) {
       await runInitOnly({ ...dependencies, logger }, run);
       return 0;

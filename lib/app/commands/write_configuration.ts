@@ -14,9 +14,10 @@ import type { ActiveCommand } from "./command.ts";
 export const writeConfigurationCommand: ActiveCommand = {
   name: "write-config",
   summary: "write the configuration that would count to a file (as --write-config-to FILE)",
-  async run({ print }, { flags, configuration }) {
+  async run({ print }, { flags, configuration, logger }) {
     const path = flags["write-config-to"];
     if (!path) throw new Error("Cannot write the configuration: give --write-config-to FILE");
+    for (const { level, message, fields } of configuration.notices) logger[level](message, fields);
     await writeFileWhole(path, configurationText(configuration));
     print(`Configuration written to ${path}\n`);
     return 0;

@@ -1,0 +1,73 @@
+/**
+ * Takes up what changes in the configuration file while the proxy runs.
+ *
+ * @module
+ */
+import { watchConfiguration } from "../config/configuration_watch.ts";
+import type { KubeProxyConfiguration } from "../config/configuration.ts";
+import { hostWatchedFiles } from "../config/watched_file.ts";
+import type { AdjustableLogger } from "../log/logger.ts";
+import type { Dependencies } from "./dependencies.ts";
+import type { FamilyProxy } from "./family_proxy.ts";
+import type { LivePlanSettings } from "./live_plan_settings.ts";
+import { planSettingsOf } from "./plan_settings.ts";
+import type { RunConfiguration } from "./run_configuration.ts";
+import type { TaskGroup } from "./task_group.ts";
+
+/** What runs, and what of it can be changed. */
+export interface ConfigurationReloadOptions {
+  readonly configuration: RunConfiguration;
+  readonly nodeName: string;
+  readonly settings: LivePlanSettings;
+  readonly families: readonly Pick<FamilyProxy, "onSettings">[];
+}
+
+/** What is in force now. */
+export interface CurrentConfiguration {
+  readonly proxy: KubeProxyConfiguration;
+}
+
+/**
+ * Watches the file of `--config`, where there is one, as a task of the program. The task fails, and
+ * the program ends, when the file changes in what only a start takes up.
+ */
+export function startConfigurationReload(
+  dependencies: Pick<Dependencies, "clock" | "process"> & { readonly logger: AdjustableLogger },
+  tasks: TaskGroup,
+  { configuration, nodeName, settings, families }: ConfigurationReloadOptions,
+): CurrentConfiguration {
+  const { flags, mode, requestedMode = mode } = configuration;
+  const { config } = flags;
+  const current = { proxy: configuration.proxy };
+  if (config === undefined) return current;
+  const { clock, logger, process: { uid, env } } = dependencies;
+  const readTextFile = (path: string) => Deno.readTextFile(path);
+  tasks.run("configuration file", (signal) =>
+    watchConfiguration(
+      { clock, logger, uid, env, readTextFile, files: hostWatchedFiles },
+      {
+        flags: { ...flags, config },
+        current: { ...configuration, mode: requestedMode },
+        mode,
+        signal,
+        onApplicable({ proxy }, fields) {
+          current.proxy = proxy;
+          takeUpLogging(logger, proxy, fields);
+          if (fields.every((field) => field.startsWith("logging."))) return;
+          settings.replace(planSettingsOf(proxy, { nodeName, mode }));
+          for (const family of families) family.onSettings(settings);
+        },
+      },
+    ));
+  return current;
+}
+
+/** Only what has changed: the verbosity may have been set at /debug/flags/v meanwhile. */
+function takeUpLogging(
+  logger: AdjustableLogger,
+  { logging: { verbosity, vmodule } }: KubeProxyConfiguration,
+  fields: readonly string[],
+): void {
+  if (fields.includes("logging.verbosity")) logger.setVerbosity(verbosity);
+  if (fields.includes("logging.vmodule")) logger.setVmodule(vmodule);
+}
