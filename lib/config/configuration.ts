@@ -46,7 +46,7 @@ export interface LoggingConfiguration {
   /** Milliseconds. */
   readonly flushFrequency: number;
   readonly verbosity: number;
-  /** Verbosity of Go files by pattern; accepted, without effect. */
+  /** Verbosity of parts of the program by pattern; see `lib/log/vmodule.ts`. */
   readonly vmodule: readonly { readonly filePattern: string; readonly verbosity: number }[];
   readonly options: { readonly text: LogFormatOptions; readonly json: LogFormatOptions };
 }

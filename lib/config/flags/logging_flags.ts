@@ -25,8 +25,9 @@ export const LOGGING_FLAGS = [
     group: "Logging",
     value: "PATTERN=N",
     field: "logging.vmodule",
-    help:
-      "verbosity of single parts as PATTERN=N; those of the file count too, after these. Only with text logs",
+    help: "verbosity of single parts of the program (the component of a line: reflector, syncer, " +
+      "manifests, conntrack_cleaner) as PATTERN=N; those of the file count too, after these. " +
+      "Only with text logs",
     withConfig: "merged",
   },
   {
