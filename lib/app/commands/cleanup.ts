@@ -37,7 +37,7 @@ export const cleanupCommand: ActiveCommand = {
     const theirs = await hostChecks.removeKubeProxy({ dryRun, excludeCidrs, signal });
     printCleanupReport(dependencies, theirs, { dryRun });
     reports.push(theirs);
-    if (reports.every(({ removed, failed }) => removed.length + failed.length === 0)) {
+    if (reports.every(isEmpty)) {
       print("Nothing of kube-relay's or kube-proxy's is left on this machine.\n");
     }
     return reports.every(({ failed }) => failed.length === 0) ? 0 : 1;
@@ -60,4 +60,8 @@ async function* ownReports(
       else if (backend.previewCleanup) yield await backend.previewCleanup();
     }
   }
+}
+
+function isEmpty({ removed, failed, kept = [] }: CleanupReport): boolean {
+  return removed.length + failed.length + kept.length === 0;
 }

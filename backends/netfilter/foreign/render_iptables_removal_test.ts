@@ -1,0 +1,99 @@
+import { assertEquals } from "@std/assert";
+import { kubeProxyIptablesRules } from "../../../tests/support/kube_proxy_rules.ts";
+import { type DumpedTable, readIptablesDump } from "./iptables_dump.ts";
+import { isKubeProxyChain } from "./known_chains.ts";
+import {
+  describeTableRemoval,
+  isNothing,
+  planTableRemoval,
+  renderTableRemoval,
+  type TableRemoval,
+} from "./render_iptables_removal.ts";
+
+/** Runs a generator to its end. */
+function finish<T>(work: Generator<void, T>): T {
+  for (;;) {
+    const step = work.next();
+    if (step.done) return step.value;
+  }
+}
+
+function tableOf(lines: readonly string[]): DumpedTable {
+  const text = ["*nat", ":PREROUTING ACCEPT [0:0]", ...lines, "COMMIT"].join("\n");
+  return finish(
+    readIptablesDump(
+      text,
+      (_, { from, to }) => isKubeProxyChain("nat", to) && !isKubeProxyChain("nat", from),
+    ),
+  ).tables[0]!;
+}
+
+function plan(lines: readonly string[], isTheirs = isKubeProxyChain): TableRemoval {
+  return finish(planTableRemoval(tableOf(lines), isTheirs));
+}
+
+const USED = [
+  ":KUBE-SERVICES - [0:0]",
+  ":KUBE-MARK-MASQ - [0:0]",
+  ":KUBE-POSTROUTING - [0:0]",
+  ":MINE - [0:0]",
+  '-A PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES',
+  "-A KUBE-SERVICES -j KUBE-MARK-MASQ",
+  "-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000",
+];
+
+Deno.test("renderTableRemoval() empties, then takes jumps, then chains, in one commit", () => {
+  assertEquals(
+    [...renderTableRemoval(plan(USED))].join(""),
+    `*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-MARK-MASQ - [0:0]
+:KUBE-POSTROUTING - [0:0]
+-D PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES
+-X KUBE-SERVICES
+-X KUBE-MARK-MASQ
+-X KUBE-POSTROUTING
+COMMIT
+`,
+  );
+});
+
+Deno.test("planTableRemoval() leaves what masquerades for somebody else as it is", () => {
+  const { chains, emptied, kept } = plan([...USED, "-A MINE -j KUBE-MARK-MASQ"]);
+  assertEquals(chains, ["KUBE-SERVICES"]);
+  assertEquals(emptied, []);
+  assertEquals(kept, [
+    "chain KUBE-MARK-MASQ in nat: MINE marks by it",
+    "chain KUBE-POSTROUTING in nat: MINE marks by it",
+  ]);
+});
+
+Deno.test("planTableRemoval() empties a chain that somebody else refers to, once", () => {
+  const holder = "-A MINE -g KUBE-SERVICES";
+  assertEquals(plan([...USED, holder]).emptied, ["KUBE-SERVICES"]);
+  const afterwards = plan([":KUBE-SERVICES - [0:0]", ":MINE - [0:0]", holder]);
+  assertEquals(isNothing(afterwards), true);
+  assertEquals(afterwards.kept.length, 1);
+});
+
+Deno.test("planTableRemoval() leaves jumps to chains that are ours now", () => {
+  const removal = plan(USED, (_, chain) => chain === "KUBE-POSTROUTING");
+  assertEquals({ jumps: removal.jumps, chains: removal.chains }, {
+    jumps: [],
+    chains: ["KUBE-POSTROUTING"],
+  });
+});
+
+Deno.test("describeTableRemoval() counts the chains of Services instead of naming each", () => {
+  const rules = kubeProxyIptablesRules({ family: "IPv4", services: 300 });
+  const nat = rules.slice(rules.indexOf("*nat")).split("\n").slice(1, -2);
+  const lines = describeTableRemoval(plan(nat), "iptables-nft");
+  for (const line of ["300 chains KUBE-SVC-…", "600 chains KUBE-SEP-…", "chain KUBE-SERVICES"]) {
+    assertEquals(lines.includes(`${line} in nat (iptables-nft)`), true, lines.join("\n"));
+  }
+});
+
+Deno.test("planTableRemoval() pauses within a large table", () => {
+  const chains = Array.from({ length: 3_000 }, (_, number) => `:CHAIN-${number} - [0:0]`);
+  assertEquals([...planTableRemoval(tableOf(chains), isKubeProxyChain)].length > 10, true);
+});
