@@ -7,6 +7,7 @@ import { defaultConfiguration } from "../config/configuration_schema.ts";
 import { ProxyHealth } from "../health/proxy_health.ts";
 import type { Logger } from "../log/logger.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
+import { SyncFailure } from "../proxy/sync_failure.ts";
 import { FamilyProxy } from "./family_proxy.ts";
 import { planSettingsOf } from "./plan_settings.ts";
 import type { SyncMetrics } from "./sync_metrics.ts";
@@ -18,6 +19,10 @@ interface Rig {
   readonly health: ProxyHealth;
   /** Messages of the log, and what the metrics were told. */
   readonly told: string[];
+  /** Of each sync that ended, whether it was full, as far as that is known. */
+  readonly finished: readonly (boolean | undefined)[];
+  /** Times at which a sync was asked for, in milliseconds since 1970. */
+  readonly queued: readonly number[];
 }
 
 function createLogger(told: string[]): Logger {
@@ -37,9 +42,11 @@ function createRig(): Rig {
   const backend = new FakeBackend();
   const health = new ProxyHealth({ timeoutMs: 60_000 });
   const told: string[] = [];
+  const finished: (boolean | undefined)[] = [];
+  const queued: number[] = [];
   const metrics: SyncMetrics = {
-    syncQueued: () => {},
-    syncFinished: () => {},
+    syncQueued: (_, at) => void queued.push(at),
+    syncFinished: (_, { full }) => void finished.push(full),
     syncSucceeded: (_, { programmingSeconds, noLocalEndpoints }) => {
       if (programmingSeconds.length > 0) told.push(`programmed in ${programmingSeconds} s`);
       if (noLocalEndpoints.internal > 0) told.push(`${noLocalEndpoints.internal} without local`);
@@ -67,7 +74,7 @@ function createRig(): Rig {
       runner: { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
     },
   );
-  return { clock, backend, proxy, health, told };
+  return { clock, backend, proxy, health, told, finished, queued };
 }
 
 const WEB = "ns1/web/TCP";
@@ -259,4 +266,22 @@ Deno.test("FamilyProxy is not late for a Node with a zone that comes before the 
   await clock.advance(120_000);
   assertEquals(health.healthy(clock.wallNow()), true);
   await proxy.stop();
+});
+
+Deno.test("FamilyProxy tells the metrics of its start as of a request, and of syncs full and partial", async () => {
+  const rig = createRig();
+  const startedAt = rig.clock.wallNow();
+  await rig.proxy.start();
+  assertEquals(rig.queued, [startedAt]);
+  rig.backend.failures.push(
+    new Error("no such device"),
+    new SyncFailure("Cannot write rules", { full: true }),
+  );
+  addWeb(rig.proxy);
+  rig.proxy.open();
+  await rig.clock.advance(10_000);
+  rig.proxy.onService(undefined, testService("other", { clusterIP: "172.30.0.99" }));
+  await rig.clock.advance(10_000);
+  assertEquals(rig.finished, [undefined, true, true, false]);
+  await rig.proxy.stop();
 });
