@@ -5,7 +5,7 @@
  */
 import type { ModeRequest } from "../config/mode_request.ts";
 import type { Logger } from "../log/logger.ts";
-import { IP_FAMILIES } from "../net/ip_address.ts";
+import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import type { BackendMode } from "../proxy/backend.ts";
 import { missingText } from "../proxy/mode_support.ts";
 import type { Dependencies } from "./dependencies.ts";
@@ -32,6 +32,13 @@ export interface ModeChoiceOptions {
   readonly signal?: AbortSignal;
 }
 
+/** What was chosen. */
+export interface ChosenMode {
+  readonly mode: BackendMode;
+  /** IP families in which the host can do it. */
+  readonly families: readonly IpFamily[];
+}
+
 /**
  * Chooses. A mode that was asked for by name is taken or refused with a {@linkcode ModeError}, never
  * replaced: upstream's silent fallbacks left nodes in modes that nobody had asked for.
@@ -40,11 +47,11 @@ export async function chooseMode(
   dependencies: ModeDependencies,
   request: ModeRequest,
   options: ModeChoiceOptions = {},
-): Promise<BackendMode> {
+): Promise<ChosenMode> {
   const weigh = (mode: BackendMode) => weighMode(dependencies, mode, options);
   const verdict = await chooseVerdict(dependencies, { request, weigh });
   logLimits(dependencies, verdict);
-  return verdict.mode;
+  return { mode: verdict.mode, families: verdict.support.families };
 }
 
 /** How a choice is made; `doctor` gives verdicts that it has already. */

@@ -27,8 +27,8 @@ async function choose(
   const logger = new MemoryLogger();
   const asked: BackendMode[] = [];
   const hostChecks = fakeHostChecks(host, asked);
-  const mode = await chooseMode({ backends: build(modes), hostChecks, logger }, request);
-  return { mode, asked, lines: logger.lines };
+  const chosen = await chooseMode({ backends: build(modes), hostChecks, logger }, request);
+  return { ...chosen, asked, lines: logger.lines };
 }
 
 const NO_NFT = { nftables: [missingFeature("nft")] };
@@ -112,8 +112,8 @@ Deno.test("chooseMode() fails when not even userspace is there", async () => {
 
 Deno.test("chooseMode() does not hold a missing IPv6 against a mode, and says so", async () => {
   const probes = { iptables: [missingFeature("table nat", { family: "IPv6" })] };
-  const { mode, lines } = await choose("default", { host: { probes } });
-  assertEquals(mode, "iptables");
+  const { mode, families, lines } = await choose("default", { host: { probes } });
+  assertEquals([mode, families], ["iptables", ["IPv4"]]);
   assertEquals(lines.map(({ level, fields }) => [level, fields.ipFamily, fields.reason]), [
     ["warn", "IPv6", "table nat (IPv6): no table nat (get table nat)"],
   ]);

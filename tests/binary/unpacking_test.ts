@@ -225,3 +225,25 @@ Deno.test({
     assert(stdout.endsWith("exit 7\n"), stdout);
   },
 });
+
+Deno.test({
+  name: "the self-extracting form puts the folders of --tools-path first in the program's PATH",
+  ignore,
+  async fn() {
+    await using packed = await PackedScript.create();
+    const asked = [
+      "environment",
+      "environment --tools-path=/opt/a,/opt/b",
+      "environment --tools-path /opt/a --v=2 --tools_path=/opt/b",
+      "environment --tools-path=relative",
+      "environment --tools-path",
+      "environment -- --tools-path=/opt/a",
+    ];
+    const { stdout } = await packed.play(
+      asked.map((each) => `ARGUMENTS="${each}"; root | grep ^PATH=`).join("\n"),
+    );
+    const plain = "PATH=/usr/bin:/bin\n";
+    const extended = "PATH=/opt/a:/opt/b:/usr/bin:/bin\n";
+    assertEquals(stdout, plain + extended.repeat(2) + plain.repeat(3));
+  },
+});

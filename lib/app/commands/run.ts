@@ -10,6 +10,7 @@ import { chooseMode } from "../choose_mode.ts";
 import { logConfiguration } from "../log_configuration.ts";
 import { runInitOnly } from "../run_init_only.ts";
 import { runProxy } from "../run_proxy.ts";
+import { warnOfToolsPath } from "../warn_of_tools_path.ts";
 import { admitStart, excludedServers, showTakeover } from "../takeover.ts";
 import { versionText } from "../version.ts";
 
@@ -20,7 +21,9 @@ export const runCommand: ActiveCommand = {
   async run(dependencies, { flags, configuration, logger, signal }) {
     const { relay, notices } = configuration;
     if (!relay.initOnly) await admitStart({ ...dependencies, logger }, { relay, signal });
-    const mode = await chooseMode({ ...dependencies, logger }, configuration.mode);
+    warnOfToolsPath(dependencies, { logger, toolsPath: relay.toolsPath });
+    const chosen = await chooseMode({ ...dependencies, logger }, configuration.mode, { signal });
+    const { mode } = chosen;
     if (relay.takeover && relay.dryRun) {
       const excludeCidrs = excludedServers(configuration.proxy);
       await showTakeover(dependencies, { mode, excludeCidrs, signal });
@@ -33,7 +36,8 @@ export const runCommand: ActiveCommand = {
     });
     for (const { level, message, fields } of notices) logger[level](message, fields);
     logConfiguration(logger, { flags, configuration });
-    const families = await chooseFamilies({ ...dependencies, logger });
+    const families = (await chooseFamilies({ ...dependencies, logger }))
+      .filter((family) => chosen.families.includes(family));
     const proxy = effectiveConfiguration(configuration.proxy, mode);
     const requestedMode = configuration.mode;
     const run = { ...configuration, proxy, mode, requestedMode, families, flags };
