@@ -1,0 +1,46 @@
+/**
+ * The exact text of rules for representative objects. `UPDATE_GOLDEN=1` writes the files anew; the
+ * difference is for the reviewer.
+ *
+ * @module
+ */
+import { assert, assertEquals } from "@std/assert";
+import { renderIptables } from "../../backends/iptables/render.ts";
+import { type IpFamily, IP_FAMILIES } from "../../lib/net/ip_address.ts";
+import { scenarioOptions } from "../packet_flow/iptables_executor.ts";
+import { goldenPlan, goldenScenario, goldenScenarioNames } from "./golden_scenario.ts";
+
+const UPDATE = Deno.env.get("UPDATE_GOLDEN") === "1";
+
+/** How each mode says a scenario. */
+const MODES: Readonly<Record<string, (name: string, family: IpFamily) => string>> = {
+  iptables(name, family) {
+    const options = scenarioOptions(goldenScenario(name), family);
+    const { batch, quarantined } = renderIptables(goldenPlan(name, family), options);
+    assertEquals(quarantined, []);
+    return [...batch.text()].join("");
+  },
+};
+
+for (const [mode, render] of Object.entries(MODES)) {
+  const folder = new URL(`./${mode}/`, import.meta.url);
+  const claimed = new Set<string>();
+  for (const name of goldenScenarioNames()) {
+    for (const family of IP_FAMILIES) {
+      const file = `${name}.${family.toLowerCase()}.txt`;
+      claimed.add(file);
+      Deno.test(`golden rules: ${mode} ${file}`, () => {
+        const path = new URL(file, folder);
+        const text = render(name, family);
+        if (UPDATE) Deno.writeTextFileSync(path, text);
+        else assertEquals(text, Deno.readTextFileSync(path), "UPDATE_GOLDEN=1 writes it anew");
+      });
+    }
+  }
+
+  Deno.test(`golden rules: every file of ${mode} belongs to a scenario`, () => {
+    const files = [...Deno.readDirSync(folder)].map(({ name }) => name);
+    assertEquals(files.filter((file) => !claimed.has(file)), []);
+    assert(files.length > 0);
+  });
+}
