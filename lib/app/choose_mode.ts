@@ -54,6 +54,19 @@ export async function chooseMode(
   return { mode: verdict.mode, families: verdict.support.families };
 }
 
+/** The families that host and mode both have. Throws a {@linkcode ModeError} when there is none. */
+export function commonFamilies(
+  { mode, families }: ChosenMode,
+  ofHost: readonly IpFamily[],
+): readonly IpFamily[] {
+  const common = ofHost.filter((family) => families.includes(family));
+  if (common.length > 0) return common;
+  throw new ModeError(
+    `Cannot run in mode '${mode}': it works here for ${families.join(", ")} only, and this host ` +
+      `has ${ofHost.join(", ")}; 'kube-relay doctor' tells more`,
+  );
+}
+
 /** How a choice is made; `doctor` gives verdicts that it has already. */
 export interface VerdictOptions {
   readonly request: ModeRequest;

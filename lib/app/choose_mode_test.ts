@@ -1,4 +1,4 @@
-import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { assertEquals, assertRejects, assertStringIncludes, assertThrows } from "@std/assert";
 import {
   type FakeHost,
   fakeHostChecks,
@@ -7,7 +7,7 @@ import {
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import type { ModeRequest } from "../config/mode_request.ts";
 import type { BackendMode } from "../proxy/backend.ts";
-import { chooseMode, ModeError } from "./choose_mode.ts";
+import { chooseMode, commonFamilies, ModeError } from "./choose_mode.ts";
 import type { BackendTable } from "./dependencies.ts";
 
 const ALL: readonly BackendMode[] = ["iptables", "ipvs", "nftables", "userspace"];
@@ -132,4 +132,11 @@ Deno.test("chooseMode() names features that the mode goes without, each once", a
   assertEquals(lines.map(({ level, fields }) => [level, fields.features]), [
     ["info", "match recent, conntrack"],
   ]);
+});
+
+Deno.test("commonFamilies() takes what host and mode both have, and refuses none", () => {
+  const of = (...families: ("IPv4" | "IPv6")[]) => ({ mode: "iptables", families }) as const;
+  assertEquals(commonFamilies(of("IPv4", "IPv6"), ["IPv4"]), ["IPv4"]);
+  assertEquals(commonFamilies(of("IPv6"), ["IPv4", "IPv6"]), ["IPv6"]);
+  assertThrows(() => commonFamilies(of("IPv6"), ["IPv4"]), ModeError, "for IPv6 only");
 });

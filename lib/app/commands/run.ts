@@ -6,7 +6,7 @@
 import { effectiveConfiguration } from "../../config/effective_configuration.ts";
 import type { ActiveCommand } from "./command.ts";
 import { chooseFamilies } from "../choose_families.ts";
-import { chooseMode } from "../choose_mode.ts";
+import { chooseMode, commonFamilies } from "../choose_mode.ts";
 import { logConfiguration } from "../log_configuration.ts";
 import { runInitOnly } from "../run_init_only.ts";
 import { runProxy } from "../run_proxy.ts";
@@ -36,8 +36,7 @@ export const runCommand: ActiveCommand = {
     });
     for (const { level, message, fields } of notices) logger[level](message, fields);
     logConfiguration(logger, { flags, configuration });
-    const families = (await chooseFamilies({ ...dependencies, logger }))
-      .filter((family) => chosen.families.includes(family));
+    const families = commonFamilies(chosen, await chooseFamilies({ ...dependencies, logger }));
     const proxy = effectiveConfiguration(configuration.proxy, mode);
     const requestedMode = configuration.mode;
     const run = { ...configuration, proxy, mode, requestedMode, families, flags };

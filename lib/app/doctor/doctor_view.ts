@@ -57,8 +57,9 @@ function factLines({ program, machine, api, relay }: DoctorReport, view: View): 
     ? "its tools have no capability of use here"
     : `its tools have ${capabilities.join(", ")}`;
   return [
-    view.colors.bold(`kube-relay v${version}`) +
-    `  (kube-proxy ${kubeProxy}, Deno ${deno}, ${platform})`,
+    view.colors.bold("kube-relay".padEnd(INDENT)) +
+    entry("", `v${version} (kube-proxy ${kubeProxy}, Deno ${deno}, ${platform})`, view)
+      .slice(INDENT),
     entry("Machine", `${hostname}, kernel ${kernel ?? "unknown"}`, view),
     entry("User", `${user}; ${rights}`, view),
     ...(toolsPath.length === 0 ? [] : [entry("Tools", `first in ${toolsPath.join(", ")}`, view)]),

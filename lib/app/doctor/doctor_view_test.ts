@@ -44,7 +44,7 @@ const REPORT: DoctorReport = {
 Deno.test("renderDoctor() tells machine, modes, choice and findings", () => {
   assertEquals(
     renderDoctor(REPORT),
-    `kube-relay v1.2.3  (kube-proxy 1.36, Deno 2.9.6, linux/x86_64)
+    `kube-relay v1.2.3 (kube-proxy 1.36, Deno 2.9.6, linux/x86_64)
 Machine    node-a, kernel 6.1.0
 User       root; its tools have CAP_NET_ADMIN
 Tools      first in /opt/tools
