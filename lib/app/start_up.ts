@@ -84,6 +84,7 @@ export class StartUp implements SyncObserver {
   /** Begins what goes on beside the sync loop. Without a `client` nobody is told of events. */
   start(tasks: TaskGroup, client: KubeClient | undefined): void {
     const settings = this.#settings;
+    this.#tellLocalTraffic();
     tasks.run("node identity", (signal) => this.#identity.run(signal));
     tasks.run("OOM score", () => this.#setOomScore());
     if (settings) tasks.run("kernel settings", (signal) => settings.run(signal));
@@ -105,6 +106,28 @@ export class StartUp implements SyncObserver {
 
   synced(): void {
     this.#settings?.synced();
+  }
+
+  /** In mode NodeCIDR the ranges are told when the Node names them. */
+  #tellLocalTraffic(): void {
+    const { mode, proxy: { detectLocalMode, detectLocal, clusterCIDR } } = this.#configuration;
+    const by: Readonly<Record<string, string>> = {
+      NodeCIDR: "podCIDRs of the Node",
+      BridgeInterface: `interface ${detectLocal.bridgeInterface}`,
+      InterfaceNamePrefix: `interfaces ${detectLocal.interfaceNamePrefix}*`,
+    };
+    const isUnknown = by[detectLocalMode] === undefined && clusterCIDR === "";
+    const fields = {
+      detectLocalMode,
+      by: by[detectLocalMode] ?? (clusterCIDR || "nothing"),
+      ...(isUnknown && {
+        reason: "clusterCIDR is not set: every client is taken for a pod, and none is masqueraded",
+      }),
+    };
+    const message = "Chose how pods are told from other clients";
+    // Nothing in userspace mode depends on it: every connection leaves from the node itself.
+    if (mode === "userspace") this.#dependencies.logger.verbose(2, message, fields);
+    else this.#dependencies.logger.info(message, fields);
   }
 
   #tellBirth(): void {
