@@ -47,7 +47,8 @@ export async function collectDoctorReport(
     ...leaveUserspaceAlone,
   });
   // Not beside the modes: chains that are being tried must not be taken for somebody's.
-  const foreign = await dependencies.hostChecks.findings({ signal });
+  const { mode: runs } = running.fact;
+  const foreign = await dependencies.hostChecks.findings({ signal, ...(runs && { mode: runs }) });
   return {
     program: examineProgram(),
     machine,

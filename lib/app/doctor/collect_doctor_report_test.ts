@@ -188,6 +188,7 @@ Deno.test("doctor tells how a running kube-relay does", () =>
       assertEquals(report.relay, {
         state: "running",
         detail: "v0.1.0, process 42, serving, mode userspace",
+        mode: "userspace",
       });
       assertEquals(report.findings.map(({ id, evidence }) => [id, ...evidence]), [
         ["relay-settings", "net.b is 0, not 1: read-only; sysctl -w net.b=1"],

@@ -60,6 +60,8 @@ export interface DoctorApi {
 export interface DoctorRelay {
   readonly state: "running" | "not running" | "unknown";
   readonly detail: string;
+  /** The mode in which it runs. */
+  readonly mode?: BackendMode;
 }
 
 /** Everything. */

@@ -15,7 +15,11 @@ const MOST_EVIDENCE = 10;
 export async function examineRelay(controlSocket: string): Promise<Examined<DoctorRelay>> {
   try {
     const status = await requestStatus(controlSocket, { brief: true });
-    return { fact: { state: "running", detail: describe(status) }, findings: judge(status) };
+    const mode = status.families[0]?.mode;
+    return {
+      fact: { state: "running", detail: describe(status), ...(mode !== undefined && { mode }) },
+      findings: judge(status),
+    };
   } catch (error) {
     const absent = error instanceof ControlError && error.kind === "not-running";
     const detail = absent

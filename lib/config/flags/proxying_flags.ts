@@ -115,7 +115,9 @@ export const PROXYING_FLAGS = [
     group: "Proxying",
     value: "DIR",
     help:
-      "folders that are searched for iptables, nft, ipset and the other tools before the usual ones, for hosts such as those of k3s that carry their own",
+      "folders that are searched for iptables, nft, ipset and the other tools before the usual " +
+      "ones, for hosts such as those of k3s that carry their own; only the self-extracting " +
+      "executable can do that itself, any other form has to be started with them in its PATH",
     withConfig: "used",
   },
 ] as const satisfies readonly Flag[];

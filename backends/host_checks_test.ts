@@ -1,0 +1,35 @@
+import { assertEquals } from "@std/assert";
+import { FakeClock } from "../tests/support/fake_clock.ts";
+import { FakeCommandRunner } from "../tests/support/fake_command_runner.ts";
+import { FakeNetwork } from "../tests/support/fake_network.ts";
+import { CommandError } from "../lib/os/command_runner.ts";
+import { supportOf } from "../lib/proxy/mode_support.ts";
+import { createHostChecks } from "./host_checks.ts";
+
+/** A machine on which nothing is installed. */
+function bareMachine() {
+  const commands = new FakeCommandRunner().on("", ({ program, args }) => {
+    throw new CommandError(program, args, "not-found", "not there");
+  });
+  const edges = { clock: new FakeClock(), network: new FakeNetwork(), commands };
+  const checks = createHostChecks({ ...edges, kernelRelease: "6.1.0", env: () => undefined });
+  return { checks, commands };
+}
+
+Deno.test("createHostChecks() runs nothing before it is asked", () => {
+  assertEquals(bareMachine().commands.calls, []);
+});
+
+for (const mode of ["iptables", "ipvs", "nftables"] as const) {
+  Deno.test(`probeMode() tells on a bare machine what ${mode} lacks, and what brings it`, async () => {
+    const { checks } = bareMachine();
+    const { families, missing } = supportOf(await checks.probeMode(mode));
+    assertEquals(families, []);
+    assertEquals(missing.filter(({ cure, lost }) => !cure || !lost), []);
+  });
+}
+
+Deno.test("probeMode() asks nothing of the kernel for the userspace mode", async () => {
+  const { checks, commands } = bareMachine();
+  assertEquals([await checks.probeMode("userspace"), commands.calls], [[], []]);
+});
