@@ -163,3 +163,12 @@ Deno.test("readYaml() counts the lines of errors from the origin too", () => {
   const { errors } = readYaml("b: *x", { file: FILE, origin: { line: 9, column: 3 } });
   assertEquals(errors.map(({ line, column }) => [line, column]), [[9, 6]]);
 });
+
+Deno.test("readYaml() with lastKeyWins takes the last of several keys, points at it, and warns", () => {
+  const text = "a: 1\nb: {c: 1, c: 2}\na: 3\n";
+  const { documents, errors, warnings } = readYaml(text, { file: "f", lastKeyWins: true });
+  assertEquals([errors, documents[0]?.value], [[], { a: 3, b: { c: 2 } }]);
+  assertEquals(documents[0]?.positionOf(["a"]), { line: 3, column: 1 });
+  assertEquals(warnings.map(({ line, column }) => [line, column]), [[3, 1], [2, 11]]);
+  assertEquals(readYaml(text, { file: "f" }).errors.length, 2);
+});

@@ -5,6 +5,7 @@
  */
 import { flagDefault } from "../../lib/config/flag_help.ts";
 import { type Flag, FLAG_GROUPS } from "../../lib/config/flag.ts";
+import { FEATURE_GATES, type FeatureGate, RETIRED_GATES } from "../../lib/config/feature_gates.ts";
 import { FLAG_ROWS } from "../../lib/config/flags.ts";
 import { wrapText } from "../../lib/config/wrap_text.ts";
 import type { Metric } from "../../lib/metrics/metric.ts";
@@ -14,13 +15,22 @@ const FLAGS_INTRODUCTION = `# Flags
 
 Names, types and defaults are kube-proxy's where it has the flag. \`_\` and \`-\` mean the same. A value
 follows after \`=\` or as the next argument; booleans take one only after \`=\`. Lists are separated by
-commas or given more than once. A flag that does not exist, a value that cannot be read and a mode
-that this release does not have end the program with exit code 2; every mistake is named, not only
-the first one.
+commas or given more than once. A flag that does not exist, a value that cannot be read and a
+configuration that is wrong end the program with exit code 2, where kube-proxy has 1 for every failure;
+everything else that fails has 1 here too. Every mistake is named, not only the first one, with its
+flag or with file, line and column, and with the path that kube-proxy's messages have.
 
 "Beside \`--config\`" says what becomes of a flag when there is a configuration file too: it is
 _ignored_ with a warning (as kube-proxy does, nothing is merged), it _wins_ over the file, or it is
-_used_, since the file has no such field.
+_used_, since the file has no such field. The patterns of \`--vmodule\` are _merged_: they come before
+those of the file.
+
+The file is watched, by whatever way it is written: in place, renamed over, or by the swap of a
+ConfigMap's symlink. Changes of \`logging.verbosity\`, \`logging.vmodule\`, \`clusterCIDR\`,
+\`detectLocalMode\`, \`detectLocal\`, \`nodePortAddresses\` and \`masqueradeAll\` are taken up at once. For any
+other change that counts in the mode that runs the program ends with 1, after the drain, and its
+supervisor starts it again (kube-proxy does so for every change that it sees). A file that is wrong or
+gone is told in the log, and the last good configuration stays.
 
 Made from \`lib/config/flags.ts\`. To make it again:
 
@@ -82,7 +92,24 @@ export function flagsPage(): string {
     const titles = ["Flag", "Type", "Default", "Field of the file", "Beside `--config`", "Meaning"];
     return `\n## ${group}\n\n${markdownTable(titles, rows)}`;
   });
-  return wrapParagraphs(FLAGS_INTRODUCTION) + sections.join("");
+  return wrapParagraphs(FLAGS_INTRODUCTION) + sections.join("") + featureGateSection();
+}
+
+function featureGateSection(): string {
+  const introduction = `## Feature gates
+
+Set by \`--feature-gates\` or \`featureGates\`. A gate that does not exist is an error; gates of older
+releases (${RETIRED_GATES.map(code).join(", ")}) are taken with a warning and have no effect.
+`;
+  const rows: readonly FeatureGate[] = FEATURE_GATES;
+  const cells = rows.map(({ name, stage, default: value, locked, effect }) => [
+    code(name),
+    stage,
+    locked ? `${value}, locked` : String(value),
+    effect,
+  ]);
+  const titles = ["Gate", "Stage", "Default", "Effect"];
+  return `\n${wrapParagraphs(introduction)}\n${markdownTable(titles, cells)}`;
 }
 
 /** docs/metrics.md. */
@@ -98,7 +125,7 @@ function flagCells(flag: Flag): readonly string[] {
   const names = [name, ...aliases].map((each) => code(`${each.length === 1 ? "-" : "--"}${each}`));
   return [
     names.join(" "),
-    choices ? choices.map(code).join(" ") : type,
+    choices ? choices.filter((choice) => choice !== "").map(code).join(" ") : type,
     code(flagDefault(flag)),
     code(field ?? ""),
     withConfig,

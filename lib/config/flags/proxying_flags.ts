@@ -15,8 +15,9 @@ export const PROXYING_FLAGS = [
     value: "MODE",
     field: "mode",
     help:
-      "how Services are brought about; this release has userspace, which is also what an empty " +
-      "mode means. A mode that does not exist is an error, never another one",
+      "how Services are brought about: iptables, ipvs, nftables, userspace, or auto for the best one " +
+      "that the host can do. Empty means iptables, and auto on a host that cannot do that; with " +
+      "--manifests it means userspace. A mode that was named is taken or refused, never replaced",
     withConfig: "ignored",
   },
   {
@@ -57,7 +58,8 @@ export const PROXYING_FLAGS = [
     maximum: 31,
     field: "iptables.masqueradeBit",
     help:
-      "bit of the packet mark that asks for masquerading, in modes iptables and ipvs; nftables has a field for it only",
+      "bit of the packet mark that asks for masquerading, in modes iptables and ipvs; for nftables " +
+      "there is a field of the file, and no flag",
     withConfig: "ignored",
   },
   {
@@ -75,8 +77,8 @@ export const PROXYING_FLAGS = [
     minimum: 1,
     default: "1m",
     help:
-      "time of silence after which a UDP flow is forgotten (kube-proxy's old userspace mode had " +
-      "250ms)",
+      "time of silence after which a UDP flow is forgotten in userspace mode. A flag of this name of " +
+      "kube-proxy's old userspace mode meant the same, and had 250ms",
     withConfig: "used",
   },
   {
