@@ -1,0 +1,143 @@
+import { assert, assertEquals } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import {
+  testEndpoint,
+  testForward,
+  type TestServicePlan,
+  testServicePlan,
+} from "../../tests/support/service_plans.ts";
+import { ruleText } from "../netfilter/iptables_objects.ts";
+import type { TreeId } from "./base_chains.ts";
+import {
+  ALL_FEATURES,
+  defaultRenderOptions,
+  type IptablesFeatures,
+  type IptablesRenderOptions,
+} from "./render_options.ts";
+import { renderService } from "./render_service.ts";
+
+const VIP = "-d 172.30.0.1 -m tcp -p tcp --dport 80";
+
+function plan(options: TestServicePlan = {}): ServicePlan {
+  return testServicePlan({ clusterIp: "172.30.0.1", to: ["10.0.0.1:8080"], ...options });
+}
+
+function render(service: ServicePlan, overrides: Partial<IptablesRenderOptions> = {}) {
+  const options = { ...defaultRenderOptions("IPv4"), serviceComments: false, ...overrides };
+  const localTraffic = { kind: "byCidr" as const, cidr: parseCidr("10.0.0.0/8") };
+  const { entries, chains, quarantined } = renderService(service, { localTraffic, options });
+  return {
+    rulesOf: (tree: TreeId) =>
+      entries.filter((entry) => entry.tree === tree).flatMap(({ rules }) => rules.map(ruleText)),
+    chains: chains.map(({ name, rules }) => [name.slice(0, 8), ...rules.map(ruleText)]),
+    quarantined,
+  };
+}
+
+function without(feature: keyof IptablesFeatures): Partial<IptablesRenderOptions> {
+  return { features: { ...ALL_FEATURES, [feature]: false } };
+}
+
+Deno.test("renderService() sends a cluster IP to its endpoints without a chain", () => {
+  const { rulesOf, chains } = render(
+    plan({ masqueradeInternal: "off-cluster", to: ["10.0.0.1:8080", "10.0.0.2:8080"] }),
+  );
+  assertEquals(rulesOf("services"), [
+    "-d 172.30.0.1 ! -s 10.0.0.0/8 -m tcp -p tcp --dport 80 -j KUBE-MARK-MASQ",
+    `${VIP} -m statistic --mode random --probability 0.5000000000 -j DNAT --to-destination 10.0.0.1:8080`,
+    `${VIP} -j DNAT --to-destination 10.0.0.2:8080`,
+  ]);
+  assertEquals(chains, []);
+});
+
+Deno.test("renderService() gives many endpoints one chain for all addresses", () => {
+  const to = [1, 2, 3, 4].map((host) => `10.0.0.${host}:80`);
+  const { rulesOf, chains } = render(plan({ to, nodePort: 30080, externalIps: ["1.1.1.1"] }));
+  assertEquals(chains.length, 1);
+  assertEquals(chains[0]?.map((rule) => /probability (\S+)/.exec(rule)?.[1]), [
+    ...[undefined, "0.2500000000", "0.3333333333", "0.5000000000", undefined],
+  ]);
+  const jumps = [...rulesOf("services"), ...rulesOf("nodePorts")]
+    .filter((rule) => rule.includes("-j KUBE-SVC-"));
+  assertEquals(jumps.length, 3);
+});
+
+Deno.test("renderService() says whose a rule is, in quotes", () => {
+  const { rulesOf } = render(plan({ name: 'a" -j ACCEPT' }), { serviceComments: true });
+  assertEquals(rulesOf("services"), [
+    `${VIP} -m comment --comment "ns/a\\" -j ACCEPT cluster IP" -j DNAT --to-destination 10.0.0.1:8080`,
+  ]);
+});
+
+Deno.test("renderService() keeps a client by a list for each endpoint", () => {
+  const { rulesOf } = render(plan({ affinityTimeoutSeconds: 60 }));
+  const list = "-m recent --name KUBE-SEP-";
+  const [known = "", drawn = ""] = rulesOf("services");
+  assert(known.includes(list) && known.includes("--update --seconds 60 --reap -j DNAT"));
+  assert(drawn.includes(list) && drawn.includes("--set -j DNAT"));
+});
+
+Deno.test("renderService() admits nobody where no source range is valid", () => {
+  const { rulesOf } = render(plan({ loadBalancerVips: ["1.2.3.4"], sourceRanges: [] }));
+  assertEquals(rulesOf("services").filter((rule) => rule.includes("1.2.3.4")), []);
+  assertEquals(rulesOf("firewall").length, 1);
+});
+
+Deno.test("renderService() admits the node by the load balancer's address too", () => {
+  const sourceRanges = [parseCidr("192.168.0.0/24")];
+  const service = plan({ loadBalancerVips: ["1.2.3.4"], sourceRanges });
+  const sources = (nodeIp: string) =>
+    render(service, { nodeIp: parseIpAddress(nodeIp) }).chains
+      .find(([name]) => name?.startsWith("KUBE-FW-"))?.slice(1)
+      .map((rule) => rule.split(" ").slice(0, 2).join(" "));
+  assertEquals(sources("192.168.0.2"), ["-s 192.168.0.0/24", "-s 1.2.3.4"]);
+  assertEquals(sources("192.168.7.2"), ["-s 192.168.0.0/24"]);
+});
+
+Deno.test("renderService() sends back by the node what an endpoint sends itself", () => {
+  const local = testEndpoint("10.0.0.1:80", { isLocal: true });
+  const remote = testEndpoint("10.0.0.2:80");
+  const reachable = [local, remote];
+  const both = { reachable, internal: testForward("10.0.0.1:80", "10.0.0.2:80") };
+  const hairpin = (address: string) => `-d ${address} -s ${address} -j MASQUERADE --random-fully`;
+  assertEquals(render(plan(both)).rulesOf("hairpin"), [hairpin("10.0.0.1")]);
+  // With external policy Local a pod elsewhere comes by unmasked, and may be sent to itself.
+  const sentOn = plan({ ...both, nodePort: 30080, masqueradeExternal: "from-node" });
+  assertEquals(render(sentOn).rulesOf("hairpin"), [hairpin("10.0.0.1"), hairpin("10.0.0.2")]);
+});
+
+Deno.test("renderService() counts connections to node ports on loopback where it can", () => {
+  const features = { ...ALL_FEATURES, nfacct: true };
+  const [counter] = render(plan({ nodePort: 30080 }), { features }).rulesOf("nodePorts");
+  assertEquals(
+    counter,
+    "-d 127.0.0.0/8 -m tcp -p tcp --dport 30080 -m nfacct --nfacct-name localhost_nps_accepted_pkts",
+  );
+});
+
+Deno.test("renderService() names what a kernel cannot express, and leaves just that out", () => {
+  const two = plan({ to: ["10.0.0.1:80", "10.0.0.2:80"] });
+  const sticky = plan({ affinityTimeoutSeconds: 60 });
+  const sctp = plan({ protocol: "SCTP" });
+  for (
+    const [service, feature] of [[two, "statistic"], [sticky, "recent"], [sctp, "sctp"]] as const
+  ) {
+    const { rulesOf, quarantined } = render(service, without(feature));
+    assertEquals(rulesOf("services"), []);
+    assertEquals(quarantined.map(({ key }) => key), [service.key]);
+    assert(quarantined[0]?.reason.includes(`xt_${feature}`));
+    assertEquals(render(plan(), without(feature)).quarantined, []);
+  }
+  const local = plan({ nodePort: 30080, masqueradeExternal: "from-node" });
+  const { rulesOf, quarantined } = render(local, without("addrtype"));
+  assertEquals([rulesOf("services").length, rulesOf("nodePorts").length], [1, 0]);
+  assertEquals(quarantined[0]?.address, "external addresses");
+});
+
+Deno.test("renderService() writes no comment where the kernel has none", () => {
+  const service = plan({ to: [], nodePort: 30080 });
+  const { rulesOf } = render(service, { ...without("comment"), serviceComments: false });
+  assertEquals(rulesOf("refused"), [`${VIP} -j REJECT`]);
+});

@@ -1,0 +1,28 @@
+import { assertEquals, assertThrows } from "@std/assert";
+import { parseTracedRule, splitWords } from "./iptables_rule.ts";
+
+Deno.test("splitWords() reads quotes and backslashes as iptables-restore does", () => {
+  assertEquals(splitWords('-m comment --comment "a \\"b\\" \\\\c -j" -j X'), [
+    ...["-m", "comment", "--comment", 'a "b" \\c -j', "-j", "X"],
+  ]);
+});
+
+Deno.test("parseTracedRule() refuses every rule that we do not write", () => {
+  const rules = [
+    "--frobnicate",
+    "-m limit --limit 1/s -j DROP",
+    "-p tcp --dport 80 -j DROP",
+    "-m tcp --dport 80 -p tcp -j DROP",
+    "! -j DROP",
+    "-o eth0 -j DROP",
+    "-m addrtype ! --src-type LOCAL -j DROP",
+    "-m addrtype --src-type UNICAST -j DROP",
+    "-m statistic --mode nth --every 2 -j DROP",
+    "-m recent --name X --rcheck -j DROP",
+    "-m mark --mark 0x1/0x3 -j DROP",
+    "-m nfacct --nfacct-name x",
+  ];
+  for (const rule of rules) {
+    assertThrows(() => parseTracedRule(rule), SyntaxError, `Cannot trace the rule '${rule}'`);
+  }
+});
