@@ -59,7 +59,7 @@ export async function attemptRules(
   scratch: IptablesScratch,
   trials: readonly Trial[],
 ): Promise<Verdict> {
-  const { before, text } = scratchText(scratch, trials);
+  const { before, lastLine, text } = scratchText(scratch, trials);
   const answer = await restore(dependencies, scratch, text);
   if (answer.kind !== "ended") return noAnswer(answer.reason);
   const { code, out, err } = answer;
@@ -80,6 +80,11 @@ export async function attemptRules(
   for (const { line, reason } of complaints) {
     const index = trialOfLine(trials, { line, before });
     if (index !== undefined && !blamed.has(index)) blamed.set(index, reason);
+  }
+  if (complaints.some(({ line }) => line > lastLine)) {
+    // The kernel took the rules; another probe at the same time has removed the chain.
+    await removeScratch(dependencies, scratch);
+    return { kind: "accepted" };
   }
   const isJudged = scratch.variant === "nft" && /CHAIN_DEL failed/.test(words);
   if (isJudged && complaints.length === 0) return { kind: "accepted" };
@@ -120,7 +125,7 @@ async function removeScratch(
 function scratchText(
   { variant, table }: IptablesScratch,
   trials: readonly Trial[],
-): { readonly before: number; readonly text: string } {
+): { readonly before: number; readonly lastLine: number; readonly text: string } {
   const rules = trials.flatMap(({ lines }) => lines);
   const head = [`*${table}`, `:${SCRATCH_CHAIN} - [0:0]`];
   const held = [`:${HELD_CHAIN} - [0:0]`, `-A ${SCRATCH_CHAIN} -j ${HELD_CHAIN}`];
@@ -130,6 +135,8 @@ function scratchText(
   ];
   return {
     before: variant === "nft" ? head.length + held.length : head.length,
+    // Where the part ends that makes and fills the chain.
+    lastLine: lines.indexOf("COMMIT") + 1,
     text: lines.map((line) => `${line}\n`).join(""),
   };
 }

@@ -120,3 +120,15 @@ Deno.test("attemptRules() removes nothing where the program is missing", async (
   );
   assertEquals(commands.calls.length, 1);
 });
+
+Deno.test("attemptRules() takes rules for accepted when only the removal of the chain fails", async () => {
+  // What another probe does that runs at the same time. Line 6 is the first of the removal.
+  const commands = saying(0, "").failCall(1, {
+    code: 1,
+    stderr: "iptables-restore: line 6 failed",
+  });
+  const verdict = await attemptRules({ commands }, LEGACY, [TRIALS[0]!]);
+  assertEquals([verdict, commands.calls.length], [{ kind: "accepted" }, 3]);
+  const refused = saying(0, "").failCall(1, { code: 1, stderr: "iptables-restore: line 4 failed" });
+  assertEquals((await attemptRules({ commands: refused }, LEGACY, [TRIALS[0]!])).kind, "refused");
+});
