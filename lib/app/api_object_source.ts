@@ -4,6 +4,7 @@
  * @module
  */
 import type { KubeKinds } from "../api/objects.ts";
+import { featureEnabled } from "../config/feature_gates.ts";
 import { createApiSource } from "../kube/api_source.ts";
 import { tryParseIpAddress } from "../net/ip_address.ts";
 import type { Logger } from "../log/logger.ts";
@@ -26,8 +27,8 @@ export async function createApiObjectSource(
   { configuration, nodeName, informers, onApiAnswer }: ObjectSourceOptions,
 ): Promise<ObjectSource> {
   const { clock, logger, random, process } = dependencies;
-  const { proxy: { clientConnection: { kubeconfig } }, relay: { master, endpointsFallback } } =
-    configuration;
+  const { proxy, relay: { master, endpointsFallback } } = configuration;
+  const { kubeconfig } = proxy.clientConnection;
   // Loaded only here: the library that reads kubeconfigs costs 10 MB of memory.
   const { loadKubeAuth } = await import("../kube/kubeconfig.ts");
   const auth = await loadKubeAuth({ clock, logger }, {
@@ -39,6 +40,7 @@ export async function createApiObjectSource(
     nodeName,
     informers,
     endpointsFallback,
+    streamingLists: featureEnabled(proxy, "WatchListClient"),
     ...(onApiAnswer && { onAnswer: onApiAnswer }),
   });
   const server = tryParseIpAddress(new URL(auth.server).hostname.replace(/^\[|\]$/g, ""));

@@ -86,6 +86,25 @@ Deno.test("runCommandLine() refuses a mode that this build does not have, and en
   });
 });
 
+Deno.test("runCommandLine() --write-config-to writes what would count, and nothing that is wrong", async () => {
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/c.yaml`;
+  try {
+    assertEquals(
+      (await run([`--write-config-to=${path}`, "--oom-score-adj=5", "--cluster-cidr=x"])).code,
+      2,
+    );
+    assertEquals(await Array.fromAsync(Deno.readDir(folder)), []);
+    const good = await run([`--write-config-to=${path}`, "--oom-score-adj=5", "--version=v1.36.0"]);
+    assertEquals([good.code, good.err], [0, ""]);
+    assertStringIncludes(await Deno.readTextFile(path), "\noomScoreAdj: 5\n");
+    assertEquals((await run(["write-config"])).code, 1);
+    assertEquals((await run(["status", `--write-config-to=${path}`])).code, 2);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
 Deno.test("runCommandLine() names all that is wrong and ends with 2", async () => {
   const cases: readonly [argv: string[], ...problems: string[]][] = [
     [["--mod=x", "--nope"], "Unknown flag --mod; did you mean '--mode'?", "Unknown flag --nope"],

@@ -1,0 +1,35 @@
+import { assert, assertEquals } from "@std/assert";
+import fc from "fast-check";
+import { API_VERSION, KIND } from "./configuration.ts";
+import { CONFIGURATION_FIELDS, parseConfiguration } from "./configuration_schema.ts";
+import { encodeConfiguration } from "./encode_configuration.ts";
+import { formatDuration } from "./duration.ts";
+
+const HEAD = { apiVersion: API_VERSION, kind: KIND };
+const time = fc.integer({ min: 1, max: 10 ** 9 }).map(formatDuration);
+
+const CONFIGURATIONS = fc.record({
+  clusterCIDR: fc.string(),
+  nodePortAddresses: fc.array(fc.string()),
+  oomScoreAdj: fc.integer({ min: -1000, max: 1000 }),
+  configSyncPeriod: time,
+  clientConnection: fc.record({ qps: fc.constantFrom(-1, 0.5, 7), burst: fc.nat(1000) }),
+  iptables: fc.record({ syncPeriod: time, minSyncPeriod: time, masqueradeAll: fc.boolean() }),
+  conntrack: fc.record({ udpTimeout: time, tcpBeLiberal: fc.boolean() }),
+  logging: fc.record({ flushFrequency: time, verbosity: fc.nat(10) }),
+});
+
+Deno.test("encodeConfiguration() makes what is read to the same configuration", () => {
+  fc.assert(fc.property(CONFIGURATIONS, (fields) => {
+    const { configuration } = parseConfiguration({ ...HEAD, ...fields, mode: "iptables" });
+    assert(configuration);
+    const encoded = JSON.parse(JSON.stringify(encodeConfiguration(configuration, "iptables")));
+    assertEquals(parseConfiguration(encoded), { configuration, problems: [] });
+  }));
+});
+
+Deno.test("encodeConfiguration() names every field of the file", () => {
+  const { configuration } = parseConfiguration(HEAD);
+  const encoded = encodeConfiguration(configuration!, "ipvs");
+  assertEquals(Object.keys(encoded).sort(), Object.keys(CONFIGURATION_FIELDS).sort());
+});
