@@ -61,7 +61,12 @@ function slice(...endpoints: readonly SliceEndpoint[]) {
 const REMOTE_ONLY = slice(there(IPv4.remotePods[0]));
 const LOCAL_ONLY = slice(here(IPv4.localPods[0]));
 const DRAINING = { conditions: { ready: false, serving: true, terminating: true } };
+const ENDED = { conditions: { ready: false, serving: false, terminating: true } };
 const UNREADY = { conditions: { ready: false, serving: false, terminating: false } };
+
+function inZone(name: string): Pick<SliceEndpoint, "hints"> {
+  return { hints: { forZones: [{ name }] } };
+}
 
 type Spec = Partial<Service["spec"]>;
 
@@ -158,6 +163,9 @@ const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Pac
       { from: "client", ...ON_NODE_PORT, verdict: "REJECT" },
       { from: "client", ...EXTERNAL_IP, verdict: "REJECT" },
       { from: "client", ...LOAD_BALANCER, verdict: "REJECT" },
+      { from: "node", ...ON_NODE_PORT, verdict: "REJECT" },
+      { from: "node", ...EXTERNAL_IP, verdict: "REJECT" },
+      { from: "node", ...LOAD_BALANCER, verdict: "REJECT" },
       { from: "client", ...LOAD_BALANCER, port: 81, verdict: "UNCLAIMED" },
     ],
   },
@@ -490,6 +498,100 @@ const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Pac
       slice(
         here(IPv4.localPods[0], { hints: { forNodes: [{ name: THIS_NODE }] } }),
         there(IPv4.remotePods[0], { hints: { forNodes: [{ name: OTHER_NODE }] } }),
+      ),
+    ],
+    packets: [{ from: "localPodClient", ...CLUSTER_IP, verdict: [HERE] }],
+  },
+  {
+    name: "internal policy Local, no external address",
+    services: [testService("web", { internalTrafficPolicy: "Local" })],
+    slices: [slice()],
+    packets: [{ from: "localPodClient", ...CLUSTER_IP, verdict: [HERE] }],
+  },
+  {
+    name: "internal policy Local, no external address, no endpoint here",
+    services: [testService("web", { internalTrafficPolicy: "Local" })],
+    slices: [REMOTE_ONLY],
+    packets: [{ from: "localPodClient", ...CLUSTER_IP, verdict: "DROP" }],
+  },
+  {
+    name: "external policy Local, no external address",
+    services: [testService("web", { externalTrafficPolicy: "Local" })],
+    slices: [REMOTE_ONLY],
+    packets: [{ from: "localPodClient", ...CLUSTER_IP, verdict: [THERE] }],
+  },
+  {
+    name: "both policies Local, all endpoints are elsewhere and end",
+    services: [
+      testService("web", {
+        ...NODE_PORT_SPEC,
+        internalTrafficPolicy: "Local",
+        externalTrafficPolicy: "Local",
+      }),
+    ],
+    slices: [slice(there(IPv4.remotePods[0], DRAINING))],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: "DROP" },
+      { from: "client", ...ON_NODE_PORT, verdict: "DROP" },
+      { from: "localPodClient", ...ON_NODE_PORT, verdict: [THERE] },
+    ],
+  },
+  {
+    name: "policy Local, one endpoint here ends and one no longer serves",
+    services: [testService("web", { ...NODE_PORT_SPEC, externalTrafficPolicy: "Local" })],
+    slices: [
+      slice(
+        here(IPv4.localPods[0], DRAINING),
+        here(IPv4.localPods[1], ENDED),
+        there(IPv4.remotePods[0]),
+        there(IPv4.remotePods[1], DRAINING),
+      ),
+    ],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: [THERE] },
+      { from: "client", ...ON_NODE_PORT, verdict: [HERE] },
+      { from: "node", ...ON_NODE_PORT, verdict: [THERE], ...MASQUERADED },
+    ],
+  },
+  {
+    name: "zone hints, policy Local and endpoints of both zones on both nodes",
+    services: [testService("web", { ...NODE_PORT_SPEC, externalTrafficPolicy: "Local" })],
+    slices: [
+      slice(
+        here(IPv4.localPods[0], inZone("zone-a")),
+        here(IPv4.localPods[1], inZone("zone-b")),
+        there(IPv4.remotePods[0], inZone("zone-a")),
+        there(IPv4.remotePods[1], inZone("zone-b")),
+      ),
+    ],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+      { from: "localPodClient", ...ON_NODE_PORT, verdict: BOTH },
+    ],
+  },
+  {
+    name: "zone hints, the only endpoint of the zone is not ready",
+    services: [testService("web")],
+    slices: [
+      slice(
+        here(IPv4.localPods[1], { ...UNREADY, ...inZone("zone-a") }),
+        here(IPv4.localPods[0], inZone("zone-b")),
+        there(IPv4.remotePods[0], inZone("zone-c")),
+      ),
+    ],
+    packets: [{ from: "localPodClient", ...CLUSTER_IP, verdict: BOTH }],
+  },
+  {
+    name: "node hints for other nodes, and zone hints",
+    services: [testService("web")],
+    slices: [
+      slice(
+        here(IPv4.localPods[0], {
+          hints: { forNodes: [{ name: OTHER_NODE }], forZones: [{ name: "zone-a" }] },
+        }),
+        there(IPv4.remotePods[0], {
+          hints: { forNodes: [{ name: OTHER_NODE }], forZones: [{ name: "zone-b" }] },
+        }),
       ),
     ],
     packets: [{ from: "localPodClient", ...CLUSTER_IP, verdict: [HERE] }],
