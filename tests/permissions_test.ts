@@ -107,18 +107,20 @@ Deno.test("every environment variable that the code reads is in the table", asyn
   }
 });
 
-Deno.test("the executable may read what systemd tells the unit", async () => {
-  const unit = await read("deploy/kube-relay.service");
-  const told: [RegExp, string][] = [
-    [/^Type=notify/m, "NOTIFY_SOCKET"],
-    [/^WatchdogSec=/m, "WATCHDOG_USEC"],
-    [/^CacheDirectory=/m, "CACHE_DIRECTORY"],
-    [/^RuntimeDirectory=/m, "RUNTIME_DIRECTORY"],
-    [/^#?LoadCredential=/m, "CREDENTIALS_DIRECTORY"],
-  ];
-  const known = ENVIRONMENT.map((variable) => variable.name);
-  for (const [setting, variable] of told) {
-    assert(setting.test(unit), `deploy/kube-relay.service has no ${setting.source}`);
-    assert(known.includes(variable), `lib/os/permissions.ts lacks ${variable}`);
-  }
-});
+for (const path of ["deploy/kube-relay.service", "deploy/kube-relay-userspace.service"]) {
+  Deno.test(`the executable may read what systemd tells ${path}`, async () => {
+    const unit = await read(path);
+    const told: [RegExp, string][] = [
+      [/^Type=notify/m, "NOTIFY_SOCKET"],
+      [/^WatchdogSec=/m, "WATCHDOG_USEC"],
+      [/^CacheDirectory=/m, "CACHE_DIRECTORY"],
+      [/^RuntimeDirectory=/m, "RUNTIME_DIRECTORY"],
+      [/^#?LoadCredential=/m, "CREDENTIALS_DIRECTORY"],
+    ];
+    const known = ENVIRONMENT.map((variable) => variable.name);
+    for (const [setting, variable] of told) {
+      assert(setting.test(unit), `${path} has no ${setting.source}`);
+      assert(known.includes(variable), `lib/os/permissions.ts lacks ${variable}`);
+    }
+  });
+}

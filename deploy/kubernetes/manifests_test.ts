@@ -1,0 +1,163 @@
+/**
+ * The manifests: every field is one that exists, and everything they name is there.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertStringIncludes, assertThrows } from "@std/assert";
+import * as v from "valibot";
+import { VERSION } from "../../lib/app/version.ts";
+import { loadConfiguration } from "../../lib/config/load.ts";
+import { parseFlags } from "../../lib/config/parse_flags.ts";
+import {
+  ENDPOINT_SLICES,
+  ENDPOINTS,
+  nodeResource,
+  SERVICE_CIDRS,
+  SERVICES,
+} from "../../lib/kube/resources.ts";
+import { MANIFESTS, parseManifest, readManifest } from "../../tests/support/deploy_files.ts";
+import {
+  CLUSTER_ROLE,
+  CLUSTER_ROLE_BINDING,
+  DAEMON_SET,
+  manifestProblems,
+} from "../../tests/support/manifest_schema.ts";
+
+const DAEMON_SETS = MANIFESTS.filter((path) => path !== "kubernetes/rbac.yaml");
+
+/** What kubeadm writes into its ConfigMap, in short. */
+const KUBEADM_CONFIGURATION = `
+apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+bindAddress: 0.0.0.0
+clientConnection: { kubeconfig: /var/lib/kube-proxy/kubeconfig.conf, qps: 0 }
+clusterCIDR: 10.244.0.0/16
+healthzBindAddress: ""
+metricsBindAddress: ""
+mode: ""
+`;
+
+async function daemonSet(path: string): Promise<v.InferOutput<typeof DAEMON_SET>> {
+  const [object, ...others] = await readManifest(path);
+  assertEquals(others, []);
+  return v.parse(DAEMON_SET, object);
+}
+
+async function podOf(path: string) {
+  const { spec: { template: { spec } } } = await daemonSet(path);
+  const [container, ...others] = spec.containers;
+  assertEquals(others, []);
+  return { ...spec, container: container! };
+}
+
+Deno.test("manifestProblems() names a planted field, a missing one and a wrong value by path", async () => {
+  const [object] = await readManifest("kubernetes/kubeadm.yaml");
+  const broken = JSON.parse(
+    JSON.stringify(object)
+      .replace('"hostNetwork"', '"hostNetworks"')
+      .replace('"port":10256', '"port":"10256x"'),
+  );
+  const problems = manifestProblems(broken).join("\n");
+  assertStringIncludes(problems, "spec.template.spec.hostNetworks: ");
+  assertStringIncludes(problems, "spec.template.spec.hostNetwork: ");
+  assertStringIncludes(problems, "livenessProbe.httpGet.port: ");
+});
+
+Deno.test("parseManifest() refuses a key that is given twice", () => {
+  const read = () => parseManifest("kind: Node\nkind: Pod\n", "twice.yaml");
+  assertThrows(read, Error, "twice.yaml:2");
+});
+
+for (const path of MANIFESTS) {
+  Deno.test(`every field of deploy/${path} is known`, async () => {
+    const objects = await readManifest(path);
+    assert(objects.length > 0);
+    for (const object of objects) {
+      assertEquals(manifestProblems(object), [], `${object.kind} ${object.metadata.name}`);
+    }
+  });
+}
+
+for (const path of DAEMON_SETS) {
+  Deno.test(`what deploy/${path} refers to is in it`, async () => {
+    const { metadata, spec: { selector, template } } = await daemonSet(path);
+    const { volumes, serviceAccountName, container } = await podOf(path);
+    assertEquals(template.metadata.labels, selector.matchLabels);
+    assertEquals(
+      container.volumeMounts.map(({ name }) => name),
+      volumes.map(({ name }) => name),
+    );
+    const accounts = (await readManifest("kubernetes/rbac.yaml"))
+      .filter(({ kind }) => kind === "ServiceAccount")
+      .map((account) => `${account.metadata.namespace}/${account.metadata.name}`);
+    assertEquals(accounts, [`${metadata.namespace}/${serviceAccountName}`]);
+    assert(container.image.endsWith(`:${VERSION}`), `${container.image} is not ${VERSION}`);
+  });
+
+  Deno.test(`the arguments of deploy/${path} are taken by the real parser`, async () => {
+    const { container } = await podOf(path);
+    const args = (container.args ?? []).map((arg) => arg.replace("$(NODE_NAME)", "node-1"));
+    const { values, positionals, problems } = parseFlags(args);
+    assertEquals([problems, positionals], [[], []]);
+    const readTextFile = () => Promise.resolve(KUBEADM_CONFIGURATION);
+    const { proxy, mode } = await loadConfiguration(
+      { uid: 0, env: () => undefined, readTextFile },
+      {
+        flags: values,
+      },
+    );
+    assertEquals(proxy.hostnameOverride, "node-1");
+    assertEquals(proxy.clientConnection.kubeconfig, "/var/lib/kube-proxy/kubeconfig.conf");
+    assertEquals(mode, path.includes("userspace") ? "userspace" : "default");
+    assertEquals(proxy.healthzBindAddress, "0.0.0.0:10256");
+  });
+
+  Deno.test(`deploy/${path} stands on every node, and keeps what outlives a pod`, async () => {
+    const pod = await podOf(path);
+    assertEquals(
+      [pod.hostNetwork, pod.priorityClassName, pod.tolerations],
+      [true, "system-node-critical", [{ operator: "Exists" }]],
+    );
+    assert(pod.terminationGracePeriodSeconds > 10, "--drain-timeout is 10 s");
+    const { livenessProbe, readinessProbe, env = [] } = pod.container;
+    assertEquals(
+      [livenessProbe.httpGet, readinessProbe.httpGet],
+      [{ path: "/livez", port: 10_256 }, { path: "/healthz", port: 10_256 }],
+    );
+    assertEquals(env.map(({ name, valueFrom }) => [name, valueFrom.fieldRef.fieldPath]), [
+      ["NODE_NAME", "spec.nodeName"],
+    ]);
+    const kept = pod.volumes.find(({ hostPath }) => hostPath?.path === "/run/kube-relay");
+    assertEquals(kept?.hostPath?.type, "DirectoryOrCreate");
+  });
+}
+
+Deno.test("the ClusterRole has the rights that are needed, and none besides", async () => {
+  const [, role] = await readManifest("kubernetes/rbac.yaml");
+  const { rules } = v.parse(CLUSTER_ROLE, role);
+  const granted = rules.flatMap(({ apiGroups, resources, verbs }) =>
+    apiGroups.flatMap((group) =>
+      resources.flatMap((resource) => verbs.map((verb) => `${verb} ${group}/${resource}`))
+    )
+  );
+  const listed = [SERVICES, ENDPOINT_SLICES, ENDPOINTS, SERVICE_CIDRS, nodeResource("n")]
+    .map(({ path }) => path.replace(/^\/apis?\/(?:([^/]+)\/)?v1\//, "$1/"));
+  const needed = [
+    ...listed.flatMap((resource) => [`list ${resource}`, `watch ${resource}`]),
+    "get /nodes",
+    ...["", "events.k8s.io"].flatMap((group) =>
+      ["create", "patch", "update"].map((verb) => `${verb} ${group}/events`)
+    ),
+  ];
+  assertEquals(granted.toSorted(), needed.toSorted());
+});
+
+Deno.test("the ClusterRoleBinding joins the ServiceAccount with the ClusterRole", async () => {
+  const [account, role, binding] = await readManifest("kubernetes/rbac.yaml");
+  const { roleRef, subjects } = v.parse(CLUSTER_ROLE_BINDING, binding);
+  assertEquals(roleRef.name, role?.metadata.name);
+  assertEquals(
+    subjects.map(({ name, namespace }) => [name, namespace]),
+    [[account?.metadata.name, account?.metadata.namespace]],
+  );
+});
