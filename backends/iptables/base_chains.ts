@@ -150,8 +150,10 @@ const MARTIAN_JUMPS: readonly Jump[] = (["INPUT", "OUTPUT"] as const).map((from)
 /** The jumps that have to be there, in the order in which missing ones are inserted at the top. */
 export function baseJumps(options: IptablesRenderOptions): readonly Jump[] {
   const jumps = needsMartianRule(options) ? [...JUMPS, ...MARTIAN_JUMPS] : JUMPS;
-  if (options.features.comment) return jumps;
-  return jumps.map(({ rule: { comment: _, ...rule }, ...rest }) => ({ ...rest, rule }));
+  return jumps.map(({ rule, ...rest }) => {
+    const [spelled = rule] = commented([rule], options);
+    return { ...rest, rule: spelled };
+  });
 }
 
 /**
@@ -165,20 +167,33 @@ export function baseChains(
     mangle: new Map([[CANARY, []]]),
     filter: new Map([
       [CANARY, []],
-      ["KUBE-FORWARD", forwardRules(options)],
-      ...(needsMartianRule(options) ? [["KUBE-FIREWALL", [MARTIAN_RULE]] as const] : []),
+      ["KUBE-FORWARD", commented(forwardRules(options), options)],
+      ...(needsMartianRule(options)
+        ? [["KUBE-FIREWALL", commented([MARTIAN_RULE], options)] as const]
+        : []),
     ]),
     nat: new Map([
       [CANARY, []],
       [MARK_MASQ, [{ target: ["MARK", "--or-mark", masqueradeMark(options)] }]],
-      ["KUBE-POSTROUTING", postroutingRules(options)],
+      ["KUBE-POSTROUTING", commented(postroutingRules(options), options)],
     ]),
   };
 }
 
-/** Whether a chain is of the kind that this mode, or kube-proxy's iptables mode, makes and removes. */
+/** The rules, without comments where the kernel has none. */
+function commented(
+  rules: readonly Rule[],
+  { features }: IptablesRenderOptions,
+): readonly Rule[] {
+  return features.comment ? rules : rules.map(({ comment: _, ...rule }) => rule);
+}
+
+/**
+ * Whether a chain is of the kind that this mode, or kube-proxy's iptables mode, makes and removes.
+ * `KUBE-XLB-` was there until 1.23.
+ */
 export function isServiceChain(table: IptablesTable, name: string): boolean {
-  if (table === "nat") return /^KUBE-(SVC|SVL|EXT|FW|SEP|VIP|NP|HP)-/.test(name);
+  if (table === "nat") return /^KUBE-(SVC|SVL|EXT|XLB|FW|SEP|VIP|NP|HP)-/.test(name);
   return table === "filter" && /^KUBE-(VIP|EVIP|ENP|FVIP|HCP)-/.test(name);
 }
 

@@ -1,0 +1,23 @@
+import { assert, assertEquals } from "@std/assert";
+import { AppliedRules, contentHash } from "./applied_rules.ts";
+
+Deno.test("AppliedRules holds what was confirmed, and knows what it does not know", () => {
+  const applied = new AppliedRules();
+  const chain = { table: "nat", name: "A", rules: ["-j B"] } as const;
+  applied.confirm([chain, { ...chain, table: "filter" }]);
+  assert(applied.holds(chain) && applied.has(chain));
+  assert(!applied.holds({ ...chain, rules: ["-j C"] }));
+  assertEquals(applied.filterRules("A"), ["-j B"]);
+  applied.adopt("nat", new Map([["A", ["-j B"]]]));
+  assert(applied.has(chain) && !applied.holds(chain), "adopted rules are as the tool prints them");
+  applied.confirm([{ table: "nat", name: "A" }]);
+  assert(!applied.has(chain));
+  applied.forget("filter");
+  assertEquals(applied.names("filter"), []);
+});
+
+Deno.test("contentHash() differs by rule, order and where a rule ends", () => {
+  const contents = [[], [""], ["a", "b"], ["b", "a"], ["ab"], ["a"]];
+  const hashes = new Set(contents.map(contentHash));
+  assertEquals(hashes.size, contents.length);
+});

@@ -1,0 +1,77 @@
+import { assert, assertEquals } from "@std/assert";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
+import { IptablesLayout } from "./layout.ts";
+import { ALL_FEATURES, defaultRenderOptions } from "./render_options.ts";
+
+function plan(number: number, name = `service-${number}`): ServicePlan {
+  return testServicePlan({ name, clusterIp: `172.30.0.${number}`, to: ["10.0.0.1:80"] });
+}
+
+function testLayout(features = ALL_FEATURES): IptablesLayout {
+  return new IptablesLayout(testSharedPlan(), { ...defaultRenderOptions("IPv4"), features });
+}
+
+/** The names of the dirty chains of nat. */
+function touched(layout: IptablesLayout): string[] {
+  return layout.dirty.filter(({ table }) => table === "nat").map(({ name }) => name).sort();
+}
+
+Deno.test("IptablesLayout wants all lasting chains from the beginning", () => {
+  const layout = testLayout();
+  assertEquals(
+    layout.dirty.length,
+    [...layout.chains()].length,
+  );
+  for (const ref of layout.chains()) assert(layout.content(ref) !== undefined, ref.name);
+});
+
+Deno.test("IptablesLayout touches only the chain that a ServicePort is in", () => {
+  const layout = testLayout();
+  for (let number = 1; number <= 100; number++) layout.set(plan(number));
+  layout.settle();
+  assertEquals(touched(layout), []);
+  layout.set(plan(50));
+  const [chain = "", ...others] = touched(layout);
+  assertEquals(others, []);
+  const [ref] = layout.dirty;
+  const { rules = [] } = ref && layout.content(ref) || {};
+  assert(rules.length <= 20 && rules.some((rule) => rule.startsWith("-d 172.30.0.50 ")), chain);
+  layout.settle();
+  const known = layout.plan(plan(50).key);
+  if (known) layout.set(known);
+  assertEquals(touched(layout), [], "the very same plan");
+  layout.delete(plan(50).key);
+  assertEquals(touched(layout), [chain]);
+});
+
+Deno.test("IptablesLayout gives an address to the first ServicePort by name", () => {
+  const layout = testLayout();
+  for (const name of ["b", "a"]) layout.set(plan(1, name));
+  const root = [...layout.chains()].find(({ table, name }) =>
+    table === "nat" && name === "KUBE-SERVICES"
+  );
+  const { owners = [] } = root && layout.content(root) || {};
+  assertEquals(owners, [plan(1, "a").key, plan(1, "b").key, undefined]);
+});
+
+Deno.test("IptablesLayout keeps a ServicePort in quarantine until it is set again", () => {
+  const layout = testLayout();
+  layout.set(plan(1));
+  const item = { key: plan(1).key, reason: "Cannot apply it: the kernel refuses" };
+  layout.quarantine(item);
+  assertEquals(layout.quarantined, [item]);
+  assertEquals(layout.plan(item.key), undefined);
+  layout.set(plan(1));
+  assertEquals(layout.quarantined, []);
+  layout.quarantine(item);
+  layout.delete(item.key);
+  assertEquals(layout.quarantined, []);
+});
+
+Deno.test("IptablesLayout tells what a kernel cannot express", () => {
+  const layout = testLayout({ ...ALL_FEATURES, recent: false });
+  layout.set({ ...plan(1), affinityTimeoutSeconds: 60 });
+  layout.set(plan(2));
+  assertEquals(layout.quarantined.map(({ key }) => key), [plan(1).key]);
+});
