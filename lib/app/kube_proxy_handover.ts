@@ -21,6 +21,8 @@ export interface HandoverDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly process: Pick<Dependencies["process"], "uid">;
+  /** Annotations of the own Node, as far as they are known when it is asked. */
+  readonly nodeAnnotations: () => Readonly<Record<string, string>> | undefined;
 }
 
 /** What of the configuration it goes by. */
@@ -100,11 +102,16 @@ export class KubeProxyHandover implements SyncObserver {
 
   /** Only told, not removed: nobody has said that kube-proxy is not to come back. */
   async #tellLeftovers(signal: AbortSignal): Promise<void> {
-    const { hostChecks, clock, logger, process } = this.#dependencies;
+    const { hostChecks, clock, logger, process, nodeAnnotations } = this.#dependencies;
     // A plain user sees none of it.
     if (process.uid !== 0) return;
     await clock.sleep(LOOK_DELAY_MS, signal);
-    const findings = await hostChecks.findings({ mode: this.#options.mode, signal });
+    const annotations = nodeAnnotations();
+    const findings = await hostChecks.findings({
+      mode: this.#options.mode,
+      signal,
+      ...(annotations && { nodeAnnotations: annotations }),
+    });
     for (const { id, severity, summary, evidence, cure } of findings) {
       if (severity === "info") continue;
       logger.warn("Other software's rules are in the way", { id, summary, evidence, cure });

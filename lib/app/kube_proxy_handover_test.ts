@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { defaultConfiguration } from "../config/configuration_schema.ts";
-import { type HostFinding, KUBE_PROXY_ALIVE } from "../proxy/host_checks.ts";
+import { type FindingOptions, type HostFinding, KUBE_PROXY_ALIVE } from "../proxy/host_checks.ts";
 import { KubeProxyHandover } from "./kube_proxy_handover.ts";
 
 const ALIVE: HostFinding = {
@@ -14,6 +14,9 @@ const ALIVE: HostFinding = {
 const LEFT: HostFinding = { ...ALIVE, id: "kube-proxy-leftovers-iptables", severity: "warning" };
 const POLICIES: HostFinding = { ...ALIVE, id: "kube-router-policies", severity: "info" };
 
+/** What k3s says of itself. */
+const ANNOTATIONS = { "k3s.io/node-args": '["server"]' };
+
 /** A machine on which kube-proxy runs as long as `alive`; what is asked of it is noted. */
 class Stage {
   readonly clock = new FakeClock();
@@ -22,14 +25,16 @@ class Stage {
   readonly controller = new AbortController();
   alive = false;
   broken = false;
+  annotations: FindingOptions["nodeAnnotations"];
   readonly handover: KubeProxyHandover;
   readonly running: Promise<void>;
 
   constructor({ takeover = false, uid = 0 } = {}) {
     const hostChecks = {
       probeMode: () => Promise.resolve([]),
-      findings: ({ scope = "everything" } = {}) => {
+      findings: ({ scope = "everything", nodeAnnotations }: FindingOptions = {}) => {
         this.asked.push(scope);
+        this.annotations = nodeAnnotations;
         if (this.broken) return Promise.reject(new Error("broken"));
         if (scope === "everything") return Promise.resolve([LEFT, POLICIES]);
         return Promise.resolve(this.alive ? [ALIVE] : []);
@@ -40,7 +45,8 @@ class Stage {
       },
     };
     const { clock, logger } = this;
-    this.handover = new KubeProxyHandover({ hostChecks, clock, logger, process: { uid } }, {
+    const edges = { hostChecks, clock, logger, process: { uid } };
+    this.handover = new KubeProxyHandover({ ...edges, nodeAnnotations: () => ANNOTATIONS }, {
       relay: { takeover },
       mode: "userspace",
       families: ["IPv4", "IPv6"],
@@ -94,6 +100,7 @@ Deno.test("KubeProxyHandover without --takeover warns of leftovers and removes n
   await stage.running;
   assertEquals(stage.asked, ["everything"]);
   assertEquals(stage.logger.lines.map(({ fields }) => fields.id), [LEFT.id]);
+  assertEquals(stage.annotations, ANNOTATIONS);
 });
 
 Deno.test("KubeProxyHandover does not look as a plain user", async () => {

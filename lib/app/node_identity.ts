@@ -46,6 +46,7 @@ export class NodeIdentity {
   readonly #mismatch = Promise.withResolvers<never>();
   readonly #told = new Set<string>();
   #state: NodeState;
+  #annotations: Readonly<Record<string, string>> | undefined;
   #addresses: NodeAddresses | undefined;
   #known = Promise.withResolvers<void>();
   #ranges = Promise.withResolvers<void>();
@@ -68,9 +69,15 @@ export class NodeIdentity {
     return this.#state;
   }
 
+  /** Annotations that were last read of the Node; `undefined` where it has none that matters. */
+  get annotations(): Readonly<Record<string, string>> | undefined {
+    return this.#annotations;
+  }
+
   /** Takes a state of the Node. */
   see(node: Node): void {
     const before = this.#state;
+    this.#annotations = node.metadata.annotations;
     this.#state = nodeStateFromNode(node, this.name);
     const { addresses, podCidrs } = this.#state;
     if (addresses.length > 0) {

@@ -22,6 +22,7 @@ import { gatherMetrics } from "./gather_metrics.ts";
 import { InterfaceWatcher } from "./interface_watcher.ts";
 import { LivePlanSettings } from "./live_plan_settings.ts";
 import { KubeProxyHandover } from "./kube_proxy_handover.ts";
+import { nodeNameOf } from "./node_name.ts";
 import { createObjectSource, type ObjectSource } from "./object_source.ts";
 import { ObjectRouter } from "./object_router.ts";
 import { planSettingsOf } from "./plan_settings.ts";
@@ -86,7 +87,6 @@ class RunningProxy implements AsyncDisposable {
   #traffic: ServiceTrafficTable | undefined;
   readonly #startUp: StartUp;
   readonly #handover: KubeProxyHandover;
-  #zone: string | undefined;
   #phase = "waiting for objects";
   #source: ObjectSource | undefined;
   #control: ControlServer | undefined;
@@ -98,7 +98,7 @@ class RunningProxy implements AsyncDisposable {
     this.#eventLoop = new EventLoopMonitor(dependencies);
     this.#configuration = configuration;
     this.#startedAt = new Date(clock.wallNow()).toISOString();
-    this.#nodeName = proxy.hostnameOverride || process.hostname.trim().toLowerCase();
+    this.#nodeName = nodeNameOf(proxy, process);
     const nodeName = this.#nodeName;
     this.#settings = new LivePlanSettings(planSettingsOf(proxy, { nodeName, mode }));
     this.#startUp = new StartUp(dependencies, { configuration, nodeName });
@@ -110,7 +110,8 @@ class RunningProxy implements AsyncDisposable {
       events: this.#startUp.events,
       metrics: this.#metrics,
     }, { configuration: proxy, settings: this.#settings, health: this.#health });
-    this.#handover = new KubeProxyHandover(dependencies, configuration);
+    const nodeAnnotations = () => this.#startUp.node.annotations;
+    this.#handover = new KubeProxyHandover({ ...dependencies, nodeAnnotations }, configuration);
     this.#observers.push(this.#startUp, this.#serviceHealth, this.#handover);
     this.#families = configuration.families.map((family) => this.#createFamily(family));
     // A host without a cluster has no Node that could speak against it.
@@ -121,7 +122,6 @@ class RunningProxy implements AsyncDisposable {
       onNode: (node) => {
         this.#startUp.onNode(node);
         const state = this.#settings.nodeState(node);
-        this.#zone = state.zone;
         for (const family of this.#families) family.onNode(state);
         this.#health.nodeSeen({ ...node.metadata, ...node.spec });
       },
@@ -270,7 +270,7 @@ class RunningProxy implements AsyncDisposable {
       startedAt: this.#startedAt,
       phase: this.#phase,
       largestEventLoopDelayMs: Math.round(this.#eventLoop.largestMs),
-      node: { name: this.#nodeName, ...(this.#zone !== undefined && { zone: this.#zone }) },
+      node: this.#startUp.node,
       sources: this.#source?.status() ?? [],
       hostSettings: this.#startUp.hostSettings,
       families,

@@ -16,6 +16,7 @@ import { HostSettings } from "./host_settings.ts";
 import { hostSettingWishes, type WishingBackend } from "./host_setting_wishes.ts";
 import { NodeIdentity } from "./node_identity.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
+import type { StatusNode } from "./status_report.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 import type { TaskGroup } from "./task_group.ts";
 import { VERSION } from "./version.ts";
@@ -66,6 +67,16 @@ export class StartUp implements SyncObserver {
   /** Takes events from the first moment on; they go nowhere on a host without a cluster. */
   get events(): EventSink {
     return this.#recorder ?? NO_EVENTS;
+  }
+
+  /** What is known of the own node. */
+  get node(): StatusNode {
+    const { name, state: { zone }, annotations } = this.#identity;
+    return {
+      name,
+      ...(zone !== undefined && { zone }),
+      ...(annotations && { annotations }),
+    };
   }
 
   /** What became of the machine's settings. */

@@ -55,6 +55,14 @@ export interface StatusFamily {
   readonly quarantined: readonly Quarantined[];
 }
 
+/** The own node. */
+export interface StatusNode {
+  readonly name: string;
+  readonly zone?: string;
+  /** Those of its annotations that say how other software was started there. */
+  readonly annotations?: Readonly<Record<string, string>>;
+}
+
 /** A place that objects come from. */
 export interface StatusSource {
   readonly name: string;
@@ -74,7 +82,7 @@ export interface StatusReport {
   readonly phase: string;
   /** Longest time for which the event loop did not turn, since the start. */
   readonly largestEventLoopDelayMs: number;
-  readonly node: { readonly name: string; readonly zone?: string };
+  readonly node: StatusNode;
   readonly sources: readonly StatusSource[];
   /** Settings of the kernel that were wished for, and what became of them. */
   readonly hostSettings: readonly HostSettingOutcome[];

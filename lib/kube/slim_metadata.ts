@@ -27,6 +27,8 @@ const LABELS = [
 const ANNOTATIONS = [
   "endpoints.kubernetes.io/last-change-trigger-time",
   "endpoints.kubernetes.io/over-capacity",
+  // Of Nodes: how k3s was started there.
+  "k3s.io/node-args",
 ] as const;
 
 /** Keeps what is read of the metadata of a raw object. */

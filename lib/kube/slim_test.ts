@@ -77,6 +77,12 @@ Deno.test("slimObject() keeps what is read of a Service and nothing else", () =>
   });
 });
 
+Deno.test("slimObject() keeps of a Node's annotations how k3s was started, and no others", () => {
+  const annotations = { "k3s.io/node-args": '["server"]', "k3s.io/node-config-hash": "x" };
+  const { object } = slim("Node", { metadata: { name: "node-1", annotations } });
+  assertEquals(object?.metadata.annotations, { "k3s.io/node-args": '["server"]' });
+});
+
 Deno.test("slimObject() leaves out what is absent, null or empty of a Service", () => {
   const { object } = slim("Service", {
     metadata: { name: "web", labels: null, annotations: {} },

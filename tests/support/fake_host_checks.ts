@@ -4,7 +4,7 @@
  * @module
  */
 import type { BackendMode, ProbeResult } from "../../lib/proxy/backend.ts";
-import type { HostChecks, HostFinding } from "../../lib/proxy/host_checks.ts";
+import type { FindingOptions, HostChecks, HostFinding } from "../../lib/proxy/host_checks.ts";
 
 /** What the machine has. */
 export interface FakeHost {
@@ -12,11 +12,13 @@ export interface FakeHost {
   readonly probes?: Readonly<Partial<Record<BackendMode, readonly ProbeResult[]>>>;
   /** @default {[]} */
   readonly findings?: readonly HostFinding[];
+  /** Told of what findings are looked for by. */
+  readonly onFindings?: (options: FindingOptions) => void;
 }
 
 /** {@linkcode HostChecks} of that machine; `asked` gets the modes that were probed. */
 export function fakeHostChecks(
-  { probes = {}, findings = [] }: FakeHost = {},
+  { probes = {}, findings = [], onFindings = () => {} }: FakeHost = {},
   asked: BackendMode[] = [],
 ): HostChecks {
   return {
@@ -24,7 +26,10 @@ export function fakeHostChecks(
       asked.push(mode);
       return Promise.resolve(probes[mode] ?? []);
     },
-    findings: () => Promise.resolve(findings),
+    findings: (options = {}) => {
+      onFindings(options);
+      return Promise.resolve(findings);
+    },
     removeKubeProxy: () => Promise.resolve({ removed: [], failed: [] }),
   };
 }

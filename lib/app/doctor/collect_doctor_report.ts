@@ -48,7 +48,12 @@ export async function collectDoctorReport(
   });
   // Not beside the modes: chains that are being tried must not be taken for somebody's.
   const { mode: runs } = running.fact;
-  const foreign = await dependencies.hostChecks.findings({ signal, ...(runs && { mode: runs }) });
+  const nodeAnnotations = api.nodeAnnotations ?? running.nodeAnnotations;
+  const foreign = await dependencies.hostChecks.findings({
+    signal,
+    ...(runs && { mode: runs }),
+    ...(nodeAnnotations && { nodeAnnotations }),
+  });
   return {
     program: examineProgram(),
     machine,

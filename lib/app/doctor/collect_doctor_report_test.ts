@@ -1,4 +1,5 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { FakeApiServer } from "../../../tests/support/fake_api_server.ts";
 import { FakeClock } from "../../../tests/support/fake_clock.ts";
 import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
 import { FakeNetwork } from "../../../tests/support/fake_network.ts";
@@ -7,9 +8,11 @@ import {
   fakeHostChecks,
   missingFeature,
 } from "../../../tests/support/fake_host_checks.ts";
+import { writeKubeconfig } from "../../../tests/support/kubeconfig_file.ts";
 import { systemClock } from "../../os/clock.ts";
 import { runCommandLine } from "../command_line.ts";
 import { startControlServer } from "../control_server.ts";
+import type { FindingOptions } from "../../proxy/host_checks.ts";
 import type { BackendTable, Dependencies } from "../dependencies.ts";
 import type { StatusReport } from "../status_report.ts";
 import type { DoctorReport } from "./doctor_report.ts";
@@ -20,6 +23,9 @@ const BACKENDS: BackendTable = Object.fromEntries(
     throw new Error("Unexpected backend");
   }]),
 );
+
+/** What k3s says of itself at its Node. */
+const K3S = { "k3s.io/node-args": '["server"]' };
 
 interface Machine extends FakeHost {
   readonly env?: Readonly<Record<string, string>>;
@@ -152,6 +158,36 @@ Deno.test("doctor reports a kubeconfig that cannot be read, or that everybody ca
     assert(!open.text.includes("secret-of-the-test"), open.text);
   }));
 
+Deno.test("doctor reads of the own Node how k3s was started", () =>
+  withFolder(async (folder) => {
+    await using fake = await FakeApiServer.start();
+    const node = {
+      apiVersion: "v1",
+      kind: "Node",
+      metadata: { name: "node-a", annotations: { ...K3S, other: "1" } },
+    };
+    fake.store.create(node);
+    const file = `${folder}/kubeconfig`;
+    const user = { token: fake.rotateToken() };
+    await writeKubeconfig(file, { server: fake.url, ca: fake.ca, user });
+    const asked: FindingOptions[] = [];
+    const machine = {
+      clock: systemClock,
+      onFindings: (options: FindingOptions) => asked.push(options),
+    };
+    const argv = ["--mode=auto", `--kubeconfig=${file}`];
+    const { report } = await doctor(folder, argv, machine);
+    assertEquals([report.api.state, asked.at(-1)?.nodeAnnotations], ["answers", K3S]);
+    fake.setMissing("/api/v1/nodes/node-a", 403);
+    const refused = await doctor(folder, argv, machine);
+    assertEquals([refused.code, refused.report.api.state, refused.report.findings], [
+      0,
+      "answers",
+      [],
+    ]);
+    assertEquals(asked.at(-1)?.nodeAnnotations, undefined);
+  }));
+
 Deno.test("doctor tells how a running kube-relay does", () =>
   withFolder(async (folder) => {
     const status: StatusReport = {
@@ -160,7 +196,7 @@ Deno.test("doctor tells how a running kube-relay does", () =>
       startedAt: "2026-01-01T00:00:00.000Z",
       phase: "serving",
       largestEventLoopDelayMs: 1,
-      node: { name: "node-a" },
+      node: { name: "node-a", annotations: K3S },
       hostSettings: [
         { name: "net.a", wanted: "1", found: "1", state: "kept", purpose: "be a test" },
         {
@@ -183,8 +219,13 @@ Deno.test("doctor tells how a running kube-relay does", () =>
     const path = `${folder}/c.sock`;
     const server = await startControlServer({ path, status: () => Promise.resolve(status) });
     try {
-      const { code, report } = await doctor(folder, ["--mode=auto"], { clock: systemClock });
+      const asked: FindingOptions[] = [];
+      const { code, report } = await doctor(folder, ["--mode=auto"], {
+        clock: systemClock,
+        onFindings: (options) => asked.push(options),
+      });
       assertEquals(code, 0);
+      assertEquals(asked.at(-1)?.nodeAnnotations, K3S);
       assertEquals(report.relay, {
         state: "running",
         detail: "v0.1.0, process 42, serving, mode userspace",

@@ -82,6 +82,11 @@ export interface Examined<Fact> {
   readonly findings: readonly HostFinding[];
 }
 
+/** What a part of the examination heard of the own Node. */
+export interface KnownNode {
+  readonly nodeAnnotations?: Readonly<Record<string, string>> | undefined;
+}
+
 const GRAVITY: readonly HostFinding["severity"][] = ["blocking", "warning", "info"];
 
 /** The gravest first; what is of one weight keeps its order. */

@@ -9,10 +9,13 @@ import { KubeClient } from "../../kube/client.ts";
 import { Http1Transport } from "../../kube/http1_transport.ts";
 import { Http2Transport } from "../../kube/http2_transport.ts";
 import type { KubeAuth } from "../../kube/kube_auth.ts";
+import { slimObject } from "../../kube/slim.ts";
+import { StringTable } from "../../kube/string_table.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { type CollectedLine, CollectingLogger } from "./collecting_logger.ts";
-import type { DoctorApi, Examined } from "./doctor_report.ts";
+import { nodeNameOf } from "../node_name.ts";
+import type { DoctorApi, Examined, KnownNode } from "./doctor_report.ts";
 
 /** An API server on the same network answers in milliseconds. */
 const TIMEOUT_MS = 5000;
@@ -23,13 +26,13 @@ export interface ApiExamination {
   readonly signal: AbortSignal;
 }
 
-/** Reads the credentials and asks for one Service. Asks nobody where nothing is configured. */
+/** Reads the credentials and asks for one Service and for the own Node. Asks nobody where nothing is configured. */
 export async function examineApi(
   dependencies: Pick<Dependencies, "clock" | "process" | "commands">,
   { configuration, signal }: ApiExamination,
-): Promise<Examined<DoctorApi>> {
-  const { proxy: { clientConnection: { kubeconfig } }, relay: { manifests, master } } =
-    configuration;
+): Promise<Examined<DoctorApi> & KnownNode> {
+  const { proxy, relay: { manifests, master } } = configuration;
+  const { kubeconfig } = proxy.clientConnection;
   const { clock, commands, process: { env } } = dependencies;
   if (manifests.length > 0) {
     return notConfigured(`manifests are the source: ${manifests.join(", ")}`);
@@ -49,7 +52,8 @@ export async function examineApi(
   } catch (error) {
     return unusable(messageOf(error));
   }
-  const answer = await ask(dependencies, { auth, signal });
+  const nodeName = nodeNameOf(proxy, dependencies.process);
+  const answer = await ask(dependencies, { auth, nodeName, signal });
   return { ...answer, findings: [...answer.findings, ...logger.lines.map(findingOfLine)] };
 }
 
@@ -70,8 +74,12 @@ function unusable(detail: string): Examined<DoctorApi> {
 
 async function ask(
   { clock }: Pick<Dependencies, "clock">,
-  { auth, signal }: { readonly auth: KubeAuth; readonly signal: AbortSignal },
-): Promise<Examined<DoctorApi>> {
+  { auth, nodeName, signal }: {
+    readonly auth: KubeAuth;
+    readonly nodeName: string;
+    readonly signal: AbortSignal;
+  },
+): Promise<Examined<DoctorApi> & KnownNode> {
   const { server, method } = auth.describe();
   const timeout = new AbortController();
   const timer = clock.setTimer(TIMEOUT_MS, () => timeout.abort());
@@ -82,7 +90,9 @@ async function ask(
   try {
     const client = new KubeClient({ clock, auth, transport });
     await client.currentVersion({ path: "/api/v1/services", signal: either });
-    return { fact: { state: "answers", detail: `${server}, by ${method}` }, findings: [] };
+    const fact = { state: "answers", detail: `${server}, by ${method}` } as const;
+    const nodeAnnotations = await annotationsOf(nodeName, client, either);
+    return { fact, findings: [], nodeAnnotations };
   } catch (error) {
     signal.throwIfAborted();
     const late = timeout.signal.aborted;
@@ -90,6 +100,21 @@ async function ask(
     return unreachable(`${server}: ${why}`, error);
   } finally {
     timer.cancel();
+  }
+}
+
+/** Best effort: whether we may read the Node is no finding, since a start goes on without it. */
+async function annotationsOf(
+  nodeName: string,
+  client: KubeClient,
+  signal: AbortSignal,
+): Promise<KnownNode["nodeAnnotations"]> {
+  try {
+    const raw = await client.get(`/api/v1/nodes/${nodeName}`, signal);
+    const node = slimObject("Node", raw, { strings: new StringTable(), onProblem: () => {} });
+    return node?.metadata.annotations;
+  } catch {
+    return undefined;
   }
 }
 

@@ -6,19 +6,22 @@
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import { ControlError, requestStatus } from "../control_client.ts";
 import type { StatusReport } from "../status_report.ts";
-import type { DoctorRelay, Examined } from "./doctor_report.ts";
+import type { DoctorRelay, Examined, KnownNode } from "./doctor_report.ts";
 
 /** Lines of evidence that one finding shows. */
 const MOST_EVIDENCE = 10;
 
 /** Asks over the control socket. Never rejects. */
-export async function examineRelay(controlSocket: string): Promise<Examined<DoctorRelay>> {
+export async function examineRelay(
+  controlSocket: string,
+): Promise<Examined<DoctorRelay> & KnownNode> {
   try {
     const status = await requestStatus(controlSocket, { brief: true });
     const mode = status.families[0]?.mode;
     return {
       fact: { state: "running", detail: describe(status), ...(mode !== undefined && { mode }) },
       findings: judge(status),
+      nodeAnnotations: status.node.annotations,
     };
   } catch (error) {
     const absent = error instanceof ControlError && error.kind === "not-running";
