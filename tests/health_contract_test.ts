@@ -146,10 +146,9 @@ const TIMELINE: readonly Step[] = [
 ];
 
 async function happen({ clock, health }: ProxyServersStage, event: Event): Promise<void> {
-  const now = clock.wallNow();
-  if ("start" in event) health.syncLoopStarted(event.start, now);
-  else if ("request" in event) health.syncQueued(event.request, now);
-  else if ("update" in event) health.synced(event.update, now);
+  if ("start" in event) health.syncLoopStarted(event.start);
+  else if ("request" in event) health.syncQueued(event.request);
+  else if ("update" in event) health.synced(event.update);
   else if ("node" in event) health.nodeSeen(event.node);
   else await clock.advance(event.waitSeconds * 1000);
 }

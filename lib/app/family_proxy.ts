@@ -72,7 +72,7 @@ export class FamilyProxy {
   async start(): Promise<void> {
     await this.backend.start();
     const { clock, health, metrics } = this.#dependencies;
-    health.syncLoopStarted(this.family, clock.wallNow());
+    health.syncLoopStarted(this.family);
     metrics.syncQueued(this.family, clock.wallNow());
   }
 
@@ -126,7 +126,7 @@ export class FamilyProxy {
   #request(): void {
     if (!this.#open) return;
     const { clock, health, metrics } = this.#dependencies;
-    health.syncQueued(this.family, clock.wallNow());
+    health.syncQueued(this.family);
     metrics.syncQueued(this.family, clock.wallNow());
     this.#runner.request();
   }

@@ -40,7 +40,7 @@ function createLogger(told: string[]): Logger {
 function createRig(): Rig {
   const clock = new FakeClock();
   const backend = new FakeBackend();
-  const health = new ProxyHealth({ timeoutMs: 60_000 });
+  const health = new ProxyHealth({ clock }, { timeoutMs: 60_000 });
   const told: string[] = [];
   const finished: (boolean | undefined)[] = [];
   const queued: number[] = [];
@@ -178,12 +178,27 @@ Deno.test("FamilyProxy turns unhealthy while its syncs fail for a minute, and re
   rig.backend.failures.push(...Array.from({ length: 400 }, () => new Error("broken")));
   rig.proxy.open();
   await rig.clock.advance(59_000);
-  assertEquals(rig.health.healthy(rig.clock.wallNow()), true);
+  assertEquals(rig.health.healthy(), true);
   await rig.clock.advance(2000);
-  assertEquals(rig.health.healthy(rig.clock.wallNow()), false);
+  assertEquals(rig.health.healthy(), false);
   rig.backend.failures.length = 0;
   await rig.clock.advance(2000);
-  assertEquals(rig.health.healthy(rig.clock.wallNow()), true);
+  assertEquals(rig.health.healthy(), true);
+  await rig.proxy.stop();
+});
+
+Deno.test("FamilyProxy stays healthy when the time of day jumps while a change waits", async () => {
+  const rig = createRig();
+  await rig.proxy.start();
+  rig.backend.failures.push(...Array.from({ length: 400 }, () => new Error("broken")));
+  rig.proxy.open();
+  await rig.clock.advance(1000);
+  for (const ms of [3_600_000, -7_200_000]) {
+    rig.clock.jump(ms);
+    assertEquals(rig.health.healthy(), true);
+  }
+  await rig.clock.advance(60_000);
+  assertEquals(rig.health.healthy(), false, "a jump back hides nothing");
   await rig.proxy.stop();
 });
 
@@ -264,7 +279,7 @@ Deno.test("FamilyProxy is not late for a Node with a zone that comes before the 
   await proxy.start();
   proxy.onNode(testNodeState({ zone: "another" }));
   await clock.advance(120_000);
-  assertEquals(health.healthy(clock.wallNow()), true);
+  assertEquals(health.healthy(), true);
   await proxy.stop();
 });
 

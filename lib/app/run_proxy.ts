@@ -102,7 +102,8 @@ class RunningProxy implements AsyncDisposable {
     const nodeName = this.#nodeName;
     this.#settings = new LivePlanSettings(planSettingsOf(proxy, { nodeName, mode }));
     this.#startUp = new StartUp(dependencies, { configuration, nodeName });
-    this.#health = new ProxyHealth({ timeoutMs: 2 * syncPeriodsOf(proxy, mode).syncPeriod });
+    const { syncPeriod } = syncPeriodsOf(proxy, mode);
+    this.#health = new ProxyHealth(dependencies, { timeoutMs: 2 * syncPeriod });
     if (relay.serviceCounters) this.#traffic = new ServiceTrafficTable();
     this.#metrics = createConfiguredMetrics({ clock, traffic: this.#traffic }, configuration);
     this.#serviceHealth = createServiceHealth({

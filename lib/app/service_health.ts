@@ -37,14 +37,14 @@ export function createServiceHealth(
   { events, metrics, ...dependencies }: ServiceHealthDependencies,
   { configuration, settings, health }: ServiceHealthOptions,
 ): ServiceHealthServer {
-  const { clock, network } = dependencies;
+  const { network } = dependencies;
   // Whoever turned the proxy's health check off does not want load balancers to be told of it.
   const ignoresProxy = configuration.healthzBindAddress === "";
   return new ServiceHealthServer({ ...dependencies, listen: listenHttp }, {
     everywhere: (family) =>
       settings.planOptions(family, settings.nodeState(undefined)).nodePortAddresses.kind === "all",
     wildcard: () => probeWildcard(network),
-    proxyHealthy: () => ignoresProxy || health.healthy(clock.wallNow()),
+    proxyHealthy: () => ignoresProxy || health.healthy(),
     onListenFailure: (failure) => {
       metrics.healthBindFailed();
       recordFailure(events, failure);

@@ -35,9 +35,10 @@ const SETTINGS: PlanSettings = {
 async function serve(port: number, { healthzBindAddress = "0.0.0.0:10256" } = {}) {
   const events: KubeEvent[] = [];
   const counted: "failure"[] = [];
-  const health = new ProxyHealth({ timeoutMs: 0 });
+  const clock = new FakeClock();
+  const health = new ProxyHealth({ clock }, { timeoutMs: 0 });
   const server = createServiceHealth({
-    clock: new FakeClock(),
+    clock,
     logger: new MemoryLogger(),
     network: systemNetwork,
     random: () => 0,
@@ -61,14 +62,14 @@ async function serve(port: number, { healthzBindAddress = "0.0.0.0:10256" } = {}
 Deno.test("createServiceHealth() takes the proxy of every family into account", async () => {
   const { server, health, ask } = await serve(unusedPort());
   assertEquals(await ask(), 200);
-  health.syncQueued("IPv6", 0);
+  health.syncQueued("IPv6");
   assertEquals(await ask(), 503);
   await server.stop();
 });
 
 Deno.test("createServiceHealth() takes the proxy for healthy where its health check is off", async () => {
   const { server, health, ask } = await serve(unusedPort(), { healthzBindAddress: "" });
-  health.syncQueued("IPv6", 0);
+  health.syncQueued("IPv6");
   assertEquals(await ask(), 200);
   await server.stop();
 });

@@ -109,7 +109,7 @@ export class Syncer {
     this.#lastError = undefined;
     const isFirst = this.#lastSync === undefined;
     this.#lastSync = { at, durationMs, report };
-    health.synced(backend.family, at);
+    health.synced(backend.family);
     metrics.syncSucceeded(backend.family, {
       at,
       quarantined: report.quarantined.length,

@@ -8,7 +8,7 @@ import type { ProxyHealth } from "./proxy_health.ts";
 /** What an answer is made from. */
 export interface HealthzOptions {
   readonly health: ProxyHealth;
-  /** Milliseconds since 1970. */
+  /** Time of day, in milliseconds since 1970. */
   readonly now: () => number;
   /** What the process is doing while it starts or stops; `undefined` once it serves: then the body is upstream's. */
   readonly phase: () => string | undefined;
@@ -39,9 +39,9 @@ export function createHealthzHandler(options: HealthzOptions): (request: Request
 function answer(options: HealthzOptions, path: "healthz" | "livez"): Response {
   const { health, phase, onAnswer } = options;
   const now = options.now();
-  const healthy = health.healthy(now);
+  const healthy = health.healthy();
   const good = healthy && (path === "livez" || health.nodeEligible);
-  const families = [...health.families(now)];
+  const families = [...health.families()];
   const newest = Math.max(0, ...families.map(([, { lastUpdated }]) => lastUpdated));
   // A good answer says "now" as the last update: old consumers compare the two times (upstream).
   const lastUpdated = good ? timeText(now) : timeText(newest);

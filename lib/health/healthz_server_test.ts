@@ -1,4 +1,5 @@
 import { assertEquals } from "@std/assert";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
 import { createHealthzHandler } from "./healthz_server.ts";
 import { ProxyHealth } from "./proxy_health.ts";
 
@@ -10,13 +11,13 @@ function createServer(): {
   ask: (path: string, now: number) => Response;
   enter: (phase: string) => void;
 } {
-  const health = new ProxyHealth({ timeoutMs: 10_000 });
+  const clock = new FakeClock(START);
+  const health = new ProxyHealth({ clock }, { timeoutMs: 10_000 });
   const answers: string[] = [];
-  let time = START;
   let phase: string | undefined;
   const handler = createHealthzHandler({
     health,
-    now: () => time,
+    now: () => clock.wallNow(),
     phase: () => phase,
     onAnswer: (path, code) => answers.push(`${path} ${code}`),
   });
@@ -25,7 +26,7 @@ function createServer(): {
     answers,
     enter: (entered) => void (phase = entered),
     ask(path, now) {
-      time = START + now;
+      clock.stall(now - clock.now());
       return handler(new Request(`http://localhost${path}`));
     },
   };
@@ -55,9 +56,9 @@ Deno.test("createHealthzHandler() answers 503 on /healthz and 200 on /livez befo
 Deno.test("createHealthzHandler() names the family that is late", async () => {
   const { ask, health } = createServer();
   health.nodeSeen({});
-  health.synced("IPv4", START);
-  health.synced("IPv6", START);
-  health.syncQueued("IPv6", START);
+  health.synced("IPv4");
+  health.synced("IPv6");
+  health.syncQueued("IPv6");
   const late = ask("/healthz", 25_000);
   assertEquals(late.status, 503);
   assertEquals(await late.json(), {

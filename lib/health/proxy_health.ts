@@ -1,9 +1,10 @@
 /**
- * Whether the proxy keeps up: pure bookkeeping of when syncs were asked for and when they succeeded.
+ * Whether the proxy keeps up: bookkeeping of when syncs were asked for and when they succeeded.
  *
  * @module
  */
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
+import type { Clock } from "../os/clock.ts";
 
 /** Health of one IP family. */
 export interface FamilyHealth {
@@ -22,40 +23,47 @@ export interface NodeEligibility {
 const TO_BE_DELETED_TAINT = "ToBeDeletedByClusterAutoscaler";
 
 interface FamilyTimes {
-  lastUpdated: number;
+  /** Time of day, for people. */
+  readonly lastUpdated: number;
+  /** On the clock that only grows: a jump of the time of day makes nothing late. */
   oldestPending: number | undefined;
 }
 
 /**
  * A family is unhealthy when a sync was asked for and has not succeeded within the time-out. One that
- * has nothing to do stays healthy for ever; one never heard of does not count. Times are passed in,
- * in milliseconds since 1970.
+ * has nothing to do stays healthy for ever; one never heard of does not count.
  */
 export class ProxyHealth {
+  readonly #clock: Pick<Clock, "now" | "wallNow">;
   readonly #timeoutMs: number;
   readonly #families = new Map<IpFamily, FamilyTimes>();
   #nodeEligible = false;
 
   /** `timeoutMs` is twice the sync period, as upstream has it. */
-  constructor({ timeoutMs }: { readonly timeoutMs: number }) {
+  constructor(
+    { clock }: { readonly clock: Pick<Clock, "now" | "wallNow"> },
+    { timeoutMs }: { readonly timeoutMs: number },
+  ) {
+    this.#clock = clock;
     this.#timeoutMs = timeoutMs;
   }
 
   /** The family's sync loop begins. */
-  syncLoopStarted(family: IpFamily, now: number): void {
-    this.#families.set(family, { lastUpdated: now, oldestPending: undefined });
+  syncLoopStarted(family: IpFamily): void {
+    this.#families.set(family, { lastUpdated: this.#clock.wallNow(), oldestPending: undefined });
   }
 
   /** A sync was asked for. */
-  syncQueued(family: IpFamily, now: number): void {
+  syncQueued(family: IpFamily): void {
+    const now = this.#clock.now();
     const times = this.#families.get(family);
     if (times) times.oldestPending ??= now;
     else this.#families.set(family, { lastUpdated: 0, oldestPending: now });
   }
 
   /** A sync succeeded. */
-  synced(family: IpFamily, now: number): void {
-    this.#families.set(family, { lastUpdated: now, oldestPending: undefined });
+  synced(family: IpFamily): void {
+    this.#families.set(family, { lastUpdated: this.#clock.wallNow(), oldestPending: undefined });
   }
 
   /** Takes the state of the own Node; the last one stays when the object is deleted. */
@@ -70,7 +78,8 @@ export class ProxyHealth {
   }
 
   /** Every family that has been heard of. */
-  families(now: number): ReadonlyMap<IpFamily, FamilyHealth> {
+  families(): ReadonlyMap<IpFamily, FamilyHealth> {
+    const now = this.#clock.now();
     const result = new Map<IpFamily, FamilyHealth>();
     for (const family of IP_FAMILIES) {
       const times = this.#families.get(family);
@@ -83,7 +92,7 @@ export class ProxyHealth {
   }
 
   /** Whether every family that has been heard of is healthy. */
-  healthy(now: number): boolean {
-    return [...this.families(now).values()].every(({ healthy }) => healthy);
+  healthy(): boolean {
+    return [...this.families().values()].every(({ healthy }) => healthy);
   }
 }

@@ -1,53 +1,77 @@
 import { assertEquals } from "@std/assert";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
 import { ProxyHealth } from "./proxy_health.ts";
 
 const TIMEOUT_MS = 10_000;
+const START = Date.UTC(2026, 0, 1);
 
-function createHealth(): ProxyHealth {
-  return new ProxyHealth({ timeoutMs: TIMEOUT_MS });
+function createHealth(): { readonly clock: FakeClock; readonly health: ProxyHealth } {
+  const clock = new FakeClock(START);
+  return { clock, health: new ProxyHealth({ clock }, { timeoutMs: TIMEOUT_MS }) };
 }
 
 Deno.test("ProxyHealth is healthy before anything was asked for, and through a quiet time", () => {
-  const health = createHealth();
-  assertEquals(health.healthy(0), true);
-  health.synced("IPv4", 0);
-  health.synced("IPv6", 0);
-  assertEquals(health.healthy(25_000), true);
+  const { clock, health } = createHealth();
+  assertEquals(health.healthy(), true);
+  health.synced("IPv4");
+  health.synced("IPv6");
+  clock.stall(25_000);
+  assertEquals(health.healthy(), true);
 });
 
 Deno.test("ProxyHealth turns unhealthy when a sync is overdue in one family", () => {
-  const health = createHealth();
-  health.synced("IPv4", 0);
-  health.synced("IPv6", 0);
-  health.syncQueued("IPv4", 1000);
-  assertEquals(health.healthy(10_999), true);
-  assertEquals(health.healthy(11_000), false);
-  assertEquals([...health.families(26_000)], [
-    ["IPv4", { lastUpdated: 0, healthy: false }],
-    ["IPv6", { lastUpdated: 0, healthy: true }],
+  const { clock, health } = createHealth();
+  health.synced("IPv4");
+  health.synced("IPv6");
+  clock.stall(1000);
+  health.syncQueued("IPv4");
+  clock.stall(9999);
+  assertEquals(health.healthy(), true);
+  clock.stall(1);
+  assertEquals(health.healthy(), false);
+  assertEquals([...health.families()], [
+    ["IPv4", { lastUpdated: START, healthy: false }],
+    ["IPv6", { lastUpdated: START, healthy: true }],
   ]);
-  health.synced("IPv4", 26_000);
-  assertEquals(health.healthy(26_000), true);
+  health.synced("IPv4");
+  assertEquals(health.healthy(), true);
 });
 
 Deno.test("ProxyHealth needs the late family itself to catch up", () => {
-  const health = createHealth();
-  health.syncQueued("IPv6", 0);
-  health.synced("IPv4", 25_000);
-  assertEquals(health.healthy(25_000), false);
-  health.synced("IPv6", 25_001);
-  assertEquals(health.healthy(25_001), true);
+  const { clock, health } = createHealth();
+  health.syncQueued("IPv6");
+  clock.stall(25_000);
+  health.synced("IPv4");
+  assertEquals(health.healthy(), false);
+  health.synced("IPv6");
+  assertEquals(health.healthy(), true);
 });
 
 Deno.test("ProxyHealth counts from the oldest request that waits", () => {
-  const health = createHealth();
-  health.syncQueued("IPv4", 0);
-  health.syncQueued("IPv4", 9000);
-  assertEquals(health.healthy(10_000), false);
+  const { clock, health } = createHealth();
+  health.syncQueued("IPv4");
+  clock.stall(9000);
+  health.syncQueued("IPv4");
+  clock.stall(1000);
+  assertEquals(health.healthy(), false);
+});
+
+Deno.test("ProxyHealth takes a jump of the time of day for no delay, and reports the new time", () => {
+  const { clock, health } = createHealth();
+  health.syncLoopStarted("IPv4");
+  health.syncQueued("IPv4");
+  clock.jump(3_600_000);
+  assertEquals([...health.families()], [["IPv4", { lastUpdated: START, healthy: true }]]);
+  clock.jump(-7_200_000);
+  clock.stall(TIMEOUT_MS);
+  assertEquals(health.healthy(), false);
+  health.synced("IPv4");
+  const lastUpdated = START - 3_600_000 + TIMEOUT_MS;
+  assertEquals([...health.families()], [["IPv4", { lastUpdated, healthy: true }]]);
 });
 
 Deno.test("ProxyHealth knows a node that may be a target of load balancers", () => {
-  const health = createHealth();
+  const { health } = createHealth();
   assertEquals(health.nodeEligible, false, "never seen");
   health.nodeSeen({});
   assertEquals(health.nodeEligible, true);

@@ -63,7 +63,7 @@ export class LongRunProxy implements AsyncDisposable {
         logger,
         backend,
         metrics: SILENT_METRICS,
-        health: new ProxyHealth({ timeoutMs: 60_000 }),
+        health: new ProxyHealth({ clock }, { timeoutMs: 60_000 }),
         observers: [],
         onFirstSync: () => {},
       },

@@ -10,7 +10,7 @@ export class FakeClock implements Clock {
   #now = 0;
   #sequence = 0;
   readonly #timers = new Map<number, { at: number; callback: () => void }>();
-  readonly #wallStart: number;
+  #wallStart: number;
 
   constructor(wallStart = Date.UTC(2026, 0, 1)) {
     this.#wallStart = wallStart;
@@ -52,6 +52,11 @@ export class FakeClock implements Clock {
 
   async yieldToEventLoop(): Promise<void> {
     await settle();
+  }
+
+  /** Sets the time of day forward, or back, as an admin or NTP does; no time passes. */
+  jump(ms: number): void {
+    this.#wallStart += ms;
   }
 
   /** Lets `ms` pass in which nothing runs: what falls due meanwhile is late. */

@@ -63,7 +63,7 @@ export async function startProxyServersStage(
     [],
     [],
   ];
-  const health = new ProxyHealth({ timeoutMs });
+  const health = new ProxyHealth({ clock }, { timeoutMs });
   const tasks = new TaskGroup(new AbortController().signal);
   const stage: ProxyServersStage = {
     clock,
