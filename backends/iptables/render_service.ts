@@ -107,13 +107,14 @@ class ServiceDraft {
   /**
    * An endpoint that is sent its own packet would answer itself past the proxy, so the packet has
    * to come from the node. Only a pod of this node is sent its own packets by its own node; a pod
-   * of another one only where its packets to an external address are sent on as they are.
+   * of another one only where its packets to an external address are sent on as they are. An
+   * endpoint of an unknown node may be here.
    */
   addHairpin(): void {
     const { masqueradeExternal, reachable } = this.#plan;
     const isSentOn = masqueradeExternal === "from-node" && isExternal(this.#plan);
-    for (const { address, isLocal } of reachable) {
-      if (!isLocal && !isSentOn) continue;
+    for (const { address, isLocal, nodeName } of reachable) {
+      if (!isLocal && nodeName !== undefined && !isSentOn) continue;
       const match: RuleMatch = { source: { value: address }, destination: { value: address } };
       this.#add("hairpin", addressPath(address), [
         { ...match, target: masquerade(this.#context.options) },

@@ -98,11 +98,13 @@ Deno.test("renderService() admits the node by the load balancer's address too", 
 
 Deno.test("renderService() sends back by the node what an endpoint sends itself", () => {
   const local = testEndpoint("10.0.0.1:80", { isLocal: true });
-  const remote = testEndpoint("10.0.0.2:80");
+  const remote = testEndpoint("10.0.0.2:80", { nodeName: "node-b" });
   const reachable = [local, remote];
   const both = { reachable, internal: testForward("10.0.0.1:80", "10.0.0.2:80") };
   const hairpin = (address: string) => `-d ${address} -s ${address} -j MASQUERADE --random-fully`;
   assertEquals(render(plan(both)).rulesOf("hairpin"), [hairpin("10.0.0.1")]);
+  const unknown = { ...both, reachable: [testEndpoint("10.0.0.3:80")] };
+  assertEquals(render(plan(unknown)).rulesOf("hairpin"), [hairpin("10.0.0.3")]);
   // With external policy Local a pod elsewhere comes by unmasked, and may be sent to itself.
   const sentOn = plan({ ...both, nodePort: 30080, masqueradeExternal: "from-node" });
   assertEquals(render(sentOn).rulesOf("hairpin"), [hairpin("10.0.0.1"), hairpin("10.0.0.2")]);
