@@ -4,7 +4,7 @@
  * @module
  */
 import type { KubeProxyConfiguration } from "./configuration.ts";
-import { didYouMean } from "./nearest_name.ts";
+import { nearestName } from "./nearest_name.ts";
 
 /** One gate. */
 export interface FeatureGate {
@@ -139,26 +139,39 @@ export interface FeatureGateFinding {
   readonly message: string;
 }
 
-/** Gates that cannot be set so, and gates that have no effect any more. */
+/**
+ * So many letters a misspelt gate has wrong. Gates of other programs come as near as four:
+ * ComponentSLIs to ComponentFlagz, MultiCIDRRangeAllocator to MultiCIDRServiceAllocator.
+ */
+const MOST_TYPOS = 2;
+
+/**
+ * Gates that cannot be set so, and gates that have no effect. Upstream takes each gate of the whole
+ * of Kubernetes, which one list for all programs of a node relies on; so only what looks like a
+ * misspelt gate of ours is wrong.
+ */
 export function checkFeatureGates(featureGates: Readonly<Record<string, boolean>>): {
   readonly problems: readonly FeatureGateFinding[];
-  readonly retired: readonly FeatureGateFinding[];
+  readonly ignored: readonly FeatureGateFinding[];
 } {
   const problems: FeatureGateFinding[] = [];
-  const retired: FeatureGateFinding[] = [];
+  const ignored: FeatureGateFinding[] = [];
   const names = ROWS.map((row) => row.name);
   for (const [name, value] of Object.entries(featureGates)) {
     const gate = ROWS.find((row) => row.name === name);
+    const meant = nearestName(name, names, { mostEdits: MOST_TYPOS });
     if (RETIRED_GATES.includes(name)) {
       const message = `Feature gate ${name} was retired and has no effect; take it out`;
-      retired.push({ name, message });
+      ignored.push({ name, message });
+    } else if (gate === undefined && meant !== undefined) {
+      const message = `Expected a feature gate, found '${name}'; did you mean '${meant}'?`;
+      problems.push({ name, message });
     } else if (gate === undefined) {
-      const hint = didYouMean(name, names);
-      problems.push({ name, message: `Expected a feature gate, found '${name}'${hint}` });
+      ignored.push({ name, message: `${name} is not a gate of kube-proxy; ignored` });
     } else if (gate.locked && value !== gate.default) {
       const message = `Expected ${gate.default}, since the gate is locked, found ${value}`;
       problems.push({ name, message });
     }
   }
-  return { problems, retired };
+  return { problems, ignored };
 }

@@ -25,7 +25,7 @@ Deno.test("featureEnabled() does not open or shut a locked gate", () => {
 });
 
 Deno.test("checkFeatureGates() parts what is wrong from what has no effect", () => {
-  const { problems, retired } = checkFeatureGates({
+  const { problems, ignored } = checkFeatureGates({
     NFTablesProxyMode: true,
     PreferSameTrafficDistribution: false,
     componentFlagz: true,
@@ -36,7 +36,35 @@ Deno.test("checkFeatureGates() parts what is wrong from what has no effect", () 
     "componentFlagz",
   ]);
   assertStringIncludes(problems[1]!.message, "did you mean 'ComponentFlagz'?");
-  assertEquals(retired.map(({ name }) => name), ["SCTPSupport"]);
+  assertEquals(ignored.map(({ name }) => name), ["SCTPSupport"]);
+});
+
+Deno.test("checkFeatureGates() passes over gates of other programs, also those with names like ours", () => {
+  // Gates of the kubelet, the API server and controllers; the last four are nearest to ours.
+  for (
+    const name of [
+      ...[
+        "RotateKubeletServerCertificate",
+        "MemoryQoS",
+        "APIServerTracing",
+        "KubeletInUserNamespace",
+      ],
+      ...["ComponentSLIs", "MultiCIDRRangeAllocator", "WatchList", "AllowServiceLBStatusOnNonLB"],
+    ]
+  ) {
+    const { problems, ignored } = checkFeatureGates({ [name]: true });
+    assertEquals(problems, []);
+    assertEquals(ignored, [{ name, message: `${name} is not a gate of kube-proxy; ignored` }]);
+  }
+});
+
+Deno.test("checkFeatureGates() takes every gate of ours with two letters wrong for misspelt", () => {
+  for (const { name } of FEATURE_GATES) {
+    for (const typo of [name.slice(0, -2), `${name}xx`, name.toLowerCase(), `x${name.slice(1)}`]) {
+      const { problems } = checkFeatureGates({ [typo]: true });
+      assertEquals(problems.map((problem) => problem.name), [typo]);
+    }
+  }
 });
 
 Deno.test("FEATURE_GATES and RETIRED_GATES name each gate once", () => {

@@ -89,7 +89,7 @@ function fileNotices(file: ConfigurationFile | undefined): ConfigurationNotice[]
 
 /** What is accepted and has no effect, wherever it was said. */
 function proxyNotices({ featureGates, portRange }: KubeProxyConfiguration): ConfigurationNotice[] {
-  const notices: ConfigurationNotice[] = checkFeatureGates(featureGates).retired
+  const notices: ConfigurationNotice[] = checkFeatureGates(featureGates).ignored
     .map(({ name, message: reason }) => ({
       level: "warn",
       message: "Feature gate has no effect",

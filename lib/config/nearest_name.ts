@@ -5,17 +5,25 @@
  */
 import { closest, distance } from "fastest-levenshtein";
 
-/**
- * The known name nearest to a wrong one, or `undefined` when none is near: more than a third of the
- * letters differ. Case does not count.
- */
-export function nearestName(name: string, known: readonly string[]): string | undefined {
+/** How near is near. */
+export interface NearestNameOptions {
+  /** Letters that may differ. @default a third of them */
+  readonly mostEdits?: number;
+}
+
+/** The known name nearest to a wrong one, or `undefined` when none is near. Case does not count. */
+export function nearestName(
+  name: string,
+  known: readonly string[],
+  { mostEdits }: NearestNameOptions = {},
+): string | undefined {
   if (known.length === 0 || name === "") return undefined;
   const lower = name.toLowerCase();
   const candidate = closest(lower, known.map((each) => each.toLowerCase()));
   const found = known.find((each) => each.toLowerCase() === candidate);
   if (found === undefined) return undefined;
-  const allowed = Math.max(1, Math.floor(Math.max(name.length, found.length) / 3));
+  const third = Math.floor(Math.max(name.length, found.length) / 3);
+  const allowed = mostEdits ?? Math.max(1, third);
   return distance(lower, candidate) <= allowed ? found : undefined;
 }
 

@@ -98,8 +98,10 @@ export function flagsPage(): string {
 function featureGateSection(): string {
   const introduction = `## Feature gates
 
-Set by \`--feature-gates\` or \`featureGates\`. A gate that does not exist is an error; gates of older
-releases (${RETIRED_GATES.map(code).join(", ")}) are taken with a warning and have no effect.
+Set by \`--feature-gates\` or \`featureGates\`. What looks like a misspelt name of
+this table is an error. Gates of other programs of Kubernetes, and those of older releases
+(${RETIRED_GATES.map(code).join(", ")}) are taken
+with a warning and have no effect.
 `;
   const rows: readonly FeatureGate[] = FEATURE_GATES;
   const cells = rows.map(({ name, stage, default: value, locked, effect }) => [
