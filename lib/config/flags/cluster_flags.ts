@@ -51,7 +51,9 @@ export const CLUSTER_FLAGS = [
     group: "Cluster",
     value: "N",
     field: "clientConnection.qps",
-    help: "requests a second that the API server is sent at most; below 0 means no bound",
+    help:
+      "requests a second that the API server is sent at most; accepted without effect, since it is sent " +
+      "a handful: the lists and watches, which back off by themselves, and events",
     withConfig: "ignored",
   },
   {
@@ -62,7 +64,7 @@ export const CLUSTER_FLAGS = [
     minimum: 0,
     maximum: 2 ** 31 - 1,
     field: "clientConnection.burst",
-    help: "requests that may be sent at once above that rate",
+    help: "requests that may be sent at once above that rate; accepted without effect",
     withConfig: "ignored",
   },
   {
