@@ -38,13 +38,10 @@ var resources = []resource{
 	{discoveryv1.SchemeGroupVersion, "endpointslices", "endpointslice", true, &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}, nil},
 	{networkingv1.SchemeGroupVersion, "servicecidrs", "servicecidr", false, &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}, nil},
 	// What deploy/kubernetes is made of: kube-relay reads none of it.
-	{corev1.SchemeGroupVersion, "configmaps", "configmap", true, &corev1.ConfigMap{}, &corev1.ConfigMapList{}, nil},
 	{corev1.SchemeGroupVersion, "serviceaccounts", "serviceaccount", true, &corev1.ServiceAccount{}, &corev1.ServiceAccountList{}, nil},
 	{appsv1.SchemeGroupVersion, "daemonsets", "daemonset", true, &appsv1.DaemonSet{}, &appsv1.DaemonSetList{}, nil},
 	{rbacv1.SchemeGroupVersion, "clusterroles", "clusterrole", false, &rbacv1.ClusterRole{}, &rbacv1.ClusterRoleList{}, nil},
 	{rbacv1.SchemeGroupVersion, "clusterrolebindings", "clusterrolebinding", false, &rbacv1.ClusterRoleBinding{}, &rbacv1.ClusterRoleBindingList{}, nil},
-	{rbacv1.SchemeGroupVersion, "roles", "role", true, &rbacv1.Role{}, &rbacv1.RoleList{}, nil},
-	{rbacv1.SchemeGroupVersion, "rolebindings", "rolebinding", true, &rbacv1.RoleBinding{}, &rbacv1.RoleBindingList{}, nil},
 }
 
 func serviceFields(object runtime.Object) fields.Set {

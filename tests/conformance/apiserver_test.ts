@@ -15,6 +15,7 @@ import { defineClusterTests } from "./cluster_tests.ts";
 import { defineCredentialTests } from "./credential_tests.ts";
 import { defineRealLongRun } from "./long_run_tests.ts";
 import { tokenAuth } from "./machinery_auth.ts";
+import { defineManifestTests } from "./manifest_tests.ts";
 import { defineOldServerTests } from "./old_server_tests.ts";
 import { defineOutageTests } from "./outage_tests.ts";
 import { defineSoakTests } from "./soak_tests.ts";
@@ -36,6 +37,7 @@ if (!isMissing("The conformance suite on the real API machinery", [program("go")
       [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
     };
   });
+  defineManifestTests(built);
   defineCredentialTests(built);
   await defineOldServerTests(built);
   defineOutageTests(built);

@@ -74,6 +74,12 @@ export class ApiWriter implements Disposable {
     await this.#send("DELETE", objectPath(object));
   }
 
+  /** Posts an object to a path of the caller's. Resolves to the answer, whatever it is. */
+  async post(path: string, object: unknown): Promise<{ status: number; body: string }> {
+    const response = await this.#fetch("POST", path, object);
+    return { status: response.status, body: await response.text() };
+  }
+
   /** Whether the server says that it can serve. Never throws. */
   async ready(): Promise<boolean> {
     try {

@@ -1,0 +1,50 @@
+/**
+ * What `deploy/kubernetes` has to be applied, as the API machinery takes it: with strict field
+ * checking, as `kubectl apply --validate=strict` asks for. The docs have no manifests of their own.
+ *
+ * @module
+ */
+import { assertEquals, assertStringIncludes } from "@std/assert";
+import { type ApiMachinery, startApiMachinery } from "../support/api_machinery.ts";
+import { MANIFESTS, readManifest } from "../support/deploy_files.ts";
+import type { RawObject } from "./server.ts";
+
+/** Paths of the collections of each kind. */
+const COLLECTIONS: Readonly<Record<string, (namespace: string) => string>> = {
+  ServiceAccount: (namespace) => `/api/v1/namespaces/${namespace}/serviceaccounts`,
+  DaemonSet: (namespace) => `/apis/apps/v1/namespaces/${namespace}/daemonsets`,
+  ClusterRole: () => "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+  ClusterRoleBinding: () => "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+};
+
+/** Defines the tests on the built API machinery. */
+export function defineManifestTests(program: string): void {
+  Deno.test("an API server with strict field checking takes deploy/kubernetes", async (t) => {
+    await using server = await startApiMachinery({ program });
+    for (const path of MANIFESTS) {
+      for (const object of await readManifest(path)) {
+        const step = `${path}: ${object.kind} ${object.metadata.name}`;
+        await t.step(step, async () => assertEquals(await create(server, object), "created"));
+      }
+    }
+  });
+
+  Deno.test("an API server with strict field checking refuses a planted field", async () => {
+    await using server = await startApiMachinery({ program });
+    const [object] = await readManifest("kubernetes/kubeadm.yaml");
+    const text = JSON.stringify(object).replace('"hostNetwork"', '"hostNetworks"');
+    const answer = await create(server, JSON.parse(text));
+    assertStringIncludes(answer, 'unknown field "spec.template.spec.hostNetworks"');
+  });
+}
+
+/** Creates an object. Resolves to `created`, or to the server's words. */
+async function create(server: ApiMachinery, object: RawObject): Promise<string> {
+  const collection = COLLECTIONS[object.kind];
+  if (collection === undefined) return `the test knows no ${object.kind}`;
+  const path = collection(object.metadata.namespace ?? "default");
+  // Nothing is kept: two of the manifests are one DaemonSet in two forms.
+  const query = "?fieldValidation=Strict&dryRun=All";
+  const { status, body } = await server.admin.post(path + query, object);
+  return status === 201 ? "created" : `${status} ${JSON.parse(body).message}`;
+}

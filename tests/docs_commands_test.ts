@@ -1,0 +1,124 @@
+/**
+ * Every command of the pages, as far as a machine without a cluster allows: options are read by the
+ * real parser, files are installed below a folder that stands for the machine, names of units,
+ * manifests and tasks are looked up, YAML is read strictly.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { KNOWN_MODES } from "../lib/config/mode_request.ts";
+import { readConfigurationFile } from "../lib/config/configuration_file.ts";
+import { BACKENDS } from "../backends/mod.ts";
+import { COMMAND_PAGES, readPage } from "./support/command_pages.ts";
+import { parseManifest } from "./support/deploy_files.ts";
+import { checkDocCommand, checkRelay, type DocScene } from "./support/doc_commands.ts";
+import { extractBlocks, type MarkdownBlock } from "./support/markdown_blocks.ts";
+import { manifestProblems } from "./support/manifest_schema.ts";
+import { parseShell } from "./support/shell_commands.ts";
+
+/** Languages of blocks, and how they are checked; what is shown and not to be typed has none. */
+const BLOCK_CHECKS: Readonly<
+  Record<string, (block: MarkdownBlock, scene: DocScene) => Promise<void>>
+> = {
+  sh: checkShell,
+  yaml: checkYaml,
+  "": () => Promise.resolve(),
+};
+
+/** Keys of k3s's config.yaml that the pages have. */
+const K3S_KEYS = ["disable-kube-proxy"];
+
+async function withScene(run: (scene: DocScene) => Promise<void>): Promise<void> {
+  const root = await Deno.makeTempDir({ prefix: "docs-commands-" });
+  try {
+    await run({
+      root,
+      denoJson: await readPage("deno.json"),
+      compileScript: await readPage("compile.sh"),
+    });
+  } finally {
+    await Deno.remove(root, { recursive: true });
+  }
+}
+
+/** bash has to be able to read it all; then each program has a check. */
+async function checkShell({ text }: MarkdownBlock, scene: DocScene): Promise<void> {
+  await Deno.writeTextFile(`${scene.root}/block.sh`, text);
+  const { code, stderr } = await new Deno.Command("bash", {
+    args: ["-n", `${scene.root}/block.sh`],
+  })
+    .output();
+  assertEquals(code, 0, new TextDecoder().decode(stderr));
+  const commands = parseShell(text);
+  assert(commands.length > 0, "a block of shell without a command");
+  for (const { words } of commands) await checkDocCommand(words, scene);
+}
+
+async function checkYaml({ text, line }: MarkdownBlock): Promise<void> {
+  for (const object of parseManifest(text, `line ${line}`)) {
+    if (object.kind === undefined) {
+      const unknown = Object.keys(object).filter((key) => !K3S_KEYS.includes(key));
+      assertEquals(unknown, [], "keys of k3s's config.yaml");
+    } else if (object.kind === "KubeProxyConfiguration") {
+      const readTextFile = () => Promise.resolve(text);
+      const { problems, warnings } = await readConfigurationFile({ readTextFile }, "config.conf");
+      assertEquals([problems, warnings], [[], []]);
+    } else assertEquals(manifestProblems(object), []);
+  }
+}
+
+for (const path of COMMAND_PAGES) {
+  Deno.test(`the commands of ${path} can be run`, async (t) => {
+    const blocks = extractBlocks(await readPage(path));
+    assert(blocks.some(({ language }) => language === "sh"), "no command was found");
+    for (const block of blocks) {
+      const check = BLOCK_CHECKS[block.language];
+      assert(check, `${path}:${block.line} is a block of '${block.language}': say how to check it`);
+      await t.step(`line ${block.line}`, () => withScene((scene) => check(block, scene)));
+    }
+  });
+}
+
+const MISTAKES: readonly (readonly [command: string, says: string])[] = [
+  ["frobnicate", "nobody knows how to check 'frobnicate'"],
+  ["kube-relay --kubeconfg=x", "--kubeconfg"],
+  ["kube-relay statu", "verbs statu"],
+  ["install -m 0644 deploy/missing.service /etc/systemd/system/kube-relay.service", "missing"],
+  ["install -m 0755 dist/kube-relay /usr/bin/kube-relay", "/usr/bin/kube-relay is a place"],
+  ["systemctl enable --now kube-relays", "kube-relays.service"],
+  ["kubectl apply -f deploy/kubernetes/none.yaml", "none.yaml"],
+  ["kubectl frob pods", "kubectl frob"],
+  ["sudo rm -rf /etc", "/etc is a place"],
+  ["deno task nothing", "deno task nothing"],
+  ["kubectl exec daemonset/kube-relay -- kube-relay --jsn", "--jsn"],
+];
+
+for (const [command, says] of MISTAKES) {
+  Deno.test(`checkDocCommand() refuses '${command}'`, async () => {
+    await withScene(async (scene) => {
+      const [parsed] = parseShell(command);
+      await assertRejects(() => checkDocCommand(parsed!.words, scene), Error, says);
+    });
+  });
+}
+
+Deno.test("every KUBE_RELAY_ARGS in the docs and in deploy/ is taken by the real parser", async () => {
+  let count = 0;
+  for (const path of [...COMMAND_PAGES, "deploy/k3s.conf", "deploy/kube-relay.default"]) {
+    for (const [, text] of (await readPage(path)).matchAll(/KUBE_RELAY_ARGS="?=?"?(--[^"`\n]*)/g)) {
+      // systemd puts the host name in the place of %H.
+      await checkRelay(text!.replaceAll("%H", "node-1").trim().split(/\s+/));
+      count++;
+    }
+  }
+  assert(count >= 6, `only ${count} were found`);
+});
+
+Deno.test("README.md says of each mode whether this release has it", async () => {
+  const page = await readPage("README.md");
+  for (const mode of KNOWN_MODES) {
+    const said = new RegExp(`^\\| \`${mode}\` +\\| (yes|not yet) +\\|`, "m").exec(page)?.[1];
+    const expected = BACKENDS[mode] === undefined ? "not yet" : "yes";
+    assertEquals(said, expected, `the table of modes at the beginning of README.md: ${mode}`);
+  }
+});
