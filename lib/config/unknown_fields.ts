@@ -7,11 +7,11 @@ import type { FieldTree } from "./configuration_schema.ts";
 import { didYouMean } from "./nearest_name.ts";
 
 /** Fields of older kube-proxies, and what to do in their place. */
-const RETIRED_FIELDS: Readonly<Record<string, string>> = {
-  udpIdleTimeout: "it belonged to the old userspace mode; here it is --udp-timeout",
-  resourceContainer: "the supervisor chooses the control group",
-  "conntrack.max": "use conntrack.maxPerCore and conntrack.min",
-};
+const RETIRED_FIELDS: ReadonlyMap<string, string> = new Map([
+  ["udpIdleTimeout", "it belonged to the old userspace mode; here it is --udp-timeout"],
+  ["resourceContainer", "the supervisor chooses the control group"],
+  ["conntrack.max", "use conntrack.maxPerCore and conntrack.min"],
+]);
 
 /** A field that is none. */
 export interface UnknownField {
@@ -34,7 +34,7 @@ export function unknownFields(
       return below === undefined ? [] : unknownFields(inner, below, path);
     }
     const field = path.join(".");
-    const retired = RETIRED_FIELDS[field];
+    const retired = RETIRED_FIELDS.get(field);
     if (retired !== undefined) {
       return [{ path, message: `Field '${field}' was retired: ${retired}` }];
     }
