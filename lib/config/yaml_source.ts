@@ -21,6 +21,7 @@ import {
   type YAMLMap,
 } from "yaml";
 import { parsePlainYaml } from "./plain_yaml.ts";
+import { YES_AND_NO } from "./yes_and_no.ts";
 
 /** A place in a text, both numbers from 1. */
 export interface TextPosition {
@@ -57,17 +58,17 @@ export interface ReadYamlOptions {
    */
   quick?: boolean;
   /**
-   * Takes the last of several keys of one name, with a warning, as kube-proxy's decoder does. By
-   * default they are an error.
+   * Reads as kube-proxy's decoder: takes the last of several keys of one name, with a warning, where
+   * they are an error by default; follows merge keys; `yes`, `no`, `on` and `off` are booleans.
    */
-  lastKeyWins?: boolean;
+  asKubeProxy?: boolean;
 }
 
 /** What {@linkcode readYaml} found: the documents that could be read, and what is wrong with the others. */
 export interface YamlResult {
   readonly documents: readonly YamlDocument[];
   readonly errors: readonly YamlError[];
-  /** Keys that count for nothing, when {@linkcode ReadYamlOptions.lastKeyWins}. */
+  /** Keys that count for nothing, when {@linkcode ReadYamlOptions.asKubeProxy}. */
   readonly warnings: readonly YamlError[];
 }
 
@@ -132,7 +133,7 @@ function readExactly(text: string, options: ReadYamlOptions): YamlResult {
     list.push(toError(options, linePosition(lineCounter, offset), message));
   };
   const fail = noteIn(errors);
-  const onSameKey = options.lastKeyWins ? noteIn(warnings) : fail;
+  const onSameKey = options.asKubeProxy ? noteIn(warnings) : fail;
   try {
     // uniqueKeys compares each key with each other one, which a mapping of 100,000 keys turns
     // into a hang; checkKeys() does it with a Set.
@@ -141,7 +142,8 @@ function readExactly(text: string, options: ReadYamlOptions): YamlResult {
       prettyErrors: false,
       uniqueKeys: false,
       stringKeys: true,
-      merge: false,
+      merge: options.asKubeProxy ?? false,
+      ...(options.asKubeProxy && { customTags: (tags) => [YES_AND_NO, ...tags] }),
       resolveKnownTags: false,
       logLevel: "error",
     });

@@ -1,0 +1,30 @@
+import { assertEquals } from "@std/assert";
+import { readConfigurationFile } from "./configuration_file.ts";
+
+const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+
+function read(text: string) {
+  return readConfigurationFile({ readTextFile: () => Promise.resolve(text) }, "file");
+}
+
+Deno.test("readConfigurationFile() passes over empty documents", async () => {
+  for (const text of [`---\n${HEAD}---\n`, `# one\n---\n# two\n---\n${HEAD}---\n---\n`]) {
+    const { configuration, problems, warnings } = await read(text);
+    assertEquals([configuration?.oomScoreAdj, problems, warnings], [-999, [], []]);
+  }
+});
+
+Deno.test("readConfigurationFile() takes the first document and names the others", async () => {
+  const { configuration, warnings } = await read(`${HEAD}mode: ipvs\n---\n${HEAD}mode: nftables\n`);
+  assertEquals(configuration?.mode, "ipvs");
+  assertEquals(warnings, [{ at: "file:5:1", reason: "Only the first document counts" }]);
+});
+
+Deno.test("readConfigurationFile() names the first 20 unknown fields, and counts the others", async () => {
+  // With a position for each of them this takes far longer than a test may.
+  const fields = Array.from({ length: 20_000 }, (_, index) => `field${index}: 1\n`);
+  const { warnings } = await read(HEAD + fields.join(""));
+  assertEquals(warnings.length, 21);
+  assertEquals(warnings[19]?.at, "file:22:1");
+  assertEquals(warnings[20], { at: "file", reason: "19980 more fields are unknown and ignored" });
+});
