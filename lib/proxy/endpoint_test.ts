@@ -71,6 +71,11 @@ const ENDPOINT_ROWS: readonly {
     expect: { isLocal: true, nodeName: THIS_NODE },
   },
   {
+    name: "takes an address in whatever range, of a host network too",
+    endpoint: { addresses: ["192.168.99.7"] },
+    expect: { key: "192.168.99.7:80" },
+  },
+  {
     name: "knows an endpoint of another node",
     endpoint: { addresses: ["10.180.0.1"], nodeName: OTHER_NODE },
     expect: { isLocal: false, nodeName: OTHER_NODE },
