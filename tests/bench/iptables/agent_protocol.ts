@@ -1,0 +1,30 @@
+/**
+ * What the benchmark and its agent in a network namespace say to each other, each in one line of JSON.
+ *
+ * @module
+ */
+
+/** What an agent is asked for. */
+export type AgentRequest =
+  | { readonly kind: "run"; readonly program: string; readonly args: readonly string[] }
+  | { readonly kind: "connect"; readonly addresses: readonly string[]; readonly rounds: number };
+
+/** What a tool took. */
+export interface ToolRun {
+  readonly wallMs: number;
+  readonly cpuMs: number;
+  /** Most resident memory of any tool that this agent has run. */
+  readonly peakMiB: number;
+}
+
+/** What an agent answers. */
+export type AgentAnswer =
+  | { readonly kind: "ran"; readonly run: ToolRun }
+  /** Microseconds of each connection, by address. */
+  | { readonly kind: "connected"; readonly times: Readonly<Record<string, readonly number[]>> }
+  | { readonly kind: "failed"; readonly reason: string }
+  /** Still at work. */
+  | { readonly kind: "patience" };
+
+/** The port that every address of the benchmark is asked on, and every endpoint listens on. */
+export const BENCH_PORT = 8080;

@@ -1,0 +1,104 @@
+/**
+ * The rules of the iptables mode in a namespace, brought there as the mode does it: rendered, compared
+ * with what is there, and the difference given to the tool.
+ *
+ * @module
+ */
+import { AppliedRules } from "../../../backends/iptables/applied_rules.ts";
+import { baseJumps } from "../../../backends/iptables/base_chains.ts";
+import { diffRules } from "../../../backends/iptables/diff.ts";
+import { IptablesLayout } from "../../../backends/iptables/layout.ts";
+import { defaultRenderOptions } from "../../../backends/iptables/render_options.ts";
+import type { ToolRun } from "./agent_protocol.ts";
+import { BenchNamespace, type IptablesVariant } from "./bench_namespace.ts";
+import { BENCH_SHARED, benchServicePlan } from "./bench_services.ts";
+
+const OPTIONS = defaultRenderOptions("IPv4");
+
+/** What one write took. */
+export interface RuleWrite {
+  /** Lines that the tool was given. */
+  readonly lines: number;
+  readonly run: ToolRun;
+}
+
+/** So many Services in a namespace of their own. */
+export class BenchRules implements AsyncDisposable {
+  readonly namespace: BenchNamespace;
+  readonly services: number;
+  /** What it took to bring all of them there. */
+  readonly load: RuleWrite;
+  readonly #layout: IptablesLayout;
+  readonly #applied: AppliedRules;
+  #added = 0;
+  #version = 0;
+
+  private constructor(
+    { namespace, layout, applied }: {
+      readonly namespace: BenchNamespace;
+      readonly layout: IptablesLayout;
+      readonly applied: AppliedRules;
+    },
+    { services, load }: { readonly services: number; readonly load: RuleWrite },
+  ) {
+    this.namespace = namespace;
+    this.services = services;
+    this.load = load;
+    this.#layout = layout;
+    this.#applied = applied;
+  }
+
+  static async create(variant: IptablesVariant, services: number): Promise<BenchRules> {
+    const namespace = await BenchNamespace.create(variant);
+    const parts = {
+      namespace,
+      layout: new IptablesLayout(BENCH_SHARED, OPTIONS),
+      applied: new AppliedRules(),
+    };
+    try {
+      for (let index = 0; index < services; index++) parts.layout.set(benchServicePlan(index));
+      const load = await write(parts, { jumps: baseJumps(OPTIONS) });
+      return new BenchRules(parts, { services, load });
+    } catch (error) {
+      await namespace[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  /** Gives the index-th Service other endpoints. */
+  async change(index: number): Promise<RuleWrite> {
+    this.#version++;
+    this.#layout.set(benchServicePlan(index % this.services, this.#version));
+    return await this.#write();
+  }
+
+  /** Adds one more Service. */
+  async add(): Promise<RuleWrite> {
+    this.#layout.set(benchServicePlan(this.services + this.#added++));
+    return await this.#write();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.namespace[Symbol.asyncDispose]();
+  }
+
+  async #write(): Promise<RuleWrite> {
+    const { namespace } = this;
+    return await write({ namespace, layout: this.#layout, applied: this.#applied });
+  }
+}
+
+async function write(
+  { namespace, layout, applied }: {
+    readonly namespace: BenchNamespace;
+    readonly layout: IptablesLayout;
+    readonly applied: AppliedRules;
+  },
+  options: Parameters<typeof diffRules>[2] = {},
+): Promise<RuleWrite> {
+  const batch = diffRules(layout, applied, options);
+  const run = await namespace.restore(batch.text());
+  applied.confirm(batch.applied);
+  layout.settle();
+  return { lines: batch.lines.length, run };
+}

@@ -1,0 +1,104 @@
+/**
+ * From figures to demands on them.
+ *
+ * @module
+ */
+import type { Gate } from "./gates.ts";
+import type { IptablesVariant } from "./bench_namespace.ts";
+import type { VariantFigures } from "./measure_variant.ts";
+import type { OwnCost } from "./own_cost.ts";
+
+/** The size at which full loads are compared: kube-proxy's layout is not yet beyond all measure. */
+const COMPARED = 5000;
+/** A full load, as a share of that of kube-proxy's layout. */
+const LOAD_SHARE: Readonly<Record<IptablesVariant, number>> = { nft: 1 / 15, legacy: 1 / 2 };
+const GROWTH = 2.4;
+const LINES = 60;
+/**
+ * iptables-nft: one change among all Services, against one among few. An aim that no layout reaches:
+ * for each write of a rule, whatever it is, the kernel walks all rules of the table once for every
+ * base chain that leads to them (nft_chain_validate, 70 % of the time among 10,000).
+ */
+const CHANGE_GROWTH = 1.5;
+/** One change, against the smallest write that the same table can be given. */
+const LEAST_FACTOR = 1.5;
+/** iptables-legacy reads and writes the whole table: one change, as a share of a partial sync. */
+const CHANGE_SHARE = 1 / 3;
+const CONNECT_GROWTH = 1.3;
+
+/** Demands on the layout. CPU time, since others use the machine too. */
+export function variantGates(figures: VariantFigures): readonly Gate[] {
+  const { variant, changes } = figures;
+  const most = Math.max(...changes.map(({ mostLines }) => mostLines));
+  return [
+    ...loadGates(figures),
+    { name: `${variant}: lines of one change`, value: most, atMost: LINES, digits: 0 },
+    ...changeGates(figures),
+    ...connectGates(figures),
+  ];
+}
+
+/** Demands on what of a full load is ours. */
+export function costGates(
+  { variant, baselines }: VariantFigures,
+  { cpuMs }: OwnCost,
+): readonly Gate[] {
+  const tool = baselines.at(-1)?.loadCpuMs.median ?? NaN;
+  return [{
+    name: `${variant}: our CPU / the tool's for kube-proxy's layout`,
+    value: cpuMs / tool,
+    atMost: 1,
+  }];
+}
+
+function loadGates({ variant, sizes, baselines }: VariantFigures): readonly Gate[] {
+  const at = sizes.find(({ services }) => services === COMPARED)?.loadCpuMs.median ?? NaN;
+  const baseline = baselines.find(({ services }) => services === COMPARED)?.loadCpuMs.median ?? NaN;
+  const last = sizes.at(-1)?.loadCpuMs.median ?? NaN;
+  return [
+    {
+      name: `${variant}: load of ${COMPARED} / kube-proxy's layout`,
+      value: at / baseline,
+      atMost: LOAD_SHARE[variant],
+      digits: 3,
+    },
+    {
+      name: `${variant}: load of ${2 * COMPARED} / of ${COMPARED}`,
+      value: last / at,
+      atMost: GROWTH,
+    },
+  ];
+}
+
+function changeGates({ variant, changes, baselines }: VariantFigures): readonly Gate[] {
+  const few = changes[0];
+  const many = changes.at(-1);
+  const least = many?.leastCpuMs.median ?? NaN;
+  const partial = baselines.at(-1)?.partialCpuMs.median ?? NaN;
+  const kinds = [["endpoint", "changeCpuMs"], ["Service", "addCpuMs"]] as const;
+  return kinds.flatMap(([kind, field]): readonly Gate[] => {
+    const value = many?.[field].median ?? NaN;
+    const name = `${variant}: one ${kind} among ${many?.services}`;
+    const overLeast = { name: `${name} / least write`, value: value / least, atMost: LEAST_FACTOR };
+    if (variant === "legacy") {
+      const share = { value: value / partial, atMost: CHANGE_SHARE };
+      return [overLeast, { name: `${name} / kube-proxy's partial sync`, ...share }];
+    }
+    return [overLeast, {
+      name: `${name} / among ${few?.services}`,
+      value: value / (few?.[field].median ?? NaN),
+      atMost: CHANGE_GROWTH,
+      onlyAim: "the kernel's",
+    }];
+  });
+}
+
+function connectGates({ variant, connects }: VariantFigures): readonly Gate[] {
+  const few = connects[0];
+  const many = connects.at(-1);
+  return Object.entries(many?.medians ?? {}).map(([name, median]) => ({
+    name: `${variant}: first packet, ${name}: among ${many?.services} / among ${few?.services}`,
+    value: median / (few?.medians[name] ?? NaN),
+    atMost: CONNECT_GROWTH,
+  }));
+}

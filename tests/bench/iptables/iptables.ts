@@ -1,0 +1,110 @@
+// deno-lint-ignore-file no-console -- what it prints is what it is for
+/**
+ * The layout of the iptables mode beside kube-proxy's, with the tool alone: full loads, single
+ * changes, first packets; and what of a full load is ours. Ends with 1 when a demand is not met.
+ *
+ * `deno task bench:iptables [--quick]`. Needs root and both programs called iptables.
+ *
+ * @module
+ */
+import { parseArgs } from "@std/cli/parse-args";
+import Table from "cli-table3";
+import { showSpread } from "../statistics.ts";
+import type { IptablesVariant } from "./bench_namespace.ts";
+import { type Gate, gateRow, isFailure } from "./gates.ts";
+import { type BenchForm, measureVariant, type VariantFigures } from "./measure_variant.ts";
+import { measureOwnCost, type OwnCost } from "./own_cost.ts";
+import { costGates, variantGates } from "./demands.ts";
+
+const VARIANTS: readonly IptablesVariant[] = ["nft", "legacy"];
+
+/** kube-proxy's layout takes iptables-nft a minute and more at 10,000: once, and not in the quick form. */
+const FULL: BenchForm = {
+  sizes: [1000, 5000, 10_000],
+  baselineSizes: { nft: [1000, 5000, 10_000], legacy: [1000, 5000, 10_000] },
+  loads: 5,
+  changes: 30,
+  partials: 7,
+  turns: 40,
+};
+const QUICK: BenchForm = {
+  sizes: [5000, 10_000],
+  baselineSizes: { nft: [5000], legacy: [5000, 10_000] },
+  loads: 3,
+  changes: 30,
+  partials: 3,
+  turns: 20,
+};
+
+const { quick } = parseArgs(Deno.args, { boolean: ["quick"] });
+const form = quick ? QUICK : FULL;
+const figures: VariantFigures[] = [];
+for (const variant of VARIANTS) {
+  figures.push(await measureVariant(variant, form, (what) => console.error(what)));
+}
+const largest = form.sizes.at(-1)!;
+const own = await measureOwnCost(largest);
+report(figures, own);
+const gates = [
+  ...figures.flatMap(variantGates),
+  ...figures.flatMap((each) => costGates(each, own)),
+];
+reportGates(gates);
+if (gates.some(isFailure)) Deno.exitCode = 1;
+
+function report(all: readonly VariantFigures[], { cpuMs, residentMiB }: OwnCost): void {
+  const loads = newTable(["full load", "Services", "CPU, ms", "wall, ms", "lines"]);
+  const changes = newTable([
+    "one change",
+    "Services",
+    "endpoint, CPU ms",
+    "Service, CPU ms",
+    "most lines",
+    "least write, CPU ms",
+  ]);
+  const connects = newTable([
+    "first packet, µs",
+    "Services",
+    "first",
+    "middle",
+    "last",
+    "no Service",
+  ]);
+  for (const { variant, sizes, baselines, changes: changed, connects: connected } of all) {
+    for (const { services, loadCpuMs, loadWallMs, lines } of sizes) {
+      loads.push([variant, services, showSpread(loadCpuMs, 0), showSpread(loadWallMs, 0), lines]);
+    }
+    for (const { services, loadCpuMs, loadWallMs, partialCpuMs } of baselines) {
+      const name = `${variant}, kube-proxy's`;
+      loads.push([name, services, showSpread(loadCpuMs, 0), showSpread(loadWallMs, 0), ""]);
+      changes.push([name, services, showSpread(partialCpuMs, 1), "", "", ""]);
+    }
+    for (const { services, changeCpuMs, addCpuMs, leastCpuMs, mostLines } of changed) {
+      const [change, add] = [showSpread(changeCpuMs, 1), showSpread(addCpuMs, 1)];
+      changes.push([variant, services, change, add, mostLines, showSpread(leastCpuMs, 1)]);
+    }
+    for (const { services, medians } of connected) {
+      const times = Object.values(medians).map((median) => median.toFixed(1));
+      connects.push([variant, services, ...times]);
+    }
+  }
+  for (const table of [loads, changes, connects]) console.log(table.toString());
+  console.log(
+    `Ours of a full load of ${largest}: ${cpuMs.toFixed(0)} ms of CPU, ` +
+      `${residentMiB.toFixed(0)} MiB resident.`,
+  );
+}
+
+function reportGates(gates: readonly Gate[]): void {
+  const table = newTable(["demand", "measured", "at most", ""]);
+  for (const gate of gates) table.push(gateRow(gate));
+  console.log(table.toString());
+  const missed = gates.filter(isFailure).map(({ name }) => name);
+  console.log(
+    missed.length === 0 ? "Nothing that was demanded is missed." : `Missed: ${missed.join("; ")}.`,
+  );
+}
+
+function newTable(head: readonly string[]): Table.Table {
+  return new Table({ head: [...head], style: { head: [], border: [] } });
+}

@@ -1,0 +1,206 @@
+/**
+ * Everything that is measured with one of the two programs called `iptables`.
+ *
+ * @module
+ */
+import { type Spread, spreadOf } from "../statistics.ts";
+import type { ToolRun } from "./agent_protocol.ts";
+import { BenchNamespace, type IptablesVariant } from "./bench_namespace.ts";
+import { BenchRules, type RuleWrite } from "./bench_rules.ts";
+import { benchClusterIp } from "./bench_services.ts";
+import { kubeProxyFull, kubeProxyPartial } from "./kube_proxy_layout.ts";
+
+/** How much is measured. */
+export interface BenchForm {
+  /** Numbers of Services, ascending. The last but one and the last are compared. */
+  readonly sizes: readonly number[];
+  /** Sizes at which kube-proxy's layout is loaded as well. */
+  readonly baselineSizes: Readonly<Record<IptablesVariant, readonly number[]>>;
+  /** Full loads of each size. */
+  readonly loads: number;
+  /** Changes, and Services that are added, at each size. */
+  readonly changes: number;
+  /** Partial syncs of kube-proxy. */
+  readonly partials: number;
+  /** Turns between the namespaces, each of {@linkcode ROUNDS} connections to each address. */
+  readonly turns: number;
+}
+
+/** What one size came to. Times of CPU are the tool's, in milliseconds. */
+export interface SizeFigures {
+  readonly services: number;
+  readonly lines: number;
+  readonly loadCpuMs: Spread;
+  readonly loadWallMs: Spread;
+}
+
+/** What kube-proxy's layout came to. */
+export interface BaselineFigures {
+  readonly services: number;
+  readonly loadCpuMs: Spread;
+  readonly loadWallMs: Spread;
+  readonly partialCpuMs: Spread;
+}
+
+/** What changes came to among so many Services. */
+export interface ChangeFigures {
+  readonly services: number;
+  readonly mostLines: number;
+  readonly changeCpuMs: Spread;
+  readonly addCpuMs: Spread;
+  /** One rule in a chain that nothing leads to: what any write to this table takes. */
+  readonly leastCpuMs: Spread;
+}
+
+/** Median microseconds of connections among so many Services, by what is connected to. */
+export interface ConnectFigures {
+  readonly services: number;
+  readonly medians: Readonly<Record<string, number>>;
+}
+
+/** All figures of one variant. */
+export interface VariantFigures {
+  readonly variant: IptablesVariant;
+  readonly sizes: readonly SizeFigures[];
+  readonly baselines: readonly BaselineFigures[];
+  readonly changes: readonly ChangeFigures[];
+  readonly connects: readonly ConnectFigures[];
+}
+
+/** Among so few Services a change has to cost about as much as among all. */
+const SMALL = 100;
+/** Among so few Services a first packet has to take about as long as among all. */
+const TINY = 10;
+/** Connections to each address before another namespace takes its turn. */
+const ROUNDS = 20;
+/** An endpoint, asked past all Services. */
+const DIRECT_ADDRESS = "10.5.5.5";
+const LEAST_WRITE = [
+  "*nat",
+  ":KUBE-PROXY-CANARY - [0:0]",
+  "-A KUBE-PROXY-CANARY -j RETURN",
+  "COMMIT",
+  "",
+].join("\n");
+
+/** Measures. `tell` is told what is being done. */
+export async function measureVariant(
+  variant: IptablesVariant,
+  form: BenchForm,
+  tell: (what: string) => void,
+): Promise<VariantFigures> {
+  tell(`${variant}: full loads`);
+  const sizes = await measureSizes(variant, form);
+  const baselines: BaselineFigures[] = [];
+  for (const services of form.baselineSizes[variant]) {
+    tell(`${variant}: ${services} Services in kube-proxy's layout`);
+    baselines.push(await measureBaseline(variant, services, form));
+  }
+  const largest = form.sizes.at(-1) ?? SMALL;
+  tell(`${variant}: changes and connections`);
+  await using tiny = await BenchRules.create(variant, TINY);
+  await using small = await BenchRules.create(variant, SMALL);
+  await using large = await BenchRules.create(variant, largest);
+  const connects = await measureConnects([tiny, large], form);
+  const changes = await measureChanges([small, large], form);
+  return { variant, sizes, baselines, changes, connects };
+}
+
+/** Takes turns between the sizes: what else happens on the machine hits all of them alike. */
+async function measureSizes(
+  variant: IptablesVariant,
+  { sizes, loads }: BenchForm,
+): Promise<readonly SizeFigures[]> {
+  const taken = sizes.map((services) => ({ services, writes: [] as RuleWrite[] }));
+  for (let load = 0; load < loads; load++) {
+    for (const { services, writes } of taken) {
+      await using rules = await BenchRules.create(variant, services);
+      writes.push(rules.load);
+    }
+  }
+  return taken.map(({ services, writes }) => ({
+    services,
+    lines: writes[0]?.lines ?? NaN,
+    loadCpuMs: spreadOf(writes.map(({ run }) => run.cpuMs)),
+    loadWallMs: spreadOf(writes.map(({ run }) => run.wallMs)),
+  }));
+}
+
+async function measureBaseline(
+  variant: IptablesVariant,
+  services: number,
+  { partials }: BenchForm,
+): Promise<BaselineFigures> {
+  await using namespace = await BenchNamespace.create(variant);
+  const load = await namespace.restore(kubeProxyFull(services));
+  const partialCpuMs: number[] = [];
+  for (let version = 1; version <= partials; version++) {
+    const text = kubeProxyPartial(services, { changed: services >> 1, version });
+    partialCpuMs.push((await namespace.restore(text)).cpuMs);
+  }
+  return {
+    services,
+    loadCpuMs: spreadOf([load.cpuMs]),
+    loadWallMs: spreadOf([load.wallMs]),
+    partialCpuMs: spreadOf(partialCpuMs),
+  };
+}
+
+/** Takes turns between the sizes, too. */
+async function measureChanges(
+  all: readonly BenchRules[],
+  { changes }: BenchForm,
+): Promise<readonly ChangeFigures[]> {
+  const taken = all.map((rules) => ({
+    rules,
+    changed: [] as RuleWrite[],
+    added: [] as RuleWrite[],
+    least: [] as ToolRun[],
+  }));
+  for (let change = 0; change < changes; change++) {
+    for (const { rules, changed, added, least } of taken) {
+      changed.push(await rules.change(change * 997));
+      added.push(await rules.add());
+      least.push(await rules.namespace.restore(LEAST_WRITE));
+    }
+  }
+  return taken.map(({ rules, changed, added, least }) => ({
+    services: rules.services,
+    mostLines: Math.max(...[...changed, ...added].map(({ lines }) => lines)),
+    changeCpuMs: spreadOf(changed.map(({ run }) => run.cpuMs)),
+    addCpuMs: spreadOf(added.map(({ run }) => run.cpuMs)),
+    leastCpuMs: spreadOf(least.map(({ cpuMs }) => cpuMs)),
+  }));
+}
+
+async function measureConnects(
+  all: readonly BenchRules[],
+  { turns }: BenchForm,
+): Promise<readonly ConnectFigures[]> {
+  const taken = all.map(({ namespace, services }) => ({
+    namespace,
+    services,
+    addresses: {
+      first: benchClusterIp(0),
+      middle: benchClusterIp(services >> 1),
+      last: benchClusterIp(services - 1),
+      "no Service": DIRECT_ADDRESS,
+    },
+    times: new Map<string, number[]>(),
+  }));
+  for (let turn = 0; turn < turns; turn++) {
+    for (const { namespace, addresses, times } of taken) {
+      const found = await namespace.connect(Object.values(addresses), ROUNDS);
+      // The first ones bring caches back that another namespace used meanwhile.
+      for (const [name, address] of Object.entries(addresses)) {
+        times.set(name, [...times.get(name) ?? [], ...(found[address] ?? []).slice(2)]);
+      }
+    }
+  }
+  return taken.map(({ services, times }) => ({
+    services,
+    medians: Object.fromEntries(
+      [...times].map(([name, values]) => [name, spreadOf(values).median]),
+    ),
+  }));
+}
