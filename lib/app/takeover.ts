@@ -24,7 +24,7 @@ export interface AdmissionDependencies {
   readonly logger: Logger;
 }
 
-/** The kube-proxy that answers on this node now; undefined where none does. Takes 300 ms at most. */
+/** The kube-proxy that answers on this node now; undefined where none does. Takes 3 s at most. */
 export async function findKubeProxyAlive(
   hostChecks: HostChecks,
   options: { readonly signal?: AbortSignal } = {},

@@ -18,8 +18,11 @@ export interface LiveKubeProxy {
   readonly evidence: readonly string[];
 }
 
-/** Longest time that the whole question takes. A closed port on loopback answers at once. */
-const TIMEOUT_MS = 300;
+/**
+ * Longest time that the whole question takes. A closed port on loopback answers at once, so it counts
+ * only where somebody listens; a kube-proxy that lacks CPU, as nodes do at boot, needs seconds.
+ */
+const TIMEOUT_MS = 3_000;
 /** kube-proxy's default ports; what else answers elsewhere is none of its. */
 const QUESTIONS = [
   { port: 10249, path: "/proxyMode" },
