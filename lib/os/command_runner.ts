@@ -55,6 +55,8 @@ export class CommandError extends Error {
 
 const DEFAULT_TIMEOUT_MS = 30_000;
 const STDIN_CHUNK_BYTES = 64 * 1024;
+/** The rules of 100,000 Services take a quarter of it; the longest string of V8 is 512 Mi. */
+const LONGEST_OUTPUT = 128 * 1024 * 1024;
 /** How long a command that was told to end (SIGTERM) may take before it is killed (SIGKILL). */
 const KILL_AFTER_MS = 1_000;
 
@@ -83,9 +85,9 @@ async function runToEnd(clock: Clock, invocation: Invocation): Promise<CommandRe
   const writing = writeStdin(child, invocation.stdin);
   try {
     const everything = Promise.all([child.status, stdout.done, stderr.done, writing]);
-    const [status, taken, , written] = await Promise.race([everything, ending.givenUp]);
+    const [status, taken, complaints, written] = await Promise.race([everything, ending.givenUp]);
     if (ending.kind) throw endedError(invocation, ending.kind);
-    const failure = written.failure ?? taken.failure;
+    const failure = written.failure ?? taken.failure ?? complaints.failure;
     if (failure !== undefined) throw failedError(invocation, failure);
     return { code: status.code, stdout: stdout.text(), stderr: stderr.text() };
   } finally {
@@ -113,7 +115,10 @@ function readOutput(stream: ReadableStream<Uint8Array>, onLine: LineTaker | unde
   return onLine ? { ...readLines(stream, onLine), text: () => "" } : collectText(stream);
 }
 
-/** Reads a stream to its end, or to `cancel()`. */
+/**
+ * Reads a stream to its end, or to `cancel()`. A tool that never stops printing gets a closed pipe:
+ * it must not fill the memory until its time-out.
+ */
 function collectText(stream: ReadableStream<Uint8Array>) {
   const reader = stream.getReader();
   const decoder = new TextDecoder();
@@ -123,6 +128,10 @@ function collectText(stream: ReadableStream<Uint8Array>) {
       const { value, done } = await reader.read();
       if (done) break;
       text += decoder.decode(value, { stream: true });
+      if (text.length <= LONGEST_OUTPUT) continue;
+      text = "";
+      await reader.cancel();
+      return { failure: new RangeError(`it printed more than ${LONGEST_OUTPUT} characters`) };
     }
     text += decoder.decode();
     return {};

@@ -70,6 +70,16 @@ Deno.test("systemCommandRunner kills a tool whose input cannot be made, before i
   }
 });
 
+for (const stream of ["", " >&2"]) {
+  Deno.test(`systemCommandRunner stops a tool that prints without end${stream}`, async () => {
+    const line = "x".repeat(4000);
+    const error = await assertRejects(() => run("sh", ["-c", `exec yes ${line}${stream}`]));
+    assertInstanceOf(error, CommandError);
+    assertEquals(error.kind, "failed");
+    assertStringIncludes(error.message, "it printed more than 134217728 characters");
+  });
+}
+
 Deno.test("createCommandRunner() ends a command that takes longer than its time-out", async () => {
   const clock = new FakeClock();
   const running = createCommandRunner(clock).run("sleep", ["1000"], { timeoutMs: 500 });
