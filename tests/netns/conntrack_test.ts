@@ -182,6 +182,7 @@ Deno.test({
         `-q ${client} --reply-port-src 53 --reply-port-dst 5000 -t 300\n`;
     });
     assertEquals((await node.commands.run("conntrack", ["-R", "-"], { stdin })).code, 0);
+    const dns = parseIpAddress("10.96.0.10");
     let seen = 0;
     let longestRun = 0;
     let run = 0;
@@ -189,16 +190,19 @@ Deno.test({
     const conntrack = createConntrack(node.commands);
     const entries = await conntrack.listUdp("IPv4", {
       ports: new Set([53, 54, 55, 56].map(parsePort)),
-      onFlow() {
+      onFlow({ destination }) {
+        // Somebody else on the machine may say something in a new namespace, too.
+        if (destination !== dns) return;
         seen++;
         longestRun = Math.max(longestRun, ++run);
       },
     });
     clearInterval(timer);
-    assertEquals([entries, seen], [20_000, 20_000]);
+    assertEquals(seen, 20_000);
+    assert(entries >= seen, `looked at ${entries}`);
     assert(longestRun < 20_000 / 4, `${longestRun} in one go: it was read as a whole`);
     const deleted = await conntrack.deleteUdp("IPv4", [{
-      destination: parseIpAddress("10.96.0.10"),
+      destination: dns,
       destinationPort: parsePort(53),
       replySource: parseIpAddress("10.1.0.2"),
       replySourcePort: parsePort(53),
