@@ -10,7 +10,9 @@ import type { Clock } from "../lib/os/clock.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import type { Network } from "../lib/os/network.ts";
 import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
+import type { NodePortAddresses } from "../lib/proxy/node_port_addresses.ts";
 import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
+import { createIptablesBackend } from "./iptables/backend.ts";
 import { createLocalAddresses } from "./userspace/addresses/addresses.ts";
 import type { AddressMode } from "./userspace/addresses/address_way.ts";
 import { createFileStore } from "./userspace/addresses/address_store.ts";
@@ -24,6 +26,12 @@ export interface BackendDependencies {
   readonly logger: Logger;
   /** From 0 to 1, as `Math.random`. */
   readonly random: () => number;
+  /** Told when something of ours was found missing or changed. */
+  readonly onDrift?: (figures: {
+    readonly kind: "chain" | "rule";
+    readonly found: number;
+    readonly repaired: number;
+  }) => void;
 }
 
 /** The settings that some backend reads. */
@@ -35,6 +43,17 @@ export interface BackendOptions {
     readonly maxConnectionsPerService: number;
     readonly stateDirectory: string;
   };
+  /** As kube-proxy's configuration has them; times are milliseconds. */
+  readonly iptables: {
+    readonly masqueradeBit: number;
+    readonly localhostNodePorts: boolean;
+    readonly syncPeriod: number;
+  };
+  /** What may change while the backend runs. */
+  readonly node: () => {
+    readonly nodePortAddresses: NodePortAddresses;
+    readonly nodeIp?: IpAddress;
+  };
   /** Where what goes through each Service is counted; left out = it is not. */
   readonly traffic?: FamilyTraffic;
   /** Whose an address is that a Service must never take over, such as the API server's. */
@@ -45,6 +64,16 @@ export interface BackendOptions {
 export const BACKENDS: Readonly<
   Partial<Record<BackendMode, (edges: BackendDependencies, options: BackendOptions) => Backend>>
 > = {
+  iptables({ network: _, ...edges }, { family, iptables, node }) {
+    const { masqueradeBit, localhostNodePorts, syncPeriod: syncPeriodMs } = iptables;
+    return createIptablesBackend(edges, {
+      family,
+      masqueradeBit,
+      localhostNodePorts,
+      syncPeriodMs,
+      node,
+    });
+  },
   userspace({ clock, commands, logger, network, random }, options) {
     const { family, relay, belongsTo, traffic } = options;
     const { addressMode: mode, stateDirectory: directory, ...bounds } = relay;

@@ -6,7 +6,7 @@ import { MemoryLogger } from "../tests/support/memory_logger.ts";
 import { BACKENDS } from "./mod.ts";
 
 Deno.test("BACKENDS has the modes of this build and no others", () => {
-  assertEquals(Object.keys(BACKENDS), ["userspace"]);
+  assertEquals(Object.keys(BACKENDS), ["iptables", "userspace"]);
 });
 
 for (const [mode, create] of Object.entries(BACKENDS)) {
@@ -25,7 +25,13 @@ for (const [mode, create] of Object.entries(BACKENDS)) {
     } as const;
     await using backend = create(
       { clock, commands, network, logger, random: () => 0 },
-      { family: "IPv6", relay, belongsTo: () => undefined },
+      {
+        family: "IPv6",
+        relay,
+        iptables: { masqueradeBit: 14, localhostNodePorts: true, syncPeriod: 30_000 },
+        node: () => ({ nodePortAddresses: { kind: "all" } }),
+        belongsTo: () => undefined,
+      },
     );
     assertEquals([backend.mode, backend.family], [mode, "IPv6"] as never);
     assertEquals([clock.pendingTimers, network.listeners, logger.lines], [0, [], []] as never);

@@ -7,6 +7,7 @@
  * @module
  */
 import type { IptablesTable } from "../netfilter/iptables_objects.ts";
+import { normalRule } from "../netfilter/rule_normal_form.ts";
 import { chainKey } from "./chain_ref.ts";
 
 /** A chain as it will be when a batch is applied; without rules = it will be gone. */
@@ -16,8 +17,8 @@ export interface AppliedChain {
   readonly rules?: readonly string[];
 }
 
-/** `undefined` = the chain is there, its content is not known. */
-type Content = number | readonly string[] | undefined;
+/** A hash of what was written; or rules, as they were written to filter or read from any table. */
+type Content = number | readonly string[];
 
 /** The chains that are in the kernel, as far as is known. */
 export class AppliedRules {
@@ -28,16 +29,24 @@ export class AppliedRules {
     return this.#chains.has(chainKey(chain));
   }
 
-  /** Whether the chain is known to hold just these rules. */
+  /**
+   * Whether the chain is known to hold just these rules. Those that were read are compared by what
+   * they mean, and count as written when they are the same.
+   */
   holds(chain: Required<AppliedChain>): boolean {
     const content = this.#chains.get(chainKey(chain));
     if (content === undefined) return false;
-    if (typeof content === "number") return content === contentHash(chain.rules);
-    return content.length === chain.rules.length &&
-      content.every((rule, index) => rule === chain.rules[index]);
+    const { rules } = chain;
+    if (typeof content === "number") return content === contentHash(rules);
+    const isSame = content.length === rules.length &&
+      content.every((rule, index) =>
+        rule === rules[index] || normalRule(rule) === normalRule(rules[index]!)
+      );
+    if (isSame) this.confirm([chain]);
+    return isSame;
   }
 
-  /** The rules of a chain of table filter; none, where it is not there or its content is unknown. */
+  /** The rules of a chain of table filter; none, where it is not there. */
   filterRules(name: string): readonly string[] {
     const content = this.#chains.get(chainKey({ table: "filter", name }));
     return typeof content === "object" ? content : [];
@@ -56,13 +65,13 @@ export class AppliedRules {
   }
 
   /**
-   * A table was read: these of its chains are ours, or kube-proxy's. Their rules, as the tool
-   * printed them, count in filter only: they stay in force until nat has been written.
+   * A table was read: these of its chains are ours, or kube-proxy's, with their rules as the tool
+   * printed them. What of filter is not wanted stays in force until nat has been written.
    */
   adopt(table: IptablesTable, chains: ReadonlyMap<string, readonly string[]>): void {
     this.forget(table);
     for (const [name, rules] of chains) {
-      this.#chains.set(chainKey({ table, name }), table === "filter" ? rules : undefined);
+      this.#chains.set(chainKey({ table, name }), rules);
     }
   }
 

@@ -9,7 +9,10 @@ Deno.test("AppliedRules holds what was confirmed, and knows what it does not kno
   assert(!applied.holds({ ...chain, rules: ["-j C"] }));
   assertEquals(applied.filterRules("A"), ["-j B"]);
   applied.adopt("nat", new Map([["A", ["-j B"]]]));
-  assert(applied.has(chain) && !applied.holds(chain), "adopted rules are as the tool prints them");
+  assert(applied.has(chain) && applied.holds(chain));
+  applied.adopt("nat", new Map([["A", ["-s 10.0.0.1/32 -j B"]]]));
+  assert(!applied.holds(chain));
+  assert(applied.holds({ ...chain, rules: ["-s 10.0.0.1 -j B"] }), "read as the tool prints it");
   applied.confirm([{ table: "nat", name: "A" }]);
   assert(!applied.has(chain));
   applied.forget("filter");

@@ -29,10 +29,11 @@ import type { IptablesTable, Rule } from "../netfilter/iptables_objects.ts";
 import type { PathKind } from "./packet_path.ts";
 import { type IptablesRenderOptions, masqueradeMark } from "./render_options.ts";
 
-/** A rule of a built-in chain that leads to one of ours. */
+/** A rule of ours in a chain that is not. */
 export interface Jump {
   readonly table: IptablesTable;
-  readonly from: "FORWARD" | "INPUT" | "OUTPUT" | "POSTROUTING" | "PREROUTING";
+  /** `KUBE-FIREWALL` is the kubelet's: we add to it. */
+  readonly from: "FORWARD" | "INPUT" | "KUBE-FIREWALL" | "OUTPUT" | "POSTROUTING" | "PREROUTING";
   readonly rule: Rule;
   /** The kubelet has it as well: it stays when ours go. */
   readonly isShared?: true;
@@ -164,7 +165,7 @@ export function baseChains(
   options: IptablesRenderOptions,
 ): Readonly<Record<IptablesTable, ReadonlyMap<string, readonly Rule[]>>> {
   return {
-    mangle: new Map([[CANARY, []]]),
+    mangle: new Map(options.features.mangle ? [[CANARY, []]] : []),
     filter: new Map([
       [CANARY, []],
       ["KUBE-FORWARD", commented(forwardRules(options), options)],

@@ -19,14 +19,18 @@ import type { AppliedChain, AppliedRules } from "./applied_rules.ts";
 import { isServiceChain, type Jump } from "./base_chains.ts";
 import { type ChainContent, chainKey, type ChainRef } from "./chain_ref.ts";
 import type { IptablesLayout } from "./layout.ts";
-import { RestoreBatch, type RestorePart } from "./restore_batch.ts";
+import { type RemovedJump, RestoreBatch, type RestorePart } from "./restore_batch.ts";
 
 /** What goes into a batch beside the chains that differ. */
 export interface DiffOptions {
   /** Jumps that are missing, in the order of insertion. @default {none} */
   readonly jumps?: readonly Jump[];
+  /** Jumps that are in the wrong place, or there twice. @default {none} */
+  readonly removedJumps?: readonly RemovedJump[];
   /** Chains to take away beside those, from {@linkcode staleChains}. @default {none} */
   readonly stale?: StaleChains;
+  /** Chains, as {@linkcode chainKey}, that others refer to: emptied where they would go. @default {none} */
+  readonly kept?: ReadonlySet<string>;
 }
 
 /** Names of chains, by table. */
@@ -46,6 +50,13 @@ interface Differences {
   readonly written: Readonly<Record<IptablesTable, NamedContent[]>>;
   readonly removed: Readonly<Record<IptablesTable, string[]>>;
   readonly applied: AppliedChain[];
+}
+
+/** What chains are compared with, and where what differs is noted. */
+interface Comparison {
+  readonly applied: AppliedRules;
+  readonly differences: Differences;
+  readonly kept: ReadonlySet<string>;
 }
 
 /** Chains rendered between two pauses: about 1,000 rules, 2 ms. */
@@ -87,7 +98,10 @@ export async function diffRulesInSlices(
  * The chains of ServicePorts that are there and not wanted: what an earlier run or kube-proxy left.
  * Takes a walk over everything.
  */
-export function staleChains(layout: IptablesLayout, applied: AppliedRules): StaleChains {
+export function staleChains(
+  layout: { chains(): Iterable<ChainRef> },
+  applied: AppliedRules,
+): StaleChains {
   const wanted = new Set([...layout.chains()].map(chainKey));
   const staleIn = (table: IptablesTable) =>
     applied.names(table).filter((name) =>
@@ -99,7 +113,7 @@ export function staleChains(layout: IptablesLayout, applied: AppliedRules): Stal
 function* diffSteps(
   layout: IptablesLayout,
   applied: AppliedRules,
-  { jumps = [], stale }: DiffOptions,
+  { jumps = [], removedJumps = [], stale, kept = new Set() }: DiffOptions,
 ): Generator<void, RestoreBatch, void> {
   const differences: Differences = {
     written: { filter: [], mangle: [], nat: [] },
@@ -109,58 +123,65 @@ function* diffSteps(
   let seen = 0;
   for (const ref of layout.dirty) {
     if (++seen % SLICE_SIZE === 0) yield;
-    compareChain(ref, { content: layout.content(ref), applied, differences });
+    compareChain(ref, { content: layout.content(ref), applied, differences, kept });
   }
   for (const table of TABLES) {
     const known = new Set(differences.removed[table]);
     for (const name of stale?.[table] ?? []) {
-      if (!known.has(name)) removeChain({ table, name }, differences);
+      if (!known.has(name)) removeChain({ table, name }, { applied, differences, kept });
     }
   }
-  return new RestoreBatch(partsOf(differences, applied, jumps), differences.applied);
+  const parts = partsOf(differences, { applied, jumps, removedJumps });
+  return new RestoreBatch(parts, differences.applied);
 }
 
 function compareChain(
   { table, name }: ChainRef,
-  { content, applied, differences }: {
-    readonly content: ChainContent | undefined;
-    readonly applied: AppliedRules;
-    readonly differences: Differences;
-  },
+  { content, ...comparison }: Comparison & { readonly content: ChainContent | undefined },
 ): void {
+  const { applied, differences } = comparison;
   if (content !== undefined) {
     const { rules } = content;
     if (applied.holds({ table, name, rules })) return;
     differences.written[table].push({ ...content, name });
     differences.applied.push({ table, name, rules });
   } else if (applied.has({ table, name })) {
-    removeChain({ table, name }, differences);
+    removeChain({ table, name }, comparison);
   }
 }
 
 function removeChain(
   { table, name }: Pick<ChainRef, "name" | "table">,
-  { removed, applied }: Differences,
+  { applied, differences, kept }: Comparison,
 ): void {
-  removed[table].push(name);
-  applied.push({ table, name });
+  if (!kept.has(chainKey({ table, name }))) {
+    differences.removed[table].push(name);
+    differences.applied.push({ table, name });
+  } else if (!applied.holds({ table, name, rules: [] })) {
+    differences.written[table].push({ name, rules: [], owners: [] });
+    differences.applied.push({ table, name, rules: [] });
+  }
 }
 
 function partsOf(
   { written, removed }: Differences,
-  applied: AppliedRules,
-  jumps: readonly Jump[],
+  { applied, jumps, removedJumps }:
+    & Pick<Comparison, "applied">
+    & Required<Pick<DiffOptions, "jumps" | "removedJumps">>,
 ): readonly RestorePart[] {
-  const jumpsOf = (table: IptablesTable) => jumps.filter((jump) => jump.table === table);
+  const jumpsOf = (table: IptablesTable) => ({
+    removedJumps: removedJumps.filter((jump) => jump.table === table),
+    jumps: jumps.filter((jump) => jump.table === table),
+  });
   const { stricter, looser } = filterParts(written.filter, applied);
   const parts: readonly RestorePart[] = [
     { table: "mangle", chains: written.mangle, removed: removed.mangle, jumps: [] },
-    { table: "filter", chains: stricter, removed: [], jumps: jumpsOf("filter") },
-    { table: "nat", chains: written.nat, removed: removed.nat, jumps: jumpsOf("nat") },
+    { table: "filter", chains: stricter, removed: [], ...jumpsOf("filter") },
+    { table: "nat", chains: written.nat, removed: removed.nat, ...jumpsOf("nat") },
     { table: "filter", chains: looser, removed: removed.filter, jumps: [] },
   ];
-  return parts.filter(({ chains, removed, jumps }) =>
-    chains.length + removed.length + jumps.length > 0
+  return parts.filter(({ chains, removed, removedJumps = [], jumps }) =>
+    chains.length + removed.length + removedJumps.length + jumps.length > 0
   );
 }
 

@@ -125,9 +125,14 @@ export class IptablesLayout {
     for (const tree of SHARED_ROOTS) this.#touch(this.#treeRef(tree, ""));
   }
 
-  /** Everything is to be compared with what was applied: that is no longer known. */
+  /** As {@linkcode touch}, with every chain that is wanted. */
   touchAll(): void {
-    for (const ref of this.chains()) this.#touch(ref);
+    this.touch(this.chains());
+  }
+
+  /** These chains are to be compared with what was applied: that is no longer known. */
+  touch(chains: Iterable<ChainRef>): void {
+    for (const ref of chains) this.#touch(ref);
   }
 
   /** What is wanted was applied. */

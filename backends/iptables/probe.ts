@@ -4,12 +4,17 @@
  * @module
  */
 import type { ProbeResult } from "../../lib/proxy/backend.ts";
+import { missingText, supportOf } from "../../lib/proxy/mode_support.ts";
 import { RULE_FEATURES } from "../netfilter/iptables_features.ts";
 import { IPTABLES_TABLES } from "../netfilter/iptables_tables.ts";
+import type { Feature } from "../netfilter/probe/feature.ts";
 import type { RuleFeature } from "../netfilter/probe/iptables_trial.ts";
 import type { ProbeDependencies } from "../netfilter/probe/try_tool.ts";
-import { probeIptables } from "../netfilter/probe_iptables.ts";
+import type { IptablesChoice } from "../netfilter/iptables_variant.ts";
+import { probeChosenIptables, probeIptables } from "../netfilter/probe_iptables.ts";
 import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
+import { INVALID_COUNTER, LOCALHOST_COUNTER } from "./base_chains.ts";
+import type { IptablesFeatures } from "./render_options.ts";
 
 /** Matches and targets of the mode's rules. */
 const RULES: readonly RuleFeature[] = [
@@ -17,14 +22,27 @@ const RULES: readonly RuleFeature[] = [
   RULE_FEATURES.masquerade,
   RULE_FEATURES.randomFully,
   RULE_FEATURES.markTarget,
-  RULE_FEATURES.statistic,
-  RULE_FEATURES.addrtype,
+  {
+    ...RULE_FEATURES.statistic,
+    required: false,
+    lost: "Services with several endpoints are put in quarantine",
+  },
+  {
+    ...RULE_FEATURES.addrtype,
+    required: false,
+    lost: "Services with external traffic policy Local are put in quarantine; node ports go by " +
+      "the addresses of the node",
+  },
   RULE_FEATURES.recent,
   RULE_FEATURES.conntrack,
   RULE_FEATURES.mark,
   RULE_FEATURES.comment,
   RULE_FEATURES.reject,
-  RULE_FEATURES.nfacct,
+  RULE_FEATURES.sctp,
+  {
+    ...RULE_FEATURES.nfacct,
+    rule: `-m nfacct --nfacct-name ${INVALID_COUNTER} -m nfacct --nfacct-name ${LOCALHOST_COUNTER}`,
+  },
 ];
 
 /** Tries everything that the mode needs, in both families; leaves nothing behind. */
@@ -37,4 +55,31 @@ export async function probeIptablesMode(
     probeSharedTools(dependencies, { signal }),
   ]);
   return [...rules, ...tools];
+}
+
+/** What rules may use on this machine. Throws an Error where they cannot be written at all. */
+export async function probeRenderFeatures(
+  dependencies: ProbeDependencies,
+  choice: IptablesChoice,
+): Promise<IptablesFeatures> {
+  const rows = await probeChosenIptables(dependencies, choice, {
+    tables: IPTABLES_TABLES,
+    rules: RULES,
+  });
+  const lacking = supportOf(rows).missing;
+  if (lacking.length > 0) {
+    throw new Error(`Cannot write rules of iptables: ${missingText(lacking)}`);
+  }
+  const has = ({ feature }: Pick<Feature, "feature">) =>
+    rows.some((row) => row.feature === feature && row.available);
+  return {
+    addrtype: has(RULE_FEATURES.addrtype),
+    comment: has(RULE_FEATURES.comment),
+    mangle: has({ feature: "table mangle" }),
+    nfacct: has(RULE_FEATURES.nfacct),
+    randomFully: has(RULE_FEATURES.randomFully),
+    recent: has(RULE_FEATURES.recent),
+    sctp: has(RULE_FEATURES.sctp),
+    statistic: has(RULE_FEATURES.statistic),
+  };
 }

@@ -12,6 +12,8 @@ export interface IptablesFeatures {
   readonly addrtype: boolean;
   /** Without it rules have no comments. */
   readonly comment: boolean;
+  /** Without its table there is no canary in it. */
+  readonly mangle: boolean;
   /** Whether upstream's nfacct counters exist; without them packets are not counted. */
   readonly nfacct: boolean;
   /** `MASQUERADE --random-fully`, iptables 1.6.2: fewer collisions of source ports. */
@@ -48,6 +50,7 @@ export interface IptablesRenderOptions {
 export const ALL_FEATURES: IptablesFeatures = {
   addrtype: true,
   comment: true,
+  mangle: true,
   nfacct: false,
   randomFully: true,
   recent: true,

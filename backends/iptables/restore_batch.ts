@@ -19,8 +19,18 @@ export interface RestorePart {
   readonly chains: readonly (ChainContent & { readonly name: string })[];
   /** Chains to take away. */
   readonly removed: readonly string[];
+  /** Jumps to take away before. @default {none} */
+  readonly removedJumps?: readonly RemovedJump[];
   /** Jumps to insert at the top of their chains, in this order. */
   readonly jumps: readonly Jump[];
+}
+
+/** A rule of a built-in chain that goes. One like it that comes later in the chain stays. */
+export interface RemovedJump {
+  readonly table: IptablesTable;
+  readonly from: string;
+  /** As the tool printed it, without `-A` and the chain. */
+  readonly rule: string;
 }
 
 /** The input, line by line, and what will be there once it was taken. */
@@ -40,7 +50,7 @@ export class RestoreBatch {
       lines.push(line);
       owners.push(owner);
     };
-    for (const { table, chains, removed, jumps } of parts) {
+    for (const { table, chains, removed, removedJumps = [], jumps } of parts) {
       add(`*${table}`);
       for (const { name } of chains) add(chainLine(name));
       // A chain that is not empty, or that another one still leads to, cannot be deleted.
@@ -51,6 +61,7 @@ export class RestoreBatch {
           add(`-A ${chain.name} ${rule}`, chain.owners[index]);
         }
       }
+      for (const { from, rule } of removedJumps) add(`-D ${from} ${rule}`);
       for (const { from, rule } of jumps) add(`-I ${from} ${ruleText(rule)}`);
       for (const name of removed) add(`-X ${name}`);
       add("COMMIT");
@@ -69,6 +80,12 @@ export class RestoreBatch {
   /** The ServicePort that a line is for. Lines count from 1, as in the tool's messages. */
   ownerOf(line: number): ServicePortKey | undefined {
     return this.#owners[line - 1];
+  }
+
+  /** The table that a line, counted as above, is for. */
+  tableOf(line: number): IptablesTable | undefined {
+    const start = this.lines.findLast((text, index) => index < line && text.startsWith("*"));
+    return start?.slice(1) as IptablesTable | undefined;
   }
 
   /** The input in pieces of about 64 KiB. */

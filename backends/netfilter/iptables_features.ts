@@ -56,6 +56,14 @@ export const RULE_FEATURES = {
     lost: "A Service with several endpoints would use only the first",
     broughtBy: match("statistic"),
   },
+  sctp: {
+    feature: "match sctp",
+    required: false,
+    table: "nat",
+    rule: "-p sctp -m sctp --dport 80",
+    lost: "Services with protocol SCTP are put in quarantine",
+    broughtBy: match("sctp"),
+  },
   recent: {
     feature: "match recent",
     required: false,

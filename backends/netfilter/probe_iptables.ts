@@ -54,6 +54,16 @@ export async function probeIptables(
   return [...rows, probeResult(RIGHTS, { reason: NOT_PERMITTED })];
 }
 
+/** Tries everything with programs that were chosen already. Throws only when the caller gave up. */
+export async function probeChosenIptables(
+  dependencies: ProbeDependencies,
+  choice: IptablesChoice,
+  needs: IptablesNeeds,
+): Promise<readonly ProbeResult[]> {
+  const { rows, refused } = await probeFamily(dependencies, choice, needs);
+  return refused ? [...rows, probeResult(RIGHTS, { reason: NOT_PERMITTED })] : rows;
+}
+
 interface FamilyRows {
   readonly rows: readonly ProbeResult[];
   /** Whether the user may not even try. */

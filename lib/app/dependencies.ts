@@ -11,7 +11,10 @@ import type { Network } from "../os/network.ts";
 import type { Backend, BackendMode } from "../proxy/backend.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
 import type { FamilyTraffic } from "../proxy/service_traffic.ts";
+import type { IptablesConfiguration } from "../config/configuration.ts";
 import type { RelayOptions } from "../config/load.ts";
+import type { DriftFigures } from "../metrics/sync_instruments.ts";
+import type { NodeSettings } from "./node_settings.ts";
 
 /** The machine and the process, as far as the application asks for them. */
 export interface Dependencies {
@@ -50,12 +53,17 @@ export interface BackendDependencies {
   readonly logger: Logger;
   /** From 0 to 1, as `Math.random`. */
   readonly random: () => number;
+  /** Told when something of ours was found missing or changed. */
+  readonly onDrift?: (figures: DriftFigures) => void;
 }
 
 /** Settings that some backend reads. */
 export interface BackendOptions {
   readonly family: IpFamily;
   readonly relay: RelayOptions;
+  readonly iptables: IptablesConfiguration;
+  /** What the configuration and the own Node say now: both may change while a backend runs. */
+  readonly node: () => NodeSettings;
   /** Where what goes through each Service is counted; left out = it is not. */
   readonly traffic?: FamilyTraffic;
   /** Whose an address is that a Service must never take over, such as the API server's. */

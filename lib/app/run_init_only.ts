@@ -8,6 +8,8 @@ import type { Logger } from "../log/logger.ts";
 import type { BackendTable, Dependencies } from "./dependencies.ts";
 import { HostSettings } from "./host_settings.ts";
 import { hostSettingWishes } from "./host_setting_wishes.ts";
+import { nodeSettingsOf } from "./node_settings.ts";
+import { planSettingsOf } from "./plan_settings.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 
 /**
@@ -21,7 +23,13 @@ export async function runInitOnly(
   const { logger } = dependencies;
   const createBackend = (dependencies.backends as Required<BackendTable>)[mode];
   const backends = families.map((family) =>
-    createBackend(dependencies, { family, relay, belongsTo: () => undefined })
+    createBackend(dependencies, {
+      family,
+      relay,
+      iptables: proxy.iptables,
+      node: () => nodeSettingsOf(planSettingsOf(proxy, { nodeName: "", mode }), { family }),
+      belongsTo: () => undefined,
+    })
   );
   const { conntrack } = proxy;
   const wishes = await hostSettingWishes(dependencies, { conntrack, backends });

@@ -3,13 +3,16 @@
  *
  * @module
  */
+import type { Node } from "../api/objects.ts";
 import { syncPeriodsOf } from "../config/configuration.ts";
 import { featureEnabled } from "../config/feature_gates.ts";
 import { ProxyHealth } from "../health/proxy_health.ts";
 import type { ServiceHealthServer } from "../health/service_health_server.ts";
 import type { AdjustableLogger } from "../log/logger.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
+import type { DriftFigures } from "../metrics/sync_instruments.ts";
 import type { IpFamily } from "../net/ip_address.ts";
+import { serviceKey } from "../proxy/service_port_name.ts";
 import { ServiceTrafficTable } from "../proxy/service_traffic.ts";
 import { retryBackoff } from "../sync/sync_runner.ts";
 import { startConfigurationReload } from "./configuration_reload.ts";
@@ -25,6 +28,7 @@ import { KubeProxyHandover } from "./kube_proxy_handover.ts";
 import { nodeNameOf } from "./node_name.ts";
 import { createObjectSource, type ObjectSource } from "./object_source.ts";
 import { ObjectRouter } from "./object_router.ts";
+import { nodeSettingsOf } from "./node_settings.ts";
 import { planSettingsOf } from "./plan_settings.ts";
 import { startProxyServers } from "./proxy_servers.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
@@ -87,6 +91,7 @@ class RunningProxy implements AsyncDisposable {
   #traffic: ServiceTrafficTable | undefined;
   readonly #startUp: StartUp;
   readonly #handover: KubeProxyHandover;
+  #node: Node | undefined;
   #phase = "waiting for objects";
   #source: ObjectSource | undefined;
   #control: ControlServer | undefined;
@@ -110,7 +115,12 @@ class RunningProxy implements AsyncDisposable {
       ...dependencies,
       events: this.#startUp.events,
       metrics: this.#metrics,
-    }, { configuration: proxy, settings: this.#settings, health: this.#health });
+    }, {
+      configuration: proxy,
+      settings: this.#settings,
+      health: this.#health,
+      uidOf: (service) => this.#router.informers.services.get(serviceKey(service))?.metadata.uid,
+    });
     const nodeAnnotations = () => this.#startUp.node.annotations;
     this.#handover = new KubeProxyHandover({ ...dependencies, nodeAnnotations }, configuration);
     this.#observers.push(this.#startUp, this.#serviceHealth, this.#handover);
@@ -121,6 +131,7 @@ class RunningProxy implements AsyncDisposable {
       families: this.#families,
       serviceCidrs: relay.serviceCidrs,
       onNode: (node) => {
+        this.#node = node;
         this.#startUp.onNode(node);
         const state = this.#settings.nodeState(node);
         for (const family of this.#families) family.onNode(state);
@@ -182,8 +193,8 @@ class RunningProxy implements AsyncDisposable {
     ]);
     this.#source = source;
     this.#interfaces.start();
-    tasks.run("source", (signal) => source.run(signal));
-    this.#startUp.start(tasks, source.client);
+    const told = this.#startUp.start(tasks, source.client);
+    tasks.run("source", (signal) => source.run(signal, { keepOpen: told }));
     tasks.run("handover", (signal) => this.#handover.run(signal));
     this.#manager.startWatchdog(tasks, () => this.#families.map(({ activity }) => activity));
     await this.#manager.status(this.#phase);
@@ -217,7 +228,8 @@ class RunningProxy implements AsyncDisposable {
     const { proxy, relay, mode } = this.#configuration;
     const { backends, random } = this.#dependencies;
     const logger = this.#dependencies.logger.with({ ipFamily: family });
-    const dependencies = { ...this.#dependencies, logger };
+    const onDrift = (figures: DriftFigures) => this.#metrics.driftFound(family, figures);
+    const dependencies = { ...this.#dependencies, logger, onDrift };
     const createBackend = (backends as Required<BackendTable>)[mode];
     return new FamilyProxy(
       {
@@ -229,6 +241,8 @@ class RunningProxy implements AsyncDisposable {
         backend: createBackend(dependencies, {
           family,
           relay,
+          iptables: proxy.iptables,
+          node: () => nodeSettingsOf(this.#settings, { family, node: this.#node }),
           ...(this.#traffic && { traffic: this.#traffic.of(family) }),
           belongsTo: (address) => this.#source?.belongsTo(address),
         }),

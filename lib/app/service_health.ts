@@ -13,6 +13,7 @@ import type { Clock } from "../os/clock.ts";
 import { listenHttp } from "../os/http_listener.ts";
 import type { Network } from "../os/network.ts";
 import { probeWildcard } from "../os/wildcard.ts";
+import type { NamespacedName } from "../proxy/service_port_name.ts";
 import type { PlanSettings } from "./plan_settings.ts";
 
 /** What the servers need. */
@@ -30,12 +31,14 @@ export interface ServiceHealthOptions {
   readonly configuration: Pick<KubeProxyConfiguration, "healthzBindAddress">;
   readonly settings: PlanSettings;
   readonly health: ProxyHealth;
+  /** The UID of a Service, where the cluster told it. */
+  readonly uidOf: (service: NamespacedName) => string | undefined;
 }
 
 /** The servers; nothing listens before a sync told of a Service that wants it. */
 export function createServiceHealth(
   { events, metrics, ...dependencies }: ServiceHealthDependencies,
-  { configuration, settings, health }: ServiceHealthOptions,
+  { configuration, settings, health, uidOf }: ServiceHealthOptions,
 ): ServiceHealthServer {
   const { network } = dependencies;
   // Whoever turned the proxy's health check off does not want load balancers to be told of it.
@@ -47,18 +50,22 @@ export function createServiceHealth(
     proxyHealthy: () => ignoresProxy || health.healthy(),
     onListenFailure: (failure) => {
       metrics.healthBindFailed();
-      recordFailure(events, failure);
+      recordFailure(events, failure, uidOf(failure.service));
     },
   });
 }
 
-/** Upstream's event, without the UID of the Service, of which nothing here keeps track. */
-function recordFailure(events: EventSink, { service, port, error }: ListenFailure): void {
+/** Upstream's event. With the UID, for that is what `kubectl describe service` selects events by. */
+function recordFailure(
+  events: EventSink,
+  { service, port, error }: ListenFailure,
+  uid: string | undefined,
+): void {
   events.record({
     type: "Warning",
     reason: "FailedToStartServiceHealthcheck",
     action: "Listen",
     note: `Cannot listen on health check node port ${port}: ${error.message}`,
-    regarding: { apiVersion: "v1", kind: "Service", ...service },
+    regarding: { apiVersion: "v1", kind: "Service", ...service, ...(uid !== undefined && { uid }) },
   });
 }

@@ -15,6 +15,7 @@ import { hostCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { systemNetwork } from "../os/network.ts";
+import type { NamespacedName } from "../proxy/service_port_name.ts";
 import type { PlanSettings } from "./plan_settings.ts";
 import { createServiceHealth } from "./service_health.ts";
 
@@ -36,6 +37,7 @@ async function serve(port: number, { healthzBindAddress = "0.0.0.0:10256" } = {}
   const events: KubeEvent[] = [];
   const counted: "failure"[] = [];
   const clock = new FakeClock();
+  const uidOf = ({ namespace, name }: NamespacedName) => `uid of ${namespace}/${name}`;
   const health = new ProxyHealth({ clock }, { timeoutMs: 0 });
   const server = createServiceHealth({
     clock,
@@ -44,7 +46,7 @@ async function serve(port: number, { healthzBindAddress = "0.0.0.0:10256" } = {}
     random: () => 0,
     events: { record: (event) => events.push(event) },
     metrics: { healthBindFailed: () => void counted.push("failure") },
-  }, { configuration: { healthzBindAddress }, settings: SETTINGS, health });
+  }, { configuration: { healthzBindAddress }, settings: SETTINGS, health, uidOf });
   const plan = testProxyPlan([testServicePlan({
     healthCheckNodePort: parsePort(port),
     endpoints: [testEndpoint("10.0.0.1:80", { isLocal: true })],
@@ -84,7 +86,13 @@ Deno.test("createServiceHealth() tells of a port that is taken in an event on th
     type: "Warning",
     reason: "FailedToStartServiceHealthcheck",
     action: "Listen",
-    regarding: { apiVersion: "v1", kind: "Service", namespace: "ns", name: "web" },
+    regarding: {
+      apiVersion: "v1",
+      kind: "Service",
+      namespace: "ns",
+      name: "web",
+      uid: "uid of ns/web",
+    },
   });
   assertEquals(note.includes(`health check node port ${port}: `), true, note);
   await server.stop();

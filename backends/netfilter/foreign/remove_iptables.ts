@@ -6,6 +6,7 @@
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { inSteps } from "./in_steps.ts";
+import type { IptablesDump, JumpFilter } from "./iptables_dump.ts";
 import {
   type IptablesWorld,
   lookAtWorld,
@@ -24,7 +25,7 @@ import {
   type TableRemoval,
 } from "./render_iptables_removal.ts";
 
-/** What is removed from where. */
+/** What of kube-proxy's is removed from where. */
 export interface IptablesRemovalInput {
   readonly world: IptablesWorld;
   readonly own: OwnState;
@@ -47,15 +48,39 @@ export async function removeFromIptables(
 ): Promise<void> {
   const isTheirs: ChainFilter = (table, chain) =>
     isKubeProxyChain(table, chain) && !own.chain?.({ world, table, chain });
+  await removeChains(edges, {
+    world,
+    whose: "kube-proxy's",
+    keepJump: (table, { from, to }) => isTheirs(table, to) && !isTheirs(table, from),
+    choose: () => isTheirs,
+    run,
+  });
+}
+
+/** Which chains are removed from where. */
+export interface ChainRemovalInput {
+  readonly world: IptablesWorld;
+  /** For a person, e.g. `kube-proxy's`. */
+  readonly whose: string;
+  /** Jumps into chains that may go, from chains that don't. */
+  readonly keepJump: JumpFilter;
+  /** Which chains go, given what is there. */
+  readonly choose: (dump: IptablesDump) => ChainFilter;
+  readonly run: RemovalRun;
+}
+
+/** Removes chains of one rule set with the jumps to them, each table in one step. */
+export async function removeChains(
+  edges: { readonly commands: CommandRunner; readonly clock: Clock },
+  { world, whose, keepJump, choose, run }: ChainRemovalInput,
+): Promise<void> {
   let failures: string[] = [];
   for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
-    const seen = await lookAtWorld(edges, world, {
-      keepJump: (table, { from, to }) => isTheirs(table, to) && !isTheirs(table, from),
-      ...run.signal,
-    });
+    const seen = await lookAtWorld(edges, world, { keepJump, ...run.signal });
     if (seen.state === "refused") run.unseen(`rules of ${nameOfWorld(world)}`, seen.reason);
     if (seen.state !== "seen") return;
-    failures = await removeOnce(edges, { contents: seen.value, isTheirs, run });
+    const isTheirs = choose(seen.value.dump);
+    failures = await removeOnce(edges, { contents: seen.value, isTheirs, whose, run });
     if (failures.length === 0) return;
   }
   for (const failure of failures) run.fail(failure);
@@ -64,9 +89,10 @@ export async function removeFromIptables(
 /** Returns what failed. */
 async function removeOnce(
   { clock }: { readonly clock: Clock },
-  { contents, isTheirs, run }: {
+  { contents, isTheirs, whose, run }: {
     readonly contents: WorldContents;
     readonly isTheirs: ChainFilter;
+    readonly whose: string;
     readonly run: RemovalRun;
   },
 ): Promise<string[]> {
@@ -80,7 +106,7 @@ async function removeOnce(
     if (isNothing(removal)) continue;
     const reason = await run.try(stepOf(contents, removal));
     if (reason === undefined) continue;
-    failures.push(`kube-proxy's chains in ${table.name} (${nameOfWorld(world)}): ${reason}`);
+    failures.push(`${whose} chains in ${table.name} (${nameOfWorld(world)}): ${reason}`);
   }
   for (const table of dump.unreadable) {
     run.keep(`table ${table} (${nameOfWorld(world)}): it has rules that only nft can show`);

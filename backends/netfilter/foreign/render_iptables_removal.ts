@@ -57,7 +57,7 @@ export function* planTableRemoval(
     const holder = holders.get(chain);
     if (holder === undefined) {
       chains.push(chain);
-      const label = knownChain(table.name, chain)?.label ?? chain;
+      const label = knownChain(table.name, chain)?.label ?? labelOf(chain);
       kinds.set(label, (kinds.get(label) ?? 0) + 1);
       continue;
     }
@@ -66,6 +66,11 @@ export function* planTableRemoval(
   }
   const jumps = table.jumps.filter(({ from, to }) => table.builtIn.has(from) && theirs.has(to));
   return { table: table.name, jumps, chains, kinds, emptied, kept };
+}
+
+/** Our trees have one chain for each range of addresses or ports, named by it. */
+function labelOf(chain: string): string {
+  return chain.replace(/^(KUBE-[A-Z]+-)[0-9a-f]*[tus]?[0-9a-f]*-\d+$/, "$1…");
 }
 
 /** Which of `theirs` a chain refers to that is neither theirs nor built in, and that chain. */

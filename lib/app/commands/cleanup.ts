@@ -10,7 +10,8 @@ import type { CleanupReport } from "../../proxy/backend.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { printCleanupReport } from "../print_cleanup_report.ts";
 import { excludedServers, findKubeProxyAlive } from "../takeover.ts";
-import type { RelayOptions } from "../../config/load.ts";
+import { idleBackendOptions } from "../idle_backend_options.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
 import type { ActiveCommand } from "./command.ts";
 
 /** Removes what earlier runs left, then what kube-proxy left. Needs no cluster. */
@@ -19,11 +20,12 @@ export const cleanupCommand: ActiveCommand = {
   summary: "remove all that earlier runs, or kube-proxy, added to the machine (as --cleanup)",
   // A node whose configuration is broken is the one that has to be cleaned; upstream refuses it.
   enoughFlags: ["state-dir", "control-socket", "tools-path", "dry-run"],
-  async run(dependencies, { configuration: { relay, proxy }, logger, signal }) {
+  async run(dependencies, { configuration, logger, signal }) {
+    const { relay, proxy } = configuration;
     const { hostChecks, print, complain } = dependencies;
     const { dryRun } = relay;
     const reports = [];
-    for await (const report of ownReports({ ...dependencies, logger }, relay)) {
+    for await (const report of ownReports({ ...dependencies, logger }, configuration)) {
       printCleanupReport(dependencies, report, { dryRun });
       reports.push(report);
     }
@@ -47,16 +49,15 @@ export const cleanupCommand: ActiveCommand = {
 /** What each mode of this build removes in each family, or would remove. */
 async function* ownReports(
   dependencies: Dependencies & { readonly logger: Logger },
-  relay: RelayOptions,
+  configuration: LoadedConfiguration,
 ): AsyncGenerator<CleanupReport> {
   for (const createBackend of Object.values(dependencies.backends)) {
     for (const family of IP_FAMILIES) {
-      await using backend = createBackend(dependencies, {
-        family,
-        relay,
-        belongsTo: () => undefined,
-      });
-      if (!relay.dryRun) yield await backend.cleanup();
+      await using backend = createBackend(
+        dependencies,
+        idleBackendOptions(configuration, family),
+      );
+      if (!configuration.relay.dryRun) yield await backend.cleanup();
       else if (backend.previewCleanup) yield await backend.previewCleanup();
     }
   }

@@ -43,7 +43,7 @@ export async function collectDoctorReport(
     ? {}
     : { leaveUserspaceAlone: "not tried beside a kube-relay that may be running" };
   const modes = await examineModes(dependencies, {
-    ...{ request, relay, logger, signal },
+    ...{ request, configuration, logger, signal },
     ...leaveUserspaceAlone,
   });
   // Not beside the modes: chains that are being tried must not be taken for somebody's.

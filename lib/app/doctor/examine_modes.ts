@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { RelayOptions } from "../../config/load.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
 import type { ModeRequest } from "../../config/mode_request.ts";
 import type { Logger } from "../../log/logger.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
@@ -11,6 +11,7 @@ import type { BackendMode, ProbeResult } from "../../proxy/backend.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import { AUTO_ORDER, chooseVerdict, ModeError } from "../choose_mode.ts";
 import type { Dependencies } from "../dependencies.ts";
+import { idleBackendOptions } from "../idle_backend_options.ts";
 import { type ModeVerdict, weighMode } from "../weigh_mode.ts";
 import { CollectingLogger } from "./collecting_logger.ts";
 import type { DoctorChoice, DoctorMode } from "./doctor_report.ts";
@@ -18,7 +19,7 @@ import type { DoctorChoice, DoctorMode } from "./doctor_report.ts";
 /** What is examined. */
 export interface ModeExamination {
   readonly request: ModeRequest;
-  readonly relay: RelayOptions;
+  readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
   /** Why the userspace mode's own additions must not be tried. */
   readonly leaveUserspaceAlone?: string;
   readonly logger: Logger;
@@ -61,18 +62,15 @@ export async function examineModes(
 /** Its backend knows how addresses become local; nothing of it is required. */
 async function probeUserspace(
   dependencies: Dependencies,
-  { relay, leaveUserspaceAlone: notTried, logger }: ModeExamination,
+  { configuration, leaveUserspaceAlone: notTried, logger }: ModeExamination,
 ): Promise<{ readonly features?: readonly ProbeResult[]; readonly notTried?: string }> {
   const create = dependencies.backends.userspace;
   if (create === undefined) return {};
   if (notTried !== undefined) return { notTried };
   const features: ProbeResult[] = [];
   for (const family of IP_FAMILIES) {
-    await using backend = create({ ...dependencies, logger }, {
-      family,
-      relay,
-      belongsTo: () => undefined,
-    });
+    const options = idleBackendOptions(configuration, family);
+    await using backend = create({ ...dependencies, logger }, options);
     features.push(...(await backend.probe()).map((result) => ({ ...result, family })));
   }
   return { features };

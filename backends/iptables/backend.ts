@@ -1,0 +1,224 @@
+/**
+ * The iptables mode: rules of the kernel, written by `iptables-restore`.
+ *
+ * What is wanted is in `layout.ts`, what the kernel holds in `rule_writer.ts`; a sync is the
+ * difference. Rules stay when the process ends, and a start takes them over.
+ *
+ * @module
+ */
+import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
+import type { Logger } from "../../lib/log/logger.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import { createSysctl } from "../../lib/os/sysctl.ts";
+import type {
+  Backend,
+  BackendInspection,
+  CleanupReport,
+  ProbeResult,
+  RuleCounters,
+  ServiceInspection,
+  SyncReport,
+} from "../../lib/proxy/backend.ts";
+import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
+import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
+import { IptablesRunner } from "../netfilter/iptables_runner.ts";
+import { chooseIptables } from "../netfilter/iptables_variant.ts";
+import { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import { pauseBetween } from "../netfilter/pause_between.ts";
+import { type DriftFigures, DriftWatch } from "./drift_watch.ts";
+import { inspectService } from "./inspect.ts";
+import { type NodeSettings, renderOptionsOf, servesLocalhost } from "./live_options.ts";
+import { removeOwnChains } from "./own_chains.ts";
+import { probeIptablesMode, probeRenderFeatures } from "./probe.ts";
+import { renderText } from "./render_text.ts";
+import { ALL_FEATURES, type IptablesFeatures } from "./render_options.ts";
+import { WantedRules } from "./wanted_rules.ts";
+import { WriteFigures } from "./write_figures.ts";
+
+/** The edges of the iptables backend. */
+export interface IptablesBackendDependencies {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly logger: Logger;
+  /** From 0 to 1, as `Math.random`. */
+  readonly random: () => number;
+  /** Told when rules of ours were found missing or changed. */
+  readonly onDrift?: (figures: DriftFigures) => void;
+}
+
+/** Settings of the iptables backend. */
+export interface IptablesBackendOptions {
+  readonly family: IpFamily;
+  readonly masqueradeBit: number;
+  readonly localhostNodePorts: boolean;
+  /** How often the canaries are looked for, milliseconds. */
+  readonly syncPeriodMs: number;
+  /** What the configuration and the Node say now. */
+  readonly node: () => NodeSettings;
+}
+
+/** Makes an iptables backend for one IP family. Runs nothing before it is started. */
+export function createIptablesBackend(
+  dependencies: IptablesBackendDependencies,
+  options: IptablesBackendOptions,
+): Backend {
+  return new IptablesBackend(dependencies, options);
+}
+
+/** What `start()` found out of the machine. */
+interface Machine {
+  readonly summary: string;
+  readonly features: IptablesFeatures;
+  readonly beLiberal: boolean;
+  readonly rules: WantedRules;
+  readonly drift: DriftWatch;
+}
+
+const BE_LIBERAL = "net.netfilter.nf_conntrack_tcp_be_liberal";
+
+class IptablesBackend implements Backend {
+  readonly mode = "iptables";
+  readonly usesConntrack = true;
+  readonly family: IpFamily;
+  readonly #dependencies: IptablesBackendDependencies;
+  readonly #options: IptablesBackendOptions;
+  readonly #turns = new OneAtATime();
+  #machine: Machine | undefined;
+  #plan: ProxyPlan | undefined;
+  #failedPartialWrites = 0;
+
+  constructor(dependencies: IptablesBackendDependencies, options: IptablesBackendOptions) {
+    this.family = options.family;
+    this.#dependencies = dependencies;
+    this.#options = options;
+  }
+
+  hostSettings(): readonly HostSettingWish[] {
+    if (!servesLocalhost(this.#options, this.#options.node())) return [];
+    return [{
+      name: "net.ipv4.conf.all.route_localnet",
+      value: "1",
+      purpose: "serve node ports on 127.0.0.1",
+    }];
+  }
+
+  probe(): Promise<readonly ProbeResult[]> {
+    return probeIptablesMode(this.#dependencies);
+  }
+
+  async start(): Promise<void> {
+    const { clock, commands, logger } = this.#dependencies;
+    const choice = await chooseIptables({ commands }, { family: this.family });
+    if (choice.programs === undefined) {
+      throw new Error(`Cannot start mode iptables for ${this.family}: ${choice.problem}`);
+    }
+    const features = await probeRenderFeatures({ commands }, choice);
+    const { values } = await createSysctl(commands).read([BE_LIBERAL]);
+    const { programs: { restore, variant, version }, reason } = choice;
+    logger.info("Chose the variant of iptables", { variant, version, reason });
+    const runner = new IptablesRunner({ commands }, choice.programs);
+    const rules = new WantedRules({ clock, runner });
+    await rules.read();
+    const drift = new DriftWatch({ ...this.#dependencies, runner, rules, turns: this.#turns }, {
+      periodMs: this.#options.syncPeriodMs,
+      tables: features.mangle ? ["mangle", "filter", "nat"] : ["filter", "nat"],
+    });
+    const beLiberal = values.get(BE_LIBERAL) === "1";
+    const summary = `rules by ${restore} ${version}`;
+    this.#machine = { summary, features, beLiberal, rules, drift };
+    drift.start();
+  }
+
+  sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
+    return this.#turns.run(() => this.#sync(plan, changes));
+  }
+
+  render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
+    return renderText(plan, this.#renderOptions(this.#machine), keys);
+  }
+
+  async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
+    const summary = this.#machine?.summary ?? "not started";
+    const plan = this.#plan;
+    if (plan === undefined) return { summary, services: [], quarantined: [] };
+    const all = this.#machine?.rules.quarantined ?? [];
+    const quarantined = keys ? all.filter(({ key }) => keys.includes(key)) : all;
+    const services: ServiceInspection[] = [];
+    const pause = pauseBetween(this.#dependencies.clock);
+    for (const key of keys ?? plan.services.keys()) {
+      const service = plan.services.get(key);
+      if (service) services.push(inspectService(service, { shared: plan.shared, quarantined }));
+      await pause();
+    }
+    return { summary, services, quarantined };
+  }
+
+  /** Never asks the kernel: nothing here can read the counters of nfacct. */
+  ruleCounters(): Promise<RuleCounters> {
+    return Promise.resolve({
+      failedWrites: this.#machine?.rules.failedWrites ?? 0,
+      failedPartialWrites: this.#failedPartialWrites,
+      failedCleanups: 0,
+    });
+  }
+
+  ownsAddress(_address: IpAddress): boolean {
+    return false;
+  }
+
+  cleanup(): Promise<CleanupReport> {
+    return removeOwnChains(this.#dependencies, { family: this.family, dryRun: false });
+  }
+
+  previewCleanup(): Promise<CleanupReport> {
+    return removeOwnChains(this.#dependencies, { family: this.family, dryRun: true });
+  }
+
+  /** Open connections are the kernel's: they go on whether this process does or not. */
+  async drain(): Promise<void> {
+    await this.#machine?.drift.stop();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#machine?.drift.stop();
+  }
+
+  async #sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
+    if (this.#machine === undefined) {
+      throw new Error("Cannot sync rules of iptables: start() has not succeeded");
+    }
+    const { rules } = this.#machine;
+    this.#plan = plan;
+    const figures = new WriteFigures();
+    const full = changes.everything || !rules.isKnown;
+    const failedBefore = rules.failedWrites;
+    try {
+      await rules.take(plan, { changes, options: this.#renderOptions(this.#machine) });
+      await rules.write(figures);
+    } catch (cause) {
+      const message = cause instanceof Error ? cause.message : String(cause);
+      throw new SyncFailure(message, { full, cause });
+    } finally {
+      if (!full) this.#failedPartialWrites += rules.failedWrites - failedBefore;
+    }
+    const { nat, filter } = rules.totals;
+    return {
+      full,
+      services: changes.upserted.size + changes.removed.size,
+      operations: figures.operations,
+      quarantined: rules.quarantined,
+      rules: {
+        nat: { total: nat, last: figures.rules.nat },
+        filter: { total: filter, last: figures.rules.filter },
+      },
+    };
+  }
+
+  #renderOptions(machine: Machine | undefined) {
+    const { features = ALL_FEATURES, beLiberal = false } = machine ?? {};
+    return renderOptionsOf(this.#options, { ...this.#options.node(), features, beLiberal });
+  }
+}

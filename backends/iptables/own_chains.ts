@@ -1,0 +1,94 @@
+/**
+ * Which chains of a machine are ours. Many have the names of kube-proxy's: whose they are shows by
+ * what only we have beside them.
+ *
+ * @module
+ */
+import { IPTABLES_WORLDS } from "../netfilter/foreign/iptables_world.ts";
+import type { DumpedTable, IptablesDump } from "../netfilter/foreign/iptables_dump.ts";
+import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
+import { removeChains } from "../netfilter/foreign/remove_iptables.ts";
+import type { ChainFilter } from "../netfilter/foreign/render_iptables_removal.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import type { CleanupReport } from "../../lib/proxy/backend.ts";
+import { CANARY, isServiceChain, MARK_MASQ, TREES } from "./base_chains.ts";
+import { KUBELET_FIREWALL } from "./jump_repair.ts";
+
+/** How the removal is done. */
+export interface OwnChainsRemoval {
+  readonly family: IpFamily;
+  /** Only tells what would be done. */
+  readonly dryRun: boolean;
+}
+
+/** Chains of fixed name that kube-proxy has as well. */
+const SHARED_NAMES: Readonly<Record<string, readonly string[]>> = {
+  mangle: [CANARY],
+  filter: [
+    CANARY,
+    "KUBE-FORWARD",
+    TREES.refused.root,
+    TREES.refusedExternal.root,
+    TREES.firewall.root,
+    TREES.healthChecks.root,
+  ],
+  nat: [CANARY, MARK_MASQ, "KUBE-POSTROUTING", TREES.services.root, TREES.nodePorts.root],
+};
+const KUBE_PROXY_SERVICE_CHAIN = /^KUBE-(SVC|SVL|EXT|FW|SEP)-/;
+/** What the kubelet leaves in mangle. */
+const KUBELET_CHAINS = ["KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
+
+/** Takes away what this mode ever added in a family, in both variants, and nothing else. */
+export async function removeOwnChains(
+  edges: { readonly commands: CommandRunner; readonly clock: Clock },
+  { family, dryRun }: OwnChainsRemoval,
+): Promise<CleanupReport> {
+  const run = new RemovalRun(edges, { dryRun });
+  for (const world of IPTABLES_WORLDS.filter((each) => each.family === family)) {
+    await removeChains(edges, {
+      world,
+      whose: "kube-relay's",
+      keepJump: (table, { from, to }) =>
+        (mayBeOurs(table, to) && !mayBeOurs(table, from)) || isOursAlone(table, to),
+      choose: ownChainsOf,
+      run,
+    });
+  }
+  return run.report();
+}
+
+/**
+ * The chains that are ours. Those with kube-proxy's names are when they lead to chains that only we
+ * have: a kube-proxy that came after us wrote them anew.
+ */
+export function ownChainsOf({ tables }: IptablesDump): ChainFilter {
+  const isInForce = tables.some(({ name, jumps }) =>
+    jumps.some(({ from, to }) => isOursAlone(name, to) && !isOursAlone(name, from))
+  );
+  const hasKubelet = tables.some(({ chains }) => KUBELET_CHAINS.some((name) => chains.has(name)));
+  return (table, chain) => {
+    if (isOursAlone(table, chain)) return true;
+    if (!isInForce) return false;
+    if (chain !== KUBELET_FIREWALL) return mayBeOurs(table, chain);
+    return !hasKubelet && isMartianRuleAlone(tables.find(({ name }) => name === table));
+  };
+}
+
+/** Where no kubelet is, its chain is there for our one rule only. */
+function isMartianRuleAlone(table: DumpedTable | undefined): boolean {
+  return table?.name === "filter" && (table.chains.get(KUBELET_FIREWALL) ?? 0) <= 1;
+}
+
+function isOursAlone(table: string, chain: string): boolean {
+  if (table !== "nat" && table !== "filter") return false;
+  if (chain === TREES.hairpin.root || chain === TREES.refusedNodePorts.root) return true;
+  return isServiceChain(table, chain) && !KUBE_PROXY_SERVICE_CHAIN.test(chain);
+}
+
+function mayBeOurs(table: string, chain: string): boolean {
+  if (SHARED_NAMES[table]?.includes(chain) || isOursAlone(table, chain)) return true;
+  if (table === "filter") return chain === KUBELET_FIREWALL;
+  return table === "nat" && KUBE_PROXY_SERVICE_CHAIN.test(chain);
+}

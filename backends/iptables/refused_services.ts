@@ -1,0 +1,40 @@
+/**
+ * ServicePorts whose rules the kernel refused, and when to try them again. Pure but for its own state.
+ *
+ * @module
+ */
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+
+interface Refusal {
+  readonly plan: ServicePlan;
+  readonly failures: number;
+  readonly retryAt: number;
+}
+
+/** A try costs a restore that fails, a read of everything and a restore without it. */
+const FIRST_RETRY_MS = 1_000;
+const LONGEST_RETRY_MS = 300_000;
+
+/** The refused ones. Times are those of one clock, milliseconds. */
+export class RefusedServices {
+  readonly #refusals = new Map<ServicePortKey, Refusal>();
+
+  /** The kernel refused this plan. */
+  refuse(plan: ServicePlan, now: number): void {
+    const failures = (this.#refusals.get(plan.key)?.failures ?? 0) + 1;
+    const pause = Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LONGEST_RETRY_MS);
+    this.#refusals.set(plan.key, { plan, failures, retryAt: now + pause });
+  }
+
+  /** Whether it is too early to try this very plan again. A changed one may be tried at once. */
+  isWaiting(plan: ServicePlan, now: number): boolean {
+    const refusal = this.#refusals.get(plan.key);
+    return refusal?.plan === plan && now < refusal.retryAt;
+  }
+
+  /** It was accepted, or is gone. */
+  forget(key: ServicePortKey): void {
+    this.#refusals.delete(key);
+  }
+}

@@ -1,0 +1,165 @@
+/**
+ * Brings the kernel to what is wanted, and knows what it holds: known is what was applied without a
+ * failure or read since.
+ *
+ * @module
+ */
+import type { Clock } from "../../lib/os/clock.ts";
+import type { IptablesTable } from "../netfilter/iptables_objects.ts";
+import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
+import type { SavedTables } from "../netfilter/iptables_save.ts";
+import { pauseBetween } from "../netfilter/pause_between.ts";
+import { AppliedRules } from "./applied_rules.ts";
+import type { ChainRef } from "./chain_ref.ts";
+import { diffRulesInSlices, type StaleChains, staleChains } from "./diff.ts";
+import { type JumpRepair, KUBELET_FIREWALL, NO_JUMP_REPAIR, repairJumps } from "./jump_repair.ts";
+import type { IptablesLayout } from "./layout.ts";
+import type { RestoreBatch } from "./restore_batch.ts";
+import { type RulesByTable, RuleTotals } from "./rule_totals.ts";
+import type { WriteFigures } from "./write_figures.ts";
+
+/** What writing needs. */
+export interface RuleWriterDependencies {
+  readonly clock: Clock;
+  readonly runner: IptablesRunner;
+}
+
+/** What was found by reading beside chains that differ. */
+interface Repair extends JumpRepair {
+  readonly stale: StaleChains;
+}
+
+const TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
+const NO_REPAIR: Repair = { ...NO_JUMP_REPAIR, stale: { filter: [], mangle: [], nat: [] } };
+/** ServicePorts that are looked at between two questions whether to pause. */
+const SLICE_SIZE = 32;
+
+/** Writes the rules of one family. One call is in flight at most. */
+export class RuleWriter {
+  readonly #dependencies: RuleWriterDependencies;
+  readonly #applied = new AppliedRules();
+  readonly #totals = new RuleTotals();
+  /** Chains that something refers to which is not ours: they can be emptied, not deleted. */
+  readonly #kept = new Set<string>();
+  #repair: Repair = NO_REPAIR;
+  #tables: SavedTables | undefined;
+  #isKnown = false;
+  #failures = 0;
+  #batch: RestoreBatch | undefined;
+
+  constructor(dependencies: RuleWriterDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** Whether what the kernel holds is known; otherwise the next write reads it first. */
+  get isKnown(): boolean {
+    return this.#isKnown;
+  }
+
+  /** Restores that failed. */
+  get failures(): number {
+    return this.#failures;
+  }
+
+  /** Rules of ours in the kernel, without jumps. */
+  get totals(): RulesByTable {
+    return this.#totals.totals;
+  }
+
+  /** What was last given to the tool. */
+  get batch(): RestoreBatch | undefined {
+    return this.#batch;
+  }
+
+  /** Somebody else may have changed it. */
+  forget(): void {
+    this.#isKnown = false;
+    this.#tables = undefined;
+  }
+
+  /** Takes a chain for one that cannot be deleted. */
+  keep(chain: string): void {
+    this.#kept.add(chain);
+  }
+
+  /** Reads what is there. The next write needs no further read. */
+  async read(figures: WriteFigures): Promise<void> {
+    figures.reads++;
+    this.#tables = await this.#dependencies.runner.save();
+  }
+
+  /**
+   * One restore, if anything differs. Throws an IptablesError, and then what is there is unknown:
+   * the next write reads it.
+   */
+  async write(layout: IptablesLayout, figures: WriteFigures): Promise<void> {
+    const { clock, runner } = this.#dependencies;
+    if (!this.#isKnown) {
+      if (this.#tables === undefined) await this.read(figures);
+      await this.#adopt(this.#tables!, layout);
+    }
+    const batch = await diffRulesInSlices(layout, this.#applied, {
+      ...this.#repair,
+      kept: this.#kept,
+      pause: pauseBetween(clock),
+    });
+    this.#batch = batch;
+    if (!batch.isEmpty) {
+      this.forget();
+      figures.restores++;
+      try {
+        await runner.restore(batch);
+      } catch (error) {
+        this.#failures++;
+        throw error;
+      }
+      this.#applied.confirm(batch.applied);
+      this.#totals.confirm(batch.applied);
+      figures.add(batch);
+    }
+    this.#isKnown = true;
+    this.#tables = undefined;
+    this.#repair = NO_REPAIR;
+    layout.settle();
+  }
+
+  /** Compares everything that was read with everything that is wanted. */
+  async #adopt(tables: SavedTables, layout: IptablesLayout): Promise<void> {
+    this.#totals.clear();
+    const jumps = repairJumps(layout.options, tables);
+    for (const table of TABLES) {
+      const ours = [...tables[table].chains].filter(([name]) => name.startsWith("KUBE-"));
+      const chains = new Map(ours);
+      if (table === "filter") this.#takeKubeletsChain(chains, layout);
+      this.#applied.adopt(table, chains);
+      this.#totals.confirm([...chains].map(([name, rules]) => ({ table, name, rules })));
+    }
+    const wanted = await this.#wantedChains(layout);
+    layout.touch(wanted);
+    const stale = staleChains({ chains: () => wanted }, this.#applied);
+    this.#repair = { ...jumps, stale };
+    this.#isKnown = true;
+  }
+
+  /** What it holds beside our rule is none of our business, and our rule is inserted as a jump is. */
+  #takeKubeletsChain(
+    chains: Map<string, readonly string[]>,
+    layout: IptablesLayout,
+  ): void {
+    if ((chains.get(KUBELET_FIREWALL) ?? []).length === 0) return;
+    const ref: ChainRef = { table: "filter", name: KUBELET_FIREWALL, source: { kind: "base" } };
+    const content = layout.content(ref);
+    if (content) chains.set(KUBELET_FIREWALL, content.rules);
+    else chains.delete(KUBELET_FIREWALL);
+  }
+
+  async #wantedChains(layout: IptablesLayout): Promise<readonly ChainRef[]> {
+    const pause = pauseBetween(this.#dependencies.clock);
+    const wanted: ChainRef[] = [];
+    for (const ref of layout.chains()) {
+      wanted.push(ref);
+      if (wanted.length % SLICE_SIZE === 0) await pause();
+    }
+    return wanted;
+  }
+}

@@ -1,0 +1,177 @@
+/**
+ * Writes rules such that what the kernel refuses of one ServicePort keeps no other one waiting.
+ *
+ * @module
+ */
+import type { Clock } from "../../lib/os/clock.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { IptablesError } from "../netfilter/restore_error.ts";
+import { chainKey } from "./chain_ref.ts";
+import type { IptablesLayout } from "./layout.ts";
+import type { RefusedServices } from "./refused_services.ts";
+import type { RuleWriter } from "./rule_writer.ts";
+import type { WriteFigures } from "./write_figures.ts";
+
+/** What it stands on. */
+export interface ServiceRuleWriterDependencies {
+  readonly clock: Clock;
+  readonly writer: RuleWriter;
+  readonly refused: RefusedServices;
+}
+
+/** Restores that may be refused in one sync before those that are left are looked for by halves. */
+const MAX_NAMED = 8;
+/** Restores that the search may take; what is left then goes into quarantine together. */
+const MAX_SEARCH = 40;
+
+/** Writes the rules of all ServicePorts of one family. One call is in flight at most. */
+export class ServiceRuleWriter {
+  readonly #dependencies: ServiceRuleWriterDependencies;
+  /** The plans that the kernel has taken. */
+  readonly #held = new Map<ServicePortKey, ServicePlan>();
+  /** Changed since. */
+  readonly #pending = new Set<ServicePortKey>();
+
+  constructor(dependencies: ServiceRuleWriterDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** A ServicePort has other rules than before. */
+  changed(key: ServicePortKey): void {
+    this.#pending.add(key);
+  }
+
+  /**
+   * Writes what is wanted, but for ServicePorts that the kernel refuses: the layout has those in
+   * quarantine then. Throws an IptablesError when not even the rest could be written.
+   */
+  async write(layout: IptablesLayout, figures: WriteFigures): Promise<void> {
+    for (let refusals = 1;; refusals++) {
+      try {
+        return await this.#write(layout, figures);
+      } catch (error) {
+        if (!(error instanceof IptablesError) || error.kind !== "refused") throw error;
+        if (refusals > MAX_NAMED || !this.#leaveOut(layout, error)) {
+          return await this.#search(layout, { figures, error });
+        }
+      }
+    }
+  }
+
+  async #write(layout: IptablesLayout, figures: WriteFigures): Promise<void> {
+    await this.#dependencies.writer.write(layout, figures);
+    for (const key of this.#pending) {
+      const plan = layout.plan(key);
+      if (plan) this.#held.set(key, plan);
+      else this.#held.delete(key);
+      if (plan) this.#dependencies.refused.forget(key);
+    }
+    this.#pending.clear();
+  }
+
+  /** Whether something was done about the line that was refused. */
+  #leaveOut(layout: IptablesLayout, error: IptablesError): boolean {
+    const { writer } = this.#dependencies;
+    const { number, text } = error.line ?? { number: 0, text: "" };
+    const owner = writer.batch?.ownerOf(number);
+    if (owner !== undefined) {
+      this.#quarantine(layout, { key: owner, reason: error.message });
+      return true;
+    }
+    if (text.startsWith("-X ")) {
+      const table = writer.batch?.tableOf(number);
+      if (table) writer.keep(chainKey({ table, name: text.slice(3) }));
+      return table !== undefined;
+    }
+    // A jump that somebody else took away meanwhile: what is read next has it no more.
+    return text.startsWith("-D ");
+  }
+
+  /**
+   * iptables-legacy names no rule that the kernel refuses, only the COMMIT. All that is new is taken
+   * back, then added by halves. What has worked before goes on meanwhile by its old rules.
+   */
+  async #search(
+    layout: IptablesLayout,
+    { figures, error }: { readonly figures: WriteFigures; readonly error: IptablesError },
+  ): Promise<void> {
+    const plans = this.#suspects(layout);
+    if (plans.length === 0) throw error;
+    const open: (readonly ServicePlan[])[] = [plans];
+    try {
+      this.#takeBack(layout, plans);
+      await this.#write(layout, figures);
+      for (let tries = 1; open.length > 0; tries++) {
+        const group = open[0]!;
+        const refusal = await this.#tryGroup(layout, { group, figures });
+        open.shift();
+        if (refusal === undefined) continue;
+        this.#takeBack(layout, group);
+        if (group.length > 1 && tries < MAX_SEARCH) {
+          const middle = group.length >> 1;
+          open.unshift(group.slice(0, middle), group.slice(middle));
+          continue;
+        }
+        for (const { key } of group) this.#quarantine(layout, { key, reason: refusal.message });
+      }
+    } catch (failure) {
+      // Nobody says again that these have changed.
+      this.#put(layout, open.flat());
+      throw failure;
+    }
+    await this.#write(layout, figures);
+  }
+
+  /** Adds the rules of some; returns why they were refused. */
+  async #tryGroup(
+    layout: IptablesLayout,
+    { group, figures }: { readonly group: readonly ServicePlan[]; readonly figures: WriteFigures },
+  ): Promise<IptablesError | undefined> {
+    this.#put(layout, group);
+    try {
+      await this.#write(layout, figures);
+      return undefined;
+    } catch (error) {
+      if (error instanceof IptablesError && error.kind === "refused") return error;
+      throw error;
+    }
+  }
+
+  /** Those that changed, or, where nothing did, all that were to be written. */
+  #suspects(layout: IptablesLayout): readonly ServicePlan[] {
+    const changed = [...this.#pending].map((key) => layout.plan(key))
+      .filter((plan) => plan !== undefined);
+    if (changed.length > 0) return changed;
+    const { batch } = this.#dependencies.writer;
+    const owners = new Set(batch?.lines.map((_, index) => batch.ownerOf(index + 1)));
+    return [...owners].map((key) => key && layout.plan(key)).filter((plan) => plan !== undefined);
+  }
+
+  #takeBack(layout: IptablesLayout, plans: readonly ServicePlan[]): void {
+    for (const plan of plans) {
+      const held = this.#held.get(plan.key);
+      if (held && held !== plan) layout.set(held);
+      else layout.delete(plan.key);
+      this.#pending.add(plan.key);
+    }
+  }
+
+  #put(layout: IptablesLayout, plans: readonly ServicePlan[]): void {
+    for (const plan of plans) {
+      layout.set(plan);
+      this.#pending.add(plan.key);
+    }
+  }
+
+  #quarantine(
+    layout: IptablesLayout,
+    { key, reason }: { readonly key: ServicePortKey; readonly reason: string },
+  ): void {
+    const { clock, refused } = this.#dependencies;
+    const plan = layout.plan(key);
+    if (plan) refused.refuse(plan, clock.now());
+    layout.quarantine({ key, reason });
+    this.#pending.add(key);
+  }
+}

@@ -1,0 +1,114 @@
+/**
+ * Takes plans, keeps the layout in step with them, and has it written.
+ *
+ * @module
+ */
+import { deepEqual } from "../../lib/proxy/deep_equal.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { Quarantined } from "../../lib/proxy/backend.ts";
+import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
+import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
+import { pauseBetween } from "../netfilter/pause_between.ts";
+import { IptablesLayout } from "./layout.ts";
+import { RefusedServices } from "./refused_services.ts";
+import type { IptablesRenderOptions } from "./render_options.ts";
+import type { RulesByTable } from "./rule_totals.ts";
+import { RuleWriter } from "./rule_writer.ts";
+import { ServiceRuleWriter } from "./service_rule_writer.ts";
+import { WriteFigures } from "./write_figures.ts";
+
+/** What comes with a plan. */
+export interface PlanInput {
+  readonly changes: PlanChanges;
+  readonly options: IptablesRenderOptions;
+}
+
+/** The rules of one family, wanted and applied. One call is in flight at most. */
+export class WantedRules {
+  readonly #clock: Clock;
+  readonly #writer: RuleWriter;
+  readonly #services: ServiceRuleWriter;
+  readonly #refused = new RefusedServices();
+  #layout: IptablesLayout | undefined;
+  /** What the layout was made with. */
+  #localTraffic: LocalTrafficDetector | undefined;
+
+  constructor({ clock, runner }: { readonly clock: Clock; readonly runner: IptablesRunner }) {
+    this.#clock = clock;
+    this.#writer = new RuleWriter({ clock, runner });
+    const writer = this.#writer;
+    this.#services = new ServiceRuleWriter({ clock, writer, refused: this.#refused });
+  }
+
+  /** Whether what the kernel holds is known. */
+  get isKnown(): boolean {
+    return this.#writer.isKnown;
+  }
+
+  /** Restores that failed, since the process began. */
+  get failedWrites(): number {
+    return this.#writer.failures;
+  }
+
+  /** Rules of ours in the kernel, without jumps. */
+  get totals(): RulesByTable {
+    return this.#writer.totals;
+  }
+
+  /** ServicePorts that have no rules, or not all, and why. */
+  get quarantined(): readonly Quarantined[] {
+    return this.#layout?.quarantined ?? [];
+  }
+
+  /** Reads what the kernel holds. */
+  read(): Promise<void> {
+    return this.#writer.read(new WriteFigures());
+  }
+
+  /** Takes what has changed; nothing is written. Costs what has changed. */
+  async take(plan: ProxyPlan, { changes, options }: PlanInput): Promise<void> {
+    const { layout, isNew } = this.#layoutFor(plan, options);
+    if (!isNew && changes.shared) layout.setShared(plan.shared);
+    for (const key of changes.removed.keys()) {
+      layout.delete(key);
+      this.#refused.forget(key);
+      this.#services.changed(key);
+    }
+    const pause = pauseBetween(this.#clock);
+    for (const key of isNew ? plan.services.keys() : changes.upserted) {
+      await pause();
+      const service = plan.services.get(key);
+      if (service === undefined || this.#refused.isWaiting(service, this.#clock.now())) continue;
+      layout.set(service);
+      this.#services.changed(key);
+    }
+  }
+
+  /** Writes what differs. Throws an IptablesError; then what the kernel holds is read next time. */
+  async write(figures: WriteFigures): Promise<void> {
+    if (this.#layout) await this.#services.write(this.#layout, figures);
+  }
+
+  /** Reads everything and writes what differs; nothing before the first plan. */
+  async verify(figures: WriteFigures): Promise<void> {
+    if (this.#layout === undefined) return;
+    this.#writer.forget();
+    await this.write(figures);
+  }
+
+  /** What all rules depend on may have changed: then they are laid out anew, and compared. */
+  #layoutFor(
+    { shared }: ProxyPlan,
+    options: IptablesRenderOptions,
+  ): { readonly layout: IptablesLayout; readonly isNew: boolean } {
+    const current = this.#layout;
+    const isNew = current === undefined || !deepEqual(current.options, options) ||
+      !deepEqual(this.#localTraffic, shared.localTraffic);
+    if (!isNew) return { layout: current, isNew };
+    if (current) this.#writer.forget();
+    this.#layout = new IptablesLayout(shared, options);
+    this.#localTraffic = shared.localTraffic;
+    return { layout: this.#layout, isNew };
+  }
+}

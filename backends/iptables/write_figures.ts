@@ -1,0 +1,49 @@
+/**
+ * What writing came to, in counts.
+ *
+ * @module
+ */
+import type { IptablesTable } from "../netfilter/iptables_objects.ts";
+import type { RestoreBatch } from "./restore_batch.ts";
+
+/** Counts of one sync, or of one repair. */
+export class WriteFigures {
+  /** Runs of `iptables-save`. */
+  reads = 0;
+  /** Runs of `iptables-restore`, refused ones too. */
+  restores = 0;
+  /** Of accepted input. */
+  lines = 0;
+  bytes = 0;
+  /** Chains that were made or written anew. */
+  chains = 0;
+  removedChains = 0;
+  /** Jumps inserted or taken away. */
+  jumps = 0;
+  readonly rules: Record<IptablesTable, number> = { filter: 0, mangle: 0, nat: 0 };
+
+  /** A batch was accepted. */
+  add(batch: RestoreBatch): void {
+    let table: IptablesTable = "filter";
+    for (const line of batch.lines) {
+      this.bytes += line.length + 1;
+      if (line.startsWith("-A")) this.rules[table]++;
+      else if (line.startsWith("-I") || line.startsWith("-D")) this.jumps++;
+      else if (line.startsWith("*")) table = line.slice(1) as IptablesTable;
+    }
+    this.lines += batch.lines.length;
+    for (const { rules } of batch.applied) {
+      if (rules) this.chains++;
+      else this.removedChains++;
+    }
+  }
+
+  /** For the report of a sync; zero ones left out. */
+  get operations(): Record<string, number> {
+    const { reads, restores, lines, bytes, chains, removedChains, jumps } = this;
+    const { filter, mangle, nat } = this.rules;
+    const rules = filter + mangle + nat;
+    const counts = { reads, restores, lines, bytes, chains, removedChains, rules, jumps };
+    return Object.fromEntries(Object.entries(counts).filter(([, count]) => count !== 0));
+  }
+}

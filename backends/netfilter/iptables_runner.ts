@@ -1,0 +1,99 @@
+/**
+ * Runs the programs of one variant of iptables, for one IP family.
+ *
+ * @module
+ */
+import type { CommandResult, CommandRunner } from "../../lib/os/command_runner.ts";
+import type { IptablesTable } from "./iptables_objects.ts";
+import type { IptablesPrograms } from "./iptables_programs.ts";
+import { IptablesSave, type SavedTables } from "./iptables_save.ts";
+import { isAtLeast, parseVersion } from "./probe/tool_version.ts";
+import { errorOfCommand, errorOfRead, errorOfRestore, type RestoreInput } from "./restore_error.ts";
+
+/** Text for a restore, and whom its lines are for. */
+export interface RestoreText extends RestoreInput {
+  /** The lines, in pieces. */
+  text(): Iterable<string>;
+}
+
+/** Longest wait for `/run/xtables.lock`; the legacy tools would wait for ever. */
+const LOCK_WAIT_S = 5;
+/** kube-proxy's 20,000 chains take iptables-nft seconds to remove, on a busy machine many. */
+const RESTORE_TIMEOUT_MS = 120_000;
+/** 10,000 Services of kube-proxy are 10 MB; iptables-nft prints them in 0.7 s. */
+const SAVE_TIMEOUT_MS = 60_000;
+const LOOK_TIMEOUT_MS = 15_000;
+/** Older ones have no lock to wait for in `iptables-restore`. */
+const FIRST_WITH_WAIT = [1, 6, 2];
+
+/** The programs. All methods throw an IptablesError. */
+export class IptablesRunner {
+  readonly #commands: CommandRunner;
+  readonly #programs: IptablesPrograms;
+  readonly #wait: readonly string[];
+
+  constructor(
+    { commands }: { readonly commands: CommandRunner },
+    programs: IptablesPrograms,
+  ) {
+    this.#commands = commands;
+    this.#programs = programs;
+    const version = parseVersion(programs.version);
+    const canWait = version === undefined || isAtLeast(version, FIRST_WITH_WAIT);
+    this.#wait = canWait ? ["-w", `${LOCK_WAIT_S}`] : [];
+  }
+
+  /** Everything that is there, by one process. */
+  async save(): Promise<SavedTables> {
+    const { save: program } = this.#programs;
+    const tables = new IptablesSave();
+    const action = "read rules of iptables";
+    const { code, stderr } = await this.#run(action, [program], {
+      timeoutMs: SAVE_TIMEOUT_MS,
+      onLine: (line) => tables.take(line),
+    });
+    if (code !== 0) throw errorOfRead({ program, code, stderr });
+    try {
+      return tables.end();
+    } catch (cause) {
+      throw errorOfRead({ program, code, stderr: cause instanceof Error ? cause.message : "" });
+    }
+  }
+
+  /** Applies lines; chains that they don't name stay. Each table is taken as a whole or not at all. */
+  async restore(input: RestoreText): Promise<void> {
+    const { restore: program } = this.#programs;
+    const line = [program, ...this.#wait, "--noflush"] as const;
+    const action = "restore rules of iptables";
+    const { code, stderr } = await this.#run(action, line, {
+      timeoutMs: RESTORE_TIMEOUT_MS,
+      stdin: input.text(),
+    });
+    if (code !== 0) throw errorOfRestore({ program, code, stderr }, input);
+  }
+
+  /** Whether a chain is there. In a large table of iptables-legacy this copies the whole table. */
+  async hasChain(table: IptablesTable, chain: string): Promise<boolean> {
+    const program = this.#programs.restore.replace(/-restore$/, "");
+    const line = [program, "-w", `${LOCK_WAIT_S}`, "-t", table, "-S", chain] as const;
+    const { code, stderr } = await this.#run("look at a chain of iptables", line, {
+      timeoutMs: LOOK_TIMEOUT_MS,
+    });
+    if (code === 0) return true;
+    // What iptables-nft says of a chain that is missing is that it could not read it.
+    if (code === 1) return false;
+    throw errorOfRead({ program, code, stderr });
+  }
+
+  async #run(
+    action: string,
+    [program, ...args]: readonly [string, ...string[]],
+    options: Parameters<CommandRunner["run"]>[2],
+  ): Promise<CommandResult> {
+    try {
+      return await this.#commands.run(program, args, options);
+    } catch (error) {
+      throw errorOfCommand(action, error);
+    }
+  }
+}

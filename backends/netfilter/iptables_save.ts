@@ -1,0 +1,80 @@
+/**
+ * What `iptables-save` prints, line by line into tables.
+ *
+ * @module
+ */
+import type { IptablesTable } from "./iptables_objects.ts";
+
+/** A table as it was printed. */
+export interface SavedTable {
+  /** Rules of chains that packets enter by themselves, as `INPUT`, without `-A` and the chain. */
+  readonly builtIn: ReadonlyMap<string, readonly string[]>;
+  /** The same of all other chains. */
+  readonly chains: ReadonlyMap<string, readonly string[]>;
+}
+
+/** The tables that a Service proxy writes to; one that nobody has made has no chains. */
+export type SavedTables = Readonly<Record<IptablesTable, SavedTable>>;
+
+interface TableUnderWay {
+  readonly builtIn: Map<string, string[]>;
+  readonly chains: Map<string, string[]>;
+}
+
+/** Takes the lines of a dump. */
+export class IptablesSave {
+  readonly #tables: Record<IptablesTable, TableUnderWay> = {
+    filter: { builtIn: new Map(), chains: new Map() },
+    mangle: { builtIn: new Map(), chains: new Map() },
+    nat: { builtIn: new Map(), chains: new Map() },
+  };
+  #current: TableUnderWay | "other" | undefined;
+
+  /** Takes a line without its end. Throws a SyntaxError for what no dump has at that place. */
+  take(line: string): void {
+    if (line.startsWith("#")) {
+      const unreadable = /^# Table `(\w+)' is incompatible/.exec(line)?.[1];
+      if (unreadable === undefined || !isOurs(unreadable)) return;
+      throw new SyntaxError(`table ${unreadable} has rules that only nft can show`);
+    }
+    if (line === "") return;
+    if (line.startsWith("*")) this.#begin(line.slice(1));
+    else if (this.#current === undefined) throw unexpected(line, "outside of a table");
+    else if (line === "COMMIT") this.#current = undefined;
+    else if (this.#current !== "other") takeLine(this.#current, line);
+  }
+
+  /** The tables. Throws a SyntaxError when the dump broke off. */
+  end(): SavedTables {
+    if (this.#current !== undefined) {
+      throw new SyntaxError("the dump breaks off inside of a table: expected COMMIT");
+    }
+    return this.#tables;
+  }
+
+  #begin(name: string): void {
+    if (this.#current !== undefined) throw unexpected(`*${name}`, "inside of another table");
+    this.#current = isOurs(name) ? this.#tables[name] : "other";
+  }
+}
+
+function takeLine(table: TableUnderWay, line: string): void {
+  if (line.startsWith(":")) {
+    const [name = "", policy] = line.slice(1).split(" ", 2);
+    (policy === "-" ? table.chains : table.builtIn).set(name, []);
+    return;
+  }
+  const [, name = "", rule = ""] = /^(?:\[\d+:\d+\] )?-A (\S+) ?(.*)$/.exec(line) ?? [];
+  const rules = table.chains.get(name) ?? table.builtIn.get(name);
+  if (rules === undefined) throw unexpected(line, "for a chain that it did not name");
+  rules.push(rule);
+}
+
+function isOurs(name: string): name is IptablesTable {
+  return name === "filter" || name === "mangle" || name === "nat";
+}
+
+function unexpected(line: string, where: string): SyntaxError {
+  const shown = line.length > 100 ? `${line.slice(0, 100)}…` : line;
+  return new SyntaxError(`the dump has ${JSON.stringify(shown)} ${where}`);
+}
