@@ -8,8 +8,10 @@
  *                          │ router ── client, blocked client
  * ```
  *
- * Pods reach everything through their node. The router sends the ranges of Services, external and
- * load balancer addresses to the node, as an upstream router or a load balancer would.
+ * Pods reach everything through their node, even each other: they have no subnet. The other node has
+ * no proxy; what its pods send goes by this one, so that an answer to what was rewritten here comes
+ * back here. The router sends the ranges of Services, external and load balancer addresses to the
+ * node, as an upstream router or a load balancer would.
  *
  * @module
  */
@@ -40,7 +42,8 @@ const WIRING = {
     lan: 24,
     router: "192.168.0.1",
     otherNode: "192.168.0.3",
-    pod: 24,
+    podSubnet: 24,
+    pod: 32,
     gateways: { local: "10.180.0.254", remote: "10.180.1.254" },
     pods: { local: "10.180.0.0/24", remote: "10.180.1.0/24" },
     second: 24,
@@ -53,7 +56,8 @@ const WIRING = {
     lan: 64,
     router: "2001:db8::1",
     otherNode: "2001:db8::3",
-    pod: 120,
+    podSubnet: 120,
+    pod: 128,
     gateways: { local: "fd00:10::afe", remote: "fd00:10::bfe" },
     pods: { local: "fd00:10::a00/120", remote: "fd00:10::b00/120" },
     second: 64,
@@ -106,7 +110,19 @@ type Namespaces = Omit<ClusterTopology, typeof Symbol.asyncDispose>;
 
 async function joinLan({ node, otherNode, router }: Namespaces): Promise<void> {
   for (const namespace of [node, otherNode, router]) {
-    await namespace.sysctl("net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1");
+    await namespace.sysctl(
+      "net.ipv4.ip_forward=1",
+      "net.ipv6.conf.all.forwarding=1",
+      // Packets leave by the interface that they came by, which is meant so.
+      "net.ipv4.conf.all.send_redirects=0",
+      "net.ipv4.conf.default.send_redirects=0",
+    );
+    // Packets are for iptables when they are routed. Kernels without br_netfilter have no such setting.
+    await namespace.output("sysctl", [
+      "-qew",
+      "net.bridge.bridge-nf-call-iptables=0",
+      "net.bridge.bridge-nf-call-ip6tables=0",
+    ]);
   }
   await addBridge({
     namespace: router,
@@ -140,7 +156,7 @@ async function joinPods(topology: Namespaces): Promise<void> {
     await addBridge({
       namespace: node,
       device: "cni0",
-      addresses: forFamilies((_, { gateways, pod }) => `${gateways[side]}/${pod}`),
+      addresses: forFamilies((_, { gateways, podSubnet }) => `${gateways[side]}/${podSubnet}`),
     });
     for (const [index, namespace] of pods.entries()) {
       const addresses = forFamilies((plan, wiring) => {
@@ -153,9 +169,16 @@ async function joinPods(topology: Namespaces): Promise<void> {
         { namespace, device: "eth0", addresses },
         { namespace: node, device: `veth${index}`, bridge: "cni0" },
       );
+      // A pod that knew a shorter way would answer past its node.
+      await namespace.sysctl("net.ipv6.conf.eth0.accept_redirects=0");
       await namespace.ipBatch(
-        forFamilies((_, { gateways }) => `route add default via ${gateways[side]}`),
+        forFamilies((_, { gateways }) => [
+          `route add ${gateways[side]} dev eth0`,
+          `route add default via ${gateways[side]}`,
+        ]).flat(),
       );
+      // A bridge gives no frame back to where it came from, such as that of a pod to itself.
+      await node.ip(`link set veth${index} type bridge_slave hairpin on`);
     }
   }
 }
@@ -193,6 +216,11 @@ async function addRoutes({ node, otherNode, router }: Namespaces): Promise<void>
   await otherNode.ipBatch(
     forFamilies((plan, wiring) => `route add ${wiring.pods.local} via ${plan.node}`),
   );
+  for (const [index, node] of forFamilies((plan) => plan.node).entries()) {
+    const flag = index === 0 ? "-4" : "-6";
+    await otherNode.ip(`${flag} rule add iif cni0 lookup 100`);
+    await otherNode.ip(`${flag} route add default via ${node} table 100`);
+  }
   await router.ipBatch([
     ...forFamilies((plan, wiring) => `route add ${wiring.pods.local} via ${plan.node}`),
     ...forFamilies((_, wiring) => `route add ${wiring.pods.remote} via ${wiring.otherNode}`),

@@ -1,0 +1,137 @@
+/**
+ * kube-relay on the node of a cluster of namespaces, made to serve one scenario of the packet-flow
+ * table after the other.
+ *
+ * @module
+ */
+import type { Service } from "../../lib/api/objects.ts";
+import type { BackendMode } from "../../lib/proxy/backend.ts";
+import type { RawObject } from "../conformance/server.ts";
+import { ADDRESSES, THIS_NODE, THIS_ZONE } from "../support/address_plan.ts";
+import type { ApiProcess } from "../support/api_process.ts";
+import { testNode, testService } from "../support/builders.ts";
+import type { Namespace } from "../support/netns.ts";
+import { rawObjects } from "../support/raw_objects.ts";
+import { isSettled, RelayProcess, servicesOf } from "../support/relay_process.ts";
+import type { PacketFlowScenario, PacketFlowSettings } from "./packet_flow_case.ts";
+
+/** What is started, and beside what. */
+export interface ScenarioRelayOptions {
+  /** The API server that has the objects of the scenarios, on the same node. */
+  readonly api: ApiProcess;
+  /** For the configuration file, the control socket and the state. */
+  readonly folder: string;
+  readonly mode: BackendMode;
+  /** As which node it is started. @default {THIS_NODE} */
+  readonly nodeName?: string;
+  /** What is set whatever the scenario says, for a run that has to fail. */
+  readonly overrides?: { readonly masqueradeAll?: boolean };
+}
+
+/** The configuration file of kube-relay that says what the settings of a scenario say. */
+function configurationFor(
+  { settings = {} }: PacketFlowScenario,
+  { mode, nodeName = THIS_NODE, overrides = {}, api }: ScenarioRelayOptions,
+): unknown {
+  const pods = `${ADDRESSES.IPv4.podCidr},${ADDRESSES.IPv6.podCidr}`;
+  const { localTraffic, masqueradeAll = false, nodePortAddresses = [] } = settings;
+  return {
+    apiVersion: "kubeproxy.config.k8s.io/v1alpha1",
+    kind: "KubeProxyConfiguration",
+    mode,
+    clientConnection: { kubeconfig: api.kubeconfig },
+    hostnameOverride: nodeName,
+    nodePortAddresses,
+    iptables: { masqueradeAll: masqueradeAll || overrides.masqueradeAll, minSyncPeriod: "10ms" },
+    ...detection(localTraffic, pods),
+  };
+}
+
+function detection(localTraffic: PacketFlowSettings["localTraffic"], clusterCIDR: string): object {
+  switch (localTraffic?.kind) {
+    case undefined:
+    case "byCidr":
+      return { detectLocalMode: "ClusterCIDR", clusterCIDR };
+    case "none":
+      return { detectLocalMode: "ClusterCIDR" };
+    case "byBridge": {
+      const { interfaceName: bridgeInterface } = localTraffic;
+      return { detectLocalMode: "BridgeInterface", detectLocal: { bridgeInterface } };
+    }
+    case "byInterfacePrefix": {
+      const { prefix: interfaceNamePrefix } = localTraffic;
+      return { detectLocalMode: "InterfaceNamePrefix", detectLocal: { interfaceNamePrefix } };
+    }
+  }
+}
+
+/** kube-relay, started anew only where a scenario has other settings than the one before. */
+export class ScenarioRelay implements AsyncDisposable {
+  readonly #node: Namespace;
+  readonly #options: ScenarioRelayOptions;
+  #relay: RelayProcess | undefined;
+  #configuration = "";
+  #objects: readonly RawObject[] = rawObjects("Node", NODE);
+  #count = 0;
+
+  constructor(node: Namespace, options: ScenarioRelayOptions) {
+    this.#node = node;
+    this.#options = options;
+  }
+
+  /** Resolves once the objects of the scenario, and no others, have been brought into effect. */
+  async serve(scenario: PacketFlowScenario): Promise<void> {
+    const { services, slices = [], endpoints = [] } = scenario;
+    const mark = `scenario-${++this.#count}`;
+    const objects = [
+      ...rawObjects("Node", NODE),
+      ...rawObjects("EndpointSlice", ...slices),
+      ...rawObjects("Endpoints", ...endpoints),
+      ...rawObjects("Service", ...services, ...marks(mark)),
+    ];
+    const deleted = this.#objects.filter((old) => !objects.some((kept) => isSame(kept, old)));
+    await this.#options.api.write(objects, { deleted });
+    this.#objects = objects;
+    const relay = await this.#relayFor(
+      JSON.stringify(configurationFor(scenario, this.#options)),
+    );
+    // Each family has its mark, and only one: those of the scenario before are deleted last.
+    await relay.until(`kube-relay serves ${mark}`, (status) => {
+      const names = servicesOf(status).map(({ name }) => name).filter((name) =>
+        /scenario/.test(name)
+      );
+      return isSettled(status) && names.length === 2 && names.every((name) => name.includes(mark));
+    });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#relay?.kill();
+  }
+
+  async #relayFor(configuration: string): Promise<RelayProcess> {
+    if (this.#relay !== undefined && configuration === this.#configuration) return this.#relay;
+    await this.#relay?.kill();
+    const { folder } = this.#options;
+    const file = `${folder}/config.json`;
+    await Deno.writeTextFile(file, configuration);
+    this.#configuration = configuration;
+    return this.#relay = RelayProcess.start(this.#node, {
+      folder,
+      args: ["--config", file],
+    });
+  }
+}
+
+const NODE = testNode({ labels: { "topology.kubernetes.io/zone": THIS_ZONE } });
+
+function isSame(a: RawObject, b: RawObject): boolean {
+  return a.kind === b.kind && a.metadata.name === b.metadata.name;
+}
+
+/** A Service of each family, without endpoints, by whose name a state of the cluster is known. */
+function marks(name: string): Service[] {
+  return [
+    testService(`${name}-4`, { clusterIP: "172.30.200.1" }),
+    testService(`${name}-6`, { clusterIP: "fd00:172:30::c801" }),
+  ];
+}
