@@ -130,8 +130,8 @@ class SocketBackend implements UserspaceBackend {
     };
   }
 
-  render(plan: ProxyPlan): Iterable<string> {
-    return renderForwardingTable(plan);
+  render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
+    return renderForwardingTable(plan, keys);
   }
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {

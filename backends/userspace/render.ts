@@ -5,6 +5,7 @@
  */
 import type { ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 import { type ServiceAddress, serviceAddresses } from "./listeners.ts";
 
@@ -15,9 +16,12 @@ const PIECE = 16_384;
  * One line for each address, in the order of the keys:
  * `10.96.0.10:53/UDP ClusterIP kube-system/kube-dns:dns/UDP -> 10.0.0.1:53 10.0.0.2:53`.
  */
-export function* renderForwardingTable(plan: ProxyPlan): Generator<string> {
+export function* renderForwardingTable(
+  plan: ProxyPlan,
+  keys: Iterable<ServicePortKey> = plan.services.keys(),
+): Generator<string> {
   let piece = "";
-  for (const key of [...plan.services.keys()].sort()) {
+  for (const key of [...keys].sort()) {
     const service = plan.services.get(key);
     if (service) piece += renderService(service, plan.shared);
     if (piece.length < PIECE) continue;

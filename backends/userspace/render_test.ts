@@ -47,3 +47,14 @@ Deno.test("renderForwardingTable() hands out pieces of some KB", () => {
   for (const piece of pieces) assert(piece.length < 20_000 && piece.endsWith("\n"));
   assertEquals(pieces.join("").split("\n").length, 1001);
 });
+
+Deno.test("renderForwardingTable() writes the named ServicePorts alone, and none that is not there", () => {
+  const [web, other] = [
+    testServicePlan({ name: "web", to: ["10.0.0.1:80"] }),
+    testServicePlan({ name: "other", clusterIp: "127.96.0.2", to: ["10.0.0.2:80"] }),
+  ];
+  assertEquals(
+    [...renderForwardingTable(testProxyPlan([web]), new Set([other.key, web.key]))].join(""),
+    "127.96.0.1:80/TCP ClusterIP ns/web/TCP -> 10.0.0.1:80\n",
+  );
+});

@@ -154,8 +154,11 @@ export interface Backend extends AsyncDisposable {
    * The caller has one sync in flight at most.
    */
   sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport>;
-  /** The whole plan in the backend's own language, in pieces of some KB. Pure. */
-  render(plan: ProxyPlan): Iterable<string>;
+  /**
+   * The plan in the backend's own language, in pieces of some KB: all of it, or what is for these
+   * ServicePorts with what leads there. Pure.
+   */
+  render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string>;
   /** What the data plane holds, of some or all ServicePorts. */
   inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection>;
   /** Whether this mode put the address on an interface: it is then none of the node's own. */

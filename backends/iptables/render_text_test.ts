@@ -1,0 +1,51 @@
+import { assert, assertEquals } from "@std/assert";
+import { parsePort } from "../../lib/net/port.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import {
+  testEndpoint,
+  testProxyPlan,
+  type TestServicePlan,
+  testServicePlan,
+} from "../../tests/support/service_plans.ts";
+import { renderIptables } from "./render.ts";
+import { ALL_FEATURES, defaultRenderOptions } from "./render_options.ts";
+import { renderText } from "./render_text.ts";
+
+const OPTIONS = defaultRenderOptions("IPv4");
+
+function plan(options: TestServicePlan) {
+  return testServicePlan({
+    to: ["10.1.0.1:80"],
+    reachable: [testEndpoint("10.1.0.1:80", { isLocal: true })],
+    ...options,
+  });
+}
+
+Deno.test("renderText() is what a sync would write on a machine without rules", () => {
+  const services = testProxyPlan([plan({ name: "a" })]);
+  const { batch } = renderIptables(services, OPTIONS);
+  assertEquals([...renderText(services, OPTIONS)].join(""), [...batch.text()].join(""));
+});
+
+Deno.test("renderText() shows a rule that two Services share with either of them", () => {
+  const [a, b] = [plan({ name: "a" }), plan({ name: "b", clusterIp: "127.96.0.2" })];
+  const services = testProxyPlan([a, b]);
+  for (const { key } of [a, b]) {
+    const text = [...renderText(services, OPTIONS, new Set([key]))].join("");
+    assert(/^-A KUBE-HAIRPIN .*-s 10.1.0.1 /m.test(text), text);
+  }
+  const both = [...renderText(services, OPTIONS)].join("");
+  assertEquals(both.match(/^-A KUBE-HAIRPIN/gm)?.length, 1);
+});
+
+Deno.test("renderText() tells what the kernel cannot be told, in comments", () => {
+  const options = { ...OPTIONS, features: { ...ALL_FEATURES, statistic: false } };
+  const a = plan({ name: "a", to: ["10.1.0.1:80", "10.1.0.2:80"], port: parsePort(80) });
+  const services = testProxyPlan([a]);
+  const comments = (keys?: ReadonlySet<ServicePortKey>) =>
+    [...renderText(services, options, keys)].join("").split("\n")
+      .filter((line) => line.startsWith("#"));
+  assertEquals(comments(), comments(new Set([a.key])));
+  assertEquals(comments(new Set()), []);
+  assert(/^# Left out: ns\/a\/TCP: Cannot express .*'statistic'/.test(comments()[0] ?? ""));
+});
