@@ -12,7 +12,7 @@ const ignore = isMissing("tests/binary/command_line_test.ts", EXECUTABLE_REQUIRE
 /** Arguments, exit code, and what is said on standard error. */
 const REFUSALS: readonly (readonly [args: string[], code: number, says: RegExp])[] = [
   [["--manifest=/x"], 2, /--manifests/],
-  [["--proxy-mode=iptables", "--manifests=/x"], 2, /iptables/],
+  [["--proxy-mode=iptabels", "--manifests=/x"], 2, /.iptables./],
   [["--mode=userspaces", "--manifests=/x"], 2, /userspace/],
   [["--udp-timeout=soon"], 2, /--udp-timeout/],
   [["statsu"], 2, /status/],
