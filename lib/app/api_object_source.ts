@@ -46,7 +46,7 @@ export async function createApiObjectSource(
   const server = tryParseIpAddress(new URL(auth.server).hostname.replace(/^\[|\]$/g, ""));
   return {
     client: source.client,
-    run: (signal) => source.run(signal),
+    run: (signal, options) => source.run(signal, options),
     belongsTo: (address) => address === server ? "the API server" : undefined,
     status() {
       const { auth, connected, hint, resources } = source.status();

@@ -6,6 +6,7 @@
 import type { Logger } from "../log/logger.ts";
 import type { CommandRunner } from "../os/command_runner.ts";
 import { createSysctl, type Sysctl, type SysctlProblem } from "../os/sysctl.ts";
+import { whenAborted } from "../os/when_aborted.ts";
 import type { HostSettingOutcome, HostSettingWish } from "../proxy/host_setting.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
@@ -54,9 +55,7 @@ export class HostSettings implements SyncObserver {
   /** Comes back once to what the kernel did not know: the first rules load `nf_conntrack`. */
   async run(signal: AbortSignal): Promise<void> {
     if (this.#unknown.length === 0) return;
-    const aborted = Promise.withResolvers<void>();
-    signal.addEventListener("abort", () => aborted.resolve(), { once: true });
-    await Promise.race([this.#firstSync.promise, aborted.promise]);
+    await Promise.race([this.#firstSync.promise, whenAborted(signal)]);
     if (signal.aborted) return;
     const again = this.#unknown;
     this.#unknown = [];

@@ -9,6 +9,7 @@ import type { RelayOptions } from "../config/load.ts";
 import type { Logger } from "../log/logger.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
+import { whenAborted } from "../os/when_aborted.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
 import type { Dependencies } from "./dependencies.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
@@ -56,11 +57,7 @@ export class KubeProxyHandover implements SyncObserver {
 
   /** Ends when there is nothing left to do, or with the signal. */
   async run(signal: AbortSignal): Promise<void> {
-    const aborted = Promise.withResolvers<void>();
-    const onAbort = () => aborted.resolve();
-    signal.addEventListener("abort", onAbort, { once: true });
-    await Promise.race([this.#served.promise, aborted.promise]);
-    signal.removeEventListener("abort", onAbort);
+    await Promise.race([this.#served.promise, whenAborted(signal)]);
     if (signal.aborted) return;
     try {
       if (this.#options.relay.takeover) await this.#takeOver(signal);

@@ -11,6 +11,7 @@ import type { Node } from "../api/objects.ts";
 import type { Logger } from "../log/logger.ts";
 import { type IpFamily, isUnspecified, parseIpAddress } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
+import { whenAborted } from "../os/when_aborted.ts";
 import { deepEqual } from "../proxy/deep_equal.ts";
 import { type NodeAddresses, nodeAddressesOf } from "../proxy/node_addresses.ts";
 import { type NodeState, nodeStateFromNode } from "../proxy/node_state.ts";
@@ -105,13 +106,11 @@ export class NodeIdentity {
 
   /** Tells when the Node is long in coming. Rejects with a {@linkcode NodeMismatchError}. */
   async run(signal: AbortSignal): Promise<void> {
-    const aborted = Promise.withResolvers<void>();
-    signal.addEventListener("abort", () => aborted.resolve(), { once: true });
     const waiting = this.#wait(signal).catch((error) => {
       if (!signal.aborted) throw error;
     });
     await Promise.race([
-      Promise.all([waiting, aborted.promise]),
+      Promise.all([waiting, whenAborted(signal)]),
       this.#mismatch.promise,
     ]);
   }

@@ -18,7 +18,7 @@ import type { StatusSource } from "./status_report.ts";
 /** A source of objects. */
 export interface ObjectSource {
   /** Feeds the informers until the signal is aborted. Rejects only for what a restart could mend. */
-  run(signal: AbortSignal): Promise<void>;
+  run(signal: AbortSignal, options?: SourceRunOptions): Promise<void>;
   /** The API server, for what has to be told to it; absent where there is none. */
   readonly client?: KubeClient;
   /** Whose an address is that no Service may take over: what the source itself is reached by. */
@@ -29,6 +29,12 @@ export interface ObjectSource {
   ages(): ReadonlyMap<string, number>;
   /** What had to be done again since the start, by resource; empty where nothing can break off. */
   repetitions(): ReadonlyMap<string, SourceRepetitions>;
+}
+
+/** How long a source runs. */
+export interface SourceRunOptions {
+  /** What {@linkcode ObjectSource.client} is still needed for after the signal. Must not reject. */
+  readonly keepOpen?: Promise<void>;
 }
 
 /** What had to be done again for one resource. */

@@ -92,17 +92,22 @@ export class StartUp implements SyncObserver {
     await this.#settings.apply();
   }
 
-  /** Begins what goes on beside the sync loop. Without a `client` nobody is told of events. */
-  start(tasks: TaskGroup, client: KubeClient | undefined): void {
+  /**
+   * Begins what goes on beside the sync loop. Without a `client` nobody is told of events. Resolves
+   * when the client is needed no more, a moment after the tasks were stopped.
+   */
+  start(tasks: TaskGroup, client: KubeClient | undefined): Promise<void> {
     const settings = this.#settings;
     this.#tellLocalTraffic();
     tasks.run("node identity", (signal) => this.#identity.run(signal));
     tasks.run("OOM score", () => this.#setOomScore());
     if (settings) tasks.run("kernel settings", (signal) => settings.run(signal));
     const recorder = this.#recorder;
-    if (!recorder || !client) return;
-    tasks.run("events", (signal) => recorder.run(client, signal));
+    let told = Promise.resolve();
+    if (!recorder || !client) return told;
+    tasks.run("events", (signal) => told = recorder.run(client, signal));
     this.#tellBirth();
+    return told;
   }
 
   /** Takes a state of the own Node. */

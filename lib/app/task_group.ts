@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { whenAborted } from "../os/when_aborted.ts";
 
 /** A set of running tasks that end together. */
 export class TaskGroup {
@@ -39,10 +40,7 @@ export class TaskGroup {
 
   /** Resolves once the tasks have been asked to end. */
   stopped(): Promise<void> {
-    if (this.signal.aborted) return Promise.resolve();
-    return new Promise((resolve) =>
-      this.signal.addEventListener("abort", () => resolve(), { once: true })
-    );
+    return whenAborted(this.signal);
   }
 
   /** Resolves when all tasks have ended; rejects with the failure that ended them. */

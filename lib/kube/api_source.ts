@@ -108,8 +108,14 @@ export class ApiSource {
     return this.#client;
   }
 
-  /** Fills the informers until the signal fires; resolves when everything is closed. */
-  async run(signal: AbortSignal): Promise<void> {
+  /**
+   * Fills the informers until the signal fires; resolves when everything is closed. The connection
+   * stays until `keepOpen` has settled, too.
+   */
+  async run(
+    signal: AbortSignal,
+    { keepOpen }: { readonly keepOpen?: Promise<void> } = {},
+  ): Promise<void> {
     const { services, serviceCidrs, nodes } = this.#options.informers;
     const { nodeName } = this.#options;
     await using _transport = this.#transport;
@@ -134,6 +140,7 @@ export class ApiSource {
     }
     await Promise.all(running);
     await this.#fallbackDone;
+    await keepOpen;
   }
 
   /** What it is doing now. */

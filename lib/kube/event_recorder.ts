@@ -24,6 +24,8 @@ export interface EventRecorderDependencies {
 const LONGEST_QUEUE = 1000;
 const MOST_ATTEMPTS = 12;
 const RETRY_MS = 10_000;
+/** What waits when the process ends is still sent if the API server takes it in this time. */
+const LAST_WORDS_MS = 2000;
 /** Of the wait, at random on top: the nodes of a cluster must not come back all at once. */
 const RETRY_JITTER = 0.25;
 
@@ -60,15 +62,25 @@ export class EventRecorder implements EventSink {
     }
   }
 
-  /** Sends what comes until the signal is aborted. */
+  /**
+   * Sends what comes until the signal is aborted, then what waits, in 2 s at most: the event that
+   * says why a process ended is the last one. Nobody is waited for who doesn't answer.
+   */
   async run(client: KubeClient, signal: AbortSignal): Promise<void> {
-    const onAbort = () => this.#wake.resolve();
+    const last = new AbortController();
+    let lastWords: Timer | undefined;
+    const onAbort = () => {
+      lastWords = this.#clock.setTimer(LAST_WORDS_MS, () => last.abort());
+      this.#wake.resolve();
+    };
     signal.addEventListener("abort", onAbort, { once: true });
+    if (signal.aborted) onAbort();
     try {
-      while (!signal.aborted) {
+      for (let goesOn = true; goesOn && !last.signal.aborted;) {
         this.#armSweep(signal);
         const [series] = this.#queue;
         if (series === undefined) {
+          if (signal.aborted) break;
           this.#wake = Promise.withResolvers();
           await this.#wake.promise;
           continue;
@@ -76,9 +88,10 @@ export class EventRecorder implements EventSink {
         this.#queue.delete(series);
         // It came again while it was sent, and went along.
         if (series.toldCount === series.count) continue;
-        await this.#deliver(client, { series, signal });
+        goesOn = await this.#deliver(client, { series, signal, last: last.signal });
       }
     } finally {
+      lastWords?.cancel();
       this.#sweep?.cancel();
       signal.removeEventListener("abort", onAbort);
     }
@@ -101,21 +114,30 @@ export class EventRecorder implements EventSink {
     });
   }
 
+  /** Returns whether there is a point in sending more. Requests end with `last`, waits with `signal`. */
   async #deliver(
     client: KubeClient,
-    { series, signal }: { readonly series: EventSeries; readonly signal: AbortSignal },
-  ): Promise<void> {
+    { series, signal, last }: {
+      readonly series: EventSeries;
+      readonly signal: AbortSignal;
+      readonly last: AbortSignal;
+    },
+  ): Promise<boolean> {
     for (let attempt = 1;; attempt++) {
       try {
-        return await this.#send(client, { series, signal });
+        await this.#send(client, { series, signal: last });
+        return true;
       } catch (error) {
-        if (signal.aborted) return;
-        if (!mayWorkLater(error)) return this.#giveUp(series, error);
-        if (attempt === MOST_ATTEMPTS) return this.#giveUp(series, error);
+        if (last.aborted) return false;
+        const isLasting = !mayWorkLater(error);
+        if (isLasting || signal.aborted || attempt === MOST_ATTEMPTS) {
+          this.#giveUp(series, error);
+          return isLasting || !signal.aborted;
+        }
       }
       const jitter = 1 + RETRY_JITTER * this.#random();
       await this.#clock.sleep(RETRY_MS * jitter, signal).catch(() => {});
-      if (signal.aborted) return;
+      if (signal.aborted) return false;
     }
   }
 

@@ -14,9 +14,15 @@ class FakeEventClient {
   readonly sent: string[] = [];
   readonly bodies: Record<string, unknown>[] = [];
   readonly failures: (Error | undefined)[] = [];
+  /** No answer comes until a request is taken back. */
+  hangs = false;
 
-  create(path: string, object: unknown): Promise<unknown> {
-    return this.#answer(`create ${path}`, object);
+  create(path: string, object: unknown, signal: AbortSignal): Promise<unknown> {
+    const answer = this.#answer(`create ${path}`, object);
+    if (!this.hangs) return answer;
+    return new Promise((_, reject) =>
+      signal.addEventListener("abort", () => reject(signal.reason), { once: true })
+    );
   }
 
   patch(path: string, patch: unknown): Promise<unknown> {
@@ -38,10 +44,7 @@ interface Stage {
   readonly logger: MemoryLogger;
 }
 
-async function withRecorder(
-  run: (stage: Stage) => Promise<void>,
-  before: (stage: Stage) => void = () => {},
-): Promise<void> {
+function createStage(): Stage {
   const clock = new FakeClock();
   const logger = new MemoryLogger();
   const client = new FakeEventClient();
@@ -49,7 +52,15 @@ async function withRecorder(
     controller: "kube-proxy",
     instance: "kube-proxy-host-a",
   });
-  const stage = { clock, recorder, client, logger };
+  return { clock, recorder, client, logger };
+}
+
+async function withRecorder(
+  run: (stage: Stage) => Promise<void>,
+  before: (stage: Stage) => void = () => {},
+): Promise<void> {
+  const stage = createStage();
+  const { clock, recorder, client } = stage;
   before(stage);
   const controller = new AbortController();
   const running = recorder.run(client as unknown as KubeClient, controller.signal);
@@ -153,6 +164,43 @@ Deno.test("EventRecorder repeats what a server with trouble of its own could not
     await clock.advance(60_000);
     assertEquals(client.sent.length, 3);
   }));
+
+Deno.test("EventRecorder sends what is recorded right before the end", async () => {
+  const { recorder, client, clock } = createStage();
+  const controller = new AbortController();
+  const running = recorder.run(client as unknown as KubeClient, controller.signal);
+  await settle();
+  recorder.record(event("why it ends"));
+  controller.abort();
+  await running;
+  assertEquals(client.bodies.map(({ note }) => note), ["why it ends"]);
+  recorder.record(event("before it began"));
+  await recorder.run(client as unknown as KubeClient, controller.signal);
+  assertEquals(client.bodies[1]?.note, "before it began");
+  assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("EventRecorder waits 2 s for the last answer, and not for a server that is away", async () => {
+  const { recorder, client, clock } = createStage();
+  const controller = new AbortController();
+  client.hangs = true;
+  recorder.record(event());
+  let ended = false;
+  const running = recorder.run(client as unknown as KubeClient, controller.signal)
+    .then(() => ended = true);
+  await clock.advance(60_000);
+  controller.abort();
+  await clock.advance(1999);
+  assertEquals(ended, false);
+  await clock.advance(1);
+  await running;
+  client.hangs = false;
+  client.failures.push(new TransportError("connect", "refused"));
+  for (const note of ["b", "c", "d"]) recorder.record(event(note));
+  await recorder.run(client as unknown as KubeClient, controller.signal);
+  assertEquals(client.sent.length, 2);
+  assertEquals(clock.pendingTimers, 0);
+});
 
 Deno.test("EventRecorder keeps 1000 events and drops more", () =>
   withRecorder(async ({ client, logger }) => {

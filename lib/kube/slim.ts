@@ -33,7 +33,7 @@ import {
   toText,
 } from "./raw_fields.ts";
 import { sharedConditions } from "./shared_conditions.ts";
-import { repeated, slimMetadata } from "./slim_metadata.ts";
+import { repeated, slimMetadata, slimMetadataWithUid } from "./slim_metadata.ts";
 import type { StringTable } from "./string_table.ts";
 
 /** What {@linkcode slimObject} needs besides the object. */
@@ -77,9 +77,13 @@ const SLIMMERS = {
 };
 
 function slimService(raw: RawFields, strings: StringTable): Service {
+  const metadata = slimMetadata(raw, strings);
+  const spec = requiredObject(raw, "spec", (spec) => slimServiceSpec(spec, strings));
+  // The only events about Services are those of health check node ports.
+  const isTold = spec.healthCheckNodePort !== undefined && spec.healthCheckNodePort !== 0;
   return present({
-    metadata: slimMetadata(raw, strings),
-    spec: requiredObject(raw, "spec", (spec) => slimServiceSpec(spec, strings)),
+    metadata: isTold ? slimMetadataWithUid(raw, strings) : metadata,
+    spec,
     status: optionalObject(raw, "status", slimServiceStatus),
   });
 }
@@ -200,15 +204,7 @@ function slimEndpoints(raw: RawFields, strings: StringTable): Endpoints {
 
 function slimNode(raw: RawFields, strings: StringTable): Node {
   return {
-    // Events about the own Node name it by its uid.
-    metadata: {
-      ...slimMetadata(raw, strings),
-      ...requiredObject(
-        raw,
-        "metadata",
-        (metadata) => present({ uid: optionalString(metadata, "uid") }),
-      ),
-    },
+    metadata: slimMetadataWithUid(raw, strings),
     spec: optionalObject(raw, "spec", (spec) =>
       present({
         podCIDR: optionalString(spec, "podCIDR"),

@@ -46,6 +46,12 @@ export function slimMetadata(raw: RawFields, strings: StringTable): ObjectMeta {
     }));
 }
 
+/** As {@linkcode slimMetadata}, with the uid: 36 bytes that are kept only where an event may need them. */
+export function slimMetadataWithUid(raw: RawFields, strings: StringTable): ObjectMeta {
+  const uid = requiredObject(raw, "metadata", (metadata) => optionalString(metadata, "uid"));
+  return { ...slimMetadata(raw, strings), ...(uid !== undefined && { uid }) };
+}
+
 function pick(raw: RawFields, names: readonly string[]): Record<string, string> | undefined {
   let found: Record<string, string> | undefined;
   for (const name of names) {

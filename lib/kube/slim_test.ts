@@ -71,10 +71,17 @@ Deno.test("slimObject() keeps what is read of a Service and nothing else", () =>
   });
   assertEquals(problems, []);
   assertEquals(object, {
-    metadata: METADATA,
+    metadata: { ...METADATA, uid: RAW_METADATA.uid },
     spec: { ...spec, ports: [port] },
     status: { loadBalancer: { ingress: [{ ip: "192.0.2.9", ipMode: "VIP" }] } },
   });
+});
+
+Deno.test("slimObject() keeps the uid of a Service only where an event may need it", () => {
+  for (const healthCheckNodePort of [undefined, 0]) {
+    const { object } = slim("Service", { metadata: RAW_METADATA, spec: { healthCheckNodePort } });
+    assertEquals(object?.metadata, METADATA);
+  }
 });
 
 Deno.test("slimObject() keeps of a Node's annotations how k3s was started, and no others", () => {

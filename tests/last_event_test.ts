@@ -1,0 +1,79 @@
+/**
+ * The event that says why a kube-relay ended is at the API server when the process is gone.
+ *
+ * @module
+ */
+import { assertEquals, assertRejects } from "@std/assert";
+import { BACKENDS } from "../backends/mod.ts";
+import { runProxy } from "../lib/app/run_proxy.ts";
+import { loadConfiguration } from "../lib/config/load.ts";
+import { parseFlags } from "../lib/config/parse_flags.ts";
+import { createLogger } from "../lib/log/create_logger.ts";
+import { systemClock } from "../lib/os/clock.ts";
+import { systemCommandRunner } from "../lib/os/command_runner.ts";
+import { systemNetwork } from "../lib/os/network.ts";
+import { THIS_NODE } from "./support/address_plan.ts";
+import { FakeApiServer } from "./support/fake_api_server.ts";
+import { collectionOf } from "./support/fake_api_store.ts";
+import { fakeHostChecks } from "./support/fake_host_checks.ts";
+import { writeKubeconfig } from "./support/kubeconfig_file.ts";
+import { unusedPort } from "./support/unused_port.ts";
+
+const EVENTS = collectionOf({ kind: "Event", apiVersion: "events.k8s.io/v1" });
+
+/** Runs kube-relay against a server until it ends; the healthz port is taken. */
+async function runInto(port: number, { server, folder }: {
+  readonly server: FakeApiServer;
+  readonly folder: string;
+}): Promise<void> {
+  const kubeconfig = `${folder}/kubeconfig`;
+  const user = { token: server.rotateToken() };
+  await writeKubeconfig(kubeconfig, { server: server.url, ca: server.ca, user });
+  const uid = Deno.uid() ?? undefined;
+  const env = () => undefined;
+  const { values: flags } = parseFlags([
+    `--kubeconfig=${kubeconfig}`,
+    "--bind-address-hard-fail",
+    "--address-mode=none",
+    `--hostname-override=${THIS_NODE}`,
+    `--control-socket=${folder}/control.sock`,
+    `--state-dir=${folder}/state`,
+    `--healthz-bind-address=127.0.0.1:${port}`,
+    `--metrics-bind-address=127.0.0.1:${unusedPort()}`,
+  ]);
+  const readTextFile = (path: string) => Deno.readTextFile(path);
+  const configuration = await loadConfiguration({ uid, env, readTextFile }, { flags });
+  await runProxy(
+    {
+      clock: systemClock,
+      network: systemNetwork,
+      commands: systemCommandRunner,
+      random: () => 0.5,
+      backends: BACKENDS,
+      hostChecks: fakeHostChecks(),
+      process: { pid: 1, uid, hostname: "host-a", env, stdoutIsTerminal: false, columns: 80 },
+      print: () => {},
+      complain: () => {},
+      logger: createLogger({ format: "text", verbosity: 0, sink: () => {} }),
+    },
+    { ...configuration, mode: "userspace", families: ["IPv4"], flags },
+    new AbortController().signal,
+  );
+}
+
+Deno.test("runProxy() that ends for a port that is taken has told the Node of it", async () => {
+  using taken = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+  await using server = await FakeApiServer.start();
+  const folder = await Deno.makeTempDir();
+  try {
+    const { port } = taken.addr;
+    await assertRejects(() => runInto(port, { server, folder }), Error, `127.0.0.1:${port}`);
+    const told = server.store.list(EVENTS).find(({ type }) => type === "Warning");
+    assertEquals<unknown>(
+      [told?.reason, told?.regarding],
+      ["FailedToStartProxierHealthcheck", { apiVersion: "v1", kind: "Node", name: THIS_NODE }],
+    );
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
