@@ -6,9 +6,11 @@
 
 /**
  * Puts a text in the place of a file, by way of a new file beside it. A reader sees the old text or
- * the new one, also after a crash. The mode is that of a file that is there already, else 0644.
+ * the new one, also after a crash. The mode is that of a file that is there already, else 0644. A
+ * symlink stays one: the file that it leads to is replaced.
  */
-export async function writeFileWhole(path: string, text: string): Promise<void> {
+export async function writeFileWhole(link: string, text: string): Promise<void> {
+  const path = await Deno.realPath(link).catch(() => link);
   const mode = await modeOf(path);
   const folder = path.includes("/") ? path.replace(/\/[^/]*$/, "") || "/" : ".";
   const beside = await Deno.makeTempFile({ dir: folder, prefix: ".", suffix: ".new" });

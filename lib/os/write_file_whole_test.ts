@@ -31,3 +31,14 @@ Deno.test("writeFileWhole() leaves nothing behind when it fails", () =>
     const names = (await Array.fromAsync(Deno.readDir(folder))).map(({ name }) => name);
     assertEquals(names, ["a"]);
   }));
+
+Deno.test("writeFileWhole() leaves a symlink, and replaces what it leads to", () =>
+  withFolder(async (folder) => {
+    await Deno.mkdir(`${folder}/other`);
+    await Deno.writeTextFile(`${folder}/other/file`, "first", { mode: 0o600 });
+    await Deno.symlink("other/file", `${folder}/link`);
+    await writeFileWhole(`${folder}/link`, "second");
+    assertEquals(await Deno.readLink(`${folder}/link`), "other/file");
+    assertEquals(await Deno.readTextFile(`${folder}/other/file`), "second");
+    assertEquals((await Deno.stat(`${folder}/other/file`)).mode! & 0o777, 0o600);
+  }));

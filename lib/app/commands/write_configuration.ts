@@ -10,6 +10,9 @@ import type { LoadedConfiguration } from "../../config/load.ts";
 import { writeFileWhole } from "../../os/write_file_whole.ts";
 import type { ActiveCommand } from "./command.ts";
 
+/** Paths that kube-proxy can write to as to a file; Deno opens no devices without full access. */
+const STANDARD_OUTPUT: readonly string[] = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
+
 /** Writes the file. Asks neither the machine nor a cluster. */
 export const writeConfigurationCommand: ActiveCommand = {
   name: "write-config",
@@ -18,7 +21,17 @@ export const writeConfigurationCommand: ActiveCommand = {
     const path = flags["write-config-to"];
     if (!path) throw new Error("Cannot write the configuration: give --write-config-to FILE");
     for (const { level, message, fields } of configuration.notices) logger[level](message, fields);
-    await writeFileWhole(path, configurationText(configuration));
+    const text = configurationText(configuration);
+    if (STANDARD_OUTPUT.includes(path)) {
+      print(text);
+      return 0;
+    }
+    try {
+      await writeFileWhole(path, text);
+    } catch (error) {
+      const reason = error instanceof Error ? error.message : String(error);
+      throw new Error(`Cannot write the configuration to '${path}': ${reason}`);
+    }
     print(`Configuration written to ${path}\n`);
     return 0;
   },

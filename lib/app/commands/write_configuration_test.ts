@@ -1,8 +1,10 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertRejects } from "@std/assert";
 import { parse } from "@std/yaml";
 import { loadConfiguration, type LoadedConfiguration } from "../../config/load.ts";
 import { parseFlags } from "../../config/parse_flags.ts";
-import { configurationText } from "./write_configuration.ts";
+import type { Dependencies } from "../dependencies.ts";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { configurationText, writeConfigurationCommand } from "./write_configuration.ts";
 
 function load(argv: readonly string[], text?: string): Promise<LoadedConfiguration> {
   const { values: flags } = parseFlags(argv);
@@ -81,4 +83,29 @@ Deno.test("configurationText() comes to the same configuration when it is read a
   const { proxy } = await load(["--config=c"], text);
   assertEquals(proxy, first.proxy);
   assertEquals(configurationText(await load(["--config=c"], text)), text);
+});
+
+async function write(path: string): Promise<string> {
+  const flags = { "write-config-to": path };
+  const printed: string[] = [];
+  const dependencies = { print: (text: string) => printed.push(text) } as unknown as Dependencies;
+  await writeConfigurationCommand.run(dependencies, {
+    flags,
+    configuration: await load([`--write-config-to=${path}`]),
+    logger: Object.assign(new MemoryLogger(), { setVerbosity() {}, setVmodule() {} }) as never,
+    signal: new AbortController().signal,
+  });
+  return printed.join("");
+}
+
+Deno.test("writeConfigurationCommand prints what is to be written to standard output", async () => {
+  assertEquals(await write("/dev/stdout"), configurationText(await load([])));
+});
+
+Deno.test("writeConfigurationCommand names the path that it cannot write to", async () => {
+  await assertRejects(
+    () => write("/no/such/folder/file"),
+    Error,
+    "Cannot write the configuration to '/no/such/folder/file': ",
+  );
 });
