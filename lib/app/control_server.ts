@@ -30,15 +30,18 @@ export async function startControlServer(
 ): Promise<ControlServer> {
   await makeFolder(dirname(path));
   await removeStaleSocket(path);
+  const controller = new AbortController();
   const server = Deno.serve(
-    { transport: "unix", path, onListen: () => {} },
+    { transport: "unix", path, signal: controller.signal, onListen: () => {} },
     (request) => answer(request, status),
   );
   await Deno.chmod(path, 0o600);
   return {
     path,
     async stop() {
-      await server.shutdown();
+      // Not shutdown(): it waits for every answer to be read, and whoever asked may be asleep (Ctrl-Z).
+      controller.abort();
+      await server.finished;
       await Deno.remove(path).catch(() => {});
     },
   };

@@ -59,6 +59,23 @@ Deno.test("startControlServer() answers nothing but GET /status", async () => {
   });
 });
 
+Deno.test("startControlServer() stops though a client never reads its answer", async () => {
+  await withFolder(async (folder) => {
+    const path = `${folder}/control.sock`;
+    const version = "v".repeat(16 * 1024 * 1024);
+    const server = await startControlServer({
+      path,
+      status: () => Promise.resolve({ ...REPORT, version }),
+    });
+    using client = await Deno.connect({ transport: "unix", path });
+    await client.write(new TextEncoder().encode("GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n"));
+    // The answer has begun, and is more than a socket holds.
+    assertEquals(await client.read(new Uint8Array(1)), 1);
+    await server.stop();
+    await assertRejects(() => requestStatus(path), ControlError, "nobody listens");
+  });
+});
+
 Deno.test("startControlServer() replaces the socket of a dead process", async () => {
   await withFolder(async (folder) => {
     const path = `${folder}/control.sock`;
