@@ -68,7 +68,7 @@ export async function runProxy(
   } finally {
     tasks.stop();
     await proxy.stop();
-    await tasks.ended();
+    await tasks.endedInTime(dependencies);
   }
 }
 

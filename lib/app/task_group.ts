@@ -3,7 +3,12 @@
  *
  * @module
  */
+import type { Logger } from "../log/logger.ts";
+import type { Clock } from "../os/clock.ts";
 import { whenAborted } from "../os/when_aborted.ts";
+
+/** A task that was asked to end gets this long: a tool that ignores SIGTERM is killed sooner. */
+const END_MS = 15_000;
 
 /** A set of running tasks that end together. */
 export class TaskGroup {
@@ -46,6 +51,26 @@ export class TaskGroup {
   /** Resolves when all tasks have ended; rejects with the failure that ended them. */
   async ended(): Promise<void> {
     await Promise.all(this.#tasks.values());
+    if (this.#failure) throw this.#failure.error;
+  }
+
+  /**
+   * As {@linkcode ended}, but goes on after 15 s without those that did not end: a process that is
+   * asked to end must.
+   */
+  async endedInTime(
+    { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
+  ): Promise<void> {
+    const overdue = Promise.withResolvers<void>();
+    const timer = clock.setTimer(END_MS, () => {
+      logger.error("Goes on without tasks that did not end", { tasks: [...this.#tasks.keys()] });
+      overdue.resolve();
+    });
+    try {
+      await Promise.race([this.ended(), overdue.promise]);
+    } finally {
+      timer.cancel();
+    }
     if (this.#failure) throw this.#failure.error;
   }
 }
