@@ -31,6 +31,9 @@ export interface HttpListener {
   close(): Promise<void>;
 }
 
+/** What golang.org/x/net/http/httpguts.ValidHostHeader lets through. */
+const GO_HOST = /^http:\/\/[\w!$%&'()*+,.:;=[\]~-]*(?=[/?]|$)/;
+
 /** Opens an {@linkcode HttpListener}. Throws what {@linkcode listenHttp} throws. */
 export type ListenHttp = (address: SocketAddress, handler: HttpHandler) => HttpListener;
 
@@ -49,9 +52,9 @@ export function listenHttp(
       // Without it Deno prints each error of a handler, which a client may be able to cause.
       onError: () => new Response("500 internal server error\n", { status: 500 }),
     },
-    // The URL holds the Host header as it came.
-    async (request, { remoteAddr }) => {
-      if (!URL.canParse(request.url)) return new Response("400 bad request\n", { status: 400 });
+    async (raw, { remoteAddr }) => {
+      const request = withReadableUrl(raw);
+      if (request === undefined) return new Response("400 bad request\n", { status: 400 });
       const response = await handler(request, tryParseIpAddress(remoteAddr.hostname));
       response.headers.set("server", SERVER_NAME);
       return response;
@@ -65,4 +68,18 @@ export function listenHttp(
       return server.finished;
     },
   };
+}
+
+/**
+ * Deno puts the Host header as it came into the URL, and new URL() refuses hosts that Go takes: an
+ * IPv6 address with its zone, as Python's clients send it, or `10.0.0.256`. Which host was meant plays
+ * no part here. `undefined` for what Go refuses, too.
+ */
+function withReadableUrl(request: Request): Request | undefined {
+  if (URL.canParse(request.url)) return request;
+  try {
+    return new Request(request.url.replace(GO_HOST, "http://localhost"), request);
+  } catch {
+    return undefined;
+  }
 }

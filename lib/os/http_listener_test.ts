@@ -25,6 +25,33 @@ Deno.test("listenHttp() answers a fault of the handler with 500", async () => {
   await listener.close();
 });
 
+Deno.test("listenHttp() answers whatever the Host header says, but for what Go refuses", async (t) => {
+  const listener = listenHttp(
+    LOOPBACK,
+    async (request) => new Response(`${new URL(request.url).pathname} ${await request.text()}`),
+  );
+  const hosts: readonly (readonly [host: string, status: number])[] = [
+    ["[fe80::1%25eth0]:10256", 200],
+    ["[fe80::1%eth0]", 200],
+    ["10.0.0.256", 200],
+    ["web:99999", 200],
+    ["a b", 400],
+    ["<a>", 400],
+  ];
+  for (const [host, status] of hosts) {
+    await t.step(host, async () => {
+      using connection = await Deno.connect(listener.address);
+      const text = `PUT /livez HTTP/1.1\r\nHost: ${host}\r\n` +
+        "Content-Length: 2\r\nConnection: close\r\n\r\nhi";
+      await connection.write(new TextEncoder().encode(text));
+      const answer = await new Response(connection.readable).text();
+      assertEquals(answer.split(" ")[1], String(status));
+      assertEquals(answer.endsWith("\r\n\r\n/livez hi"), status === 200);
+    });
+  }
+  await listener.close();
+});
+
 Deno.test({
   name: "listenHttp() names an IPv4 client of [::] by its IPv4 address",
   ignore: isMissing("listenHttp() on [::]", [[
