@@ -18,6 +18,7 @@ import type { ActiveCommand } from "./command.ts";
 export const cleanupCommand: ActiveCommand = {
   name: "cleanup",
   summary: "remove all that earlier runs, or kube-proxy, added to the machine (as --cleanup)",
+  examples: ["kube-relay cleanup --dry-run"],
   // A node whose configuration is broken is the one that has to be cleaned; upstream refuses it.
   enoughFlags: ["state-dir", "control-socket", "tools-path", "dry-run"],
   async run(dependencies, { configuration, logger, signal }) {

@@ -22,6 +22,8 @@ interface Verb {
   readonly name: string;
   /** For `--help`; without a full stop. */
   readonly summary: string;
+  /** Command lines for `--help`, of at most 78 letters each. @default {none} */
+  readonly examples?: readonly string[];
 }
 
 /** A verb that does something, with a configuration that was found to be right. */

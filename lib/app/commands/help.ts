@@ -21,13 +21,14 @@ export function createHelpCommand(verbs: readonly Command[]): TellingCommand {
 }
 
 /** The whole help, in lines of at most 80 columns. */
-export function helpText(verbs: readonly Pick<Command, "name" | "summary">[]): string {
+export function helpText(verbs: readonly Pick<Command, "examples" | "name" | "summary">[]): string {
   const longest = Math.max(...verbs.map(({ name }) => name.length));
   const list = verbs.map(({ name, summary }) => {
     const indent = longest + 4;
     const text = wrapText(summary, { width: HELP_WIDTH, indent });
     return `  ${name.padEnd(longest)}  ${text.trimStart()}\n`;
   }).join("");
+  const examples = verbs.flatMap(({ examples = [] }) => examples).map((line) => `  ${line}\n`);
   return `${versionText()}
 A Kubernetes Service proxy for one node.
 
@@ -37,6 +38,8 @@ Usage:
 
 Verbs:
 ${list}
+Examples:
+${examples.join("")}
 ${flagHelp()}
 Flags are kube-proxy's where it has them; docs/flags.md tells more.
 Exit codes: 0 done, 1 failed, 2 wrong command line or configuration.

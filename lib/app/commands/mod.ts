@@ -7,6 +7,7 @@ import { cleanupCommand } from "./cleanup.ts";
 import type { Command } from "./command.ts";
 import { doctorCommand } from "./doctor.ts";
 import { createHelpCommand } from "./help.ts";
+import { renderCommand } from "./render.ts";
 import { runCommand } from "./run.ts";
 import { statusCommand } from "./status.ts";
 import { versionCommand } from "./version.ts";
@@ -17,6 +18,7 @@ const VERBS: readonly Command[] = [
   runCommand,
   statusCommand,
   doctorCommand,
+  renderCommand,
   cleanupCommand,
   writeConfigurationCommand,
   versionCommand,

@@ -18,6 +18,7 @@ import { versionText } from "../version.ts";
 export const runCommand: ActiveCommand = {
   name: "run",
   summary: "serve Services (what is done when no verb is given)",
+  examples: ["kube-relay --manifests /etc/kube-relay/manifests"],
   async run(dependencies, { flags, configuration, logger, signal }) {
     const { relay, notices } = configuration;
     if (!relay.initOnly) await admitStart({ ...dependencies, logger }, { relay, signal });

@@ -46,6 +46,26 @@ export const COMMAND_FLAGS = [
     withConfig: "used",
   },
   {
+    name: "service",
+    type: "text",
+    group: "Output",
+    value: "NAMESPACE/NAME",
+    help: "only what is for this Service, and the rules that lead there",
+    verbs: ["render"],
+    withConfig: "used",
+  },
+  {
+    name: "family",
+    type: "text",
+    group: "Output",
+    choices: ["ipv4", "ipv6"],
+    // As Kubernetes' objects have them.
+    pattern: /^IPv[46]$/,
+    help: "only what is for this IP family; without it both, one after the other",
+    verbs: ["render"],
+    withConfig: "used",
+  },
+  {
     name: "cleanup",
     type: "boolean",
     group: "Commands",

@@ -20,6 +20,8 @@ export interface ManifestFileStatus {
   readonly lastGoodAtMs?: number;
   /** Whether the last good version of something stays in force, or something was left out, for an error. */
   readonly stale: boolean;
+  /** Why the path leads nowhere; absent where it leads to a file. */
+  readonly missing?: string;
 }
 
 /** What {@linkcode manifestStatus} looks at. */
@@ -39,6 +41,7 @@ export function manifestStatus({ files, store, missing }: ManifestState): Manife
     problems: [missingProblem(path, reason)],
     problemsNotShown: 0,
     stale: false,
+    missing: reason,
   }));
   for (const [path, record] of files.records) {
     const problems = mergeProblems(record.problems, shadowed.get(path) ?? []);
