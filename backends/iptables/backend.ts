@@ -8,6 +8,7 @@
  */
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import type { Logger } from "../../lib/log/logger.ts";
+import { messageOf } from "../../lib/log/message_of.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { createSysctl } from "../../lib/os/sysctl.ts";
@@ -199,8 +200,7 @@ class IptablesBackend implements Backend {
       await rules.take(plan, { changes, options: this.#renderOptions(this.#machine) });
       await rules.write(figures);
     } catch (cause) {
-      const message = cause instanceof Error ? cause.message : String(cause);
-      throw new SyncFailure(message, { full, cause });
+      throw new SyncFailure(messageOf(cause), { full, cause });
     } finally {
       if (!full) this.#failedPartialWrites += rules.failedWrites - failedBefore;
     }

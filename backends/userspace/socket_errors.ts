@@ -5,7 +5,7 @@
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Quarantined } from "../../lib/proxy/backend.ts";
-import { messageOf } from "./message_of.ts";
+import { messageOf } from "../../lib/log/message_of.ts";
 
 /** What to do when {@linkcode isOutOfSockets}. */
 export const OUT_OF_SOCKETS_CURE =

@@ -10,6 +10,7 @@ import { didYouMean } from "../config/nearest_name.ts";
 import { givenFlags, parseFlags } from "../config/parse_flags.ts";
 import { createLogger } from "../log/create_logger.ts";
 import { logsToJournal } from "../log/journal.ts";
+import { messageOf } from "../log/message_of.ts";
 import type { ActiveCommand, Command } from "./commands/command.ts";
 import { COMMANDS } from "./commands/mod.ts";
 import type { Dependencies } from "./dependencies.ts";
@@ -112,6 +113,6 @@ function explain({ complain }: Dependencies, error: unknown): number {
     complain("kube-relay: see --help\n");
     return WRONG_USE;
   }
-  complain(`kube-relay: ${error instanceof Error ? error.message : String(error)}\n`);
+  complain(`kube-relay: ${messageOf(error)}\n`);
   return FAILED;
 }

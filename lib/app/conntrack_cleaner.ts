@@ -5,6 +5,7 @@
  * @module
  */
 import type { Logger } from "../log/logger.ts";
+import { messageOf } from "../log/message_of.ts";
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import { formatHostPort } from "../net/port.ts";
 import type { Clock } from "../os/clock.ts";
@@ -144,7 +145,7 @@ export class ConntrackCleaner implements SyncObserver {
   /** Says what does not work once, until it works. */
   #complain(family: IpFamily, error: unknown): void {
     const { logger } = this.#dependencies;
-    const text = error instanceof Error ? error.message : String(error);
+    const text = messageOf(error);
     if (this.#complaints.has(text) || this.#complaints.size >= MOST_COMPLAINTS) {
       logger.verbose(2, "Cannot delete stale UDP flows still", { ipFamily: family, error });
       return;

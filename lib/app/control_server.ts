@@ -4,6 +4,7 @@
  * @module
  */
 import { dirname } from "node:path";
+import { messageOf } from "../log/message_of.ts";
 import type { StatusReport } from "./status_report.ts";
 import { ControlError, requestStatus } from "./control_client.ts";
 import { jsonPieces } from "./json_stream.ts";
@@ -63,7 +64,7 @@ async function answer(
     const body = ReadableStream.from(jsonPieces(report)).pipeThrough(new TextEncoderStream());
     return new Response(body, { headers: { "content-type": "application/json" } });
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = messageOf(error);
     return new Response(`Cannot report the status: ${reason}\n`, { status: 500 });
   }
 }
@@ -101,8 +102,4 @@ async function removeStaleSocket(path: string): Promise<void> {
     );
   }
   await Deno.remove(path);
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -11,6 +11,7 @@ import type {
   Service,
   ServiceCidr,
 } from "../api/objects.ts";
+import { SERVICE_NAME_LABEL } from "../api/service_name_label.ts";
 import { Informer, type Informers } from "../kube/informer.ts";
 import { type Cidr, cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
 import type { Clock, Timer } from "../os/clock.ts";
@@ -18,8 +19,6 @@ import type { FamilyProxy } from "./family_proxy.ts";
 
 /** How long the first sync waits for the own Node once everything else is known. */
 const NODE_WAIT_MS = 5000;
-
-const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
 
 /** Whom the router tells. */
 export interface ObjectRouterOptions {

@@ -11,6 +11,7 @@ import { createHealthzHandler } from "../health/healthz_server.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
 import { type EventSink, nodeRegarding } from "../kube/event.ts";
 import type { AdjustableLogger, Logger } from "../log/logger.ts";
+import { messageOf } from "../log/message_of.ts";
 import { createMetricsHandler } from "../metrics/metrics_server.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import { createSliMetrics } from "../metrics/sli_metrics.ts";
@@ -101,7 +102,7 @@ async function runServer(
       type: "Warning",
       reason,
       action: "StartKubeProxy",
-      note: error instanceof Error ? error.message : String(error),
+      note: messageOf(error),
       regarding: nodeRegarding(nodeName),
     });
     throw error;

@@ -9,6 +9,7 @@ import { ToldRecently } from "../log/told_recently.ts";
 import type { SyncMetrics } from "./sync_metrics.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
+import { messageOf } from "../log/message_of.ts";
 import type { Clock } from "../os/clock.ts";
 import type { Backend, Quarantined, SyncReport } from "../proxy/backend.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
@@ -134,7 +135,7 @@ export class Syncer {
   #failed(error: unknown): void {
     const { logger, metrics, backend } = this.#dependencies;
     this.#failures++;
-    this.#lastError = error instanceof Error ? error.message : String(error);
+    this.#lastError = messageOf(error);
     metrics.syncFailed(backend.family);
     logger.error("Cannot sync proxy rules; the last good state stays and the changes come again", {
       error,

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { messageOf } from "../log/message_of.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
 import { CONFIGURATION_FIELDS, parseConfiguration } from "./configuration_schema.ts";
 import { unknownFields } from "./unknown_fields.ts";
@@ -42,7 +43,7 @@ export async function readConfigurationFile(
   try {
     text = await readTextFile(file);
   } catch (error) {
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = messageOf(error);
     return failed([`--config: Cannot read configuration file '${file}': ${reason}`]);
   }
   const { documents, errors, warnings } = readYaml(text, { file, asKubeProxy: true });

@@ -5,6 +5,7 @@
  * @module
  */
 import type { Logger } from "../log/logger.ts";
+import { messageOf } from "../log/message_of.ts";
 import type { Clock } from "../os/clock.ts";
 import { type FolderChange, type FolderWatch, watchFolder } from "../os/folder_watch.ts";
 
@@ -183,7 +184,7 @@ class WatchedFolders {
     } catch (error) {
       // Usual reasons: fs.inotify.max_user_watches is reached, or the folder is gone.
       if (!this.#failed.has(folder)) {
-        const reason = error instanceof Error ? error.message : String(error);
+        const reason = messageOf(error);
         const message = "Cannot watch folder of the configuration file; it is looked at instead";
         logger.warn(message, { folder, everySeconds: GAP_POLL_MS / 1_000, reason });
       }

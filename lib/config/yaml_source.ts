@@ -20,6 +20,7 @@ import {
   visit,
   type YAMLMap,
 } from "yaml";
+import { messageOf } from "../log/message_of.ts";
 import { parsePlainYaml } from "./plain_yaml.ts";
 import { YES_AND_NO } from "./yes_and_no.ts";
 
@@ -276,5 +277,5 @@ function toError(options: ReadYamlOptions, position: TextPosition, message: stri
 function reasonOf(error: unknown): string {
   // The composer descends by recursion: a text of 100,000 brackets ends its stack.
   if (error instanceof RangeError) return "it is nested too deeply";
-  return error instanceof Error ? error.message : String(error);
+  return messageOf(error);
 }

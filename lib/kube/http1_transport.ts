@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { messageOf } from "../log/message_of.ts";
 import type { Clock, Timer } from "../os/clock.ts";
 import {
   completeTiming,
@@ -127,7 +128,7 @@ export class Http1Transport implements HttpTransport {
   #toTransportError(error: unknown, signal: AbortSignal, kind: "connect" | "closed"): unknown {
     if (signal.aborted) return signal.reason;
     if (error instanceof TransportError) return error;
-    const reason = error instanceof Error ? error.message : String(error);
+    const reason = messageOf(error);
     const verb = kind === "connect" ? "Cannot connect to" : "Lost";
     return new TransportError(kind, `${verb} ${this.#origin}: ${reason}`, { cause: error });
   }

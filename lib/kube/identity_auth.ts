@@ -4,6 +4,7 @@
  * @module
  */
 import type { Logger } from "../log/logger.ts";
+import { messageOf } from "../log/message_of.ts";
 import type { KubeAuth, KubeAuthDescription, TlsMaterial } from "./kube_auth.ts";
 import { KubeAuthError, type KubeIdentity, type PemSource } from "./kube_identity.ts";
 
@@ -157,7 +158,7 @@ async function readText({ field, file }: { field: string; file: string }): Promi
   try {
     return await Deno.readTextFile(file);
   } catch (cause) {
-    const reason = cause instanceof Error ? cause.message : String(cause);
+    const reason = messageOf(cause);
     throw new KubeAuthError(`Cannot read ${field}: ${reason}`, { cause });
   }
 }

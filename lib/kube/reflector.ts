@@ -6,6 +6,7 @@
  */
 import type { KubeObject } from "../api/objects.ts";
 import type { Logger } from "../log/logger.ts";
+import { messageOf } from "../log/message_of.ts";
 import type { Clock } from "../os/clock.ts";
 import { ApiError } from "./api_error.ts";
 import { Backoff } from "./backoff.ts";
@@ -290,8 +291,4 @@ export class Reflector<T extends KubeObject> {
     const shortest = this.#options.timing?.minWatchSeconds ?? 300;
     return Math.ceil(shortest * (1 + this.#dependencies.random()));
   }
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

@@ -4,6 +4,7 @@
  * @module
  */
 import type { ObjectMeta } from "../api/objects.ts";
+import { SERVICE_NAME_LABEL } from "../api/service_name_label.ts";
 import {
   optionalObject,
   optionalString,
@@ -16,7 +17,7 @@ import type { StringTable } from "./string_table.ts";
 
 /** The labels that anything reads. */
 const LABELS = [
-  "kubernetes.io/service-name",
+  SERVICE_NAME_LABEL,
   "service.kubernetes.io/headless",
   "service.kubernetes.io/service-proxy-name",
   "endpointslice.kubernetes.io/skip-mirror",

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { messageOf } from "../log/message_of.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import { type LineTaker, readLines } from "./line_reader.ts";
 import { toolOf } from "./tools.ts";
@@ -249,7 +250,7 @@ function endedError(invocation: Invocation, kind: "timeout" | "aborted"): Comman
 }
 
 function failedError(invocation: Invocation, cause: unknown): CommandError {
-  const reason = cause instanceof Error ? cause.message : String(cause);
+  const reason = messageOf(cause);
   return new CommandError(
     invocation.program,
     invocation.args,

@@ -4,6 +4,7 @@
  * @module
  */
 import type { Logger } from "../log/logger.ts";
+import { messageOf } from "../log/message_of.ts";
 import { isUnspecified, tryParseIpAddress } from "../net/ip_address.ts";
 import type { Clock } from "./clock.ts";
 import { type HttpHandler, type HttpListener, listenHttp } from "./http_listener.ts";
@@ -122,7 +123,7 @@ async function closeAll(listeners: readonly HttpListener[]): Promise<void> {
 }
 
 function bindError({ name, address }: HttpServerOptions, cause: unknown): Error {
-  const reason = cause instanceof Error ? cause.message : String(cause);
+  const reason = messageOf(cause);
   return new Error(
     `Cannot listen on ${address.hostname}:${address.port} for the ${name} server: ${reason}`,
     { cause },

@@ -10,7 +10,7 @@ import type { AddressLedger } from "./address_ledger.ts";
 import type { AddressStore } from "./address_store.ts";
 import type { AnyIpRoutes } from "./anyip_routes.ts";
 import { NONLOCAL_BIND, type Removal } from "./lo_device.ts";
-import { messageOf } from "../message_of.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
 import type { OwnAddresses } from "./own_addresses.ts";
 
 /** What holds the things to take away. */

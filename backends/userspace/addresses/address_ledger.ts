@@ -7,7 +7,7 @@ import type { Cidr } from "../../../lib/net/cidr.ts";
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { Logger } from "../../../lib/log/logger.ts";
 import { type AddressRecord, type AddressStore, EMPTY_RECORD } from "./address_store.ts";
-import { messageOf } from "../message_of.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
 
 /** Things that are about to be added, or that are gone. */
 export interface LedgerEntries {

@@ -13,7 +13,7 @@ import type { AnyIpRoutes } from "./anyip_routes.ts";
 import type { LoDevice } from "./lo_device.ts";
 import type { AcquiredAddress, WantedAddress } from "../local_addresses.ts";
 import type { LocalCheck } from "./local_check.ts";
-import { messageOf } from "../message_of.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
 import type { OwnAddresses } from "./own_addresses.ts";
 import { addressConflict } from "./route_guard.ts";
 import { IPV6_STAND_IN, StandIns } from "./stand_ins.ts";

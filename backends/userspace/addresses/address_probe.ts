@@ -9,7 +9,7 @@ import type { Network } from "../../../lib/os/network.ts";
 import type { ProbeResult } from "../../../lib/proxy/backend.ts";
 import type { AnyIpRoutes } from "./anyip_routes.ts";
 import { canBind } from "./local_check.ts";
-import { messageOf } from "../message_of.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
 import type { OwnAddresses } from "./own_addresses.ts";
 import { IPV6_STAND_IN, STAND_IN_RANGE } from "./stand_ins.ts";
 

@@ -37,7 +37,7 @@ import type {
 } from "../local_addresses.ts";
 import { LocalCheck } from "./local_check.ts";
 import { LoDevice } from "./lo_device.ts";
-import { messageOf } from "../message_of.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
 import { OwnAddresses } from "./own_addresses.ts";
 import { Turns } from "./turns.ts";
 

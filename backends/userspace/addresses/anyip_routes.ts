@@ -10,7 +10,7 @@ import type { Network } from "../../../lib/os/network.ts";
 import type { AddressLedger } from "./address_ledger.ts";
 import { type LoDevice, type Removal, removalOf } from "./lo_device.ts";
 import { canBind } from "./local_check.ts";
-import { messageOf } from "../message_of.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
 import { rangeConflict } from "./route_guard.ts";
 
 /** The edges and the ledger that the routes work with. */

@@ -7,6 +7,7 @@ import { stringify } from "@std/yaml";
 import { effectiveConfiguration } from "../../config/effective_configuration.ts";
 import { encodeConfiguration } from "../../config/encode_configuration.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
+import { messageOf } from "../../log/message_of.ts";
 import { writeFileWhole } from "../../os/write_file_whole.ts";
 import type { ActiveCommand } from "./command.ts";
 
@@ -29,7 +30,7 @@ export const writeConfigurationCommand: ActiveCommand = {
     try {
       await writeFileWhole(path, text);
     } catch (error) {
-      const reason = error instanceof Error ? error.message : String(error);
+      const reason = messageOf(error);
       throw new Error(`Cannot write the configuration to '${path}': ${reason}`);
     }
     print(`Configuration written to ${path}\n`);

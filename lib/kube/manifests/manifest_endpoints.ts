@@ -3,12 +3,12 @@
  *
  * @module
  */
+import { SERVICE_NAME_LABEL } from "../../api/service_name_label.ts";
 import { ipFamilyOf, tryParseIpAddress } from "../../net/ip_address.ts";
 import type { FieldPath } from "./manifest_problem.ts";
 import type { ObjectReport } from "./manifest_report.ts";
 import { type CheckedManifest, isServableAddress, UNSERVABLE } from "./manifest_schema.ts";
 
-const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
 const HOSTNAME_TOPOLOGY = "kubernetes.io/hostname";
 
 type CheckedSlice = CheckedManifest<"EndpointSlice">;

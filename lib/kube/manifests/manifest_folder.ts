@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { messageOf } from "../../log/message_of.ts";
 import type { ManifestFileSystem } from "./manifest_file_system.ts";
 
 /** What the paths lead to at the moment. */
@@ -55,7 +56,7 @@ export async function listManifests(
       if (parentState) folders.set(parent, parentState.identity);
     } catch (error) {
       isCertain = false;
-      missing.set(path, error instanceof Error ? error.message : String(error));
+      missing.set(path, messageOf(error));
     }
   }
   return { files: [...files].sort(), folders, missing, isCertain };

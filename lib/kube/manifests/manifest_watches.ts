@@ -4,6 +4,7 @@
  * @module
  */
 import type { Logger } from "../../log/logger.ts";
+import { messageOf } from "../../log/message_of.ts";
 import type { FolderWatch, ManifestFileSystem } from "./manifest_file_system.ts";
 
 /** Told of a change: the folder, and the name in it where that is known. */
@@ -69,7 +70,7 @@ export class ManifestWatches {
     } catch (error) {
       // Usual reasons: fs.inotify.max_user_watches is reached, or the folder has gone again.
       if (!this.#failed.has(folder)) {
-        const reason = error instanceof Error ? error.message : String(error);
+        const reason = messageOf(error);
         this.#logger.warn("Cannot watch folder of manifests; it is looked at every 2 seconds", {
           folder,
           reason,
