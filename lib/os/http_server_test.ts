@@ -62,7 +62,7 @@ Deno.test("runHttpServer() refuses a Host header that is none by itself", async 
     signal: controller.signal,
   });
   const connection = await Deno.connect({ port, hostname: "127.0.0.1" });
-  const request = "GET / HTTP/1.1\r\nHost: [\r\nConnection: close\r\n\r\n";
+  const request = "GET / HTTP/1.1\r\nHost: a b\r\nConnection: close\r\n\r\n";
   await connection.write(new TextEncoder().encode(request));
   const answer = await new Response(connection.readable).text();
   assertEquals(answer.split("\r\n")[0], "HTTP/1.1 400 Bad Request");
