@@ -50,7 +50,10 @@ export async function runHttpServer(
         address,
         handler: reportingHandler(logger, options),
       });
-      logger.verbose(1, "Server listens", { server: name, ...listeners[0]?.address });
+      const listens = { server: name, ...listeners[0]?.address };
+      // Whoever read the error above waits for this line.
+      if (complained) logger.info("Server listens", listens);
+      else logger.verbose(1, "Server listens", listens);
       complained = false;
       await serve(listeners, signal);
       if (!signal.aborted) throw new Error("the server stopped by itself");

@@ -2,6 +2,7 @@ import { assertEquals, assertRejects } from "@std/assert";
 import type { Logger } from "../log/logger.ts";
 import { eventually } from "../../tests/support/eventually.ts";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { isMissing, type Requirement } from "../../tests/support/requirement.ts";
 import { unusedPort } from "../../tests/support/unused_port.ts";
 import { systemClock } from "./clock.ts";
@@ -27,24 +28,26 @@ function takePort(): Deno.TcpListener {
   return Deno.listen({ hostname: "127.0.0.1", port: 0 });
 }
 
-Deno.test("runHttpServer() takes an address as soon as it is free, and complains once", async () => {
+Deno.test("runHttpServer() takes an address as soon as it is free, and tells both once", async () => {
   const taken = takePort();
   const { port } = taken.addr;
   const clock = new FakeClock();
-  const errors: string[] = [];
+  const logger = new MemoryLogger();
   const controller = new AbortController();
-  const running = runHttpServer({ clock, logger: collectErrors(errors) }, {
+  const running = runHttpServer({ clock, logger }, {
     name: "test",
     address: { hostname: "127.0.0.1", port },
     handler: (_, peer) => new Response(peer),
     signal: controller.signal,
   });
   await clock.advance(20_000);
-  assertEquals(errors, ["Cannot listen; tried again every 5 s"]);
+  const told = () => logger.lines.map(({ level, message }) => `${level}: ${message}`);
+  assertEquals(told(), ["error: Cannot listen; tried again every 5 s"]);
   taken.close();
   await clock.advance(5000);
   const response = await fetch(`http://127.0.0.1:${port}/`);
   assertEquals(await response.text(), "127.0.0.1");
+  assertEquals(told().slice(1), ["info: Server listens"]);
   controller.abort();
   await running;
 });
