@@ -101,20 +101,10 @@ find_denort() {
   if [[ -f $zip ]]; then echo "$zip"; fi
 }
 
-# Writes $work/bundle/*.js, and source maps, which tell what went into it. The Kubernetes client
-# library becomes a script of its own: with what it imports of Node, it costs 15 MB of memory, and is
-# loaded only where an API server is asked.
+# Writes $work/bundle/main.js, and its source map, which tells what went into it.
 bundle() {
-  "${deno[@]}" bundle --quiet --frozen --minify --code-splitting --platform deno --sourcemap external \
+  "${deno[@]}" bundle --quiet --frozen --minify --platform deno --sourcemap external \
     --outdir "$work/bundle" main.ts
-  # Deno 2.9 gives `require` to CommonJS packages only where code is not split.
-  local script
-  for script in "$work"/bundle/*.js; do
-    if grep -q 'Dynamic require of' "$script"; then
-      sed -i '1i import{createRequire}from"node:module";const require=createRequire(import.meta.url);' \
-        "$script"
-    fi
-  done
 }
 
 # deno compile keeps its code cache in the shared temporary directory: the result is made without one.

@@ -6,6 +6,7 @@
 import type { KubeKinds } from "../api/objects.ts";
 import { featureEnabled } from "../config/feature_gates.ts";
 import { createApiSource } from "../kube/api_source.ts";
+import { loadKubeAuth } from "../kube/kubeconfig.ts";
 import { tryParseIpAddress } from "../net/ip_address.ts";
 import type { Logger } from "../log/logger.ts";
 import type { Dependencies } from "./dependencies.ts";
@@ -29,8 +30,6 @@ export async function createApiObjectSource(
   const { clock, logger, random, process } = dependencies;
   const { proxy, relay: { master, endpointsFallback } } = configuration;
   const { kubeconfig } = proxy.clientConnection;
-  // Loaded only here: the library that reads kubeconfigs costs 10 MB of memory.
-  const { loadKubeAuth } = await import("../kube/kubeconfig.ts");
   const auth = await loadKubeAuth({ clock, logger }, {
     ...(kubeconfig !== "" && { kubeconfig }),
     ...(master !== undefined && { master }),

@@ -1,10 +1,18 @@
 /**
- * Kubeconfig files. The only file that imports `@kubernetes/client-node`, and only its KubeConfig; it is itself
- * imported only when the source of objects is an API server, since the library costs 10 MB and more.
+ * Kubeconfig files. The only file that imports `@kubernetes/client-node`, and of that only the reading of
+ * clusters, users and contexts: the module with `KubeConfig` brings an HTTP client and every API type along,
+ * 10 MB of memory that nothing here would use.
  *
  * @module
  */
-import { type Cluster, KubeConfig, type User } from "@kubernetes/client-node";
+import {
+  type Cluster,
+  type Context,
+  newClusters,
+  newContexts,
+  newUsers,
+  type User,
+} from "@kubernetes/client-node/dist/config_types.js";
 import { parse } from "@std/yaml";
 import type { Logger } from "../log/logger.ts";
 import type { Clock } from "../os/clock.ts";
@@ -86,33 +94,30 @@ async function readKubeconfig(
 ): Promise<KubeIdentity> {
   const text = await readText(file);
   const raw = parseYaml(text, file);
-  const config = new KubeConfig();
-  try {
-    config.loadFromString(text);
-  } catch (cause) {
-    throw unusable(file, cause instanceof Error ? cause.message : String(cause), cause);
-  }
   const folder = file.slice(0, file.lastIndexOf("/") + 1) || "./";
-  config.makePathsAbsolute(folder);
-  const { cluster, user } = currentOf(config, file);
+  const { cluster, user } = currentOf(entriesOf(raw, file), file);
   return {
     source: "kubeconfig",
     file,
-    ...clusterPart(cluster, { file, master }),
+    ...clusterPart(cluster, { file, folder, master }),
     ...userPart(dependencies, { user, file, folder, tokenFile: tokenFileOf(raw, user.name) }),
   };
 }
 
 function clusterPart(
   cluster: Cluster,
-  { file, master }: { readonly file: string; readonly master: string | undefined },
+  { file, folder, master }: {
+    readonly file: string;
+    readonly folder: string;
+    readonly master: string | undefined;
+  },
 ): Pick<KubeIdentity, "server" | "insecure" | "ca" | "tlsServerName"> {
   const path = `clusters['${cluster.name}'].cluster`;
   if (cluster.proxyUrl) throw unusable(file, `${path}.proxy-url is not supported; remove it`);
   if (master === undefined) checkServer(`${path}.server of '${file}'`, cluster.server);
   const ca = pemSource(`${path}.certificate-authority of '${file}'`, {
     data: cluster.caData,
-    file: cluster.caFile,
+    file: absolutePath(folder, cluster.caFile),
   });
   if (ca && cluster.skipTLSVerify) {
     const both = "certificate-authority and insecure-skip-tls-verify exclude each other";
@@ -145,8 +150,14 @@ function userPart(
       throw unusable(file, `${path}.${name} is not supported; ${cure}`);
     }
   }
-  const cert = pemSource(field("client-certificate"), { data: user.certData, file: user.certFile });
-  const key = pemSource(field("client-key"), { data: user.keyData, file: user.keyFile });
+  const cert = pemSource(field("client-certificate"), {
+    data: user.certData,
+    file: absolutePath(folder, user.certFile),
+  });
+  const key = pemSource(field("client-key"), {
+    data: user.keyData,
+    file: absolutePath(folder, user.keyFile),
+  });
   if (!cert !== !key) {
     throw unusable(file, `${path}: client-certificate and client-key need each other`);
   }
@@ -156,10 +167,7 @@ function userPart(
     ...(key && { key }),
     ...(authorization !== undefined && { authorization }),
     ...(tokenFile !== undefined && {
-      tokenFile: {
-        field: field("tokenFile"),
-        file: tokenFile.startsWith("/") ? tokenFile : folder + tokenFile,
-      },
+      tokenFile: { field: field("tokenFile"), file: absolutePath(folder, tokenFile) },
     }),
     ...(user.exec && {
       plugin: credentialPlugin({ clock, commands }, {
@@ -171,20 +179,45 @@ function userPart(
   };
 }
 
-function currentOf(config: KubeConfig, file: string): { cluster: Cluster; user: User } {
-  const name = config.getCurrentContext();
-  const context = config.getContextObject(name);
-  if (!name || !context) {
-    const known = config.getContexts().map((context) => `'${context.name}'`).join(", ") || "none";
-    throw unusable(file, `current-context is '${name ?? ""}', and its contexts are: ${known}`);
+/** What a kubeconfig lists, and the name of the context to use. */
+interface Entries {
+  readonly clusters: readonly Cluster[];
+  readonly users: readonly User[];
+  readonly contexts: readonly Context[];
+  readonly current: string | undefined;
+}
+
+function entriesOf(raw: unknown, file: string): Entries {
+  const document = (raw ?? {}) as Record<string, unknown>;
+  const current = document["current-context"];
+  try {
+    return {
+      clusters: newClusters(document["clusters"]),
+      users: newUsers(document["users"]),
+      contexts: newContexts(document["contexts"]),
+      current: typeof current === "string" ? current : undefined,
+    };
+  } catch (cause) {
+    throw unusable(file, cause instanceof Error ? cause.message : String(cause), cause);
   }
-  const cluster = config.getCluster(context.cluster);
-  const path = `contexts['${name}'].context`;
+}
+
+function currentOf(
+  { clusters, users, contexts, current }: Entries,
+  file: string,
+): { cluster: Cluster; user: User } {
+  const context = contexts.find(({ name }) => name === current);
+  if (!current || !context) {
+    const known = contexts.map(({ name }) => `'${name}'`).join(", ") || "none";
+    throw unusable(file, `current-context is '${current ?? ""}', and its contexts are: ${known}`);
+  }
+  const path = `contexts['${current}'].context`;
+  const cluster = clusters.find(({ name }) => name === context.cluster);
   if (!cluster) {
     throw unusable(file, `${path}.cluster is '${context.cluster}', which is no cluster`);
   }
   // A context may do without a user.
-  const user = context.user ? config.getUser(context.user) : { name: "" };
+  const user = context.user ? users.find(({ name }) => name === context.user) : { name: "" };
   if (!user) throw unusable(file, `${path}.user is '${context.user}', which is no user`);
   return { cluster, user };
 }
@@ -205,6 +238,11 @@ function authorizationOf({ token, username, password = "" }: User): string | und
   if (!username) return undefined;
   const bytes = new TextEncoder().encode(`${username}:${password}`);
   return `Basic ${btoa(String.fromCharCode(...bytes))}`;
+}
+
+/** As with kubectl, a relative path starts at the kubeconfig's folder. */
+function absolutePath<Path extends string | undefined>(folder: string, path: Path): Path | string {
+  return path && !path.startsWith("/") ? folder + path : path;
 }
 
 /** As with kubectl, data in the file itself wins over a path. */

@@ -9,6 +9,7 @@ import { KubeClient } from "../../kube/client.ts";
 import { Http1Transport } from "../../kube/http1_transport.ts";
 import { Http2Transport } from "../../kube/http2_transport.ts";
 import type { KubeAuth } from "../../kube/kube_auth.ts";
+import { loadKubeAuth } from "../../kube/kubeconfig.ts";
 import { slimObject } from "../../kube/slim.ts";
 import { StringTable } from "../../kube/string_table.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
@@ -42,8 +43,6 @@ export async function examineApi(
   const logger = new CollectingLogger();
   let auth: KubeAuth;
   try {
-    // Loaded only here: the library that reads kubeconfigs costs 10 MB of memory.
-    const { loadKubeAuth } = await import("../../kube/kubeconfig.ts");
     auth = await loadKubeAuth({ clock, logger, commands }, {
       ...(kubeconfig !== "" && { kubeconfig }),
       ...(master !== undefined && { master }),
