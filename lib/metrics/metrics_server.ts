@@ -6,6 +6,7 @@
  */
 import { type IpAddress, isLoopback } from "../net/ip_address.ts";
 import { flagzPage } from "./flagz_page.ts";
+import { gzipAnswer } from "./gzip_answer.ts";
 import { answerHealthz, HEALTHZ } from "./healthz_page.ts";
 import { answerLogLevel } from "./log_level_page.ts";
 import { answerJson, answerNotFound, answerText, refuseWriting } from "./plain_answer.ts";
@@ -67,7 +68,7 @@ function createPages(options: MetricsHandlerOptions): ReadonlyMap<string, Page> 
       (name) => slis.checked({ name, type: HEALTHZ }, "success"),
     );
   const pages = new Map<string, Page>([
-    ["/metrics", (request) => refuseWriting(request) ?? answerMetrics(render)],
+    ["/metrics", (request) => refuseWriting(request) ?? answerMetrics(request, render)],
     ["/metrics/slis", (request, peer) => answerSlis(request, { slis, peer })],
     ["/healthz", healthz],
     ["/healthz/ping", healthz],
@@ -90,10 +91,13 @@ function createPages(options: MetricsHandlerOptions): ReadonlyMap<string, Page> 
   return pages;
 }
 
-async function answerMetrics(render: () => Promise<MetricsAnswer>): Promise<Response> {
+async function answerMetrics(
+  request: Request,
+  render: () => Promise<MetricsAnswer>,
+): Promise<Response> {
   const { contentType, body } = await render();
   const headers = { "content-type": contentType, "x-content-type-options": "nosniff" };
-  return new Response(body, { headers });
+  return gzipAnswer(request, new Response(body, { headers }));
 }
 
 /** DELETE is only for who is on this machine: nothing on the port changes anything for others. */
@@ -102,7 +106,7 @@ function answerSlis(
   { slis, peer }: { readonly slis: SliMetrics; readonly peer: IpAddress | undefined },
 ): Response | Promise<Response> {
   if (request.method !== "DELETE" || peer === undefined || !isLoopback(peer)) {
-    return refuseWriting(request) ?? answerMetrics(() => slis.render());
+    return refuseWriting(request) ?? answerMetrics(request, () => slis.render());
   }
   slis.reset();
   return answerText("metrics reset\n");

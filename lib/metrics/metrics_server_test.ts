@@ -51,3 +51,20 @@ Deno.test("createMetricsHandler() makes the text anew after a failure", async ()
   assertEquals(await ask("/metrics").catch((error) => error.message), "a fault");
   assertEquals((await ask("/metrics")).status, 200);
 });
+
+Deno.test("createMetricsHandler() compresses a scrape for whoever asks for it, and no other page", async () => {
+  const handler = createMetricsHandler({
+    ...{ mode: "userspace", flags: undefined, status: undefined, setVerbosity: undefined },
+    render: () => Promise.resolve({ contentType: "text/plain", body: "a 1\n" }),
+    slis: createSliMetrics({ startedAt: 0 }),
+    configuration: () => ({}),
+  });
+  const encodings: Record<string, string | null> = {};
+  for (const path of ["/metrics", "/metrics/slis", "/proxyMode"]) {
+    const headers = { "accept-encoding": "gzip" };
+    const answer = await handler(new Request(`http://localhost${path}`, { headers }), undefined);
+    encodings[path] = answer.headers.get("content-encoding");
+    await answer.body?.cancel();
+  }
+  assertEquals(encodings, { "/metrics": "gzip", "/metrics/slis": "gzip", "/proxyMode": null });
+});
