@@ -5,22 +5,15 @@
  * @module
  */
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
-import { runCommandLine } from "../lib/app/command_line.ts";
 import { permissionFlags } from "../lib/os/permissions.ts";
-import { createDependencies } from "../main.ts";
 import { THIS_NODE } from "./support/address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders.ts";
 import { FakeApiServer } from "./support/fake_api_server.ts";
 import { writeKubeconfig } from "./support/kubeconfig_file.ts";
 import { manifestText, rawObjects } from "./support/raw_objects.ts";
+import { render, type RenderOutput } from "./support/render_output.ts";
 
 const MAIN = new URL("../main.ts", import.meta.url).pathname;
-
-interface Output {
-  readonly code: number;
-  readonly out: string;
-  readonly err: string;
-}
 
 /** Two Services of which one has IPv6 too; the endpoints of `web` are on this node. */
 const OBJECTS = [
@@ -43,24 +36,6 @@ const OBJECTS = [
     }),
   ),
 ];
-
-/** Runs it in this process. */
-async function render(args: readonly string[]): Promise<Output> {
-  const texts = { out: "", err: "" };
-  const dependencies = createDependencies();
-  const code = await runCommandLine(
-    {
-      ...dependencies,
-      commands: { run: (program) => Promise.reject(new Error(`${program} was started`)) },
-      process: { ...dependencies.process, hostname: THIS_NODE, env: () => undefined },
-      print: (text) => void (texts.out += text),
-      complain: (text) => void (texts.err += text),
-    },
-    ["render", ...args],
-    new AbortController().signal,
-  );
-  return { code, ...texts };
-}
 
 /** A folder with these manifests. */
 async function withManifests(
@@ -207,7 +182,7 @@ Deno.test("render in a pipe: rules alone, and a quiet end when the reader has se
   await withManifests({ "b.yaml": "kind: [Service\n" }, async (folder) => {
     const main = [Deno.execPath(), "run", ...permissionFlags(), "--quiet", "--no-check", MAIN];
     const line = [...main, "render", "--mode=iptables", "--manifests=examples/manifests"];
-    const shell = async (script: string): Promise<Output> => {
+    const shell = async (script: string): Promise<RenderOutput> => {
       const { code, stdout, stderr } = await new Deno.Command("bash", {
         args: ["-c", `set -o pipefail; ${script}`, "bash", ...line],
         cwd: new URL("..", import.meta.url),
