@@ -90,6 +90,7 @@ const MISTAKES: readonly (readonly [command: string, says: string])[] = [
   ["kubectl frob pods", "kubectl frob"],
   ["sudo rm -rf /etc", "/etc is a place"],
   ["deno task nothing", "deno task nothing"],
+  ["iptables-restore --test", "--noflush"],
   ["kubectl exec daemonset/kube-relay -- kube-relay --jsn", "--jsn"],
 ];
 

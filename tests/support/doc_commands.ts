@@ -93,6 +93,8 @@ const CHECKS: Readonly<Record<string, Check>> = {
       `${port}${pathname} is served`,
     );
   },
+  "iptables-restore": checkRestore,
+  "ip6tables-restore": checkRestore,
   tee: checkOwnPlaces,
   chmod: ([_mode, ...paths]) => checkOwnPlaces(paths),
   rm: ([_flags, ...paths]) => checkOwnPlaces(paths),
@@ -171,6 +173,12 @@ async function checkDeno(args: readonly string[], { denoJson }: DocScene): Promi
     expect(verb === "task" && name! in JSON.parse(denoJson).tasks, `deno ${args.join(" ")}`);
     if (name === "start") await checkRelay(rest);
   }
+}
+
+/** Nobody is told to do what would throw away the rules of others. */
+function checkRestore(args: readonly string[]): void {
+  expect(args.includes("--noflush"), "iptables-restore without --noflush");
+  expect(args.every((arg) => ["--noflush", "--test"].includes(arg)), args.join(" "));
 }
 
 function checkOwnPlaces(paths: readonly string[]): void {
