@@ -7,11 +7,13 @@ import { watchConfiguration } from "../config/configuration_watch.ts";
 import type { KubeProxyConfiguration } from "../config/configuration.ts";
 import { hostWatchedFiles } from "../config/watched_file.ts";
 import type { AdjustableLogger } from "../log/logger.ts";
+import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import type { Dependencies } from "./dependencies.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import type { LivePlanSettings } from "./live_plan_settings.ts";
 import { planSettingsOf } from "./plan_settings.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
+import type { StartUp } from "./start_up.ts";
 import type { TaskGroup } from "./task_group.ts";
 
 /** What runs, and what of it can be changed. */
@@ -20,6 +22,14 @@ export interface ConfigurationReloadOptions {
   readonly nodeName: string;
   readonly settings: LivePlanSettings;
   readonly families: readonly Pick<FamilyProxy, "onSettings">[];
+  /** What holds the configuration against the node. */
+  readonly startUp: Pick<StartUp, "onConfiguration">;
+}
+
+/** What is needed to read the file again. */
+export interface ConfigurationReloadDependencies extends Pick<Dependencies, "clock" | "process"> {
+  readonly logger: AdjustableLogger;
+  readonly metrics: Pick<ProxyMetrics, "configReloaded">;
 }
 
 /** What is in force now. */
@@ -32,15 +42,15 @@ export interface CurrentConfiguration {
  * the program ends, when the file changes in what only a start takes up.
  */
 export function startConfigurationReload(
-  dependencies: Pick<Dependencies, "clock" | "process"> & { readonly logger: AdjustableLogger },
+  dependencies: ConfigurationReloadDependencies,
   tasks: TaskGroup,
-  { configuration, nodeName, settings, families }: ConfigurationReloadOptions,
+  { configuration, nodeName, settings, families, startUp }: ConfigurationReloadOptions,
 ): CurrentConfiguration {
   const { flags, mode, requestedMode = mode } = configuration;
   const { config } = flags;
   const current = { proxy: configuration.proxy };
   if (config === undefined) return current;
-  const { clock, logger, process: { uid, env } } = dependencies;
+  const { clock, logger, metrics, process: { uid, env } } = dependencies;
   const readTextFile = (path: string) => Deno.readTextFile(path);
   tasks.run("configuration file", (signal) =>
     watchConfiguration(
@@ -56,7 +66,9 @@ export function startConfigurationReload(
           if (fields.every((field) => field.startsWith("logging."))) return;
           settings.replace(planSettingsOf(proxy, { nodeName, mode }));
           for (const family of families) family.onSettings(settings);
+          startUp.onConfiguration(proxy);
         },
+        onResult: (result) => metrics.configReloaded(result),
       },
     ));
   return current;

@@ -43,8 +43,12 @@ async function startReload(path: string, tasks: TaskGroup) {
   const of = { nodeName: "node-1", mode: "iptables" } as const;
   const settings = new LivePlanSettings(planSettingsOf(loaded.proxy, of));
   let replans = 0;
+  const [results, told]: [string[], boolean[]] = [[], []];
   const current = startConfigurationReload(
-    { clock: systemClock, process: PROCESS, logger },
+    {
+      ...{ clock: systemClock, process: PROCESS, logger },
+      metrics: { configReloaded: (result) => void results.push(result) },
+    },
     tasks,
     {
       configuration: {
@@ -57,10 +61,11 @@ async function startReload(path: string, tasks: TaskGroup) {
       nodeName: "node-1",
       settings,
       families: [{ onSettings: () => void replans++ }],
+      startUp: { onConfiguration: (proxy) => void told.push(proxy.iptables.masqueradeAll) },
     },
   );
   await eventually("the file is looked at", () => logger.lines.length > 0);
-  return { logger, settings, current, replans: () => replans };
+  return { logger, settings, current, results, told, replans: () => replans };
 }
 
 Deno.test("startConfigurationReload() hands on what changes, and ends the program for what it cannot", async () => {
@@ -68,7 +73,7 @@ Deno.test("startConfigurationReload() hands on what changes, and ends the progra
   const tasks = new TaskGroup(new AbortController().signal);
   const path = `${folder}/c.yaml`;
   try {
-    const { logger, settings, current, replans } = await startReload(path, tasks);
+    const { logger, settings, current, results, told, replans } = await startReload(path, tasks);
     await Deno.writeTextFile(
       path,
       `${HEAD}logging: {verbosity: 4, vmodule: [{filePattern: a, verbosity: 5}]}\n`,
@@ -84,10 +89,12 @@ Deno.test("startConfigurationReload() hands on what changes, and ends the progra
     assertEquals(settings.planOptions("IPv4", testNodeState()).masqueradeAll, true);
     assertEquals([current.proxy.iptables.masqueradeAll, current.proxy.mode], [true, "iptables"]);
     assertEquals(logger.verbosity, 9, "what was set elsewhere stays");
+    assertEquals(told, [true]);
     await Deno.writeTextFile(path, `${HEAD}oomScoreAdj: 5\n`);
     await tasks.stopped();
     const error = await assertRejects(() => tasks.ended(), ConfigurationChanged);
     assertStringIncludes(error.message, "oomScoreAdj, which only a start takes up");
+    assertEquals(results, ["applied", "applied", "restart"]);
   } finally {
     tasks.stop();
     await tasks.ended().catch(() => {});

@@ -8,6 +8,7 @@
  * @module
  */
 import type { Node } from "../api/objects.ts";
+import type { KubeProxyConfiguration } from "../config/configuration.ts";
 import type { Logger } from "../log/logger.ts";
 import { type IpFamily, isUnspecified, parseIpAddress } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
@@ -46,6 +47,7 @@ export class NodeIdentity {
   readonly #options: NodeIdentityOptions;
   readonly #mismatch = Promise.withResolvers<never>();
   readonly #told = new Set<string>();
+  #proxy: KubeProxyConfiguration;
   #state: NodeState;
   #annotations: Readonly<Record<string, string>> | undefined;
   #addresses: NodeAddresses | undefined;
@@ -60,6 +62,7 @@ export class NodeIdentity {
     this.#clock = clock;
     this.#logger = logger;
     this.#options = options;
+    this.#proxy = options.configuration.proxy;
     this.#state = nodeStateFromNode(undefined, options.name);
     // Whoever doesn't run() it does not end by it.
     this.#mismatch.promise.catch(() => {});
@@ -73,6 +76,12 @@ export class NodeIdentity {
   /** Annotations that were last read of the Node; `undefined` where it has none that matters. */
   get annotations(): Readonly<Record<string, string>> | undefined {
     return this.#annotations;
+  }
+
+  /** Takes the configuration that is in force from now on, and holds it against what is known. */
+  onConfiguration(proxy: KubeProxyConfiguration): void {
+    this.#proxy = proxy;
+    if (this.#addresses !== undefined) this.#decide();
   }
 
   /** Takes a state of the Node. */
@@ -117,13 +126,12 @@ export class NodeIdentity {
 
   /** Whether the primary family is a guess: what doesn't fit it may be right all the same. */
   get #guesses(): boolean {
-    const { expected, configuration } = this.#options;
-    return expected && this.#state.addresses.length === 0 &&
-      isUnspecified(parseIpAddress(configuration.proxy.bindAddress));
+    return this.#options.expected && this.#state.addresses.length === 0 &&
+      isUnspecified(parseIpAddress(this.#proxy.bindAddress));
   }
 
   get #usesPodCidrs(): boolean {
-    return this.#options.configuration.proxy.detectLocalMode === "NodeCIDR";
+    return this.#proxy.detectLocalMode === "NodeCIDR";
   }
 
   async #wait(signal: AbortSignal): Promise<void> {
@@ -155,7 +163,8 @@ export class NodeIdentity {
   }
 
   #decide(): void {
-    const { configuration: { proxy, mode }, families } = this.#options;
+    const { configuration: { mode }, families } = this.#options;
+    const proxy = this.#proxy;
     const { addresses: ofNode, podCidrs } = this.#state;
     const addresses = nodeAddressesOf(ofNode, parseIpAddress(proxy.bindAddress));
     if (!deepEqual(addresses, this.#addresses)) {
@@ -171,6 +180,7 @@ export class NodeIdentity {
     }
     this.#addresses = addresses;
     const { primary } = addresses;
+    this.#tellPrimary(primary);
     for (const finding of checkSanity(proxy, { mode, families, primary, podCidrs })) {
       const text = `${finding.field}: ${finding.problem}`;
       if (finding.severity === "fatal" && this.#guesses) continue;
@@ -180,5 +190,17 @@ export class NodeIdentity {
         this.#mismatch.reject(new NodeMismatchError(`Cannot go on: ${text}`));
       } else this.#logger.warn("Setting makes no sense here", { ...finding });
     }
+  }
+
+  /** Upstream ends here. What the other family can serve is worth more than nothing. */
+  #tellPrimary(primary: IpFamily): void {
+    const { families } = this.#options;
+    if (families.includes(primary) || this.#guesses || this.#told.has(primary)) return;
+    this.#told.add(primary);
+    this.#logger.error("Nothing is served in the node's own IP family, which does not run here", {
+      primaryFamily: primary,
+      families: families.join(", "),
+      cure: "a mode and a kernel that have it: see `kube-relay doctor`",
+    });
   }
 }

@@ -150,6 +150,33 @@ Deno.test("NodeIdentity warns once of a setting that makes no sense", () =>
     assertEquals(lines().filter((line) => line === "warn: Setting makes no sense here").length, 1);
   }));
 
+Deno.test("NodeIdentity holds a configuration that is taken up later against the node", () =>
+  withIdentity({}, async ({ identity, lines }, ended) => {
+    const proxy = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
+    const warnings = () => lines().filter((line) => line.startsWith("warn: Setting"));
+    identity.onConfiguration({ ...proxy, nodePortAddresses: ["fd00::/64"] });
+    assertEquals(warnings(), [], "nothing is known of the node yet");
+    identity.see(node(["192.168.1.1"]));
+    assertEquals(warnings().length, 1);
+    identity.onConfiguration({ ...proxy, nodePortAddresses: ["10.0.0.0/8", "fd00::/64"] });
+    assertEquals(warnings().length, 1);
+    const clusterCIDR = "10.0.0.0/8,fd00::/48";
+    identity.onConfiguration({ ...proxy, clusterCIDR, nodePortAddresses: ["10.0.0.0/8"] });
+    assertEquals(warnings().length, 2);
+    identity.see(node(["192.168.1.1"], ["fd00::/64"]));
+    identity.onConfiguration({ ...proxy, detectLocalMode: "NodeCIDR" });
+    await assertRejects(() => ended, NodeMismatchError, "spec.podCIDRs of the Node");
+  }));
+
+Deno.test("NodeIdentity says once that the node's own family does not run, and goes on", () =>
+  withIdentity({ families: ["IPv4"] }, async ({ clock, identity, lines }) => {
+    const isTold = () => lines().filter((line) => line.startsWith("error: Nothing is served in"));
+    await clock.advance(30_000);
+    assertEquals(isTold(), [], "the family of the node is a guess");
+    for (const last of [1, 2]) identity.see(node([`2001:db8::${last}`, "10.0.0.1"]));
+    assertEquals(isTold().length, 1);
+  }));
+
 Deno.test("NodeIdentity ends nothing while it only guesses the family of the node", () =>
   withIdentity({ proxy: NODE_CIDR }, async ({ clock, identity }, ended) => {
     identity.see(node([], ["fd00::/64"]));

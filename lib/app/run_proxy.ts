@@ -155,11 +155,12 @@ class RunningProxy implements AsyncDisposable {
     const withMetrics = { ...this.#dependencies, metrics: this.#metrics };
     const backends = this.#families.map(({ backend }) => backend);
     this.#observers.push(...startConntrackCleaner(withMetrics, tasks, { backends }));
-    const current = startConfigurationReload(this.#dependencies, tasks, {
+    const current = startConfigurationReload(withMetrics, tasks, {
       configuration: this.#configuration,
       nodeName: this.#nodeName,
       settings: this.#settings,
       families: this.#families,
+      startUp: this.#startUp,
     });
     startProxyServers({ ...this.#dependencies, events: this.#startUp.events }, tasks, {
       configuration: this.#configuration,

@@ -5,6 +5,7 @@
  * @module
  */
 import type { Node } from "../api/objects.ts";
+import type { KubeProxyConfiguration } from "../config/configuration.ts";
 import type { KubeClient } from "../kube/client.ts";
 import { type EventSink, NO_EVENTS, nodeRegarding } from "../kube/event.ts";
 import { EventRecorder } from "../kube/event_recorder.ts";
@@ -108,6 +109,11 @@ export class StartUp implements SyncObserver {
     tasks.run("events", (signal) => told = recorder.run(client, signal));
     this.#tellBirth();
     return told;
+  }
+
+  /** Takes the configuration that is in force from now on. */
+  onConfiguration(proxy: KubeProxyConfiguration): void {
+    this.#identity.onConfiguration(proxy);
   }
 
   /** Takes a state of the own Node. */

@@ -39,6 +39,9 @@ export interface WatchConfigurationDependencies extends LoadDependencies {
   readonly files: WatchedFileSystem;
 }
 
+/** What came of a change of the file, by the words of the metric. */
+export type ReloadResult = "applied" | "restart" | "unchanged" | "refused";
+
 /** What runs, and who takes up changes. */
 export interface WatchConfigurationOptions {
   /** With `--config`. Those that win over the file go on winning. */
@@ -52,6 +55,8 @@ export interface WatchConfigurationOptions {
     configuration: LoadedConfiguration,
     fields: readonly string[],
   ) => void;
+  /** Told of each change, but not of the first look, which finds what was read at the start. */
+  readonly onResult: (result: ReloadResult) => void;
   readonly signal: AbortSignal;
 }
 
@@ -80,6 +85,7 @@ export async function watchConfiguration(
         tracker.take(await loadConfiguration(dependencies, { flags }));
       } catch (error) {
         if (!(error instanceof ConfigurationError)) throw error;
+        options.onResult("refused");
         tellProblems(logger, path, error.problems);
       }
     },
@@ -101,6 +107,7 @@ class ConfigurationTracker {
   readonly #logger: Logger;
   readonly #options: WatchConfigurationOptions;
   #current: LoadedConfiguration;
+  #hasLooked = false;
 
   constructor(logger: Logger, options: WatchConfigurationOptions) {
     this.#logger = logger;
@@ -110,17 +117,24 @@ class ConfigurationTracker {
 
   /** Takes up what can be taken up. Throws {@linkcode ConfigurationChanged} when that is not all. */
   take(next: LoadedConfiguration): void {
-    const { flags, mode, onApplicable } = this.#options;
+    const { flags, mode, onApplicable, onResult } = this.#options;
     const { applicable, others } = this.#compare(next);
-    if (others.length > 0) throw new ConfigurationChanged(flags.config, others);
+    const isFirst = !this.#hasLooked;
+    this.#hasLooked = true;
+    if (others.length > 0) {
+      onResult("restart");
+      throw new ConfigurationChanged(flags.config, others);
+    }
     const file = flags.config;
     if (applicable.length === 0) {
+      if (!isFirst) onResult("unchanged");
       this.#logger.verbose(2, "Configuration file says what it said before", { file });
       return;
     }
     for (const { level, message, fields } of next.notices) this.#logger[level](message, fields);
     this.#current = next;
     onApplicable({ ...next, proxy: effectiveConfiguration(next.proxy, mode) }, applicable);
+    onResult("applied");
     this.#logger.info("Took up changes of the configuration file", {
       file,
       fields: applicable.join(", "),

@@ -13,6 +13,7 @@ const DONE = new Error("done");
 class Watched {
   readonly applied: { readonly proxy: LoadedConfiguration["proxy"]; readonly fields: string }[] =
     [];
+  readonly results: string[] = [];
   readonly #logger = new MemoryLogger();
   readonly #controller = new AbortController();
   readonly #running: Promise<void>;
@@ -28,6 +29,7 @@ class Watched {
       current,
       mode: "userspace",
       onApplicable: ({ proxy }, fields) => this.applied.push({ proxy, fields: fields.join() }),
+      onResult: (result) => this.results.push(result),
       signal: this.#controller.signal,
     });
     this.#running.catch(() => {});
@@ -118,6 +120,7 @@ for (const [how, write] of Object.entries(WRITES)) {
         await Deno.remove(`${outer}/conf.old`, { recursive: true }).catch(() => {});
       }
       assertEquals(watched.applied.map(({ fields }) => fields), ["clusterCIDR", "clusterCIDR"]);
+      assertEquals(watched.results, ["applied", "applied"]);
     }));
 }
 
@@ -159,6 +162,7 @@ Deno.test("watchConfiguration() keeps the last good configuration while the file
       assertStringIncludes(watched.lines[0]!, "is wrong; the last good configuration stays");
       assertStringIncludes(watched.lines[0]!, expected!);
     }
+    assertEquals(new Set(watched.results), new Set(["refused"]));
     watched.forget();
     await Deno.remove(path);
     await until(() => watched.lines.length > 0);
@@ -206,7 +210,7 @@ Deno.test("watchConfiguration() ends with the names of the fields that only a st
     const error = await assertRejects(() => watched.ended(), ConfigurationChanged);
     assertEquals(error.fields, ["mode", "clientConnection.qps"]);
     assertStringIncludes(error.message, "it has changed in mode, clientConnection.qps, which");
-    assertEquals(watched.applied, []);
+    assertEquals([watched.applied, watched.results], [[], ["restart"]]);
   }));
 
 Deno.test("watchConfiguration() does nothing when only words, blocks of other modes or the name of the mode change", () =>
@@ -226,4 +230,5 @@ Deno.test("watchConfiguration() does nothing when only words, blocks of other mo
       assertStringIncludes(watched.lines[0]!, "says what it said before");
     }
     assertEquals(watched.applied, []);
+    assertEquals(watched.results, ["unchanged", "unchanged", "unchanged"]);
   }));
