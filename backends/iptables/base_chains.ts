@@ -51,8 +51,13 @@ export interface TreeSpec {
 
 /** The mark is set by a jump to it. Other software jumps there too. */
 export const MARK_MASQ = "KUBE-MARK-MASQ";
-/** Empty; gone when somebody flushed a table. */
+/** Gone, or empty, when somebody flushed a table. */
 export const CANARY = "KUBE-PROXY-CANARY";
+/**
+ * kube-proxy's canary has no rule, so that `iptables -F` alone, which empties chains and leaves them
+ * there, takes every Service away unseen.
+ */
+const CANARY_RULES: readonly Rule[] = [{ target: ["RETURN"] }];
 /** Counts connections to node ports on 127.0.0.0/8. */
 export const LOCALHOST_COUNTER = "localhost_nps_accepted_pkts";
 /** Counts packets dropped since conntrack finds them invalid. */
@@ -165,16 +170,16 @@ export function baseChains(
   options: IptablesRenderOptions,
 ): Readonly<Record<IptablesTable, ReadonlyMap<string, readonly Rule[]>>> {
   return {
-    mangle: new Map(options.features.mangle ? [[CANARY, []]] : []),
+    mangle: new Map(options.features.mangle ? [[CANARY, CANARY_RULES]] : []),
     filter: new Map([
-      [CANARY, []],
+      [CANARY, CANARY_RULES],
       ["KUBE-FORWARD", commented(forwardRules(options), options)],
       ...(needsMartianRule(options)
         ? [["KUBE-FIREWALL", commented([MARTIAN_RULE], options)] as const]
         : []),
     ]),
     nat: new Map([
-      [CANARY, []],
+      [CANARY, CANARY_RULES],
       [MARK_MASQ, [{ target: ["MARK", "--or-mark", masqueradeMark(options)] }]],
       ["KUBE-POSTROUTING", commented(postroutingRules(options), options)],
     ]),

@@ -55,7 +55,7 @@ export class DriftSchedule {
   verified(now: number, durationMs: number): void {
     const wanted = Math.max(VERIFY_EVERY_MS, durationMs * VERIFY_IDLE_PARTS);
     // The nodes of a cluster that were started together are not to beat in time.
-    const every = Math.min(wanted, LONGEST_VERIFY_EVERY_MS) * (1 + this.#random() / 10);
+    const every = Math.min(wanted, LONGEST_VERIFY_EVERY_MS) * (1 - this.#random() / 10);
     this.#verifyAt = now + every;
   }
 }

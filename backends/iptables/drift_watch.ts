@@ -30,7 +30,7 @@ export interface DriftWatchDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly random: () => number;
-  readonly runner: Pick<IptablesRunner, "hasChain">;
+  readonly runner: Pick<IptablesRunner, "hasRules">;
   readonly rules: Pick<WantedRules, "isKnown" | "verify">;
   /** What else writes rules. */
   readonly turns: OneAtATime;
@@ -107,7 +107,7 @@ export class DriftWatch {
     const { runner } = this.#dependencies;
     for (const table of this.#options.tables) {
       try {
-        if (!await runner.hasChain(table, CANARY)) return table;
+        if (!await runner.hasRules(table, CANARY)) return table;
       } catch (error) {
         if (!(error instanceof IptablesError)) throw error;
         this.#dependencies.logger.verbose(2, "Cannot look for the canary", { table, error });

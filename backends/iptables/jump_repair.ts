@@ -2,7 +2,8 @@
  * Which jumps are missing, twice there, or out of order. Pure.
  *
  * Where others put their rules among ours is their business. Ours are only put right when they are no
- * longer all there in their own order; then all of one chain go and come again by one commit.
+ * longer all there in their own order; then all of one chain go and come again by one commit. What
+ * kube-proxy left in another mode, or in an older form, goes: it leads to chains that are ours now.
  *
  * @module
  */
@@ -25,6 +26,9 @@ export const NO_JUMP_REPAIR: JumpRepair = { removedJumps: [], jumps: [] };
 
 /** The kubelet's chain: what is in it stays there. */
 export const KUBELET_FIREWALL = "KUBE-FIREWALL";
+
+/** No other software comments its rules so. */
+const KUBE_PROXYS_COMMENT = / --comment "(kubernetes|kube-proxy) /;
 
 /** Compares the jumps that were read with those that have to be there. */
 export function repairJumps(options: IptablesRenderOptions, tables: SavedTables): JumpRepair {
@@ -50,13 +54,16 @@ function repairChain(wanted: readonly Jump[], tables: SavedTables): JumpRepair {
   const own = wanted.filter((jump) => !jump.isShared);
   const ownMeanings = own.map(({ rule }) => meaningOf(rule)).reverse();
   const found = present.filter((_, index) => ownMeanings.includes(meanings[index]!));
+  const targets = new Set(own.map(({ rule }) => rule.target?.[0]));
+  const stale = present.filter((rule, index) =>
+    !ownMeanings.includes(meanings[index]!) && KUBE_PROXYS_COMMENT.test(rule) &&
+    targets.has(/ -j (\S+)$/.exec(rule)?.[1])
+  ).map((rule) => ({ table, from, rule }));
   const isInOrder = found.length === ownMeanings.length &&
     found.every((rule, index) => normalRule(rule) === ownMeanings[index]);
-  if (isInOrder) return { removedJumps: [], jumps: shared };
-  return {
-    removedJumps: found.map((rule) => ({ table, from, rule })),
-    jumps: [...own, ...shared],
-  };
+  if (isInOrder) return { removedJumps: stale, jumps: shared };
+  const removed = found.map((rule) => ({ table, from, rule }));
+  return { removedJumps: [...stale, ...removed], jumps: [...own, ...shared] };
 }
 
 /** Our rule in a chain that the kubelet has made: emptying it would take the kubelet's own away. */

@@ -8,6 +8,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 
 interface Refusal {
   readonly plan: ServicePlan;
+  readonly reason: string;
   readonly failures: number;
   readonly retryAt: number;
 }
@@ -21,16 +22,22 @@ export class RefusedServices {
   readonly #refusals = new Map<ServicePortKey, Refusal>();
 
   /** The kernel refused this plan. */
-  refuse(plan: ServicePlan, now: number): void {
+  refuse(
+    plan: ServicePlan,
+    { reason, now }: { readonly reason: string; readonly now: number },
+  ): void {
     const failures = (this.#refusals.get(plan.key)?.failures ?? 0) + 1;
     const pause = Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LONGEST_RETRY_MS);
-    this.#refusals.set(plan.key, { plan, failures, retryAt: now + pause });
+    this.#refusals.set(plan.key, { plan, reason, failures, retryAt: now + pause });
   }
 
-  /** Whether it is too early to try this very plan again. A changed one may be tried at once. */
-  isWaiting(plan: ServicePlan, now: number): boolean {
+  /**
+   * Why this very plan was refused, while it is too early to try it again. A changed one may be tried
+   * at once.
+   */
+  waitingFor(plan: ServicePlan, now: number): string | undefined {
     const refusal = this.#refusals.get(plan.key);
-    return refusal?.plan === plan && now < refusal.retryAt;
+    return refusal?.plan === plan && now < refusal.retryAt ? refusal.reason : undefined;
   }
 
   /** It was accepted, or is gone. */

@@ -31,6 +31,8 @@ interface Repair extends JumpRepair {
 
 const TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
 const NO_REPAIR: Repair = { ...NO_JUMP_REPAIR, stale: { filter: [], mangle: [], nat: [] } };
+/** What was read before the objects of the cluster were known may no longer be so. */
+const READ_IS_FRESH_MS = 2_000;
 /** ServicePorts that are looked at between two questions whether to pause. */
 const SLICE_SIZE = 32;
 
@@ -43,6 +45,7 @@ export class RuleWriter {
   readonly #kept = new Set<string>();
   #repair: Repair = NO_REPAIR;
   #tables: SavedTables | undefined;
+  #readAt = 0;
   #isKnown = false;
   #failures = 0;
   #batch: RestoreBatch | undefined;
@@ -66,7 +69,7 @@ export class RuleWriter {
     return this.#totals.totals;
   }
 
-  /** What was last given to the tool. */
+  /** What was given to the tool and refused. */
   get batch(): RestoreBatch | undefined {
     return this.#batch;
   }
@@ -82,10 +85,12 @@ export class RuleWriter {
     this.#kept.add(chain);
   }
 
-  /** Reads what is there. The next write needs no further read. */
+  /** Reads what is there. A write that comes soon needs no further read. */
   async read(figures: WriteFigures): Promise<void> {
+    const { clock, runner } = this.#dependencies;
     figures.reads++;
-    this.#tables = await this.#dependencies.runner.save();
+    this.#tables = await runner.save();
+    this.#readAt = clock.now();
   }
 
   /**
@@ -95,7 +100,8 @@ export class RuleWriter {
   async write(layout: IptablesLayout, figures: WriteFigures): Promise<void> {
     const { clock, runner } = this.#dependencies;
     if (!this.#isKnown) {
-      if (this.#tables === undefined) await this.read(figures);
+      const isFresh = clock.now() - this.#readAt < READ_IS_FRESH_MS;
+      if (this.#tables === undefined || !isFresh) await this.read(figures);
       await this.#adopt(this.#tables!, layout);
     }
     const batch = await diffRulesInSlices(layout, this.#applied, {
@@ -119,6 +125,7 @@ export class RuleWriter {
     }
     this.#isKnown = true;
     this.#tables = undefined;
+    this.#batch = undefined;
     this.#repair = NO_REPAIR;
     layout.settle();
   }

@@ -75,8 +75,9 @@ export class ServiceRuleWriter {
     const { writer } = this.#dependencies;
     const { number, text } = error.line ?? { number: 0, text: "" };
     const owner = writer.batch?.ownerOf(number);
-    if (owner !== undefined) {
-      this.#quarantine(layout, { key: owner, reason: error.message });
+    const plan = owner && layout.plan(owner);
+    if (plan) {
+      this.#quarantine(layout, { plan, reason: error.message });
       return true;
     }
     if (text.startsWith("-X ")) {
@@ -113,7 +114,7 @@ export class ServiceRuleWriter {
           open.unshift(group.slice(0, middle), group.slice(middle));
           continue;
         }
-        for (const { key } of group) this.#quarantine(layout, { key, reason: refusal.message });
+        for (const plan of group) this.#quarantine(layout, { plan, reason: refusal.message });
       }
     } catch (failure) {
       // Nobody says again that these have changed.
@@ -166,12 +167,11 @@ export class ServiceRuleWriter {
 
   #quarantine(
     layout: IptablesLayout,
-    { key, reason }: { readonly key: ServicePortKey; readonly reason: string },
+    { plan, reason }: { readonly plan: ServicePlan; readonly reason: string },
   ): void {
     const { clock, refused } = this.#dependencies;
-    const plan = layout.plan(key);
-    if (plan) refused.refuse(plan, clock.now());
-    layout.quarantine({ key, reason });
-    this.#pending.add(key);
+    refused.refuse(plan, { reason, now: clock.now() });
+    layout.quarantine({ key: plan.key, reason });
+    this.#pending.add(plan.key);
   }
 }

@@ -79,8 +79,10 @@ export class WantedRules {
     for (const key of isNew ? plan.services.keys() : changes.upserted) {
       await pause();
       const service = plan.services.get(key);
-      if (service === undefined || this.#refused.isWaiting(service, this.#clock.now())) continue;
-      layout.set(service);
+      if (service === undefined) continue;
+      const reason = this.#refused.waitingFor(service, this.#clock.now());
+      if (reason === undefined) layout.set(service);
+      else layout.quarantine({ key, reason });
       this.#services.changed(key);
     }
   }

@@ -72,14 +72,17 @@ export class IptablesRunner {
     if (code !== 0) throw errorOfRestore({ program, code, stderr }, input);
   }
 
-  /** Whether a chain is there. In a large table of iptables-legacy this copies the whole table. */
-  async hasChain(table: IptablesTable, chain: string): Promise<boolean> {
+  /**
+   * Whether a chain is there and has a rule. In a large table of iptables-legacy this copies the
+   * whole table.
+   */
+  async hasRules(table: IptablesTable, chain: string): Promise<boolean> {
     const program = this.#programs.restore.replace(/-restore$/, "");
     const line = [program, "-w", `${LOCK_WAIT_S}`, "-t", table, "-S", chain] as const;
-    const { code, stderr } = await this.#run("look at a chain of iptables", line, {
+    const { code, stdout, stderr } = await this.#run("look at a chain of iptables", line, {
       timeoutMs: LOOK_TIMEOUT_MS,
     });
-    if (code === 0) return true;
+    if (code === 0) return /^-A /m.test(stdout);
     // What iptables-nft says of a chain that is missing is that it could not read it.
     if (code === 1) return false;
     throw errorOfRead({ program, code, stderr });

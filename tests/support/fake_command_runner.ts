@@ -81,7 +81,11 @@ export class FakeCommandRunner implements CommandRunner {
       this.calls.push(call);
       const result = this.#answer(call);
       if (!onLine) return result;
-      for (const line of result.stdout.split("\n")) if (line !== "") await onLine(line);
+      try {
+        for (const line of result.stdout.split("\n")) if (line !== "") await onLine(line);
+      } catch (cause) {
+        throw commandError(call, "failed", cause);
+      }
       return { ...result, stdout: "" };
     });
   }
@@ -103,6 +107,11 @@ export class FakeCommandRunner implements CommandRunner {
 
 const NOTHING_SAID: CommandResult = { code: 0, stdout: "", stderr: "" };
 
-function commandError(call: CommandCall, kind: CommandError["kind"]): CommandError {
-  return new CommandError(call.program, call.args, kind, `Cannot run '${call.line}': ${kind}`);
+function commandError(
+  { program, args, line }: CommandCall,
+  kind: CommandError["kind"],
+  cause?: unknown,
+): CommandError {
+  const reason = cause instanceof Error ? cause.message : kind;
+  return new CommandError(program, args, kind, `Cannot run '${line}': ${reason}`, { cause });
 }

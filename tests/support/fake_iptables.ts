@@ -1,5 +1,5 @@
 /**
- * What `iptables-restore --noflush` makes of its input, for one IP family. Takes a table as a whole
+ * What `iptables-restore --noflush` makes of its input, and `iptables-save` prints, for one IP family. Takes a table as a whole
  * or not at all, and refuses what the real one refuses: jumps to chains that are not there, removal
  * of chains that are used or not empty, names that are too long, a missing COMMIT.
  *
@@ -49,6 +49,25 @@ export class FakeIptables {
     ).join("\n");
   }
 
+  /** The same as `iptables-save` prints it, rules spelled as they were given. */
+  save(): string {
+    const lines = Object.entries(this.#tables).flatMap(([table, chains]) => [
+      `*${table}`,
+      ...[...chains.keys()].map((chain) =>
+        `:${chain} ${isBuiltIn(table, chain) ? "ACCEPT" : "-"} [0:0]`
+      ),
+      ...[...chains].flatMap(([chain, rules]) => rules.map((rule) => `-A ${chain} ${rule}`)),
+      "COMMIT",
+    ]);
+    return lines.map((line) => `${line}\n`).join("");
+  }
+
+  /** Takes all rules and chains of a table away; with `keepChains` as `iptables -F` alone does. */
+  flush(table: IptablesTable, { keepChains = false } = {}): void {
+    const names = keepChains ? [...this.#tables[table].keys()] : BUILT_IN[table];
+    this.#tables[table] = new Map(names.map((chain) => [chain, []]));
+  }
+
   /** Takes input line by line. Throws an Error that names the line; earlier tables stay. */
   restore(text: string): void {
     let current: { readonly name: IptablesTable; readonly chains: MutableTable } | undefined;
@@ -91,6 +110,12 @@ function applyLine(chains: MutableTable, line: string): void {
     case "-I":
       rules.unshift(rule);
       break;
+    case "-D": {
+      const index = rules.indexOf(rule);
+      if (index < 0) throw new Error("Bad rule (does a matching rule exist in that chain?)");
+      rules.splice(index, 1);
+      break;
+    }
     case "-X":
       if (rules.length > 0) throw new Error("chain is not empty");
       chains.delete(name);
@@ -108,6 +133,10 @@ function checkTable(chains: MutableTable): void {
       throw new Error(`chain '${chain}' leads to '${target}', which is not there`);
     }
   }
+}
+
+function isBuiltIn(table: string, chain: string): boolean {
+  return BUILT_IN[tableName(table)].includes(chain);
 }
 
 function tableName(name: string): IptablesTable {

@@ -37,3 +37,23 @@ Deno.test("FakeIptables refuses what the real one refuses", () => {
   }
   assertThrows(() => restore(new FakeIptables(), "*nat"), Error, "COMMIT expected");
 });
+
+Deno.test("FakeIptables prints what it was given, such that it could be given again", () => {
+  const tool = new FakeIptables();
+  restore(tool, "*nat", ":A - [0:0]", "-A A -j DROP", "-I OUTPUT -j A", "COMMIT");
+  const text = tool.save();
+  const copy = new FakeIptables();
+  copy.restore(text.replaceAll(/^:.* ACCEPT .*\n/gm, ""));
+  assertEquals(copy.save(), text);
+});
+
+Deno.test("FakeIptables deletes one rule of its kind, and flushes with or without chains", () => {
+  const tool = new FakeIptables();
+  restore(tool, "*nat", ":A - [0:0]", "-A A -j DROP", "-A A -j DROP", "-D A -j DROP", "COMMIT");
+  assertEquals(tool.table("nat").get("A"), ["-j DROP"]);
+  assertThrows(() => restore(tool, "*nat", "-D A -j RETURN", "COMMIT"), Error, "line 2 failed");
+  tool.flush("nat", { keepChains: true });
+  assertEquals(tool.table("nat").get("A"), []);
+  tool.flush("nat");
+  assertEquals(tool.table("nat").has("A"), false);
+});

@@ -22,14 +22,32 @@ const HASH = /^[A-Z2-7]{16}$/;
 
 const PER_SERVICE = ["KUBE-FW-", "KUBE-EXT-", "KUBE-XLB-", "KUBE-SVC-", "KUBE-SVL-", "KUBE-SEP-"];
 
-/** kube-proxy's chains of fixed name. `KUBE-FIREWALL` is not among them: it is kubelet's as well. */
-const KUBE_PROXY: Readonly<Record<string, readonly string[]>> = {
+/**
+ * kube-proxy's chains of fixed name in iptables mode; some are ipvs mode's too. `KUBE-FIREWALL` is not
+ * among them: it is kubelet's as well.
+ */
+const IPTABLES_MODE: Readonly<Record<string, readonly string[]>> = {
   nat: [
     "KUBE-SERVICES",
     "KUBE-NODEPORTS",
     "KUBE-POSTROUTING",
     "KUBE-MARK-MASQ",
     "KUBE-PROXY-CANARY",
+  ],
+  filter: [
+    "KUBE-SERVICES",
+    "KUBE-EXTERNAL-SERVICES",
+    "KUBE-NODEPORTS",
+    "KUBE-FORWARD",
+    "KUBE-PROXY-FIREWALL",
+    "KUBE-PROXY-CANARY",
+  ],
+  mangle: ["KUBE-PROXY-CANARY"],
+};
+
+/** Those that iptables mode has not. */
+const OTHER_MODES: Readonly<Record<string, readonly string[]>> = {
+  nat: [
     // ipvs mode
     "KUBE-NODE-PORT",
     "KUBE-LOAD-BALANCER",
@@ -40,12 +58,6 @@ const KUBE_PROXY: Readonly<Record<string, readonly string[]>> = {
     "KUBE-NODEPORT-HOST",
   ],
   filter: [
-    "KUBE-SERVICES",
-    "KUBE-EXTERNAL-SERVICES",
-    "KUBE-NODEPORTS",
-    "KUBE-FORWARD",
-    "KUBE-PROXY-FIREWALL",
-    "KUBE-PROXY-CANARY",
     // ipvs mode
     "KUBE-NODE-PORT",
     "KUBE-SOURCE-RANGES-FIREWALL",
@@ -54,7 +66,6 @@ const KUBE_PROXY: Readonly<Record<string, readonly string[]>> = {
     // userspace mode, until 1.25
     "KUBE-NODEPORT-NON-LOCAL",
   ],
-  mangle: ["KUBE-PROXY-CANARY"],
 };
 
 const KUBELET = ["KUBE-FIREWALL", "KUBE-KUBELET-CANARY", "KUBE-IPTABLES-HINT", "KUBE-MARK-DROP"];
@@ -72,12 +83,17 @@ export function knownChain(table: string, chain: string): KnownChain | undefined
   if (prefix !== undefined && HASH.test(chain.slice(prefix.length))) {
     return { owner: "kube-proxy", label: `${prefix}…`, perService: true };
   }
-  if (KUBE_PROXY[table]?.includes(chain)) {
+  if (IPTABLES_MODE[table]?.includes(chain) || isOfOtherModes(table, chain)) {
     return { owner: "kube-proxy", label: chain, perService: false };
   }
   if (KUBELET.includes(chain)) return { owner: "kubelet", label: chain, perService: false };
   const other = OTHERS.find(([, start]) => chain.startsWith(start));
   return other && { owner: other[0], label: `${other[1]}…`, perService: false };
+}
+
+/** Whether kube-proxy makes such a chain in its ipvs or userspace mode only. */
+export function isOfOtherModes(table: string, chain: string): boolean {
+  return OTHER_MODES[table]?.includes(chain) === true;
 }
 
 /** Whether kube-proxy, and nobody else, makes such a chain. */

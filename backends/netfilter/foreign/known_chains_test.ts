@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { type ChainOwner, isKubeProxyChain, knownChain } from "./known_chains.ts";
+import { type ChainOwner, isKubeProxyChain, isOfOtherModes, knownChain } from "./known_chains.ts";
 
 const CASES: readonly (readonly [table: string, chain: string, owner: ChainOwner | undefined])[] = [
   ["nat", "KUBE-SVC-XPGD46QRK7WJZT7O", "kube-proxy"],
@@ -29,3 +29,9 @@ for (const [table, chain, owner] of CASES) {
     assertEquals(isKubeProxyChain(table, chain), owner === "kube-proxy");
   });
 }
+
+Deno.test("isOfOtherModes() knows what kube-proxy has in ipvs and userspace mode only", () => {
+  const chains = ["KUBE-NODE-PORT", "KUBE-PORTALS-HOST", "KUBE-SERVICES", "KUBE-IPVS-FILTER"];
+  assertEquals(chains.map((chain) => isOfOtherModes("nat", chain)), [true, true, false, false]);
+  assertEquals(isOfOtherModes("filter", "KUBE-IPVS-FILTER"), true);
+});

@@ -8,7 +8,8 @@ import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
 import { chooseIptables } from "../iptables_variant.ts";
 import { nameOfWorld } from "./iptables_world.ts";
-import { OWN_NOTHING, type OwnState } from "./own_state.ts";
+import { isOfOtherModes } from "./known_chains.ts";
+import { type ChainPlace, OWN_NOTHING, type OwnState } from "./own_state.ts";
 
 /**
  * What a mode that runs keeps for itself. Modes that write iptables rules own every chain of such a name
@@ -26,6 +27,8 @@ export async function ownStateOfMode(
     const { programs } = await chooseIptables({ commands }, { family, signal });
     if (programs) worlds.add(nameOfWorld({ family, variant: programs.variant }));
   }
-  const chain: OwnState["chain"] = ({ world }) => worlds.has(nameOfWorld(world));
-  return mode === "iptables" ? { chain } : { chain, set: () => true, device: () => true };
+  const isInOurWorld = ({ world }: ChainPlace) => worlds.has(nameOfWorld(world));
+  if (mode === "ipvs") return { chain: isInOurWorld, set: () => true, device: () => true };
+  // Of ipvs mode, which filters by sets and a device that go: nothing may refer to them.
+  return { chain: (place) => isInOurWorld(place) && !isOfOtherModes(place.table, place.chain) };
 }

@@ -1,0 +1,165 @@
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { iptablesPlan, IptablesStage } from "../../tests/support/iptables_stage.ts";
+import { goldenMeaning, meaningOf } from "../../tests/support/iptables_stage.ts";
+import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
+
+/** The number-th ServicePort, with two endpoints unless told. */
+function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {
+  return testServicePlan({ name: `web-${number}`, clusterIp: `172.30.0.${number}`, to });
+}
+
+const TWENTY = Array.from({ length: 20 }, (_, index) => service(index + 1));
+const PLAN = iptablesPlan(TWENTY);
+
+async function started(): Promise<IptablesStage> {
+  const stage = new IptablesStage();
+  await stage.backend.start();
+  return stage;
+}
+
+/** Programs that are run by an action, without what is said to them. */
+async function programsOf(
+  { machine: { commands } }: IptablesStage,
+  action: () => Promise<unknown>,
+) {
+  const before = commands.calls.length;
+  await action();
+  return commands.calls.slice(before).map(({ program }) => program);
+}
+
+Deno.test("createIptablesBackend() runs nothing before start(), and cannot sync before", async () => {
+  await using stage = new IptablesStage();
+  assertEquals(stage.machine.commands.calls, []);
+  await assertRejects(() => stage.sync(PLAN), Error, "start() has not succeeded");
+});
+
+Deno.test("IptablesBackend needs one restore for a full sync, and one for a change", async () => {
+  await using stage = await started();
+  assertEquals(await programsOf(stage, () => stage.sync(PLAN)), ["iptables-restore"]);
+  assertEquals(meaningOf(stage.machine.tool), goldenMeaning(PLAN));
+  const changed = iptablesPlan([service(1, ["10.3.0.1:80"]), ...TWENTY.slice(1)]);
+  assertEquals(await programsOf(stage, () => stage.sync(changed)), ["iptables-restore"]);
+  assertEquals(meaningOf(stage.machine.tool), goldenMeaning(changed));
+  assertEquals(await programsOf(stage, () => stage.sync(changed)), [], "nothing has changed");
+});
+
+Deno.test("IptablesBackend reports what it wrote", async () => {
+  await using stage = await started();
+  const first = await stage.sync(PLAN);
+  assertEquals([first.full, first.services, first.operations["restores"]], [true, 20, 1]);
+  const { nat } = first.rules!;
+  const total = nat!.total;
+  assert(total > 40 && nat!.last === total);
+  const changed = iptablesPlan(TWENTY.slice(1));
+  const { full, services, rules } = await stage.sync(changed);
+  assertEquals([full, services], [false, 1]);
+  assertEquals([rules!.nat!.total < total, rules!.nat!.last < total], [true, true]);
+});
+
+Deno.test("IptablesBackend writes nothing after a restart with the same objects", async () => {
+  await using stage = await started();
+  await stage.sync(PLAN);
+  await stage.restart();
+  const { restores } = stage.machine;
+  const report = await stage.sync(PLAN);
+  assertEquals([report.operations, stage.machine.restores.length], [{}, restores.length]);
+  const changed = iptablesPlan(TWENTY.slice(1));
+  assertEquals(await programsOf(stage, () => stage.sync(changed)), ["iptables-restore"]);
+});
+
+Deno.test("IptablesBackend reads again what it read long before the first sync", async () => {
+  await using stage = await started();
+  stage.machine.tool.restore("*nat\n:KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]\nCOMMIT\n");
+  await stage.wait();
+  await stage.sync(PLAN);
+  assertEquals(meaningOf(stage.machine.tool), goldenMeaning(PLAN));
+  assert(!stage.machine.tool.table("nat").has("KUBE-SVC-AAAAAAAAAAAAAAAA"));
+});
+
+for (const tellsCommitOnly of [false, true]) {
+  const how = tellsCommitOnly ? "tells of the COMMIT only" : "names the line";
+  Deno.test(`IptablesBackend quarantines what is refused, by a tool that ${how}`, async () => {
+    await using stage = await started();
+    await stage.sync(iptablesPlan(TWENTY.slice(5)));
+    Object.assign(stage.machine, { tellsCommitOnly });
+    stage.machine.judge = (line) =>
+      / -d 172\.30\.0\.[23] .* DNAT /.test(line) ? "Invalid argument" : undefined;
+    const report = await stage.sync(PLAN);
+    const bad = [service(2), service(3)].map(({ key }) => key);
+    assertEquals(report.quarantined.map(({ key }) => key).sort(), bad);
+    if (!tellsCommitOnly) {
+      assertStringIncludes(report.quarantined[0]!.reason, "of ns/web-");
+      assertStringIncludes(report.quarantined[0]!.reason, "in table nat");
+    }
+    const others = iptablesPlan(TWENTY.filter(({ key }) => !bad.includes(key)));
+    assertEquals(meaningOf(stage.machine.tool), goldenMeaning(others));
+    const counters = await stage.backend.ruleCounters!();
+    assert(counters.failedWrites >= 2);
+
+    const soon = await programsOf(stage, () => stage.sync(PLAN));
+    assertEquals(soon, [], "it is not tried again at once");
+    assertEquals((await stage.sync(PLAN)).quarantined.length, 2);
+
+    stage.machine.judge = () => undefined;
+    await stage.wait();
+    assertEquals((await stage.sync(PLAN)).quarantined, []);
+    assertEquals(meaningOf(stage.machine.tool), goldenMeaning(PLAN));
+  });
+}
+
+Deno.test("IptablesBackend says what was refused when nothing could be written", async () => {
+  await using stage = await started();
+  stage.machine.judge = (line) => line.includes("MASQUERADE") ? "No such file" : undefined;
+  const error = await assertRejects(() => stage.sync(PLAN), SyncFailure);
+  assertEquals(error.full, true);
+  for (const words of ["line ", "table nat", "MASQUERADE", "No such file"]) {
+    assertStringIncludes(error.message, words);
+  }
+  stage.machine.judge = () => undefined;
+  await stage.sync(PLAN);
+  assertEquals(meaningOf(stage.machine.tool), goldenMeaning(PLAN));
+});
+
+for (const extension of ["statistic", "recent", "comment", "addrtype", "random-fully"]) {
+  Deno.test(`IptablesBackend serves what it can on a kernel without '${extension}'`, async () => {
+    await using stage = new IptablesStage();
+    stage.machine.judge = (line) =>
+      new RegExp(`(-m |--)${extension}( |$)`).test(line) ? "No such file or directory" : undefined;
+    await stage.backend.start();
+    const one = service(1, ["10.1.0.1:8080"]);
+    const two = service(2);
+    const sticky = { ...service(3, ["10.1.0.3:8080"]), affinityTimeoutSeconds: 60 };
+    const local = {
+      ...testServicePlan({ name: "local", nodePort: 30_000, to: ["10.1.0.4:80"] }),
+      masqueradeExternal: "from-node" as const,
+    };
+    const { quarantined } = await stage.sync(iptablesPlan([one, two, sticky, local]));
+    const expected = { statistic: [two.key], recent: [sticky.key], addrtype: [local.key] };
+    assertEquals(
+      quarantined.map(({ key }) => key),
+      Object.entries(expected).find(([name]) => name === extension)?.[1] ?? [],
+    );
+    for (const { reason } of quarantined) assertStringIncludes(reason, `'${extension}'`);
+    assertEquals(stage.machine.rules(/-d 172\.30\.0\.1 .*DNAT/).length, 1);
+    const inspection = await stage.backend.inspect();
+    assertEquals(inspection.quarantined, quarantined);
+    assertEquals((await stage.backend.inspect([one.key])).quarantined, []);
+  });
+}
+
+Deno.test("IptablesBackend refuses to start where it cannot forward at all", async () => {
+  await using stage = new IptablesStage();
+  stage.machine.judge = (line) => line.includes(" DNAT ") ? "No such file" : undefined;
+  await assertRejects(() => stage.backend.start(), Error, "target DNAT");
+  await using bare = new IptablesStage();
+  bare.machine.commands.on("", { code: 127 });
+  await assertRejects(() => bare.backend.start(), Error, "Cannot start mode iptables for IPv4");
+});
+
+Deno.test("IptablesBackend wishes route_localnet only where node ports are served on loopback", () => {
+  const stage = new IptablesStage();
+  assertEquals(stage.backend.hostSettings!().map(({ name, value }) => `${name}=${value}`), [
+    "net.ipv4.conf.all.route_localnet=1",
+  ]);
+});
