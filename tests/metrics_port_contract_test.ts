@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { assert, assertEquals, assertMatch } from "@std/assert";
+import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { type ProxyServersStage, startProxyServersStage } from "./support/proxy_servers_stage.ts";
 
 const TEXT = "text/plain; charset=utf-8";
@@ -182,4 +182,13 @@ Deno.test("/flagz of the metrics port shows no password of a URL", async () => {
   const text = await (await ask(stage, { path: "/flagz" })).text();
   assertMatch(text, /^master=https:\/\/.*@10\.0\.0\.1:6443$/m);
   assertEquals(text.includes("hunter2"), false);
+});
+
+Deno.test("metrics port shows the configuration that is in force, not that of the start", async () => {
+  await using stage = await startProxyServersStage();
+  stage.current.proxy = { ...stage.current.proxy, clusterCIDR: "10.77.0.0/16" };
+  for (const [path, text] of [["/configz", '"clusterCIDR":"10.77.0.0/16"'], ["/flagz", "10.77"]]) {
+    const answer = await ask(stage, { path: path! });
+    assertStringIncludes(await answer.text(), text!);
+  }
 });

@@ -37,7 +37,7 @@ export interface ProxyServersDependencies {
 /** What the servers answer from. */
 export interface ProxyServersOptions {
   readonly configuration: Pick<RunConfiguration, "proxy" | "relay" | "mode" | "flags">;
-  /** What is in force now, for `/configz`. @default that of {@linkcode configuration} */
+  /** What is in force now, for `/configz` and `/flagz`. @default that of {@linkcode configuration} */
   readonly current?: CurrentConfiguration;
   readonly nodeName: string;
   readonly health: ProxyHealth;
@@ -143,7 +143,7 @@ function metricsHandler(
     slis: createSliMetrics({ startedAt }),
     configuration: () => encodeConfiguration(current.proxy, mode),
     flags: featureEnabled(proxy, "ComponentFlagz")
-      ? () => effectiveFlagTexts({ flags, configuration })
+      ? () => effectiveFlagTexts({ flags, configuration: { ...configuration, ...current } })
       : undefined,
     status: featureEnabled(proxy, "ComponentStatusz") ? statusOf : undefined,
     setVerbosity: proxy.enableProfiling ? (level) => logger.setVerbosity(level) : undefined,

@@ -16,6 +16,7 @@ import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { systemNetwork } from "../os/network.ts";
 import type { NamespacedName } from "../proxy/service_port_name.ts";
+import { LivePlanSettings } from "./live_plan_settings.ts";
 import type { PlanSettings } from "./plan_settings.ts";
 import { createServiceHealth } from "./service_health.ts";
 
@@ -33,7 +34,10 @@ const SETTINGS: PlanSettings = {
 };
 
 /** The servers, told of one Service with this health check node port and one endpoint. */
-async function serve(port: number, { healthzBindAddress = "0.0.0.0:10256" } = {}) {
+async function serve(
+  port: number,
+  { healthzBindAddress = "0.0.0.0:10256", settings = SETTINGS } = {},
+) {
   const events: KubeEvent[] = [];
   const counted: "failure"[] = [];
   const clock = new FakeClock();
@@ -46,7 +50,7 @@ async function serve(port: number, { healthzBindAddress = "0.0.0.0:10256" } = {}
     random: () => 0,
     events: { record: (event) => events.push(event) },
     metrics: { healthBindFailed: () => void counted.push("failure") },
-  }, { configuration: { healthzBindAddress }, settings: SETTINGS, health, uidOf });
+  }, { configuration: { healthzBindAddress }, settings, health, uidOf });
   const plan = testProxyPlan([testServicePlan({
     healthCheckNodePort: parsePort(port),
     endpoints: [testEndpoint("10.0.0.1:80", { isLocal: true })],
@@ -58,7 +62,7 @@ async function serve(port: number, { healthzBindAddress = "0.0.0.0:10256" } = {}
     await answer.body?.cancel();
     return answer.status;
   };
-  return { server, health, events, counted, ask };
+  return { server, plan, health, events, counted, ask };
 }
 
 Deno.test("createServiceHealth() takes the proxy of every family into account", async () => {
@@ -73,6 +77,35 @@ Deno.test("createServiceHealth() takes the proxy for healthy where its health ch
   const { server, health, ask } = await serve(unusedPort(), { healthzBindAddress: "" });
   health.syncQueued("IPv6");
   assertEquals(await ask(), 200);
+  await server.stop();
+});
+
+Deno.test("createServiceHealth() moves to other addresses when the configuration changes", async () => {
+  const port = unusedPort();
+  const settings = new LivePlanSettings(SETTINGS);
+  const { server, plan } = await serve(port, { settings });
+  const all = parseIpAddress("127.0.0.2");
+  const status = async () => {
+    const answer = await fetch(`http://${all}:${port}/`).catch(() => undefined);
+    await answer?.body?.cancel();
+    return answer?.status;
+  };
+  assertEquals(await status(), undefined);
+  settings.replace({
+    ...SETTINGS,
+    planOptions: (family, node) => ({
+      ...SETTINGS.planOptions(family, node),
+      nodePortAddresses: { kind: "all" },
+    }),
+  });
+  // As of a sync after new settings: everything is planned anew, and comes to the same.
+  server.synced("IPv4", plan, testPlanChanges(plan));
+  await server.settled();
+  assertEquals(await status(), 200);
+  settings.replace(SETTINGS);
+  server.synced("IPv4", plan, testPlanChanges(plan));
+  await server.settled();
+  assertEquals(await status(), undefined);
   await server.stop();
 });
 

@@ -6,6 +6,7 @@
  */
 import { startProxyServers } from "../../lib/app/proxy_servers.ts";
 import { TaskGroup } from "../../lib/app/task_group.ts";
+import type { KubeProxyConfiguration } from "../../lib/config/configuration.ts";
 import { loadConfiguration } from "../../lib/config/load.ts";
 import { parseFlags } from "../../lib/config/parse_flags.ts";
 import { ProxyHealth } from "../../lib/health/proxy_health.ts";
@@ -31,6 +32,8 @@ export interface ProxyServersStageOptions {
 /** Running servers, and what they were told and tell. */
 export interface ProxyServersStage extends AsyncDisposable {
   readonly clock: FakeClock;
+  /** What is in force; a test may replace it, as a change of the file does. */
+  readonly current: { proxy: KubeProxyConfiguration };
   readonly health: ProxyHealth;
   readonly events: readonly KubeEvent[];
   readonly verbosities: readonly number[];
@@ -65,8 +68,10 @@ export async function startProxyServersStage(
   ];
   const health = new ProxyHealth({ clock }, { timeoutMs });
   const tasks = new TaskGroup(new AbortController().signal);
+  const current = { proxy: configuration.proxy };
   const stage: ProxyServersStage = {
     clock,
+    current,
     health,
     events,
     verbosities,
@@ -87,6 +92,7 @@ export async function startProxyServersStage(
     tasks,
     {
       configuration: { ...configuration, mode, flags },
+      current,
       nodeName: THIS_NODE,
       health,
       metrics: createProxyMetrics({ version: "0.0.0", mode, clock }),
