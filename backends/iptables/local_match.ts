@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { interfaceNameLength, LONGEST_INTERFACE_NAME } from "../../lib/net/interface_name.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { assertNever } from "../../lib/proxy/verdict.ts";
@@ -19,12 +20,17 @@ export function fromPod(detector: LocalTrafficDetector): RuleMatch | undefined {
     case "byBridge":
       return { inInterface: { value: detector.interfaceName } };
     case "byInterfacePrefix":
-      return { inInterface: { value: `${detector.prefix}+` } };
+      return { inInterface: { value: prefixMatch(detector.prefix) } };
     case "none":
       return undefined;
     default:
       return assertNever(detector);
   }
+}
+
+/** A prefix of full length is a whole name, and iptables refuses a longer one. */
+function prefixMatch(prefix: string): string {
+  return interfaceNameLength(prefix) < LONGEST_INTERFACE_NAME ? `${prefix}+` : prefix;
 }
 
 /** Which packets to a cluster IP leave with an address of the node; `undefined` = none. */

@@ -4,6 +4,7 @@
  * @module
  */
 import { cidrFamilyOf } from "../net/cidr.ts";
+import { isInterfaceName, LONGEST_INTERFACE_NAME } from "../net/interface_name.ts";
 import { tryParseIpAddress } from "../net/ip_address.ts";
 import { DETECT_LOCAL_MODES, type KubeProxyConfiguration } from "./configuration.ts";
 import { formatDuration } from "./duration.ts";
@@ -147,16 +148,13 @@ function checkLocalTraffic(configuration: KubeProxyConfiguration, expect: Expect
     `Expected one of ${DETECT_LOCAL_MODES.join(", ")}, found '${mode}'` +
       didYouMean(mode, DETECT_LOCAL_MODES),
   );
-  expect(
-    mode !== "BridgeInterface" || detectLocal.bridgeInterface !== "",
-    "detectLocal.bridgeInterface",
-    "Expected the name of an interface, since detectLocalMode is BridgeInterface; found nothing",
-  );
-  expect(
-    mode !== "InterfaceNamePrefix" || detectLocal.interfaceNamePrefix !== "",
-    "detectLocal.interfaceNamePrefix",
-    "Expected a prefix of interface names, since detectLocalMode is InterfaceNamePrefix; found nothing",
-  );
+  const names = [
+    ["BridgeInterface", "bridgeInterface", "the name of an interface"],
+    ["InterfaceNamePrefix", "interfaceNamePrefix", "a prefix of interface names"],
+  ] as const;
+  for (const [needing, field, what] of names) {
+    if (mode === needing) checkInterface(expect, { field, what, name: detectLocal[field], mode });
+  }
   if (mode !== "ClusterCIDR" || clusterCIDR === "") return;
   const cidrs = clusterCIDR.split(",").map((text) => checkCidr(expect, "clusterCIDR", text));
   const families = new Set(cidrs.map((cidr) => cidr && cidrFamilyOf(cidr)));
@@ -164,6 +162,26 @@ function checkLocalTraffic(configuration: KubeProxyConfiguration, expect: Expect
     cidrs.length <= 2 && families.size === cidrs.length,
     "clusterCIDR",
     `Expected one CIDR, or one IPv4 and one IPv6 CIDR with a comma between, found '${clusterCIDR}'`,
+  );
+}
+
+/** Upstream takes any text; one that no interface can have is refused by the kernel in the rules of every Service. */
+function checkInterface(
+  expect: Expect,
+  { field, what, name, mode }: {
+    readonly field: string;
+    readonly what: string;
+    readonly name: string;
+    readonly mode: string;
+  },
+): void {
+  expect(
+    isInterfaceName(name),
+    `detectLocal.${field}`,
+    name === ""
+      ? `Expected ${what}, since detectLocalMode is ${mode}; found nothing`
+      : `Expected ${what}, at most ${LONGEST_INTERFACE_NAME} bytes without blank, slash or colon, ` +
+        `found '${name}'`,
   );
 }
 

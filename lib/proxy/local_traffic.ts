@@ -61,7 +61,9 @@ export function localTrafficDetector(
 
 function byCidr(cidrs: readonly Cidr[] = [], family: IpFamily): LocalTrafficDetector {
   const cidr = cidrs.find((candidate) => cidrFamilyOf(candidate) === family);
-  return cidr === undefined ? { kind: "none" } : { kind: "byCidr", cidr };
+  // Whoever is in 0.0.0.0/0 is a pod; iptables refuses "! -s 0.0.0.0/0", in the rules of every Service.
+  const tellsApart = cidr !== undefined && !cidr.endsWith("/0");
+  return tellsApart ? { kind: "byCidr", cidr } : { kind: "none" };
 }
 
 function required(

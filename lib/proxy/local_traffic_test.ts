@@ -48,6 +48,12 @@ const ROWS: readonly {
     IPv6: NONE,
   },
   {
+    name: "knows nothing by a range that everybody is in",
+    options: { mode: "ClusterCIDR", clusterCidrs: ["0.0.0.0/0", "::/0"].map(parseCidr) },
+    IPv4: NONE,
+    IPv6: NONE,
+  },
+  {
     name: "takes the bridge for both families",
     options: { mode: "BridgeInterface", bridgeInterface: "cni0" },
     IPv4: { kind: "byBridge", interfaceName: "cni0" },
