@@ -70,6 +70,8 @@ export interface Flag {
    * do with the file.
    */
   readonly withConfig: "ignored" | "wins" | "merged" | "used";
+  /** Nothing after the sign means that it was not given, as in a manifest whose template had no value. */
+  readonly emptyIsAbsent?: true;
   /** The only verbs that it belongs to. @default every verb */
   readonly verbs?: readonly string[];
   /** Said when the flag is used: why not to, and what to use in its place. */

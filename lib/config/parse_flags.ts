@@ -29,8 +29,12 @@ export function parseFlags(argv: readonly string[]): ParsedFlags {
     "--": true,
   });
   const values: Record<string, unknown> = {};
-  for (const flag of FLAG_ROWS) {
+  for (const flag of FLAG_ROWS as readonly Flag[]) {
     for (const text of (given[flag.name] ?? []) as string[]) {
+      if (flag.emptyIsAbsent && text === "") {
+        delete values[flag.name];
+        continue;
+      }
       const result = parseFlagValue(flag, text);
       if ("problem" in result) problems.push(result.problem);
       else values[flag.name] = addValue(flag, values[flag.name], result.value);

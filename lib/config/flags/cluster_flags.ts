@@ -15,6 +15,7 @@ export const CLUSTER_FLAGS = [
     help:
       "configuration file (KubeProxyConfiguration, YAML or JSON); most other flags of kube-proxy " +
       "are ignored when it is given",
+    emptyIsAbsent: true,
     withConfig: "used",
   },
   {
@@ -34,6 +35,7 @@ export const CLUSTER_FLAGS = [
     group: "Cluster",
     value: "URL",
     help: "URL of the API server, in place of the one in the kubeconfig",
+    emptyIsAbsent: true,
     withConfig: "used",
   },
   {

@@ -87,6 +87,7 @@ export const COMMAND_FLAGS = [
     group: "Commands",
     value: "FILE",
     help: "write the configuration that follows from flags or --config to this file, and exit",
+    emptyIsAbsent: true,
     verbs: ["write-config"],
     withConfig: "used",
   },
