@@ -108,6 +108,18 @@ for (const tellsCommitOnly of [false, true]) {
   });
 }
 
+Deno.test("IptablesBackend tries at once what was refused, when what all rules depend on changes", async () => {
+  await using stage = await started();
+  const masqueradeInternal = "off-cluster";
+  const plan = iptablesPlan([testServicePlan({ masqueradeInternal, to: ["10.1.0.1:80"] })]);
+  const byBridge = { kind: "byBridge", interfaceName: "bad0" } as const;
+  const wrong = { ...plan, shared: { ...plan.shared, localTraffic: byBridge } };
+  stage.machine.judge = (line) => line.includes("bad0") ? "Invalid argument" : undefined;
+  assertEquals((await stage.sync(wrong)).quarantined.length, 1);
+  assertEquals((await stage.sync(plan)).quarantined, []);
+  assertEquals(meaningOf(stage.machine.tool), goldenMeaning(plan));
+});
+
 Deno.test("IptablesBackend says what was refused when nothing could be written", async () => {
   await using stage = await started();
   stage.machine.judge = (line) => line.includes("MASQUERADE") ? "No such file" : undefined;

@@ -40,6 +40,11 @@ export class RefusedServices {
     return refusal?.plan === plan && now < refusal.retryAt ? refusal.reason : undefined;
   }
 
+  /** What all rules depend on has changed, so they may well be taken now. */
+  forgetAll(): void {
+    this.#refusals.clear();
+  }
+
   /** It was accepted, or is gone. */
   forget(key: ServicePortKey): void {
     this.#refusals.delete(key);

@@ -110,6 +110,7 @@ export class WantedRules {
     if (!isNew) return { layout: current, isNew };
     if (current) this.#writer.forget();
     this.#layout = new IptablesLayout(shared, options);
+    this.#refused.forgetAll();
     this.#localTraffic = shared.localTraffic;
     return { layout: this.#layout, isNew };
   }
