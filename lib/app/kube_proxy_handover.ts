@@ -1,6 +1,6 @@
 /**
- * What is done about kube-proxy once Services work without it: ours first, then theirs away, so that
- * there is no moment without either.
+ * What is done about kube-proxy, and about another mode of ours, once Services work without it: ours
+ * first, then theirs away, so that there is no moment without either.
  *
  * @module
  */
@@ -22,6 +22,8 @@ export interface HandoverDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly process: Pick<Dependencies["process"], "uid">;
+  /** Takes away what kube-relay itself left in another mode. */
+  readonly removeOtherModes: (signal: AbortSignal) => Promise<void>;
   /** Annotations of the own Node, as far as they are known when it is asked. */
   readonly nodeAnnotations: () => Readonly<Record<string, string>> | undefined;
 }
@@ -60,12 +62,15 @@ export class KubeProxyHandover implements SyncObserver {
     await Promise.race([this.#served.promise, whenAborted(signal)]);
     if (signal.aborted) return;
     try {
+      await this.#dependencies.removeOtherModes(signal);
       if (this.#options.relay.takeover) await this.#takeOver(signal);
       else await this.#tellLeftovers(signal);
     } catch (error) {
       if (signal.aborted) return;
-      // Services work: what other software left is no reason to end.
-      this.#dependencies.logger.error("Cannot look after what kube-proxy left", { error });
+      // Services work: what was there before is no reason to end.
+      this.#dependencies.logger.error("Cannot look after what another mode or kube-proxy left", {
+        error,
+      });
     }
   }
 

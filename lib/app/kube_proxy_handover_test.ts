@@ -45,7 +45,8 @@ class Stage {
       },
     };
     const { clock, logger } = this;
-    const edges = { hostChecks, clock, logger, process: { uid } };
+    const removeOtherModes = () => Promise.resolve(void this.asked.push("other modes"));
+    const edges = { hostChecks, clock, logger, process: { uid }, removeOtherModes };
     this.handover = new KubeProxyHandover({ ...edges, nodeAnnotations: () => ANNOTATIONS }, {
       relay: { takeover },
       mode: "userspace",
@@ -75,7 +76,7 @@ Deno.test("KubeProxyHandover removes nothing before each family has synced", asy
   assertEquals(stage.asked, []);
   await stage.serve();
   await stage.running;
-  assertEquals(stage.asked, ["ports", "remove"]);
+  assertEquals(stage.asked, ["other modes", "ports", "remove"]);
   assertEquals(stage.complaints, []);
 });
 
@@ -98,7 +99,7 @@ Deno.test("KubeProxyHandover without --takeover warns of leftovers and removes n
   await stage.serve();
   await stage.clock.advance(5_000);
   await stage.running;
-  assertEquals(stage.asked, ["everything"]);
+  assertEquals(stage.asked, ["other modes", "everything"]);
   assertEquals(stage.logger.lines.map(({ fields }) => fields.id), [LEFT.id]);
   assertEquals(stage.annotations, ANNOTATIONS);
 });
@@ -107,7 +108,7 @@ Deno.test("KubeProxyHandover does not look as a plain user", async () => {
   const stage = new Stage({ uid: 1000 });
   await stage.serve();
   await stage.running;
-  assertEquals(stage.asked, []);
+  assertEquals(stage.asked, ["other modes"]);
 });
 
 Deno.test("KubeProxyHandover ends with its signal, wherever it is", async () => {
@@ -128,5 +129,5 @@ Deno.test("KubeProxyHandover that fails does not end the proxy", async () => {
   stage.broken = true;
   await stage.serve();
   await stage.running;
-  assertEquals(stage.complaints, ["Cannot look after what kube-proxy left"]);
+  assertEquals(stage.complaints, ["Cannot look after what another mode or kube-proxy left"]);
 });

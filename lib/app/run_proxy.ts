@@ -31,6 +31,7 @@ import { ObjectRouter } from "./object_router.ts";
 import { nodeSettingsOf } from "./node_settings.ts";
 import { planSettingsOf } from "./plan_settings.ts";
 import { startProxyServers } from "./proxy_servers.ts";
+import { removeOtherModes } from "./remove_other_modes.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import { createServiceHealth } from "./service_health.ts";
 import { ServiceManager } from "./service_manager.ts";
@@ -122,7 +123,11 @@ class RunningProxy implements AsyncDisposable {
       uidOf: (service) => this.#router.informers.services.get(serviceKey(service))?.metadata.uid,
     });
     const nodeAnnotations = () => this.#startUp.node.annotations;
-    this.#handover = new KubeProxyHandover({ ...dependencies, nodeAnnotations }, configuration);
+    this.#handover = new KubeProxyHandover({
+      ...dependencies,
+      nodeAnnotations,
+      removeOtherModes: (signal) => removeOtherModes(dependencies, { mode, configuration, signal }),
+    }, configuration);
     this.#observers.push(this.#startUp, this.#serviceHealth, this.#handover);
     this.#families = configuration.families.map((family) => this.#createFamily(family));
     // A host without a cluster has no Node that could speak against it.
