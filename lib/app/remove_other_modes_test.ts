@@ -27,7 +27,7 @@ async function logOf(uid: number, signal = new AbortController().signal): Promis
     process: { uid } as Dependencies["process"],
   };
   const configuration = await loadConfiguration({
-    uid,
+    uid: 0,
     env: () => undefined,
     readTextFile: () => Promise.reject(new Error("no file was thought to be read")),
   }, { flags: parseFlags(["--control-socket=/run/t/control.sock"]).values });
