@@ -23,6 +23,7 @@ export class AddressLedger {
   readonly #routes = new Set<Cidr>();
   #previousNonlocalBind: string | undefined;
   #standIns: AddressRecord["standIns"] = EMPTY_RECORD.standIns;
+  #isWriteFailureTold = false;
   #opening: Promise<string | undefined> | undefined;
 
   constructor({ store, logger }: { readonly store: AddressStore; readonly logger: Logger }) {
@@ -113,14 +114,34 @@ export class AddressLedger {
     await this.#save();
   }
 
-  #save(): Promise<void> {
-    return this.#store.save({
-      addresses: this.#addresses,
-      routes: this.#routes,
-      ...(this.#previousNonlocalBind === undefined
-        ? {}
-        : { previousNonlocalBind: this.#previousNonlocalBind }),
-      standIns: this.#standIns,
-    });
+  async #save(): Promise<void> {
+    try {
+      await this.#store.save({
+        addresses: this.#addresses,
+        routes: this.#routes,
+        ...(this.#previousNonlocalBind === undefined
+          ? {}
+          : { previousNonlocalBind: this.#previousNonlocalBind }),
+        standIns: this.#standIns,
+      });
+      this.#isWriteFailureTold = false;
+    } catch (error) {
+      this.#tellWriteFailure(error);
+      throw error;
+    }
+  }
+
+  /** Whoever asked deals with it in its own way, and knows nothing of the folder. */
+  #tellWriteFailure(error: unknown): void {
+    if (this.#isWriteFailureTold) return;
+    this.#isWriteFailureTold = true;
+    this.#logger.warn(
+      "Cannot write to the state directory: no addresses or routes are added here",
+      {
+        file: this.#store.path,
+        error: messageOf(error),
+        cure: "make it writable, or name another one with --state-dir",
+      },
+    );
   }
 }
