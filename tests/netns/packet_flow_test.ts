@@ -3,37 +3,17 @@
  *
  * @module
  */
-import { PACKET_FLOW_CASES } from "../packet_flow/cases.ts";
+import { assertEquals, assertStringIncludes } from "@std/assert";
 import type { PacketFlowCase } from "../packet_flow/packet_flow_case.ts";
-import { PacketSender } from "../packet_flow/packet_sender.ts";
-import { ScenarioRelay } from "../packet_flow/scenario_relay.ts";
-import {
-  type PacketFlowAdaptation,
-  type PacketFlowSkip,
-  runPacketFlowSteps,
-} from "../packet_flow/suite.ts";
-import { asUdp, inOtherFamily } from "../packet_flow/variants.ts";
-import { ApiProcess } from "../support/api_process.ts";
-import { createClusterTopology } from "../support/cluster_topology.ts";
+import { runPacketStage } from "../packet_flow/packet_stage.ts";
+import type { PacketFlowAdaptation } from "../packet_flow/suite.ts";
+import { ADDRESSES } from "../support/address_plan.ts";
+import { IPTABLES_VARIANTS, leaveKubeletHint, programsOf } from "../support/iptables_tools.ts";
 import { netnsRequirements } from "../support/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
 
-const ignore = isMissing("the packet-flow table with real packets", [
-  ...netnsRequirements(),
-  program("bash"),
-]);
-
-const SKIPPED: readonly PacketFlowSkip[] = [
-  { reason: "Deno has no SCTP sockets", cases: ({ protocol }) => protocol === "SCTP" },
-  {
-    reason: "kube-proxy has no setting for it; the plan's own test covers the option",
-    cases: ({ scenario }) => scenario.settings?.allowExternalIps === false,
-  },
-  {
-    reason: "an API server mirrors Endpoints to slices; the tests of manifests cover them",
-    cases: ({ scenario }) => scenario.endpoints !== undefined,
-  },
-];
+const NEEDED = [...netnsRequirements(), program("bash")];
+const ignore = isMissing("the packet-flow table with real packets", NEEDED);
 
 const isDropped = ({ verdict }: PacketFlowCase) => verdict === "DROP";
 
@@ -44,7 +24,7 @@ function isSharedWithOthers({ scenario, to }: PacketFlowCase): boolean {
   return !isClusterIp || service?.spec.internalTrafficPolicy !== "Local";
 }
 
-const ADAPTED: readonly PacketFlowAdaptation[] = [
+const USERSPACE: readonly PacketFlowAdaptation[] = [
   {
     reason: "every connection to an endpoint is made by the node",
     cases: () => true,
@@ -63,42 +43,45 @@ const ADAPTED: readonly PacketFlowAdaptation[] = [
   },
 ];
 
-/** Every row in both families and both protocols; those with the same settings in a row. */
-function allCases(): PacketFlowCase[] {
-  const udp = asUdp(PACKET_FLOW_CASES);
-  const cases = [...PACKET_FLOW_CASES, ...udp];
-  return [...Map.groupBy([...cases, ...inOtherFamily(cases)], settingsKey).values()].flat();
-}
-
-function settingsKey({ scenario }: PacketFlowCase): string {
-  return JSON.stringify(scenario.settings ?? {});
-}
+const IPTABLES: readonly PacketFlowAdaptation[] = [
+  {
+    reason: "IPv6 has no route_localnet: what goes to ::1 stays there",
+    cases: ({ to }) => to === ADDRESSES.IPv6.loopback,
+    expect: { verdict: "UNCLAIMED", masquerade: false },
+  },
+];
 
 Deno.test({
   name: "packet flow with real packets through userspace mode",
   ignore,
   async fn(t) {
-    const folder = await Deno.makeTempDir();
-    try {
-      await using cluster = await createClusterTopology();
-      // Silence would be taken for the proxy's.
-      await cluster.node.sysctl("net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0");
-      const api = await ApiProcess.start(cluster.node, `${folder}/kubeconfig`);
-      await using relay = new ScenarioRelay(cluster.node, { api, folder, mode: "userspace" });
-      const sender = await PacketSender.start(cluster);
-      await runPacketFlowSteps(t, {
-        name: "userspace",
-        cases: allCases(),
-        skip: SKIPPED,
-        adapt: ADAPTED,
-        prepare: async (scenario) => {
-          await relay.serve(scenario);
-          return { [Symbol.asyncDispose]: () => Promise.resolve() };
-        },
-        execute: (packet) => sender.execute(packet),
-      });
-    } finally {
-      await Deno.remove(folder, { recursive: true });
-    }
+    await runPacketStage(t, { name: "userspace", mode: "userspace", adapt: USERSPACE });
   },
 });
+
+for (const variant of IPTABLES_VARIANTS) {
+  Deno.test({
+    name: `packet flow with real packets through iptables mode (${variant})`,
+    ignore: isMissing(`the packet-flow table through iptables-${variant}`, [
+      ...NEEDED,
+      ...programsOf(variant),
+    ]),
+    async fn(t) {
+      await runPacketStage(t, {
+        name: `iptables (${variant})`,
+        mode: "iptables",
+        // Beyond the tools, nothing depends on the variant.
+        asUdp: variant === "nft",
+        adapt: IPTABLES,
+        prepare: ({ node }) => leaveKubeletHint(node, variant),
+        async check({ node }) {
+          for (const used of IPTABLES_VARIANTS) {
+            const rules = await node.output(`iptables-${used}-save`, []);
+            if (used === variant) assertStringIncludes(rules, "-j KUBE-SERVICES");
+            else assertEquals(rules.includes("-j KUBE-SERVICES"), false, rules);
+          }
+        },
+      });
+    },
+  });
+}

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../lib/net/port.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
 import type { ClusterTopology } from "../support/cluster_topology.ts";
@@ -12,16 +12,30 @@ import { ProbeClient, startEchoServer } from "../support/echo_network.ts";
 import type { EchoGreeting } from "../support/echo_server.ts";
 import type { Namespace } from "../support/netns.ts";
 import type { ProbeAnswer, ProbeTarget } from "../support/probe_protocol.ts";
-import type { PacketFlowCase, PacketOutcome, PacketSource } from "./packet_flow_case.ts";
+import {
+  type PacketFlowCase,
+  packetOrigin,
+  type PacketOutcome,
+  type PacketSource,
+} from "./packet_flow_case.ts";
 
 /** Ports of the endpoints in the table. */
 const TARGET_PORTS = [8080, 9091, 5353, 5354];
 /** An exchange in namespaces takes a millisecond or two; where none is expected, this is silence. */
-const SILENCE_MS = 300;
-/** Where an answer is expected, a busy machine has its time. */
+const SILENCE_MS = 150;
+/**
+ * Where an answer is expected, a busy machine has its time. A refusal may need it too: with IPv6,
+ * Linux 6.18 hears the first ICMP error of a TCP handshake only after the SYN has been sent again.
+ */
 const ANSWER_MS = 5_000;
-/** What is asked so often shows whether the endpoints take turns. */
+/** What is asked so often of each endpoint shows whether they take turns. */
 const ROUNDS = 2;
+/** Chance may pick the same one again and again, but not so often. */
+const MOST_ROUNDS = 40;
+/** Without affinity, one in a thousand clients would get the same of two endpoints so often. */
+const STICKY_ROUNDS = 10;
+/** Each client has its own endpoint; so many see all of them, but for one time in a million. */
+const MOST_CLIENTS = 20;
 
 /** Sends the packets. It holds servers and clients that end with the cluster. */
 export class PacketSender {
@@ -65,35 +79,47 @@ export class PacketSender {
     if (protocol === "SCTP") throw new TypeError("Cannot send SCTP: Deno has no such socket");
     const target = { protocol, address, port };
     if (typeof packet.verdict === "string") return await this.#expectNone(packet, target);
-    const answers = [];
-    for (let i = 0; i < packet.verdict.length * ROUNDS; i++) {
-      answers.push(await this.#clients[packet.from].probe(target, ANSWER_MS));
-    }
-    const first = namesOf(answers);
+    const answers = await this.#ask(packet, target);
     // One endpoint alone cannot be told from affinity.
-    const sticky = first.size === 1 && (packet.verdict.length > 1 || packet.sticky);
-    // Each client has its own endpoint, so it takes two to see both.
-    if (packet.sticky && packet.verdict.length > 1) {
-      answers.push(await this.#probeAsSecondClient(packet, target));
+    const sticky = namesOf(answers).size === 1 && (packet.verdict.length > 1 || packet.sticky);
+    const senders = new Set<string>([packetOrigin(packet.from, packet.family).address]);
+    if (sticky && packet.sticky) await this.#askAsOthers(packet, { target, answers, senders });
+    return this.#outcomeOf(answers, { sticky, packet, senders });
+  }
+
+  /** Asks until every endpoint has answered, or it is clear that affinity keeps to one. */
+  async #ask(packet: PacketFlowCase, target: ProbeTarget): Promise<ProbeAnswer[]> {
+    const wanted = packet.verdict.length;
+    const least = packet.sticky ? STICKY_ROUNDS : wanted * ROUNDS;
+    const answers: ProbeAnswer[] = [];
+    for (;;) {
+      const answer = await this.#clients[packet.from].probe(target, ANSWER_MS);
+      answers.push(answer);
+      if (answer.kind !== "answered" || answers.length === MOST_ROUNDS) return answers;
+      const hasSeenAll = packet.sticky || namesOf(answers).size >= wanted;
+      if (answers.length >= least && hasSeenAll) return answers;
     }
-    return this.#outcomeOf(answers, { sticky, packet });
   }
 
   /** Refused or silent; a server that answers all the same is named. */
   async #expectNone(packet: PacketFlowCase, target: ProbeTarget): Promise<PacketOutcome> {
     const client = this.#clients[packet.from];
-    if (target.protocol === "UDP") {
-      const namespace = this.#namespaceOf(packet.from);
-      if (await isUdpRefused(namespace, target)) {
-        return { verdict: "REJECT", masquerade: false, sticky: false };
-      }
-    }
-    return this.#outcomeOf([await client.probe(target, SILENCE_MS)], { sticky: false, packet });
+    const ms = packet.verdict === "REJECT" ? ANSWER_MS : SILENCE_MS;
+    const [isRefused, answer] = await Promise.all([
+      target.protocol === "UDP" && isUdpRefused(this.#namespaceOf(packet.from), target, ms),
+      client.probe(target, target.protocol === "UDP" ? SILENCE_MS : ms),
+    ]);
+    if (isRefused) return { verdict: "REJECT", masquerade: false, sticky: false };
+    return this.#outcomeOf([answer], { sticky: false, packet });
   }
 
   #outcomeOf(
     answers: readonly ProbeAnswer[],
-    { sticky, packet }: { readonly sticky: boolean; readonly packet: PacketFlowCase },
+    { sticky, packet, senders }: {
+      readonly sticky: boolean;
+      readonly packet: PacketFlowCase;
+      readonly senders?: ReadonlySet<string>;
+    },
   ): PacketOutcome {
     const trace = answers.map((answer) => JSON.stringify(answer));
     const verdicts = new Set(answers.map(verdictOf));
@@ -106,6 +132,12 @@ export class PacketSender {
     const greetings = greetingsOf(answers);
     // Some attempts failed: no verdict of the table is like that.
     if (greetings.length < answers.length) return { verdict: [], masquerade: false, sticky, trace };
+    const strangers = greetings.filter(({ peer }) =>
+      !this.#nodeAddresses.has(peer) && !senders?.has(peer)
+    );
+    if (strangers.length > 0) {
+      throw new Error(`Cannot tell who the endpoint saw: neither node nor sender: ${trace}`);
+    }
     return {
       verdict: [...namesOf(answers)],
       masquerade: greetings.every(({ peer }) => this.#nodeAddresses.has(peer)),
@@ -114,13 +146,26 @@ export class PacketSender {
     };
   }
 
-  async #probeAsSecondClient(packet: PacketFlowCase, target: ProbeTarget): Promise<ProbeAnswer> {
-    const namespace = this.#namespaceOf(packet.from);
-    const restore = await useSecondAddress(namespace, packet.family);
-    try {
-      return await this.#clients[packet.from].probe(target, ANSWER_MS);
-    } finally {
-      await restore();
+  /** Asks from further addresses of the sender until every endpoint has answered. */
+  async #askAsOthers(
+    { from, family, verdict }: PacketFlowCase,
+    { target, answers, senders }: {
+      readonly target: ProbeTarget;
+      readonly answers: ProbeAnswer[];
+      readonly senders: Set<string>;
+    },
+  ): Promise<void> {
+    const namespace = this.#namespaceOf(from);
+    const { address } = packetOrigin(from, family);
+    for (let n = 1; n <= MOST_CLIENTS && namesOf(answers).size < verdict.length; n++) {
+      const other = addressAfter(address, n);
+      senders.add(other);
+      const restore = await useAddress(namespace, { family, address: other });
+      try {
+        answers.push(await this.#clients[from].probe(target, ANSWER_MS));
+      } finally {
+        await restore();
+      }
     }
   }
 
@@ -148,6 +193,8 @@ function verdictOf(answer: ProbeAnswer): "forwarded" | "REJECT" | "DROP" | "UNCL
     case "silent":
       return "DROP";
     case "failed":
+      // A sender on the node itself is told of its own rules.
+      if (/not permitted/i.test(answer.reason)) return "DROP";
       // Routers that send a packet to and fro, or know no way, say so.
       return /unreachable|no route/i.test(answer.reason) ? "UNCLAIMED" : "REJECT";
   }
@@ -165,31 +212,36 @@ async function addressesOf(namespace: Namespace): Promise<ReadonlySet<string>> {
 async function isUdpRefused(
   namespace: Namespace,
   { address, port }: ProbeTarget,
+  ms: number,
 ): Promise<boolean> {
   const script = `exec 3<>/dev/udp/${address}/${port}
     echo x >&3
-    read -r -t ${SILENCE_MS / 1000} -u 3`;
+    read -r -t ${ms / 1000} -u 3`;
   const { stderr } = await namespace.run("env", ["LC_ALL=C", "bash", "-c", script]);
   return stderr.includes("Connection refused");
 }
 
+/** The address whose last number is that much larger. */
+function addressAfter(address: IpAddress, more: number): string {
+  const base = address.includes(":") ? 16 : 10;
+  return address.replace(/[^.:]+$/, (last) => (parseInt(last, base) + more).toString(base));
+}
+
 /** Gives a client another address, by which it goes out until the result is called. */
-async function useSecondAddress(
+async function useAddress(
   namespace: Namespace,
-  family: IpFamily,
+  { family, address }: { readonly family: IpFamily; readonly address: string },
 ): Promise<() => Promise<void>> {
   const flag = family === "IPv4" ? "-4" : "-6";
-  const text = await namespace.ip(`${flag} -o addr show dev eth0 scope global`);
-  const [, own = "", length = ""] = /inet6? ([^/ ]+)\/(\d+)/.exec(text) ?? [];
-  const address = own.replace(/(\d)$/, (digit) => digit === "3" ? "4" : "3");
+  const own = `${address}/${family === "IPv4" ? 32 : 128}`;
   const route = (await namespace.ip(`${flag} route show default`)).trim().split("\n")[0] ?? "";
   const plain = route.replace(/ (metric|pref|proto|src) \S+/g, "");
   // Without "nodad" an IPv6 address is not to be had in its first moments.
   const flags = family === "IPv6" ? " nodad" : "";
-  await namespace.ip(`addr add ${address}/${length} dev eth0${flags}`);
+  await namespace.ip(`addr add ${own} dev eth0${flags}`);
   await namespace.ip(`${flag} route replace ${plain} src ${address}`);
   return async () => {
     await namespace.ip(`${flag} route replace ${plain}`);
-    await namespace.ip(`addr del ${address}/${length} dev eth0`);
+    await namespace.ip(`addr del ${own} dev eth0`);
   };
 }

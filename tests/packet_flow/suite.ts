@@ -86,10 +86,9 @@ async function runScenario(
       name,
       ignore: reason !== undefined,
       fn: async () => {
-        const outcome = await execute(packet);
         // The first adaptation of each field counts.
-        const { verdict, masquerade } = options.adapt ? adapted(packet, options.adapt) : packet;
-        checkOutcome({ ...packet, verdict, masquerade }, outcome);
+        const row = options.adapt ? adapted(packet, options.adapt) : packet;
+        checkOutcome(row, await execute(row));
       },
     });
   }

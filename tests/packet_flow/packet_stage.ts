@@ -1,0 +1,83 @@
+/**
+ * A cluster of network namespaces whose node runs kube-relay, and the packet-flow table with real
+ * packets on it.
+ *
+ * @module
+ */
+import type { BackendMode } from "../../lib/proxy/backend.ts";
+import { ApiProcess } from "../support/api_process.ts";
+import { type ClusterTopology, createClusterTopology } from "../support/cluster_topology.ts";
+import { PACKET_FLOW_CASES } from "./cases.ts";
+import type { PacketFlowCase } from "./packet_flow_case.ts";
+import { PacketSender } from "./packet_sender.ts";
+import { ScenarioRelay } from "./scenario_relay.ts";
+import { type PacketFlowAdaptation, type PacketFlowSkip, runPacketFlowSteps } from "./suite.ts";
+import { asUdp, inOtherFamily } from "./variants.ts";
+
+/** What is run. */
+export interface PacketStageOptions {
+  /** What is tested, e.g. `nftables`. */
+  readonly name: string;
+  readonly mode: BackendMode;
+  /** Whether the rows of TCP are sent as UDP too. @default {true} */
+  readonly asUdp?: boolean;
+  /** What means something else to this mode. */
+  readonly adapt?: readonly PacketFlowAdaptation[];
+  /** Done before kube-relay is started. */
+  readonly prepare?: (cluster: ClusterTopology) => Promise<void>;
+  /** Looks at the node when all packets have been sent. */
+  readonly check?: (cluster: ClusterTopology) => Promise<void>;
+}
+
+const SKIPPED: readonly PacketFlowSkip[] = [
+  { reason: "Deno has no SCTP sockets", cases: ({ protocol }) => protocol === "SCTP" },
+  {
+    reason: "kube-proxy has no setting for it; the plan's own test covers the option",
+    cases: ({ scenario }) => scenario.settings?.allowExternalIps === false,
+  },
+  {
+    reason: "an API server mirrors Endpoints to slices; the tests of manifests cover them",
+    cases: ({ scenario }) => scenario.endpoints !== undefined,
+  },
+];
+
+/** Sends every row in both families, and in both protocols, with a step for each scenario. */
+export async function runPacketStage(
+  t: Deno.TestContext,
+  { name, mode, adapt = [], prepare, check, asUdp = true }: PacketStageOptions,
+): Promise<void> {
+  const folder = await Deno.makeTempDir();
+  try {
+    await using cluster = await createClusterTopology();
+    // Silence would be taken for the proxy's.
+    await cluster.node.sysctl("net.ipv4.icmp_ratelimit=0", "net.ipv6.icmp.ratelimit=0");
+    await prepare?.(cluster);
+    const api = await ApiProcess.start(cluster.node, `${folder}/kubeconfig`);
+    await using relay = new ScenarioRelay(cluster.node, { api, folder, mode });
+    const sender = await PacketSender.start(cluster);
+    await runPacketFlowSteps(t, {
+      name,
+      cases: allCases(asUdp),
+      skip: SKIPPED,
+      adapt,
+      prepare: async (scenario) => {
+        await relay.serve(scenario);
+        return { [Symbol.asyncDispose]: () => Promise.resolve() };
+      },
+      execute: (packet) => sender.execute(packet),
+    });
+    await check?.(cluster);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+/** Those with the same settings in a row: other settings cost a start. */
+function allCases(withUdp: boolean): PacketFlowCase[] {
+  const cases = [...PACKET_FLOW_CASES, ...(withUdp ? asUdp(PACKET_FLOW_CASES) : [])];
+  return [...Map.groupBy([...cases, ...inOtherFamily(cases)], settingsKey).values()].flat();
+}
+
+function settingsKey({ scenario }: PacketFlowCase): string {
+  return JSON.stringify(scenario.settings ?? {});
+}

@@ -1,0 +1,46 @@
+/**
+ * The two variants of iptables in a namespace, as tests use them.
+ *
+ * @module
+ */
+import { systemCommandRunner } from "../../lib/os/command_runner.ts";
+import type { Namespace } from "./netns.ts";
+import { program, type Requirement } from "./requirement.ts";
+
+/** Which of the kernel's two sets of tables a tool works on. */
+export type IptablesVariant = "nft" | "legacy";
+
+/** Both. */
+export const IPTABLES_VARIANTS: readonly IptablesVariant[] = ["nft", "legacy"];
+
+/** The programs of the two families. */
+export const IPTABLES_PREFIXES = ["iptables", "ip6tables"] as const;
+
+const HINT = "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n";
+
+/** What tests of a variant need, for `isMissing()`. */
+export function programsOf(variant: IptablesVariant): Requirement[] {
+  return IPTABLES_PREFIXES.map((prefix) => program(`${prefix}-${variant}`));
+}
+
+/** Makes a node's choice of a variant, as the kubelet does: by a chain that it leaves there. */
+export async function leaveKubeletHint(node: Namespace, variant: IptablesVariant): Promise<void> {
+  for (const prefix of IPTABLES_PREFIXES) await restoreRules(node, `${prefix}-${variant}`, HINT);
+}
+
+/** Adds rules, given as input of the tool's `-restore`. Throws when they are refused. */
+export async function restoreRules(node: Namespace, tool: string, stdin: string): Promise<void> {
+  const args = ["netns", "exec", node.name, `${tool}-restore`, "-w", "5", "--noflush"];
+  const { code, stderr } = await systemCommandRunner.run("ip", args, { stdin });
+  if (code !== 0) throw new Error(`Cannot load rules with ${tool}: ${stderr}`);
+}
+
+/** All rules of both families as text, without counters and comments. */
+export async function savedRules(node: Namespace, variant: IptablesVariant): Promise<string> {
+  const texts = [];
+  for (const prefix of IPTABLES_PREFIXES) {
+    texts.push(await node.output(`${prefix}-${variant}-save`, []));
+  }
+  return texts.join("").split("\n").filter((line) => !line.startsWith("#")).join("\n")
+    .replaceAll(/\[\d+:\d+\]/g, "[0:0]");
+}
