@@ -32,7 +32,7 @@ export interface ServiceNotifier extends Disposable {
 export interface ServiceNotifierOptions {
   readonly environment: ServiceManagerEnvironment;
   readonly pid: number;
-  /** A folder of ours for the sending socket, which has to have a name. */
+  /** A folder that can be written to, for the moment in which the sending socket has a name. */
   readonly folder: string;
   /** Told once if messages can't be sent. */
   readonly onError: (error: unknown) => void;
@@ -75,7 +75,6 @@ class SystemdNotifier implements ServiceNotifier {
   readonly watchdogMs: number | undefined;
   readonly #options: ServiceNotifierOptions;
   readonly #target: string;
-  readonly #path: string;
   #socket: Deno.DatagramConn | undefined;
   /** The last message on its way. */
   #sending: Promise<void> = Promise.resolve();
@@ -87,7 +86,6 @@ class SystemdNotifier implements ServiceNotifier {
   ) {
     this.#options = options;
     this.#target = target;
-    this.#path = `${options.folder}/notify-${options.pid}.sock`;
     this.watchdogMs = watchdogMs;
   }
 
@@ -109,7 +107,6 @@ class SystemdNotifier implements ServiceNotifier {
 
   [Symbol.dispose](): void {
     this.#socket?.close();
-    if (this.#socket) removeIfThere(this.#path);
     this.#socket = undefined;
   }
 
@@ -130,17 +127,17 @@ class SystemdNotifier implements ServiceNotifier {
     }
   }
 
+  /**
+   * Deno can't send from a socket that was never given a name. Nobody asks for it, so it goes at once,
+   * and its folder is new: in one that others may write to, or that a container with the same process
+   * id shares, a name that can be foretold may be taken.
+   */
   #open(): Deno.DatagramConn {
-    // Deno can't send from a socket without a name; one of an earlier process with our id may be left.
-    removeIfThere(this.#path);
-    return Deno.listenDatagram({ transport: "unixpacket", path: this.#path });
-  }
-}
-
-function removeIfThere(path: string): void {
-  try {
-    Deno.removeSync(path);
-  } catch (error) {
-    if (!(error instanceof Deno.errors.NotFound)) throw error;
+    const folder = Deno.makeTempDirSync({ dir: this.#options.folder, prefix: "notify-" });
+    try {
+      return Deno.listenDatagram({ transport: "unixpacket", path: `${folder}/s` });
+    } finally {
+      Deno.removeSync(folder, { recursive: true });
+    }
   }
 }

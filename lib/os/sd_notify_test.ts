@@ -69,19 +69,25 @@ Deno.test("createServiceNotifier() sends messages in order that are given at onc
   });
 });
 
-Deno.test("createServiceNotifier() takes the place of a socket that an earlier process left", async () => {
+Deno.test("createServiceNotifier() leaves no name in the folder that somebody could take or remove", async () => {
   await withManager(async ({ path, folder, receive }) => {
-    Deno.listenDatagram({ transport: "unixpacket", path: `${folder}/notify-7.sock` }).close();
-    using notifier = createServiceNotifier({
+    const options = {
       environment: { notifySocket: path },
       pid: 7,
       folder,
-      onError: (error) => {
+      onError: (error: unknown) => {
         throw error;
       },
-    });
-    await notifier.ready();
-    assertEquals(await receive(), "READY=1");
+    };
+    using notifier = createServiceNotifier(options);
+    using sameProcessId = createServiceNotifier(options);
+    for (const text of ["one", "two"]) {
+      await notifier.status(text);
+      await sameProcessId.status(text);
+      assertEquals([await receive(), await receive()], [`STATUS=${text}`, `STATUS=${text}`]);
+      const left = await Array.fromAsync(Deno.readDir(folder), ({ name }) => name);
+      assertEquals(left, ["manager.sock"]);
+    }
   });
 });
 
