@@ -3,9 +3,10 @@
  *
  * @module
  */
+import { DEADLINE_FACTOR } from "./deadline_factor.ts";
 
 /** Longest wait for a line or for the end of a process. */
-const DEADLINE_MS = 30_000;
+const DEADLINE_MS = 30_000 * DEADLINE_FACTOR;
 /** As much as is kept of what a process prints to its standard error. */
 const KEPT_ERRORS = 20_000;
 

@@ -1,0 +1,12 @@
+/**
+ * What the tests of this folder need beside namespaces: the guest that `deno task test:uml` boots.
+ *
+ * @module
+ */
+import type { Requirement } from "../support/requirement.ts";
+
+/** The need of the guest, for `isMissing()`. */
+export const GUEST: Requirement = [
+  "the guest that 'deno task test:uml' boots",
+  Deno.env.get("KUBE_RELAY_GUEST") === "1",
+];

@@ -1,0 +1,45 @@
+/**
+ * The probe of the ipvs mode on a kernel that has IPVS, and what the tools say there.
+ *
+ * @module
+ */
+import { assertEquals } from "@std/assert";
+import { probeIpvsMode } from "../../backends/ipvs/probe.ts";
+import { tryScheduler } from "../../backends/ipvs/scheduler_probe.ts";
+import { SCHEDULERS } from "../../backends/ipvs/scheduler.ts";
+import { supportOf } from "../../lib/proxy/mode_support.ts";
+import { systemCommandRunner } from "../../lib/os/command_runner.ts";
+import { netnsRequirements } from "../support/netns.ts";
+import { isMissing, program } from "../support/requirement.ts";
+import { GUEST } from "./guest.ts";
+
+const ignore = isMissing("IPVS on a kernel that has it", [
+  GUEST,
+  ...netnsRequirements(),
+  ...["ipvsadm", "ipset", "iptables-legacy", "ip6tables-legacy"].map(program),
+]);
+
+Deno.test({
+  name: "probeIpvsMode() finds everything where the kernel has IPVS",
+  ignore,
+  async fn() {
+    const results = await probeIpvsMode({ commands: systemCommandRunner });
+    const missing = results.filter(({ available, required }) => required && !available);
+    assertEquals(missing.map(({ feature, detail }) => `${feature}: ${detail}`), []);
+    assertEquals(supportOf(results).families, ["IPv4", "IPv6"]);
+  },
+});
+
+Deno.test({
+  name: "tryScheduler() finds every scheduler of IPVS, and not one that there never was",
+  ignore,
+  async fn() {
+    const dependencies = { commands: systemCommandRunner };
+    for (const scheduler of [...SCHEDULERS, "roundrobin"]) {
+      const found = await tryScheduler(dependencies, { scheduler });
+      const reason = found.kind === "tried" ? found.reason : found.kind;
+      const isThere = scheduler !== "roundrobin";
+      assertEquals(reason, isThere ? undefined : "the kernel has no scheduler 'roundrobin'");
+    }
+  },
+});

@@ -1,0 +1,104 @@
+// deno-lint-ignore-file no-console -- what it prints is what it is for
+/**
+ * `deno task test:uml [FILE…] [--filter TEXT]`: boots user-mode Linux and runs the tests of this
+ * folder in it, all in one boot. They print TAP; the last line is the one that `deno test` ends with.
+ *
+ * Ends with the exit code of the tests; 124 when they took too long, 125 when the guest died.
+ *
+ * @module
+ */
+import { parseArgs } from "@std/cli/parse-args";
+import { isMissing } from "../support/requirement.ts";
+import {
+  type GuestEnd,
+  runInGuest,
+  userModeLinuxRequirements,
+} from "../support/user_mode_linux.ts";
+import { TapCount } from "../support/tap_count.ts";
+
+const ROOT = new URL("../../", import.meta.url).pathname;
+/** System calls take 10 to 20 times as long in the guest as outside. */
+const SLOWNESS = 10;
+const MODULES: readonly string[] = [
+  ...["dummy", "veth", "bridge", "overlay"],
+  ...["ip_vs", "ip_vs_rr", "ip_vs_wrr", "ip_vs_lc", "ip_vs_wlc", "ip_vs_lblc", "ip_vs_lblcr"],
+  ...["ip_vs_dh", "ip_vs_sh", "ip_vs_sed", "ip_vs_nq", "ip_vs_mh"],
+  ...["ip_set", "ip_set_hash_ip", "ip_set_hash_ipport", "ip_set_hash_ipportip"],
+  ...["ip_set_hash_ipportnet", "ip_set_bitmap_port", "xt_set", "xt_ipvs"],
+  ...["nf_conntrack", "nf_conntrack_netlink"],
+];
+/** As deno.json has them for tests in namespaces. */
+const RIGHTS: readonly string[] = [
+  ...["--allow-net", "--allow-read", "--allow-write", "--allow-env", "--allow-run"],
+  "--allow-sys=hostname,networkInterfaces,osRelease,uid",
+];
+
+if (isMissing("deno task test:uml", userModeLinuxRequirements())) Deno.exit(0);
+
+const flags = parseArgs(Deno.args, { string: ["filter", "limit"] });
+const count = new TapCount();
+const startedAt = performance.now();
+const abort = new AbortController();
+for (const signal of ["SIGINT", "SIGTERM"] as const) {
+  Deno.addSignalListener(signal, () => abort.abort());
+}
+Deno.exit(report(await runTests(flags._.map(String))));
+
+/** Type-checked and cached outside: one small file would take the guest 10 s. */
+async function prepare(files: readonly string[]): Promise<void> {
+  const args = ["test", "--no-run", "--quiet", "--frozen", ...files, "main.ts"];
+  const { code } = await new Deno.Command(Deno.execPath(), { args, cwd: ROOT }).spawn().status;
+  if (code !== 0) Deno.exit(code);
+}
+
+async function runTests(given: readonly string[]): Promise<GuestEnd> {
+  const files = given.length > 0 ? given : ["tests/uml"];
+  await prepare(files);
+  const cache = Deno.env.get("DENO_DIR") ?? `${Deno.env.get("HOME")}/.cache/deno`;
+  const filter = flags["filter"] === undefined ? [] : ["--filter", String(flags["filter"])];
+  return await runInGuest({
+    // An npm package named deno is a script that starts the executable by way of Node.
+    command: [
+      ...[Deno.execPath(), "test", "--no-prompt", "--no-check", "--cached-only", "--frozen"],
+      ...["--reporter=tap", ...RIGHTS, ...filter, ...files],
+    ],
+    environment: {
+      DENO_DIR: cache,
+      DEADLINE_FACTOR: String(SLOWNESS),
+      KUBE_RELAY_GUEST: "1",
+      REQUIRE_ALL: Deno.env.get("REQUIRE_ALL") ?? "",
+    },
+    folder: ROOT,
+    modules: MODULES,
+    writable: [cache],
+    limitSeconds: Number(flags["limit"] ?? 540),
+    memoryMiB: 1536,
+    onOutput(bytes) {
+      Deno.stdout.writeSync(bytes);
+      count.take(bytes);
+    },
+    signal: abort.signal,
+  });
+}
+
+/** Says how it ended; returns the exit code. */
+function report(end: GuestEnd): number {
+  const { passed, failed, ignored } = count;
+  const seconds = Math.round((performance.now() - startedAt) / 1000);
+  const counts = `${passed} passed | ${failed} failed | ${ignored} ignored (${seconds}s)`;
+  switch (end.kind) {
+    case "ended":
+      console.log(`\n${end.code === 0 ? "ok" : "FAILED"} | ${counts}`);
+      return end.code;
+    case "too long":
+      console.error(
+        `\nThe guest was ended: it took longer than it may; --limit SECONDS gives more`,
+      );
+      console.log(`FAILED | ${counts}`);
+      return 124;
+    case "died":
+      console.error(`\nThe guest died before the tests came to their end: ${end.words.trim()}`);
+      console.log(`FAILED | ${counts}`);
+      return 125;
+  }
+}
