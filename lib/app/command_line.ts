@@ -8,6 +8,7 @@ import { ConfigurationError, loadConfiguration, type LoadedConfiguration } from 
 import { findFlag, type FlagValues } from "../config/flags.ts";
 import { didYouMean } from "../config/nearest_name.ts";
 import { givenFlags, parseFlags } from "../config/parse_flags.ts";
+import { readConfigurationText } from "../config/read_configuration_text.ts";
 import { createLogger } from "../log/create_logger.ts";
 import { logsToJournal } from "../log/journal.ts";
 import { messageOf } from "../log/message_of.ts";
@@ -102,7 +103,7 @@ async function loadFor(
 function load(dependencies: Dependencies, flags: FlagValues): Promise<LoadedConfiguration> {
   const { process } = dependencies;
   return loadConfiguration(
-    { uid: process.uid, env: process.env, readTextFile: (path) => Deno.readTextFile(path) },
+    { uid: process.uid, env: process.env, readTextFile: readConfigurationText },
     { flags },
   );
 }

@@ -5,6 +5,7 @@
  */
 import { watchConfiguration } from "../config/configuration_watch.ts";
 import type { KubeProxyConfiguration } from "../config/configuration.ts";
+import { readConfigurationText } from "../config/read_configuration_text.ts";
 import { hostWatchedFiles } from "../config/watched_file.ts";
 import type { AdjustableLogger } from "../log/logger.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
@@ -51,10 +52,13 @@ export function startConfigurationReload(
   const current = { proxy: configuration.proxy };
   if (config === undefined) return current;
   const { clock, logger, metrics, process: { uid, env } } = dependencies;
-  const readTextFile = (path: string) => Deno.readTextFile(path);
-  tasks.run("configuration file", (signal) =>
-    watchConfiguration(
-      { clock, logger, uid, env, readTextFile, files: hostWatchedFiles },
+  tasks.run("configuration file", async (signal) => {
+    if (await isPipe(config)) {
+      logger.info("Configuration came by a pipe, and stays as it is", { file: config });
+      return;
+    }
+    await watchConfiguration(
+      { clock, logger, uid, env, readTextFile: readConfigurationText, files: hostWatchedFiles },
       {
         flags: { ...flags, config },
         current: { ...configuration, mode: requestedMode },
@@ -70,8 +74,18 @@ export function startConfigurationReload(
         },
         onResult: (result) => metrics.configReloaded(result),
       },
-    ));
+    );
+  });
   return current;
+}
+
+/** As of `--config <(…)`. Read once more it is empty, or keeps its reader waiting. */
+async function isPipe(path: string): Promise<boolean> {
+  try {
+    return (await Deno.stat(path)).isFifo === true;
+  } catch {
+    return false;
+  }
 }
 
 /** Only what has changed: the verbosity may have been set at /debug/flags/v meanwhile. */

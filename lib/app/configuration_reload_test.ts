@@ -1,6 +1,7 @@
 import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { runTool } from "../../tests/support/run_tool.ts";
 import { testNodeState } from "../../tests/support/builders.ts";
 import { ConfigurationChanged } from "../config/configuration_watch.ts";
 import { loadConfiguration } from "../config/load.ts";
@@ -32,7 +33,11 @@ class AdjustableMemoryLogger extends MemoryLogger implements AdjustableLogger {
   }
 }
 
-async function startReload(path: string, tasks: TaskGroup) {
+async function startReload(
+  path: string,
+  tasks: TaskGroup,
+  onLoaded: () => Promise<void> = () => Promise.resolve(),
+) {
   await Deno.writeTextFile(path, HEAD);
   const logger = new AdjustableMemoryLogger();
   const flags = { config: path };
@@ -40,6 +45,7 @@ async function startReload(path: string, tasks: TaskGroup) {
     { uid: 0, env: () => undefined, readTextFile: (file) => Deno.readTextFile(file) },
     { flags },
   );
+  await onLoaded();
   const of = { nodeName: "node-1", mode: "iptables" } as const;
   const settings = new LivePlanSettings(planSettingsOf(loaded.proxy, of));
   let replans = 0;
@@ -98,6 +104,24 @@ Deno.test("startConfigurationReload() hands on what changes, and ends the progra
   } finally {
     tasks.stop();
     await tasks.ended().catch(() => {});
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("startConfigurationReload() reads no pipe for a second time", async () => {
+  const folder = await Deno.makeTempDir();
+  const tasks = new TaskGroup(new AbortController().signal);
+  const path = `${folder}/pipe`;
+  try {
+    const { logger } = await startReload(path, tasks, async () => {
+      await Deno.remove(path);
+      await runTool("mkfifo", [path]);
+    });
+    tasks.stop();
+    await tasks.ended();
+    const messages = logger.lines.map(({ message }) => message);
+    assertEquals(messages, ["Configuration came by a pipe, and stays as it is"]);
+  } finally {
     await Deno.remove(folder, { recursive: true });
   }
 });

@@ -17,6 +17,7 @@ import { deepEqual } from "../proxy/deep_equal.ts";
 import { type NodeAddresses, nodeAddressesOf } from "../proxy/node_addresses.ts";
 import { type NodeState, nodeStateFromNode } from "../proxy/node_state.ts";
 import { checkSanity } from "./config_sanity.ts";
+import { isNodeName } from "./node_name.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 
 /** So long upstream waits for addresses of the Node; then it goes on with loopback ones. */
@@ -136,6 +137,11 @@ export class NodeIdentity {
 
   async #wait(signal: AbortSignal): Promise<void> {
     if (!this.#options.expected) return this.#decide();
+    if (!isNodeName(this.name)) {
+      this.#logger.warn("No Node can have this name; give the Node's with --hostname-override", {
+        node: this.name,
+      });
+    }
     if (!await this.#comesWithin(ADDRESS_WAIT_MS, this.#known.promise, signal)) {
       this.#logger.warn("Goes on without addresses of the Node, and takes them when they come", {
         node: this.name,

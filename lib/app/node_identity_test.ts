@@ -3,7 +3,7 @@ import type { Node } from "../api/objects.ts";
 import type { KubeProxyConfiguration } from "../config/configuration.ts";
 import { defaultConfiguration } from "../config/configuration_schema.ts";
 import type { IpFamily } from "../net/ip_address.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeClock, settle } from "../../tests/support/fake_clock.ts";
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { NodeIdentity, NodeMismatchError } from "./node_identity.ts";
 
@@ -20,14 +20,15 @@ async function withIdentity(
     readonly proxy?: Partial<KubeProxyConfiguration>;
     readonly expected?: boolean;
     readonly families?: readonly IpFamily[];
+    readonly name?: string;
   },
   run: (stage: Stage, ended: Promise<void>) => Promise<void>,
 ): Promise<void> {
   const clock = new FakeClock();
   const logger = new MemoryLogger();
-  const { proxy = {}, expected = true, families = ["IPv4", "IPv6"] } = options;
+  const { proxy = {}, expected = true, families = ["IPv4", "IPv6"], name = "node-a" } = options;
   const identity = new NodeIdentity({ clock, logger }, {
-    name: "node-a",
+    name,
     configuration: {
       proxy: { ...defaultConfiguration(), bindAddress: "0.0.0.0", ...proxy },
       mode: "userspace",
@@ -56,6 +57,20 @@ function node(addresses: readonly string[], podCIDRs: readonly string[] = []): N
 }
 
 const NODE_CIDR = { detectLocalMode: "NodeCIDR" };
+
+Deno.test("NodeIdentity says at once that no Node can have its name", () =>
+  withIdentity({ name: "(none)" }, async ({ lines }) => {
+    await settle();
+    assertEquals(lines(), [
+      "warn: No Node can have this name; give the Node's with --hostname-override",
+    ]);
+  }));
+
+Deno.test("NodeIdentity asks nothing of its name without a cluster", () =>
+  withIdentity({ name: "(none)", expected: false }, async ({ lines }) => {
+    await settle();
+    assertEquals(lines(), ["info: Chose node addresses"]);
+  }));
 
 Deno.test("NodeIdentity tells once which addresses it chose, and from where", () =>
   withIdentity({}, async ({ clock, identity, lines, logger }) => {

@@ -92,13 +92,17 @@ export async function watchConfiguration(
   });
 }
 
-/** Problems that are named; a file that is something else altogether has one in each line. */
-const MOST_PROBLEMS = 10;
+/**
+ * Problems that are named. A file that is something else altogether has one in each line, and the log
+ * holds back what it is told too often: then nothing would be said of the next try.
+ */
+const MOST_PROBLEMS = 3;
 
 function tellProblems(logger: Logger, file: string, problems: readonly string[]): void {
-  for (const problem of problems.slice(0, MOST_PROBLEMS)) {
-    const message = "Configuration file is wrong; the last good configuration stays";
-    logger.error(message, { file, problem });
+  const message = "Configuration file is wrong; the last good configuration stays";
+  for (const [index, problem] of problems.slice(0, MOST_PROBLEMS).entries()) {
+    const more = index + 1 < MOST_PROBLEMS ? 0 : problems.length - MOST_PROBLEMS;
+    logger.error(message, { file, problem, ...(more > 0 && { more }) });
   }
 }
 

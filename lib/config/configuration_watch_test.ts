@@ -48,6 +48,11 @@ class Watched {
     return this.#logger.lines.map(({ message, fields }) => `${message} ${fields.problem ?? ""}`);
   }
 
+  /** How many problems each line leaves unnamed. */
+  get more(): readonly unknown[] {
+    return this.#logger.lines.map(({ fields }) => fields.more);
+  }
+
   forget(): void {
     this.#logger.lines.length = 0;
   }
@@ -170,6 +175,19 @@ Deno.test("watchConfiguration() keeps the last good configuration while the file
     assertEquals(watched.applied, []);
     await Deno.writeTextFile(path, `${HEAD}clusterCIDR: 10.2.0.0/16\n`);
     await until(() => watched.clusterCidr === "10.2.0.0/16");
+  }));
+
+Deno.test("watchConfiguration() names three problems of many, so that the log has room for the next try", () =>
+  withFolder(async (folder) => {
+    const path = `${folder}/c.yaml`;
+    await Deno.writeTextFile(path, HEAD);
+    await using watched = await Watched.start(path);
+    watched.forget();
+    const five = ["bindAddress", "mode", "portRange", "clusterCIDR", "hostnameOverride"];
+    await Deno.writeTextFile(path, HEAD + five.map((field) => `${field}: 5\n`).join(""));
+    await until(() => watched.lines.length > 0);
+    assertEquals(watched.lines.length, 3);
+    assertEquals(watched.more, [undefined, undefined, 2]);
   }));
 
 Deno.test("watchConfiguration() comes to the last of 100 rapid writes in a few looks", () =>

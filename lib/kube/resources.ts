@@ -52,12 +52,12 @@ export const SERVICE_CIDRS: KubeResource<"ServiceCIDR"> = {
   optionalOn: [403, 404],
 };
 
-/** The one Node with this name. */
+/** The one Node with this name, escaped as field selectors want it. */
 export function nodeResource(nodeName: string): KubeResource<"Node"> {
   return {
     kind: "Node",
     path: "/api/v1/nodes",
-    fieldSelector: `metadata.name=${nodeName}`,
+    fieldSelector: `metadata.name=${nodeName.replace(/[\\,=]/g, "\\$&")}`,
     optionalOn: [403, 404],
   };
 }

@@ -42,3 +42,10 @@ Deno.test("writeFileWhole() leaves a symlink, and replaces what it leads to", ()
     assertEquals(await Deno.readTextFile(`${folder}/other/file`), "second");
     assertEquals((await Deno.stat(`${folder}/other/file`)).mode! & 0o777, 0o600);
   }));
+
+Deno.test("writeFileWhole() writes to a device, and leaves it one", () =>
+  withFolder(async (folder) => {
+    await Deno.symlink("/dev/null", `${folder}/link`);
+    for (const path of ["/dev/null", `${folder}/link`]) await writeFileWhole(path, "text");
+    assertEquals((await Deno.stat("/dev/null")).isCharDevice, true);
+  }));

@@ -1,0 +1,15 @@
+import { assertEquals, assertStringIncludes } from "@std/assert";
+import { readConfigurationFile } from "./configuration_file.ts";
+import { readConfigurationText } from "./read_configuration_text.ts";
+
+Deno.test("readConfigurationText() makes a problem of a file without end", async () => {
+  const { configuration, problems } = await readConfigurationFile(
+    { readTextFile: readConfigurationText },
+    "/dev/zero",
+  );
+  assertEquals([configuration, problems.length], [undefined, 1]);
+  assertStringIncludes(
+    problems[0]!,
+    "--config: Cannot read configuration file '/dev/zero': it has",
+  );
+});
