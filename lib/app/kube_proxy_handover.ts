@@ -12,6 +12,7 @@ import type { Clock } from "../os/clock.ts";
 import { whenAborted } from "../os/when_aborted.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
 import type { Dependencies } from "./dependencies.ts";
+import type { OtherModes } from "./other_modes.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 import { excludedServers, findKubeProxyAlive } from "./takeover.ts";
@@ -22,8 +23,7 @@ export interface HandoverDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly process: Pick<Dependencies["process"], "uid">;
-  /** Takes away what kube-relay itself left in another mode. */
-  readonly removeOtherModes: (signal: AbortSignal) => Promise<void>;
+  readonly otherModes: Pick<OtherModes, "note" | "remove">;
   /** Annotations of the own Node, as far as they are known when it is asked. */
   readonly nodeAnnotations: () => Readonly<Record<string, string>> | undefined;
 }
@@ -59,10 +59,12 @@ export class KubeProxyHandover implements SyncObserver {
 
   /** Ends when there is nothing left to do, or with the signal. */
   async run(signal: AbortSignal): Promise<void> {
+    const { otherModes } = this.#dependencies;
+    await otherModes.note();
     await Promise.race([this.#served.promise, whenAborted(signal)]);
     if (signal.aborted) return;
     try {
-      await this.#dependencies.removeOtherModes(signal);
+      await otherModes.remove(signal);
       if (this.#options.relay.takeover) await this.#takeOver(signal);
       else await this.#tellLeftovers(signal);
     } catch (error) {

@@ -45,8 +45,11 @@ class Stage {
       },
     };
     const { clock, logger } = this;
-    const removeOtherModes = () => Promise.resolve(void this.asked.push("other modes"));
-    const edges = { hostChecks, clock, logger, process: { uid }, removeOtherModes };
+    const otherModes = {
+      note: () => Promise.resolve(),
+      remove: () => Promise.resolve(void this.asked.push("other modes")),
+    };
+    const edges = { hostChecks, clock, logger, process: { uid }, otherModes };
     this.handover = new KubeProxyHandover({ ...edges, nodeAnnotations: () => ANNOTATIONS }, {
       relay: { takeover },
       mode: "userspace",

@@ -29,9 +29,9 @@ import { nodeNameOf } from "./node_name.ts";
 import { createObjectSource, type ObjectSource } from "./object_source.ts";
 import { ObjectRouter } from "./object_router.ts";
 import { nodeSettingsOf } from "./node_settings.ts";
+import { OtherModes } from "./other_modes.ts";
 import { planSettingsOf } from "./plan_settings.ts";
 import { startProxyServers } from "./proxy_servers.ts";
-import { removeOtherModes } from "./remove_other_modes.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import { createServiceHealth } from "./service_health.ts";
 import { ServiceManager } from "./service_manager.ts";
@@ -126,7 +126,7 @@ class RunningProxy implements AsyncDisposable {
     this.#handover = new KubeProxyHandover({
       ...dependencies,
       nodeAnnotations,
-      removeOtherModes: (signal) => removeOtherModes(dependencies, { mode, configuration, signal }),
+      otherModes: new OtherModes(dependencies, { mode, configuration }),
     }, configuration);
     this.#observers.push(this.#startUp, this.#serviceHealth, this.#handover);
     this.#families = configuration.families.map((family) => this.#createFamily(family));

@@ -94,6 +94,7 @@ export class Executable implements AsyncDisposable {
   /** Starts it on the manifests, with health and metrics on ports that no other process has. */
   start(args: readonly string[] = [], environment: readonly string[] = []): LineProcess {
     const [command, ...rest] = this.#command([
+      "--mode=userspace",
       `--manifests=${this.directory}/manifests`,
       `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
       `--metrics-bind-address=127.0.0.1:${unusedPort()}`,

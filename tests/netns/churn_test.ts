@@ -184,6 +184,7 @@ Deno.test({
       const options = {
         folder,
         args: [
+          "--mode=userspace",
           `--kubeconfig=${api.kubeconfig}`,
           `--hostname-override=${THIS_NODE}`,
           `--cluster-cidr=${ADDRESSES.IPv4.podCidr},${ADDRESSES.IPv6.podCidr}`,

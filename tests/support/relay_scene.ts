@@ -59,7 +59,10 @@ export class RelayScene implements AsyncDisposable {
     await replaceFile(`${this.folder}/manifests/objects.yaml`, manifestText(objects));
   }
 
-  /** Starts kube-relay on the node, fed by the manifests unless `args` say otherwise. */
+  /**
+   * Starts kube-relay on the node, in userspace mode and fed by the manifests unless `args` say
+   * otherwise.
+   */
   start(
     args: readonly string[] = [],
     { by = [], source = [`--manifests=${this.folder}/manifests`] }: {
@@ -68,7 +71,9 @@ export class RelayScene implements AsyncDisposable {
     } = {},
   ): RelayProcess {
     const { cluster: { node }, folder } = this;
-    return RelayProcess.start(node, { folder, args: [...source, ...RELAY_FLAGS, ...args], by });
+    const mode = args.some((arg) => arg.startsWith("--mode=")) ? [] : ["--mode=userspace"];
+    const all = [...source, ...RELAY_FLAGS, ...mode, ...args];
+    return RelayProcess.start(node, { folder, args: all, by });
   }
 
   /** Runs `kube-relay --cleanup`; returns what it printed. */
