@@ -23,9 +23,14 @@ export async function writeFileWhole(link: string, text: string): Promise<void> 
     await Deno.rename(beside, path);
   } catch (error) {
     await Deno.remove(beside).catch(() => {});
-    if (!(error instanceof Deno.errors.Busy)) throw error;
+    if (!isBusy(error)) throw error;
     await Deno.writeTextFile(path, text);
   }
 }
 
 const READABLE = 0o644;
+
+/** `Deno.errors.Busy` is for what Deno itself holds; the kernel's EBUSY is an Error with a code. */
+function isBusy(error: unknown): boolean {
+  return error instanceof Error && "code" in error && error.code === "EBUSY";
+}
