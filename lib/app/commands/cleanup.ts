@@ -6,8 +6,10 @@
  */
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { Logger } from "../../log/logger.ts";
+import { messageOf } from "../../log/message_of.ts";
 import type { CleanupReport } from "../../proxy/backend.ts";
 import type { Dependencies } from "../dependencies.ts";
+import { ControlError, requestStatus } from "../control_client.ts";
 import { printCleanupReport } from "../print_cleanup_report.ts";
 import { excludedServers, findKubeProxyAlive } from "../takeover.ts";
 import { idleBackendOptions } from "../idle_backend_options.ts";
@@ -25,6 +27,11 @@ export const cleanupCommand: ActiveCommand = {
     const { relay, proxy } = configuration;
     const { hostChecks, print, complain } = dependencies;
     const { dryRun } = relay;
+    const running = await findRunning(relay.controlSocket);
+    if (running !== undefined) {
+      complain(`${dryRun ? "Nothing would be removed" : "Cannot clean up"}: ${running}\n`);
+      if (!dryRun) return 1;
+    }
     const reports = [];
     for await (const report of ownReports({ ...dependencies, logger }, configuration)) {
       printCleanupReport(dependencies, report, { dryRun });
@@ -46,6 +53,20 @@ export const cleanupCommand: ActiveCommand = {
     return reports.every(({ failed }) => failed.length === 0) ? 0 : 1;
   },
 };
+
+/**
+ * Says that a kube-relay runs. What is taken away under it is missed by every client, and not put back
+ * before something changes.
+ */
+async function findRunning(controlSocket: string): Promise<string | undefined> {
+  try {
+    const { pid } = await requestStatus(controlSocket, { brief: true });
+    return `kube-relay with process id ${pid} serves Services here; stop it first`;
+  } catch (error) {
+    if (error instanceof ControlError && error.kind === "not-running") return undefined;
+    return `${messageOf(error)}; if it runs, stop it first, else remove that file`;
+  }
+}
 
 /** What each mode of this build removes in each family, or would remove. */
 async function* ownReports(

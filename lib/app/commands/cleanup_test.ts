@@ -6,7 +6,9 @@ import { FakeNetwork } from "../../../tests/support/fake_network.ts";
 import type { Backend, CleanupReport } from "../../proxy/backend.ts";
 import { KUBE_PROXY_ALIVE, type KubeProxyRemovalOptions } from "../../proxy/host_checks.ts";
 import { runCommandLine } from "../command_line.ts";
+import { startControlServer } from "../control_server.ts";
 import type { Dependencies } from "../dependencies.ts";
+import type { StatusReport } from "../status_report.ts";
 
 const NOTHING: CleanupReport = { removed: [], failed: [] };
 
@@ -64,7 +66,7 @@ async function cleanUp(flags: readonly string[], machine: Machine = {}) {
   };
   const code = await runCommandLine(
     dependencies,
-    ["--cleanup", ...flags],
+    ["--cleanup", "--control-socket=/nonexistent/control.sock", ...flags],
     new AbortController().signal,
   );
   return { code, done, asked, ...texts };
@@ -117,4 +119,26 @@ Deno.test("--cleanup works with a configuration that is wrong, which upstream re
 Deno.test("--cleanup leaves virtual servers of ipvs.excludeCIDRs alone", async () => {
   const { asked } = await cleanUp(["--ipvs-exclude-cidrs=192.0.2.0/24"]);
   assertEquals(asked[0]?.excludeCidrs?.map(String), ["192.0.2.0/24"]);
+});
+
+Deno.test("--cleanup takes nothing away under a kube-relay that runs", async (t) => {
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/control.sock`;
+  const status = () => Promise.resolve({ pid: 4711 } as StatusReport);
+  const running = await startControlServer({ path, status });
+  await t.step("names it and ends with 1", async () => {
+    const { code, done, err } = await cleanUp([`--control-socket=${path}`]);
+    assertEquals({ code, done }, { code: 1, done: [] });
+    assertStringIncludes(err, "Cannot clean up: kube-relay with process id 4711 serves Services");
+  });
+  await t.step("still shows what would go", async () => {
+    const { code, done, err } = await cleanUp([`--control-socket=${path}`, "--dry-run"]);
+    assertEquals({ code, last: done.at(-1) }, { code: 0, last: "theirs" });
+    assertStringIncludes(err, "Nothing would be removed: kube-relay with process id 4711");
+  });
+  await running.stop();
+  await t.step("goes on once it has ended", async () => {
+    assertEquals((await cleanUp([`--control-socket=${path}`])).code, 0);
+  });
+  await Deno.remove(folder, { recursive: true });
 });
