@@ -117,6 +117,31 @@ const CASES: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
     assertEquals(follower.events, ["delete Service default/web", "add Service default/web"]);
   },
 
+  "ApiSource follows labels and taints of its Node, its end and its return": async (stage) => {
+    const { server } = stage;
+    const [own, other] = [testNode("node-1"), testNode("node-2")];
+    for (const node of [own, other]) await server.create(node);
+    await using follower = await stage.follow({ nodeName: "node-1" });
+    const { nodes } = follower.informers;
+    const seen = () => nodes.get("node-1");
+    const zone = { "topology.kubernetes.io/zone": "zone-a" };
+    const taints = [{ key: "ToBeDeletedByClusterAutoscaler", effect: "NoSchedule" }];
+    await server.update(withLabels(other, zone));
+    await server.update(withLabels(own, zone));
+    const zoneOf = () => seen()?.metadata.labels?.["topology.kubernetes.io/zone"];
+    await eventually("the zone is seen", () => zoneOf() === "zone-a");
+    await server.update({ ...own, spec: { taints } });
+    await eventually("the taint is seen", () => seen()?.spec.taints?.[0]?.key === taints[0]!.key);
+    assertEquals(zoneOf(), undefined);
+    await server.delete(own);
+    await eventually("its end is seen", () => seen() === undefined);
+    await server.create(own);
+    await eventually("its return is seen", () => seen() !== undefined);
+    assertEquals(seen()?.spec.taints ?? [], []);
+    const what = ["update", "update", "delete", "add"];
+    assertEquals(follower.events, what.map((word) => `${word} Node node-1`));
+  },
+
   "ApiSource reads a list in pages, and watches on from where it ends": async (stage) => {
     const services = Array.from({ length: 1201 }, (_, index) => testService(`web-${index}`));
     for (let at = 0; at < services.length; at += 50) {
