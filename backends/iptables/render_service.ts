@@ -8,6 +8,7 @@ import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port } from "../../lib/net/port.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
+import { claimOrder } from "../../lib/proxy/claim_order.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { servicePortText } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
@@ -254,10 +255,12 @@ class ServiceDraft {
   }
 
   #add(tree: TreeId, path: string, rules: readonly Rule[]): void {
-    // Cluster IPs go first, and an external IP that is also a load balancer's has no source ranges,
-    // as in kube-proxy.
-    const rank = String(this.entries.length).padStart(3, "0");
-    this.entries.push({ tree, path, rank: `${rank} ${this.#plan.key}`, rules });
+    // What comes first is the cluster IP. An external IP that is also a load balancer's has no source
+    // ranges, as in kube-proxy.
+    const index = this.entries.length;
+    const order = claimOrder(this.#plan, { isClusterIp: index === 0 });
+    const rank = `${order} ${String(index).padStart(3, "0")}`;
+    this.entries.push({ tree, path, rank, rules });
   }
 
   #chain(kind: keyof ServiceChainNames, rules: () => readonly Rule[]): string {

@@ -88,14 +88,16 @@ export class SocketClaims {
     if (claim.size === 1 && only !== undefined) this.#claims.set(socket, only);
   }
 
-  /** Who gets the socket: the present holder while it claims it, else the first claimant by key. */
-  winner(socket: SocketKey, holder?: ServicePortKey): ServicePortKey | undefined {
+  /** Who gets the socket: the claimant whose order is the first as text. */
+  winner(
+    socket: SocketKey,
+    orderOf: (key: ServicePortKey) => string,
+  ): ServicePortKey | undefined {
     const claim = this.#claims.get(socket);
     if (!(claim instanceof Set)) return claim;
-    if (holder !== undefined && claim.has(holder)) return holder;
-    let first: ServicePortKey | undefined;
-    for (const key of claim) if (first === undefined || key < first) first = key;
-    return first;
+    const [first] = [...claim].map((key) => ({ key, order: orderOf(key) }))
+      .sort((a, b) => a.order < b.order ? -1 : 1);
+    return first?.key;
   }
 
   /** Every claimant, in no order. */

@@ -5,6 +5,7 @@
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port } from "../../lib/net/port.ts";
+import { claimOrder } from "../../lib/proxy/claim_order.ts";
 import { serviceKey, type ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { AddressBook } from "./address_book.ts";
 import type { Forwarding } from "./forwarding.ts";
@@ -112,7 +113,7 @@ export class SocketTable {
     const { quarantine, entries } = this.#context;
     this.#touched.delete(socket);
     const open = this.#open.get(socket);
-    const winner = this.#claims.winner(socket, open?.owner);
+    const winner = this.#claims.winner(socket, (key) => this.#claimOrder(socket, key));
     for (const key of this.#claims.claimants(socket)) {
       if (key === winner) quarantine.delete(key, socket);
       else quarantine.add({ key, address: socket, reason: takenBy(socket, winner) });
@@ -127,6 +128,12 @@ export class SocketTable {
     this.#retire(socket, open);
     if (wanted !== undefined) this.#listen({ entry, at, wanted, operations });
     else this.#quarantineUnavailable(entry, at);
+  }
+
+  #claimOrder(socket: SocketKey, key: ServicePortKey): string {
+    const { plan, addresses = [] } = this.#context.entries.get(key) ?? {};
+    const at = addresses.find((address) => address.socket === socket);
+    return claimOrder(plan ?? { key }, { isClusterIp: at?.role === "ClusterIP" });
   }
 
   /** Closes what {@linkcode reconcile} found unwanted. */

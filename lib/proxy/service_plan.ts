@@ -41,6 +41,8 @@ export interface ServicePlan {
   /** Every endpoint known, for `status` and `explain`. */
   readonly endpoints: readonly Endpoint[];
   readonly healthCheckNodePort?: Port;
+  /** When the Service was made, as text that sorts; the older one has an address that two claim. */
+  readonly createdAt?: string;
 }
 
 /** What a plan depends on beside the ServicePort and its endpoints. */
@@ -88,7 +90,7 @@ export function planService(
 }
 
 function addressesOf(servicePort: ServicePort) {
-  const { nodePort, loadBalancerSourceRanges } = servicePort;
+  const { nodePort, loadBalancerSourceRanges, createdAt } = servicePort;
   return {
     key: servicePort.key,
     name: servicePort.name,
@@ -99,6 +101,7 @@ function addressesOf(servicePort: ServicePort) {
     externalIps: servicePort.externalIps,
     loadBalancerVips: servicePort.loadBalancerVips,
     ...(loadBalancerSourceRanges !== undefined && { sourceRanges: loadBalancerSourceRanges }),
+    ...(createdAt !== undefined && { createdAt }),
   };
 }
 

@@ -52,6 +52,8 @@ export interface ServicePort {
   readonly healthCheckNodePort?: Port;
   /** Whether a node port, an external IP or a load balancer address leads here. */
   readonly externallyAccessible: boolean;
+  /** RFC 3339, whole seconds, UTC, so that texts sort as times do; absent in most manifests. */
+  readonly createdAt?: string;
 }
 
 /** What {@linkcode servicePortsFromService} has to know beside the Service. */
@@ -133,7 +135,8 @@ function sharedFieldsOf(
   reading: ServiceReading,
   addresses: Pick<SharedFields, "clusterIp" | "externalIps">,
 ): SharedFields {
-  const { service: { spec }, family, problems } = reading;
+  const { service: { metadata, spec }, family, problems } = reading;
+  const { creationTimestamp: createdAt } = metadata;
   const loadBalancerVips = loadBalancerVipsOf(reading);
   const sourceRanges = loadBalancerSourceRangesOf(reading);
   if (sourceRanges?.length === 0 && loadBalancerVips.length > 0) {
@@ -156,6 +159,7 @@ function sharedFieldsOf(
     internalTrafficPolicy: spec.internalTrafficPolicy === "Local" ? "Local" : "Cluster",
     externalTrafficPolicy,
     ...(healthCheckNodePort !== undefined && { healthCheckNodePort }),
+    ...(createdAt !== undefined && { createdAt }),
   };
 }
 

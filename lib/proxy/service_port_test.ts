@@ -40,6 +40,16 @@ Deno.test("servicePortsFromService() leaves absent values undefined", () => {
   });
 });
 
+Deno.test("servicePortsFromService() keeps when the Service was made", () => {
+  const service = testService("web");
+  const createdAt = "2026-01-01T00:00:00Z";
+  const { port } = read({
+    ...service,
+    metadata: { ...service.metadata, creationTimestamp: createdAt },
+  });
+  assertEquals(port?.createdAt, createdAt);
+});
+
 /** Which Services count (control-plane 4.1). */
 const CLUSTER_IP_ROWS: readonly {
   readonly name: string;
