@@ -4,10 +4,10 @@
  * @module
  */
 import type { Clock } from "../os/clock.ts";
-import type { Backend, ServiceInspection } from "../proxy/backend.ts";
+import type { Backend, Quarantined, ServiceInspection } from "../proxy/backend.ts";
 import type { Endpoint } from "../proxy/endpoint.ts";
 import type { ServicePlan } from "../proxy/service_plan.ts";
-import { servicePortText } from "../proxy/service_port_name.ts";
+import { type ServicePortKey, servicePortText } from "../proxy/service_port_name.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import type { StatusEndpoint, StatusFamily, StatusService } from "./status_report.ts";
 
@@ -23,12 +23,7 @@ export async function collectFamilyStatus(
   const { backend, syncer, pipeline } = family;
   const { services: inspected, summary } = await backend.inspect(brief ? [] : undefined);
   const byKey = new Map(inspected.map((service) => [service.key, service]));
-  const reasons = new Map(
-    syncer.quarantined.map(({ key, address, reason }) => [
-      key,
-      address === undefined ? reason : `${address}: ${reason}`,
-    ]),
-  );
+  const reasons = reasonsByKey(syncer.quarantined);
   const services: StatusService[] = [];
   for (const [key, plan] of brief ? [] : pipeline.plan.services) {
     services.push(serviceStatus(plan, { inspection: byKey.get(key), reason: reasons.get(key) }));
@@ -40,6 +35,17 @@ export async function collectFamilyStatus(
     services,
     quarantined: syncer.quarantined,
   };
+}
+
+/** A ServicePort may lack several of its addresses, each for a reason of its own. */
+function reasonsByKey(quarantined: readonly Quarantined[]): ReadonlyMap<ServicePortKey, string> {
+  const reasons = new Map<ServicePortKey, string>();
+  for (const { key, address, reason } of quarantined) {
+    const text = address === undefined ? reason : `${address}: ${reason}`;
+    const before = reasons.get(key);
+    reasons.set(key, before === undefined ? text : `${before}; ${text}`);
+  }
+  return reasons;
 }
 
 function familyFacts(
