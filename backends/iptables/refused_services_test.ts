@@ -1,0 +1,34 @@
+import { assertEquals } from "@std/assert";
+import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { RefusedServices } from "./refused_services.ts";
+
+const PLAN = testServicePlan();
+
+Deno.test("RefusedServices waits twice as long after each refusal, five minutes at most", () => {
+  const refused = new RefusedServices();
+  let now = 0;
+  for (const seconds of [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]) {
+    refused.refuse(PLAN, { reason: "no", now });
+    assertEquals(refused.waitingFor(PLAN, now + seconds * 1000 - 1), "no");
+    assertEquals(refused.waitingFor(PLAN, now + seconds * 1000), undefined);
+    now += seconds * 1000;
+  }
+});
+
+Deno.test("RefusedServices lets a changed plan be tried at once", () => {
+  const refused = new RefusedServices();
+  refused.refuse(PLAN, { reason: "no", now: 0 });
+  assertEquals(refused.waitingFor({ ...PLAN }, 0), undefined);
+  assertEquals(refused.waitingFor(testServicePlan({ name: "other" }), 0), undefined);
+});
+
+Deno.test("RefusedServices forgets what was accepted, or all", () => {
+  for (const forget of ["forget", "forgetAll"] as const) {
+    const refused = new RefusedServices();
+    for (let time = 0; time < 5; time++) refused.refuse(PLAN, { reason: "no", now: 0 });
+    refused[forget](PLAN.key);
+    assertEquals(refused.waitingFor(PLAN, 0), undefined);
+    refused.refuse(PLAN, { reason: "no", now: 0 });
+    assertEquals(refused.waitingFor(PLAN, 1_000), undefined, "the first pause again");
+  }
+});
