@@ -3,11 +3,10 @@
  *
  * @module
  */
-import type { ConntrackConfiguration } from "../config/configuration.ts";
 import type { CommandRunner } from "../os/command_runner.ts";
 import { cpuCount } from "../os/cpu_count.ts";
 import type { Backend } from "../proxy/backend.ts";
-import { conntrackSettings } from "../proxy/conntrack_settings.ts";
+import { type ConntrackLimits, conntrackSettings } from "../proxy/conntrack_settings.ts";
 import type { HostSettingWish } from "../proxy/host_setting.ts";
 
 /** What is asked of the backends. */
@@ -20,7 +19,7 @@ export type WishingBackend = Pick<Backend, "usesConntrack" | "hostSettings">;
 export async function hostSettingWishes(
   { commands }: { readonly commands: CommandRunner },
   { conntrack, backends }: {
-    readonly conntrack: ConntrackConfiguration;
+    readonly conntrack: ConntrackLimits;
     readonly backends: readonly WishingBackend[];
   },
 ): Promise<readonly HostSettingWish[]> {

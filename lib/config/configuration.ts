@@ -7,6 +7,7 @@
  *
  * @module
  */
+import type { ConntrackLimits } from "../proxy/conntrack_settings.ts";
 
 /** `apiVersion` of the only version. */
 export const API_VERSION = "kubeproxy.config.k8s.io/v1alpha1";
@@ -83,17 +84,6 @@ export interface WinkernelConfiguration {
   readonly forwardHealthCheckVip: boolean;
 }
 
-/** Connection tracking of the kernel. Times are milliseconds; 0 leaves the kernel's value. */
-export interface ConntrackConfiguration {
-  readonly maxPerCore: number;
-  readonly min: number;
-  readonly tcpEstablishedTimeout: number;
-  readonly tcpCloseWaitTimeout: number;
-  readonly tcpBeLiberal: boolean;
-  readonly udpTimeout: number;
-  readonly udpStreamTimeout: number;
-}
-
 /** The whole configuration, with upstream's field names. */
 export interface KubeProxyConfiguration {
   readonly featureGates: Readonly<Record<string, boolean>>;
@@ -126,7 +116,7 @@ export interface KubeProxyConfiguration {
   /** CIDRs, or the one word `primary`; empty = all addresses of the node. */
   readonly nodePortAddresses: readonly string[];
   readonly oomScoreAdj: number;
-  readonly conntrack: ConntrackConfiguration;
+  readonly conntrack: ConntrackLimits;
   /** Milliseconds. */
   readonly configSyncPeriod: number;
   /** A leftover of kube-proxy's old userspace mode; accepted, without effect. */

@@ -15,6 +15,7 @@ import {
 } from "@kubernetes/client-node/dist/config_types.js";
 import { parse } from "@std/yaml";
 import type { Logger } from "../log/logger.ts";
+import { messageOf } from "../log/message_of.ts";
 import type { Clock } from "../os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../os/command_runner.ts";
 import { credentialPlugin } from "./credential_plugin.ts";
@@ -198,7 +199,7 @@ function entriesOf(raw: unknown, file: string): Entries {
       current: typeof current === "string" ? current : undefined,
     };
   } catch (cause) {
-    throw unusable(file, cause instanceof Error ? cause.message : String(cause), cause);
+    throw unusable(file, messageOf(cause), cause);
   }
 }
 
@@ -280,7 +281,7 @@ function parseYaml(text: string, file: string): unknown {
     return parse(text);
   } catch (error) {
     // The lines after the first show the file's text, which may be a token; so would the cause.
-    const [reason = ""] = (error instanceof Error ? error.message : String(error)).split("\n");
+    const [reason = ""] = messageOf(error).split("\n");
     throw unusable(file, reason.replace(/:$/, ""));
   }
 }

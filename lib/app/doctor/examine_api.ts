@@ -12,6 +12,7 @@ import type { KubeAuth } from "../../kube/kube_auth.ts";
 import { loadKubeAuth } from "../../kube/kubeconfig.ts";
 import { slimObject } from "../../kube/slim.ts";
 import { StringTable } from "../../kube/string_table.ts";
+import { messageOf } from "../../log/message_of.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { type CollectedLine, CollectingLogger } from "./collecting_logger.ts";
@@ -144,8 +145,4 @@ function findingOfLine({ message, fields }: CollectedLine): HostFinding {
     evidence: Object.entries(evidence).map(([name, value]) => `${name}: ${value}`),
     ...(typeof cure === "string" && { cure }),
   };
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }
