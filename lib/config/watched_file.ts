@@ -32,8 +32,9 @@ export interface WatchedFileSystem {
 export const hostWatchedFiles: WatchedFileSystem = {
   async version(path) {
     try {
-      const { dev, ino, size, mtime, ctime } = await Deno.stat(path);
-      return [dev, ino, size, mtime?.getTime(), ctime?.getTime()].join(":");
+      const { dev, ino, size, mtime, ctime, mode, uid, gid } = await Deno.stat(path);
+      // Deno's ctime has whole seconds: a file that may be read at last can have the same one.
+      return [dev, ino, size, mtime?.getTime(), ctime?.getTime(), mode, uid, gid].join(":");
     } catch {
       return undefined;
     }

@@ -36,10 +36,12 @@ export const hostFileSystem: ManifestFileSystem = {
     if (!info) return undefined;
     const identity = `${info.dev}:${info.ino}`;
     const times = `${info.mtime?.getTime()}:${info.ctime?.getTime()}`;
+    // Deno's ctime has whole seconds: a file that may be read at last can have the same one.
+    const rights = `${info.mode}:${info.uid}:${info.gid}`;
     return {
       kind: info.isFile ? "file" : info.isDirectory ? "folder" : "other",
       identity,
-      version: `${identity}:${info.size}:${times}`,
+      version: `${identity}:${info.size}:${times}:${rights}`,
       size: info.size,
     };
   },

@@ -1,4 +1,4 @@
-import { assertEquals, assertRejects } from "@std/assert";
+import { assertEquals, assertNotEquals, assertRejects } from "@std/assert";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { ManifestHarness, serviceYaml } from "../../../tests/support/manifest_harness.ts";
 import { systemClock } from "../../os/clock.ts";
@@ -198,4 +198,16 @@ Deno.test("hostFileSystem tells another file of the same name by its version", a
     assertEquals([first?.kind, first?.size], ["file", 1]);
     assertEquals(first?.version === second?.version, false);
   });
+});
+
+Deno.test("hostFileSystem tells by its version that a file may be read that could not be", async () => {
+  const path = await Deno.makeTempFile();
+  try {
+    await Deno.chmod(path, 0o200);
+    const before = await hostFileSystem.stat(path);
+    await Deno.chmod(path, 0o644);
+    assertNotEquals((await hostFileSystem.stat(path))?.version, before?.version);
+  } finally {
+    await Deno.remove(path);
+  }
 });
