@@ -66,7 +66,7 @@ export class FakeIptablesMachine {
     // What stands before the table with the bad line is taken.
     const start = bad < 0
       ? lines.length
-      : lines.findLastIndex((line, index) => index < bad && line.startsWith("*"));
+      : lines.findLastIndex((line, index) => index <= bad && line.startsWith("*"));
     try {
       this.tool.restore(lines.slice(0, start).map((line) => `${line}\n`).join(""));
     } catch (error) {

@@ -1,0 +1,119 @@
+import { assertEquals } from "@std/assert";
+import { iptablesPlan, IptablesStage } from "../../tests/support/iptables_stage.ts";
+import { testServicePlan } from "../../tests/support/service_plans.ts";
+
+/** Rules of somebody else's, also in a chain of his own. */
+const FOREIGN = `*filter
+:THEIRS - [0:0]
+-A INPUT -s 192.0.2.1 -j THEIRS
+-A THEIRS -j ACCEPT
+COMMIT
+*nat
+-A PREROUTING -s 192.0.2.1 -j ACCEPT
+COMMIT
+`;
+
+/** What a kubelet makes on its node. */
+const KUBELET = `*mangle
+:KUBE-IPTABLES-HINT - [0:0]
+COMMIT
+*filter
+:KUBE-FIREWALL - [0:0]
+-I INPUT -j KUBE-FIREWALL
+-I OUTPUT -j KUBE-FIREWALL
+-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP
+COMMIT
+`;
+
+/** Enough ServicePorts that there are chains of every kind, and those refused too. */
+const PLAN = iptablesPlan(Array.from({ length: 60 }, (_, index) =>
+  testServicePlan({
+    name: `web-${index}`,
+    clusterIp: `172.30.${index % 5}.${index}`,
+    nodePort: 30_000 + index,
+    externalIps: [`192.0.2.${100 + index}`],
+    to: index % 4 === 0
+      ? []
+      : Array.from({ length: index % 20 }, (_, end) => `10.0.0.${end + 1}:80`),
+  })));
+
+async function servedOn(...tables: readonly string[]): Promise<IptablesStage> {
+  const stage = new IptablesStage();
+  for (const text of tables) stage.machine.tool.restore(text);
+  await stage.backend.start();
+  await stage.sync(PLAN);
+  return stage;
+}
+
+/** A machine that never had our rules. */
+function untouched(...tables: readonly string[]): string {
+  const { machine: { tool } } = new IptablesStage();
+  for (const text of tables) tool.restore(text);
+  return tool.dump();
+}
+
+Deno.test("removeOwnChains() leaves the machine as it was, after a process that is gone too", async () => {
+  for (const isGone of [false, true]) {
+    await using stage = await servedOn(FOREIGN);
+    if (isGone) await stage.restart();
+    const { removed, failed, kept } = await stage.backend.cleanup();
+    assertEquals([failed, kept], [[], undefined]);
+    assertEquals(removed.includes("chain KUBE-SERVICES in nat (iptables-nft)"), true, `${removed}`);
+    assertEquals(stage.machine.tool.dump(), untouched(FOREIGN));
+    assertEquals((await stage.backend.cleanup()).removed, [], "nothing is left");
+  }
+});
+
+Deno.test("removeOwnChains() leaves what the kubelet has", async () => {
+  await using stage = await servedOn(FOREIGN, KUBELET);
+  await stage.backend.cleanup();
+  assertEquals(stage.machine.tool.dump(), untouched(FOREIGN, KUBELET));
+});
+
+Deno.test("removeOwnChains() only tells, when it is asked what it would do", async () => {
+  await using stage = await servedOn(FOREIGN);
+  const before = stage.machine.tool.dump();
+  const { removed, commands } = await stage.backend.previewCleanup!();
+  assertEquals(stage.machine.tool.dump(), before);
+  assertEquals([removed.length > 0, commands?.length], [true, 3]);
+  assertEquals((await stage.backend.cleanup()).removed, removed);
+});
+
+Deno.test("removeOwnChains() leaves the entry points to a kube-proxy that has taken them over", async () => {
+  await using stage = await servedOn(FOREIGN);
+  const { tool } = stage.machine;
+  const theirs = [
+    "-d 10.96.0.1/32 -j KUBE-SVC-AAAAAAAAAAAAAAAA",
+    "-m addrtype --dst-type LOCAL -j KUBE-NODEPORTS",
+  ];
+  tool.restore([
+    ...["*filter", ":KUBE-SERVICES - [0:0]", ":KUBE-EXTERNAL-SERVICES - [0:0]"],
+    ...[":KUBE-NODEPORTS - [0:0]", ":KUBE-PROXY-FIREWALL - [0:0]", "COMMIT"],
+    ...["*nat", ":KUBE-SERVICES - [0:0]", ":KUBE-NODEPORTS - [0:0]", ":KUBE-POSTROUTING - [0:0]"],
+    ...[":KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]", ...theirs.map((rule) => `-A KUBE-SERVICES ${rule}`)],
+    ...["COMMIT", ""],
+  ].join("\n"));
+  await stage.backend.cleanup();
+  const chains = [...tool.table("nat").keys()];
+  assertEquals(
+    chains.filter((name) => /^KUBE-(VIP|NP|HP|HAIRPIN)/.test(name)),
+    [],
+    "only we have them",
+  );
+  assertEquals(chains.includes("KUBE-SVC-AAAAAAAAAAAAAAAA"), true);
+  assertEquals(tool.table("nat").get("KUBE-SERVICES"), theirs);
+  assertEquals(
+    tool.table("nat").get("PREROUTING")?.length,
+    2,
+    "the jump stays, and the foreign rule",
+  );
+});
+
+Deno.test("removeOwnChains() tells what it cannot remove", async () => {
+  await using stage = await servedOn();
+  stage.machine.judge = (line) => line === "*nat" ? "no" : undefined;
+  const { failed } = await stage.backend.cleanup();
+  assertEquals(failed.length, 1);
+  assertEquals(failed[0]?.startsWith("kube-relay's chains in nat (iptables-nft): "), true);
+  assertEquals(stage.machine.tool.table("filter").has("KUBE-SERVICES"), false);
+});

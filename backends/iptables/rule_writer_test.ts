@@ -1,0 +1,102 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeIptablesMachine } from "../../tests/support/fake_iptables_machine.ts";
+import { testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
+import { IptablesRunner } from "../netfilter/iptables_runner.ts";
+import { IptablesError } from "../netfilter/restore_error.ts";
+import { IptablesLayout } from "./layout.ts";
+import { defaultRenderOptions } from "./render_options.ts";
+import { RuleWriter } from "./rule_writer.ts";
+import { WriteFigures } from "./write_figures.ts";
+
+/** A writer, and the machine that it writes to. */
+class Stage {
+  readonly machine = new FakeIptablesMachine();
+  readonly clock = new FakeClock();
+  readonly layout = new IptablesLayout(testSharedPlan(), defaultRenderOptions("IPv4"));
+  readonly writer: RuleWriter;
+
+  constructor() {
+    const { commands } = this.machine;
+    const runner = new IptablesRunner({ commands }, {
+      variant: "nft",
+      save: "iptables-save",
+      restore: "iptables-restore",
+      version: "iptables-restore v1.8.9 (nf_tables)",
+      plain: true,
+    });
+    this.writer = new RuleWriter({ clock: this.clock, runner });
+  }
+
+  /** Programs that a write runs. */
+  async write(): Promise<readonly string[]> {
+    const before = this.machine.commands.calls.length;
+    await this.writer.write(this.layout, new WriteFigures());
+    return this.machine.commands.calls.slice(before).map(({ program }) => program);
+  }
+}
+
+const PLAN = testServicePlan({ to: ["10.0.0.1:80"] });
+
+Deno.test("RuleWriter reads what it does not know, once, and then trusts itself", async () => {
+  const stage = new Stage();
+  assertEquals(stage.writer.isKnown, false);
+  assertEquals(await stage.write(), ["iptables-save", "iptables-restore"]);
+  assertEquals(stage.writer.isKnown, true);
+  assertEquals(await stage.write(), []);
+  stage.layout.set(PLAN);
+  assertEquals(await stage.write(), ["iptables-restore"]);
+  stage.writer.forget();
+  assertEquals(await stage.write(), ["iptables-save"], "all is as it should be");
+});
+
+Deno.test("RuleWriter needs no second read soon after the first, and one long after", async () => {
+  const stage = new Stage();
+  await stage.writer.read(new WriteFigures());
+  assertEquals(await stage.write(), ["iptables-restore"]);
+  const late = new Stage();
+  await late.writer.read(new WriteFigures());
+  await late.clock.advance(60_000);
+  assertEquals(await late.write(), ["iptables-save", "iptables-restore"]);
+});
+
+Deno.test("RuleWriter knows nothing after a restore that failed, whatever it did", async () => {
+  for (const carriedOut of [false, true]) {
+    const stage = new Stage();
+    await stage.write();
+    stage.layout.set(PLAN);
+    stage.machine.commands.failNext("timeout", { carriedOut });
+    await assertRejects(() => stage.write(), IptablesError);
+    assertEquals([stage.writer.isKnown, stage.writer.failures], [false, 1]);
+    assert(stage.writer.batch !== undefined, "to say whose line it was");
+    const programs = ["iptables-save", ...(carriedOut ? [] : ["iptables-restore"])];
+    assertEquals(await stage.write(), programs);
+    assertEquals(stage.writer.batch, undefined);
+  }
+});
+
+Deno.test("RuleWriter empties a chain that others lead to, in place of deleting it", async () => {
+  const stage = new Stage();
+  const chain = "KUBE-SVC-AAAAAAAAAAAAAAAA";
+  stage.machine.tool.restore(
+    `*nat\n:${chain} - [0:0]\n-A ${chain} -j RETURN\n-A OUTPUT -s 192.0.2.1 -j ${chain}\nCOMMIT\n`,
+  );
+  await assertRejects(() => stage.write(), IptablesError, "iptables-restore");
+  stage.writer.keep(`nat ${chain}`);
+  await stage.write();
+  assertEquals(stage.machine.tool.table("nat").get(chain), []);
+  assertEquals(stage.machine.tool.table("nat").get("OUTPUT")?.at(-1), `-s 192.0.2.1 -j ${chain}`);
+});
+
+Deno.test("RuleWriter counts the rules that it found and those that it wrote", async () => {
+  const stage = new Stage();
+  await stage.write();
+  const { nat } = stage.writer.totals;
+  stage.layout.set(PLAN);
+  await stage.write();
+  const more = stage.writer.totals.nat;
+  assert(more > nat);
+  stage.writer.forget();
+  await stage.write();
+  assertEquals(stage.writer.totals.nat, more);
+});

@@ -1,0 +1,97 @@
+import { assertEquals } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeIptablesMachine } from "../../tests/support/fake_iptables_machine.ts";
+import {
+  testPlanChanges,
+  testProxyPlan,
+  testServicePlan,
+} from "../../tests/support/service_plans.ts";
+import { IptablesRunner } from "../netfilter/iptables_runner.ts";
+import { defaultRenderOptions } from "./render_options.ts";
+import { WantedRules } from "./wanted_rules.ts";
+import { WriteFigures } from "./write_figures.ts";
+
+const OPTIONS = defaultRenderOptions("IPv4");
+const WEB = testServicePlan({ masqueradeInternal: "off-cluster", to: ["10.0.0.1:80"] });
+
+/** Rules of a machine, taken from plans. */
+class Stage {
+  readonly machine = new FakeIptablesMachine();
+  readonly rules: WantedRules;
+  #previous: ProxyPlan | undefined;
+
+  constructor() {
+    const { commands } = this.machine;
+    const runner = new IptablesRunner({ commands }, {
+      variant: "nft",
+      save: "iptables-save",
+      restore: "iptables-restore",
+      version: "iptables-restore v1.8.9 (nf_tables)",
+      plain: true,
+    });
+    this.rules = new WantedRules({ clock: new FakeClock(), runner });
+  }
+
+  async apply(plan: ProxyPlan, options = OPTIONS): Promise<WriteFigures> {
+    const figures = new WriteFigures();
+    await this.rules.take(plan, { changes: testPlanChanges(plan, this.#previous), options });
+    await this.rules.write(figures);
+    this.#previous = plan;
+    return figures;
+  }
+}
+
+Deno.test("WantedRules costs what has changed", async () => {
+  const stage = new Stage();
+  const others = Array.from(
+    { length: 10 },
+    (_, index) =>
+      testServicePlan({ name: `o${index}`, clusterIp: `172.30.0.${index}`, to: ["10.0.0.2:80"] }),
+  );
+  await stage.apply(testProxyPlan([WEB, ...others]));
+  const { reads, chains } = await stage.apply(testProxyPlan(others));
+  assertEquals([reads, chains <= 2], [0, true]);
+  assertEquals(stage.machine.rules(/10\.0\.0\.1:80/), []);
+});
+
+Deno.test("WantedRules follows addresses of the node without reading anything", async () => {
+  const stage = new Stage();
+  const options = { ...OPTIONS, features: { ...OPTIONS.features, addrtype: false } };
+  const plan = testProxyPlan([WEB]);
+  await stage.apply(plan, options);
+  const nodePortAddresses = [parseIpAddress("192.168.0.2")];
+  const moved = { ...plan, shared: { ...plan.shared, nodePortAddresses } };
+  const { reads, restores } = await stage.apply(moved, options);
+  assertEquals([reads, restores], [0, 1]);
+  assertEquals(stage.machine.rules(/-d 192\.168\.0\.2 .*-j KUBE-NODEPORTS/).length, 1);
+});
+
+Deno.test("WantedRules lays all out anew when what all rules depend on changes", async () => {
+  const stage = new Stage();
+  const plan = testProxyPlan([WEB]);
+  await stage.apply(plan);
+  const localTraffic = { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") } as const;
+  const known = { ...plan, shared: { ...plan.shared, localTraffic } };
+  assertEquals((await stage.apply(known)).reads, 1);
+  assertEquals(stage.machine.rules(/! -s 10\.0\.0\.0\/8 .*KUBE-MARK-MASQ/).length, 1);
+  await stage.apply(known, { ...OPTIONS, masqueradeBit: 15 });
+  assertEquals(stage.machine.rules(/--or-mark 0x00008000/).length, 1);
+  assertEquals(stage.machine.rules(/0x00004000/), []);
+});
+
+Deno.test("WantedRules has nothing to verify before the first plan, and repairs afterwards", async () => {
+  const stage = new Stage();
+  const before = new WriteFigures();
+  await stage.rules.verify(before);
+  assertEquals([before.reads, stage.rules.isKnown], [0, false]);
+  await stage.apply(testProxyPlan([WEB]));
+  const good = stage.machine.tool.dump();
+  stage.machine.tool.flush("nat");
+  const figures = new WriteFigures();
+  await stage.rules.verify(figures);
+  assertEquals([figures.reads, figures.restores], [1, 1]);
+  assertEquals(stage.machine.tool.dump(), good);
+});

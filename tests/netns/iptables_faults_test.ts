@@ -1,0 +1,242 @@
+/**
+ * The iptables mode against everything that others do to its rules, with the kernel's own answers, in
+ * both variants. What is compared is what a fresh start on an untouched node comes to.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { ProbeClient } from "../support/echo_network.ts";
+import { eventually } from "../support/eventually.ts";
+import { type Namespace, netnsRequirements } from "../support/netns.ts";
+import type { RelayProcess } from "../support/relay_process.ts";
+import { RelayScene } from "../support/relay_scene.ts";
+import { isMissing, program } from "../support/requirement.ts";
+import { VIP, webServices, webSlices } from "../support/web_service.ts";
+import { systemCommandRunner } from "../../lib/os/command_runner.ts";
+
+const VARIANTS = ["nft", "legacy"] as const;
+type Variant = typeof VARIANTS[number];
+const TABLES = ["mangle", "filter", "nat"] as const;
+
+const ignore = isMissing("faults of iptables mode", [
+  ...netnsRequirements(),
+  ...VARIANTS.map((variant) => program(`iptables-${variant}`)),
+]);
+
+const MARK = "-m mark --mark 0x77 -j ACCEPT";
+/** One rule of somebody else's in each built-in chain, and one in a chain of his own. */
+const FOREIGN = [
+  ["*mangle", ...rulesOf("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")],
+  ["*filter", ":THEIRS - [0:0]", ...rulesOf("INPUT", "FORWARD", "OUTPUT", "THEIRS")],
+  ["*nat", ...rulesOf("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING")],
+].flatMap((lines) => [...lines, "COMMIT", ""]).join("\n");
+
+function rulesOf(...chains: readonly string[]): string[] {
+  return chains.map((chain) => `-A ${chain} ${MARK}`);
+}
+
+/** A node with rules of others, on which kube-relay runs in iptables mode. */
+class FaultScene implements AsyncDisposable {
+  readonly scene: RelayScene;
+  readonly #variant: Variant;
+
+  private constructor(scene: RelayScene, variant: Variant) {
+    this.scene = scene;
+    this.#variant = variant;
+  }
+
+  static async create(variant: Variant): Promise<FaultScene> {
+    const stage = new FaultScene(await RelayScene.create(), variant);
+    await stage.scene.write(webServices(), webSlices("a1"));
+    await stage.restore(FOREIGN);
+    return stage;
+  }
+
+  get node(): Namespace {
+    return this.scene.cluster.node;
+  }
+
+  start(...args: readonly string[]): RelayProcess {
+    return this.scene.start(["--mode=iptables", "--iptables-sync-period=1s", ...args]);
+  }
+
+  /** Gives text to `iptables-restore --noflush`. */
+  async restore(stdin: string): Promise<void> {
+    const tool = `iptables-${this.#variant}-restore`;
+    const args = ["netns", "exec", this.node.name, tool, "-w", "5", "--noflush"];
+    const { code, stderr } = await systemCommandRunner.run("ip", args, { stdin });
+    assertEquals(code, 0, stderr);
+  }
+
+  async iptables(...args: readonly string[]): Promise<void> {
+    await this.node.output(`iptables-${this.#variant}`, ["-w", "5", ...args]);
+  }
+
+  /** A table as it is, chains sorted: new ones come where the tool likes. */
+  async table(table: string): Promise<string> {
+    const text = await this.node.output(`iptables-${this.#variant}-save`, ["-t", table]);
+    const lines = text.split("\n").filter((line) => !line.startsWith("#"))
+      .map((line) => line.replace(/\[\d+:\d+\]/, "[0:0]"));
+    const byChain = (a: string, b: string) =>
+      chainOf(a) < chainOf(b) ? -1 : chainOf(a) > chainOf(b) ? 1 : 0;
+    return lines.toSorted(byChain).join("\n");
+  }
+
+  async rules(): Promise<string> {
+    const texts = [];
+    for (const table of TABLES) texts.push(await this.table(table));
+    return texts.join("\n");
+  }
+
+  /** Rules of others, in the order of their chains. */
+  async foreign(): Promise<readonly string[]> {
+    return (await this.rules()).split("\n").filter((line) => line.includes("0x77"));
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.scene[Symbol.asyncDispose]();
+  }
+}
+
+function chainOf(line: string): string {
+  return /^(?:-A |:)(\S+)/.exec(line)?.[1] ?? "";
+}
+
+/** How others take rules away: chains and all, their rules alone, or by loading a table of their own. */
+const FLUSHES: Readonly<Record<string, (stage: FaultScene, table: string) => Promise<void>>> = {
+  "-F and -X": async (stage, table) => {
+    await stage.iptables("-t", table, "-F");
+    await stage.iptables("-t", table, "-X");
+  },
+  "-F alone": (stage, table) => stage.iptables("-t", table, "-F"),
+};
+
+for (const variant of VARIANTS) {
+  Deno.test({
+    name: `iptables faults (${variant}): a table that is flushed alone is whole again in seconds`,
+    ignore,
+    async fn(t) {
+      await using stage = await FaultScene.create(variant);
+      const relay = stage.start();
+      await relay.settled();
+      const client = ProbeClient.start(stage.scene.cluster.client);
+      const before = new Map<string, string>();
+      for (const table of TABLES) before.set(table, await stage.table(table));
+      for (const [how, flush] of Object.entries(FLUSHES)) {
+        for (const table of TABLES) {
+          await t.step(`${table} by ${how}`, async () => {
+            await flush(stage, table);
+            // What the flush took of others is not ours to bring back.
+            const isOthers = (line: string) => /0x77|THEIRS/.test(line);
+            const ours = before.get(table)!.split("\n").filter((line) => !isOthers(line)).join(
+              "\n",
+            );
+            await eventually("our rules are back", async () => {
+              const now = await stage.table(table);
+              return now.split("\n").filter((line) => !isOthers(line)).join("\n") === ours;
+            }, { deadlineMs: 15_000 });
+            assertEquals(await client.who(VIP), "pod-a1");
+          });
+        }
+      }
+      assertStringIncludes(relay.log, "Somebody has flushed a table of iptables");
+      await relay.stop();
+    },
+  });
+
+  Deno.test({
+    name:
+      `iptables faults (${variant}): after kill -9 and changes of objects a start sets all right`,
+    ignore,
+    async fn() {
+      await using stage = await FaultScene.create(variant);
+      const foreign = await stage.foreign();
+      const client = ProbeClient.start(stage.scene.cluster.client);
+      const first = stage.start();
+      await first.settled();
+      await first.kill();
+      assertEquals(await client.who(VIP), "pod-a1", "rules stay");
+      const kept = await client.open(VIP);
+      assertEquals(await kept.who(), "pod-a1");
+      // Half of a sync, and what a kube-proxy of long ago left.
+      await stage.restore([
+        ...["*nat", ":KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]", ":KUBE-VIP-ac1f0000-16 - [0:0]"],
+        ...["-A KUBE-VIP-ac1f0000-16 -d 172.31.0.1/32 -j KUBE-SVC-AAAAAAAAAAAAAAAA"],
+        ...["-I KUBE-SERVICES -d 172.31.0.0/16 -j KUBE-VIP-ac1f0000-16", "COMMIT", ""],
+      ].join("\n"));
+      await stage.scene.write(webServices(), webSlices("b1"));
+      const second = stage.start();
+      await second.settled();
+      assertEquals(await client.who(VIP), "pod-b1");
+      assertEquals(await kept.who(), "pod-a1", "an open connection goes on");
+      const rules = await stage.rules();
+      assert(!/KUBE-SVC-A|ac1f0000/.test(rules), rules);
+      assertEquals(await stage.foreign(), foreign);
+      await second.stop();
+
+      await stage.scene.cleanup();
+      const fresh = stage.start();
+      await fresh.settled();
+      assertEquals(await stage.rules(), rules, "as a fresh start has it");
+      await fresh.stop();
+    },
+  });
+
+  Deno.test({
+    name: `iptables faults (${variant}): a rule of others that leads to our chain survives all`,
+    ignore,
+    async fn() {
+      await using stage = await FaultScene.create(variant);
+      const relay = stage.start();
+      await relay.settled();
+      await stage.restore(`*nat\n-A OUTPUT -d 192.0.2.9/32 -j KUBE-MARK-MASQ\nCOMMIT\n`);
+      await stage.scene.write([], []);
+      await relay.until(
+        "no Service is left",
+        ({ families }) =>
+          families.every(({ services, pending }) => services.length === 0 && !pending),
+      );
+      assertStringIncludes(await stage.table("nat"), "-A OUTPUT -d 192.0.2.9/32 -j KUBE-MARK-MASQ");
+      await relay.stop();
+    },
+  });
+}
+
+Deno.test({
+  name: "iptables faults: no connection fails when the mode changes to iptables and back",
+  ignore,
+  async fn() {
+    await using stage = await FaultScene.create("nft");
+    const { scene } = stage;
+    const before = { rules: await stage.rules(), machine: await scene.snapshot() };
+    const client = ProbeClient.start(scene.cluster.client);
+    const userspace = scene.start(["--mode=userspace"]);
+    await userspace.settled();
+    assertEquals(await client.who(VIP), "pod-a1");
+    const iptables = await changeMode(userspace, () => stage.start());
+    await eventually("addresses are gone", async () => await scene.snapshot() === before.machine, {
+      deadlineMs: 15_000,
+    });
+    await client.startLoad([{ ...VIP, expect: ["pod-a1"] }], { perSecond: 200 });
+    assertEquals(await client.who(VIP), "pod-a1");
+    const second = await changeMode(iptables, () => scene.start(["--mode=userspace"]));
+    await eventually("rules are gone", async () => await stage.rules() === before.rules, {
+      deadlineMs: 15_000,
+    });
+    assertEquals(await client.who(VIP), "pod-a1");
+    const report = await client.stopLoad();
+    assertEquals([report.failures, report.attempts > 100], [0, true], JSON.stringify(report));
+    await second.stop();
+  },
+});
+
+/** Ends one process and starts the next. */
+async function changeMode(
+  old: RelayProcess,
+  start: () => RelayProcess,
+): Promise<RelayProcess> {
+  await old.stop();
+  const next = start();
+  await next.settled();
+  return next;
+}
