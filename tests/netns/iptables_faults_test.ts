@@ -5,10 +5,11 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { testService } from "../support/builders.ts";
 import { ProbeClient } from "../support/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { type Namespace, netnsRequirements } from "../support/netns.ts";
-import type { RelayProcess } from "../support/relay_process.ts";
+import { isSettled, type RelayProcess, servicesOf } from "../support/relay_process.ts";
 import { RelayScene } from "../support/relay_scene.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { VIP, webServices, webSlices } from "../support/web_service.ts";
@@ -183,20 +184,36 @@ for (const variant of VARIANTS) {
   });
 
   Deno.test({
-    name: `iptables faults (${variant}): a rule of others that leads to our chain survives all`,
+    name: `iptables faults (${variant}): a chain of ours that others lead to is emptied, and stays`,
     ignore,
     async fn() {
       await using stage = await FaultScene.create(variant);
+      // So many that there are chains below the entry points.
+      const many = Array.from(
+        { length: 60 },
+        (_, index) =>
+          testService(`many-${index}`, { clusterIP: `172.30.${index % 4}.${100 + index}` }),
+      );
+      await stage.scene.write(many, []);
       const relay = stage.start();
       await relay.settled();
-      await stage.restore(`*nat\n-A OUTPUT -d 192.0.2.9/32 -j KUBE-MARK-MASQ\nCOMMIT\n`);
-      await stage.scene.write([], []);
+      const [, chain] = /^:(KUBE-VIP-\S+) /m.exec(await stage.table("filter")) ?? [];
+      assert(chain !== undefined);
+      await stage.restore(`*filter\n-A THEIRS -s 192.0.2.9/32 -j ${chain}\nCOMMIT\n`);
+      await stage.scene.write(webServices(), webSlices("a1"));
       await relay.until(
-        "no Service is left",
-        ({ families }) =>
-          families.every(({ services, pending }) => services.length === 0 && !pending),
+        "the others are gone",
+        (status) =>
+          isSettled(status) && servicesOf(status).every(({ name }) => !name.includes("many")),
       );
-      assertStringIncludes(await stage.table("nat"), "-A OUTPUT -d 192.0.2.9/32 -j KUBE-MARK-MASQ");
+      const client = ProbeClient.start(stage.scene.cluster.client);
+      assertEquals(await client.who(VIP), "pod-a1");
+      const lines = (await stage.table("filter")).split("\n");
+      assertEquals(lines.filter((line) => line.includes(chain)), [
+        `:${chain} - [0:0]`,
+        `-A THEIRS -s 192.0.2.9/32 -j ${chain}`,
+      ]);
+      assertEquals(lines.filter((line) => line.startsWith(":KUBE-VIP-")).length, 1);
       await relay.stop();
     },
   });
