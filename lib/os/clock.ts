@@ -23,12 +23,18 @@ export interface Clock {
   yieldToEventLoop(): Promise<void>;
 }
 
-/** The machine's clock. */
+/**
+ * Longest time of a timer, nearly 25 days: a longer one does not fit into 32 bits and ends at once. A
+ * time-out of 1000h would cut what it is to spare.
+ */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
+/** The machine's clock. A time of more than 25 days ends after these. */
 export const systemClock: Clock = {
   now: () => performance.now(),
   wallNow: () => Date.now(),
   setTimer(ms, callback) {
-    const id = setTimeout(callback, ms);
+    const id = setTimeout(callback, Math.min(ms, LONGEST_TIMER_MS));
     return { cancel: () => clearTimeout(id) };
   },
   sleep(ms, signal) {
@@ -41,7 +47,7 @@ export const systemClock: Clock = {
       const id = setTimeout(() => {
         signal?.removeEventListener("abort", onAbort);
         resolve();
-      }, ms);
+      }, Math.min(ms, LONGEST_TIMER_MS));
       signal?.addEventListener("abort", onAbort, { once: true });
     });
   },
