@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { permissionFlags } from "../../lib/os/permissions.ts";
 import { servicePort, writeServiceManifest } from "./service_manifest.ts";
 
 /** What is forwarded. */
@@ -91,11 +92,10 @@ export function relayCommand(): { readonly program: string; readonly args: reado
   const built = Deno.env.get("KUBE_RELAY");
   if (built) return { program: built, args: [] };
   const main = new URL("../../main.ts", import.meta.url).pathname;
-  const permissions = ["--no-prompt", "--allow-net", "--allow-read", "--allow-write"];
-  const system = ["--ignore-env", "--allow-sys=hostname,networkInterfaces,osRelease,uid"];
   return {
     program: Deno.execPath(),
-    args: ["run", "--quiet", ...permissions, ...system, "--allow-run=ip,sysctl", main],
+    // As compile.sh has it: it decides how much memory is resident.
+    args: ["run", "--quiet", "--v8-flags=--max-semi-space-size=2", ...permissionFlags(), main],
   };
 }
 

@@ -14,6 +14,8 @@ export interface BenchService {
   readonly protocol: "TCP" | "UDP";
   readonly endpoints: readonly string[];
   readonly endpointPort: number;
+  /** The Node that all endpoints are on. @default {none is named} */
+  readonly nodeName?: string;
 }
 
 /** The port of a benchmark's Service. */
@@ -28,7 +30,7 @@ export function writeServiceManifest(service: BenchService): string {
 
 /** The two objects as the API has them. */
 export function serviceObjects(
-  { name, clusterIp, protocol, endpoints, endpointPort }: BenchService,
+  { name, clusterIp, protocol, endpoints, endpointPort, nodeName }: BenchService,
 ): readonly [RawObject, RawObject] {
   const labels = { "kubernetes.io/service-name": name };
   return [
@@ -52,6 +54,7 @@ export function serviceObjects(
       endpoints: endpoints.map((address) => ({
         addresses: [address],
         conditions: { ready: true },
+        ...(nodeName !== undefined && { nodeName }),
       })),
     },
   ];

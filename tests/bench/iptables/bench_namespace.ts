@@ -14,6 +14,20 @@ export type IptablesVariant = "nft" | "legacy";
 const AGENT = new URL("./agent.ts", import.meta.url);
 const AGENT_FLAGS = ["--quiet", "--no-prompt", "--no-check", "--allow-net", "--allow-run"];
 
+/** A namespace in which every address of the benchmark leads somewhere. */
+export async function createBenchNamespace(): Promise<Namespace> {
+  const namespace = await Namespace.create("bench");
+  await namespace.ipBatch([
+    "link add nowhere type veth peer name beyond",
+    "addr add 10.0.0.1/32 dev nowhere",
+    "link set nowhere up",
+    "link set beyond up",
+    "route add default dev nowhere",
+    "route add local 10.0.0.0/9 dev lo",
+  ]);
+  return namespace;
+}
+
 /** A namespace and what can be measured in it. */
 export class BenchNamespace implements AsyncDisposable {
   readonly #namespace: Namespace;
@@ -36,15 +50,7 @@ export class BenchNamespace implements AsyncDisposable {
   }
 
   static async create(variant: IptablesVariant): Promise<BenchNamespace> {
-    const namespace = await Namespace.create("bench");
-    await namespace.ipBatch([
-      "link add nowhere type veth peer name beyond",
-      "addr add 10.0.0.1/32 dev nowhere",
-      "link set nowhere up",
-      "link set beyond up",
-      "route add default dev nowhere",
-      "route add local 10.0.0.0/9 dev lo",
-    ]);
+    const namespace = await createBenchNamespace();
     const agent = namespace.startDeno(AGENT, [], { flags: [...AGENT_FLAGS, "--allow-ffi"] });
     await agent.nextLine();
     const folder = await Deno.makeTempDir({ prefix: "kube-relay-iptables-" });

@@ -7,6 +7,7 @@ import type { Gate } from "./gates.ts";
 import type { IptablesVariant } from "./bench_namespace.ts";
 import type { VariantFigures } from "./measure_variant.ts";
 import type { OwnCost } from "./own_cost.ts";
+import type { StartFigures } from "./start.ts";
 
 /** The size at which full loads are compared: kube-proxy's layout is not yet beyond all measure. */
 const COMPARED = 5000;
@@ -38,17 +39,36 @@ export function variantGates(figures: VariantFigures): readonly Gate[] {
   ];
 }
 
-/** Demands on what of a full load is ours. */
+/**
+ * Demands on what of a full load is ours. iptables-legacy takes a table as it is, and takes our layout
+ * in less time than anybody needs to write it: there kube-proxy's layout is what is beaten.
+ */
 export function costGates(
-  { variant, baselines }: VariantFigures,
+  { variant, sizes, baselines }: VariantFigures,
   { cpuMs }: OwnCost,
 ): readonly Gate[] {
-  const tool = baselines.at(-1)?.loadCpuMs.median ?? NaN;
-  return [{
-    name: `${variant}: our CPU / the tool's for kube-proxy's layout`,
-    value: cpuMs / tool,
-    atMost: 1,
-  }];
+  const { loadCpuMs: theirs, services } = baselines.at(-1) ?? {};
+  const ours = sizes.at(-1)?.loadCpuMs.median ?? NaN;
+  const name = `${variant}: our CPU / the tool's for`;
+  const share = { name: `${name} our layout`, value: cpuMs / ours, atMost: 1 };
+  return [
+    {
+      name: `${name} kube-proxy's layout of ${services}`,
+      value: cpuMs / (theirs?.median ?? NaN),
+      atMost: 1,
+    },
+    variant === "nft" ? share : { ...share, onlyAim: "beside kube-proxy's layout it is met" },
+  ];
+}
+
+/** Demands on a start on real API machinery. */
+export function startGates(
+  { services, residentMiB, changeLines }: StartFigures,
+): readonly Gate[] {
+  return [
+    { name: `MiB resident with ${services} Services`, value: residentMiB, atMost: 150, digits: 0 },
+    { name: "lines of one change while running", value: changeLines, atMost: LINES, digits: 0 },
+  ];
 }
 
 function loadGates({ variant, sizes, baselines }: VariantFigures): readonly Gate[] {

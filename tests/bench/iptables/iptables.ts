@@ -1,9 +1,11 @@
 // deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
  * The layout of the iptables mode beside kube-proxy's, with the tool alone: full loads, single
- * changes, first packets; and what of a full load is ours. Ends with 1 when a demand is not met.
+ * changes, first packets; what of a full load is ours; and a start on real API machinery. Ends with 1
+ * when a demand is not met.
  *
- * `deno task bench:iptables [--quick]`. Needs root and both programs called iptables.
+ * `deno task bench:iptables [--quick]`. Needs root and both programs called iptables; the start needs
+ * Go, or the program of tests/apiserver built before.
  *
  * @module
  */
@@ -14,7 +16,9 @@ import type { IptablesVariant } from "./bench_namespace.ts";
 import { type Gate, gateRow, isFailure } from "./gates.ts";
 import { type BenchForm, measureVariant, type VariantFigures } from "./measure_variant.ts";
 import { measureOwnCost, type OwnCost } from "./own_cost.ts";
-import { costGates, variantGates } from "./demands.ts";
+import { costGates, startGates, variantGates } from "./demands.ts";
+import { measureStart } from "./measure_start.ts";
+import type { StartFigures } from "./start.ts";
 
 const VARIANTS: readonly IptablesVariant[] = ["nft", "legacy"];
 
@@ -36,6 +40,9 @@ const QUICK: BenchForm = {
   turns: 20,
 };
 
+/** Services of the start on real API machinery: creating them takes half a minute for 10,000. */
+const STARTED = { full: 10_000, quick: 1000 };
+
 const { quick } = parseArgs(Deno.args, { boolean: ["quick"] });
 const form = quick ? QUICK : FULL;
 const figures: VariantFigures[] = [];
@@ -45,15 +52,19 @@ for (const variant of VARIANTS) {
 const largest = form.sizes.at(-1)!;
 const own = await measureOwnCost(largest);
 report(figures, own);
+console.error("a start on real API machinery");
+const start = await measureStart(quick ? STARTED.quick : STARTED.full);
+reportStart(start);
 const gates = [
   ...figures.flatMap(variantGates),
   ...figures.flatMap((each) => costGates(each, own)),
+  ...startGates(start),
 ];
 reportGates(gates);
 if (gates.some(isFailure)) Deno.exitCode = 1;
 
 function report(all: readonly VariantFigures[], { cpuMs, residentMiB }: OwnCost): void {
-  const loads = newTable(["full load", "Services", "CPU, ms", "wall, ms", "lines"]);
+  const loads = newTable(["full load", "Services", "CPU, ms", "wall, ms", "lines", "MiB"]);
   const changes = newTable([
     "one change",
     "Services",
@@ -71,12 +82,13 @@ function report(all: readonly VariantFigures[], { cpuMs, residentMiB }: OwnCost)
     "no Service",
   ]);
   for (const { variant, sizes, baselines, changes: changed, connects: connected } of all) {
-    for (const { services, loadCpuMs, loadWallMs, lines } of sizes) {
-      loads.push([variant, services, showSpread(loadCpuMs, 0), showSpread(loadWallMs, 0), lines]);
+    for (const { services, loadCpuMs, loadWallMs, lines, peakMiB } of sizes) {
+      const [cpu, wall] = [showSpread(loadCpuMs, 0), showSpread(loadWallMs, 0)];
+      loads.push([variant, services, cpu, wall, lines, peakMiB.toFixed(0)]);
     }
     for (const { services, loadCpuMs, loadWallMs, partialCpuMs } of baselines) {
       const name = `${variant}, kube-proxy's`;
-      loads.push([name, services, showSpread(loadCpuMs, 0), showSpread(loadWallMs, 0), ""]);
+      loads.push([name, services, showSpread(loadCpuMs, 0), showSpread(loadWallMs, 0), "", ""]);
       changes.push([name, services, showSpread(partialCpuMs, 1), "", "", ""]);
     }
     for (const { services, changeCpuMs, addCpuMs, leastCpuMs, mostLines } of changed) {
@@ -93,6 +105,22 @@ function report(all: readonly VariantFigures[], { cpuMs, residentMiB }: OwnCost)
     `Ours of a full load of ${largest}: ${cpuMs.toFixed(0)} ms of CPU, ` +
       `${residentMiB.toFixed(0)} MiB resident.`,
   );
+}
+
+function reportStart(figures: StartFigures): void {
+  const table = newTable(["start on real API machinery", `${figures.services} Services`]);
+  const rows: readonly (readonly [string, number, number])[] = [
+    ["start of the process to all programmed, s", figures.secondsToProgrammed, 1],
+    ["of that the sync, ms", figures.syncMs, 0],
+    ["CPU until then, with the tools', s", figures.cpuSeconds, 1],
+    ["resident memory, MiB", figures.residentMiB, 0],
+    ["most that it was, MiB", figures.peakMiB, 0],
+    ["largest stall of the event loop, ms", figures.largestStallMs, 0],
+    ["sync of one changed endpoint, ms", figures.changeMs, 0],
+    ["most lines of one", figures.changeLines, 0],
+  ];
+  for (const [name, value, digits] of rows) table.push([name, value.toFixed(digits)]);
+  console.log(table.toString());
 }
 
 function reportGates(gates: readonly Gate[]): void {

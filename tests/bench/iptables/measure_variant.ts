@@ -32,6 +32,8 @@ export interface SizeFigures {
   readonly lines: number;
   readonly loadCpuMs: Spread;
   readonly loadWallMs: Spread;
+  /** Most resident memory of the tool. */
+  readonly peakMiB: number;
 }
 
 /** What kube-proxy's layout came to. */
@@ -123,6 +125,7 @@ async function measureSizes(
     lines: writes[0]?.lines ?? NaN,
     loadCpuMs: spreadOf(writes.map(({ run }) => run.cpuMs)),
     loadWallMs: spreadOf(writes.map(({ run }) => run.wallMs)),
+    peakMiB: Math.max(...writes.map(({ run }) => run.peakMiB)),
   }));
 }
 
