@@ -1,0 +1,72 @@
+/**
+ * What can be done to the IPVS table of the kernel, and the text by which `ipvsadm -R` does it.
+ *
+ * That program takes neither comments nor blank lines, goes on after a line that the kernel refuses,
+ * and ends with the status of the last line: what it did is only known by reading back. Pure.
+ *
+ * @module
+ */
+import type { RealServer, RealServerKey, ServerKey, VirtualServer } from "./virtual_server.ts";
+
+/** One change of the table. */
+export type IpvsOperation =
+  | { readonly kind: "flush" }
+  | { readonly kind: "addServer"; readonly server: VirtualServer }
+  /** Changes how it distributes; connections and real servers stay. */
+  | { readonly kind: "editServer"; readonly server: VirtualServer }
+  /** Its real servers and their connections go with it. */
+  | { readonly kind: "deleteServer"; readonly key: ServerKey }
+  | { readonly kind: "addReal"; readonly server: ServerKey; readonly real: RealServer }
+  | { readonly kind: "editReal"; readonly server: ServerKey; readonly real: RealServer }
+  | { readonly kind: "deleteReal"; readonly server: ServerKey; readonly key: RealServerKey };
+
+const FORWARDING = { masquerade: "-m", route: "-g", tunnel: "-i" } as const;
+
+/** The line of an operation, without its end. */
+export function operationLine(operation: IpvsOperation): string {
+  switch (operation.kind) {
+    case "flush":
+      return "-C";
+    case "addServer":
+      return `-A ${serverWords(operation.server)}`;
+    case "editServer":
+      return `-E ${serverWords(operation.server)}`;
+    case "deleteServer":
+      return `-D ${operation.key}`;
+    case "addReal":
+      return `-a ${operation.server} ${realWords(operation.real)}`;
+    case "editReal":
+      return `-e ${operation.server} ${realWords(operation.real)}`;
+    case "deleteReal":
+      return `-d ${operation.server} -r ${operation.key}`;
+  }
+}
+
+/** Input for `ipvsadm -R`, line by line. */
+export function* renderOperations(operations: Iterable<IpvsOperation>): Generator<string> {
+  for (const operation of operations) yield `${operationLine(operation)}\n`;
+}
+
+/**
+ * How a server distributes, as words of `ipvsadm`. Two servers of one key are the same when these are.
+ * Without `-p` an edit ends persistence, without `-b` it takes flags away.
+ */
+export function setupWords(server: Omit<VirtualServer, "key">): string {
+  const { scheduler, flags, persistenceSeconds, persistenceMask, isOnePacket } = server;
+  let words = `-s ${scheduler}`;
+  if (isOnePacket) words += " -o";
+  if (persistenceSeconds !== undefined) {
+    words += ` -p ${persistenceSeconds}`;
+    if (persistenceMask !== undefined) words += ` -M ${persistenceMask}`;
+  }
+  if (flags.length > 0) words += ` -b ${flags.join(",")}`;
+  return words;
+}
+
+function serverWords(server: VirtualServer): string {
+  return `${server.key} ${setupWords(server)}`;
+}
+
+function realWords({ key, forwarding, weight }: RealServer): string {
+  return `-r ${key} ${FORWARDING[forwarding]} -w ${weight}`;
+}

@@ -1,0 +1,134 @@
+/**
+ * Reads `/proc/net/ip_vs`: much cheaper to have than what `ipvsadm` prints, which asks the kernel once
+ * for each server, and the only text with the numbers of connections for all of them. Pure.
+ *
+ * ```
+ * Prot LocalAddress:Port Scheduler Flags
+ *   -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+ * TCP  0A600001:01BB rr persistent 1080000 FFFFFFFF
+ *   -> 0A010102:192B      Masq    1      3          0
+ * TCP  [fd00:0096:0000:0000:0000:0000:0000:0001]:01BB rr
+ * FWM  00000007 wlc
+ * ```
+ *
+ * Flags of the scheduler are not in it, and times are in ticks of the kernel.
+ *
+ * @module
+ */
+import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
+import { tryParseProtocol } from "../../lib/net/port.ts";
+import {
+  type Forwarding,
+  markKey,
+  type RealServer,
+  realServerKey,
+  type ServerKey,
+  serverKey,
+} from "./virtual_server.ts";
+
+/** The file. It is there only while ip_vs is loaded, and shows one network namespace. */
+export const IP_VS_FILE = "/proc/net/ip_vs";
+
+/** A real server with what goes on there. */
+export interface SeenRealServer extends RealServer {
+  /** Established connections. */
+  readonly active: number;
+  /** All others that are remembered: half open, or closed a moment ago. */
+  readonly inactive: number;
+}
+
+/** A virtual server as the kernel tells it. */
+export interface SeenServer {
+  readonly key: ServerKey;
+  readonly scheduler: string;
+  /** In ticks, of which a second has 100, 250, 300 or 1,000; `undefined` = not persistent. */
+  readonly persistenceTicks?: number;
+  readonly isOnePacket: boolean;
+  readonly reals: readonly SeenRealServer[];
+}
+
+/** Lines between two pauses. */
+const LINES_PER_STEP = 256;
+const SERVER =
+  /^(TCP|UDP|SCTP)\s+(?:([0-9A-F]{8})|\[([0-9a-fA-F:]+)\]):([0-9A-F]{4}) ([\w-]+)(.*)$/;
+const MARK = /^FWM\s+([0-9A-F]{8})\s+([\w-]+)(.*)$/;
+const REAL =
+  /^\s+->\s+(?:([0-9A-F]{8})|\[([0-9a-fA-F:]+)\]):([0-9A-F]{4})\s+(\w+)\s+(\d+)\s+(\d+)\s+(\d+)/;
+/** What else the kernel may say, `Local` and `Bypass`, comes to the same: not what we write. */
+const FORWARDING: ReadonlyMap<string, Forwarding> = new Map([
+  ["Masq", "masquerade"],
+  ["Tunnel", "tunnel"],
+]);
+/** Whole ticks in a second, as kernels are built. */
+const TICKS: readonly number[] = [100, 250, 300, 1_000];
+
+/** Reads the file in short steps. Lines that make no sense are passed over. */
+export function* readProcIpVs(text: string): Generator<void, SeenServer[]> {
+  const servers: SeenServer[] = [];
+  let reals: SeenRealServer[] = [];
+  let count = 0;
+  for (const line of text.split("\n")) {
+    if (++count % LINES_PER_STEP === 0) yield;
+    const real = tryParseReal(line);
+    if (real !== undefined) {
+      reals.push(real);
+      continue;
+    }
+    // What follows an unreadable server must not become part of the one before it.
+    reals = [];
+    const server = tryParseSeenServer(line);
+    if (server !== undefined) servers.push({ ...server, reals });
+  }
+  return servers;
+}
+
+/** Whether ticks may be this number of seconds: how long a tick is cannot be asked for. */
+export function mayBeSeconds(ticks: number | undefined, seconds: number | undefined): boolean {
+  if (ticks === undefined || seconds === undefined) return ticks === seconds;
+  return TICKS.includes(ticks / seconds);
+}
+
+function tryParseSeenServer(line: string): Omit<SeenServer, "reals"> | undefined {
+  const [, mark, markScheduler = "", markRest = ""] = MARK.exec(line) ?? [];
+  if (mark !== undefined) {
+    // IPv4 and IPv6 look the same here; none of ours goes by a mark.
+    return { key: markKey(parseInt(mark, 16), false), ...setupOf(markScheduler, markRest) };
+  }
+  const [, name, v4, v6, port, scheduler = "", rest = ""] = SERVER.exec(line) ?? [];
+  const protocol = tryParseProtocol(name ?? "");
+  const address = addressOf(v4, v6);
+  if (protocol === undefined || address === undefined || port === undefined) return undefined;
+  const key = serverKey({ protocol, address, port: parseInt(port, 16) });
+  return { key, ...setupOf(scheduler, rest) };
+}
+
+function setupOf(
+  scheduler: string,
+  rest: string,
+): Pick<SeenServer, "isOnePacket" | "persistenceTicks" | "scheduler"> {
+  const [, ticks] = / persistent (\d+)/.exec(rest) ?? [];
+  return {
+    scheduler,
+    isOnePacket: / ops\b/.test(rest),
+    ...(ticks !== undefined && { persistenceTicks: Number(ticks) }),
+  };
+}
+
+function tryParseReal(line: string): SeenRealServer | undefined {
+  const [, v4, v6, port, forward = "", weight, active, inactive] = REAL.exec(line) ?? [];
+  const address = addressOf(v4, v6);
+  if (address === undefined || port === undefined) return undefined;
+  return {
+    key: realServerKey(address, parseInt(port, 16)),
+    forwarding: FORWARDING.get(forward) ?? "route",
+    weight: Number(weight),
+    active: Number(active),
+    inactive: Number(inactive),
+  };
+}
+
+function addressOf(v4: string | undefined, v6: string | undefined): IpAddress | undefined {
+  if (v4 === undefined) return tryParseIpAddress(v6 ?? "");
+  const octets = [0, 2, 4, 6].map((at) => parseInt(v4.slice(at, at + 2), 16));
+  return tryParseIpAddress(octets.join("."));
+}

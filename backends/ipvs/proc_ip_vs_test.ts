@@ -1,0 +1,82 @@
+import { assertEquals } from "@std/assert";
+import fc from "fast-check";
+import { mayBeSeconds, readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
+
+/** Runs the work at once. */
+function read(text: string): SeenServer[] {
+  const work = readProcIpVs(text);
+  for (;;) {
+    const step = work.next();
+    if (step.done) return step.value;
+  }
+}
+
+/** As Linux 6.1 prints it. */
+const TEXT = `IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+TCP  0A600001:01BB rr persistent 1080000 FFFFFFFF
+  -> 0A010102:192B      Masq    1      3          12        
+  -> 0A010103:192B      Masq    0      0          1         
+UDP  0A60000A:0035 rr ops 
+SCTP 0A60000A:0035 wlc 
+TCP  [fd00:0096:0000:0000:0000:0000:0000:0001]:0050 mh 
+  -> [fd00:0010:0000:0000:0000:0000:0000:0002]:1F90      Masq    1      0          0         
+FWM  00000007 lc persistent 30000 FFFFFF00
+  -> C0A80001:0000      Route   5      1          0         
+`;
+
+function lines(servers: readonly SeenServer[]): string[] {
+  return servers.flatMap(({ key, scheduler, persistenceTicks, isOnePacket, reals }) => [
+    `${key} ${scheduler} ${persistenceTicks ?? "-"}${isOnePacket ? " ops" : ""}`,
+    ...reals.map(({ key, forwarding, weight, active, inactive }) =>
+      `  ${key} ${forwarding} ${weight} ${active} ${inactive}`
+    ),
+  ]);
+}
+
+Deno.test("readProcIpVs() reads servers of both families, of every protocol, and by mark", () => {
+  assertEquals(lines(read(TEXT)), [
+    "-t 10.96.0.1:443 rr 1080000",
+    "  10.1.1.2:6443 masquerade 1 3 12",
+    "  10.1.1.3:6443 masquerade 0 0 1",
+    "-u 10.96.0.10:53 rr - ops",
+    "--sctp-service 10.96.0.10:53 wlc -",
+    "-t [fd00:96::1]:80 mh -",
+    "  [fd00:10::2]:8080 masquerade 1 0 0",
+    "-f 7 lc 30000",
+    "  192.168.0.1:0 route 5 1 0",
+  ]);
+});
+
+Deno.test("readProcIpVs() gives real servers of an unreadable one to nobody", () => {
+  const text = TEXT.replace(
+    "UDP  0A60000A:0035",
+    "XTP  0A60000A:0035\n  -> 0A010109:192B Masq 1 0 0",
+  );
+  assertEquals(read(text).flatMap(({ reals }) => reals).length, 4);
+});
+
+Deno.test("readProcIpVs() never throws, wherever the text is broken", () => {
+  fc.assert(fc.property(fc.array(fc.oneof(fc.string(), fc.nat(TEXT.length))), (parts) => {
+    const text = parts.map((part) => typeof part === "string" ? part : TEXT.slice(part)).join("\n");
+    for (const { key, reals } of read(text)) {
+      assertEquals([typeof key, Array.isArray(reals)], ["string", true]);
+    }
+  }));
+});
+
+Deno.test("readProcIpVs() pauses on its way through a long table", () => {
+  const work = readProcIpVs(TEXT.repeat(100));
+  assertEquals(work.next().done, false);
+});
+
+Deno.test("mayBeSeconds() knows each length of a tick that kernels have", () => {
+  for (const ticks of [100, 250, 300, 1000]) {
+    assertEquals(mayBeSeconds(10_800 * ticks, 10_800), true);
+  }
+  assertEquals(mayBeSeconds(1_080_000, 10_000), false);
+  assertEquals(mayBeSeconds(undefined, 10_800), false);
+  assertEquals(mayBeSeconds(1_080_000, undefined), false);
+  assertEquals(mayBeSeconds(undefined, undefined), true);
+});

@@ -1,0 +1,129 @@
+/**
+ * Virtual servers and real servers of IPVS as values, and their names in the words of `ipvsadm`. Pure.
+ *
+ * @module
+ */
+import type { IpAddress } from "../../lib/net/ip_address.ts";
+import { tryParseIpAddress } from "../../lib/net/ip_address.ts";
+import { formatHostPort, type Protocol } from "../../lib/net/port.ts";
+
+/**
+ * What a virtual server is known by, as `ipvsadm` is told it: `-t 10.96.0.1:443`, `-u [fd00::1]:53`,
+ * `--sctp-service …`, or `-f 7` and `-f 7 -6` for a firewall mark. One server has one key.
+ */
+export type ServerKey = string & { readonly __brand: "ServerKey" };
+
+/** What a real server is known by inside of a virtual one: `10.0.0.1:8080`, `[fd00::1]:8080`. */
+export type RealServerKey = string & { readonly __brand: "RealServerKey" };
+
+/** An address and port that the kernel distributes connections from. */
+export interface VirtualServer {
+  readonly key: ServerKey;
+  readonly scheduler: string;
+  /** Of the scheduler, as `mh-port`; sorted, each once. */
+  readonly flags: readonly string[];
+  /** How long a client stays with its real server, seconds; `undefined` = it does not. */
+  readonly persistenceSeconds?: number;
+  /** Which part of a client's address counts for that; `undefined` = all of it. */
+  readonly persistenceMask?: string;
+  /** `-o`: each UDP packet is a connection of its own. None of ours is. */
+  readonly isOnePacket?: true;
+}
+
+/** How packets get to a real server. Ours are masqueraded, that is: their destination is changed. */
+export type Forwarding = "masquerade" | "route" | "tunnel";
+
+/** An endpoint of a virtual server. */
+export interface RealServer {
+  readonly key: RealServerKey;
+  readonly forwarding: Forwarding;
+  /** 0 = gets no new connections. */
+  readonly weight: number;
+}
+
+/** Where a virtual server listens; without one it goes by a firewall mark. */
+export interface ServerAddress {
+  readonly protocol: Protocol;
+  readonly address: IpAddress;
+  /** 0 = all ports, which only a persistent server of somebody else may have. */
+  readonly port: number;
+}
+
+const FLAG_OF: Readonly<Record<Protocol, string>> = {
+  TCP: "-t",
+  UDP: "-u",
+  SCTP: "--sctp-service",
+};
+
+const PROTOCOL_OF: ReadonlyMap<string, Protocol> = new Map([
+  ["-t", "TCP"],
+  ["--tcp-service", "TCP"],
+  ["-u", "UDP"],
+  ["--udp-service", "UDP"],
+  ["--sctp-service", "SCTP"],
+]);
+
+/** The largest firewall mark. */
+const MAX_MARK = 0xffff_ffff;
+
+/** The key of a virtual server by its address. */
+export function serverKey({ protocol, address, port }: ServerAddress): ServerKey {
+  return `${FLAG_OF[protocol]} ${formatHostPort(address, port)}` as ServerKey;
+}
+
+/** The key of a virtual server by a firewall mark. */
+export function markKey(mark: number, isIpv6: boolean): ServerKey {
+  return `-f ${mark}${isIpv6 ? " -6" : ""}` as ServerKey;
+}
+
+/** The key of a real server. */
+export function realServerKey(address: IpAddress, port: number): RealServerKey {
+  return formatHostPort(address, port) as RealServerKey;
+}
+
+/** Where the server of a key listens; `undefined` = it goes by a firewall mark. */
+export function addressOfServer(key: ServerKey): ServerAddress | undefined {
+  const [flag = "", hostPort = ""] = key.split(" ", 2);
+  const protocol = PROTOCOL_OF.get(flag);
+  const found = tryParseHostPort(hostPort);
+  return protocol && found && { protocol, ...found };
+}
+
+/** Reads the option that names a server and its value; `undefined` = it names none. */
+export function tryParseServer(
+  flag: string,
+  value: string,
+  { isIpv6 = false }: { readonly isIpv6?: boolean } = {},
+): ServerKey | undefined {
+  if (flag === "-f" || flag === "--fwmark-service") {
+    const mark = /^\d{1,10}$/.test(value) ? Number(value) : 0;
+    return mark >= 1 && mark <= MAX_MARK ? markKey(mark, isIpv6) : undefined;
+  }
+  const protocol = PROTOCOL_OF.get(flag);
+  const found = tryParseHostPort(value);
+  return protocol && found && serverKey({ protocol, ...found });
+}
+
+/** Reads the name of a real server. */
+export function tryParseRealServer(value: string): RealServerKey | undefined {
+  const found = tryParseHostPort(value);
+  return found && realServerKey(found.address, found.port);
+}
+
+/** For a person: `10.96.0.1:443/TCP`, `mark 7`. */
+export function describeServer(key: ServerKey): string {
+  const [flag = "", value = ""] = key.split(" ", 2);
+  const protocol = PROTOCOL_OF.get(flag);
+  return protocol === undefined ? `mark ${value}` : `${value}/${protocol}`;
+}
+
+function tryParseHostPort(
+  text: string,
+): { readonly address: IpAddress; readonly port: number } | undefined {
+  const [, bracketed, plain = "", digits = ""] =
+    /^(?:\[([0-9a-fA-F:.]+)\]|([0-9.]+)):(\d{1,5})$/.exec(text) ?? [];
+  const address = tryParseIpAddress(bracketed ?? plain);
+  const port = Number(digits);
+  if (address === undefined || digits === "" || port > 65_535) return undefined;
+  return { address, port };
+}
