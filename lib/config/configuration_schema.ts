@@ -68,7 +68,10 @@ function flushFrequency() {
   const expected = "Expected a duration such as 5s, or a whole number of nanoseconds";
   return v.pipe(
     v.nullish(v.union([v.number(), v.string()], expected), 0),
-    v.transform((value) => typeof value === "number" ? value / 1e6 : tryParseDuration(value)),
+    v.transform((value) => {
+      if (typeof value === "string") return tryParseDuration(value);
+      return Number.isInteger(value) ? tryParseDuration(`${value}ns`) : undefined;
+    }),
     v.number(expected),
     v.transform((milliseconds) => milliseconds === 0 ? 5_000 : milliseconds),
   );
@@ -252,6 +255,8 @@ export function defaultConfiguration(): KubeProxyConfiguration {
 }
 
 function wrongIdentity(field: string, found: unknown, wanted: string): FieldProblem {
-  const what = found === undefined ? "nothing" : `'${String(found)}'`;
+  // An object may have no text at all: `{toString: true}`.
+  const text = typeof found === "object" ? "fields" : `'${shorten(String(found))}'`;
+  const what = found === undefined || found === null ? "nothing" : text;
   return { path: [field], message: `Expected '${wanted}', found ${what}` };
 }

@@ -55,6 +55,9 @@ Deno.test("parseConfiguration() takes flushFrequency also in nanoseconds", () =>
   assertEquals(parse("2s").configuration?.logging.flushFrequency, 2_000);
   assertEquals(parse("2").problems.map(({ path }) => path), [["logging", "flushFrequency"]]);
   assertEquals(parse([]).problems.map(({ path }) => path), [["logging", "flushFrequency"]]);
+  for (const nanoseconds of [Infinity, NaN, 1.5, 2 ** 63]) {
+    assertEquals(parse(nanoseconds).problems.length, 1, String(nanoseconds));
+  }
 });
 
 Deno.test("parseConfiguration() names every field of a wrong type", () => {
@@ -77,4 +80,14 @@ Deno.test("parseConfiguration() shows only the beginning of a text in the wrong 
   const { problems } = parseConfiguration("secret ".repeat(100));
   const shown = problems.map(({ message }) => message).find((each) => each.includes("secret"));
   assertEquals(shown, `Expected fields, found "${"secret ".repeat(5)}secr…`);
+});
+
+Deno.test("parseConfiguration() takes nothing but texts for apiVersion and kind", async (t) => {
+  for (const odd of [null, undefined, {}, { toString: true }, [], 5, "x".repeat(5_000)]) {
+    await t.step(JSON.stringify(odd)?.slice(0, 20) ?? "nothing", () => {
+      const { problems } = parseConfiguration({ ...HEAD, kind: odd });
+      assertEquals(problems.map(({ path }) => path), [["kind"]]);
+      assert(problems[0]!.message.length < 100);
+    });
+  }
 });
