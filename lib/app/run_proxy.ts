@@ -35,7 +35,7 @@ import { startProxyServers } from "./proxy_servers.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import { createServiceHealth } from "./service_health.ts";
 import { ServiceManager } from "./service_manager.ts";
-import { startRuleObservers } from "./start_rule_observers.ts";
+import { startConntrackCleaner } from "./start_conntrack_cleaner.ts";
 import { StartUp } from "./start_up.ts";
 import { collectFamilyStatus } from "./status_collector.ts";
 import type { StatusReport } from "./status_report.ts";
@@ -159,7 +159,7 @@ class RunningProxy implements AsyncDisposable {
     this.#eventLoop.expectWork();
     const withMetrics = { ...this.#dependencies, metrics: this.#metrics };
     const backends = this.#families.map(({ backend }) => backend);
-    this.#observers.push(...startRuleObservers(withMetrics, tasks, { backends }));
+    this.#observers.push(...startConntrackCleaner(withMetrics, tasks, { backends }));
     const current = startConfigurationReload(withMetrics, tasks, {
       configuration: this.#configuration,
       nodeName: this.#nodeName,

@@ -12,6 +12,7 @@ import type { ProxyHealth } from "../health/proxy_health.ts";
 import { messageOf } from "../log/message_of.ts";
 import type { Clock } from "../os/clock.ts";
 import type { Backend, Quarantined, SyncReport } from "../proxy/backend.ts";
+import { ContestedAddresses } from "../proxy/contested_addresses.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
 import type { PlanChanges } from "../proxy/proxy_plan.ts";
 import { SyncFailure } from "../proxy/sync_failure.ts";
@@ -44,6 +45,8 @@ export class Syncer {
   readonly #dependencies: SyncerDependencies;
   readonly #pipeline: ProxyPipeline;
   readonly #told: ToldRecently;
+  /** Only where the backend can't tell by itself. */
+  readonly #contested: ContestedAddresses | undefined;
   #quarantined: readonly Quarantined[] = [];
   #lastSync: LastSync | undefined;
   #failures = 0;
@@ -54,6 +57,7 @@ export class Syncer {
     this.#dependencies = { ...dependencies, logger };
     this.#told = new ToldRecently(dependencies);
     this.#pipeline = pipeline;
+    if (dependencies.backend.usesConntrack) this.#contested = new ContestedAddresses();
   }
 
   get lastSync(): LastSync | undefined {
@@ -111,14 +115,16 @@ export class Syncer {
     const isFirst = this.#lastSync === undefined;
     this.#lastSync = { at, durationMs, report };
     health.synced(backend.family);
+    this.#contested?.update(this.#pipeline.plan, changes);
+    const quarantined = [...report.quarantined, ...this.#contested?.losers ?? []];
     metrics.syncSucceeded(backend.family, {
       at,
-      quarantined: report.quarantined.length,
+      quarantined: quarantined.length,
       programmingSeconds: triggerTimes.map((trigger) => Math.max(0, at - trigger) / 1000),
       noLocalEndpoints: this.#pipeline.noLocalEndpoints(),
       ...(report.rules && { rules: report.rules }),
     });
-    this.#tellQuarantine(report.quarantined);
+    this.#tellQuarantine(quarantined);
     for (const observer of observers) {
       observer.synced(backend.family, this.#pipeline.plan, changes);
     }

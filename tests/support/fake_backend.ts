@@ -26,7 +26,7 @@ export interface FakeSync {
 /** Applies changes the way a real backend has to: what changed, nothing else. */
 export class FakeBackend implements Backend {
   readonly mode = "userspace";
-  readonly usesConntrack = false;
+  usesConntrack = false;
   /** What it holds after the last sync that did not fail. */
   readonly held = new Map<ServicePortKey, ServicePlan>();
   /** Every sync, failed ones too. */

@@ -1,0 +1,69 @@
+import { assertEquals } from "@std/assert";
+import { testNodeState, testService } from "../../tests/support/builders.ts";
+import { FakeBackend } from "../../tests/support/fake_backend.ts";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { defaultConfiguration } from "../config/configuration_schema.ts";
+import { ProxyHealth } from "../health/proxy_health.ts";
+import { planSettingsOf } from "./plan_settings.ts";
+import { ProxyPipeline } from "./proxy_pipeline.ts";
+import { Syncer } from "./syncer.ts";
+
+function createStage({ usesConntrack }: { readonly usesConntrack: boolean }) {
+  const clock = new FakeClock();
+  const logger = new MemoryLogger();
+  const quarantined: number[] = [];
+  const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
+  const pipeline = new ProxyPipeline({ clock }, {
+    family: "IPv4",
+    node: testNodeState(),
+    settings: planSettingsOf(configuration, { nodeName: "node-a", mode: "iptables" }),
+  });
+  const syncer = new Syncer({
+    ...{ clock, logger, observers: [], onFirstSync: () => {} },
+    backend: Object.assign(new FakeBackend(), { usesConntrack }),
+    health: new ProxyHealth({ clock }, { timeoutMs: 60_000 }),
+    metrics: {
+      syncQueued() {},
+      syncFinished() {},
+      syncFailed() {},
+      syncSucceeded: (_, figures) => void quarantined.push(figures.quarantined),
+    },
+  }, pipeline);
+  return { pipeline, syncer, logger, quarantined };
+}
+
+/** Two Services with one external IP, the older one last by name. */
+const [OLDER, NEWER] = ["z", "a"].map((name, index) => {
+  const { metadata, ...service } = testService(name, {
+    clusterIP: `172.30.0.${index + 1}`,
+    externalIPs: ["203.0.113.1"],
+  });
+  const creationTimestamp = `2026-01-0${index + 1}T00:00:00Z`;
+  return { ...service, metadata: { ...metadata, creationTimestamp } };
+});
+
+Deno.test("Syncer names the newer of two Services with one address in a mode of the kernel", async () => {
+  const { pipeline, syncer, logger, quarantined } = createStage({ usesConntrack: true });
+  for (const service of [OLDER, NEWER]) pipeline.onService(undefined, service);
+  assertEquals(await syncer.sync(), "done", "trying again would change nothing");
+  const lacking = syncer.quarantined.map(({ key, address }) => `${key} ${address}`);
+  assertEquals(lacking, ["ns1/a/TCP 203.0.113.1:80/TCP"]);
+  assertEquals(await syncer.sync(), "done");
+  pipeline.onService(OLDER, undefined);
+  await syncer.sync();
+  assertEquals(syncer.quarantined, []);
+  assertEquals(quarantined, [1, 1, 0]);
+  const told = logger.lines.filter(({ level }) => level !== "verbose");
+  assertEquals(told.map(({ message }) => message), [
+    "Service port is in quarantine; the others work and it is tried again",
+    "Service port is out of quarantine",
+  ]);
+});
+
+Deno.test("Syncer leaves it to a backend that knows each address to name who lacks one", async () => {
+  const { pipeline, syncer } = createStage({ usesConntrack: false });
+  for (const service of [OLDER, NEWER]) pipeline.onService(undefined, service);
+  await syncer.sync();
+  assertEquals(syncer.quarantined, []);
+});
