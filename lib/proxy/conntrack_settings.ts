@@ -71,7 +71,8 @@ function wish(key: string, value: number, purpose: string): HostSettingWish {
 }
 
 function seconds(key: string, milliseconds: number): readonly HostSettingWish[] {
-  const value = Math.floor(milliseconds / 1000);
   if (milliseconds <= 0) return [];
+  // Upstream makes 0 of a part of a second, with which the kernel forgets connections at once.
+  const value = Math.max(1, Math.floor(milliseconds / 1000));
   return [wish(`nf_conntrack_${key}`, value, "keep idle connections as long as was asked for")];
 }

@@ -56,3 +56,8 @@ Deno.test("conntrackSettings() wants everything in upstream's order, the hash as
     "net.netfilter.nf_conntrack_udp_timeout_stream = 180",
   ]);
 });
+
+Deno.test("conntrackSettings() makes a second of any part of one", () => {
+  const wishes = conntrackSettings({ ...NOTHING, tcpEstablishedTimeout: 500, udpTimeout: 1 }, 8);
+  assertEquals(wishes.map(({ value }) => value), ["1", "1"]);
+});
