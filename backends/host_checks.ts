@@ -11,6 +11,7 @@ import type { HostCheckOptions, HostChecks } from "../lib/proxy/host_checks.ts";
 import { probeIptablesMode } from "./iptables/probe.ts";
 import { probeIpvsMode } from "./ipvs/probe.ts";
 import { findingsBesideMode, removeBesideMode } from "./netfilter/foreign/foreign_checks.ts";
+import { HungTools } from "./netfilter/probe/hung_tools.ts";
 import { probeNftablesMode } from "./nftables/probe.ts";
 
 /** What the checks stand on. */
@@ -38,9 +39,11 @@ const PROBES: Readonly<Record<BackendMode, Probe>> = {
 
 /** The checks of this machine. Does nothing before it is asked. */
 export function createHostChecks(dependencies: HostCheckDependencies): HostChecks {
+  const { noting, avoiding } = new HungTools(dependencies);
   return {
-    probeMode: (mode, options = {}) => PROBES[mode](dependencies, options),
-    findings: (options) => findingsBesideMode(dependencies, options),
+    probeMode: (mode, options = {}) => PROBES[mode]({ ...dependencies, commands: noting }, options),
+    // After `doctor` tried the modes: a tool that answered none of them tells nothing here.
+    findings: (options) => findingsBesideMode({ ...dependencies, commands: avoiding }, options),
     removeKubeProxy: (options) => removeBesideMode(dependencies, options),
   };
 }

@@ -6,14 +6,14 @@ import { CommandError } from "../lib/os/command_runner.ts";
 import { supportOf } from "../lib/proxy/mode_support.ts";
 import { createHostChecks } from "./host_checks.ts";
 
-/** A machine on which nothing is installed. */
-function bareMachine() {
+/** A machine on which nothing is installed, or on which all hangs. */
+function bareMachine(kind: CommandError["kind"] = "not-found") {
   const commands = new FakeCommandRunner().on("", ({ program, args }) => {
-    throw new CommandError(program, args, "not-found", "not there");
+    throw new CommandError(program, args, kind, "not there");
   });
   const edges = { clock: new FakeClock(), network: new FakeNetwork(), commands };
   const checks = createHostChecks({ ...edges, kernelRelease: "6.1.0", env: () => undefined });
-  return { checks, commands };
+  return { checks, commands, clock: edges.clock };
 }
 
 Deno.test("createHostChecks() runs nothing before it is asked", () => {
@@ -32,4 +32,14 @@ for (const mode of ["iptables", "ipvs", "nftables"] as const) {
 Deno.test("probeMode() asks nothing of the kernel for the userspace mode", async () => {
   const { checks, commands } = bareMachine();
   assertEquals([await checks.probeMode("userspace"), commands.calls], [[], []]);
+});
+
+Deno.test("findings() does not wait for a tool that hung while a mode was tried", async () => {
+  const { checks, commands, clock } = bareMachine("timeout");
+  await checks.probeMode("nftables");
+  const hung = commands.calls.filter(({ program }) => program === "nft").length;
+  const looking = checks.findings({});
+  await clock.advance(10_000);
+  await looking;
+  assertEquals(commands.calls.filter(({ program }) => program === "nft").length, hung);
 });
