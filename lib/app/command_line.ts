@@ -27,6 +27,7 @@ export async function runCommandLine(
   argv: readonly string[],
   signal: AbortSignal,
 ): Promise<number> {
+  let isJson = false;
   try {
     const { command, flags } = chooseCommand(argv);
     if ("text" in command) {
@@ -34,15 +35,16 @@ export async function runCommandLine(
       return DONE;
     }
     const configuration = await loadFor(dependencies, { command, flags });
+    isJson = configuration.proxy.logging.format === "json";
     const logger = createLogger({
-      format: configuration.proxy.logging.format === "json" ? "json" : "text",
+      format: isJson ? "json" : "text",
       verbosity: configuration.proxy.logging.verbosity,
       vmodule: configuration.proxy.logging.vmodule,
       journal: logsToJournal(dependencies.process.env),
     });
     return await command.run(dependencies, { flags, configuration, logger, signal });
   } catch (error) {
-    return explain(dependencies, error);
+    return explain(dependencies, { error, isJson });
   }
 }
 
@@ -108,12 +110,23 @@ function load(dependencies: Dependencies, flags: FlagValues): Promise<LoadedConf
   );
 }
 
-function explain({ complain }: Dependencies, error: unknown): number {
+function explain(
+  { complain }: Dependencies,
+  { error, isJson }: { readonly error: unknown; readonly isJson: boolean },
+): number {
   if (error instanceof ConfigurationError) {
     for (const problem of error.problems) complain(`kube-relay: ${problem}\n`);
     complain("kube-relay: see --help\n");
     return WRONG_USE;
   }
-  complain(`kube-relay: ${messageOf(error)}\n`);
+  // Who collects JSON lines would lose a line of text, and with it why the program ended.
+  if (isJson) {
+    const logger = createLogger({
+      format: "json",
+      verbosity: 0,
+      sink: (line) => complain(`${line}\n`),
+    });
+    logger.error("Command failed", { error: messageOf(error) });
+  } else complain(`kube-relay: ${messageOf(error)}\n`);
   return FAILED;
 }

@@ -86,6 +86,15 @@ Deno.test("runCommandLine() refuses a mode that this build does not have, and en
   });
 });
 
+Deno.test("runCommandLine() tells why it ended in a line of JSON where the log is JSON", async () => {
+  const { code, err } = await run(["--logging-format=json", "--proxy-mode=iptables"]);
+  assertEquals([code, err.trim().split("\n").length], [1, 1]);
+  const { ts, err: reason, ...line } = JSON.parse(err);
+  assertEquals(line, { level: "error", msg: "Command failed" });
+  assert(ts > 0);
+  assertStringIncludes(reason, "Cannot run in mode 'iptables'");
+});
+
 Deno.test("runCommandLine() --write-config-to writes what would count, and nothing that is wrong", async () => {
   const folder = await Deno.makeTempDir();
   const path = `${folder}/c.yaml`;
