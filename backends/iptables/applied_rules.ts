@@ -7,7 +7,7 @@
  * @module
  */
 import type { IptablesTable } from "../netfilter/iptables_objects.ts";
-import { normalRule } from "../netfilter/rule_normal_form.ts";
+import { isSameRule } from "../netfilter/rule_normal_form.ts";
 import { chainKey } from "./chain_ref.ts";
 
 /** A chain as it will be when a batch is applied; without rules = it will be gone. */
@@ -23,10 +23,20 @@ type Content = number | readonly string[];
 /** The chains that are in the kernel, as far as is known. */
 export class AppliedRules {
   readonly #chains = new Map<string, Content>();
+  /** Chains whose content is as the tool printed it, with the hash of that. */
+  readonly #asPrinted = new Map<string, number>();
+  /** How the tool printed a chain that was found to hold what was written. */
+  readonly #prints = new Map<string, number>();
 
   /** Whether the chain is there, whatever is in it. */
   has(chain: Pick<AppliedChain, "name" | "table">): boolean {
     return this.#chains.has(chainKey(chain));
+  }
+
+  /** Whether the chain is known to hold what was last written to it. */
+  isCertain(chain: Pick<AppliedChain, "name" | "table">): boolean {
+    const key = chainKey(chain);
+    return this.#chains.has(key) && !this.#asPrinted.has(key);
   }
 
   /**
@@ -34,15 +44,18 @@ export class AppliedRules {
    * they mean, and count as written when they are the same.
    */
   holds(chain: Required<AppliedChain>): boolean {
-    const content = this.#chains.get(chainKey(chain));
+    const key = chainKey(chain);
+    const content = this.#chains.get(key);
     if (content === undefined) return false;
     const { rules } = chain;
     if (typeof content === "number") return content === contentHash(rules);
     const isSame = content.length === rules.length &&
-      content.every((rule, index) =>
-        rule === rules[index] || normalRule(rule) === normalRule(rules[index]!)
-      );
-    if (isSame) this.confirm([chain]);
+      content.every((rule, index) => isSameRule(rules[index]!, rule));
+    const print = this.#asPrinted.get(key);
+    if (isSame && print !== undefined) {
+      this.confirm([chain]);
+      this.#prints.set(key, print);
+    }
     return isSame;
   }
 
@@ -56,6 +69,8 @@ export class AppliedRules {
   confirm(chains: Iterable<AppliedChain>): void {
     for (const chain of chains) {
       const key = chainKey(chain);
+      this.#asPrinted.delete(key);
+      this.#prints.delete(key);
       if (chain.rules === undefined) this.#chains.delete(key);
       else {
         const { rules, table } = chain;
@@ -66,20 +81,31 @@ export class AppliedRules {
 
   /**
    * A table was read: these of its chains are ours, or kube-proxy's, with their rules as the tool
-   * printed them. What of filter is not wanted stays in force until nat has been written.
+   * printed them. What of filter is not wanted stays in force until nat has been written. What is
+   * printed as it was when it was last found right is right.
    */
   adopt(table: IptablesTable, chains: ReadonlyMap<string, readonly string[]>): void {
-    this.forget(table);
+    for (const name of this.names(table)) if (!chains.has(name)) this.#forget({ table, name });
     for (const [name, rules] of chains) {
-      this.#chains.set(chainKey({ table, name }), rules);
+      const key = chainKey({ table, name });
+      const print = contentHash(rules);
+      if (this.#chains.has(key) && this.#prints.get(key) === print) continue;
+      this.#chains.set(key, rules);
+      this.#asPrinted.set(key, print);
+      this.#prints.delete(key);
     }
   }
 
   /** Nothing is known of a table; it is taken to have no chain of ours. */
   forget(table: IptablesTable): void {
-    for (const key of this.#chains.keys()) {
-      if (key.startsWith(`${table} `)) this.#chains.delete(key);
-    }
+    for (const name of this.names(table)) this.#forget({ table, name });
+  }
+
+  #forget(chain: Pick<AppliedChain, "name" | "table">): void {
+    const key = chainKey(chain);
+    this.#chains.delete(key);
+    this.#asPrinted.delete(key);
+    this.#prints.delete(key);
   }
 
   /** The names of the chains of a table, in no order. */

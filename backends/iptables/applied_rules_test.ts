@@ -24,3 +24,24 @@ Deno.test("contentHash() differs by rule, order and where a rule ends", () => {
   const hashes = new Set(contents.map(contentHash));
   assertEquals(hashes.size, contents.length);
 });
+
+Deno.test("AppliedRules need not compare again what is printed as when it was found right", () => {
+  const applied = new AppliedRules();
+  const chain = { table: "nat", name: "A" } as const;
+  const rules = ["-d 10.0.0.1 -j B"];
+  const printed = new Map([["A", ["-d 10.0.0.1/32 -j B"]]]);
+  applied.confirm([{ ...chain, rules }]);
+  assert(applied.isCertain(chain));
+  applied.adopt("nat", printed);
+  assert(!applied.isCertain(chain), "nobody has compared it yet");
+  assert(applied.holds({ ...chain, rules }) && applied.isCertain(chain));
+  applied.adopt("nat", printed);
+  assert(applied.isCertain(chain) && applied.holds({ ...chain, rules }));
+  applied.adopt("nat", new Map([["A", ["-d 10.0.0.1/32 -j C"]]]));
+  assert(!applied.isCertain(chain) && !applied.holds({ ...chain, rules }));
+  applied.confirm([{ ...chain, rules: ["-j D"] }]);
+  applied.adopt("nat", printed);
+  assert(!applied.isCertain(chain), "what was written since looks otherwise");
+  applied.adopt("nat", new Map());
+  assert(!applied.has(chain) && !applied.isCertain(chain));
+});

@@ -38,7 +38,7 @@ export type StaleChains = Readonly<Record<IptablesTable, readonly string[]>>;
 
 /** {@linkcode DiffOptions}, and what keeps the event loop alive. */
 export interface SlicedDiffOptions extends DiffOptions {
-  /** Called every 64 chains; what it returns is waited for. */
+  /** Called every few chains; what it returns is waited for. */
   readonly pause: () => Promise<void> | undefined;
 }
 
@@ -59,8 +59,8 @@ interface Comparison {
   readonly kept: ReadonlySet<string>;
 }
 
-/** Chains rendered between two pauses: about 1,000 rules, 2 ms. */
-const SLICE_SIZE = 64;
+/** Chains rendered between two pauses: about 250 rules, 1 ms. */
+const SLICE_SIZE = 16;
 const TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
 
 /**
@@ -132,7 +132,7 @@ function* diffSteps(
     }
   }
   const parts = partsOf(differences, { applied, jumps, removedJumps });
-  return new RestoreBatch(parts, differences.applied);
+  return yield* RestoreBatch.steps(parts, differences.applied);
 }
 
 function compareChain(

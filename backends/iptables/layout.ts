@@ -53,6 +53,8 @@ export class IptablesLayout {
   readonly #quarantined = new Map<ServicePortKey, readonly Quarantined[]>();
   readonly #rendered = new Map<ServicePortKey, Rendered>();
   readonly #dirty = new Map<string, ChainRef>();
+  /** Chains of their own, of ServicePorts that have any: most have none. */
+  readonly #ownChains = new Map<ServicePortKey, readonly string[]>();
   #shared: SharedPlan;
 
   constructor(shared: SharedPlan, options: IptablesRenderOptions) {
@@ -141,7 +143,7 @@ export class IptablesLayout {
     this.#rendered.clear();
   }
 
-  /** Every chain that is wanted, in no order. Takes a walk over all ServicePorts. */
+  /** Every chain that is wanted, in no order. Takes a walk over all of them. */
   *chains(): Generator<ChainRef> {
     yield* this.#lasting();
     for (const tree of TREE_IDS) {
@@ -149,8 +151,8 @@ export class IptablesLayout {
         if (prefix !== "") yield this.#treeRef(tree, prefix);
       }
     }
-    for (const plan of this.#plans.values()) {
-      for (const { name } of this.#rulesOf(plan).chains) yield serviceRef(plan.key, name);
+    for (const [key, names] of this.#ownChains) {
+      for (const name of names) yield serviceRef(key, name);
     }
   }
 
@@ -247,9 +249,12 @@ export class IptablesLayout {
     for (const { tree, path, rank, rules } of wanted) {
       this.#trees[tree].set({ path, rank, key, weight: rules.length });
     }
-    for (const { name } of [...old?.chains ?? [], ...rules?.chains ?? []]) {
+    const names = rules?.chains.map(({ name }) => name) ?? [];
+    for (const name of [...this.#ownChains.get(key) ?? [], ...names]) {
       this.#touch(serviceRef(key, name));
     }
+    if (names.length > 0) this.#ownChains.set(key, names);
+    else this.#ownChains.delete(key);
   }
 
   /** Renders, and keeps the result until the next {@linkcode settle}. */

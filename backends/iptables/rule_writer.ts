@@ -33,7 +33,7 @@ const TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
 const NO_REPAIR: Repair = { ...NO_JUMP_REPAIR, stale: { filter: [], mangle: [], nat: [] } };
 /** What was read before the objects of the cluster were known may no longer be so. */
 const READ_IS_FRESH_MS = 2_000;
-/** ServicePorts that are looked at between two questions whether to pause. */
+/** Chains that are looked at between two questions whether to pause. */
 const SLICE_SIZE = 32;
 
 /** Writes the rules of one family. One call is in flight at most. */
@@ -119,8 +119,7 @@ export class RuleWriter {
         this.#failures++;
         throw error;
       }
-      this.#applied.confirm(batch.applied);
-      this.#totals.confirm(batch.applied);
+      await this.#confirm(batch);
       figures.add(batch);
     }
     this.#isKnown = true;
@@ -128,6 +127,16 @@ export class RuleWriter {
     this.#batch = undefined;
     this.#repair = NO_REPAIR;
     layout.settle();
+  }
+
+  async #confirm({ applied }: RestoreBatch): Promise<void> {
+    const pause = pauseBetween(this.#dependencies.clock);
+    for (let start = 0; start < applied.length; start += SLICE_SIZE) {
+      const slice = applied.slice(start, start + SLICE_SIZE);
+      this.#applied.confirm(slice);
+      this.#totals.confirm(slice);
+      await pause();
+    }
   }
 
   /** Compares everything that was read with everything that is wanted. */
@@ -142,7 +151,7 @@ export class RuleWriter {
       this.#totals.confirm([...chains].map(([name, rules]) => ({ table, name, rules })));
     }
     const wanted = await this.#wantedChains(layout);
-    layout.touch(wanted);
+    layout.touch(wanted.filter((ref) => !this.#applied.isCertain(ref)));
     const stale = staleChains({ chains: () => wanted }, this.#applied);
     this.#repair = { ...jumps, stale };
     this.#isKnown = true;

@@ -4,7 +4,7 @@ import { RestoreBatch } from "./restore_batch.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 const SOURCE = { value: parseCidr("10.0.0.0/8") };
-const BATCH = new RestoreBatch([
+const STEPS = RestoreBatch.steps([
   {
     table: "filter",
     chains: [{ name: "A", rules: ["-j DROP"], owners: [undefined] }],
@@ -24,13 +24,21 @@ const BATCH = new RestoreBatch([
   { table: "nat", name: "C" },
 ]);
 
+function batchOf(steps: typeof STEPS): RestoreBatch {
+  for (;;) {
+    const { done, value } = steps.next();
+    if (done) return value;
+  }
+}
+
 Deno.test("WriteFigures counts lines, rules, chains and jumps of what was accepted", () => {
   const figures = new WriteFigures();
   assertEquals(figures.operations, {}, "zero ones are left out");
   figures.reads++;
   figures.restores++;
-  figures.add(BATCH);
-  const text = [...BATCH.text()].join("");
+  const batch = batchOf(STEPS);
+  figures.add(batch);
+  const text = [...batch.text()].join("");
   assertEquals(figures.operations, {
     reads: 1,
     restores: 1,

@@ -1,5 +1,5 @@
-import { assertEquals, assertNotEquals } from "@std/assert";
-import { normalRule } from "./rule_normal_form.ts";
+import { assert, assertEquals, assertNotEquals } from "@std/assert";
+import { isSameRule, normalRule } from "./rule_normal_form.ts";
 
 /** As we write a rule, and as a tool prints it. */
 const SAME: readonly (readonly [written: string, printed: string])[] = [
@@ -33,6 +33,7 @@ const SAME: readonly (readonly [written: string, printed: string])[] = [
 for (const [written, printed] of SAME) {
   Deno.test(`normalRule() finds the same in ${written} and as it is printed`, () => {
     assertEquals(normalRule(written), normalRule(printed));
+    assert(isSameRule(written, printed));
   });
 }
 
@@ -58,5 +59,6 @@ const DIFFERENT: readonly (readonly [string, string])[] = [
 for (const [one, other] of DIFFERENT) {
   Deno.test(`normalRule() tells ${one} from ${other}`, () => {
     assertNotEquals(normalRule(one), normalRule(other));
+    assert(!isSameRule(one, other) && !isSameRule(other, one));
   });
 }
