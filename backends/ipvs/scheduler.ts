@@ -25,3 +25,106 @@ export type Scheduler = typeof SCHEDULERS[number];
 
 /** kube-proxy's default. */
 export const DEFAULT_SCHEDULER: Scheduler = "rr";
+
+/** What a virtual server is told. */
+export interface Scheduling {
+  readonly scheduler: Scheduler;
+  /** As `ipvsadm -b` has them; sorted. */
+  readonly flags: readonly string[];
+}
+
+/** What the annotations of a Service come to. */
+export interface SchedulingChoice extends Scheduling {
+  /** What could not be used of them, as sentences without a full stop. */
+  readonly problems: readonly string[];
+}
+
+/** The annotation for the scheduler; kube-router's is taken as well, ours first. */
+export const SCHEDULER_ANNOTATIONS: readonly string[] = [
+  "kube-relay.io/ipvs-scheduler",
+  "kube-router.io/service.scheduler",
+];
+
+/** The annotation for its flags, separated by commas. */
+export const FLAGS_ANNOTATIONS: readonly string[] = [
+  "kube-relay.io/ipvs-scheduler-flags",
+  "kube-router.io/service.schedflags",
+];
+
+/**
+ * The flags that schedulers know, by the numbers that the kernel has for them. `fallback` passes over
+ * an endpoint that is away, `port` takes the client's port into account.
+ */
+const FLAGS: Readonly<Partial<Record<Scheduler, ReadonlyMap<string, string>>>> = {
+  mh: new Map([["flag-1", "mh-fallback"], ["flag-2", "mh-port"]]),
+  sh: new Map([["flag-1", "sh-fallback"], ["flag-2", "sh-port"]]),
+};
+
+/** What kube-proxy sets: without it all connections of a client go to one endpoint. */
+const DEFAULT_FLAGS: Readonly<Partial<Record<Scheduler, readonly string[]>>> = { mh: ["mh-port"] };
+const NO_FLAGS: readonly string[] = [];
+
+/** The scheduler of a name, in whatever case; `undefined` = there is none. Empty is kube-proxy's default. */
+export function tryParseScheduler(name: string): Scheduler | undefined {
+  const wanted = name.trim().toLowerCase();
+  return wanted === "" ? DEFAULT_SCHEDULER : SCHEDULERS.find((each) => each === wanted);
+}
+
+/**
+ * How the virtual servers of a Service distribute: as it says itself, else as the node does. What it
+ * says and cannot be had is told, not passed over in silence as by kube-router.
+ */
+export function schedulingOf(
+  annotations: Readonly<Record<string, string>> | undefined,
+  nodeScheduler: Scheduler,
+): SchedulingChoice {
+  const problems: string[] = [];
+  const named = valueOf(annotations, SCHEDULER_ANNOTATIONS);
+  const own = named && tryParseScheduler(named.value);
+  if (named && own === undefined) {
+    problems.push(
+      `Cannot use '${named.value}' of annotation ${named.name}: expected one of ${
+        SCHEDULERS.join(", ")
+      }`,
+    );
+  }
+  const scheduler = own ?? nodeScheduler;
+  const flags = flagsOf(annotations, { scheduler, problems });
+  return { scheduler, flags: flags ?? DEFAULT_FLAGS[scheduler] ?? NO_FLAGS, problems };
+}
+
+/** `undefined` = the Service has no valid ones. */
+function flagsOf(
+  annotations: Readonly<Record<string, string>> | undefined,
+  { scheduler, problems }: { readonly scheduler: Scheduler; readonly problems: string[] },
+): readonly string[] | undefined {
+  const named = valueOf(annotations, FLAGS_ANNOTATIONS);
+  if (named === undefined) return undefined;
+  const known = FLAGS[scheduler];
+  if (known === undefined) {
+    problems.push(`Cannot use annotation ${named.name}: scheduler ${scheduler} has no flags`);
+    return undefined;
+  }
+  const names = [...known.values()];
+  const flags = new Set<string>();
+  for (const word of named.value.split(",").map((each) => each.trim()).filter(Boolean)) {
+    const flag = known.get(word) ?? names.find((name) => name === word);
+    if (flag !== undefined) flags.add(flag);
+    else {
+      problems.push(
+        `Cannot use '${word}' of annotation ${named.name}: scheduler ${scheduler} has ${
+          names.join(" and ")
+        }`,
+      );
+    }
+  }
+  return [...flags].sort();
+}
+
+function valueOf(
+  annotations: Readonly<Record<string, string>> | undefined,
+  names: readonly string[],
+): { readonly name: string; readonly value: string } | undefined {
+  const name = names.find((each) => annotations?.[each] !== undefined);
+  return name === undefined ? undefined : { name, value: annotations?.[name] ?? "" };
+}

@@ -1,0 +1,292 @@
+/**
+ * The chains of the ipvs mode and the jumps that lead to them. What is for single Services is in sets,
+ * but for one chain.
+ *
+ * ```
+ *            ┌────────────┐    ┌─────────┐  for us  ┌────────────┐
+ *  eth0 ───► │ PREROUTING │ ─► │ routing │ ───────► │ INPUT      │ ─► IPVS ─┐ the endpoint
+ *            │ mangle (1) │    └─────────┘          │ filter (3) │          │ is chosen
+ *            │ nat    (2) │                         └────────────┘          ▼
+ *            └────────────┘                                          ┌─────────────┐
+ *                          process ─► OUTPUT: mangle (1), nat (2), IPVS, filter ─► │ POSTROUTING │ ─► eth0
+ *                                                                    │ nat (4)     │
+ *                                                                    └─────────────┘
+ * ```
+ *
+ * 1. mangle `KUBE-PROXY-FIREWALL`: what a load balancer's source ranges do not admit is dropped, and
+ *    so is what is for a cluster IP without local endpoints. Here nobody has changed a destination
+ *    yet, and packets of the node itself have not met IPVS. (kube-proxy does it in table filter, where
+ *    it needs one rule more for each load balancer.)
+ * 2. nat `KUBE-SERVICES`: marks what has to leave with an address of the node. Packets from pods and
+ *    from the node to an external address of policy Local are sent to the cluster IP: one virtual
+ *    server cannot tell them from packets from outside.
+ * 3. filter `KUBE-IPVS-FILTER`: Service addresses are addresses of the node. What else the node has on
+ *    them is closed.
+ * 4. nat `KUBE-POSTROUTING`: marked packets, and those that come back to where they came from, leave
+ *    with an address of the node.
+ *
+ * @module
+ */
+import { type Cidr, parseCidr } from "../../lib/net/cidr.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { assertNever } from "../../lib/proxy/verdict.ts";
+import type { Chain, IptablesTable, Rule, RuleMatch } from "../netfilter/iptables_objects.ts";
+import { IP_SETS, type SetId, setName } from "./ipset_table.ts";
+import { type IpvsRenderOptions, masqueradeMark } from "./render_options.ts";
+
+/** A rule of ours in a chain that packets enter by themselves. */
+export interface BaseJump {
+  readonly table: IptablesTable;
+  readonly from: "FORWARD" | "INPUT" | "OUTPUT" | "POSTROUTING" | "PREROUTING";
+  readonly rule: Rule;
+}
+
+/** What the rules depend on, which all Services share. */
+export interface BaseRuleContext {
+  readonly options: IpvsRenderOptions;
+  readonly localTraffic: LocalTrafficDetector;
+  readonly masqueradeInternal: ServicePlan["masqueradeInternal"];
+}
+
+/** Holds one rule for each external address of policy Local; see {@linkcode baseChains}. */
+export const FROM_CLUSTER = "KUBE-FROM-CLUSTER";
+
+const LOOPBACK: Readonly<Record<IpFamily, Cidr>> = {
+  IPv4: parseCidr("127.0.0.0/8"),
+  IPv6: parseCidr("::1/128"),
+};
+const MARK_MASQ = "KUBE-MARK-MASQ";
+const MARK: Rule = { target: [MARK_MASQ] };
+const ACCEPT: Rule = { target: ["ACCEPT"] };
+const RETURN: Rule = { target: ["RETURN"] };
+const DROP: Rule = { target: ["DROP"] };
+const TO_FROM_CLUSTER: Rule = { target: [FROM_CLUSTER] };
+const FROM_NODE: RuleMatch = { extensions: [["addrtype", "--src-type", "LOCAL"]] };
+const TO_NODE: RuleMatch = { extensions: [["addrtype", "--dst-type", "LOCAL"]] };
+const NEW: readonly string[] = ["conntrack", "--ctstate", "NEW"];
+
+function jump(
+  table: IptablesTable,
+  from: BaseJump["from"],
+  [comment, chain]: readonly [comment: string, chain: string],
+): BaseJump {
+  return { table, from, rule: { comment, target: [chain] } };
+}
+
+/** In the order of insertion, each at the top: the last one comes first in its chain. */
+export const BASE_JUMPS: readonly BaseJump[] = [
+  ...(["PREROUTING", "OUTPUT"] as const).flatMap((from) => [
+    jump("mangle", from, ["kube-proxy firewall rules", "KUBE-PROXY-FIREWALL"]),
+    jump("nat", from, ["kubernetes service portals", "KUBE-SERVICES"]),
+  ]),
+  jump("nat", "POSTROUTING", ["kubernetes postrouting rules", "KUBE-POSTROUTING"]),
+  jump("filter", "FORWARD", ["kubernetes forwarding rules", "KUBE-FORWARD"]),
+  jump("filter", "INPUT", ["kubernetes ipvs access filter", "KUBE-IPVS-FILTER"]),
+  jump("filter", "INPUT", ["kubernetes health check rules", "KUBE-NODE-PORT"]),
+];
+
+/**
+ * Every chain with its rules. `KUBE-FROM-CLUSTER` has its first one only: those of single Services come
+ * behind it.
+ */
+export function baseChains(context: BaseRuleContext): readonly Chain[] {
+  const { options } = context;
+  const chains = {
+    mangle: {
+      "KUBE-PROXY-FIREWALL": firewallRules(options),
+      "KUBE-SOURCE-RANGES-FIREWALL": sourceRangeRules(options),
+    },
+    nat: {
+      "KUBE-SERVICES": serviceRules(context),
+      "KUBE-LOAD-BALANCER": [
+        inSet(options, "LOAD-BALANCER-LOCAL", { on: "dst,dst", then: RETURN }),
+        MARK,
+      ],
+      "KUBE-NODE-PORT": nodePortRules(context),
+      [FROM_CLUSTER]: [{ ...FROM_NODE, ...MARK }],
+      "KUBE-POSTROUTING": postroutingRules(options),
+      [MARK_MASQ]: [{ target: ["MARK", "--or-mark", masqueradeMark(options)] }],
+    },
+    filter: {
+      "KUBE-FORWARD": forwardRules(options),
+      "KUBE-NODE-PORT": [
+        { protocol: "TCP" as const, ...healthChecks(options, ACCEPT) },
+      ],
+      "KUBE-IPVS-FILTER": filterRules(options),
+    },
+  };
+  return (["mangle", "nat", "filter"] as const).flatMap((table) =>
+    Object.entries(chains[table]).map(([name, rules]) => ({ table, name, rules }))
+  );
+}
+
+function firewallRules(options: IpvsRenderOptions): readonly Rule[] {
+  return [
+    inSet(options, "NO-LOCAL-INTERNAL", { on: "dst,dst", also: [NEW], then: DROP }),
+    inSet(options, "LOAD-BALANCER-FW", {
+      on: "dst,dst",
+      // Who is connected stays so, as in the other modes.
+      also: [NEW],
+      then: { target: ["KUBE-SOURCE-RANGES-FIREWALL"] },
+    }),
+  ];
+}
+
+function sourceRangeRules(options: IpvsRenderOptions): readonly Rule[] {
+  return [
+    inSet(options, "LOAD-BALANCER-SOURCE-CIDR", { on: "dst,dst,src", then: RETURN }),
+    inSet(options, "LOAD-BALANCER-SOURCE-IP", { on: "dst,dst,src", then: RETURN }),
+    DROP,
+  ];
+}
+
+function serviceRules(context: BaseRuleContext): readonly Rule[] {
+  const { options, localTraffic } = context;
+  const loopback = LOOPBACK[options.family];
+  const matching = (id: SetId, match: RuleMatch, then: Rule): Rule => {
+    const { extensions = [], ...rest } = match;
+    return { ...rest, ...inSet(options, id, { on: "dst,dst", also: extensions, then }) };
+  };
+  const internal = masqueradedInternal(context);
+  return [
+    { source: { value: loopback }, ...RETURN },
+    ...(["EXTERNAL-IP-LOCAL", "LOAD-BALANCER-LOCAL"] as const).flatMap((id) =>
+      clusterSources(localTraffic).map((match) => matching(id, match, TO_FROM_CLUSTER))
+    ),
+    matching("LOAD-BALANCER", {}, { target: ["KUBE-LOAD-BALANCER"] }),
+    inSet(options, "CLUSTER-IP", { ...internal, then: MARK }),
+    matching("EXTERNAL-IP", {}, MARK),
+    // A port of a Service may also be the number of a node port.
+    matching("SERVED", {}, ACCEPT),
+    { ...TO_NODE, target: ["KUBE-NODE-PORT"] },
+  ];
+}
+
+/** Which packets to cluster IPs get an address of the node. */
+function masqueradedInternal(
+  { masqueradeInternal, localTraffic }: BaseRuleContext,
+): Omit<SetMatch, "then"> {
+  switch (masqueradeInternal) {
+    case "all":
+      return { on: "dst,dst" };
+    case "off-cluster":
+      return { on: "dst,dst", match: notFromPod(localTraffic) };
+    case "none":
+      // The node's own: the source that the kernel chose for them is the Service address itself.
+      return { on: "src,dst" };
+    default:
+      return assertNever(masqueradeInternal);
+  }
+}
+
+function nodePortRules({ options, localTraffic }: BaseRuleContext): readonly Rule[] {
+  const sets = [
+    ["TCP", "NODE-PORT-LOCAL-TCP", "NODE-PORT-TCP", "dst"],
+    ["UDP", "NODE-PORT-LOCAL-UDP", "NODE-PORT-UDP", "dst"],
+    ["SCTP", "NODE-PORT-LOCAL-SCTP-HASH", "NODE-PORT-SCTP-HASH", "dst,dst"],
+  ] as const;
+  return sets.flatMap(([protocol, local, all, on]) => [
+    ...clusterSources(localTraffic).map(({ extensions = [], ...match }) => ({
+      protocol,
+      ...inSet(options, local, { on, match, also: extensions, then: TO_FROM_CLUSTER }),
+    })),
+    { protocol, ...inSet(options, local, { on, then: RETURN }) },
+    { protocol, ...inSet(options, all, { on, then: MARK }) },
+  ]);
+}
+
+function postroutingRules(options: IpvsRenderOptions): readonly Rule[] {
+  const mark = masqueradeMark(options);
+  const target = options.features.randomFully ? ["MASQUERADE", "--random-fully"] : ["MASQUERADE"];
+  return [
+    // Only for what was sent to a Service: a pod that talks to itself is nobody's business.
+    inSet(options, "LOOP-BACK", { on: "dst,dst,src", then: { target } }),
+    { extensions: [["mark", "!", "--mark", `${mark}/${mark}`]], ...RETURN },
+    // The packet may come by again, inside of a tunnel: it is masqueraded once.
+    { target: ["MARK", "--xor-mark", mark] },
+    { comment: "kubernetes service traffic requiring SNAT", target },
+  ];
+}
+
+function forwardRules(options: IpvsRenderOptions): readonly Rule[] {
+  const mark = masqueradeMark(options);
+  return [
+    {
+      extensions: [["mark", "--mark", `${mark}/${mark}`]],
+      comment: "kubernetes forwarding rules",
+      ...ACCEPT,
+    },
+    {
+      extensions: [["conntrack", "--ctstate", "RELATED,ESTABLISHED"]],
+      comment: "kubernetes forwarding conntrack rule",
+      ...ACCEPT,
+    },
+  ];
+}
+
+function filterRules(options: IpvsRenderOptions): readonly Rule[] {
+  return [
+    inSet(options, "NO-LOCAL-EXTERNAL", { on: "dst,dst", also: [NEW], then: DROP }),
+    inSet(options, "SERVED", { on: "dst,dst", then: RETURN }),
+    healthChecks(options, RETURN),
+    inSet(options, "IPVS-IPS", { on: "dst", also: [NEW], then: { target: ["REJECT"] } }),
+  ];
+}
+
+function healthChecks(options: IpvsRenderOptions, then: Rule): Rule {
+  return inSet(options, "HEALTH-CHECK-NODE-PORT", { on: "dst", then });
+}
+
+/** What is not bound by policy Local: pods, where they can be told, and the node itself. */
+function clusterSources(detector: LocalTrafficDetector): readonly RuleMatch[] {
+  const pod = fromPod(detector);
+  return [...(pod ? [pod] : []), FROM_NODE];
+}
+
+/** A packet that comes from a pod; `undefined` = that cannot be known. */
+function fromPod(detector: LocalTrafficDetector): RuleMatch | undefined {
+  switch (detector.kind) {
+    case "byCidr":
+      return { source: { value: detector.cidr } };
+    case "byBridge":
+      return { inInterface: { value: detector.interfaceName } };
+    case "byInterfacePrefix":
+      return { inInterface: { value: `${detector.prefix}+` } };
+    case "none":
+      return undefined;
+    default:
+      return assertNever(detector);
+  }
+}
+
+/** A packet that comes from elsewhere; of the node's own, too. */
+function notFromPod(detector: LocalTrafficDetector): RuleMatch {
+  const { source, inInterface } = fromPod(detector) ?? {};
+  if (source) return { source: { ...source, not: true } };
+  return inInterface ? { inInterface: { ...inInterface, not: true } } : {};
+}
+
+interface SetMatch {
+  /** Which address and port of a packet is looked up. */
+  readonly on: string;
+  /** What else has to hold. */
+  readonly match?: RuleMatch;
+  /** Further extensions. */
+  readonly also?: readonly (readonly string[])[];
+  readonly then: Rule;
+}
+
+function inSet(
+  { family }: IpvsRenderOptions,
+  id: SetId,
+  { on, match = {}, also = [], then }: SetMatch,
+): Rule {
+  return {
+    ...match,
+    extensions: [["set", "--match-set", setName(id, family), on], ...also],
+    comment: IP_SETS[id].comment,
+    ...then,
+  };
+}

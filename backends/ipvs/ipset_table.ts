@@ -1,0 +1,144 @@
+/**
+ * The ipsets of the ipvs mode: kube-proxy's, which other software knows, and some of our own. Pure.
+ *
+ * @module
+ */
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+
+/** The types of sets, with what an entry of each looks like. */
+export type SetType =
+  /** `10.0.0.1` */
+  | "hash:ip"
+  /** `10.0.0.1,tcp:80` */
+  | "hash:ip,port"
+  /** `10.0.0.1,tcp:80,10.0.0.1` */
+  | "hash:ip,port,ip"
+  /** `10.0.0.1,tcp:80,10.0.0.0/8` */
+  | "hash:ip,port,net"
+  /** `30080` */
+  | "bitmap:port";
+
+/** A set, whatever the IP family. */
+export interface SetSpec {
+  readonly type: SetType;
+  /** What rules that name it say of it. */
+  readonly comment: string;
+  /** Not one of kube-proxy's. */
+  readonly isOurs?: true;
+}
+
+/** By the name after `KUBE-`. */
+export const IP_SETS = {
+  "LOOP-BACK": {
+    type: "hash:ip,port,ip",
+    comment: "Kubernetes endpoints dst ip:port, source ip for solving hairpin purpose",
+  },
+  "CLUSTER-IP": {
+    type: "hash:ip,port",
+    comment: "Kubernetes service cluster ip + port for masquerade purpose",
+  },
+  "EXTERNAL-IP": {
+    type: "hash:ip,port",
+    comment: "Kubernetes service external ip + port for masquerade and filter purpose",
+  },
+  "EXTERNAL-IP-LOCAL": {
+    type: "hash:ip,port",
+    comment: "Kubernetes service external ip + port with externalTrafficPolicy=local",
+  },
+  "LOAD-BALANCER": { type: "hash:ip,port", comment: "Kubernetes service lb portal" },
+  "LOAD-BALANCER-LOCAL": {
+    type: "hash:ip,port",
+    comment: "Kubernetes service load balancer ip + port with externalTrafficPolicy=local",
+  },
+  "LOAD-BALANCER-FW": {
+    type: "hash:ip,port",
+    comment: "Kubernetes service load balancer ip + port for load balancer with sourceRange",
+  },
+  "LOAD-BALANCER-SOURCE-CIDR": {
+    type: "hash:ip,port,net",
+    comment: "Kubernetes service load balancer ip + port + source cidr for packet filter purpose",
+  },
+  "LOAD-BALANCER-SOURCE-IP": {
+    type: "hash:ip,port,ip",
+    comment: "Kubernetes service load balancer ip + port + source IP for packet filter purpose",
+  },
+  "NODE-PORT-TCP": {
+    type: "bitmap:port",
+    comment: "Kubernetes nodeport TCP port for masquerade purpose",
+  },
+  "NODE-PORT-LOCAL-TCP": {
+    type: "bitmap:port",
+    comment: "Kubernetes nodeport TCP port with externalTrafficPolicy=local",
+  },
+  "NODE-PORT-UDP": {
+    type: "bitmap:port",
+    comment: "Kubernetes nodeport UDP port for masquerade purpose",
+  },
+  "NODE-PORT-LOCAL-UDP": {
+    type: "bitmap:port",
+    comment: "Kubernetes nodeport UDP port with externalTrafficPolicy=local",
+  },
+  "NODE-PORT-SCTP-HASH": {
+    type: "hash:ip,port",
+    comment: "Kubernetes nodeport SCTP port for masquerade purpose with type 'hash ip:port'",
+  },
+  "NODE-PORT-LOCAL-SCTP-HASH": {
+    type: "hash:ip,port",
+    comment:
+      "Kubernetes nodeport SCTP port with externalTrafficPolicy=local with type 'hash ip:port'",
+  },
+  "HEALTH-CHECK-NODE-PORT": {
+    type: "bitmap:port",
+    comment: "Kubernetes health check node port",
+  },
+  /** Exactly the addresses that are bound. */
+  "IPVS-IPS": { type: "hash:ip", comment: "Kubernetes service addresses of this node" },
+  /**
+   * Every address and port that is served, but node ports. Last to come and first to go: until there is
+   * a virtual server, a packet would reach what the node itself has on that port.
+   */
+  SERVED: {
+    type: "hash:ip,port",
+    comment: "Kubernetes service ip + port with a virtual server",
+    isOurs: true,
+  },
+  /** Cluster IPs of internal policy Local without an endpoint here. */
+  "NO-LOCAL-INTERNAL": {
+    type: "hash:ip,port",
+    comment: "Kubernetes service cluster ip + port without local endpoints",
+    isOurs: true,
+  },
+  /** The same of external addresses. Pods and the node itself are not bound by it. */
+  "NO-LOCAL-EXTERNAL": {
+    type: "hash:ip,port",
+    comment: "Kubernetes service external ip + port without local endpoints",
+    isOurs: true,
+  },
+} as const satisfies Readonly<Record<string, SetSpec>>;
+
+/** One of {@linkcode IP_SETS}. */
+export type SetId = keyof typeof IP_SETS;
+
+/** Every set, in the order in which entries are added: what admits before what refuses. */
+export const SET_IDS: readonly SetId[] = Object.keys(IP_SETS).filter((id): id is SetId =>
+  id in IP_SETS
+);
+
+/** IPSET_MAXNAMELEN less the final zero. */
+export const MAX_SET_NAME_LENGTH = 31;
+/** A bound against mistakes. kube-proxy has 65,536, which 22,000 Services with three addresses exceed. */
+const MAX_ENTRIES = 1_048_576;
+
+/** The name of a set of an IP family, as kube-proxy cuts it. */
+export function setName(id: SetId, family: IpFamily): string {
+  const prefix = family === "IPv4" ? "KUBE-" : "KUBE-6-";
+  return `${prefix}${id}`.slice(0, MAX_SET_NAME_LENGTH);
+}
+
+/** Type and options of a set, as `ipset create` takes them. */
+export function setOptions(id: SetId, family: IpFamily): string {
+  const { type } = IP_SETS[id];
+  if (type === "bitmap:port") return "bitmap:port range 0-65535";
+  const name = family === "IPv4" ? "inet" : "inet6";
+  return `${type} family ${name} hashsize 1024 maxelem ${MAX_ENTRIES}`;
+}

@@ -1,0 +1,107 @@
+import { assert, assertEquals } from "@std/assert";
+import fc from "fast-check";
+import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
+import { isKubeProxySet } from "../netfilter/foreign/ip_sets.ts";
+import { IP_SETS, SET_IDS, setName, setOptions } from "./ipset_table.ts";
+import {
+  addLine,
+  createLine,
+  normalEntry,
+  normalOptions,
+  readIpsetSave,
+  replaceLines,
+} from "./ipset_text.ts";
+
+function read(text: string, isWanted: (name: string) => boolean = () => true) {
+  const work = readIpsetSave(text, isWanted);
+  for (;;) {
+    const step = work.next();
+    if (step.done) return step.value;
+  }
+}
+
+/** As ipset 7.17 prints it. */
+const SAVED =
+  `create KUBE-CLUSTER-IP hash:ip,port family inet hashsize 1024 maxelem 65536 bucketsize 12 initval 0x3b1a
+add KUBE-CLUSTER-IP 10.96.0.1,tcp:443
+add KUBE-CLUSTER-IP 10.96.0.10,udp:53
+create KUBE-NODE-PORT-TCP bitmap:port range 0-65535
+add KUBE-NODE-PORT-TCP 30080
+create OTHER hash:net family inet hashsize 1024 maxelem 65536 bucketsize 12 initval 0x3b1a
+add OTHER 10.0.0.0/8
+`;
+
+Deno.test("readIpsetSave() reads sets with their entries, and only those that are wanted", () => {
+  const sets = read(SAVED, (name) => name.startsWith("KUBE-"));
+  assertEquals([...sets].map(([name, { options, entries }]) => [name, options, [...entries]]), [
+    [
+      "KUBE-CLUSTER-IP",
+      "hash:ip,port family inet maxelem 65536",
+      ["10.96.0.1,tcp:443", "10.96.0.10,udp:53"],
+    ],
+    ["KUBE-NODE-PORT-TCP", "bitmap:port range 0-65535", ["30080"]],
+  ]);
+});
+
+Deno.test("readIpsetSave() gives back what createLine() and addLine() say", () => {
+  for (const family of IP_FAMILIES) {
+    const text = SET_IDS.map((id) =>
+      `${createLine(setName(id, family), setOptions(id, family))}\n`
+    );
+    const sets = read(text.join(""));
+    for (const id of SET_IDS) {
+      const { options } = sets.get(setName(id, family)) ?? {};
+      assertEquals(options, normalOptions(setOptions(id, family)));
+    }
+  }
+  const sets = read(`create X hash:ip family inet\n${addLine("X", "10.0.0.1")}\n`);
+  assertEquals([...sets.get("X")?.entries ?? []], ["10.0.0.1"]);
+});
+
+Deno.test("readIpsetSave() never throws", () => {
+  const word = fc.constantFrom("create", "add", "X", "hash:ip", "1.2.3.4", "family");
+  const line = fc.array(fc.oneof(word, fc.string()), { maxLength: 6 }).map((words) =>
+    words.join(" ")
+  );
+  fc.assert(fc.property(fc.array(line), (lines) => {
+    for (const { entries } of read(lines.join("\n")).values()) assert(entries.size >= 0);
+  }));
+});
+
+Deno.test("replaceLines() fills the new set before it takes the place of the old one", () => {
+  assertEquals(replaceLines("KUBE-X", { options: "hash:ip family inet", entries: ["10.0.0.1"] }), [
+    "create NEW-KUBE-X hash:ip family inet -exist",
+    "flush NEW-KUBE-X",
+    "add NEW-KUBE-X 10.0.0.1 -exist",
+    "swap NEW-KUBE-X KUBE-X",
+    "destroy NEW-KUBE-X",
+  ]);
+});
+
+Deno.test("normalEntry() writes addresses and ranges as we do", () => {
+  const entries = [
+    "fd00:0:0:0:0:0:0:1,tcp:80,2001:DB8::/32",
+    "10.0.0.1,sctp:80,203.0.113.7/32",
+    "fd00::1,tcp:80,fd00::1/128",
+    "30080",
+  ];
+  assertEquals(entries.map(normalEntry), [
+    "fd00::1,tcp:80,2001:db8::/32",
+    "10.0.0.1,sctp:80,203.0.113.7",
+    "fd00::1,tcp:80,fd00::1",
+    "30080",
+  ]);
+});
+
+Deno.test("setName() gives every set a name of its own, kube-proxy's where it has one", () => {
+  const names = IP_FAMILIES.flatMap((family) => SET_IDS.map((id) => setName(id, family)));
+  assertEquals(new Set(names).size, names.length);
+  for (const id of SET_IDS) {
+    const isOurs = "isOurs" in IP_SETS[id];
+    for (const family of IP_FAMILIES) {
+      assertEquals(isKubeProxySet(setName(id, family)), !isOurs, id);
+      assert(setName(id, family).length <= 31);
+    }
+  }
+  assertEquals(setName("LOAD-BALANCER-SOURCE-CIDR", "IPv6"), "KUBE-6-LOAD-BALANCER-SOURCE-CID");
+});

@@ -1,0 +1,60 @@
+import { assertEquals } from "@std/assert";
+import { schedulingOf, tryParseScheduler } from "./scheduler.ts";
+
+const OURS = "kube-relay.io/ipvs-scheduler";
+const OUR_FLAGS = "kube-relay.io/ipvs-scheduler-flags";
+const THEIRS = "kube-router.io/service.scheduler";
+const THEIR_FLAGS = "kube-router.io/service.schedflags";
+
+/** Annotations, the node's scheduler, what it comes to. */
+const CASES: readonly (readonly [
+  annotations: Readonly<Record<string, string>> | undefined,
+  node: "lc" | "mh" | "rr",
+  comesTo: string,
+])[] = [
+  [undefined, "lc", "lc"],
+  [undefined, "mh", "mh mh-port"],
+  [{ [THEIRS]: "sh" }, "rr", "sh"],
+  [{ [OURS]: "Wlc " }, "rr", "wlc"],
+  [{ [OURS]: "lblcr", [THEIRS]: "sh" }, "rr", "lblcr"],
+  [{ [OURS]: "" }, "lc", "rr"],
+  [{ [THEIRS]: "mh", [THEIR_FLAGS]: "flag-1,flag-2" }, "rr", "mh mh-fallback mh-port"],
+  [{ [OURS]: "sh", [OUR_FLAGS]: "sh-port" }, "rr", "sh sh-port"],
+  [{ [OURS]: "mh", [OUR_FLAGS]: "" }, "rr", "mh"],
+];
+
+for (const [annotations, node, comesTo] of CASES) {
+  Deno.test(`schedulingOf() makes '${comesTo}' of ${JSON.stringify(annotations)} on ${node}`, () => {
+    const { scheduler, flags, problems } = schedulingOf(annotations, node);
+    assertEquals([[scheduler, ...flags].join(" "), problems], [comesTo, []]);
+  });
+}
+
+Deno.test("schedulingOf() tells what it could not use, and goes on with what the node has", () => {
+  const cases: readonly (readonly [Readonly<Record<string, string>>, string, string])[] = [
+    [
+      { [THEIRS]: "roundrobin" },
+      "lc",
+      `Cannot use 'roundrobin' of annotation ${THEIRS}: expected one of rr, lc, dh, sh, sed, nq, ` +
+      "wrr, wlc, lblc, lblcr, mh",
+    ],
+    [
+      { [THEIR_FLAGS]: "flag-1" },
+      "lc",
+      `Cannot use annotation ${THEIR_FLAGS}: scheduler lc has no flags`,
+    ],
+    [
+      { [OURS]: "mh", [OUR_FLAGS]: "mh-port,flag-3" },
+      "mh mh-port",
+      `Cannot use 'flag-3' of annotation ${OUR_FLAGS}: scheduler mh has mh-fallback and mh-port`,
+    ],
+  ];
+  for (const [annotations, comesTo, problem] of cases) {
+    const { scheduler, flags, problems } = schedulingOf(annotations, "lc");
+    assertEquals([[scheduler, ...flags].join(" "), problems], [comesTo, [problem]]);
+  }
+});
+
+Deno.test("tryParseScheduler() takes the default for an empty name, and no unknown one", () => {
+  assertEquals(["", "MH", "wrr", "x"].map(tryParseScheduler), ["rr", "mh", "wrr", undefined]);
+});
