@@ -6,44 +6,18 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { ProbeClient } from "../support/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import { type Namespace, netnsRequirements } from "../support/netns.ts";
-import type { RelayProcess } from "../support/relay_process.ts";
-import { RelayScene } from "../support/relay_scene.ts";
-import { isMissing, program } from "../support/requirement.ts";
-import { VIP, webServices, webSlices } from "../support/web_service.ts";
-import { systemCommandRunner } from "../../lib/os/command_runner.ts";
+import { IptablesScene } from "../support/iptables_scene.ts";
+import { IPTABLES_VARIANTS, programsOf } from "../support/iptables_tools.ts";
+import { netnsRequirements } from "../support/netns.ts";
+import { isMissing } from "../support/requirement.ts";
+import { VIP } from "../support/web_service.ts";
 
-type Variant = "nft" | "legacy";
-
-const VARIANTS: readonly Variant[] = ["nft", "legacy"];
-const PREFIXES = ["iptables", "ip6tables"] as const;
 const TABLES = ["mangle", "filter", "nat"] as const;
 
 const ignore = isMissing("iptables mode with real packets", [
   ...netnsRequirements(),
-  ...VARIANTS.flatMap((variant) => PREFIXES.map((prefix) => program(`${prefix}-${variant}`))),
+  ...IPTABLES_VARIANTS.flatMap(programsOf),
 ]);
-
-/** One rule of somebody else's in each built-in chain. */
-const FOREIGN = `*mangle
--A PREROUTING -m mark --mark 0x77 -j ACCEPT
--A INPUT -m mark --mark 0x77 -j ACCEPT
--A FORWARD -m mark --mark 0x77 -j ACCEPT
--A OUTPUT -m mark --mark 0x77 -j ACCEPT
--A POSTROUTING -m mark --mark 0x77 -j ACCEPT
-COMMIT
-*filter
--A INPUT -m mark --mark 0x77 -j ACCEPT
--A FORWARD -m mark --mark 0x77 -j ACCEPT
--A OUTPUT -m mark --mark 0x77 -j ACCEPT
-COMMIT
-*nat
--A PREROUTING -m mark --mark 0x77 -j ACCEPT
--A INPUT -m mark --mark 0x77 -j ACCEPT
--A OUTPUT -m mark --mark 0x77 -j ACCEPT
--A POSTROUTING -m mark --mark 0x77 -j ACCEPT
-COMMIT
-`;
 
 /** What a kubelet leaves: an old one has a rule in its chain that nobody else knows. */
 const KUBELET = `*mangle
@@ -58,62 +32,7 @@ COMMIT
 COMMIT
 `;
 
-/** A node with an iptables that others use already. */
-class IptablesScene implements AsyncDisposable {
-  readonly scene: RelayScene;
-  readonly #variant: Variant;
-
-  private constructor(scene: RelayScene, variant: Variant) {
-    this.scene = scene;
-    this.#variant = variant;
-  }
-
-  static async create(variant: Variant): Promise<IptablesScene> {
-    const stage = new IptablesScene(await RelayScene.create(), variant);
-    await stage.scene.write(webServices(), webSlices("a1"));
-    for (const prefix of PREFIXES) await stage.restore(prefix, FOREIGN);
-    return stage;
-  }
-
-  get node(): Namespace {
-    return this.scene.cluster.node;
-  }
-
-  /** Starts kube-relay in this mode. */
-  start(...args: readonly string[]): RelayProcess {
-    return this.scene.start(["--mode=iptables", "--iptables-sync-period=1s", ...args]);
-  }
-
-  async restore(prefix: string, stdin: string): Promise<void> {
-    const tool = `${prefix}-${this.#variant}-restore`;
-    const args = ["netns", "exec", this.node.name, tool, "-w", "5", "--noflush"];
-    const { code, stderr } = await systemCommandRunner.run("ip", args, { stdin });
-    assertEquals(code, 0, stderr);
-  }
-
-  /** All rules of both families, without counters and comments. */
-  async rules(): Promise<string> {
-    const texts = [];
-    for (const prefix of PREFIXES) {
-      texts.push(await this.node.output(`${prefix}-${this.#variant}-save`, []));
-    }
-    return texts.join("").split("\n").filter((line) => !line.startsWith("#")).join("\n")
-      .replaceAll(/\[\d+:\d+\]/g, "[0:0]");
-  }
-
-  /** Takes all rules and chains of a table away, as a firewall script would. */
-  async flush(table: string): Promise<void> {
-    for (const flag of ["-F", "-X"]) {
-      await this.node.output(`iptables-${this.#variant}`, ["-w", "-t", table, flag]);
-    }
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.scene[Symbol.asyncDispose]();
-  }
-}
-
-for (const variant of VARIANTS) {
+for (const variant of IPTABLES_VARIANTS) {
   Deno.test({
     name: `iptables mode (${variant}) serves, restarts without a write, and cleans up`,
     ignore,

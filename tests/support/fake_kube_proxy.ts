@@ -1,6 +1,6 @@
 /**
  * The two servers of a kube-proxy: `/proxyMode` on 10249 and `/healthz` on 10256, as its 1.36 release
- * answers. Prints a line once it listens. A program of its own, for a namespace.
+ * answers; its mode is the argument. Prints a line once it listens. A program of its own, for a namespace.
  *
  * @module
  */
@@ -20,13 +20,14 @@ function healthz(): Response {
 }
 
 if (import.meta.main) {
+  const [mode = "iptables"] = Deno.args;
   const notFound = () => new Response("404 page not found\n", { status: 404 });
   const serve = (port: number, path: string, answer: () => Response) =>
     Deno.serve(
       { hostname: "127.0.0.1", port, onListen: () => {} },
       (request) => new URL(request.url).pathname === path ? answer() : notFound(),
     );
-  serve(10249, "/proxyMode", () => new Response("iptables"));
+  serve(10249, "/proxyMode", () => new Response(mode));
   serve(10256, "/healthz", healthz);
   await Deno.stdout.write(new TextEncoder().encode("listening\n"));
 }

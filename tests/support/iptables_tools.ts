@@ -4,6 +4,7 @@
  * @module
  */
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
+import { type IptablesNormalForm, iptablesNormalForm } from "./iptables_normal_form.ts";
 import type { Namespace } from "./netns.ts";
 import { program, type Requirement } from "./requirement.ts";
 
@@ -43,4 +44,16 @@ export async function savedRules(node: Namespace, variant: IptablesVariant): Pro
   }
   return texts.join("").split("\n").filter((line) => !line.startsWith("#")).join("\n")
     .replaceAll(/\[\d+:\d+\]/g, "[0:0]");
+}
+
+/** All rules of both families, to be compared with those of another time or node. */
+export async function ruleState(
+  node: Namespace,
+  variant: IptablesVariant,
+): Promise<Record<string, IptablesNormalForm>> {
+  const state: Record<string, IptablesNormalForm> = {};
+  for (const prefix of IPTABLES_PREFIXES) {
+    state[prefix] = iptablesNormalForm(await node.output(`${prefix}-${variant}-save`, []));
+  }
+  return state;
 }
