@@ -55,20 +55,17 @@ export async function readObjectsOnce(
   const informers = createInformers(synced.resolve);
   const source = await openSource(dependencies, { ...options, informers });
   const ending = new AbortController();
-  const onAbort = () => ending.abort(signal.reason);
-  signal.addEventListener("abort", onAbort, { once: true });
   const timer = clock.setTimer(LIST_WAIT_MS, () => {
     const waited = `${LIST_WAIT_MS / 1000} s`;
     synced.reject(new Error(`Cannot list objects within ${waited}: ${source.hindrance()}`));
   });
-  const running = source.run(ending.signal);
+  const running = source.run(AbortSignal.any([signal, ending.signal]));
   try {
     await Promise.race([synced.promise, running]);
     signal.throwIfAborted();
     return { informers, ...source.found() };
   } finally {
     timer.cancel();
-    signal.removeEventListener("abort", onAbort);
     ending.abort();
     await running;
   }
