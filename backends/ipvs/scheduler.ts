@@ -4,6 +4,7 @@
  *
  * @module
  */
+import type { ModeAnnotation, ModeAnnotations } from "../../lib/proxy/mode_annotations.ts";
 
 /** The schedulers that ip_vs has had since Linux 4.18, by the names that it knows them by. */
 export const SCHEDULERS = [
@@ -40,13 +41,13 @@ export interface SchedulingChoice extends Scheduling {
 }
 
 /** The annotation for the scheduler; kube-router's is taken as well, ours first. */
-export const SCHEDULER_ANNOTATIONS: readonly string[] = [
+export const SCHEDULER_ANNOTATIONS: readonly ModeAnnotation[] = [
   "kube-relay.io/ipvs-scheduler",
   "kube-router.io/service.scheduler",
 ];
 
 /** The annotation for its flags, separated by commas. */
-export const FLAGS_ANNOTATIONS: readonly string[] = [
+export const FLAGS_ANNOTATIONS: readonly ModeAnnotation[] = [
   "kube-relay.io/ipvs-scheduler-flags",
   "kube-router.io/service.schedflags",
 ];
@@ -75,7 +76,7 @@ export function tryParseScheduler(name: string): Scheduler | undefined {
  * says and cannot be had is told, not passed over in silence as by kube-router.
  */
 export function schedulingOf(
-  annotations: Readonly<Record<string, string>> | undefined,
+  annotations: ModeAnnotations | undefined,
   nodeScheduler: Scheduler,
 ): SchedulingChoice {
   const problems: string[] = [];
@@ -95,7 +96,7 @@ export function schedulingOf(
 
 /** `undefined` = the Service has no valid ones. */
 function flagsOf(
-  annotations: Readonly<Record<string, string>> | undefined,
+  annotations: ModeAnnotations | undefined,
   { scheduler, problems }: { readonly scheduler: Scheduler; readonly problems: string[] },
 ): readonly string[] | undefined {
   const named = valueOf(annotations, FLAGS_ANNOTATIONS);
@@ -122,8 +123,8 @@ function flagsOf(
 }
 
 function valueOf(
-  annotations: Readonly<Record<string, string>> | undefined,
-  names: readonly string[],
+  annotations: ModeAnnotations | undefined,
+  names: readonly ModeAnnotation[],
 ): { readonly name: string; readonly value: string } | undefined {
   const name = names.find((each) => annotations?.[each] !== undefined);
   return name === undefined ? undefined : { name, value: annotations?.[name] ?? "" };

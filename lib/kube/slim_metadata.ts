@@ -4,6 +4,7 @@
  * @module
  */
 import type { ObjectMeta } from "../api/objects.ts";
+import { MODE_ANNOTATIONS } from "../proxy/mode_annotations.ts";
 import { SERVICE_NAME_LABEL } from "../api/service_name_label.ts";
 import {
   optionalObject,
@@ -30,6 +31,7 @@ const ANNOTATIONS = [
   "endpoints.kubernetes.io/over-capacity",
   // Of Nodes: how k3s was started there.
   "k3s.io/node-args",
+  ...MODE_ANNOTATIONS,
 ] as const;
 
 /** Keeps what is read of the metadata of a raw object. */

@@ -8,6 +8,7 @@ import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
 import type { Endpoint } from "./endpoint.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
+import type { ModeAnnotations } from "./mode_annotations.ts";
 import type { ServicePort, TrafficPolicy } from "./service_port.ts";
 import type { ServicePortKey, ServicePortName } from "./service_port_name.ts";
 import { type CategorizedEndpoints, categorizeEndpoints, type NodeTopology } from "./topology.ts";
@@ -43,6 +44,8 @@ export interface ServicePlan {
   readonly healthCheckNodePort?: Port;
   /** When the Service was made, as text that sorts; the older one has an address that two claim. */
   readonly createdAt?: string;
+  /** As {@linkcode ServicePort.annotations}. */
+  readonly annotations?: ModeAnnotations;
 }
 
 /** What a plan depends on beside the ServicePort and its endpoints. */
@@ -90,7 +93,7 @@ export function planService(
 }
 
 function addressesOf(servicePort: ServicePort) {
-  const { nodePort, loadBalancerSourceRanges, createdAt } = servicePort;
+  const { nodePort, loadBalancerSourceRanges, createdAt, annotations } = servicePort;
   return {
     key: servicePort.key,
     name: servicePort.name,
@@ -102,6 +105,7 @@ function addressesOf(servicePort: ServicePort) {
     loadBalancerVips: servicePort.loadBalancerVips,
     ...(loadBalancerSourceRanges !== undefined && { sourceRanges: loadBalancerSourceRanges }),
     ...(createdAt !== undefined && { createdAt }),
+    ...(annotations && { annotations }),
   };
 }
 

@@ -7,6 +7,7 @@ import type { Service, ServiceSpecPort } from "../api/objects.ts";
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import { type Port, type Protocol, tryParsePort, tryParseProtocol } from "../net/port.ts";
+import { type ModeAnnotations, modeAnnotationsOf } from "./mode_annotations.ts";
 import type { ObjectProblem } from "./problem.ts";
 import { ProblemCollector } from "./problem_collector.ts";
 import {
@@ -54,6 +55,8 @@ export interface ServicePort {
   readonly externallyAccessible: boolean;
   /** RFC 3339, whole seconds, UTC, so that texts sort as times do; absent in most manifests. */
   readonly createdAt?: string;
+  /** What the Service asks of a single mode; absent where it asks nothing. */
+  readonly annotations?: ModeAnnotations;
 }
 
 /** What {@linkcode servicePortsFromService} has to know beside the Service. */
@@ -137,6 +140,7 @@ function sharedFieldsOf(
 ): SharedFields {
   const { service: { metadata, spec }, family, problems } = reading;
   const { creationTimestamp: createdAt } = metadata;
+  const annotations = modeAnnotationsOf(metadata.annotations);
   const loadBalancerVips = loadBalancerVipsOf(reading);
   const sourceRanges = loadBalancerSourceRangesOf(reading);
   if (sourceRanges?.length === 0 && loadBalancerVips.length > 0) {
@@ -160,6 +164,7 @@ function sharedFieldsOf(
     externalTrafficPolicy,
     ...(healthCheckNodePort !== undefined && { healthCheckNodePort }),
     ...(createdAt !== undefined && { createdAt }),
+    ...(annotations && { annotations }),
   };
 }
 
