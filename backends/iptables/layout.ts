@@ -196,11 +196,15 @@ export class IptablesLayout {
       rules.push(ruleText({ ...match, target, ...(isGoto && { isGoto }) }));
       owners.push(undefined);
     }
+    let lastPath: string | undefined;
     for (const { key, path, rank } of node.entries) {
+      // An endpoint of several ServicePorts needs its hairpin rule once, and may have thousands.
+      const isKnown = tree === "hairpin" && path === lastPath;
+      lastPath = path;
+      if (isKnown) continue;
       const entry = this.#entry(key, { tree, path, rank });
       for (const rule of entry?.rules ?? []) {
         const text = ruleText(rule);
-        // An endpoint of several ServicePorts needs its hairpin rule once.
         if (rules.at(-1) === text) continue;
         rules.push(text);
         owners.push(key);

@@ -123,6 +123,8 @@ export class PrefixTree<E extends TreeEntry> {
     while (
       node.weight + node.children.length > maxWeight || node.entries.length > maxEntries
     ) {
+      // All have one path: nothing tells them apart, however many there are.
+      if (node.entries.at(-1)?.path === node.prefix) return;
       const group = heaviestGroup(node);
       if (group === undefined) return;
       const { entries, child } = group;
