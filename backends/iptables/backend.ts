@@ -166,6 +166,10 @@ class IptablesBackend implements Backend {
     });
   }
 
+  recheck(): void {
+    this.#machine?.drift.recheck();
+  }
+
   ownsAddress(_address: IpAddress): boolean {
     return false;
   }

@@ -51,7 +51,7 @@ export class DriftWatch {
   readonly #schedule: DriftSchedule;
   #abort: AbortController | undefined;
   #running: Promise<void> | undefined;
-  /** Whether a comparison failed: it comes again at the next look. */
+  /** Whether a comparison failed, or was asked for: it comes at the next look. */
   #isUnfinished = false;
 
   constructor(dependencies: DriftWatchDependencies, options: DriftWatchOptions) {
@@ -65,6 +65,11 @@ export class DriftWatch {
   start(): void {
     this.#abort = new AbortController();
     this.#running = this.#run(this.#abort.signal);
+  }
+
+  /** Everything is compared at the next look. */
+  recheck(): void {
+    this.#isUnfinished = true;
   }
 
   /** Ends looking; a repair that is under way comes to its end. */

@@ -18,7 +18,7 @@ class Stage implements AsyncDisposable {
   isKnown = true;
   lookError: Error | undefined;
   verifyError: Error | undefined;
-  readonly #watch: DriftWatch;
+  readonly watch: DriftWatch;
 
   constructor() {
     const runner = {
@@ -30,11 +30,11 @@ class Stage implements AsyncDisposable {
     };
     const { clock, logger, turns } = this;
     const onDrift = (figures: DriftFigures) => void this.drift.push(figures);
-    this.#watch = new DriftWatch(
+    this.watch = new DriftWatch(
       { clock, logger, turns, runner, rules: this, random: () => 0, onDrift },
       { periodMs: 30_000, tables: ["mangle", "filter", "nat"] },
     );
-    this.#watch.start();
+    this.watch.start();
   }
 
   verify(figures: WriteFigures): Promise<void> {
@@ -58,7 +58,7 @@ class Stage implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#watch.stop();
+    await this.watch.stop();
     assertEquals(this.clock.pendingTimers, 0);
   }
 }
@@ -130,5 +130,14 @@ Deno.test("DriftWatch waits for a sync that is under way", async () => {
   sync.resolve();
   await running;
   await stage.pass(1);
+  assertEquals(stage.verifications, 1);
+});
+
+Deno.test("DriftWatch compares everything once, when it is asked to", async () => {
+  await using stage = new Stage();
+  stage.watch.recheck();
+  await stage.pass(10);
+  assertEquals(stage.verifications, 1);
+  await stage.pass(100);
   assertEquals(stage.verifications, 1);
 });

@@ -194,6 +194,16 @@ Deno.test("sequence: what nobody sees by the canaries is repaired within the hou
   assertEquals(stage.drift, [{ kind: "chain", found: 1, repaired: 1 }]);
 });
 
+Deno.test("sequence: what a kube-proxy wrote that ran beside us goes when it has ended", async () => {
+  await using stage = await stageAt("first sync");
+  const foreign = stage.machine.rules(isForeign);
+  await stage.sync(AFTER);
+  stage.machine.tool.restore(LEFTOVERS.replaceAll(/^-I .*\n/gm, ""));
+  stage.backend.recheck!();
+  await stage.pass(11_000);
+  assertGolden(stage, foreign);
+});
+
 Deno.test("sequence: foreign rules that come later stay where they were put", async () => {
   await using stage = await stageAt("first sync");
   await stage.sync(BEFORE);

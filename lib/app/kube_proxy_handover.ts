@@ -24,6 +24,8 @@ export interface HandoverDependencies {
   readonly logger: Logger;
   readonly process: Pick<Dependencies["process"], "uid">;
   readonly otherModes: Pick<OtherModes, "note" | "remove">;
+  /** A kube-proxy that ran beside us has written where we do. */
+  readonly recheck: () => void;
   /** Annotations of the own Node, as far as they are known when it is asked. */
   readonly nodeAnnotations: () => Readonly<Record<string, string>> | undefined;
 }
@@ -91,6 +93,7 @@ export class KubeProxyHandover implements SyncObserver {
     }
     logger.info("kube-proxy has ended");
     await this.#remove(signal);
+    this.#dependencies.recheck();
   }
 
   async #remove(signal: AbortSignal): Promise<void> {

@@ -49,7 +49,8 @@ class Stage {
       note: () => Promise.resolve(),
       remove: () => Promise.resolve(void this.asked.push("other modes")),
     };
-    const edges = { hostChecks, clock, logger, process: { uid }, otherModes };
+    const recheck = () => void this.asked.push("recheck");
+    const edges = { hostChecks, clock, logger, process: { uid }, otherModes, recheck };
     this.handover = new KubeProxyHandover({ ...edges, nodeAnnotations: () => ANNOTATIONS }, {
       relay: { takeover },
       mode: "userspace",
@@ -95,6 +96,7 @@ Deno.test("KubeProxyHandover takes over at once and again when kube-proxy has en
   await stage.clock.advance(5_000);
   await stage.running;
   assertEquals(removals(), 2);
+  assertEquals(stage.asked.slice(-2), ["remove", "recheck"], "it may have written to our chains");
 });
 
 Deno.test("KubeProxyHandover without --takeover warns of leftovers and removes nothing", async () => {

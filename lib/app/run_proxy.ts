@@ -122,10 +122,10 @@ class RunningProxy implements AsyncDisposable {
       health: this.#health,
       uidOf: (service) => this.#router.informers.services.get(serviceKey(service))?.metadata.uid,
     });
-    const nodeAnnotations = () => this.#startUp.node.annotations;
     this.#handover = new KubeProxyHandover({
       ...dependencies,
-      nodeAnnotations,
+      nodeAnnotations: () => this.#startUp.node.annotations,
+      recheck: () => this.#families.forEach(({ backend }) => backend.recheck?.()),
       otherModes: new OtherModes(dependencies, { mode, configuration }),
     }, configuration);
     this.#observers.push(this.#startUp, this.#serviceHealth, this.#handover);

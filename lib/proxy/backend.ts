@@ -161,6 +161,11 @@ export interface Backend extends AsyncDisposable {
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string>;
   /** What the data plane holds, of some or all ServicePorts. */
   inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection>;
+  /**
+   * Somebody else has written where this mode writes: what is there is compared soon. Absent in modes
+   * in which nobody can.
+   */
+  recheck?(): void;
   /** Whether this mode put the address on an interface: it is then none of the node's own. */
   ownsAddress(address: IpAddress): boolean;
   /** Takes away everything that this mode ever added to the machine, and nothing else. */
