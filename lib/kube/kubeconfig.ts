@@ -18,11 +18,13 @@ import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
 import type { Clock } from "../os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../os/command_runner.ts";
+import { readTextUpTo } from "../os/read_text_up_to.ts";
 import { credentialPlugin } from "./credential_plugin.ts";
 import { warnOfOpenFiles } from "./file_modes.ts";
 import { IdentityAuth } from "./identity_auth.ts";
 import { inClusterIdentity } from "./in_cluster.ts";
 import type { KubeAuth } from "./kube_auth.ts";
+import { kubeconfigShapeProblem } from "./kubeconfig_shape.ts";
 import { KubeAuthError, type KubeIdentity, type PemSource } from "./kube_identity.ts";
 
 /** What {@linkcode loadKubeAuth} stands on. */
@@ -95,6 +97,8 @@ async function readKubeconfig(
 ): Promise<KubeIdentity> {
   const text = await readText(file);
   const raw = parseYaml(text, file);
+  const problem = kubeconfigShapeProblem(raw);
+  if (problem) throw unusable(file, problem);
   const folder = file.slice(0, file.lastIndexOf("/") + 1) || "./";
   const { cluster, user } = currentOf(entriesOf(raw, file), file);
   return {
@@ -263,9 +267,12 @@ function checkServer(field: string, server: string): void {
   );
 }
 
+/** A hundred clusters with their certificates; what is longer is something else. */
+const MAX_BYTES = 1024 * 1024;
+
 async function readText(file: string): Promise<string> {
   try {
-    return await Deno.readTextFile(file);
+    return await readTextUpTo(file, MAX_BYTES);
   } catch (cause) {
     const reason = cause instanceof Deno.errors.NotFound
       ? "there is no such file; --kubeconfig or clientConnection.kubeconfig has to name one"

@@ -299,6 +299,20 @@ Deno.test("loadKubeAuth() says which kubeconfig it can't read", async () => {
   assertStringIncludes(message, `${folder.path}/none`);
 });
 
+Deno.test("loadKubeAuth() names a field of a wrong type, and not its value", async () => {
+  await using folder = await Folder.make();
+  await folder.write("kubeconfig", "users:\n- user:\n    token: 12345\n");
+  const message = await folder.fails({});
+  assertStringIncludes(message, "users[0].user.token has to be text");
+  assert(!message.includes("12345"), message);
+});
+
+Deno.test("loadKubeAuth() does not read a file without end", async () => {
+  await using folder = await Folder.make();
+  const message = await folder.fails({ kubeconfig: "/dev/zero" });
+  assertStringIncludes(message, "Cannot read kubeconfig '/dev/zero': it has more than");
+});
+
 Deno.test("loadKubeAuth() refuses a --master that is no URL", async () => {
   await using folder = await Folder.make();
   assertStringIncludes(

@@ -1,0 +1,60 @@
+/**
+ * Whether the fields of a kubeconfig have the types that kubectl wants. Pure.
+ *
+ * @module
+ */
+import * as v from "valibot";
+
+const TEXT = v.nullish(v.string("text"));
+const FLAG = v.nullish(v.boolean("true or false"));
+
+function fields<Entries extends v.ObjectEntries>(entries: Entries) {
+  return v.nullish(v.object(entries, "fields"));
+}
+
+function named<Entries extends v.ObjectEntries>(entries: Entries) {
+  return v.nullish(v.array(v.object(entries, "fields"), "a list"));
+}
+
+/** Of the fields that are read; `exec` is judged where it is run. */
+const SHAPE = v.nullish(v.object({
+  "current-context": TEXT,
+  contexts: named({ name: TEXT, context: fields({ cluster: TEXT, user: TEXT }) }),
+  clusters: named({
+    name: TEXT,
+    cluster: fields({
+      server: TEXT,
+      "certificate-authority": TEXT,
+      "certificate-authority-data": TEXT,
+      "tls-server-name": TEXT,
+      "proxy-url": TEXT,
+      "insecure-skip-tls-verify": FLAG,
+    }),
+  }),
+  users: named({
+    name: TEXT,
+    user: fields({
+      token: TEXT,
+      tokenFile: TEXT,
+      username: TEXT,
+      password: TEXT,
+      "client-certificate": TEXT,
+      "client-certificate-data": TEXT,
+      "client-key": TEXT,
+      "client-key-data": TEXT,
+    }),
+  }),
+}, "fields"));
+
+/**
+ * The first field of a wrong type, e.g. `users[0].user.token has to be text`; `undefined` where there
+ * is none. Shows no value, for it may be a secret: `token: 12345` is a number in YAML.
+ */
+export function kubeconfigShapeProblem(raw: unknown): string | undefined {
+  const [issue] = v.safeParse(SHAPE, raw, { abortEarly: true }).issues ?? [];
+  if (issue === undefined) return undefined;
+  const path = (issue.path ?? []).map(({ key }) =>
+    typeof key === "number" ? `[${key}]` : `.${String(key)}`
+  );
+  return `${path.join("").slice(1) || "it"} has to be ${issue.message}`;
+}
