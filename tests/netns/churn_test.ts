@@ -1,241 +1,64 @@
 /**
- * Services that nobody changes must not notice that others do.
- *
- * With `KUBE_RELAY_SEED` the changes of an earlier run are made again. With `KUBE_RELAY_SABOTAGE=1`
- * the test's own cluster takes an unchanged Service away for a moment, and the test has to fail.
+ * Services that nobody changes must not notice that others do. `tests/support/churn_stage.ts` has the
+ * switches for an earlier run's changes and for sabotage.
  *
  * @module
  */
-import { assert, assertEquals } from "@std/assert";
 import type { StatusReport } from "../../lib/app/status_report.ts";
-import { ADDRESSES, THIS_NODE } from "../support/address_plan.ts";
-import { ApiProcess } from "../support/api_process.ts";
-import { testEndpointSlice, testNode, testService } from "../support/builders.ts";
-import { Churn, seededRandom } from "../support/churn.ts";
-import { type ClusterTopology, createClusterTopology } from "../support/cluster_topology.ts";
-import { ProbeClient, startEchoServer } from "../support/echo_network.ts";
+import { runChurn, servedServices } from "../support/churn_stage.ts";
+import {
+  IPTABLES_VARIANTS,
+  leaveKubeletHint,
+  programsOf,
+  ruleState,
+} from "../support/iptables_tools.ts";
 import { type Namespace, netnsRequirements } from "../support/netns.ts";
-import type { LoadReport, LoadTarget } from "../support/probe_protocol.ts";
-import { rawObjects } from "../support/raw_objects.ts";
-import { isSettled, RelayProcess, servicesOf } from "../support/relay_process.ts";
 import { isMissing, program } from "../support/requirement.ts";
 
 const ignore = isMissing("churn with real packets", [...netnsRequirements(), program("ss")]);
 
-const UNCHANGED = 20;
-const CHANGES = 1_000;
-const CHANGES_PER_SECOND = 60;
-/** Of each of the two clients. */
-const ATTEMPTS_PER_SECOND = 120;
-/** What is lost stays lost; servers and proxy that a busy machine holds up for seconds lose nothing. */
-const TIMEOUT_MS = 15_000;
-const FAMILIES = ["IPv4", "IPv6"] as const;
-
-/** The cluster IP of an unchanged Service: of one family and the other in turn. */
-function unchangedAddress(index: number): string {
-  return index % 2 === 0 ? `172.30.0.${100 + index}` : `fd00:172:30::${100 + index}`;
-}
-
-/** Objects of the unchanged Services: each has TCP and UDP, an endpoint here and one on the other node. */
-function unchangedObjects() {
-  return Array.from({ length: UNCHANGED }, (_, index) => {
-    const family = FAMILIES[index % 2] ?? "IPv4";
-    const { localPods, remotePods } = ADDRESSES[family];
-    const ports = ["TCP", "UDP"].map((protocol) => ({ name: protocol.toLowerCase(), protocol }));
-    return [
-      ...rawObjects(
-        "Service",
-        testService(`unchanged-${index}`, {
-          clusterIP: unchangedAddress(index),
-          ports: ports.map((port) => ({ ...port, port: 80 })),
-        }),
-      ),
-      ...rawObjects(
-        "EndpointSlice",
-        testEndpointSlice(`unchanged-${index}`, {
-          addressType: family,
-          endpoints: [localPods[index % 4 < 2 ? 0 : 1], remotePods[0]],
-          ports: ports.map((port) => ({ ...port, port: 8080 })),
-        }),
-      ),
-    ];
-  }).flat();
-}
-
-function unchangedTargets(): LoadTarget[] {
-  return Array.from(
-    { length: UNCHANGED },
-    (_, index) =>
-      (["TCP", "UDP"] as const).map((protocol) => ({
-        protocol,
-        address: unchangedAddress(index),
-        port: 80,
-        expect: [index % 4 < 2 ? "pod-a1" : "pod-a2", "pod-b1"],
-      })),
-  ).flat();
-}
-
-async function startServers({ localPods, remotePods }: ClusterTopology): Promise<void> {
-  const pods = [
-    { namespace: localPods[0], name: "pod-a1", of: "localPods", at: 0 },
-    { namespace: localPods[1], name: "pod-a2", of: "localPods", at: 1 },
-    { namespace: remotePods[0], name: "pod-b1", of: "remotePods", at: 0 },
-  ] as const;
-  await Promise.all(pods.map(({ namespace, name, of, at }) => {
-    const listen = FAMILIES.map((family) => ({ address: ADDRESSES[family][of][at], port: 8080 }));
-    return startEchoServer(namespace, { name, listen });
-  }));
-}
-
 /** Addresses and routes of the node, and what kube-relay says that it serves. */
 async function stateOf(node: Namespace, status: StatusReport): Promise<unknown> {
-  const services = servicesOf(status).map((
-    { name, protocol, addresses, endpoints, quarantined },
-  ) => ({
-    name: `${name}/${protocol}`,
-    addresses: addresses.map((address) => JSON.stringify(address)).sort(),
-    endpoints: endpoints.map((endpoint) => JSON.stringify(endpoint)).sort(),
-    quarantined,
-  })).sort((a, b) => a.name < b.name ? -1 : 1);
   const lines = async (command: string) => (await node.ip(command)).split("\n").sort();
   const sockets = (await node.output("ss", ["-Hlntu"])).split("\n")
     .map((line) => line.split(/\s+/).slice(0, 5).join(" "))
     // A flow of UDP has a socket of its own, bound to no address.
     .filter((line) => !/^udp .* (\*|0\.0\.0\.0):/.test(line));
   return {
-    services,
+    services: servedServices(status),
     addresses: await lines("-o addr show"),
     routes: [...await lines("-4 route show table all"), ...await lines("-6 route show table all")],
     sockets: sockets.sort(),
   };
 }
 
-/** Makes the changes at an even pace. Resolves to how many there were in a second. */
-async function makeChanges(api: ApiProcess, churn: Churn): Promise<number> {
-  const start = performance.now();
-  for (let made = 0; made < CHANGES; made++) {
-    await until(start + made * 1000 / CHANGES_PER_SECOND);
-    await api.write(...changeOf(churn));
-    if (made === CHANGES / 2 && Deno.env.get("KUBE_RELAY_SABOTAGE") === "1") await sabotage(api);
-  }
-  return CHANGES * 1000 / (performance.now() - start);
-}
-
-function changeOf(churn: Churn): Parameters<ApiProcess["write"]> {
-  const { objects, deleted } = churn.next();
-  return [objects, { deleted }];
-}
-
-/** Takes the endpoints of an unchanged Service away, for as long as kube-relay needs to see it. */
-async function sabotage(api: ApiProcess): Promise<void> {
-  const victim = unchangedObjects().filter(({ metadata }) =>
-    metadata.name.startsWith("unchanged-0")
-  );
-  const slices = victim.filter(({ kind }) => kind === "EndpointSlice");
-  await api.write([], { deleted: slices });
-  await until(performance.now() + 2_000);
-  await api.write(slices);
-}
-
-async function until(time: number): Promise<void> {
-  const left = time - performance.now();
-  if (left > 0) await new Promise((resolve) => setTimeout(resolve, left));
-}
-
-function assertNoFailure(report: LoadReport): void {
-  assertEquals(report.failures, 0, report.examples.join("\n"));
-  assertEquals(report.answered, report.attempts);
-  assertEquals(Object.keys(report.byTarget).length, UNCHANGED * 2);
-}
-
-function attemptsPerSecond(reports: readonly LoadReport[]): number {
-  return reports.reduce((sum, { attempts, seconds }) => sum + attempts / seconds, 0);
-}
-
-function printFigures({ changesPerSecond, reports, status }: {
-  readonly changesPerSecond: number;
-  readonly reports: readonly LoadReport[];
-  readonly status: StatusReport;
-}): void {
-  const attempts = reports.reduce((sum, report) => sum + report.attempts, 0);
-  const slowestMs = Math.max(...reports.map((report) => report.slowestMs));
-  // deno-lint-ignore no-console -- the figures
-  console.log(
-    `${CHANGES} changes, ${changesPerSecond.toFixed(0)} a second; ${attempts} attempts, ` +
-      `${attemptsPerSecond(reports).toFixed(0)} a second; slowest ${slowestMs.toFixed(0)} ms; ` +
-      `${servicesOf(status).length} ServicePorts at the end, largest event-loop delay ` +
-      `${status.largestEventLoopDelayMs} ms`,
-  );
-}
-
 Deno.test({
   name: "churn: 1,000 random changes cost no connection to an unchanged Service",
   ignore,
   async fn() {
-    const seed = Number(Deno.env.get("KUBE_RELAY_SEED") ?? Math.floor(Math.random() * 2 ** 32));
-    // deno-lint-ignore no-console -- to make the same changes again
-    console.log(`KUBE_RELAY_SEED=${seed}`);
-    const folder = await Deno.makeTempDir();
-    try {
-      await using cluster = await createClusterTopology();
-      await startServers(cluster);
-      const api = await ApiProcess.start(cluster.node, `${folder}/kubeconfig`);
-      await api.write([...rawObjects("Node", testNode()), ...unchangedObjects()]);
-      const options = {
-        folder,
-        args: [
-          "--mode=userspace",
-          `--kubeconfig=${api.kubeconfig}`,
-          `--hostname-override=${THIS_NODE}`,
-          `--cluster-cidr=${ADDRESSES.IPv4.podCidr},${ADDRESSES.IPv6.podCidr}`,
-          "--iptables-min-sync-period=50ms",
-        ],
-      };
-      const relay = RelayProcess.start(cluster.node, options);
-      await relay.settled();
-      const clients = [
-        ProbeClient.start(cluster.localPodClient),
-        ProbeClient.start(cluster.client),
-      ];
-      for (const client of clients) {
-        await client.startLoad(unchangedTargets(), {
-          perSecond: ATTEMPTS_PER_SECOND,
-          timeoutMs: TIMEOUT_MS,
-        });
-      }
-      const churn = new Churn(seededRandom(seed));
-      const changesPerSecond = await makeChanges(api, churn);
-      await api.write(rawObjects("Service", testService("mark", { clusterIP: "172.30.2.1" })));
-      const status = await relay.until(
-        "kube-relay has seen the last change",
-        (status) => isSettled(status) && servicesOf(status).some(({ name }) => name === "ns1/mark"),
-      );
-      const reports = await Promise.all(clients.map((client) => client.stopLoad()));
-      printFigures({ changesPerSecond, reports, status });
-      for (const report of reports) assertNoFailure(report);
-      assert(changesPerSecond >= 50, `only ${changesPerSecond} changes a second`);
-      const perSecond = attemptsPerSecond(reports);
-      assert(perSecond >= 200, `only ${perSecond} attempts a second`);
-      await assertEqualsFreshStart({ relay, cluster, options }).catch((cause) => {
-        throw new Error(`not as after a fresh start; the API server said: ${api.errors}`, {
-          cause,
-        });
-      });
-    } finally {
-      await Deno.remove(folder, { recursive: true });
-    }
+    await runChurn({ changes: 1_000, changesPerSecond: 60, stateOf });
   },
 });
 
-/** Compares the node with one that kube-relay finds clean and has the same objects from the first. */
-async function assertEqualsFreshStart({ relay, cluster, options }: {
-  readonly relay: RelayProcess;
-  readonly cluster: ClusterTopology;
-  readonly options: Parameters<typeof RelayProcess.start>[1];
-}): Promise<void> {
-  const found = await stateOf(cluster.node, await relay.settled());
-  await relay.kill();
-  await RelayProcess.run(cluster.node, { ...options, args: ["--cleanup"] });
-  await using fresh = RelayProcess.start(cluster.node, options);
-  assertEquals(found, await stateOf(cluster.node, await fresh.settled()));
+for (const variant of IPTABLES_VARIANTS) {
+  Deno.test({
+    name:
+      `churn: 2,000 random changes in iptables mode (${variant}) leave what a fresh start makes`,
+    ignore: isMissing(`churn through iptables-${variant}`, [
+      ...netnsRequirements(),
+      ...programsOf(variant),
+    ]),
+    async fn() {
+      await runChurn({
+        changes: 2_000,
+        changesPerSecond: 80,
+        args: ["--mode=iptables"],
+        prepare: (node) => leaveKubeletHint(node, variant),
+        stateOf: async (node, status) => ({
+          services: servedServices(status),
+          rules: await ruleState(node, variant),
+        }),
+      });
+    },
+  });
 }
