@@ -34,7 +34,7 @@ export class OtherModes {
     this.#dependencies = dependencies;
     this.#options = options;
     this.#directory = options.configuration.relay.stateDirectory;
-    this.#path = `${this.#directory}/modes`;
+    this.#path = recordIn(this.#directory);
   }
 
   /** Notes that the mode runs, before it leaves anything. Never throws. */
@@ -102,6 +102,19 @@ export class OtherModes {
       { path: this.#path, error },
     );
   }
+}
+
+/** Removes the record: every mode has been cleaned up after. Throws what Deno.remove() throws. */
+export async function forgetModes(stateDirectory: string): Promise<void> {
+  try {
+    await Deno.remove(recordIn(stateDirectory));
+  } catch (error) {
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+  }
+}
+
+function recordIn(stateDirectory: string): string {
+  return `${stateDirectory}/modes`;
 }
 
 function isMode(name: string): name is BackendMode {

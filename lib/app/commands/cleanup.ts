@@ -11,6 +11,7 @@ import type { CleanupReport } from "../../proxy/backend.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { ControlError, requestStatus } from "../control_client.ts";
 import { printCleanupReport } from "../print_cleanup_report.ts";
+import { forgetModes } from "../other_modes.ts";
 import { excludedServers, findKubeProxyAlive } from "../takeover.ts";
 import { idleBackendOptions } from "../idle_backend_options.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
@@ -37,6 +38,8 @@ export const cleanupCommand: ActiveCommand = {
       printCleanupReport(dependencies, report, { dryRun });
       reports.push(report);
     }
+    // One that stays costs the next start a clean-up in vain: no reason to fail.
+    if (!dryRun && reports.every(isDone)) await forgetModes(relay.stateDirectory).catch(() => {});
     const alive = await findKubeProxyAlive(hostChecks, { signal });
     if (alive) {
       complain(`${alive.summary} and will write its rules again; ${alive.cure ?? ""}\n`);
@@ -50,7 +53,7 @@ export const cleanupCommand: ActiveCommand = {
     if (reports.every(isEmpty)) {
       print("Nothing of kube-relay's or kube-proxy's is left on this machine.\n");
     }
-    return reports.every(({ failed }) => failed.length === 0) ? 0 : 1;
+    return reports.every(isDone) ? 0 : 1;
   },
 };
 
@@ -83,6 +86,10 @@ async function* ownReports(
       else if (backend.previewCleanup) yield await backend.previewCleanup();
     }
   }
+}
+
+function isDone({ failed }: CleanupReport): boolean {
+  return failed.length === 0;
 }
 
 function isEmpty({ removed, failed, kept = [] }: CleanupReport): boolean {

@@ -66,7 +66,7 @@ async function cleanUp(flags: readonly string[], machine: Machine = {}) {
   };
   const code = await runCommandLine(
     dependencies,
-    ["--cleanup", "--control-socket=/nonexistent/control.sock", ...flags],
+    ["--cleanup", "--state-dir=/nonexistent", "--control-socket=/nonexistent/socket", ...flags],
     new AbortController().signal,
   );
   return { code, done, asked, ...texts };
@@ -140,5 +140,21 @@ Deno.test("--cleanup takes nothing away under a kube-relay that runs", async (t)
   await t.step("goes on once it has ended", async () => {
     assertEquals((await cleanUp([`--control-socket=${path}`])).code, 0);
   });
+  await Deno.remove(folder, { recursive: true });
+});
+
+Deno.test("--cleanup forgets which modes have run, once nothing of them is left", async () => {
+  const folder = await Deno.makeTempDir();
+  const record = `${folder}/modes`;
+  const flag = `--state-dir=${folder}`;
+  const isThere = () => Deno.stat(record).then(() => true, () => false);
+  await Deno.writeTextFile(record, "userspace\n");
+  await cleanUp([flag, "--dry-run"]);
+  assertEquals(await isThere(), true);
+  await cleanUp([flag], { ours: { removed: [], failed: ["address A: in use"] } });
+  assertEquals(await isThere(), true);
+  await cleanUp([flag]);
+  assertEquals(await isThere(), false);
+  assertEquals((await cleanUp([flag])).code, 0);
   await Deno.remove(folder, { recursive: true });
 });
