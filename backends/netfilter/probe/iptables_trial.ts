@@ -26,11 +26,15 @@ export const SCRATCH_CHAIN = "KUBE-RELAY-PROBE";
 /** The chain whose deletion the kernel must refuse. */
 const HELD_CHAIN = "KUBE-RELAY-PROBE-HELD";
 
-/** Longest wait for `/run/xtables.lock`; the legacy tools would wait for ever. */
-const LOCK_WAIT_S = 5;
+/**
+ * Longest wait for `/run/xtables.lock`; the legacy tools would wait for ever. Longer than that of a
+ * sync, which is tried again: what is found here decides on mode and families as long as the process
+ * runs, and while a node boots others hold the lock for seconds.
+ */
+const LOCK_WAIT_S = 30;
 
-/** More than the wait for the lock. */
-const TIMEOUT_MS = 8000;
+/** How long a trial may take: with the legacy variant more than the wait for the lock. */
+const TIMEOUT_MS: Readonly<Record<IptablesVariant, number>> = { nft: 8_000, legacy: 33_000 };
 
 /** A rule of one table, to be tried in the scratch chain. */
 export interface RuleFeature extends Feature {
@@ -97,11 +101,12 @@ async function restore(
   scratch: IptablesScratch,
   stdin: string,
 ): Promise<ToolAnswer> {
-  const { restore: program, signal } = scratch;
+  const { restore: program, variant, signal } = scratch;
+  const timeoutMs = TIMEOUT_MS[variant];
   const line = [program, "--noflush", "-w", `${LOCK_WAIT_S}`] as const;
   let known = false;
   try {
-    const answer = await tryTool(dependencies, line, { stdin, timeoutMs: TIMEOUT_MS, signal });
+    const answer = await tryTool(dependencies, line, { stdin, timeoutMs, signal });
     known = answer.kind === "ended" || answer.kind === "missing";
     return answer;
   } finally {
@@ -112,13 +117,13 @@ async function restore(
 
 async function removeScratch(
   dependencies: ProbeDependencies,
-  { restore: program, table }: IptablesScratch,
+  { restore: program, table, variant }: IptablesScratch,
 ): Promise<void> {
   // One chain after the other: a line about a chain that is not there refuses the whole text.
   for (const chain of [SCRATCH_CHAIN, HELD_CHAIN]) {
     const stdin = `*${table}\n-F ${chain}\n-X ${chain}\nCOMMIT\n`;
     const line = [program, "--noflush", "-w", `${LOCK_WAIT_S}`] as const;
-    await tryTool(dependencies, line, { stdin, timeoutMs: TIMEOUT_MS });
+    await tryTool(dependencies, line, { stdin, timeoutMs: TIMEOUT_MS[variant] });
   }
 }
 

@@ -17,7 +17,7 @@ function saying(code: number, stderr: string): FakeCommandRunner {
 Deno.test("attemptRules() gives iptables-nft a text that the kernel judges and never keeps", async () => {
   const commands = saying(4, BUSY);
   assertEquals(await attemptRules({ commands }, NFT, TRIALS), { kind: "accepted" });
-  assertEquals(commands.calls.map(({ line }) => line), ["iptables-restore --noflush -w 5"]);
+  assertEquals(commands.calls.map(({ line }) => line), ["iptables-restore --noflush -w 30"]);
   assertEquals(commands.calls[0]!.stdin.split("\n"), [
     "*nat",
     ":KUBE-RELAY-PROBE - [0:0]",
