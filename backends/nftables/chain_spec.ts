@@ -1,0 +1,142 @@
+/**
+ * Chains that choose an endpoint. They are shared: there is one for each number of endpoints and
+ * each treatment of the sender, whatever the number of Services. Pure.
+ *
+ * @module
+ */
+import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
+import { EXPRESSIONS, type FamilyExpressions, PORT } from "./expressions.ts";
+import { fromPod, notFromPod } from "./local_match.ts";
+import { masqueradeMark, type NftablesRenderOptions } from "./render_options.ts";
+
+/** Among how many endpoints is chosen; or what becomes of a packet when there is none. */
+export type Choice = number | "drop" | "reject";
+
+/**
+ * What is done about the sender's address: `keep` it; `masquerade`; masquerade what comes from
+ * `off-cluster`; or treat the sender by where it is, as external policy `local` asks for.
+ */
+export type Treatment = "keep" | "local" | "masquerade" | "off-cluster";
+
+/** What a chain is told apart from others by. */
+export interface ChainSpec {
+  /** Whether packets come by an address of a Service or by a node port. */
+  readonly front: "vip" | "port";
+  readonly treatment: Treatment;
+  readonly main: Choice;
+  /** For clients from outside, where the treatment is `local`. */
+  readonly local?: Choice;
+  /** How long a client stays with its endpoint. */
+  readonly affinitySeconds?: number;
+}
+
+/** What the rules of a chain depend on beside its spec. */
+export interface ChainContext {
+  readonly options: NftablesRenderOptions;
+  readonly localTraffic: LocalTrafficDetector;
+}
+
+/** The rest of a list is told apart by its first number: policy Local has a list of its own. */
+export const LOCAL_OFFSET = 32_768;
+/** The name of the chain that refuses. */
+export const REJECT_CHAIN = "reject-all";
+
+const TREATMENT_NAMES: Readonly<Record<Treatment, string>> = {
+  keep: "to",
+  local: "local",
+  masquerade: "masquerade",
+  "off-cluster": "off-cluster",
+};
+
+/** The name of a chain; it holds the whole spec. */
+export function chainName({ front, treatment, main, local, affinitySeconds }: ChainSpec): string {
+  const words = [TREATMENT_NAMES[treatment], main, local].filter((word) => word !== undefined);
+  const sticky = affinitySeconds === undefined ? "" : `-sticky-${affinitySeconds}`;
+  return `${front === "port" ? "node-port-" : ""}${words.join("-")}${sticky}`;
+}
+
+/** The rules of a chain. */
+export function chainRules(spec: ChainSpec, context: ChainContext): readonly string[] {
+  const { options, localTraffic } = context;
+  const mark = `meta mark set meta mark or ${masqueradeMark(options)}`;
+  const { treatment, main, local = main } = spec;
+  const choose = (choice: Choice, match = "", offset = 0) =>
+    choiceRules(choice, { spec, options, offset }).map((rule) => match + rule);
+  switch (treatment) {
+    case "keep":
+      return choose(main);
+    case "masquerade":
+      return [mark, ...choose(main)];
+    case "off-cluster": {
+      const match = notFromPod(localTraffic, options.family);
+      return [...(match === undefined ? [] : [`${match} ${mark}`]), ...choose(main)];
+    }
+    case "local": {
+      const pod = fromPod(localTraffic, options.family);
+      const node = "fib saddr type local ";
+      return [
+        ...(pod === undefined ? [] : choose(main, `${pod} `)),
+        `${node}${mark}`,
+        ...choose(main, node),
+        ...choose(local, "", LOCAL_OFFSET),
+      ];
+    }
+  }
+}
+
+/** What a choice is made with. */
+interface ChoiceContext {
+  readonly spec: ChainSpec;
+  readonly options: NftablesRenderOptions;
+  /** Where the numbers of the list begin. */
+  readonly offset: number;
+}
+
+function choiceRules(choice: Choice, { spec, options, offset }: ChoiceContext): readonly string[] {
+  if (choice === "drop") return ["drop"];
+  if (choice === "reject") return [`goto ${REJECT_CHAIN}`];
+  const expressions = EXPRESSIONS[options.family];
+  const isPort = spec.front === "port";
+  const front = isPort ? PORT : `${expressions.destination} . ${PORT}`;
+  const prefix = isPort ? "node-port-" : "";
+  const draw = `${front} . numgen random mod ${choice}${offset === 0 ? "" : ` offset ${offset}`}`;
+  const dnat = `dnat ${expressions.table} addr . port to`;
+  if (spec.affinitySeconds === undefined) return [`${dnat} ${draw} map @${prefix}endpoints`];
+  return stickyRules(spec.affinitySeconds, {
+    expressions,
+    slot: `${front} . meta priority`,
+    draw: `${draw} map @${prefix}choices`,
+    slots: `@${prefix}slots`,
+  });
+}
+
+/**
+ * Sends a client to the endpoint that it had last. The kernel's maps can remember what a rule can
+ * read again, but a rule can't feed the answer of one map into the key of the next (nft has no such
+ * syntax): the packet carries it in its priority, until the chain of postrouting takes it away.
+ *
+ * Remembered is not the endpoint but the number of its slot: a slot of an endpoint that is gone is
+ * no longer in the map of slots, so its clients choose anew, with no one listing or deleting what
+ * was remembered.
+ */
+function stickyRules(
+  seconds: number,
+  { expressions: { client, table }, slot, draw, slots }: {
+    readonly expressions: FamilyExpressions;
+    readonly slot: string;
+    readonly draw: string;
+    readonly slots: string;
+  },
+): readonly string[] {
+  const remember = `update @affinity { ${client} timeout ${seconds}s : meta priority }`;
+  const dnat = `dnat ${table} addr . port to ${slot} map ${slots}`;
+  return [
+    // A known client whose endpoint is there: its time begins anew.
+    `meta priority set ${client} map @affinity ${slot} ${slots} ${remember} ${dnat}`,
+    // `update` would leave the value of a key that is there as it is.
+    `delete @affinity { ${client} : meta priority }`,
+    // A full map ends the rule, not the packet.
+    `meta priority set ${draw} ${remember}`,
+    dnat,
+  ];
+}

@@ -1,0 +1,104 @@
+/**
+ * Which keys of the table a ServicePort lays claim to. Pure.
+ *
+ * @module
+ */
+import type { IpAddress } from "../../lib/net/ip_address.ts";
+import type { Port } from "../../lib/net/port.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+
+/**
+ * As what a key is claimed. Where several ServicePorts, or several roles of one, meet at a key, the
+ * earlier role wins, as in kube-proxy: an external IP that is also a load balancer's has no source
+ * ranges. Between equals it is the name that decides.
+ */
+export const ROLES = [
+  "clusterIp",
+  "externalIp",
+  "loadBalancer",
+  "nodePort",
+  "allocated",
+  "hairpin",
+] as const;
+
+/** One of {@linkcode ROLES}. */
+export type Role = typeof ROLES[number];
+
+/** The container and key that a claim is for, e.g. `service-ips 10.96.0.1 . tcp . 80`. */
+export type EntryId = string & { readonly __brand: "EntryId" };
+
+/** A claim to an entry. */
+export interface Claim {
+  readonly id: EntryId;
+  readonly role: Role;
+}
+
+/** What an entry is chosen for among its claims. */
+export interface RankedClaim {
+  readonly key: ServicePortKey;
+  readonly role: Role;
+}
+
+/** Every claim of a ServicePort, each entry once for each role. */
+export function claimsOf(plan: ServicePlan): readonly Claim[] {
+  const { clusterIp, externalIps, loadBalancerVips, nodePort } = plan;
+  const claims: Claim[] = [
+    { id: vipId(clusterIp, plan), role: "clusterIp" },
+    { id: entryId("cluster-ips", clusterIp), role: "allocated" },
+  ];
+  for (const address of externalIps) claims.push({ id: vipId(address, plan), role: "externalIp" });
+  for (const address of loadBalancerVips) {
+    claims.push({ id: vipId(address, plan), role: "loadBalancer" });
+  }
+  if (nodePort !== undefined) {
+    claims.push({ id: entryId("node-ports", portKey(plan, nodePort)), role: "nodePort" });
+  }
+  for (const address of hairpinAddresses(plan)) {
+    claims.push({ id: entryId("hairpin", `${address} . ${address}`), role: "hairpin" });
+  }
+  return claims;
+}
+
+/** Which of two claims to one entry goes first: negative = the left one. */
+export function compareClaims(left: RankedClaim, right: RankedClaim): number {
+  const byRole = ROLES.indexOf(left.role) - ROLES.indexOf(right.role);
+  return byRole !== 0 ? byRole : left.key < right.key ? -1 : left.key > right.key ? 1 : 0;
+}
+
+/** The key of an address of a Service, in the words of nft. */
+export function vipKey(address: IpAddress, { port, protocol }: ServicePlan): string {
+  return `${address} . ${protocol.toLowerCase()} . ${port}`;
+}
+
+/** The key that an entry is for. */
+export function keyOfEntry(id: EntryId): string {
+  return id.slice(id.indexOf(" ") + 1);
+}
+
+function vipId(address: IpAddress, plan: ServicePlan): EntryId {
+  return entryId("service-ips", vipKey(address, plan));
+}
+
+function portKey({ protocol }: ServicePlan, port: Port): string {
+  return `${protocol.toLowerCase()} . ${port}`;
+}
+
+function entryId(container: "cluster-ips" | "hairpin" | "node-ports" | "service-ips", key: string) {
+  return `${container} ${key}` as EntryId;
+}
+
+/**
+ * Endpoints that may be sent their own packets by this node: its own pods, those of a node that is
+ * not named, and where packets to an external address are sent on as they are, all.
+ */
+function hairpinAddresses(plan: ServicePlan): ReadonlySet<IpAddress> {
+  const isExternal = plan.nodePort !== undefined || plan.externalIps.length > 0 ||
+    plan.loadBalancerVips.length > 0;
+  const isSentOn = plan.masqueradeExternal === "from-node" && isExternal;
+  const addresses = new Set<IpAddress>();
+  for (const { address, isLocal, nodeName } of plan.reachable) {
+    if (isLocal || nodeName === undefined || isSentOn) addresses.add(address);
+  }
+  return addresses;
+}

@@ -1,0 +1,205 @@
+/**
+ * From what was applied to what is wanted, as one transaction. Pure.
+ *
+ * @module
+ */
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { AppliedTable, TableElements, TableReading } from "./applied_table.ts";
+import { type Chain, LAYOUT_MARK } from "./base_chains.ts";
+import { chainName } from "./chain_spec.ts";
+import type { EntryId } from "./claims.ts";
+import {
+  CONTAINER_NAMES,
+  type ContainerName,
+  DYNAMIC_CONTAINER,
+  type Element,
+} from "./containers.ts";
+import { chainOf, elementsOf, type Entry } from "./entry.ts";
+import type { NftablesLayout } from "./layout.ts";
+import { type ElementChange, Transaction } from "./transaction.ts";
+
+/** Entries compared between two pauses: about a millisecond. */
+const SLICE_SIZE = 128;
+
+/**
+ * The transaction that brings the kernel from `applied` to what is wanted. Looks only at the entries
+ * that the layout touched since it was last settled; at all of them after a reading, or where
+ * nothing is known. After the tool took it: `applied.confirm(transaction.applied)` and
+ * `layout.settle()`. After a failure nothing was written, or nobody knows: read the table.
+ */
+export function diffTable(layout: NftablesLayout, applied: AppliedTable): Transaction {
+  const steps = diffSteps(layout, applied);
+  for (;;) {
+    const step = steps.next();
+    if (step.done) return step.value;
+  }
+}
+
+/** As {@linkcode diffTable}, with pauses. The layout must not change meanwhile. */
+export async function diffTableInSlices(
+  layout: NftablesLayout,
+  applied: AppliedTable,
+  { pause }: { readonly pause: () => Promise<void> | undefined },
+): Promise<Transaction> {
+  const steps = diffSteps(layout, applied);
+  for (;;) {
+    const step = steps.next();
+    if (step.done) return step.value;
+    await pause();
+  }
+}
+
+/**
+ * Takes away chains that nothing leads to any more. A transaction of its own, and never that of the
+ * change: before kernel 6.2 an element that was just deleted still holds its chain.
+ */
+export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable): Transaction {
+  const names = applied.idleChains();
+  const steps = Transaction.steps(layout.options.family, {
+    replacesTable: false,
+    declares: false,
+    chains: [],
+    removed: new Map(),
+    added: new Map(),
+    removedChains: names,
+    applied: { base: false, chains: [], entries: [], removedChains: names },
+  });
+  for (;;) {
+    const step = steps.next();
+    if (step.done) return step.value;
+  }
+}
+
+function* diffSteps(
+  layout: NftablesLayout,
+  applied: AppliedTable,
+): Generator<void, Transaction, void> {
+  const { reading } = applied;
+  const isReplaced = reading !== undefined && !reading.chains.includes(LAYOUT_MARK);
+  const comparison = new Comparison(layout, applied, isReplaced ? undefined : reading?.elements);
+  let seen = 0;
+  for (const id of applied.hasBase ? layout.dirty : layout.ids()) {
+    if (++seen % SLICE_SIZE === 0) yield;
+    comparison.compareEntry(id);
+  }
+  comparison.compareShared();
+  comparison.removeRest();
+  const chains = [...(applied.hasBase ? [] : layout.baseChains()), ...comparison.chains.values()];
+  return yield* Transaction.steps(layout.options.family, {
+    replacesTable: isReplaced,
+    declares: !applied.hasBase,
+    chains,
+    removed: comparison.removed,
+    added: comparison.added,
+    removedChains: [],
+    applied: {
+      base: !applied.hasBase,
+      chains: [...comparison.chains.keys(), ...(isReplaced ? [] : strangers(reading, chains))],
+      entries: comparison.entries,
+      shared: comparison.shared,
+    },
+  });
+}
+
+/** Chains that were read and are not wanted: nothing leads to them any more. */
+function strangers(reading: TableReading | undefined, wanted: readonly Chain[]): readonly string[] {
+  const names = new Set(wanted.map(({ name }) => name));
+  return reading?.chains.filter((name) => !names.has(name)) ?? [];
+}
+
+/** The differences, while they are found. */
+class Comparison {
+  readonly removed = new Map<ContainerName, ElementChange[]>();
+  readonly added = new Map<ContainerName, ElementChange[]>();
+  readonly chains = new Map<string, Chain>();
+  readonly entries: (readonly [EntryId, Entry | undefined])[] = [];
+  shared: readonly Element[] = [];
+  readonly #layout: NftablesLayout;
+  readonly #applied: AppliedTable;
+  /** What was read and is not yet known to be wanted. */
+  readonly #rest: Map<ContainerName, Map<string, string>> | undefined;
+
+  constructor(
+    layout: NftablesLayout,
+    applied: AppliedTable,
+    elements: TableElements | undefined,
+  ) {
+    this.#layout = layout;
+    this.#applied = applied;
+    this.#rest = elements && copyOf(elements);
+  }
+
+  compareEntry(id: EntryId): void {
+    const previous = this.#applied.entry(id);
+    const wanted = this.#layout.entry(id, previous);
+    if (wanted === previous) return;
+    this.entries.push([id, wanted]);
+    const { options } = this.#layout;
+    this.#compare(
+      previous ? elementsOf(previous, options) : [],
+      wanted ? elementsOf(wanted, options) : [],
+      (wanted ?? previous)?.plan.key,
+    );
+    const spec = wanted && chainOf(wanted);
+    const name = spec && chainName(spec);
+    if (name === undefined || this.#applied.hasChain(name) || this.chains.has(name)) return;
+    this.chains.set(name, { name, rules: this.#layout.chainRules(spec!) });
+  }
+
+  compareShared(): void {
+    this.shared = this.#layout.sharedElements();
+    this.#compare(this.#applied.shared, this.shared, undefined);
+  }
+
+  /** What was read and is not wanted goes. */
+  removeRest(): void {
+    for (const container of CONTAINER_NAMES) {
+      if (container === DYNAMIC_CONTAINER) continue;
+      for (const key of this.#rest?.get(container)?.keys() ?? []) {
+        this.#note(this.removed, { container, key }, undefined);
+      }
+    }
+  }
+
+  #compare(
+    present: readonly Element[],
+    wanted: readonly Element[],
+    owner: ServicePortKey | undefined,
+  ): void {
+    const left = new Map(present.map((element) => [idOf(element), element]));
+    for (const element of wanted) {
+      const old = left.get(idOf(element)) ?? this.#take(element);
+      left.delete(idOf(element));
+      if (old && (old.value ?? "") === (element.value ?? "")) continue;
+      if (old) this.#note(this.removed, element, owner);
+      this.#note(this.added, element, owner);
+    }
+    for (const element of left.values()) this.#note(this.removed, element, owner);
+  }
+
+  /** The element as it was read. */
+  #take({ container, key }: Element): Element | undefined {
+    const rest = this.#rest?.get(container);
+    const value = rest?.get(key);
+    rest?.delete(key);
+    return value === undefined ? undefined : { container, key, value };
+  }
+
+  #note(
+    changes: Map<ContainerName, ElementChange[]>,
+    element: Element,
+    owner: ServicePortKey | undefined,
+  ): void {
+    const list = changes.get(element.container);
+    if (list) list.push({ element, owner });
+    else changes.set(element.container, [{ element, owner }]);
+  }
+}
+
+function copyOf(elements: TableElements): Map<ContainerName, Map<string, string>> {
+  return new Map([...elements].map(([name, values]) => [name, new Map(values)]));
+}
+
+function idOf({ container, key }: Element): string {
+  return `${container} ${key}`;
+}

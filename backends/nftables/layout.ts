@@ -1,0 +1,134 @@
+/**
+ * What is wanted of the table: which ServicePort stands at which key. Pure but for its own state;
+ * the kernel is no part of it.
+ *
+ * Elements are not kept: those of an entry are rendered from the plan of the ServicePort that won it
+ * when they are to be written. So 10,000 ServicePorts take some megabytes, and a change costs what
+ * it changes.
+ *
+ * @module
+ */
+import type { Quarantined } from "../../lib/proxy/backend.ts";
+import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { baseChains, type Chain } from "./base_chains.ts";
+import { type ChainContext, chainRules, type ChainSpec } from "./chain_spec.ts";
+import { claimsOf, compareClaims, type EntryId, type RankedClaim } from "./claims.ts";
+import type { Element } from "./containers.ts";
+import { arrangeEntry, type Entry } from "./entry.ts";
+import type { NftablesRenderOptions } from "./render_options.ts";
+import { sharedElements } from "./shared_elements.ts";
+import { unsupported } from "./unsupported.ts";
+
+/** The entries that are wanted, and which of them may differ from what was applied. */
+export class NftablesLayout {
+  readonly options: NftablesRenderOptions;
+  readonly #plans = new Map<ServicePortKey, ServicePlan>();
+  readonly #claims = new Map<EntryId, readonly RankedClaim[]>();
+  readonly #quarantined = new Map<ServicePortKey, Quarantined>();
+  readonly #dirty = new Set<EntryId>();
+  #shared: SharedPlan;
+
+  constructor(shared: SharedPlan, options: NftablesRenderOptions) {
+    this.options = options;
+    this.#shared = shared;
+  }
+
+  /** What could not be expressed, and what was taken out by {@linkcode quarantine}. */
+  get quarantined(): readonly Quarantined[] {
+    return [...this.#quarantined.values()];
+  }
+
+  /** The entries that may differ from what was applied; some of them are no longer wanted. */
+  get dirty(): ReadonlySet<EntryId> {
+    return this.#dirty;
+  }
+
+  /** Every entry that is wanted, in no order. */
+  ids(): Iterable<EntryId> {
+    return this.#claims.keys();
+  }
+
+  /** The plan by which a ServicePort has entries; `undefined` = it has none. */
+  plan(key: ServicePortKey): ServicePlan | undefined {
+    return this.#plans.get(key);
+  }
+
+  /** Gives a ServicePort the entries of a plan, and takes it out of quarantine. */
+  set(plan: ServicePlan): void {
+    const { key } = plan;
+    const previous = this.#plans.get(key);
+    if (previous === plan) return;
+    this.delete(key);
+    const problem = unsupported(plan, this.options.features);
+    if (problem !== undefined) {
+      this.#quarantined.set(key, problem);
+      return;
+    }
+    this.#plans.set(key, plan);
+    for (const { id, role } of claimsOf(plan)) {
+      const others = this.#claims.get(id) ?? [];
+      this.#claims.set(id, [...others, { key, role }].sort(compareClaims));
+      this.#dirty.add(id);
+    }
+  }
+
+  /** Takes the entries of a ServicePort away. */
+  delete(key: ServicePortKey): void {
+    this.#quarantined.delete(key);
+    const plan = this.#plans.get(key);
+    if (plan === undefined) return;
+    this.#plans.delete(key);
+    for (const { id } of claimsOf(plan)) {
+      const left = this.#claims.get(id)?.filter((claim) => claim.key !== key) ?? [];
+      if (left.length === 0) this.#claims.delete(id);
+      else this.#claims.set(id, left);
+      this.#dirty.add(id);
+    }
+  }
+
+  /** Takes the entries of a ServicePort away, since the kernel refused them, until it is set again. */
+  quarantine(item: Quarantined): void {
+    this.delete(item.key);
+    this.#quarantined.set(item.key, item);
+  }
+
+  /** The addresses of the node or the ranges of Services changed; the detector never does. */
+  setShared(shared: SharedPlan): void {
+    this.#shared = shared;
+  }
+
+  /** What is wanted was applied. */
+  settle(): void {
+    this.#dirty.clear();
+  }
+
+  /** Who stands at a key; `undefined` = nobody. Endpoints stay where they were, if they can. */
+  entry(id: EntryId, previous: Entry | undefined): Entry | undefined {
+    const [first] = this.#claims.get(id) ?? [];
+    const plan = first && this.#plans.get(first.key);
+    if (plan === undefined) return undefined;
+    if (previous?.plan === plan && previous.role === first!.role) return previous;
+    return arrangeEntry({ id, role: first!.role }, plan, previous);
+  }
+
+  /** The elements that belong to no Service. */
+  sharedElements(): readonly Element[] {
+    return sharedElements(this.#shared, this.options);
+  }
+
+  /** The chains that are there from the first sync to the last. Always the same ones. */
+  baseChains(): readonly Chain[] {
+    return baseChains(this.#context());
+  }
+
+  /** The rules of a chain that chooses. Always the same ones. */
+  chainRules(spec: ChainSpec): readonly string[] {
+    return chainRules(spec, this.#context());
+  }
+
+  #context(): ChainContext {
+    return { options: this.options, localTraffic: this.#shared.localTraffic };
+  }
+}

@@ -1,0 +1,52 @@
+/**
+ * What is known of where a packet comes from, as matches of a rule. Pure.
+ *
+ * @module
+ */
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
+import { assertNever } from "../../lib/proxy/verdict.ts";
+import { EXPRESSIONS } from "./expressions.ts";
+
+/** A packet that comes from a pod; `undefined` = that cannot be known. */
+export function fromPod(detector: LocalTrafficDetector, family: IpFamily): string | undefined {
+  return match(detector, family, "");
+}
+
+/** A packet that comes from elsewhere; `undefined` = that cannot be known. */
+export function notFromPod(detector: LocalTrafficDetector, family: IpFamily): string | undefined {
+  return match(detector, family, "!= ");
+}
+
+function match(
+  detector: LocalTrafficDetector,
+  family: IpFamily,
+  operator: "" | "!= ",
+): string | undefined {
+  switch (detector.kind) {
+    case "byCidr":
+      return `${EXPRESSIONS[family].source} ${operator}${detector.cidr}`;
+    case "byBridge":
+      return `iifname ${operator}${quoted(detector.interfaceName)}`;
+    case "byInterfacePrefix":
+      return `iifname ${operator}${quoted(detector.prefix, "*")}`;
+    case "none":
+      return undefined;
+    default:
+      return assertNever(detector);
+  }
+}
+
+/**
+ * The name of an interface as nft reads it back. Its strings know no way to say a quote or a line
+ * break, and a star at the end of a name would mean a prefix.
+ */
+function quoted(name: string, end: "" | "*" = ""): string {
+  if (/["\\\s*]/.test(name)) {
+    throw new RangeError(
+      `Cannot write a rule for the interface '${name}': nft can't quote its name; it may hold no ` +
+        "quote, backslash, star or blank",
+    );
+  }
+  return `"${name}${end}"`;
+}

@@ -1,0 +1,147 @@
+/**
+ * Rules of nftables as values: just the shapes that we write. Anything else is an error, so that a
+ * new one has to be taught.
+ *
+ * @module
+ */
+
+/** A part of a key, e.g. `ip daddr`. */
+export type KeyPart =
+  | { readonly kind: "source" | "destination" | "protocol" | "port" | "priority" }
+  | { readonly kind: "random"; readonly count: number; readonly offset: number };
+
+/** What is looked up: its parts, or a hash that stands for some of them. */
+export type Key = readonly KeyPart[];
+
+/** One step of a rule. */
+export type Statement =
+  | {
+    readonly kind: "in-range";
+    readonly part: "destination" | "source";
+    readonly value: string;
+    readonly not: boolean;
+  }
+  | { readonly kind: "interface"; readonly name: string; readonly not: boolean }
+  | { readonly kind: "local"; readonly part: "destination" | "source"; readonly not: boolean }
+  | { readonly kind: "member"; readonly key: Key; readonly container: string }
+  | { readonly kind: "verdict-map"; readonly key: Key; readonly container: string }
+  | { readonly kind: "dnat"; readonly key: Key; readonly container: string }
+  | { readonly kind: "recall"; readonly key: Key; readonly container: string }
+  | { readonly kind: "remember" | "forget"; readonly key: Key; readonly container: string }
+  | { readonly kind: "was-dnat" | "has-slot" | "clear-slot" | "masquerade" }
+  | { readonly kind: "mark-set" | "mark-clear" | "marked"; readonly mark: number }
+  | { readonly kind: "verdict"; readonly verdict: string };
+
+const PART = String.raw`(?:ip6? [sd]addr|meta l4proto|th dport|meta priority|` +
+  String.raw`numgen random mod \d+(?: offset \d+)?)`;
+const KEY = String.raw`(?:${PART}(?: \. ${PART})*)`;
+const HASH = String.raw`jhash (${KEY}) mod 4294967295 seed 0x[0-9a-f]+`;
+
+/** Each shape, and what it means; tried in this order. */
+const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[] = [
+  [/ip6? ([sd])addr (!= )?([0-9a-f:][0-9a-f.:/]*)(?= |$)/, (part, not, value) => ({
+    kind: "in-range",
+    part: end(part),
+    value: value ?? "",
+    not: not !== undefined,
+  })],
+  [/iifname (!= )?"([^"]+)"/, (not, name) => ({
+    kind: "interface",
+    name: name ?? "",
+    not: not !== undefined,
+  })],
+  [/fib ([sd])addr type (!= )?local/, (part, not) => ({
+    kind: "local",
+    part: end(part),
+    not: not !== undefined,
+  })],
+  [new RegExp(`(${KEY}) vmap @(\\S+)`), look("verdict-map")],
+  [new RegExp(`(${KEY}) @(\\S+)`), look("member")],
+  [new RegExp(`dnat ip6? addr \\. port to (${KEY}) map @(\\S+)`), look("dnat")],
+  [new RegExp(`meta priority set (${KEY}) map @(\\S+)`), look("recall")],
+  [new RegExp(`meta priority set ${HASH} \\. ${HASH} map @(\\S+)`), hashed("recall")],
+  [new RegExp(`update @(\\S+) \\{ (${KEY}) timeout \\d+s : meta priority \\}`), turned("remember")],
+  [
+    new RegExp(`update @(\\S+) \\{ ${HASH} \\. ${HASH} timeout \\d+s : meta priority \\}`),
+    (container, key, again) => hashed("remember")(key, again, container),
+  ],
+  [new RegExp(`delete @(\\S+) \\{ (${KEY}) : meta priority \\}`), turned("forget")],
+  [
+    new RegExp(`delete @(\\S+) \\{ ${HASH} \\. ${HASH} : meta priority \\}`),
+    (container, key, again) => hashed("forget")(key, again, container),
+  ],
+  [/ct status dnat/, () => ({ kind: "was-dnat" })],
+  [/meta priority and 0x80000000 != 0/, () => ({ kind: "has-slot" })],
+  [/meta priority set 0/, () => ({ kind: "clear-slot" })],
+  [/meta mark set meta mark or (0x[0-9a-f]+)/, mark("mark-set")],
+  [/meta mark set meta mark xor (0x[0-9a-f]+)/, mark("mark-clear")],
+  [/meta mark and (0x[0-9a-f]+) == \1/, mark("marked")],
+  [/masquerade fully-random$/, () => ({ kind: "masquerade" })],
+  [/((?:goto|jump) \S+|drop|reject)$/, (verdict) => ({ kind: "verdict", verdict: verdict ?? "" })],
+];
+
+const known = new Map<string, readonly Statement[]>();
+
+/** The steps of a rule, in order. */
+export function parseNftRule(text: string): readonly Statement[] {
+  const parsed = known.get(text) ?? parse(text);
+  known.set(text, parsed);
+  return parsed;
+}
+
+function parse(text: string): readonly Statement[] {
+  const steps: Statement[] = [];
+  let rest = text;
+  while (rest !== "") {
+    const step = firstStep(rest);
+    if (step === undefined) throw new Error(`Cannot trace the rule '${text}' from '${rest}' on`);
+    steps.push(step.statement);
+    rest = rest.slice(step.length).trimStart();
+  }
+  return steps;
+}
+
+function firstStep(text: string): { statement: Statement; length: number } | undefined {
+  for (const [shape, meaning] of SHAPES) {
+    const match = new RegExp(`^${shape.source}`).exec(text);
+    if (match) return { statement: meaning(...match.slice(1)), length: match[0].length };
+  }
+  return undefined;
+}
+
+function look(kind: "dnat" | "member" | "recall" | "verdict-map") {
+  return (key = "", container = ""): Statement => ({ kind, key: parseKey(key), container });
+}
+
+function turned(kind: "forget" | "remember") {
+  return (container = "", key = ""): Statement => ({ kind, key: parseKey(key), container });
+}
+
+/** Two hashes of the same stand for what they are made from. */
+function hashed(kind: "forget" | "recall" | "remember") {
+  return (key = "", again = "", container = ""): Statement => {
+    if (key !== again) throw new Error(`Cannot trace a hash of '${key}' beside one of '${again}'`);
+    return { kind, key: parseKey(key), container };
+  };
+}
+
+function mark(kind: "mark-clear" | "mark-set" | "marked") {
+  return (value = ""): Statement => ({ kind, mark: Number(value) });
+}
+
+function end(letter: string | undefined): "destination" | "source" {
+  return letter === "s" ? "source" : "destination";
+}
+
+function parseKey(text: string): Key {
+  return text.split(" . ").map((part): KeyPart => {
+    const [, count, offset = "0"] = /^numgen random mod (\d+)(?: offset (\d+))?$/.exec(part) ?? [];
+    if (count !== undefined) {
+      return { kind: "random", count: Number(count), offset: Number(offset) };
+    }
+    if (/^ip6? saddr$/.test(part)) return { kind: "source" };
+    if (/^ip6? daddr$/.test(part)) return { kind: "destination" };
+    if (part === "meta l4proto") return { kind: "protocol" };
+    return { kind: part === "th dport" ? "port" : "priority" };
+  });
+}
