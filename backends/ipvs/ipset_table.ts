@@ -50,10 +50,6 @@ export const IP_SETS = {
     type: "hash:ip,port",
     comment: "Kubernetes service load balancer ip + port with externalTrafficPolicy=local",
   },
-  "LOAD-BALANCER-FW": {
-    type: "hash:ip,port",
-    comment: "Kubernetes service load balancer ip + port for load balancer with sourceRange",
-  },
   "LOAD-BALANCER-SOURCE-CIDR": {
     type: "hash:ip,port,net",
     comment: "Kubernetes service load balancer ip + port + source cidr for packet filter purpose",
@@ -61,6 +57,10 @@ export const IP_SETS = {
   "LOAD-BALANCER-SOURCE-IP": {
     type: "hash:ip,port,ip",
     comment: "Kubernetes service load balancer ip + port + source IP for packet filter purpose",
+  },
+  "LOAD-BALANCER-FW": {
+    type: "hash:ip,port",
+    comment: "Kubernetes service load balancer ip + port for load balancer with sourceRange",
   },
   "NODE-PORT-TCP": {
     type: "bitmap:port",

@@ -6,8 +6,10 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { renderText } from "../../backends/iptables/render_text.ts";
+import { renderText as renderIpvsText } from "../../backends/ipvs/render_text.ts";
 import { type IpFamily, IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import { scenarioOptions } from "../packet_flow/iptables_executor.ts";
+import { ipvsScenarioOptions } from "../packet_flow/ipvs_scenario.ts";
 import { goldenPlan, goldenScenario, goldenScenarioNames } from "./golden_scenario.ts";
 
 const UPDATE = Deno.env.get("UPDATE_GOLDEN") === "1";
@@ -17,6 +19,9 @@ const MODES: Readonly<Record<string, (name: string, family: IpFamily) => string>
   iptables(name, family) {
     const options = scenarioOptions(goldenScenario(name), family);
     return [...renderText(goldenPlan(name, family), options)].join("");
+  },
+  ipvs(name, family) {
+    return [...renderIpvsText(goldenPlan(name, family), ipvsScenarioOptions(family))].join("");
   },
 };
 

@@ -1,0 +1,79 @@
+/**
+ * Which virtual servers of ours the kernel holds: as they were applied, or read. Pure but for its own
+ * state.
+ *
+ * @module
+ */
+import type { SeenServer } from "./proc_ip_vs.ts";
+import { mayBeSeconds } from "./proc_ip_vs.ts";
+import { setupWords } from "./ipvs_operation.ts";
+import type { RealServerKey, ServerKey, VirtualServer } from "./virtual_server.ts";
+
+/** A virtual server with its real ones. */
+export interface AppliedServer {
+  /** How it distributes, as `setupWords()` has it; `undefined` = that cannot be read. */
+  readonly setup: string | undefined;
+  /** Weights of the real servers; 0 = it gets no new connections. */
+  readonly reals: ReadonlyMap<RealServerKey, number>;
+}
+
+/** By key. */
+export class AppliedServers {
+  readonly #servers = new Map<ServerKey, AppliedServer>();
+
+  /** How many there are. */
+  get size(): number {
+    return this.#servers.size;
+  }
+
+  /** All keys. */
+  get keys(): Iterable<ServerKey> {
+    return this.#servers.keys();
+  }
+
+  /** What is known of a server; `undefined` = it is not there. */
+  get(key: ServerKey): AppliedServer | undefined {
+    return this.#servers.get(key);
+  }
+
+  /** A server is now so; `undefined` = it is gone. */
+  confirm(key: ServerKey, server: AppliedServer | undefined): void {
+    if (server === undefined) this.#servers.delete(key);
+    else this.#servers.set(key, server);
+  }
+
+  /** These, and no others, are there. */
+  adopt(servers: ReadonlyMap<ServerKey, AppliedServer>): void {
+    this.#servers.clear();
+    for (const [key, server] of servers) this.#servers.set(key, server);
+  }
+}
+
+/**
+ * What was read of a server, beside what is wanted of it. Flags of the scheduler cannot be read, nor
+ * seconds: where there may be flags, or where the time cannot be the wanted one, the setup is unknown,
+ * and an edit in place, which no connection notices, makes it known.
+ */
+export function appliedFromSeen(
+  seen: SeenServer,
+  { wanted, known }: {
+    readonly wanted: VirtualServer | undefined;
+    /** What was applied last, in the lifetime of this process. */
+    readonly known: string | undefined;
+  },
+): AppliedServer {
+  const reals = new Map(seen.reals.map(({ key, weight }) => [key, weight]));
+  return { setup: wanted && setupFromSeen(seen, { wanted, known }), reals };
+}
+
+function setupFromSeen(
+  seen: SeenServer,
+  { wanted, known }: { readonly wanted: VirtualServer; readonly known: string | undefined },
+): string | undefined {
+  const setup = setupWords(wanted);
+  const looksSo = seen.scheduler === wanted.scheduler && !seen.isOnePacket &&
+    mayBeSeconds(seen.persistenceTicks, wanted.persistenceSeconds);
+  if (!looksSo) return undefined;
+  const mayHaveFlags = ["mh", "sh"].includes(seen.scheduler);
+  return !mayHaveFlags || known === setup ? setup : undefined;
+}

@@ -1,0 +1,204 @@
+/**
+ * From what was applied to what is wanted: which tools get which input, in an order in which no packet
+ * finds a half state. Pure.
+ *
+ * 1. Sets get what is new and closes nothing off wrongly: masquerade, source ranges, refusals. What is
+ *    to be closed leaves `SERVED`: new connections to it are refused from here on.
+ * 2. Rules, where any differ.
+ * 3. Virtual servers, all at once: new ones, changed ones, and those that go.
+ * 4. Addresses. A new one gets its first packet here, when all else is in its place.
+ * 5. Sets: new ports of addresses that were there before are opened, and what is out of use goes.
+ * 6. Rules of single Services that are out of use.
+ *
+ * A change of endpoints is one process; a Service more or less takes three, whatever the number of
+ * Services.
+ *
+ * @module
+ */
+import {
+  type Chain,
+  chainLine,
+  type IptablesTable,
+  ruleText,
+} from "../netfilter/iptables_objects.ts";
+import type { AppliedServers } from "./applied_servers.ts";
+import { BASE_JUMPS, baseChains, type BaseJump, FROM_CLUSTER } from "./base_rules.ts";
+import { diffServers, type ServerChanges } from "./diff_servers.ts";
+import { setChanges } from "./diff_sets.ts";
+import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
+import { addLine, createLine, deleteLine, replaceLines } from "./ipset_text.ts";
+import type { IpvsLayout } from "./layout.ts";
+import type { IpvsStep } from "./steps.ts";
+
+/** What is known of the kernel beside what the layout and the servers tell. */
+export interface KernelState {
+  /** Sets that have to be created. */
+  readonly missingSets: ReadonlySet<SetId>;
+  /** Sets that are there with other options, and are replaced. */
+  readonly otherSets: ReadonlySet<SetId>;
+  /** Whether the device is there. */
+  readonly hasDevice: boolean;
+  /** Whether the fixed rules are there as they are wanted. */
+  readonly hasRules: boolean;
+  /** Jumps that are missing. */
+  readonly jumps: readonly BaseJump[];
+  /**
+   * Whether another mode serves until now: its rules in table nat stay until everything else is there.
+   */
+  readonly isTakeover: boolean;
+}
+
+/** Everything that one sync does. */
+export interface IpvsBatch {
+  readonly steps: readonly IpvsStep[];
+  /** What the kernel holds of servers once all steps are done. */
+  readonly servers: ServerChanges["applied"];
+}
+
+/** The name of the device that makes Service addresses local, as kube-proxy has it. */
+export const DEVICE = "kube-ipvs0";
+
+/** A kernel without anything of ours. */
+export const EMPTY_KERNEL: KernelState = {
+  missingSets: new Set(SET_IDS),
+  otherSets: new Set(),
+  hasDevice: false,
+  hasRules: false,
+  jumps: BASE_JUMPS,
+  isTakeover: false,
+};
+
+/** A kernel that holds what was applied last. */
+export const KNOWN_KERNEL: KernelState = {
+  missingSets: new Set(),
+  otherSets: new Set(),
+  hasDevice: true,
+  hasRules: true,
+  jumps: [],
+  isTakeover: false,
+};
+
+/** Compares, in short steps. */
+export function* diffInSteps(
+  layout: IpvsLayout,
+  applied: AppliedServers,
+  kernel: KernelState,
+): Generator<void, IpvsBatch> {
+  const servers = yield* diffServers(layout, applied);
+  const early = new Set<IptablesTable>(kernel.isTakeover ? ["mangle", "filter"] : ALL_TABLES);
+  const late = new Set<IptablesTable>(kernel.isTakeover ? ["nat"] : []);
+  const sets = { tool: "ipset", lines: setsBefore(layout, kernel) } as const;
+  const rules = { tool: "iptables", lines: rulesBefore(layout, kernel, early) } as const;
+  const steps: IpvsStep[] = [
+    // Rules that name a set can only come after it. Those of a single Service come before what its
+    // policy drops.
+    ...(kernel.hasRules ? [rules, sets] : [sets, rules]),
+    { tool: "ipvsadm", operations: servers.operations },
+    { tool: "ip", lines: addressLines(layout, kernel) },
+    { tool: "iptables", lines: kernel.isTakeover ? rulesBefore(layout, kernel, late) : [] },
+    { tool: "ipset", lines: setsAfter(layout, kernel) },
+    { tool: "iptables", lines: rulesAfter(layout, kernel) },
+  ];
+  return { steps: steps.filter((step) => !isEmpty(step)), servers: servers.applied };
+}
+
+const ALL_TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
+
+/** As {@linkcode diffInSteps}, at once. */
+export function diffIpvs(
+  layout: IpvsLayout,
+  applied: AppliedServers,
+  kernel: KernelState,
+): IpvsBatch {
+  const work = diffInSteps(layout, applied, kernel);
+  for (;;) {
+    const step = work.next();
+    if (step.done) return step.value;
+  }
+}
+
+function isEmpty(step: IpvsStep): boolean {
+  return (step.tool === "ipvsadm" ? step.operations : step.lines).length === 0;
+}
+
+function setsBefore(layout: IpvsLayout, { missingSets, otherSets }: KernelState): string[] {
+  const { family } = layout.options;
+  const lines: string[] = [];
+  for (const id of SET_IDS) {
+    const name = setName(id, family);
+    const options = setOptions(id, family);
+    const entries = layout.sets[id].wanted;
+    if (otherSets.has(id)) lines.push(...replaceLines(name, { options, entries }));
+    else if (missingSets.has(id)) lines.push(createLine(name, options));
+  }
+  const changes = setChanges(layout).filter(({ id }) => !otherSets.has(id));
+  for (const { name, removed } of changes) {
+    for (const entry of removed.early) lines.push(deleteLine(name, entry));
+  }
+  for (const { name, added } of changes) {
+    for (const entry of added.early) lines.push(addLine(name, entry));
+  }
+  return lines;
+}
+
+function setsAfter(layout: IpvsLayout, { otherSets }: KernelState): string[] {
+  const changes = setChanges(layout).filter(({ id }) => !otherSets.has(id));
+  const lines: string[] = [];
+  for (const { name, added } of changes) {
+    for (const entry of added.late) lines.push(addLine(name, entry));
+  }
+  // In reverse: what refuses goes before what admits.
+  for (const { name, removed } of changes.reverse()) {
+    for (const entry of removed.late) lines.push(deleteLine(name, entry));
+  }
+  return lines;
+}
+
+function rulesBefore(
+  layout: IpvsLayout,
+  { hasRules, jumps }: KernelState,
+  tables: ReadonlySet<IptablesTable>,
+): string[] {
+  const chains = hasRules ? [] : baseChains(layout.ruleContext);
+  const lines: string[] = [];
+  for (const table of ALL_TABLES.filter((each) => tables.has(each))) {
+    const own = [
+      ...chainLines(chains.filter((chain) => chain.table === table), layout),
+      ...(table === "nat" && hasRules
+        ? layout.rules.missing.map((rule) => `-A ${FROM_CLUSTER} ${rule}`)
+        : []),
+      ...jumps.filter((jump) => jump.table === table)
+        .map(({ from, rule }) => `-I ${from} ${ruleText(rule)}`),
+    ];
+    if (own.length > 0) lines.push(`*${table}`, ...own, "COMMIT");
+  }
+  return lines;
+}
+
+function chainLines(chains: readonly Chain[], layout: IpvsLayout): string[] {
+  const lines = chains.map(({ name }) => chainLine(name));
+  for (const { name, rules } of chains) {
+    for (const rule of rules) lines.push(`-A ${name} ${ruleText(rule)}`);
+    if (name !== FROM_CLUSTER) continue;
+    for (const rule of layout.rules.wanted) lines.push(`-A ${name} ${rule}`);
+  }
+  return lines;
+}
+
+function rulesAfter({ rules }: IpvsLayout, { hasRules }: KernelState): string[] {
+  const { stale } = rules;
+  // A chain that was written as a whole has none of them.
+  if (!hasRules || stale.length === 0) return [];
+  return ["*nat", ...stale.map((rule) => `-D ${FROM_CLUSTER} ${rule}`), "COMMIT"];
+}
+
+function addressLines({ addresses, options }: IpvsLayout, { hasDevice }: KernelState): string[] {
+  const length = options.family === "IPv4" ? 32 : 128;
+  const at = (address: string) => `${address}/${length} dev ${DEVICE}`;
+  return [
+    ...(hasDevice ? [] : [`link add ${DEVICE} type dummy`]),
+    // Of one that is there, "add" would be the last line that is read.
+    ...addresses.missing.map((address) => `addr replace ${at(address)}`),
+    ...addresses.stale.map((address) => `addr del ${at(address)}`),
+  ];
+}

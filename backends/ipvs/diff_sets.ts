@@ -1,0 +1,82 @@
+/**
+ * Which entries of sets come and go, and whether before the virtual servers change or after. What closes
+ * comes first and what opens last: between the two a packet meets what it met before. Pure.
+ *
+ * @module
+ */
+import { SET_IDS, type SetId, setName } from "./ipset_table.ts";
+import type { IpvsLayout } from "./layout.ts";
+
+/** Entries, by when their turn is. */
+export interface EntriesInTurn {
+  readonly early: readonly string[];
+  readonly late: readonly string[];
+}
+
+/** What becomes of one set. */
+export interface SetChanges {
+  readonly id: SetId;
+  readonly name: string;
+  readonly added: EntriesInTurn;
+  readonly removed: EntriesInTurn;
+}
+
+/** Of each set that changes, in the order of {@linkcode SET_IDS}. */
+export function setChanges(layout: IpvsLayout): SetChanges[] {
+  const isOpening = openingTest(layout);
+  const changes: SetChanges[] = [];
+  for (const id of SET_IDS) {
+    const { missing, stale } = layout.sets[id];
+    if (missing.length + stale.length === 0) continue;
+    changes.push({
+      id,
+      name: setName(id, layout.options.family),
+      added: inTurn(missing, (entry) => isOpening(id, entry)),
+      removed: inTurn(stale, (entry) => !isClosing(layout, id, entry)),
+    });
+  }
+  return changes;
+}
+
+/** Whether an entry lets packets through that were refused. */
+function openingTest({ addresses, sets }: IpvsLayout): (id: SetId, entry: string) => boolean {
+  const fresh = new Set<string>(addresses.missing);
+  return (id, entry) => {
+    switch (id) {
+      case "SERVED":
+        // No packet comes to an address that this node does not have yet.
+        return !fresh.has(entry.slice(0, entry.indexOf(",")));
+      case "LOAD-BALANCER-SOURCE-CIDR":
+      case "LOAD-BALANCER-SOURCE-IP":
+        // Before the first of its ranges an address admits all, and none with its entry alone.
+        return sets["LOAD-BALANCER-FW"].isApplied(frontOf(entry));
+      default:
+        return false;
+    }
+  };
+}
+
+/** Whether packets are refused when an entry goes. */
+function isClosing({ sets }: IpvsLayout, id: SetId, entry: string): boolean {
+  switch (id) {
+    case "SERVED":
+      return true;
+    case "LOAD-BALANCER-SOURCE-CIDR":
+    case "LOAD-BALANCER-SOURCE-IP":
+      return sets["LOAD-BALANCER-FW"].has(frontOf(entry));
+    default:
+      return false;
+  }
+}
+
+/** Address, protocol and port of a longer entry. */
+function frontOf(entry: string): string {
+  return entry.slice(0, entry.indexOf(",", entry.indexOf(",") + 1));
+}
+
+function inTurn(entries: readonly string[], isLate: (entry: string) => boolean): EntriesInTurn {
+  const early: string[] = [];
+  const late: string[] = [];
+  for (const entry of entries) (isLate(entry) ? late : early).push(entry);
+  return { early, late };
+}

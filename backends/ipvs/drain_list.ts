@@ -1,0 +1,105 @@
+/**
+ * Real servers that are on their way out: of weight 0, until their connections have ended. Pure but for
+ * its own state; the time is told.
+ *
+ * The kernel holds all that is needed to go on after a restart: a real server of weight 0 is one.
+ *
+ * @module
+ */
+import type { IpvsOperation } from "./ipvs_operation.ts";
+import type { SeenServer } from "./proc_ip_vs.ts";
+import { addressOfServer, type RealServerKey, type ServerKey } from "./virtual_server.ts";
+
+/** A real server on its way out. */
+export interface DrainingServer {
+  readonly server: ServerKey;
+  readonly real: RealServerKey;
+  /** When it began, or was found, milliseconds. */
+  readonly sinceMs: number;
+}
+
+/** Settings of the list. */
+export interface DrainOptions {
+  /** Longest time for connections to end, milliseconds; 0 = as long as they like. */
+  readonly timeoutMs: number;
+}
+
+/** Whether connections of a virtual server have an end that is worth waiting for. */
+export function isDrained(server: ServerKey): boolean {
+  // A client of UDP has to be sent elsewhere at once, and so it is with SCTP in kube-proxy.
+  return addressOfServer(server)?.protocol === "TCP";
+}
+
+/** What drains now. */
+export class DrainList {
+  readonly #options: DrainOptions;
+  readonly #entries = new Map<string, DrainingServer>();
+
+  constructor(options: DrainOptions) {
+    this.#options = options;
+  }
+
+  /** How many there are. */
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  /** All of them. */
+  get entries(): readonly DrainingServer[] {
+    return [...this.#entries.values()];
+  }
+
+  /** Whether a real server drains. */
+  has(server: ServerKey, real: RealServerKey): boolean {
+    return this.#entries.has(keyOf(server, real));
+  }
+
+  /** A real server has got weight 0. One that drains already goes on as it did. */
+  add(
+    server: ServerKey,
+    { real, nowMs }: { readonly real: RealServerKey; readonly nowMs: number },
+  ): void {
+    const key = keyOf(server, real);
+    if (!this.#entries.has(key)) this.#entries.set(key, { server, real, sinceMs: nowMs });
+  }
+
+  /** A real server is wanted again, or gone. Without one: the whole virtual server is. */
+  remove(server: ServerKey, real?: RealServerKey): void {
+    if (real !== undefined) {
+      this.#entries.delete(keyOf(server, real));
+      return;
+    }
+    for (const [key, entry] of this.#entries) {
+      if (entry.server === server) this.#entries.delete(key);
+    }
+  }
+
+  /**
+   * The operations that take away what has drained, by what the kernel holds now. What somebody else has
+   * taken away, or given a weight, leaves the list.
+   */
+  due(seen: readonly SeenServer[], nowMs: number): readonly IpvsOperation[] {
+    if (this.#entries.size === 0) return [];
+    const servers = new Map(seen.map((server) => [server.key, server]));
+    const operations: IpvsOperation[] = [];
+    for (const [key, { server, real, sinceMs }] of this.#entries) {
+      const found = servers.get(server)?.reals.find((each) => each.key === real);
+      if (found === undefined || found.weight !== 0) {
+        this.#entries.delete(key);
+        continue;
+      }
+      if (found.active + found.inactive > 0 && !this.#isOver(sinceMs, nowMs)) continue;
+      operations.push({ kind: "deleteReal", server, key: real });
+    }
+    return operations;
+  }
+
+  #isOver(sinceMs: number, nowMs: number): boolean {
+    const { timeoutMs } = this.#options;
+    return timeoutMs > 0 && nowMs - sinceMs >= timeoutMs;
+  }
+}
+
+function keyOf(server: ServerKey, real: RealServerKey): string {
+  return `${server} ${real}`;
+}

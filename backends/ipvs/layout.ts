@@ -1,0 +1,215 @@
+/**
+ * What is wanted of the kernel: virtual servers, entries of sets, addresses on the device, and rules.
+ * Pure but for its own state; the kernel is no part of it.
+ *
+ * Nothing of a virtual server is kept but which ServicePorts claim it: the rest is rendered from their
+ * plans when it is asked for.
+ *
+ * @module
+ */
+import type { IpAddress } from "../../lib/net/ip_address.ts";
+import type { Quarantined } from "../../lib/proxy/backend.ts";
+import { claimOrder } from "../../lib/proxy/claim_order.ts";
+import type { Endpoint } from "../../lib/proxy/endpoint.ts";
+import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { BaseRuleContext } from "./base_rules.ts";
+import { SET_IDS, type SetId } from "./ipset_table.ts";
+import { Ledger } from "./ledger.ts";
+import type { IpvsRenderOptions } from "./render_options.ts";
+import { renderService } from "./render_service.ts";
+import type { ServiceFront, ServiceParts, SetEntry } from "./service_front.ts";
+import { describeServer, type ServerKey, type VirtualServer } from "./virtual_server.ts";
+
+/** A virtual server that is wanted. */
+export interface WantedServer {
+  readonly server: VirtualServer;
+  readonly endpoints: readonly Endpoint[];
+  /** Whose it is. */
+  readonly owner: ServicePortKey;
+}
+
+/** Widest first: rules can be of one kind only, and in one plan all ServicePorts have the same. */
+const MASQUERADE_KINDS = ["all", "off-cluster", "none"] as const;
+
+/** What is wanted, and which virtual servers may differ from what was applied. */
+export class IpvsLayout {
+  readonly options: IpvsRenderOptions;
+  readonly shared: SharedPlan;
+  readonly sets: Readonly<Record<SetId, Ledger<string>>>;
+  /** On the device. */
+  readonly addresses = new Ledger<IpAddress>();
+  /** Of chain `KUBE-FROM-CLUSTER`. */
+  readonly rules = new Ledger<string>();
+  readonly #plans = new Map<ServicePortKey, ServicePlan>();
+  /** Who wants a virtual server; the first has it. */
+  readonly #claims = new Map<ServerKey, readonly ServicePlan[]>();
+  readonly #dirty = new Set<ServerKey>();
+  readonly #problems = new Map<ServicePortKey, readonly Quarantined[]>();
+  /** Servers that more than one ServicePort claims. */
+  readonly #contested = new Set<ServerKey>();
+  readonly #masquerade = new Map<ServicePlan["masqueradeInternal"], number>();
+
+  constructor(shared: SharedPlan, options: IpvsRenderOptions) {
+    this.shared = shared;
+    this.options = options;
+    const sets: Partial<Record<SetId, Ledger<string>>> = {};
+    for (const id of SET_IDS) sets[id] = new Ledger();
+    this.sets = sets as Record<SetId, Ledger<string>>;
+  }
+
+  /** Virtual servers that may differ from what was applied; some of them are no longer wanted. */
+  get dirty(): ReadonlySet<ServerKey> {
+    return this.#dirty;
+  }
+
+  /** Every virtual server that is wanted. */
+  get servers(): Iterable<ServerKey> {
+    return this.#claims.keys();
+  }
+
+  /** What the fixed rules depend on. */
+  get ruleContext(): BaseRuleContext {
+    const kind = MASQUERADE_KINDS.find((each) => (this.#masquerade.get(each) ?? 0) > 0);
+    return {
+      options: this.options,
+      localTraffic: this.shared.localTraffic,
+      masqueradeInternal: kind ?? "none",
+    };
+  }
+
+  /** Addresses that another ServicePort has, and annotations that could not be used. */
+  get quarantined(): readonly Quarantined[] {
+    const found = [...this.#problems.values()].flat();
+    for (const server of this.#contested) {
+      const [holder, ...others] = this.#claims.get(server) ?? [];
+      const address = describeServer(server);
+      const reason = `${address} is served for ${holder?.key}, which claimed it first`;
+      for (const { key } of others) found.push({ key, address, reason });
+    }
+    return found;
+  }
+
+  /** The plan by which a ServicePort is served; `undefined` = it is not. */
+  plan(key: ServicePortKey): ServicePlan | undefined {
+    return this.#plans.get(key);
+  }
+
+  /** The virtual server of a key; `undefined` = it is not wanted. */
+  server(key: ServerKey): WantedServer | undefined {
+    const [holder] = this.#claims.get(key) ?? [];
+    if (holder === undefined) return undefined;
+    const { server, endpoints } = this.#front(holder, key);
+    return { server, endpoints, owner: holder.key };
+  }
+
+  /** Serves a ServicePort by a plan. */
+  set(plan: ServicePlan): void {
+    const previous = this.#plans.get(plan.key);
+    if (previous === plan) return;
+    if (previous) this.#take(previous);
+    const parts = this.#render(plan);
+    this.#plans.set(plan.key, plan);
+    this.#count(plan, 1);
+    for (const front of parts.fronts) this.#claim(plan, front);
+    for (const [set, entry] of parts.entries) this.sets[set].claim(entry);
+    if (parts.quarantined.length > 0) this.#problems.set(plan.key, parts.quarantined);
+  }
+
+  /** Serves a ServicePort no longer. */
+  delete(key: ServicePortKey): void {
+    const plan = this.#plans.get(key);
+    if (plan) this.#take(plan);
+  }
+
+  /** These servers are to be compared with what was applied: that is no longer known. */
+  touch(servers: Iterable<ServerKey>): void {
+    for (const key of servers) this.#dirty.add(key);
+  }
+
+  /** Takes over from a layout with other settings what was applied by it. */
+  inherit(other: IpvsLayout): void {
+    for (const id of SET_IDS) this.sets[id].adopt(other.sets[id].applied());
+    this.addresses.adopt(other.addresses.applied());
+    this.rules.adopt(other.rules.applied());
+    this.touch(other.dirty);
+    this.touch(other.servers);
+    this.touch(this.servers);
+  }
+
+  /** What is wanted was applied. */
+  settle(): void {
+    for (const id of SET_IDS) this.sets[id].settle();
+    this.addresses.settle();
+    this.rules.settle();
+    this.#dirty.clear();
+  }
+
+  #take(plan: ServicePlan): void {
+    const parts = this.#render(plan);
+    for (const front of parts.fronts) this.#unclaim(plan, front);
+    for (const [set, entry] of parts.entries) this.sets[set].release(entry);
+    this.#plans.delete(plan.key);
+    this.#problems.delete(plan.key);
+    this.#count(plan, -1);
+  }
+
+  #claim(plan: ServicePlan, front: ServiceFront): void {
+    const { server: { key } } = front;
+    const others = this.#claims.get(key) ?? [];
+    if (others.length > 0) this.#contested.add(key);
+    const claims = others.length === 0 ? [plan] : this.#inOrder(key, [...others, plan]);
+    this.#claims.set(key, claims);
+    if (claims[0] !== plan) return;
+    if (others[0]) this.#lay(this.#front(others[0], key), "release");
+    this.#lay(front, "claim");
+  }
+
+  #unclaim(plan: ServicePlan, front: ServiceFront): void {
+    const { server: { key } } = front;
+    const claims = this.#claims.get(key) ?? [];
+    const others = claims.filter((each) => each !== plan);
+    if (others.length < 2) this.#contested.delete(key);
+    if (others.length === 0) this.#claims.delete(key);
+    else this.#claims.set(key, others);
+    if (claims[0] !== plan) return;
+    this.#lay(front, "release");
+    if (others[0]) this.#lay(this.#front(others[0], key), "claim");
+  }
+
+  #lay({ bound, entries, rule, server }: ServiceFront, what: "claim" | "release"): void {
+    this.#dirty.add(server.key);
+    const all: SetEntry[] = [...entries];
+    if (bound !== undefined) all.push(["IPVS-IPS", bound]);
+    for (const [set, entry] of all) this.sets[set][what](entry);
+    if (bound !== undefined) this.addresses[what](bound);
+    if (rule !== undefined) this.rules[what](rule);
+  }
+
+  #inOrder(key: ServerKey, plans: readonly ServicePlan[]): readonly ServicePlan[] {
+    const ranked = plans.map((plan) => {
+      const { isClusterIp } = this.#front(plan, key);
+      return { plan, rank: claimOrder(plan, { isClusterIp }) };
+    });
+    ranked.sort((one, other) => one.rank < other.rank ? -1 : 1);
+    return ranked.map(({ plan }) => plan);
+  }
+
+  #front(plan: ServicePlan, key: ServerKey): ServiceFront {
+    const front = this.#render(plan).fronts.find(({ server }) => server.key === key);
+    if (front === undefined) {
+      throw new Error(`Cannot find '${key}' among the addresses of ${plan.key}`);
+    }
+    return front;
+  }
+
+  #render(plan: ServicePlan): ServiceParts {
+    return renderService(plan, this);
+  }
+
+  #count({ masqueradeInternal }: ServicePlan, change: 1 | -1): void {
+    const count = this.#masquerade.get(masqueradeInternal) ?? 0;
+    this.#masquerade.set(masqueradeInternal, count + change);
+  }
+}

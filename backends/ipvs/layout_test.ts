@@ -1,0 +1,173 @@
+import { assertEquals } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { testForward, testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
+import { setupWords } from "./ipvs_operation.ts";
+import type { SetId } from "./ipset_table.ts";
+import { IpvsLayout } from "./layout.ts";
+import { defaultIpvsOptions, type IpvsRenderOptions } from "./render_options.ts";
+
+const NODE = parseIpAddress("192.168.0.2");
+const SHARED = testSharedPlan({
+  nodePortAddresses: ["127.0.0.1", "192.168.0.2", "192.168.1.2"].map(parseIpAddress),
+});
+
+function layoutOf(
+  plans: readonly ServicePlan[],
+  options: Partial<IpvsRenderOptions> = {},
+): IpvsLayout {
+  const layout = new IpvsLayout(SHARED, {
+    ...defaultIpvsOptions("IPv4"),
+    nodeIp: NODE,
+    nodeAddresses: new Set([NODE]),
+    ...options,
+  });
+  for (const plan of plans) layout.set(plan);
+  return layout;
+}
+
+/** All servers, each as `key setup -> endpoints`. */
+function serversOf(layout: IpvsLayout): string[] {
+  return [...layout.servers].map((key) => {
+    const { server, endpoints } = layout.server(key)!;
+    return `${key} ${setupWords(server)} -> ${endpoints.map((each) => each.key).join(" ")}`
+      .trimEnd();
+  });
+}
+
+function entriesOf(layout: IpvsLayout, ...ids: readonly SetId[]): Record<string, string[]> {
+  return Object.fromEntries(ids.map((id) => [id, [...layout.sets[id].wanted]]));
+}
+
+Deno.test("IpvsLayout has a virtual server for each address and node port", () => {
+  const layout = layoutOf([testServicePlan({
+    externalIps: ["192.168.99.1"],
+    loadBalancerVips: ["1.2.3.4"],
+    nodePort: 30080,
+    to: ["10.0.0.1:8080"],
+  })]);
+  assertEquals(serversOf(layout), [
+    "-t 127.96.0.1:80 -s rr -> 10.0.0.1:8080",
+    "-t 192.168.99.1:80 -s rr -> 10.0.0.1:8080",
+    "-t 1.2.3.4:80 -s rr -> 10.0.0.1:8080",
+    "-t 192.168.0.2:30080 -s rr -> 10.0.0.1:8080",
+    "-t 192.168.1.2:30080 -s rr -> 10.0.0.1:8080",
+  ]);
+  assertEquals([...layout.addresses.wanted], ["127.96.0.1", "192.168.99.1", "1.2.3.4"]);
+  assertEquals(entriesOf(layout, "EXTERNAL-IP", "LOAD-BALANCER", "NODE-PORT-TCP", "SERVED"), {
+    "EXTERNAL-IP": ["192.168.99.1,tcp:80"],
+    "LOAD-BALANCER": ["1.2.3.4,tcp:80"],
+    "NODE-PORT-TCP": ["30080"],
+    SERVED: ["127.96.0.1,tcp:80", "192.168.99.1,tcp:80", "1.2.3.4,tcp:80"],
+  });
+});
+
+Deno.test("IpvsLayout binds no address that the node has already", () => {
+  const layout = layoutOf([testServicePlan({ externalIps: [NODE], loadBalancerVips: [NODE] })]);
+  assertEquals([...layout.addresses.wanted], ["127.96.0.1"]);
+  assertEquals(entriesOf(layout, "IPVS-IPS"), { "IPVS-IPS": ["127.96.0.1"] });
+});
+
+Deno.test("IpvsLayout keeps an empty virtual server, which refuses, for a Service without endpoints", () => {
+  assertEquals(serversOf(layoutOf([testServicePlan()])), ["-t 127.96.0.1:80 -s rr ->"]);
+});
+
+Deno.test("IpvsLayout drops what policy Local has no endpoint for, where kube-proxy goes elsewhere", () => {
+  const cluster = testForward("10.0.0.1:8080");
+  const layout = layoutOf([testServicePlan({
+    internal: cluster,
+    external: { kind: "drop" },
+    externalFromCluster: cluster,
+    masqueradeExternal: "from-node",
+    externalIps: ["192.168.99.1"],
+    nodePort: 30080,
+  })]);
+  assertEquals(entriesOf(layout, "NO-LOCAL-EXTERNAL", "EXTERNAL-IP", "NODE-PORT-LOCAL-TCP"), {
+    "NO-LOCAL-EXTERNAL": [
+      "192.168.99.1,tcp:80",
+      "192.168.0.2,tcp:30080",
+      "192.168.1.2,tcp:30080",
+    ],
+    "EXTERNAL-IP": [],
+    "NODE-PORT-LOCAL-TCP": ["30080"],
+  });
+  assertEquals([...layout.rules.wanted].map((rule) => rule.replace(/ -m comment .*-j/, " -j")), [
+    "-d 192.168.99.1 -m tcp -p tcp --dport 80 -j DNAT --to-destination 127.96.0.1:80",
+    "-d 192.168.0.2 -m tcp -p tcp --dport 30080 -j DNAT --to-destination 127.96.0.1:80",
+    "-d 192.168.1.2 -m tcp -p tcp --dport 30080 -j DNAT --to-destination 127.96.0.1:80",
+  ]);
+  const internal = layoutOf([testServicePlan({ internal: { kind: "drop" } })]);
+  assertEquals(entriesOf(internal, "NO-LOCAL-INTERNAL"), {
+    "NO-LOCAL-INTERNAL": ["127.96.0.1,tcp:80"],
+  });
+});
+
+Deno.test("IpvsLayout admits source ranges, the node where they hold it, and nobody without one", () => {
+  const vip = { loadBalancerVips: ["1.2.3.4"] };
+  const sets = [
+    "LOAD-BALANCER-SOURCE-CIDR",
+    "LOAD-BALANCER-SOURCE-IP",
+    "LOAD-BALANCER-FW",
+  ] as const;
+  const ranges = ["203.0.113.0/24", "192.168.0.2/32"].map(parseCidr);
+  assertEquals(entriesOf(layoutOf([testServicePlan({ ...vip, sourceRanges: ranges })]), ...sets), {
+    "LOAD-BALANCER-SOURCE-CIDR": ["1.2.3.4,tcp:80,203.0.113.0/24", "1.2.3.4,tcp:80,192.168.0.2"],
+    "LOAD-BALANCER-SOURCE-IP": ["1.2.3.4,tcp:80,1.2.3.4"],
+    "LOAD-BALANCER-FW": ["1.2.3.4,tcp:80"],
+  });
+  assertEquals(entriesOf(layoutOf([testServicePlan({ ...vip, sourceRanges: [] })]), ...sets), {
+    "LOAD-BALANCER-SOURCE-CIDR": [],
+    "LOAD-BALANCER-SOURCE-IP": [],
+    "LOAD-BALANCER-FW": ["1.2.3.4,tcp:80"],
+  });
+});
+
+Deno.test("IpvsLayout gives a Service the scheduler that it asks for, and session affinity", () => {
+  const annotations = { "kube-router.io/service.scheduler": "mh" };
+  const layout = layoutOf([
+    testServicePlan({ annotations, affinityTimeoutSeconds: 60 }),
+    testServicePlan({ name: "other", clusterIp: "127.96.0.2" }),
+  ], { scheduler: "lc" });
+  assertEquals(serversOf(layout), [
+    "-t 127.96.0.1:80 -s mh -p 60 -b mh-port ->",
+    "-t 127.96.0.2:80 -s lc ->",
+  ]);
+  layout.set(testServicePlan({ annotations: { "kube-relay.io/ipvs-scheduler": "random" } }));
+  assertEquals(layout.quarantined.map(({ key }) => key), ["ns/web/TCP"]);
+});
+
+Deno.test("IpvsLayout serves an address that two claim for one of them, and for the other when it goes", () => {
+  const mine = testServicePlan({ name: "a", clusterIp: "127.96.0.9", to: ["10.0.0.1:1"] });
+  const theirs = testServicePlan({ name: "b", externalIps: ["127.96.0.9"], to: ["10.0.0.2:2"] });
+  for (const plans of [[mine, theirs], [theirs, mine]]) {
+    const layout = layoutOf(plans);
+    const contested = () => serversOf(layout).filter((each) => each.includes("127.96.0.9"));
+    assertEquals(contested(), ["-t 127.96.0.9:80 -s rr -> 10.0.0.1:1"]);
+    assertEquals(entriesOf(layout, "EXTERNAL-IP"), { "EXTERNAL-IP": [] });
+    assertEquals(layout.quarantined.map(({ key, address }) => `${key} ${address}`), [
+      "ns/b/TCP 127.96.0.9:80/TCP",
+    ]);
+    layout.delete(mine.key);
+    assertEquals(contested(), ["-t 127.96.0.9:80 -s rr -> 10.0.0.2:2"]);
+    assertEquals(entriesOf(layout, "EXTERNAL-IP"), { "EXTERNAL-IP": ["127.96.0.9,tcp:80"] });
+    assertEquals(layout.quarantined, []);
+  }
+});
+
+Deno.test("IpvsLayout.inherit() takes over what was applied with other settings", () => {
+  const plans = [testServicePlan({ nodePort: 30080, protocol: "SCTP" })];
+  const before = layoutOf(plans);
+  before.settle();
+  const shared = testSharedPlan({ nodePortAddresses: [NODE] });
+  const after = new IpvsLayout(shared, before.options);
+  for (const plan of plans) after.set(plan);
+  after.inherit(before);
+  assertEquals(after.sets["NODE-PORT-SCTP-HASH"].stale, ["192.168.1.2,sctp:30080"]);
+  assertEquals(after.sets["NODE-PORT-SCTP-HASH"].missing, []);
+  assertEquals(after.addresses.missing, []);
+  assertEquals(
+    [...after.dirty].filter((key) => after.server(key) === undefined),
+    ["--sctp-service 192.168.1.2:30080"],
+  );
+});

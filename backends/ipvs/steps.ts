@@ -1,0 +1,42 @@
+/**
+ * The tools of the mode, what each is given, and in which order. Pure.
+ *
+ * @module
+ */
+import { type IpvsOperation, renderOperations } from "./ipvs_operation.ts";
+
+/** Input for one process. */
+export type IpvsStep =
+  /** For `ipset restore`, which stops at the first line that fails. */
+  | { readonly tool: "ipset"; readonly lines: readonly string[] }
+  /** For `iptables-restore --noflush`, which takes each table as a whole or not at all. */
+  | { readonly tool: "iptables"; readonly lines: readonly string[] }
+  /** For `ipvsadm -R`, which goes on after a failure and may not tell. */
+  | { readonly tool: "ipvsadm"; readonly operations: readonly IpvsOperation[] }
+  /** For `ip -batch -`, which stops at the first line that fails. */
+  | { readonly tool: "ip"; readonly lines: readonly string[] };
+
+/** About as much as a pipe takes at once. */
+const CHUNK_CHARACTERS = 65_536;
+
+/** The input in pieces of about 64 KiB. */
+export function* stepText(step: IpvsStep): Generator<string> {
+  let piece = "";
+  for (const line of linesOf(step)) {
+    piece += line;
+    if (piece.length < CHUNK_CHARACTERS) continue;
+    yield piece;
+    piece = "";
+  }
+  if (piece !== "") yield piece;
+}
+
+/** Lines of the input. */
+export function stepSize(step: IpvsStep): number {
+  return step.tool === "ipvsadm" ? step.operations.length : step.lines.length;
+}
+
+function* linesOf(step: IpvsStep): Generator<string> {
+  if (step.tool === "ipvsadm") yield* renderOperations(step.operations);
+  else for (const line of step.lines) yield `${line}\n`;
+}
