@@ -1,0 +1,31 @@
+/**
+ * A plan as text, for people and for `nft -f`. Pure.
+ *
+ * @module
+ */
+import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { renderNftables } from "./render.ts";
+import type { NftablesRenderOptions } from "./render_options.ts";
+
+/**
+ * Everything, or what is for these ServicePorts in a table of their own. What has no rules since the
+ * kernel lacks what they need is told in comments at the end.
+ */
+export function* renderText(
+  plan: ProxyPlan,
+  options: NftablesRenderOptions,
+  keys?: ReadonlySet<ServicePortKey>,
+): Generator<string> {
+  // Elements of different ServicePorts have nothing in common but chains that hold no name: so the
+  // part of some is what they alone would come to.
+  const services = keys === undefined
+    ? plan.services
+    : new Map([...plan.services].filter(([key]) => keys.has(key)));
+  const { transaction, quarantined } = renderNftables({ ...plan, services }, options);
+  yield* transaction.text();
+  for (const { key, reason } of quarantined) {
+    // Comments of the tool end with their line, and no name or reason has a line break.
+    yield `# Left out: ${key}: ${reason}\n`;
+  }
+}

@@ -1,0 +1,38 @@
+import { assert, assertEquals } from "@std/assert";
+import { testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
+import { defaultRenderOptions } from "./render_options.ts";
+import { renderText } from "./render_text.ts";
+
+const OPTIONS = defaultRenderOptions("IPv4");
+const WEB = testServicePlan({ name: "web", clusterIp: "172.30.0.1", to: ["10.0.0.1:8080"] });
+const DB = testServicePlan({
+  name: "db",
+  clusterIp: "172.30.0.2",
+  to: ["10.0.0.2:5432", "10.0.0.3:5432"],
+  affinityTimeoutSeconds: 60,
+});
+
+function elements(text: Iterable<string>): string[] {
+  return [...text].join("").split("\n").filter((line) => line.startsWith("  "));
+}
+
+Deno.test("renderText() says what some ServicePorts need, with the chains that they lead to", () => {
+  const text = [...renderText(testProxyPlan([WEB, DB]), OPTIONS, new Set([WEB.key]))].join("");
+  assertEquals(elements([text]), [
+    "  172.30.0.1 . tcp . 80 : goto to-1",
+    "  172.30.0.1 . tcp . 80 . 0 : 10.0.0.1 . 8080",
+    "  172.30.0.1",
+  ]);
+  assert(text.includes("add chain ip kube-relay to-1\n"), text);
+  assert(!text.includes("sticky"), text);
+});
+
+Deno.test("renderText() says what it leaves out, and why", () => {
+  const options = { ...OPTIONS, features: { ...OPTIONS.features, affinity: false } };
+  const text = [...renderText(testProxyPlan([WEB, DB]), options)].join("");
+  assertEquals(
+    text.split("\n").at(-2),
+    "# Left out: ns/db/TCP: Cannot express session affinity: the kernel lacks maps that rules can fill",
+  );
+  assertEquals(elements([text]).filter((line) => line.includes("172.30.0.2")), []);
+});

@@ -1,0 +1,130 @@
+import { assert, assertEquals, assertThrows } from "@std/assert";
+import fc from "fast-check";
+import { TableListing } from "./table_listing.ts";
+
+const LISTING = `table ip kube-relay {
+	comment "kube-relay"
+	map service-ips {
+		type ipv4_addr . inet_proto . inet_service : verdict
+		elements = { 172.30.0.1 . tcp . 80 : goto off-cluster-2,
+			     172.30.0.2 . udp . 53 : drop }
+	}
+
+	map endpoints {
+		typeof ip daddr . meta l4proto . th dport . numgen random mod 65536 : ip daddr . tcp dport
+		elements = { 172.30.0.1 . tcp . 80 . 0 : 10.1.0.1 . 8080 }
+	}
+
+	map choices {
+		typeof ip daddr . meta l4proto . th dport . numgen random mod 65536 : meta priority
+		elements = { 172.30.0.3 . tcp . 80 . 0 : 8abc:d001,
+			     172.30.0.3 . tcp . 80 . 1 : root,
+			     172.30.0.3 . tcp . 80 . 2 : 8abc: }
+	}
+
+	map slots {
+		typeof ip daddr . meta l4proto . th dport . meta priority : ip daddr . tcp dport
+		elements = { 172.30.0.3 . tcp . 80 . 8000:1 : 10.1.0.1 . 8080 }
+	}
+
+	map affinity {
+		typeof ip saddr . ip daddr . meta l4proto . th dport : meta priority
+		size 1048576
+		flags dynamic,timeout
+		elements = { 10.0.0.1 . 172.30.0.3 . tcp . 80 timeout 10s expires 9s : 8abc:d001 }
+	}
+
+	set cluster-ips {
+		type ipv4_addr
+		elements = { 172.30.0.1, 172.30.0.2,
+			     172.30.0.3 }
+	}
+
+	set other {
+		type ipv4_addr
+		elements = { 1.2.3.4 }
+	}
+
+	chain layout-1 {
+	}
+
+	chain nat-output {
+		type nat hook output priority -100; policy accept;
+		jump services
+	}
+}
+`;
+
+function read(text: string) {
+  const listing = new TableListing();
+  for (const line of text.split("\n")) listing.take(line);
+  return listing.end();
+}
+
+Deno.test("TableListing takes names, and elements as they were written", () => {
+  const { chains, containers, elements } = read(LISTING);
+  assertEquals(chains, ["layout-1", "nat-output"]);
+  assertEquals(containers, [
+    "service-ips",
+    "endpoints",
+    "choices",
+    "slots",
+    "affinity",
+    "cluster-ips",
+    "other",
+  ]);
+  assertEquals(Object.fromEntries([...elements].map(([name, map]) => [name, [...map]])), {
+    "service-ips": [
+      ["172.30.0.1 . tcp . 80", "goto off-cluster-2"],
+      ["172.30.0.2 . udp . 53", "drop"],
+    ],
+    endpoints: [["172.30.0.1 . tcp . 80 . 0", "10.1.0.1 . 8080"]],
+    choices: [
+      ["172.30.0.3 . tcp . 80 . 0", "0x8abcd001"],
+      ["172.30.0.3 . tcp . 80 . 1", "0xffffffff"],
+      ["172.30.0.3 . tcp . 80 . 2", "0x8abc0000"],
+    ],
+    slots: [["172.30.0.3 . tcp . 80 . 0x80000001", "10.1.0.1 . 8080"]],
+    "cluster-ips": [["172.30.0.1", ""], ["172.30.0.2", ""], ["172.30.0.3", ""]],
+  });
+});
+
+Deno.test("TableListing refuses a table that is cut off", () => {
+  const lines = LISTING.split("\n");
+  for (let end = 0; end < lines.length - 2; end++) {
+    assertThrows(() => read(lines.slice(0, end).join("\n")), SyntaxError);
+  }
+});
+
+Deno.test("TableListing reads or refuses whatever a tool may print", () => {
+  const lines = LISTING.split("\n");
+  const mutations = fc.array(
+    fc.tuple(
+      fc.nat(lines.length - 1),
+      fc.constantFrom("drop", "double", "cut", "garbage"),
+      fc.string(),
+    ),
+    { minLength: 1, maxLength: 5 },
+  );
+  let refused = 0;
+  fc.assert(
+    fc.property(mutations, (mutations) => {
+      const mutated = [...lines];
+      for (const [at, kind, text] of mutations) {
+        const line = mutated[at] ?? "";
+        if (kind === "drop") mutated.splice(at, 1);
+        if (kind === "double") mutated.splice(at, 0, line);
+        if (kind === "cut") mutated[at] = line.slice(0, text.length);
+        if (kind === "garbage") mutated[at] = text;
+      }
+      try {
+        read(mutated.join("\n"));
+      } catch (error) {
+        if (!(error instanceof SyntaxError)) throw error;
+        refused++;
+      }
+    }),
+    { numRuns: 2_000 },
+  );
+  assert(refused > 0);
+});
