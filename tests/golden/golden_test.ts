@@ -7,9 +7,11 @@
 import { assert, assertEquals } from "@std/assert";
 import { renderText } from "../../backends/iptables/render_text.ts";
 import { renderText as renderIpvsText } from "../../backends/ipvs/render_text.ts";
+import { renderText as renderNftText } from "../../backends/nftables/render_text.ts";
 import { type IpFamily, IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import { scenarioOptions } from "../packet_flow/iptables_executor.ts";
 import { ipvsScenarioOptions } from "../packet_flow/ipvs_scenario.ts";
+import { nftScenarioOptions } from "../packet_flow/nft_executor.ts";
 import { goldenPlan, goldenScenario, goldenScenarioNames } from "./golden_scenario.ts";
 
 const UPDATE = Deno.env.get("UPDATE_GOLDEN") === "1";
@@ -22,6 +24,10 @@ const MODES: Readonly<Record<string, (name: string, family: IpFamily) => string>
   },
   ipvs(name, family) {
     return [...renderIpvsText(goldenPlan(name, family), ipvsScenarioOptions(family))].join("");
+  },
+  nftables(name, family) {
+    const options = nftScenarioOptions(goldenScenario(name), family);
+    return [...renderNftText(goldenPlan(name, family), options)].join("");
   },
 };
 
