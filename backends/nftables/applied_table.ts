@@ -21,18 +21,20 @@ export interface TableReading {
   /** Names of sets and maps, those of other versions included. */
   readonly containers: readonly string[];
   readonly elements: TableElements;
+  /** What the tool printed of the rules of each chain. */
+  readonly rules: ReadonlyMap<string, string>;
 }
 
 /** What will be there once a transaction was taken. */
 export interface AppliedChanges {
-  /** Whether the table and its base chains were written. */
-  readonly base: boolean;
-  /** Chains that were written. */
+  /** Chains that are there now and were not known to be. */
   readonly chains: readonly string[];
   /** Entries that were written; `undefined` = it went. */
   readonly entries: readonly (readonly [EntryId, Entry | undefined])[];
   /** Absent = as before. */
   readonly shared?: readonly Element[];
+  /** Chains that were read, are not wanted, and hold nobody knows what. @default {none} */
+  readonly strangers?: readonly string[];
   /** Chains that were taken away. @default {none} */
   readonly removedChains?: readonly string[];
 }
@@ -42,20 +44,23 @@ export class AppliedTable {
   readonly #entries = new Map<EntryId, Entry>();
   /** How many entries lead to a chain. */
   readonly #users = new Map<string, number>();
-  #chains = new Set<string>();
+  /** How the tool prints the rules of chains that are as they should be. */
+  readonly #prints = new Map<string, string>();
+  readonly #chains = new Set<string>();
+  readonly #strangers = new Set<string>();
   #shared: readonly Element[] = [];
-  #hasBase = false;
   #reading: TableReading | undefined;
-  #isKnown = false;
+  #state: "unknown" | "read" | "written" = "unknown";
+  #changedChains = 0;
 
-  /** Whether what the kernel holds is known: a table was adopted, and nothing failed since. */
+  /** Whether what the kernel holds is known: it was read, and nothing failed since. */
   get isKnown(): boolean {
-    return this.#isKnown;
+    return this.#state !== "unknown";
   }
 
-  /** Whether the base chains are there as they are wanted. */
-  get hasBase(): boolean {
-    return this.#hasBase;
+  /** Whether every entry is known; otherwise all of them are to be compared. */
+  get isWritten(): boolean {
+    return this.#state === "written";
   }
 
   /** What was read and not yet compared. */
@@ -63,9 +68,19 @@ export class AppliedTable {
     return this.#reading;
   }
 
+  /** Of the last reading: chains whose rules were others than before. */
+  get changedChains(): number {
+    return this.#changedChains;
+  }
+
   /** The elements that belong to no Service. */
   get shared(): readonly Element[] {
     return this.#shared;
+  }
+
+  /** Chains that are there with the rules that they should have. */
+  get chains(): ReadonlySet<string> {
+    return this.#chains;
   }
 
   /** Entries that are there. */
@@ -78,41 +93,66 @@ export class AppliedTable {
     return this.#entries.get(id);
   }
 
-  /** Whether a chain is there with just the rules that it should have. */
-  hasChain(name: string): boolean {
-    return this.#chains.has(name);
-  }
-
-  /** Chains that nothing leads to any more. */
+  /** Chains that no entry leads to; those that are always there among them. */
   idleChains(): readonly string[] {
-    return [...this.#chains].filter((name) => !this.#users.has(name));
+    const idle = [...this.#chains].filter((name) => !this.#users.has(name));
+    return [...idle, ...this.#strangers];
   }
 
-  /** The table was read, or is known to be absent: what was known before is void. */
+  /**
+   * The table was read, or is known to be absent: what was known before is void. Of rules the tool
+   * does not print what it was told, so they are compared with what it printed at an earlier reading;
+   * a chain that is read for the first time is taken for wrong, and written once more.
+   */
   adopt(reading: TableReading | undefined): void {
     this.forget();
-    this.#isKnown = true;
+    this.#state = "read";
     this.#reading = reading;
+    for (const [name, rules] of reading?.rules ?? []) {
+      const print = this.#prints.get(name);
+      if (print === rules) this.#chains.add(name);
+      else if (print === undefined) this.#prints.set(name, rules);
+      else {
+        this.#changedChains++;
+        this.#prints.delete(name);
+      }
+    }
   }
 
   /** Nothing is known of the table. */
   forget(): void {
     this.#entries.clear();
     this.#users.clear();
-    this.#chains = new Set();
+    this.#chains.clear();
+    this.#strangers.clear();
     this.#shared = [];
-    this.#hasBase = false;
     this.#reading = undefined;
-    this.#isKnown = false;
+    this.#state = "unknown";
+    this.#changedChains = 0;
+  }
+
+  /** Chains are to have other rules from now on. */
+  forgetRules(): void {
+    this.forget();
+    this.#prints.clear();
   }
 
   /** A transaction was taken. */
-  confirm({ base, chains, entries, shared, removedChains = [] }: AppliedChanges): void {
-    if (base) this.#hasBase = true;
+  confirm(changes: AppliedChanges): void {
+    const { chains, entries, shared, strangers = [], removedChains = [] } = changes;
+    this.#state = "written";
     this.#reading = undefined;
     if (shared) this.#shared = shared;
-    for (const name of chains) this.#chains.add(name);
-    for (const name of removedChains) this.#chains.delete(name);
+    for (const name of strangers) this.#strangers.add(name);
+    for (const name of chains) {
+      this.#chains.add(name);
+      this.#strangers.delete(name);
+    }
+    for (const name of removedChains) {
+      this.#strangers.delete(name);
+      this.#chains.delete(name);
+      this.#prints.delete(name);
+    }
     for (const [id, entry] of entries) {
       this.#count(this.#entries.get(id), -1);
       this.#count(entry, 1);

@@ -54,7 +54,8 @@ export async function diffTableInSlices(
  * change: before kernel 6.2 an element that was just deleted still holds its chain.
  */
 export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable): Transaction {
-  const names = applied.idleChains();
+  const lasting = new Set(layout.baseChains().map(({ name }) => name));
+  const names = applied.idleChains().filter((name) => !lasting.has(name));
   const steps = Transaction.steps(layout.options.family, {
     replacesTable: false,
     declares: false,
@@ -62,7 +63,7 @@ export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable):
     removed: new Map(),
     added: new Map(),
     removedChains: names,
-    applied: { base: false, chains: [], entries: [], removedChains: names },
+    applied: { chains: [], entries: [], removedChains: names },
   });
   for (;;) {
     const step = steps.next();
@@ -76,35 +77,41 @@ function* diffSteps(
 ): Generator<void, Transaction, void> {
   const { reading } = applied;
   const isReplaced = reading !== undefined && !reading.chains.includes(LAYOUT_MARK);
-  const comparison = new Comparison(layout, applied, isReplaced ? undefined : reading?.elements);
+  const present = isReplaced ? undefined : reading;
+  const comparison = new Comparison(layout, applied, present?.elements);
   let seen = 0;
-  for (const id of applied.hasBase ? layout.dirty : layout.ids()) {
+  for (const id of applied.isWritten ? layout.dirty : layout.ids()) {
     if (++seen % SLICE_SIZE === 0) yield;
     comparison.compareEntry(id);
   }
   comparison.compareShared();
   comparison.removeRest();
-  const chains = [...(applied.hasBase ? [] : layout.baseChains()), ...comparison.chains.values()];
+  const base = layout.baseChains().filter(({ name }) => !applied.chains.has(name));
+  const chains = [...base, ...comparison.chains.values()];
+  const written = new Set(chains.map(({ name }) => name));
   return yield* Transaction.steps(layout.options.family, {
     replacesTable: isReplaced,
-    declares: !applied.hasBase,
+    declares: !applied.isWritten && !isDeclared(present),
     chains,
     removed: comparison.removed,
     added: comparison.added,
     removedChains: [],
     applied: {
-      base: !applied.hasBase,
-      chains: [...comparison.chains.keys(), ...(isReplaced ? [] : strangers(reading, chains))],
+      chains: [...written],
+      strangers: present?.chains.filter((name) =>
+        !written.has(name) && !applied.chains.has(name)
+      ) ??
+        [],
       entries: comparison.entries,
       shared: comparison.shared,
     },
   });
 }
 
-/** Chains that were read and are not wanted: nothing leads to them any more. */
-function strangers(reading: TableReading | undefined, wanted: readonly Chain[]): readonly string[] {
-  const names = new Set(wanted.map(({ name }) => name));
-  return reading?.chains.filter((name) => !names.has(name)) ?? [];
+/** Whether every set and map is there. */
+function isDeclared(reading: TableReading | undefined): boolean {
+  return reading !== undefined &&
+    CONTAINER_NAMES.every((name) => reading.containers.includes(name));
 }
 
 /** The differences, while they are found. */
@@ -142,7 +149,7 @@ class Comparison {
     );
     const spec = wanted && chainOf(wanted);
     const name = spec && chainName(spec);
-    if (name === undefined || this.#applied.hasChain(name) || this.chains.has(name)) return;
+    if (name === undefined || this.#applied.chains.has(name) || this.chains.has(name)) return;
     this.chains.set(name, { name, rules: this.#layout.chainRules(spec!) });
   }
 

@@ -64,6 +64,7 @@ class Stage {
     return {
       chains: [...chains.keys()],
       containers: [...elements.keys()],
+      rules: new Map([...chains].map(([name, rules]) => [name, rules.join("\n")])),
       elements: new Map(
         [...elements].flatMap(([name, values]) =>
           isContainerName(name) ? [[name, values] as const] : []
@@ -281,6 +282,35 @@ Deno.test("diffTable() keeps what is right of a table that was read", () => {
     "  172.30.0.2",
   ]);
   assertEquals(stage.table.elements.get("affinity")?.size, 1);
+});
+
+Deno.test("diffTable() writes rules anew that somebody changed, and finds nothing more then", () => {
+  const stage = new Stage();
+  stage.layout.set(plan(1));
+  stage.sync();
+  const verify = () => {
+    stage.applied.adopt(stage.reading());
+    const changed = stage.applied.changedChains;
+    return [changed, stage.sync().lines.filter((line) => line.startsWith("add rule")).length > 0];
+  };
+  verify();
+  assertEquals([verify(), verify()], [[0, false], [0, false]]);
+  stage.table.chains.get("services")?.unshift("drop");
+  assertEquals(verify(), [1, true]);
+  assertEquals(meaningOf(stage.table), meaningOf(fresh([plan(1)])));
+  verify();
+  assertEquals(verify(), [0, false]);
+});
+
+Deno.test("diffTable() fills a chain that an earlier run left before it leads there", () => {
+  const stage = new Stage();
+  const name = chainName({ front: "vip", treatment: "off-cluster", main: 2 });
+  stage.table.chains.set(name, ["drop"]);
+  stage.applied.adopt(stage.reading());
+  stage.sync();
+  stage.layout.set(plan(1));
+  stage.sync();
+  assertEquals(meaningOf(stage.table), meaningOf(fresh([plan(1)])));
 });
 
 Deno.test("diffTable() replaces a table of another version in one go", () => {

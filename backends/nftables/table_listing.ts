@@ -2,8 +2,8 @@
  * Reads what `nft list table` prints, line by line: a table of 44,000 Services is 10 MB, and has to
  * leave others their turn. Pure but for its own state.
  *
- * Only names and elements are taken. What nft 1.0.6 prints of rules is not what it was told, and the
- * JSON form loses as much.
+ * Of rules only the print is taken: nft 1.0.6 says them otherwise than it was told, and its JSON form
+ * loses as much.
  *
  * @module
  */
@@ -20,8 +20,10 @@ const VALUES_WITH_SLOT: ReadonlySet<ContainerName> = new Set(["choices", "node-p
 export class TableListing {
   readonly #chains: string[] = [];
   readonly #containers: string[] = [];
+  readonly #rules = new Map<string, string>();
   readonly #elements = new Map<ContainerName, Map<string, string>>();
   #container: ContainerName | undefined;
+  #chain: string | undefined;
   #state: "before" | "table" | "object" | "elements" | "after" = "before";
 
   /** Takes the next line, without its line feed. Throws a SyntaxError that quotes it. */
@@ -36,6 +38,9 @@ export class TableListing {
       case "object":
         if (line === "\t}") this.#state = "table";
         else if (ELEMENTS.test(line)) this.#take(line.replace(ELEMENTS, ""));
+        else if (this.#chain !== undefined) {
+          this.#rules.set(this.#chain, `${this.#rules.get(this.#chain)}${line}\n`);
+        }
         return;
       case "elements":
         return this.#take(line);
@@ -47,7 +52,12 @@ export class TableListing {
   /** The table. Throws a SyntaxError where its end is missing: the tool was stopped. */
   end(): TableReading {
     if (this.#state !== "after") throw unexpected("", "the end of the table");
-    return { chains: this.#chains, containers: this.#containers, elements: this.#elements };
+    return {
+      chains: this.#chains,
+      containers: this.#containers,
+      elements: this.#elements,
+      rules: this.#rules,
+    };
   }
 
   #open(line: string): void {
@@ -58,13 +68,19 @@ export class TableListing {
     const [, kind, name] = OPENING.exec(line) ?? [];
     if (name === undefined) {
       // Comments and flags of the table, and what it holds beside.
-      if (/^\t\S.*\{$/.test(line)) this.#state = "object";
+      if (/^\t\S.*\{$/.test(line)) {
+        this.#state = "object";
+        this.#container = undefined;
+        this.#chain = undefined;
+      }
       return;
     }
     this.#state = "object";
-    if (kind === "chain") {
+    this.#container = undefined;
+    this.#chain = kind === "chain" ? name : undefined;
+    if (this.#chain !== undefined) {
       this.#chains.push(name);
-      this.#container = undefined;
+      this.#rules.set(name, "");
       return;
     }
     this.#containers.push(name);

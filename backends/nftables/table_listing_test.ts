@@ -62,8 +62,12 @@ function read(text: string) {
 }
 
 Deno.test("TableListing takes names, and elements as they were written", () => {
-  const { chains, containers, elements } = read(LISTING);
+  const { chains, containers, elements, rules } = read(LISTING);
   assertEquals(chains, ["layout-1", "nat-output"]);
+  assertEquals([...rules], [
+    ["layout-1", ""],
+    ["nat-output", "\t\ttype nat hook output priority -100; policy accept;\n\t\tjump services\n"],
+  ]);
   assertEquals(containers, [
     "service-ips",
     "endpoints",
