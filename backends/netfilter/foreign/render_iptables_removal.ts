@@ -44,12 +44,13 @@ export function* planTableRemoval(
     if (isTheirs(table.name, chain)) theirs.add(chain);
     if (++count % CHAINS_PER_STEP === 0) yield;
   }
-  const holders = holdersOf(table, theirs);
   const kept: string[] = [];
-  const marks = holders.get("KUBE-MARK-MASQ");
+  const marks = holdersOf(table, theirs).get("KUBE-MARK-MASQ");
   for (const chain of marks === undefined ? [] : MASQUERADE_CHAINS) {
     if (theirs.delete(chain)) kept.push(`chain ${chain} in ${table.name}: ${marks} marks by it`);
   }
+  // What stays may refer to what was to go: our KUBE-POSTROUTING leads to a chain of ours.
+  const holders = holdersOf(table, theirs);
   const [chains, emptied]: [string[], string[]] = [[], []];
   const kinds = new Map<string, number>();
   for (const chain of theirs) {

@@ -97,3 +97,23 @@ Deno.test("planTableRemoval() pauses within a large table", () => {
   const chains = Array.from({ length: 3_000 }, (_, number) => `:CHAIN-${number} - [0:0]`);
   assertEquals([...planTableRemoval(tableOf(chains), isKubeProxyChain)].length > 10, true);
 });
+
+Deno.test("planTableRemoval() keeps a chain that one which masquerades for somebody else leads to", () => {
+  const lines = [
+    ...USED,
+    ":KUBE-HAIRPIN - [0:0]",
+    "-A KUBE-POSTROUTING -j KUBE-HAIRPIN",
+    "-A KUBE-HAIRPIN -s 10.0.0.1 -d 10.0.0.1 -j MASQUERADE",
+    "-A MINE -j KUBE-MARK-MASQ",
+  ];
+  const text = ["*nat", ":PREROUTING ACCEPT [0:0]", ...lines, "COMMIT"].join("\n");
+  const table = finish(readIptablesDump(text, () => true)).tables[0]!;
+  const { chains, emptied, kept } = finish(
+    planTableRemoval(table, (_, chain) => chain.startsWith("KUBE-")),
+  );
+  assertEquals({ chains, emptied }, { chains: ["KUBE-SERVICES"], emptied: ["KUBE-HAIRPIN"] });
+  assertEquals(
+    kept.at(-1),
+    "chain KUBE-HAIRPIN in nat, without rules: KUBE-POSTROUTING refers to it",
+  );
+});

@@ -58,6 +58,8 @@ export function wantsRights(reason: string): boolean {
 /** Why a tool ended with a code, in its own words. */
 export function reasonOfExit(program: string, { code, stderr }: CommandResult): string {
   // iptables-nft warns so whenever legacy tables exist, also when it did its work.
-  const words = stderr.replaceAll(/^# Warning: .*$/gm, "");
+  const words = stderr.replaceAll(/^# Warning: .*$/gm, "")
+    // What the kernel refused comes on a line of its own, below the name of the program.
+    .replace(/^\S+ v[\d.]+ \(\w+\):\s*\n/m, "");
   return firstLine(words) || `${program} ended with ${code}`;
 }

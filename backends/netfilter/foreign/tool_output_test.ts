@@ -32,3 +32,12 @@ Deno.test("reasonOfExit() passes over the warning that every iptables-nft gives"
   assertEquals(exit(`${warning}\nline 3 failed\n`), "line 3 failed");
   assertEquals(exit(`${warning}\n`), "iptables ended with 4");
 });
+
+Deno.test("reasonOfExit() passes over a line that only names the program", () => {
+  const stderr = "iptables-restore v1.8.9 (nf_tables): \n" +
+    "line 10: CHAIN_DEL failed (Device or resource busy): chain KUBE-HAIRPIN\n";
+  assertEquals(
+    reasonOfExit("iptables-restore", { code: 4, stdout: "", stderr }),
+    "line 10: CHAIN_DEL failed (Device or resource busy): chain KUBE-HAIRPIN",
+  );
+});
