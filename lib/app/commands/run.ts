@@ -13,6 +13,7 @@ import { runProxy } from "../run_proxy.ts";
 import { warnOfToolsPath } from "../warn_of_tools_path.ts";
 import { admitStart, excludedServers, showTakeover } from "../takeover.ts";
 import { versionText } from "../version.ts";
+import { answerWhile } from "../waiting_servers.ts";
 
 /** Serves Services. */
 export const runCommand: ActiveCommand = {
@@ -23,7 +24,10 @@ export const runCommand: ActiveCommand = {
     const { relay, notices } = configuration;
     if (!relay.initOnly) await admitStart({ ...dependencies, logger }, { relay, signal });
     warnOfToolsPath(dependencies, { logger, toolsPath: relay.toolsPath });
-    const chosen = await chooseMode({ ...dependencies, logger }, configuration.mode, { signal });
+    const choose = () => chooseMode({ ...dependencies, logger }, configuration.mode, { signal });
+    const waiting = { proxy: configuration.proxy, phase: "choosing the mode", signal };
+    const endsSoon = relay.initOnly || relay.dryRun;
+    const chosen = endsSoon ? await choose() : await answerWhile(dependencies, waiting, choose);
     const { mode } = chosen;
     if (relay.takeover && relay.dryRun) {
       const excludeCidrs = excludedServers(configuration.proxy);
