@@ -13,6 +13,8 @@ import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
 import type { NodePortAddresses } from "../lib/proxy/node_port_addresses.ts";
 import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
 import { createIptablesBackend } from "./iptables/backend.ts";
+import { createIpvsBackend } from "./ipvs/backend.ts";
+import { type IpvsConfigurationFields, ipvsOptionsOf } from "./ipvs/configured_options.ts";
 import { createLocalAddresses } from "./userspace/addresses/addresses.ts";
 import type { AddressMode } from "./userspace/addresses/address_way.ts";
 import { createFileStore } from "./userspace/addresses/address_store.ts";
@@ -49,6 +51,7 @@ export interface BackendOptions {
     readonly localhostNodePorts: boolean;
     readonly syncPeriod: number;
   };
+  readonly ipvs: IpvsConfigurationFields;
   /** What may change while the backend runs. */
   readonly node: () => {
     readonly nodePortAddresses: NodePortAddresses;
@@ -73,6 +76,9 @@ export const BACKENDS: Readonly<
       syncPeriodMs,
       node,
     });
+  },
+  ipvs(edges, { family, iptables: { masqueradeBit }, ipvs, node }) {
+    return createIpvsBackend(edges, ipvsOptionsOf(ipvs, { family, masqueradeBit, node }));
   },
   userspace({ clock, commands, logger, network, random }, options) {
     const { family, relay, belongsTo, traffic } = options;

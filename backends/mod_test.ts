@@ -6,7 +6,7 @@ import { MemoryLogger } from "../tests/support/memory_logger.ts";
 import { BACKENDS } from "./mod.ts";
 
 Deno.test("BACKENDS has the modes of this build and no others", () => {
-  assertEquals(Object.keys(BACKENDS), ["iptables", "userspace"]);
+  assertEquals(Object.keys(BACKENDS), ["iptables", "ipvs", "userspace"]);
 });
 
 for (const [mode, create] of Object.entries(BACKENDS)) {
@@ -29,6 +29,15 @@ for (const [mode, create] of Object.entries(BACKENDS)) {
         family: "IPv6",
         relay,
         iptables: { masqueradeBit: 14, localhostNodePorts: true, syncPeriod: 30_000 },
+        ipvs: {
+          scheduler: "",
+          excludeCIDRs: [],
+          strictARP: false,
+          tcpTimeout: 0,
+          tcpFinTimeout: 0,
+          udpTimeout: 0,
+          syncPeriod: 30_000,
+        },
         node: () => ({ nodePortAddresses: { kind: "all" } }),
         belongsTo: () => undefined,
       },

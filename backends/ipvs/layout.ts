@@ -64,6 +64,11 @@ export class IpvsLayout {
     return this.#dirty;
   }
 
+  /** Every ServicePort that is served. */
+  get keys(): Iterable<ServicePortKey> {
+    return this.#plans.keys();
+  }
+
   /** Every virtual server that is wanted. */
   get servers(): Iterable<ServerKey> {
     return this.#claims.keys();

@@ -12,7 +12,7 @@ import type { RuleFeature } from "../netfilter/probe/iptables_trial.ts";
 import { isAtLeast, parseVersion, versionText } from "../netfilter/probe/tool_version.ts";
 import { tryFeatures } from "../netfilter/probe/try_features.ts";
 import { firstLine, type ProbeDependencies, tryTool } from "../netfilter/probe/try_tool.ts";
-import { probeIptables } from "../netfilter/probe_iptables.ts";
+import { probeIptables, type TableFeature } from "../netfilter/probe_iptables.ts";
 import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
 import { tryDummyDevice } from "./dummy_probe.ts";
 import { IPSET, IPVS_OF_KERNEL, IPVSADM, SCHEDULER, SET_FEATURES } from "./ipvs_features.ts";
@@ -31,13 +31,16 @@ const RULES: readonly RuleFeature[] = [
   RULE_FEATURES.randomFully,
   RULE_FEATURES.markTarget,
   RULE_FEATURES.addrtype,
-  RULE_FEATURES.physdev,
   RULE_FEATURES.conntrack,
   RULE_FEATURES.mark,
   RULE_FEATURES.comment,
   RULE_FEATURES.reject,
-  RULE_FEATURES.ipvs,
 ];
+
+/** Source ranges are looked at in mangle, before any destination is changed. */
+const TABLES: readonly TableFeature[] = IPTABLES_TABLES.map((row) =>
+  row.table === "mangle" ? { ...row, required: true, lost: "Source ranges of load balancers" } : row
+);
 
 /** kube-proxy's own bound. */
 const LEAST_IPSET = [6, 0];
@@ -51,7 +54,7 @@ export async function probeIpvsMode(
   const groups = await Promise.all([
     probeIpvs(dependencies, options),
     probeSets(dependencies, options),
-    probeIptables(dependencies, { tables: IPTABLES_TABLES, rules: RULES, signal }),
+    probeIptables(dependencies, { tables: TABLES, rules: RULES, signal }),
     tryDummyDevice(dependencies, options),
     probeSharedTools(dependencies, { signal }),
   ]);

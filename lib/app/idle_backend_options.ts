@@ -6,16 +6,16 @@
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import type { BackendOptions } from "./dependencies.ts";
+import { modeSettingsOf } from "./mode_settings.ts";
 
 /** Options of a backend that serves nothing: nothing is known of the node, and nothing asked. */
 export function idleBackendOptions(
-  { relay, proxy }: Pick<LoadedConfiguration, "proxy" | "relay">,
+  configuration: Pick<LoadedConfiguration, "proxy" | "relay">,
   family: IpFamily,
 ): BackendOptions {
   return {
     family,
-    relay,
-    iptables: proxy.iptables,
+    ...modeSettingsOf(configuration),
     node: () => ({ nodePortAddresses: { kind: "all" } }),
     belongsTo: () => undefined,
   };

@@ -8,6 +8,7 @@ import type { Logger } from "../log/logger.ts";
 import type { BackendTable, Dependencies } from "./dependencies.ts";
 import { HostSettings } from "./host_settings.ts";
 import { hostSettingWishes } from "./host_setting_wishes.ts";
+import { modeSettingsOf } from "./mode_settings.ts";
 import { nodeSettingsOf } from "./node_settings.ts";
 import { planSettingsOf } from "./plan_settings.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
@@ -25,8 +26,7 @@ export async function runInitOnly(
   const backends = families.map((family) =>
     createBackend(dependencies, {
       family,
-      relay,
-      iptables: proxy.iptables,
+      ...modeSettingsOf({ proxy, relay }),
       node: () => nodeSettingsOf(planSettingsOf(proxy, { nodeName: "", mode }), { family }),
       belongsTo: () => undefined,
     })

@@ -28,6 +28,7 @@ import { KubeProxyHandover } from "./kube_proxy_handover.ts";
 import { nodeNameOf } from "./node_name.ts";
 import { createObjectSource, type ObjectSource } from "./object_source.ts";
 import { ObjectRouter } from "./object_router.ts";
+import { modeSettingsOf } from "./mode_settings.ts";
 import { nodeSettingsOf } from "./node_settings.ts";
 import { OtherModes } from "./other_modes.ts";
 import { planSettingsOf } from "./plan_settings.ts";
@@ -231,7 +232,7 @@ class RunningProxy implements AsyncDisposable {
   }
 
   #createFamily(family: IpFamily): FamilyProxy {
-    const { proxy, relay, mode } = this.#configuration;
+    const { proxy, mode } = this.#configuration;
     const { backends, random } = this.#dependencies;
     const logger = this.#dependencies.logger.with({ ipFamily: family });
     const onDrift = (figures: DriftFigures) => this.#metrics.driftFound(family, figures);
@@ -246,8 +247,7 @@ class RunningProxy implements AsyncDisposable {
         onFirstSync: () => this.#tellReady(),
         backend: createBackend(dependencies, {
           family,
-          relay,
-          iptables: proxy.iptables,
+          ...modeSettingsOf(this.#configuration),
           node: () => nodeSettingsOf(this.#settings, { family, node: this.#node }),
           ...(this.#traffic && { traffic: this.#traffic.of(family) }),
           belongsTo: (address) => this.#source?.belongsTo(address),

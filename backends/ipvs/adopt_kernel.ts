@@ -1,0 +1,142 @@
+/**
+ * From what was read of the kernel to what is known to be applied: what of it is ours, and what is
+ * missing. Pure, but that it tells the layout and the list of servers.
+ *
+ * @module
+ */
+import type { Cidr } from "../../lib/net/cidr.ts";
+import { cidrContains } from "../../lib/net/cidr.ts";
+import { type IpAddress, ipFamilyOf } from "../../lib/net/ip_address.ts";
+import { tryParsePort } from "../../lib/net/port.ts";
+import { isKubeProxyServer } from "../netfilter/foreign/virtual_servers.ts";
+import { ruleText } from "../netfilter/iptables_objects.ts";
+import type { SavedTables } from "../netfilter/iptables_save.ts";
+import { normalRule } from "../netfilter/rule_normal_form.ts";
+import { appliedFromSeen, type AppliedServer, type AppliedServers } from "./applied_servers.ts";
+import { BASE_JUMPS, baseChains, FROM_CLUSTER } from "./base_rules.ts";
+import type { KernelState } from "./diff.ts";
+import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
+import { normalOptions } from "./ipset_text.ts";
+import type { KernelReading } from "./ipvs_runner.ts";
+import type { IpvsLayout } from "./layout.ts";
+import type { SeenServer } from "./proc_ip_vs.ts";
+import { addressOfServer, type ServerKey } from "./virtual_server.ts";
+
+/** Whose a virtual server is. */
+export interface Ownership {
+  /** `ipvs.excludeCIDRs`: what is in there is somebody else's. */
+  readonly excludeCidrs: readonly Cidr[];
+}
+
+/** Takes over what is ours, to be compared as a whole. Returns what else there is to know. */
+export function adoptKernel(
+  { layout, servers }: { readonly layout: IpvsLayout; readonly servers: AppliedServers },
+  reading: KernelReading,
+  ownership: Ownership,
+): KernelState {
+  const { tables } = reading;
+  const { missing: missingSets, other: otherSets } = adoptSets(layout, reading);
+  adoptServers({ layout, servers }, reading, ownership);
+  layout.addresses.adopt(ofFamily(layout, reading.device ?? new Set()));
+  // A rule that names a set which is not there could not have been written.
+  const hasRules = missingSets.size === 0 && otherSets.size === 0 && haveRules(tables, layout);
+  layout.rules.adopt(hasRules ? new Set(layout.rules.wanted) : new Set());
+  return {
+    missingSets,
+    otherSets,
+    hasDevice: reading.device !== undefined,
+    hasRules,
+    jumps: BASE_JUMPS.filter(({ table, from, rule }) => {
+      const wanted = normalRule(ruleText(rule));
+      return !(tables[table].builtIn.get(from) ?? []).some((each) => normalRule(each) === wanted);
+    }),
+    isTakeover: isOthers(tables),
+  };
+}
+
+function adoptSets(
+  layout: IpvsLayout,
+  { sets }: KernelReading,
+): { readonly missing: ReadonlySet<SetId>; readonly other: ReadonlySet<SetId> } {
+  const { family } = layout.options;
+  const missing = new Set<SetId>();
+  const other = new Set<SetId>();
+  for (const id of SET_IDS) {
+    const saved = sets.get(setName(id, family));
+    const isSame = saved?.options === normalOptions(setOptions(id, family));
+    if (saved === undefined) missing.add(id);
+    else if (!isSame) other.add(id);
+    layout.sets[id].adopt(isSame ? saved.entries : new Set());
+  }
+  return { missing, other };
+}
+
+function adoptServers(
+  { layout, servers }: { readonly layout: IpvsLayout; readonly servers: AppliedServers },
+  reading: KernelReading,
+  ownership: Ownership,
+): void {
+  const found = new Map<ServerKey, AppliedServer>();
+  for (const seen of reading.servers) {
+    const wanted = layout.server(seen.key)?.server;
+    if (wanted === undefined && !isOurs(seen, { layout, reading, ownership })) continue;
+    const known = servers.get(seen.key)?.setup;
+    found.set(seen.key, appliedFromSeen(seen, { wanted, known }));
+  }
+  servers.adopt(found);
+  layout.touch(found.keys());
+  layout.touch(layout.servers);
+}
+
+/** Whether we, or a kube-proxy before us, made a virtual server of this family. */
+function isOurs(
+  { key }: SeenServer,
+  { layout, reading, ownership }: {
+    readonly layout: IpvsLayout;
+    readonly reading: KernelReading;
+    readonly ownership: Ownership;
+  },
+): boolean {
+  const { protocol, address, port } = addressOfServer(key) ?? {};
+  if (address === undefined || protocol === undefined || port === undefined) return false;
+  if (ipFamilyOf(address) !== layout.options.family || tryParsePort(port) === undefined) {
+    return false;
+  }
+  if (ownership.excludeCidrs.some((cidr) => cidrContains(cidr, address))) return false;
+  const name = protocol === "TCP" ? "tcp" : protocol === "UDP" ? "udp" : "sctp";
+  return isKubeProxyServer({ protocol: name, address, port }, {
+    noted: reading.noted,
+    deviceAddresses: reading.device ?? new Set(),
+    nodeAddresses: layout.options.nodeAddresses,
+    excludeCidrs: ownership.excludeCidrs,
+  });
+}
+
+function ofFamily(
+  { options: { family } }: IpvsLayout,
+  addresses: ReadonlySet<IpAddress>,
+): ReadonlySet<IpAddress> {
+  return new Set([...addresses].filter((address) =>
+    // The kernel gives a device that is up a link-local address of its own.
+    ipFamilyOf(address) === family && !address.startsWith("fe80:")
+  ));
+}
+
+/** Whether all chains are as they are wanted. Rules of single Services are in no order. */
+function haveRules(tables: SavedTables, layout: IpvsLayout): boolean {
+  return baseChains(layout.ruleContext).every(({ table, name, rules }) => {
+    const there = tables[table].chains.get(name)?.map(normalRule);
+    const wanted = rules.map((rule) => normalRule(ruleText(rule)));
+    if (name === FROM_CLUSTER) {
+      wanted.push(...[...layout.rules.wanted].map(normalRule));
+      return there?.sort().join("\n") === wanted.sort().join("\n");
+    }
+    return there?.join("\n") === wanted.join("\n");
+  });
+}
+
+/** Whether what serves now is another mode, or kube-proxy. */
+function isOthers({ nat }: SavedTables): boolean {
+  const rules = nat.chains.get("KUBE-SERVICES") ?? [];
+  return rules.length > 0 && !rules.some((rule) => rule.includes(FROM_CLUSTER));
+}

@@ -1,0 +1,150 @@
+/**
+ * Runs the tools of the ipvs mode: gives them their input, and reads what the kernel holds.
+ *
+ * @module
+ */
+import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import { inSteps } from "../netfilter/foreign/in_steps.ts";
+import { type NotedServers, readNotedServers } from "../netfilter/foreign/ip_sets.ts";
+import { readProcFile, reasonOfExit } from "../netfilter/foreign/tool_output.ts";
+import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
+import type { SavedTables } from "../netfilter/iptables_save.ts";
+import { DEVICE } from "./diff.ts";
+import { readIpsetSave, type SavedSet } from "./ipset_text.ts";
+import { IP_VS_FILE, readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
+import { type IpvsStep, stepText } from "./steps.ts";
+
+/** The edges. */
+export interface IpvsRunnerDependencies {
+  readonly clock: Pick<Clock, "now" | "yieldToEventLoop">;
+  readonly commands: CommandRunner;
+  readonly iptables: IptablesRunner;
+}
+
+/** Everything that the kernel holds, of us and of others. */
+export interface KernelReading {
+  readonly servers: readonly SeenServer[];
+  /** Addresses on the device; `undefined` = there is no device. */
+  readonly device: ReadonlySet<IpAddress> | undefined;
+  readonly sets: ReadonlyMap<string, SavedSet>;
+  /** What the sets say of whose a virtual server is. */
+  readonly noted: NotedServers;
+  readonly tables: SavedTables;
+}
+
+/** 10,000 Services take `ipvsadm` some seconds. */
+const TIMEOUT_MS = 120_000;
+
+/** The tools. All methods throw an Error that says which tool failed, and in which words. */
+export class IpvsRunner {
+  readonly #dependencies: IpvsRunnerDependencies;
+
+  constructor(dependencies: IpvsRunnerDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** Carries out a step. After a failure it is unknown how much of it was. */
+  async run(step: IpvsStep): Promise<void> {
+    switch (step.tool) {
+      case "iptables":
+        return await this.#dependencies.iptables.restore({
+          lines: step.lines,
+          ownerOf: () => undefined,
+          text: () => stepText(step),
+        });
+      case "ipset":
+        return await this.#give(["ipset", "restore"], step);
+      case "ip":
+        return await this.#give(["ip", "-batch", "-"], step);
+      case "ipvsadm":
+        return await this.#give(["ipvsadm", "-R"], step);
+    }
+  }
+
+  /** Everything. */
+  async read(): Promise<KernelReading> {
+    const { clock, iptables } = this.#dependencies;
+    const [servers, device, saved, tables] = await Promise.all([
+      this.servers(),
+      this.deviceAddresses(),
+      this.#output(["ipset", "save"]),
+      iptables.save(),
+    ]);
+    const isOurs = (name: string) => name.startsWith("KUBE-");
+    const sets = await inSteps({ clock }, readIpsetSave(saved, isOurs));
+    const noted = await inSteps({ clock }, readNotedServers(saved));
+    return { servers, device, sets, noted, tables };
+  }
+
+  /** All virtual servers. */
+  async servers(): Promise<readonly SeenServer[]> {
+    const { clock, commands } = this.#dependencies;
+    const seen = await readProcFile(commands, IP_VS_FILE, { timeoutMs: TIMEOUT_MS });
+    // ip_vs is loaded by whoever needs it first.
+    if (seen.state === "absent") return [];
+    if (seen.state === "refused") throw new Error(`Cannot read virtual servers: ${seen.reason}`);
+    return await inSteps({ clock }, readProcIpVs(seen.value));
+  }
+
+  /** Addresses on the device; `undefined` = there is none. */
+  async deviceAddresses(): Promise<ReadonlySet<IpAddress> | undefined> {
+    const { commands } = this.#dependencies;
+    const args = ["-o", "addr", "show", "dev", DEVICE];
+    const result = await commands.run("ip", args, { timeoutMs: TIMEOUT_MS });
+    if (result.code !== 0 && result.stderr.includes("does not exist")) return undefined;
+    if (result.code !== 0) {
+      throw new Error(`Cannot read addresses of ${DEVICE}: ${reasonOfExit("ip", result)}`);
+    }
+    const found = new Set<IpAddress>();
+    for (const [, text = ""] of result.stdout.matchAll(/ inet6? ([0-9a-f.:]+)/g)) {
+      const address = tryParseIpAddress(text);
+      if (address !== undefined) found.add(address);
+    }
+    return found;
+  }
+
+  /** Makes the device, unless it is there: the other IP family may have made it a moment ago. */
+  async makeDevice(): Promise<void> {
+    const args = ["link", "add", DEVICE, "type", "dummy"];
+    const result = await this.#dependencies.commands.run("ip", args);
+    if (result.code === 0 || result.stderr.includes("File exists")) return;
+    throw new Error(`Cannot make device ${DEVICE}: ${reasonOfExit("ip", result)}`);
+  }
+
+  /** Sets time-outs of connections, seconds; 0 leaves what the kernel has. */
+  async setTimeouts(seconds: readonly [tcp: number, tcpFin: number, udp: number]): Promise<void> {
+    await this.#output(["ipvsadm", "--set", ...seconds.map(String)]);
+  }
+
+  async #give(
+    line: readonly [program: string, ...args: string[]],
+    step: IpvsStep,
+  ): Promise<void> {
+    const [program, ...args] = line;
+    const result = await this.#dependencies.commands.run(program, args, {
+      timeoutMs: TIMEOUT_MS,
+      stdin: stepText(step),
+    });
+    // The exit code of `ipvsadm -R` is that of its last line.
+    const isRefused = program === "ipvsadm" && result.stderr.trim() !== "";
+    if (result.code === 0 && !isRefused) return;
+    const at = lineOf(result.stderr, step);
+    throw new Error(`Cannot run '${line.join(" ")}'${at}: ${reasonOfExit(program, result)}`);
+  }
+
+  async #output([program, ...args]: readonly [string, ...string[]]): Promise<string> {
+    const result = await this.#dependencies.commands.run(program, args, { timeoutMs: TIMEOUT_MS });
+    if (result.code === 0) return result.stdout;
+    const line = [program, ...args].join(" ");
+    throw new Error(`Cannot run '${line}': ${reasonOfExit(program, result)}`);
+  }
+}
+
+/** The line of the input that a tool complains of, where it says which. */
+function lineOf(stderr: string, step: IpvsStep): string {
+  const [, number] = /(?:line |failed -:)(\d+)/.exec(stderr) ?? [];
+  const line = step.tool === "ipvsadm" ? undefined : step.lines[Number(number) - 1];
+  return line === undefined ? "" : `, line ${number} '${line}'`;
+}

@@ -1,0 +1,143 @@
+/**
+ * Looks at the kernel from time to time: takes away what has drained, and puts back what somebody else
+ * has taken away.
+ *
+ * @module
+ */
+import type { Logger } from "../../lib/log/logger.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
+import type { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import type { IpvsRunner } from "./ipvs_runner.ts";
+import type { IpvsWriter } from "./ipvs_writer.ts";
+import type { SeenServer } from "./proc_ip_vs.ts";
+import { WriteFigures } from "./write_figures.ts";
+
+/** What was found different and put right. */
+export interface IpvsDrift {
+  readonly kind: "chain" | "rule";
+  readonly found: number;
+  readonly repaired: number;
+}
+
+/** What the watch stands on. */
+export interface IpvsWatchDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** From 0 to 1, as `Math.random`. */
+  readonly random: () => number;
+  readonly runner: Pick<IpvsRunner, "deviceAddresses" | "servers">;
+  readonly iptables: Pick<IptablesRunner, "hasRules">;
+  readonly writer: IpvsWriter;
+  /** What else writes. */
+  readonly turns: OneAtATime;
+  readonly onDrift?: (figures: IpvsDrift) => void;
+}
+
+/** How often it looks. */
+export interface IpvsWatchOptions {
+  /** Longest time between two looks, milliseconds. */
+  readonly periodMs: number;
+}
+
+/** While connections are waited for. */
+const DRAIN_LOOK_MS = 5_000;
+const LONGEST_PAUSE_MS = 30_000;
+const SHORTEST_PAUSE_MS = 1_000;
+/** Sets and single rules are only seen by reading everything. */
+const VERIFY_EVERY_MS = 300_000;
+
+/** Looks after one family, from `start()` to `stop()`. */
+export class IpvsWatch {
+  readonly #dependencies: IpvsWatchDependencies;
+  readonly #options: IpvsWatchOptions;
+  #abort: AbortController | undefined;
+  #running: Promise<void> | undefined;
+  #verifyAt = 0;
+  /** Whether a comparison failed: it comes again at the next look. */
+  #isUnfinished = false;
+
+  constructor(dependencies: IpvsWatchDependencies, options: IpvsWatchOptions) {
+    const logger = dependencies.logger.with({ component: "ipvs_watch" });
+    this.#dependencies = { ...dependencies, logger };
+    this.#options = options;
+  }
+
+  /** Begins to look. */
+  start(): void {
+    this.#abort = new AbortController();
+    this.#running = this.#run(this.#abort.signal);
+  }
+
+  /** Ends looking; a repair that is under way comes to its end. */
+  async stop(): Promise<void> {
+    this.#abort?.abort();
+    await this.#running;
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    const { clock, logger, turns, writer } = this.#dependencies;
+    this.#planVerification();
+    for (;;) {
+      await clock.sleep(this.#pauseMs, signal).catch(() => {});
+      if (signal.aborted) return;
+      // Before the first sync, and after one that failed, the next one compares everything.
+      if (!writer.isKnown && !this.#isUnfinished) continue;
+      try {
+        await turns.run(() => this.#look());
+      } catch (error) {
+        logger.warn("Cannot look after the virtual servers; it is tried again", { error });
+      }
+    }
+  }
+
+  get #pauseMs(): number {
+    const usual = Math.min(this.#options.periodMs, LONGEST_PAUSE_MS);
+    const wanted = this.#dependencies.writer.draining > 0 ? Math.min(usual, DRAIN_LOOK_MS) : usual;
+    return Math.max(wanted, SHORTEST_PAUSE_MS);
+  }
+
+  async #look(): Promise<void> {
+    const { clock, logger, runner, writer } = this.#dependencies;
+    const seen = await runner.servers();
+    const figures = new WriteFigures();
+    const drained = await writer.drain(seen, figures);
+    if (drained > 0) logger.verbose(2, "Took away what has drained", { drained });
+    const lost = await this.#lost(seen);
+    if (lost !== undefined) {
+      logger.warn("Somebody has taken away what is ours", { lost });
+    }
+    const isDue = lost !== undefined || this.#isUnfinished || clock.now() >= this.#verifyAt;
+    if (isDue) await this.#verify();
+  }
+
+  /** What is no longer there, for a person; `undefined` = nothing was missed. */
+  async #lost(seen: readonly SeenServer[]): Promise<string | undefined> {
+    const { iptables, runner, writer } = this.#dependencies;
+    const there = new Set(seen.map(({ key }) => key));
+    for (const key of writer.servers) if (!there.has(key)) return `virtual server ${key}`;
+    if (await runner.deviceAddresses() === undefined) return "the device";
+    return await iptables.hasRules("nat", "KUBE-SERVICES") ? undefined : "rules of table nat";
+  }
+
+  async #verify(): Promise<void> {
+    const { logger, onDrift, writer } = this.#dependencies;
+    const figures = new WriteFigures();
+    this.#isUnfinished = true;
+    writer.forget();
+    await writer.write(figures);
+    this.#isUnfinished = false;
+    this.#planVerification();
+    const { reads: _, processes, ...found } = figures.operations;
+    if (processes === undefined) return;
+    logger.warn("Something of ours was missing or changed; it is repaired", { ...found });
+    const count = Object.values(found).reduce((sum, each) => sum + each, 0);
+    onDrift?.({ kind: "rule", found: count, repaired: count });
+  }
+
+  /** The nodes of a cluster that were started together are not to beat in time. */
+  #planVerification(): void {
+    const { clock, random } = this.#dependencies;
+    this.#verifyAt = clock.now() + VERIFY_EVERY_MS * (1 - random() / 10);
+  }
+}

@@ -1,0 +1,185 @@
+/**
+ * Takes away what the ipvs mode ever added to a machine, and nothing else.
+ *
+ * @module
+ */
+import type { Cidr } from "../../lib/net/cidr.ts";
+import { type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import type { Network } from "../../lib/os/network.ts";
+import type { CleanupReport } from "../../lib/proxy/backend.ts";
+import { findDummyDevices } from "../netfilter/foreign/dummy_devices.ts";
+import { inSteps } from "../netfilter/foreign/in_steps.ts";
+import { type NotedServers, readNotedServers } from "../netfilter/foreign/ip_sets.ts";
+import type { IptablesDump } from "../netfilter/foreign/iptables_dump.ts";
+import { IPTABLES_WORLDS } from "../netfilter/foreign/iptables_world.ts";
+import { isKubeProxyChain } from "../netfilter/foreign/known_chains.ts";
+import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
+import { removeChains } from "../netfilter/foreign/remove_iptables.ts";
+import type { ChainFilter } from "../netfilter/foreign/render_iptables_removal.ts";
+import { askTool, readProcFile } from "../netfilter/foreign/tool_output.ts";
+import {
+  describeServer,
+  IP_VS_FILE,
+  isKubeProxyServer,
+  readVirtualServers,
+  renderServerDeletion,
+} from "../netfilter/foreign/virtual_servers.ts";
+import { baseChains, FROM_CLUSTER } from "./base_rules.ts";
+import { DEVICE } from "./diff.ts";
+import { SET_IDS, setName } from "./ipset_table.ts";
+import { defaultIpvsOptions } from "./render_options.ts";
+
+/** What removing needs. */
+export interface RemovalEdges {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly network: Network;
+}
+
+/** How the removal is done. */
+export interface OwnObjectsRemoval {
+  readonly family: IpFamily;
+  readonly excludeCidrs: readonly Cidr[];
+  /** Only tells what would be done. */
+  readonly dryRun: boolean;
+}
+
+/** Chains that other modes have as well: they are ours only where ours lead to them. */
+const SHARED: Readonly<Record<string, readonly string[]>> = {
+  nat: ["KUBE-SERVICES", "KUBE-POSTROUTING", "KUBE-MARK-MASQ"],
+  filter: ["KUBE-FORWARD"],
+};
+
+/**
+ * Removes addresses, virtual servers, rules and sets of a family, in this order: while an address is
+ * there, the rules have to be that close the node's own ports on it. The device goes with its last
+ * address. Tolerates that some of it is gone.
+ */
+export async function removeOwnObjects(
+  edges: RemovalEdges,
+  removal: OwnObjectsRemoval,
+): Promise<CleanupReport> {
+  const run = new RemovalRun(edges, removal);
+  const sets = await ownSets(edges, { run, removal });
+  // kube-proxy has no such set: where it is not, whatever is there is none of ours.
+  if (!sets.includes(setName("SERVED", removal.family))) return run.report();
+  const deletion = await serverDeletion(edges, { run, removal });
+  await removeAddresses(edges, { run, removal });
+  if (deletion.length > 0) {
+    await run.do("virtual servers", {
+      command: ["ipvsadm", "-R"],
+      input: () => renderServerDeletion(deletion),
+      removes: deletion.map((server) => `virtual server ${describeServer(server)}`),
+    });
+  }
+  for (const world of IPTABLES_WORLDS.filter(({ family }) => family === removal.family)) {
+    await removeChains(edges, {
+      world,
+      whose: "kube-relay's",
+      keepJump: (table, { from, to }) => isOfMode(table, to) && !isOfMode(table, from),
+      choose: ownChainsOf,
+      run,
+    });
+  }
+  await run.do("ipsets", {
+    command: ["ipset", "restore"],
+    input: () => sets.map((name) => `destroy ${name}\n`),
+    removes: sets.map((name) => `ipset ${name}`),
+  });
+  return run.report();
+}
+
+/** What kube-proxy, or an earlier mode, left beside our chains: chains, and jumps to them. */
+export async function removeStaleChains(
+  edges: RemovalEdges,
+  family: IpFamily,
+): Promise<CleanupReport> {
+  const run = new RemovalRun(edges, { dryRun: false });
+  const isStale: ChainFilter = (table, chain) =>
+    isKubeProxyChain(table, chain) && !isOfMode(table, chain);
+  for (const world of IPTABLES_WORLDS.filter((each) => each.family === family)) {
+    await removeChains(edges, {
+      world,
+      whose: "kube-proxy's",
+      keepJump: (table, { from, to }) => isStale(table, to) && !isStale(table, from),
+      choose: () => isStale,
+      run,
+    });
+  }
+  return run.report();
+}
+
+/** Names are the same for each family. */
+const CHAINS: ReadonlySet<string> = new Set(
+  baseChains({
+    options: defaultIpvsOptions("IPv4"),
+    localTraffic: { kind: "none" },
+    masqueradeInternal: "none",
+  }).map(({ table, name }) => `${table} ${name}`),
+);
+
+function isOfMode(table: string, chain: string): boolean {
+  return CHAINS.has(`${table} ${chain}`);
+}
+
+/** Where another mode has written `KUBE-SERVICES` anew, what it shares with us is not ours. */
+function ownChainsOf({ tables }: IptablesDump): ChainFilter {
+  const isInForce = tables.some(({ name, jumps }) =>
+    name === "nat" && jumps.some(({ from, to }) => from !== FROM_CLUSTER && to === FROM_CLUSTER)
+  );
+  return (table, chain) => isOfMode(table, chain) && (isInForce || !SHARED[table]?.includes(chain));
+}
+
+async function ownSets(
+  { commands }: RemovalEdges,
+  { run, removal: { family } }: { readonly run: RemovalRun; readonly removal: OwnObjectsRemoval },
+): Promise<readonly string[]> {
+  const seen = await askTool(commands, ["ipset", "list", "-n"], run.signal);
+  if (seen.state === "refused") run.unseen("ipsets", seen.reason);
+  if (seen.state !== "seen") return [];
+  const there = new Set(seen.value.split("\n"));
+  return SET_IDS.map((id) => setName(id, family)).filter((name) => there.has(name));
+}
+
+async function serverDeletion(
+  { clock, commands, network }: RemovalEdges,
+  { run, removal: { family, excludeCidrs } }: {
+    readonly run: RemovalRun;
+    readonly removal: OwnObjectsRemoval;
+  },
+) {
+  const table = await readProcFile(commands, IP_VS_FILE, run.signal);
+  if (table.state === "refused") run.unseen("virtual servers", table.reason);
+  if (table.state !== "seen") return [];
+  const saved = await askTool(commands, ["ipset", "save"], run.signal);
+  const text = saved.state === "seen" ? saved.value : "";
+  const noted: NotedServers = await inSteps({ clock }, readNotedServers(text));
+  const nodeAddresses = new Set(network.interfaceAddresses().map(({ address }) => address));
+  const ownership = { noted, deviceAddresses: noted.addresses, nodeAddresses, excludeCidrs };
+  const all = await inSteps({ clock }, readVirtualServers(table.value));
+  return all.filter((server) =>
+    ipFamilyOf(server.address) === family && isKubeProxyServer(server, ownership)
+  );
+}
+
+async function removeAddresses(
+  { commands, network }: RemovalEdges,
+  { run, removal: { family } }: { readonly run: RemovalRun; readonly removal: OwnObjectsRemoval },
+): Promise<void> {
+  const devices = await findDummyDevices(commands, run.signal);
+  if (devices.state === "refused") run.unseen(`device ${DEVICE}`, devices.reason);
+  // A device of another kind by such a name is somebody else's.
+  if (devices.state !== "seen" || !devices.value.includes(DEVICE)) return;
+  const isOthers = network.interfaceAddresses().some(({ interfaceName, address }) =>
+    interfaceName === DEVICE && ipFamilyOf(address) !== family && !address.startsWith("fe80:")
+  );
+  const flag = family === "IPv4" ? "-4" : "-6";
+  await run.do(`device ${DEVICE}`, {
+    command: isOthers
+      ? ["ip", flag, "addr", "flush", "dev", DEVICE]
+      : ["ip", "link", "del", DEVICE],
+    removes: [isOthers ? `${family} addresses of ${DEVICE}` : `device ${DEVICE}`],
+  });
+}

@@ -1,0 +1,44 @@
+/**
+ * The packet-flow table with real packets, through IPVS on the node of a small cluster.
+ *
+ * @module
+ */
+import { assertEquals, assertStringIncludes } from "@std/assert";
+import { runPacketStage } from "../packet_flow/packet_stage.ts";
+import type { PacketFlowAdaptation } from "../packet_flow/suite.ts";
+import { ADDRESSES } from "../support/address_plan.ts";
+import { netnsRequirements } from "../support/netns.ts";
+import { isMissing, program } from "../support/requirement.ts";
+import { GUEST } from "./guest.ts";
+
+const ignore = isMissing("the packet-flow table through IPVS", [
+  GUEST,
+  ...netnsRequirements(),
+  ...["ipvsadm", "ipset", "iptables", "ip6tables"].map(program),
+]);
+
+const LOOPBACKS: readonly string[] = [ADDRESSES.IPv4.loopback, ADDRESSES.IPv6.loopback];
+
+const ADAPTATIONS: readonly PacketFlowAdaptation[] = [
+  {
+    reason: "IPVS leaves loopback addresses alone",
+    cases: ({ to }) => LOOPBACKS.includes(to),
+    expect: { verdict: "UNCLAIMED", masquerade: false },
+  },
+];
+
+Deno.test({
+  name: "packet flow with real packets through ipvs mode",
+  ignore,
+  async fn(t) {
+    await runPacketStage(t, {
+      name: "ipvs",
+      mode: "ipvs",
+      adapt: ADAPTATIONS,
+      async check({ node }) {
+        assertStringIncludes(await node.output("ipset", ["list", "-n"]), "KUBE-SERVED");
+        assertEquals((await node.output("cat", ["/proc/net/ip_vs"])).includes("Masq"), false);
+      },
+    });
+  },
+});
