@@ -85,34 +85,45 @@ export const NFT_FEATURES: readonly NftFeature[] = [
       "(CONFIG_NFT_FIB_IPV6)",
   },
   {
-    feature: "ct state",
+    feature: "ct status",
     required: true,
-    statements: ["add rule {table} probe ct state new accept"],
-    lost: "Established connections cannot be told from new ones",
+    statements: ["add rule {table} probe ct status dnat accept"],
+    lost: "An endpoint cannot be sent its own connections",
     broughtBy: "modprobe nft_ct, or a kernel with CONFIG_NFT_CT",
   },
   {
     feature: "reject",
     required: false,
-    statements: ["add rule {table} probe reject"],
+    statements: [
+      "add chain {table} refuse { type nat hook prerouting priority -100 ; }",
+      "add rule {table} refuse reject",
+    ],
     lost: "Connections to Services without endpoints time out in place of being refused",
     broughtBy: "modprobe nft_reject_ipv4 (nft_reject_ipv6), or a kernel with CONFIG_NFT_REJECT",
   },
   {
-    feature: "dynamic sets with timeout",
-    required: false,
+    feature: "ranges in concatenated keys",
+    required: true,
     statements: [
-      "add set {table} clients { type {type} ; flags dynamic,timeout ; timeout 60s ; }",
-      "add rule {table} probe update @clients { {ip} saddr }",
+      "add set {table} sources { type {type} . inet_service . {type} ; flags interval ; }",
+      "add rule {table} probe {ip} daddr . th dport . {ip} saddr @sources accept",
     ],
-    lost: "Services with sessionAffinity ClientIP are put in quarantine",
-    broughtBy: "a kernel with CONFIG_NF_TABLES (4.11 or newer)",
+    lost: "Source ranges of load balancers",
+    broughtBy: "a kernel with CONFIG_NF_TABLES (5.6 or newer)",
   },
   {
-    feature: "comments on objects",
+    feature: "maps filled by rules",
     required: false,
-    statements: ['add set {table} commented { type {type} ; comment "probe" ; }'],
-    lost: "Tables and maps do not say what they are for",
-    broughtBy: "nftables 1.0.1 and kernel 5.10 or newer",
+    statements: [
+      "add map {table} clients { typeof numgen random mod 2 : meta priority ; " +
+      "flags dynamic,timeout ; size 64 ; }",
+      "add map {table} slots { typeof {ip} daddr . meta priority : {ip} daddr . tcp dport ; }",
+      "add rule {table} probe meta priority set jhash {ip} saddr mod 64 map @clients " +
+      "{ip} daddr . meta priority @slots " +
+      "update @clients { jhash {ip} saddr mod 64 timeout 60s : meta priority }",
+      "add rule {table} probe delete @clients { jhash {ip} saddr mod 64 : meta priority }",
+    ],
+    lost: "Services with sessionAffinity ClientIP are put in quarantine",
+    broughtBy: "modprobe nft_hash, or a kernel with CONFIG_NFT_HASH",
   },
 ];

@@ -12,6 +12,7 @@ import { tryFeatures } from "../netfilter/probe/try_features.ts";
 import { firstLine, type ProbeDependencies, tryTool } from "../netfilter/probe/try_tool.ts";
 import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
 import { NFT_FEATURES } from "./nft_features.ts";
+import type { NftablesFeatures } from "./render_options.ts";
 
 /** What is probed with, beside programs. */
 export interface NftablesProbeDependencies extends ProbeDependencies {
@@ -75,6 +76,21 @@ export async function probeNftablesMode(
   const rows = families.flat();
   if (!rows.includes(NO_RIGHTS)) return [...before, ...rows, ...tools];
   return [...before, NO_RIGHTS, ...tools];
+}
+
+/** What rules may use on this machine. Where nothing can be tried, writing them will tell why. */
+export async function probeRenderFeatures(
+  dependencies: ProbeDependencies,
+  { family }: { readonly family: IpFamily },
+): Promise<NftablesFeatures> {
+  const trials = NFT_FEATURES.filter(({ required }) => !required)
+    .map((row) => statementTrial(row, family));
+  const { reasons } = await tryFeatures(
+    trials,
+    (some) => attemptStatements(dependencies, { family }, some),
+  );
+  const missing = new Set([...reasons.keys()].map(({ feature }) => feature));
+  return { affinity: !missing.has("maps filled by rules"), reject: !missing.has("reject") };
 }
 
 const NO_RIGHTS = probeResult(RIGHTS, { reason: NOT_PERMITTED });

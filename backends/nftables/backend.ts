@@ -1,0 +1,217 @@
+/**
+ * The nftables mode: one table of the kernel in each family, written by `nft`.
+ *
+ * What is wanted is in `layout.ts`, what the kernel holds in `table_writer.ts`; a sync is the
+ * difference, in one transaction. The table stays when the process ends, and a start takes it over.
+ *
+ * @module
+ */
+import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
+import type { Logger } from "../../lib/log/logger.ts";
+import { messageOf } from "../../lib/log/message_of.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import type {
+  Backend,
+  BackendInspection,
+  CleanupReport,
+  ProbeResult,
+  RuleCounters,
+  ServiceInspection,
+  SyncReport,
+} from "../../lib/proxy/backend.ts";
+import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
+import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
+import { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import { pauseBetween } from "../netfilter/pause_between.ts";
+import { TABLE } from "./base_chains.ts";
+import { type DriftFigures, DriftWatch } from "./drift_watch.ts";
+import { EXPRESSIONS } from "./expressions.ts";
+import { inspectService } from "./inspect.ts";
+import { type NodeSettings, renderOptionsOf, servesLocalhost } from "./live_options.ts";
+import { NftRunner } from "./nft_runner.ts";
+import { removeOwnTable } from "./own_table.ts";
+import { probeNftablesMode, probeRenderFeatures } from "./probe.ts";
+import { ALL_FEATURES, type NftablesFeatures } from "./render_options.ts";
+import { renderText } from "./render_text.ts";
+import { WantedTable } from "./wanted_table.ts";
+import { WriteFigures } from "./write_figures.ts";
+
+/** The edges of the nftables backend. */
+export interface NftablesBackendDependencies {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly logger: Logger;
+  /** From 0 to 1, as `Math.random`. */
+  readonly random: () => number;
+  /** Told when something of ours was found missing or changed. */
+  readonly onDrift?: (figures: DriftFigures) => void;
+}
+
+/** Settings of the nftables backend. */
+export interface NftablesBackendOptions {
+  readonly family: IpFamily;
+  readonly masqueradeBit: number;
+  /** How often the chains are looked for, milliseconds. */
+  readonly syncPeriodMs: number;
+  /** What the configuration and the Node say now. */
+  readonly node: () => NodeSettings;
+}
+
+/** Makes an nftables backend for one IP family. Runs nothing before it is started. */
+export function createNftablesBackend(
+  dependencies: NftablesBackendDependencies,
+  options: NftablesBackendOptions,
+): Backend {
+  return new NftablesBackend(dependencies, options);
+}
+
+/** What `start()` found out of the machine. */
+interface Machine {
+  readonly features: NftablesFeatures;
+  readonly table: WantedTable;
+  readonly drift: DriftWatch;
+}
+
+class NftablesBackend implements Backend {
+  readonly mode = "nftables";
+  readonly usesConntrack = true;
+  readonly family: IpFamily;
+  readonly #dependencies: NftablesBackendDependencies;
+  readonly #options: NftablesBackendOptions;
+  readonly #turns = new OneAtATime();
+  #machine: Machine | undefined;
+  #plan: ProxyPlan | undefined;
+  #failedPartialWrites = 0;
+
+  constructor(dependencies: NftablesBackendDependencies, options: NftablesBackendOptions) {
+    this.family = options.family;
+    this.#dependencies = dependencies;
+    this.#options = options;
+  }
+
+  hostSettings(): readonly HostSettingWish[] {
+    if (!servesLocalhost(this.#options, this.#options.node())) return [];
+    return [{
+      name: "net.ipv4.conf.all.route_localnet",
+      value: "1",
+      purpose: "serve node ports on 127.0.0.1",
+    }];
+  }
+
+  probe(): Promise<readonly ProbeResult[]> {
+    return probeNftablesMode({
+      commands: this.#dependencies.commands,
+      kernelRelease: Deno.osRelease(),
+      env: (name) => Deno.env.get(name),
+    });
+  }
+
+  /** The table of an earlier run is read with the first sync, when it is known what is wanted of it. */
+  async start(): Promise<void> {
+    const { clock, commands } = this.#dependencies;
+    const { family, syncPeriodMs: periodMs } = this.#options;
+    const runner = new NftRunner({ commands }, family);
+    // Says so at once where nft is missing or may not be used.
+    await runner.chains();
+    const features = await probeRenderFeatures({ commands }, { family });
+    const table = new WantedTable({ clock, runner });
+    const turns = this.#turns;
+    const drift = new DriftWatch({ ...this.#dependencies, table, turns }, { periodMs });
+    this.#machine = { features, table, drift };
+    drift.start();
+  }
+
+  sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
+    return this.#turns.run(() => this.#sync(plan, changes));
+  }
+
+  render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
+    return renderText(plan, this.#renderOptions(this.#machine), keys);
+  }
+
+  async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
+    const isStarted = this.#machine !== undefined;
+    const summary = isStarted
+      ? `table ${EXPRESSIONS[this.family].table} ${TABLE} of nftables`
+      : "not started";
+    const plan = this.#plan;
+    if (plan === undefined) return { summary, services: [], quarantined: [] };
+    const all = this.#machine?.table.quarantined ?? [];
+    const quarantined = keys ? all.filter(({ key }) => keys.includes(key)) : all;
+    const services: ServiceInspection[] = [];
+    const pause = pauseBetween(this.#dependencies.clock);
+    for (const key of keys ?? plan.services.keys()) {
+      const service = plan.services.get(key);
+      if (service) services.push(inspectService(service, { shared: plan.shared, quarantined }));
+      await pause();
+    }
+    return { summary, services, quarantined };
+  }
+
+  ruleCounters(): Promise<RuleCounters> {
+    const { failedWrites = 0, failedCleanups = 0 } = this.#machine?.table ?? {};
+    return Promise.resolve({
+      failedWrites,
+      failedCleanups,
+      failedPartialWrites: this.#failedPartialWrites,
+    });
+  }
+
+  recheck(): void {
+    this.#machine?.drift.recheck();
+  }
+
+  ownsAddress(_address: IpAddress): boolean {
+    return false;
+  }
+
+  cleanup(): Promise<CleanupReport> {
+    return removeOwnTable(this.#dependencies, { family: this.family, dryRun: false });
+  }
+
+  previewCleanup(): Promise<CleanupReport> {
+    return removeOwnTable(this.#dependencies, { family: this.family, dryRun: true });
+  }
+
+  /** Open connections are the kernel's: they go on whether this process does or not. */
+  async drain(): Promise<void> {
+    await this.#machine?.drift.stop();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#machine?.drift.stop();
+  }
+
+  async #sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
+    if (this.#machine === undefined) {
+      throw new Error("Cannot sync the table of nftables: start() has not succeeded");
+    }
+    const { table } = this.#machine;
+    this.#plan = plan;
+    const figures = new WriteFigures();
+    const full = changes.everything || !table.isKnown;
+    const failedBefore = table.failedWrites;
+    try {
+      await table.take(plan, { changes, options: this.#renderOptions(this.#machine) });
+      await table.write(figures);
+    } catch (cause) {
+      throw new SyncFailure(messageOf(cause), { full, cause });
+    } finally {
+      if (!full) this.#failedPartialWrites += table.failedWrites - failedBefore;
+    }
+    return {
+      full,
+      services: changes.upserted.size + changes.removed.size,
+      operations: figures.operations,
+      quarantined: table.quarantined,
+    };
+  }
+
+  #renderOptions(machine: Machine | undefined) {
+    const { features = ALL_FEATURES } = machine ?? {};
+    return renderOptionsOf(this.#options, { ...this.#options.node(), features });
+  }
+}

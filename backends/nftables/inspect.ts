@@ -1,0 +1,44 @@
+/**
+ * What the table does for one ServicePort, for `status`. Pure.
+ *
+ * @module
+ */
+import type { IpAddress } from "../../lib/net/ip_address.ts";
+import type { Port } from "../../lib/net/port.ts";
+import type { Quarantined, ServedAddress, ServiceInspection } from "../../lib/proxy/backend.ts";
+import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+
+/** What is known beside the plan. */
+export interface InspectionContext {
+  readonly shared: SharedPlan;
+  readonly quarantined: readonly Quarantined[];
+}
+
+/** The addresses of a ServicePort and what becomes of packets to them. */
+export function inspectService(
+  plan: ServicePlan,
+  { shared, quarantined }: InspectionContext,
+): ServiceInspection {
+  const { key, clusterIp, port, nodePort, externalIps, loadBalancerVips, protocol } = plan;
+  const isOut = quarantined.some((item) => item.key === key);
+  const isServedOutside = plan.external.kind === "forward" ||
+    plan.externalFromCluster.kind === "forward";
+  const served = (role: ServedAddress["role"], address: IpAddress, at: Port): ServedAddress => {
+    const isServed = role === "ClusterIP" ? plan.internal.kind === "forward" : isServedOutside;
+    const state = isOut ? "quarantined" : isServed ? "serving" : "refusing";
+    return { role, address, port: at, protocol, state };
+  };
+  const nodePorts = nodePort === undefined
+    ? []
+    : shared.nodePortAddresses.map((address) => served("NodePort", address, nodePort));
+  return {
+    key,
+    addresses: [
+      served("ClusterIP", clusterIp, port),
+      ...externalIps.map((address) => served("ExternalIP", address, port)),
+      ...loadBalancerVips.map((address) => served("LoadBalancer", address, port)),
+      ...nodePorts,
+    ],
+  };
+}

@@ -1,0 +1,53 @@
+/**
+ * From settings, and what is known of the Node and the kernel now, to what rules depend on. Pure.
+ *
+ * @module
+ */
+import { cidrContains } from "../../lib/net/cidr.ts";
+import { type IpAddress, type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
+import type { NftablesFeatures, NftablesRenderOptions } from "./render_options.ts";
+
+/** What may change while the process runs. */
+export interface NodeSettings {
+  readonly nodePortAddresses: NodePortAddresses;
+  /** The node's address of this family; absent while it is not known. */
+  readonly nodeIp?: IpAddress;
+}
+
+/** What does not. */
+export interface FixedSettings {
+  readonly family: IpFamily;
+  readonly masqueradeBit: number;
+}
+
+const LOOPBACK = parseIpAddress("127.0.0.1");
+
+/**
+ * Whether node ports are served on 127.0.0.1. kube-proxy's mode never does; here it takes an entry
+ * that names loopback. All addresses of the node are not enough, as route_localnet is not harmless.
+ * IPv6 has no such setting.
+ */
+export function servesLocalhost(
+  { family }: Pick<FixedSettings, "family">,
+  { nodePortAddresses }: NodeSettings,
+): boolean {
+  return family === "IPv4" && nodePortAddresses.kind === "cidrs" &&
+    nodePortAddresses.cidrs.some((cidr) => cidrContains(cidr, LOOPBACK));
+}
+
+/** Everything that rules depend on beside the plan. */
+export function renderOptionsOf(
+  fixed: FixedSettings,
+  { features, ...node }: NodeSettings & { readonly features: NftablesFeatures },
+): NftablesRenderOptions {
+  const { family, masqueradeBit } = fixed;
+  return {
+    family,
+    features,
+    masqueradeBit,
+    nodePortAddresses: node.nodePortAddresses,
+    localhostNodePorts: servesLocalhost(fixed, node),
+    ...(node.nodeIp !== undefined && { nodeIp: node.nodeIp }),
+  };
+}

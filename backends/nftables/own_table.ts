@@ -1,0 +1,46 @@
+/**
+ * Takes the table of this mode away.
+ *
+ * @module
+ */
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import type { CleanupReport } from "../../lib/proxy/backend.ts";
+import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
+import { messageOf } from "../../lib/log/message_of.ts";
+import { TABLE } from "./base_chains.ts";
+import { EXPRESSIONS } from "./expressions.ts";
+import { NftError } from "./nft_error.ts";
+import { NftRunner } from "./nft_runner.ts";
+
+/** How the removal is done. */
+export interface OwnTableRemoval {
+  readonly family: IpFamily;
+  /** Only tells what would be done. */
+  readonly dryRun: boolean;
+}
+
+/** Takes the table of a family away, which is all that this mode ever wrote. */
+export async function removeOwnTable(
+  edges: { readonly commands: CommandRunner },
+  { family, dryRun }: OwnTableRemoval,
+): Promise<CleanupReport> {
+  const run = new RemovalRun(edges, { dryRun });
+  const table = `${EXPRESSIONS[family].table} ${TABLE}`;
+  try {
+    const chains = await new NftRunner(edges, family).chains();
+    if (chains.size === 0) return run.report();
+  } catch (error) {
+    if (!(error instanceof NftError)) throw error;
+    // Without the program this mode never ran here.
+    if (!/ENOENT|not found/i.test(messageOf(error))) run.unseen(`table ${table}`, error.message);
+    return run.report();
+  }
+  await run.do(`table ${table}`, {
+    command: ["nft", "-f", "-"],
+    // Added first: deleting one that has gone meanwhile would fail.
+    input: () => [`add table ${table}\ndelete table ${table}\n`],
+    removes: [`table ${table} (nftables)`],
+  });
+  return run.report();
+}

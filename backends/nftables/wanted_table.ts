@@ -1,0 +1,120 @@
+/**
+ * Takes plans, keeps the layout in step with them, and has it written.
+ *
+ * @module
+ */
+import type { Clock } from "../../lib/os/clock.ts";
+import type { Quarantined } from "../../lib/proxy/backend.ts";
+import { deepEqual } from "../../lib/proxy/deep_equal.ts";
+import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
+import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import { pauseBetween } from "../netfilter/pause_between.ts";
+import { RefusedServices } from "../netfilter/refused_services.ts";
+import { NftablesLayout } from "./layout.ts";
+import type { NftRunner } from "./nft_runner.ts";
+import type { NftablesRenderOptions } from "./render_options.ts";
+import { TableWriter } from "./table_writer.ts";
+import type { WriteFigures } from "./write_figures.ts";
+
+/** What comes with a plan. */
+export interface PlanInput {
+  readonly changes: PlanChanges;
+  readonly options: NftablesRenderOptions;
+}
+
+/** The table of one family, wanted and applied. One call is in flight at most. */
+export class WantedTable {
+  readonly #clock: Clock;
+  readonly #writer: TableWriter;
+  readonly #refused = new RefusedServices();
+  #layout: NftablesLayout | undefined;
+  /** What the layout was made with. */
+  #localTraffic: LocalTrafficDetector | undefined;
+
+  constructor(
+    { clock, runner }: {
+      readonly clock: Clock;
+      readonly runner: Pick<NftRunner, "chains" | "read" | "write">;
+    },
+  ) {
+    this.#clock = clock;
+    this.#writer = new TableWriter({ clock, runner, refused: this.#refused });
+  }
+
+  /** Whether what the kernel holds is known. */
+  get isKnown(): boolean {
+    return this.#writer.isKnown;
+  }
+
+  /** Transactions that failed, since the process began. */
+  get failedWrites(): number {
+    return this.#writer.failures;
+  }
+
+  /** Of these, those that only took away what was out of use. */
+  get failedCleanups(): number {
+    return this.#writer.failedCleanups;
+  }
+
+  /** ServicePorts that have no rules, and why. */
+  get quarantined(): readonly Quarantined[] {
+    return this.#layout?.quarantined ?? [];
+  }
+
+  /** Takes what has changed; nothing is written. Costs what has changed. */
+  async take(plan: ProxyPlan, { changes, options }: PlanInput): Promise<void> {
+    const { layout, isNew } = this.#layoutFor(plan, options);
+    if (!isNew && changes.shared) layout.setShared(plan.shared);
+    if (isNew || changes.shared) this.#refused.forgetAll();
+    for (const key of changes.removed.keys()) {
+      layout.delete(key);
+      this.#refused.forget(key);
+    }
+    const pause = pauseBetween(this.#clock);
+    for (const key of isNew ? plan.services.keys() : changes.upserted) {
+      await pause();
+      const service = plan.services.get(key);
+      if (service === undefined) continue;
+      const reason = this.#refused.waitingFor(service, this.#clock.now());
+      if (reason === undefined) layout.set(service);
+      else layout.quarantine({ key, reason });
+    }
+  }
+
+  /** Writes what differs. Throws an NftError; then what the kernel holds is read next time. */
+  async write(figures: WriteFigures): Promise<void> {
+    const layout = this.#layout;
+    if (layout === undefined) return;
+    await this.#writer.write(layout, figures);
+    await this.#writer.tidy(layout, { all: false, figures });
+  }
+
+  /** Chains of ours that are missing in the kernel. */
+  missingChains(): Promise<readonly string[]> {
+    return this.#writer.missingChains();
+  }
+
+  /** Reads everything, writes what differs, and takes away what is out of use. */
+  async verify(figures: WriteFigures): Promise<void> {
+    const layout = this.#layout;
+    if (layout === undefined) return;
+    this.#writer.forget();
+    await this.#writer.write(layout, figures);
+    await this.#writer.tidy(layout, { all: true, figures });
+  }
+
+  /** What all rules depend on may have changed: then they are laid out anew, and compared. */
+  #layoutFor(
+    { shared }: ProxyPlan,
+    options: NftablesRenderOptions,
+  ): { readonly layout: NftablesLayout; readonly isNew: boolean } {
+    const current = this.#layout;
+    const isNew = current === undefined || !deepEqual(current.options, options) ||
+      !deepEqual(this.#localTraffic, shared.localTraffic);
+    if (!isNew) return { layout: current, isNew };
+    this.#writer.forgetRules();
+    this.#layout = new NftablesLayout(shared, options);
+    this.#localTraffic = shared.localTraffic;
+    return { layout: this.#layout, isNew };
+  }
+}

@@ -1,0 +1,40 @@
+/**
+ * What writing came to, in counts.
+ *
+ * @module
+ */
+import type { Transaction } from "./transaction.ts";
+
+/** Counts of one sync, or of one repair. */
+export class WriteFigures {
+  /** Listings of the whole table. */
+  reads = 0;
+  /** Runs of `nft -f`, refused ones too. */
+  transactions = 0;
+  /** Of accepted input. */
+  lines = 0;
+  bytes = 0;
+  /** Elements added or deleted. */
+  elements = 0;
+  /** Chains that were made or written anew. */
+  chains = 0;
+  removedChains = 0;
+  /** Chains that were found with other rules than before. */
+  changedChains = 0;
+
+  /** A transaction was accepted. */
+  add({ lines, elements, applied }: Transaction): void {
+    for (const line of lines) this.bytes += line.length + 1;
+    this.lines += lines.length;
+    this.elements += elements;
+    this.chains += applied.chains.length;
+    this.removedChains += applied.removedChains?.length ?? 0;
+  }
+
+  /** For the report of a sync; zero ones left out. */
+  get operations(): Record<string, number> {
+    const { reads, transactions, lines, bytes, elements, chains, removedChains } = this;
+    const counts = { reads, transactions, lines, bytes, elements, chains, removedChains };
+    return Object.fromEntries(Object.entries(counts).filter(([, count]) => count !== 0));
+  }
+}
