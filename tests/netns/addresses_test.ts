@@ -130,7 +130,8 @@ async function createScene(): Promise<Scene> {
         await node.ip("-6 route show table all"),
         await node.output("sysctl", ["net.ipv6.ip_nonlocal_bind", "net.ipv4.ip_nonlocal_bind"]),
       ];
-      return parts.join("\n");
+      // The kernel takes this mark from a new address in its own time.
+      return parts.join("\n").replaceAll(" tentative", "");
     },
     async lo() {
       const text = await node.ip("-o addr show dev lo");

@@ -9,14 +9,14 @@ import { ADDRESSES } from "../support/address_plan.ts";
 import { ProbeClient, startEchoServer } from "../support/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { IptablesScene } from "../support/iptables_scene.ts";
-import { IPTABLES_VARIANTS, programsOf } from "../support/iptables_tools.ts";
+import { IPTABLES_VARIANTS, iptablesRequirements } from "../support/iptables_tools.ts";
 import { type Namespace, netnsRequirements } from "../support/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { ON_NODE_PORTS, VIP, VIP_UDP, webServices, webSlices } from "../support/web_service.ts";
 
 const ignore = isMissing("packets beyond the table through iptables mode", [
   ...netnsRequirements(),
-  ...IPTABLES_VARIANTS.flatMap(programsOf),
+  ...IPTABLES_VARIANTS.flatMap(iptablesRequirements),
   ...["bash", "conntrack", "socat"].map(program),
 ]);
 

@@ -5,18 +5,15 @@
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { ProbeClient } from "../support/echo_network.ts";
-import { eventually } from "../support/eventually.ts";
 import { IptablesScene } from "../support/iptables_scene.ts";
-import { IPTABLES_VARIANTS, programsOf } from "../support/iptables_tools.ts";
+import { IPTABLES_VARIANTS, iptablesRequirements } from "../support/iptables_tools.ts";
 import { netnsRequirements } from "../support/netns.ts";
 import { isMissing } from "../support/requirement.ts";
 import { VIP } from "../support/web_service.ts";
 
-const TABLES = ["mangle", "filter", "nat"] as const;
-
 const ignore = isMissing("iptables mode with real packets", [
   ...netnsRequirements(),
-  ...IPTABLES_VARIANTS.flatMap(programsOf),
+  ...IPTABLES_VARIANTS.flatMap(iptablesRequirements),
 ]);
 
 /** What a kubelet leaves: an old one has a rule in its chain that nobody else knows. */
@@ -77,29 +74,6 @@ for (const variant of IPTABLES_VARIANTS) {
       await relay.stop();
       await stage.scene.cleanup();
       assertEquals(await stage.rules(), before);
-    },
-  });
-
-  Deno.test({
-    name: `iptables mode (${variant}) repairs each table that is flushed alone`,
-    ignore,
-    async fn(t) {
-      await using stage = await IptablesScene.create(variant);
-      const relay = stage.start();
-      await relay.settled();
-      const before = await stage.rules();
-      for (const table of TABLES) {
-        await t.step(table, async () => {
-          await stage.flush(table);
-          const ours = before.split("\n").filter((line) => /KUBE-(?!FIREWALL|IPTABLES)/.test(line));
-          await eventually("our rules are back", async () => {
-            const now = await stage.rules();
-            return ours.every((line) => now.includes(line));
-          }, { deadlineMs: 15_000 });
-        });
-      }
-      assertStringIncludes(relay.log, "Rules were missing or changed; they are repaired");
-      await relay.stop();
     },
   });
 }

@@ -8,7 +8,11 @@ import type { PacketFlowCase } from "../packet_flow/packet_flow_case.ts";
 import { runPacketStage } from "../packet_flow/packet_stage.ts";
 import type { PacketFlowAdaptation } from "../packet_flow/suite.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
-import { IPTABLES_VARIANTS, leaveKubeletHint, programsOf } from "../support/iptables_tools.ts";
+import {
+  IPTABLES_VARIANTS,
+  iptablesRequirements,
+  leaveKubeletHint,
+} from "../support/iptables_tools.ts";
 import { netnsRequirements } from "../support/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
 
@@ -64,7 +68,7 @@ for (const variant of IPTABLES_VARIANTS) {
     name: `packet flow with real packets through iptables mode (${variant})`,
     ignore: isMissing(`the packet-flow table through iptables-${variant}`, [
       ...NEEDED,
-      ...programsOf(variant),
+      ...iptablesRequirements(variant),
     ]),
     async fn(t) {
       await runPacketStage(t, {

@@ -22,6 +22,8 @@ import type {
 const { IPv4, IPv6 } = ADDRESSES;
 /** All endpoints listen here: the Service's own port is 80. */
 const TARGET_PORT = 8080;
+/** Every port of an endpoint in the table. */
+export const TARGET_PORTS: readonly number[] = [TARGET_PORT, 9091, 5353, 5354];
 const NODE_PORT = 30080;
 
 /** One packet of a scenario. */
@@ -39,6 +41,10 @@ const at = (address: IpAddress, port = TARGET_PORT) => formatHostPort(address, p
 const HERE = at(IPv4.localPods[0]);
 const THERE = at(IPv4.remotePods[0]);
 const BOTH = [HERE, THERE];
+const EIGHT = TARGET_PORTS.flatMap((port) => [
+  at(IPv4.localPods[0], port),
+  at(IPv4.remotePods[0], port),
+]);
 
 function here(address: IpAddress, rest: Partial<SliceEndpoint> = {}): SliceEndpoint {
   return { addresses: [address], nodeName: THIS_NODE, ...rest };
@@ -258,6 +264,15 @@ const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Pac
     ],
   },
   {
+    name: "NodePort, policy Local, a pod that reaches itself",
+    services: [testService("web", { ...NODE_PORT_SPEC, externalTrafficPolicy: "Local" })],
+    slices: [LOCAL_ONLY],
+    packets: [
+      { from: "localPod", ...ON_NODE_PORT, verdict: [HERE], ...MASQUERADED },
+      { from: "client", ...ON_NODE_PORT, verdict: [HERE] },
+    ],
+  },
+  {
     name: "NodePort, policy Local, nothing known of pods",
     services: [testService("web", { ...NODE_PORT_SPEC, externalTrafficPolicy: "Local" })],
     slices: [slice()],
@@ -288,6 +303,18 @@ const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Pac
       { from: "client", ...EXTERNAL_IP, verdict: [HERE] },
       { from: "localPodClient", ...EXTERNAL_IP, verdict: BOTH },
       { from: "node", ...EXTERNAL_IP, verdict: BOTH, ...MASQUERADED },
+    ],
+  },
+  {
+    name: "external IP, policy Local, no endpoint here",
+    services: [
+      testService("web", { externalIPs: [IPv4.externalIp], externalTrafficPolicy: "Local" }),
+    ],
+    slices: [REMOTE_ONLY],
+    packets: [
+      { from: "client", ...EXTERNAL_IP, verdict: "DROP" },
+      { from: "localPodClient", ...EXTERNAL_IP, verdict: [THERE] },
+      { from: "node", ...EXTERNAL_IP, verdict: [THERE], ...MASQUERADED },
     ],
   },
   {
@@ -389,6 +416,21 @@ const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Pac
     packets: [
       { from: "client", ...LOAD_BALANCER, verdict: [HERE] },
       { from: "blockedClient", ...LOAD_BALANCER, verdict: "DROP" },
+    ],
+  },
+  {
+    name: "LoadBalancer, source ranges and session affinity",
+    services: [
+      loadBalancer({
+        sessionAffinity: "ClientIP",
+        loadBalancerSourceRanges: [IPv4.clientRange],
+      }),
+    ],
+    slices: [slice()],
+    packets: [
+      { from: "client", ...LOAD_BALANCER, verdict: BOTH, ...MASQUERADED, sticky: true },
+      { from: "blockedClient", ...LOAD_BALANCER, verdict: "DROP" },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH, sticky: true },
     ],
   },
   {
@@ -620,6 +662,21 @@ const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Pac
       }]),
     ],
     packets: [{ from: "localPodClient", ...CLUSTER_IP, verdict: [HERE] }],
+  },
+  {
+    name: "eight endpoints",
+    services: [testService("web", NODE_PORT_SPEC)],
+    slices: TARGET_PORTS.map((port) =>
+      testEndpointSlice("web", {
+        name: `web-${port}`,
+        endpoints: [here(IPv4.localPods[0]), there(IPv4.remotePods[0])],
+        ports: [{ name: "", port }],
+      })
+    ),
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: EIGHT },
+      { from: "client", ...ON_NODE_PORT, verdict: EIGHT, ...MASQUERADED },
+    ],
   },
   {
     name: "two ports",

@@ -11,6 +11,7 @@ import type { ClusterTopology } from "../support/cluster_topology.ts";
 import { ProbeClient, startEchoServer } from "../support/echo_network.ts";
 import type { EchoGreeting } from "../support/echo_server.ts";
 import type { Namespace } from "../support/netns.ts";
+import { TARGET_PORTS } from "./cases.ts";
 import type { ProbeAnswer, ProbeTarget } from "../support/probe_protocol.ts";
 import {
   type PacketFlowCase,
@@ -19,8 +20,6 @@ import {
   type PacketSource,
 } from "./packet_flow_case.ts";
 
-/** Ports of the endpoints in the table. */
-const TARGET_PORTS = [8080, 9091, 5353, 5354];
 /** An exchange in namespaces takes a millisecond or two; where none is expected, this is silence. */
 const SILENCE_MS = 150;
 /**
@@ -30,8 +29,8 @@ const SILENCE_MS = 150;
 const ANSWER_MS = 5_000;
 /** What is asked so often of each endpoint shows whether they take turns. */
 const ROUNDS = 2;
-/** Chance may pick the same one again and again, but not so often. */
-const MOST_ROUNDS = 40;
+/** Chance may pick some of them again and again, but not so often. */
+const MOST_ROUNDS = 20;
 /** Without affinity, one in a thousand clients would get the same of two endpoints so often. */
 const STICKY_ROUNDS = 10;
 /** Each client has its own endpoint; so many see all of them, but for one time in a million. */
@@ -95,7 +94,7 @@ export class PacketSender {
     for (;;) {
       const answer = await this.#clients[packet.from].probe(target, ANSWER_MS);
       answers.push(answer);
-      if (answer.kind !== "answered" || answers.length === MOST_ROUNDS) return answers;
+      if (answer.kind !== "answered" || answers.length === wanted * MOST_ROUNDS) return answers;
       const hasSeenAll = packet.sticky || namesOf(answers).size >= wanted;
       if (answers.length >= least && hasSeenAll) return answers;
     }

@@ -19,9 +19,19 @@ export const IPTABLES_PREFIXES = ["iptables", "ip6tables"] as const;
 
 const HINT = "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n";
 
-/** What tests of a variant need, for `isMissing()`. */
-export function programsOf(variant: IptablesVariant): Requirement[] {
-  return IPTABLES_PREFIXES.map((prefix) => program(`${prefix}-${variant}`));
+/** What tests of a variant need besides root, for `isMissing()`. */
+export function iptablesRequirements(variant: IptablesVariant): Requirement[] {
+  const programs = IPTABLES_PREFIXES.map((prefix) => program(`${prefix}-${variant}`));
+  if (programs.some(([, met]) => !met)) return programs;
+  return [...programs, [`a kernel with tables for iptables-${variant}`, hasTables(variant)]];
+}
+
+/** Kernels of today may be built without the tables of iptables-legacy. */
+function hasTables(variant: IptablesVariant): boolean {
+  return IPTABLES_PREFIXES.every((prefix) => {
+    const args = ["-n", `${prefix}-${variant}`, "-w", "-t", "nat", "-S"];
+    return new Deno.Command("unshare", { args, stderr: "null" }).outputSync().success;
+  });
 }
 
 /** Makes a node's choice of a variant, as the kubelet does: by a chain that it leaves there. */

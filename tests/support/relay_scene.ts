@@ -91,7 +91,9 @@ export class RelayScene implements AsyncDisposable {
       await node.ip("-4 route show table all"),
       await node.ip("-6 route show table all"),
       await node.output("sysctl", ["net.ipv6.ip_nonlocal_bind", "net.ipv4.ip_nonlocal_bind"]),
-    ].join("\n");
+    ].join("\n")
+      // The kernel takes this mark from a new address in its own time.
+      .replaceAll(" tentative", "");
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
