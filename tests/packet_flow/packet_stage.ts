@@ -21,6 +21,8 @@ export interface PacketStageOptions {
   readonly mode: BackendMode;
   /** Whether the rows of TCP are sent as UDP too. @default {true} */
   readonly asUdp?: boolean;
+  /** Which of these rows are sent at all. @default {all} */
+  readonly only?: (packet: PacketFlowCase) => boolean;
   /** What means something else to this mode. */
   readonly adapt?: readonly PacketFlowAdaptation[];
   /** Done before kube-relay is started. */
@@ -44,7 +46,7 @@ const SKIPPED: readonly PacketFlowSkip[] = [
 /** Sends every row in both families, and in both protocols, with a step for each scenario. */
 export async function runPacketStage(
   t: Deno.TestContext,
-  { name, mode, adapt = [], prepare, check, asUdp = true }: PacketStageOptions,
+  { name, mode, adapt = [], prepare, check, asUdp = true, only = () => true }: PacketStageOptions,
 ): Promise<void> {
   const folder = await Deno.makeTempDir();
   try {
@@ -57,7 +59,7 @@ export async function runPacketStage(
     const sender = await PacketSender.start(cluster);
     await runPacketFlowSteps(t, {
       name,
-      cases: allCases(asUdp),
+      cases: allCases(asUdp).filter(only),
       skip: SKIPPED,
       adapt,
       prepare: async (scenario) => {
