@@ -84,11 +84,14 @@ export class TableWriter {
         return await this.#apply(transaction, layout, figures);
       } catch (error) {
         const isRefused = error instanceof NftError && error.kind === "refused";
-        // The kernel took nothing: what was just read still holds.
-        if (!isRefused || wasKnown) this.#applied.forget();
-        if (!isRefused || refusals > MAX_REFUSALS) throw error;
-        // Mostly the table is not what it was taken for: that says nothing of any Service.
-        if (!wasKnown && !this.#leaveOut(layout, { error, transaction })) throw error;
+        const isLast = refusals >= MAX_REFUSALS;
+        // The kernel took nothing, so what was just read still holds.
+        if (isRefused && !isLast && !wasKnown && this.#leaveOut(layout, { error, transaction })) {
+          continue;
+        }
+        // Mostly the table is not what it was taken for, which says nothing of any Service.
+        this.#applied.forget();
+        if (!isRefused || isLast) throw error;
       }
     }
   }
