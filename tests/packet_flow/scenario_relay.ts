@@ -1,6 +1,7 @@
 /**
  * kube-relay on the node of a cluster of namespaces, made to serve one scenario of the packet-flow
- * table after the other.
+ * table after the other. With `KUBE_RELAY_SABOTAGE=1` it hides every client from the endpoints, and
+ * the table has to fail.
  *
  * @module
  */
@@ -24,14 +25,12 @@ export interface ScenarioRelayOptions {
   readonly mode: BackendMode;
   /** As which node it is started. @default {THIS_NODE} */
   readonly nodeName?: string;
-  /** What is set whatever the scenario says, for a run that has to fail. */
-  readonly overrides?: { readonly masqueradeAll?: boolean };
 }
 
 /** The configuration file of kube-relay that says what the settings of a scenario say. */
 function configurationFor(
   { settings = {} }: PacketFlowScenario,
-  { mode, nodeName = THIS_NODE, overrides = {}, api }: ScenarioRelayOptions,
+  { mode, nodeName = THIS_NODE, api }: ScenarioRelayOptions,
 ): unknown {
   const pods = `${ADDRESSES.IPv4.podCidr},${ADDRESSES.IPv6.podCidr}`;
   const { localTraffic, masqueradeAll = false, nodePortAddresses = [] } = settings;
@@ -42,9 +41,13 @@ function configurationFor(
     clientConnection: { kubeconfig: api.kubeconfig },
     hostnameOverride: nodeName,
     nodePortAddresses,
-    iptables: { masqueradeAll: masqueradeAll || overrides.masqueradeAll, minSyncPeriod: "10ms" },
+    iptables: { masqueradeAll: masqueradeAll || isSabotaged(), minSyncPeriod: "10ms" },
     ...detection(localTraffic, pods),
   };
+}
+
+function isSabotaged(): boolean {
+  return Deno.env.get("KUBE_RELAY_SABOTAGE") === "1";
 }
 
 function detection(localTraffic: PacketFlowSettings["localTraffic"], clusterCIDR: string): object {
