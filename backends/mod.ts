@@ -15,6 +15,7 @@ import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
 import { createIptablesBackend } from "./iptables/backend.ts";
 import { createIpvsBackend } from "./ipvs/backend.ts";
 import { type IpvsConfigurationFields, ipvsOptionsOf } from "./ipvs/configured_options.ts";
+import { createNftablesBackend } from "./nftables/backend.ts";
 import { createLocalAddresses } from "./userspace/addresses/addresses.ts";
 import type { AddressMode } from "./userspace/addresses/address_way.ts";
 import { createFileStore } from "./userspace/addresses/address_store.ts";
@@ -52,6 +53,7 @@ export interface BackendOptions {
     readonly syncPeriod: number;
   };
   readonly ipvs: IpvsConfigurationFields;
+  readonly nftables: { readonly masqueradeBit: number; readonly syncPeriod: number };
   /** What may change while the backend runs. */
   readonly node: () => {
     readonly nodePortAddresses: NodePortAddresses;
@@ -79,6 +81,10 @@ export const BACKENDS: Readonly<
   },
   ipvs(edges, { family, iptables: { masqueradeBit }, ipvs, node }) {
     return createIpvsBackend(edges, ipvsOptionsOf(ipvs, { family, masqueradeBit, node }));
+  },
+  nftables({ network: _, ...edges }, { family, nftables, node }) {
+    const { masqueradeBit, syncPeriod: syncPeriodMs } = nftables;
+    return createNftablesBackend(edges, { family, masqueradeBit, syncPeriodMs, node });
   },
   userspace({ clock, commands, logger, network, random }, options) {
     const { family, relay, belongsTo, traffic } = options;

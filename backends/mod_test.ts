@@ -6,7 +6,7 @@ import { MemoryLogger } from "../tests/support/memory_logger.ts";
 import { BACKENDS } from "./mod.ts";
 
 Deno.test("BACKENDS has the modes of this build and no others", () => {
-  assertEquals(Object.keys(BACKENDS), ["iptables", "ipvs", "userspace"]);
+  assertEquals(Object.keys(BACKENDS), ["iptables", "ipvs", "nftables", "userspace"]);
 });
 
 for (const [mode, create] of Object.entries(BACKENDS)) {
@@ -38,6 +38,7 @@ for (const [mode, create] of Object.entries(BACKENDS)) {
           udpTimeout: 0,
           syncPeriod: 30_000,
         },
+        nftables: { masqueradeBit: 14, syncPeriod: 30_000 },
         node: () => ({ nodePortAddresses: { kind: "all" } }),
         belongsTo: () => undefined,
       },

@@ -141,7 +141,6 @@ Deno.test("render leaves out what is broken, names it and ends with 1", async ()
 const REFUSALS: readonly (readonly [args: readonly string[], code: number, says: string])[] = [
   [["--mode=iptable"], 2, "there is no such mode, only iptables, ipvs, nftables, userspace, auto"],
   [["--mode=auto"], 2, "Cannot render for mode 'auto': which one that is depends on the machine"],
-  [["--mode=nftables"], 1, "Cannot render for mode 'nftables': this release has iptables"],
   [["--family=ipv5"], 2, "Cannot use 'ipv5' for --family: expected one of ipv4, ipv6"],
   [
     ["--service=web"],

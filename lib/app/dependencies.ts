@@ -11,7 +11,11 @@ import type { Network } from "../os/network.ts";
 import type { Backend, BackendMode } from "../proxy/backend.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
 import type { FamilyTraffic } from "../proxy/service_traffic.ts";
-import type { IptablesConfiguration, IpvsConfiguration } from "../config/configuration.ts";
+import type {
+  IptablesConfiguration,
+  IpvsConfiguration,
+  NftablesConfiguration,
+} from "../config/configuration.ts";
 import type { RelayOptions } from "../config/load.ts";
 import type { DriftFigures } from "../metrics/sync_instruments.ts";
 import type { NodeSettings } from "./node_settings.ts";
@@ -63,6 +67,7 @@ export interface BackendOptions {
   readonly relay: RelayOptions;
   readonly iptables: IptablesConfiguration;
   readonly ipvs: IpvsConfiguration;
+  readonly nftables: NftablesConfiguration;
   /** What the configuration and the own Node say now: both may change while a backend runs. */
   readonly node: () => NodeSettings;
   /** Where what goes through each Service is counted; left out = it is not. */

@@ -8,7 +8,7 @@ import type { BackendOptions } from "./dependencies.ts";
 
 /** What a backend of any mode is made with, whatever its IP family. */
 export function modeSettingsOf(
-  { proxy: { iptables, ipvs }, relay }: Pick<LoadedConfiguration, "proxy" | "relay">,
-): Pick<BackendOptions, "iptables" | "ipvs" | "relay"> {
-  return { iptables, ipvs, relay };
+  { proxy: { iptables, ipvs, nftables }, relay }: Pick<LoadedConfiguration, "proxy" | "relay">,
+): Pick<BackendOptions, "iptables" | "ipvs" | "nftables" | "relay"> {
+  return { iptables, ipvs, nftables, relay };
 }
