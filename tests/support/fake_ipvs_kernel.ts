@@ -44,7 +44,7 @@ export class FakeIpvsKernel {
         continue;
       }
       for (const line of lines) {
-        this.#take(step.tool, line);
+        this.take(step.tool, line);
         onLine(line);
       }
     }
@@ -83,7 +83,18 @@ export class FakeIpvsKernel {
     return [...servers, ...sets, ...chains, [...this.addresses].sort().join(" ")].sort().join("\n");
   }
 
-  #take(tool: "ip" | "ipset" | "ipvsadm", line: string): void {
+  /** Whether there is a device. Without one there are no addresses. */
+  get hasDevice(): boolean {
+    return this.#hasDevice;
+  }
+
+  set hasDevice(isThere: boolean) {
+    this.#hasDevice = isThere;
+    if (!isThere) this.addresses.clear();
+  }
+
+  /** Takes one line of a tool's input; throws in the words of the tool. */
+  take(tool: "ip" | "ipset" | "ipvsadm", line: string): void {
     if (tool === "ipvsadm") {
       const operation = tryParseOperation(line);
       if (operation === undefined) throw new Error(`ipvsadm: cannot read '${line}'`);

@@ -1,0 +1,257 @@
+import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import type { Backend, SyncReport } from "../../lib/proxy/backend.ts";
+import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { FakeClock, settle } from "../../tests/support/fake_clock.ts";
+import { FakeIpvsMachine } from "../../tests/support/fake_ipvs_machine.ts";
+import { FakeNetwork } from "../../tests/support/fake_network.ts";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import {
+  testPlanChanges,
+  testProxyPlan,
+  testServicePlan,
+  testSharedPlan,
+} from "../../tests/support/service_plans.ts";
+import { createIpvsBackend } from "./backend.ts";
+
+const SHARED = testSharedPlan();
+
+function planOf(...services: readonly ServicePlan[]): ProxyPlan {
+  return { ...testProxyPlan(services), shared: SHARED };
+}
+
+/** The number-th ServicePort, with two endpoints unless told. */
+function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {
+  return testServicePlan({ name: `web-${number}`, clusterIp: `172.30.0.${number}`, to });
+}
+
+const THREE = [service(1), service(2), service(3)];
+const PLAN = planOf(...THREE);
+const CHANGED = planOf(service(1, ["10.1.0.1:8080"]), service(2), service(4));
+
+/** A backend on a machine of its own, synced as `lib/app/syncer.ts` does. */
+class Stage implements AsyncDisposable {
+  readonly machine: FakeIpvsMachine;
+  readonly clock = new FakeClock();
+  readonly backend: Backend;
+  readonly drift: unknown[] = [];
+  #synced: ProxyPlan | undefined;
+
+  constructor(machine = new FakeIpvsMachine()) {
+    this.machine = machine;
+    this.backend = createIpvsBackend({
+      clock: this.clock,
+      commands: machine.commands,
+      logger: new MemoryLogger(),
+      network: new FakeNetwork(),
+      random: () => 0,
+      onDrift: (figures) => void this.drift.push(figures),
+    }, {
+      family: "IPv4",
+      masqueradeBit: 14,
+      scheduler: "rr",
+      excludeCidrs: [],
+      strictArp: false,
+      timeouts: { tcp: 0, tcpFin: 0, udp: 0 },
+      syncPeriodMs: 30_000,
+      drainTimeoutMs: 900_000,
+      node: () => ({}),
+    });
+  }
+
+  static async started(machine?: FakeIpvsMachine): Promise<Stage> {
+    const stage = new Stage(machine);
+    await stage.backend.start();
+    return stage;
+  }
+
+  async sync(plan: ProxyPlan): Promise<SyncReport> {
+    const report = await this.backend.sync(plan, testPlanChanges(plan, this.#synced));
+    this.#synced = plan;
+    return report;
+  }
+
+  /** Programs that write, run by an action. */
+  async writesOf(action: () => Promise<unknown>): Promise<string[]> {
+    const { calls } = this.machine.commands;
+    const before = calls.length;
+    await action();
+    return calls.slice(before).filter(({ stdin }) => stdin !== "").map(({ program }) => program);
+  }
+
+  /** Lets time pass, with time for what is begun meanwhile to come to its end. */
+  async pass(ms: number): Promise<void> {
+    for (let passed = 0; passed < ms; passed += 1_000) {
+      await this.clock.advance(1_000);
+      for (let turn = 0; turn < 20; turn++) await settle();
+    }
+  }
+
+  weight(endpoint: string): number | undefined {
+    const { table } = this.machine.kernel;
+    return table.getServers().flatMap(({ key }) => table.getReals(key))
+      .find(({ key }) => key === endpoint)?.weight;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.backend[Symbol.asyncDispose]();
+  }
+}
+
+/** What a machine without anything else comes to. */
+async function golden(plan: ProxyPlan): Promise<string> {
+  await using stage = await Stage.started();
+  await stage.sync(plan);
+  return stage.machine.dump();
+}
+
+Deno.test("createIpvsBackend() runs nothing before start(), and cannot sync before", async () => {
+  await using stage = new Stage();
+  assertEquals(stage.machine.commands.calls, []);
+  await assertRejects(() => stage.sync(PLAN), Error, "start() has not succeeded");
+});
+
+Deno.test("IpvsBackend needs one process for each tool, and one for a change of endpoints", async () => {
+  await using stage = await Stage.started();
+  assertEquals(await stage.writesOf(() => stage.sync(PLAN)), [
+    "ipset",
+    "iptables-restore",
+    "ipvsadm",
+    "ip",
+  ]);
+  const changed = planOf(service(1, ["10.3.0.1:80"]), ...THREE.slice(1));
+  assertEquals(await stage.writesOf(() => stage.sync(changed)), ["ipvsadm"]);
+  assertEquals(await stage.writesOf(() => stage.sync(changed)), [], "nothing has changed");
+});
+
+Deno.test("IpvsBackend writes nothing after a restart with the same objects", async () => {
+  const machine = new FakeIpvsMachine();
+  {
+    await using stage = await Stage.started(machine);
+    await stage.sync(PLAN);
+  }
+  await using stage = await Stage.started(machine);
+  assertEquals(await stage.writesOf(() => stage.sync(PLAN)), []);
+  await stage.sync(CHANGED);
+  assertEquals(machine.dump(), await golden(CHANGED));
+});
+
+for (const carriedOut of [false, true]) {
+  Deno.test(`IpvsBackend comes to the wanted state after any command that fails, done or not: ${carriedOut}`, async () => {
+    const counting = await Stage.started();
+    await counting.sync(PLAN);
+    const first = counting.machine.commands.calls.length;
+    await counting.sync(CHANGED);
+    const last = counting.machine.commands.calls.length;
+    await counting[Symbol.asyncDispose]();
+    const wanted = await golden(CHANGED);
+    for (let failing = first + 1; failing <= last; failing++) {
+      await using stage = await Stage.started();
+      await stage.sync(PLAN);
+      stage.machine.commands.failCall(failing, "timeout", { carriedOut });
+      await assertRejects(() => stage.sync(CHANGED));
+      await stage.sync(CHANGED);
+      assertEquals(stage.machine.dump(), wanted, `call ${failing} failed`);
+    }
+  });
+}
+
+Deno.test("IpvsBackend tells that a device or a set cannot be made, and tries again", async () => {
+  for (
+    const [command, stderr, says] of [
+      [
+        "ip link add",
+        "RTNETLINK answers: Operation not supported",
+        "Cannot make device kube-ipvs0",
+      ],
+      ["ipset restore", "Error in line 1: Kernel error received: set type not supported", "line 1"],
+    ] as const
+  ) {
+    const machine = new FakeIpvsMachine();
+    let isBroken = true;
+    machine.commands.on(command, (call) => {
+      if (isBroken) return { code: 1, stderr };
+      if (call.program === "ipset") {
+        for (const line of call.stdin.trimEnd().split("\n")) machine.kernel.take("ipset", line);
+      } else machine.kernel.hasDevice = true;
+      return {};
+    });
+    await using stage = await Stage.started(machine);
+    const error = await assertRejects(() => stage.sync(PLAN), Error);
+    assertStringIncludes(error.message, says);
+    assertEquals(machine.kernel.table.getServers(), [], "nothing half done");
+    isBroken = false;
+    await stage.sync(PLAN);
+    assertEquals(machine.dump(), await golden(PLAN));
+  }
+});
+
+Deno.test("IpvsBackend takes a drained endpoint away when its connections have ended", async () => {
+  await using stage = await Stage.started();
+  await stage.sync(PLAN);
+  stage.machine.connections.set("10.2.0.1:8080", 1);
+  await stage.sync(CHANGED);
+  assertEquals(stage.weight("10.2.0.1:8080"), 0);
+  await stage.pass(60_000);
+  assertEquals(stage.weight("10.2.0.1:8080"), 0, "it has a connection");
+  stage.machine.connections.clear();
+  await stage.pass(10_000);
+  assertEquals(stage.weight("10.2.0.1:8080"), undefined);
+  assertEquals(stage.drift, []);
+});
+
+Deno.test("IpvsBackend goes on draining what another process began, until time is over", async () => {
+  const machine = new FakeIpvsMachine();
+  machine.connections.set("10.2.0.1:8080", 1);
+  {
+    await using stage = await Stage.started(machine);
+    await stage.sync(PLAN);
+    await stage.sync(CHANGED);
+  }
+  await using stage = await Stage.started(machine);
+  await stage.sync(CHANGED);
+  await stage.pass(800_000);
+  assertEquals(stage.weight("10.2.0.1:8080"), 0);
+  await stage.pass(200_000);
+  assertEquals(stage.weight("10.2.0.1:8080"), undefined);
+});
+
+Deno.test("IpvsBackend puts back what others take away, and counts it", async () => {
+  const harms: readonly ((machine: FakeIpvsMachine) => void)[] = [
+    ({ kernel }) => kernel.table.apply({ kind: "flush" }),
+    ({ kernel }) => kernel.hasDevice = false,
+    ({ iptables }) => iptables.tool.restore("*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n"),
+  ];
+  for (const harm of harms) {
+    await using stage = await Stage.started();
+    await stage.sync(PLAN);
+    const before = stage.machine.dump();
+    harm(stage.machine);
+    await stage.pass(31_000);
+    assertEquals(stage.machine.dump().split("\n").sort(), before.split("\n").sort());
+    assertEquals(stage.drift.length, 1);
+  }
+});
+
+Deno.test("IpvsBackend leaves virtual servers of others alone", async () => {
+  const machine = new FakeIpvsMachine();
+  machine.kernel.take("ipvsadm", "-A -t 198.51.100.7:80 -s wlc");
+  await using stage = await Stage.started(machine);
+  await stage.sync(PLAN);
+  await stage.pass(400_000);
+  const keys = machine.kernel.table.getServers().map(({ key }) => key);
+  assertEquals(keys.filter((key) => key.includes("198.51.100.7")), ["-t 198.51.100.7:80"]);
+});
+
+Deno.test("IpvsBackend tells what the kernel holds of each ServicePort", async () => {
+  await using stage = await Stage.started();
+  await stage.sync(planOf(service(1), service(2, [])));
+  stage.machine.connections.set("10.1.0.1:8080", 3);
+  const { services } = await stage.backend.inspect();
+  assertEquals(
+    services.map((
+      { addresses, connections },
+    ) => [addresses[0]?.role, addresses[0]?.state, connections]),
+    [["ClusterIP", "serving", 3], ["ClusterIP", "refusing", 0]],
+  );
+});

@@ -1,0 +1,182 @@
+/**
+ * The ipvs mode as a process, on a kernel that has IPVS: restarts, what others do to it, and its end.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { SCHEDULERS } from "../../backends/ipvs/scheduler.ts";
+import { testService } from "../support/builders.ts";
+import { ProbeClient } from "../support/echo_network.ts";
+import { eventually } from "../support/eventually.ts";
+import { type Namespace, netnsRequirements } from "../support/netns.ts";
+import type { RelayProcess } from "../support/relay_process.ts";
+import { RelayScene } from "../support/relay_scene.ts";
+import { isMissing, program } from "../support/requirement.ts";
+import { VIP, VIP_6, VIP_UDP, webServices, webSlices } from "../support/web_service.ts";
+import { GUEST } from "./guest.ts";
+
+const ignore = isMissing("ipvs mode with real packets", [
+  GUEST,
+  ...netnsRequirements(),
+  ...["ipvsadm", "ipset", "iptables", "ip6tables"].map(program),
+]);
+
+/** A virtual server of somebody else's, such as keepalived. */
+const FOREIGN = ["-A", "-t", "198.51.100.7:80", "-s", "wlc"];
+
+function start(scene: RelayScene): RelayProcess {
+  return scene.start(["--mode=ipvs", "--ipvs-sync-period=1s", "--ipvs-min-sync-period=10ms"]);
+}
+
+/** Virtual servers with their real ones and weights, sorted. */
+async function servers(node: Namespace): Promise<string[]> {
+  const text = await node.output("ipvsadm", ["-S", "-n"]);
+  return text.trimEnd().split("\n").sort();
+}
+
+/** Everything that the mode writes to, without counters. */
+async function contents(node: Namespace): Promise<string> {
+  const rules = await Promise.all(
+    ["iptables-save", "ip6tables-save"].map((name) => node.output(name, [])),
+  );
+  const sets = await node.output("ipset", ["save"]);
+  return [
+    ...await servers(node),
+    ...rules.map((text) => text.replaceAll(/^#.*\n|\[\d+:\d+\]/gm, "")),
+    // Seeds of hashes, and entries, are in no order.
+    ...sets.replaceAll(/ (bucketsize|initval) \S+/g, "").split("\n").sort(),
+    await node.ip("-o addr show"),
+  ].join("\n");
+}
+
+Deno.test({
+  name: "ipvs mode serves, restarts without a write, and leaves nothing but what is not its own",
+  ignore,
+  async fn() {
+    await using scene = await RelayScene.create();
+    const { node, client } = scene.cluster;
+    await node.output("ipvsadm", FOREIGN);
+    // Tables are there for good once somebody has looked at them.
+    await contents(node);
+    const before = await contents(node);
+    await scene.write(webServices(), webSlices("a1"));
+    const probes = ProbeClient.start(client);
+    const first = start(scene);
+    const { families } = await first.settled();
+    assertEquals(families.map(({ mode }) => mode), ["ipvs", "ipvs"]);
+    for (const target of [VIP, VIP_6, VIP_UDP]) assertEquals(await probes.who(target), "pod-a1");
+    const served = await contents(node);
+    await first.stop();
+    assertEquals(await probes.who(VIP), "pod-a1", "the kernel goes on");
+
+    const second = start(scene);
+    for (const { lastSync } of (await second.settled()).families) {
+      assertEquals(lastSync?.operations, { reads: 1 }, second.log);
+    }
+    assertEquals(await contents(node), served);
+    await second.kill();
+
+    await scene.cleanup();
+    assertEquals(await contents(node), before);
+    assert(await probes.who(VIP) !== "pod-a1");
+  },
+});
+
+Deno.test({
+  name: "ipvs mode puts back what others take away, and leaves theirs alone",
+  ignore,
+  async fn(t) {
+    await using scene = await RelayScene.create();
+    const { node, client } = scene.cluster;
+    await scene.write(webServices(), webSlices("a1", "b1"));
+    const probes = ProbeClient.start(client);
+    await using relay = start(scene);
+    await relay.settled();
+    const served = await contents(node);
+    const harms: readonly (readonly [string, ...string[]])[] = [
+      ["ipvsadm", "-C"],
+      ["ip", "link", "del", "kube-ipvs0"],
+      ["iptables", "-w", "5", "-t", "nat", "-F", "KUBE-SERVICES"],
+    ];
+    for (const [tool, ...args] of harms) {
+      await t.step([tool, ...args].join(" "), async () => {
+        await node.output(tool, args);
+        await eventually("all of it is there again", async () => await contents(node) === served, {
+          deadlineMs: 20_000,
+        });
+        assertStringIncludes(await probes.who(VIP), "pod-");
+      });
+    }
+    await t.step("a foreign virtual server", async () => {
+      await node.output("ipvsadm", FOREIGN);
+      await node.output("ipvsadm", ["-D", "-t", `${VIP.address}:80`]);
+      await eventually(
+        "ours is there again",
+        async () => (await servers(node)).includes(`-A -t ${VIP.address}:80 -s rr`),
+      );
+      assert((await servers(node)).includes(FOREIGN.join(" ")));
+    });
+  },
+});
+
+Deno.test({
+  name: "ipvs mode lets connections of a removed endpoint end, and moves a client of UDP at once",
+  ignore,
+  async fn() {
+    await using scene = await RelayScene.create();
+    const { node, client } = scene.cluster;
+    await scene.write(webServices(), webSlices("a1"));
+    const probes = ProbeClient.start(client);
+    await using relay = start(scene);
+    await relay.settled();
+    const tcp = await probes.open(VIP);
+    const udp = await probes.open(VIP_UDP);
+    assertEquals([await tcp.who(), await udp.who()], ["pod-a1", "pod-a1"]);
+    const weight = async () => {
+      const lines = await servers(node);
+      const prefix = `-a -t ${VIP.address}:80 -r 10.180.0.1:8080 `;
+      return lines.find((line) => line.startsWith(prefix))?.slice(prefix.length);
+    };
+    await scene.write(webServices(), webSlices("b1"));
+    await eventually("the endpoint drains", async () => await weight() === "-m -w 0");
+    assertEquals(await probes.who(VIP), "pod-b1", "new connections go elsewhere");
+    assertEquals(await tcp.who(), "pod-a1", "the old one goes on");
+    await eventually("the client of UDP is moved", async () => await udp.who() === "pod-b1");
+
+    await relay.kill();
+    await using second = start(scene);
+    await second.settled();
+    assertEquals(await weight(), "-m -w 0", "it drains after a restart, too");
+    assertEquals(await tcp.who(), "pod-a1");
+    await tcp.close();
+    await udp.close();
+    // The kernel remembers a closed connection for two minutes.
+    await node.output("ipvsadm", ["--set", "0", "1", "0"]);
+    await scene.write(webServices(), webSlices("a1"));
+    await eventually("it has its weight again", async () => await weight() === "-m -w 1");
+    assertEquals(await probes.who(VIP), "pod-a1");
+  },
+});
+
+Deno.test({
+  name: "ipvs mode makes virtual servers with the scheduler that a Service asks for",
+  ignore,
+  async fn() {
+    await using scene = await RelayScene.create();
+    const { node } = scene.cluster;
+    const services = SCHEDULERS.map((scheduler, index) =>
+      testService(`by-${scheduler}`, {
+        clusterIP: `172.30.7.${index + 1}`,
+        sessionAffinity: "ClientIP",
+      }, { metadata: { annotations: { "kube-router.io/service.scheduler": scheduler } } })
+    );
+    await scene.write(services, []);
+    await using relay = start(scene);
+    await relay.settled();
+    const expected = SCHEDULERS.map((scheduler, index) => {
+      const flags = scheduler === "mh" ? " -b mh-port" : "";
+      return `-A -t 172.30.7.${index + 1}:80 -s ${scheduler} -p 10800${flags}`;
+    });
+    assertEquals(await servers(node), expected.sort());
+  },
+});
