@@ -162,7 +162,10 @@ function watchForEnd(
     killTimer = clock.setTimer(KILL_AFTER_MS, () => {
       tryKill(child, "SIGKILL");
       for (const cancel of giveUp) cancel();
-      givenUp.reject(endedError(invocation, kind));
+      const leave = () => givenUp.reject(endedError(invocation, kind));
+      // What was killed is gone at once, unless it hangs in the kernel.
+      killTimer = clock.setTimer(KILL_AFTER_MS, leave);
+      void child.status.then(leave, leave);
     });
   };
   const onAbort = () => end("aborted");
