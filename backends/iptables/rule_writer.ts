@@ -54,7 +54,10 @@ export class RuleWriter {
     this.#dependencies = dependencies;
   }
 
-  /** Whether what the kernel holds is known; otherwise the next write reads it first. */
+  /**
+   * Whether the kernel is known to hold what is wanted; otherwise the next write reads it first. What
+   * was just read is not that yet: who looks for a canary meanwhile would find it missing.
+   */
   get isKnown(): boolean {
     return this.#isKnown;
   }
@@ -154,7 +157,6 @@ export class RuleWriter {
     layout.touch(wanted.filter((ref) => !this.#applied.isCertain(ref)));
     const stale = staleChains({ chains: () => wanted }, this.#applied);
     this.#repair = { ...jumps, stale };
-    this.#isKnown = true;
   }
 
   /** What it holds beside our rule is none of our business, and our rule is inserted as a jump is. */

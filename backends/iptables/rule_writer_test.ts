@@ -50,6 +50,28 @@ Deno.test("RuleWriter reads what it does not know, once, and then trusts itself"
   assertEquals(await stage.write(), ["iptables-save"], "all is as it should be");
 });
 
+Deno.test("RuleWriter knows nothing of a machine that it has read and not yet written to", async () => {
+  const stage = new Stage();
+  const seen = new Set<boolean>();
+  const now = stage.clock.now.bind(stage.clock);
+  // The clock is asked before each pause, in which others may look.
+  stage.clock.now = () => {
+    if (stage.machine.commands.calls.length > 0) seen.add(stage.writer.isKnown);
+    return now();
+  };
+  for (let number = 1; number <= 40; number++) {
+    const endpoints = [1, 2, 3, 4].map((host) => `10.0.${number}.${host}:80`);
+    stage.layout.set(testServicePlan({
+      name: `web-${number}`,
+      clusterIp: `127.96.0.${number}`,
+      to: endpoints,
+    }));
+  }
+  await stage.writer.write(stage.layout, new WriteFigures());
+  assertEquals([...seen], [false]);
+  assertEquals(stage.writer.isKnown, true);
+});
+
 Deno.test("RuleWriter needs no second read soon after the first, and one long after", async () => {
   const stage = new Stage();
   await stage.writer.read(new WriteFigures());
