@@ -148,7 +148,9 @@ for (
       await assertNoFailureWhile(stage, async () => {
         const relay = stage.start("--takeover");
         await relay.settled();
-        await eventually("its rules are gone", async () => !await hasKubeProxyRules(stage));
+        await eventually("its rules are gone", async () => !await hasKubeProxyRules(stage), {
+          deadlineMs: 30_000,
+        });
         await eventually(
           "that is logged",
           () => relay.log.includes("Removed what kube-proxy left"),
@@ -181,13 +183,17 @@ Deno.test({
     await assertNoFailureWhile(stage, async () => {
       const relay = stage.start("--takeover");
       await relay.settled();
-      await eventually("its rules are gone", async () => !await hasKubeProxyRules(stage));
+      await eventually("its rules are gone", async () => !await hasKubeProxyRules(stage), {
+        deadlineMs: 30_000,
+      });
       await write({ jumps: false });
       await kubeProxy.kill();
       await eventually("it is seen to have ended", () => relay.log.includes("has ended"), {
         deadlineMs: 20_000,
       });
-      await eventually("its rules are gone", async () => !await hasKubeProxyRules(stage));
+      await eventually("its rules are gone", async () => !await hasKubeProxyRules(stage), {
+        deadlineMs: 30_000,
+      });
       await relay.stop();
     });
     await assertAsAfterFreshStart(stage, "nft");

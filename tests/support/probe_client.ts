@@ -70,12 +70,27 @@ async function openTcp({ address, port }: ProbeTarget, signal: AbortSignal): Pro
   };
 }
 
+/** A busy server's lost datagram comes again, as a SYN does. No probe waits for silence so long. */
+const RESEND_MS = 2_000;
+
 function openUdp({ address, port }: ProbeTarget): Line {
   const hostname = address.includes(":") ? "::" : "0.0.0.0";
   const socket = Deno.listenDatagram({ transport: "udp", hostname, port: 0 });
   const to: Deno.NetAddr = { transport: "udp", hostname: address, port };
   const buffer = new Uint8Array(65_535);
   let open = true;
+  const receiveEcho = async (text: string) => {
+    for (;;) {
+      const [data, from] = await socket.receive(buffer);
+      const [head = "", echo] = new TextDecoder().decode(data).split("\n");
+      const sender = from as Deno.NetAddr;
+      if (sender.hostname !== address || sender.port !== port) {
+        throw new Error(`asked ${address}, was answered by ${sender.hostname}:${sender.port}`);
+      }
+      // The late answer to an exchange that was given up.
+      if (echo === text) return JSON.parse(head) as EchoGreeting;
+    }
+  };
   return {
     close() {
       if (open) socket.close();
@@ -83,17 +98,10 @@ function openUdp({ address, port }: ProbeTarget): Line {
     },
     async talk() {
       const text = nextText();
-      await socket.send(new TextEncoder().encode(text), to);
-      for (;;) {
-        const [data, from] = await socket.receive(buffer);
-        const [head = "", echo] = new TextDecoder().decode(data).split("\n");
-        const sender = from as Deno.NetAddr;
-        if (sender.hostname !== address || sender.port !== port) {
-          throw new Error(`asked ${address}, was answered by ${sender.hostname}:${sender.port}`);
-        }
-        // The late answer to an exchange that was given up.
-        if (echo === text) return JSON.parse(head) as EchoGreeting;
-      }
+      const send = () => socket.send(new TextEncoder().encode(text), to);
+      await send();
+      const timer = setInterval(() => open && send().catch(() => {}), RESEND_MS);
+      return await receiveEcho(text).finally(() => clearInterval(timer));
     },
     finish: () => Promise.resolve(),
   };
