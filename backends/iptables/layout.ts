@@ -27,18 +27,11 @@ import { nodePortJumps } from "./node_port_jumps.ts";
 import { prefixLabel, prefixMatch } from "./packet_path.ts";
 import { PrefixTree, type TreeEntry } from "./prefix_tree.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
-import { renderService } from "./render_service.ts";
-import type { ServiceEntry, ServiceRules } from "./service_rules.ts";
+import { type EntryText, RenderedServices, type ServiceText } from "./rendered_services.ts";
 
-/** What the trees keep of a {@linkcode ServiceEntry}. */
+/** What the trees keep of an {@linkcode EntryText}. */
 interface LayoutEntry extends TreeEntry {
   readonly key: ServicePortKey;
-}
-
-/** Rules that were rendered since the last {@linkcode IptablesLayout.settle}. */
-interface Rendered {
-  readonly plan: ServicePlan;
-  readonly rules: ServiceRules;
 }
 
 const TREE_IDS = Object.keys(TREES).filter((id): id is TreeId => id in TREES);
@@ -51,7 +44,7 @@ export class IptablesLayout {
   readonly #trees: Readonly<Record<TreeId, PrefixTree<LayoutEntry>>>;
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
   readonly #quarantined = new Map<ServicePortKey, readonly Quarantined[]>();
-  readonly #rendered = new Map<ServicePortKey, Rendered>();
+  readonly #rendered = new RenderedServices();
   readonly #dirty = new Map<string, ChainRef>();
   /** Chains of their own, of ServicePorts that have any: most have none. */
   readonly #ownChains = new Map<ServicePortKey, readonly string[]>();
@@ -97,9 +90,9 @@ export class IptablesLayout {
   set(plan: ServicePlan): void {
     const previous = this.#plans.get(plan.key);
     if (previous === plan) return;
-    const old = previous && this.#render(previous);
+    const old = previous && this.#textOf(previous);
     this.#plans.set(plan.key, plan);
-    const rules = this.#render(plan);
+    const rules = this.#textOf(plan);
     this.#replace(plan.key, old, rules);
     if (rules.quarantined.length === 0) this.#quarantined.delete(plan.key);
     else this.#quarantined.set(plan.key, rules.quarantined);
@@ -110,9 +103,9 @@ export class IptablesLayout {
     const plan = this.#plans.get(key);
     this.#quarantined.delete(key);
     if (plan === undefined) return;
-    this.#replace(key, this.#render(plan), undefined);
+    this.#replace(key, this.#textOf(plan), undefined);
     this.#plans.delete(key);
-    this.#rendered.delete(key);
+    this.#rendered.forget(key);
   }
 
   /** Takes the rules of a ServicePort away, since the kernel refused them, until it is set again. */
@@ -161,13 +154,13 @@ export class IptablesLayout {
     switch (source.kind) {
       case "base": {
         const rules = this.#base[table].get(name);
-        return rules && ownedBy(rules, undefined);
+        return rules && ownedBy(rules.map(ruleText), undefined);
       }
       case "tree":
         return this.#treeContent(source.tree, source.prefix);
       case "service": {
         const plan = this.#plans.get(source.key);
-        const chain = plan && this.#rulesOf(plan).chains.find((chain) => chain.name === name);
+        const chain = plan && this.#textOf(plan).chains.find((chain) => chain.name === name);
         return chain && ownedBy(chain.rules, source.key);
       }
     }
@@ -204,9 +197,8 @@ export class IptablesLayout {
       if (isKnown) continue;
       const entry = this.#entry(key, { tree, path, rank });
       for (const rule of entry?.rules ?? []) {
-        const text = ruleText(rule);
-        if (rules.at(-1) === text) continue;
-        rules.push(text);
+        if (rules.at(-1) === rule) continue;
+        rules.push(rule);
         owners.push(key);
       }
     }
@@ -219,11 +211,11 @@ export class IptablesLayout {
 
   #entry(
     key: ServicePortKey,
-    { tree, path, rank }: Pick<ServiceEntry, "path" | "rank" | "tree">,
-  ): ServiceEntry | undefined {
+    { tree, path, rank }: Pick<EntryText, "path" | "rank" | "tree">,
+  ): EntryText | undefined {
     const plan = this.#plans.get(key);
     return plan &&
-      this.#rulesOf(plan).entries.find((entry) =>
+      this.#textOf(plan).entries.find((entry) =>
         entry.tree === tree && entry.path === path && entry.rank === rank
       );
   }
@@ -240,8 +232,8 @@ export class IptablesLayout {
 
   #replace(
     key: ServicePortKey,
-    old: ServiceRules | undefined,
-    rules: ServiceRules | undefined,
+    old: ServiceText | undefined,
+    rules: ServiceText | undefined,
   ): void {
     const wanted = rules?.entries ?? [];
     for (const { tree, path, rank } of old?.entries ?? []) {
@@ -261,18 +253,9 @@ export class IptablesLayout {
     else this.#ownChains.delete(key);
   }
 
-  /** Renders, and keeps the result until the next {@linkcode settle}. */
-  #render(plan: ServicePlan): ServiceRules {
-    const rules = this.#rulesOf(plan);
-    this.#rendered.set(plan.key, { plan, rules });
-    return rules;
-  }
-
-  #rulesOf(plan: ServicePlan): ServiceRules {
-    const known = this.#rendered.get(plan.key);
-    if (known?.plan === plan) return known.rules;
+  #textOf(plan: ServicePlan): ServiceText {
     const { localTraffic } = this.#shared;
-    return renderService(plan, { localTraffic, options: this.options });
+    return this.#rendered.textOf(plan, { localTraffic, options: this.options });
   }
 
   #touch(ref: ChainRef): void {
@@ -294,6 +277,6 @@ function serviceRef(key: ServicePortKey, name: string): ChainRef {
   return { table: "nat", name, source: { kind: "service", key } };
 }
 
-function ownedBy(rules: readonly Rule[], owner: ServicePortKey | undefined): ChainContent {
-  return { rules: rules.map(ruleText), owners: rules.map(() => owner) };
+function ownedBy(rules: readonly string[], owner: ServicePortKey | undefined): ChainContent {
+  return { rules, owners: rules.map(() => owner) };
 }

@@ -1,0 +1,62 @@
+/**
+ * ServicePorts as text, for as long as it may be asked for again. Pure but for its own state.
+ *
+ * Text and not rules, since rules as objects are several times as large: those of 10,000 ServicePorts
+ * made the first sync 15 MiB larger, while their text goes into the batch anyway.
+ *
+ * @module
+ */
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { ruleText } from "../netfilter/iptables_objects.ts";
+import { renderService, type ServiceRenderContext } from "./render_service.ts";
+import type { ServiceChain, ServiceEntry, ServiceRules } from "./service_rules.ts";
+
+/** A {@linkcode ServiceEntry} whose rules are text, without the chain's name. */
+export type EntryText = Omit<ServiceEntry, "rules"> & { readonly rules: readonly string[] };
+
+/** A {@linkcode ServiceChain} whose rules are text, without the chain's name. */
+export type ChainText = Omit<ServiceChain, "rules"> & { readonly rules: readonly string[] };
+
+/** {@linkcode ServiceRules} as text. */
+export interface ServiceText extends Pick<ServiceRules, "quarantined"> {
+  readonly entries: readonly EntryText[];
+  readonly chains: readonly ChainText[];
+}
+
+/** Renders each plan once between two calls of {@linkcode clear}. */
+export class RenderedServices {
+  readonly #rendered = new Map<
+    ServicePortKey,
+    { readonly plan: ServicePlan; readonly text: ServiceText }
+  >();
+
+  /** The text of a plan. The context must be the same in every call. */
+  textOf(plan: ServicePlan, context: ServiceRenderContext): ServiceText {
+    const known = this.#rendered.get(plan.key);
+    if (known?.plan === plan) return known.text;
+    const { entries, chains, quarantined } = renderService(plan, context);
+    const text: ServiceText = {
+      entries: entries.map(({ tree, path, rank, rules }) => ({
+        tree,
+        path,
+        rank,
+        rules: rules.map(ruleText),
+      })),
+      chains: chains.map(({ name, rules }) => ({ name, rules: rules.map(ruleText) })),
+      quarantined,
+    };
+    this.#rendered.set(plan.key, { plan, text });
+    return text;
+  }
+
+  /** A ServicePort is gone. */
+  forget(key: ServicePortKey): void {
+    this.#rendered.delete(key);
+  }
+
+  /** Nothing of it is needed any more. */
+  clear(): void {
+    this.#rendered.clear();
+  }
+}
