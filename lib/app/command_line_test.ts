@@ -1,8 +1,9 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
 import { fakeHostChecks } from "../../tests/support/fake_host_checks.ts";
-import type { CommandRunner } from "../os/command_runner.ts";
+import { CommandError, type CommandRunner } from "../os/command_runner.ts";
 import { systemNetwork } from "../os/network.ts";
+import type { HostChecks } from "../proxy/host_checks.ts";
 import { runCommandLine } from "./command_line.ts";
 import { startControlServer } from "./control_server.ts";
 import type { BackendTable, Dependencies, ProcessInfo } from "./dependencies.ts";
@@ -26,7 +27,14 @@ interface Result {
   readonly err: string;
 }
 
-async function run(argv: readonly string[], process: Partial<ProcessInfo> = {}): Promise<Result> {
+async function run(
+  argv: readonly string[],
+  process: Partial<ProcessInfo> = {},
+  { hostChecks = fakeHostChecks(), signal = new AbortController().signal }: {
+    readonly hostChecks?: HostChecks;
+    readonly signal?: AbortSignal;
+  } = {},
+): Promise<Result> {
   const texts = { out: "", err: "" };
   const dependencies: Dependencies = {
     clock: new FakeClock(),
@@ -34,7 +42,7 @@ async function run(argv: readonly string[], process: Partial<ProcessInfo> = {}):
     commands: NO_COMMANDS,
     random: () => 0.5,
     backends: BACKENDS,
-    hostChecks: fakeHostChecks(),
+    hostChecks,
     process: {
       pid: 1,
       uid: 0,
@@ -47,7 +55,7 @@ async function run(argv: readonly string[], process: Partial<ProcessInfo> = {}):
     print: (text) => void (texts.out += text),
     complain: (text) => void (texts.err += text),
   };
-  const code = await runCommandLine(dependencies, argv, new AbortController().signal);
+  const code = await runCommandLine(dependencies, argv, signal);
   return { code, ...texts };
 }
 
@@ -84,6 +92,23 @@ Deno.test("runCommandLine() refuses a mode that this build does not have, and en
     out: "",
     err: "kube-relay: Cannot run in mode 'ipvs': this release has userspace only\n",
   });
+});
+
+Deno.test("runCommandLine() ends with 0 when it is told to end while the mode is chosen", async () => {
+  const closed = ["--healthz-bind-address=", "--metrics-bind-address="];
+  const runEnded = (argv: readonly string[], kind: "aborted" | "timeout") => {
+    const end = new AbortController();
+    const probeMode = () => {
+      end.abort();
+      return Promise.reject(new CommandError("nft", [], kind, "Cannot run 'nft' to its end"));
+    };
+    const hostChecks = { ...fakeHostChecks(), probeMode };
+    return run([...closed, ...argv], {}, { hostChecks, signal: end.signal });
+  };
+  assertEquals((await runEnded(["--proxy-mode=userspace"], "aborted")).code, 0);
+  assertEquals((await runEnded(["--proxy-mode=userspace"], "timeout")).code, 1);
+  const init = await runEnded(["--proxy-mode=userspace", "--init-only"], "aborted");
+  assertEquals(init.code, 1, "what it was to do is not done");
 });
 
 Deno.test("runCommandLine() tells why it ended in a line of JSON where the log is JSON", async () => {

@@ -4,9 +4,11 @@
  * @module
  */
 import { effectiveConfiguration } from "../../config/effective_configuration.ts";
-import type { ActiveCommand } from "./command.ts";
+import { CommandError } from "../../os/command_runner.ts";
+import type { ActiveCommand, CommandContext } from "./command.ts";
 import { chooseFamilies } from "../choose_families.ts";
 import { chooseMode, commonFamilies } from "../choose_mode.ts";
+import type { Dependencies } from "../dependencies.ts";
 import { logConfiguration } from "../log_configuration.ts";
 import { runInitOnly } from "../run_init_only.ts";
 import { runProxy } from "../run_proxy.ts";
@@ -20,37 +22,60 @@ export const runCommand: ActiveCommand = {
   name: "run",
   summary: "serve Services (what is done when no verb is given)",
   examples: ["kube-relay --manifests /etc/kube-relay/manifests"],
-  async run(dependencies, { flags, configuration, logger, signal }) {
-    const { relay, notices } = configuration;
-    if (!relay.initOnly) await admitStart({ ...dependencies, logger }, { relay, signal });
-    warnOfToolsPath(dependencies, { logger, toolsPath: relay.toolsPath });
-    const choose = () => chooseMode({ ...dependencies, logger }, configuration.mode, { signal });
-    const waiting = { proxy: configuration.proxy, phase: "choosing the mode", signal };
-    const endsSoon = relay.initOnly || relay.dryRun;
-    const chosen = endsSoon ? await choose() : await answerWhile(dependencies, waiting, choose);
-    const { mode } = chosen;
-    if (relay.takeover && relay.dryRun) {
-      const excludeCidrs = excludedServers(configuration.proxy);
-      await showTakeover(dependencies, { mode, excludeCidrs, signal });
+  async run(dependencies, context) {
+    try {
+      return await serve(dependencies, context);
+    } catch (error) {
+      // Told to end while it still looked at the machine: a service manager would call 1 a failure.
+      if (!isGivenUp(error, context)) throw error;
+      context.logger.info("Stopped");
       return 0;
     }
-    logger.info("Starting", {
-      version: versionText(),
-      mode,
-      source: relay.manifests.length > 0 ? relay.manifests.join(",") : "API server",
-    });
-    for (const { level, message, fields } of notices) logger[level](message, fields);
-    logConfiguration(logger, { flags, configuration });
-    const families = commonFamilies(chosen, await chooseFamilies({ ...dependencies, logger }));
-    const proxy = effectiveConfiguration(configuration.proxy, mode);
-    const requestedMode = configuration.mode;
-    const run = { ...configuration, proxy, mode, requestedMode, families, flags };
-    if (relay.initOnly) {
-      await runInitOnly({ ...dependencies, logger }, run);
-      return 0;
-    }
-    await runProxy({ ...dependencies, logger }, run, signal);
-    logger.info("Stopped");
-    return 0;
   },
 };
+
+async function serve(
+  dependencies: Dependencies,
+  { flags, configuration, logger, signal }: CommandContext,
+): Promise<number> {
+  const { relay, notices } = configuration;
+  if (!relay.initOnly) await admitStart({ ...dependencies, logger }, { relay, signal });
+  warnOfToolsPath(dependencies, { logger, toolsPath: relay.toolsPath });
+  const choose = () => chooseMode({ ...dependencies, logger }, configuration.mode, { signal });
+  const waiting = { proxy: configuration.proxy, phase: "choosing the mode", signal };
+  const endsSoon = relay.initOnly || relay.dryRun;
+  const chosen = endsSoon ? await choose() : await answerWhile(dependencies, waiting, choose);
+  const { mode } = chosen;
+  if (relay.takeover && relay.dryRun) {
+    const excludeCidrs = excludedServers(configuration.proxy);
+    await showTakeover(dependencies, { mode, excludeCidrs, signal });
+    return 0;
+  }
+  logger.info("Starting", {
+    version: versionText(),
+    mode,
+    source: relay.manifests.length > 0 ? relay.manifests.join(",") : "API server",
+  });
+  for (const { level, message, fields } of notices) logger[level](message, fields);
+  logConfiguration(logger, { flags, configuration });
+  const families = commonFamilies(chosen, await chooseFamilies({ ...dependencies, logger }));
+  const proxy = effectiveConfiguration(configuration.proxy, mode);
+  const requestedMode = configuration.mode;
+  const run = { ...configuration, proxy, mode, requestedMode, families, flags };
+  if (relay.initOnly) {
+    await runInitOnly({ ...dependencies, logger }, run);
+    return 0;
+  }
+  await runProxy({ ...dependencies, logger }, run, signal);
+  logger.info("Stopped");
+  return 0;
+}
+
+/** Whether the error only says so. What `--init-only` was to do has not been done then. */
+function isGivenUp(
+  error: unknown,
+  { configuration: { relay }, signal }: Pick<CommandContext, "configuration" | "signal">,
+): boolean {
+  if (!signal.aborted || relay.initOnly) return false;
+  return error === signal.reason || (error instanceof CommandError && error.kind === "aborted");
+}
