@@ -100,8 +100,16 @@ async function countRules(
   // Without a table, iptables-legacy-save prints those that are there; it makes none.
   if (variant === "legacy" && (await legacyTables(dependencies, options)).length === 0) return 0;
   const { signal } = options;
-  const answer = await tryTool(dependencies, [save], { signal, timeoutMs: SAVE_TIMEOUT_MS });
-  return answer.kind === "ended" ? answer.out.match(/^-A /gm)?.length ?? 0 : 0;
+  let rules = 0;
+  const onLine = (line: string) => {
+    if (line.startsWith("-A ")) rules++;
+  };
+  const answer = await tryTool(dependencies, [save], {
+    signal,
+    timeoutMs: SAVE_TIMEOUT_MS,
+    onLine,
+  });
+  return answer.kind === "ended" ? rules : 0;
 }
 
 /** Legacy tables that are in use. */

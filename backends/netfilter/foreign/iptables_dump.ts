@@ -36,9 +36,6 @@ export interface IptablesDump {
 /** Which jumps are kept. */
 export type JumpFilter = (table: string, jump: Pick<Jump, "from" | "to">) => boolean;
 
-/** Lines of a dump between two pauses: well under a millisecond. */
-const LINES_PER_STEP = 256;
-
 interface TableUnderWay {
   readonly name: string;
   readonly builtIn: Set<string>;
@@ -47,35 +44,40 @@ interface TableUnderWay {
   rules: number;
 }
 
-/**
- * Reads a dump in short steps: the caller may yield to the event loop between two of them. Lines that
- * mean nothing here are passed over. The dump is what the generator returns.
- */
-export function* readIptablesDump(
-  text: string,
-  keepJump: JumpFilter,
-): Generator<void, IptablesDump> {
-  const tables: TableUnderWay[] = [];
-  const unreadable: string[] = [];
-  let table: TableUnderWay | undefined;
-  let count = 0;
-  for (let start = 0; start < text.length;) {
-    const newline = text.indexOf("\n", start);
-    const end = newline < 0 ? text.length : newline;
-    const line = text.slice(start, end);
-    start = end + 1;
+/** Takes a dump line by line. Lines that mean nothing here are passed over. */
+export class IptablesDumpReader {
+  readonly #keepJump: JumpFilter;
+  readonly #tables: TableUnderWay[] = [];
+  readonly #unreadable: string[] = [];
+  #table: TableUnderWay | undefined;
+
+  constructor(keepJump: JumpFilter) {
+    this.#keepJump = keepJump;
+  }
+
+  /** What has been taken. */
+  get dump(): IptablesDump {
+    return { tables: this.#tables, unreadable: this.#unreadable };
+  }
+
+  /** Takes a line without its end. */
+  take(line: string): void {
     if (line.startsWith("*")) {
-      table = { name: line.slice(1), builtIn: new Set(), chains: new Map(), jumps: [], rules: 0 };
-      tables.push(table);
+      this.#table = {
+        name: line.slice(1),
+        builtIn: new Set(),
+        chains: new Map(),
+        jumps: [],
+        rules: 0,
+      };
+      this.#tables.push(this.#table);
     } else if (line.startsWith("#")) {
       const incompatible = /^# Table `(\w+)' is incompatible/.exec(line)?.[1];
-      if (incompatible !== undefined) unreadable.push(incompatible);
-    } else if (table !== undefined) {
-      readTableLine(table, line, keepJump);
+      if (incompatible !== undefined) this.#unreadable.push(incompatible);
+    } else if (this.#table !== undefined) {
+      readTableLine(this.#table, line, this.#keepJump);
     }
-    if (++count % LINES_PER_STEP === 0) yield;
   }
-  return { tables, unreadable };
 }
 
 function readTableLine(table: TableUnderWay, line: string, keepJump: JumpFilter): void {

@@ -5,11 +5,9 @@
  * @module
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
-import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { findIptablesPrograms, type IptablesVariant } from "../iptables_programs.ts";
-import { inSteps } from "./in_steps.ts";
-import { type IptablesDump, type JumpFilter, readIptablesDump } from "./iptables_dump.ts";
+import { type IptablesDump, IptablesDumpReader, type JumpFilter } from "./iptables_dump.ts";
 import { askTool, readProcFile, type Seen } from "./tool_output.ts";
 
 /** One rule set. */
@@ -52,7 +50,7 @@ export function nameOfWorld({ family, variant }: IptablesWorld): string {
  * it: legacy tables are asked for by `/proc` first, since `iptables-legacy` makes those it looks at.
  */
 export async function lookAtWorld(
-  { commands, clock }: { readonly commands: CommandRunner; readonly clock: Clock },
+  { commands }: { readonly commands: CommandRunner },
   world: IptablesWorld,
   { keepJump, signal }: WorldOptions,
 ): Promise<Seen<WorldContents>> {
@@ -71,9 +69,11 @@ export async function lookAtWorld(
     if (tables === "") return { state: "absent", reason };
     return { state: "refused", reason: `${reason}, but its tables ${tables} exist` };
   }
-  const text = await askTool(commands, [programs.save], options);
-  if (text.state !== "seen") return text;
-  const dump = await inSteps({ clock }, readIptablesDump(text.value, keepJump));
+  const reader = new IptablesDumpReader(keepJump);
+  const onLine = (line: string) => reader.take(line);
+  const seen = await askTool(commands, [programs.save], { ...options, onLine });
+  if (seen.state !== "seen") return seen;
+  const { dump } = reader;
   return { state: "seen", value: { world, dump, restoreProgram: programs.restore } };
 }
 

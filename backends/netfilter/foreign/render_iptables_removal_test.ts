@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { kubeProxyIptablesRules } from "../../../tests/support/kube_proxy_rules.ts";
-import { type DumpedTable, readIptablesDump } from "./iptables_dump.ts";
+import { type DumpedTable, IptablesDumpReader, type JumpFilter } from "./iptables_dump.ts";
 import { isKubeProxyChain } from "./known_chains.ts";
 import {
   describeTableRemoval,
@@ -18,14 +18,13 @@ function finish<T>(work: Generator<void, T>): T {
   }
 }
 
-function tableOf(lines: readonly string[]): DumpedTable {
-  const text = ["*nat", ":PREROUTING ACCEPT [0:0]", ...lines, "COMMIT"].join("\n");
-  return finish(
-    readIptablesDump(
-      text,
-      (_, { from, to }) => isKubeProxyChain("nat", to) && !isKubeProxyChain("nat", from),
-    ),
-  ).tables[0]!;
+const KEEP_FOREIGN: JumpFilter = (_, { from, to }) =>
+  isKubeProxyChain("nat", to) && !isKubeProxyChain("nat", from);
+
+function tableOf(lines: readonly string[], keepJump = KEEP_FOREIGN): DumpedTable {
+  const reader = new IptablesDumpReader(keepJump);
+  for (const line of ["*nat", ":PREROUTING ACCEPT [0:0]", ...lines, "COMMIT"]) reader.take(line);
+  return reader.dump.tables[0]!;
 }
 
 function plan(lines: readonly string[], isTheirs = isKubeProxyChain): TableRemoval {
@@ -106,8 +105,7 @@ Deno.test("planTableRemoval() keeps a chain that one which masquerades for someb
     "-A KUBE-HAIRPIN -s 10.0.0.1 -d 10.0.0.1 -j MASQUERADE",
     "-A MINE -j KUBE-MARK-MASQ",
   ];
-  const text = ["*nat", ":PREROUTING ACCEPT [0:0]", ...lines, "COMMIT"].join("\n");
-  const table = finish(readIptablesDump(text, () => true)).tables[0]!;
+  const table = tableOf(lines, () => true);
   const { chains, emptied, kept } = finish(
     planTableRemoval(table, (_, chain) => chain.startsWith("KUBE-")),
   );

@@ -3,12 +3,8 @@
  *
  * @module
  */
-import type {
-  CommandOptions,
-  CommandResult,
-  CommandRunner,
-} from "../../../lib/os/command_runner.ts";
-import { firstLine, saysNotPermitted, tryTool } from "../probe/try_tool.ts";
+import type { CommandResult, CommandRunner } from "../../../lib/os/command_runner.ts";
+import { firstLine, saysNotPermitted, type TryOptions, tryTool } from "../probe/try_tool.ts";
 
 /** What came of asking: what was said, that there is nothing to ask, or why there is no answer. */
 export type Seen<T> =
@@ -17,7 +13,7 @@ export type Seen<T> =
   | { readonly state: "refused"; readonly reason: string };
 
 /** How a tool is asked. */
-export type AskOptions = Pick<CommandOptions, "signal" | "timeoutMs">;
+export type AskOptions = Pick<TryOptions, "onLine" | "signal" | "timeoutMs">;
 
 /** A machine that is busy with a large rule set answers late. */
 const TIMEOUT_MS = 30_000;

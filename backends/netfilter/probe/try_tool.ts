@@ -16,6 +16,8 @@ export interface TryOptions {
   /** @default {3000} */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal | undefined;
+  /** Takes each line of what it prints; then `out` is empty. */
+  readonly onLine?: (line: string) => void;
 }
 
 /** What became of it. */
@@ -30,7 +32,7 @@ const TIMEOUT_MS = 3000;
 export async function tryTool(
   { commands }: ProbeDependencies,
   line: readonly [program: string, ...args: string[]],
-  { stdin, timeoutMs = TIMEOUT_MS, signal }: TryOptions = {},
+  { stdin, timeoutMs = TIMEOUT_MS, signal, onLine }: TryOptions = {},
 ): Promise<ToolAnswer> {
   const [program, ...args] = line;
   try {
@@ -38,6 +40,7 @@ export async function tryTool(
       timeoutMs,
       ...(stdin !== undefined && { stdin }),
       ...(signal && { signal }),
+      ...(onLine && { onLine }),
     });
     return { kind: "ended", code, out: stdout, err: stderr };
   } catch (error) {
