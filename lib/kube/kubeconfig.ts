@@ -26,6 +26,7 @@ import { inClusterIdentity } from "./in_cluster.ts";
 import type { KubeAuth } from "./kube_auth.ts";
 import { kubeconfigShapeProblem } from "./kubeconfig_shape.ts";
 import { KubeAuthError, type KubeIdentity, type PemSource } from "./kube_identity.ts";
+import { serverUrl } from "./server_url.ts";
 
 /** What {@linkcode loadKubeAuth} stands on. */
 export interface KubeAuthDependencies {
@@ -77,12 +78,18 @@ async function findIdentity(
   dependencies: KubeAuthDependencies,
   { kubeconfig, master, env, serviceAccountFolder }: KubeAuthOptions,
 ): Promise<KubeIdentity> {
-  if (master !== undefined) checkServer("--master", master);
+  const masterUrl = (tls: { readonly usesTls: boolean }) =>
+    master === undefined ? undefined : serverUrl("--master", master, tls);
   const file = kubeconfig ?? env("KUBECONFIG");
   if (file) return await readKubeconfig(dependencies, { file, master });
-  const inCluster = await inClusterIdentity({ env, master, serviceAccountFolder });
+  const inCluster = await inClusterIdentity({
+    env,
+    master: masterUrl({ usesTls: true }),
+    serviceAccountFolder,
+  });
   if (inCluster) return inCluster;
-  if (master !== undefined) return { server: master, source: "--master alone", insecure: false };
+  const server = masterUrl({ usesTls: false });
+  if (server !== undefined) return { server, source: "--master alone", insecure: false };
   throw new KubeAuthError(
     "Cannot find the API server: there is no --kubeconfig, and this is no pod with a service account; " +
       "give --kubeconfig FILE (on a k3s node /var/lib/rancher/k3s/agent/kubeproxy.kubeconfig), " +
@@ -104,22 +111,22 @@ async function readKubeconfig(
   return {
     source: "kubeconfig",
     file,
-    ...clusterPart(cluster, { file, folder, master }),
+    ...clusterPart(cluster, { file, folder, master, hasCert: !!(user.certData || user.certFile) }),
     ...userPart(dependencies, { user, file, folder, tokenFile: tokenFileOf(raw, user.name) }),
   };
 }
 
 function clusterPart(
   cluster: Cluster,
-  { file, folder, master }: {
+  { file, folder, master, hasCert }: {
     readonly file: string;
     readonly folder: string;
     readonly master: string | undefined;
+    readonly hasCert: boolean;
   },
 ): Pick<KubeIdentity, "server" | "insecure" | "ca" | "tlsServerName"> {
   const path = `clusters['${cluster.name}'].cluster`;
   if (cluster.proxyUrl) throw unusable(file, `${path}.proxy-url is not supported; remove it`);
-  if (master === undefined) checkServer(`${path}.server of '${file}'`, cluster.server);
   const ca = pemSource(`${path}.certificate-authority of '${file}'`, {
     data: cluster.caData,
     file: absolutePath(folder, cluster.caFile),
@@ -128,8 +135,10 @@ function clusterPart(
     const both = "certificate-authority and insecure-skip-tls-verify exclude each other";
     throw unusable(file, `${path}: ${both}; remove the second`);
   }
+  const field = master === undefined ? `${path}.server of '${file}'` : "--master";
+  const usesTls = hasCert || ca !== undefined || cluster.skipTLSVerify;
   return {
-    server: master ?? cluster.server,
+    server: serverUrl(field, master ?? cluster.server, { usesTls }),
     insecure: cluster.skipTLSVerify,
     ...(ca && { ca }),
     ...(cluster.tlsServerName && { tlsServerName: cluster.tlsServerName }),
@@ -257,14 +266,6 @@ function pemSource(
 ): PemSource | undefined {
   if (data) return { field: field.replace(" of ", "-data of "), base64: data };
   return file ? { field, file } : undefined;
-}
-
-function checkServer(field: string, server: string): void {
-  const protocol = URL.canParse(server) ? new URL(server).protocol : "";
-  if (protocol === "https:" || protocol === "http:") return;
-  throw new KubeAuthError(
-    `Cannot use ${field}: '${server}' has to be a URL such as https://192.0.2.1:6443`,
-  );
 }
 
 /** A hundred clusters with their certificates; what is longer is something else. */

@@ -150,6 +150,16 @@ Deno.test("loadKubeAuth() takes the server of --master in place of the kubeconfi
   assertEquals([auth.server, await auth.authorization()], ["https://192.0.2.2:6443", "Bearer abc"]);
 });
 
+Deno.test("loadKubeAuth() takes HOST:PORT for https where there is a certificate", async () => {
+  await using folder = await Folder.make();
+  const server = "192.0.2.2:6443";
+  await folder.writeKubeconfig({ cluster: { server, "insecure-skip-tls-verify": true } });
+  assertEquals((await folder.load()).server, "https://192.0.2.2:6443");
+  await folder.writeKubeconfig({ cluster: { server } });
+  assertEquals((await folder.load()).server, "http://192.0.2.2:6443");
+  assertEquals((await folder.load({ master: "127.0.0.1:8001" })).server, "http://127.0.0.1:8001");
+});
+
 Deno.test("loadKubeAuth() sends no credentials to an http:// server", async () => {
   await using folder = await Folder.make();
   await folder.writeKubeconfig({ user: { token: "abc" } });
@@ -221,8 +231,8 @@ const BROKEN: readonly (readonly [string, Kubeconfig, readonly string[]])[] = [
   ]],
   [
     "a server that is no URL",
-    { cluster: { server: "192.0.2.1:6443" } },
-    ["clusters['k3s'].cluster.server of", "'192.0.2.1:6443' has to be a URL such as https://"],
+    { cluster: { server: "ssh://192.0.2.1" } },
+    ["clusters['k3s'].cluster.server of", "'ssh://192.0.2.1' has to be a URL such as https://"],
   ],
   [
     "a CA file that is not there",
@@ -315,9 +325,10 @@ Deno.test("loadKubeAuth() does not read a file without end", async () => {
 
 Deno.test("loadKubeAuth() refuses a --master that is no URL", async () => {
   await using folder = await Folder.make();
+  await folder.writeKubeconfig({});
   assertStringIncludes(
-    await folder.fails({ master: "192.0.2.1" }),
-    "Cannot use --master: '192.0.2.1'",
+    await folder.fails({ master: "ftp://192.0.2.1" }),
+    "Cannot use --master: 'ftp://192.0.2.1'",
   );
 });
 
