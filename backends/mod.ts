@@ -45,6 +45,7 @@ export interface BackendOptions {
     readonly udpTimeoutMs: number;
     readonly maxConnectionsPerService: number;
     readonly stateDirectory: string;
+    readonly ipvsDrainTimeoutMs: number;
   };
   /** As kube-proxy's configuration has them; times are milliseconds. */
   readonly iptables: {
@@ -79,8 +80,10 @@ export const BACKENDS: Readonly<
       node,
     });
   },
-  ipvs(edges, { family, iptables: { masqueradeBit }, ipvs, node }) {
-    return createIpvsBackend(edges, ipvsOptionsOf(ipvs, { family, masqueradeBit, node }));
+  ipvs(edges, { family, iptables: { masqueradeBit }, ipvs, node, relay }) {
+    const { ipvsDrainTimeoutMs: drainTimeoutMs } = relay;
+    const context = { family, masqueradeBit, node, drainTimeoutMs };
+    return createIpvsBackend(edges, ipvsOptionsOf(ipvs, context));
   },
   nftables({ network: _, ...edges }, { family, nftables, node }) {
     const { masqueradeBit, syncPeriod: syncPeriodMs } = nftables;
@@ -88,13 +91,13 @@ export const BACKENDS: Readonly<
   },
   userspace({ clock, commands, logger, network, random }, options) {
     const { family, relay, belongsTo, traffic } = options;
-    const { addressMode: mode, stateDirectory: directory, ...bounds } = relay;
+    const { addressMode: mode, stateDirectory: directory } = relay;
     const store = createFileStore({ directory, family });
     const addresses = createLocalAddresses(
       { clock, logger, network, runner: commands, store },
       { family, mode, belongsTo },
     );
-    const { udpTimeoutMs, maxConnectionsPerService } = bounds;
+    const { udpTimeoutMs, maxConnectionsPerService } = relay;
     return createUserspaceBackend(
       { clock, logger, network, addresses, random, ...(traffic && { traffic }) },
       {

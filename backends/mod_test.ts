@@ -22,6 +22,7 @@ for (const [mode, create] of Object.entries(BACKENDS)) {
       udpTimeoutMs: 250,
       maxConnectionsPerService: 100,
       stateDirectory: "/nonexistent/kube-relay",
+      ipvsDrainTimeoutMs: 900_000,
     } as const;
     await using backend = create(
       { clock, commands, network, logger, random: () => 0 },

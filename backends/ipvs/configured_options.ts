@@ -23,17 +23,14 @@ export interface IpvsConfigurationFields {
 export interface IpvsOptionsContext {
   readonly family: IpFamily;
   readonly masqueradeBit: number;
-  /** @default {15 minutes} */
-  readonly drainTimeoutMs?: number;
+  readonly drainTimeoutMs: number;
   readonly node: () => { readonly nodeIp?: IpAddress };
 }
-
-const DRAIN_TIMEOUT_MS = 15 * 60_000;
 
 /** The options. A scheduler that there is not is the default; {@linkcode unknownScheduler} tells. */
 export function ipvsOptionsOf(
   ipvs: IpvsConfigurationFields,
-  { family, masqueradeBit, node, drainTimeoutMs = DRAIN_TIMEOUT_MS }: IpvsOptionsContext,
+  { family, masqueradeBit, node, drainTimeoutMs }: IpvsOptionsContext,
 ): IpvsBackendOptions {
   const { tcpTimeout: tcp, tcpFinTimeout: tcpFin, udpTimeout: udp } = ipvs;
   return {

@@ -78,7 +78,8 @@ export async function removeOwnObjects(
     await removeChains(edges, {
       world,
       whose: "kube-relay's",
-      keepJump: (table, { from, to }) => isOfMode(table, to) && !isOfMode(table, from),
+      keepJump: (table, { from, to }) =>
+        (isOfMode(table, to) && !isOfMode(table, from)) || isWay(table, { from, to }),
       choose: ownChainsOf,
       run,
     });
@@ -124,11 +125,17 @@ function isOfMode(table: string, chain: string): boolean {
   return CHAINS.has(`${table} ${chain}`);
 }
 
+/** The way that only our `KUBE-SERVICES` leads. */
+function isWay(
+  table: string,
+  { from, to }: { readonly from: string; readonly to: string },
+): boolean {
+  return table === "nat" && from === "KUBE-SERVICES" && to === FROM_CLUSTER;
+}
+
 /** Where another mode has written `KUBE-SERVICES` anew, what it shares with us is not ours. */
 function ownChainsOf({ tables }: IptablesDump): ChainFilter {
-  const isInForce = tables.some(({ name, jumps }) =>
-    name === "nat" && jumps.some(({ from, to }) => from !== FROM_CLUSTER && to === FROM_CLUSTER)
-  );
+  const isInForce = tables.some(({ name, jumps }) => jumps.some((jump) => isWay(name, jump)));
   return (table, chain) => isOfMode(table, chain) && (isInForce || !SHARED[table]?.includes(chain));
 }
 

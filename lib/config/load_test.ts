@@ -49,6 +49,7 @@ Deno.test("loadConfiguration() with nothing at all has kube-proxy's defaults", a
     addressMode: "auto",
     udpTimeoutMs: 60_000,
     drainTimeoutMs: 10_000,
+    ipvsDrainTimeoutMs: 900_000,
     maxConnectionsPerService: 10_000,
     controlSocket: "/run/kube-relay/control.sock",
     stateDirectory: "/run/kube-relay",

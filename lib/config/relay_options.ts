@@ -21,6 +21,8 @@ export interface RelayOptions {
   readonly udpTimeoutMs: number;
   readonly drainTimeoutMs: number;
   readonly maxConnectionsPerService: number;
+  /** For the connections of a removed endpoint, in mode ipvs; 0 = as long as they like. */
+  readonly ipvsDrainTimeoutMs: number;
   readonly controlSocket: string;
   readonly stateDirectory: string;
   /** Start beside a live kube-proxy, and remove what it leaves behind. */
@@ -67,6 +69,7 @@ export function relayOptionsOf(
     addressMode: flagOrDefault(flags, "address-mode") as RelayOptions["addressMode"],
     udpTimeoutMs: flagOrDefault(flags, "udp-timeout") as number,
     drainTimeoutMs: flagOrDefault(flags, "drain-timeout") as number,
+    ipvsDrainTimeoutMs: flagOrDefault(flags, "ipvs-drain-timeout") as number,
     maxConnectionsPerService: flagOrDefault(flags, "max-connections-per-service") as number,
     controlSocket: path("control-socket", defaultControlSocket),
     stateDirectory: path("state-dir", defaultStateDirectory),

@@ -45,7 +45,8 @@ async function contents(node: Namespace): Promise<string> {
     ...rules.map((text) => text.replaceAll(/^#.*\n|\[\d+:\d+\]/gm, "")),
     // Seeds of hashes, and entries, are in no order.
     ...sets.replaceAll(/ (bucketsize|initval) \S+/g, "").split("\n").sort(),
-    await node.ip("-o addr show"),
+    // A device that was made anew has another number.
+    ...(await node.ip("-o addr show")).replaceAll(/^\d+: /gm, "").split("\n").sort(),
   ].join("\n");
 }
 

@@ -78,6 +78,16 @@ export const KERNEL_FLAGS = [
     withConfig: "ignored",
   },
   {
+    name: "ipvs-drain-timeout",
+    type: "duration",
+    group: "IPVS",
+    minimum: 0,
+    default: "15m",
+    help:
+      "longest time that TCP connections to a removed endpoint are given to end; 0s gives them all the time they like",
+    withConfig: "used",
+  },
+  {
     name: "oom-score-adj",
     type: "integer",
     group: "Kernel",
