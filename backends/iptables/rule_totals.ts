@@ -30,9 +30,11 @@ export class RuleTotals {
     }
   }
 
-  /** Everything was read anew. */
-  clear(): void {
-    this.#counts.clear();
-    for (const table of ["filter", "mangle", "nat"] as const) this.#totals[table] = 0;
+  /** A table was read anew. */
+  clear(table: IptablesTable): void {
+    for (const key of this.#counts.keys()) {
+      if (key.startsWith(`${table} `)) this.#counts.delete(key);
+    }
+    this.#totals[table] = 0;
   }
 }

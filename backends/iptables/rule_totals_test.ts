@@ -13,7 +13,9 @@ Deno.test("RuleTotals counts what each chain holds now", () => {
   assertEquals(totals.totals, { filter: 0, mangle: 0, nat: 1 });
   totals.confirm([{ table: "nat", name: "NEVER-SEEN" }]);
   assertEquals(totals.totals.nat, 1);
-  totals.clear();
+  totals.confirm([{ table: "filter", name: "A", rules: ["-j DROP"] }]);
+  totals.clear("nat");
+  assertEquals(totals.totals, { filter: 1, mangle: 0, nat: 0 });
   totals.confirm([{ table: "nat", name: "A", rules: ["-j C"] }]);
-  assertEquals(totals.totals, { filter: 0, mangle: 0, nat: 1 });
+  assertEquals(totals.totals, { filter: 1, mangle: 0, nat: 1 });
 });

@@ -10,12 +10,14 @@ import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables_save.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
 import { AppliedRules } from "./applied_rules.ts";
+import { CANARY } from "./base_chains.ts";
 import type { ChainRef } from "./chain_ref.ts";
 import { diffRulesInSlices, type StaleChains, staleChains } from "./diff.ts";
 import { type JumpRepair, KUBELET_FIREWALL, NO_JUMP_REPAIR, repairJumps } from "./jump_repair.ts";
 import type { IptablesLayout } from "./layout.ts";
 import type { RestoreBatch } from "./restore_batch.ts";
 import { type RulesByTable, RuleTotals } from "./rule_totals.ts";
+import { withUnreadable } from "./unreadable_table.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
 /** What writing needs. */
@@ -47,6 +49,9 @@ export class RuleWriter {
   #tables: SavedTables | undefined;
   #readAt = 0;
   #isKnown = false;
+  /** Whether nothing was applied since of which it is unclear what became of it. */
+  #isTrusted = false;
+  #unreadable: readonly IptablesTable[] = [];
   #failures = 0;
   #batch: RestoreBatch | undefined;
 
@@ -72,6 +77,11 @@ export class RuleWriter {
     return this.#totals.totals;
   }
 
+  /** Tables that could not be printed when they were last read: they are written all the same. */
+  get unreadable(): readonly IptablesTable[] {
+    return this.#unreadable;
+  }
+
   /** What was given to the tool and refused. */
   get batch(): RestoreBatch | undefined {
     return this.#batch;
@@ -92,7 +102,8 @@ export class RuleWriter {
   async read(figures: WriteFigures): Promise<void> {
     const { clock, runner } = this.#dependencies;
     figures.reads++;
-    this.#tables = await runner.save();
+    this.#tables = await runner.save({ mayLack: true });
+    this.#unreadable = TABLES.filter((table) => this.#tables?.[table].isUnreadable);
     this.#readAt = clock.now();
   }
 
@@ -115,6 +126,7 @@ export class RuleWriter {
     this.#batch = batch;
     if (!batch.isEmpty) {
       this.forget();
+      this.#isTrusted = false;
       figures.restores++;
       try {
         await runner.restore(batch);
@@ -123,6 +135,7 @@ export class RuleWriter {
         throw error;
       }
       await this.#confirm(batch);
+      this.#isTrusted = true;
       figures.add(batch);
     }
     this.#isKnown = true;
@@ -143,10 +156,15 @@ export class RuleWriter {
   }
 
   /** Compares everything that was read with everything that is wanted. */
-  async #adopt(tables: SavedTables, layout: IptablesLayout): Promise<void> {
-    this.#totals.clear();
+  async #adopt(saved: SavedTables, layout: IptablesLayout): Promise<void> {
+    const { runner } = this.#dependencies;
+    const tables = await withUnreadable(runner, saved, layout.options);
     const jumps = repairJumps(layout.options, tables);
     for (const table of TABLES) {
+      if (this.#isTrusted && tables[table].isUnreadable && await runner.hasRules(table, CANARY)) {
+        continue;
+      }
+      this.#totals.clear(table);
       const ours = [...tables[table].chains].filter(([name]) => name.startsWith("KUBE-"));
       const chains = new Map(ours);
       if (table === "filter") this.#takeKubeletsChain(chains, layout);

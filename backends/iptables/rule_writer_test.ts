@@ -14,18 +14,19 @@ class Stage {
   readonly machine = new FakeIptablesMachine();
   readonly clock = new FakeClock();
   readonly layout = new IptablesLayout(testSharedPlan(), defaultRenderOptions("IPv4"));
+  readonly runner: IptablesRunner;
   readonly writer: RuleWriter;
 
   constructor() {
     const { commands } = this.machine;
-    const runner = new IptablesRunner({ commands }, {
+    this.runner = new IptablesRunner({ commands }, {
       variant: "nft",
       save: "iptables-save",
       restore: "iptables-restore",
       version: "iptables-restore v1.8.9 (nf_tables)",
       plain: true,
     });
-    this.writer = new RuleWriter({ clock: this.clock, runner });
+    this.writer = new RuleWriter(this);
   }
 
   /** Programs that a write runs. */
@@ -121,4 +122,44 @@ Deno.test("RuleWriter counts the rules that it found and those that it wrote", a
   stage.writer.forget();
   await stage.write();
   assertEquals(stage.writer.totals.nat, more);
+});
+
+Deno.test("RuleWriter goes on in a table that the tool cannot print", async () => {
+  const stage = new Stage();
+  const { machine: { tool }, layout, writer } = stage;
+  layout.set(PLAN);
+  await stage.write();
+  const whole = tool.dump();
+  tool.unreadable.add("filter");
+  writer.forget();
+  await stage.write();
+  assertEquals(writer.unreadable, ["filter"]);
+  assertEquals(tool.dump(), whole, "known to be whole by its canary");
+  tool.flush("filter");
+  writer.forget();
+  await stage.write();
+  assertEquals(tool.dump(), whole, "flushed, and written anew");
+  stage.machine.commands.failNext("timeout", { carriedOut: true });
+  layout.set(testServicePlan({ to: ["10.0.0.2:80"] }));
+  await assertRejects(() => stage.write(), IptablesError);
+  await stage.write();
+  assertEquals(tool.dump(), whole.replaceAll("10.0.0.1", "10.0.0.2"), "written anew");
+});
+
+Deno.test("RuleWriter takes over a table that the tool cannot print, with the kubelet's chain in it", async () => {
+  const stage = new Stage();
+  const { machine: { tool }, layout, writer } = stage;
+  layout.set(PLAN);
+  tool.restore("*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -j DROP\nCOMMIT\n");
+  tool.unreadable.add("filter");
+  await stage.write();
+  const dump = tool.dump();
+  assertEquals(tool.table("filter").get("KUBE-FIREWALL")?.at(-1), "-j DROP");
+  assertEquals(tool.table("filter").get("KUBE-FIREWALL")?.length, 2);
+  assertEquals(tool.table("filter").get("FORWARD")?.length, 4);
+  const next = new RuleWriter({ clock: stage.clock, runner: stage.runner });
+  layout.touchAll();
+  await next.write(layout, new WriteFigures());
+  assertEquals(tool.dump(), dump, "a second start changes nothing");
+  assertEquals(next.totals, writer.totals);
 });

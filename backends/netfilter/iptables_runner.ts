@@ -6,7 +6,7 @@
 import type { CommandResult, CommandRunner } from "../../lib/os/command_runner.ts";
 import type { IptablesTable } from "./iptables_objects.ts";
 import type { IptablesPrograms } from "./iptables_programs.ts";
-import { IptablesSave, type SavedTables } from "./iptables_save.ts";
+import { IptablesSave, type SavedTables, type SaveOptions } from "./iptables_save.ts";
 import { isAtLeast, parseVersion } from "./probe/tool_version.ts";
 import { errorOfCommand, errorOfRead, errorOfRestore, type RestoreInput } from "./restore_error.ts";
 
@@ -23,6 +23,8 @@ const RESTORE_TIMEOUT_MS = 120_000;
 /** 10,000 Services of kube-proxy are 10 MB; iptables-nft prints them in 0.7 s. */
 const SAVE_TIMEOUT_MS = 60_000;
 const LOOK_TIMEOUT_MS = 15_000;
+/** The rule is not there, or the chain that it stands in or leads to. */
+const ABSENT = /does a matching rule exist|does not exist|No chain\/target\/match by that name/;
 /** Older ones have no lock to wait for in `iptables-restore`. */
 const FIRST_WITH_WAIT = [1, 6, 2];
 
@@ -44,7 +46,7 @@ export class IptablesRunner {
   }
 
   /** Everything that is there, by one process. */
-  async save(): Promise<SavedTables> {
+  async save(options: SaveOptions = {}): Promise<SavedTables> {
     const { save: program } = this.#programs;
     const tables = new IptablesSave();
     const action = "read rules of iptables";
@@ -54,7 +56,7 @@ export class IptablesRunner {
     });
     if (code !== 0) throw errorOfRead({ program, code, stderr });
     try {
-      return tables.end();
+      return tables.end(options);
     } catch (cause) {
       throw errorOfRead({ program, code, stderr: cause instanceof Error ? cause.message : "" });
     }
@@ -85,6 +87,25 @@ export class IptablesRunner {
     if (code === 0) return /^-A /m.test(stdout);
     // What iptables-nft says of a chain that is missing is that it could not read it.
     if (code === 1) return false;
+    throw errorOfRead({ program, code, stderr });
+  }
+
+  /**
+   * Whether a rule is there, also in a table that cannot be printed. iptables-nft compares it with
+   * each rule of the chain, and passes over those that it does not understand.
+   */
+  async hasRule(
+    table: IptablesTable,
+    { chain, rule }: { readonly chain: string; readonly rule: string },
+  ): Promise<boolean> {
+    const { restore: program } = this.#programs;
+    const line = [program, ...this.#wait, "--noflush"] as const;
+    const { code, stderr } = await this.#run("look for a rule of iptables", line, {
+      timeoutMs: LOOK_TIMEOUT_MS,
+      stdin: `*${table}\n-C ${chain} ${rule}\nCOMMIT\n`,
+    });
+    if (code === 0) return true;
+    if (ABSENT.test(stderr)) return false;
     throw errorOfRead({ program, code, stderr });
   }
 

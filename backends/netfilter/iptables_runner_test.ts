@@ -80,3 +80,18 @@ Deno.test("IptablesRunner finds rules in a chain, and none where it is empty or 
   assertEquals(await runner.hasRules("nat", "GONE"), false);
   await assertRejects(() => runner.hasRules("nat", "LOCKED"), IptablesError);
 });
+
+Deno.test("IptablesRunner asks for one rule, without a word on chains that are not there", async () => {
+  const answers = [
+    { code: 0 },
+    { code: 1, stderr: "line 2 failed: Bad rule (does a matching rule exist in that chain?)." },
+    { code: 2, stderr: "Chain 'KUBE-SERVICES' does not exist\nError occurred at line: 3" },
+    { code: 4, stderr: "Another app is currently holding the xtables lock" },
+  ];
+  const commands = new FakeCommandRunner().on("iptables-legacy-restore", () => answers.shift()!);
+  const ask = () =>
+    runnerOn(commands).hasRule("nat", { chain: "OUTPUT", rule: "-j KUBE-SERVICES" });
+  assertEquals([await ask(), await ask(), await ask()], [true, false, false]);
+  await assertRejects(ask, IptablesError);
+  assertEquals(commands.calls[0]?.stdin, "*nat\n-C OUTPUT -j KUBE-SERVICES\nCOMMIT\n");
+});

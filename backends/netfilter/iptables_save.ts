@@ -11,14 +11,23 @@ export interface SavedTable {
   readonly builtIn: ReadonlyMap<string, readonly string[]>;
   /** The same of all other chains. */
   readonly chains: ReadonlyMap<string, readonly string[]>;
+  /** Some of its rules only `nft` can show, so the tool printed none: there may be any. */
+  readonly isUnreadable?: true;
 }
 
 /** The tables that a Service proxy writes to; one that nobody has made has no chains. */
 export type SavedTables = Readonly<Record<IptablesTable, SavedTable>>;
 
+/** What is asked of a dump. */
+export interface SaveOptions {
+  /** Whether the caller can do without a table that the tool cannot print. @default {false} */
+  readonly mayLack?: boolean;
+}
+
 interface TableUnderWay {
   readonly builtIn: Map<string, string[]>;
   readonly chains: Map<string, string[]>;
+  isUnreadable?: true;
 }
 
 /** Takes the lines of a dump. */
@@ -34,8 +43,10 @@ export class IptablesSave {
   take(line: string): void {
     if (line.startsWith("#")) {
       const unreadable = /^# Table `(\w+)' is incompatible/.exec(line)?.[1];
-      if (unreadable === undefined || !isOurs(unreadable)) return;
-      throw new SyntaxError(`table ${unreadable} has rules that only nft can show`);
+      if (unreadable !== undefined && isOurs(unreadable)) {
+        this.#tables[unreadable].isUnreadable = true;
+      }
+      return;
     }
     if (line === "") return;
     if (line.startsWith("*")) this.#begin(line.slice(1));
@@ -44,10 +55,17 @@ export class IptablesSave {
     else if (this.#current !== "other") takeLine(this.#current, line);
   }
 
-  /** The tables. Throws a SyntaxError when the dump broke off. */
-  end(): SavedTables {
+  /**
+   * The tables. Throws a SyntaxError when the dump broke off, and for a table that could not be
+   * printed, unless one `mayLack`.
+   */
+  end({ mayLack = false }: SaveOptions = {}): SavedTables {
     if (this.#current !== undefined) {
       throw new SyntaxError("the dump breaks off inside of a table: expected COMMIT");
+    }
+    const unreadable = Object.entries(this.#tables).find(([, table]) => table.isUnreadable)?.[0];
+    if (unreadable !== undefined && !mayLack) {
+      throw new SyntaxError(`table ${unreadable} has rules that only nft can show`);
     }
     return this.#tables;
   }

@@ -46,6 +46,15 @@ for (
   });
 }
 
+Deno.test("IptablesSave leaves out a table that cannot be shown, where one may lack", () => {
+  const save = new IptablesSave();
+  for (const line of ["# Table `nat' is incompatible, use 'nft' tool.", "*filter", "COMMIT"]) {
+    save.take(line);
+  }
+  const { nat, filter } = save.end({ mayLack: true });
+  assertEquals([nat.isUnreadable, filter.isUnreadable], [true, undefined]);
+});
+
 Deno.test("IptablesSave passes over a table of others that only nft can show", () => {
   assertEquals(read("# Table `security' is incompatible, use 'nft' tool.").nat.chains.size, 0);
 });

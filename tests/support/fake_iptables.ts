@@ -28,6 +28,8 @@ export class FakeIptables {
     nat: emptyTable("nat"),
   };
   readonly #onCommit: (table: IptablesTable) => void;
+  /** Tables with a rule of somebody else's that only `nft` can show. */
+  readonly unreadable = new Set<IptablesTable>();
 
   /** `onCommit` is called when a part of the input came into force. */
   constructor(onCommit: (table: IptablesTable) => void = () => {}) {
@@ -51,7 +53,13 @@ export class FakeIptables {
 
   /** The same as `iptables-save` prints it, rules spelled as they were given. */
   save(): string {
-    const lines = Object.entries(this.#tables).flatMap(([table, chains]) => [
+    const hidden = [...this.unreadable].map((table) =>
+      `# Table \`${table}' is incompatible, use 'nft' tool.`
+    );
+    const shown = Object.entries(this.#tables).filter(([table]) =>
+      !this.unreadable.has(tableName(table))
+    );
+    const lines = shown.flatMap(([table, chains]) => [
       `*${table}`,
       ...[...chains.keys()].map((chain) =>
         `:${chain} ${isBuiltIn(table, chain) ? "ACCEPT" : "-"} [0:0]`
@@ -59,7 +67,7 @@ export class FakeIptables {
       ...[...chains].flatMap(([chain, rules]) => rules.map((rule) => `-A ${chain} ${rule}`)),
       "COMMIT",
     ]);
-    return lines.map((line) => `${line}\n`).join("");
+    return [...hidden, ...lines].map((line) => `${line}\n`).join("");
   }
 
   /** Takes all rules and chains of a table away; with `keepChains` as `iptables -F` alone does. */
@@ -104,6 +112,9 @@ function applyLine(chains: MutableTable, line: string): void {
   if (rules === undefined) throw new Error(`no chain '${name}'`);
   const rule = words.join(" ");
   switch (verb) {
+    case "-C":
+      if (!rules.includes(rule)) throw new Error("Bad rule (does a matching rule exist)");
+      break;
     case "-A":
       rules.push(rule);
       break;
