@@ -220,6 +220,7 @@ Deno.test("IpvsBackend puts back what others take away, and counts it", async ()
   const harms: readonly ((machine: FakeIpvsMachine) => void)[] = [
     ({ kernel }) => kernel.table.apply({ kind: "flush" }),
     ({ kernel }) => kernel.hasDevice = false,
+    ({ kernel }) => kernel.addresses.clear(),
     ({ iptables }) => iptables.tool.restore("*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n"),
   ];
   for (const harm of harms) {

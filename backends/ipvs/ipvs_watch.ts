@@ -116,7 +116,12 @@ export class IpvsWatch {
     const { iptables, runner, writer } = this.#dependencies;
     const there = new Set(seen.map(({ key }) => key));
     for (const key of writer.servers) if (!there.has(key)) return `virtual server ${key}`;
-    if (await runner.deviceAddresses() === undefined) return "the device";
+    const addresses = await runner.deviceAddresses();
+    if (addresses === undefined) return "the device";
+    // The other IP family may have made it anew, without the addresses of this one.
+    for (const address of writer.addresses) {
+      if (!addresses.has(address)) return `address ${address}`;
+    }
     return await iptables.hasRules("nat", "KUBE-SERVICES") ? undefined : "rules of table nat";
   }
 

@@ -67,6 +67,11 @@ export class IpvsWriter {
     return this.#servers.keys;
   }
 
+  /** Addresses that are to be on the device. */
+  get addresses(): Iterable<IpAddress> {
+    return this.#layout?.addresses.wanted ?? [];
+  }
+
   /** Real servers on their way out. */
   get draining(): number {
     return this.#drains.size;
