@@ -25,6 +25,7 @@ import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
+import type { IptablesTable } from "../netfilter/iptables_objects.ts";
 import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables_variant.ts";
 import { OneAtATime } from "../netfilter/one_at_a_time.ts";
@@ -90,6 +91,7 @@ class IptablesBackend implements Backend {
   #machine: Machine | undefined;
   #plan: ProxyPlan | undefined;
   #failedPartialWrites = 0;
+  #toldUnreadable = "";
 
   constructor(dependencies: IptablesBackendDependencies, options: IptablesBackendOptions) {
     this.family = options.family;
@@ -123,6 +125,7 @@ class IptablesBackend implements Backend {
     const runner = new IptablesRunner({ commands }, choice.programs);
     const rules = new WantedRules({ clock, runner });
     await rules.read();
+    this.#tellUnreadable(rules.unreadable);
     const drift = new DriftWatch({ ...this.#dependencies, runner, rules, turns: this.#turns }, {
       periodMs: this.#options.syncPeriodMs,
       tables: features.mangle ? ["mangle", "filter", "nat"] : ["filter", "nat"],
@@ -203,6 +206,7 @@ class IptablesBackend implements Backend {
     try {
       await rules.take(plan, { changes, options: this.#renderOptions(this.#machine) });
       await rules.write(figures);
+      this.#tellUnreadable(rules.unreadable);
     } catch (cause) {
       throw new SyncFailure(messageOf(cause), { full, cause });
     } finally {
@@ -219,6 +223,18 @@ class IptablesBackend implements Backend {
         filter: { total: filter, last: figures.rules.filter },
       },
     };
+  }
+
+  /** Once for as long as it is so. */
+  #tellUnreadable(tables: readonly IptablesTable[]): void {
+    const told = tables.join(" ");
+    if (told !== "" && told !== this.#toldUnreadable) {
+      this.#dependencies.logger.warn(
+        "Tables of iptables hold rules that only nft can show; what others change there goes unseen",
+        { tables, cure: "see 'nft list ruleset', and move those rules to a table of their own" },
+      );
+    }
+    this.#toldUnreadable = told;
   }
 
   #renderOptions(machine: Machine | undefined) {

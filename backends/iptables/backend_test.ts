@@ -175,3 +175,14 @@ Deno.test("IptablesBackend wishes route_localnet only where node ports are serve
     "net.ipv4.conf.all.route_localnet=1",
   ]);
 });
+
+Deno.test("IptablesBackend says once of a table that nobody can read, and serves all the same", async () => {
+  await using stage = new IptablesStage();
+  stage.machine.tool.unreadable.add("nat");
+  await stage.backend.start();
+  await stage.sync(PLAN);
+  await stage.sync(iptablesPlan(TWENTY.slice(1)));
+  assertEquals(meaningOf(stage.machine.tool), goldenMeaning(iptablesPlan(TWENTY.slice(1))));
+  const told = stage.logger.lines.filter(({ level }) => level === "warn");
+  assertEquals(told.map(({ fields }) => fields["tables"]), [["nat"]]);
+});

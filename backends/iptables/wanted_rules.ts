@@ -8,6 +8,7 @@ import type { Clock } from "../../lib/os/clock.ts";
 import type { Quarantined } from "../../lib/proxy/backend.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
+import type { IptablesTable } from "../netfilter/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
 import { IptablesLayout } from "./layout.ts";
@@ -54,6 +55,11 @@ export class WantedRules {
   /** Rules of ours in the kernel, without jumps. */
   get totals(): RulesByTable {
     return this.#writer.totals;
+  }
+
+  /** Tables that nobody could read: what others change there goes unseen. */
+  get unreadable(): readonly IptablesTable[] {
+    return this.#writer.unreadable;
   }
 
   /** ServicePorts that have no rules, or not all, and why. */
