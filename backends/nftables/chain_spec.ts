@@ -4,10 +4,19 @@
  *
  * @module
  */
+import type { Protocol } from "../../lib/net/port.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import { EXPRESSIONS, type FamilyExpressions, PORT } from "./expressions.ts";
 import { fromPod, notFromPod } from "./local_match.ts";
 import { masqueradeMark, type NftablesRenderOptions } from "./render_options.ts";
+
+/** A protocol as nft spells it. */
+export type ProtocolName = Lowercase<Protocol>;
+
+/** A protocol as nft spells it. */
+export function protocolName(protocol: Protocol): ProtocolName {
+  return PROTOCOL_NAMES[protocol];
+}
 
 /** Among how many endpoints is chosen; or what becomes of a packet when there is none. */
 export type Choice = number | "drop" | "reject";
@@ -26,6 +35,8 @@ export interface ChainSpec {
   readonly main: Choice;
   /** For clients from outside, where the treatment is `local`. */
   readonly local?: Choice;
+  /** Whose packets come here; with affinity, all. */
+  readonly protocol: ProtocolName;
   /** How long a client stays with its endpoint. */
   readonly affinitySeconds?: number;
 }
@@ -41,6 +52,12 @@ export const LOCAL_OFFSET = 32_768;
 /** The name of the chain that refuses. */
 export const REJECT_CHAIN = "reject-all";
 
+const PROTOCOL_NAMES: Readonly<Record<Protocol, ProtocolName>> = {
+  TCP: "tcp",
+  UDP: "udp",
+  SCTP: "sctp",
+};
+
 const TREATMENT_NAMES: Readonly<Record<Treatment, string>> = {
   keep: "to",
   local: "local",
@@ -49,10 +66,16 @@ const TREATMENT_NAMES: Readonly<Record<Treatment, string>> = {
 };
 
 /** The name of a chain; it holds the whole spec. */
-export function chainName({ front, treatment, main, local, affinitySeconds }: ChainSpec): string {
-  const words = [TREATMENT_NAMES[treatment], main, local].filter((word) => word !== undefined);
-  const sticky = affinitySeconds === undefined ? "" : `-sticky-${affinitySeconds}`;
-  return `${front === "port" ? "node-port-" : ""}${words.join("-")}${sticky}`;
+export function chainName(spec: ChainSpec): string {
+  const { front, protocol, treatment, main, local, affinitySeconds: seconds } = spec;
+  return [
+    ...(front === "port" ? ["node-port"] : []),
+    ...(seconds === undefined ? [protocol] : []),
+    TREATMENT_NAMES[treatment],
+    main,
+    ...(local === undefined ? [] : [local]),
+    ...(seconds === undefined ? [] : ["sticky", seconds]),
+  ].join("-");
 }
 
 /** The rules of a chain. */
@@ -101,7 +124,10 @@ function choiceRules(choice: Choice, { spec, options, offset }: ChoiceContext): 
   const prefix = isPort ? "node-port-" : "";
   const draw = `${front} . numgen random mod ${choice}${offset === 0 ? "" : ` offset ${offset}`}`;
   const dnat = `dnat ${expressions.table} addr . port to`;
-  if (spec.affinitySeconds === undefined) return [`${dnat} ${draw} map @${prefix}endpoints`];
+  if (spec.affinitySeconds === undefined) {
+    const { protocol } = spec;
+    return [`meta l4proto ${protocol} ${dnat} ${draw} map @${prefix}endpoints-${protocol}`];
+  }
   return stickyRules(spec.affinitySeconds, {
     expressions,
     slot: `${front} . meta priority`,

@@ -19,8 +19,12 @@ export const CONTAINER_NAMES = [
   "node-ports",
   "admitted",
   "source-ranges",
-  "endpoints",
-  "node-port-endpoints",
+  "endpoints-tcp",
+  "endpoints-udp",
+  "endpoints-sctp",
+  "node-port-endpoints-tcp",
+  "node-port-endpoints-udp",
+  "node-port-endpoints-sctp",
   "choices",
   "node-port-choices",
   "slots",
@@ -50,21 +54,30 @@ const MAX_CLIENTS = 1_048_576;
 export function containersOf(family: IpFamily): Readonly<Record<ContainerName, Container>> {
   const { address, destination, clientType } = EXPRESSIONS[family];
   const vip = `${destination} . ${PORT}`;
-  // A port in the data must be of one protocol: with `th dport` there, rules of later transactions
-  // are refused ("conflicting protocols"). It stands for those of all.
-  const endpoint = `${destination} . tcp dport`;
+  // `typeof` knows no port of any protocol: rules of later transactions are refused ("conflicting
+  // protocols") or, worse, silently match the one protocol that the data is said to be of. Without a
+  // number in the key there is no need for `typeof`.
+  const endpointOf = (protocol: string) => `${destination} . ${protocol} dport`;
+  const numbered = (front: string) => (protocol: string) =>
+    map(`typeof ${front} . ${NUMBER} : ${endpointOf(protocol)}`);
+  const [vipEndpoints, portEndpoints] = [numbered(vip), numbered(PORT)];
+  const endpoint = `${address} . inet_service`;
   const front = `${address} . inet_proto . inet_service`;
   return {
     "service-ips": map(`type ${front} : verdict`),
     "node-ports": map("type inet_proto . inet_service : verdict"),
     "admitted": map(`type ${front} : verdict`),
     "source-ranges": set(`type ${front} . ${address} ; flags interval`),
-    "endpoints": map(`typeof ${vip} . ${NUMBER} : ${endpoint}`),
-    "node-port-endpoints": map(`typeof ${PORT} . ${NUMBER} : ${endpoint}`),
+    "endpoints-tcp": vipEndpoints("tcp"),
+    "endpoints-udp": vipEndpoints("udp"),
+    "endpoints-sctp": vipEndpoints("sctp"),
+    "node-port-endpoints-tcp": portEndpoints("tcp"),
+    "node-port-endpoints-udp": portEndpoints("udp"),
+    "node-port-endpoints-sctp": portEndpoints("sctp"),
     "choices": map(`typeof ${vip} . ${NUMBER} : meta priority`),
     "node-port-choices": map(`typeof ${PORT} . ${NUMBER} : meta priority`),
-    "slots": map(`typeof ${vip} . meta priority : ${endpoint}`),
-    "node-port-slots": map(`typeof ${PORT} . meta priority : ${endpoint}`),
+    "slots": map(`type ${front} . classid : ${endpoint}`),
+    "node-port-slots": map(`type inet_proto . inet_service . classid : ${endpoint}`),
     "affinity": map(
       `typeof ${clientType} : meta priority ; flags dynamic,timeout ; size ${MAX_CLIENTS}`,
     ),

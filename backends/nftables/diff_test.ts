@@ -92,7 +92,7 @@ function meaningOf({ chains, elements }: FakeNftTable): unknown {
       .map((value) => value.replace(/^goto /, "")),
   );
   const texts = [...chains].filter(([name]) => !/-\d|-drop|-reject/.test(name) || wanted.has(name));
-  const numbered = /^(node-port-)?(endpoints|choices)$/;
+  const numbered = /^(node-port-)?(endpoints-\w+|choices)$/;
   return {
     chains: new Map(texts.sort()),
     elements: new Map([...elements].map(([name, values]) => [
@@ -197,10 +197,10 @@ for (const count of [100, 2_000]) {
     stage.sync();
     const changes: readonly [string, () => void, lines: readonly string[]][] = [
       ["an endpoint", () => stage.layout.set(plan(7, ["10.1.0.7:8080", "10.9.0.7:8080"])), [
-        "delete element ip kube-relay endpoints {",
+        "delete element ip kube-relay endpoints-tcp {",
         "  172.30.0.7 . tcp . 80 . 1",
         "}",
-        "add element ip kube-relay endpoints {",
+        "add element ip kube-relay endpoints-tcp {",
         "  172.30.0.7 . tcp . 80 . 1 : 10.9.0.7 . 8080",
         "}",
       ]],
@@ -208,18 +208,18 @@ for (const count of [100, 2_000]) {
         "an endpoint more",
         () => stage.layout.set(plan(7, ["10.0.0.7:8080", "10.1.0.7:8080", "10.9.0.7:8080"])),
         [
-          "add chain ip kube-relay off-cluster-3",
-          "flush chain ip kube-relay off-cluster-3",
+          "add chain ip kube-relay tcp-off-cluster-3",
+          "flush chain ip kube-relay tcp-off-cluster-3",
           "delete element ip kube-relay service-ips {",
           "  172.30.0.7 . tcp . 80",
           "}",
-          "add rule ip kube-relay off-cluster-3 ip saddr != 10.0.0.0/8 meta mark set meta mark or 0x4000",
-          "add rule ip kube-relay off-cluster-3 dnat ip addr . port to ip daddr . meta l4proto . " +
-          "th dport . numgen random mod 3 map @endpoints",
+          "add rule ip kube-relay tcp-off-cluster-3 ip saddr != 10.0.0.0/8 meta mark set meta mark or 0x4000",
+          "add rule ip kube-relay tcp-off-cluster-3 meta l4proto tcp dnat ip addr . port to ip daddr . meta l4proto . " +
+          "th dport . numgen random mod 3 map @endpoints-tcp",
           "add element ip kube-relay service-ips {",
-          "  172.30.0.7 . tcp . 80 : goto off-cluster-3",
+          "  172.30.0.7 . tcp . 80 : goto tcp-off-cluster-3",
           "}",
-          "add element ip kube-relay endpoints {",
+          "add element ip kube-relay endpoints-tcp {",
           "  172.30.0.7 . tcp . 80 . 2 : 10.0.0.7 . 8080",
           "}",
         ],
@@ -228,7 +228,7 @@ for (const count of [100, 2_000]) {
         "delete element ip kube-relay service-ips {",
         "  172.30.0.9 . tcp . 80",
         "}",
-        "delete element ip kube-relay endpoints {",
+        "delete element ip kube-relay endpoints-tcp {",
         "  172.30.0.9 . tcp . 80 . 0,",
         "  172.30.0.9 . tcp . 80 . 1",
         "}",
@@ -270,7 +270,7 @@ Deno.test("diffTable() keeps what is right of a table that was read", () => {
   stage.layout.set(plan(1));
   stage.layout.set(plan(2));
   stage.sync();
-  stage.table.elements.get("endpoints")?.set("172.30.0.1 . tcp . 80 . 0", "10.66.0.1 . 1");
+  stage.table.elements.get("endpoints-tcp")?.set("172.30.0.1 . tcp . 80 . 0", "10.66.0.1 . 1");
   stage.table.elements.get("cluster-ips")?.delete("172.30.0.2");
   stage.table.elements.get("service-ips")?.set("172.30.0.9 . tcp . 80", "drop");
   stage.table.elements.get("affinity")?.set("10.0.0.1 . 172.30.0.1 . tcp . 80", "0x80000001");
@@ -304,7 +304,7 @@ Deno.test("diffTable() writes rules anew that somebody changed, and finds nothin
 
 Deno.test("diffTable() fills a chain that an earlier run left before it leads there", () => {
   const stage = new Stage();
-  const name = chainName({ front: "vip", treatment: "off-cluster", main: 2 });
+  const name = chainName({ front: "vip", protocol: "tcp", treatment: "off-cluster", main: 2 });
   stage.table.chains.set(name, ["drop"]);
   stage.applied.adopt(stage.reading());
   stage.sync();
@@ -332,7 +332,7 @@ Deno.test("removeIdleChains() takes away what nothing leads to, and nothing else
   stage.sync();
   stage.layout.set(plan(1, ["10.1.0.1:8080"]));
   stage.sync();
-  const name = chainName({ front: "vip", treatment: "off-cluster", main: 2 });
+  const name = chainName({ front: "vip", protocol: "tcp", treatment: "off-cluster", main: 2 });
   assert(stage.table.chains.has(name));
   stage.take(removeIdleChains(stage.layout, stage.applied));
   assertEquals(stage.table.chains.has(name), false);

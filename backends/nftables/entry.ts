@@ -14,6 +14,7 @@ import {
   type ChainSpec,
   type Choice,
   LOCAL_OFFSET,
+  protocolName,
   REJECT_CHAIN,
   type Treatment,
 } from "./chain_spec.ts";
@@ -97,6 +98,7 @@ export function chainOf({ role, plan, main, local }: Entry): ChainSpec | undefin
   if (Object.values(choices).every((choice) => typeof choice === "string")) return undefined;
   return {
     front: role === "nodePort" ? "port" : "vip",
+    protocol: protocolName(plan.protocol),
     treatment,
     ...choices,
     ...(plan.affinityTimeoutSeconds !== undefined && {
@@ -147,7 +149,7 @@ function endpointElements(entry: Entry, prefix: "" | "node-port-"): readonly Ele
   ];
   if (plan.affinityTimeoutSeconds === undefined) {
     return numbered.map(({ endpoint, number }): Element => ({
-      container: `${prefix}endpoints`,
+      container: `${prefix}endpoints-${protocolName(plan.protocol)}`,
       key: `${key} . ${number}`,
       value: targetOf(endpoint),
     }));

@@ -117,7 +117,7 @@ export const NFT_FEATURES: readonly NftFeature[] = [
     statements: [
       "add map {table} clients { typeof numgen random mod 2 : meta priority ; " +
       "flags dynamic,timeout ; size 64 ; }",
-      "add map {table} slots { typeof {ip} daddr . meta priority : {ip} daddr . tcp dport ; }",
+      "add map {table} slots { type {type} . classid : {type} . inet_service ; }",
       "add rule {table} probe meta priority set jhash {ip} saddr mod 64 map @clients " +
       "{ip} daddr . meta priority @slots " +
       "update @clients { jhash {ip} saddr mod 64 timeout 60s : meta priority }",

@@ -19,11 +19,11 @@ function elements(text: Iterable<string>): string[] {
 Deno.test("renderText() says what some ServicePorts need, with the chains that they lead to", () => {
   const text = [...renderText(testProxyPlan([WEB, DB]), OPTIONS, new Set([WEB.key]))].join("");
   assertEquals(elements([text]), [
-    "  172.30.0.1 . tcp . 80 : goto to-1",
+    "  172.30.0.1 . tcp . 80 : goto tcp-to-1",
     "  172.30.0.1 . tcp . 80 . 0 : 10.0.0.1 . 8080",
     "  172.30.0.1",
   ]);
-  assert(text.includes("add chain ip kube-relay to-1\n"), text);
+  assert(text.includes("add chain ip kube-relay tcp-to-1\n"), text);
   assert(!text.includes("sticky"), text);
 });
 

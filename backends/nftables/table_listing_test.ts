@@ -10,7 +10,7 @@ const LISTING = `table ip kube-relay {
 			     172.30.0.2 . udp . 53 : drop }
 	}
 
-	map endpoints {
+	map endpoints-tcp {
 		typeof ip daddr . meta l4proto . th dport . numgen random mod 65536 : ip daddr . tcp dport
 		elements = { 172.30.0.1 . tcp . 80 . 0 : 10.1.0.1 . 8080 }
 	}
@@ -70,7 +70,7 @@ Deno.test("TableListing takes names, and elements as they were written", () => {
   ]);
   assertEquals(containers, [
     "service-ips",
-    "endpoints",
+    "endpoints-tcp",
     "choices",
     "slots",
     "affinity",
@@ -82,7 +82,7 @@ Deno.test("TableListing takes names, and elements as they were written", () => {
       ["172.30.0.1 . tcp . 80", "goto off-cluster-2"],
       ["172.30.0.2 . udp . 53", "drop"],
     ],
-    endpoints: [["172.30.0.1 . tcp . 80 . 0", "10.1.0.1 . 8080"]],
+    "endpoints-tcp": [["172.30.0.1 . tcp . 80 . 0", "10.1.0.1 . 8080"]],
     choices: [
       ["172.30.0.3 . tcp . 80 . 0", "0x8abcd001"],
       ["172.30.0.3 . tcp . 80 . 1", "0xffffffff"],

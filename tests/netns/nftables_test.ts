@@ -153,7 +153,9 @@ Deno.test({
       for (const number of remove) plans.delete(`ns/${number}/TCP` as ServicePortKey);
       for (const plan of set) plans.set(plan.key, plan);
       if (event === "restart") await stage.restart();
-      if (event === "flush") await stage.nft("flush map ip kube-relay endpoints").catch(() => {});
+      if (event === "flush") {
+        await stage.nft("flush map ip kube-relay endpoints-tcp").catch(() => {});
+      }
       if (event === "delete") await stage.nft("delete table ip kube-relay").catch(() => {});
       const report = await stage.sync([...plans.values()]);
       assertEquals(report.quarantined, []);

@@ -42,6 +42,7 @@ function configurationFor(
     hostnameOverride: nodeName,
     nodePortAddresses,
     iptables: { masqueradeAll: masqueradeAll || isSabotaged(), minSyncPeriod: "10ms" },
+    nftables: { masqueradeAll: masqueradeAll || isSabotaged(), minSyncPeriod: "10ms" },
     ...detection(localTraffic, pods),
   };
 }

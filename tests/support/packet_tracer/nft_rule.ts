@@ -23,6 +23,7 @@ export type Statement =
   }
   | { readonly kind: "interface"; readonly name: string; readonly not: boolean }
   | { readonly kind: "local"; readonly part: "destination" | "source"; readonly not: boolean }
+  | { readonly kind: "protocol"; readonly protocol: string }
   | { readonly kind: "member"; readonly key: Key; readonly container: string }
   | { readonly kind: "verdict-map"; readonly key: Key; readonly container: string }
   | { readonly kind: "dnat"; readonly key: Key; readonly container: string }
@@ -49,6 +50,10 @@ const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[]
     kind: "interface",
     name: name ?? "",
     not: not !== undefined,
+  })],
+  [/meta l4proto (tcp|udp|sctp)(?= )/, (protocol) => ({
+    kind: "protocol",
+    protocol: protocol ?? "",
   })],
   [/fib ([sd])addr type (!= )?local/, (part, not) => ({
     kind: "local",

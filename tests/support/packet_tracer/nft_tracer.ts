@@ -148,6 +148,8 @@ class Walk {
       case "interface":
       case "local":
         return this.#matches(statement, state) ? go() : stop;
+      case "protocol":
+        return this.#packet.protocol.toLowerCase() === statement.protocol ? go() : stop;
       case "was-dnat":
         return state.endpoint ? go() : stop;
       case "has-slot":
