@@ -77,6 +77,18 @@ Deno.test("probeIptablesMode() tells of a table that is missing, and not of its 
   assertEquals(missing.map(({ feature, family }) => [feature, family]), [["table nat", "IPv6"]]);
 });
 
+Deno.test("probeIptablesMode() has no module loaded for a lock file that cannot be opened", async () => {
+  const reason = "Fatal: can't open lock file /run/xtables.lock: Read-only file system";
+  const commands = hostWith();
+  for (const name of ["iptables", "ip6tables"]) {
+    commands.on(`${name}-restore --noflush`, { code: 4, stderr: reason });
+  }
+  const { families, missing } = supportOf(await probeIptablesMode({ commands }));
+  assertEquals([families, missing[0]?.detail], [[], reason]);
+  assertEquals(new Set(missing.map(({ cure }) => cure)).size, 1);
+  assertEquals(missing[0]?.cure, "it has to be the file of the host, and writable");
+});
+
 Deno.test("probeIptablesMode() says once that this user may not", async () => {
   const commands = hostWith();
   for (const name of ["iptables", "ip6tables"]) {

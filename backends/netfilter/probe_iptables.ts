@@ -31,6 +31,10 @@ const PROGRAMS: Feature = {
     "has it by --tools-path",
 };
 
+/** Said by iptables-legacy, which asks the kernel for nothing then. */
+const LOCK_FILE = /can't open lock file/;
+const LOCK_FILE_CURE = "it has to be the file of the host, and writable";
+
 const WORDS = {
   IPv4: { destination: "192.0.2.1:80", address: "192.0.2.1", bits: "32" },
   IPv6: { destination: "[2001:db8::1]:80", address: "2001:db8::1", bits: "128" },
@@ -103,7 +107,10 @@ function tableRows(
     readonly family: IpFamily;
   },
 ): readonly ProbeResult[] {
-  if (base !== undefined) return [probeResult(row, { reason: base, family })];
+  if (base !== undefined) {
+    const cure = LOCK_FILE.test(base) ? LOCK_FILE_CURE : undefined;
+    return [probeResult(row, { reason: base, family, cure })];
+  }
   const tried = trials.map((trial) =>
     probeResult(trial.row, { reason: reasons.get(trial.row), family })
   );

@@ -25,17 +25,19 @@ export interface Found {
   /** What was found, where it is there. @default {"works"} */
   readonly detail?: string | undefined;
   readonly family?: IpFamily | undefined;
+  /** What brings it, where the reason says more than the feature does. @default {`broughtBy`} */
+  readonly cure?: string | undefined;
 }
 
 /** The row of a report. */
 export function probeResult(
   { feature, required, lost, broughtBy }: Feature,
-  { reason, detail = "works", family }: Found = {},
+  { reason, detail = "works", family, cure = broughtBy }: Found = {},
 ): ProbeResult {
   const row = { feature, required, ...(family !== undefined && { family }) };
   return reason === undefined
     ? { ...row, available: true, detail }
-    : { ...row, available: false, detail: reason, cure: broughtBy, lost };
+    : { ...row, available: false, detail: reason, cure, lost };
 }
 
 /** Said once for a mode, in place of the features that nobody could try. */
