@@ -35,10 +35,19 @@ export interface RemovedJump {
   readonly rule: string;
 }
 
+/** How much a batch is. */
+export interface BatchCounts {
+  bytes: number;
+  /** Jumps inserted or taken away. */
+  jumps: number;
+  readonly rules: Record<IptablesTable, number>;
+}
+
 /** A batch under way. */
 interface BatchLines {
   readonly lines: string[];
   readonly owners: (ServicePortKey | undefined)[];
+  readonly counts: BatchCounts;
 }
 
 /** The input, line by line, and what will be there once it was taken. */
@@ -46,10 +55,12 @@ export class RestoreBatch {
   readonly lines: readonly string[];
   /** For {@linkcode AppliedRules.confirm}. */
   readonly applied: readonly AppliedChain[];
+  readonly counts: Readonly<BatchCounts>;
   readonly #owners: readonly (ServicePortKey | undefined)[];
 
-  private constructor({ lines, owners }: BatchLines, applied: readonly AppliedChain[]) {
+  private constructor({ lines, owners, counts }: BatchLines, applied: readonly AppliedChain[]) {
     this.lines = lines;
+    this.counts = counts;
     this.applied = applied;
     this.#owners = owners;
   }
@@ -59,7 +70,8 @@ export class RestoreBatch {
     parts: readonly RestorePart[],
     applied: readonly AppliedChain[],
   ): Generator<void, RestoreBatch, void> {
-    const content: BatchLines = { lines: [], owners: [] };
+    const counts = { bytes: 0, jumps: 0, rules: { filter: 0, mangle: 0, nat: 0 } };
+    const content: BatchLines = { lines: [], owners: [], counts };
     for (const part of parts) yield* addPart(content, part);
     return new RestoreBatch(content, applied);
   }
@@ -95,9 +107,11 @@ export class RestoreBatch {
 
 function* addPart(content: BatchLines, part: RestorePart): Generator<void, void, void> {
   const { table, chains, removed, removedJumps = [], jumps } = part;
+  const { counts } = content;
   const add = (line: string, owner?: ServicePortKey) => {
     content.lines.push(line);
     content.owners.push(owner);
+    counts.bytes += line.length + 1;
   };
   add(`*${table}`);
   for (const { name } of chains) add(chainLine(name));
@@ -108,10 +122,12 @@ function* addPart(content: BatchLines, part: RestorePart): Generator<void, void,
     for (const [index, rule] of chain.rules.entries()) {
       add(`-A ${chain.name} ${rule}`, chain.owners[index]);
     }
+    counts.rules[table] += chain.rules.length;
     if (number % CHAINS_PER_STEP === 0) yield;
   }
   for (const { from, rule } of removedJumps) add(`-D ${from} ${rule}`);
   for (const { from, rule } of jumps) add(`-I ${from} ${ruleText(rule)}`);
+  counts.jumps += removedJumps.length + jumps.length;
   for (const name of removed) add(`-X ${name}`);
   add("COMMIT");
   yield;

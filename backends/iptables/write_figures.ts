@@ -23,16 +23,14 @@ export class WriteFigures {
   readonly rules: Record<IptablesTable, number> = { filter: 0, mangle: 0, nat: 0 };
 
   /** A batch was accepted. */
-  add(batch: RestoreBatch): void {
-    let table: IptablesTable = "filter";
-    for (const line of batch.lines) {
-      this.bytes += line.length + 1;
-      if (line.startsWith("-A")) this.rules[table]++;
-      else if (line.startsWith("-I") || line.startsWith("-D")) this.jumps++;
-      else if (line.startsWith("*")) table = line.slice(1) as IptablesTable;
+  add({ applied, counts, lines }: RestoreBatch): void {
+    this.lines += lines.length;
+    this.bytes += counts.bytes;
+    this.jumps += counts.jumps;
+    for (const table of ["filter", "mangle", "nat"] as const) {
+      this.rules[table] += counts.rules[table];
     }
-    this.lines += batch.lines.length;
-    for (const { rules } of batch.applied) {
+    for (const { rules } of applied) {
       if (rules) this.chains++;
       else this.removedChains++;
     }
