@@ -55,6 +55,8 @@ export class ServiceHealthTable {
     for (const key of changes.upserted) {
       const servicePlan = plan.services.get(key);
       if (servicePlan === undefined) continue;
+      // The first sync comes with every ServicePort: those that are not checked need no key.
+      if (this.#rows.size === 0 && servicePlan.healthCheckNodePort === undefined) continue;
       const service = serviceKey(servicePlan.name);
       if (this.#set(family, service, servicePlan)) touched.add(service);
     }

@@ -44,7 +44,9 @@ export class ContestedAddresses {
   }
 
   #forget(key: ServicePortKey): readonly string[] {
-    const { sockets = [] } = this.#claims.get(key) ?? {};
+    const claims = this.#claims.get(key);
+    if (claims === undefined) return [];
+    const { sockets } = claims;
     this.#claims.delete(key);
     for (const socket of sockets) {
       const claimants = this.#claimants.get(socket);
