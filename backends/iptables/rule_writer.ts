@@ -102,8 +102,11 @@ export class RuleWriter {
   async read(figures: WriteFigures): Promise<void> {
     const { clock, runner } = this.#dependencies;
     figures.reads++;
-    this.#tables = await runner.save({ mayLack: true });
-    this.#unreadable = TABLES.filter((table) => this.#tables?.[table].isUnreadable);
+    // Those of an earlier read would be in memory beside the new ones.
+    this.#tables = undefined;
+    const tables = await runner.save({ mayLack: true });
+    this.#tables = tables;
+    this.#unreadable = TABLES.filter((table) => tables[table].isUnreadable);
     this.#readAt = clock.now();
   }
 
@@ -116,7 +119,9 @@ export class RuleWriter {
     if (!this.#isKnown) {
       const isFresh = clock.now() - this.#readAt < READ_IS_FRESH_MS;
       if (this.#tables === undefined || !isFresh) await this.read(figures);
-      await this.#adopt(this.#tables!, layout);
+      const tables = this.#tables!;
+      this.#tables = undefined;
+      await this.#adopt(tables, layout);
     }
     const batch = await diffRulesInSlices(layout, this.#applied, {
       ...this.#repair,
