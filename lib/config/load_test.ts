@@ -164,7 +164,7 @@ Deno.test("loadConfiguration() says that a file cannot be read, and why", async 
 });
 
 Deno.test("loadConfiguration() refuses a --master that is no URL", async () => {
-  assertEquals((await problemsOf(["--master=10.0.0.1:6443"])).length, 1);
+  assertEquals((await problemsOf(["--master=ftp://10.0.0.1"])).length, 1);
 });
 
 Deno.test("loadConfiguration() finds places for a plain user", async (t) => {

@@ -51,7 +51,8 @@ export function relayOptionsOf(
     else problems.push(`--service-cidr: Expected CIDRs such as 10.96.0.0/12, found '${text}'`);
   }
   const { master } = flags;
-  if (master !== undefined && !/^https?:\/\/\S+$/.test(master)) {
+  // Whether HOST:PORT means http or https depends on the kubeconfig.
+  if (master !== undefined && !/^(https?:\/\/\S+|[^/\s]+\/?)$/.test(master)) {
     problems.push(`--master: Expected a URL such as https://10.0.0.1:6443, found '${master}'`);
   }
   const path = (name: "control-socket" | "state-dir", otherwise: typeof defaultControlSocket) => {
