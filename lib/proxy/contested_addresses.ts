@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort } from "../net/port.ts";
 import type { Quarantined } from "./backend.ts";
 import { claimOrder } from "./claim_order.ts";
@@ -12,18 +13,22 @@ import type { ServicePortKey } from "./service_port_name.ts";
 
 /** What a ServicePort claims; only those that have external addresses are kept. */
 interface Claims {
+  readonly addresses: ReadonlySet<IpAddress>;
   readonly sockets: readonly string[];
   readonly order: string;
 }
 
 /**
  * For modes that write rules: there the loser's rules stand behind the winner's, and nothing fails
- * that would tell. Costs what changed. Cluster IPs and node ports are unique by the API server.
+ * that would tell. Costs what changed. Cluster IPs and node ports are unique by the API server; that
+ * an external IP is somebody's cluster IP it does not see.
  */
 export class ContestedAddresses {
   readonly #claims = new Map<ServicePortKey, Claims>();
   /** Almost always one claimant each. */
   readonly #claimants = new Map<string, Set<ServicePortKey>>();
+  /** Whose cluster IP it is; only what is claimed as well is kept. */
+  readonly #owners = new Map<string, ServicePortKey>();
   readonly #losers = new Map<string, readonly Quarantined[]>();
 
   /** Who lacks an address now. */
@@ -34,13 +39,41 @@ export class ContestedAddresses {
   /** Takes in what a sync brought about. */
   update(plan: ProxyPlan, { upserted, removed }: PlanChanges): void {
     const touched = new Set<string>();
+    const addresses = new Set<IpAddress>();
     for (const key of [...removed.keys(), ...upserted]) {
       for (const socket of this.#forget(key)) touched.add(socket);
       const servicePlan = plan.services.get(key);
-      if (servicePlan === undefined) continue;
-      for (const socket of this.#claim(servicePlan)) touched.add(socket);
+      const claims = servicePlan && this.#claim(servicePlan);
+      for (const socket of claims?.sockets ?? []) touched.add(socket);
+      for (const address of claims?.addresses ?? []) addresses.add(address);
     }
+    for (const socket of this.#own(plan, { upserted, removed, addresses })) touched.add(socket);
     for (const socket of touched) this.#decide(socket);
+  }
+
+  /** Finds out whose cluster IPs are claimed: of what changed, and of addresses that are new here. */
+  #own(
+    { services }: ProxyPlan,
+    { upserted, removed, addresses }: Pick<PlanChanges, "removed" | "upserted"> & {
+      readonly addresses: ReadonlySet<IpAddress>;
+    },
+  ): ReadonlySet<string> {
+    const touched = new Set<string>();
+    for (const [socket, owner] of this.#owners) {
+      if (!upserted.has(owner) && !removed.has(owner)) continue;
+      this.#owners.delete(socket);
+      touched.add(socket);
+    }
+    if (this.#claims.size === 0) return touched;
+    for (const key of addresses.size > 0 ? services.keys() : upserted) {
+      const plan = services.get(key);
+      if (plan === undefined || !(addresses.has(plan.clusterIp) || upserted.has(key))) continue;
+      const socket = socketOf(plan, plan.clusterIp);
+      if (!this.#claimants.has(socket)) continue;
+      this.#owners.set(socket, key);
+      touched.add(socket);
+    }
+    return touched;
   }
 
   #forget(key: ServicePortKey): readonly string[] {
@@ -56,31 +89,41 @@ export class ContestedAddresses {
     return sockets;
   }
 
-  #claim(plan: ServicePlan): readonly string[] {
-    const { key, externalIps, loadBalancerVips, port, protocol } = plan;
-    if (externalIps.length + loadBalancerVips.length === 0) return [];
-    const sockets = [...new Set([...externalIps, ...loadBalancerVips])]
-      .map((address) => `${formatHostPort(address, port)}/${protocol}`);
-    this.#claims.set(key, { sockets, order: claimOrder(plan, { isClusterIp: false }) });
+  #claim(plan: ServicePlan): Claims | undefined {
+    const { key, externalIps, loadBalancerVips } = plan;
+    if (externalIps.length + loadBalancerVips.length === 0) return undefined;
+    const addresses = new Set([...externalIps, ...loadBalancerVips]);
+    const sockets = [...addresses].map((address) => socketOf(plan, address));
+    const order = claimOrder(plan, { isClusterIp: false });
+    const claims: Claims = { addresses, sockets, order };
+    this.#claims.set(key, claims);
     for (const socket of sockets) {
       const claimants = this.#claimants.get(socket) ?? new Set();
       this.#claimants.set(socket, claimants.add(key));
     }
-    return sockets;
+    return claims;
   }
 
   #decide(socket: string): void {
-    const [winner, ...losers] = [...this.#claimants.get(socket) ?? []]
+    const owner = this.#owners.get(socket);
+    const claimants = [...this.#claimants.get(socket) ?? []].filter((key) => key !== owner)
       .sort((a, b) => this.#orderOf(a) < this.#orderOf(b) ? -1 : 1);
+    if (claimants.length === 0) this.#owners.delete(socket);
+    const [winner, ...losers] = owner === undefined ? claimants : [owner, ...claimants];
     if (losers.length === 0) return void this.#losers.delete(socket);
-    const reason =
-      `Cannot serve ${socket}: ${winner} claims this address and port, too, and goes ` +
-      "first as the older Service or by its name. It is taken over when that goes; give one of " +
-      "them another";
+    const why = owner === undefined
+      ? "claims this address and port, too, and goes first as the older Service or by its name"
+      : "has this address as its cluster IP, which goes first";
+    const reason = `Cannot serve ${socket}: ${winner} ${why}. It is taken over when that goes; ` +
+      "give one of them another";
     this.#losers.set(socket, losers.map((key) => ({ key, address: socket, reason })));
   }
 
   #orderOf(key: ServicePortKey): string {
     return this.#claims.get(key)?.order ?? "";
   }
+}
+
+function socketOf({ port, protocol }: ServicePlan, address: IpAddress): string {
+  return `${formatHostPort(address, port)}/${protocol}`;
 }

@@ -66,3 +66,17 @@ Deno.test("ContestedAddresses passes over what differs in port, protocol or addr
   ];
   assertEquals(losersOf([one, ...others]), [[]]);
 });
+
+Deno.test("ContestedAddresses gives a cluster IP to its Service, whichever comes first", () => {
+  const address = "10.96.0.2";
+  const owner = { name: "owner", clusterIp: address, createdAt: NEW };
+  const guest = { name: "guest", externalIps: [address], createdAt: OLD };
+  const guestLacks = [`ns/guest/TCP ${address}:80/TCP`];
+  const losers = losersOf([owner, guest], [guest], [guest, owner], [owner], [owner, guest]);
+  assertEquals(namesOf(losers), [guestLacks, [], guestLacks, [], guestLacks]);
+  assertMatch(losers[0]![0]!.reason, /ns\/owner\/TCP has this address as its cluster IP/);
+  const moved = { ...owner, clusterIp: "10.96.0.3" };
+  assertEquals(namesOf(losersOf([owner, guest], [moved, guest])), [guestLacks, []]);
+  const itself = { ...owner, externalIps: [address] };
+  assertEquals(namesOf(losersOf([itself], [itself, guest])), [[], guestLacks]);
+});
