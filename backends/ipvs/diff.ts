@@ -87,21 +87,24 @@ export function* diffInSteps(
   const servers = yield* diffServers(layout, applied);
   const early = new Set<IptablesTable>(kernel.isTakeover ? ["mangle", "filter"] : ALL_TABLES);
   const late = new Set<IptablesTable>(kernel.isTakeover ? ["nat"] : []);
-  const sets = { tool: "ipset", lines: setsBefore(layout, kernel) } as const;
+  const sets = { tool: "ipset", lines: yield* collect(setsBefore(layout, kernel)) } as const;
   const rules = { tool: "iptables", lines: rulesBefore(layout, kernel, early) } as const;
+  const addresses = yield* collect(addressLines(layout, kernel));
   const steps: IpvsStep[] = [
     // Rules that name a set can only come after it. Those of a single Service come before what its
     // policy drops.
     ...(kernel.hasRules ? [rules, sets] : [sets, rules]),
     { tool: "ipvsadm", operations: servers.operations },
-    { tool: "ip", lines: addressLines(layout, kernel) },
+    { tool: "ip", lines: addresses },
     { tool: "iptables", lines: kernel.isTakeover ? rulesBefore(layout, kernel, late) : [] },
-    { tool: "ipset", lines: setsAfter(layout, kernel) },
+    { tool: "ipset", lines: yield* collect(setsAfter(layout, kernel)) },
     { tool: "iptables", lines: rulesAfter(layout, kernel) },
   ];
   return { steps: steps.filter((step) => !isEmpty(step)), servers: servers.applied };
 }
 
+/** Lines between two pauses. */
+const LINES_PER_STEP = 512;
 const ALL_TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
 
 /** As {@linkcode diffInSteps}, at once. */
@@ -121,37 +124,46 @@ function isEmpty(step: IpvsStep): boolean {
   return (step.tool === "ipvsadm" ? step.operations : step.lines).length === 0;
 }
 
-function setsBefore(layout: IpvsLayout, { missingSets, otherSets }: KernelState): string[] {
+/** Takes lines in short steps. */
+function* collect(lines: Iterable<string>): Generator<void, string[]> {
+  const all: string[] = [];
+  for (const line of lines) {
+    all.push(line);
+    if (all.length % LINES_PER_STEP === 0) yield;
+  }
+  return all;
+}
+
+function* setsBefore(
+  layout: IpvsLayout,
+  { missingSets, otherSets }: KernelState,
+): Generator<string> {
   const { family } = layout.options;
-  const lines: string[] = [];
   for (const id of SET_IDS) {
     const name = setName(id, family);
     const options = setOptions(id, family);
     const entries = layout.sets[id].wanted;
-    if (otherSets.has(id)) lines.push(...replaceLines(name, { options, entries }));
-    else if (missingSets.has(id)) lines.push(createLine(name, options));
+    if (otherSets.has(id)) yield* replaceLines(name, { options, entries });
+    else if (missingSets.has(id)) yield createLine(name, options);
   }
   const changes = setChanges(layout).filter(({ id }) => !otherSets.has(id));
   for (const { name, removed } of changes) {
-    for (const entry of removed.early) lines.push(deleteLine(name, entry));
+    for (const entry of removed.early) yield deleteLine(name, entry);
   }
   for (const { name, added } of changes) {
-    for (const entry of added.early) lines.push(addLine(name, entry));
+    for (const entry of added.early) yield addLine(name, entry);
   }
-  return lines;
 }
 
-function setsAfter(layout: IpvsLayout, { otherSets }: KernelState): string[] {
+function* setsAfter(layout: IpvsLayout, { otherSets }: KernelState): Generator<string> {
   const changes = setChanges(layout).filter(({ id }) => !otherSets.has(id));
-  const lines: string[] = [];
   for (const { name, added } of changes) {
-    for (const entry of added.late) lines.push(addLine(name, entry));
+    for (const entry of added.late) yield addLine(name, entry);
   }
   // In reverse: what refuses goes before what admits.
   for (const { name, removed } of changes.reverse()) {
-    for (const entry of removed.late) lines.push(deleteLine(name, entry));
+    for (const entry of removed.late) yield deleteLine(name, entry);
   }
-  return lines;
 }
 
 function rulesBefore(
@@ -192,13 +204,14 @@ function rulesAfter({ rules }: IpvsLayout, { hasRules }: KernelState): string[] 
   return ["*nat", ...stale.map((rule) => `-D ${FROM_CLUSTER} ${rule}`), "COMMIT"];
 }
 
-function addressLines({ addresses, options }: IpvsLayout, { hasDevice }: KernelState): string[] {
+function* addressLines(
+  { addresses, options }: IpvsLayout,
+  { hasDevice }: KernelState,
+): Generator<string> {
   const length = options.family === "IPv4" ? 32 : 128;
   const at = (address: string) => `${address}/${length} dev ${DEVICE}`;
-  return [
-    ...(hasDevice ? [] : [`link add ${DEVICE} type dummy`]),
-    // Of one that is there, "add" would be the last line that is read.
-    ...addresses.missing.map((address) => `addr replace ${at(address)}`),
-    ...addresses.stale.map((address) => `addr del ${at(address)}`),
-  ];
+  if (!hasDevice) yield `link add ${DEVICE} type dummy`;
+  // Of one that is there, "add" would be the last line that is read.
+  for (const address of addresses.missing) yield `addr replace ${at(address)}`;
+  for (const address of addresses.stale) yield `addr del ${at(address)}`;
 }
