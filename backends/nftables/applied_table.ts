@@ -33,7 +33,7 @@ export interface AppliedChanges {
   readonly entries: readonly (readonly [EntryId, Entry | undefined])[];
   /** Absent = as before. */
   readonly shared?: readonly Element[];
-  /** Chains that were read, are not wanted, and hold nobody knows what. @default {none} */
+  /** Chains that are there and that no number leads to. @default {none} */
   readonly strangers?: readonly string[];
   /** Chains that were taken away. @default {none} */
   readonly removedChains?: readonly string[];
@@ -93,10 +93,14 @@ export class AppliedTable {
     return this.#entries.get(id);
   }
 
+  /** Chains that no number leads to. */
+  get strangers(): ReadonlySet<string> {
+    return this.#strangers;
+  }
+
   /** Chains that no entry leads to; those that are always there among them. */
   idleChains(): readonly string[] {
-    const idle = [...this.#chains].filter((name) => !this.#users.has(name));
-    return [...idle, ...this.#strangers];
+    return [...this.#chains].filter((name) => !this.#users.has(name));
   }
 
   /**
@@ -143,7 +147,10 @@ export class AppliedTable {
     this.#state = "written";
     this.#reading = undefined;
     if (shared) this.#shared = shared;
-    for (const name of strangers) this.#strangers.add(name);
+    for (const name of strangers) {
+      this.#strangers.add(name);
+      this.#chains.delete(name);
+    }
     for (const name of chains) {
       this.#chains.add(name);
       this.#strangers.delete(name);

@@ -58,6 +58,7 @@ export function baseChains({ options }: Pick<ChainContext, "options">): readonly
     { name: REJECT_CHAIN, rules: [features.reject ? "reject" : "drop"] },
     {
       name: SOURCE_RANGES_CHAIN,
+      // By verdicts: the map of chains leads here, and the kernel takes no rules that could go round.
       rules: [`${front} . ${source} @source-ranges ${front} vmap @admitted`, "drop"],
     },
     { name: "services", rules: serviceRules(options) },
@@ -89,12 +90,20 @@ export function baseChains({ options }: Pick<ChainContext, "options">): readonly
   ];
 }
 
+/**
+ * Over a number, not by a verdict in the map itself: for each new element that says `goto` the kernel
+ * checks all chains that any element of its map leads to, 10 ms at 44,000 Services.
+ */
+function leadsTo(key: string, map: string): string {
+  return `meta priority set ${key} map @${map} meta priority vmap @chains`;
+}
+
 function serviceRules(options: NftablesRenderOptions): readonly string[] {
   const { destination, loopback } = EXPRESSIONS[options.family];
-  const nodePorts = `${PORT} vmap @node-ports`;
+  const nodePorts = leadsTo(PORT, "node-ports");
   const notLoopback = options.localhostNodePorts ? "" : `${destination} != ${loopback} `;
   return [
-    `${destination} . ${PORT} vmap @service-ips`,
+    leadsTo(`${destination} . ${PORT}`, "service-ips"),
     options.nodePortAddresses.kind === "all"
       ? `fib daddr type local ${notLoopback}${nodePorts}`
       : `${destination} @node-port-ips ${nodePorts}`,

@@ -4,19 +4,12 @@
  *
  * @module
  */
-import type { Protocol } from "../../lib/net/port.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
-import { EXPRESSIONS, type FamilyExpressions, PORT } from "./expressions.ts";
+import type { Element } from "./containers.ts";
+import { EXPRESSIONS, PORT } from "./expressions.ts";
 import { fromPod, notFromPod } from "./local_match.ts";
 import { masqueradeMark, type NftablesRenderOptions } from "./render_options.ts";
-
-/** A protocol as nft spells it. */
-export type ProtocolName = Lowercase<Protocol>;
-
-/** A protocol as nft spells it. */
-export function protocolName(protocol: Protocol): ProtocolName {
-  return PROTOCOL_NAMES[protocol];
-}
+import { nameNumber, SLOT_BIT } from "./slots.ts";
 
 /** Among how many endpoints is chosen; or what becomes of a packet when there is none. */
 export type Choice = number | "drop" | "reject";
@@ -35,8 +28,6 @@ export interface ChainSpec {
   readonly main: Choice;
   /** For clients from outside, where the treatment is `local`. */
   readonly local?: Choice;
-  /** Whose packets come here; with affinity, all. */
-  readonly protocol: ProtocolName;
   /** How long a client stays with its endpoint. */
   readonly affinitySeconds?: number;
 }
@@ -49,14 +40,12 @@ export interface ChainContext {
 
 /** The rest of a list is told apart by its first number: policy Local has a list of its own. */
 export const LOCAL_OFFSET = 32_768;
+/** The first number of all. */
+export const FIRST_NUMBER = SLOT_BIT;
+/** What stands for a chain where packets are dropped. */
+export const DROP = "drop";
 /** The name of the chain that refuses. */
 export const REJECT_CHAIN = "reject-all";
-
-const PROTOCOL_NAMES: Readonly<Record<Protocol, ProtocolName>> = {
-  TCP: "tcp",
-  UDP: "udp",
-  SCTP: "sctp",
-};
 
 const TREATMENT_NAMES: Readonly<Record<Treatment, string>> = {
   keep: "to",
@@ -67,15 +56,20 @@ const TREATMENT_NAMES: Readonly<Record<Treatment, string>> = {
 
 /** The name of a chain; it holds the whole spec. */
 export function chainName(spec: ChainSpec): string {
-  const { front, protocol, treatment, main, local, affinitySeconds: seconds } = spec;
+  const { front, treatment, main, local, affinitySeconds: seconds } = spec;
   return [
     ...(front === "port" ? ["node-port"] : []),
-    ...(seconds === undefined ? [protocol] : []),
     TREATMENT_NAMES[treatment],
     main,
     ...(local === undefined ? [] : [local]),
     ...(seconds === undefined ? [] : ["sticky", seconds]),
   ].join("-");
+}
+
+/** Where a number leads, as an element of the map of chains: the name of a chain, or `drop`. */
+export function chainElement(name: string): Element {
+  const value = name === DROP ? name : `goto ${name}`;
+  return { container: "chains", key: nameNumber(name), value };
 }
 
 /** The rules of a chain. */
@@ -122,47 +116,40 @@ function choiceRules(choice: Choice, { spec, options, offset }: ChoiceContext): 
   const isPort = spec.front === "port";
   const front = isPort ? PORT : `${expressions.destination} . ${PORT}`;
   const prefix = isPort ? "node-port-" : "";
-  const draw = `${front} . numgen random mod ${choice}${offset === 0 ? "" : ` offset ${offset}`}`;
-  const dnat = `dnat ${expressions.table} addr . port to`;
-  if (spec.affinitySeconds === undefined) {
-    const { protocol } = spec;
-    return [`meta l4proto ${protocol} ${dnat} ${draw} map @${prefix}endpoints-${protocol}`];
-  }
+  const draw = `meta priority set numgen random mod ${choice} offset ${FIRST_NUMBER + offset}`;
+  const numbered = `${front} . meta priority`;
+  const dnat = `dnat ${expressions.table} addr . port to ${numbered} map @${prefix}endpoints`;
+  if (spec.affinitySeconds === undefined) return [`${draw} ${dnat}`];
   return stickyRules(spec.affinitySeconds, {
-    expressions,
-    slot: `${front} . meta priority`,
-    draw: `${draw} map @${prefix}choices`,
-    slots: `@${prefix}slots`,
+    client: expressions.client,
+    draw: `${draw} meta priority set ${numbered} map @${prefix}choices`,
+    isThere: `${numbered} @${prefix}endpoints`,
+    dnat,
   });
 }
 
 /**
- * Sends a client to the endpoint that it had last. The kernel's maps can remember what a rule can
- * read again, but a rule can't feed the answer of one map into the key of the next (nft has no such
- * syntax): the packet carries it in its priority, until the chain of postrouting takes it away.
- *
- * Remembered is not the endpoint but the number of its slot: a slot of an endpoint that is gone is
- * no longer in the map of slots, so its clients choose anew, with no one listing or deleting what
- * was remembered.
+ * Sends a client to the endpoint that it had last. What is remembered is not the endpoint but its
+ * slot: that of an endpoint that is gone is no longer in the map of endpoints, so its clients choose
+ * anew, with no one listing or deleting what was remembered.
  */
 function stickyRules(
   seconds: number,
-  { expressions: { client, table }, slot, draw, slots }: {
-    readonly expressions: FamilyExpressions;
-    readonly slot: string;
+  { client, draw, isThere, dnat }: {
+    readonly client: string;
     readonly draw: string;
-    readonly slots: string;
+    readonly isThere: string;
+    readonly dnat: string;
   },
 ): readonly string[] {
   const remember = `update @affinity { ${client} timeout ${seconds}s : meta priority }`;
-  const dnat = `dnat ${table} addr . port to ${slot} map ${slots}`;
   return [
     // A known client whose endpoint is there: its time begins anew.
-    `meta priority set ${client} map @affinity ${slot} ${slots} ${remember} ${dnat}`,
+    `meta priority set ${client} map @affinity ${isThere} ${remember} ${dnat}`,
     // `update` would leave the value of a key that is there as it is.
     `delete @affinity { ${client} : meta priority }`,
     // A full map ends the rule, not the packet.
-    `meta priority set ${draw} ${remember}`,
+    `${draw} ${remember}`,
     dnat,
   ];
 }

@@ -3,20 +3,21 @@ import { parseCidr } from "../../lib/net/cidr.ts";
 import { chainName, chainRules, type ChainSpec } from "./chain_spec.ts";
 import { defaultRenderOptions } from "./render_options.ts";
 
-const SPEC: ChainSpec = { front: "vip", protocol: "tcp", treatment: "keep", main: 2 };
+const SPEC: ChainSpec = { front: "vip", treatment: "keep", main: 2 };
 const CONTEXT = {
   options: defaultRenderOptions("IPv4"),
   localTraffic: { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") },
 } as const;
-const DRAW = "meta l4proto tcp dnat ip addr . port to ip daddr . meta l4proto . th dport . " +
-  "numgen random mod";
+const draw = (count: number, first = 2_147_483_648) =>
+  `meta priority set numgen random mod ${count} offset ${first} ` +
+  "dnat ip addr . port to ip daddr . meta l4proto . th dport . meta priority map @endpoints";
 
 Deno.test("chainName() holds the whole spec", () => {
   const cases: readonly [Partial<ChainSpec>, string][] = [
-    [{}, "tcp-to-2"],
-    [{ protocol: "udp", treatment: "off-cluster" }, "udp-off-cluster-2"],
-    [{ front: "port", treatment: "masquerade" }, "node-port-tcp-masquerade-2"],
-    [{ treatment: "local", local: "drop" }, "tcp-local-2-drop"],
+    [{}, "to-2"],
+    [{ treatment: "off-cluster" }, "off-cluster-2"],
+    [{ front: "port", treatment: "masquerade" }, "node-port-masquerade-2"],
+    [{ treatment: "local", local: "drop" }, "local-2-drop"],
     [{ treatment: "local", local: 1, affinitySeconds: 60 }, "local-2-1-sticky-60"],
   ];
   for (const [spec, name] of cases) assertEquals(chainName({ ...SPEC, ...spec }), name);
@@ -25,21 +26,21 @@ Deno.test("chainName() holds the whole spec", () => {
 Deno.test("chainRules() draws an endpoint, after the mark for who is to be masqueraded", () => {
   const rules = (spec: Partial<ChainSpec>) => chainRules({ ...SPEC, ...spec }, CONTEXT);
   const mark = "meta mark set meta mark or 0x4000";
-  assertEquals(rules({}), [`${DRAW} 2 map @endpoints-tcp`]);
-  assertEquals(rules({ treatment: "masquerade" }), [mark, `${DRAW} 2 map @endpoints-tcp`]);
+  assertEquals(rules({}), [draw(2)]);
+  assertEquals(rules({ treatment: "masquerade" }), [mark, draw(2)]);
   assertEquals(rules({ treatment: "off-cluster" }), [
     `ip saddr != 10.0.0.0/8 ${mark}`,
-    `${DRAW} 2 map @endpoints-tcp`,
+    draw(2),
   ]);
   assertEquals(rules({ treatment: "local", local: "drop" }), [
-    `ip saddr 10.0.0.0/8 ${DRAW} 2 map @endpoints-tcp`,
+    `ip saddr 10.0.0.0/8 ${draw(2)}`,
     `fib saddr type local ${mark}`,
-    `fib saddr type local ${DRAW} 2 map @endpoints-tcp`,
+    `fib saddr type local ${draw(2)}`,
     "drop",
   ]);
   assertEquals(
     rules({ treatment: "local", local: 1 }).at(-1),
-    `${DRAW} 1 offset 32768 map @endpoints-tcp`,
+    draw(1, 2_147_483_648 + 32_768),
   );
 });
 

@@ -1,10 +1,14 @@
 /**
  * The sets and maps of the table. Pure.
  *
+ * Numbers in them are of type `classid`, that of a packet's priority, which carries them from one
+ * look-up to the next. All types have names: with `typeof`, nft 1.0.6 adds the match of a protocol to
+ * rules that name a map whose data is a port of it, when the map was made by an earlier transaction.
+ *
  * @module
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import { EXPRESSIONS, NUMBER, PORT } from "./expressions.ts";
+import { EXPRESSIONS } from "./expressions.ts";
 
 /** A set, whose elements are keys, or a map, whose elements have a value too. */
 export interface Container {
@@ -15,20 +19,15 @@ export interface Container {
 
 /** The names of all sets and maps, in the order in which they are written. */
 export const CONTAINER_NAMES = [
+  "chains",
   "service-ips",
   "node-ports",
   "admitted",
   "source-ranges",
-  "endpoints-tcp",
-  "endpoints-udp",
-  "endpoints-sctp",
-  "node-port-endpoints-tcp",
-  "node-port-endpoints-udp",
-  "node-port-endpoints-sctp",
+  "endpoints",
+  "node-port-endpoints",
   "choices",
   "node-port-choices",
-  "slots",
-  "node-port-slots",
   "affinity",
   "hairpin",
   "cluster-ips",
@@ -52,32 +51,20 @@ const MAX_CLIENTS = 1_048_576;
 
 /** Every set and map of one family's table. */
 export function containersOf(family: IpFamily): Readonly<Record<ContainerName, Container>> {
-  const { address, destination, clientType } = EXPRESSIONS[family];
-  const vip = `${destination} . ${PORT}`;
-  // `typeof` knows no port of any protocol: rules of later transactions are refused ("conflicting
-  // protocols") or, worse, silently match the one protocol that the data is said to be of. Without a
-  // number in the key there is no need for `typeof`.
-  const endpointOf = (protocol: string) => `${destination} . ${protocol} dport`;
-  const numbered = (front: string) => (protocol: string) =>
-    map(`typeof ${front} . ${NUMBER} : ${endpointOf(protocol)}`);
-  const [vipEndpoints, portEndpoints] = [numbered(vip), numbered(PORT)];
+  const { address, clientType } = EXPRESSIONS[family];
+  const port = "inet_proto . inet_service";
+  const vip = `${address} . ${port}`;
   const endpoint = `${address} . inet_service`;
-  const front = `${address} . inet_proto . inet_service`;
   return {
-    "service-ips": map(`type ${front} : verdict`),
-    "node-ports": map("type inet_proto . inet_service : verdict"),
-    "admitted": map(`type ${front} : verdict`),
-    "source-ranges": set(`type ${front} . ${address} ; flags interval`),
-    "endpoints-tcp": vipEndpoints("tcp"),
-    "endpoints-udp": vipEndpoints("udp"),
-    "endpoints-sctp": vipEndpoints("sctp"),
-    "node-port-endpoints-tcp": portEndpoints("tcp"),
-    "node-port-endpoints-udp": portEndpoints("udp"),
-    "node-port-endpoints-sctp": portEndpoints("sctp"),
-    "choices": map(`typeof ${vip} . ${NUMBER} : meta priority`),
-    "node-port-choices": map(`typeof ${PORT} . ${NUMBER} : meta priority`),
-    "slots": map(`type ${front} . classid : ${endpoint}`),
-    "node-port-slots": map(`type inet_proto . inet_service . classid : ${endpoint}`),
+    "chains": map("type classid : verdict"),
+    "service-ips": map(`type ${vip} : classid`),
+    "node-ports": map(`type ${port} : classid`),
+    "admitted": map(`type ${vip} : verdict`),
+    "source-ranges": set(`type ${vip} . ${address} ; flags interval`),
+    "endpoints": map(`type ${vip} . classid : ${endpoint}`),
+    "node-port-endpoints": map(`type ${port} . classid : ${endpoint}`),
+    "choices": map(`type ${vip} . classid : classid`),
+    "node-port-choices": map(`type ${port} . classid : classid`),
     "affinity": map(
       `typeof ${clientType} : meta priority ; flags dynamic,timeout ; size ${MAX_CLIENTS}`,
     ),

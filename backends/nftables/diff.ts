@@ -6,7 +6,7 @@
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { AppliedTable, TableElements, TableReading } from "./applied_table.ts";
 import { type Chain, LAYOUT_MARK } from "./base_chains.ts";
-import { chainName } from "./chain_spec.ts";
+import { chainElement, chainName, type ChainSpec } from "./chain_spec.ts";
 import type { EntryId } from "./claims.ts";
 import {
   CONTAINER_NAMES,
@@ -50,20 +50,23 @@ export async function diffTableInSlices(
 }
 
 /**
- * Takes away chains that nothing leads to any more. A transaction of its own, and never that of the
- * change: before kernel 6.2 an element that was just deleted still holds its chain.
+ * Takes away what nothing leads to any more: of chains that fell out of use their numbers, of chains
+ * without a number themselves. So it takes two runs; before kernel 6.2 an element that was deleted by
+ * the same transaction still holds its chain.
  */
 export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable): Transaction {
   const lasting = new Set(layout.baseChains().map(({ name }) => name));
-  const names = applied.idleChains().filter((name) => !lasting.has(name));
+  const idle = applied.idleChains().filter((name) => !lasting.has(name));
+  const removedChains = [...applied.strangers];
+  const elements = idle.map((name) => ({ element: chainElement(name), owner: undefined }));
   const steps = Transaction.steps(layout.options.family, {
     replacesTable: false,
     declares: false,
     chains: [],
-    removed: new Map(),
+    removed: new Map([["chains", elements]]),
     added: new Map(),
-    removedChains: names,
-    applied: { chains: [], entries: [], removedChains: names },
+    removedChains,
+    applied: { chains: [], entries: [], strangers: idle, removedChains },
   });
   for (;;) {
     const step = steps.next();
@@ -86,9 +89,12 @@ function* diffSteps(
   }
   comparison.compareShared();
   comparison.removeRest();
-  const base = layout.baseChains().filter(({ name }) => !applied.chains.has(name));
-  const chains = [...base, ...comparison.chains.values()];
-  const written = new Set(chains.map(({ name }) => name));
+  const base = layout.baseChains();
+  const chains = [
+    ...base.filter(({ name }) => !applied.chains.has(name)),
+    ...comparison.chains.values(),
+  ];
+  const wanted = new Set([...base.map(({ name }) => name), ...comparison.wantedChains]);
   return yield* Transaction.steps(layout.options.family, {
     replacesTable: isReplaced,
     declares: !applied.isWritten && !isDeclared(present),
@@ -97,11 +103,8 @@ function* diffSteps(
     added: comparison.added,
     removedChains: [],
     applied: {
-      chains: [...written],
-      strangers: present?.chains.filter((name) =>
-        !written.has(name) && !applied.chains.has(name)
-      ) ??
-        [],
+      chains: chains.map(({ name }) => name),
+      strangers: present?.chains.filter((name) => !wanted.has(name)) ?? [],
       entries: comparison.entries,
       shared: comparison.shared,
     },
@@ -119,6 +122,8 @@ class Comparison {
   readonly removed = new Map<ContainerName, ElementChange[]>();
   readonly added = new Map<ContainerName, ElementChange[]>();
   readonly chains = new Map<string, Chain>();
+  /** Chains that entries lead to which were compared. */
+  readonly wantedChains = new Set<string>();
   readonly entries: (readonly [EntryId, Entry | undefined])[] = [];
   shared: readonly Element[] = [];
   readonly #layout: NftablesLayout;
@@ -148,9 +153,17 @@ class Comparison {
       (wanted ?? previous)?.plan.key,
     );
     const spec = wanted && chainOf(wanted);
-    const name = spec && chainName(spec);
-    if (name === undefined || this.#applied.chains.has(name) || this.chains.has(name)) return;
-    this.chains.set(name, { name, rules: this.#layout.chainRules(spec!) });
+    if (spec) this.#wantChain(spec, wanted.plan.key);
+  }
+
+  /** A chain is written before anything leads there, with the number that leads there. */
+  #wantChain(spec: ChainSpec, owner: ServicePortKey): void {
+    const name = chainName(spec);
+    if (this.wantedChains.has(name)) return;
+    this.wantedChains.add(name);
+    const isThere = this.#applied.chains.has(name);
+    if (!isThere) this.chains.set(name, { name, rules: this.#layout.chainRules(spec) });
+    if (!isThere || !this.#applied.isWritten) this.#compare([], [chainElement(name)], owner);
   }
 
   compareShared(): void {

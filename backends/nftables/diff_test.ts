@@ -13,7 +13,8 @@ import {
   testSharedPlan,
 } from "../../tests/support/service_plans.ts";
 import { AppliedTable, type TableReading } from "./applied_table.ts";
-import { chainName } from "./chain_spec.ts";
+import { baseChains } from "./base_chains.ts";
+import { chainElement, chainName } from "./chain_spec.ts";
 import { CONTAINER_NAMES, isContainerName } from "./containers.ts";
 import { diffTable, diffTableInSlices, removeIdleChains } from "./diff.ts";
 import { NftablesLayout } from "./layout.ts";
@@ -85,30 +86,39 @@ function plan(number: number, to?: readonly string[]): ServicePlan {
   });
 }
 
-/** All of a table that matters: chains that nothing leads to are left out, and so is the order of endpoints. */
+/** All of a table that matters: what nothing leads to is left out, and so is the order of endpoints. */
 function meaningOf({ chains, elements }: FakeNftTable): unknown {
-  const wanted = new Set(
-    [...elements.values()].flatMap((values) => [...values.values()])
-      .map((value) => value.replace(/^goto /, "")),
+  const numbers = new Set(
+    ["service-ips", "node-ports"].flatMap((
+      name,
+    ) => [...elements.get(name)?.values() ?? []]),
   );
-  const texts = [...chains].filter(([name]) => !/-\d|-drop|-reject/.test(name) || wanted.has(name));
-  const numbered = /^(node-port-)?(endpoints-\w+|choices)$/;
+  const admitted = new Set(elements.get("admitted")?.values());
+  const used = [...elements.get("chains") ?? []]
+    .filter(([number, value]) => numbers.has(number) || admitted.has(value));
+  const targets = new Set(used.map(([, value]) => value.replace("goto ", "")));
+  const lasting = new Set(baseChains({ options: OPTIONS }).map(({ name }) => name));
+  const numbered = /^(node-port-)?(endpoints|choices)$/;
   return {
-    chains: new Map(texts.sort()),
+    chains: new Map(
+      [...chains].filter(([name]) => lasting.has(name) || targets.has(name)).sort(),
+    ),
     elements: new Map([...elements].map(([name, values]) => [
       name,
-      [...values].map(([key, value]) =>
+      (name === "chains" ? used : [...values]).map(([key, value]) =>
         // Which of the numbers an endpoint has is left to history; in which list it is, is not.
         numbered.test(name)
-          ? `${
-            key.replace(/\d+$/, (number) => Number(number) < 32_768 ? "main" : "local")
-          } ${value}`
+          ? `${key.replace(/0x8000[08]\w+$/, listOf)} ${value}`
           : `${key} ${value}`
       ).sort(),
     ])),
     numbers: [...elements].filter(([name]) => numbered.test(name))
       .map(([name, values]) => [name, [...values.keys()].sort()]),
   };
+}
+
+function listOf(number: string): string {
+  return number < "0x80008000" ? "main" : "local";
 }
 
 /** What rendering these plans from nothing comes to. */
@@ -190,6 +200,11 @@ Deno.test("diffTable() writes nothing where nothing changed", () => {
   assertEquals([transaction.isEmpty, transaction.elements], [true, 0]);
 });
 
+/** The number of the chain for so many endpoints. */
+function number(main: number): string {
+  return chainElement(chainName({ front: "vip", treatment: "off-cluster", main })).key;
+}
+
 for (const count of [100, 2_000]) {
   Deno.test(`diffTable() writes as much for a change among ${count} ServicePorts as for any other`, () => {
     const stage = new Stage();
@@ -197,30 +212,34 @@ for (const count of [100, 2_000]) {
     stage.sync();
     const changes: readonly [string, () => void, lines: readonly string[]][] = [
       ["an endpoint", () => stage.layout.set(plan(7, ["10.1.0.7:8080", "10.9.0.7:8080"])), [
-        "delete element ip kube-relay endpoints-tcp {",
-        "  172.30.0.7 . tcp . 80 . 1",
+        "delete element ip kube-relay endpoints {",
+        "  172.30.0.7 . tcp . 80 . 0x80000001",
         "}",
-        "add element ip kube-relay endpoints-tcp {",
-        "  172.30.0.7 . tcp . 80 . 1 : 10.9.0.7 . 8080",
+        "add element ip kube-relay endpoints {",
+        "  172.30.0.7 . tcp . 80 . 0x80000001 : 10.9.0.7 . 8080",
         "}",
       ]],
       [
         "an endpoint more",
         () => stage.layout.set(plan(7, ["10.0.0.7:8080", "10.1.0.7:8080", "10.9.0.7:8080"])),
         [
-          "add chain ip kube-relay tcp-off-cluster-3",
-          "flush chain ip kube-relay tcp-off-cluster-3",
+          "add chain ip kube-relay off-cluster-3",
+          "flush chain ip kube-relay off-cluster-3",
           "delete element ip kube-relay service-ips {",
           "  172.30.0.7 . tcp . 80",
           "}",
-          "add rule ip kube-relay tcp-off-cluster-3 ip saddr != 10.0.0.0/8 meta mark set meta mark or 0x4000",
-          "add rule ip kube-relay tcp-off-cluster-3 meta l4proto tcp dnat ip addr . port to ip daddr . meta l4proto . " +
-          "th dport . numgen random mod 3 map @endpoints-tcp",
-          "add element ip kube-relay service-ips {",
-          "  172.30.0.7 . tcp . 80 : goto tcp-off-cluster-3",
+          "add rule ip kube-relay off-cluster-3 ip saddr != 10.0.0.0/8 meta mark set meta mark or 0x4000",
+          "add rule ip kube-relay off-cluster-3 meta priority set numgen random mod 3 offset " +
+          "2147483648 dnat ip addr . port to ip daddr . meta l4proto . th dport . meta priority " +
+          "map @endpoints",
+          "add element ip kube-relay chains {",
+          `  ${number(3)} : goto off-cluster-3`,
           "}",
-          "add element ip kube-relay endpoints-tcp {",
-          "  172.30.0.7 . tcp . 80 . 2 : 10.0.0.7 . 8080",
+          "add element ip kube-relay service-ips {",
+          `  172.30.0.7 . tcp . 80 : ${number(3)}`,
+          "}",
+          "add element ip kube-relay endpoints {",
+          "  172.30.0.7 . tcp . 80 . 0x80000002 : 10.0.0.7 . 8080",
           "}",
         ],
       ],
@@ -228,9 +247,9 @@ for (const count of [100, 2_000]) {
         "delete element ip kube-relay service-ips {",
         "  172.30.0.9 . tcp . 80",
         "}",
-        "delete element ip kube-relay endpoints-tcp {",
-        "  172.30.0.9 . tcp . 80 . 0,",
-        "  172.30.0.9 . tcp . 80 . 1",
+        "delete element ip kube-relay endpoints {",
+        "  172.30.0.9 . tcp . 80 . 0x80000000,",
+        "  172.30.0.9 . tcp . 80 . 0x80000001",
         "}",
         "delete element ip kube-relay cluster-ips {",
         "  172.30.0.9",
@@ -252,15 +271,16 @@ Deno.test("diffTable() moves one endpoint of fifty, not those after it", () => {
   stage.layout.set(plan(1, ["10.0.0.1:8080", ...endpoints.slice(1)]));
   assertEquals(stage.sync().elements, 2);
   stage.layout.set(plan(1, endpoints.slice(1)));
-  // The verdict, the last number, and who takes the one that came free.
-  assertEquals(stage.sync().elements, 2 + 1 + 2);
+  // The number of another chain, that chain, the last endpoint, and who takes the place that came free.
+  assertEquals(stage.sync().elements, 2 + 1 + 1 + 2);
 });
 
 Deno.test("diffTable() knows whose line is refused", () => {
   const stage = new Stage();
   for (const number of [1, 2]) stage.layout.set(plan(number));
   const transaction = diffTable(stage.layout, stage.applied);
-  const line = transaction.lines.indexOf("  172.30.0.2 . tcp . 80 . 1 : 10.2.0.2 . 8080") + 1;
+  const line = transaction.lines.indexOf("  172.30.0.2 . tcp . 80 . 0x80000001 : 10.2.0.2 . 8080") +
+    1;
   assertEquals(transaction.ownerOf(line), plan(2).key);
   assertEquals(transaction.ownerOf(1), undefined);
 });
@@ -270,15 +290,15 @@ Deno.test("diffTable() keeps what is right of a table that was read", () => {
   stage.layout.set(plan(1));
   stage.layout.set(plan(2));
   stage.sync();
-  stage.table.elements.get("endpoints-tcp")?.set("172.30.0.1 . tcp . 80 . 0", "10.66.0.1 . 1");
+  stage.table.elements.get("endpoints")?.set("172.30.0.1 . tcp . 80 . 0x80000000", "10.66.0.1 . 1");
   stage.table.elements.get("cluster-ips")?.delete("172.30.0.2");
-  stage.table.elements.get("service-ips")?.set("172.30.0.9 . tcp . 80", "drop");
+  stage.table.elements.get("service-ips")?.set("172.30.0.9 . tcp . 80", "0x80000007");
   stage.table.elements.get("affinity")?.set("10.0.0.1 . 172.30.0.1 . tcp . 80", "0x80000001");
   stage.applied.adopt(stage.reading());
   assertEquals(stage.sync().lines.filter((line) => line.startsWith("  ")), [
     "  172.30.0.9 . tcp . 80",
-    "  172.30.0.1 . tcp . 80 . 0",
-    "  172.30.0.1 . tcp . 80 . 0 : 10.1.0.1 . 8080",
+    "  172.30.0.1 . tcp . 80 . 0x80000000",
+    "  172.30.0.1 . tcp . 80 . 0x80000000 : 10.1.0.1 . 8080",
     "  172.30.0.2",
   ]);
   assertEquals(stage.table.elements.get("affinity")?.size, 1);
@@ -304,7 +324,7 @@ Deno.test("diffTable() writes rules anew that somebody changed, and finds nothin
 
 Deno.test("diffTable() fills a chain that an earlier run left before it leads there", () => {
   const stage = new Stage();
-  const name = chainName({ front: "vip", protocol: "tcp", treatment: "off-cluster", main: 2 });
+  const name = chainName({ front: "vip", treatment: "off-cluster", main: 2 });
   stage.table.chains.set(name, ["drop"]);
   stage.applied.adopt(stage.reading());
   stage.sync();
@@ -332,8 +352,10 @@ Deno.test("removeIdleChains() takes away what nothing leads to, and nothing else
   stage.sync();
   stage.layout.set(plan(1, ["10.1.0.1:8080"]));
   stage.sync();
-  const name = chainName({ front: "vip", protocol: "tcp", treatment: "off-cluster", main: 2 });
+  const name = chainName({ front: "vip", treatment: "off-cluster", main: 2 });
   assert(stage.table.chains.has(name));
+  stage.take(removeIdleChains(stage.layout, stage.applied));
+  assertEquals(stage.table.elements.get("chains")?.has(chainElement(name).key), false);
   stage.take(removeIdleChains(stage.layout, stage.applied));
   assertEquals(stage.table.chains.has(name), false);
   assertEquals(removeIdleChains(stage.layout, stage.applied).isEmpty, true);

@@ -13,15 +13,16 @@ import {
   chainName,
   type ChainSpec,
   type Choice,
+  DROP,
+  FIRST_NUMBER,
   LOCAL_OFFSET,
-  protocolName,
   REJECT_CHAIN,
   type Treatment,
 } from "./chain_spec.ts";
 import { type Claim, type EntryId, keyOfEntry, type Role } from "./claims.ts";
 import type { Element } from "./containers.ts";
 import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
-import { slotsOf } from "./slots.ts";
+import { nameNumber, slotsOf, slotText } from "./slots.ts";
 
 /** An entry as it is written. The same one always comes to the same elements. */
 export interface Entry {
@@ -65,19 +66,20 @@ export function elementsOf(entry: Entry, options: EntryOptions): readonly Elemen
   if (role === "allocated") return [{ container: "cluster-ips", key }];
   if (role === "hairpin") return [{ container: "hairpin", key }];
   const spec = chainOf(entry);
-  const value = spec ? `goto ${chainName(spec)}` : refusalOf(entry);
+  const target = spec ? chainName(spec) : refusalOf(entry);
+  const value = nameNumber(target);
   const { sourceRanges } = entry.plan;
   if (role === "nodePort") {
     return [{ container: "node-ports", key, value }, ...endpointElements(entry, "node-port-")];
   }
   const rest = endpointElements(entry, "");
   // A Service that refuses does so to everybody: there is nothing to protect.
-  if (role !== "loadBalancer" || sourceRanges === undefined || value === `goto ${REJECT_CHAIN}`) {
+  if (role !== "loadBalancer" || sourceRanges === undefined || target === REJECT_CHAIN) {
     return [{ container: "service-ips", key, value }, ...rest];
   }
   return [
-    { container: "service-ips", key, value: `goto ${SOURCE_RANGES_CHAIN}` },
-    { container: "admitted", key, value },
+    { container: "service-ips", key, value: nameNumber(SOURCE_RANGES_CHAIN) },
+    { container: "admitted", key, value: target === DROP ? DROP : `goto ${target}` },
     ...admittedSources(entry.plan, options).map((source): Element => ({
       container: "source-ranges",
       key: `${key} . ${source}`,
@@ -98,7 +100,6 @@ export function chainOf({ role, plan, main, local }: Entry): ChainSpec | undefin
   if (Object.values(choices).every((choice) => typeof choice === "string")) return undefined;
   return {
     front: role === "nodePort" ? "port" : "vip",
-    protocol: protocolName(plan.protocol),
     treatment,
     ...choices,
     ...(plan.affinityTimeoutSeconds !== undefined && {
@@ -137,20 +138,20 @@ function choiceOf(verdict: Verdict | undefined, endpoints: readonly Endpoint[]):
 /** Where nobody is served: in silence, if anybody is to be left without an answer. */
 function refusalOf({ role, plan }: Entry): string {
   const { main, local = main } = verdictsOf(role, plan);
-  return local?.kind === "drop" ? "drop" : `goto ${REJECT_CHAIN}`;
+  return local?.kind === "drop" ? DROP : REJECT_CHAIN;
 }
 
 function endpointElements(entry: Entry, prefix: "" | "node-port-"): readonly Element[] {
   const { plan, main, local } = entry;
   const key = keyOfEntry(entry.id);
   const numbered = [
-    ...main.map((endpoint, index) => ({ endpoint, number: index })),
-    ...local.map((endpoint, index) => ({ endpoint, number: LOCAL_OFFSET + index })),
+    ...main.map((endpoint, index) => ({ endpoint, number: FIRST_NUMBER + index })),
+    ...local.map((endpoint, index) => ({ endpoint, number: FIRST_NUMBER + LOCAL_OFFSET + index })),
   ];
   if (plan.affinityTimeoutSeconds === undefined) {
     return numbered.map(({ endpoint, number }): Element => ({
-      container: `${prefix}endpoints-${protocolName(plan.protocol)}`,
-      key: `${key} . ${number}`,
+      container: `${prefix}endpoints`,
+      key: `${key} . ${slotText(number)}`,
       value: targetOf(endpoint),
     }));
   }
@@ -159,11 +160,11 @@ function endpointElements(entry: Entry, prefix: "" | "node-port-"): readonly Ele
   return [
     ...numbered.map(({ endpoint, number }): Element => ({
       container: `${prefix}choices`,
-      key: `${key} . ${number}`,
+      key: `${key} . ${slotText(number)}`,
       value: slots.get(endpoint.key)!,
     })),
     ...[...byKey.values()].map((endpoint): Element => ({
-      container: `${prefix}slots`,
+      container: `${prefix}endpoints`,
       key: `${key} . ${slots.get(endpoint.key)}`,
       value: targetOf(endpoint),
     })),

@@ -30,6 +30,14 @@ export function slotText(slot: number): string {
   return `0x${slot.toString(16)}`;
 }
 
+/**
+ * The number of a name, as nft writes it. Where two names have the same, in one of 2³¹, the kernel
+ * refuses the second.
+ */
+export function nameNumber(name: string): string {
+  return slotText(hash(name));
+}
+
 /** FNV-1a. */
 function hash(text: string): number {
   let value = 0x811c9dc5;

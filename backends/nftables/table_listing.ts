@@ -13,8 +13,19 @@ import { slotText } from "./slots.ts";
 
 const OPENING = /^\t(set|map|chain) (\S+) \{$/;
 const ELEMENTS = /^\t\telements = \{/;
-const KEYS_WITH_SLOT: ReadonlySet<ContainerName> = new Set(["slots", "node-port-slots"]);
-const VALUES_WITH_SLOT: ReadonlySet<ContainerName> = new Set(["choices", "node-port-choices"]);
+const KEYS_WITH_SLOT: ReadonlySet<ContainerName> = new Set([
+  "chains",
+  "endpoints",
+  "node-port-endpoints",
+  "choices",
+  "node-port-choices",
+]);
+const VALUES_WITH_SLOT: ReadonlySet<ContainerName> = new Set([
+  "service-ips",
+  "node-ports",
+  "choices",
+  "node-port-choices",
+]);
 
 /** A table while it is read. */
 export class TableListing {

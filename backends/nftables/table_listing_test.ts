@@ -5,26 +5,27 @@ import { TableListing } from "./table_listing.ts";
 const LISTING = `table ip kube-relay {
 	comment "kube-relay"
 	map service-ips {
-		type ipv4_addr . inet_proto . inet_service : verdict
-		elements = { 172.30.0.1 . tcp . 80 : goto off-cluster-2,
-			     172.30.0.2 . udp . 53 : drop }
+		type ipv4_addr . inet_proto . inet_service : classid
+		elements = { 172.30.0.1 . tcp . 80 : 8abc:d002,
+			     172.30.0.2 . udp . 53 : 8000: }
 	}
 
-	map endpoints-tcp {
-		typeof ip daddr . meta l4proto . th dport . numgen random mod 65536 : ip daddr . tcp dport
-		elements = { 172.30.0.1 . tcp . 80 . 0 : 10.1.0.1 . 8080 }
+	map endpoints {
+		type ipv4_addr . inet_proto . inet_service . classid : ipv4_addr . inet_service
+		elements = { 172.30.0.1 . tcp . 80 . 8000:1 : 10.1.0.1 . 8080 }
 	}
 
 	map choices {
-		typeof ip daddr . meta l4proto . th dport . numgen random mod 65536 : meta priority
-		elements = { 172.30.0.3 . tcp . 80 . 0 : 8abc:d001,
-			     172.30.0.3 . tcp . 80 . 1 : root,
-			     172.30.0.3 . tcp . 80 . 2 : 8abc: }
+		type ipv4_addr . inet_proto . inet_service . classid : classid
+		elements = { 172.30.0.3 . tcp . 80 . 8000: : 8abc:d001,
+			     172.30.0.3 . tcp . 80 . 8000:1 : root,
+			     172.30.0.3 . tcp . 80 . 8000:2 : 8abc: }
 	}
 
-	map slots {
-		typeof ip daddr . meta l4proto . th dport . meta priority : ip daddr . tcp dport
-		elements = { 172.30.0.3 . tcp . 80 . 8000:1 : 10.1.0.1 . 8080 }
+	map chains {
+		type classid : verdict
+		elements = { 8abc:d002 : goto off-cluster-2,
+			     8000: : drop }
 	}
 
 	map affinity {
@@ -70,25 +71,25 @@ Deno.test("TableListing takes names, and elements as they were written", () => {
   ]);
   assertEquals(containers, [
     "service-ips",
-    "endpoints-tcp",
+    "endpoints",
     "choices",
-    "slots",
+    "chains",
     "affinity",
     "cluster-ips",
     "other",
   ]);
   assertEquals(Object.fromEntries([...elements].map(([name, map]) => [name, [...map]])), {
     "service-ips": [
-      ["172.30.0.1 . tcp . 80", "goto off-cluster-2"],
-      ["172.30.0.2 . udp . 53", "drop"],
+      ["172.30.0.1 . tcp . 80", "0x8abcd002"],
+      ["172.30.0.2 . udp . 53", "0x80000000"],
     ],
-    "endpoints-tcp": [["172.30.0.1 . tcp . 80 . 0", "10.1.0.1 . 8080"]],
+    endpoints: [["172.30.0.1 . tcp . 80 . 0x80000001", "10.1.0.1 . 8080"]],
     choices: [
-      ["172.30.0.3 . tcp . 80 . 0", "0x8abcd001"],
-      ["172.30.0.3 . tcp . 80 . 1", "0xffffffff"],
-      ["172.30.0.3 . tcp . 80 . 2", "0x8abc0000"],
+      ["172.30.0.3 . tcp . 80 . 0x80000000", "0x8abcd001"],
+      ["172.30.0.3 . tcp . 80 . 0x80000001", "0xffffffff"],
+      ["172.30.0.3 . tcp . 80 . 0x80000002", "0x8abc0000"],
     ],
-    slots: [["172.30.0.3 . tcp . 80 . 0x80000001", "10.1.0.1 . 8080"]],
+    chains: [["0x8abcd002", "goto off-cluster-2"], ["0x80000000", "drop"]],
     "cluster-ips": [["172.30.0.1", ""], ["172.30.0.2", ""], ["172.30.0.3", ""]],
   });
 });

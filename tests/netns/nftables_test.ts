@@ -86,8 +86,14 @@ class Stage implements AsyncDisposable {
       if (name === DYNAMIC_CONTAINER) continue;
       const found = [...elements.get(name) ?? []];
       const texts = (list: Iterable<[string, string]>) =>
-        [...list].map(([key, value]) => `${key.replace(/( \. )\d+$/, "$1")} ${value}`).sort();
+        [...list].map(([key, value]) => `${key.replace(/0x8000[08]\w+$/, "")} ${value}`).sort();
       const expected = [...wanted.elements.get(name) ?? []];
+      // Chains that nothing leads to stay for a while.
+      if (name === "chains") {
+        const missing = expected.filter(([key, value]) => elements.get(name)?.get(key) !== value);
+        assertEquals(missing, [], name);
+        continue;
+      }
       // Which of the numbers an endpoint has is left to history.
       if (/endpoints|choices/.test(name)) assertEquals(texts(found), texts(expected), name);
       else assertEquals(found.sort(), expected.sort(), name);
@@ -154,7 +160,7 @@ Deno.test({
       for (const plan of set) plans.set(plan.key, plan);
       if (event === "restart") await stage.restart();
       if (event === "flush") {
-        await stage.nft("flush map ip kube-relay endpoints-tcp").catch(() => {});
+        await stage.nft("flush map ip kube-relay endpoints").catch(() => {});
       }
       if (event === "delete") await stage.nft("delete table ip kube-relay").catch(() => {});
       const report = await stage.sync([...plans.values()]);

@@ -58,8 +58,10 @@ export function executeOnNft(table: FakeNftTable, packet: PacketFlowCase): Packe
   const addresses = [loopback, node, nodeSecond];
   const traced = tracedPacket(packet);
   const outcomes = traceNft(table, traced, { addresses });
-  for (const { mark, priority } of outcomes) {
-    if (mark !== 0 || priority !== 0) throw new Error("Cannot accept what is left on the packet");
+  for (const { endpoint, mark, priority } of outcomes) {
+    if (endpoint && (mark !== 0 || priority !== 0)) {
+      throw new Error("Cannot accept what is left on the packet");
+    }
   }
   const verdict = verdictOf(outcomes);
   const isForwarded = typeof verdict !== "string";

@@ -23,7 +23,7 @@ export type Statement =
   }
   | { readonly kind: "interface"; readonly name: string; readonly not: boolean }
   | { readonly kind: "local"; readonly part: "destination" | "source"; readonly not: boolean }
-  | { readonly kind: "protocol"; readonly protocol: string }
+  | { readonly kind: "draw"; readonly count: number; readonly first: number }
   | { readonly kind: "member"; readonly key: Key; readonly container: string }
   | { readonly kind: "verdict-map"; readonly key: Key; readonly container: string }
   | { readonly kind: "dnat"; readonly key: Key; readonly container: string }
@@ -51,10 +51,6 @@ const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[]
     name: name ?? "",
     not: not !== undefined,
   })],
-  [/meta l4proto (tcp|udp|sctp)(?= )/, (protocol) => ({
-    kind: "protocol",
-    protocol: protocol ?? "",
-  })],
   [/fib ([sd])addr type (!= )?local/, (part, not) => ({
     kind: "local",
     part: end(part),
@@ -75,6 +71,11 @@ const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[]
     new RegExp(`delete @(\\S+) \\{ ${HASH} \\. ${HASH} : meta priority \\}`),
     (container, key, again) => hashed("forget")(key, again, container),
   ],
+  [/meta priority set numgen random mod (\d+) offset (\d+)(?= |$)/, (count, first) => ({
+    kind: "draw",
+    count: Number(count),
+    first: Number(first),
+  })],
   [/ct status dnat/, () => ({ kind: "was-dnat" })],
   [/meta priority and 0x80000000 != 0/, () => ({ kind: "has-slot" })],
   [/meta priority set 0/, () => ({ kind: "clear-slot" })],

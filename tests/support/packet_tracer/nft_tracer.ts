@@ -148,8 +148,14 @@ class Walk {
       case "interface":
       case "local":
         return this.#matches(statement, state) ? go() : stop;
-      case "protocol":
-        return this.#packet.protocol.toLowerCase() === statement.protocol ? go() : stop;
+      case "draw": {
+        const { count, first } = statement;
+        const probability = state.probability / count;
+        return Array.from(
+          { length: count },
+          (_, index) => go({ priority: first + index, probability }),
+        ).flat();
+      }
       case "was-dnat":
         return state.endpoint ? go() : stop;
       case "has-slot":
