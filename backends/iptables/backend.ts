@@ -31,7 +31,7 @@ import { chooseIptables } from "../netfilter/iptables_variant.ts";
 import { OneAtATime } from "../netfilter/one_at_a_time.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
 import { type DriftFigures, DriftWatch } from "./drift_watch.ts";
-import { inspectService } from "./inspect.ts";
+import { inspectService } from "../netfilter/inspect_service.ts";
 import { type NodeSettings, renderOptionsOf, servesLocalhost } from "./live_options.ts";
 import { removeOwnChains } from "./own_chains.ts";
 import { probeIptablesMode, probeRenderFeatures } from "./probe.ts";

@@ -9,7 +9,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { IptablesError } from "../netfilter/restore_error.ts";
 import { chainKey } from "./chain_ref.ts";
 import type { IptablesLayout } from "./layout.ts";
-import type { RefusedServices } from "./refused_services.ts";
+import type { RefusedServices } from "../netfilter/refused_services.ts";
 import type { RuleWriter } from "./rule_writer.ts";
 import type { WriteFigures } from "./write_figures.ts";
 

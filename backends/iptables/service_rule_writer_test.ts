@@ -6,7 +6,7 @@ import { testServicePlan, testSharedPlan } from "../../tests/support/service_pla
 import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { IptablesError } from "../netfilter/restore_error.ts";
 import { IptablesLayout } from "./layout.ts";
-import { RefusedServices } from "./refused_services.ts";
+import { RefusedServices } from "../netfilter/refused_services.ts";
 import { defaultRenderOptions } from "./render_options.ts";
 import { RuleWriter } from "./rule_writer.ts";
 import { ServiceRuleWriter } from "./service_rule_writer.ts";

@@ -12,7 +12,7 @@ import type { IptablesTable } from "../netfilter/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
 import { IptablesLayout } from "./layout.ts";
-import { RefusedServices } from "./refused_services.ts";
+import { RefusedServices } from "../netfilter/refused_services.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import type { RulesByTable } from "./rule_totals.ts";
 import { RuleWriter } from "./rule_writer.ts";

@@ -29,7 +29,7 @@ import { pauseBetween } from "../netfilter/pause_between.ts";
 import { TABLE } from "./base_chains.ts";
 import { type DriftFigures, DriftWatch } from "./drift_watch.ts";
 import { EXPRESSIONS } from "./expressions.ts";
-import { inspectService } from "./inspect.ts";
+import { inspectService } from "../netfilter/inspect_service.ts";
 import { type NodeSettings, renderOptionsOf, servesLocalhost } from "./live_options.ts";
 import { NftRunner } from "./nft_runner.ts";
 import { removeOwnTable } from "./own_table.ts";

@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { Quarantined } from "../../lib/proxy/backend.ts";
 import { testForward, testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
-import { inspectService } from "./inspect.ts";
+import { inspectService } from "./inspect_service.ts";
 
 const SHARED = testSharedPlan({ nodePortAddresses: [parseIpAddress("192.168.0.2")] });
 const EVERYWHERE = {

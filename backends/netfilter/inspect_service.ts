@@ -1,5 +1,5 @@
 /**
- * What the rules do for one ServicePort, for `status`. Pure.
+ * What the rules of a netfilter mode do for one ServicePort, for `status`. Pure.
  *
  * @module
  */
