@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { cidrContains, hostCidr, tryParseCidr } from "../../../lib/net/cidr.ts";
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { FakeNftTable } from "../fake_nft.ts";
 import type { TracedPacket } from "./iptables_tracer.ts";
+import { hasMember, isInRange } from "./nft_members.ts";
 import { type Key, type KeyPart, parseNftRule, type Statement } from "./nft_rule.ts";
 
 /** What there is beside the table. */
@@ -196,9 +196,11 @@ class Walk {
       if (kind === "forget") {
         return go({ affinity: new Map([...state.affinity].filter(([known]) => known !== text)) });
       }
-      const value = kind === "member" ? this.#member(elements, text) : elements.get(text);
+      if (kind === "member") {
+        return hasMember(elements, text) ? go({}) : [{ state: drawn, ending: "break" }];
+      }
+      const value = elements.get(text);
       if (value === undefined) return [{ state: drawn, ending: "break" }];
-      if (kind === "member") return go({});
       if (kind === "recall") return go({ priority: Number(value) });
       if (kind === "verdict-map") return this.#verdict(value, drawn, depth);
       return [{ state: { ...drawn, endpoint: endpointOf(value) }, ending: "ACCEPT" }];
@@ -233,7 +235,7 @@ class Walk {
     if (statement.kind === "local") {
       return this.#host.addresses.includes(address) !== statement.not;
     }
-    return inRange(statement.value, address) !== statement.not;
+    return isInRange(address, statement.value) !== statement.not;
   }
 
   #keys(key: Key, state: State): readonly { readonly text: string; readonly chance: number }[] {
@@ -274,23 +276,6 @@ class Walk {
     if (elements === undefined) throw new Error(`Cannot trace: there is no '${container}'`);
     return elements;
   }
-
-  /** The last part of an element of a set may be a range. */
-  #member(elements: ReadonlyMap<string, string>, text: string): string | undefined {
-    if (elements.has(text)) return "";
-    const at = text.lastIndexOf(" . ") + 1;
-    const start = at === 0 ? "" : text.slice(0, at + 2);
-    const address = text.slice(start.length);
-    const isIn = [...elements.keys()].some((element) =>
-      element.startsWith(start) && element.includes("/") &&
-      inRange(element.slice(start.length), parseIpAddress(address))
-    );
-    return isIn ? "" : undefined;
-  }
-}
-
-function inRange(range: string, address: IpAddress): boolean {
-  return cidrContains(tryParseCidr(range) ?? hostCidr(parseIpAddress(range)), address);
 }
 
 function slot(priority: number): string {
