@@ -192,10 +192,12 @@ class NftablesBackend implements Backend {
     const { table } = this.#machine;
     this.#plan = plan;
     const figures = new WriteFigures();
-    const full = changes.everything || !table.isKnown;
+    let full = changes.everything || !table.isKnown;
     const failedBefore = table.failedWrites;
     try {
       await table.take(plan, { changes, options: this.#renderOptions(this.#machine) });
+      // With other options for all rules, nothing of what was written counts as known.
+      full ||= !table.isKnown;
       await table.write(figures);
     } catch (cause) {
       throw new SyncFailure(messageOf(cause), { full, cause });

@@ -1,0 +1,177 @@
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
+import {
+  goldenNftMeaning,
+  nftablesPlan,
+  NftablesStage,
+} from "../../tests/support/nftables_stage.ts";
+import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { NftError } from "./nft_error.ts";
+
+/** The number-th ServicePort, with two endpoints unless told. */
+function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {
+  return testServicePlan({ name: `web-${number}`, clusterIp: `172.30.0.${number}`, to });
+}
+
+const TWENTY = Array.from({ length: 20 }, (_, index) => service(index + 1));
+const PLAN = nftablesPlan(TWENTY);
+const READ = "nft list table ip kube-relay";
+const WRITE = "nft -f -";
+
+async function started(): Promise<NftablesStage> {
+  const stage = new NftablesStage();
+  await stage.backend.start();
+  return stage;
+}
+
+/** What is run by an action, without what is said to it. */
+async function commandsOf(
+  { machine: { commands } }: NftablesStage,
+  action: () => Promise<unknown>,
+) {
+  const before = commands.calls.length;
+  await action();
+  return commands.calls.slice(before).map(({ line }) => line);
+}
+
+Deno.test("createNftablesBackend() runs nothing before start(), and cannot sync before", async () => {
+  await using stage = new NftablesStage();
+  assertEquals(stage.machine.commands.calls, []);
+  await assertRejects(() => stage.sync(PLAN), Error, "start() has not succeeded");
+  assertEquals((await stage.backend.inspect()).summary, "not started");
+});
+
+Deno.test("NftablesBackend reads once, and needs one transaction for each change", async () => {
+  await using stage = await started();
+  assertEquals(await commandsOf(stage, () => stage.sync(PLAN)), [READ, WRITE]);
+  assertEquals(stage.meaning, goldenNftMeaning(PLAN));
+  const changed = nftablesPlan([service(1, ["10.3.0.1:80"]), ...TWENTY.slice(1)]);
+  assertEquals(await commandsOf(stage, () => stage.sync(changed)), [WRITE]);
+  assertEquals(stage.meaning, goldenNftMeaning(changed));
+  assertEquals(await commandsOf(stage, () => stage.sync(changed)), [], "nothing has changed");
+});
+
+Deno.test("NftablesBackend reports what it wrote", async () => {
+  await using stage = await started();
+  const first = await stage.sync(PLAN);
+  assertEquals([first.full, first.services], [true, 20]);
+  assertEquals([first.operations["reads"], first.operations["transactions"]], [1, 1]);
+  const { full, services, operations } = await stage.sync(nftablesPlan(TWENTY.slice(1)));
+  assertEquals([full, services], [false, 1]);
+  // Its address, its two endpoints, and that the address is taken.
+  assertEquals([operations["reads"], operations["elements"]], [undefined, 4]);
+});
+
+Deno.test("NftablesBackend takes over the table of a process before it without writing an element", async () => {
+  await using stage = await started();
+  await stage.sync(PLAN);
+  await stage.restart();
+  const { operations } = await stage.sync(PLAN);
+  // Of rules nobody can say that they are those that were told, so each chain is written once.
+  assertEquals(operations["elements"], undefined);
+  assertEquals(stage.meaning, goldenNftMeaning(PLAN));
+  const changed = nftablesPlan(TWENTY.slice(1));
+  assertEquals(await commandsOf(stage, () => stage.sync(changed)), [WRITE]);
+});
+
+Deno.test("NftablesBackend quarantines whose elements are refused, and applies the others", async () => {
+  await using stage = await started();
+  await stage.sync(nftablesPlan(TWENTY.slice(5)));
+  stage.machine.judge = (line) =>
+    /^ {2}172\.30\.0\.[23] .* : 10\./.test(line) ? "Invalid argument" : undefined;
+  const report = await stage.sync(PLAN);
+  const bad = [service(2), service(3)].map(({ key }) => key);
+  assertEquals(report.quarantined.map(({ key }) => key).sort(), bad);
+  assertStringIncludes(report.quarantined[0]!.reason, 'The kernel refused "172.30.0.');
+  assertStringIncludes(report.quarantined[0]!.reason, "Invalid argument");
+  const others = nftablesPlan(TWENTY.filter(({ key }) => !bad.includes(key)));
+  assertEquals(stage.meaning, goldenNftMeaning(others));
+  assert((await stage.backend.ruleCounters!()).failedWrites >= 1);
+  const { quarantined } = await stage.backend.inspect();
+  assertEquals(quarantined, report.quarantined);
+  assertEquals((await stage.backend.inspect([service(1).key])).quarantined, []);
+
+  assertEquals(
+    await commandsOf(stage, () => stage.sync(PLAN)),
+    [],
+    "it is not tried again at once",
+  );
+  stage.machine.judge = () => undefined;
+  await stage.wait();
+  assertEquals((await stage.sync(PLAN)).quarantined, []);
+  assertEquals(stage.meaning, goldenNftMeaning(PLAN));
+});
+
+Deno.test("NftablesBackend says what was refused when nothing could be written", async () => {
+  await using stage = await started();
+  stage.machine.judge = (line) => line.includes("masquerade") ? "No such file" : undefined;
+  const error = await assertRejects(() => stage.sync(PLAN), SyncFailure);
+  assertEquals([error.full, error.cause instanceof NftError], [true, true]);
+  for (const words of ["line ", "nat-postrouting", "No such file"]) {
+    assertStringIncludes(error.message, words);
+  }
+  assertEquals(stage.machine.tool.tables, []);
+  stage.machine.judge = () => undefined;
+  assertEquals((await stage.sync(PLAN)).quarantined, []);
+  assertEquals(stage.meaning, goldenNftMeaning(PLAN));
+});
+
+Deno.test("NftablesBackend counts what failed of partial syncs apart", async () => {
+  await using stage = await started();
+  stage.machine.commands.failCall(stage.machine.commands.calls.length + 2, { code: 134 });
+  await assertRejects(() => stage.sync(PLAN), SyncFailure);
+  assertEquals(await stage.backend.ruleCounters!(), {
+    failedWrites: 1,
+    failedCleanups: 0,
+    failedPartialWrites: 0,
+  });
+  await stage.sync(PLAN);
+  stage.machine.commands.failNext({ code: 134 });
+  const error = await assertRejects(
+    () => stage.sync(nftablesPlan(TWENTY.slice(1))),
+    SyncFailure,
+  );
+  assertEquals(error.full, false);
+  const { failedWrites, failedPartialWrites } = await stage.backend.ruleCounters!();
+  assertEquals([failedWrites, failedPartialWrites], [2, 1]);
+});
+
+Deno.test("NftablesBackend serves what it can on a kernel without maps that rules fill", async () => {
+  await using stage = new NftablesStage();
+  stage.machine.judge = (line) => line.includes("update @") ? "Not supported" : undefined;
+  await stage.backend.start();
+  const sticky = { ...service(3), affinityTimeoutSeconds: 60 };
+  const { quarantined } = await stage.sync(nftablesPlan([service(1), sticky]));
+  assertEquals(quarantined.map(({ key }) => key), [sticky.key]);
+  assertStringIncludes(quarantined[0]!.reason, "Cannot express session affinity");
+  assertEquals(stage.meaning, goldenNftMeaning(nftablesPlan([service(1)])));
+});
+
+Deno.test("NftablesBackend drops what it should refuse on a kernel without reject", async () => {
+  await using stage = new NftablesStage();
+  stage.machine.judge = (line) => / reject$/.test(line) ? "No such file" : undefined;
+  await stage.backend.start();
+  assertEquals((await stage.sync(nftablesPlan([service(1, [])]))).quarantined, []);
+  const { chains } = stage.machine.tool.table("ip kube-relay");
+  assertEquals(chains.get("reject-all"), ["drop"]);
+});
+
+Deno.test("NftablesBackend wishes route_localnet only where loopback is asked for", () => {
+  const stage = new NftablesStage();
+  const wishes = () => stage.backend.hostSettings!().map(({ name, value }) => `${name}=${value}`);
+  assertEquals(wishes(), []);
+  stage.nodePortAddresses = { kind: "cidrs", cidrs: [parseCidr("127.0.0.0/8")] };
+  assertEquals(wishes(), ["net.ipv4.conf.all.route_localnet=1"]);
+});
+
+Deno.test("NftablesBackend lays all out anew when the addresses of node ports change", async () => {
+  await using stage = await started();
+  await stage.sync(PLAN);
+  const rules = () => stage.machine.tool.table("ip kube-relay").chains.get("services");
+  assertStringIncludes(rules()?.[1] ?? "", "fib daddr type local");
+  stage.nodePortAddresses = { kind: "cidrs", cidrs: [parseCidr("192.168.0.0/16")] };
+  const { full, operations } = await stage.sync(PLAN);
+  assertEquals([full, operations["reads"]], [true, 1]);
+  assertStringIncludes(rules()?.[1] ?? "", "@node-port-ips");
+});

@@ -1,0 +1,182 @@
+import { assertEquals } from "@std/assert";
+import { FakeClock, settle } from "../../tests/support/fake_clock.ts";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import { type DriftFigures, DriftWatch } from "./drift_watch.ts";
+import type { WriteFigures } from "./write_figures.ts";
+
+const TAKEN = "Somebody has taken away chains of nftables";
+const REPAIRED = "Rules were missing or changed; they are repaired";
+const FAILED = "Cannot look after the table; it is tried again";
+
+/** A table that others change, and what the watch does about it. */
+class Stage implements AsyncDisposable {
+  readonly clock = new FakeClock();
+  readonly logger = new MemoryLogger();
+  readonly drift: DriftFigures[] = [];
+  readonly turns = new OneAtATime();
+  /** Chains that somebody took away. */
+  missing: readonly string[] = [];
+  changedChains = 0;
+  elements = 0;
+  looks = 0;
+  verifications = 0;
+  isKnown = true;
+  lookError: Error | undefined;
+  verifyError: Error | undefined;
+  /** How long reading everything takes. */
+  verifyMs = 0;
+  readonly watch: DriftWatch;
+
+  constructor({ periodMs = 30_000, random = 0 } = {}) {
+    const { clock, logger, turns } = this;
+    const onDrift = (figures: DriftFigures) => void this.drift.push(figures);
+    this.watch = new DriftWatch(
+      { clock, logger, turns, table: this, random: () => random, onDrift },
+      { periodMs },
+    );
+    this.watch.start();
+  }
+
+  missingChains(): Promise<readonly string[]> {
+    this.looks++;
+    return this.lookError ? Promise.reject(this.lookError) : Promise.resolve(this.missing);
+  }
+
+  async verify(figures: WriteFigures): Promise<void> {
+    this.verifications++;
+    if (this.verifyError) throw this.verifyError;
+    if (this.verifyMs > 0) await this.clock.sleep(this.verifyMs);
+    figures.changedChains = this.changedChains;
+    figures.elements = this.elements;
+    this.missing = [];
+    this.changedChains = 0;
+    this.elements = 0;
+  }
+
+  async pass(seconds: number): Promise<void> {
+    for (let second = 0; second < seconds; second++) {
+      await this.clock.advance(1_000);
+      await settle();
+    }
+  }
+
+  get messages(): string[] {
+    return this.logger.lines.filter(({ level }) => level === "warn").map(({ message }) => message);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.watch.stop();
+    assertEquals(this.clock.pendingTimers, 0);
+  }
+}
+
+Deno.test("DriftWatch sees within five seconds that chains are gone, and counts what it repairs", async () => {
+  await using stage = new Stage();
+  stage.missing = ["services", "nat-output"];
+  stage.elements = 7;
+  await stage.pass(4);
+  assertEquals(stage.looks, 0);
+  await stage.pass(1);
+  assertEquals(stage.drift, [
+    { kind: "chain", found: 2, repaired: 2 },
+    { kind: "rule", found: 7, repaired: 7 },
+  ]);
+  assertEquals(stage.messages, [TAKEN, REPAIRED]);
+  assertEquals(stage.logger.lines[0]?.fields["chain"], "services");
+});
+
+Deno.test("DriftWatch looks as often as the sync period says, where that is short", async () => {
+  await using stage = new Stage({ periodMs: 1_000 });
+  await stage.pass(4);
+  assertEquals([stage.looks, stage.verifications], [4, 0]);
+});
+
+Deno.test("DriftWatch reads everything after five minutes, and says nothing where all is well", async () => {
+  await using stage = new Stage();
+  await stage.pass(295);
+  assertEquals(stage.verifications, 0);
+  await stage.pass(5);
+  assertEquals([stage.verifications, stage.drift, stage.messages], [1, [], []]);
+  await stage.pass(300);
+  assertEquals(stage.verifications, 2);
+});
+
+Deno.test("DriftWatch of some nodes reads everything earlier than that of others", async () => {
+  await using stage = new Stage({ random: 1 });
+  await stage.pass(265);
+  assertEquals(stage.verifications, 0);
+  await stage.pass(5);
+  assertEquals(stage.verifications, 1);
+});
+
+Deno.test("DriftWatch reads seldom what takes long, and once an hour whatever it takes", async () => {
+  await using stage = new Stage();
+  stage.verifyMs = 20_000;
+  await stage.pass(300);
+  assertEquals(stage.verifications, 1);
+  await stage.pass(3_615);
+  assertEquals(stage.verifications, 1);
+  await stage.pass(5);
+  assertEquals(stage.verifications, 2);
+});
+
+Deno.test("DriftWatch counts rules that are others than before as those of changed chains", async () => {
+  await using stage = new Stage();
+  stage.changedChains = 1;
+  await stage.pass(300);
+  assertEquals(stage.drift, [{ kind: "chain", found: 1, repaired: 1 }]);
+  assertEquals(stage.messages, [REPAIRED]);
+});
+
+Deno.test("DriftWatch says that it cannot look, and looks again", async () => {
+  await using stage = new Stage();
+  stage.lookError = new Error("nft hangs");
+  await stage.pass(10);
+  assertEquals([stage.looks, stage.verifications, stage.messages], [2, 0, [FAILED, FAILED]]);
+  stage.lookError = undefined;
+  stage.missing = ["services"];
+  await stage.pass(5);
+  assertEquals(stage.verifications, 1);
+});
+
+Deno.test("DriftWatch tries a repair again that failed, though nothing is known then", async () => {
+  await using stage = new Stage();
+  stage.missing = ["services"];
+  stage.verifyError = new Error("no rights");
+  await stage.pass(5);
+  stage.isKnown = false;
+  await stage.pass(5);
+  assertEquals([stage.verifications, stage.drift], [2, []]);
+  stage.verifyError = undefined;
+  await stage.pass(5);
+  assertEquals([stage.verifications, stage.drift.length], [3, 1]);
+});
+
+Deno.test("DriftWatch leaves it to the first sync to compare", async () => {
+  await using stage = new Stage();
+  stage.isKnown = false;
+  stage.missing = ["services"];
+  await stage.pass(600);
+  assertEquals([stage.looks, stage.verifications], [0, 0]);
+});
+
+Deno.test("DriftWatch waits for a sync that is under way", async () => {
+  await using stage = new Stage();
+  const sync = Promise.withResolvers<void>();
+  const running = stage.turns.run(() => sync.promise);
+  stage.missing = ["services"];
+  await stage.pass(11);
+  assertEquals([stage.looks, stage.verifications], [0, 0]);
+  sync.resolve();
+  await running;
+  await stage.pass(1);
+  assertEquals(stage.verifications, 1);
+});
+
+Deno.test("DriftWatch compares everything once, when it is asked to", async () => {
+  await using stage = new Stage();
+  stage.watch.recheck();
+  await stage.pass(100);
+  assertEquals(stage.verifications, 1);
+});

@@ -1,0 +1,46 @@
+import { assertEquals } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
+import { renderOptionsOf, servesLocalhost } from "./live_options.ts";
+import { ALL_FEATURES, defaultRenderOptions } from "./render_options.ts";
+
+const FIXED = { family: "IPv4", masqueradeBit: 14 } as const;
+const ALL: NodePortAddresses = { kind: "all" };
+
+function only(...cidrs: readonly string[]): NodePortAddresses {
+  return { kind: "cidrs", cidrs: cidrs.map(parseCidr) } as NodePortAddresses;
+}
+
+Deno.test("servesLocalhost() needs IPv4, and a range that has 127.0.0.1", () => {
+  const on = (nodePortAddresses: NodePortAddresses, family: "IPv4" | "IPv6" = "IPv4") =>
+    servesLocalhost({ family }, { nodePortAddresses });
+  assertEquals(on(only("127.0.0.0/8")), true);
+  assertEquals(on(only("192.168.0.0/16", "127.0.0.1/32")), true);
+  assertEquals(on(only("127.0.0.2/32")), false);
+  assertEquals(on(only("::1/128"), "IPv6"), false);
+  assertEquals(on(only()), false);
+  assertEquals(on(ALL), false, "all addresses of the node are not enough");
+});
+
+Deno.test("renderOptionsOf() gives kube-proxy's defaults where nothing else is said", () => {
+  for (const family of ["IPv4", "IPv6"] as const) {
+    assertEquals(
+      renderOptionsOf({ ...FIXED, family }, { features: ALL_FEATURES, nodePortAddresses: ALL }),
+      defaultRenderOptions(family),
+    );
+  }
+});
+
+Deno.test("renderOptionsOf() takes what the Node and the kernel have", () => {
+  const nodeIp = parseIpAddress("192.168.0.2");
+  const features = { affinity: false, reject: true };
+  const nodePortAddresses = only("127.0.0.0/8");
+  assertEquals(renderOptionsOf(FIXED, { features, nodePortAddresses, nodeIp }), {
+    ...FIXED,
+    features,
+    nodePortAddresses,
+    nodeIp,
+    localhostNodePorts: true,
+  });
+});

@@ -1,0 +1,94 @@
+/**
+ * A machine with nftables, as seen by those who run `nft`: all that it is asked works on one
+ * {@linkcode FakeNft}.
+ *
+ * @module
+ */
+import { type CommandAnswer, type CommandCall, FakeCommandRunner } from "./fake_command_runner.ts";
+import { FakeNft } from "./fake_nft.ts";
+
+/** The machine. */
+export class FakeNftMachine {
+  readonly commands = new FakeCommandRunner();
+  readonly tool = new FakeNft();
+  /** Lines that the kernel refuses, and why. Those of the probe are judged too. */
+  judge: (line: string) => string | undefined = () => undefined;
+
+  constructor() {
+    this.commands
+      .on("nft -f -", (call) => this.#write(call))
+      .on("nft --check -f -", (call) => this.#verdict(call) ?? {})
+      .on("nft list chains", ({ args }) => this.#listChains(args[2] ?? ""))
+      .on("nft list table", ({ args }) => this.#listTable(args.slice(2).join(" ")));
+  }
+
+  /** What was written so far, refused texts too. */
+  get writes(): readonly CommandCall[] {
+    return this.commands.calls.filter(({ line }) => line === "nft -f -");
+  }
+
+  /** Takes a table away, e.g. `ip kube-relay`. */
+  deleteTable(name: string): void {
+    this.tool.run(`delete table ${name}\n`);
+  }
+
+  #write(call: CommandCall): CommandAnswer {
+    const refused = this.#verdict(call);
+    if (refused) return refused;
+    try {
+      this.tool.run(call.stdin);
+    } catch (error) {
+      const words = error instanceof Error ? error.message : String(error);
+      return { code: 1, stderr: words.replace(/^(\S+?:\d+:) /, "$11-9: ") };
+    }
+    return {};
+  }
+
+  /** The kernel names every line that it refuses. */
+  #verdict({ stdin }: CommandCall): CommandAnswer | undefined {
+    const complaints = stdin.split("\n").flatMap((line, index) => {
+      const reason = this.judge(line);
+      if (reason === undefined) return [];
+      return [`/dev/stdin:${index + 1}:1-9: Error: Could not process rule: ${reason}\n${line}\n`];
+    });
+    return complaints.length === 0 ? undefined : { code: 1, stderr: complaints.join("") };
+  }
+
+  #listChains(family: string): CommandAnswer {
+    const stdout = this.tool.tables.filter((name) => name.startsWith(`${family} `)).map((name) =>
+      `table ${name} {\n${this.#chains(name, false)}}\n`
+    ).join("");
+    return { stdout };
+  }
+
+  #listTable(name: string): CommandAnswer {
+    if (!this.tool.tables.includes(name)) {
+      return { code: 1, stderr: `Error: No such file or directory\nlist table ${name}\n` };
+    }
+    const { elements, maps } = this.tool.table(name);
+    const containers = [...elements].map(([container, values]) => {
+      const items = [...values].map(([key, value]) => printed(value ? `${key} : ${value}` : key));
+      const list = items.length === 0 ? "" : `\t\telements = { ${items.join(",\n\t\t\t     ")} }\n`;
+      return `\t${maps.has(container) ? "map" : "set"} ${container} {\n${list}\t}\n\n`;
+    });
+    return { stdout: `table ${name} {\n${containers.join("")}${this.#chains(name, true)}}\n` };
+  }
+
+  #chains(table: string, withRules: boolean): string {
+    const { chains, hooks } = this.tool.table(table);
+    return [...chains].map(([name, rules]) => {
+      const head = hooks.has(name) ? [hooks.get(name)?.replace(/^\{ (.*) ; \}$/, "$1;")] : [];
+      const body = [...head, ...(withRules ? rules : [])].map((line) => `\t\t${line}\n`).join("");
+      return `\tchain ${name} {\n${body}\t}\n`;
+    }).join("\n");
+  }
+}
+
+/** The tool prints a priority as a handle of traffic control. */
+function printed(element: string): string {
+  return element.replaceAll(
+    /0x([0-9a-f]{4})([0-9a-f]{4})/g,
+    (_, major: string, minor: string) =>
+      [major, minor].map((half) => half.replace(/^0+/, "")).join(":"),
+  ).replaceAll("ffff:ffff", "root");
+}
