@@ -5,13 +5,13 @@
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port } from "../../lib/net/port.ts";
+import { claimOrder } from "../../lib/proxy/claim_order.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 
 /**
- * As what a key is claimed. Where several ServicePorts, or several roles of one, meet at a key, the
- * earlier role wins, as in kube-proxy: an external IP that is also a load balancer's has no source
- * ranges. Between equals it is the name that decides.
+ * As what a key is claimed. Where several roles of one ServicePort meet at a key, the earlier one wins,
+ * as in kube-proxy: an external IP that is also a load balancer's has no source ranges.
  */
 export const ROLES = [
   "clusterIp",
@@ -38,6 +38,8 @@ export interface Claim {
 export interface RankedClaim {
   readonly key: ServicePortKey;
   readonly role: Role;
+  /** That of {@linkcode claimOrder}: it decides between ServicePorts, as in every mode. */
+  readonly order: string;
 }
 
 /** Every claim of a ServicePort, each entry once for each role. */
@@ -60,10 +62,15 @@ export function claimsOf(plan: ServicePlan): readonly Claim[] {
   return claims;
 }
 
+/** The claim of a ServicePort to an entry, with what decides between several. */
+export function rankedClaim(plan: ServicePlan, role: Role): RankedClaim {
+  return { key: plan.key, role, order: claimOrder(plan, { isClusterIp: role === "clusterIp" }) };
+}
+
 /** Which of two claims to one entry goes first: negative = the left one. */
 export function compareClaims(left: RankedClaim, right: RankedClaim): number {
-  const byRole = ROLES.indexOf(left.role) - ROLES.indexOf(right.role);
-  return byRole !== 0 ? byRole : left.key < right.key ? -1 : left.key > right.key ? 1 : 0;
+  if (left.order !== right.order) return left.order < right.order ? -1 : 1;
+  return ROLES.indexOf(left.role) - ROLES.indexOf(right.role);
 }
 
 /** The key of an address of a Service, in the words of nft. */

@@ -14,7 +14,7 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { baseChains, type Chain } from "./base_chains.ts";
 import { type ChainContext, chainRules, type ChainSpec } from "./chain_spec.ts";
-import { claimsOf, compareClaims, type EntryId, type RankedClaim } from "./claims.ts";
+import { claimsOf, compareClaims, type EntryId, type RankedClaim, rankedClaim } from "./claims.ts";
 import type { Element } from "./containers.ts";
 import { arrangeEntry, type Entry } from "./entry.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
@@ -69,7 +69,7 @@ export class NftablesLayout {
     this.#plans.set(key, plan);
     for (const { id, role } of claimsOf(plan)) {
       const others = this.#claims.get(id) ?? [];
-      this.#claims.set(id, [...others, { key, role }].sort(compareClaims));
+      this.#claims.set(id, [...others, rankedClaim(plan, role)].sort(compareClaims));
       this.#dirty.add(id);
     }
   }
