@@ -175,3 +175,14 @@ Deno.test("NftablesBackend lays all out anew when the addresses of node ports ch
   assertEquals([full, operations["reads"]], [true, 1]);
   assertStringIncludes(rules()?.[1] ?? "", "@node-port-ips");
 });
+
+Deno.test("NftablesBackend takes away what fell out of use, and calls that no drift", async () => {
+  await using stage = await started();
+  await stage.sync(nftablesPlan([service(1)]));
+  await stage.sync(nftablesPlan([service(1, ["10.1.0.1:8080"])]));
+  const chains = () => [...stage.machine.tool.table("ip kube-relay").chains.keys()];
+  assertEquals(chains().filter((name) => name.startsWith("to-")), ["to-2", "to-1"]);
+  await stage.pass(301_000);
+  assertEquals(chains().filter((name) => name.startsWith("to-")), ["to-1"]);
+  assertEquals([stage.drift, stage.warnings], [[], []]);
+});

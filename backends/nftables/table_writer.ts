@@ -97,8 +97,9 @@ export class TableWriter {
   }
 
   /**
-   * Takes away chains that nothing leads to any more, if there are many or all are asked for. A
-   * failure is counted, and no failure of a sync: packets never come to such a chain.
+   * Takes away chains that nothing leads to any more, if there are many or all are asked for; the
+   * first run takes their numbers, the second one them. A failure is counted, and no failure of a
+   * sync: packets never come to such a chain.
    */
   async tidy(
     layout: NftablesLayout,
@@ -106,7 +107,8 @@ export class TableWriter {
   ): Promise<void> {
     if (!this.#applied.isWritten) return;
     const transaction = removeIdleChains(layout, this.#applied);
-    const count = transaction.applied.removedChains?.length ?? 0;
+    const { removedChains = [], strangers = [] } = transaction.applied;
+    const count = removedChains.length + strangers.length;
     if (count === 0 || (!all && count < MAX_IDLE_CHAINS)) return;
     figures.transactions++;
     try {

@@ -14,7 +14,7 @@ import { NftablesLayout } from "./layout.ts";
 import type { NftRunner } from "./nft_runner.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 import { TableWriter } from "./table_writer.ts";
-import type { WriteFigures } from "./write_figures.ts";
+import { WriteFigures } from "./write_figures.ts";
 
 /** What comes with a plan. */
 export interface PlanInput {
@@ -98,6 +98,8 @@ export class WantedTable {
   async verify(figures: WriteFigures): Promise<void> {
     const layout = this.#layout;
     if (layout === undefined) return;
+    // Else the reading finds what fell out of use here, and it counts as changed by others.
+    await this.#writer.tidy(layout, { all: true, figures: new WriteFigures() });
     this.#writer.forget();
     await this.#writer.write(layout, figures);
     await this.#writer.tidy(layout, { all: true, figures });

@@ -1,0 +1,196 @@
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeNftMachine } from "../../tests/support/fake_nft_machine.ts";
+import { testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
+import { RefusedServices } from "../netfilter/refused_services.ts";
+import { chainElement } from "./chain_spec.ts";
+import { NftablesLayout } from "./layout.ts";
+import { NftError } from "./nft_error.ts";
+import { NftRunner } from "./nft_runner.ts";
+import { defaultRenderOptions } from "./render_options.ts";
+import { TableWriter } from "./table_writer.ts";
+import { WriteFigures } from "./write_figures.ts";
+
+/** A writer, and the machine that it writes to. */
+class Stage {
+  readonly machine = new FakeNftMachine();
+  readonly clock = new FakeClock();
+  readonly refused = new RefusedServices();
+  readonly layout = new NftablesLayout(testSharedPlan(), defaultRenderOptions("IPv4"));
+  readonly writer: TableWriter;
+
+  constructor() {
+    const runner = new NftRunner(this.machine, "IPv4");
+    this.writer = new TableWriter({ clock: this.clock, runner, refused: this.refused });
+  }
+
+  /** What a write runs. */
+  write(figures = new WriteFigures()): Promise<readonly ("read" | "write")[]> {
+    return this.#run(() => this.writer.write(this.layout, figures));
+  }
+
+  /** What taking chains away runs. */
+  tidy(all: boolean, figures = new WriteFigures()): Promise<readonly ("read" | "write")[]> {
+    return this.#run(() => this.writer.tidy(this.layout, { all, figures }));
+  }
+
+  elements(name: string): readonly string[] {
+    return [...this.machine.tool.table("ip kube-relay").elements.get(name)?.keys() ?? []];
+  }
+
+  get chains(): ReadonlyMap<string, readonly string[]> {
+    return this.machine.tool.table("ip kube-relay").chains;
+  }
+
+  async #run(action: () => Promise<void>): Promise<readonly ("read" | "write")[]> {
+    const { calls } = this.machine.commands;
+    const before = calls.length;
+    await action();
+    return calls.slice(before).map(({ args }) => args[0] === "list" ? "read" : "write");
+  }
+}
+
+function plan(number: number, endpoints = 1): ServicePlan {
+  const to = Array.from({ length: endpoints }, (_, index) => `10.0.${number}.${index + 1}:80`);
+  return testServicePlan({ name: `web-${number}`, clusterIp: `172.30.0.${number}`, to });
+}
+
+/** A writer that has written these ServicePorts. */
+async function stageWith(...plans: readonly ServicePlan[]): Promise<Stage> {
+  const stage = new Stage();
+  for (const each of plans) stage.layout.set(each);
+  await stage.write();
+  return stage;
+}
+
+Deno.test("TableWriter reads what it does not know, once, and then trusts itself", async () => {
+  const stage = new Stage();
+  assertEquals(stage.writer.isKnown, false);
+  assertEquals(await stage.write(), ["read", "write"]);
+  assertEquals([stage.writer.isKnown, await stage.write()], [true, []]);
+  stage.layout.set(plan(1));
+  assertEquals(await stage.write(), ["write"]);
+  stage.writer.forget();
+  assertEquals(await stage.write(), ["read", "write"], "rules that were never seen printed");
+  stage.writer.forget();
+  assertEquals(await stage.write(), ["read"], "all is as it should be");
+});
+
+Deno.test("TableWriter counts what it read and wrote", async () => {
+  const stage = await stageWith(plan(1));
+  const figures = new WriteFigures();
+  stage.layout.set(plan(2));
+  await stage.write(figures);
+  const { transactions, reads, elements, chains } = figures;
+  assertEquals([transactions, reads, elements, chains], [1, 0, 3, 0]);
+});
+
+for (const carriedOut of [false, true]) {
+  const how = carriedOut ? "did its work" : "did nothing";
+  Deno.test(`TableWriter tries once more, knowing nothing, after a write that ${how} and failed`, async () => {
+    const stage = await stageWith(plan(1));
+    stage.layout.set(plan(2));
+    stage.machine.commands.failNext("timeout", { carriedOut });
+    await assertRejects(() => stage.write(), NftError);
+    assertEquals([stage.writer.isKnown, stage.writer.failures], [false, 1]);
+    assertEquals(await stage.write(), ["read", "write"]);
+    assertEquals(stage.elements("service-ips").length, 2);
+  });
+}
+
+Deno.test("TableWriter reads before it blames a ServicePort for what was refused", async () => {
+  const stage = await stageWith(plan(1), plan(2));
+  stage.machine.deleteTable("ip kube-relay");
+  stage.layout.set(plan(3));
+  assertEquals(await stage.write(), ["write", "read", "write"]);
+  assertEquals([stage.layout.quarantined, stage.writer.failures], [[], 1]);
+  assertEquals(stage.elements("service-ips").length, 3);
+});
+
+Deno.test("TableWriter leaves out whose elements are refused, all of one transaction at once", async () => {
+  const stage = await stageWith(plan(1));
+  const bad = [plan(2), plan(3)];
+  for (const each of [...bad, plan(4)]) stage.layout.set(each);
+  stage.machine.judge = (line) => /10\.0\.[23]\.1/.test(line) ? "Invalid argument" : undefined;
+  assertEquals(await stage.write(), ["write", "read", "write", "write"]);
+  assertEquals(stage.layout.quarantined.map(({ key }) => key), bad.map(({ key }) => key));
+  const [{ reason } = { reason: "" }] = stage.layout.quarantined;
+  assertStringIncludes(reason, '"172.30.0.2 . tcp . 80 . 0x80000000 : 10.0.2.1 . 80,"');
+  assertStringIncludes(reason, "Invalid argument");
+  assertEquals(stage.refused.waitingFor(bad[0]!, stage.clock.now()), reason);
+  assertEquals(stage.elements("service-ips").length, 2);
+});
+
+Deno.test("TableWriter gives up where the kernel finds something new each time", async () => {
+  const stage = new Stage();
+  const plans = Array.from({ length: 20 }, (_, index) => plan(index + 1));
+  for (const each of plans) stage.layout.set(each);
+  stage.machine.commands.on("nft -f -", ({ stdin }) => {
+    const line = stdin.split("\n").findIndex((line) => / : 10\.0\./.test(line)) + 1;
+    return { code: 1, stderr: `/dev/stdin:${line}:1-9: Error: Could not process rule: why\n` };
+  });
+  const { kind } = await assertRejects(() => stage.write(), NftError);
+  assertEquals([kind, stage.writer.isKnown, stage.writer.failures], ["refused", false, 8]);
+});
+
+Deno.test("TableWriter throws what is no ServicePort's", async () => {
+  const stage = new Stage();
+  stage.layout.set(plan(1));
+  stage.machine.judge = (line) => line.includes("masquerade") ? "No such file" : undefined;
+  await assertRejects(() => stage.write(), NftError, "nat-postrouting");
+  assertEquals([stage.layout.quarantined, stage.machine.tool.tables], [[], []]);
+});
+
+Deno.test("TableWriter says which chains are missing, by their names alone", async () => {
+  const stage = await stageWith(plan(1));
+  assertEquals(await stage.writer.missingChains(), []);
+  stage.machine.tool.run(
+    "flush chain ip kube-relay nat-output\ndelete chain ip kube-relay nat-output\n",
+  );
+  assertEquals(await stage.writer.missingChains(), ["nat-output"]);
+  stage.machine.deleteTable("ip kube-relay");
+  assert((await stage.writer.missingChains()).includes("to-1"));
+});
+
+Deno.test("TableWriter takes idle chains away when all are asked for, their numbers first", async () => {
+  const stage = await stageWith(plan(1, 2));
+  const { key: number } = chainElement("to-2");
+  stage.layout.set(plan(1));
+  await stage.write();
+  assertEquals(await stage.tidy(false), [], "one is not many");
+  const state = () => [stage.elements("chains").includes(number), stage.chains.has("to-2")];
+  assertEquals(state(), [true, true]);
+  assertEquals([await stage.tidy(true), state()], [["write"], [false, true]]);
+  assertEquals([await stage.tidy(true), state()], [["write"], [false, false]]);
+  assertEquals(await stage.tidy(true), []);
+  stage.layout.set(plan(1, 2));
+  await stage.write();
+  assertEquals(state(), [true, true], "it comes back when it is wanted");
+});
+
+Deno.test("TableWriter takes idle chains away at once when they are many", async () => {
+  const stage = await stageWith(plan(1));
+  for (let endpoints = 2; endpoints <= 257; endpoints++) {
+    stage.layout.set({ ...plan(1), affinityTimeoutSeconds: endpoints });
+    await stage.write();
+  }
+  // to-1 is one of the 256, and the last one is in use.
+  assertEquals([await stage.tidy(false), await stage.tidy(false)], [["write"], ["write"]]);
+  const left = [...stage.chains.keys()].filter((name) => /^to-/.test(name));
+  assertEquals(left, ["to-1-sticky-257"]);
+});
+
+Deno.test("TableWriter counts a failure to take chains away, and no more", async () => {
+  const stage = await stageWith(plan(1));
+  stage.machine.tool.run("add chain ip kube-relay to-77\n");
+  stage.writer.forget();
+  await stage.write();
+  stage.machine.commands.failNext({ code: 1, stderr: "Device or resource busy" });
+  assertEquals(await stage.tidy(true), ["write"]);
+  const { failures, failedCleanups, isKnown } = stage.writer;
+  assertEquals([failures, failedCleanups, isKnown], [1, 1, false]);
+  await stage.write();
+  assertEquals(await stage.tidy(true), ["write"]);
+  assertEquals(stage.chains.has("to-77"), false);
+});
