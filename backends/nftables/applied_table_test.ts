@@ -1,0 +1,96 @@
+import { assertEquals } from "@std/assert";
+import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { AppliedTable, type TableReading } from "./applied_table.ts";
+import { claimsOf } from "./claims.ts";
+import { arrangeEntry, type Entry } from "./entry.ts";
+
+/** The entry of the cluster IP of a ServicePort with so many endpoints. */
+function entry(name: string, endpoints: number): Entry {
+  const to = Array.from({ length: endpoints }, (_, index) => `10.0.0.${index + 1}:80`);
+  const plan = testServicePlan({ name, clusterIp: `172.30.0.${name}`, to });
+  return arrangeEntry(claimsOf(plan)[0]!, plan, undefined);
+}
+
+/** A table with these chains, each with its rules. */
+function reading(rules: Readonly<Record<string, string>>): TableReading {
+  const chains = Object.keys(rules);
+  return { chains, containers: [], elements: new Map(), rules: new Map(Object.entries(rules)) };
+}
+
+Deno.test("AppliedTable knows nothing before it was read, and not all before it was written", () => {
+  const applied = new AppliedTable();
+  const state = () => [applied.isKnown, applied.isWritten];
+  assertEquals(state(), [false, false]);
+  applied.adopt(undefined);
+  assertEquals([state(), applied.reading], [[true, false], undefined]);
+  const read = reading({ services: "drop" });
+  applied.adopt(read);
+  assertEquals([state(), applied.reading], [[true, false], read]);
+  applied.confirm({ chains: [], entries: [] });
+  assertEquals([state(), applied.reading], [[true, true], undefined]);
+  applied.forget();
+  assertEquals(state(), [false, false]);
+});
+
+Deno.test("AppliedTable holds what was confirmed, until it is replaced or taken away", () => {
+  const applied = new AppliedTable();
+  const [one, two] = [entry("1", 2), entry("2", 2)];
+  const shared = [{ container: "service-cidrs", key: "172.30.0.0/16" }] as const;
+  applied.confirm({ chains: ["to-2"], entries: [[one.id, one], [two.id, two]], shared });
+  assertEquals([applied.entryCount, applied.entry(one.id) === one], [2, true]);
+  const changed = entry("1", 1);
+  applied.confirm({ chains: ["to-1"], entries: [[one.id, changed], [two.id, undefined]] });
+  assertEquals([applied.entryCount, applied.entry(one.id) === changed], [1, true]);
+  assertEquals([applied.entry(two.id), applied.shared], [undefined, shared]);
+  applied.forget();
+  assertEquals([applied.entryCount, applied.shared, applied.chains.size], [0, [], 0]);
+});
+
+Deno.test("AppliedTable counts who leads to a chain", () => {
+  const applied = new AppliedTable();
+  const [one, two] = [entry("1", 2), entry("2", 2)];
+  applied.confirm({ chains: ["services", "to-2"], entries: [[one.id, one], [two.id, two]] });
+  assertEquals(applied.idleChains(), ["services"]);
+  applied.confirm({ chains: [], entries: [[one.id, undefined]] });
+  assertEquals(applied.idleChains(), ["services"], "the other one still does");
+  applied.confirm({ chains: [], entries: [[two.id, entry("2", 0)]] });
+  assertEquals(applied.idleChains(), ["services", "to-2"]);
+  applied.confirm({ chains: [], entries: [[two.id, two]] });
+  assertEquals(applied.idleChains(), ["services"]);
+});
+
+Deno.test("AppliedTable keeps chains apart that no number leads to", () => {
+  const applied = new AppliedTable();
+  applied.confirm({ chains: ["to-2", "to-3"], entries: [] });
+  applied.confirm({ chains: [], entries: [], strangers: ["to-2"] });
+  assertEquals([[...applied.chains], [...applied.strangers]], [["to-3"], ["to-2"]]);
+  applied.confirm({ chains: ["to-2"], entries: [] });
+  assertEquals([[...applied.chains].sort(), applied.strangers.size], [["to-2", "to-3"], 0]);
+  applied.confirm({ chains: [], entries: [], strangers: ["to-3"] });
+  applied.confirm({ chains: [], entries: [], removedChains: ["to-3"] });
+  assertEquals([[...applied.chains], applied.strangers.size], [["to-2"], 0]);
+});
+
+Deno.test("AppliedTable takes the rules of a chain for right that are printed as after it was written", () => {
+  const applied = new AppliedTable();
+  const adopt = (rules: Readonly<Record<string, string>>) => {
+    applied.adopt(reading(rules));
+    return [[...applied.chains], applied.changedChains];
+  };
+  assertEquals(adopt({ services: "print" }), [[], 0], "nobody knows how it should look");
+  applied.confirm({ chains: ["services"], entries: [] });
+  assertEquals(adopt({ services: "print" }), [["services"], 0]);
+  assertEquals(adopt({ services: "other" }), [[], 1]);
+  applied.confirm({ chains: ["services"], entries: [] });
+  assertEquals(adopt({ services: "print" }), [[], 0], "it is looked at anew after it was changed");
+  assertEquals(adopt({ services: "print" }), [["services"], 0]);
+  assertEquals(adopt({}), [[], 0]);
+});
+
+Deno.test("AppliedTable forgets how rules are printed when they are to be others", () => {
+  const applied = new AppliedTable();
+  applied.adopt(reading({ services: "print" }));
+  applied.forgetRules();
+  applied.adopt(reading({ services: "another" }));
+  assertEquals([applied.chains.size, applied.changedChains], [0, 0]);
+});

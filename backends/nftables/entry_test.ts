@@ -1,0 +1,183 @@
+import { assert, assertEquals } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { testEndpoint, testForward, testServicePlan } from "../../tests/support/service_plans.ts";
+import { chainName } from "./chain_spec.ts";
+import { claimsOf, type Role } from "./claims.ts";
+import {
+  arrangeEntry,
+  chainOf,
+  elementsOf,
+  type Entry,
+  type EntryOptions,
+  outermostRanges,
+  rangeText,
+} from "./entry.ts";
+import { nameNumber, slotsOf } from "./slots.ts";
+
+const ENDPOINTS = ["10.0.0.1:80", "10.0.0.2:8080"];
+const VIP = "192.0.2.1 . tcp . 80";
+const POLICY_LOCAL = {
+  masqueradeExternal: "from-node",
+  external: testForward("10.0.0.2:8080"),
+  externalFromCluster: testForward(...ENDPOINTS),
+} as const;
+
+/** The entry by which a ServicePort has a role. */
+function entryOf(plan: ServicePlan, role: Role, previous?: Entry): Entry {
+  const claim = claimsOf(plan).find((claim) => claim.role === role);
+  assert(claim, `no claim as ${role}`);
+  return arrangeEntry(claim, plan, previous);
+}
+
+/** The elements of an entry, as nft is told them. */
+function texts(entry: Entry, options: EntryOptions = {}): string[] {
+  return elementsOf(entry, options).map(({ container, key, value }) =>
+    `${container} ${key}${value === undefined ? "" : ` : ${value}`}`
+  );
+}
+
+/** The chain that an entry leads to; `undefined` = none chooses. */
+function chainNameOf(plan: ServicePlan, role: Role): string | undefined {
+  const spec = chainOf(entryOf(plan, role));
+  return spec && chainName(spec);
+}
+
+Deno.test("elementsOf() gives an address the number of its chain, and its endpoints numbers", () => {
+  const plan = testServicePlan({ clusterIp: "172.30.0.1", nodePort: 30_080, to: ENDPOINTS });
+  assertEquals(texts(entryOf(plan, "clusterIp")), [
+    `service-ips 172.30.0.1 . tcp . 80 : ${nameNumber("to-2")}`,
+    "endpoints 172.30.0.1 . tcp . 80 . 0x80000000 : 10.0.0.1 . 80",
+    "endpoints 172.30.0.1 . tcp . 80 . 0x80000001 : 10.0.0.2 . 8080",
+  ]);
+  assertEquals(texts(entryOf(plan, "nodePort")), [
+    `node-ports tcp . 30080 : ${nameNumber("node-port-masquerade-2")}`,
+    "node-port-endpoints tcp . 30080 . 0x80000000 : 10.0.0.1 . 80",
+    "node-port-endpoints tcp . 30080 . 0x80000001 : 10.0.0.2 . 8080",
+  ]);
+  assertEquals(texts(entryOf(plan, "allocated")), ["cluster-ips 172.30.0.1"]);
+});
+
+Deno.test("elementsOf() numbers the endpoints for clients from outside apart", () => {
+  const plan = testServicePlan({ externalIps: ["192.0.2.1"], ...POLICY_LOCAL });
+  assertEquals(texts(entryOf(plan, "externalIp")), [
+    `service-ips ${VIP} : ${nameNumber("local-2-1")}`,
+    `endpoints ${VIP} . 0x80000000 : 10.0.0.1 . 80`,
+    `endpoints ${VIP} . 0x80000001 : 10.0.0.2 . 8080`,
+    `endpoints ${VIP} . 0x80008000 : 10.0.0.2 . 8080`,
+  ]);
+});
+
+Deno.test("elementsOf() remembers the endpoints of a sticky ServicePort by slots, each once", () => {
+  const plan = testServicePlan({
+    externalIps: ["192.0.2.1"],
+    affinityTimeoutSeconds: 60,
+    ...POLICY_LOCAL,
+  });
+  const [first, second] = [...slotsOf(ENDPOINTS.map((text) => testEndpoint(text))).values()];
+  assertEquals(texts(entryOf(plan, "externalIp")), [
+    `service-ips ${VIP} : ${nameNumber("local-2-1-sticky-60")}`,
+    `choices ${VIP} . 0x80000000 : ${first}`,
+    `choices ${VIP} . 0x80000001 : ${second}`,
+    `choices ${VIP} . 0x80008000 : ${second}`,
+    `endpoints ${VIP} . ${first} : 10.0.0.1 . 80`,
+    `endpoints ${VIP} . ${second} : 10.0.0.2 . 8080`,
+  ]);
+});
+
+Deno.test("elementsOf() admits only the source ranges of a load balancer", () => {
+  const plan = testServicePlan({
+    loadBalancerVips: ["192.0.2.1"],
+    sourceRanges: ["203.0.113.0/24", "203.0.113.7/32", "198.51.100.1/32"].map(parseCidr),
+    to: ["10.0.0.1:80"],
+  });
+  const entry = entryOf(plan, "loadBalancer");
+  const expected = [
+    `service-ips ${VIP} : ${nameNumber("check-source-ranges")}`,
+    `admitted ${VIP} : goto masquerade-1`,
+    `source-ranges ${VIP} . 203.0.113.0/24`,
+    `source-ranges ${VIP} . 198.51.100.1`,
+    `endpoints ${VIP} . 0x80000000 : 10.0.0.1 . 80`,
+  ];
+  assertEquals(texts(entry), expected);
+  assertEquals(texts(entry, { nodeIp: parseIpAddress("192.168.0.2") }), expected);
+  assertEquals(
+    texts(entry, { nodeIp: parseIpAddress("203.0.113.9") }),
+    expected.toSpliced(4, 0, `source-ranges ${VIP} . 192.0.2.1`),
+    "the node may use the address itself as source",
+  );
+  const refusing = { ...plan, external: testForward() };
+  assertEquals(
+    texts(entryOf({ ...refusing, externalFromCluster: testForward() }, "loadBalancer")),
+    [
+      `service-ips ${VIP} : ${nameNumber("reject-all")}`,
+    ],
+  );
+});
+
+Deno.test("elementsOf() drops in silence where clients from outside are to have no answer", () => {
+  const nobody = { externalIps: ["192.0.2.1"], loadBalancerVips: ["192.0.2.2"] };
+  const drop = { kind: "drop" } as const;
+  const plan = testServicePlan({ ...nobody, external: drop, sourceRanges: [] });
+  assertEquals(texts(entryOf(plan, "clusterIp")).slice(0, 1), [
+    `service-ips 127.96.0.1 . tcp . 80 : ${nameNumber("reject-all")}`,
+  ]);
+  assertEquals(texts(entryOf(plan, "externalIp")), [`service-ips ${VIP} : ${nameNumber("drop")}`]);
+  assertEquals(texts(entryOf(plan, "loadBalancer")), [
+    `service-ips 192.0.2.2 . tcp . 80 : ${nameNumber("check-source-ranges")}`,
+    "admitted 192.0.2.2 . tcp . 80 : drop",
+  ]);
+});
+
+Deno.test("chainOf() tells chains apart by what is done about the sender", () => {
+  const to = ["10.0.0.1:80"];
+  const front = { externalIps: ["192.0.2.1"], nodePort: 30_000, to };
+  const cases: readonly [Parameters<typeof testServicePlan>[0], Role, string | undefined][] = [
+    [{ to }, "clusterIp", "to-1"],
+    [{ to, masqueradeInternal: "all" }, "clusterIp", "masquerade-1"],
+    [{ to, masqueradeInternal: "off-cluster" }, "clusterIp", "off-cluster-1"],
+    [{ to, affinityTimeoutSeconds: 60 }, "clusterIp", "to-1-sticky-60"],
+    [{}, "clusterIp", undefined],
+    [{ to }, "allocated", undefined],
+    [front, "externalIp", "masquerade-1"],
+    [{ ...front, masqueradeExternal: "from-node" }, "nodePort", "node-port-local-1-1"],
+    [{ ...front, ...POLICY_LOCAL, external: { kind: "drop" } }, "externalIp", "local-2-drop"],
+  ];
+  for (const [options, role, name] of cases) {
+    assertEquals(chainNameOf(testServicePlan(options), role), name, `${role} ${name}`);
+  }
+});
+
+Deno.test("arrangeEntry() leaves endpoints at their numbers", () => {
+  const before = entryOf(testServicePlan({ to: ["10.0.0.1:80", "10.0.0.2:80"] }), "clusterIp");
+  const plan = testServicePlan({ to: ["10.0.0.0:80", "10.0.0.2:80"] });
+  const addresses = ({ main }: Entry) => main.map(({ address }) => String(address));
+  assertEquals(addresses(entryOf(plan, "clusterIp", before)), ["10.0.0.0", "10.0.0.2"]);
+  const more = testServicePlan({ to: ["10.0.0.0:80", "10.0.0.1:80", "10.0.0.2:80"] });
+  assertEquals(addresses(entryOf(more, "clusterIp", before)), ["10.0.0.1", "10.0.0.2", "10.0.0.0"]);
+  assertEquals(addresses(entryOf(more, "clusterIp")), ["10.0.0.0", "10.0.0.1", "10.0.0.2"]);
+});
+
+Deno.test("outermostRanges() leaves out ranges that lie in others, and repeated ones", () => {
+  const ranges = [
+    "10.0.0.0/8",
+    "10.1.0.0/16",
+    "11.0.0.0/16",
+    "10.0.0.0/8",
+    "fd00::/8",
+    "fd00::1/128",
+  ];
+  assertEquals(outermostRanges(ranges.map(parseCidr)).map(String), [
+    "10.0.0.0/8",
+    "11.0.0.0/16",
+    "fd00::/8",
+  ]);
+});
+
+Deno.test("rangeText() writes a range of one address as that address", () => {
+  const cases = { "10.0.0.1/32": "10.0.0.1", "fd00::1/128": "fd00::1", "fd00::/32": "fd00::/32" };
+  for (const [range, text] of Object.entries(cases)) {
+    assertEquals(rangeText(parseCidr(range)), text);
+  }
+});
