@@ -1,0 +1,75 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
+import { NftError } from "./nft_error.ts";
+import { NftRunner } from "./nft_runner.ts";
+
+const MISSING = { code: 1, stderr: "Error: No such file or directory\nlist table ip kube-relay\n" };
+const TABLE = "table ip kube-relay {\n\tchain services {\n\t\tdrop\n\t}\n}\n";
+const INPUT = {
+  lines: ["add table ip kube-relay", "add chain ip kube-relay services"],
+  ownerOf: (line: number) => line === 2 ? "ns/web/TCP" : undefined,
+  text: () => ["add table ip kube-relay\nadd chain ", "ip kube-relay services\n"],
+};
+
+function runnerOn(commands: FakeCommandRunner, family: "IPv4" | "IPv6" = "IPv4"): NftRunner {
+  return new NftRunner({ commands }, family);
+}
+
+Deno.test("NftRunner.read() takes the table of its family, and tells a missing one", async () => {
+  const commands = new FakeCommandRunner()
+    .on("nft list table ip kube-relay", { stdout: TABLE })
+    .on("nft list table ip6 kube-relay", MISSING);
+  assertEquals((await runnerOn(commands).read())?.chains, ["services"]);
+  assertEquals(await runnerOn(commands, "IPv6").read(), undefined);
+});
+
+Deno.test("NftRunner.read() takes no table that is cut off, or is none", async () => {
+  for (const stdout of [TABLE.slice(0, -3), "%$ noise\n", "", `${TABLE}more\n`]) {
+    const commands = new FakeCommandRunner().on("nft list table", { stdout });
+    const { kind } = await assertRejects(() => runnerOn(commands).read(), NftError);
+    assertEquals(kind, "unclear", stdout);
+  }
+});
+
+Deno.test("NftRunner.chains() passes over the tables of others", async () => {
+  const stdout = [
+    "table ip theirs {\n\tchain services {\n\t}\n}",
+    "table ip kube-relay {\n\tchain layout-1 {\n\t}\n\tchain nat-output {",
+    "\t\ttype nat hook output priority dstnat; policy accept;\n\t}\n}",
+    "table ip kube-relay-probe {\n\tchain probe {\n\t}\n}\n",
+  ].join("\n");
+  const commands = new FakeCommandRunner()
+    .on("nft list chains ip", { stdout })
+    .on("nft list chains ip6", {});
+  assertEquals([...await runnerOn(commands).chains()], ["layout-1", "nat-output"]);
+  assertEquals((await runnerOn(commands, "IPv6").chains()).size, 0);
+});
+
+Deno.test("NftRunner.write() gives nft the whole text, and says what it refused", async () => {
+  const commands = new FakeCommandRunner().on("nft -f -", {});
+  await runnerOn(commands).write(INPUT);
+  assertEquals(commands.calls.map(({ stdin }) => stdin), [INPUT.text().join("")]);
+  const stderr = "/dev/stdin:2:1-9: Error: Could not process rule: Out of memory\n";
+  commands.on("nft -f -", { code: 1, stderr });
+  const { kind, lines } = await assertRejects(
+    () => runnerOn(commands).write(INPUT),
+    NftError,
+    "of ns/web/TCP",
+  );
+  assertEquals([kind, lines.map(({ number }) => number)], ["refused", [2]]);
+});
+
+for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as const) {
+  Deno.test(`NftRunner says what it could not do with a program that ends as '${failure}'`, async () => {
+    const actions = {
+      "Cannot read the table of nftables": (runner: NftRunner) => runner.read(),
+      "Cannot look for the table of nftables": (runner: NftRunner) => runner.chains(),
+      "Cannot write the table of nftables": (runner: NftRunner) => runner.write(INPUT),
+    };
+    for (const [words, action] of Object.entries(actions)) {
+      const runner = runnerOn(new FakeCommandRunner().failNext(failure));
+      const { kind } = await assertRejects(async () => void await action(runner), NftError, words);
+      assertEquals(kind, failure.startsWith("not-") ? "unavailable" : "unclear");
+    }
+  });
+}

@@ -1,0 +1,154 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeNftMachine } from "../../tests/support/fake_nft_machine.ts";
+import {
+  testPlanChanges,
+  testProxyPlan,
+  testServicePlan,
+} from "../../tests/support/service_plans.ts";
+import { NftError } from "./nft_error.ts";
+import { NftRunner } from "./nft_runner.ts";
+import { defaultRenderOptions } from "./render_options.ts";
+import { WantedTable } from "./wanted_table.ts";
+import { WriteFigures } from "./write_figures.ts";
+
+const OPTIONS = defaultRenderOptions("IPv4");
+const WEB = testServicePlan({ masqueradeInternal: "off-cluster", to: ["10.0.0.1:80"] });
+const DB = testServicePlan({ name: "db", clusterIp: "172.30.0.2", to: ["10.0.0.2:5432"] });
+
+/** A table of a machine, taken from plans. */
+class Stage {
+  readonly machine = new FakeNftMachine();
+  readonly clock = new FakeClock();
+  readonly table: WantedTable;
+  #previous: ProxyPlan | undefined;
+
+  constructor() {
+    const runner = new NftRunner(this.machine, "IPv4");
+    this.table = new WantedTable({ clock: this.clock, runner });
+  }
+
+  async apply(plan: ProxyPlan, options = OPTIONS): Promise<WriteFigures> {
+    const figures = new WriteFigures();
+    await this.table.take(plan, { changes: testPlanChanges(plan, this.#previous), options });
+    this.#previous = plan;
+    await this.table.write(figures);
+    return figures;
+  }
+
+  rules(chain: string): readonly string[] | undefined {
+    return this.machine.tool.table("ip kube-relay").chains.get(chain);
+  }
+}
+
+Deno.test("WantedTable has nothing to write before there is a plan", async () => {
+  const { table, machine } = new Stage();
+  await table.write(new WriteFigures());
+  await table.verify(new WriteFigures());
+  assertEquals([machine.commands.calls, table.quarantined], [[], []]);
+});
+
+Deno.test("WantedTable costs what has changed", async () => {
+  const stage = new Stage();
+  await stage.apply(testProxyPlan([WEB, DB]));
+  const { reads, elements, chains } = await stage.apply(testProxyPlan([WEB]));
+  assertEquals([reads, elements, chains], [0, 3, 0]);
+});
+
+Deno.test("WantedTable writes all rules anew when they tell pods otherwise, and reads once", async () => {
+  const stage = new Stage();
+  const byCidr = (cidr: string) =>
+    testProxyPlan([WEB], {
+      shared: { localTraffic: { kind: "byCidr", cidr: parseCidr(cidr) } },
+    });
+  await stage.apply(byCidr("10.0.0.0/8"));
+  const { reads, elements } = await stage.apply(byCidr("10.1.0.0/16"));
+  assertEquals([reads, elements], [1, 0]);
+  assertEquals(
+    stage.rules("off-cluster-1")?.[0],
+    [
+      "ip saddr != 10.1.0.0/16 meta mark set meta mark or 0x4000",
+    ].join(""),
+  );
+});
+
+Deno.test("WantedTable writes all rules anew with other options, and none with the same", async () => {
+  const stage = new Stage();
+  const plan = testProxyPlan([{ ...WEB, masqueradeInternal: "all" }]);
+  await stage.apply(plan);
+  assertEquals((await stage.apply(plan, { ...OPTIONS })).transactions, 0);
+  assertEquals((await stage.apply(plan, { ...OPTIONS, masqueradeBit: 15 })).reads, 1);
+  assertEquals(stage.rules("masquerade-1")?.[0], "meta mark set meta mark or 0x8000");
+});
+
+Deno.test("WantedTable takes ranges of Services without reading anything", async () => {
+  const stage = new Stage();
+  await stage.apply(testProxyPlan([WEB]));
+  const serviceCidrs = [parseCidr("172.30.0.0/16")];
+  const { reads, elements } = await stage.apply({
+    ...testProxyPlan([WEB], { shared: { serviceCidrs } }),
+  });
+  // The ServicePort is the very same.
+  assertEquals([reads, elements], [0, 1]);
+});
+
+Deno.test("WantedTable tries what was refused again later, or when it changed", async () => {
+  const stage = new Stage();
+  stage.machine.judge = (line) => line.includes("10.0.0.2 . 5432") ? "why" : undefined;
+  const plan = testProxyPlan([WEB, DB]);
+  await stage.apply(plan);
+  assertEquals(stage.table.quarantined.map(({ key }) => key), [DB.key]);
+  stage.machine.judge = () => undefined;
+  const retry = async (services: ProxyPlan) => {
+    const changes = { ...testPlanChanges(plan, plan), upserted: new Set([DB.key]) };
+    await stage.table.take(services, { changes, options: OPTIONS });
+    return stage.table.quarantined.length;
+  };
+  assertEquals(await retry(plan), 1, "too early");
+  await stage.clock.advance(1_000);
+  assertEquals(await retry(plan), 0);
+
+  const other = new Stage();
+  other.machine.judge = (line) => line.includes("10.0.0.2 . 5432") ? "why" : undefined;
+  await other.apply(plan);
+  await other.apply(testProxyPlan([WEB, { ...DB }]));
+  assertEquals(other.table.quarantined.length, 1, "another plan is tried at once, and refused");
+  await other.apply(testProxyPlan([WEB]));
+  assertEquals(other.table.quarantined, []);
+});
+
+Deno.test("WantedTable.verify() finds what others changed, and not what fell out of use", async () => {
+  const stage = new Stage();
+  const two = testServicePlan({
+    name: "db",
+    clusterIp: "172.30.0.2",
+    to: ["10.0.0.2:1", "10.0.0.3:1"],
+  });
+  await stage.apply(testProxyPlan([WEB, two]));
+  await stage.apply(testProxyPlan([WEB]));
+  const verified = async () => {
+    const figures = new WriteFigures();
+    await stage.table.verify(figures);
+    return [figures.elements, figures.changedChains];
+  };
+  assertEquals(await verified(), [0, 0]);
+  assertEquals(stage.rules("to-2"), undefined);
+  stage.machine.tool.run("delete element ip kube-relay cluster-ips {\n  127.96.0.1\n}\n");
+  assertEquals(await verified(), [1, 0]);
+  assertEquals([await verified(), stage.table.failedWrites], [[0, 0], 0]);
+});
+
+Deno.test("WantedTable counts what failed, cleanups among it", async () => {
+  const stage = new Stage();
+  stage.machine.commands.failCall(2, "timeout");
+  await assertRejects(() => stage.apply(testProxyPlan([WEB, DB])), NftError);
+  assertEquals([stage.table.isKnown, stage.table.failedWrites], [false, 1]);
+  await stage.table.write(new WriteFigures());
+  await stage.apply(testProxyPlan([WEB]));
+  stage.machine.commands.failNext("timeout");
+  await stage.table.verify(new WriteFigures());
+  const { failedWrites, failedCleanups, isKnown } = stage.table;
+  assertEquals([failedWrites, failedCleanups, isKnown], [2, 1, true]);
+});
