@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { interfaceNameLength, LONGEST_INTERFACE_NAME } from "../../lib/net/interface_name.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import { assertNever } from "../../lib/proxy/verdict.ts";
@@ -29,12 +30,17 @@ function match(
     case "byBridge":
       return `iifname ${operator}${quoted(detector.interfaceName)}`;
     case "byInterfacePrefix":
-      return `iifname ${operator}${quoted(detector.prefix, "*")}`;
+      return `iifname ${operator}${quoted(detector.prefix, wildcardAfter(detector.prefix))}`;
     case "none":
       return undefined;
     default:
       return assertNever(detector);
   }
+}
+
+/** A prefix of full length is a whole name; with a star after it nft finds it too long. */
+function wildcardAfter(prefix: string): "" | "*" {
+  return interfaceNameLength(prefix) < LONGEST_INTERFACE_NAME ? "*" : "";
 }
 
 /**
