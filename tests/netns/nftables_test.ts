@@ -229,8 +229,12 @@ Deno.test({
     };
     await verify();
     stage.drift.length = 0;
+    // A chain that fell out of use is taken away, and nobody else's doing.
+    await stage.sync([plan(1, [1, 2, 3].map((host) => `10.1.0.${host}:8080`)), plan(2)]);
+    await stage.sync(plans);
     await verify();
     assertEquals(stage.drift, []);
+    assert(!(await stage.nft("list table ip kube-relay")).includes("off-cluster-3"));
     await stage.nft("insert rule ip kube-relay services drop");
     await stage.nft("delete element ip kube-relay cluster-ips { 172.30.0.1 }");
     stage.backend.recheck?.();
