@@ -201,10 +201,12 @@ class IptablesBackend implements Backend {
     const { rules } = this.#machine;
     this.#plan = plan;
     const figures = new WriteFigures();
-    const full = changes.everything || !rules.isKnown;
+    let full = changes.everything || !rules.isKnown;
     const failedBefore = rules.failedWrites;
     try {
       await rules.take(plan, { changes, options: this.#renderOptions(this.#machine) });
+      // With other options for all rules, nothing of what was written counts as known.
+      full ||= !rules.isKnown;
       await rules.write(figures);
       this.#tellUnreadable(rules.unreadable);
     } catch (cause) {

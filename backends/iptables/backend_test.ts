@@ -1,6 +1,7 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { iptablesPlan, IptablesStage } from "../../tests/support/iptables_stage.ts";
 import { goldenMeaning, meaningOf } from "../../tests/support/iptables_stage.ts";
+import { parseCidr } from "../../lib/net/cidr.ts";
 import { testServicePlan } from "../../tests/support/service_plans.ts";
 import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
 
@@ -55,6 +56,14 @@ Deno.test("IptablesBackend reports what it wrote", async () => {
   const { full, services, rules } = await stage.sync(changed);
   assertEquals([full, services], [false, 1]);
   assertEquals([rules!.nat!.total < total, rules!.nat!.last < total], [true, true]);
+});
+
+Deno.test("IptablesBackend compares everything when the addresses of node ports change", async () => {
+  await using stage = await started();
+  await stage.sync(PLAN);
+  stage.nodePortAddresses = { kind: "cidrs", cidrs: [parseCidr("192.168.0.0/16")] };
+  const { full, operations } = await stage.sync(PLAN);
+  assertEquals([full, operations["reads"]], [true, 1]);
 });
 
 Deno.test("IptablesBackend writes nothing after a restart with the same objects", async () => {
