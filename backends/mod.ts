@@ -15,6 +15,7 @@ import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
 import { createIptablesBackend } from "./iptables/backend.ts";
 import { createIpvsBackend } from "./ipvs/backend.ts";
 import { type IpvsConfigurationFields, ipvsOptionsOf } from "./ipvs/configured_options.ts";
+import type { DriftFigures } from "./netfilter/drift_figures.ts";
 import { createNftablesBackend } from "./nftables/backend.ts";
 import { createLocalAddresses } from "./userspace/addresses/addresses.ts";
 import type { AddressMode } from "./userspace/addresses/address_way.ts";
@@ -30,11 +31,7 @@ export interface BackendDependencies {
   /** From 0 to 1, as `Math.random`. */
   readonly random: () => number;
   /** Told when something of ours was found missing or changed. */
-  readonly onDrift?: (figures: {
-    readonly kind: "chain" | "rule";
-    readonly found: number;
-    readonly repaired: number;
-  }) => void;
+  readonly onDrift?: (figures: DriftFigures) => void;
 }
 
 /** The settings that some backend reads. */

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 
 /** A flush is to be repaired within seconds, however long the sync period is. */
 const LONGEST_PAUSE_MS = 10_000;
@@ -11,22 +12,17 @@ const ALERT_PAUSE_MS = 1_000;
 const ALERT_LOOKS = 5;
 /** iptables-legacy copies the whole table for a look: at most one part in so many of the time. */
 const IDLE_PARTS = 100;
-const VERIFY_EVERY_MS = 300_000;
-/** Reading everything takes a second at 10,000 Services; at any size it is done once an hour. */
-const LONGEST_VERIFY_EVERY_MS = 3_600_000;
-const VERIFY_IDLE_PARTS = 300;
 
 /** Plans looks at the rules. Times are milliseconds of one clock. */
 export class DriftSchedule {
-  readonly #random: () => number;
+  readonly #verification: VerificationSchedule;
   readonly #periodMs: number;
   #lookMs = 0;
   #alertLooks = 0;
-  #verifyAt = 0;
 
   /** `periodMs`: longest time between two looks for the canaries, where it is under ten seconds. */
   constructor(random: () => number, periodMs: number) {
-    this.#random = random;
+    this.#verification = new VerificationSchedule(random);
     this.#periodMs = Math.min(periodMs, LONGEST_PAUSE_MS);
   }
 
@@ -48,14 +44,11 @@ export class DriftSchedule {
   }
 
   isVerificationDue(now: number): boolean {
-    return now >= this.#verifyAt;
+    return this.#verification.isDue(now);
   }
 
   /** Everything was read and compared, which took so long. */
   verified(now: number, durationMs: number): void {
-    const wanted = Math.max(VERIFY_EVERY_MS, durationMs * VERIFY_IDLE_PARTS);
-    // The nodes of a cluster that were started together are not to beat in time.
-    const every = Math.min(wanted, LONGEST_VERIFY_EVERY_MS) * (1 - this.#random() / 10);
-    this.#verifyAt = now + every;
+    this.#verification.verified(now, durationMs);
   }
 }

@@ -11,19 +11,13 @@ import type { Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { IptablesTable } from "../netfilter/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
+import type { DriftFigures } from "../netfilter/drift_figures.ts";
 import type { OneAtATime } from "../netfilter/one_at_a_time.ts";
 import { IptablesError } from "../netfilter/restore_error.ts";
 import { CANARY } from "./base_chains.ts";
 import { DriftSchedule } from "./drift_schedule.ts";
 import type { WantedRules } from "./wanted_rules.ts";
 import { WriteFigures } from "./write_figures.ts";
-
-/** What was found different and put right. */
-export interface DriftFigures {
-  readonly kind: "chain" | "rule";
-  readonly found: number;
-  readonly repaired: number;
-}
 
 /** What the watch stands on. */
 export interface DriftWatchDependencies {

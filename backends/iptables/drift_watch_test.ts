@@ -3,7 +3,8 @@ import { FakeClock, settle } from "../../tests/support/fake_clock.ts";
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { OneAtATime } from "../netfilter/one_at_a_time.ts";
 import { IptablesError } from "../netfilter/restore_error.ts";
-import { type DriftFigures, DriftWatch } from "./drift_watch.ts";
+import type { DriftFigures } from "../netfilter/drift_figures.ts";
+import { DriftWatch } from "./drift_watch.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
 /** A machine on which tables are flushed, and what the watch does about it. */

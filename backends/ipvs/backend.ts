@@ -28,13 +28,14 @@ import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
 import { isAtLeast, parseVersion } from "../netfilter/probe/tool_version.ts";
 import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables_variant.ts";
+import type { DriftFigures } from "../netfilter/drift_figures.ts";
 import { OneAtATime } from "../netfilter/one_at_a_time.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
 import { DEVICE } from "./diff.ts";
 import { ipvsHostSettings } from "./host_settings.ts";
 import { inspectService } from "./inspect.ts";
 import { IpvsRunner } from "./ipvs_runner.ts";
-import { type IpvsDrift, IpvsWatch } from "./ipvs_watch.ts";
+import { IpvsWatch } from "./ipvs_watch.ts";
 import { IpvsWriter } from "./ipvs_writer.ts";
 import { removeOwnObjects, removeStaleChains } from "./own_objects.ts";
 import { probeIpvsMode } from "./probe.ts";
@@ -52,7 +53,7 @@ export interface IpvsBackendDependencies {
   /** From 0 to 1, as `Math.random`. */
   readonly random: () => number;
   /** Told when something of ours was found missing or changed. */
-  readonly onDrift?: (figures: IpvsDrift) => void;
+  readonly onDrift?: (figures: DriftFigures) => void;
 }
 
 /** Settings of the ipvs backend. Times are milliseconds. */

@@ -6,19 +6,13 @@
  */
 import type { Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
+import type { DriftFigures } from "../netfilter/drift_figures.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import type { OneAtATime } from "../netfilter/one_at_a_time.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 import type { IpvsWriter } from "./ipvs_writer.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
 import { WriteFigures } from "./write_figures.ts";
-
-/** What was found different and put right. */
-export interface IpvsDrift {
-  readonly kind: "chain" | "rule";
-  readonly found: number;
-  readonly repaired: number;
-}
 
 /** What the watch stands on. */
 export interface IpvsWatchDependencies {
@@ -31,7 +25,7 @@ export interface IpvsWatchDependencies {
   readonly writer: IpvsWriter;
   /** What else writes. */
   readonly turns: OneAtATime;
-  readonly onDrift?: (figures: IpvsDrift) => void;
+  readonly onDrift?: (figures: DriftFigures) => void;
 }
 
 /** How often it looks. */

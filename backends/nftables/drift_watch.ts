@@ -9,16 +9,11 @@
  */
 import type { Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
+import type { DriftFigures } from "../netfilter/drift_figures.ts";
 import type { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import type { WantedTable } from "./wanted_table.ts";
 import { WriteFigures } from "./write_figures.ts";
-
-/** What was found different and put right. */
-export interface DriftFigures {
-  readonly kind: "chain" | "rule";
-  readonly found: number;
-  readonly repaired: number;
-}
 
 /** What the watch stands on. */
 export interface DriftWatchDependencies {
@@ -33,26 +28,23 @@ export interface DriftWatchDependencies {
 
 /** A flush is to be repaired within seconds, however long the sync period is. */
 const LONGEST_PAUSE_MS = 5_000;
-const VERIFY_EVERY_MS = 300_000;
-/** Reading everything takes seconds at 44,000 Services; at any size it is done once an hour. */
-const LONGEST_VERIFY_EVERY_MS = 3_600_000;
-const VERIFY_IDLE_PARTS = 300;
 
 /** Looks after the table of one family, from `start()` to `stop()`. */
 export class DriftWatch {
   readonly #dependencies: DriftWatchDependencies;
   readonly #pauseMs: number;
+  readonly #schedule: VerificationSchedule;
   #abort: AbortController | undefined;
   #running: Promise<void> | undefined;
   /** Whether a comparison failed, or was asked for: it comes at the next look. */
   #isUnfinished = false;
-  #verifyAt = 0;
 
   /** `periodMs`: longest time between two looks, where it is under five seconds. */
   constructor(dependencies: DriftWatchDependencies, { periodMs }: { readonly periodMs: number }) {
     const logger = dependencies.logger.with({ component: "drift_watch" });
     this.#dependencies = { ...dependencies, logger };
     this.#pauseMs = Math.min(periodMs, LONGEST_PAUSE_MS);
+    this.#schedule = new VerificationSchedule(dependencies.random);
   }
 
   /** Begins to look. */
@@ -74,7 +66,7 @@ export class DriftWatch {
 
   async #run(signal: AbortSignal): Promise<void> {
     const { clock, logger, table } = this.#dependencies;
-    this.#verified(0);
+    this.#schedule.verified(clock.now(), 0);
     for (;;) {
       await clock.sleep(this.#pauseMs, signal).catch(() => {});
       if (signal.aborted) return;
@@ -97,7 +89,7 @@ export class DriftWatch {
         chain: missing[0],
       });
     }
-    return missing.length > 0 || clock.now() >= this.#verifyAt;
+    return missing.length > 0 || this.#schedule.isDue(clock.now());
   }
 
   async #verify(): Promise<void> {
@@ -111,7 +103,7 @@ export class DriftWatch {
       return missing.length;
     });
     this.#isUnfinished = false;
-    this.#verified(clock.now() - startedAt);
+    this.#schedule.verified(clock.now(), clock.now() - startedAt);
     const counts = { chain: missing + figures.changedChains, rule: figures.elements } as const;
     if (counts.chain + counts.rule === 0) return;
     const { chain: chains, rule: elements } = counts;
@@ -120,13 +112,5 @@ export class DriftWatch {
       const found = counts[kind];
       if (found > 0) onDrift?.({ kind, found, repaired: found });
     }
-  }
-
-  #verified(durationMs: number): void {
-    const { clock, random } = this.#dependencies;
-    const wanted = Math.max(VERIFY_EVERY_MS, durationMs * VERIFY_IDLE_PARTS);
-    // The nodes of a cluster that were started together are not to beat in time.
-    const every = Math.min(wanted, LONGEST_VERIFY_EVERY_MS) * (1 - random() / 10);
-    this.#verifyAt = clock.now() + every;
   }
 }

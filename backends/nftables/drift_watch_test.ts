@@ -2,7 +2,8 @@ import { assertEquals } from "@std/assert";
 import { FakeClock, settle } from "../../tests/support/fake_clock.ts";
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { OneAtATime } from "../netfilter/one_at_a_time.ts";
-import { type DriftFigures, DriftWatch } from "./drift_watch.ts";
+import type { DriftFigures } from "../netfilter/drift_figures.ts";
+import { DriftWatch } from "./drift_watch.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
 const TAKEN = "Somebody has taken away chains of nftables";

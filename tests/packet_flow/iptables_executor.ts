@@ -9,25 +9,14 @@ import {
   type IptablesRenderOptions,
 } from "../../backends/iptables/render_options.ts";
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import { formatHostPort } from "../../lib/net/port.ts";
 import { nodePortAddressesFor } from "../../lib/proxy/node_port_addresses.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
 import { testNodeState } from "../support/builders.ts";
 import { FakeIptables } from "../support/fake_iptables.ts";
-import {
-  type TracedPacket,
-  type TracedTables,
-  type TraceOutcome,
-  tracePacket,
-} from "../support/packet_tracer/iptables_tracer.ts";
-import {
-  type PacketFlowCase,
-  type PacketFlowScenario,
-  packetOrigin,
-  type PacketOutcome,
-  type PacketVerdict,
-} from "./packet_flow_case.ts";
+import { type TracedTables, tracePacket } from "../support/packet_tracer/iptables_tracer.ts";
+import type { PacketFlowCase, PacketFlowScenario, PacketOutcome } from "./packet_flow_case.ts";
 import { planScenario } from "./plan_scenario.ts";
+import { endpointText, isMasqueraded, tracedPacket, verdictOf } from "./traced_verdict.ts";
 
 /** The settings of the rules for a scenario, on the node of the address plan. */
 export function scenarioOptions(
@@ -75,54 +64,4 @@ export function executeOnIptables(tables: TracedTables, packet: PacketFlowCase):
 function localAddresses(family: IpFamily): readonly IpAddress[] {
   const { loopback, node, nodeSecond } = ADDRESSES[family];
   return [loopback, node, nodeSecond];
-}
-
-function tracedPacket({ from, family, to, port, protocol }: PacketFlowCase): TracedPacket {
-  const { address, interfaceName } = packetOrigin(from, family);
-  const { loopback } = ADDRESSES[family];
-  return {
-    // The kernel takes the address itself as source for what stays on lo.
-    source: from === "node" && to === loopback ? loopback : address,
-    destination: to,
-    port,
-    protocol,
-    ...(interfaceName !== undefined && { inInterface: interfaceName }),
-  };
-}
-
-function verdictOf(outcomes: readonly TraceOutcome[]): PacketVerdict {
-  const kinds = new Set(
-    outcomes.map(({ endpoint, verdict }) =>
-      verdict === "ACCEPT" ? endpoint ? "endpoint" : "UNCLAIMED" : verdict
-    ),
-  );
-  const [kind] = kinds;
-  if (kinds.size !== 1 || kind === undefined) {
-    throw new Error(`Cannot tell what becomes of the packet: ${[...kinds].join(" or ")}`);
-  }
-  if (kind !== "endpoint") return kind;
-  const fair = 1 / outcomes.length;
-  for (const { probability } of outcomes) {
-    if (Math.abs(probability - fair) > 1e-8) {
-      throw new Error(`Cannot accept a chance of ${probability} among ${outcomes.length}`);
-    }
-  }
-  return outcomes.map(endpointText).sort();
-}
-
-function endpointText({ endpoint }: TraceOutcome): string {
-  return endpoint ? formatHostPort(endpoint.address, endpoint.port) : "";
-}
-
-/** An endpoint that gets its own packet sees the node; apart from it, chance decides nothing. */
-function isMasqueraded(outcomes: readonly TraceOutcome[], source: IpAddress): boolean {
-  const own = outcomes.filter(({ endpoint }) => endpoint?.address === source);
-  if (own.some(({ masquerade }) => !masquerade)) {
-    throw new Error(`Cannot accept that ${source} is sent its own packet as it is`);
-  }
-  const others = outcomes.filter((outcome) => !own.includes(outcome));
-  if (new Set(others.map(({ masquerade }) => masquerade)).size > 1) {
-    throw new Error("Cannot accept that chance decides whether the source is kept");
-  }
-  return outcomes.every(({ masquerade }) => masquerade);
 }

@@ -10,22 +10,15 @@ import {
   defaultRenderOptions,
   type NftablesRenderOptions,
 } from "../../backends/nftables/render_options.ts";
-import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import { formatHostPort } from "../../lib/net/port.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { nodePortAddressesFor } from "../../lib/proxy/node_port_addresses.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
 import { testNodeState } from "../support/builders.ts";
 import { FakeNft, type FakeNftTable } from "../support/fake_nft.ts";
-import type { TracedPacket } from "../support/packet_tracer/iptables_tracer.ts";
-import { type NftOutcome, traceNft } from "../support/packet_tracer/nft_tracer.ts";
-import {
-  type PacketFlowCase,
-  type PacketFlowScenario,
-  packetOrigin,
-  type PacketOutcome,
-  type PacketVerdict,
-} from "./packet_flow_case.ts";
+import { traceNft } from "../support/packet_tracer/nft_tracer.ts";
+import type { PacketFlowCase, PacketFlowScenario, PacketOutcome } from "./packet_flow_case.ts";
 import { planScenario } from "./plan_scenario.ts";
+import { endpointText, isMasqueraded, tracedPacket, verdictOf } from "./traced_verdict.ts";
 
 /** The settings of the rules for a scenario, on the node of the address plan, with 127.0.0.1 asked for. */
 export function nftScenarioOptions(
@@ -75,54 +68,4 @@ export function executeOnNft(table: FakeNftTable, packet: PacketFlowCase): Packe
     ),
     trace: outcomes.flatMap(({ path, verdict }) => [...path, `= ${verdict}`]),
   };
-}
-
-function tracedPacket({ from, family, to, port, protocol }: PacketFlowCase): TracedPacket {
-  const { address, interfaceName } = packetOrigin(from, family);
-  const { loopback } = ADDRESSES[family];
-  return {
-    // The kernel takes the address itself as source for what stays on lo.
-    source: from === "node" && to === loopback ? loopback : address,
-    destination: to,
-    port,
-    protocol,
-    ...(interfaceName !== undefined && { inInterface: interfaceName }),
-  };
-}
-
-function verdictOf(outcomes: readonly NftOutcome[]): PacketVerdict {
-  const kinds = new Set(
-    outcomes.map(({ endpoint, verdict }) =>
-      verdict === "ACCEPT" ? endpoint ? "endpoint" : "UNCLAIMED" : verdict
-    ),
-  );
-  const [kind] = kinds;
-  if (kinds.size !== 1 || kind === undefined) {
-    throw new Error(`Cannot tell what becomes of the packet: ${[...kinds].join(" or ")}`);
-  }
-  if (kind !== "endpoint") return kind;
-  const fair = 1 / outcomes.length;
-  for (const { probability } of outcomes) {
-    if (Math.abs(probability - fair) > 1e-8) {
-      throw new Error(`Cannot accept a chance of ${probability} among ${outcomes.length}`);
-    }
-  }
-  return outcomes.map(endpointText).sort();
-}
-
-function endpointText({ endpoint }: NftOutcome): string {
-  return endpoint ? formatHostPort(endpoint.address, endpoint.port) : "";
-}
-
-/** An endpoint that gets its own packet sees the node; apart from it, chance decides nothing. */
-function isMasqueraded(outcomes: readonly NftOutcome[], source: IpAddress): boolean {
-  const own = outcomes.filter(({ endpoint }) => endpoint?.address === source);
-  if (own.some(({ masquerade }) => !masquerade)) {
-    throw new Error(`Cannot accept that ${source} is sent its own packet as it is`);
-  }
-  const others = outcomes.filter((outcome) => !own.includes(outcome));
-  if (new Set(others.map(({ masquerade }) => masquerade)).size > 1) {
-    throw new Error("Cannot accept that chance decides whether the source is kept");
-  }
-  return outcomes.every(({ masquerade }) => masquerade);
 }

@@ -1,0 +1,33 @@
+/**
+ * When to read everything and compare it. Pure but for its own state.
+ *
+ * @module
+ */
+
+const EVERY_MS = 300_000;
+/** Reading takes seconds where there are many Services; at any size it is done once an hour. */
+const LONGEST_EVERY_MS = 3_600_000;
+const IDLE_PARTS = 300;
+
+/** Plans comparisons. Times are milliseconds of one clock. */
+export class VerificationSchedule {
+  readonly #random: () => number;
+  #dueAt = 0;
+
+  /** `random`: from 0 to 1, as `Math.random`. */
+  constructor(random: () => number) {
+    this.#random = random;
+  }
+
+  isDue(now: number): boolean {
+    return now >= this.#dueAt;
+  }
+
+  /** Everything was read and compared, which took so long. */
+  verified(now: number, durationMs: number): void {
+    const wanted = Math.max(EVERY_MS, durationMs * IDLE_PARTS);
+    // The nodes of a cluster that were started together are not to beat in time.
+    const every = Math.min(wanted, LONGEST_EVERY_MS) * (1 - this.#random() / 10);
+    this.#dueAt = now + every;
+  }
+}

@@ -1,0 +1,71 @@
+/**
+ * What the branches that a tracer followed come to for a packet of the table, in any kernel mode.
+ *
+ * @module
+ */
+import type { IpAddress } from "../../lib/net/ip_address.ts";
+import { formatHostPort } from "../../lib/net/port.ts";
+import { ADDRESSES } from "../support/address_plan.ts";
+import type { TracedPacket, TraceOutcome } from "../support/packet_tracer/iptables_tracer.ts";
+import { type PacketFlowCase, packetOrigin, type PacketVerdict } from "./packet_flow_case.ts";
+/** One way that chance may take, as far as the table asks. */
+export type TracedOutcome = Pick<
+  TraceOutcome,
+  "verdict" | "probability" | "endpoint" | "masquerade"
+>;
+
+/** The packet of a case, as a tracer takes it. */
+export function tracedPacket({ from, family, to, port, protocol }: PacketFlowCase): TracedPacket {
+  const { address, interfaceName } = packetOrigin(from, family);
+  const { loopback } = ADDRESSES[family];
+  return {
+    // The kernel takes the address itself as source for what stays on lo.
+    source: from === "node" && to === loopback ? loopback : address,
+    destination: to,
+    port,
+    protocol,
+    ...(interfaceName !== undefined && { inInterface: interfaceName }),
+  };
+}
+
+/** What all ways come to. Throws where chance decides more than between endpoints, or is not fair. */
+export function verdictOf(outcomes: readonly TracedOutcome[]): PacketVerdict {
+  const kinds = new Set(
+    outcomes.map(({ endpoint, verdict }) =>
+      verdict === "ACCEPT" ? endpoint ? "endpoint" : "UNCLAIMED" : verdict
+    ),
+  );
+  const [kind] = kinds;
+  if (kinds.size !== 1 || kind === undefined) {
+    throw new Error(`Cannot tell what becomes of the packet: ${[...kinds].join(" or ")}`);
+  }
+  if (kind !== "endpoint") return kind;
+  const fair = 1 / outcomes.length;
+  for (const { probability } of outcomes) {
+    if (Math.abs(probability - fair) > 1e-8) {
+      throw new Error(`Cannot accept a chance of ${probability} among ${outcomes.length}`);
+    }
+  }
+  return outcomes.map(endpointText).sort();
+}
+
+/** Where a packet was sent, as the cases have it; empty = nowhere else. */
+export function endpointText({ endpoint }: TracedOutcome): string {
+  return endpoint ? formatHostPort(endpoint.address, endpoint.port) : "";
+}
+
+/**
+ * Whether the source is masqueraded. An endpoint that gets its own packet sees the node; apart from it,
+ * chance decides nothing.
+ */
+export function isMasqueraded(outcomes: readonly TracedOutcome[], source: IpAddress): boolean {
+  const own = outcomes.filter(({ endpoint }) => endpoint?.address === source);
+  if (own.some(({ masquerade }) => !masquerade)) {
+    throw new Error(`Cannot accept that ${source} is sent its own packet as it is`);
+  }
+  const others = outcomes.filter((outcome) => !own.includes(outcome));
+  if (new Set(others.map(({ masquerade }) => masquerade)).size > 1) {
+    throw new Error("Cannot accept that chance decides whether the source is kept");
+  }
+  return outcomes.every(({ masquerade }) => masquerade);
+}
