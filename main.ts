@@ -6,11 +6,13 @@
  */
 import { createHostChecks } from "./backends/host_checks.ts";
 import { BACKENDS } from "./backends/mod.ts";
+import { createPacketTraces } from "./backends/packet_traces.ts";
 import { runCommandLine } from "./lib/app/command_line.ts";
 import type { Dependencies } from "./lib/app/dependencies.ts";
 import { systemClock } from "./lib/os/clock.ts";
 import { systemCommandRunner } from "./lib/os/command_runner.ts";
 import { systemNetwork } from "./lib/os/network.ts";
+import { openTerminal } from "./lib/os/terminal.ts";
 import { writeText } from "./lib/os/write_text.ts";
 
 /** Exit code when a second signal ends the process at once, as a shell reports SIGINT. */
@@ -31,6 +33,13 @@ export function createDependencies(): Dependencies {
       kernelRelease: Deno.osRelease(),
       env: (name) => Deno.env.get(name),
     }),
+    packetTraces: createPacketTraces({
+      clock: systemClock,
+      network: systemNetwork,
+      commands: systemCommandRunner,
+      random: Math.random,
+      pid: Deno.pid,
+    }),
     process: {
       pid: Deno.pid,
       uid: Deno.uid() ?? undefined,
@@ -40,6 +49,7 @@ export function createDependencies(): Dependencies {
       stdoutIsTerminal: Deno.stdout.isTerminal(),
       columns: Deno.stdout.isTerminal() ? Deno.consoleSize().columns : 80,
     },
+    openTerminal,
     print: (text) => writeText(Deno.stdout, text),
     complain: (text) => writeText(Deno.stderr, text),
   };

@@ -10,6 +10,7 @@ import type { Clock } from "../lib/os/clock.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import type { Network } from "../lib/os/network.ts";
 import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
+import type { MachineFacts } from "../lib/proxy/machine_facts.ts";
 import type { NodePortAddresses } from "../lib/proxy/node_port_addresses.ts";
 import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
 import { createIptablesBackend } from "./iptables/backend.ts";
@@ -19,6 +20,7 @@ import type { DriftFigures } from "./netfilter/drift_figures.ts";
 import { createNftablesBackend } from "./nftables/backend.ts";
 import { createLocalAddresses } from "./userspace/addresses/addresses.ts";
 import type { AddressMode } from "./userspace/addresses/address_way.ts";
+import { addressComparison } from "./userspace/addresses/kernel_comparison.ts";
 import { createFileStore } from "./userspace/addresses/address_store.ts";
 import { createUserspaceBackend } from "./userspace/backend.ts";
 
@@ -57,6 +59,8 @@ export interface BackendOptions {
     readonly nodePortAddresses: NodePortAddresses;
     readonly nodeIp?: IpAddress;
   };
+  /** What a machine was found to have, for a backend that is not started there. @default {everything} */
+  readonly facts?: MachineFacts;
   /** Where what goes through each Service is counted; left out = it is not. */
   readonly traffic?: FamilyTraffic;
   /** Whose an address is that a Service must never take over, such as the API server's. */
@@ -67,7 +71,7 @@ export interface BackendOptions {
 export const BACKENDS: Readonly<
   Partial<Record<BackendMode, (edges: BackendDependencies, options: BackendOptions) => Backend>>
 > = {
-  iptables({ network: _, ...edges }, { family, iptables, node }) {
+  iptables({ network: _, ...edges }, { family, iptables, node, facts }) {
     const { masqueradeBit, localhostNodePorts, syncPeriod: syncPeriodMs } = iptables;
     return createIptablesBackend(edges, {
       family,
@@ -75,16 +79,21 @@ export const BACKENDS: Readonly<
       localhostNodePorts,
       syncPeriodMs,
       node,
+      ...(facts && { facts }),
     });
   },
-  ipvs(edges, { family, iptables: { masqueradeBit }, ipvs, node, relay }) {
+  ipvs(edges, { family, iptables: { masqueradeBit }, ipvs, node, relay, facts }) {
     const { ipvsDrainTimeoutMs: drainTimeoutMs } = relay;
     const context = { family, masqueradeBit, node, drainTimeoutMs };
-    return createIpvsBackend(edges, ipvsOptionsOf(ipvs, context));
+    return createIpvsBackend(edges, { ...ipvsOptionsOf(ipvs, context), ...(facts && { facts }) });
   },
-  nftables({ network: _, ...edges }, { family, nftables, node }) {
+  nftables({ network: _, ...edges }, { family, nftables, node, facts, traffic }) {
     const { masqueradeBit, syncPeriod: syncPeriodMs } = nftables;
-    return createNftablesBackend(edges, { family, masqueradeBit, syncPeriodMs, node });
+    const options = { family, masqueradeBit, syncPeriodMs, node };
+    return createNftablesBackend(
+      { ...edges, ...(traffic && { traffic }) },
+      { ...options, ...(facts && { facts }) },
+    );
   },
   userspace({ clock, commands, logger, network, random }, options) {
     const { family, relay, belongsTo, traffic } = options;
@@ -95,7 +104,7 @@ export const BACKENDS: Readonly<
       { family, mode, belongsTo },
     );
     const { udpTimeoutMs, maxConnectionsPerService } = relay;
-    return createUserspaceBackend(
+    const backend = createUserspaceBackend(
       { clock, logger, network, addresses, random, ...(traffic && { traffic }) },
       {
         family,
@@ -104,5 +113,6 @@ export const BACKENDS: Readonly<
         maxFlowsPerService: maxConnectionsPerService,
       },
     );
+    return Object.assign(backend, addressComparison({ runner: commands, store }, { family }));
   },
 };

@@ -11,7 +11,6 @@ import type { Logger } from "../../lib/log/logger.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import { createSysctl } from "../../lib/os/sysctl.ts";
 import type {
   Backend,
   BackendInspection,
@@ -21,7 +20,12 @@ import type {
   ServiceInspection,
   SyncReport,
 } from "../../lib/proxy/backend.ts";
+import type {
+  DataPlaneDifference,
+  DataPlaneRepair,
+} from "../../lib/proxy/data_plane_difference.ts";
 import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
+import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
@@ -32,10 +36,15 @@ import type { DriftFigures } from "../netfilter/drift_figures.ts";
 import { OneAtATime } from "../netfilter/one_at_a_time.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
 import { DriftWatch } from "./drift_watch.ts";
+import { compareKernel, repairKernel } from "./kernel_comparison.ts";
+import { findFacts } from "./machine_facts.ts";
+import { explainIptables } from "./explain.ts";
+import { ExplainedLayout } from "./explained_layout.ts";
+import { findMissingRules } from "./find_missing.ts";
 import { inspectService } from "../netfilter/inspect_service.ts";
 import { type NodeSettings, renderOptionsOf, servesLocalhost } from "./live_options.ts";
 import { removeOwnChains } from "./own_chains.ts";
-import { probeIptablesMode, probeRenderFeatures } from "./probe.ts";
+import { probeIptablesMode } from "./probe.ts";
 import { renderText } from "./render_text.ts";
 import { ALL_FEATURES, type IptablesFeatures } from "./render_options.ts";
 import { WantedRules } from "./wanted_rules.ts";
@@ -61,6 +70,8 @@ export interface IptablesBackendOptions {
   readonly syncPeriodMs: number;
   /** What the configuration and the Node say now. */
   readonly node: () => NodeSettings;
+  /** What a machine was found to have, for text without a `start()`. @default {everything} */
+  readonly facts?: MachineFacts;
 }
 
 /** Makes an iptables backend for one IP family. Runs nothing before it is started. */
@@ -76,11 +87,10 @@ interface Machine {
   readonly summary: string;
   readonly features: IptablesFeatures;
   readonly beLiberal: boolean;
+  readonly runner: IptablesRunner;
   readonly rules: WantedRules;
   readonly drift: DriftWatch;
 }
-
-const BE_LIBERAL = "net.netfilter.nf_conntrack_tcp_be_liberal";
 
 class IptablesBackend implements Backend {
   readonly mode = "iptables";
@@ -91,6 +101,7 @@ class IptablesBackend implements Backend {
   readonly #turns = new OneAtATime();
   #machine: Machine | undefined;
   #plan: ProxyPlan | undefined;
+  readonly #explained = new ExplainedLayout();
   #failedPartialWrites = 0;
   #toldUnreadable = "";
 
@@ -119,8 +130,7 @@ class IptablesBackend implements Backend {
     if (choice.programs === undefined) {
       throw new Error(`Cannot start mode iptables for ${this.family}: ${choice.problem}`);
     }
-    const features = await probeRenderFeatures({ commands }, choice);
-    const { values } = await createSysctl(commands).read([BE_LIBERAL]);
+    const { features, beLiberal } = await findFacts({ commands }, choice);
     const { programs: { restore, variant, version }, reason } = choice;
     logger.info("Chose the variant of iptables", { variant, version, reason });
     const runner = new IptablesRunner({ commands }, choice.programs);
@@ -131,9 +141,8 @@ class IptablesBackend implements Backend {
       periodMs: this.#options.syncPeriodMs,
       tables: features.mangle ? ["mangle", "filter", "nat"] : ["filter", "nat"],
     });
-    const beLiberal = values.get(BE_LIBERAL) === "1";
     const summary = `rules by ${restore} ${version}`;
-    this.#machine = { summary, features, beLiberal, rules, drift };
+    this.#machine = { summary, features, beLiberal, runner, rules, drift };
     drift.start();
   }
 
@@ -141,8 +150,35 @@ class IptablesBackend implements Backend {
     return this.#turns.run(() => this.#sync(plan, changes));
   }
 
+  explain: Required<Backend>["explain"] = (plan, explanation) => {
+    const applied = plan === this.#plan ? this.#machine?.rules.layout : undefined;
+    const options = this.#renderOptions(this.#machine);
+    const layout = this.#explained.of(plan, { applied, options, facts: this.#options.facts });
+    return explainIptables(plan, explanation, layout);
+  };
+
+  findMissing: Required<Backend>["findMissing"] = (carriers) =>
+    findMissingRules(this.#machine?.runner, carriers);
+
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderText(plan, this.#renderOptions(this.#machine), keys);
+  }
+
+  facts(): MachineFacts | undefined {
+    if (this.#machine === undefined) return undefined;
+    const { features, beLiberal, rules } = this.#machine;
+    return { features: { ...features }, beLiberal, layout: rules.shape };
+  }
+
+  async compare(
+    plan: ProxyPlan,
+    keys?: ReadonlySet<ServicePortKey>,
+  ): Promise<readonly DataPlaneDifference[]> {
+    return await compareKernel(...await this.#comparison(plan, keys));
+  }
+
+  async repair(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Promise<DataPlaneRepair> {
+    return await repairKernel(...await this.#comparison(plan, keys));
   }
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
@@ -240,8 +276,25 @@ class IptablesBackend implements Backend {
     this.#toldUnreadable = told;
   }
 
+  async #comparison(plan: ProxyPlan, keys: ReadonlySet<ServicePortKey> | undefined) {
+    const { clock, commands } = this.#dependencies;
+    const choice = await chooseIptables({ commands }, { family: this.family });
+    if (choice.programs === undefined) {
+      throw new Error(`Cannot compare rules of ${this.family}: ${choice.problem}`);
+    }
+    const { facts = this.facts(), ...settings } = this.#options;
+    const { features, beLiberal = false } = facts
+      ? { ...facts, features: featuresFound(ALL_FEATURES, facts) }
+      : await findFacts({ commands }, choice);
+    const options = renderOptionsOf(settings, { ...settings.node(), features, beLiberal });
+    const runner = new IptablesRunner({ commands }, choice.programs);
+    return [{ clock, runner }, { plan, options, shape: facts?.layout, keys }] as const;
+  }
+
   #renderOptions(machine: Machine | undefined) {
-    const { features = ALL_FEATURES, beLiberal = false } = machine ?? {};
+    const { facts = { features: {} } } = this.#options;
+    const { features, beLiberal = false } = machine ??
+      { ...facts, features: featuresFound(ALL_FEATURES, facts) };
     return renderOptionsOf(this.#options, { ...this.#options.node(), features, beLiberal });
   }
 }

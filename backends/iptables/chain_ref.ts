@@ -28,3 +28,8 @@ export interface ChainContent {
 export function chainKey({ table, name }: Pick<ChainRef, "name" | "table">): string {
   return `${table} ${name}`;
 }
+
+/** Rules that are all for one ServicePort, or for all of them. */
+export function ownedBy(rules: readonly string[], owner: ServicePortKey | undefined): ChainContent {
+  return { rules, owners: rules.map(() => owner) };
+}

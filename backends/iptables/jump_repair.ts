@@ -7,7 +7,7 @@
  *
  * @module
  */
-import { type Rule, ruleText } from "../netfilter/iptables_objects.ts";
+import { type IptablesTable, type Rule, ruleText } from "../netfilter/iptables_objects.ts";
 import type { SavedTables } from "../netfilter/iptables_save.ts";
 import { normalRule } from "../netfilter/rule_normal_form.ts";
 import { baseChains, baseJumps, type Jump } from "./base_chains.ts";
@@ -32,20 +32,53 @@ const KUBE_PROXYS_COMMENT = / --comment "(kubernetes|kube-proxy) /;
 
 /** Compares the jumps that were read with those that have to be there. */
 export function repairJumps(options: IptablesRenderOptions, tables: SavedTables): JumpRepair {
-  const wanted = baseJumps(options);
   const removedJumps: RemovedJump[] = [];
   const jumps: Jump[] = [...missingInKubelets(options, tables)];
-  for (const key of new Set(wanted.map(({ table, from }) => `${table} ${from}`))) {
-    const group = wanted.filter(({ table, from }) => `${table} ${from}` === key);
-    const repair = repairChain(group, tables);
+  for (const chain of lookAtJumps(options, tables)) {
+    const repair = repairChain(chain);
     removedJumps.push(...repair.removedJumps);
     jumps.push(...repair.jumps);
   }
   return { removedJumps, jumps };
 }
 
+/** What a built-in chain has of jumps, beside what it should have. */
+export interface JumpsOfChain {
+  readonly table: IptablesTable;
+  readonly from: Jump["from"];
+  /** Ours, in the order of insertion. */
+  readonly own: readonly Jump[];
+  /** What ours mean, in the order in which they have to stand. */
+  readonly ownMeanings: readonly string[];
+  /** Rules that mean the same as one of ours, as they stand. */
+  readonly found: readonly string[];
+  /** Those that the kubelet has too, where they are missing. */
+  readonly shared: readonly Jump[];
+  /** What kube-proxy left. */
+  readonly stale: readonly RemovedJump[];
+}
+
+/** Looks at every built-in chain that has to have jumps. */
+export function lookAtJumps(
+  options: IptablesRenderOptions,
+  tables: SavedTables,
+): readonly JumpsOfChain[] {
+  const groups = Map.groupBy(baseJumps(options), ({ table, from }) => `${table} ${from}`);
+  return [...groups.values()].map((group) => lookAtChain(group, tables));
+}
+
 /** All jumps of one built-in chain. */
-function repairChain(wanted: readonly Jump[], tables: SavedTables): JumpRepair {
+function repairChain(
+  { table, from, own, ownMeanings, found, shared, stale }: JumpsOfChain,
+): JumpRepair {
+  const isInOrder = found.length === ownMeanings.length &&
+    found.every((rule, index) => normalRule(rule) === ownMeanings[index]);
+  if (isInOrder) return { removedJumps: stale, jumps: shared };
+  const removed = found.map((rule) => ({ table, from, rule }));
+  return { removedJumps: [...stale, ...removed], jumps: [...own, ...shared] };
+}
+
+function lookAtChain(wanted: readonly Jump[], tables: SavedTables): JumpsOfChain {
   const { table, from } = wanted[0]!;
   const present = tables[table].builtIn.get(from) ?? [];
   const meanings = present.map(normalRule);
@@ -59,15 +92,11 @@ function repairChain(wanted: readonly Jump[], tables: SavedTables): JumpRepair {
     !ownMeanings.includes(meanings[index]!) && KUBE_PROXYS_COMMENT.test(rule) &&
     targets.has(/ -j (\S+)$/.exec(rule)?.[1])
   ).map((rule) => ({ table, from, rule }));
-  const isInOrder = found.length === ownMeanings.length &&
-    found.every((rule, index) => normalRule(rule) === ownMeanings[index]);
-  if (isInOrder) return { removedJumps: stale, jumps: shared };
-  const removed = found.map((rule) => ({ table, from, rule }));
-  return { removedJumps: [...stale, ...removed], jumps: [...own, ...shared] };
+  return { table, from, own, ownMeanings, found, shared, stale };
 }
 
 /** Our rule in a chain that the kubelet has made: emptying it would take the kubelet's own away. */
-function missingInKubelets(options: IptablesRenderOptions, { filter }: SavedTables): Jump[] {
+export function missingInKubelets(options: IptablesRenderOptions, { filter }: SavedTables): Jump[] {
   const present = filter.chains.get(KUBELET_FIREWALL)?.map(normalRule) ?? [];
   if (present.length === 0) return [];
   const rules = baseChains(options).filter.get(KUBELET_FIREWALL) ?? [];

@@ -22,11 +22,12 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { type IptablesTable, type Rule, ruleText } from "../netfilter/iptables_objects.ts";
 import { prefixChainName } from "../netfilter/names.ts";
 import { baseChains, type TreeId, TREES, type TreeSpec } from "./base_chains.ts";
-import { type ChainContent, chainKey, type ChainRef } from "./chain_ref.ts";
+import { type ChainContent, chainKey, type ChainRef, ownedBy } from "./chain_ref.ts";
 import { nodePortJumps } from "./node_port_jumps.ts";
 import { prefixLabel, prefixMatch } from "./packet_path.ts";
 import { PrefixTree, type TreeEntry } from "./prefix_tree.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
+import { prefixesOfTree, shapeOfTree, TREE_IDS } from "./tree_shape.ts";
 import { type EntryText, RenderedServices, type ServiceText } from "./rendered_services.ts";
 
 /** What the trees keep of an {@linkcode EntryText}. */
@@ -34,7 +35,6 @@ interface LayoutEntry extends TreeEntry {
   readonly key: ServicePortKey;
 }
 
-const TREE_IDS = Object.keys(TREES).filter((id): id is TreeId => id in TREES);
 const SHARED_ROOTS: readonly TreeId[] = ["services", "refusedExternal"];
 
 /** The chains that are wanted, and which of them may differ from what was applied. */
@@ -50,7 +50,12 @@ export class IptablesLayout {
   readonly #ownChains = new Map<ServicePortKey, readonly string[]>();
   #shared: SharedPlan;
 
-  constructor(shared: SharedPlan, options: IptablesRenderOptions) {
+  /** `shape`: that of a layout of another process. @default {[]} */
+  constructor(
+    shared: SharedPlan,
+    options: IptablesRenderOptions,
+    { shape = [] }: { readonly shape?: readonly string[] } = {},
+  ) {
     this.options = options;
     this.#shared = shared;
     this.#base = baseChains(options);
@@ -68,7 +73,18 @@ export class IptablesLayout {
       firewall: new PrefixTree(touch("firewall")),
       healthChecks: new PrefixTree(touch("healthChecks")),
     };
+    for (const tree of TREE_IDS) this.#trees[tree].seed(prefixesOfTree(tree, shape));
     for (const ref of this.#lasting()) this.#touch(ref);
+  }
+
+  /** Which chains its trees have: that depends on the past, and nothing else does. */
+  get shape(): readonly string[] {
+    return TREE_IDS.flatMap((tree) => shapeOfTree(tree, this.#trees[tree].prefixes()));
+  }
+
+  /** Takes chains away that a shape had and nothing stands in. */
+  dropEmpty(): void {
+    for (const tree of TREE_IDS) this.#trees[tree].dropEmpty();
   }
 
   /** What could not be expressed, and what was taken out by {@linkcode quarantine}. */
@@ -164,6 +180,11 @@ export class IptablesLayout {
         return chain && ownedBy(chain.rules, source.key);
       }
     }
+  }
+
+  /** The chains of a tree that a packet of this path passes, from its root on. */
+  way(tree: TreeId, path: string): readonly ChainRef[] {
+    return this.#trees[tree].way(path).map((prefix) => this.#treeRef(tree, prefix));
   }
 
   /** The chains that are there from the first sync to the last. */
@@ -275,8 +296,4 @@ export class IptablesLayout {
 
 function serviceRef(key: ServicePortKey, name: string): ChainRef {
   return { table: "nat", name, source: { kind: "service", key } };
-}
-
-function ownedBy(rules: readonly string[], owner: ServicePortKey | undefined): ChainContent {
-  return { rules, owners: rules.map(() => owner) };
 }

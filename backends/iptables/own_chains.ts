@@ -67,12 +67,21 @@ export function ownChainsOf({ tables }: IptablesDump): ChainFilter {
   const isInForce = tables.some(({ name, jumps }) =>
     jumps.some(({ from, to }) => isOursAlone(name, to) && !isOursAlone(name, from))
   );
+  const isHere = tables.some(({ name, chains }) =>
+    [...chains.keys()].some((chain) => isOursAlone(name, chain))
+  );
+  const hasCanary = tables.some(({ chains }) => chains.has(CANARY));
+  // The ipvs mode takes the entry points over and the canaries away. Where a canary is, another
+  // iptables mode may be in force, to which the chain belongs then.
+  const hasFirewall = isInForce || (isHere && !hasCanary);
   const hasKubelet = tables.some(({ chains }) => KUBELET_CHAINS.some((name) => chains.has(name)));
   return (table, chain) => {
     if (isOursAlone(table, chain)) return true;
-    if (!isInForce) return false;
-    if (chain !== KUBELET_FIREWALL) return mayBeOurs(table, chain);
-    return !hasKubelet && isMartianRuleAlone(tables.find(({ name }) => name === table));
+    if (chain === KUBELET_FIREWALL) {
+      const martians = tables.find(({ name }) => name === table);
+      return hasFirewall && !hasKubelet && isMartianRuleAlone(martians);
+    }
+    return isInForce && mayBeOurs(table, chain);
   };
 }
 

@@ -109,6 +109,34 @@ Deno.test("removeOwnChains() leaves the entry points to a kube-proxy that has ta
   );
 });
 
+Deno.test("removeOwnChains() removes the rule against martians when the ipvs mode has taken over", async () => {
+  for (const kubelet of [[], [KUBELET]]) {
+    await using stage = await servedOn(FOREIGN, ...kubelet);
+    const { tool } = stage.machine;
+    // As the first sync of the ipvs mode leaves them, with what it has removed of kube-proxy's names.
+    for (const table of ["filter", "nat", "mangle"] as const) {
+      const taken = [...tool.table(table).keys()].filter((chain) =>
+        /^KUBE-(SERVICES|EXTERNAL-SERVICES|NODEPORTS|PROXY-FIREWALL|PROXY-CANARY)$/.test(chain)
+      );
+      if (taken.length === 0) continue;
+      const dead = ["INPUT", "OUTPUT", "FORWARD", "PREROUTING"].flatMap((from) =>
+        (tool.table(table).get(from) ?? []).filter((rule) =>
+          taken.some((chain) => rule.endsWith(`-j ${chain}`))
+        ).map((rule) => `-D ${from} ${rule}`)
+      );
+      const flushed = [...taken, ...(table === "nat" ? ["KUBE-POSTROUTING"] : [])]
+        .map((chain) => `:${chain} - [0:0]`);
+      const gone = taken.map((chain) => `-X ${chain}`);
+      tool.restore([`*${table}`, ...flushed, ...dead, ...gone, "COMMIT", ""].join("\n"));
+    }
+    await stage.backend.cleanup();
+    const firewall = tool.table("filter").get("KUBE-FIREWALL");
+    assertEquals(firewall?.length, kubelet.length === 0 ? undefined : 1);
+    const jumps = tool.table("filter").get("INPUT")?.filter((rule) => rule.includes("FIREWALL"));
+    assertEquals(jumps?.length, kubelet.length);
+  }
+});
+
 Deno.test("removeOwnChains() tells what it cannot remove", async () => {
   await using stage = await servedOn();
   stage.machine.judge = (line) => line === "*nat" ? "no" : undefined;

@@ -9,15 +9,21 @@
  *
  * @module
  */
+import {
+  byPrefix,
+  commonPrefix,
+  createNode,
+  depthOf,
+  type Group,
+  heaviestGroup,
+  heightOf,
+  type MutableNode,
+  search,
+  type TreeEntry,
+  weightOf,
+} from "./prefix_tree_nodes.ts";
 
-/** Something to be found under a path. Kept for as long as it is in the tree. */
-export interface TreeEntry {
-  readonly path: string;
-  /** Decides among entries of one path, and tells them apart: the lower one comes first. */
-  readonly rank: string;
-  /** Rules that it takes. */
-  readonly weight: number;
-}
+export type { TreeEntry } from "./prefix_tree_nodes.ts";
 
 /** A chain of the tree. */
 export interface TreeNode<E extends TreeEntry> {
@@ -41,14 +47,6 @@ export interface TreeLimits {
   readonly mergedWeight: number;
   /** Levels below the root. There a node grows without bound. */
   readonly maxDepth: number;
-}
-
-interface MutableNode<E extends TreeEntry> {
-  readonly prefix: string;
-  parent: MutableNode<E> | undefined;
-  children: MutableNode<E>[];
-  entries: E[];
-  weight: number;
 }
 
 /**
@@ -84,6 +82,42 @@ export class PrefixTree<E extends TreeEntry> {
   /** Every prefix that has a node, in no order. */
   prefixes(): Iterable<string> {
     return this.#nodes.keys();
+  }
+
+  /** The prefixes of the nodes that a path leads through, that of the root first. */
+  way(path: string): readonly string[] {
+    const prefixes: string[] = [];
+    for (let node: MutableNode<E> | undefined = this.#find(path); node; node = node.parent) {
+      prefixes.unshift(node.prefix);
+    }
+    return prefixes;
+  }
+
+  /**
+   * Makes nodes in a tree without entries, for a tree of another process: which ones there are depends
+   * on the past. Entries that come later find their places among them.
+   */
+  seed(prefixes: Iterable<string>): void {
+    const shortestFirst = [...new Set(prefixes)].sort((one, other) => one.length - other.length);
+    for (const prefix of shortestFirst) {
+      if (this.#nodes.has(prefix)) continue;
+      const parent = this.#find(prefix);
+      const node = createNode(prefix, parent);
+      parent.children.push(node);
+      parent.children.sort(byPrefix);
+      this.#nodes.set(prefix, node);
+      this.#touch(prefix);
+    }
+  }
+
+  /** Takes nodes away that nothing stands in or below. */
+  dropEmpty(): void {
+    const longestFirst = [...this.#nodes.values()].sort((one, other) =>
+      other.prefix.length - one.prefix.length
+    );
+    for (const node of longestFirst) {
+      if (node.entries.length + node.children.length === 0) this.#replace(node, []);
+    }
   }
 
   /** Adds an entry, in place of one with the same path and rank. */
@@ -187,83 +221,4 @@ export class PrefixTree<E extends TreeEntry> {
     this.#touch(node.prefix);
     this.#touch(parent.prefix);
   }
-}
-
-function createNode<E extends TreeEntry>(prefix: string, parent?: MutableNode<E>): MutableNode<E> {
-  return { prefix, parent, children: [], entries: [], weight: 0 };
-}
-
-function byPrefix(left: { readonly prefix: string }, right: { readonly prefix: string }): number {
-  return left.prefix < right.prefix ? -1 : 1;
-}
-
-/** The place of an entry among sorted ones, and what is there. */
-function search<E extends TreeEntry>(
-  entries: readonly E[],
-  { path, rank }: Pick<TreeEntry, "path" | "rank">,
-): { readonly index: number; readonly found: E | undefined } {
-  let low = 0;
-  let high = entries.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    const other = entries[middle];
-    const isBefore = other !== undefined &&
-      (other.path < path || (other.path === path && other.rank < rank));
-    if (isBefore) low = middle + 1;
-    else high = middle;
-  }
-  const at = entries[low];
-  return { index: low, found: at?.path === path && at.rank === rank ? at : undefined };
-}
-
-/** What of a node goes on with the same digit. */
-interface Group<E extends TreeEntry> {
-  readonly entries: readonly E[];
-  readonly child: MutableNode<E> | undefined;
-}
-
-/**
- * The group whose entries take the most rules. A single entry is none, unless it may join a child:
- * so no digit ever has two children, and a node no more than one for each.
- */
-function heaviestGroup<E extends TreeEntry>(node: MutableNode<E>): Group<E> | undefined {
-  const { length } = node.prefix;
-  const groups = Map.groupBy(node.entries, ({ path }) => path[length] ?? "");
-  groups.delete("");
-  let heaviest: Group<E> | undefined;
-  for (const [digit, entries] of groups) {
-    const child = node.children.find(({ prefix }) => prefix[length] === digit);
-    if (entries.length < 2 && child === undefined) continue;
-    if (heaviest === undefined || weightOf(entries) > weightOf(heaviest.entries)) {
-      heaviest = { entries, child };
-    }
-  }
-  return heaviest;
-}
-
-function weightOf(entries: readonly TreeEntry[]): number {
-  return entries.reduce((sum, { weight }) => sum + weight, 0);
-}
-
-/** What all of them begin with. */
-function commonPrefix(paths: readonly (string | undefined)[]): string {
-  const [first = ""] = paths;
-  let { length } = first;
-  for (const path of paths) {
-    if (path === undefined) continue;
-    let same = 0;
-    while (same < length && path[same] === first[same]) same++;
-    length = same;
-  }
-  return first.slice(0, length);
-}
-
-function depthOf(node: MutableNode<TreeEntry>): number {
-  let depth = 0;
-  for (let above = node.parent; above !== undefined; above = above.parent) depth++;
-  return depth;
-}
-
-function heightOf(node: MutableNode<TreeEntry>): number {
-  return Math.max(0, ...node.children.map((child) => 1 + heightOf(child)));
 }

@@ -23,11 +23,22 @@ export interface IptablesRuleset {
 
 /** Renders a plan from nothing. ServicePorts go in by key: the same plan gives the same bytes. */
 export function renderIptables(plan: ProxyPlan, options: IptablesRenderOptions): IptablesRuleset {
-  const layout = new IptablesLayout(plan.shared, options);
+  const layout = layOut(plan, options);
+  const batch = diffRules(layout, new AppliedRules(), { jumps: baseJumps(options) });
+  return { batch, quarantined: layout.quarantined };
+}
+
+/** Which rule of a plan stands in which chain. `shape`: as {@linkcode IptablesLayout} takes it. */
+export function layOut(
+  plan: ProxyPlan,
+  options: IptablesRenderOptions,
+  { shape = [] }: { readonly shape?: readonly string[] } = {},
+): IptablesLayout {
+  const layout = new IptablesLayout(plan.shared, options, { shape });
   for (const key of [...plan.services.keys()].sort()) {
     const service = plan.services.get(key);
     if (service) layout.set(service);
   }
-  const batch = diffRules(layout, new AppliedRules(), { jumps: baseJumps(options) });
-  return { batch, quarantined: layout.quarantined };
+  layout.dropEmpty();
+  return layout;
 }

@@ -9,6 +9,7 @@ import type { Port } from "../../lib/net/port.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import { claimOrder } from "../../lib/proxy/claim_order.ts";
+import { hairpinEndpoints, isExternal } from "../../lib/proxy/hairpin.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { servicePortText } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
@@ -26,7 +27,7 @@ import { addressPath, destinationPath, portPath } from "./packet_path.ts";
 import { endpointRuleCount, endpointRules } from "./render_endpoints.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import type { ServiceChain, ServiceEntry, ServiceRules } from "./service_rules.ts";
-import { isExternal, unsupportedParts } from "./unsupported.ts";
+import { unsupportedParts } from "./unsupported.ts";
 
 /**
  * Rules that a choice may take where it is made. More, and they stand once in a chain of the
@@ -105,17 +106,9 @@ class ServiceDraft {
     this.#addHealthCheck();
   }
 
-  /**
-   * An endpoint that is sent its own packet would answer itself past the proxy, so the packet has
-   * to come from the node. Only a pod of this node is sent its own packets by its own node; a pod
-   * of another one only where its packets to an external address are sent on as they are. An
-   * endpoint of an unknown node may be here.
-   */
+  /** Endpoints that are sent their own packets, which have to come from the node. */
   addHairpin(): void {
-    const { masqueradeExternal, reachable } = this.#plan;
-    const isSentOn = masqueradeExternal === "from-node" && isExternal(this.#plan);
-    for (const { address, isLocal, nodeName } of reachable) {
-      if (!isLocal && nodeName !== undefined && !isSentOn) continue;
+    for (const { address } of hairpinEndpoints(this.#plan)) {
       const match: RuleMatch = { source: { value: address }, destination: { value: address } };
       this.#add("hairpin", addressPath(address), [
         { ...match, target: masquerade(this.#context.options) },

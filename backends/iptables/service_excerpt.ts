@@ -58,7 +58,7 @@ function readLine(
   const [, from, rule] = RULE.exec(text) ?? [];
   if (from === undefined || rule === undefined) return undefined;
   // A comment may hold anything.
-  const target = TARGET.exec(rule.replaceAll(QUOTED, ""))?.[1];
+  const target = TARGET.exec(rule.includes('"') ? rule.replaceAll(QUOTED, "") : rule)?.[1];
   const isOwn = (owner !== undefined && keys.has(owner)) || shared?.has(rule) === true;
   return { text, chain: from, isRule: true, target, isOwn };
 }

@@ -4,6 +4,7 @@
  * @module
  */
 import type { Quarantined } from "../../lib/proxy/backend.ts";
+import { isExternal } from "../../lib/proxy/hairpin.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { IptablesFeatures } from "./render_options.ts";
 
@@ -37,12 +38,6 @@ export function unsupportedParts(plan: ServicePlan, features: IptablesFeatures):
       reason: missing("addrtype", "external traffic policy Local, which treats the node apart"),
     }],
   };
-}
-
-/** Whether any address of a ServicePort is one for clients from outside. */
-export function isExternal(plan: ServicePlan): boolean {
-  return plan.nodePort !== undefined || plan.externalIps.length > 0 ||
-    plan.loadBalancerVips.length > 0;
 }
 
 function reasonAgainstAll(plan: ServicePlan, features: IptablesFeatures): string | undefined {

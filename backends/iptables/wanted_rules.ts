@@ -67,6 +67,16 @@ export class WantedRules {
     return this.#layout?.quarantined ?? [];
   }
 
+  /** What is wanted; absent before the first plan. */
+  get layout(): IptablesLayout | undefined {
+    return this.#layout;
+  }
+
+  /** Which chains the trees have; see {@linkcode IptablesLayout.shape}. */
+  get shape(): readonly string[] {
+    return this.#layout?.shape ?? [];
+  }
+
   /** Reads what the kernel holds. */
   read(): Promise<void> {
     return this.#writer.read(new WriteFigures());

@@ -16,7 +16,7 @@ import { appliedFromSeen, type AppliedServer, type AppliedServers } from "./appl
 import { BASE_JUMPS, baseChains, FROM_CLUSTER } from "./base_rules.ts";
 import type { KernelState } from "./diff.ts";
 import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
-import { normalOptions } from "./ipset_text.ts";
+import { normalOptions, scratchName } from "./ipset_text.ts";
 import type { KernelReading } from "./ipvs_runner.ts";
 import type { IpvsLayout } from "./layout.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
@@ -35,7 +35,7 @@ export function adoptKernel(
   ownership: Ownership,
 ): KernelState {
   const { tables } = reading;
-  const { missing: missingSets, other: otherSets } = adoptSets(layout, reading);
+  const { missing: missingSets, other: otherSets, stale: staleSets } = adoptSets(layout, reading);
   adoptServers({ layout, servers }, reading, ownership);
   layout.addresses.adopt(ofFamily(layout, reading.device ?? new Set()));
   // A rule that names a set which is not there could not have been written.
@@ -44,6 +44,7 @@ export function adoptKernel(
   return {
     missingSets,
     otherSets,
+    staleSets,
     hasDevice: reading.device !== undefined,
     hasRules,
     jumps: BASE_JUMPS.filter(({ table, from, rule }) => {
@@ -54,21 +55,38 @@ export function adoptKernel(
   };
 }
 
+interface SetsFound {
+  readonly missing: ReadonlySet<SetId>;
+  readonly other: ReadonlySet<SetId>;
+  readonly stale: readonly string[];
+}
+
 function adoptSets(
   layout: IpvsLayout,
   { sets }: KernelReading,
-): { readonly missing: ReadonlySet<SetId>; readonly other: ReadonlySet<SetId> } {
+): SetsFound {
   const { family } = layout.options;
+  const stale = new Set<string>();
   const missing = new Set<SetId>();
   const other = new Set<SetId>();
   for (const id of SET_IDS) {
-    const saved = sets.get(setName(id, family));
-    const isSame = saved?.options === normalOptions(setOptions(id, family));
-    if (saved === undefined) missing.add(id);
+    const name = setName(id, family);
+    const saved = sets.get(name);
+    const wanted = normalOptions(setOptions(id, family));
+    const isSame = saved?.options === wanted;
+    if (sets.has(scratchName(name))) stale.add(scratchName(name));
+    if (saved !== undefined && !canBeSwapped(saved.options, wanted)) stale.add(name);
+    if (saved === undefined || stale.has(name)) missing.add(id);
     else if (!isSame) other.add(id);
     layout.sets[id].adopt(isSame ? saved.entries : new Set());
   }
-  return { missing, other };
+  return { missing, other, stale: [...stale] };
+}
+
+/** Whether two sets have the same type and family; the kernel swaps no others. */
+function canBeSwapped(one: string, other: string): boolean {
+  const kindOf = (options: string) => /^\S+(?: family \S+)?/.exec(options)?.[0];
+  return kindOf(one) === kindOf(other);
 }
 
 function adoptServers(
@@ -79,8 +97,11 @@ function adoptServers(
   const found = new Map<ServerKey, AppliedServer>();
   for (const seen of reading.servers) {
     const wanted = layout.server(seen.key)?.server;
-    if (wanted === undefined && !isOurs(seen, { layout, reading, ownership })) continue;
-    const known = servers.get(seen.key)?.setup;
+    const applied = servers.get(seen.key);
+    // What this process has applied is ours, also where no address or set tells any more.
+    const isKnown = wanted !== undefined || applied !== undefined;
+    if (!isKnown && !isOurs(seen, { layout, reading, ownership })) continue;
+    const known = applied?.setup;
     found.set(seen.key, appliedFromSeen(seen, { wanted, known }));
   }
   servers.adopt(found);

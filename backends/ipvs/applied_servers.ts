@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { SeenServer } from "./proc_ip_vs.ts";
+import type { SeenRealServer, SeenServer } from "./proc_ip_vs.ts";
 import { mayBeSeconds } from "./proc_ip_vs.ts";
 import { setupWords } from "./ipvs_operation.ts";
 import type { RealServerKey, ServerKey, VirtualServer } from "./virtual_server.ts";
@@ -13,9 +13,15 @@ import type { RealServerKey, ServerKey, VirtualServer } from "./virtual_server.t
 export interface AppliedServer {
   /** How it distributes, as `setupWords()` has it; `undefined` = that cannot be read. */
   readonly setup: string | undefined;
-  /** Weights of the real servers; 0 = it gets no new connections. */
+  /**
+   * Weights of the real servers; 0 = it gets no new connections, {@linkcode OTHER_FORWARDING} = packets
+   * go there by another way than ours.
+   */
   readonly reals: ReadonlyMap<RealServerKey, number>;
 }
+
+/** No weight that a real server may have. */
+export const OTHER_FORWARDING = -1;
 
 /** By key. */
 export class AppliedServers {
@@ -62,8 +68,35 @@ export function appliedFromSeen(
     readonly known: string | undefined;
   },
 ): AppliedServer {
-  const reals = new Map(seen.reals.map(({ key, weight }) => [key, weight]));
+  const reals = new Map(seen.reals.map((real) => [real.key, weightOf(real)]));
   return { setup: wanted && setupFromSeen(seen, { wanted, known }), reals };
+}
+
+/**
+ * The servers that are not as they were to be after a write, in the order in which they were written.
+ * What cannot be read of them counts as it was to be.
+ */
+export function unlikeExpected(
+  seen: readonly SeenServer[],
+  { expected, wanted }: {
+    readonly expected: ReadonlyMap<ServerKey, AppliedServer | undefined>;
+    readonly wanted: (key: ServerKey) => VirtualServer | undefined;
+  },
+): readonly ServerKey[] {
+  const there = new Map(seen.map((server) => [server.key, server]));
+  return [...expected].filter(([key, server]) => {
+    const found = there.get(key);
+    if (found === undefined || server === undefined) return (found ?? server) !== undefined;
+    const { scheduler, persistenceSeconds } = wanted(key) ?? {};
+    return found.scheduler !== scheduler ||
+      !mayBeSeconds(found.persistenceTicks, persistenceSeconds) ||
+      found.reals.length !== server.reals.size ||
+      found.reals.some((real) => server.reals.get(real.key) !== weightOf(real));
+  }).map(([key]) => key);
+}
+
+function weightOf({ forwarding, weight }: SeenRealServer): number {
+  return forwarding === "masquerade" ? weight : OTHER_FORWARDING;
 }
 
 function setupFromSeen(

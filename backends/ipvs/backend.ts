@@ -7,7 +7,7 @@
  * @module
  */
 import type { Cidr } from "../../lib/net/cidr.ts";
-import { type IpAddress, type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf, isLoopback } from "../../lib/net/ip_address.ts";
 import type { Logger } from "../../lib/log/logger.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { Clock } from "../../lib/os/clock.ts";
@@ -18,10 +18,12 @@ import type {
   BackendInspection,
   CleanupReport,
   ProbeResult,
-  ServiceInspection,
+  RuleCounters,
   SyncReport,
 } from "../../lib/proxy/backend.ts";
 import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
+import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
+import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
@@ -30,10 +32,12 @@ import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables_variant.ts";
 import type { DriftFigures } from "../netfilter/drift_figures.ts";
 import { OneAtATime } from "../netfilter/one_at_a_time.ts";
-import { pauseBetween } from "../netfilter/pause_between.ts";
+import { setConnectionTimeouts } from "./connection_timeouts.ts";
 import { DEVICE } from "./diff.ts";
+import { explainIpvs } from "./explain.ts";
 import { ipvsHostSettings } from "./host_settings.ts";
-import { inspectService } from "./inspect.ts";
+import { inspectServices } from "./inspect_services.ts";
+import { KernelComparison } from "./kernel_comparison.ts";
 import { IpvsRunner } from "./ipvs_runner.ts";
 import { IpvsWatch } from "./ipvs_watch.ts";
 import { IpvsWriter } from "./ipvs_writer.ts";
@@ -73,6 +77,8 @@ export interface IpvsBackendOptions {
   readonly problem?: string;
   /** What the configuration and the Node say now. */
   readonly node: () => { readonly nodeIp?: IpAddress };
+  /** What a machine was found to have, for text without a `start()`. @default {everything} */
+  readonly facts?: MachineFacts;
 }
 
 /** Makes an ipvs backend for one IP family. Runs nothing before it is started. */
@@ -94,7 +100,6 @@ interface Machine {
   readonly found: ReadonlySet<IpAddress>;
 }
 
-const MS_PER_SECOND = 1_000;
 /** The first iptables that has it. */
 const RANDOM_FULLY = [1, 6, 2];
 
@@ -105,6 +110,7 @@ class IpvsBackend implements Backend {
   readonly #dependencies: IpvsBackendDependencies;
   readonly #options: IpvsBackendOptions;
   readonly #turns = new OneAtATime();
+  readonly #comparison: KernelComparison;
   #machine: Machine | undefined;
   #hasCleared = false;
 
@@ -112,10 +118,19 @@ class IpvsBackend implements Backend {
     this.family = options.family;
     this.#dependencies = dependencies;
     this.#options = options;
+    const renderOptions = () => this.#renderOptions();
+    this.#comparison = new KernelComparison(dependencies, { ...options, renderOptions });
   }
 
   hostSettings(): readonly HostSettingWish[] {
-    return ipvsHostSettings(this.#options);
+    const { family, strictArp } = this.#options;
+    const interfaces = new Set(
+      this.#dependencies.network.interfaceAddresses()
+        .filter(({ interfaceName, address }) =>
+          interfaceName !== DEVICE && ipFamilyOf(address) === "IPv4" && !isLoopback(address)
+        ).map(({ interfaceName }) => interfaceName),
+    );
+    return ipvsHostSettings({ family, strictArp, interfaces, kernelRelease: Deno.osRelease() });
   }
 
   probe(): Promise<readonly ProbeResult[]> {
@@ -137,7 +152,7 @@ class IpvsBackend implements Backend {
     const iptables = new IptablesRunner({ commands }, choice.programs);
     const runner = new IpvsRunner({ clock, commands, iptables });
     const found = await runner.deviceAddresses() ?? new Set();
-    await this.#setTimeouts(runner);
+    await setConnectionTimeouts({ logger, runner }, this.#options.timeouts);
     const writer = new IpvsWriter({ clock, runner }, { excludeCidrs, drainTimeoutMs });
     const edges = { ...this.#dependencies, runner, iptables, writer, turns: this.#turns };
     const watch = new IpvsWatch(edges, { periodMs });
@@ -152,8 +167,26 @@ class IpvsBackend implements Backend {
     return this.#turns.run(() => this.#sync(plan, changes));
   }
 
+  explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
+    return explainIpvs(plan, explanation, this.#renderOptions());
+  }
+
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderText(plan, this.#renderOptions(), keys);
+  }
+
+  facts(): MachineFacts | undefined {
+    if (this.#machine === undefined) return undefined;
+    const { features } = this.#machine;
+    return { features: { ...features }, nodeAddresses: [...this.#nodeAddresses()].sort() };
+  }
+
+  compare(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>) {
+    return this.#comparison.compare(plan, keys);
+  }
+
+  repair(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>) {
+    return this.#comparison.repair(plan, keys);
   }
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
@@ -162,18 +195,16 @@ class IpvsBackend implements Backend {
     if (layout === undefined || runner === undefined || writer === undefined) {
       return { summary, services: [], quarantined: [] };
     }
-    const servers = await runner.servers();
-    const seen = new Map(servers.map((server) => [server.key, server]));
-    const pause = pauseBetween(this.#dependencies.clock);
-    const services: ServiceInspection[] = [];
-    for (const key of keys ?? layout.keys) {
-      const plan = layout.plan(key);
-      if (plan) services.push(inspectService(plan, { layout, seen }));
-      await pause();
-    }
+    const services = await inspectServices({ ...this.#dependencies, layout, runner }, keys);
     const all = writer.quarantined;
     const quarantined = keys ? all.filter(({ key }) => keys.includes(key)) : all;
     return { summary, services, quarantined };
+  }
+
+  /** Of iptables alone: sets and virtual servers have no metric with kube-proxy. */
+  ruleCounters(): Promise<RuleCounters> {
+    const failedWrites = this.#machine?.writer.failedRestores ?? 0;
+    return Promise.resolve({ failedWrites, failedPartialWrites: 0, failedCleanups: 0 });
   }
 
   ownsAddress(address: IpAddress): boolean {
@@ -236,22 +267,10 @@ class IpvsBackend implements Backend {
     if (failed.length > 0) logger.warn("Cannot remove chains that are out of use", { failed });
   }
 
-  /** A kernel that refuses them serves all the same. */
-  async #setTimeouts(runner: IpvsRunner): Promise<void> {
-    const { tcp, tcpFin, udp } = this.#options.timeouts;
-    if (tcp + tcpFin + udp === 0) return;
-    const seconds = [tcp, tcpFin, udp].map((ms) => Math.ceil(ms / MS_PER_SECOND));
-    const [first = 0, second = 0, third = 0] = seconds;
-    try {
-      await runner.setTimeouts([first, second, third]);
-    } catch (error) {
-      this.#dependencies.logger.warn("Cannot set time-outs of IPVS", { error });
-    }
-  }
-
   #renderOptions(): IpvsRenderOptions {
-    const { family, masqueradeBit, scheduler, node } = this.#options;
-    const { features } = this.#machine ?? defaultIpvsOptions(family);
+    const { family, masqueradeBit, scheduler, node, facts = { features: {} } } = this.#options;
+    const { features } = this.#machine ??
+      { features: featuresFound(defaultIpvsOptions(family).features, facts) };
     const { nodeIp } = node();
     return {
       family,
@@ -265,7 +284,7 @@ class IpvsBackend implements Backend {
 
   #nodeAddresses(): ReadonlySet<IpAddress> {
     // Before it is started it is asked for text only, and that is not to depend on the machine.
-    if (this.#machine === undefined) return new Set();
+    if (this.#machine === undefined) return new Set(this.#options.facts?.nodeAddresses);
     const all = this.#dependencies.network.interfaceAddresses();
     return new Set(
       all.filter(({ interfaceName, address }) =>

@@ -1,24 +1,8 @@
 import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import type { Backend, SyncReport } from "../../lib/proxy/backend.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { FakeClock, settle } from "../../tests/support/fake_clock.ts";
 import { FakeIpvsMachine } from "../../tests/support/fake_ipvs_machine.ts";
-import { FakeNetwork } from "../../tests/support/fake_network.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
-import {
-  testPlanChanges,
-  testProxyPlan,
-  testServicePlan,
-  testSharedPlan,
-} from "../../tests/support/service_plans.ts";
-import { createIpvsBackend } from "./backend.ts";
-
-const SHARED = testSharedPlan();
-
-function planOf(...services: readonly ServicePlan[]): ProxyPlan {
-  return { ...testProxyPlan(services), shared: SHARED };
-}
+import { ipvsPlanOf as planOf, IpvsStage } from "../../tests/support/ipvs_stage.ts";
+import { testServicePlan } from "../../tests/support/service_plans.ts";
 
 /** The number-th ServicePort, with two endpoints unless told. */
 function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {
@@ -29,90 +13,21 @@ const THREE = [service(1), service(2), service(3)];
 const PLAN = planOf(...THREE);
 const CHANGED = planOf(service(1, ["10.1.0.1:8080"]), service(2), service(4));
 
-/** A backend on a machine of its own, synced as `lib/app/syncer.ts` does. */
-class Stage implements AsyncDisposable {
-  readonly machine: FakeIpvsMachine;
-  readonly clock = new FakeClock();
-  readonly backend: Backend;
-  readonly drift: unknown[] = [];
-  #synced: ProxyPlan | undefined;
-
-  constructor(machine = new FakeIpvsMachine()) {
-    this.machine = machine;
-    this.backend = createIpvsBackend({
-      clock: this.clock,
-      commands: machine.commands,
-      logger: new MemoryLogger(),
-      network: new FakeNetwork(),
-      random: () => 0,
-      onDrift: (figures) => void this.drift.push(figures),
-    }, {
-      family: "IPv4",
-      masqueradeBit: 14,
-      scheduler: "rr",
-      excludeCidrs: [],
-      strictArp: false,
-      timeouts: { tcp: 0, tcpFin: 0, udp: 0 },
-      syncPeriodMs: 30_000,
-      drainTimeoutMs: 900_000,
-      node: () => ({}),
-    });
-  }
-
-  static async started(machine?: FakeIpvsMachine): Promise<Stage> {
-    const stage = new Stage(machine);
-    await stage.backend.start();
-    return stage;
-  }
-
-  async sync(plan: ProxyPlan): Promise<SyncReport> {
-    const report = await this.backend.sync(plan, testPlanChanges(plan, this.#synced));
-    this.#synced = plan;
-    return report;
-  }
-
-  /** Programs that write, run by an action. */
-  async writesOf(action: () => Promise<unknown>): Promise<string[]> {
-    const { calls } = this.machine.commands;
-    const before = calls.length;
-    await action();
-    return calls.slice(before).filter(({ stdin }) => stdin !== "").map(({ program }) => program);
-  }
-
-  /** Lets time pass, with time for what is begun meanwhile to come to its end. */
-  async pass(ms: number): Promise<void> {
-    for (let passed = 0; passed < ms; passed += 1_000) {
-      await this.clock.advance(1_000);
-      for (let turn = 0; turn < 20; turn++) await settle();
-    }
-  }
-
-  weight(endpoint: string): number | undefined {
-    const { table } = this.machine.kernel;
-    return table.getServers().flatMap(({ key }) => table.getReals(key))
-      .find(({ key }) => key === endpoint)?.weight;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.backend[Symbol.asyncDispose]();
-  }
-}
-
 /** What a machine without anything else comes to. */
 async function golden(plan: ProxyPlan): Promise<string> {
-  await using stage = await Stage.started();
+  await using stage = await IpvsStage.started();
   await stage.sync(plan);
   return stage.machine.dump();
 }
 
 Deno.test("createIpvsBackend() runs nothing before start(), and cannot sync before", async () => {
-  await using stage = new Stage();
+  await using stage = new IpvsStage();
   assertEquals(stage.machine.commands.calls, []);
   await assertRejects(() => stage.sync(PLAN), Error, "start() has not succeeded");
 });
 
 Deno.test("IpvsBackend needs one process for each tool, and one for a change of endpoints", async () => {
-  await using stage = await Stage.started();
+  await using stage = await IpvsStage.started();
   assertEquals(await stage.writesOf(() => stage.sync(PLAN)), [
     "ipset",
     "iptables-restore",
@@ -127,10 +42,10 @@ Deno.test("IpvsBackend needs one process for each tool, and one for a change of 
 Deno.test("IpvsBackend writes nothing after a restart with the same objects", async () => {
   const machine = new FakeIpvsMachine();
   {
-    await using stage = await Stage.started(machine);
+    await using stage = await IpvsStage.started(machine);
     await stage.sync(PLAN);
   }
-  await using stage = await Stage.started(machine);
+  await using stage = await IpvsStage.started(machine);
   assertEquals(await stage.writesOf(() => stage.sync(PLAN)), []);
   await stage.sync(CHANGED);
   assertEquals(machine.dump(), await golden(CHANGED));
@@ -138,7 +53,7 @@ Deno.test("IpvsBackend writes nothing after a restart with the same objects", as
 
 for (const carriedOut of [false, true]) {
   Deno.test(`IpvsBackend comes to the wanted state after any command that fails, done or not: ${carriedOut}`, async () => {
-    const counting = await Stage.started();
+    const counting = await IpvsStage.started();
     await counting.sync(PLAN);
     const first = counting.machine.commands.calls.length;
     await counting.sync(CHANGED);
@@ -146,7 +61,7 @@ for (const carriedOut of [false, true]) {
     await counting[Symbol.asyncDispose]();
     const wanted = await golden(CHANGED);
     for (let failing = first + 1; failing <= last; failing++) {
-      await using stage = await Stage.started();
+      await using stage = await IpvsStage.started();
       await stage.sync(PLAN);
       stage.machine.commands.failCall(failing, "timeout", { carriedOut });
       await assertRejects(() => stage.sync(CHANGED));
@@ -176,7 +91,7 @@ Deno.test("IpvsBackend tells that a device or a set cannot be made, and tries ag
       } else machine.kernel.hasDevice = true;
       return {};
     });
-    await using stage = await Stage.started(machine);
+    await using stage = await IpvsStage.started(machine);
     const error = await assertRejects(() => stage.sync(PLAN), Error);
     assertStringIncludes(error.message, says);
     assertEquals(machine.kernel.table.getServers(), [], "nothing half done");
@@ -187,7 +102,7 @@ Deno.test("IpvsBackend tells that a device or a set cannot be made, and tries ag
 });
 
 Deno.test("IpvsBackend takes a drained endpoint away when its connections have ended", async () => {
-  await using stage = await Stage.started();
+  await using stage = await IpvsStage.started();
   await stage.sync(PLAN);
   stage.machine.connections.set("10.2.0.1:8080", 1);
   await stage.sync(CHANGED);
@@ -204,11 +119,11 @@ Deno.test("IpvsBackend goes on draining what another process began, until time i
   const machine = new FakeIpvsMachine();
   machine.connections.set("10.2.0.1:8080", 1);
   {
-    await using stage = await Stage.started(machine);
+    await using stage = await IpvsStage.started(machine);
     await stage.sync(PLAN);
     await stage.sync(CHANGED);
   }
-  await using stage = await Stage.started(machine);
+  await using stage = await IpvsStage.started(machine);
   await stage.sync(CHANGED);
   await stage.pass(800_000);
   assertEquals(stage.weight("10.2.0.1:8080"), 0);
@@ -224,7 +139,7 @@ Deno.test("IpvsBackend puts back what others take away, and counts it", async ()
     ({ iptables }) => iptables.tool.restore("*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n"),
   ];
   for (const harm of harms) {
-    await using stage = await Stage.started();
+    await using stage = await IpvsStage.started();
     await stage.sync(PLAN);
     const before = stage.machine.dump();
     harm(stage.machine);
@@ -237,7 +152,7 @@ Deno.test("IpvsBackend puts back what others take away, and counts it", async ()
 Deno.test("IpvsBackend leaves virtual servers of others alone", async () => {
   const machine = new FakeIpvsMachine();
   machine.kernel.take("ipvsadm", "-A -t 198.51.100.7:80 -s wlc");
-  await using stage = await Stage.started(machine);
+  await using stage = await IpvsStage.started(machine);
   await stage.sync(PLAN);
   await stage.pass(400_000);
   const keys = machine.kernel.table.getServers().map(({ key }) => key);
@@ -245,14 +160,36 @@ Deno.test("IpvsBackend leaves virtual servers of others alone", async () => {
 });
 
 Deno.test("IpvsBackend tells what the kernel holds of each ServicePort", async () => {
-  await using stage = await Stage.started();
+  await using stage = await IpvsStage.started();
   await stage.sync(planOf(service(1), service(2, [])));
   stage.machine.connections.set("10.1.0.1:8080", 3);
   const { services } = await stage.backend.inspect();
-  assertEquals(
-    services.map((
-      { addresses, connections },
-    ) => [addresses[0]?.role, addresses[0]?.state, connections]),
-    [["ClusterIP", "serving", 3], ["ClusterIP", "refusing", 0]],
-  );
+  const told = services.map(({ addresses: [address], connections }) => {
+    const { role, state, load } = address!;
+    return [role, state, connections, load?.active, load?.rates?.connections];
+  });
+  assertEquals(told, [["ClusterIP", "serving", 3, 3, 7], ["ClusterIP", "refusing", 0, 0, 7]]);
+});
+
+Deno.test("IpvsBackend asks for rates only when it is asked itself, and something goes through", async () => {
+  await using stage = await IpvsStage.started();
+  await stage.sync(PLAN);
+  const asked = async (action: () => Promise<unknown>) => {
+    const { calls } = stage.machine.commands;
+    const before = calls.length;
+    await action();
+    return calls.slice(before).map(({ line }) => line);
+  };
+  assertEquals(await asked(() => stage.backend.inspect([])), []);
+  assertEquals(await asked(() => stage.backend.inspect()), ["cat /proc/net/ip_vs"]);
+  stage.machine.connections.set("10.1.0.1:8080", 1);
+  assertEquals(await asked(() => stage.backend.inspect()), [
+    "cat /proc/net/ip_vs",
+    "ipvsadm -L -n --rate --exact",
+  ]);
+  const syncs = await asked(async () => {
+    await stage.sync(CHANGED);
+    await stage.pass(400_000);
+  });
+  assertEquals(syncs.filter((line) => line.includes("--rate")), []);
 });

@@ -36,6 +36,8 @@ export interface KernelState {
   readonly missingSets: ReadonlySet<SetId>;
   /** Sets that are there with other options, and are replaced. */
   readonly otherSets: ReadonlySet<SetId>;
+  /** Names of sets that are in the way: left by a killed run, or of a type that no swap can replace. */
+  readonly staleSets: readonly string[];
   /** Whether the device is there. */
   readonly hasDevice: boolean;
   /** Whether the fixed rules are there as they are wanted. */
@@ -62,6 +64,7 @@ export const DEVICE = "kube-ipvs0";
 export const EMPTY_KERNEL: KernelState = {
   missingSets: new Set(SET_IDS),
   otherSets: new Set(),
+  staleSets: [],
   hasDevice: false,
   hasRules: false,
   jumps: BASE_JUMPS,
@@ -72,6 +75,7 @@ export const EMPTY_KERNEL: KernelState = {
 export const KNOWN_KERNEL: KernelState = {
   missingSets: new Set(),
   otherSets: new Set(),
+  staleSets: [],
   hasDevice: true,
   hasRules: true,
   jumps: [],
@@ -87,7 +91,10 @@ export function* diffInSteps(
   const servers = yield* diffServers(layout, applied);
   const early = new Set<IptablesTable>(kernel.isTakeover ? ["mangle", "filter"] : ALL_TABLES);
   const late = new Set<IptablesTable>(kernel.isTakeover ? ["nat"] : []);
-  const sets = { tool: "ipset", lines: yield* collect(setsBefore(layout, kernel)) } as const;
+  const sets = {
+    tool: "ipset",
+    lines: yield* collect(setsBefore(layout, applied, kernel)),
+  } as const;
   const rules = { tool: "iptables", lines: rulesBefore(layout, kernel, early) } as const;
   const addresses = yield* collect(addressLines(layout, kernel));
   const steps: IpvsStep[] = [
@@ -97,12 +104,14 @@ export function* diffInSteps(
     { tool: "ipvsadm", operations: servers.operations },
     { tool: "ip", lines: addresses },
     { tool: "iptables", lines: kernel.isTakeover ? rulesBefore(layout, kernel, late) : [] },
-    { tool: "ipset", lines: yield* collect(setsAfter(layout, kernel)) },
+    { tool: "ipset", lines: yield* collect(setsAfter(layout, applied, kernel)) },
     { tool: "iptables", lines: rulesAfter(layout, kernel) },
   ];
   return { steps: steps.filter((step) => !isEmpty(step)), servers: servers.applied };
 }
 
+/** kube-proxy has no such set. */
+const PROOF: SetId = "SERVED";
 /** Lines between two pauses. */
 const LINES_PER_STEP = 512;
 const ALL_TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
@@ -136,17 +145,21 @@ function* collect(lines: Iterable<string>): Generator<void, string[]> {
 
 function* setsBefore(
   layout: IpvsLayout,
-  { missingSets, otherSets }: KernelState,
+  applied: AppliedServers,
+  { missingSets, otherSets, staleSets }: KernelState,
 ): Generator<string> {
   const { family } = layout.options;
+  for (const name of staleSets) yield `destroy ${name}`;
+  // By this one a clean-up knows that the others are ours: it is there before them.
+  if (missingSets.has(PROOF)) yield createLine(setName(PROOF, family), setOptions(PROOF, family));
   for (const id of SET_IDS) {
     const name = setName(id, family);
     const options = setOptions(id, family);
     const entries = layout.sets[id].wanted;
     if (otherSets.has(id)) yield* replaceLines(name, { options, entries });
-    else if (missingSets.has(id)) yield createLine(name, options);
+    else if (missingSets.has(id) && id !== PROOF) yield createLine(name, options);
   }
-  const changes = setChanges(layout).filter(({ id }) => !otherSets.has(id));
+  const changes = setChanges(layout, applied).filter(({ id }) => !otherSets.has(id));
   for (const { name, removed } of changes) {
     for (const entry of removed.early) yield deleteLine(name, entry);
   }
@@ -155,8 +168,12 @@ function* setsBefore(
   }
 }
 
-function* setsAfter(layout: IpvsLayout, { otherSets }: KernelState): Generator<string> {
-  const changes = setChanges(layout).filter(({ id }) => !otherSets.has(id));
+function* setsAfter(
+  layout: IpvsLayout,
+  applied: AppliedServers,
+  { otherSets }: KernelState,
+): Generator<string> {
+  const changes = setChanges(layout, applied).filter(({ id }) => !otherSets.has(id));
   for (const { name, added } of changes) {
     for (const entry of added.late) yield addLine(name, entry);
   }

@@ -4,8 +4,12 @@
  *
  * @module
  */
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import { parseProtocol } from "../../lib/net/port.ts";
+import type { AppliedServers } from "./applied_servers.ts";
 import { SET_IDS, type SetId, setName } from "./ipset_table.ts";
 import type { IpvsLayout } from "./layout.ts";
+import { type ServerKey, serverKey } from "./virtual_server.ts";
 
 /** Entries, by when their turn is. */
 export interface EntriesInTurn {
@@ -22,8 +26,8 @@ export interface SetChanges {
 }
 
 /** Of each set that changes, in the order of {@linkcode SET_IDS}. */
-export function setChanges(layout: IpvsLayout): SetChanges[] {
-  const isOpening = openingTest(layout);
+export function setChanges(layout: IpvsLayout, applied: AppliedServers): SetChanges[] {
+  const isOpening = openingTest(layout, applied);
   const changes: SetChanges[] = [];
   for (const id of SET_IDS) {
     const { missing, stale } = layout.sets[id];
@@ -39,13 +43,18 @@ export function setChanges(layout: IpvsLayout): SetChanges[] {
 }
 
 /** Whether an entry lets packets through that were refused. */
-function openingTest({ addresses, sets }: IpvsLayout): (id: SetId, entry: string) => boolean {
+function openingTest(
+  { addresses, sets }: IpvsLayout,
+  applied: AppliedServers,
+): (id: SetId, entry: string) => boolean {
   const fresh = new Set<string>(addresses.missing);
   return (id, entry) => {
     switch (id) {
       case "SERVED":
-        // No packet comes to an address that this node does not have yet.
-        return !fresh.has(entry.slice(0, entry.indexOf(",")));
+        // No packet comes to an address that this node does not have yet. What has a virtual server
+        // already, such as that of a kube-proxy before us, was served until now.
+        return !fresh.has(entry.slice(0, entry.indexOf(","))) &&
+          applied.get(serverOfEntry(entry)) === undefined;
       case "LOAD-BALANCER-SOURCE-CIDR":
       case "LOAD-BALANCER-SOURCE-IP":
         // Before the first of its ranges an address admits all, and none with its entry alone.
@@ -72,6 +81,16 @@ function isClosing({ sets }: IpvsLayout, id: SetId, entry: string): boolean {
 /** Address, protocol and port of a longer entry. */
 function frontOf(entry: string): string {
   return entry.slice(0, entry.indexOf(",", entry.indexOf(",") + 1));
+}
+
+function serverOfEntry(entry: string): ServerKey {
+  const [address = "", front = ""] = entry.split(",");
+  const [protocol = "", port = ""] = front.split(":");
+  return serverKey({
+    protocol: parseProtocol(protocol.toUpperCase()),
+    address: parseIpAddress(address),
+    port: Number(port),
+  });
 }
 
 function inTurn(entries: readonly string[], isLate: (entry: string) => boolean): EntriesInTurn {

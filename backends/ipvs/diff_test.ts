@@ -98,6 +98,23 @@ Deno.test("diffIpvs() keeps table nat of another mode until all else is there", 
   assertEquals(words, ["ipset", "*mangle,*filter", "ipvsadm", "ip", "*nat"]);
 });
 
+Deno.test("diffIpvs() refuses nothing that a kube-proxy before it served", () => {
+  const stage = new Stage();
+  const service = plan(1);
+  stage.layout.set(service);
+  stage.sync();
+  // kube-proxy has the device and the servers, and no set by our names.
+  stage.kernel.sets.delete("KUBE-SERVED");
+  stage.layout.sets.SERVED.adopt(new Set());
+  const state = { ...KNOWN_KERNEL, hasRules: false, missingSets: new Set(["SERVED"] as const) };
+  const { steps } = diffIpvs(stage.layout, stage.applied, state);
+  const served = steps.findIndex((step) =>
+    step.tool === "ipset" && step.lines.some((line) => line.startsWith("add KUBE-SERVED "))
+  );
+  assert(served >= 0);
+  assert(served < steps.findIndex(({ tool }) => tool === "iptables"), sizes(steps).join());
+});
+
 Deno.test("diffInSteps() pauses on its way through many servers", () => {
   const layout = new IpvsLayout(SHARED, OPTIONS);
   for (let number = 1; number <= 1_000; number++) layout.set(plan(number));

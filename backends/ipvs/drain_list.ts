@@ -33,7 +33,9 @@ export function isDrained(server: ServerKey): boolean {
 /** What drains now. */
 export class DrainList {
   readonly #options: DrainOptions;
-  readonly #entries = new Map<string, DrainingServer>();
+  /** By virtual server: one that goes takes its own along, however many others drain. */
+  readonly #entries = new Map<ServerKey, Map<RealServerKey, number>>();
+  #size = 0;
 
   constructor(options: DrainOptions) {
     this.#options = options;
@@ -41,17 +43,19 @@ export class DrainList {
 
   /** How many there are. */
   get size(): number {
-    return this.#entries.size;
+    return this.#size;
   }
 
   /** All of them. */
   get entries(): readonly DrainingServer[] {
-    return [...this.#entries.values()];
+    return [...this.#entries].flatMap(([server, reals]) =>
+      [...reals].map(([real, sinceMs]) => ({ server, real, sinceMs }))
+    );
   }
 
   /** Whether a real server drains. */
   has(server: ServerKey, real: RealServerKey): boolean {
-    return this.#entries.has(keyOf(server, real));
+    return this.#entries.get(server)?.has(real) === true;
   }
 
   /** A real server has got weight 0. One that drains already goes on as it did. */
@@ -59,19 +63,21 @@ export class DrainList {
     server: ServerKey,
     { real, nowMs }: { readonly real: RealServerKey; readonly nowMs: number },
   ): void {
-    const key = keyOf(server, real);
-    if (!this.#entries.has(key)) this.#entries.set(key, { server, real, sinceMs: nowMs });
+    if (this.has(server, real)) return;
+    const reals = this.#entries.get(server) ?? new Map<RealServerKey, number>();
+    this.#entries.set(server, reals.set(real, nowMs));
+    this.#size++;
   }
 
   /** A real server is wanted again, or gone. Without one: the whole virtual server is. */
   remove(server: ServerKey, real?: RealServerKey): void {
-    if (real !== undefined) {
-      this.#entries.delete(keyOf(server, real));
-      return;
-    }
-    for (const [key, entry] of this.#entries) {
-      if (entry.server === server) this.#entries.delete(key);
-    }
+    const reals = this.#entries.get(server);
+    if (reals === undefined) return;
+    const before = reals.size;
+    if (real === undefined) reals.clear();
+    else reals.delete(real);
+    this.#size -= before - reals.size;
+    if (reals.size === 0) this.#entries.delete(server);
   }
 
   /**
@@ -79,13 +85,13 @@ export class DrainList {
    * taken away, or given a weight, leaves the list.
    */
   due(seen: readonly SeenServer[], nowMs: number): readonly IpvsOperation[] {
-    if (this.#entries.size === 0) return [];
+    if (this.#size === 0) return [];
     const servers = new Map(seen.map((server) => [server.key, server]));
     const operations: IpvsOperation[] = [];
-    for (const [key, { server, real, sinceMs }] of this.#entries) {
+    for (const { server, real, sinceMs } of this.entries) {
       const found = servers.get(server)?.reals.find((each) => each.key === real);
       if (found === undefined || found.weight !== 0) {
-        this.#entries.delete(key);
+        this.remove(server, real);
         continue;
       }
       if (found.active + found.inactive > 0 && !this.#isOver(sinceMs, nowMs)) continue;
@@ -98,8 +104,4 @@ export class DrainList {
     const { timeoutMs } = this.#options;
     return timeoutMs > 0 && nowMs - sinceMs >= timeoutMs;
   }
-}
-
-function keyOf(server: ServerKey, real: RealServerKey): string {
-  return `${server} ${real}`;
 }

@@ -5,10 +5,25 @@
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
+import { isAtLeast, parseVersion } from "../netfilter/probe/tool_version.ts";
+
+/** What they depend on. */
+export interface IpvsHostContext {
+  readonly family: IpFamily;
+  readonly strictArp: boolean;
+  /** As `uname -r` prints it. */
+  readonly kernelRelease: string;
+  /** Interfaces with an IPv4 address of the node's own. */
+  readonly interfaces: ReadonlySet<string>;
+}
+
+/** The kernels in between answer a reused port of a client by a second of silence. */
+const FIRST_WITH_REUSE_MODE = [4, 1];
+const FIRST_WITH_FAST_REUSE = [5, 9];
 
 /** All of them; those of IPVS are the same for both families, those of ARP are for IPv4. */
 export function ipvsHostSettings(
-  { family, strictArp }: { readonly family: IpFamily; readonly strictArp: boolean },
+  { family, strictArp, kernelRelease, interfaces }: IpvsHostContext,
 ): readonly HostSettingWish[] {
   return [
     {
@@ -16,6 +31,7 @@ export function ipvsHostSettings(
       value: "1",
       purpose: "masquerade what IPVS forwards",
     },
+    ...(waitsForReuse(kernelRelease) ? [REUSE] : []),
     {
       name: "net.ipv4.vs.expire_nodest_conn",
       value: "1",
@@ -28,7 +44,7 @@ export function ipvsHostSettings(
     },
     // Not so for IPv6, where it would end the reception of router advertisements.
     ...(family === "IPv4" ? [FORWARDING] : []),
-    ...(strictArp && family === "IPv4" ? STRICT_ARP : []),
+    ...(strictArp && family === "IPv4" ? [...interfaces].sort().flatMap(strictArpOf) : []),
   ];
 }
 
@@ -38,18 +54,38 @@ const FORWARDING: HostSettingWish = {
   purpose: "forward packets to pods",
 };
 
-/** The kernel has no way to say so of single addresses. */
-const STRICT_ARP: readonly HostSettingWish[] = [
-  {
-    name: "net.ipv4.conf.all.arp_ignore",
-    value: "1",
-    atLeast: true,
-    purpose: "answer ARP only for addresses of the interface that is asked (strictARP)",
-  },
-  {
-    name: "net.ipv4.conf.all.arp_announce",
-    value: "2",
-    atLeast: true,
-    purpose: "announce no Service address by ARP (strictARP)",
-  },
-];
+const REUSE: HostSettingWish = {
+  name: "net.ipv4.vs.conn_reuse_mode",
+  value: "0",
+  purpose: "answer clients that use a port again at once (kernels before 5.9)",
+};
+
+function waitsForReuse(kernelRelease: string): boolean {
+  const version = parseVersion(kernelRelease);
+  return version !== undefined && isAtLeast(version, FIRST_WITH_REUSE_MODE) &&
+    !isAtLeast(version, FIRST_WITH_FAST_REUSE);
+}
+
+/**
+ * The kernel has no way to say so of single addresses, and takes the larger value of the interface and
+ * of `all`. Who sets `all` breaks interfaces without an address, as some networks of pods have, and new
+ * network namespaces inherit it (kubernetes/kubernetes#71555).
+ */
+function strictArpOf(name: string): readonly HostSettingWish[] {
+  // `sysctl` takes a dot in the name of an interface for a slash, and a slash for a dot.
+  const prefix = `net.ipv4.conf.${name.replaceAll(".", "/")}`;
+  return [
+    {
+      name: `${prefix}.arp_ignore`,
+      value: "1",
+      atLeast: true,
+      purpose: "answer ARP only for addresses of the interface that is asked (strictARP)",
+    },
+    {
+      name: `${prefix}.arp_announce`,
+      value: "2",
+      atLeast: true,
+      purpose: "announce no Service address by ARP (strictARP)",
+    },
+  ];
+}

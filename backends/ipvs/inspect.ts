@@ -3,7 +3,12 @@
  *
  * @module
  */
-import type { ServedAddress, ServiceInspection } from "../../lib/proxy/backend.ts";
+import type {
+  ServedAddress,
+  ServerLoad,
+  ServerRates,
+  ServiceInspection,
+} from "../../lib/proxy/backend.ts";
 import { tryParsePort } from "../../lib/net/port.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { IpvsLayout } from "./layout.ts";
@@ -16,12 +21,13 @@ export interface InspectionContext {
   readonly layout: IpvsLayout;
   /** Virtual servers that the kernel holds. */
   readonly seen: ReadonlyMap<ServerKey, SeenServer>;
+  readonly rates: ReadonlyMap<ServerKey, ServerRates>;
 }
 
 /** The virtual servers of a ServicePort, and the connections that are remembered for them. */
 export function inspectService(
   plan: ServicePlan,
-  { layout, seen }: InspectionContext,
+  { layout, seen, rates }: InspectionContext,
 ): ServiceInspection {
   const addresses: ServedAddress[] = [];
   let connections = 0;
@@ -31,7 +37,8 @@ export function inspectService(
     if (address === undefined || protocol === undefined || number === undefined) continue;
     const isOurs = layout.server(key)?.owner === plan.key;
     const reals = isOurs ? seen.get(key)?.reals ?? [] : [];
-    connections += reals.reduce((sum, { active, inactive }) => sum + active + inactive, 0);
+    const load = isOurs ? loadOf(seen.get(key), rates.get(key)) : undefined;
+    connections += (load?.active ?? 0) + (load?.inactive ?? 0);
     addresses.push({
       role: isClusterIp
         ? "ClusterIP"
@@ -48,7 +55,22 @@ export function inspectService(
         : reals.some(({ weight }) => weight > 0)
         ? "serving"
         : "refusing",
+      ...(load && { load }),
     });
   }
   return { key: plan.key, addresses, connections };
+}
+
+function loadOf(
+  server: SeenServer | undefined,
+  rates: ServerRates | undefined,
+): ServerLoad | undefined {
+  if (server === undefined) return undefined;
+  let active = 0;
+  let inactive = 0;
+  for (const real of server.reals) {
+    active += real.active;
+    inactive += real.inactive;
+  }
+  return { active, inactive, ...(rates && { rates }) };
 }

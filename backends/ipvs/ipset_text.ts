@@ -42,7 +42,7 @@ export function replaceLines(
   name: string,
   { options, entries }: { readonly options: string; readonly entries: Iterable<string> },
 ): readonly string[] {
-  const scratch = `NEW-${name}`.slice(0, MAX_SET_NAME_LENGTH);
+  const scratch = scratchName(name);
   return [
     createLine(scratch, options),
     `flush ${scratch}`,
@@ -50,6 +50,11 @@ export function replaceLines(
     `swap ${scratch} ${name}`,
     `destroy ${scratch}`,
   ];
+}
+
+/** The name of the set that takes the place of another one. */
+export function scratchName(name: string): string {
+  return `NEW-${name}`.slice(0, MAX_SET_NAME_LENGTH);
 }
 
 /** Reads `ipset save` in short steps: all sets that `isWanted`, by name. Other lines are passed over. */

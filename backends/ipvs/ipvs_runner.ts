@@ -6,15 +6,22 @@
 import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import type { ServerRates } from "../../lib/proxy/backend.ts";
+import { findDummyDevices } from "../netfilter/foreign/dummy_devices.ts";
 import { inSteps } from "../netfilter/foreign/in_steps.ts";
 import { type NotedServers, readNotedServers } from "../netfilter/foreign/ip_sets.ts";
 import { readProcFile, reasonOfExit } from "../netfilter/foreign/tool_output.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables_save.ts";
+import { saysNotPermitted } from "../netfilter/probe/try_tool.ts";
+import { IptablesError } from "../netfilter/restore_error.ts";
 import { DEVICE } from "./diff.ts";
 import { readIpsetSave, type SavedSet } from "./ipset_text.ts";
 import { IP_VS_FILE, readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
+import { readServerRates } from "./server_rates.ts";
+import { StepRefusal } from "./step_refusal.ts";
 import { type IpvsStep, stepText } from "./steps.ts";
+import type { ServerKey } from "./virtual_server.ts";
 
 /** The edges. */
 export interface IpvsRunnerDependencies {
@@ -37,23 +44,27 @@ export interface KernelReading {
 /** 10,000 Services take `ipvsadm` some seconds. */
 const TIMEOUT_MS = 120_000;
 
+/** What is true of the machine or of this process, whatever the line. */
+const NOT_OF_A_LINE = /Can't initialize ipvs|Cannot open netlink|Cannot talk to/;
+
 /** The tools. All methods throw an Error that says which tool failed, and in which words. */
 export class IpvsRunner {
   readonly #dependencies: IpvsRunnerDependencies;
+  /** Whether the device was found to be of the right kind. */
+  #isDummy = false;
 
   constructor(dependencies: IpvsRunnerDependencies) {
     this.#dependencies = dependencies;
   }
 
-  /** Carries out a step. After a failure it is unknown how much of it was. */
+  /**
+   * Carries out a step. After a failure it is unknown how much of it was. Throws a StepRefusal where
+   * it was the input that the tool did not take.
+   */
   async run(step: IpvsStep): Promise<void> {
     switch (step.tool) {
       case "iptables":
-        return await this.#dependencies.iptables.restore({
-          lines: step.lines,
-          ownerOf: () => undefined,
-          text: () => stepText(step),
-        });
+        return await this.#restore(step);
       case "ipset":
         return await this.#give(["ipset", "restore"], step);
       case "ip":
@@ -72,7 +83,7 @@ export class IpvsRunner {
       this.#output(["ipset", "save"]),
       iptables.save(),
     ]);
-    const isOurs = (name: string) => name.startsWith("KUBE-");
+    const isOurs = (name: string) => /^(NEW-)?KUBE-/.test(name);
     const sets = await inSteps({ clock }, readIpsetSave(saved, isOurs));
     const noted = await inSteps({ clock }, readNotedServers(saved));
     return { servers, device, sets, noted, tables };
@@ -86,6 +97,16 @@ export class IpvsRunner {
     if (seen.state === "absent") return [];
     if (seen.state === "refused") throw new Error(`Cannot read virtual servers: ${seen.reason}`);
     return await inSteps({ clock }, readProcIpVs(seen.value));
+  }
+
+  /**
+   * What goes through the virtual servers. No file of the kernel has it: this asks the kernel for
+   * each server, and is for people.
+   */
+  async rates(): Promise<ReadonlyMap<ServerKey, ServerRates>> {
+    const { clock } = this.#dependencies;
+    const text = await this.#output(["ipvsadm", "-L", "-n", "--rate", "--exact"]);
+    return await inSteps({ clock }, readServerRates(text));
   }
 
   /** Addresses on the device; `undefined` = there is none. */
@@ -109,13 +130,42 @@ export class IpvsRunner {
   async makeDevice(): Promise<void> {
     const args = ["link", "add", DEVICE, "type", "dummy"];
     const result = await this.#dependencies.commands.run("ip", args);
-    if (result.code === 0 || result.stderr.includes("File exists")) return;
-    throw new Error(`Cannot make device ${DEVICE}: ${reasonOfExit("ip", result)}`);
+    if (result.code !== 0 && !result.stderr.includes("File exists")) {
+      throw new Error(`Cannot make device ${DEVICE}: ${reasonOfExit("ip", result)}`);
+    }
+    if (result.code !== 0) await this.#checkDevice();
+    this.#isDummy = true;
+  }
+
+  /** Addresses of a device of another kind are not ours to take away. Throws where it is one. */
+  async #checkDevice(): Promise<void> {
+    if (this.#isDummy) return;
+    const dummies = await findDummyDevices(this.#dependencies.commands);
+    if (dummies.state !== "seen") {
+      throw new Error(`Cannot look at device ${DEVICE}: ${dummies.reason}`);
+    }
+    if (!dummies.value.includes(DEVICE)) {
+      throw new Error(
+        `Cannot use device ${DEVICE}: it is there already and no dummy device; rename or remove it`,
+      );
+    }
   }
 
   /** Sets time-outs of connections, seconds; 0 leaves what the kernel has. */
   async setTimeouts(seconds: readonly [tcp: number, tcpFin: number, udp: number]): Promise<void> {
     await this.#output(["ipvsadm", "--set", ...seconds.map(String)]);
+  }
+
+  async #restore(step: Extract<IpvsStep, { tool: "iptables" }>): Promise<void> {
+    const { lines } = step;
+    const input = { lines, ownerOf: () => undefined, text: () => stepText(step) };
+    try {
+      await this.#dependencies.iptables.restore(input);
+    } catch (cause) {
+      if (!(cause instanceof IptablesError) || cause.kind !== "refused") throw cause;
+      const line = cause.line?.number;
+      throw new StepRefusal(cause.message, { step, line, complaints: 1, cause });
+    }
   }
 
   async #give(
@@ -130,8 +180,13 @@ export class IpvsRunner {
     // The exit code of `ipvsadm -R` is that of its last line.
     const isRefused = program === "ipvsadm" && result.stderr.trim() !== "";
     if (result.code === 0 && !isRefused) return;
-    const at = lineOf(result.stderr, step);
-    throw new Error(`Cannot run '${line.join(" ")}'${at}: ${reasonOfExit(program, result)}`);
+    const { stderr } = result;
+    const at = lineOf(stderr, step);
+    const where = at === undefined ? "" : `, line ${at.number} '${at.text}'`;
+    const message = `Cannot run '${line.join(" ")}'${where}: ${reasonOfExit(program, result)}`;
+    if (saysNotPermitted(stderr) || NOT_OF_A_LINE.test(stderr)) throw new Error(message);
+    const complaints = stderr.split("\n").filter((each) => each.trim() !== "").length;
+    throw new StepRefusal(message, { step, line: at?.number, complaints });
   }
 
   async #output([program, ...args]: readonly [string, ...string[]]): Promise<string> {
@@ -143,8 +198,11 @@ export class IpvsRunner {
 }
 
 /** The line of the input that a tool complains of, where it says which. */
-function lineOf(stderr: string, step: IpvsStep): string {
-  const [, number] = /(?:line |failed -:)(\d+)/.exec(stderr) ?? [];
-  const line = step.tool === "ipvsadm" ? undefined : step.lines[Number(number) - 1];
-  return line === undefined ? "" : `, line ${number} '${line}'`;
+function lineOf(
+  stderr: string,
+  step: IpvsStep,
+): { readonly number: number; readonly text: string } | undefined {
+  const number = Number(/(?:line |failed -:)(\d+)/.exec(stderr)?.[1]);
+  const text = step.tool === "ipvsadm" ? undefined : step.lines[number - 1];
+  return text === undefined ? undefined : { number, text };
 }

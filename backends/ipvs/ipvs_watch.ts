@@ -95,7 +95,11 @@ export class IpvsWatch {
     const { clock, logger, runner, writer } = this.#dependencies;
     const seen = await runner.servers();
     const figures = new WriteFigures();
-    const drained = await writer.drain(seen, figures);
+    const drained = await writer.drain(seen, figures).catch((error) => {
+      // What the kernel holds is unknown now: the next look compares all of it.
+      this.#isUnfinished = true;
+      throw error;
+    });
     if (drained > 0) logger.verbose(2, "Took away what has drained", { drained });
     const lost = await this.#lost(seen);
     if (lost !== undefined) {

@@ -10,17 +10,22 @@ import type { Clock } from "../../lib/os/clock.ts";
 import type { Quarantined } from "../../lib/proxy/backend.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { inSteps } from "../netfilter/foreign/in_steps.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
+import { RefusedServices } from "../netfilter/refused_services.ts";
 import { adoptKernel } from "./adopt_kernel.ts";
-import { AppliedServers } from "./applied_servers.ts";
+import { AppliedServers, unlikeExpected } from "./applied_servers.ts";
 import { baseChains } from "./base_rules.ts";
-import { diffInSteps, type KernelState, KNOWN_KERNEL } from "./diff.ts";
+import { diffInSteps, type IpvsBatch, type KernelState, KNOWN_KERNEL } from "./diff.ts";
 import { DrainList } from "./drain_list.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 import { IpvsLayout } from "./layout.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
+import { blamedServices, ownersOfAddedRules, StepRefusal } from "./step_refusal.ts";
+import type { IpvsStep } from "./steps.ts";
 import type { ServerKey } from "./virtual_server.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
@@ -39,6 +44,8 @@ export interface IpvsWriterOptions {
 
 /** ServicePorts between two questions whether to pause. */
 const SLICE_SIZE = 32;
+/** Writes of one sync that may be refused; what is left then is for the next one. */
+const MAX_REFUSALS = 16;
 
 /** Writes for one family. One call is in flight at most. */
 export class IpvsWriter {
@@ -46,10 +53,14 @@ export class IpvsWriter {
   readonly #options: IpvsWriterOptions;
   readonly #servers = new AppliedServers();
   readonly #drains: DrainList;
+  readonly #refused = new RefusedServices();
+  /** The plans that were laid out since the last write that succeeded. */
+  readonly #laid = new Map<ServicePortKey, ServicePlan>();
   #layout: IpvsLayout | undefined;
   /** What the fixed rules were written for. */
   #rules: unknown;
   #isKnown = false;
+  #failedRestores = 0;
 
   constructor(dependencies: IpvsWriterDependencies, options: IpvsWriterOptions) {
     this.#dependencies = dependencies;
@@ -60,6 +71,11 @@ export class IpvsWriter {
   /** Whether what the kernel holds is known; otherwise the next write reads it first. */
   get isKnown(): boolean {
     return this.#isKnown;
+  }
+
+  /** Restores of rules that failed, since the process began. */
+  get failedRestores(): number {
+    return this.#failedRestores;
   }
 
   /** Virtual servers of ours in the kernel. */
@@ -103,11 +119,16 @@ export class IpvsWriter {
     const isNew = current === undefined || changes.everything || changes.shared ||
       !isSame(current.options, options);
     const layout = isNew ? new IpvsLayout(plan.shared, options) : current;
-    if (!isNew) { for (const key of changes.removed.keys()) layout.delete(key); }
+    if (isNew) this.#refused.forgetAll();
+    for (const key of changes.removed.keys()) {
+      if (!isNew) layout.delete(key);
+      this.#refused.forget(key);
+      this.#laid.delete(key);
+    }
     let count = 0;
     for (const key of isNew ? plan.services.keys() : changes.upserted) {
       const service = plan.services.get(key);
-      if (service) layout.set(service);
+      if (service) this.#lay(layout, service);
       if (++count % SLICE_SIZE === 0) await pause();
     }
     if (isNew && current) layout.inherit(current);
@@ -119,25 +140,24 @@ export class IpvsWriter {
     this.#isKnown = false;
   }
 
-  /** Writes what differs, by as few processes as there are tools. Throws; then all is read next time. */
+  /**
+   * Writes what differs, by as few processes as there are tools, but for ServicePorts that the kernel
+   * refuses: the layout has those in quarantine then. Throws when not even the rest could be written;
+   * then all is read next time.
+   */
   async write(figures: WriteFigures): Promise<void> {
-    const { clock, runner } = this.#dependencies;
-    const layout = this.#layout;
-    if (layout === undefined) return;
-    const kernel = await this.#kernel(layout, figures);
-    const batch = await inSteps({ clock }, diffInSteps(layout, this.#servers, kernel));
-    this.#isKnown = false;
-    for (const step of batch.steps) {
-      await runner.run(step);
-      figures.add(step);
+    let fromMemory: StepRefusal | undefined;
+    for (let refusals = 1;; refusals++) {
+      // What is written from memory may be refused since somebody else has changed something.
+      const wasRead = !this.#isKnown;
+      try {
+        return await this.#write(figures);
+      } catch (error) {
+        if (!(error instanceof StepRefusal) || refusals > MAX_REFUSALS) throw error;
+        if (!wasRead) fromMemory = error;
+        else if (!await this.#leaveOut(error, fromMemory)) throw error;
+      }
     }
-    for (const [key, server] of batch.servers) {
-      this.#servers.confirm(key, server);
-      this.#noteDrains(key);
-    }
-    layout.settle();
-    this.#rules = baseChains(layout.ruleContext);
-    this.#isKnown = true;
   }
 
   /** Takes away what has drained. Returns how many real servers. */
@@ -166,6 +186,74 @@ export class IpvsWriter {
     return operations.length;
   }
 
+  async #write(figures: WriteFigures): Promise<void> {
+    const { clock } = this.#dependencies;
+    const layout = this.#layout;
+    if (layout === undefined) return;
+    const kernel = await this.#kernel(layout, figures);
+    const batch = await inSteps({ clock }, diffInSteps(layout, this.#servers, kernel));
+    this.#isKnown = false;
+    for (const step of batch.steps) {
+      await this.#run(step, batch.servers);
+      figures.add(step);
+    }
+    for (const [key, server] of batch.servers) {
+      this.#servers.confirm(key, server);
+      this.#noteDrains(key);
+    }
+    layout.settle();
+    this.#rules = baseChains(layout.ruleContext);
+    this.#isKnown = true;
+    for (const [key, plan] of this.#laid) {
+      if (layout.plan(key) === plan) this.#refused.forget(key);
+    }
+    this.#laid.clear();
+  }
+
+  /** What `ipvsadm -R` complains of, and in which order, proves nothing: what counts is what is there. */
+  async #run(step: IpvsStep, expected: IpvsBatch["servers"]): Promise<void> {
+    const { runner } = this.#dependencies;
+    try {
+      await runner.run(step);
+    } catch (error) {
+      if (step.tool === "iptables") this.#failedRestores++;
+      if (!(error instanceof StepRefusal) || step.tool !== "ipvsadm") throw error;
+      const servers = unlikeExpected(await runner.servers(), {
+        expected,
+        wanted: (key) => this.#layout?.server(key)?.server,
+      });
+      if (servers.length === 0) return;
+      const { message, details } = error;
+      throw new StepRefusal(message, { ...details, servers, cause: error });
+    }
+  }
+
+  #lay(layout: IpvsLayout, plan: ServicePlan): void {
+    const reason = this.#refused.waitingFor(plan, this.#dependencies.clock.now());
+    if (reason !== undefined) return quarantine(layout, { plan, reason });
+    layout.set(plan);
+    this.#laid.set(plan.key, plan);
+  }
+
+  /** Whether a refusal was that of single ServicePorts. */
+  async #leaveOut(refusal: StepRefusal, fromMemory?: StepRefusal): Promise<boolean> {
+    const { clock } = this.#dependencies;
+    const layout = this.#layout;
+    if (layout === undefined) return false;
+    const blamed = await inSteps({ clock }, blamedServices(refusal, layout));
+    const isTold = blamed.length > 0 || fromMemory === undefined ||
+      refusal.details.step.tool !== "iptables";
+    const keys = isTold ? blamed : await inSteps({ clock }, ownersOfAddedRules(fromMemory, layout));
+    const reason = refusal.message;
+    for (const key of keys) {
+      const tried = layout.plan(key);
+      if (tried === undefined) continue;
+      this.#refused.refuse(this.#laid.get(key) ?? tried, { reason, now: clock.now() });
+      quarantine(layout, { plan: tried, reason });
+    }
+    return keys.length > 0;
+  }
+
   async #kernel(layout: IpvsLayout, figures: WriteFigures): Promise<KernelState> {
     if (this.#isKnown) {
       return { ...KNOWN_KERNEL, hasRules: deepEqual(this.#rules, baseChains(layout.ruleContext)) };
@@ -191,6 +279,16 @@ export class IpvsWriter {
       else this.#drains.remove(key, real);
     }
   }
+}
+
+/** Where it is only the scheduler that cannot be had, the node's own serves. */
+function quarantine(
+  layout: IpvsLayout,
+  { plan, reason }: { readonly plan: ServicePlan; readonly reason: string },
+): void {
+  const { annotations, ...plain } = plan;
+  const asksForMore = annotations !== undefined && reason.includes("Scheduler");
+  layout.quarantine({ key: plan.key, reason }, asksForMore ? plain : undefined);
 }
 
 function isSame(one: IpvsRenderOptions, other: IpvsRenderOptions): boolean {

@@ -84,7 +84,7 @@ export class IpvsLayout {
     };
   }
 
-  /** Addresses that another ServicePort has, and annotations that could not be used. */
+  /** Addresses that another ServicePort has, what could not be used, and what the kernel refused. */
   get quarantined(): readonly Quarantined[] {
     const found = [...this.#problems.values()].flat();
     for (const server of this.#contested) {
@@ -109,11 +109,11 @@ export class IpvsLayout {
     return { server, endpoints, owner: holder.key };
   }
 
-  /** Serves a ServicePort by a plan. */
+  /** Serves a ServicePort by a plan, and takes it out of quarantine. */
   set(plan: ServicePlan): void {
     const previous = this.#plans.get(plan.key);
     if (previous === plan) return;
-    if (previous) this.#take(previous);
+    this.delete(plan.key);
     const parts = this.#render(plan);
     this.#plans.set(plan.key, plan);
     this.#count(plan, 1);
@@ -125,7 +125,18 @@ export class IpvsLayout {
   /** Serves a ServicePort no longer. */
   delete(key: ServicePortKey): void {
     const plan = this.#plans.get(key);
+    this.#problems.delete(key);
     if (plan) this.#take(plan);
+  }
+
+  /**
+   * What the kernel refused of a ServicePort, until it is set again: it is served by another plan, or
+   * without one not at all.
+   */
+  quarantine(item: Quarantined, instead?: ServicePlan): void {
+    this.delete(item.key);
+    if (instead) this.set(instead);
+    this.#problems.set(item.key, [item]);
   }
 
   /** These servers are to be compared with what was applied: that is no longer known. */
@@ -156,7 +167,6 @@ export class IpvsLayout {
     for (const front of parts.fronts) this.#unclaim(plan, front);
     for (const [set, entry] of parts.entries) this.sets[set].release(entry);
     this.#plans.delete(plan.key);
-    this.#problems.delete(plan.key);
     this.#count(plan, -1);
   }
 

@@ -9,6 +9,7 @@ import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { Network } from "../../lib/os/network.ts";
 import type { CleanupReport } from "../../lib/proxy/backend.ts";
+import { destroySets } from "../netfilter/foreign/destroy_sets.ts";
 import { findDummyDevices } from "../netfilter/foreign/dummy_devices.ts";
 import { inSteps } from "../netfilter/foreign/in_steps.ts";
 import { type NotedServers, readNotedServers } from "../netfilter/foreign/ip_sets.ts";
@@ -29,6 +30,7 @@ import {
 import { baseChains, FROM_CLUSTER } from "./base_rules.ts";
 import { DEVICE } from "./diff.ts";
 import { SET_IDS, setName } from "./ipset_table.ts";
+import { scratchName } from "./ipset_text.ts";
 import { defaultIpvsOptions } from "./render_options.ts";
 
 /** What removing needs. */
@@ -66,6 +68,7 @@ export async function removeOwnObjects(
   // kube-proxy has no such set: where it is not, whatever is there is none of ours.
   if (!sets.includes(setName("SERVED", removal.family))) return run.report();
   const deletion = await serverDeletion(edges, { run, removal });
+  if (deletion === undefined) return run.report();
   await removeAddresses(edges, { run, removal });
   if (deletion.length > 0) {
     await run.do("virtual servers", {
@@ -84,11 +87,9 @@ export async function removeOwnObjects(
       run,
     });
   }
-  await run.do("ipsets", {
-    command: ["ipset", "restore"],
-    input: () => sets.map((name) => `destroy ${name}\n`),
-    removes: sets.map((name) => `ipset ${name}`),
-  });
+  // Rules of somebody else may name a set. Until all others have gone, one tells that they are ours.
+  const proof = setName("SERVED", removal.family);
+  await destroySets(run, [...sets.filter((name) => name !== proof), proof], { proof });
   return run.report();
 }
 
@@ -147,9 +148,12 @@ async function ownSets(
   if (seen.state === "refused") run.unseen("ipsets", seen.reason);
   if (seen.state !== "seen") return [];
   const there = new Set(seen.value.split("\n"));
-  return SET_IDS.map((id) => setName(id, family)).filter((name) => there.has(name));
+  const names = SET_IDS.map((id) => setName(id, family));
+  // A killed run may have left what it was about to put in the place of another set.
+  return [...new Set([...names, ...names.map(scratchName)])].filter((name) => there.has(name));
 }
 
+/** `undefined` = whose they are cannot be told. */
 async function serverDeletion(
   { clock, commands, network }: RemovalEdges,
   { run, removal: { family, excludeCidrs } }: {
@@ -161,12 +165,20 @@ async function serverDeletion(
   if (table.state === "refused") run.unseen("virtual servers", table.reason);
   if (table.state !== "seen") return [];
   const saved = await askTool(commands, ["ipset", "save"], run.signal);
-  const text = saved.state === "seen" ? saved.value : "";
-  const noted: NotedServers = await inSteps({ clock }, readNotedServers(text));
-  const nodeAddresses = new Set(network.interfaceAddresses().map(({ address }) => address));
-  const ownership = { noted, deviceAddresses: noted.addresses, nodeAddresses, excludeCidrs };
-  const all = await inSteps({ clock }, readVirtualServers(table.value));
-  return all.filter((server) =>
+  if (saved.state !== "seen") {
+    // Without the sets nobody could ever tell whose the virtual servers are.
+    run.unseen("entries of ipsets", saved.reason);
+    return undefined;
+  }
+  const noted: NotedServers = await inSteps({ clock }, readNotedServers(saved.value));
+  const all = network.interfaceAddresses();
+  const deviceAddresses = new Set(
+    all.filter(({ interfaceName }) => interfaceName === DEVICE).map(({ address }) => address),
+  );
+  const nodeAddresses = new Set(all.map(({ address }) => address));
+  const ownership = { noted, deviceAddresses, nodeAddresses, excludeCidrs };
+  const servers = await inSteps({ clock }, readVirtualServers(table.value));
+  return servers.filter((server) =>
     ipFamilyOf(server.address) === family && isKubeProxyServer(server, ownership)
   );
 }

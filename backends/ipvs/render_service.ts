@@ -7,6 +7,7 @@ import { cidrContains, prefixLengthOf } from "../../lib/net/cidr.ts";
 import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port } from "../../lib/net/port.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
+import { hairpinEndpoints } from "../../lib/proxy/hairpin.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { servicePortText } from "../../lib/proxy/service_port_name.ts";
@@ -180,18 +181,9 @@ class ServiceDraft {
     return { rule };
   }
 
-  /**
-   * An endpoint that is sent its own packet would answer itself past the proxy, so the packet has to
-   * come from the node. Only a pod of this node is sent its own packets by its own node; a pod of
-   * another one only where its packets to an external address are sent on as they are. An endpoint of
-   * an unknown node may be here.
-   */
+  /** Endpoints that are sent their own packets, which have to come from the node. */
   *#hairpin(): Generator<SetEntry> {
-    const { externalIps, loadBalancerVips, nodePort, reachable } = this.#plan;
-    const isExternal = nodePort !== undefined || externalIps.length + loadBalancerVips.length > 0;
-    const isSentOn = this.#isLocalPolicy && isExternal;
-    for (const { address, port, isLocal, nodeName } of reachable) {
-      if (!isLocal && nodeName !== undefined && !isSentOn) continue;
+    for (const { address, port } of hairpinEndpoints(this.#plan)) {
       yield ["LOOP-BACK", `${this.#entryOf(address, port)},${address}`];
     }
   }
@@ -211,7 +203,8 @@ function endpointsOf(verdict: Verdict): readonly Endpoint[] {
   return verdict.kind === "forward" ? verdict.endpoints : NO_ENDPOINTS;
 }
 
-function isSameChoice(one: Verdict, other: Verdict): boolean {
+/** Whether two verdicts forward to the same endpoints. */
+export function isSameChoice(one: Verdict, other: Verdict): boolean {
   if (one.kind !== "forward" || other.kind !== "forward") return false;
   return one.endpoints === other.endpoints ||
     (one.endpoints.length === other.endpoints.length &&

@@ -63,6 +63,8 @@ const FLAGS: Readonly<Partial<Record<Scheduler, ReadonlyMap<string, string>>>> =
 
 /** What kube-proxy sets: without it all connections of a client go to one endpoint. */
 const DEFAULT_FLAGS: Readonly<Partial<Record<Scheduler, readonly string[]>>> = { mh: ["mh-port"] };
+/** Of what a Service says, in a message. */
+const LONGEST_VALUE = 80;
 const NO_FLAGS: readonly string[] = [];
 
 /** The scheduler of a name, in whatever case; `undefined` = there is none. Empty is kube-proxy's default. */
@@ -84,7 +86,7 @@ export function schedulingOf(
   const own = named && tryParseScheduler(named.value);
   if (named && own === undefined) {
     problems.push(
-      `Cannot use '${named.value}' of annotation ${named.name}: expected one of ${
+      `Cannot use '${cut(named.value)}' of annotation ${named.name}: expected one of ${
         SCHEDULERS.join(", ")
       }`,
     );
@@ -108,18 +110,25 @@ function flagsOf(
   }
   const names = [...known.values()];
   const flags = new Set<string>();
+  const unknown: string[] = [];
   for (const word of named.value.split(",").map((each) => each.trim()).filter(Boolean)) {
     const flag = known.get(word) ?? names.find((name) => name === word);
     if (flag !== undefined) flags.add(flag);
-    else {
-      problems.push(
-        `Cannot use '${word}' of annotation ${named.name}: scheduler ${scheduler} has ${
-          names.join(" and ")
-        }`,
-      );
-    }
+    else unknown.push(word);
+  }
+  // An annotation may have 256 KiB of them.
+  if (unknown[0] !== undefined) {
+    problems.push(
+      `Cannot use '${cut(unknown[0])}' of annotation ${named.name}: scheduler ${scheduler} has ${
+        names.join(" and ")
+      }`,
+    );
   }
   return [...flags].sort();
+}
+
+function cut(text: string): string {
+  return text.length > LONGEST_VALUE ? `${text.slice(0, LONGEST_VALUE)}…` : text;
 }
 
 function valueOf(

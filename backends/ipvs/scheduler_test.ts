@@ -55,6 +55,16 @@ Deno.test("schedulingOf() tells what it could not use, and goes on with what the
   }
 });
 
+Deno.test("schedulingOf() tells what is wrong in a few words, whatever a Service says", () => {
+  const long = `"; rm ${"x".repeat(100_000)}`;
+  for (const value of [long, `${"x,".repeat(100_000)}`]) {
+    for (const annotations of [{ [OURS]: value }, { [OURS]: "mh", [OUR_FLAGS]: value }]) {
+      const { problems } = schedulingOf(annotations, "lc");
+      assertEquals([problems.length, problems.join("").length < 300], [1, true]);
+    }
+  }
+});
+
 Deno.test("tryParseScheduler() takes the default for an empty name, and no unknown one", () => {
   assertEquals(["", "MH", "wrr", "x"].map(tryParseScheduler), ["rr", "mh", "wrr", undefined]);
 });

@@ -79,14 +79,23 @@ export class IptablesRunner {
    * whole table.
    */
   async hasRules(table: IptablesTable, chain: string): Promise<boolean> {
+    return (await this.rulesOf(table, chain) ?? []).length > 0;
+  }
+
+  /** The rules of one chain as they are printed, without `-A` and its name; `undefined` = no such. */
+  async rulesOf(table: IptablesTable, chain: string): Promise<readonly string[] | undefined> {
     const program = this.#programs.restore.replace(/-restore$/, "");
     const line = [program, "-w", `${LOCK_WAIT_S}`, "-t", table, "-S", chain] as const;
     const { code, stdout, stderr } = await this.#run("look at a chain of iptables", line, {
       timeoutMs: LOOK_TIMEOUT_MS,
     });
-    if (code === 0) return /^-A /m.test(stdout);
+    const head = `-A ${chain} `;
+    if (code === 0) {
+      return stdout.split("\n").filter((each) => each.startsWith(head))
+        .map((each) => each.slice(head.length));
+    }
     // What iptables-nft says of a chain that is missing is that it could not read it.
-    if (code === 1) return false;
+    if (code === 1) return undefined;
     throw errorOfRead({ program, code, stderr });
   }
 

@@ -60,16 +60,22 @@ export function normalRule(text: string): string {
 /** As both variants of iptables 1.8 print most rules. */
 function usualPrint(written: string): string {
   return written
+    .replace(/^-d (\S+) -s (\S+)(?= )/, "-s $2 -d $1")
     .replace(
-      /^-d (\S+)(?= )/,
-      (match, address: string) =>
-        address.includes("/") ? match : `${match}/${address.includes(":") ? 128 : 32}`,
+      /^(?:-s (\S+) )?-d (\S+)(?= )/,
+      (_, source: string | undefined, destination: string) =>
+        `${source === undefined ? "" : `-s ${withLength(source)} `}-d ${withLength(destination)}`,
     )
     .replace(/-m (tcp|udp|sctp) -p \1 /, "-p $1 -m $1 ")
     .replace(/--probability (\S+)/, (_, probability: string) => {
       const units = Math.round(Number(probability) * PROBABILITY_UNIT);
       return `--probability ${(units / PROBABILITY_UNIT).toFixed(11)}`;
     });
+}
+
+function withLength(address: string): string {
+  if (address.includes("/")) return address;
+  return `${address}/${address.includes(":") ? 128 : 32}`;
 }
 
 function parseRule(words: readonly string[]): ParsedRule {

@@ -8,6 +8,8 @@ const SAME: readonly (readonly [written: string, printed: string])[] = [
     "-d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j DROP",
   ],
   ["-d fd00::1 -p udp -j DROP", "-d fd00::1/128 -p udp -j DROP"],
+  ["-d 10.0.0.1 -s 10.0.0.2 -j MASQUERADE", "-s 10.0.0.2/32 -d 10.0.0.1/32 -j MASQUERADE"],
+  ["-d fd00::/64 -s fd00::2 -j MASQUERADE", "-s fd00::2/128 -d fd00::/64 -j MASQUERADE"],
   [
     '-m conntrack --ctstate RELATED,ESTABLISHED -m comment --comment "a b" -j ACCEPT',
     '-m comment --comment "a b" -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT',
@@ -40,6 +42,7 @@ for (const [written, printed] of SAME) {
 const DIFFERENT: readonly (readonly [string, string])[] = [
   ["-d 10.96.0.1 -j A", "-s 10.96.0.1 -j A"],
   ["-d 10.96.0.1 -j A", "! -d 10.96.0.1 -j A"],
+  ["-d 10.0.0.1 -s 10.0.0.2 -j A", "-s 10.0.0.1/32 -d 10.0.0.2/32 -j A"],
   ["-d 10.96.0.1 -j A", "-d 10.96.0.1 -g A"],
   ["-d 10.96.0.0/31 -j A", "-d 10.96.0.0 -j A"],
   ["-m mark --mark 0x1/0x1 -j A", "-m mark ! --mark 0x1/0x1 -j A"],

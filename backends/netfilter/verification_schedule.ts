@@ -4,7 +4,7 @@
  * @module
  */
 
-const EVERY_MS = 300_000;
+const DEFAULT_SHORTEST_MS = 300_000;
 /** Reading takes seconds where there are many Services; at any size it is done once an hour. */
 const LONGEST_EVERY_MS = 3_600_000;
 const IDLE_PARTS = 300;
@@ -12,11 +12,16 @@ const IDLE_PARTS = 300;
 /** Plans comparisons. Times are milliseconds of one clock. */
 export class VerificationSchedule {
   readonly #random: () => number;
+  readonly #shortestMs: number;
   #dueAt = 0;
 
-  /** `random`: from 0 to 1, as `Math.random`. */
-  constructor(random: () => number) {
+  /** `random`: from 0 to 1, as `Math.random`. `shortestMs`: between two comparisons that cost nothing. */
+  constructor(
+    random: () => number,
+    { shortestMs = DEFAULT_SHORTEST_MS }: { readonly shortestMs?: number } = {},
+  ) {
     this.#random = random;
+    this.#shortestMs = shortestMs;
   }
 
   isDue(now: number): boolean {
@@ -25,7 +30,7 @@ export class VerificationSchedule {
 
   /** Everything was read and compared, which took so long. */
   verified(now: number, durationMs: number): void {
-    const wanted = Math.max(EVERY_MS, durationMs * IDLE_PARTS);
+    const wanted = Math.max(this.#shortestMs, durationMs * IDLE_PARTS);
     // The nodes of a cluster that were started together are not to beat in time.
     const every = Math.min(wanted, LONGEST_EVERY_MS) * (1 - this.#random() / 10);
     this.#dueAt = now + every;

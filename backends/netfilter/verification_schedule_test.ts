@@ -12,6 +12,14 @@ Deno.test("VerificationSchedule compares every five minutes, the dearer the rare
   assertEquals([0, 1_000, 2_000, 60_000].map(dueAfter), [5, 5, 10, 60]);
 });
 
+Deno.test("VerificationSchedule compares more often, where that is asked for and costs little", () => {
+  const schedule = new VerificationSchedule(() => 0, { shortestMs: 10_000 });
+  schedule.verified(0, 20);
+  assertEquals([schedule.isDue(9_999), schedule.isDue(10_000)], [false, true]);
+  schedule.verified(0, 100);
+  assertEquals([schedule.isDue(29_999), schedule.isDue(30_000)], [false, true]);
+});
+
 Deno.test("VerificationSchedule keeps nodes that were started together apart", () => {
   const schedule = new VerificationSchedule(() => 1);
   schedule.verified(0, 0);

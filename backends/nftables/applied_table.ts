@@ -6,6 +6,7 @@
  *
  * @module
  */
+import { LAYOUT_MARK } from "./base_chains.ts";
 import { chainName } from "./chain_spec.ts";
 import type { EntryId } from "./claims.ts";
 import type { ContainerName, Element } from "./containers.ts";
@@ -20,9 +21,13 @@ export interface TableReading {
   readonly chains: readonly string[];
   /** Names of sets and maps, those of other versions included. */
   readonly containers: readonly string[];
+  /** What the tool printed of each set and map beside its elements. */
+  readonly declarations: ReadonlyMap<string, string>;
   readonly elements: TableElements;
   /** What the tool printed of the rules of each chain. */
   readonly rules: ReadonlyMap<string, string>;
+  /** Whether the kernel passes over all of it. */
+  readonly isDormant: boolean;
 }
 
 /** What will be there once a transaction was taken. */
@@ -46,12 +51,15 @@ export class AppliedTable {
   readonly #users = new Map<string, number>();
   /** How the tool prints the rules of chains that are as they should be. */
   readonly #prints = new Map<string, string>();
+  /** The same of sets and maps. */
+  #declarations: ReadonlyMap<string, string> = new Map();
   readonly #chains = new Set<string>();
   readonly #strangers = new Set<string>();
   #shared: readonly Element[] = [];
   #reading: TableReading | undefined;
   #state: "unknown" | "read" | "written" = "unknown";
-  #changedChains = 0;
+  #changedObjects = 0;
+  #isSpoilt = false;
 
   /** Whether what the kernel holds is known: it was read, and nothing failed since. */
   get isKnown(): boolean {
@@ -68,9 +76,18 @@ export class AppliedTable {
     return this.#reading;
   }
 
-  /** Of the last reading: chains whose rules were others than before. */
-  get changedChains(): number {
-    return this.#changedChains;
+  /**
+   * Of the last reading: chains whose rules, sets and maps whose types were others than before, and
+   * the table itself where the kernel passes over it.
+   */
+  get changedObjects(): number {
+    return this.#changedObjects;
+  }
+
+  /** Whether all that was read has to go: it is laid out in another way, or spoilt. */
+  get isToBeReplaced(): boolean {
+    return this.#reading !== undefined &&
+      (this.#isSpoilt || !this.#reading.chains.includes(LAYOUT_MARK));
   }
 
   /** The elements that belong to no Service. */
@@ -86,6 +103,11 @@ export class AppliedTable {
   /** Entries that are there. */
   get entryCount(): number {
     return this.#entries.size;
+  }
+
+  /** All entries that are there. */
+  entries(): Iterable<Entry> {
+    return this.#entries.values();
   }
 
   /** An entry that is there. */
@@ -112,15 +134,30 @@ export class AppliedTable {
     this.forget();
     this.#state = "read";
     this.#reading = reading;
+    if (reading?.isDormant) this.#changedObjects++;
+    this.#adoptDeclarations(reading?.declarations ?? new Map());
+    if (this.isToBeReplaced) {
+      this.#prints.clear();
+      return;
+    }
     for (const [name, rules] of reading?.rules ?? []) {
       const print = this.#prints.get(name);
       if (print === rules) this.#chains.add(name);
       else if (print === undefined) this.#prints.set(name, rules);
       else {
-        this.#changedChains++;
+        this.#changedObjects++;
         this.#prints.delete(name);
       }
     }
+  }
+
+  /** As {@linkcode adopt}, of a table that can't be brought to what is wanted: none of it is kept. */
+  adoptSpoilt(reading: TableReading | undefined): void {
+    this.adopt(reading);
+    this.#isSpoilt = true;
+    this.#chains.clear();
+    this.#prints.clear();
+    this.#declarations = new Map();
   }
 
   /** Nothing is known of the table. */
@@ -132,7 +169,8 @@ export class AppliedTable {
     this.#shared = [];
     this.#reading = undefined;
     this.#state = "unknown";
-    this.#changedChains = 0;
+    this.#changedObjects = 0;
+    this.#isSpoilt = false;
   }
 
   /** Chains are to have other rules from now on. */
@@ -166,6 +204,16 @@ export class AppliedTable {
       if (entry === undefined) this.#entries.delete(id);
       else this.#entries.set(id, entry);
     }
+  }
+
+  /** Of a set or map that was made anew with other types, all rules and elements have to go. */
+  #adoptDeclarations(declarations: ReadonlyMap<string, string>): void {
+    for (const [name, text] of declarations) {
+      if ((this.#declarations.get(name) ?? text) === text) continue;
+      this.#changedObjects++;
+      this.#isSpoilt = true;
+    }
+    this.#declarations = this.#isSpoilt ? new Map() : declarations;
   }
 
   #count(entry: Entry | undefined, step: 1 | -1): void {

@@ -1,5 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { LAYOUT_MARK } from "./base_chains.ts";
 import { AppliedTable, type TableReading } from "./applied_table.ts";
 import { claimsOf } from "./claims.ts";
 import { arrangeEntry, type Entry } from "./entry.ts";
@@ -13,8 +14,15 @@ function entry(name: string, endpoints: number): Entry {
 
 /** A table with these chains, each with its rules. */
 function reading(rules: Readonly<Record<string, string>>): TableReading {
-  const chains = Object.keys(rules);
-  return { chains, containers: [], elements: new Map(), rules: new Map(Object.entries(rules)) };
+  const chains = [LAYOUT_MARK, ...Object.keys(rules)];
+  return {
+    chains,
+    containers: [],
+    declarations: new Map(),
+    elements: new Map(),
+    rules: new Map(Object.entries(rules)),
+    isDormant: false,
+  };
 }
 
 Deno.test("AppliedTable knows nothing before it was read, and not all before it was written", () => {
@@ -75,7 +83,7 @@ Deno.test("AppliedTable takes the rules of a chain for right that are printed as
   const applied = new AppliedTable();
   const adopt = (rules: Readonly<Record<string, string>>) => {
     applied.adopt(reading(rules));
-    return [[...applied.chains], applied.changedChains];
+    return [[...applied.chains], applied.changedObjects];
   };
   assertEquals(adopt({ services: "print" }), [[], 0], "nobody knows how it should look");
   applied.confirm({ chains: ["services"], entries: [] });
@@ -92,5 +100,24 @@ Deno.test("AppliedTable forgets how rules are printed when they are to be others
   applied.adopt(reading({ services: "print" }));
   applied.forgetRules();
   applied.adopt(reading({ services: "another" }));
-  assertEquals([applied.chains.size, applied.changedChains], [0, 0]);
+  assertEquals([applied.chains.size, applied.changedObjects], [0, 0]);
+});
+
+Deno.test("AppliedTable has a table replaced whose maps are declared otherwise than before", () => {
+  const applied = new AppliedTable();
+  const adopt = (declaration: string) => {
+    const declarations = new Map([["endpoints", declaration]]);
+    applied.adopt({ ...reading({ services: "print" }), declarations });
+    return [applied.isToBeReplaced, applied.changedObjects];
+  };
+  assertEquals(adopt("type a : b"), [false, 0], "nobody knows how it should look");
+  assertEquals(adopt("type a : b"), [false, 0]);
+  assertEquals([adopt("type a : c"), applied.chains.size], [[true, 1], 0]);
+  assertEquals(adopt("type a : b"), [false, 0], "it was replaced, and is looked at anew");
+});
+
+Deno.test("AppliedTable counts a table that the kernel passes over as changed, and keeps it", () => {
+  const applied = new AppliedTable();
+  applied.adopt({ ...reading({}), isDormant: true });
+  assertEquals([applied.changedObjects, applied.isToBeReplaced], [1, false]);
 });

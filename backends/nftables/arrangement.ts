@@ -12,7 +12,7 @@ import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
  */
 export function arrangeEndpoints(
   wanted: readonly Endpoint[],
-  previous: readonly Endpoint[] | undefined,
+  previous: readonly Pick<Endpoint, "key">[] | undefined,
 ): readonly Endpoint[] {
   if (previous === undefined || isSame(wanted, previous)) return wanted;
   const left = new Map<EndpointKey, Endpoint>(wanted.map((endpoint) => [endpoint.key, endpoint]));
@@ -33,6 +33,9 @@ export function arrangeEndpoints(
   return isSame(wanted, arranged) ? wanted : arranged;
 }
 
-function isSame(left: readonly Endpoint[], right: readonly Endpoint[]): boolean {
+function isSame(
+  left: readonly Pick<Endpoint, "key">[],
+  right: readonly Pick<Endpoint, "key">[],
+): boolean {
   return left.length === right.length && left.every(({ key }, index) => key === right[index]?.key);
 }

@@ -20,23 +20,40 @@ import type {
   ServiceInspection,
   SyncReport,
 } from "../../lib/proxy/backend.ts";
+import type {
+  DataPlaneDifference,
+  DataPlaneRepair,
+} from "../../lib/proxy/data_plane_difference.ts";
 import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
+import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
+import type {
+  ModeExplanation,
+  PacketCarrier,
+  PacketExplanation,
+} from "../../lib/proxy/packet_explanation.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
 import type { DriftFigures } from "../netfilter/drift_figures.ts";
 import { OneAtATime } from "../netfilter/one_at_a_time.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
 import { TABLE } from "./base_chains.ts";
 import { DriftWatch } from "./drift_watch.ts";
+import { explainNftables } from "./explain.ts";
 import { EXPRESSIONS } from "./expressions.ts";
+import { findAffinity } from "./find_affinity.ts";
+import { findMissingElements } from "./find_missing.ts";
+import { compareKernel, repairKernel } from "./kernel_comparison.ts";
 import { inspectService } from "../netfilter/inspect_service.ts";
 import { type NodeSettings, renderOptionsOf, servesLocalhost } from "./live_options.ts";
 import { NftRunner } from "./nft_runner.ts";
 import { removeOwnTable } from "./own_table.ts";
 import { probeNftablesMode, probeRenderFeatures } from "./probe.ts";
 import { ALL_FEATURES, type NftablesFeatures } from "./render_options.ts";
-import { renderText } from "./render_text.ts";
+import { renderText, withCounters } from "./render_text.ts";
+import { countedFor, startCounting } from "./start_counting.ts";
+import type { TrafficCounters } from "./traffic_counters.ts";
 import { WantedTable } from "./wanted_table.ts";
 import { WriteFigures } from "./write_figures.ts";
 
@@ -49,6 +66,8 @@ export interface NftablesBackendDependencies {
   readonly random: () => number;
   /** Told when something of ours was found missing or changed. */
   readonly onDrift?: (figures: DriftFigures) => void;
+  /** Where what goes through each Service is counted; left out = it is not. */
+  readonly traffic?: FamilyTraffic;
 }
 
 /** Settings of the nftables backend. */
@@ -59,6 +78,8 @@ export interface NftablesBackendOptions {
   readonly syncPeriodMs: number;
   /** What the configuration and the Node say now. */
   readonly node: () => NodeSettings;
+  /** What a machine was found to have, for text without a `start()`. @default {everything} */
+  readonly facts?: MachineFacts;
 }
 
 /** Makes an nftables backend for one IP family. Runs nothing before it is started. */
@@ -74,6 +95,8 @@ interface Machine {
   readonly features: NftablesFeatures;
   readonly table: WantedTable;
   readonly drift: DriftWatch;
+  /** `undefined` = nobody asked for them. */
+  readonly counters: TrafficCounters | undefined;
 }
 
 class NftablesBackend implements Backend {
@@ -121,7 +144,8 @@ class NftablesBackend implements Backend {
     const table = new WantedTable({ clock, runner });
     const turns = this.#turns;
     const drift = new DriftWatch({ ...this.#dependencies, table, turns }, { periodMs });
-    this.#machine = { features, table, drift };
+    const counters = await startCounting(this.#dependencies, { family, turns });
+    this.#machine = { features, table, drift, counters };
     drift.start();
   }
 
@@ -129,8 +153,44 @@ class NftablesBackend implements Backend {
     return this.#turns.run(() => this.#sync(plan, changes));
   }
 
+  explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
+    const options = this.#renderOptions(this.#machine);
+    return explainNftables(plan, explanation, { options, table: this.#machine?.table });
+  }
+
+  findMissing(carriers: readonly PacketCarrier[]): Promise<readonly DataPlaneDifference[]> {
+    const { commands } = this.#dependencies;
+    return findMissingElements(new NftRunner({ commands }, this.family), carriers);
+  }
+
+  findAffinity: Required<Backend>["findAffinity"] = (plan, packet) =>
+    findAffinity(new NftRunner(this.#dependencies, this.family), plan, packet);
+
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
-    return renderText(plan, this.#renderOptions(this.#machine), keys);
+    const text = renderText(plan, this.#renderOptions(this.#machine), keys);
+    return this.#dependencies.traffic ? withCounters(text, plan, keys) : text;
+  }
+
+  async refreshTraffic(): Promise<void> {
+    await this.#machine?.counters?.refresh();
+  }
+
+  facts(): MachineFacts | undefined {
+    if (this.#machine === undefined) return undefined;
+    const { features, table } = this.#machine;
+    return { features: { ...features }, layout: table.orders() };
+  }
+
+  async compare(
+    plan: ProxyPlan,
+    keys?: ReadonlySet<ServicePortKey>,
+  ): Promise<readonly DataPlaneDifference[]> {
+    const [edges, input] = await this.#comparison(plan, keys);
+    return (await compareKernel(edges, input)).differences;
+  }
+
+  async repair(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Promise<DataPlaneRepair> {
+    return await repairKernel(...await this.#comparison(plan, keys));
   }
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
@@ -142,11 +202,16 @@ class NftablesBackend implements Backend {
     if (plan === undefined) return { summary, services: [], quarantined: [] };
     const all = this.#machine?.table.quarantined ?? [];
     const quarantined = keys ? all.filter(({ key }) => keys.includes(key)) : all;
+    if (keys?.length !== 0) await this.#machine?.counters?.tryRefresh();
     const services: ServiceInspection[] = [];
     const pause = pauseBetween(this.#dependencies.clock);
     for (const key of keys ?? plan.services.keys()) {
       const service = plan.services.get(key);
-      if (service) services.push(inspectService(service, { shared: plan.shared, quarantined }));
+      if (service) {
+        const inspection = inspectService(service, { shared: plan.shared, quarantined });
+        const traffic = countedFor(service, this.#dependencies.traffic);
+        services.push({ ...inspection, ...(traffic && { traffic }) });
+      }
       await pause();
     }
     return { summary, services, quarantined };
@@ -190,7 +255,7 @@ class NftablesBackend implements Backend {
     if (this.#machine === undefined) {
       throw new Error("Cannot sync the table of nftables: start() has not succeeded");
     }
-    const { table } = this.#machine;
+    const { counters, table } = this.#machine;
     this.#plan = plan;
     const figures = new WriteFigures();
     let full = changes.everything || !table.isKnown;
@@ -200,6 +265,7 @@ class NftablesBackend implements Backend {
       // With other options for all rules, nothing of what was written counts as known.
       full ||= !table.isKnown;
       await table.write(figures);
+      await counters?.sync(plan, changes);
     } catch (cause) {
       throw new SyncFailure(messageOf(cause), { full, cause });
     } finally {
@@ -213,8 +279,21 @@ class NftablesBackend implements Backend {
     };
   }
 
+  async #comparison(plan: ProxyPlan, keys: ReadonlySet<ServicePortKey> | undefined) {
+    const { clock, commands } = this.#dependencies;
+    const { facts = this.facts(), ...settings } = this.#options;
+    const { family } = settings;
+    const features = facts
+      ? featuresFound(ALL_FEATURES, facts)
+      : await probeRenderFeatures({ commands }, { family });
+    const options = renderOptionsOf(settings, { ...settings.node(), features });
+    const runner = new NftRunner({ commands }, family);
+    return [{ clock, runner }, { plan, options, orders: facts?.layout, keys }] as const;
+  }
+
   #renderOptions(machine: Machine | undefined) {
-    const { features = ALL_FEATURES } = machine ?? {};
+    const { facts = { features: {} } } = this.#options;
+    const features = machine?.features ?? featuresFound(ALL_FEATURES, facts);
     return renderOptionsOf(this.#options, { ...this.#options.node(), features });
   }
 }

@@ -37,7 +37,7 @@ export const TABLE = "kube-relay";
  * An empty chain whose name says how the sets and maps are laid out. A table with another mark was
  * written by another version, and is replaced as a whole.
  */
-export const LAYOUT_MARK = "layout-1";
+export const LAYOUT_MARK = "layout-2";
 
 /** The chain of load balancer addresses with source ranges. */
 export const SOURCE_RANGES_CHAIN = "check-source-ranges";
@@ -95,7 +95,7 @@ export function baseChains({ options }: Pick<ChainContext, "options">): readonly
  * checks all chains that any element of its map leads to, 10 ms at 44,000 Services.
  */
 function leadsTo(key: string, map: string): string {
-  return `meta priority set ${key} map @${map} meta priority vmap @chains`;
+  return `meta priority set ${key} map @${map} meta priority vmap @numbered-chains`;
 }
 
 function serviceRules(options: NftablesRenderOptions): readonly string[] {

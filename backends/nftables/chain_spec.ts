@@ -66,10 +66,21 @@ export function chainName(spec: ChainSpec): string {
   ].join("-");
 }
 
+const CHOICE = String.raw`(?:\d+|drop|reject)`;
+const CHOOSING_CHAIN = new RegExp(
+  `^(?:node-port-)?(?:${Object.values(TREATMENT_NAMES).join("|")})-${CHOICE}(?:-${CHOICE})?` +
+    String.raw`(?:-sticky-\d+)?$`,
+);
+
+/** Whether {@linkcode chainName} gives such names. */
+export function isChoosingChain(name: string): boolean {
+  return CHOOSING_CHAIN.test(name);
+}
+
 /** Where a number leads, as an element of the map of chains: the name of a chain, or `drop`. */
 export function chainElement(name: string): Element {
   const value = name === DROP ? name : `goto ${name}`;
-  return { container: "chains", key: nameNumber(name), value };
+  return { container: "numbered-chains", key: nameNumber(name), value };
 }
 
 /** The rules of a chain. */

@@ -6,6 +6,7 @@
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port } from "../../lib/net/port.ts";
 import { claimOrder } from "../../lib/proxy/claim_order.ts";
+import { hairpinEndpoints } from "../../lib/proxy/hairpin.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 
@@ -56,7 +57,7 @@ export function claimsOf(plan: ServicePlan): readonly Claim[] {
   if (nodePort !== undefined) {
     claims.push({ id: entryId("node-ports", portKey(plan, nodePort)), role: "nodePort" });
   }
-  for (const address of hairpinAddresses(plan)) {
+  for (const address of new Set(hairpinEndpoints(plan).map(({ address }) => address))) {
     claims.push({ id: entryId("hairpin", `${address} . ${address}`), role: "hairpin" });
   }
   return claims;
@@ -71,6 +72,20 @@ export function rankedClaim(plan: ServicePlan, role: Role): RankedClaim {
 export function compareClaims(left: RankedClaim, right: RankedClaim): number {
   if (left.order !== right.order) return left.order < right.order ? -1 : 1;
   return ROLES.indexOf(left.role) - ROLES.indexOf(right.role);
+}
+
+/**
+ * Puts a claim in its place among the sorted ones of an entry. Thousands of Services may share one
+ * external IP, or an endpoint: to sort them anew for each would take as long as their number squared.
+ */
+export function insertClaim(claims: RankedClaim[], claim: RankedClaim): void {
+  let [low, high] = [0, claims.length];
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if (compareClaims(claims[middle]!, claim) <= 0) low = middle + 1;
+    else high = middle;
+  }
+  claims.splice(low, 0, claim);
 }
 
 /** The key of an address of a Service, in the words of nft. */
@@ -93,19 +108,4 @@ function portKey({ protocol }: ServicePlan, port: Port): string {
 
 function entryId(container: "cluster-ips" | "hairpin" | "node-ports" | "service-ips", key: string) {
   return `${container} ${key}` as EntryId;
-}
-
-/**
- * Endpoints that may be sent their own packets by this node: its own pods, those of a node that is
- * not named, and where packets to an external address are sent on as they are, all.
- */
-function hairpinAddresses(plan: ServicePlan): ReadonlySet<IpAddress> {
-  const isExternal = plan.nodePort !== undefined || plan.externalIps.length > 0 ||
-    plan.loadBalancerVips.length > 0;
-  const isSentOn = plan.masqueradeExternal === "from-node" && isExternal;
-  const addresses = new Set<IpAddress>();
-  for (const { address, isLocal, nodeName } of plan.reachable) {
-    if (isLocal || nodeName === undefined || isSentOn) addresses.add(address);
-  }
-  return addresses;
 }

@@ -1,9 +1,12 @@
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { randomFrom } from "../../tests/support/seeded_random.ts";
 import { testEndpoint, testServicePlan } from "../../tests/support/service_plans.ts";
 import {
   claimsOf,
   compareClaims,
+  insertClaim,
   keyOfEntry,
   type RankedClaim,
   rankedClaim,
@@ -78,6 +81,26 @@ Deno.test("compareClaims() puts cluster IPs first, then the older Service, then 
   ];
   assertEquals(sorted.toReversed().sort(compareClaims), sorted);
   assertEquals(compareClaims(sorted[0]!, sorted[0]!), 0);
+});
+
+Deno.test("insertClaim() keeps claims sorted, and looks at few of them", () => {
+  const random = randomFrom(7);
+  let looks = 0;
+  const given = Array.from({ length: 4096 }, (): RankedClaim => {
+    const order = String(random()).padEnd(24, "0");
+    const claim = { key: "default/web/http/TCP" as ServicePortKey, role: "externalIp" as const };
+    return {
+      ...claim,
+      get order() {
+        return looks++, order;
+      },
+    };
+  });
+  const claims: RankedClaim[] = [];
+  for (const claim of given) insertClaim(claims, claim);
+  const perClaim = looks / given.length;
+  assertEquals(claims, given.toSorted(compareClaims));
+  assert(perClaim < 4 * 13, `${perClaim} looks for each: they are more than a search takes`);
 });
 
 Deno.test("keyOfEntry() gives back the key of a claim", () => {

@@ -19,7 +19,7 @@ export interface Container {
 
 /** The names of all sets and maps, in the order in which they are written. */
 export const CONTAINER_NAMES = [
-  "chains",
+  "numbered-chains",
   "service-ips",
   "node-ports",
   "admitted",
@@ -56,7 +56,7 @@ export function containersOf(family: IpFamily): Readonly<Record<ContainerName, C
   const vip = `${address} . ${port}`;
   const endpoint = `${address} . inet_service`;
   return {
-    "chains": map("type classid : verdict"),
+    "numbered-chains": map("type classid : verdict"),
     "service-ips": map(`type ${vip} : classid`),
     "node-ports": map(`type ${port} : classid`),
     "admitted": map(`type ${vip} : verdict`),

@@ -5,7 +5,7 @@
  */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { AppliedTable, TableElements, TableReading } from "./applied_table.ts";
-import { type Chain, LAYOUT_MARK } from "./base_chains.ts";
+import type { Chain } from "./base_chains.ts";
 import { chainElement, chainName, type ChainSpec } from "./chain_spec.ts";
 import type { EntryId } from "./claims.ts";
 import {
@@ -63,7 +63,7 @@ export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable):
     replacesTable: false,
     declares: false,
     chains: [],
-    removed: new Map([["chains", elements]]),
+    removed: new Map([["numbered-chains", elements]]),
     added: new Map(),
     removedChains,
     applied: { chains: [], entries: [], strangers: idle, removedChains },
@@ -79,7 +79,7 @@ function* diffSteps(
   applied: AppliedTable,
 ): Generator<void, Transaction, void> {
   const { reading } = applied;
-  const isReplaced = reading !== undefined && !reading.chains.includes(LAYOUT_MARK);
+  const isReplaced = applied.isToBeReplaced;
   const present = isReplaced ? undefined : reading;
   const comparison = new Comparison(layout, applied, present?.elements);
   let seen = 0;
@@ -111,9 +111,9 @@ function* diffSteps(
   });
 }
 
-/** Whether every set and map is there. */
+/** Whether the table is there and awake, with every set and map. */
 function isDeclared(reading: TableReading | undefined): boolean {
-  return reading !== undefined &&
+  return reading !== undefined && !reading.isDormant &&
     CONTAINER_NAMES.every((name) => reading.containers.includes(name));
 }
 
@@ -186,6 +186,11 @@ class Comparison {
     wanted: readonly Element[],
     owner: ServicePortKey | undefined,
   ): void {
+    // A first load is of nothing else, and of hundreds of thousands.
+    if (present.length === 0 && this.#rest === undefined) {
+      for (const element of wanted) this.#note(this.added, element, owner);
+      return;
+    }
     const left = new Map(present.map((element) => [idOf(element), element]));
     for (const element of wanted) {
       const old = left.get(idOf(element)) ?? this.#take(element);

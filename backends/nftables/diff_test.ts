@@ -2,6 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { freshMeaning, NftDiffStage } from "../../tests/support/nft_diff_stage.ts";
 import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { LAYOUT_MARK } from "./base_chains.ts";
 import { chainElement, chainName } from "./chain_spec.ts";
 import { CONTAINER_NAMES } from "./containers.ts";
 import { diffTable, diffTableInSlices, removeIdleChains } from "./diff.ts";
@@ -58,7 +59,7 @@ for (const count of [100, 2_000]) {
           "add rule ip kube-relay off-cluster-3 meta priority set numgen random mod 3 offset " +
           "2147483648 dnat ip addr . port to ip daddr . meta l4proto . th dport . meta priority " +
           "map @endpoints",
-          "add element ip kube-relay chains {",
+          "add element ip kube-relay numbered-chains {",
           `  ${number(3)} : goto off-cluster-3`,
           "}",
           "add element ip kube-relay service-ips {",
@@ -136,7 +137,7 @@ Deno.test("diffTable() writes rules anew that somebody changed, and finds nothin
   stage.sync();
   const verify = () => {
     stage.applied.adopt(stage.reading());
-    const changed = stage.applied.changedChains;
+    const changed = stage.applied.changedObjects;
     return [changed, stage.sync().lines.filter((line) => line.startsWith("add rule")).length > 0];
   };
   verify();
@@ -163,13 +164,31 @@ Deno.test("diffTable() replaces a table of another version in one go", () => {
   const stage = new NftDiffStage();
   stage.layout.set(plan(1));
   stage.table.chains.set("layout-0", []);
-  stage.table.chains.delete("layout-1");
+  stage.table.chains.delete(LAYOUT_MARK);
   stage.table.elements.set("old-map", new Map([["1", "drop"]]));
   stage.applied.adopt(stage.reading());
   const { lines } = stage.sync();
-  assertEquals(lines.slice(0, 2), ["delete table ip kube-relay", "add table ip kube-relay"]);
+  assertEquals(lines.slice(1, 3), ["delete table ip kube-relay", "add table ip kube-relay"]);
   assertEquals([...stage.table.elements.keys()], [...CONTAINER_NAMES]);
   assertEquals(stage.meaning, freshMeaning([plan(1)]));
+});
+
+Deno.test("diffTable() replaces a table whose mark is gone as a whole, known as its chains are", () => {
+  const stage = new NftDiffStage();
+  stage.layout.set(plan(1));
+  stage.sync();
+  for (const mark of [LAYOUT_MARK, "layout-0"]) {
+    // The first reading learns how rules are printed, the second one knows them.
+    for (let times = 0; times < 2; times++) {
+      stage.applied.adopt(stage.reading());
+      stage.sync();
+    }
+    stage.table.chains.delete(LAYOUT_MARK);
+    stage.table.chains.set(mark === LAYOUT_MARK ? "unmarked" : mark, []);
+    stage.applied.adopt(stage.reading());
+    assertEquals(stage.sync().lines[1], "delete table ip kube-relay");
+    assertEquals(stage.meaning, freshMeaning([plan(1)]));
+  }
 });
 
 Deno.test("removeIdleChains() takes away what nothing leads to, and nothing else", () => {
@@ -181,7 +200,7 @@ Deno.test("removeIdleChains() takes away what nothing leads to, and nothing else
   const name = chainName({ front: "vip", treatment: "off-cluster", main: 2 });
   assert(stage.table.chains.has(name));
   stage.take(removeIdleChains(stage.layout, stage.applied));
-  assertEquals(stage.table.elements.get("chains")?.has(chainElement(name).key), false);
+  assertEquals(stage.table.elements.get("numbered-chains")?.has(chainElement(name).key), false);
   stage.take(removeIdleChains(stage.layout, stage.applied));
   assertEquals(stage.table.chains.has(name), false);
   assertEquals(removeIdleChains(stage.layout, stage.applied).isEmpty, true);

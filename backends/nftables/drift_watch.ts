@@ -1,9 +1,9 @@
 /**
  * Notices when others take our table away or change it, and puts it right.
  *
- * `nft flush ruleset` takes every chain along: their names are looked for often, which costs the
- * same at any number of Services. What else may have changed is found by reading the whole table,
- * which is done seldom.
+ * `nft flush ruleset` takes every chain along, also where an older copy of the table comes in its
+ * place: the chains are looked for often, which costs the same at any number of Services. What else may have changed is found by reading the whole table: of
+ * a small one within seconds too, the larger the more seldom.
  *
  * @module
  */
@@ -20,7 +20,7 @@ export interface DriftWatchDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly random: () => number;
-  readonly table: Pick<WantedTable, "isKnown" | "missingChains" | "verify">;
+  readonly table: Pick<WantedTable, "isKnown" | "missingChains" | "serviceCount" | "verify">;
   /** What else writes the table. */
   readonly turns: OneAtATime;
   readonly onDrift?: (figures: DriftFigures) => void;
@@ -28,6 +28,9 @@ export interface DriftWatchDependencies {
 
 /** A flush is to be repaired within seconds, however long the sync period is. */
 const LONGEST_PAUSE_MS = 5_000;
+
+/** What reading is taken to cost before it was measured: a second at 10,000 Services. */
+const READING_MS_PER_SERVICE = 0.1;
 
 /** Looks after the table of one family, from `start()` to `stop()`. */
 export class DriftWatch {
@@ -44,7 +47,9 @@ export class DriftWatch {
     const logger = dependencies.logger.with({ component: "drift_watch" });
     this.#dependencies = { ...dependencies, logger };
     this.#pauseMs = Math.min(periodMs, LONGEST_PAUSE_MS);
-    this.#schedule = new VerificationSchedule(dependencies.random);
+    this.#schedule = new VerificationSchedule(dependencies.random, {
+      shortestMs: 2 * this.#pauseMs,
+    });
   }
 
   /** Begins to look. */
@@ -66,12 +71,16 @@ export class DriftWatch {
 
   async #run(signal: AbortSignal): Promise<void> {
     const { clock, logger, table } = this.#dependencies;
-    this.#schedule.verified(clock.now(), 0);
+    let isPlanned = false;
     for (;;) {
       await clock.sleep(this.#pauseMs, signal).catch(() => {});
       if (signal.aborted) return;
       // Before the first sync, and after one that failed, the next one compares everything.
       if (!table.isKnown && !this.#isUnfinished) continue;
+      if (!isPlanned) {
+        this.#schedule.verified(clock.now(), table.serviceCount * READING_MS_PER_SERVICE);
+        isPlanned = true;
+      }
       try {
         if (this.#isUnfinished || await this.#isDue()) await this.#verify();
       } catch (error) {
@@ -84,7 +93,7 @@ export class DriftWatch {
     const { clock, logger, table, turns } = this.#dependencies;
     const missing = await turns.run(() => table.missingChains());
     if (missing.length > 0) {
-      logger.warn("Somebody has taken away chains of nftables", {
+      logger.warn("Somebody has taken away chains of nftables, or made them anew", {
         count: missing.length,
         chain: missing[0],
       });
@@ -95,16 +104,16 @@ export class DriftWatch {
   async #verify(): Promise<void> {
     const { clock, logger, onDrift, table, turns } = this.#dependencies;
     const figures = new WriteFigures();
-    const startedAt = clock.now();
     this.#isUnfinished = true;
     const missing = await turns.run(async () => {
+      const startedAt = clock.now();
       const missing = await table.missingChains();
       await table.verify(figures);
+      this.#schedule.verified(clock.now(), clock.now() - startedAt);
       return missing.length;
     });
     this.#isUnfinished = false;
-    this.#schedule.verified(clock.now(), clock.now() - startedAt);
-    const counts = { chain: missing + figures.changedChains, rule: figures.elements } as const;
+    const counts = { chain: missing + figures.changedObjects, rule: figures.elements } as const;
     if (counts.chain + counts.rule === 0) return;
     const { chain: chains, rule: elements } = counts;
     logger.warn("Rules were missing or changed; they are repaired", { chains, elements });

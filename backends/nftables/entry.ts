@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { type Cidr, cidrContains, hostCidr, prefixLengthOf } from "../../lib/net/cidr.ts";
-import { type IpAddress, parseIpAddress } from "../../lib/net/ip_address.ts";
+import { type Cidr, hostCidr, prefixLengthOf } from "../../lib/net/cidr.ts";
+import { CidrCover } from "../../lib/net/cidr_cover.ts";
+import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
@@ -35,6 +36,12 @@ export interface Entry {
   readonly local: readonly Endpoint[];
 }
 
+/** The keys of endpoints in the order of their numbers. */
+export interface EndpointOrder {
+  readonly main: readonly Pick<Endpoint, "key">[];
+  readonly local: readonly Pick<Endpoint, "key">[];
+}
+
 /** What elements depend on beside the entry. */
 export interface EntryOptions {
   /** An address of this node: a source range that holds it admits the node by its own addresses. */
@@ -47,7 +54,7 @@ const NO_ENDPOINTS: readonly Endpoint[] = [];
 export function arrangeEntry(
   { id, role }: Claim,
   plan: ServicePlan,
-  previous: Entry | undefined,
+  previous: EndpointOrder | undefined,
 ): Entry {
   const { main, local } = verdictsOf(role, plan);
   return {
@@ -175,29 +182,29 @@ function targetOf({ address, port }: Endpoint): string {
   return `${address} . ${port}`;
 }
 
-/** The kernel refuses ranges that lie in others. */
-function admittedSources(plan: ServicePlan, { nodeIp }: EntryOptions): readonly string[] {
-  const { sourceRanges = [], loadBalancerVips } = plan;
-  const admitsNode = nodeIp !== undefined &&
-    sourceRanges.some((range) => cidrContains(range, nodeIp));
-  // The node's own packets may have the address itself as source, where it is bound here.
-  const ranges = [...sourceRanges, ...(admitsNode ? loadBalancerVips.map(hostCidr) : [])];
-  return outermostRanges(ranges).map(rangeText);
+const covers = new WeakMap<readonly Cidr[], CidrCover>();
+
+/** The source ranges of a Service stay the same through all changes of its endpoints. */
+function coverOf(ranges: readonly Cidr[]): CidrCover {
+  const cover = covers.get(ranges) ?? new CidrCover(ranges);
+  covers.set(ranges, cover);
+  return cover;
 }
 
-/** Ranges without those that lie in others of them. */
-export function outermostRanges(ranges: readonly Cidr[]): readonly Cidr[] {
-  const unique = [...new Set(ranges)];
-  return unique.filter((range) => !unique.some((other) => other !== range && holds(other, range)));
+/** The kernel refuses ranges that lie in others. */
+function admittedSources(
+  { sourceRanges = [], loadBalancerVips }: ServicePlan,
+  { nodeIp }: EntryOptions,
+): readonly string[] {
+  const cover = coverOf(sourceRanges);
+  const admitsNode = nodeIp !== undefined && cover.contains(nodeIp);
+  // The node's own packets may have the address itself as source, where it is bound here.
+  const more = admitsNode ? loadBalancerVips.filter((vip) => !cover.contains(vip)) : [];
+  return [...cover.outermost, ...new Set(more.map(hostCidr))].map(rangeText);
 }
 
 /** A range as nft prints it: one of one address is that address. */
 export function rangeText(range: Cidr): string {
   const bits = range.includes(":") ? 128 : 32;
   return prefixLengthOf(range) === bits ? range.slice(0, range.indexOf("/")) : range;
-}
-
-function holds(outer: Cidr, inner: Cidr): boolean {
-  const network = parseIpAddress(inner.slice(0, inner.indexOf("/")));
-  return prefixLengthOf(outer) <= prefixLengthOf(inner) && cidrContains(outer, network);
 }

@@ -11,7 +11,6 @@ import {
   elementsOf,
   type Entry,
   type EntryOptions,
-  outermostRanges,
   rangeText,
 } from "./entry.ts";
 import { nameNumber, slotsOf } from "./slots.ts";
@@ -157,22 +156,6 @@ Deno.test("arrangeEntry() leaves endpoints at their numbers", () => {
   const more = testServicePlan({ to: ["10.0.0.0:80", "10.0.0.1:80", "10.0.0.2:80"] });
   assertEquals(addresses(entryOf(more, "clusterIp", before)), ["10.0.0.1", "10.0.0.2", "10.0.0.0"]);
   assertEquals(addresses(entryOf(more, "clusterIp")), ["10.0.0.0", "10.0.0.1", "10.0.0.2"]);
-});
-
-Deno.test("outermostRanges() leaves out ranges that lie in others, and repeated ones", () => {
-  const ranges = [
-    "10.0.0.0/8",
-    "10.1.0.0/16",
-    "11.0.0.0/16",
-    "10.0.0.0/8",
-    "fd00::/8",
-    "fd00::1/128",
-  ];
-  assertEquals(outermostRanges(ranges.map(parseCidr)).map(String), [
-    "10.0.0.0/8",
-    "11.0.0.0/16",
-    "fd00::/8",
-  ]);
 });
 
 Deno.test("rangeText() writes a range of one address as that address", () => {

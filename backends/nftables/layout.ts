@@ -14,9 +14,9 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { baseChains, type Chain } from "./base_chains.ts";
 import { type ChainContext, chainRules, type ChainSpec } from "./chain_spec.ts";
-import { claimsOf, compareClaims, type EntryId, type RankedClaim, rankedClaim } from "./claims.ts";
+import { claimsOf, type EntryId, insertClaim, type RankedClaim, rankedClaim } from "./claims.ts";
 import type { Element } from "./containers.ts";
-import { arrangeEntry, type Entry } from "./entry.ts";
+import { arrangeEntry, type EndpointOrder, type Entry } from "./entry.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 import { sharedElements } from "./shared_elements.ts";
 import { unsupported } from "./unsupported.ts";
@@ -25,7 +25,7 @@ import { unsupported } from "./unsupported.ts";
 export class NftablesLayout {
   readonly options: NftablesRenderOptions;
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
-  readonly #claims = new Map<EntryId, readonly RankedClaim[]>();
+  readonly #claims = new Map<EntryId, RankedClaim[]>();
   readonly #quarantined = new Map<ServicePortKey, Quarantined>();
   readonly #dirty = new Set<EntryId>();
   #shared: SharedPlan;
@@ -43,6 +43,11 @@ export class NftablesLayout {
   /** The entries that may differ from what was applied; some of them are no longer wanted. */
   get dirty(): ReadonlySet<EntryId> {
     return this.#dirty;
+  }
+
+  /** How many ServicePorts have entries. */
+  get serviceCount(): number {
+    return this.#plans.size;
   }
 
   /** Every entry that is wanted, in no order. */
@@ -68,8 +73,10 @@ export class NftablesLayout {
     }
     this.#plans.set(key, plan);
     for (const { id, role } of claimsOf(plan)) {
-      const others = this.#claims.get(id) ?? [];
-      this.#claims.set(id, [...others, rankedClaim(plan, role)].sort(compareClaims));
+      const others = this.#claims.get(id);
+      const claim = rankedClaim(plan, role);
+      if (others) insertClaim(others, claim);
+      else this.#claims.set(id, [claim]);
       this.#dirty.add(id);
     }
   }
@@ -111,6 +118,13 @@ export class NftablesLayout {
     if (plan === undefined) return undefined;
     if (previous?.plan === plan && previous.role === first!.role) return previous;
     return arrangeEntry({ id, role: first!.role }, plan, previous);
+  }
+
+  /** As {@linkcode entry}, with endpoints in another order than they are in the plan. */
+  orderedEntry(id: EntryId, order: EndpointOrder | undefined): Entry | undefined {
+    const [first] = this.#claims.get(id) ?? [];
+    const plan = first && this.#plans.get(first.key);
+    return plan && arrangeEntry({ id, role: first!.role }, plan, order);
   }
 
   /** The elements that belong to no Service. */

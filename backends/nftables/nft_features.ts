@@ -19,48 +19,50 @@ export const NFT_FEATURES: readonly NftFeature[] = [
     broughtBy: "modprobe nft_chain_nat, or a kernel with CONFIG_NFT_NAT",
   },
   {
-    feature: "base chains of type filter",
-    required: true,
-    statements: [
-      "add chain {table} filter-in { type filter hook input priority -110 ; }",
-      "add chain {table} filter-forward { type filter hook forward priority -110 ; }",
-    ],
-    lost: "Source ranges, and refusals for Services without endpoints",
-    broughtBy: "a kernel with CONFIG_NF_TABLES_IPV4 (CONFIG_NF_TABLES_IPV6)",
-  },
-  {
     feature: "maps with concatenated keys",
     required: true,
     statements: [
-      "add map {table} services { type {type} . inet_proto . inet_service : verdict ; }",
-      "add element {table} services { {address} . tcp . 80 : goto probe }",
-      "add rule {table} probe {ip} daddr . meta l4proto . th dport vmap @services",
+      "add map {table} services { type {type} . inet_proto . inet_service : classid ; }",
+      "add element {table} services { {address} . tcp . 80 : 0x80000001 }",
     ],
     lost: "Services cannot be looked up",
     broughtBy: "modprobe nft_set_hash, or a kernel with CONFIG_NF_TABLES (5.6 or newer)",
   },
   {
-    feature: "numgen",
+    feature: "numbers in the priority of packets",
     required: true,
-    statements: ["add rule {table} probe numgen random mod 2 vmap { 0 : accept , 1 : drop }"],
-    lost: "A Service with several endpoints would use only the first",
-    broughtBy: "modprobe nft_numgen, or a kernel with CONFIG_NFT_NUMGEN",
+    statements: [
+      "add map {table} fronts { type {type} . inet_proto . inet_service : classid ; }",
+      "add map {table} numbers { type classid : verdict ; }",
+      "add chain {table} target",
+      "add element {table} numbers { 0x80000001 : goto target }",
+      "add rule {table} probe meta priority set {ip} daddr . meta l4proto . th dport map @fronts " +
+      "meta priority vmap @numbers",
+      "add rule {table} probe meta priority and 0x80000000 != 0 meta priority set 0",
+    ],
+    lost: "No look-up can lead to the next one",
+    broughtBy: "nftables 1.0.1 or newer and a kernel with CONFIG_NF_TABLES (5.13 or newer)",
   },
   {
-    feature: "dnat to an address and port",
+    feature: "numgen",
     required: true,
-    statements: ["add rule {table} probe meta l4proto tcp dnat to {endpoint}"],
-    lost: "Nothing can be forwarded",
-    broughtBy: "modprobe nft_nat, or a kernel with CONFIG_NFT_NAT",
+    statements: [
+      "add rule {table} probe meta priority set numgen random mod 2 offset 2147483648",
+    ],
+    lost: "A Service with several endpoints would use only the first",
+    broughtBy: "modprobe nft_numgen, or a kernel with CONFIG_NFT_NUMGEN",
   },
   {
     feature: "dnat to an entry of a map",
     required: true,
     statements: [
-      "add rule {table} probe meta l4proto tcp dnat to numgen random mod 1 map { 0 : {address} . 80 }",
+      "add map {table} endpoints { type {type} . inet_proto . inet_service . classid : " +
+      "{type} . inet_service ; }",
+      "add rule {table} probe dnat {ip} addr . port to {ip} daddr . meta l4proto . th dport . " +
+      "meta priority map @endpoints",
     ],
-    lost: "Endpoints cannot be chosen by one rule",
-    broughtBy: "nftables 1.0.1 or newer and a kernel with CONFIG_NFT_NAT",
+    lost: "Nothing can be forwarded",
+    broughtBy: "nftables 1.0.1 or newer, and modprobe nft_nat or a kernel with CONFIG_NFT_NAT",
   },
   {
     feature: "masquerade",

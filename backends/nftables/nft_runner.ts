@@ -6,7 +6,8 @@
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { CommandResult, CommandRunner } from "../../lib/os/command_runner.ts";
 import type { TableReading } from "./applied_table.ts";
-import { TABLE } from "./base_chains.ts";
+import { type Chain, TABLE } from "./base_chains.ts";
+import type { FoundTable } from "./found_table.ts";
 import { EXPRESSIONS } from "./expressions.ts";
 import {
   errorOfCommand,
@@ -15,6 +16,7 @@ import {
   type NftInput,
   saysNotFound,
 } from "./nft_error.ts";
+import { type RuleCode, RuleCodeListing, trialText } from "./rule_code.ts";
 import { TableListing } from "./table_listing.ts";
 
 /** Text for `nft -f -`, and whom its lines are for. */
@@ -27,14 +29,17 @@ export interface NftText extends NftInput {
 const WRITE_TIMEOUT_MS = 120_000;
 const READ_TIMEOUT_MS = 120_000;
 const LOOK_TIMEOUT_MS = 15_000;
+const CHAIN_LINE = /^\tchain (\S+) \{(?: # handle (\d+))?/;
 
 /** The program. All methods throw an NftError. */
 export class NftRunner {
   readonly #commands: CommandRunner;
+  readonly #ipFamily: IpFamily;
   readonly #family: "ip" | "ip6";
 
   constructor({ commands }: { readonly commands: CommandRunner }, family: IpFamily) {
     this.#commands = commands;
+    this.#ipFamily = family;
     this.#family = EXPRESSIONS[family].table;
   }
 
@@ -50,32 +55,81 @@ export class NftRunner {
       if (saysNotFound(stderr)) return undefined;
       throw errorOfRead({ code, stderr });
     }
-    try {
-      return listing.end();
-    } catch (cause) {
-      throw errorOfRead({ code, stderr: cause instanceof Error ? cause.message : "" });
+    return this.#endOf(listing, code);
+  }
+
+  /** As {@linkcode read}, with what the rules do; one run tells both. */
+  async readWithCode(): Promise<FoundTable | undefined> {
+    const listing = new TableListing();
+    const code = new RuleCodeListing(this.#ipFamily, TABLE);
+    let isListing = false;
+    const args = ["--debug=netlink", "list", "table", this.#family, TABLE];
+    const result = await this.#run("read the table of nftables", args, {
+      timeoutMs: READ_TIMEOUT_MS,
+      onLine: (line) => {
+        // What it found out comes first, then the table as it always prints it.
+        isListing ||= line.startsWith("table ");
+        code.take(line);
+        if (isListing) listing.take(line);
+      },
+    });
+    if (result.code !== 0) {
+      if (saysNotFound(result.stderr)) return undefined;
+      throw errorOfRead(result);
     }
+    const { containers: kinds, isDormant } = code;
+    return { ...this.#endOf(listing, result.code), code: code.code, kinds, isDormant };
+  }
+
+  /** What rules would do. They are judged and thrown away: nothing is written. */
+  async ruleCode(chains: readonly Chain[]): Promise<RuleCode> {
+    const listing = new RuleCodeListing(this.#ipFamily);
+    const args = ["--check", "--debug=netlink", "-f", "-"];
+    const { code, stderr } = await this.#run("have rules of nftables judged", args, {
+      timeoutMs: READ_TIMEOUT_MS,
+      stdin: trialText(this.#ipFamily, chains),
+      onLine: (line) => listing.take(line),
+    });
+    if (code !== 0) throw errorOfRead({ code, stderr });
+    return listing.code;
   }
 
   /**
-   * The names of the chains of the table: of all listings of nft 1.0.6 that need no rights to the
+   * The chains of the table by name, each with the handle that the kernel gave it when it was made;
+   * tables that come out of one text in another order have others. Of all listings of nft 1.0.6 that need no rights to the
    * elements, the only one that does not load them first (5 ms against 3 s at 44,000 Services). It
    * prints the chains of others too, which are passed over.
    */
-  async chains(): Promise<ReadonlySet<string>> {
-    const names = new Set<string>();
+  async chains(): Promise<ReadonlyMap<string, string>> {
+    const handles = new Map<string, string>();
     let isOurs = false;
-    const args = ["list", "chains", this.#family];
+    const args = ["--handle", "list", "chains", this.#family];
     const { code, stderr } = await this.#run("look for the table of nftables", args, {
       timeoutMs: LOOK_TIMEOUT_MS,
       onLine: (line) => {
         if (line.startsWith("table ")) isOurs = line === `table ${this.#family} ${TABLE} {`;
-        const name = isOurs ? /^\tchain (\S+) \{/.exec(line)?.[1] : undefined;
-        if (name !== undefined) names.add(name);
+        const [, name, handle = ""] = isOurs ? CHAIN_LINE.exec(line) ?? [] : [];
+        if (name !== undefined) handles.set(name, handle);
       },
     });
     if (code !== 0) throw errorOfRead({ code, stderr });
-    return names;
+    return handles;
+  }
+
+  /** Whether one of our sets or maps has a key. */
+  async hasElement(container: string, key: string): Promise<boolean> {
+    return await this.element(container, key) !== undefined;
+  }
+
+  /** What is printed of one element of our sets and maps; `undefined` = there is none. */
+  async element(container: string, key: string): Promise<string | undefined> {
+    const args = ["get", "element", this.#family, TABLE, container, `{ ${key} }`];
+    const { code, stdout, stderr } = await this.#run("look for an element of nftables", args, {
+      timeoutMs: LOOK_TIMEOUT_MS,
+    });
+    if (code === 0) return stdout;
+    if (saysNotFound(stderr)) return undefined;
+    throw errorOfRead({ code, stderr });
   }
 
   /** Applies a text: all of it or nothing. */
@@ -85,6 +139,14 @@ export class NftRunner {
       stdin: input.text(),
     });
     if (code !== 0) throw errorOfWrite({ code, stderr }, input);
+  }
+
+  #endOf(listing: TableListing, code: number): TableReading {
+    try {
+      return listing.end();
+    } catch (cause) {
+      throw errorOfRead({ code, stderr: cause instanceof Error ? cause.message : "" });
+    }
   }
 
   async #run(

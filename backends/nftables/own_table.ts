@@ -1,5 +1,5 @@
 /**
- * Takes the table of this mode away.
+ * Takes the tables of this mode away.
  *
  * @module
  */
@@ -9,6 +9,8 @@ import type { CleanupReport } from "../../lib/proxy/backend.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import { TABLE } from "./base_chains.ts";
+import { CountingRunner } from "./counting_runner.ts";
+import { COUNTING_TABLE } from "./counting_table.ts";
 import { EXPRESSIONS } from "./expressions.ts";
 import { NftError } from "./nft_error.ts";
 import { NftRunner } from "./nft_runner.ts";
@@ -20,27 +22,32 @@ export interface OwnTableRemoval {
   readonly dryRun: boolean;
 }
 
-/** Takes the table of a family away, which is all that this mode ever wrote. */
+/** Takes the tables of a family away, which is all that this mode ever wrote. */
 export async function removeOwnTable(
   edges: { readonly commands: CommandRunner },
   { family, dryRun }: OwnTableRemoval,
 ): Promise<CleanupReport> {
   const run = new RemovalRun(edges, { dryRun });
-  const table = `${EXPRESSIONS[family].table} ${TABLE}`;
+  const tables: (readonly [name: string, isThere: boolean])[] = [];
   try {
-    const chains = await new NftRunner(edges, family).chains();
-    if (chains.size === 0) return run.report();
+    tables.push([TABLE, (await new NftRunner(edges, family).chains()).size > 0]);
+    tables.push([COUNTING_TABLE, await new CountingRunner(edges, family).isThere()]);
   } catch (error) {
     if (!(error instanceof NftError)) throw error;
     // Without the program this mode never ran here.
-    if (!/ENOENT|not found/i.test(messageOf(error))) run.unseen(`table ${table}`, error.message);
+    const isMissing = /ENOENT|not found/i.test(messageOf(error));
+    if (!isMissing) run.unseen(`table ${EXPRESSIONS[family].table} ${TABLE}`, error.message);
     return run.report();
   }
-  await run.do(`table ${table}`, {
-    command: ["nft", "-f", "-"],
-    // Added first: deleting one that has gone meanwhile would fail.
-    input: () => [`add table ${table}\ndelete table ${table}\n`],
-    removes: [`table ${table} (nftables)`],
-  });
+  for (const [name, isThere] of tables) {
+    const table = `${EXPRESSIONS[family].table} ${name}`;
+    if (!isThere) continue;
+    await run.do(`table ${table}`, {
+      command: ["nft", "-f", "-"],
+      // Added first: deleting one that has gone meanwhile would fail.
+      input: () => [`add table ${table}\ndelete table ${table}\n`],
+      removes: [`table ${table} (nftables)`],
+    });
+  }
   return run.report();
 }

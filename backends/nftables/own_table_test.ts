@@ -57,7 +57,7 @@ Deno.test("removeOwnTable() has nothing to say where there is no nft", async () 
 
 Deno.test("removeOwnTable() keeps for root what a plain user may not look at", async () => {
   const stderr = "Operation not permitted (you must be root)\n";
-  const commands = new FakeCommandRunner().on("nft list chains", { code: 1, stderr });
+  const commands = new FakeCommandRunner().on("nft --handle list chains", { code: 1, stderr });
   const { failed, kept } = await removeOwnTable({ commands }, REMOVAL);
   assertEquals([failed, kept?.length], [[], 1]);
   assertStringIncludes(kept?.[0] ?? "", "table ip kube-relay: not looked at, which takes root");
@@ -73,4 +73,17 @@ Deno.test("removeOwnTable() tells what it can't look at or remove", async () => 
   assertStringIncludes(failed[0] ?? "", "table ip kube-relay: ");
   assertStringIncludes(failed[0] ?? "", "Device busy");
   assert(stage.machine.tool.tables.includes("ip kube-relay"));
+});
+
+Deno.test("removeOwnTable() takes the table that counts away too, whether the other is there or not", async () => {
+  const counts = "table ip kube-relay-counters (nftables)";
+  for (const others of [[], ["ip kube-relay"]]) {
+    const machine = new FakeNftMachine();
+    for (const table of [...others, "ip kube-relay-counters", "ip6 kube-relay-counters"]) {
+      machine.tool.run(`add table ${table}\nadd chain ${table} count\n`);
+    }
+    const { removed } = await removeOwnTable(machine, REMOVAL);
+    assertEquals(removed, [...(others.length > 0 ? [OURS] : []), counts]);
+    assertEquals(machine.tool.tables, ["ip6 kube-relay-counters"]);
+  }
 });

@@ -5,6 +5,8 @@
  */
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { claimsOf } from "./claims.ts";
+import { countingText, isCounted } from "./counting_table.ts";
 import { renderNftables } from "./render.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
@@ -19,13 +21,31 @@ export function* renderText(
 ): Generator<string> {
   // Elements of different ServicePorts have nothing in common but chains that hold no name: so the
   // part of some is what they alone would come to.
-  const services = keys === undefined
-    ? plan.services
-    : new Map([...plan.services].filter(([key]) => keys.has(key)));
+  const services = servicesOf(plan, keys);
   const { transaction, quarantined } = renderNftables({ ...plan, services }, options);
   yield* transaction.text();
   for (const { key, reason } of quarantined) {
     // Comments of the tool end with their line, and no name or reason has a line break.
     yield `# Left out: ${key}: ${reason}\n`;
   }
+}
+
+/** The text, and after it the table that counts what goes through the same ServicePorts. */
+export function* withCounters(
+  text: Iterable<string>,
+  plan: ProxyPlan,
+  keys?: ReadonlySet<ServicePortKey>,
+): Generator<string> {
+  yield* text;
+  const fronts = [...servicesOf(plan, keys).values()].flatMap(claimsOf).map(({ id }) => id);
+  const added = [...new Set(fronts.filter(isCounted))].sort();
+  yield* countingText(plan.family, { declares: true, removed: [], added });
+}
+
+function servicesOf(
+  { services }: ProxyPlan,
+  keys: ReadonlySet<ServicePortKey> | undefined,
+): ProxyPlan["services"] {
+  if (keys === undefined) return services;
+  return new Map([...services].filter(([key]) => keys.has(key)));
 }

@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
 import { chainElement } from "./chain_spec.ts";
 import { defaultRenderOptions } from "./render_options.ts";
-import { renderText } from "./render_text.ts";
+import { renderText, withCounters } from "./render_text.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 const WEB = testServicePlan({ name: "web", clusterIp: "172.30.0.1", to: ["10.0.0.1:8080"] });
@@ -41,4 +41,17 @@ Deno.test("renderText() says what it leaves out, and why", () => {
     "# Left out: ns/db/TCP: Cannot express session affinity: the kernel lacks maps that rules can fill",
   );
   assertEquals(elements([text]).filter((line) => line.includes("172.30.0.2")), []);
+});
+
+Deno.test("withCounters() says the table that counts after the rest, for the same ServicePorts", () => {
+  const plan = testProxyPlan([WEB, DB]);
+  const before = [...renderText(plan, OPTIONS)].join("");
+  const text = [...withCounters([before], plan, new Set([DB.key]))].join("");
+  assert(text.startsWith(before));
+  const rest = text.slice(before.length);
+  assert(rest.startsWith("add table ip kube-relay-counters\n"), rest);
+  assertEquals(elements([rest]), [
+    "  172.30.0.2 . tcp . 80 . original,",
+    "  172.30.0.2 . tcp . 80 . reply",
+  ]);
 });

@@ -3,12 +3,13 @@
  *
  * @module
  */
+import { CidrCover } from "../../lib/net/cidr_cover.ts";
 import { isLoopback } from "../../lib/net/ip_address.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import { chainElement, DROP, REJECT_CHAIN } from "./chain_spec.ts";
 import type { Element } from "./containers.ts";
-import { outermostRanges, rangeText } from "./entry.ts";
+import { rangeText } from "./entry.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
 /**
@@ -24,7 +25,7 @@ export function sharedElements(
   const addresses = options.nodePortAddresses.kind === "all" ? [] : nodePortAddresses;
   return [
     ...[DROP, REJECT_CHAIN, SOURCE_RANGES_CHAIN].map(chainElement),
-    ...outermostRanges(serviceCidrs).map((cidr): Element => ({
+    ...new CidrCover(serviceCidrs).outermost.map((cidr): Element => ({
       container: "service-cidrs",
       key: rangeText(cidr),
     })),

@@ -41,6 +41,6 @@ Deno.test("sharedElements() has loopback only where it was asked for, and never 
 
 Deno.test("sharedElements() tells where the numbers of fixed chains lead", () => {
   const values = sharedElements(SHARED, defaultRenderOptions("IPv4"))
-    .filter(({ container }) => container === "chains").map(({ value }) => value);
+    .filter(({ container }) => container === "numbered-chains").map(({ value }) => value);
   assertEquals(values, ["drop", "goto reject-all", "goto check-source-ranges"]);
 });

@@ -14,7 +14,7 @@ import { slotText } from "./slots.ts";
 const OPENING = /^\t(set|map|chain) (\S+) \{$/;
 const ELEMENTS = /^\t\telements = \{/;
 const KEYS_WITH_SLOT: ReadonlySet<ContainerName> = new Set([
-  "chains",
+  "numbered-chains",
   "endpoints",
   "node-port-endpoints",
   "choices",
@@ -32,7 +32,11 @@ export class TableListing {
   readonly #chains: string[] = [];
   readonly #containers: string[] = [];
   readonly #rules = new Map<string, string>();
+  readonly #declarations = new Map<string, string>();
   readonly #elements = new Map<ContainerName, Map<string, string>>();
+  #isDormant = false;
+  /** The set or map, also one that is not ours. */
+  #declared: string | undefined;
   #container: ContainerName | undefined;
   #chain: string | undefined;
   #state: "before" | "table" | "object" | "elements" | "after" = "before";
@@ -51,7 +55,7 @@ export class TableListing {
         else if (ELEMENTS.test(line)) this.#take(line.replace(ELEMENTS, ""));
         else if (this.#chain !== undefined) {
           this.#rules.set(this.#chain, `${this.#rules.get(this.#chain)}${line}\n`);
-        }
+        } else if (this.#declared !== undefined) this.#declare(this.#declared, line);
         return;
       case "elements":
         return this.#take(line);
@@ -66,8 +70,10 @@ export class TableListing {
     return {
       chains: this.#chains,
       containers: this.#containers,
+      declarations: this.#declarations,
       elements: this.#elements,
       rules: this.#rules,
+      isDormant: this.#isDormant,
     };
   }
 
@@ -79,15 +85,18 @@ export class TableListing {
     const [, kind, name] = OPENING.exec(line) ?? [];
     if (name === undefined) {
       // Comments and flags of the table, and what it holds beside.
+      if (/^\tflags .*\bdormant\b/.test(line)) this.#isDormant = true;
       if (/^\t\S.*\{$/.test(line)) {
         this.#state = "object";
         this.#container = undefined;
+        this.#declared = undefined;
         this.#chain = undefined;
       }
       return;
     }
     this.#state = "object";
     this.#container = undefined;
+    this.#declared = kind === "chain" ? undefined : name;
     this.#chain = kind === "chain" ? name : undefined;
     if (this.#chain !== undefined) {
       this.#chains.push(name);
@@ -95,7 +104,16 @@ export class TableListing {
       return;
     }
     this.#containers.push(name);
+    this.#declarations.set(name, `${kind}\n`);
     this.#container = isContainerName(name) && name !== DYNAMIC_CONTAINER ? name : undefined;
+  }
+
+  /** Newer tools say in a comment how many elements there are. */
+  #declare(name: string, line: string): void {
+    this.#declarations.set(
+      name,
+      `${this.#declarations.get(name)}${line.replace(/\s*#.*/, "").trim()}\n`,
+    );
   }
 
   /** The elements of a line; the last one of all has a brace after it. */
@@ -110,14 +128,46 @@ export class TableListing {
       const text = item.trim();
       if (text === "") continue;
       const at = text.indexOf(" : ");
-      const key = at < 0 ? text : text.slice(0, at);
-      const value = at < 0 ? "" : text.slice(at + 3);
+      const key = keyAsWritten(at < 0 ? text : text.slice(0, at), container);
+      const value = at < 0 ? "" : asWritten(text.slice(at + 3));
       elements.set(
         KEYS_WITH_SLOT.has(container) ? withSlot(key) : key,
         VALUES_WITH_SLOT.has(container) ? parseSlot(value) : value,
       );
     }
   }
+}
+
+/** Where the machine has no list of protocols, the tool prints their numbers. */
+const PROTOCOLS: Readonly<Record<string, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
+const KEYS_WITHOUT_PROTOCOL: ReadonlySet<ContainerName> = new Set([
+  "numbered-chains",
+  "hairpin",
+  "cluster-ips",
+  "service-cidrs",
+  "node-port-ips",
+]);
+
+/** What the tool prints of a key, in the words that it was written with. */
+function keyAsWritten(text: string, container: ContainerName): string {
+  const key = asWritten(text);
+  if (KEYS_WITHOUT_PROTOCOL.has(container)) return key;
+  const start = container.startsWith("node-port") ? 0 : key.indexOf(" . ") + 3;
+  const end = key.indexOf(" ", start);
+  const name = PROTOCOLS[key.slice(start, end)];
+  return name === undefined ? key : key.slice(0, start) + name + key.slice(end);
+}
+
+/** An address of ::/96 is printed with an IPv4 address at its end, which nobody else does. */
+function asWritten(text: string): string {
+  return text.includes("::") ? text.replace(DOTTED_END, hexadecimalEnd) : text;
+}
+
+const DOTTED_END = /(?<![^ ])::(\d+)\.(\d+)\.(\d+)\.(\d+)/g;
+
+function hexadecimalEnd(_: string, ...octets: readonly string[]): string {
+  const [a = 0, b = 0, c = 0, d = 0] = octets.slice(0, 4).map(Number);
+  return `::${(a * 256 + b).toString(16)}:${(c * 256 + d).toString(16)}`;
 }
 
 function withSlot(key: string): string {

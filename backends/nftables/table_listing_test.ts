@@ -22,7 +22,7 @@ const LISTING = `table ip kube-relay {
 			     172.30.0.3 . tcp . 80 . 8000:2 : 8abc: }
 	}
 
-	map chains {
+	map numbered-chains {
 		type classid : verdict
 		elements = { 8abc:d002 : goto off-cluster-2,
 			     8000: : drop }
@@ -46,7 +46,7 @@ const LISTING = `table ip kube-relay {
 		elements = { 1.2.3.4 }
 	}
 
-	chain layout-1 {
+	chain layout-2 {
 	}
 
 	chain nat-output {
@@ -64,16 +64,16 @@ function read(text: string) {
 
 Deno.test("TableListing takes names, and elements as they were written", () => {
   const { chains, containers, elements, rules } = read(LISTING);
-  assertEquals(chains, ["layout-1", "nat-output"]);
+  assertEquals(chains, ["layout-2", "nat-output"]);
   assertEquals([...rules], [
-    ["layout-1", ""],
+    ["layout-2", ""],
     ["nat-output", "\t\ttype nat hook output priority -100; policy accept;\n\t\tjump services\n"],
   ]);
   assertEquals(containers, [
     "service-ips",
     "endpoints",
     "choices",
-    "chains",
+    "numbered-chains",
     "affinity",
     "cluster-ips",
     "other",
@@ -89,7 +89,7 @@ Deno.test("TableListing takes names, and elements as they were written", () => {
       ["172.30.0.3 . tcp . 80 . 0x80000001", "0xffffffff"],
       ["172.30.0.3 . tcp . 80 . 0x80000002", "0x8abc0000"],
     ],
-    chains: [["0x8abcd002", "goto off-cluster-2"], ["0x80000000", "drop"]],
+    "numbered-chains": [["0x8abcd002", "goto off-cluster-2"], ["0x80000000", "drop"]],
     "cluster-ips": [["172.30.0.1", ""], ["172.30.0.2", ""], ["172.30.0.3", ""]],
   });
 });
@@ -132,4 +132,60 @@ Deno.test("TableListing reads or refuses whatever a tool may print", () => {
     { numRuns: 2_000 },
   );
   assert(refused > 0);
+});
+
+Deno.test("TableListing reads numbers of protocols, as printed where /etc/protocols is missing", () => {
+  const numbers = LISTING.replaceAll("tcp", "6").replaceAll("udp", "17");
+  assertEquals(read(numbers).elements, read(LISTING).elements);
+  const ports = read(`table ip kube-relay {
+	map node-ports {
+		elements = { 132 . 17 : 8abc:d002, tcp . 6 : 8abc:d002 }
+	}
+	map node-port-endpoints {
+		elements = { 6 . 17 . 8000:6 : 10.1.0.1 . 17 }
+	}
+	set hairpin {
+		elements = { 10.1.0.1 . 10.1.0.1 }
+	}
+}
+`).elements;
+  assertEquals([...ports.get("node-ports") ?? []].map(([key]) => key), ["sctp . 17", "tcp . 6"]);
+  assertEquals([...ports.get("node-port-endpoints") ?? []], [[
+    "tcp . 17 . 0x80000006",
+    "10.1.0.1 . 17",
+  ]]);
+});
+
+Deno.test("TableListing reads addresses of ::/96, of which the tool prints the end as IPv4", () => {
+  const { elements } = read(`table ip6 kube-relay {
+	map endpoints {
+		elements = { fd00::1 . 6 . 80 . 8000: : ::1.2.3.4 . 80,
+			     ::18.52.0.0 . tcp . 80 . 8000: : fd00::2 . 80 }
+	}
+	set service-cidrs {
+		elements = { ::1.2.3.0/120 }
+	}
+}
+`);
+  assertEquals([...elements.get("endpoints") ?? []], [
+    ["fd00::1 . tcp . 80 . 0x80000000", "::102:304 . 80"],
+    ["::1234:0 . tcp . 80 . 0x80000000", "fd00::2 . 80"],
+  ]);
+  assertEquals([...elements.get("service-cidrs")?.keys() ?? []], ["::102:300/120"]);
+});
+
+Deno.test("TableListing tells how sets and maps are declared, and whether the table is passed over", () => {
+  const { declarations, isDormant } = read(LISTING);
+  assertEquals(
+    [declarations.get("other"), declarations.get("affinity"), isDormant],
+    [
+      "set\ntype ipv4_addr\n",
+      "map\ntypeof ip saddr . ip daddr . meta l4proto . th dport : meta priority\nsize 1048576\n" +
+      "flags dynamic,timeout\n",
+      false,
+    ],
+  );
+  const counted = LISTING.replace("size 1048576", "size 1048576\t# count 1");
+  assertEquals(read(counted).declarations, declarations);
+  assertEquals(read(LISTING.replace("comment", "flags dormant\n\tcomment")).isDormant, true);
 });

@@ -7,8 +7,10 @@
 import type { Clock } from "../../lib/os/clock.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
 import type { RefusedServices } from "../netfilter/refused_services.ts";
-import { AppliedTable } from "./applied_table.ts";
+import { AppliedTable, type TableReading } from "./applied_table.ts";
 import { diffTableInSlices, removeIdleChains } from "./diff.ts";
+import type { EntryId } from "./claims.ts";
+import type { Entry } from "./entry.ts";
 import type { NftablesLayout } from "./layout.ts";
 import { NftError } from "./nft_error.ts";
 import type { NftRunner } from "./nft_runner.ts";
@@ -22,8 +24,25 @@ export interface TableWriterDependencies {
   readonly refused: RefusedServices;
 }
 
+/** A transaction that was refused. */
+interface Refusal {
+  readonly error: NftError;
+  readonly transaction: Transaction | undefined;
+}
+
 /** Transactions that may be refused in one sync; each names every element that the kernel refused. */
 const MAX_REFUSALS = 8;
+/** Readings that fail one after the other before the table is replaced unseen. */
+const FAILED_READS = 3;
+/** What stands for a table that could not be read. */
+const UNREADABLE: TableReading = {
+  chains: [],
+  containers: [],
+  declarations: new Map(),
+  elements: new Map(),
+  rules: new Map(),
+  isDormant: false,
+};
 /** Chains that nothing leads to, beyond which they are taken away at once. */
 const MAX_IDLE_CHAINS = 256;
 
@@ -31,6 +50,10 @@ const MAX_IDLE_CHAINS = 256;
 export class TableWriter {
   readonly #dependencies: TableWriterDependencies;
   readonly #applied = new AppliedTable();
+  /** Handles of chains as they were seen since they were written. */
+  readonly #handles = new Map<string, string>();
+  /** Since the last one that succeeded. */
+  #failedReads = 0;
   #failures = 0;
   #failedCleanups = 0;
 
@@ -53,6 +76,16 @@ export class TableWriter {
     return this.#failedCleanups;
   }
 
+  /** What the kernel is known to hold for an entry. */
+  entry(id: EntryId): Entry | undefined {
+    return this.#applied.entry(id);
+  }
+
+  /** The entries that were written. */
+  entries(): Iterable<Entry> {
+    return this.#applied.entries();
+  }
+
   /** Somebody else may have changed it. */
   forget(): void {
     this.#applied.forget();
@@ -63,16 +96,28 @@ export class TableWriter {
     this.#applied.forgetRules();
   }
 
-  /** Chains of ours that are missing in the kernel. Lists names only. */
+  /**
+   * Chains of ours that are missing in the kernel, or that somebody has made anew since the last
+   * look, as by restoring what the table once was. Lists no rules and no elements.
+   */
   async missingChains(): Promise<readonly string[]> {
     const present = await this.#dependencies.runner.chains();
-    return [...this.#applied.chains].filter((name) => !present.has(name));
+    const lost = [...this.#applied.chains].filter((name) => {
+      const handle = present.get(name);
+      return handle === undefined || handle !== (this.#handles.get(name) ?? handle);
+    });
+    if (lost.length === 0) {
+      for (const [name, handle] of present) this.#handles.set(name, handle);
+    }
+    return lost;
   }
 
   /**
    * One transaction, if anything differs. What the kernel refuses of some ServicePorts keeps no
-   * other one waiting: the layout has those in quarantine then. Throws an NftError when not even the
-   * rest could be written.
+   * other one waiting: the layout has those in quarantine then. A table that somebody has changed so
+   * that it can't be put right, such as a base chain at another priority or a map of other types, is
+   * replaced as a whole; only what is refused in a new table too is a ServicePort's.
+   * Throws an NftError when not even the rest could be written.
    */
   async write(layout: NftablesLayout, figures: WriteFigures): Promise<void> {
     for (let refusals = 1;; refusals++) {
@@ -85,13 +130,12 @@ export class TableWriter {
       } catch (error) {
         const isRefused = error instanceof NftError && error.kind === "refused";
         const isLast = refusals >= MAX_REFUSALS;
-        // The kernel took nothing, so what was just read still holds.
-        if (isRefused && !isLast && !wasKnown && this.#leaveOut(layout, { error, transaction })) {
-          continue;
-        }
         // Mostly the table is not what it was taken for, which says nothing of any Service.
-        this.#applied.forget();
-        if (!isRefused || isLast) throw error;
+        if (isRefused && !isLast && wasKnown) this.#applied.forget();
+        else if (!isRefused || isLast || !this.#giveWay(layout, { error, transaction })) {
+          this.#applied.forget();
+          throw error;
+        }
       }
     }
   }
@@ -113,7 +157,7 @@ export class TableWriter {
     figures.transactions++;
     try {
       await this.#dependencies.runner.write(transaction);
-      this.#applied.confirm(transaction.applied);
+      this.#confirm(transaction);
       figures.add(transaction);
     } catch (error) {
       this.#failures++;
@@ -128,10 +172,29 @@ export class TableWriter {
     return diffTableInSlices(layout, this.#applied, { pause });
   }
 
+  /**
+   * A table whose listing fails time and again (nft 1.0.6 ends on a segmentation fault for some maps
+   * of others, or takes too long for all clients of a map) is replaced: until it is, nothing else
+   * could be written either.
+   */
   async #read(figures: WriteFigures): Promise<void> {
     figures.reads++;
-    this.#applied.adopt(await this.#dependencies.runner.read());
-    figures.changedChains += this.#applied.changedChains;
+    this.#handles.clear();
+    try {
+      this.#applied.adopt(await this.#dependencies.runner.read());
+      this.#failedReads = 0;
+    } catch (error) {
+      const isUnclear = error instanceof NftError && error.kind === "unclear";
+      if (!isUnclear || ++this.#failedReads < FAILED_READS) throw error;
+      this.#applied.adoptSpoilt(UNREADABLE);
+    }
+    figures.changedObjects += this.#applied.changedObjects;
+  }
+
+  #confirm({ applied }: Transaction): void {
+    const { chains, removedChains = [] } = applied;
+    for (const name of [...chains, ...removedChains]) this.#handles.delete(name);
+    this.#applied.confirm(applied);
   }
 
   async #apply(
@@ -149,17 +212,30 @@ export class TableWriter {
       }
       figures.add(transaction);
     }
-    this.#applied.confirm(transaction.applied);
+    this.#confirm(transaction);
     layout.settle();
+  }
+
+  /**
+   * The kernel took nothing, so what was just read still holds. First the table gives way, then the
+   * ServicePorts whose lines were refused: then there was nothing else to blame, and the table that
+   * is there is kept after all. Whether there is more to try.
+   */
+  #giveWay(layout: NftablesLayout, refusal: Refusal): boolean {
+    const { isToBeReplaced, reading } = this.#applied;
+    if (reading !== undefined && !isToBeReplaced) {
+      this.#applied.adoptSpoilt(reading);
+      return true;
+    }
+    if (!this.#leaveOut(layout, refusal)) return false;
+    this.#applied.adopt(reading);
+    return true;
   }
 
   /** Whether the lines that were refused belong to ServicePorts, which are in quarantine now. */
   #leaveOut(
     layout: NftablesLayout,
-    { error, transaction }: {
-      readonly error: NftError;
-      readonly transaction: Transaction | undefined;
-    },
+    { error, transaction }: Refusal,
   ): boolean {
     const { clock, refused } = this.#dependencies;
     let found = false;

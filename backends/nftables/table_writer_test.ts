@@ -113,7 +113,8 @@ Deno.test("TableWriter leaves out whose elements are refused, all of one transac
   const bad = [plan(2), plan(3)];
   for (const each of [...bad, plan(4)]) stage.layout.set(each);
   stage.machine.judge = (line) => /10\.0\.[23]\.1/.test(line) ? "Invalid argument" : undefined;
-  assertEquals(await stage.write(), ["write", "read", "write", "write"]);
+  // The third one tries a new table, which would leave nobody else to blame.
+  assertEquals(await stage.write(), ["write", "read", "write", "write", "write"]);
   assertEquals(stage.layout.quarantined.map(({ key }) => key), bad.map(({ key }) => key));
   const [{ reason } = { reason: "" }] = stage.layout.quarantined;
   assertStringIncludes(reason, '"172.30.0.2 . tcp . 80 . 0x80000000 : 10.0.2.1 . 80,"');
@@ -142,6 +143,71 @@ Deno.test("TableWriter throws what is no ServicePort's", async () => {
   assertEquals([stage.layout.quarantined, stage.machine.tool.tables], [[], []]);
 });
 
+Deno.test("TableWriter replaces a table that can't be put right, and blames nobody", async () => {
+  const stage = await stageWith(plan(1));
+  const chain = "chain ip kube-relay nat-output";
+  stage.machine.tool.run(
+    `flush ${chain}\ndelete ${chain}\nadd ${chain} { type nat hook output priority 7 ; }\n`,
+  );
+  stage.writer.forget();
+  assertEquals(await stage.write(), ["read", "write", "write"]);
+  assertEquals(stage.layout.quarantined, []);
+  assertStringIncludes(stage.machine.tool.table("ip kube-relay").hooks.get("nat-output")!, "-100");
+  assertEquals(stage.elements("service-ips").length, 1);
+  stage.writer.forget();
+  await stage.write();
+  assertEquals(await stage.write(), [], "it is kept from then on");
+});
+
+Deno.test("TableWriter blames no ServicePort for what a new table takes", async () => {
+  const stage = await stageWith(plan(1));
+  const { judge } = stage.machine;
+  let isNew = false;
+  // As where somebody has made the map anew, with other types.
+  stage.machine.judge = (line) => {
+    isNew ||= line.startsWith("delete table");
+    return !isNew && / : 10\.0\./.test(line) ? "Could not resolve" : undefined;
+  };
+  stage.layout.set(plan(2));
+  assertEquals(await stage.write(), ["write", "read", "write", "write"]);
+  assertEquals([stage.layout.quarantined, stage.elements("endpoints").length], [[], 2]);
+  stage.machine.judge = judge;
+  stage.writer.forget();
+  await stage.write();
+  assertEquals(await stage.write(), []);
+});
+
+Deno.test("TableWriter keeps the table where only ServicePorts were to blame", async () => {
+  const stage = await stageWith(plan(1));
+  stage.machine.tool.table("ip kube-relay").elements.get("affinity")?.set("client", "slot");
+  stage.machine.judge = (line) => /10\.0\.2\.1/.test(line) ? "Invalid argument" : undefined;
+  stage.layout.set(plan(2));
+  await stage.write();
+  assertEquals(stage.layout.quarantined.length, 1);
+  assertEquals(stage.elements("affinity"), ["client"]);
+});
+
+Deno.test("TableWriter replaces a table that can't be read, at the third time", async () => {
+  for (const isThere of [true, false]) {
+    const stage = isThere ? await stageWith(plan(1)) : new Stage();
+    stage.writer.forget();
+    stage.layout.set(plan(2));
+    stage.machine.commands.on("nft list table", { code: 139 });
+    for (let time = 1; time <= 2; time++) await assertRejects(() => stage.write(), NftError);
+    assertEquals(await stage.write(), ["read", "write"]);
+    assert(stage.elements("service-ips").includes("172.30.0.2 . tcp . 80"));
+    assertEquals([stage.writer.isKnown, stage.layout.quarantined], [true, []]);
+  }
+});
+
+Deno.test("TableWriter replaces no table that it may not read", async () => {
+  const stage = await stageWith(plan(1));
+  stage.writer.forget();
+  const stderr = "Operation not permitted (you must be root)\n";
+  stage.machine.commands.on("nft list table", { code: 1, stderr });
+  for (let time = 1; time <= 5; time++) await assertRejects(() => stage.write(), NftError);
+});
+
 Deno.test("TableWriter says which chains are missing, by their names alone", async () => {
   const stage = await stageWith(plan(1));
   assertEquals(await stage.writer.missingChains(), []);
@@ -153,13 +219,30 @@ Deno.test("TableWriter says which chains are missing, by their names alone", asy
   assert((await stage.writer.missingChains()).includes("to-1"));
 });
 
+Deno.test("TableWriter says which chains somebody has made anew since the last look", async () => {
+  const stage = await stageWith(plan(1));
+  assertEquals(await stage.writer.missingChains(), []);
+  stage.layout.set(plan(2, 2));
+  await stage.write();
+  assertEquals(await stage.writer.missingChains(), [], "what was just written is no one else's");
+  const { handles } = stage.machine.tool;
+  for (const [chain, handle] of handles) handles.set(chain, handle + 100);
+  const all = [...stage.chains.keys()];
+  assertEquals(await stage.writer.missingChains(), all);
+  assertEquals(await stage.writer.missingChains(), all, "until it was read");
+  stage.writer.forget();
+  await stage.write();
+  assertEquals(await stage.writer.missingChains(), []);
+});
+
 Deno.test("TableWriter takes idle chains away when all are asked for, their numbers first", async () => {
   const stage = await stageWith(plan(1, 2));
   const { key: number } = chainElement("to-2");
   stage.layout.set(plan(1));
   await stage.write();
   assertEquals(await stage.tidy(false), [], "one is not many");
-  const state = () => [stage.elements("chains").includes(number), stage.chains.has("to-2")];
+  const state =
+    () => [stage.elements("numbered-chains").includes(number), stage.chains.has("to-2")];
   assertEquals(state(), [true, true]);
   assertEquals([await stage.tidy(true), state()], [["write"], [false, true]]);
   assertEquals([await stage.tidy(true), state()], [["write"], [false, false]]);

@@ -18,7 +18,7 @@ export interface ElementChange {
 
 /** What changes, by kind; each kind is written as a whole, in this order. */
 export interface TableChanges {
-  /** The table is one of another version: it goes first. */
+  /** Nothing of the table can be kept: it goes first. */
   readonly replacesTable: boolean;
   /** Whether the table with its sets and maps is written. */
   readonly declares: boolean;
@@ -28,6 +28,10 @@ export interface TableChanges {
   readonly added: ReadonlyMap<ContainerName, readonly ElementChange[]>;
   /** Chains to take away, that nothing leads to. */
   readonly removedChains: readonly string[];
+  /** Chains that are deleted before they are made: their hook can't be changed. @default {none} */
+  readonly recreated?: readonly string[];
+  /** Sets and maps that are not ours, after everything else. @default {none} */
+  readonly removedContainers?: readonly { readonly kind: "map" | "set"; readonly name: string }[];
   readonly applied: AppliedChanges;
 }
 
@@ -55,8 +59,12 @@ export class Transaction {
   /** Makes a transaction in short steps: others may have their turn between two of them. */
   static *steps(family: IpFamily, changes: TableChanges): Generator<void, Transaction, void> {
     const draft = new Draft(EXPRESSIONS[family].table);
-    if (changes.replacesTable) draft.add("delete table");
+    if (changes.replacesTable) {
+      // Deleting one that has gone meanwhile would fail.
+      for (const verb of ["add", "delete"]) draft.add(`${verb} table`);
+    }
     if (changes.declares) draft.declare(family);
+    for (const name of changes.recreated ?? []) draft.add("delete chain", name);
     for (const chain of changes.chains) draft.chain(chain);
     // Before the additions: a value is changed by taking its element away and adding it anew.
     yield* draft.change("delete", changes.removed);
@@ -67,6 +75,7 @@ export class Transaction {
     for (const action of ["flush chain", "delete chain"]) {
       for (const name of changes.removedChains) draft.add(action, name);
     }
+    for (const { kind, name } of changes.removedContainers ?? []) draft.add(`delete ${kind}`, name);
     return new Transaction(draft, changes.applied);
   }
 
@@ -118,7 +127,8 @@ class Draft {
   }
 
   chain({ name, hook }: Chain): void {
-    this.add("add chain", hook === undefined ? name : `${name} { ${hook} ; }`);
+    // With its policy: of a chain that is there, what is not said stays as somebody has set it.
+    this.add("add chain", hook === undefined ? name : `${name} { ${hook} ; policy accept ; }`);
     this.add("flush chain", name);
   }
 

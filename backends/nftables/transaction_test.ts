@@ -36,10 +36,10 @@ Deno.test("Transaction writes each kind in the order in which the kernel takes i
     }],
     removed: new Map([["cluster-ips", owned({ container: "cluster-ips", key: "172.30.0.1" })]]),
     added: new Map([[
-      "chains",
+      "numbered-chains",
       owned(
-        { container: "chains", key: "0x80000001", value: "goto last" },
-        { container: "chains", key: "0x80000002", value: "drop" },
+        { container: "numbered-chains", key: "0x80000001", value: "goto last" },
+        { container: "numbered-chains", key: "0x80000002", value: "drop" },
       ),
     ]]),
     removedChains: ["old", "older"],
@@ -47,14 +47,14 @@ Deno.test("Transaction writes each kind in the order in which the kernel takes i
   assertEquals(transaction.lines, [
     "add chain ip kube-relay services",
     "flush chain ip kube-relay services",
-    "add chain ip kube-relay last { type nat hook output priority -100 ; }",
+    "add chain ip kube-relay last { type nat hook output priority -100 ; policy accept ; }",
     "flush chain ip kube-relay last",
     "delete element ip kube-relay cluster-ips {",
     "  172.30.0.1",
     "}",
     "add rule ip kube-relay services goto last",
     "add rule ip kube-relay last drop",
-    "add element ip kube-relay chains {",
+    "add element ip kube-relay numbered-chains {",
     "  0x80000001 : goto last,",
     "  0x80000002 : drop",
     "}",
@@ -67,10 +67,10 @@ Deno.test("Transaction writes each kind in the order in which the kernel takes i
 });
 
 Deno.test("Transaction deletes by the key alone, and knows whose line is whose", () => {
-  const element: Element = { container: "chains", key: "0x80000001", value: "drop" };
+  const element: Element = { container: "numbered-chains", key: "0x80000001", value: "drop" };
   const { transaction } = made({
-    removed: new Map([["chains", owned(element)]]),
-    added: new Map([["chains", [{ element, owner: undefined }]]]),
+    removed: new Map([["numbered-chains", owned(element)]]),
+    added: new Map([["numbered-chains", [{ element, owner: undefined }]]]),
   });
   assertEquals(transaction.lines.filter((line) => line.startsWith("  ")), [
     "  0x80000001",
@@ -82,8 +82,11 @@ Deno.test("Transaction deletes by the key alone, and knows whose line is whose",
 
 Deno.test("Transaction replaces a table, and declares every set and map of its family", () => {
   const { lines } = made({ replacesTable: true, declares: true }, "IPv6").transaction;
-  assertEquals(lines.slice(0, 2), ["delete table ip6 kube-relay", "add table ip6 kube-relay"]);
-  const declared = lines.slice(2).map((line) =>
+  assertEquals(
+    lines.slice(0, 3),
+    ["add", "delete", "add"].map((verb) => `${verb} table ip6 kube-relay`),
+  );
+  const declared = lines.slice(3).map((line) =>
     /^add (?:map|set) ip6 kube-relay (\S+)/.exec(line)?.[1]
   );
   assertEquals(declared, [...CONTAINER_NAMES]);

@@ -10,6 +10,9 @@ import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
 import { RefusedServices } from "../netfilter/refused_services.ts";
+import type { EntryId } from "./claims.ts";
+import type { Entry } from "./entry.ts";
+import { orderWords } from "./kernel_comparison.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftRunner } from "./nft_runner.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
@@ -46,6 +49,11 @@ export class WantedTable {
     return this.#writer.isKnown;
   }
 
+  /** ServicePorts that have rules, or are to have them. */
+  get serviceCount(): number {
+    return this.#layout?.serviceCount ?? 0;
+  }
+
   /** Transactions that failed, since the process began. */
   get failedWrites(): number {
     return this.#writer.failures;
@@ -59,6 +67,16 @@ export class WantedTable {
   /** ServicePorts that have no rules, and why. */
   get quarantined(): readonly Quarantined[] {
     return this.#layout?.quarantined ?? [];
+  }
+
+  /** What the kernel is known to hold for an entry. */
+  applied(id: EntryId): Entry | undefined {
+    return this.#writer.entry(id);
+  }
+
+  /** How endpoints are numbered where the plan does not tell; as {@linkcode orderWords}. */
+  orders(): readonly string[] {
+    return this.#layout ? [...orderWords(this.#writer.entries(), this.#layout)] : [];
   }
 
   /** Takes what has changed; nothing is written. Costs what has changed. */

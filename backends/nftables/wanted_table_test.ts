@@ -131,7 +131,7 @@ Deno.test("WantedTable.verify() finds what others changed, and not what fell out
   const verified = async () => {
     const figures = new WriteFigures();
     await stage.table.verify(figures);
-    return [figures.elements, figures.changedChains];
+    return [figures.elements, figures.changedObjects];
   };
   assertEquals(await verified(), [0, 0]);
   assertEquals(stage.rules("to-2"), undefined);

@@ -19,8 +19,8 @@ export class WriteFigures {
   /** Chains that were made or written anew. */
   chains = 0;
   removedChains = 0;
-  /** Chains that were found with other rules than before. */
-  changedChains = 0;
+  /** Chains, sets and maps that were found other than before. */
+  changedObjects = 0;
 
   /** A transaction was accepted. */
   add({ lines, elements, applied }: Transaction): void {

@@ -35,6 +35,15 @@ export class AffinityTable {
     return record && record.usedAt > since ? record.endpoint : undefined;
   }
 
+  /** What is remembered of a client that has come after `since`. */
+  entry(
+    client: string,
+    since: number,
+  ): { readonly endpoint: EndpointKey; readonly usedAt: number } | undefined {
+    const record = this.#records.get(client);
+    return record && record.usedAt > since ? record : undefined;
+  }
+
   /**
    * Notes where a client goes at `now`. Forgets some of those that have not come after `since`: a
    * sweep over all 65,536 would take longer than 10 ms.

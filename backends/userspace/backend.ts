@@ -17,9 +17,13 @@ import type {
   ServiceInspection,
   SyncReport,
 } from "../../lib/proxy/backend.ts";
+import type { FlowWatches } from "../../lib/proxy/flow_watches.ts";
+import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import { serviceKey, type ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { ServiceTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 import { AddressBook } from "./address_book.ts";
+import { explainUserspace } from "./explain.ts";
 import {
   Forwarding,
   type ForwardingCounters,
@@ -94,6 +98,10 @@ class SocketBackend implements UserspaceBackend {
     return this.#forwarding.counters;
   }
 
+  get flowWatches(): FlowWatches {
+    return this.#forwarding.watches;
+  }
+
   probe(): Promise<readonly ProbeResult[]> {
     return this.#local.probe();
   }
@@ -129,6 +137,13 @@ class SocketBackend implements UserspaceBackend {
       quarantined: [...this.#quarantine],
     };
   }
+
+  explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
+    return explainUserspace(plan, explanation);
+  }
+
+  findAffinity: Required<Backend>["findAffinity"] = ({ key }, { from }) =>
+    Promise.resolve(this.#entries.get(key)?.forwarder?.remembered(from.address));
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderForwardingTable(plan, keys);
@@ -247,7 +262,7 @@ class SocketBackend implements UserspaceBackend {
     if (!entry.forwarder) return { key, addresses };
     const traffic = this.#forwarding.traffic?.get(entry.plan.name);
     const { connections } = entry.forwarder;
-    return { key, addresses, connections, ...(traffic && { traffic: { ...traffic } }) };
+    return { key, addresses, connections, ...(traffic && { traffic: seenOf(traffic) }) };
   }
 
   #inspectAddress({ plan: { key, protocol } }: ServiceEntry, at: ServiceAddress): ServedAddress {
@@ -269,6 +284,13 @@ const SCTP_REASON =
 
 function equalLists(left: readonly string[], right: readonly string[]): boolean {
   return left.length === right.length && left.every((value, index) => value === right[index]);
+}
+
+/** Packets are the kernel's, and not seen here. */
+function seenOf(
+  { bytesFromClients, bytesToClients, opened, open }: Readonly<ServiceTraffic>,
+): TrafficFigures {
+  return { bytesFromClients, bytesToClients, opened, open };
 }
 
 function withoutZeros(counts: Readonly<Record<string, number>>): Record<string, number> {

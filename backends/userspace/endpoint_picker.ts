@@ -5,6 +5,7 @@
  * @module
  */
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
+import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { AffinityTable } from "./affinity_table.ts";
 
@@ -63,6 +64,15 @@ export class EndpointPicker {
     for (const [verdict, rotation] of this.#rotations ?? []) {
       rotation.replace(endpointsOf(plan, verdict));
     }
+  }
+
+  /** Where a client goes while it comes again in time; `undefined` = nothing is remembered of it. */
+  remembered(client: string, now: number): AffinityEntry | undefined {
+    const { affinityTimeoutSeconds: seconds = 0 } = this.#plan;
+    const found = this.#affinity?.entry(client, now - seconds * 1000);
+    if (found === undefined) return undefined;
+    const { endpoint, usedAt } = found;
+    return { endpoint, expiresInSeconds: Math.ceil(seconds - (now - usedAt) / 1000) };
   }
 
   /** The endpoint for a client; `undefined` when there is none, or none that is not excluded. */

@@ -173,3 +173,13 @@ Deno.test("EndpointPicker.allows() follows the plan", () => {
   picker.update(plan(B));
   assertEquals(picker.allows("internal", A as EndpointKey), false);
 });
+
+Deno.test("EndpointPicker.remembered() tells where a client goes and for how long, and binds nobody", () => {
+  const picker = new EndpointPicker(sticky(A, B));
+  assertEquals(picker.remembered("c", 0), undefined);
+  pick(picker, { now: 1_000 });
+  assertEquals<unknown>(picker.remembered("c", 11_000), { endpoint: A, expiresInSeconds: 50 });
+  assertEquals(picker.remembered("d", 11_000), undefined);
+  assertEquals(picker.remembered("c", 61_000), undefined);
+  assertEquals(new EndpointPicker(plan(A)).remembered("c", 0), undefined);
+});

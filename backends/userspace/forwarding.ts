@@ -6,6 +6,7 @@
 import type { Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { Network } from "../../lib/os/network.ts";
+import { FlowWatches } from "../../lib/proxy/flow_watches.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
 import { ClientOrigin } from "./client_origin.ts";
@@ -85,6 +86,8 @@ export class Forwarding {
   readonly options: Required<ForwardingOptions>;
   readonly dialer: TcpDialer;
   readonly clients = new ClientOrigin();
+  /** Who wants to know what becomes of a connection or flow. */
+  readonly watches = new FlowWatches();
   readonly smallBuffers = new BufferPool({ size: SMALL_BUFFER_BYTES, keep: 4096 });
   readonly largeBuffers = new BufferPool({ size: LARGE_BUFFER_BYTES, keep: 64 });
   readonly datagramBuffers = new DatagramBufferPool();

@@ -8,13 +8,15 @@ import { ConfigurationError, loadConfiguration, type LoadedConfiguration } from 
 import { findFlag, type FlagValues } from "../config/flags.ts";
 import { didYouMean } from "../config/nearest_name.ts";
 import { givenFlags, parseFlags } from "../config/parse_flags.ts";
+import { objectsBesideDump } from "../config/validate_sources.ts";
 import { readConfigurationText } from "../config/read_configuration_text.ts";
 import { createLogger } from "../log/create_logger.ts";
 import { logsToJournal } from "../log/journal.ts";
 import { messageOf } from "../log/message_of.ts";
-import type { ActiveCommand, Command } from "./commands/command.ts";
+import type { ActiveCommand, Command, Operand } from "./commands/command.ts";
 import { COMMANDS } from "./commands/mod.ts";
 import type { Dependencies } from "./dependencies.ts";
+import { seldomYielding } from "./seldom_yielding.ts";
 
 const DONE = 0;
 /** Exit code for a wrong command line or configuration. */
@@ -29,9 +31,9 @@ export async function runCommandLine(
 ): Promise<number> {
   let isJson = false;
   try {
-    const { command, flags } = chooseCommand(argv);
+    const { command, flags, operands } = chooseCommand(argv);
     if ("text" in command) {
-      dependencies.print(command.text(flags));
+      dependencies.print(command.text(flags, operands));
       return DONE;
     }
     const configuration = await loadFor(dependencies, { command, flags });
@@ -42,15 +44,22 @@ export async function runCommandLine(
       vmodule: configuration.proxy.logging.vmodule,
       journal: logsToJournal(dependencies.process.env),
     });
-    return await command.run(dependencies, { flags, configuration, logger, signal });
+    const clock = command.serves ? dependencies.clock : seldomYielding(dependencies.clock);
+    const context = { flags, operands, configuration, logger, signal };
+    return await command.run({ ...dependencies, clock }, context);
   } catch (error) {
     return explain(dependencies, { error, isJson });
   }
 }
 
-function chooseCommand(
-  argv: readonly string[],
-): { readonly command: Command; readonly flags: FlagValues } {
+/** What the arguments ask for. */
+interface ChosenCommand {
+  readonly command: Command;
+  readonly flags: FlagValues;
+  readonly operands: readonly string[];
+}
+
+function chooseCommand(argv: readonly string[]): ChosenCommand {
   const { values, positionals, problems } = parseFlags(argv);
   const [verb, ...rest] = positionals;
   const all = [...problems];
@@ -59,11 +68,28 @@ function chooseCommand(
   const found = COMMANDS.find(({ name }) => name === wanted);
   if (!found) all.push(`Unknown command '${verb}'${didYouMean(verb ?? "", names)}`);
   if (wanted !== "help") {
-    for (const extra of rest) all.push(`Unexpected argument '${extra}'; flags begin with --`);
+    if (found) all.push(...operandProblems(rest, found));
     all.push(...misplacedFlags(values, wanted));
+    // Which compares the two.
+    if (wanted !== "diff") all.push(...objectsBesideDump(values));
   }
   if (!found || all.length > 0) throw new ConfigurationError(all);
-  return { command: found, flags: values };
+  // `VERB --help` is `help VERB`.
+  const operands = values.help && verb !== undefined && verb !== "help" ? [verb] : rest;
+  return { command: found, flags: values, operands };
+}
+
+/** What is missing after the verb, and what is too much. */
+function operandProblems(
+  given: readonly string[],
+  { name: verb, operands = [] }: Command,
+): readonly string[] {
+  const missing = operands.slice(given.length).filter(({ optional = false }) => !optional);
+  const extra = given.slice(operands.length);
+  return [
+    ...missing.map(({ name, help }: Operand) => `'${verb}' lacks ${name}: ${help}`),
+    ...extra.map((text) => `Unexpected argument '${text}'; flags begin with --`),
+  ];
 }
 
 /** Flags that stand for verbs, as kube-proxy has them. */

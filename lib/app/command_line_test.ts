@@ -4,6 +4,7 @@ import { fakeHostChecks } from "../../tests/support/fake_host_checks.ts";
 import { CommandError, type CommandRunner } from "../os/command_runner.ts";
 import { systemNetwork } from "../os/network.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
+import { COMMANDS } from "./commands/mod.ts";
 import { runCommandLine } from "./command_line.ts";
 import { startControlServer } from "./control_server.ts";
 import type { BackendTable, Dependencies, ProcessInfo } from "./dependencies.ts";
@@ -76,8 +77,45 @@ Deno.test("runCommandLine() prints help for every way of asking, within 80 colum
     assertStringIncludes(help.out, `\n  ${verb} `);
   }
   for (const line of help.out.split("\n")) assert(line.length <= 80, line);
-  for (const argv of [["-h"], ["help"], ["help", "status"], ["status", "--help"]]) {
+  for (const argv of [["-h"], ["help"], ["--help", "help"], ["sttaus", "--help"]]) {
     assertEquals(await run(argv), help, argv.join(" "));
+  }
+});
+
+Deno.test("runCommandLine() tells usage, operands, flags and examples of each verb, within 80 columns", async () => {
+  for (const { name, operands = [], examples = [], hidden } of COMMANDS) {
+    if (hidden || name === "help") continue;
+    const help = await run([name, "--help"]);
+    assertEquals(help, await run(["help", name]), name);
+    assertEquals([help.code, help.err], [0, ""]);
+    const words = operands.map((operand) => operand.optional ? `[${operand.name}]` : operand.name);
+    assertStringIncludes(help.out, `\n  kube-relay ${[name, ...words].join(" ")}`);
+    for (const example of examples) assertStringIncludes(help.out, `\n  ${example}\n`);
+    for (const line of help.out.split("\n")) assert(line.length <= 80, line);
+  }
+  const { out } = await run(["status", "--help"]);
+  for (const flag of ["--watch", "--control-socket", "--json"]) {
+    assertStringIncludes(out, `\n  ${flag}`);
+  }
+  assert(!out.includes("--proxy-mode"), out);
+});
+
+Deno.test("runCommandLine() prints names of Services for a shell, and is silent when nobody answers", async () => {
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/control.sock`;
+  const argv = ["complete-services", "--control-socket", path, "--", "default/w"];
+  try {
+    assertEquals(await run(argv), { code: 1, out: "", err: "" });
+    const server = await startControlServer({
+      path,
+      routes: {
+        "/services": (query) => Promise.resolve([`${query.get("prefix")}eb`, "a b", "$(id)"]),
+      },
+    });
+    assertEquals(await run(argv), { code: 0, out: "default/web\n", err: "" });
+    await server.stop();
+  } finally {
+    await Deno.remove(folder, { recursive: true });
   }
 });
 
@@ -144,7 +182,7 @@ Deno.test("runCommandLine() names all that is wrong and ends with 2", async () =
     [["--mod=x", "--nope"], "Unknown flag --mod; did you mean '--mode'?", "Unknown flag --nope"],
     [["statsu"], "Unknown command 'statsu'; did you mean 'status'?"],
     [["status", "more"], "Unexpected argument 'more'; flags begin with --"],
-    [["--json"], "Flag --json belongs to 'status', 'doctor', not to 'run'"],
+    [["--filter=x"], "Flag --filter belongs to 'status', not to 'run'"],
     [
       ["--mode=ipsv"],
       "--proxy-mode: Cannot run in mode 'ipsv': there is no such mode, only iptables, ipvs, " +
@@ -187,7 +225,10 @@ const REPORT: StatusReport = {
 Deno.test("runCommandLine() status asks the control socket", async () => {
   const folder = await Deno.makeTempDir();
   const path = `${folder}/control.sock`;
-  const server = await startControlServer({ path, status: () => Promise.resolve(REPORT) });
+  const server = await startControlServer({
+    path,
+    routes: { "/status": () => Promise.resolve(REPORT) },
+  });
   try {
     const status = ["status", `--control-socket=${path}`];
     const table = await run(status);
@@ -208,7 +249,10 @@ Deno.test("runCommandLine() status asks the control socket", async () => {
 Deno.test("runCommandLine() status has colour on a terminal, and none with NO_COLOR", async () => {
   const folder = await Deno.makeTempDir();
   const path = `${folder}/control.sock`;
-  const server = await startControlServer({ path, status: () => Promise.resolve(REPORT) });
+  const server = await startControlServer({
+    path,
+    routes: { "/status": () => Promise.resolve(REPORT) },
+  });
   try {
     const colored = async (env: Readonly<Record<string, string>>, stdoutIsTerminal = true) => {
       const process = { env: (name: string) => env[name], stdoutIsTerminal };

@@ -9,6 +9,7 @@ import { readConfigurationText } from "../config/read_configuration_text.ts";
 import { hostWatchedFiles } from "../config/watched_file.ts";
 import type { AdjustableLogger } from "../log/logger.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
+import type { ChangeLog } from "./changes/change_log.ts";
 import type { Dependencies } from "./dependencies.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import type { LivePlanSettings } from "./live_plan_settings.ts";
@@ -25,6 +26,7 @@ export interface ConfigurationReloadOptions {
   readonly families: readonly Pick<FamilyProxy, "onSettings">[];
   /** What holds the configuration against the node. */
   readonly startUp: Pick<StartUp, "onConfiguration">;
+  readonly changes?: Pick<ChangeLog, "configurationChanged">;
 }
 
 /** What is needed to read the file again. */
@@ -45,7 +47,7 @@ export interface CurrentConfiguration {
 export function startConfigurationReload(
   dependencies: ConfigurationReloadDependencies,
   tasks: TaskGroup,
-  { configuration, nodeName, settings, families, startUp }: ConfigurationReloadOptions,
+  { configuration, nodeName, settings, families, startUp, changes }: ConfigurationReloadOptions,
 ): CurrentConfiguration {
   const { flags, mode, requestedMode = mode } = configuration;
   const { config } = flags;
@@ -66,6 +68,7 @@ export function startConfigurationReload(
         signal,
         onApplicable({ proxy }, fields) {
           current.proxy = proxy;
+          changes?.configurationChanged(fields);
           takeUpLogging(logger, proxy, fields);
           if (fields.every((field) => field.startsWith("logging."))) return;
           settings.replace(planSettingsOf(proxy, { nodeName, mode }));

@@ -11,7 +11,12 @@ import { formatHostPort } from "../net/port.ts";
 import type { Clock } from "../os/clock.ts";
 import type { Conntrack } from "../os/conntrack.ts";
 import type { PlanChanges, ProxyPlan } from "../proxy/proxy_plan.ts";
-import { type SuspectFrontEnds, type UdpFlow, UdpFrontEnds } from "../proxy/stale_flows.ts";
+import {
+  type StaleFlowMatcher,
+  type SuspectFrontEnds,
+  type UdpFlow,
+  UdpFrontEnds,
+} from "../proxy/stale_flows.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
 /** Told of each run that succeeded. */
@@ -34,6 +39,17 @@ export interface ConntrackCleanerDependencies {
 interface FamilyWork {
   readonly frontEnds: UdpFrontEnds;
   lastFullAt: number;
+  /** While flows are being deleted. */
+  deletion?: Deletion | undefined;
+}
+
+/** What is being deleted, and how that is ended. */
+interface Deletion {
+  readonly flows: readonly UdpFlow[];
+  readonly matcher: StaleFlowMatcher;
+  readonly controller: AbortController;
+  /** Resolves when no more is deleted. Never rejects. */
+  readonly ended: Promise<unknown>;
 }
 
 /**
@@ -59,6 +75,18 @@ export class ConntrackCleaner implements SyncObserver {
     this.#families = new Map(
       IP_FAMILIES.map((family) => [family, { frontEnds: new UdpFrontEnds(), lastFullAt: 0 }]),
     );
+  }
+
+  /**
+   * Ends a deletion of flows to what the sync is about to bring back: an entry is deleted by its
+   * endpoint, not by its age, so that it would take those with it that clients make by the new rules.
+   */
+  async syncing(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): Promise<void> {
+    const { frontEnds, deletion } = this.#families.get(family)!;
+    frontEnds.expect(plan, changes);
+    if (!deletion || deletion.flows.every((flow) => deletion.matcher.isStale(flow))) return;
+    deletion.controller.abort();
+    await deletion.ended;
   }
 
   synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void {
@@ -94,11 +122,12 @@ export class ConntrackCleaner implements SyncObserver {
   /** Returns whether nothing is left to be tried again. */
   async #cleanAll(signal: AbortSignal): Promise<boolean> {
     let clean = true;
-    for (const [family, { frontEnds }] of this.#families) {
+    for (const [family, work] of this.#families) {
+      const { frontEnds } = work;
       if (signal.aborted || !frontEnds.pending) continue;
       const suspects = frontEnds.take();
       try {
-        await this.#clean(family, { frontEnds, suspects, signal });
+        await this.#clean(family, { work, suspects, signal });
       } catch (error) {
         frontEnds.giveBack(suspects);
         clean = false;
@@ -114,16 +143,16 @@ export class ConntrackCleaner implements SyncObserver {
 
   async #clean(
     family: IpFamily,
-    { frontEnds, suspects, signal }: {
-      readonly frontEnds: UdpFrontEnds;
+    { work, suspects, signal }: {
+      readonly work: FamilyWork;
       readonly suspects: SuspectFrontEnds;
       readonly signal: AbortSignal;
     },
   ): Promise<void> {
     const { clock, logger, conntrack, metrics } = this.#dependencies;
+    const { frontEnds } = work;
     const startedAt = clock.now();
-    const pause = () => clock.yieldToEventLoop();
-    const matcher = await frontEnds.matcherOf(suspects, pause);
+    using matcher = await frontEnds.matcherOf(suspects, () => clock.yieldToEventLoop());
     const found = new Map<string, UdpFlow>();
     const entries = await conntrack.listUdp(family, {
       ports: matcher.ports,
@@ -133,13 +162,41 @@ export class ConntrackCleaner implements SyncObserver {
       },
     });
     // Reading a large table takes seconds: an endpoint may have come meanwhile, or come back.
-    const latest = await frontEnds.matcherOf(suspects, pause);
-    const stale = [...found.values()].filter((flow) => latest.isStale(flow));
-    const deleted = await conntrack.deleteUdp(family, stale, { signal });
+    const flows = [...found.values()].filter((flow) => matcher.isStale(flow));
+    const deleted = await this.#delete(family, { work, matcher, flows, signal });
     const seconds = (clock.now() - startedAt) / 1000;
     metrics.conntrackReconciled(family, { seconds, deleted });
     const ms = Math.round(seconds * 1000);
     logger.verbose(2, "Looked for stale UDP flows", { ipFamily: family, entries, deleted, ms });
+    if (!matcher.isGuess) return;
+    // What was about to come may never have: only a sync that succeeds tells.
+    frontEnds.giveBack(suspects);
+    if (!frontEnds.expecting) this.#wake.resolve();
+  }
+
+  /** Resolves to the number of entries deleted; of a deletion that a sync ended, those are not known. */
+  async #delete(
+    family: IpFamily,
+    { work, matcher, flows, signal }: {
+      readonly work: FamilyWork;
+      readonly matcher: StaleFlowMatcher;
+      readonly flows: readonly UdpFlow[];
+      readonly signal: AbortSignal;
+    },
+  ): Promise<number> {
+    const controller = new AbortController();
+    const deleting = this.#dependencies.conntrack.deleteUdp(family, flows, {
+      signal: AbortSignal.any([signal, controller.signal]),
+    });
+    work.deletion = { flows, matcher, controller, ended: deleting.catch(() => {}) };
+    try {
+      return await deleting;
+    } catch (error) {
+      if (!controller.signal.aborted) throw error;
+      return 0;
+    } finally {
+      work.deletion = undefined;
+    }
   }
 
   /** Says what does not work once, until it works. */

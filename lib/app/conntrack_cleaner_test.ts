@@ -21,6 +21,8 @@ class FakeConntrack implements Conntrack {
   readonly failures: Error[] = [];
   /** Waited for by each list. */
   gate: Promise<void> | undefined;
+  /** Waited for by each deletion, unless that is ended before. */
+  deleteGate: Promise<void> | undefined;
   lists: IpFamily[] = [];
   open = 0;
 
@@ -35,9 +37,23 @@ class FakeConntrack implements Conntrack {
     return this.flows.size;
   }
 
-  deleteUdp(_: IpFamily, stale: readonly UdpFlow[]) {
-    for (const flow of stale) this.flows.delete(flow);
-    return Promise.resolve(stale.length);
+  /** As the kernel, takes whatever is like the stale ones by then. */
+  async deleteUdp(
+    _: IpFamily,
+    stale: readonly UdpFlow[],
+    { signal }: NonNullable<Parameters<Conntrack["deleteUdp"]>[2]>,
+  ) {
+    const ended = Promise.withResolvers<void>();
+    signal?.addEventListener("abort", () => ended.resolve());
+    if (stale.length > 0) await Promise.race([this.deleteGate, ended.promise]);
+    if (signal?.aborted) throw new Error("the caller gave up");
+    const before = this.flows.size;
+    for (const { replySource } of stale) {
+      for (const flow of this.flows) {
+        if (flow.replySource === replySource) this.flows.delete(flow);
+      }
+    }
+    return before - this.flows.size;
   }
 }
 
@@ -68,6 +84,8 @@ async function withCleaner(
     readonly conntrack: FakeConntrack;
     readonly logger: MemoryLogger;
     readonly runs: { readonly family: IpFamily; readonly deleted: number }[];
+    /** What is told before the rules are changed. */
+    readonly begin: (next: ProxyPlan, previous?: ProxyPlan) => Promise<void>;
     readonly sync: (next: ProxyPlan, previous?: ProxyPlan, family?: IpFamily) => void;
   }) => Promise<void>,
 ): Promise<void> {
@@ -83,9 +101,11 @@ async function withCleaner(
   });
   const controller = new AbortController();
   const running = cleaner.run(controller.signal);
+  const begin = (next: ProxyPlan, previous?: ProxyPlan) =>
+    cleaner.syncing("IPv4", next, testPlanChanges(next, previous));
   const sync = (next: ProxyPlan, previous?: ProxyPlan, family: IpFamily = "IPv4") =>
     cleaner.synced(family, next, testPlanChanges(next, previous));
-  await test({ clock, conntrack, logger, runs, sync });
+  await test({ clock, conntrack, logger, runs, begin, sync });
   controller.abort();
   await running;
   assertEquals(clock.pendingTimers, 0);
@@ -156,6 +176,80 @@ Deno.test("ConntrackCleaner spares a flow whose endpoint comes while the table i
     assertEquals(conntrack.flows.size, 1);
   });
 });
+
+/** Deletes flows to A, which is gone, and is held up in that. */
+async function deleteSlowly(
+  { clock, conntrack, sync }: {
+    readonly clock: FakeClock;
+    readonly conntrack: FakeConntrack;
+    readonly sync: (next: ProxyPlan, previous?: ProxyPlan) => void;
+  },
+): Promise<{ readonly gone: ProxyPlan; readonly finish: () => void }> {
+  const first = planTo(A, B);
+  const gone = planTo(B);
+  const gate = Promise.withResolvers<void>();
+  conntrack.flows.add(flowTo(A));
+  sync(first);
+  await clock.advance(0);
+  conntrack.deleteGate = gate.promise;
+  sync(gone, first);
+  await clock.advance(0);
+  return { gone, finish: gate.resolve };
+}
+
+Deno.test("ConntrackCleaner deletes no more before the rules have an endpoint again", async () => {
+  await withCleaner(async (rig) => {
+    const { clock, conntrack, logger, begin, sync } = rig;
+    const { gone, finish } = await deleteSlowly(rig);
+    const back = planTo(A, B);
+    await begin(back, gone);
+    const made = flowTo(A);
+    conntrack.flows.add(made);
+    finish();
+    sync(back, gone);
+    await clock.advance(0);
+    assert(conntrack.flows.has(made), "a flow that the newest rules made");
+    assertEquals(logger.lines.filter(({ level }) => level !== "verbose"), [], "nothing is wrong");
+  });
+});
+
+Deno.test("ConntrackCleaner goes on deleting while a sync brings something else", async () => {
+  await withCleaner(async (rig) => {
+    const { clock, conntrack, begin } = rig;
+    const { gone, finish } = await deleteSlowly(rig);
+    await begin(planTo(B, "10.1.0.3"), gone);
+    finish();
+    await clock.advance(0);
+    assertEquals(conntrack.flows.size, 0);
+  });
+});
+
+for (const beginsAt of ["while the table is read", "before the table is read"]) {
+  Deno.test(`ConntrackCleaner spares what a sync brings that begins ${beginsAt}, and asks again after it`, async () => {
+    await withCleaner(async ({ clock, conntrack, begin, sync }) => {
+      const first = planTo(A, B);
+      const gone = planTo(B);
+      sync(first);
+      await clock.advance(0);
+      const gate = Promise.withResolvers<void>();
+      conntrack.gate = gate.promise;
+      conntrack.flows.add(flowTo(A));
+      sync(gone, first);
+      if (beginsAt.startsWith("while")) await clock.advance(0);
+      await begin(first, gone);
+      await clock.advance(0);
+      gate.resolve();
+      await clock.advance(0);
+      assertEquals(conntrack.flows.size, 1, "the kernel may have the endpoint already");
+      assertEquals(conntrack.lists.length, 2, "nothing to do before the sync has ended");
+      // That sync failed; before the next one the endpoint had gone once more.
+      await begin(gone, gone);
+      sync(gone, gone);
+      await clock.advance(0);
+      assertEquals(conntrack.flows.size, 0);
+    });
+  });
+}
 
 Deno.test("ConntrackCleaner keeps what it has to do until it could, and complains once", async () => {
   await withCleaner(async ({ clock, conntrack, logger, sync }) => {

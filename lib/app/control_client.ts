@@ -4,10 +4,21 @@
  * @module
  */
 import { systemClock } from "../os/clock.ts";
+import type { ChangesReport } from "./changes/change_entry.ts";
+import { answeredObject, answerText, mostText } from "./control_answer.ts";
+import { printableText } from "./printable_text.ts";
 import type { StatusReport } from "./status_report.ts";
 
 /** How long an answer may take. */
 const TIMEOUT_MS = 5000;
+/** Most characters that are shown of a reason. */
+const LONGEST_REASON = 1000;
+/** What reads the answers of this release looks for these; who answers without them is another. */
+const LISTS: Readonly<Record<string, readonly string[]>> = {
+  "/status": ["families", "sources", "hostSettings"],
+  "/changes": ["entries", "syncs"],
+  "/explain": ["packets", "assumptions"],
+};
 
 /** Why a running kube-relay could not be asked, or its socket not be opened. */
 export class ControlError extends Error {
@@ -29,25 +40,72 @@ export async function requestStatus(
   path: string,
   { brief = false }: { readonly brief?: boolean } = {},
 ): Promise<StatusReport> {
+  return await askControl(path, { route: `/status${brief ? "?brief" : ""}` }) as StatusReport;
+}
+
+/**
+ * Asks for the last changes, as many as are wanted; `rules`: with the names of the rules that came of
+ * them. Throws a ControlError that says what to do.
+ */
+export async function requestChanges(
+  path: string,
+  { last, rules = false }: { readonly last?: number; readonly rules?: boolean } = {},
+): Promise<ChangesReport> {
+  const query = [...(last === undefined ? [] : [`last=${last}`]), ...(rules ? ["rules"] : [])];
+  return await askControl(path, { route: `/changes?${query.join("&")}` }) as ChangesReport;
+}
+
+/** One question. */
+export interface ControlQuestion {
+  /** A path with its query. */
+  readonly route: `/${string}`;
+}
+
+/**
+ * Asks the kube-relay behind a socket one question: a path with its query. Resolves to the parsed
+ * JSON; throws a ControlError that says what to do.
+ */
+export async function askControl(path: string, question: ControlQuestion): Promise<unknown> {
+  const text = await askControlText(path, question);
+  const [route = ""] = question.route.split("?");
+  const answer = answeredObject(text, LISTS[route] ?? []);
+  if (answer !== undefined) return answer;
+  throw new ControlError(
+    `Cannot ask kube-relay at '${path}': what answers '${route}' there is no kube-relay, or one of ` +
+      "another release",
+  );
+}
+
+/** As {@linkcode askControl}, with the answer as it came. */
+export async function askControlText(
+  path: string,
+  { route }: ControlQuestion,
+): Promise<string> {
   using client = Deno.createHttpClient({ proxy: { transport: "unix", path } });
   const controller = new AbortController();
   const timer = systemClock.setTimer(TIMEOUT_MS, () => controller.abort());
   let text: string;
-  let ok: boolean;
+  let status: number;
   try {
     // The name is of no account: the connection goes to the socket.
     const { signal } = controller;
-    const url = `http://localhost/status${brief ? "?brief" : ""}`;
-    const response = await fetch(url, { client, signal });
-    text = await response.text();
-    ok = response.ok;
+    const response = await fetch(`http://localhost${route}`, {
+      ...{ client, signal, redirect: "manual" },
+      // What is compressed may be of any size, and nothing is gained by it here.
+      headers: { "accept-encoding": "identity" },
+    });
+    text = await answerText(response, mostText(response.status));
+    status = response.status;
   } catch (error) {
     throw await explain(path, controller.signal.aborted ? "timeout" : error);
   } finally {
     timer.cancel();
   }
-  if (!ok) throw new ControlError(`kube-relay at '${path}' says: ${text.trim()}`);
-  return JSON.parse(text) as StatusReport;
+  if (status === 200) return text;
+  const reason = status === 404
+    ? "it knows nothing of this: it may be an older release"
+    : printableText(text.trim().slice(0, LONGEST_REASON)) || `status ${status}`;
+  throw new ControlError(`kube-relay at '${path}' says: ${reason}`);
 }
 
 /** fetch() says only that it failed; what is wrong is found by looking at the socket. */

@@ -1,19 +1,32 @@
 /**
- * The local socket that `kube-relay status` asks. Read only: nothing can be changed through it.
+ * The local socket that `kube-relay status` and other verbs ask. Read only: nothing can be changed
+ * through it.
  *
  * @module
  */
 import { dirname } from "node:path";
 import { messageOf } from "../log/message_of.ts";
-import type { StatusReport } from "./status_report.ts";
 import { ControlError, requestStatus } from "./control_client.ts";
 import { jsonPieces } from "./json_stream.ts";
+
+/**
+ * Answers one question. What it resolves to is sent as JSON, in pieces; a rejection with a
+ * {@linkcode BadQuestion} says what is wrong with the question.
+ */
+export type ControlRoute = (query: URLSearchParams) => Promise<unknown>;
+
+/** Questions by path, e.g. `/status`. */
+export type ControlRoutes = Readonly<Record<`/${string}`, ControlRoute>>;
 
 /** What the socket serves. */
 export interface ControlServerOptions {
   readonly path: string;
-  /** `brief` leaves the Services out. */
-  readonly status: (options: { readonly brief: boolean }) => Promise<StatusReport>;
+  readonly routes: ControlRoutes;
+}
+
+/** The question itself is wrong: asking again would not help. */
+export class BadQuestion extends Error {
+  override name = "BadQuestion";
 }
 
 /** The open socket. */
@@ -27,14 +40,14 @@ export interface ControlServer {
  * not: throws a ControlError that names the process behind it.
  */
 export async function startControlServer(
-  { path, status }: ControlServerOptions,
+  { path, routes }: ControlServerOptions,
 ): Promise<ControlServer> {
   await makeFolder(dirname(path));
   await removeStaleSocket(path);
   const controller = new AbortController();
   const server = Deno.serve(
     { transport: "unix", path, signal: controller.signal, onListen: () => {} },
-    (request) => answer(request, status),
+    (request) => answer(request, routes),
   );
   await Deno.chmod(path, 0o600);
   return {
@@ -48,24 +61,21 @@ export async function startControlServer(
   };
 }
 
-async function answer(
-  request: Request,
-  status: ControlServerOptions["status"],
-): Promise<Response> {
+async function answer(request: Request, routes: ControlRoutes): Promise<Response> {
   if (request.method !== "GET") {
     return new Response("Only GET is answered\n", { status: 405, headers: { allow: "GET" } });
   }
   const { pathname, searchParams } = new URL(request.url);
-  if (pathname !== "/status") {
-    return new Response("Not found\n", { status: 404 });
-  }
+  const route = new Map(Object.entries(routes)).get(pathname);
+  if (!route) return new Response("Not found\n", { status: 404 });
   try {
-    const report = await status({ brief: searchParams.has("brief") });
+    const report = await route(searchParams);
     const body = ReadableStream.from(jsonPieces(report)).pipeThrough(new TextEncoderStream());
     return new Response(body, { headers: { "content-type": "application/json" } });
   } catch (error) {
     const reason = messageOf(error);
-    return new Response(`Cannot report the status: ${reason}\n`, { status: 500 });
+    if (error instanceof BadQuestion) return new Response(`${reason}\n`, { status: 400 });
+    return new Response(`Cannot answer ${pathname}: ${reason}\n`, { status: 500 });
   }
 }
 

@@ -25,7 +25,10 @@ async function withFolder(run: (folder: string) => Promise<void>): Promise<void>
 }
 
 function start(path: string): ReturnType<typeof startControlServer> {
-  return startControlServer({ path, status: () => Promise.resolve(REPORT) });
+  return startControlServer({
+    path,
+    routes: { "/status": () => Promise.resolve(REPORT) },
+  });
 }
 
 Deno.test("startControlServer() answers status to its owner only", async () => {
@@ -65,7 +68,7 @@ Deno.test("startControlServer() stops though a client never reads its answer", a
     const version = "v".repeat(16 * 1024 * 1024);
     const server = await startControlServer({
       path,
-      status: () => Promise.resolve({ ...REPORT, version }),
+      routes: { "/status": () => Promise.resolve({ ...REPORT, version }) },
     });
     using client = await Deno.connect({ transport: "unix", path });
     await client.write(new TextEncoder().encode("GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n"));
@@ -111,7 +114,7 @@ Deno.test("requestStatus() passes on why the status could not be made", async ()
     const path = `${folder}/control.sock`;
     const server = await startControlServer({
       path,
-      status: () => Promise.reject(new Error("the backend is gone")),
+      routes: { "/status": () => Promise.reject(new Error("the backend is gone")) },
     });
     const error: unknown = await requestStatus(path).catch((error) => error);
     assertInstanceOf(error, ControlError);

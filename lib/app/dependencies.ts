@@ -8,8 +8,11 @@ import type { Logger } from "../log/logger.ts";
 import type { Clock } from "../os/clock.ts";
 import type { CommandRunner } from "../os/command_runner.ts";
 import type { Network } from "../os/network.ts";
+import type { Terminal } from "../os/terminal.ts";
 import type { Backend, BackendMode } from "../proxy/backend.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
+import type { StartPacketWatch } from "../proxy/packet_trace.ts";
+import type { MachineFacts } from "../proxy/machine_facts.ts";
 import type { FamilyTraffic } from "../proxy/service_traffic.ts";
 import type {
   IptablesConfiguration,
@@ -30,11 +33,18 @@ export interface Dependencies {
   readonly process: ProcessInfo;
   readonly backends: BackendTable;
   readonly hostChecks: HostChecks;
+  /** How packets are watched in the modes whose rules the kernel has. @default {not at all} */
+  readonly packetTraces?: PacketTraces;
+  /** Takes the terminal for a live view; absent where there is none for certain. */
+  readonly openTerminal?: () => Terminal;
   /** Writes to standard output. */
   readonly print: (text: string) => void;
   /** Writes to standard error. */
   readonly complain: (text: string) => void;
 }
+
+/** By mode: sets a watch for one packet. */
+export type PacketTraces = Readonly<Partial<Record<BackendMode, StartPacketWatch>>>;
 
 /** What the process knows of itself. */
 export interface ProcessInfo {
@@ -70,6 +80,8 @@ export interface BackendOptions {
   readonly nftables: NftablesConfiguration;
   /** What the configuration and the own Node say now: both may change while a backend runs. */
   readonly node: () => NodeSettings;
+  /** What a machine was found to have, for a backend that is not started there. @default {everything} */
+  readonly facts?: MachineFacts;
   /** Where what goes through each Service is counted; left out = it is not. */
   readonly traffic?: FamilyTraffic;
   /** Whose an address is that a Service must never take over, such as the API server's. */

@@ -15,6 +15,8 @@ import type { Clock } from "../os/clock.ts";
 import type { Backend } from "../proxy/backend.ts";
 import type { NodeState } from "../proxy/node_state.ts";
 import { type RunnerActivity, SyncRunner, type SyncRunnerOptions } from "../sync/sync_runner.ts";
+import type { ChangeRecorder } from "./changes/change_recorder.ts";
+import type { ObjectChange } from "./changes/object_change.ts";
 import type { PlanSettings } from "./plan_settings.ts";
 import { ProxyPipeline, type ProxyPipelineOptions } from "./proxy_pipeline.ts";
 import { Syncer } from "./syncer.ts";
@@ -29,6 +31,8 @@ export interface FamilyProxyDependencies {
   readonly observers: readonly SyncObserver[];
   /** Called once, after the first sync that succeeded. */
   readonly onFirstSync: () => void;
+  /** Writes down which object caused what. */
+  readonly recorder?: ChangeRecorder;
 }
 
 /** Settings of a family's proxy. */
@@ -45,11 +49,14 @@ export class FamilyProxy {
   readonly #pipeline: ProxyPipeline;
   readonly #runner: SyncRunner;
   #open = false;
+  #node: NodeState;
+  #addresses: readonly IpAddress[] = [];
 
   constructor(dependencies: FamilyProxyDependencies, options: FamilyProxyOptions) {
     this.family = options.family;
     this.backend = dependencies.backend;
     this.#dependencies = dependencies;
+    this.#node = options.node;
     this.#pipeline = new ProxyPipeline(dependencies, options);
     this.syncer = new Syncer(dependencies, this.#pipeline);
     this.#runner = new SyncRunner(dependencies, {
@@ -90,29 +97,47 @@ export class FamilyProxy {
   }
 
   onService(previous: Service | undefined, current: Service | undefined): void {
-    if (this.#pipeline.onService(previous, current)) this.#request();
+    if (!this.#pipeline.onService(previous, current)) return;
+    this.#request({ kind: "Service", previous, current });
   }
 
-  onEndpointSlice(slice: EndpointSlice, verb: "set" | "delete"): void {
-    if (this.#pipeline.onEndpointSlice(slice, verb)) this.#request();
+  /** `previous` is what the object was before, where it was there. */
+  onEndpointSlice(
+    slice: EndpointSlice,
+    verb: "set" | "delete",
+    { previous }: { readonly previous?: EndpointSlice | undefined } = {},
+  ): void {
+    if (!this.#pipeline.onEndpointSlice(slice, verb)) return;
+    const change = verb === "set" ? { previous, current: slice } : { previous: slice };
+    this.#request({ kind: "EndpointSlice", current: undefined, ...change });
   }
 
-  onEndpoints(endpoints: Endpoints, verb: "set" | "delete"): void {
-    if (this.#pipeline.onEndpoints(endpoints, verb)) this.#request();
+  /** `previous` is what the object was before, where it was there. */
+  onEndpoints(
+    endpoints: Endpoints,
+    verb: "set" | "delete",
+    { previous }: { readonly previous?: Endpoints | undefined } = {},
+  ): void {
+    if (!this.#pipeline.onEndpoints(endpoints, verb)) return;
+    const change = verb === "set" ? { previous, current: endpoints } : { previous: endpoints };
+    this.#request({ kind: "Endpoints", current: undefined, ...change });
   }
 
   onNode(node: NodeState): void {
-    if (this.#pipeline.setNode(node)) this.#request();
+    const previous = this.#node;
+    this.#node = node;
+    if (this.#pipeline.setNode(node)) this.#request({ kind: "Node", previous, current: node });
   }
 
   /** Takes other settings of the plan: everything is planned anew. */
   onSettings(settings: PlanSettings): void {
     this.#pipeline.setSettings(settings);
-    this.#request();
+    this.#request({ kind: "configuration", previous: undefined, current: undefined });
   }
 
   onServiceCidrs(cidrs: readonly Cidr[]): void {
-    if (this.#pipeline.setServiceCidrs(cidrs)) this.#request();
+    if (!this.#pipeline.setServiceCidrs(cidrs)) return;
+    this.#request({ kind: "ServiceCIDR", previous: undefined, current: undefined });
   }
 
   /** Takes the addresses of the machine, sorted; those that the backend put there are none of its own. */
@@ -120,10 +145,14 @@ export class FamilyProxy {
     const own = addresses.filter((address) =>
       ipFamilyOf(address) === this.family && !this.backend.ownsAddress(address)
     );
-    if (this.#pipeline.setInterfaceAddresses(own)) this.#request();
+    const previous = this.#addresses;
+    this.#addresses = own;
+    if (!this.#pipeline.setInterfaceAddresses(own)) return;
+    this.#request({ kind: "addresses", previous, current: own });
   }
 
-  #request(): void {
+  #request(cause?: ObjectChange): void {
+    if (cause) this.#dependencies.recorder?.seen(cause);
     if (!this.#open) return;
     const { clock, health, metrics } = this.#dependencies;
     health.syncQueued(this.family);

@@ -50,8 +50,11 @@ export function checkService(service: string, { plans, all }: ServiceSearch): vo
   throw new Error(`Cannot render Service '${service}': none of ${all.size} has this name${hint}`);
 }
 
-/** Those of the same name in other namespaces first, then those with the fewest other letters. */
-function nearestServices(service: string, all: readonly string[]): string {
+/**
+ * The names that may have been meant, as the end of an error; nothing where none is near. Those of the
+ * same name in other namespaces first, then those with the fewest other letters.
+ */
+export function nearestServices(service: string, all: readonly string[]): string {
   const name = service.split("/").at(-1) ?? "";
   const near = all.map((key) => {
     const edits = key.endsWith(`/${name}`) ? 0 : distance(service, key);

@@ -34,6 +34,7 @@ export async function gatherMetrics(
     // What cannot be read keeps its last figure; why is for the log of the backend's own syncs.
     const rules = await backend.ruleCounters?.().catch(() => undefined);
     if (rules) metrics.setRuleCounters(family, rules);
+    await backend.refreshTraffic?.().catch(() => undefined);
     if (backend.counters) metrics.setTraffic(family, backend.counters);
     metrics.setChanges(family, {
       servicesPending: services.pending,

@@ -23,7 +23,7 @@ export interface HostSettingsDependencies {
 export class HostSettings implements SyncObserver {
   readonly #logger: Logger;
   readonly #sysctl: Sysctl;
-  readonly #wishes: readonly HostSettingWish[];
+  readonly #wishes: HostSettingWish[];
   readonly #outcomes = new Map<string, HostSettingOutcome>();
   readonly #firstSync = Promise.withResolvers<void>();
   /** Settings that the kernel did not know at first: a module brings them. */
@@ -61,6 +61,16 @@ export class HostSettings implements SyncObserver {
     this.#unknown = [];
     await this.#apply(again);
     for (const wish of again) this.#tell(wish);
+  }
+
+  /** Takes wishes that may be known already: a new interface has settings of its own. */
+  async add(wishes: readonly HostSettingWish[]): Promise<void> {
+    const known = new Set(this.#wishes.map(({ name }) => name));
+    const fresh = wishes.filter(({ name }) => !known.has(name));
+    if (fresh.length === 0) return;
+    this.#wishes.push(...fresh);
+    await this.#apply(fresh);
+    for (const wish of fresh) this.#tell(wish);
   }
 
   synced(): void {

@@ -135,3 +135,17 @@ Deno.test("HostSettings.run() ends with the process", async () => {
   await running;
   assertEquals(settings.outcomes[0]?.state, "refused");
 });
+
+Deno.test("HostSettings.add() brings what it did not know, once", async () => {
+  const name = "net.ipv4.conf.eth1.arp_ignore";
+  const kernel = new FakeKernel();
+  kernel.settings.set(LOCALNET, "1").set(name, "0");
+  const { settings, logger, states } = stage(kernel, [wish(LOCALNET, "1")]);
+  await settings.apply();
+  for (let times = 0; times < 2; times++) {
+    await settings.add([wish(LOCALNET, "1"), wish(name, "1")]);
+    assertEquals(states(), [`kept ${LOCALNET}`, `changed ${name}`]);
+  }
+  assertEquals(kernel.written, [`${name}=1`]);
+  assertEquals(logger.lines.map(({ level }) => level), ["info"]);
+});

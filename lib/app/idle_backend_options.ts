@@ -5,6 +5,7 @@
  */
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { IpFamily } from "../net/ip_address.ts";
+import { ServiceTrafficTable } from "../proxy/service_traffic.ts";
 import type { BackendOptions } from "./dependencies.ts";
 import { modeSettingsOf } from "./mode_settings.ts";
 
@@ -17,6 +18,8 @@ export function idleBackendOptions(
     family,
     ...modeSettingsOf(configuration),
     node: () => ({ nodePortAddresses: { kind: "all" } }),
+    // For what is to be shown of it: nothing is counted.
+    ...(configuration.relay.serviceCounters && { traffic: new ServiceTrafficTable().of(family) }),
     belongsTo: () => undefined,
   };
 }

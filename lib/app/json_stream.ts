@@ -11,7 +11,10 @@ const PIECE_LENGTH = 64 * 1024;
 /** Levels that are walked: report, families, family, services. What lies deeper is small. */
 const WALKED_LEVELS = 4;
 
-/** Writes what `JSON.stringify()` writes, and yields to the event loop after each piece. */
+/**
+ * Writes what `JSON.stringify()` writes, and yields to the event loop after each piece. What can be
+ * iterated is written as a list, of which an entry is asked for when it is its turn.
+ */
 export async function* jsonPieces(
   value: unknown,
   { clock = systemClock }: { readonly clock?: Clock } = {},
@@ -28,18 +31,35 @@ export async function* jsonPieces(
 }
 
 function* tokens(value: unknown, levels: number): Generator<string> {
+  if (isLazyList(value)) return yield* listTokens(value, Math.max(levels, 1));
   if (levels === 0 || typeof value !== "object" || value === null) {
     yield JSON.stringify(value) ?? "null";
     return;
   }
-  const isArray = Array.isArray(value);
-  yield isArray ? "[" : "{";
+  if (Array.isArray(value)) return yield* listTokens(value, levels);
+  yield "{";
   let separator = "";
   for (const [key, inner] of Object.entries(value)) {
-    if (!isArray && inner === undefined) continue;
-    yield isArray ? separator : `${separator}${JSON.stringify(key)}:`;
+    if (inner === undefined) continue;
+    yield `${separator}${JSON.stringify(key)}:`;
     yield* tokens(inner, levels - 1);
     separator = ",";
   }
-  yield isArray ? "]" : "}";
+  yield "}";
+}
+
+function* listTokens(list: Iterable<unknown>, levels: number): Generator<string> {
+  yield "[";
+  let separator = "";
+  for (const entry of list) {
+    yield separator;
+    yield* tokens(entry, levels - 1);
+    separator = ",";
+  }
+  yield "]";
+}
+
+function isLazyList(value: unknown): value is Iterable<unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value) &&
+    Symbol.iterator in value;
 }

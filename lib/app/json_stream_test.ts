@@ -33,3 +33,19 @@ Deno.test("jsonPieces() gives way after each piece of a large value", async () =
   assert(pieces.length > 4 && turns === pieces.length - 1, `${pieces.length} pieces`);
   for (const piece of pieces) assert(piece.length < 70_000, String(piece.length));
 });
+
+Deno.test("jsonPieces() asks for an entry of a list that can be iterated when it is its turn", async () => {
+  let made = 0;
+  function* entries() {
+    for (; made < 10_000; made++) yield { name: `service-${made}`, inner: { deep: [made] } };
+  }
+  const clock = { ...systemClock, yieldToEventLoop: () => Promise.resolve() };
+  const ahead: number[] = [];
+  let text = "";
+  for await (const piece of jsonPieces({ a: { b: { c: { d: entries() } } } }, { clock })) {
+    text += piece;
+    ahead.push(made);
+  }
+  assertEquals(JSON.parse(text).a.b.c.d.length, 10_000);
+  assert(ahead[0]! < 3000, `${ahead[0]} entries were made for the first piece`);
+});

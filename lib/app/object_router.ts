@@ -56,12 +56,13 @@ export class ObjectRouter {
           if (previous && !(current && sameService(previous, current))) {
             family.onEndpointSlice(previous, "delete");
           }
-          if (current) family.onEndpointSlice(current, "set");
+          if (current) family.onEndpointSlice(current, "set", { previous });
         }
       }),
       endpoints: this.#informer<Endpoints>((previous, current) => {
         const endpoints = current ?? previous!;
-        for (const family of families) family.onEndpoints(endpoints, current ? "set" : "delete");
+        const verb = current ? "set" : "delete";
+        for (const family of families) family.onEndpoints(endpoints, verb, { previous });
       }),
       nodes: this.#informer<Node>((_, current) => {
         if (current) options.onNode(current);

@@ -23,6 +23,7 @@ import {
 import { createProxyState, type MutableProxyState } from "../proxy/proxy_state.ts";
 import { ServiceChangeTracker } from "../proxy/service_changes.ts";
 import type { ServicePortKey } from "../proxy/service_port_name.ts";
+import type { ChangeRecorder } from "./changes/change_recorder.ts";
 import type { PlanSettings } from "./plan_settings.ts";
 
 /** What {@linkcode ProxyPipeline.collectChanges} found. */
@@ -30,6 +31,12 @@ export interface CollectedChanges {
   readonly changes: PlanChanges;
   /** Values of changed objects that could not be used. */
   readonly problems: readonly ObjectProblem[];
+}
+
+/** What a pipeline needs, and whom it tells of its steps. */
+export interface ProxyPipelineDependencies {
+  readonly clock: Clock;
+  readonly recorder?: Pick<ChangeRecorder, "drained" | "planned">;
 }
 
 /** What a pipeline is made with. */
@@ -47,6 +54,7 @@ export class ProxyPipeline {
   readonly services: ServiceChangeTracker;
   readonly endpoints: EndpointsChangeTracker;
   readonly #clock: Clock;
+  readonly #recorder: ProxyPipelineDependencies["recorder"];
   readonly #options: ProxyPipelineOptions;
   readonly #state: MutableProxyState;
   readonly #plan: MutableProxyPlan;
@@ -62,9 +70,10 @@ export class ProxyPipeline {
   readonly #droppedInternally = new Set<ServicePortKey>();
   readonly #droppedExternally = new Set<ServicePortKey>();
 
-  constructor({ clock }: { readonly clock: Clock }, options: ProxyPipelineOptions) {
+  constructor({ clock, recorder }: ProxyPipelineDependencies, options: ProxyPipelineOptions) {
     const { family, node, settings, allowExternalIps = true } = options;
     this.#clock = clock;
+    this.#recorder = recorder;
     this.#options = options;
     this.#settings = settings;
     this.services = new ServiceChangeTracker({ family, allowExternalIps });
@@ -80,6 +89,11 @@ export class ProxyPipeline {
   /** What the last {@linkcode collectChanges} planned. */
   get plan(): ProxyPlan {
     return this.#plan;
+  }
+
+  /** The node's own addresses of this family; `undefined` before they were told. */
+  get interfaceAddresses(): readonly IpAddress[] | undefined {
+    return this.#interfaceAddresses;
   }
 
   /** Whether something waits for the next sync. */
@@ -120,6 +134,7 @@ export class ProxyPipeline {
    * {@linkcode confirmSynced}; `again` names ServicePorts to be tried once more all the same.
    */
   async collectChanges(again: readonly ServicePortKey[]): Promise<CollectedChanges> {
+    const recorder = this.#recorder;
     const pause = () => this.#clock.yieldToEventLoop();
     const { dirty, triggerTimes, problems } = await drainInSlices(this, this.#state, {
       changes: {
@@ -128,6 +143,7 @@ export class ProxyPipeline {
         ...(this.#interfaceAddresses && { interfaceAddresses: this.#interfaceAddresses }),
       },
       pause,
+      ...(recorder && { onDrained: () => recorder.drained() }),
     });
     const options = this.#settings.planOptions(this.#options.family, this.#state.node);
     // In mode NodeCIDR the Node brings the detector, which every ServicePlan depends on.
@@ -138,7 +154,11 @@ export class ProxyPipeline {
       this.#plan,
       this.#state,
       isAsBefore ? dirty : { ...dirty, shared: true, everything: true },
-      { ...options, pause },
+      {
+        ...options,
+        pause,
+        ...(recorder && { onPlanned: (previous, next) => recorder.planned(previous, next) }),
+      },
     );
     this.#triggerTimes.push(...triggerTimes);
     this.#countDropped(fresh);

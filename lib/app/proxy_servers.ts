@@ -23,6 +23,7 @@ import { effectiveFlagTexts } from "./effective_flags.ts";
 import { renderMetrics } from "./render_metrics.ts";
 import type { CurrentConfiguration } from "./configuration_reload.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
+import type { LocalPages } from "./page/status_page.ts";
 import type { TaskGroup } from "./task_group.ts";
 import { KUBE_PROXY_RELEASE, VERSION } from "./version.ts";
 
@@ -44,6 +45,8 @@ export interface ProxyServersOptions {
   readonly metrics: ProxyMetrics;
   /** What the process is doing while it does not serve. */
   readonly phase: () => string | undefined;
+  /** Pages on the metrics port for who is on this machine. @default {none} */
+  readonly localPages?: LocalPages;
   /** Brings the metrics up to date with what is only known when asked for. */
   readonly gather: () => Promise<void>;
 }
@@ -123,7 +126,7 @@ function healthzHandler(
 
 function metricsHandler(
   { clock, logger }: ProxyServersDependencies,
-  { configuration, current = configuration, metrics, gather }: ProxyServersOptions,
+  { configuration, current = configuration, localPages, metrics, gather }: ProxyServersOptions,
 ): HttpHandler {
   const { proxy, mode, flags } = configuration;
   const startedAt = clock.wallNow();
@@ -134,7 +137,7 @@ function metricsHandler(
     release: KUBE_PROXY_RELEASE,
     runtime: `deno ${Deno.version.deno}`,
   });
-  return createMetricsHandler({
+  const answerMetrics = createMetricsHandler({
     mode,
     render: async () => {
       await gather();
@@ -148,4 +151,5 @@ function metricsHandler(
     status: featureEnabled(proxy, "ComponentStatusz") ? statusOf : undefined,
     setVerbosity: proxy.enableProfiling ? (level) => logger.setVerbosity(level) : undefined,
   });
+  return (request, peer) => localPages?.(request, peer) ?? answerMetrics(request, peer);
 }

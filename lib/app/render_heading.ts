@@ -17,7 +17,7 @@ export interface HeadingOptions {
   readonly nodeName: string;
   /** Whether there was a Node of this name. */
   readonly isNodeKnown: boolean;
-  /** Whether a running proxy would ask the kernel what it has. */
+  /** Whether a running proxy would ask the kernel what it has, and nobody has told. */
   readonly asksKernel: boolean;
   readonly plan: ProxyPlan;
   /** What was rendered of it; `undefined` = everything. */

@@ -8,7 +8,7 @@ import { featureEnabled } from "../config/feature_gates.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Informers } from "../kube/informer.ts";
 import { cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
-import { type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
 import type { ProxyPlan } from "../proxy/proxy_plan.ts";
@@ -26,6 +26,8 @@ export interface RenderPlanOptions {
   readonly family: IpFamily;
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
   readonly settings: PlanSettings;
+  /** Addresses of the machine that it is planned for. @default {those of its Node} */
+  readonly interfaceAddresses?: readonly IpAddress[];
 }
 
 /** The own Node, if one was found. */
@@ -34,20 +36,21 @@ export function ownNode({ nodes }: Pick<Informers, "nodes">): Node | undefined {
 }
 
 /**
- * Plans everything once. The node's addresses are those of its object and of the bind address: those
- * of the machine that this runs on mean nothing here.
+ * Plans everything once. The node's addresses are those that are given, or those of its object and of
+ * the bind address: those of the machine that this runs on mean nothing here.
  */
 export async function renderPlan(
   { clock }: { readonly clock: Clock },
   informers: Informers,
-  { family, configuration: { proxy, relay }, settings }: RenderPlanOptions,
+  { family, configuration: { proxy, relay }, settings, interfaceAddresses }: RenderPlanOptions,
 ): Promise<RenderedPlan> {
   const node = settings.nodeState(ownNode(informers));
   const allowExternalIps = featureEnabled(proxy, "AllowServiceExternalIPs");
   const pipeline = new ProxyPipeline({ clock }, { family, node, settings, allowExternalIps });
   pipeline.setNode(node);
   pipeline.setInterfaceAddresses(
-    node.addresses.filter((address) => ipFamilyOf(address) === family).toSorted(),
+    interfaceAddresses ??
+      node.addresses.filter((address) => ipFamilyOf(address) === family).toSorted(),
   );
   const fromApi = [...informers.serviceCidrs.values()].flatMap(({ spec }) => spec.cidrs ?? []);
   const serviceCidrs = relay.serviceCidrs.length > 0

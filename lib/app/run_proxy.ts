@@ -10,18 +10,19 @@ import { ProxyHealth } from "../health/proxy_health.ts";
 import type { ServiceHealthServer } from "../health/service_health_server.ts";
 import type { AdjustableLogger } from "../log/logger.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
-import type { DriftFigures } from "../metrics/sync_instruments.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import { serviceKey } from "../proxy/service_port_name.ts";
-import { ServiceTrafficTable } from "../proxy/service_traffic.ts";
+import type { ServiceTrafficTable } from "../proxy/service_traffic.ts";
 import { retryBackoff } from "../sync/sync_runner.ts";
-import { startConfigurationReload } from "./configuration_reload.ts";
+import { type CurrentConfiguration, startConfigurationReload } from "./configuration_reload.ts";
+import { ChangeLog } from "./changes/change_log.ts";
+import { followFamily } from "./changes/follow_family.ts";
 import { createConfiguredMetrics } from "./configured_metrics.ts";
 import type { BackendTable, Dependencies } from "./dependencies.ts";
-import { type ControlServer, startControlServer } from "./control_server.ts";
+import type { ControlServer } from "./control_server.ts";
 import { EventLoopMonitor } from "./event_loop_monitor.ts";
 import { FamilyProxy } from "./family_proxy.ts";
-import { gatherMetrics } from "./gather_metrics.ts";
+import { Introspection } from "./introspection.ts";
 import { InterfaceWatcher } from "./interface_watcher.ts";
 import { LivePlanSettings } from "./live_plan_settings.ts";
 import { KubeProxyHandover } from "./kube_proxy_handover.ts";
@@ -32,17 +33,15 @@ import { modeSettingsOf } from "./mode_settings.ts";
 import { nodeSettingsOf } from "./node_settings.ts";
 import { OtherModes } from "./other_modes.ts";
 import { planSettingsOf } from "./plan_settings.ts";
-import { startProxyServers } from "./proxy_servers.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
+import { startRunningServers } from "./running_servers.ts";
+import { createServiceTraffic } from "./service_counting.ts";
 import { createServiceHealth } from "./service_health.ts";
 import { ServiceManager } from "./service_manager.ts";
 import { startConntrackCleaner } from "./start_conntrack_cleaner.ts";
 import { StartUp } from "./start_up.ts";
-import { collectFamilyStatus } from "./status_collector.ts";
-import type { StatusReport } from "./status_report.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 import { TaskGroup } from "./task_group.ts";
-import { VERSION } from "./version.ts";
 
 /** Longest time from one sync to the next, as upstream has it for its table based modes. */
 const MAX_SYNC_PERIOD_MS = 3_600_000;
@@ -88,12 +87,15 @@ class RunningProxy implements AsyncDisposable {
   /** Told of each successful sync, in this order. */
   readonly #observers: SyncObserver[] = [];
   readonly #serviceHealth: ServiceHealthServer;
-  readonly #startedAt: string;
   readonly #eventLoop: EventLoopMonitor;
-  #traffic: ServiceTrafficTable | undefined;
+  readonly #traffic: ServiceTrafficTable | undefined;
   readonly #startUp: StartUp;
   readonly #handover: KubeProxyHandover;
+  readonly #introspection: Introspection;
+  readonly #changes: ChangeLog;
   #node: Node | undefined;
+  /** Absent before it can change. */
+  #current: CurrentConfiguration | undefined;
   #phase = "waiting for objects";
   #source: ObjectSource | undefined;
   #control: ControlServer | undefined;
@@ -103,15 +105,16 @@ class RunningProxy implements AsyncDisposable {
     const { clock, process } = dependencies;
     this.#dependencies = dependencies;
     this.#eventLoop = new EventLoopMonitor(dependencies);
+    this.#changes = new ChangeLog(dependencies);
     this.#configuration = configuration;
-    this.#startedAt = new Date(clock.wallNow()).toISOString();
     this.#nodeName = nodeNameOf(proxy, process);
     const nodeName = this.#nodeName;
     this.#settings = new LivePlanSettings(planSettingsOf(proxy, { nodeName, mode }));
     this.#startUp = new StartUp(dependencies, { configuration, nodeName });
     const { syncPeriod } = syncPeriodsOf(proxy, mode);
     this.#health = new ProxyHealth(dependencies, { timeoutMs: 2 * syncPeriod });
-    if (relay.serviceCounters) this.#traffic = new ServiceTrafficTable();
+    const { serviceCounters } = relay;
+    this.#traffic = createServiceTraffic(dependencies, { mode, serviceCounters });
     this.#metrics = createConfiguredMetrics({ clock, traffic: this.#traffic }, configuration);
     this.#serviceHealth = createServiceHealth({
       ...dependencies,
@@ -149,6 +152,19 @@ class RunningProxy implements AsyncDisposable {
     });
     this.#interfaces = new InterfaceWatcher(dependencies, (addresses) => {
       for (const family of this.#families) family.onInterfaceAddresses(addresses);
+      void this.#startUp.onInterfaces();
+    });
+    this.#introspection = new Introspection(dependencies, {
+      families: this.#families,
+      startUp: this.#startUp,
+      eventLoop: this.#eventLoop,
+      changes: this.#changes,
+      startedAt: new Date(clock.wallNow()).toISOString(),
+      phase: () => this.#phase,
+      source: () => this.#source,
+      configuration: () => ({ ...configuration, ...this.#current }),
+      informers: () => this.#router.informers,
+      node: () => this.#node,
     });
     this.#manager = new ServiceManager(dependencies, {
       folder: relay.controlSocket.replace(/\/[^/]*$/, ""),
@@ -167,26 +183,23 @@ class RunningProxy implements AsyncDisposable {
       settings: this.#settings,
       families: this.#families,
       startUp: this.#startUp,
+      changes: this.#changes,
     });
-    startProxyServers({ ...this.#dependencies, events: this.#startUp.events }, tasks, {
+    this.#current = current;
+    const withEvents = { ...this.#dependencies, events: this.#startUp.events };
+    this.#control = await startRunningServers(withEvents, tasks, {
       configuration: this.#configuration,
       current,
       nodeName: this.#nodeName,
       health: this.#health,
       metrics: this.#metrics,
       phase: () => this.#phase === SERVING ? undefined : this.#phase,
-      gather: () =>
-        gatherMetrics(this.#metrics, {
-          families: this.#families,
-          source: this.#source,
-          largestDelayMs: this.#eventLoop.largestMs,
-          hostSettings: this.#startUp.hostSettings,
-        }),
-    });
-    const { controlSocket } = this.#configuration.relay;
-    this.#control = await startControlServer({
-      path: controlSocket,
-      status: (options) => this.#status(options),
+      families: this.#families,
+      source: () => this.#source,
+      eventLoop: this.#eventLoop,
+      startUp: this.#startUp,
+      introspection: this.#introspection,
+      changes: this.#changes,
     });
     // Side by side: reading a kubeconfig means to load a large library, starting means to wait for `ip`.
     const [source] = await Promise.all([
@@ -235,7 +248,9 @@ class RunningProxy implements AsyncDisposable {
     const { proxy, mode } = this.#configuration;
     const { backends, random } = this.#dependencies;
     const logger = this.#dependencies.logger.with({ ipFamily: family });
-    const onDrift = (figures: DriftFigures) => this.#metrics.driftFound(family, figures);
+    const waitMs = syncPeriodsOf(proxy, mode).minSyncPeriod;
+    const following = { ...this.#dependencies, log: this.#changes, metrics: this.#metrics };
+    const { recorder, onDrift } = followFamily(following, { family, waitMs });
     const dependencies = { ...this.#dependencies, logger, onDrift };
     const createBackend = (backends as Required<BackendTable>)[mode];
     return new FamilyProxy(
@@ -245,6 +260,7 @@ class RunningProxy implements AsyncDisposable {
         health: this.#health,
         observers: this.#observers,
         onFirstSync: () => this.#tellReady(),
+        recorder,
         backend: createBackend(dependencies, {
           family,
           ...modeSettingsOf(this.#configuration),
@@ -259,7 +275,7 @@ class RunningProxy implements AsyncDisposable {
         settings: this.#settings,
         allowExternalIps: featureEnabled(proxy, "AllowServiceExternalIPs"),
         runner: {
-          minPeriodMs: syncPeriodsOf(proxy, mode).minSyncPeriod,
+          minPeriodMs: waitMs,
           maxPeriodMs: MAX_SYNC_PERIOD_MS,
           retryMs: retryBackoff(random),
         },
@@ -278,23 +294,5 @@ class RunningProxy implements AsyncDisposable {
     this.#dependencies.logger.info("Entered phase", { phase });
     // Told in passing: nothing waits for systemd, and send() reports its own failures.
     void this.#manager.status(phase);
-  }
-
-  async #status(options: { readonly brief: boolean }): Promise<StatusReport> {
-    const families = [];
-    for (const family of this.#families) {
-      families.push(await collectFamilyStatus(this.#dependencies, family, options));
-    }
-    return {
-      version: VERSION,
-      pid: this.#dependencies.process.pid,
-      startedAt: this.#startedAt,
-      phase: this.#phase,
-      largestEventLoopDelayMs: Math.round(this.#eventLoop.largestMs),
-      node: this.#startUp.node,
-      sources: this.#source?.status() ?? [],
-      hostSettings: this.#startUp.hostSettings,
-      families,
-    };
   }
 }

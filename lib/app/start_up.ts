@@ -39,6 +39,7 @@ export class StartUp implements SyncObserver {
   readonly #identity: NodeIdentity;
   readonly #recorder: EventRecorder | undefined;
   #settings: HostSettings | undefined;
+  #backends: readonly WishingBackend[] = [];
 
   constructor(
     dependencies: StartUpDependencies,
@@ -88,6 +89,7 @@ export class StartUp implements SyncObserver {
   /** Brings the settings of the machine to what is wished, before a backend starts. Never rejects. */
   async prepare(backends: readonly WishingBackend[]): Promise<void> {
     const { conntrack } = this.#configuration.proxy;
+    this.#backends = backends;
     const wishes = await hostSettingWishes(this.#dependencies, { conntrack, backends });
     this.#settings = new HostSettings(this.#dependencies, wishes);
     await this.#settings.apply();
@@ -109,6 +111,12 @@ export class StartUp implements SyncObserver {
     tasks.run("events", (signal) => told = recorder.run(client, signal));
     this.#tellBirth();
     return told;
+  }
+
+  /** The interfaces of the machine were looked at: new ones may have settings of their own. */
+  async onInterfaces(): Promise<void> {
+    const wishes = this.#backends.flatMap((backend) => backend.hostSettings?.() ?? []);
+    await this.#settings?.add(wishes);
   }
 
   /** Takes the configuration that is in force from now on. */

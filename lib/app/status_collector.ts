@@ -37,8 +37,10 @@ export async function collectFamilyStatus(
   };
 }
 
-/** A ServicePort may lack several of its addresses, each for a reason of its own. */
-function reasonsByKey(quarantined: readonly Quarantined[]): ReadonlyMap<ServicePortKey, string> {
+/** Why ServicePorts are in quarantine: one may lack several addresses, each for a reason of its own. */
+export function reasonsByKey(
+  quarantined: readonly Quarantined[],
+): ReadonlyMap<ServicePortKey, string> {
   const reasons = new Map<ServicePortKey, string>();
   for (const { key, address, reason } of quarantined) {
     const text = address === undefined ? reason : `${address}: ${reason}`;

@@ -6,7 +6,7 @@
 import type { IpFamily } from "../net/ip_address.ts";
 import type { HostSettingOutcome } from "../proxy/host_setting.ts";
 import type { BackendMode, Quarantined, ServedAddress } from "../proxy/backend.ts";
-import type { ServiceTraffic } from "../proxy/service_traffic.ts";
+import type { TrafficFigures } from "../proxy/service_traffic.ts";
 
 /** An endpoint of a ServicePort, for a person to read. */
 export interface StatusEndpoint {
@@ -25,7 +25,7 @@ export interface StatusService {
   /** Connections or flows open now. */
   readonly connections?: number;
   /** What went through it, with `--service-counters`. */
-  readonly traffic?: Readonly<ServiceTraffic>;
+  readonly traffic?: TrafficFigures;
   /** Why it, or an address of it, is in quarantine. */
   readonly quarantined?: string;
 }

@@ -3,12 +3,13 @@
  *
  * @module
  */
-import Table from "cli-table3";
 import { createColors } from "picocolors";
 import { wrapText } from "../config/wrap_text.ts";
 import { formatHostPort } from "../net/port.ts";
 import type { ServedAddress } from "../proxy/backend.ts";
-import { trafficText } from "./traffic_text.ts";
+import { operationsText } from "./operations_text.ts";
+import { loadNotes, trafficText } from "./traffic_text.ts";
+import { printableText } from "./printable_text.ts";
 import type { StatusEndpoint, StatusFamily, StatusReport, StatusService } from "./status_report.ts";
 
 /** How the text looks. */
@@ -67,11 +68,13 @@ function summarySection(report: StatusReport, view: View): readonly string[] {
   const zone = node.zone === undefined ? "" : `, zone ${node.zone}`;
   const lines = [
     `${colors.bold(`kube-relay v${version}`)}  ${state}, up ${up}  (process ${pid})`,
-    `Node     ${safe(node.name)}${safe(zone)}`,
+    `Node     ${printableText(node.name)}${printableText(zone)}`,
   ];
   for (const { name, state, problems } of sources) {
-    lines.push(`Source   ${safe(name)}: ${safe(state)}`);
-    for (const problem of problems) lines.push(colors.yellow(`         ! ${safe(problem)}`));
+    lines.push(`Source   ${printableText(name)}: ${printableText(state)}`);
+    for (const problem of problems) {
+      lines.push(colors.yellow(`         ! ${printableText(problem)}`));
+    }
   }
   return [...lines, ...hostSettingLines(hostSettings, view)];
 }
@@ -83,11 +86,12 @@ function hostSettingLines(
 ): readonly string[] {
   const refused = hostSettings.filter(({ state }) => state === "refused");
   return refused.flatMap(({ name, wanted, found = "unknown", reason, cure }) => {
-    const text = `${name} is ${found}, not ${wanted}: ${reason ?? "refused"}`;
-    const [first = "", ...rest] = wrapText(safe(text), { width: columns, indent: INDENT })
+    const on = cure === undefined ? "" : "; where that is allowed:";
+    const text = `${name} is ${found}, not ${wanted}: ${reason ?? "refused"}${on}`;
+    const [first = "", ...rest] = wrapText(printableText(text), { width: columns, indent: INDENT })
       .split("\n");
     const lines = [`Kernel   ${first.trimStart()}`, ...rest];
-    if (cure !== undefined) lines.push(`         ${safe(cure)}`);
+    if (cure !== undefined) lines.push(`         ${printableText(cure)}`);
     return lines.map((line) => colors.yellow(line));
   });
 }
@@ -99,12 +103,12 @@ function familySection(family: StatusFamily, view: View): readonly string[] {
     .toSorted((a, b) => compare(a.name, b.name) || compare(a.protocol, b.protocol));
   const lines = [
     colors.bold(family.family) +
-    wrapText(`${family.mode}: ${safe(family.summary)}`, { width: columns, indent: INDENT })
+    wrapText(`${family.mode}: ${printableText(family.summary)}`, { width: columns, indent: INDENT })
       .slice(family.family.length),
     `Sync     ${syncText(family, view)}`,
   ];
   if (family.lastError !== undefined) {
-    lines.push(colors.red(`         ! ${safe(family.lastError)}`));
+    lines.push(colors.red(`         ! ${printableText(family.lastError)}`));
   }
   if (services.length === 0) {
     return [...lines, filter === "" ? "No Services." : `No Service matches '${filter}'.`];
@@ -116,15 +120,15 @@ function familySection(family: StatusFamily, view: View): readonly string[] {
 }
 
 function syncText({ lastSync, pending, failures }: StatusFamily, view: View): string {
-  const { now, colors } = view;
+  const { now, colors, columns } = view;
   const waiting = pending ? ", changes wait" : "";
   const failed = failures === 0 ? "" : colors.red(`, ${failures} failed since`);
   if (!lastSync) return `none yet${waiting}${failed}`;
-  const operations = Object.entries(lastSync.operations)
-    .map(([name, count]) => `${count} ${name}`).join(", ") || "nothing to do";
   const kind = lastSync.full ? "everything" : "changes only";
   const age = ageText(now - Date.parse(lastSync.at));
-  return `${age} ago in ${lastSync.durationMs} ms (${kind}: ${operations})${waiting}${failed}`;
+  const done = `${kind}: ${operationsText(lastSync.operations)}`;
+  const text = `${age} ago in ${lastSync.durationMs} ms (${done})${waiting}`;
+  return wrapText(text, { width: columns, indent: INDENT }).trimStart() + failed;
 }
 
 function serviceTable(services: readonly StatusService[], { columns, colors }: View): string {
@@ -134,42 +138,29 @@ function serviceTable(services: readonly StatusService[], { columns, colors }: V
     endpointsCell(service.endpoints),
   ]);
   const widths = fitColumns([TITLES, ...rows], columns);
-  const head = TITLES.map((title) => colors.dim(title));
-  const cells = rows.map((row) => row.map((cell, index) => fitCell(cell, widths[index]!)));
-  const lines = pagesOf([head, ...cells]).flatMap((page) => tableLines(page, widths));
-  return lines.map((line) => line.trimEnd()).join("\n");
+  // Not by cli-table3, which takes two seconds for 10,000 rows.
+  const fitted = rows.flatMap((row) =>
+    rowLines(row.map((cell, index) => fitCell(cell, widths[index]!)), widths)
+  );
+  return [...rowLines(TITLES, widths).map((line) => colors.dim(line)), ...fitted].join("\n");
 }
 
-/** Rows that cli-table3 is given at once: its time grows with their square (6 s for 10,000). */
-const PAGE_SIZE = 20;
-
-function pagesOf<Row>(rows: readonly Row[]): readonly (readonly Row[])[] {
-  const pages = Array.from({ length: Math.ceil(rows.length / PAGE_SIZE) }, (_, page) => page);
-  return pages.map((page) => rows.slice(page * PAGE_SIZE, (page + 1) * PAGE_SIZE));
-}
-
-function tableLines(rows: readonly string[][], widths: readonly number[]): readonly string[] {
-  const table = new Table({
-    colWidths: widths.map((width) => width + GAP),
-    chars: BORDERLESS,
-    style: { head: [], border: [], "padding-left": 0, "padding-right": GAP },
-  });
-  table.push(...rows);
-  return table.toString().split("\n");
+/** The lines of one row, each cell below its title. Cells are no wider than their columns. */
+function rowLines(cells: readonly string[], widths: readonly number[]): readonly string[] {
+  const columns = cells.map((cell) => cell.split("\n"));
+  const height = Math.max(...columns.map(({ length }) => length));
+  return Array.from(
+    { length: height },
+    (_, line) =>
+      columns.map((lines, index) => (lines[line] ?? "").padEnd(widths[index]! + GAP)).join("")
+        .trimEnd(),
+  );
 }
 
 const TITLES = ["SERVICE", "ADDRESSES", "ENDPOINTS"];
 
 /** Blanks between two columns. */
 const GAP = 2;
-
-const BORDERLESS = Object.fromEntries(
-  [
-    ...["top", "top-mid", "top-left", "top-right"],
-    ...["bottom", "bottom-mid", "bottom-left", "bottom-right"],
-    ...["left", "left-mid", "mid", "mid-mid", "right", "right-mid", "middle"],
-  ].map((name) => [name, ""]),
-);
 
 function serviceCell(service: StatusService): string {
   const { name, protocol, connections, traffic, quarantined } = service;
@@ -178,12 +169,14 @@ function serviceCell(service: StatusService): string {
     ...(traffic === undefined ? [] : [trafficText(traffic)]),
     ...(quarantined === undefined ? [] : ["quarantined"]),
   ];
-  return `${safe(name)} ${protocol}${notes.length === 0 ? "" : `\n(${notes.join(", ")})`}`;
+  return `${printableText(name)} ${protocol}${notes.length === 0 ? "" : `\n(${notes.join(", ")})`}`;
 }
 
-function addressText({ role, address, port, state }: ServedAddress): string {
+function addressText({ role, address, port, state, load }: ServedAddress): string {
   const label = role === "ClusterIP" ? "" : ` ${role}`;
-  return `${formatHostPort(address, port)}${label}${state === "serving" ? "" : ` (${state})`}`;
+  const notes = [...(state === "serving" ? [] : [state]), ...(load ? loadNotes(load) : [])];
+  const text = `${formatHostPort(address, port)}${label}`;
+  return notes.length === 0 ? text : `${text} (${notes.join(", ")})`;
 }
 
 /** More than this many are only counted. */
@@ -224,7 +217,7 @@ function quarantineLines(services: readonly StatusService[], view: View): readon
     colors.yellow("In quarantine (tried again at each sync; the others work):"),
     ...services.map(({ name, protocol, quarantined = "" }) => {
       const text = `${name} ${protocol}: ${quarantined}`;
-      return `  ${wrapText(safe(text), { width: columns, indent: 4 }).trimStart()}`;
+      return `  ${wrapText(printableText(text), { width: columns, indent: 4 }).trimStart()}`;
     }),
   ];
 }
@@ -237,12 +230,6 @@ export function ageText(milliseconds: number): string {
   if (minutes < 60) return `${minutes}m${seconds % 60}s`;
   const hours = Math.floor(minutes / 60);
   return hours < 48 ? `${hours}h${minutes % 60}m` : `${Math.floor(hours / 24)}d${hours % 24}h`;
-}
-
-/** A manifest may hold any text; none of it may move the cursor. */
-function safe(text: string): string {
-  // deno-lint-ignore no-control-regex
-  return text.replace(/[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]/g, "\ufffd");
 }
 
 function compare(a: string, b: string): number {

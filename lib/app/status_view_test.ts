@@ -219,7 +219,10 @@ Deno.test("renderStatus() names kernel settings that were refused, with the comm
       },
     ],
   }, { now: NOW });
-  assertStringIncludes(text, "Kernel   net.a is 1, not 2: Read-only file system\n");
+  assertStringIncludes(
+    text,
+    "Kernel   net.a is 1, not 2: Read-only file system; where that is allowed:\n",
+  );
   assertStringIncludes(text, "         sysctl -w net.a=2\n");
   assert(!text.includes("net.kept"));
 });

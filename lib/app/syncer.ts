@@ -16,6 +16,7 @@ import { ContestedAddresses } from "../proxy/contested_addresses.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
 import type { PlanChanges } from "../proxy/proxy_plan.ts";
 import { SyncFailure } from "../proxy/sync_failure.ts";
+import type { ChangeRecorder, SyncTimes } from "./changes/change_recorder.ts";
 import type { ProxyPipeline } from "./proxy_pipeline.ts";
 import type { RunOutcome } from "../sync/sync_runner.ts";
 
@@ -26,10 +27,12 @@ export interface SyncerDependencies {
   readonly metrics: SyncMetrics;
   readonly health: ProxyHealth;
   readonly backend: Backend;
-  /** Told of each successful sync, in this order. */
+  /** Told of each sync, in this order. */
   readonly observers: readonly SyncObserver[];
   /** Called once, after the first sync that succeeded. */
   readonly onFirstSync: () => void;
+  /** Writes down what each sync brought into effect. */
+  readonly recorder?: Pick<ChangeRecorder, "applied" | "failed">;
 }
 
 /** How the last successful sync went, for `status`. */
@@ -81,33 +84,41 @@ export class Syncer {
    * come again with the next ones.
    */
   async sync(): Promise<RunOutcome> {
-    const { clock, backend, metrics } = this.#dependencies;
-    const started = clock.now();
+    const { clock, backend, metrics, observers } = this.#dependencies;
+    const startedAt = clock.now();
     const { changes, problems } = await this.#pipeline.collectChanges(
       this.#quarantined.map(({ key }) => key),
     );
     this.#report(problems);
+    const times: SyncTimes = { startedAt, plannedAt: clock.now() };
     let full: boolean | undefined;
     try {
+      for (const observer of observers) {
+        await observer.syncing?.(backend.family, this.#pipeline.plan, changes);
+      }
       const report = await backend.sync(this.#pipeline.plan, changes);
       full = report.full;
-      this.#succeeded(report, { durationMs: clock.now() - started, changes });
+      this.#succeeded(report, { durationMs: clock.now() - startedAt, changes, times });
       return report.quarantined.length > 0 ? "retry" : "done";
     } catch (error) {
       if (error instanceof SyncFailure) full = error.full;
-      this.#failed(error);
+      this.#failed(error, times);
       return "retry";
     } finally {
-      const seconds = (clock.now() - started) / 1000;
+      const seconds = (clock.now() - startedAt) / 1000;
       metrics.syncFinished(backend.family, { seconds, ...(full !== undefined && { full }) });
     }
   }
 
   #succeeded(
     report: SyncReport,
-    { durationMs, changes }: { readonly durationMs: number; readonly changes: PlanChanges },
+    { durationMs, changes, times }: {
+      readonly durationMs: number;
+      readonly changes: PlanChanges;
+      readonly times: SyncTimes;
+    },
   ): void {
-    const { clock, logger, metrics, health, backend, observers } = this.#dependencies;
+    const { clock, logger, metrics, health, backend, observers, recorder } = this.#dependencies;
     const at = clock.wallNow();
     const triggerTimes = this.#pipeline.confirmSynced();
     this.#failures = 0;
@@ -125,6 +136,7 @@ export class Syncer {
       ...(report.rules && { rules: report.rules }),
     });
     this.#tellQuarantine(quarantined);
+    recorder?.applied(times, { report, quarantined });
     for (const observer of observers) {
       observer.synced(backend.family, this.#pipeline.plan, changes);
     }
@@ -138,10 +150,11 @@ export class Syncer {
     });
   }
 
-  #failed(error: unknown): void {
-    const { logger, metrics, backend } = this.#dependencies;
+  #failed(error: unknown, times: SyncTimes): void {
+    const { logger, metrics, backend, recorder } = this.#dependencies;
     this.#failures++;
     this.#lastError = messageOf(error);
+    recorder?.failed(times, this.#lastError);
     metrics.syncFailed(backend.family);
     logger.error("Cannot sync proxy rules; the last good state stays and the changes come again", {
       error,

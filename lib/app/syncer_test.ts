@@ -7,9 +7,16 @@ import { defaultConfiguration } from "../config/configuration_schema.ts";
 import { ProxyHealth } from "../health/proxy_health.ts";
 import { planSettingsOf } from "./plan_settings.ts";
 import { ProxyPipeline } from "./proxy_pipeline.ts";
+import type { SyncObserver } from "./sync_observer.ts";
 import { Syncer } from "./syncer.ts";
 
-function createStage({ usesConntrack }: { readonly usesConntrack: boolean }) {
+function createStage(
+  { usesConntrack, backend = new FakeBackend(), observers = [] }: {
+    readonly usesConntrack: boolean;
+    readonly backend?: FakeBackend;
+    readonly observers?: readonly SyncObserver[];
+  },
+) {
   const clock = new FakeClock();
   const logger = new MemoryLogger();
   const quarantined: number[] = [];
@@ -20,8 +27,8 @@ function createStage({ usesConntrack }: { readonly usesConntrack: boolean }) {
     settings: planSettingsOf(configuration, { nodeName: "node-a", mode: "iptables" }),
   });
   const syncer = new Syncer({
-    ...{ clock, logger, observers: [], onFirstSync: () => {} },
-    backend: Object.assign(new FakeBackend(), { usesConntrack }),
+    ...{ clock, logger, observers, onFirstSync: () => {} },
+    backend: Object.assign(backend, { usesConntrack }),
     health: new ProxyHealth({ clock }, { timeoutMs: 60_000 }),
     metrics: {
       syncQueued() {},
@@ -66,4 +73,32 @@ Deno.test("Syncer leaves it to a backend that knows each address to name who lac
   for (const service of [OLDER, NEWER]) pipeline.onService(undefined, service);
   await syncer.sync();
   assertEquals(syncer.quarantined, []);
+});
+
+Deno.test("Syncer changes nothing before those who were told of it are ready", async () => {
+  const ready = Promise.withResolvers<void>();
+  const told: string[] = [];
+  const observer: SyncObserver = {
+    syncing: (_, plan, { upserted }) => {
+      told.push(`before ${upserted.size} of ${plan.services.size}`);
+      return ready.promise;
+    },
+    synced: (_, plan, { upserted }) =>
+      void told.push(`after ${upserted.size} of ${plan.services.size}`),
+  };
+  const backend = new FakeBackend();
+  backend.failures.push(new Error("busy"));
+  const stage = createStage({ usesConntrack: true, backend, observers: [observer] });
+  stage.pipeline.onService(undefined, OLDER);
+  const syncing = stage.syncer.sync();
+  for (let turn = 0; turn < 20; turn++) await Promise.resolve();
+  assertEquals([told, backend.syncs.length], [["before 1 of 1"], 0]);
+  ready.resolve();
+  assertEquals([await syncing, backend.syncs.length], ["retry", 1]);
+  assertEquals(await stage.syncer.sync(), "done");
+  assertEquals(
+    told,
+    ["before 1 of 1", "before 1 of 1", "after 1 of 1"],
+    "a failure is not told of",
+  );
 });

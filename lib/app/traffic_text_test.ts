@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { trafficText } from "./traffic_text.ts";
+import { loadNotes, trafficText } from "./traffic_text.ts";
 
 for (
   const [bytes, text] of [
@@ -19,3 +19,22 @@ for (
     );
   });
 }
+
+Deno.test("trafficText() writes packets where they are what is seen", () => {
+  const packets = { packetsFromClients: 4, packetsToClients: 70 };
+  assertEquals(
+    trafficText({ bytesFromClients: 999, bytesToClients: 3_500_000, ...packets }),
+    "999 B in 4 packets, 3.5 MB out in 70",
+  );
+});
+
+Deno.test("loadNotes() says what there is, and nothing of what is 0", () => {
+  const rates = { connections: 2, packetsIn: 9, packetsOut: 9, bytesIn: 1204, bytesOut: 0 };
+  assertEquals(loadNotes({ active: 3, inactive: 1, rates }), [
+    "3 active",
+    "1 inactive",
+    "2 new/s",
+    "1.2 kB/s in",
+  ]);
+  assertEquals(loadNotes({ active: 0, inactive: 0 }), []);
+});

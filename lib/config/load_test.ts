@@ -58,6 +58,7 @@ Deno.test("loadConfiguration() with nothing at all has kube-proxy's defaults", a
     toolsPath: [],
     endpointsFallback: false,
     serviceCounters: false,
+    statusPage: false,
     initOnly: false,
   });
 });

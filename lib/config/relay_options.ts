@@ -35,6 +35,8 @@ export interface RelayOptions {
   readonly endpointsFallback: boolean;
   /** Count bytes and connections of each Service. */
   readonly serviceCounters: boolean;
+  /** Serve the status page on the metrics port. */
+  readonly statusPage: boolean;
   /** Do what needs privileges, and end. */
   readonly initOnly: boolean;
 }
@@ -79,6 +81,7 @@ export function relayOptionsOf(
     toolsPath: flags["tools-path"] ?? [],
     endpointsFallback: flags["endpoints-fallback"] ?? false,
     serviceCounters: flags["service-counters"] ?? false,
+    statusPage: flags["status-page"] ?? false,
     initOnly: flags["init-only"] ?? false,
   };
 }

@@ -18,10 +18,11 @@ export interface SourcesAndSocket {
 
 /** What is wrong, each problem with its flag. */
 export function validateSources(
-  { manifests, master }: Pick<FlagValues, "manifests" | "master">,
+  flags: FlagValues,
   { kubeconfig, controlSocket }: SourcesAndSocket,
 ): readonly string[] {
-  const problems: string[] = [];
+  const { manifests, master } = flags;
+  const problems = [...besideDump(flags)];
   if (manifests?.length === 0) {
     problems.push("--manifests: Expected the path of a file or folder, found nothing");
   }
@@ -39,4 +40,29 @@ export function validateSources(
     );
   }
   return problems;
+}
+
+/** What a dump has itself, and what nothing else may say therefore. */
+const IN_DUMP = ["config", "proxy-mode", "hostname-override", "service-cidr"] as const;
+/** The same of objects: `diff` compares those of a dump with others. */
+const OBJECTS_IN_DUMP = ["manifests", "kubeconfig", "master"] as const;
+
+function besideDump(flags: FlagValues): readonly string[] {
+  if (flags.from === undefined) return [];
+  if (flags.from === "") return ["--from: Expected the path of a dump, found nothing"];
+  return conflicts(flags, IN_DUMP);
+}
+
+/** What is wrong where objects may come from one place only, one line each. */
+export function objectsBesideDump(flags: FlagValues): readonly string[] {
+  return flags.from === undefined ? [] : conflicts(flags, OBJECTS_IN_DUMP);
+}
+
+function conflicts(
+  flags: FlagValues,
+  names: readonly (typeof IN_DUMP[number] | typeof OBJECTS_IN_DUMP[number])[],
+): readonly string[] {
+  return names.filter((name) => flags[name] !== undefined).map((name) =>
+    `--from: Cannot take this from a dump and from --${name} at once; give one of them`
+  );
 }

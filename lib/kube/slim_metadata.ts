@@ -16,8 +16,8 @@ import {
 } from "./raw_fields.ts";
 import type { StringTable } from "./string_table.ts";
 
-/** The labels that anything reads. */
-const LABELS = [
+/** The labels that anything reads: they decide for whom an object is, and where a node stands. */
+export const READ_LABELS = [
   SERVICE_NAME_LABEL,
   "service.kubernetes.io/headless",
   "service.kubernetes.io/service-proxy-name",
@@ -41,7 +41,7 @@ export function slimMetadata(raw: RawFields, strings: StringTable): ObjectMeta {
       name: requiredString(metadata, "name"),
       namespace: repeated(metadata, { name: "namespace", strings }),
       resourceVersion: optionalString(metadata, "resourceVersion"),
-      labels: optionalObject(metadata, "labels", (labels) => pick(labels, LABELS)),
+      labels: optionalObject(metadata, "labels", (labels) => pick(labels, READ_LABELS)),
       annotations: optionalObject(metadata, "annotations", (all) => pick(all, ANNOTATIONS)),
       deletionTimestamp: optionalString(metadata, "deletionTimestamp"),
       // Whole seconds: objects made together share it.

@@ -4,7 +4,8 @@
  *
  * @module
  */
-import { type IpAddress, isLoopback, tryParseIpAddress } from "../net/ip_address.ts";
+import type { IpAddress } from "../net/ip_address.ts";
+import { isLocalRequest } from "./local_request.ts";
 import { answerNotFound, answerText } from "./plain_answer.ts";
 
 /** Highest verbosity that means something. */
@@ -28,7 +29,7 @@ export async function answerLogLevel(
   request: Request,
   { setVerbosity, peer }: LogLevelOptions,
 ): Promise<Response> {
-  if (peer === undefined || !isLoopback(peer) || !isLocalHost(request)) return answerNotFound();
+  if (!isLocalRequest(request, peer)) return answerNotFound();
   if (request.method !== "PUT") return answerText("Only PUT is answered here\n", 406);
   const text = await readBody(request);
   if (text === undefined || !/^\d{1,2}$/.test(text) || Number(text) > MAX_LEVEL) {
@@ -37,12 +38,6 @@ export async function answerLogLevel(
   }
   setVerbosity(Number(text));
   return answerText(`Verbosity is ${text} now\n`);
-}
-
-function isLocalHost({ url }: Request): boolean {
-  const { hostname } = new URL(url);
-  const address = hostname.replace(/^\[|\]$/g, "");
-  return hostname === "localhost" || tryParseIpAddress(address) !== undefined;
 }
 
 /** The trimmed body; `undefined` when it is too long. */

@@ -4,10 +4,11 @@
  *
  * @module
  */
-import { type IpAddress, isLoopback } from "../net/ip_address.ts";
+import type { IpAddress } from "../net/ip_address.ts";
 import { flagzPage } from "./flagz_page.ts";
 import { gzipAnswer } from "./gzip_answer.ts";
 import { answerHealthz, HEALTHZ } from "./healthz_page.ts";
+import { isLocalRequest } from "./local_request.ts";
 import { answerLogLevel } from "./log_level_page.ts";
 import { answerJson, answerNotFound, answerText, refuseWriting } from "./plain_answer.ts";
 import type { SliMetrics } from "./sli_metrics.ts";
@@ -105,7 +106,7 @@ function answerSlis(
   request: Request,
   { slis, peer }: { readonly slis: SliMetrics; readonly peer: IpAddress | undefined },
 ): Response | Promise<Response> {
-  if (request.method !== "DELETE" || peer === undefined || !isLoopback(peer)) {
+  if (request.method !== "DELETE" || !isLocalRequest(request, peer)) {
     return refuseWriting(request) ?? answerMetrics(request, () => slis.render());
   }
   slis.reset();

@@ -51,7 +51,7 @@ export interface ProxyMetrics extends SyncInstruments, ProcessInstruments {
 export function createProxyMetrics(options: MetricsOptions): ProxyMetrics {
   const registry = new Registry();
   const its = createInstruments(registry, options.mode);
-  const { clock = systemClock, traffic } = options;
+  const { clock = systemClock, mode, traffic } = options;
   setFacts(its, options);
   return {
     ...syncInstruments(its),
@@ -63,7 +63,7 @@ export function createProxyMetrics(options: MetricsOptions): ProxyMetrics {
       return { contentType: registry.contentType, body: await registry.metrics() };
     },
     renderServices: () =>
-      traffic && renderServiceSeries(traffic, { pause: () => clock.yieldToEventLoop() }),
+      traffic && renderServiceSeries(traffic, { mode, pause: () => clock.yieldToEventLoop() }),
   };
 }
 

@@ -10,7 +10,7 @@ const SERVICE = {
   namespace: ["(namespace)"],
   service: ["(name)", "other"],
   port_name: ["(port)"],
-  protocol: ["TCP", "UDP"],
+  protocol: ["TCP", "UDP", "SCTP"],
   ...FAMILY,
 } as const;
 
@@ -19,16 +19,30 @@ export const SERVICE_METRICS = {
   bytesFromClients: {
     name: "kube_relay_service_received_bytes_total",
     type: "counter",
-    help: "Bytes that clients sent through the Service",
+    help: "Bytes that clients sent through the Service; in nftables mode with the headers of IP",
     labels: SERVICE,
-    modes: ["userspace"],
+    modes: ["userspace", "nftables"],
   },
   bytesToClients: {
     name: "kube_relay_service_sent_bytes_total",
     type: "counter",
-    help: "Bytes that endpoints sent back through the Service",
+    help: "Bytes that endpoints sent back; in nftables mode with the headers of IP",
     labels: SERVICE,
-    modes: ["userspace"],
+    modes: ["userspace", "nftables"],
+  },
+  packetsFromClients: {
+    name: "kube_relay_service_received_packets_total",
+    type: "counter",
+    help: "Packets that clients sent to the Service; those that the kernel joined count as one",
+    labels: SERVICE,
+    modes: ["nftables"],
+  },
+  packetsToClients: {
+    name: "kube_relay_service_sent_packets_total",
+    type: "counter",
+    help: "Packets that endpoints sent back; those that the kernel joined count as one",
+    labels: SERVICE,
+    modes: ["nftables"],
   },
   opened: {
     name: "kube_relay_service_connections_total",

@@ -7,19 +7,25 @@
  * @module
  */
 import type { ServiceTrafficRow, ServiceTrafficTable } from "../proxy/service_traffic.ts";
+import type { BackendMode } from "../proxy/backend.ts";
+import type { Metric } from "./metric.ts";
 import { SERVICE_METRICS } from "./service_metrics.ts";
 
 /** Lines of one piece, about 0.5 ms of work. */
 const PIECE_LINES = 512;
 
-/** Writes what the table holds piece by piece, with a pause after each; nothing while it is empty. */
+/**
+ * Writes what the table holds of what a mode counts, piece by piece, with a pause after each; nothing
+ * while it is empty.
+ */
 export async function* renderServiceSeries(
   table: ServiceTrafficTable,
-  { pause }: { readonly pause: () => Promise<void> },
+  { mode, pause }: { readonly mode: BackendMode; readonly pause: () => Promise<void> },
 ): AsyncGenerator<string, void, void> {
   if (table.rows().next().done) return;
   for (const key of Object.keys(SERVICE_METRICS) as (keyof typeof SERVICE_METRICS)[]) {
-    const { name, help, type } = SERVICE_METRICS[key];
+    const { name, help, type, modes }: Metric = SERVICE_METRICS[key];
+    if (modes !== undefined && !modes.includes(mode)) continue;
     let piece = `\n# HELP ${name} ${help}\n# TYPE ${name} ${type}\n`;
     let lines = 0;
     for (const row of table.rows()) {

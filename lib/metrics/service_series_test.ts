@@ -1,13 +1,17 @@
 import { assert, assertEquals } from "@std/assert";
+import type { BackendMode } from "../proxy/backend.ts";
 import type { ServicePortName } from "../proxy/service_port_name.ts";
 import { ServiceTrafficTable } from "../proxy/service_traffic.ts";
 import { renderServiceSeries } from "./service_series.ts";
 
 async function textOf(
   table: ServiceTrafficTable,
-  pause = () => Promise.resolve(),
+  { pause = () => Promise.resolve(), mode = "userspace" }: {
+    readonly pause?: () => Promise<void>;
+    readonly mode?: BackendMode;
+  } = {},
 ): Promise<string> {
-  return (await Array.fromAsync(renderServiceSeries(table, { pause }))).join("");
+  return (await Array.fromAsync(renderServiceSeries(table, { mode, pause }))).join("");
 }
 
 function named(name: string, rest: Partial<ServicePortName> = {}): ServicePortName {
@@ -42,6 +46,21 @@ Deno.test("renderServiceSeries() writes each counter with its labels, and other 
   );
 });
 
+Deno.test("renderServiceSeries() writes what the mode counts, and nothing that it does not see", async () => {
+  const table = new ServiceTrafficTable();
+  table.of("IPv4").enter(named("web")).packetsToClients = 5;
+  const names = (text: string) => [...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name]) => name);
+  const nftables = await textOf(table, { mode: "nftables" });
+  assertEquals(names(nftables), [
+    "kube_relay_service_received_bytes_total",
+    "kube_relay_service_sent_bytes_total",
+    "kube_relay_service_received_packets_total",
+    "kube_relay_service_sent_packets_total",
+  ]);
+  assert(/sent_packets_total\{.*service="web".*\} 5\n/.test(nftables));
+  assert(!names(await textOf(table)).some((name) => name?.includes("packets")));
+});
+
 Deno.test("renderServiceSeries() writes nothing while nothing was counted", async () => {
   assertEquals(await textOf(new ServiceTrafficTable()), "");
 });
@@ -62,7 +81,7 @@ Deno.test("renderServiceSeries() pauses, and has no more than 8,000 ServicePorts
     }
   }
   let pauses = 0;
-  const text = await textOf(table, () => Promise.resolve(void pauses++));
+  const text = await textOf(table, { pause: () => Promise.resolve(void pauses++) });
   const series = text.split("\n").filter((line) => line.startsWith("kube_relay"));
   assertEquals(series.length, 4 * (8000 + 2));
   assertEquals(

@@ -6,12 +6,13 @@
 import { messageOf } from "../log/message_of.ts";
 import { type Clock, systemClock } from "./clock.ts";
 import { type LineTaker, readLines } from "./line_reader.ts";
+import { type CommandInput, tryKill, writeInput } from "./command_input.ts";
 import { toolOf } from "./tools.ts";
 
 /** How a command is run. */
 export interface CommandOptions {
-  /** Text for its standard input; pieces are written as they come. */
-  readonly stdin?: string | Iterable<string>;
+  /** Its standard input. */
+  readonly stdin?: CommandInput;
   /** Variables on top of those that kube-relay itself was started with. */
   readonly env?: Readonly<Record<string, string>>;
   /** Ends the command after so long. @default {30000} */
@@ -55,7 +56,6 @@ export class CommandError extends Error {
 }
 
 const DEFAULT_TIMEOUT_MS = 30_000;
-const STDIN_CHUNK_BYTES = 64 * 1024;
 /** The rules of 100,000 Services take a quarter of it; the longest string of V8 is 512 Mi. */
 const LONGEST_OUTPUT = 128 * 1024 * 1024;
 /** How long a command that was told to end (SIGTERM) may take before it is killed (SIGKILL). */
@@ -83,7 +83,7 @@ async function runToEnd(clock: Clock, invocation: Invocation): Promise<CommandRe
   const ending = watchForEnd(clock, { child, invocation, giveUp: [stdout.cancel, stderr.cancel] });
   // Its input is written while its output is read: a tool whose output pipe is full (64 KiB) stops
   // reading, so that "write all, then read all" never ends.
-  const writing = writeStdin(child, invocation.stdin);
+  const writing = writeInput(child, invocation.stdin);
   try {
     const everything = Promise.all([child.status, stdout.done, stderr.done, writing]);
     const [status, taken, complaints, written] = await Promise.race([everything, ending.givenUp]);
@@ -182,59 +182,6 @@ function watchForEnd(
       invocation.signal?.removeEventListener("abort", onAbort);
     },
   });
-}
-
-/** Writes the whole input; never rejects, so that the child is always waited for. */
-async function writeStdin(
-  child: Deno.ChildProcess,
-  stdin: CommandOptions["stdin"],
-): Promise<{ failure?: unknown }> {
-  if (stdin === undefined) return {};
-  const writer = child.stdin.getWriter();
-  try {
-    for (const chunk of encodeInChunks(typeof stdin === "string" ? [stdin] : stdin)) {
-      await writer.write(chunk);
-    }
-    await writer.close();
-    return {};
-  } catch (failure) {
-    // The tool ended before it read everything: its exit code and its words say why.
-    if (failure instanceof Deno.errors.BrokenPipe) return {};
-    // The text could not be made to its end. Killed before its input is closed: a tool that saw the
-    // end of half a text would apply that half.
-    tryKill(child, "SIGKILL");
-    await child.status;
-    await writer.abort(failure).catch(() => {});
-    return { failure };
-  }
-}
-
-/** Pieces of text as UTF-8 in chunks of about 64 KiB. The buffer of a chunk is used again for the next. */
-function* encodeInChunks(pieces: Iterable<string>): Generator<Uint8Array, void> {
-  const encoder = new TextEncoder();
-  const buffer = new Uint8Array(STDIN_CHUNK_BYTES);
-  let filled = 0;
-  for (const piece of pieces) {
-    let rest = piece;
-    while (rest.length > 0) {
-      const { read, written } = encoder.encodeInto(rest, buffer.subarray(filled));
-      rest = rest.slice(read);
-      filled += written;
-      // A character that no longer fits is left to the next chunk whole.
-      if (rest.length === 0) break;
-      yield buffer.subarray(0, filled);
-      filled = 0;
-    }
-  }
-  if (filled > 0) yield buffer.subarray(0, filled);
-}
-
-function tryKill(child: Deno.ChildProcess, signal: Deno.Signal): void {
-  try {
-    child.kill(signal);
-  } catch {
-    // It has ended by itself meanwhile.
-  }
 }
 
 function commandLine({ program, args }: Invocation): string {

@@ -34,6 +34,9 @@ export interface HttpListener {
 /** What golang.org/x/net/http/httpguts.ValidHostHeader lets through. */
 const GO_HOST = /^http:\/\/[\w!$%&'()*+,.:;=[\]~-]*(?=[/?]|$)/;
 
+/** A name that is nobody's (RFC 2606): what is only for `localhost` is not for whoever wrote another. */
+const UNREADABLE_HOST = "http://unreadable.invalid";
+
 /** Opens an {@linkcode HttpListener}. Throws what {@linkcode listenHttp} throws. */
 export type ListenHttp = (address: SocketAddress, handler: HttpHandler) => HttpListener;
 
@@ -72,13 +75,15 @@ export function listenHttp(
 
 /**
  * Deno puts the Host header as it came into the URL, and new URL() refuses hosts that Go takes: an
- * IPv6 address with its zone, as Python's clients send it, or `10.0.0.256`. Which host was meant plays
- * no part here. `undefined` for what Go refuses, too.
+ * IPv6 address with its zone, as Python's clients send it, or `10.0.0.256`. `undefined` for what Go
+ * refuses, too.
  */
 function withReadableUrl(request: Request): Request | undefined {
   if (URL.canParse(request.url)) return request;
   try {
-    return new Request(request.url.replace(GO_HOST, "http://localhost"), request);
+    const { method, headers, body } = request;
+    // Not the request itself: Deno would warn of its signal, which is copied then.
+    return new Request(request.url.replace(GO_HOST, UNREADABLE_HOST), { method, headers, body });
   } catch {
     return undefined;
   }

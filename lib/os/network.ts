@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { connect } from "node:net";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
 
 /** Address and port of one end of a socket. */
@@ -55,6 +56,14 @@ export interface Network {
   /** Throws `Deno.errors.AddrInUse`, `AddrNotAvailable` or `PermissionDenied`. */
   listenTcp(address: SocketAddress): TcpListener;
   connectTcp(address: SocketAddress, signal?: AbortSignal): Promise<TcpConnection>;
+  /**
+   * Connects from an address and port of this machine and closes at once. Resolves when it is
+   * connected; rejects with the system's error, whose `code` says which, or the signal's reason.
+   */
+  tryConnectTcp(
+    address: SocketAddress,
+    options: { readonly from: SocketAddress; readonly signal: AbortSignal },
+  ): Promise<void>;
   /** As {@linkcode listenTcp}; port 0 takes a free one. */
   listenUdp(address: SocketAddress): UdpSocket;
   /** Every address of every interface; link-local IPv6 ones are left out, since they need a zone. */
@@ -67,6 +76,23 @@ export const systemNetwork: Network = {
     Deno.listen({ hostname, port, tcpBacklog: 4096 }) as TcpListener,
   connectTcp: ({ hostname, port }, signal) =>
     Deno.connect(signal ? { hostname, port, signal } : { hostname, port }),
+  tryConnectTcp: ({ hostname: host, port }, { from, signal }) =>
+    new Promise((resolve, reject) => {
+      if (signal.aborted) return reject(signal.reason);
+      // Deno's own connect() chooses the port that it sends from.
+      const socket = connect({ host, port, localAddress: from.hostname, localPort: from.port });
+      const onAbort = () => void socket.destroy(signal.reason);
+      signal.addEventListener("abort", onAbort, { once: true });
+      socket.once("connect", () => {
+        socket.destroy();
+        resolve();
+      });
+      socket.once("error", reject);
+      socket.once("close", () => {
+        signal.removeEventListener("abort", onAbort);
+        reject(signal.aborted ? signal.reason : new Error("closed before it was connected"));
+      });
+    }),
   listenUdp({ hostname, port }) {
     const socket = Deno.listenDatagram({ transport: "udp", hostname, port });
     return {

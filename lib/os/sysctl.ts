@@ -95,5 +95,8 @@ function reasonOf(stderr: string): string {
     .replace(/^sysctl: (error: )?/, "")
     .replace(/^(error )?(setting|reading) key "?[^"\s:]*"?: /, "")
     .replace(/^cannot (stat|open) "?\S+?"?: /, "")
+    .replace(/^(permission denied) on key "\S+"$/, "$1")
+    // procps says so too where the file has no right to be written, whatever the value.
+    .replace(/^Invalid argument$/, "read-only here, or no value that it takes (Invalid argument)")
     .trim();
 }

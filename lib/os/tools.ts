@@ -93,6 +93,18 @@ export const TOOLS: readonly Tool[] = [
     purpose: "read and write virtual servers of IPVS",
     kind: "system",
   },
+  {
+    name: "dmesg",
+    debianPackage: "util-linux",
+    purpose: "watch one packet pass the rules of iptables-legacy (kube-relay trace)",
+    kind: "system",
+  },
+  {
+    name: "setpriv",
+    debianPackage: "util-linux",
+    purpose: "have a tool that watches end with kube-relay, also when that is killed",
+    kind: "system",
+  },
   { name: "aws", debianPackage: "awscli", purpose: "sign in to Amazon EKS", kind: "credential" },
   { name: "aws-iam-authenticator", purpose: "sign in to Amazon EKS", kind: "credential" },
   { name: "gke-gcloud-auth-plugin", purpose: "sign in to Google GKE", kind: "credential" },

@@ -5,10 +5,21 @@
  */
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
+import type { DataPlaneDifference, DataPlaneRepair } from "./data_plane_difference.ts";
+import type { FlowWatches } from "./flow_watches.ts";
 import type { HostSettingWish } from "./host_setting.ts";
+import type { MachineFacts } from "./machine_facts.ts";
+import type { Packet } from "./packet.ts";
+import type {
+  AffinityEntry,
+  ModeExplanation,
+  PacketCarrier,
+  PacketExplanation,
+} from "./packet_explanation.ts";
 import type { PlanChanges, ProxyPlan } from "./proxy_plan.ts";
+import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
-import type { ServiceTraffic } from "./service_traffic.ts";
+import type { TrafficFigures } from "./service_traffic.ts";
 
 /** The modes of kube-proxy, and our own. */
 export type BackendMode = "iptables" | "ipvs" | "nftables" | "userspace";
@@ -55,6 +66,26 @@ export interface SyncReport {
   >;
 }
 
+/** What goes through an address in a second, as the kernel estimates it over the last few. */
+export interface ServerRates {
+  /** New connections. */
+  readonly connections: number;
+  readonly packetsIn: number;
+  readonly packetsOut: number;
+  readonly bytesIn: number;
+  readonly bytesOut: number;
+}
+
+/** What the kernel knows of the connections to an address. */
+export interface ServerLoad {
+  /** Established connections. */
+  readonly active: number;
+  /** All others that are remembered: half open, or closed a moment ago. */
+  readonly inactive: number;
+  /** Absent where nothing is remembered, and where the kernel does not tell. */
+  readonly rates?: ServerRates;
+}
+
 /** An address that a ServicePort is served on. */
 export interface ServedAddress {
   readonly role: "ClusterIP" | "ExternalIP" | "LoadBalancer" | "NodePort" | "StandIn";
@@ -62,6 +93,8 @@ export interface ServedAddress {
   readonly port: Port;
   readonly protocol: Protocol;
   readonly state: "serving" | "refusing" | "quarantined";
+  /** By a mode in which the kernel counts for each address. */
+  readonly load?: ServerLoad;
 }
 
 /** What the data plane really holds for one ServicePort. */
@@ -71,7 +104,7 @@ export interface ServiceInspection {
   /** Connections or flows open now, where the backend knows. */
   readonly connections?: number;
   /** What went through it, where that is counted and it has counters of its own. */
-  readonly traffic?: Readonly<ServiceTraffic>;
+  readonly traffic?: TrafficFigures;
 }
 
 /** What the data plane really holds. */
@@ -139,8 +172,15 @@ export interface Backend extends AsyncDisposable {
   readonly usesConntrack: boolean;
   /** For the metrics, where the mode sees connections at all. */
   readonly counters?: Readonly<TrafficCounters>;
+  /** Who watches for connections, where the mode sees them. */
+  readonly flowWatches?: FlowWatches;
   /** For the metrics, by a mode that writes rules. May ask the kernel, and rejects if that fails. */
   ruleCounters?(): Promise<RuleCounters>;
+  /**
+   * Brings the counters of Services up to date, by a mode that has to ask for them; rejects if that
+   * fails. Nothing is asked where nobody counts.
+   */
+  refreshTraffic?(): Promise<void>;
   /** Settings of the machine that this mode needs; told before `start()`. */
   hostSettings?(): readonly HostSettingWish[];
   /** Tries each thing that the mode needs and leaves nothing behind. */
@@ -159,8 +199,43 @@ export interface Backend extends AsyncDisposable {
    * ServicePorts with what leads there. Pure.
    */
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string>;
+  /**
+   * What {@linkcode render} goes by beside the plan and the settings; `undefined` before `start()`.
+   * Absent in modes whose text is the same on every machine.
+   */
+  facts?(): MachineFacts | undefined;
   /** What the data plane holds, of some or all ServicePorts. */
   inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection>;
+  /**
+   * How what the machine holds now differs from a plan, of all or of these ServicePorts and what they
+   * share. Asks the machine and changes nothing; what other software has there is no difference.
+   * Needs no `start()`. Absent in modes that can't tell from outside of the process that serves.
+   */
+  compare?(
+    plan: ProxyPlan,
+    keys?: ReadonlySet<ServicePortKey>,
+  ): Promise<readonly DataPlaneDifference[]>;
+  /**
+   * Writes what {@linkcode compare} finds to differ and nothing else, and compares again. For a process
+   * that serves nothing: it needs no `start()`, and what the serving process knows stays true.
+   * Rejects where something can't be written.
+   */
+  repair?(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Promise<DataPlaneRepair>;
+  /**
+   * What carries a packet that a plan has explained, and where this mode treats it in another way than
+   * the plan says. Asks nothing of the machine.
+   */
+  explain?(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation;
+  /**
+   * What of these the machine does not have. Asks for them alone, so that it takes the same time
+   * whatever the number of Services. Rejects with what is in the way.
+   */
+  findMissing?(carriers: readonly PacketCarrier[]): Promise<readonly DataPlaneDifference[]>;
+  /**
+   * What is remembered of a client of a ServicePort with session affinity; `undefined` = nothing. Asks
+   * the machine. Rejects with what is in the way. Absent in modes that can't tell.
+   */
+  findAffinity?(plan: ServicePlan, client: Packet): Promise<AffinityEntry | undefined>;
   /**
    * Somebody else has written where this mode writes: what is there is compared soon. Absent in modes
    * in which nobody can.

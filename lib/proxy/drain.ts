@@ -26,6 +26,8 @@ export interface DrainOptions {
   readonly changes?: Omit<StateChanges, "services" | "endpoints">;
   /** Called between pieces; what it returns is waited for. Must not reject. */
   readonly pause: () => Promise<void> | undefined;
+  /** Called at the end: what arrives from now on is left for the next drain. */
+  readonly onDrained?: () => void;
 }
 
 /** What a drain came to. */
@@ -47,7 +49,7 @@ const SLICE_SIZE = 256;
 export async function drainInSlices(
   trackers: Trackers,
   state: MutableProxyState,
-  { changes, pause }: DrainOptions,
+  { changes, pause, onDrained }: DrainOptions,
 ): Promise<DrainedChanges> {
   const keys = new Set<ServicePortKey>();
   const names = new Set<ServiceKey>();
@@ -67,6 +69,7 @@ export async function drainInSlices(
     if (trackers.services.pending === 0 && trackers.endpoints.undrained === 0) break;
     await pause();
   }
+  onDrained?.();
   return {
     dirty: { keys, shared, everything },
     services: names,

@@ -3,8 +3,9 @@
  *
  * @module
  */
-import { type Cidr, cidrFamilyOf } from "../net/cidr.ts";
+import { type Cidr, cidrContains, cidrFamilyOf } from "../net/cidr.ts";
 import type { IpFamily } from "../net/ip_address.ts";
+import type { PacketSender } from "./packet.ts";
 import { assertNever } from "./verdict.ts";
 
 /**
@@ -56,6 +57,28 @@ export function localTrafficDetector(
       return { kind: "byInterfacePrefix", prefix: required(options, "interfaceNamePrefix") };
     default:
       return assertNever(options.mode);
+  }
+}
+
+/**
+ * Whether a packet counts as one from a pod. `undefined` = that is not known: there is no detector, or
+ * it goes by the interface and that is not known.
+ */
+export function isFromPod(
+  detector: LocalTrafficDetector,
+  { address, interfaceName }: Pick<PacketSender, "address" | "interfaceName">,
+): boolean | undefined {
+  switch (detector.kind) {
+    case "byCidr":
+      return cidrContains(detector.cidr, address);
+    case "byBridge":
+      return interfaceName === undefined ? undefined : interfaceName === detector.interfaceName;
+    case "byInterfacePrefix":
+      return interfaceName?.startsWith(detector.prefix);
+    case "none":
+      return undefined;
+    default:
+      return assertNever(detector);
   }
 }
 

@@ -1,6 +1,8 @@
 import { parseCidr } from "../net/cidr.ts";
+import { parseIpAddress } from "../net/ip_address.ts";
 import { assertEquals, assertThrows } from "@std/assert";
 import {
+  isFromPod,
   type LocalTrafficDetector,
   localTrafficDetector,
   type LocalTrafficOptions,
@@ -83,5 +85,25 @@ for (
   Deno.test(`localTrafficDetector() refuses ${mode} without ${field}`, () => {
     assertThrows(() => localTrafficDetector({ mode }, "IPv4"), RangeError, field);
     assertThrows(() => localTrafficDetector({ mode, [field]: "" }, "IPv4"), RangeError, mode);
+  });
+}
+
+const SENDER = { address: parseIpAddress("10.1.2.3") };
+
+for (
+  const [name, detector, interfaceName, expected] of [
+    ["inside of the range", { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") }, undefined, true],
+    ["outside of it", { kind: "byCidr", cidr: parseCidr("10.9.0.0/16") }, undefined, false],
+    ["by the bridge", { kind: "byBridge", interfaceName: "cni0" }, "cni0", true],
+    ["by another one", { kind: "byBridge", interfaceName: "cni0" }, "cni01", false],
+    ["by nobody knows what", { kind: "byBridge", interfaceName: "cni0" }, undefined, undefined],
+    ["by a prefix", { kind: "byInterfacePrefix", prefix: "veth" }, "veth12", true],
+    ["by another prefix", { kind: "byInterfacePrefix", prefix: "veth" }, "eth0", false],
+    ["without a detector", { kind: "none" }, "cni0", undefined],
+  ] as const
+) {
+  Deno.test(`isFromPod() of a packet ${name} is ${expected}`, () => {
+    const sender = interfaceName === undefined ? SENDER : { ...SENDER, interfaceName };
+    assertEquals(isFromPod(detector, sender), expected);
   });
 }

@@ -12,6 +12,7 @@ import { type NodePortAddresses, selectNodePortAddresses } from "./node_port_add
 import type { DirtyState, ProxyState } from "./proxy_state.ts";
 import { planService, type ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
+import type { NodeTopology } from "./topology.ts";
 
 /** Settings of the node that enter into decisions. Where they change, everything is dirty. */
 export interface PlanOptions {
@@ -29,6 +30,8 @@ export interface SharedPlan {
   /** Ranges that cluster IPs are taken from, sorted. */
   readonly serviceCidrs: readonly Cidr[];
   readonly localTraffic: LocalTrafficDetector;
+  /** For which node it was planned: by its name and zone endpoints were chosen. */
+  readonly node: NodeTopology;
 }
 
 /** A read-only view of maps that only `updatePlan()` writes. */
@@ -63,7 +66,15 @@ export interface MutableProxyPlan extends ProxyPlan {
 export interface SlicedPlanOptions extends PlanOptions {
   /** Called every 256 ServicePorts; what it returns is waited for. Must not reject. */
   readonly pause: () => Promise<void> | undefined;
+  /** Called for each ServicePort whose plan comes out different, in constant time; one side may be absent. */
+  readonly onPlanned?: PlanListener;
 }
+
+/** Told of the plan of a ServicePort before and after; `undefined` = it had or has none. */
+export type PlanListener = (
+  previous: ServicePlan | undefined,
+  next: ServicePlan | undefined,
+) => void;
 
 /** ServicePorts planned between two pauses: about 1 ms of work. */
 const SLICE_SIZE = 256;
@@ -74,7 +85,7 @@ export function createProxyPlan({ family, localTraffic }: PlanOptions): MutableP
   return {
     family,
     services: new Map(),
-    shared: { nodePortAddresses: [], serviceCidrs: [], localTraffic },
+    shared: { nodePortAddresses: [], serviceCidrs: [], localTraffic, node: { name: "" } },
   };
 }
 
@@ -141,7 +152,10 @@ export function mergePlanChanges(earlier: PlanChanges, later: PlanChanges): Plan
 function* updateSlices(
   plan: MutableProxyPlan,
   state: ProxyState,
-  { dirty, options }: { readonly dirty: DirtyState; readonly options: PlanOptions },
+  { dirty, options }: {
+    readonly dirty: DirtyState;
+    readonly options: PlanOptions & Pick<SlicedPlanOptions, "onPlanned">;
+  },
 ): Generator<void, PlanChanges, void> {
   const { everything } = dirty;
   const upserted = new Set<ServicePortKey>();
@@ -156,12 +170,16 @@ function* updateSlices(
       if (previous === undefined) continue;
       plan.services.delete(key);
       removed.set(key, previous);
+      options.onPlanned?.(previous, undefined);
       continue;
     }
     const endpoints = state.endpoints.get(key) ?? NO_ENDPOINTS;
     const next = planService(servicePort, endpoints, { node: state.node, options });
     const isSame = deepEqual(previous, next);
-    if (!isSame) plan.services.set(key, next);
+    if (!isSame) {
+      plan.services.set(key, next);
+      options.onPlanned?.(previous, next);
+    }
     if (!isSame || everything) upserted.add(key);
   }
   return { upserted, removed, shared, everything };
@@ -179,6 +197,7 @@ function updateShared(
   { dirty, options }: { readonly dirty: DirtyState; readonly options: PlanOptions },
 ): boolean {
   if (!dirty.shared && !dirty.everything) return false;
+  const { name, zone } = state.node;
   const shared: SharedPlan = {
     nodePortAddresses: selectNodePortAddresses(
       options.nodePortAddresses,
@@ -186,6 +205,7 @@ function updateShared(
     ),
     serviceCidrs: [...new Set(state.serviceCidrs)].sort(),
     localTraffic: options.localTraffic,
+    node: { name, ...(zone !== undefined && { zone }) },
   };
   const isSame = deepEqual(plan.shared, shared);
   if (!isSame) plan.shared = shared;

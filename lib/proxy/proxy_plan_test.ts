@@ -133,6 +133,7 @@ Deno.test("updatePlan() sorts the shared part and says whether it differs", () =
     nodePortAddresses: ["192.168.0.2", "192.168.1.2"],
     serviceCidrs: ["172.30.0.0/16", "172.31.0.0/16"],
     localTraffic: { kind: "none" },
+    node: { name: state.node.name, zone: state.node.zone },
   });
   assertEquals(changes(["172.30.0.0/16", "172.31.0.0/16"]).shared, false);
 });
@@ -142,6 +143,7 @@ Deno.test("updatePlan() makes everything anew when the zone changes", () => {
   const dirty = applyChanges(state, { node: testNodeState({ zone: "zone-b" }) });
   const changes = updatePlan(plan, state, dirty, OPTIONS);
   assertEquals([changes.upserted.size, changes.everything, changes.shared], [3, true, true]);
+  assertEquals(plan.shared.node.zone, "zone-b");
 });
 
 /** A map that fails the test when it is walked. */

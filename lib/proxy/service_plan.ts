@@ -32,6 +32,9 @@ export interface ServicePlan {
   readonly external: Verdict;
   /** The same from a pod of this cluster or from the node itself: policy Local does not bind it. */
   readonly externalFromCluster: Verdict;
+  /** By which policies the verdicts were reached. */
+  readonly internalTrafficPolicy: TrafficPolicy;
+  readonly externalTrafficPolicy: TrafficPolicy;
   readonly affinityTimeoutSeconds?: number;
   /** Which traffic to the cluster IP leaves with the node's address. */
   readonly masqueradeInternal: "all" | "off-cluster" | "none";
@@ -77,6 +80,8 @@ export function planService(
   return {
     ...addressesOf(servicePort),
     ...verdictsOf(servicePort, categorized),
+    internalTrafficPolicy: servicePort.internalTrafficPolicy,
+    externalTrafficPolicy: servicePort.externalTrafficPolicy,
     ...(servicePort.affinityTimeoutSeconds !== undefined && {
       affinityTimeoutSeconds: servicePort.affinityTimeoutSeconds,
     }),

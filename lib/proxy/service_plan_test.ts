@@ -198,6 +198,8 @@ Deno.test("planService() hands on every address, and leaves absent values undefi
     affinityTimeoutSeconds: 60,
     masqueradeInternal: "off-cluster",
     masqueradeExternal: "all",
+    internalTrafficPolicy: "Cluster",
+    externalTrafficPolicy: "Cluster",
     reachable: [],
     endpoints: [],
     healthCheckNodePort: 30111,

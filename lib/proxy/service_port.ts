@@ -80,6 +80,9 @@ const MAX_AFFINITY_TIMEOUT_SECONDS = 86_400;
 const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
 const NO_SERVICE_PORTS: ServicePorts = { ports: [], problems: [] };
 
+/** What makes a Service none of ours. */
+export type UnproxiedReason = "ExternalName" | "headless" | "other proxy";
+
 /** What all ports of a Service share. */
 type SharedFields = Omit<
   ServicePort,
@@ -95,7 +98,7 @@ export function servicePortsFromService(
   service: Service,
   options: ServicePortOptions,
 ): ServicePorts {
-  if (!isProxied(service)) return NO_SERVICE_PORTS;
+  if (unproxiedReason(service) !== undefined) return NO_SERVICE_PORTS;
   const namespacedName = namespacedNameOf(service);
   const problems = new ProblemCollector("Service", serviceKey(namespacedName));
   const reading: ServiceReading = { service, family: options.family, problems };
@@ -129,9 +132,11 @@ export function servicePortsFromService(
   return { ports: [...ports.values()], problems: problems.problems };
 }
 
-function isProxied({ metadata, spec }: Service): boolean {
-  return spec.type !== "ExternalName" && spec.clusterIP !== "None" &&
-    metadata.labels?.[PROXY_NAME_LABEL] === undefined;
+/** Why a Service is none of ours, whatever the IP family; `undefined` = it is one. */
+export function unproxiedReason({ metadata, spec }: Service): UnproxiedReason | undefined {
+  if (spec.type === "ExternalName") return "ExternalName";
+  if (spec.clusterIP === "None") return "headless";
+  return metadata.labels?.[PROXY_NAME_LABEL] === undefined ? undefined : "other proxy";
 }
 
 function sharedFieldsOf(

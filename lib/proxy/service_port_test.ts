@@ -7,6 +7,7 @@ import {
   type ServicePort,
   type ServicePortOptions,
   servicePortsFromService,
+  unproxiedReason,
 } from "./service_port.ts";
 
 const { IPv4, IPv6 } = ADDRESSES;
@@ -409,3 +410,19 @@ Deno.test("servicePortsFromService() shares lists between the ports of a Service
   }));
   assertStrictEquals(first?.externalIps, second?.externalIps);
 });
+
+for (
+  const [spec, labels, expected] of [
+    [{}, {}, undefined],
+    [{ clusterIP: "None" }, {}, "headless"],
+    [{ type: "ExternalName", clusterIP: "" }, {}, "ExternalName"],
+    [{}, { "service.kubernetes.io/service-proxy-name": "" }, "other proxy"],
+  ] as const
+) {
+  Deno.test(`unproxiedReason() says ${expected}, and there are ServicePorts where it says nothing`, () => {
+    const service = testService("web", spec, { metadata: { labels } });
+    assertEquals(unproxiedReason(service), expected);
+    const { ports } = servicePortsFromService(service, { family: "IPv4" });
+    assertEquals(ports.length > 0, expected === undefined);
+  });
+}

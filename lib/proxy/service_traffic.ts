@@ -22,10 +22,23 @@ const MAX_SERVICES = 2000;
 /** Their ports, of both IP families: two each in a cluster of two families. */
 const MAX_SERVICE_PORTS = 8000;
 
-/** Counters of one ServicePort. Whoever forwards for it adds to them. */
+/** What is known of the traffic of a ServicePort; a mode leaves out what it doesn't see. */
+export interface TrafficFigures {
+  readonly bytesFromClients: number;
+  readonly bytesToClients: number;
+  readonly packetsFromClients?: number;
+  readonly packetsToClients?: number;
+  readonly opened?: number;
+  readonly open?: number;
+}
+
+/** Counters of one ServicePort. Whoever counts for it adds to them; what a mode can't see stays 0. */
 export interface ServiceTraffic {
+  /** Of what is sent over TCP or UDP in userspace mode; of IP packets in nftables mode. */
   bytesFromClients: number;
   bytesToClients: number;
+  packetsFromClients: number;
+  packetsToClients: number;
   /** TCP connections and UDP flows taken. */
   opened: number;
   /** Those that are open now. */
@@ -122,7 +135,14 @@ export class ServiceTrafficTable {
 }
 
 function noTraffic(): ServiceTraffic {
-  return { bytesFromClients: 0, bytesToClients: 0, opened: 0, open: 0 };
+  return {
+    bytesFromClients: 0,
+    bytesToClients: 0,
+    packetsFromClients: 0,
+    packetsToClients: 0,
+    opened: 0,
+    open: 0,
+  };
 }
 
 function rowKey(family: IpFamily, name: ServicePortName): string {

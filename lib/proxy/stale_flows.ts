@@ -34,10 +34,12 @@ export interface SuspectFrontEnds {
   readonly goneNodePorts: ReadonlySet<Port>;
 }
 
-/** Judges flows to suspects. */
-export interface StaleFlowMatcher {
+/** Judges flows to suspects, by all that has come since it was made too, until it is disposed of. */
+export interface StaleFlowMatcher extends Disposable {
   /** Destination ports that a stale flow may have; empty = there is nothing to look for. */
   readonly ports: ReadonlySet<Port>;
+  /** Whether it spares flows that are right only if the sync under way succeeds. */
+  readonly isGuess: boolean;
   isStale(flow: UdpFlow): boolean;
 }
 
@@ -52,6 +54,10 @@ const MOST_GONE = 10_000;
 export class UdpFrontEnds {
   /** As last noted. ServicePlans are immutable, so these are references only. */
   readonly #known = new Map<ServicePortKey, ServicePlan>();
+  /** What the sync under way is about to bring. */
+  readonly #coming = new Map<ServicePortKey, ServicePlan>();
+  /** Not yet disposed of. */
+  readonly #matchers = new Set<FrontEndMatcher>();
   #nodeAddresses: readonly IpAddress[] = [];
   #keys = new Set<ServicePortKey>();
   #goneAddresses = new Map<string, Port>();
@@ -62,12 +68,30 @@ export class UdpFrontEnds {
     return this.#keys.size + this.#goneAddresses.size + this.#goneNodePorts.size > 0;
   }
 
+  /** Whether a sync is under way, or failed and comes again. */
+  get expecting(): boolean {
+    return this.#coming.size > 0;
+  }
+
+  /**
+   * Takes what a sync is about to bring: the kernel may have it long before {@linkcode note} is told,
+   * so from now on the flows of before and those of then are right.
+   */
+  expect(plan: ProxyPlan, changes: PlanChanges): void {
+    this.#coming.clear();
+    for (const [key, next] of upsertedUdp(plan, changes)) {
+      this.#coming.set(key, next);
+      for (const matcher of this.#matchers) matcher.allowGuess(next);
+    }
+  }
+
   /** Takes what changed; at the first sync everything did. Costs what changed. */
-  note(plan: ProxyPlan, { upserted, removed }: PlanChanges): void {
-    for (const key of removed.keys()) this.#remove(key);
-    for (const key of upserted) {
-      const next = plan.services.get(key);
-      if (next?.protocol === "UDP") this.#set(key, next);
+  note(plan: ProxyPlan, changes: PlanChanges): void {
+    this.#coming.clear();
+    for (const key of changes.removed.keys()) this.#remove(key);
+    for (const [key, next] of upsertedUdp(plan, changes)) {
+      this.#set(key, next);
+      for (const matcher of this.#matchers) matcher.allow(next);
     }
     const { nodePortAddresses } = plan.shared;
     if (nodePortAddresses === this.#nodeAddresses) return;
@@ -104,7 +128,10 @@ export class UdpFrontEnds {
 
   /** What is right for the suspects now. */
   async matcherOf(suspects: SuspectFrontEnds, pause: Pause): Promise<StaleFlowMatcher> {
-    const matcher = new FrontEndMatcher(this.#nodeAddresses, suspects);
+    const matcher = new FrontEndMatcher(this.#nodeAddresses, {
+      suspects,
+      onDispose: () => void this.#matchers.delete(matcher),
+    });
     let seen = 0;
     for (const key of suspects.keys) {
       if (++seen % SLICE_SIZE === 0) await pause();
@@ -112,9 +139,15 @@ export class UdpFrontEnds {
       if (plan) matcher.watch(plan);
     }
     // An address may have moved to another ServicePort, or be shared: whoever has it now is asked.
+    this.#matchers.add(matcher);
+    const coming = [...this.#coming.values()];
     for (const plan of [...this.#known.values()]) {
       if (++seen % SLICE_SIZE === 0) await pause();
       matcher.allow(plan);
+    }
+    for (const plan of coming) {
+      if (++seen % SLICE_SIZE === 0) await pause();
+      matcher.allowGuess(plan);
     }
     return matcher;
   }
@@ -145,12 +178,21 @@ export class UdpFrontEnds {
 /** Who may answer at each address that is looked at. */
 class FrontEndMatcher implements StaleFlowMatcher {
   readonly ports = new Set<Port>();
+  isGuess = false;
   readonly #allowed = new Map<string, Set<string>>();
   readonly #allowedOnNodePort = new Map<Port, Set<string>>();
   readonly #nodeAddresses: ReadonlySet<IpAddress>;
+  readonly #onDispose: () => void;
 
-  constructor(nodeAddresses: readonly IpAddress[], suspects: SuspectFrontEnds) {
+  constructor(
+    nodeAddresses: readonly IpAddress[],
+    { suspects, onDispose }: {
+      readonly suspects: SuspectFrontEnds;
+      readonly onDispose: () => void;
+    },
+  ) {
     this.#nodeAddresses = new Set(nodeAddresses);
+    this.#onDispose = onDispose;
     for (const [address, port] of suspects.goneAddresses) {
       this.#allowed.set(address, new Set());
       this.ports.add(port);
@@ -165,13 +207,28 @@ class FrontEndMatcher implements StaleFlowMatcher {
     if (plan.nodePort !== undefined) this.#watchNodePort(plan.nodePort);
   }
 
-  /** Lets the endpoints of this ServicePort answer at those of its front ends that are looked at. */
-  allow(plan: ServicePlan): void {
-    if (!this.ports.has(plan.port) && !this.ports.has(plan.nodePort ?? plan.port)) return;
+  /** As {@linkcode allow}, for a plan that may never come. */
+  allowGuess(plan: ServicePlan): void {
+    if (this.allow(plan)) this.isGuess = true;
+  }
+
+  /**
+   * Lets the endpoints of this ServicePort answer at those of its front ends that are looked at.
+   * Returns whether some might not before.
+   */
+  allow(plan: ServicePlan): boolean {
+    if (!this.ports.has(plan.port) && !this.ports.has(plan.nodePort ?? plan.port)) return false;
     const answering = answeringOf(plan);
     const sets = frontEndsOf(plan).map((address) => this.#allowed.get(address));
     if (plan.nodePort !== undefined) sets.push(this.#allowedOnNodePort.get(plan.nodePort));
-    for (const set of sets) for (const { key } of answering) set?.add(key);
+    let isNew = false;
+    for (const set of sets) {
+      for (const { key } of answering) {
+        isNew ||= set?.has(key) === false;
+        set?.add(key);
+      }
+    }
+    return isNew;
   }
 
   isStale(flow: UdpFlow): boolean {
@@ -182,9 +239,23 @@ class FrontEndMatcher implements StaleFlowMatcher {
     return allowed?.has(formatHostPort(flow.replySource, flow.replySourcePort)) === false;
   }
 
+  [Symbol.dispose](): void {
+    this.#onDispose();
+  }
+
   #watchNodePort(nodePort: Port): void {
     this.#allowedOnNodePort.set(nodePort, new Set());
     this.ports.add(nodePort);
+  }
+}
+
+function* upsertedUdp(
+  plan: ProxyPlan,
+  { upserted }: PlanChanges,
+): Iterable<readonly [ServicePortKey, ServicePlan]> {
+  for (const key of upserted) {
+    const next = plan.services.get(key);
+    if (next?.protocol === "UDP") yield [key, next];
   }
 }
 

@@ -262,6 +262,35 @@ Deno.test("UdpFrontEnds.giveBack() keeps suspects for the next try, with those s
   assert(matcher.isStale(parseFlow(`10.96.0.12:53 ${A}`)));
 });
 
+Deno.test("UdpFrontEnds.matcherOf() spares what comes while the matcher is made, and after", async () => {
+  const frontEnds = new UdpFrontEnds();
+  const others = Array.from(
+    { length: 300 },
+    (_, n) => dns([], { name: `dns-${n}`, clusterIp: `10.97.${n >> 8}.${n & 255}` }),
+  );
+  const [both, none, announced, noted] = [[A, B], [], [A], [B]].map((endpoints) =>
+    planOf([dns(endpoints), ...others])
+  );
+  frontEnds.note(both!, testPlanChanges(both!));
+  frontEnds.take();
+  frontEnds.note(none!, testPlanChanges(none!, both!));
+  let pauses = 0;
+  using matcher = await frontEnds.matcherOf(frontEnds.take(), () => {
+    if (pauses++ === 0) frontEnds.expect(announced!, testPlanChanges(announced!, none!));
+    return undefined;
+  });
+  assertEquals([pauses, frontEnds.expecting, matcher.isGuess], [1, true, true]);
+  const flows = [A, B].map((endpoint) => parseFlow(`${VIP} ${endpoint}`));
+  assertEquals(flows.map((flow) => matcher.isStale(flow)), [false, true]);
+  frontEnds.note(noted!, testPlanChanges(noted!, none!));
+  assertEquals(flows.map((flow) => matcher.isStale(flow)), [false, false]);
+  assert(!frontEnds.expecting);
+  frontEnds.expect(noted!, testPlanChanges(noted!, none!));
+  using next = await frontEnds.matcherOf(frontEnds.take(), () => undefined);
+  assertEquals(flows.map((flow) => next.isStale(flow)), [true, false], "what never came is stale");
+  assert(!next.isGuess, "what is announced is there already");
+});
+
 Deno.test("UdpFrontEnds forgets the oldest of what was given up, where it can never be cleaned", () => {
   const frontEnds = new UdpFrontEnds();
   for (let index = 0; index < 10_005; index++) {

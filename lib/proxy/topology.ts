@@ -5,7 +5,7 @@
  */
 import { compareEndpoints, type Endpoint } from "./endpoint.ts";
 import type { NodeState } from "./node_state.ts";
-import type { ServicePort } from "./service_port.ts";
+import type { ServicePort, TrafficPolicy } from "./service_port.ts";
 
 /** The endpoints of a ServicePort, sorted into the lists that its traffic policies ask for. */
 export interface CategorizedEndpoints {
@@ -38,27 +38,82 @@ export function categorizeEndpoints(
   const usesCluster = internalTrafficPolicy === "Cluster" || externallyAccessible;
   const usesLocal = internalTrafficPolicy === "Local" ||
     (externalTrafficPolicy === "Local" && externallyAccessible);
-  const cluster = usesCluster ? clusterEndpoints(endpoints, node) : undefined;
-  const local = usesLocal ? localEndpoints(endpoints) : undefined;
+  const cluster = usesCluster ? selectEndpoints(endpoints, "Cluster", node).endpoints : undefined;
+  const local = usesLocal ? selectEndpoints(endpoints, "Local", node).endpoints : undefined;
   const hasAny = (cluster !== undefined && cluster.length > 0) ||
     (usesLocal && endpoints.some((endpoint) => endpoint.ready || isDraining(endpoint)));
   return { cluster, local, reachable: union(cluster, local), hasAny };
 }
 
-function clusterEndpoints(
+/** Why an endpoint is not among those that a traffic policy may pick. */
+export type ExclusionReason =
+  /** It is on another node, and the policy is Local. */
+  | "other-node"
+  /** It is hinted for other nodes, and some endpoint is for this one. */
+  | "node-hint"
+  /** It is hinted for other zones, and some endpoint is for that of this node. */
+  | "zone-hint"
+  /** Others are ready. */
+  | "not-ready"
+  /** It is not ready, nor does it still serve while it ends; no other one is ready either. */
+  | "not-serving";
+
+/** What an endpoint has to be like to be picked. */
+interface Criterion {
+  readonly otherwise: ExclusionReason;
+  readonly holds: (endpoint: Endpoint) => boolean;
+}
+
+const LOCAL: Criterion = { otherwise: "other-node", holds: ({ isLocal }) => isLocal };
+const READY: Criterion = { otherwise: "not-ready", holds: ({ ready }) => ready };
+const DRAINING: Criterion = { otherwise: "not-serving", holds: isDraining };
+const CRITERIA = {
+  ready: [READY],
+  draining: [DRAINING],
+  localReady: [LOCAL, READY],
+  localDraining: [LOCAL, DRAINING],
+} as const satisfies Record<string, readonly Criterion[]>;
+
+/** The endpoints that a traffic policy may pick, and by what they are told from the others. */
+export interface EndpointSelection {
+  readonly endpoints: readonly Endpoint[];
+  /** No endpoint is ready: those that still serve while they end are used. */
+  readonly isFallback: boolean;
+  /** Hints that are followed; absent where none are. */
+  readonly hints?: "node" | "zone";
+  readonly criteria: readonly Criterion[];
+}
+
+/** What a traffic policy may pick of the endpoints of a ServicePort, which are sorted by key. */
+export function selectEndpoints(
   endpoints: readonly Endpoint[],
+  policy: TrafficPolicy,
   node: NodeTopology,
-): readonly Endpoint[] {
-  const ready = select(endpoints, (endpoint) => endpoint.ready);
-  if (ready.length === 0) return select(endpoints, isDraining);
-  return hintedEndpoints(ready, node) ?? ready;
+): EndpointSelection {
+  return policy === "Local" ? selectLocal(endpoints) : selectCluster(endpoints, node);
+}
+
+/** Why an endpoint is none of a selection; `undefined` = it is one. */
+export function exclusionOf(
+  endpoint: Endpoint,
+  { criteria }: Pick<EndpointSelection, "criteria">,
+): ExclusionReason | undefined {
+  return criteria.find(({ holds }) => !holds(endpoint))?.otherwise;
+}
+
+function selectCluster(endpoints: readonly Endpoint[], node: NodeTopology): EndpointSelection {
+  const ready = selectionBy(endpoints, CRITERIA.ready);
+  if (ready.endpoints.length === 0) {
+    return { ...selectionBy(endpoints, CRITERIA.draining), isFallback: true };
+  }
+  return hintedEndpoints(ready.endpoints, node) ?? ready;
 }
 
 /** Ready endpoints on this node; while there is none, those that still serve while they end. */
-function localEndpoints(endpoints: readonly Endpoint[]): readonly Endpoint[] {
-  const ready = select(endpoints, (endpoint) => endpoint.isLocal && endpoint.ready);
-  if (ready.length > 0) return ready;
-  return select(endpoints, (endpoint) => endpoint.isLocal && isDraining(endpoint));
+function selectLocal(endpoints: readonly Endpoint[]): EndpointSelection {
+  const ready = selectionBy(endpoints, CRITERIA.localReady);
+  if (ready.endpoints.length > 0) return ready;
+  return { ...selectionBy(endpoints, CRITERIA.localDraining), isFallback: true };
 }
 
 /**
@@ -69,17 +124,33 @@ function localEndpoints(endpoints: readonly Endpoint[]): readonly Endpoint[] {
 function hintedEndpoints(
   ready: readonly Endpoint[],
   { name, zone }: NodeTopology,
-): readonly Endpoint[] | undefined {
+): EndpointSelection | undefined {
   const levels = [
-    { ours: name, hints: (endpoint: Endpoint) => endpoint.nodeHints },
-    { ours: zone ?? "", hints: (endpoint: Endpoint) => endpoint.zoneHints },
-  ];
-  for (const { ours, hints } of levels) {
+    { level: "node", ours: name, hints: (endpoint: Endpoint) => endpoint.nodeHints },
+    { level: "zone", ours: zone ?? "", hints: (endpoint: Endpoint) => endpoint.zoneHints },
+  ] as const;
+  for (const { level, ours, hints } of levels) {
     if (ours === "" || ready.some((endpoint) => hints(endpoint) === undefined)) continue;
-    const hinted = select(ready, (endpoint) => hints(endpoint)?.includes(ours) ?? false);
-    if (hinted.length > 0) return hinted;
+    const criterion: Criterion = {
+      otherwise: `${level}-hint`,
+      holds: (endpoint) => hints(endpoint)?.includes(ours) ?? false,
+    };
+    const { endpoints } = selectionBy(ready, [criterion]);
+    if (endpoints.length === 0) continue;
+    return { endpoints, isFallback: false, hints: level, criteria: [READY, criterion] };
   }
   return undefined;
+}
+
+function selectionBy(
+  endpoints: readonly Endpoint[],
+  criteria: readonly Criterion[],
+): EndpointSelection {
+  const selected = select(
+    endpoints,
+    (endpoint) => criteria.every(({ holds }) => holds(endpoint)),
+  );
+  return { endpoints: selected, isFallback: false, criteria };
 }
 
 /** Whether an endpoint is on its way out and still takes connections. */

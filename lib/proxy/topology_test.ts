@@ -3,7 +3,13 @@ import fc from "fast-check";
 import { testEndpoint } from "../../tests/support/builders.ts";
 import { compareEndpoints, type Endpoint } from "./endpoint.ts";
 import type { TrafficPolicy } from "./service_port.ts";
-import { categorizeEndpoints, type NodeTopology } from "./topology.ts";
+import {
+  categorizeEndpoints,
+  exclusionOf,
+  type ExclusionReason,
+  type NodeTopology,
+  selectEndpoints,
+} from "./topology.ts";
 
 const NODE: NodeTopology = { name: "node-a", zone: "zone-a" };
 
@@ -304,5 +310,75 @@ Deno.test("categorizeEndpoints() keeps its lists sorted, inside of what is there
       // Only policy Local may come out empty while there is an endpoint: that is what DROP rests on.
       if (usable && found.cluster !== undefined) assertEquals(found.cluster.length > 0, true);
     }),
+  );
+});
+
+/** What each endpoint is left out for, in the order of the endpoints. */
+const EXCLUSION_ROWS: readonly (readonly [
+  name: string,
+  policy: TrafficPolicy,
+  endpoints: readonly Endpoint[],
+  expected: readonly (ExclusionReason | undefined)[],
+])[] = [
+  ["Cluster", "Cluster", [local(1), remote(2, UNREADY)], [undefined, "not-ready"]],
+  ["ready beside ending", "Cluster", [local(1), remote(2, DRAINING)], [undefined, "not-ready"]],
+  ["fallback", "Cluster", [local(1, DRAINING), remote(2, UNREADY)], [undefined, "not-serving"]],
+  ["Local", "Local", [local(1), local(2, UNREADY), remote(3)], [
+    undefined,
+    "not-ready",
+    "other-node",
+  ]],
+  ["Local, fallback", "Local", [local(1, DRAINING), local(2, ENDING), remote(3)], [
+    undefined,
+    "not-serving",
+    "other-node",
+  ]],
+  ["zone hints", "Cluster", [local(1, zone("zone-a")), remote(2, zone("zone-b"))], [
+    undefined,
+    "zone-hint",
+  ]],
+  ["node hints", "Cluster", [
+    local(1, { ...READY, nodeHints: ["node-a"] }),
+    remote(2, { ...READY, nodeHints: ["node-b"] }),
+    remote(3, UNREADY),
+  ], [undefined, "node-hint", "not-ready"]],
+];
+
+for (const [name, policy, endpoints, expected] of EXCLUSION_ROWS) {
+  Deno.test(`exclusionOf() tells why an endpoint is left out: ${name}`, () => {
+    const selection = selectEndpoints(endpoints, policy, NODE);
+    assertEquals(endpoints.map((endpoint) => exclusionOf(endpoint, selection)), expected);
+  });
+}
+
+Deno.test("exclusionOf() has a reason for exactly the endpoints that are not selected", () => {
+  const hints = fc.constantFrom(undefined, ["zone-a"], ["zone-b"], ["node-a"]);
+  const drawn = fc.record({
+    isLocal: fc.boolean(),
+    ready: fc.boolean(),
+    serving: fc.boolean(),
+    terminating: fc.boolean(),
+    zoneHints: hints,
+    nodeHints: hints,
+  });
+  fc.assert(
+    fc.property(
+      fc.array(drawn, { maxLength: 5 }),
+      fc.constantFrom<TrafficPolicy>("Cluster", "Local"),
+      (list, policy) => {
+        const endpoints = list.map(({ zoneHints, nodeHints, ...rest }, index) =>
+          testEndpoint(`10.0.0.${index + 1}`, {
+            ...rest,
+            ...(zoneHints && { zoneHints }),
+            ...(nodeHints && { nodeHints }),
+          })
+        );
+        const selection = selectEndpoints(endpoints, policy, NODE);
+        assertEquals(
+          endpoints.filter((endpoint) => exclusionOf(endpoint, selection) === undefined),
+          [...selection.endpoints],
+        );
+      },
+    ),
   );
 });

@@ -7,7 +7,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { renderText } from "../../backends/iptables/render_text.ts";
 import { renderText as renderIpvsText } from "../../backends/ipvs/render_text.ts";
-import { renderText as renderNftText } from "../../backends/nftables/render_text.ts";
+import { renderText as renderNftText, withCounters } from "../../backends/nftables/render_text.ts";
 import { type IpFamily, IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import { scenarioOptions } from "../packet_flow/iptables_executor.ts";
 import { ipvsScenarioOptions } from "../packet_flow/ipvs_scenario.ts";
@@ -25,6 +25,8 @@ const MODES: Readonly<Record<string, (name: string, family: IpFamily) => string>
   ipvs(name, family) {
     return [...renderIpvsText(goldenPlan(name, family), ipvsScenarioOptions(family))].join("");
   },
+  "nftables-counters": (name, family) =>
+    [...withCounters([], goldenPlan(name, family))].join(""),
   nftables(name, family) {
     const options = nftScenarioOptions(goldenScenario(name), family);
     return [...renderNftText(goldenPlan(name, family), options)].join("");

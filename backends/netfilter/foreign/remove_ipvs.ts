@@ -8,6 +8,7 @@ import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.t
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";
+import { destroySets } from "./destroy_sets.ts";
 import { findDummyDevices, IPVS_DEVICE } from "./dummy_devices.ts";
 import { inSteps } from "./in_steps.ts";
 import { isKubeProxySet, type NotedServers, readNotedServers } from "./ip_sets.ts";
@@ -113,22 +114,8 @@ async function removeSets(
   const seen = await askTool(commands, ["ipset", "list", "-n"], run.signal);
   if (seen.state === "refused") run.unseen("ipsets", seen.reason);
   if (seen.state !== "seen") return;
-  let names = seen.value.split("\n").filter((name) => isKubeProxySet(name) && !own.set?.(name));
-  while (names.length > 0) {
-    const rest = names;
-    const reason = await run.try({
-      command: ["ipset", "restore"],
-      input: () => rest.map((name) => `destroy ${name}\n`),
-      removes: rest.map((name) => `ipset ${name}`),
-    });
-    if (reason === undefined) return;
-    // It stops at the line that failed; what came before is done, what comes after is tried again.
-    const line = Number(/line (\d+)/.exec(reason)?.[1] ?? 1);
-    for (const name of rest.slice(0, line - 1)) run.remove(`ipset ${name}`);
-    // Somebody else has destroyed it meanwhile.
-    if (!/does not exist/.test(reason)) run.fail(`ipset ${rest[line - 1]}: ${reason}`);
-    names = rest.slice(line);
-  }
+  const names = seen.value.split("\n").filter((name) => isKubeProxySet(name) && !own.set?.(name));
+  await destroySets(run, names);
 }
 
 async function removeServers(

@@ -22,14 +22,12 @@ const FAMILY_WORDS = {
     table: `ip ${SCRATCH_TABLE}`,
     type: "ipv4_addr",
     address: "192.0.2.1",
-    endpoint: "192.0.2.1:80",
     ip: "ip",
   },
   IPv6: {
     table: `ip6 ${SCRATCH_TABLE}`,
     type: "ipv6_addr",
     address: "2001:db8::1",
-    endpoint: "[2001:db8::1]:80",
     ip: "ip6",
   },
 } as const;

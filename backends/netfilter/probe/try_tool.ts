@@ -8,12 +8,14 @@ import { CommandError, type CommandRunner } from "../../../lib/os/command_runner
 /** What probes run programs with. */
 export interface ProbeDependencies {
   readonly commands: CommandRunner;
+  /** For each program that is not told otherwise. @default {3000} */
+  readonly timeoutMs?: number;
 }
 
 /** How a program is tried. */
 export interface TryOptions {
   readonly stdin?: string;
-  /** @default {3000} */
+  /** @default {that of the dependencies} */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal | undefined;
   /** Takes each line of what it prints; then `out` is empty. */
@@ -30,9 +32,9 @@ const TIMEOUT_MS = 3000;
 
 /** Runs it. Throws only when the caller gave up. */
 export async function tryTool(
-  { commands }: ProbeDependencies,
+  { commands, timeoutMs: usualMs = TIMEOUT_MS }: ProbeDependencies,
   line: readonly [program: string, ...args: string[]],
-  { stdin, timeoutMs = TIMEOUT_MS, signal, onLine }: TryOptions = {},
+  { stdin, timeoutMs = usualMs, signal, onLine }: TryOptions = {},
 ): Promise<ToolAnswer> {
   const [program, ...args] = line;
   try {

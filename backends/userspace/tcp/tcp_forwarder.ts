@@ -3,7 +3,12 @@
  *
  * @module
  */
+import type { IpAddress } from "../../../lib/net/ip_address.ts";
+import { formatHostPort } from "../../../lib/net/port.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
+import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
+import type { WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
+import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { BufferPool } from "./buffer_pool.ts";
@@ -17,6 +22,16 @@ import { TcpSession, type TcpSessionOwner } from "./tcp_session.ts";
 
 /** A session's place in the order of last use is brought up to date once in so long, to save CPU. */
 const ACTIVITY_GRAIN_MS = 1000;
+
+/** A client, and where it came in. */
+interface AcceptedConnection {
+  readonly connection: TcpConnection;
+  readonly at: ServiceAddress;
+}
+
+/** What is said of a connection that was closed at once. */
+const REFUSED = "closed at once: the sender is not let in, there is no endpoint for it, or the " +
+  "bound of connections is reached";
 
 /**
  * Forwards connections to the endpoints of a plan. Open connections stay as they are when the plan
@@ -54,6 +69,11 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#picker.update(plan);
   }
 
+  /** As {@linkcode EndpointPicker.remembered}. */
+  remembered(client: string): AffinityEntry | undefined {
+    return this.#picker.remembered(client, this.#forwarding.clock.now());
+  }
+
   /** Takes a connection that came in at an address of the ServicePort. */
   accept(connection: TcpConnection, at: ServiceAddress): void {
     const { clients, clock, counters } = this.#forwarding;
@@ -61,6 +81,7 @@ export class TcpForwarder implements TcpSessionOwner {
     const verdict = clients.verdictFor(this.#plan, at, client);
     if (verdict === undefined || !this.#hasRoom()) {
       counters.tcpRefused++;
+      this.#tell({ connection, at }, { detail: REFUSED });
       return connection.close();
     }
     counters.tcpAccepted++;
@@ -70,7 +91,7 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#forwarding.sessions.add();
     if (this.#sessions.size === 1) this.#forwarding.busy.add(this);
     this.#forwarding.loops.add();
-    this.#serve(session, { verdict, client });
+    this.#serve(session, { verdict, client, connection, at });
   }
 
   /** Closes up to `count` connections that are silent for long, and tells how many. */
@@ -114,14 +135,40 @@ export class TcpForwarder implements TcpSessionOwner {
 
   async #serve(
     session: TcpSession,
-    request: { readonly verdict: VerdictName; readonly client: string },
+    request: AcceptedConnection & { readonly verdict: VerdictName; readonly client: string },
   ): Promise<void> {
     const { dialer, loops } = this.#forwarding;
     const result = await dialer.dial(this.#picker, request);
+    this.#tell(
+      request,
+      "kind" in result ? { detail: failureText(result) } : {
+        endpoint: endpointOf(result),
+        seenAs: result.localAddr.hostname as IpAddress,
+      },
+    );
     if (!("kind" in result)) await session.relay(result);
     // Else closed meanwhile by ourselves: not the endpoints' fault, and counted by who did it.
     else if (!session.closed) this.#giveUp(session, result);
     loops.remove();
+  }
+
+  /** Tells who watches, if anybody does. */
+  #tell(
+    { connection: { remoteAddr: { hostname, port } }, at }: AcceptedConnection,
+    fate: Pick<WatchedFlow, "detail" | "endpoint" | "seenAs">,
+  ): void {
+    const { clock, watches } = this.#forwarding;
+    if (watches.isIdle) return;
+    const flow: WatchedFlow = {
+      protocol: "TCP",
+      client: hostname as IpAddress,
+      clientPort: port,
+      to: at.address,
+      port: at.port,
+      service: this.#plan.key,
+      ...fate,
+    };
+    watches.report(flow, clock.now());
   }
 
   #giveUp(session: TcpSession, result: DialFailure): void {
@@ -148,4 +195,14 @@ export class TcpForwarder implements TcpSessionOwner {
     log.warn("Refused a connection at the bound of the Service", { servicePort, bound });
     return false;
   }
+}
+
+function endpointOf({ remoteAddr: { hostname, port } }: TcpConnection): EndpointKey {
+  return formatHostPort(hostname, port) as EndpointKey;
+}
+
+function failureText({ kind, attempts }: DialFailure): string {
+  return kind === "no-endpoint"
+    ? "closed: there is no endpoint for this sender"
+    : `closed: no endpoint could be reached: ${attempts.join(", ")}`;
 }

@@ -143,3 +143,23 @@ Deno.test("TcpForwarder lets go of a client whose endpoint is still dialled at t
   assertEquals([client.closed, forwarder.connections], [true, 0]);
   assertEquals([messages(), clock.pendingTimers], [[], 0] as never);
 });
+
+Deno.test("TcpForwarder tells who watches what became of a connection", async () => {
+  const { forwarding, network, accept } = setUp({ to: [A] });
+  const [at] = serviceAddresses(testServicePlan({ to: [A] }), testSharedPlan());
+  const query = { protocol: "TCP", to: at!.address, port: at!.port } as const;
+  const ask = () => forwarding.watches.ask("test", { query, now: forwarding.clock.now() });
+  await accept();
+  assertEquals(ask(), [], "what came before the watch is not kept");
+  await accept();
+  network.answers.set(A, "refuse");
+  await accept();
+  const [forwarded, failed] = ask();
+  assertEquals([forwarded?.endpoint, forwarded?.client], [A, "192.0.2.1"]);
+  assertEquals([failed?.endpoint, failed?.detail], [
+    undefined,
+    `closed: no endpoint could be reached: ${A} (ECONNREFUSED)`,
+  ]);
+  forwarding.close();
+  await forwarding.loops.zero();
+});

@@ -3,7 +3,11 @@
  *
  * @module
  */
+import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
+import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
+import type { WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
+import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import { EndpointPicker } from "../endpoint_picker.ts";
@@ -14,6 +18,9 @@ import { UdpFlow, type UdpFlowPort } from "./udp_flow.ts";
 
 /** Silent TCP connections that make way when the process has no sockets left. */
 const RELIEF = 4;
+
+/** What is said of a datagram that no flow was made for. */
+const REFUSED = "not forwarded: the sender is not let in, or there is no endpoint for it";
 
 /** Forwards the datagrams of each client to one of the endpoints of a plan. */
 export class UdpForwarder {
@@ -50,6 +57,11 @@ export class UdpForwarder {
     for (const flow of this.#flows) this.check(flow);
   }
 
+  /** As {@linkcode EndpointPicker.remembered}. */
+  remembered(client: string): AffinityEntry | undefined {
+    return this.#picker.remembered(client, this.#forwarding.clock.now());
+  }
+
   /** A new flow for a client's first datagram; `undefined` when the client is not to be forwarded. */
   open(port: UdpFlowPort, client: SocketAddress): UdpFlow | undefined {
     const { clients, clock, counters, draining } = this.#forwarding;
@@ -57,6 +69,7 @@ export class UdpForwarder {
     const now = clock.now();
     const verdict = clients.verdictFor(this.#plan, port.at, client.hostname);
     const endpoint = verdict && this.#picker.pick({ verdict, client: client.hostname, now });
+    this.#tell({ port, client }, endpoint?.key);
     if (!verdict || !endpoint) return undefined;
     this.#makeRoom();
     const socket = this.#openSocket(endpoint.address.includes(":") ? "::" : "0.0.0.0");
@@ -107,6 +120,25 @@ export class UdpForwarder {
     this.#closed = true;
     for (const flow of this.#flows) this.end(flow);
     this.#flows.close();
+  }
+
+  /** Tells who watches, if anybody does. */
+  #tell(
+    { port: { at }, client }: { readonly port: UdpFlowPort; readonly client: SocketAddress },
+    endpoint: EndpointKey | undefined,
+  ): void {
+    const { clock, watches } = this.#forwarding;
+    if (watches.isIdle) return;
+    const flow: WatchedFlow = {
+      protocol: "UDP",
+      client: client.hostname as IpAddress,
+      clientPort: client.port,
+      to: at.address,
+      port: at.port,
+      service: this.#plan.key,
+      ...(endpoint === undefined ? { detail: REFUSED } : { endpoint }),
+    };
+    watches.report(flow, clock.now());
   }
 
   /** A Service has its counters from its first flow on: those without traffic take no place. */

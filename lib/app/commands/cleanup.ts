@@ -30,7 +30,8 @@ export const cleanupCommand: ActiveCommand = {
     const { dryRun } = relay;
     const running = await findRunning(relay.controlSocket);
     if (running !== undefined) {
-      complain(`${dryRun ? "Nothing would be removed" : "Cannot clean up"}: ${running}\n`);
+      complain(`${dryRun ? "Nothing would be removed now" : "Cannot clean up"}: ${running}\n`);
+      if (dryRun) complain("Once it has ended:\n");
       if (!dryRun) return 1;
     }
     const reports = [];

@@ -124,8 +124,9 @@ Deno.test("--cleanup leaves virtual servers of ipvs.excludeCIDRs alone", async (
 Deno.test("--cleanup takes nothing away under a kube-relay that runs", async (t) => {
   const folder = await Deno.makeTempDir();
   const path = `${folder}/control.sock`;
-  const status = () => Promise.resolve({ pid: 4711 } as StatusReport);
-  const running = await startControlServer({ path, status });
+  const nothing = { families: [], sources: [], hostSettings: [] };
+  const status = () => Promise.resolve({ pid: 4711, ...nothing } as Partial<StatusReport>);
+  const running = await startControlServer({ path, routes: { "/status": status } });
   await t.step("names it and ends with 1", async () => {
     const { code, done, err } = await cleanUp([`--control-socket=${path}`]);
     assertEquals({ code, done }, { code: 1, done: [] });
@@ -134,7 +135,7 @@ Deno.test("--cleanup takes nothing away under a kube-relay that runs", async (t)
   await t.step("still shows what would go", async () => {
     const { code, done, err } = await cleanUp([`--control-socket=${path}`, "--dry-run"]);
     assertEquals({ code, last: done.at(-1) }, { code: 0, last: "theirs" });
-    assertStringIncludes(err, "Nothing would be removed: kube-relay with process id 4711");
+    assertStringIncludes(err, "Nothing would be removed now: kube-relay with process id 4711");
   });
   await running.stop();
   await t.step("goes on once it has ended", async () => {

@@ -5,11 +5,17 @@
  */
 import { cleanupCommand } from "./cleanup.ts";
 import type { Command } from "./command.ts";
+import { completeServicesCommand, createCompletionsCommand } from "./completions.ts";
+import { diffCommand } from "./diff.ts";
 import { doctorCommand } from "./doctor.ts";
+import { dumpCommand } from "./dump.ts";
+import { explainCommand } from "./explain.ts";
 import { createHelpCommand } from "./help.ts";
+import { createManCommand } from "./man.ts";
 import { renderCommand } from "./render.ts";
 import { runCommand } from "./run.ts";
 import { statusCommand } from "./status.ts";
+import { traceCommand } from "./trace.ts";
 import { versionCommand } from "./version.ts";
 import { writeConfigurationCommand } from "./write_configuration.ts";
 
@@ -18,10 +24,17 @@ const VERBS: readonly Command[] = [
   runCommand,
   statusCommand,
   doctorCommand,
+  explainCommand,
   renderCommand,
+  diffCommand,
+  dumpCommand,
+  traceCommand,
   cleanupCommand,
   writeConfigurationCommand,
+  createCompletionsCommand(() => COMMANDS),
+  createManCommand(() => COMMANDS),
   versionCommand,
+  completeServicesCommand,
 ];
 
 /** Every verb. */

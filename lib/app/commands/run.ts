@@ -22,6 +22,7 @@ export const runCommand: ActiveCommand = {
   name: "run",
   summary: "serve Services (what is done when no verb is given)",
   examples: ["kube-relay --manifests /etc/kube-relay/manifests"],
+  serves: true,
   async run(dependencies, context) {
     try {
       return await serve(dependencies, context);

@@ -217,7 +217,10 @@ Deno.test("doctor tells how a running kube-relay does", () =>
       }],
     };
     const path = `${folder}/c.sock`;
-    const server = await startControlServer({ path, status: () => Promise.resolve(status) });
+    const server = await startControlServer({
+      path,
+      routes: { "/status": () => Promise.resolve(status) },
+    });
     try {
       const asked: FindingOptions[] = [];
       const { code, report } = await doctor(folder, ["--mode=auto"], {

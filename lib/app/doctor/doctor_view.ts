@@ -8,6 +8,7 @@ import { wrapText } from "../../config/wrap_text.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import type { ProbeResult } from "../../proxy/backend.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
+import { printableText } from "../printable_text.ts";
 import { type DoctorMode, type DoctorReport, isBlocked } from "./doctor_report.ts";
 
 /** How the text looks. */
@@ -181,18 +182,12 @@ function oneFinding(
 
 /** A word and text beside it, broken to the width. */
 function entry(word: string, text: string, { columns }: View): string {
-  const lines = wrapText(safe(text), { width: columns, indent: INDENT });
+  const lines = wrapText(printableText(text), { width: columns, indent: INDENT });
   return word.padEnd(INDENT) + lines.slice(INDENT);
 }
 
 /** One of several lines below a word. */
 function bullet(text: string, { columns }: View): string {
-  const lines = wrapText(safe(text), { width: columns, indent: INDENT + 2 });
+  const lines = wrapText(printableText(text), { width: columns, indent: INDENT + 2 });
   return `${" ".repeat(INDENT)}- ${lines.slice(INDENT + 2)}`;
-}
-
-/** What tools and other programs print must not move the cursor. */
-function safe(text: string): string {
-  // deno-lint-ignore no-control-regex
-  return text.replace(/[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]/g, "\ufffd");
 }

@@ -20,7 +20,7 @@ export async function examineRelay(
     const mode = status.families[0]?.mode;
     return {
       fact: { state: "running", detail: describe(status), ...(mode !== undefined && { mode }) },
-      findings: judge(status),
+      findings: relayFindings(status),
       nodeAnnotations: status.node.annotations,
     };
   } catch (error) {
@@ -39,7 +39,10 @@ function describe({ version, pid, phase, families }: StatusReport): string {
   return `v${version}, process ${pid}, ${phase}, mode ${modes}`;
 }
 
-function judge({ families, sources, hostSettings }: StatusReport): readonly HostFinding[] {
+/** What a status tells that an admin should know of. */
+export function relayFindings(
+  { families, sources, hostSettings }: StatusReport,
+): readonly HostFinding[] {
   const quarantined = families.flatMap((family) =>
     family.quarantined.map(({ key, reason }) => `${family.family}: ${key}: ${reason}`)
   );

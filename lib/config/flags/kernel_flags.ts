@@ -47,7 +47,7 @@ export const KERNEL_FLAGS = [
     group: "IPVS",
     field: "ipvs.strictARP",
     help:
-      "answer ARP only for addresses of the interface that is asked (arp_ignore=1, arp_announce=2)",
+      "answer ARP only for addresses of the interface that is asked (arp_ignore=1, arp_announce=2 of each interface that has an IPv4 address)",
     withConfig: "ignored",
   },
   {

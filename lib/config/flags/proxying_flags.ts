@@ -108,7 +108,8 @@ export const PROXYING_FLAGS = [
     group: "Proxying",
     default: "false",
     help:
-      "count bytes and connections of each Service; the number of metrics grows with the cluster then",
+      "count what goes through each Service (modes userspace and nftables); the number of metrics " +
+      "grows with the cluster then",
     withConfig: "used",
   },
   {

@@ -66,6 +66,15 @@ export const SERVING_FLAGS = [
     withConfig: "ignored",
   },
   {
+    name: "status-page",
+    type: "boolean",
+    group: "Health and metrics",
+    default: "false",
+    help:
+      "serve a page for browsers on this machine at / of the metrics port: Services, syncs, changes",
+    withConfig: "used",
+  },
+  {
     name: "show-hidden-metrics-for-version",
     type: "text",
     group: "Health and metrics",

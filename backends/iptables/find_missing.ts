@@ -1,0 +1,36 @@
+/**
+ * Which of the rules that carry a packet the kernel does not have. Only the chains that they stand in
+ * are read: in a large table that takes a hundredth of the time that reading all of it does.
+ *
+ * @module
+ */
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
+import type { PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
+import type { IptablesTable } from "../netfilter/iptables_objects.ts";
+import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
+import { isSameRule } from "../netfilter/rule_normal_form.ts";
+
+const CARRIER = /^-[AI] (\S+) (.*)$/s;
+
+/** Asks for one chain after the other. Throws an IptablesError, and when there is nobody to ask yet. */
+export async function findMissingRules(
+  runner: Pick<IptablesRunner, "rulesOf"> | undefined,
+  carriers: readonly PacketCarrier[],
+): Promise<readonly DataPlaneDifference[]> {
+  if (runner === undefined) throw new Error("Cannot look for rules: start() has not succeeded");
+  const differences: DataPlaneDifference[] = [];
+  for (const [name, group] of Map.groupBy(carriers, ({ name }) => name)) {
+    const [table = "", chain = ""] = name.split(" ");
+    const found = await runner.rulesOf(table as IptablesTable, chain);
+    if (found === undefined) {
+      differences.push({ object: "chain", name, kind: "missing", wanted: `:${chain} - [0:0]` });
+      continue;
+    }
+    for (const { object, text } of group) {
+      const [, , rule = ""] = CARRIER.exec(text) ?? [];
+      if (found.some((printed) => isSameRule(rule, printed))) continue;
+      differences.push({ object, name, kind: "missing", wanted: text });
+    }
+  }
+  return differences;
+}

@@ -1,0 +1,90 @@
+/**
+ * Compares the rules that the kernel holds with a plan, for a process that need not be the one that
+ * writes them; and mends what differs.
+ *
+ * @module
+ */
+import type { Clock } from "../../lib/os/clock.ts";
+import type {
+  DataPlaneDifference,
+  DataPlaneRepair,
+} from "../../lib/proxy/data_plane_difference.ts";
+import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
+import type { SavedTables } from "../netfilter/iptables_save.ts";
+import { pauseBetween } from "../netfilter/pause_between.ts";
+import { RefusedServices } from "../netfilter/refused_services.ts";
+import { compareRules, foundShape } from "./compare.ts";
+import { IptablesLayout } from "./layout.ts";
+import type { IptablesRenderOptions } from "./render_options.ts";
+import { RuleWriter } from "./rule_writer.ts";
+import { ServiceRuleWriter } from "./service_rule_writer.ts";
+import { WriteFigures } from "./write_figures.ts";
+
+/** The edges. */
+export interface KernelComparisonDependencies {
+  readonly clock: Clock;
+  readonly runner: IptablesRunner;
+}
+
+/** What the kernel has to hold. */
+export interface KernelComparisonInput {
+  readonly plan: ProxyPlan;
+  readonly options: IptablesRenderOptions;
+  /** Of the layout of the process that writes the rules; `undefined` = that of what is found. */
+  readonly shape: readonly string[] | undefined;
+  /** Only these ServicePorts, and what all share. @default {all} */
+  readonly keys?: ReadonlySet<ServicePortKey> | undefined;
+}
+
+/** Reads the rules and compares them. Writes nothing. Throws an IptablesError. */
+export async function compareKernel(
+  { clock, runner }: KernelComparisonDependencies,
+  input: KernelComparisonInput,
+): Promise<readonly DataPlaneDifference[]> {
+  const tables = await runner.save();
+  const layout = await layoutOf(clock, input, tables);
+  const pause = pauseBetween(clock);
+  const steps = compareRules({ layout, tables, keys: input.keys });
+  for (;;) {
+    const step = steps.next();
+    if (step.done) return step.value;
+    await pause();
+  }
+}
+
+/** Writes what differs and nothing else, and compares again. Throws an IptablesError. */
+export async function repairKernel(
+  dependencies: KernelComparisonDependencies,
+  input: KernelComparisonInput,
+): Promise<DataPlaneRepair> {
+  const { clock, runner } = dependencies;
+  const found = await compareKernel(dependencies, input);
+  if (found.length === 0) return { found, left: [], operations: {} };
+  const shape = input.shape ?? foundShape(await runner.save());
+  const layout = await layoutOf(clock, { ...input, shape }, undefined);
+  const writer = new RuleWriter({ clock, runner });
+  const services = new ServiceRuleWriter({ clock, writer, refused: new RefusedServices() });
+  const figures = new WriteFigures();
+  await services.write(layout, figures);
+  const left = await compareKernel(dependencies, { ...input, shape });
+  return { found, left, operations: figures.operations };
+}
+
+async function layoutOf(
+  clock: Clock,
+  { plan, options, shape }: KernelComparisonInput,
+  tables: SavedTables | undefined,
+): Promise<IptablesLayout> {
+  const pause = pauseBetween(clock);
+  const layout = new IptablesLayout(plan.shared, options, {
+    shape: shape ?? (tables ? foundShape(tables) : []),
+  });
+  for (const service of plan.services.values()) {
+    layout.set(service);
+    await pause();
+  }
+  layout.dropEmpty();
+  return layout;
+}

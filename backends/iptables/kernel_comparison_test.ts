@@ -1,0 +1,63 @@
+import { assertEquals } from "@std/assert";
+import fc from "fast-check";
+import { damagedServices } from "../../tests/support/damaged_services.ts";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { iptablesPlan, IptablesStage } from "../../tests/support/iptables_stage.ts";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
+import type { Backend } from "../../lib/proxy/backend.ts";
+import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
+import { createIptablesBackend } from "./backend.ts";
+
+function anotherOn({ machine }: IptablesStage, facts?: MachineFacts): Backend {
+  return createIptablesBackend({
+    clock: new FakeClock(),
+    commands: machine.commands,
+    logger: new MemoryLogger(),
+    random: () => 0,
+  }, {
+    family: "IPv4",
+    masqueradeBit: 14,
+    localhostNodePorts: true,
+    syncPeriodMs: 30_000,
+    node: () => ({ nodePortAddresses: { kind: "all" } }),
+    ...(facts && { facts }),
+  });
+}
+
+Deno.test("compare() finds no difference after any history, by the shape that is told or found", async () => {
+  const history = fc.array(
+    fc.array(randomServicePlan, { maxLength: 40 }),
+    { minLength: 1, maxLength: 4 },
+  );
+  await fc.assert(
+    fc.asyncProperty(history, async (steps) => {
+      await using stage = new IptablesStage();
+      await stage.backend.start();
+      for (const plans of steps) {
+        const plan = iptablesPlan([...new Map(plans.map((each) => [each.key, each])).values()]);
+        await stage.sync(plan);
+        const facts = stage.backend.facts?.();
+        const { layout: _, ...shapeless } = facts ?? { features: {} };
+        for (const known of [facts, shapeless]) {
+          await using other = anotherOn(stage, known);
+          assertEquals(await other.compare?.(plan), []);
+        }
+      }
+    }),
+    { numRuns: 20 },
+  );
+});
+
+Deno.test("repair() writes nothing where nothing differs", async () => {
+  await using stage = new IptablesStage();
+  await stage.backend.start();
+  const plan = iptablesPlan(damagedServices());
+  await stage.sync(plan);
+  await using other = anotherOn(stage, stage.backend.facts?.());
+  const { calls } = stage.machine.commands;
+  const before = calls.length;
+  assertEquals(await other.repair?.(plan), { found: [], left: [], operations: {} });
+  const written = calls.slice(before).filter(({ stdin }) => stdin !== "");
+  assertEquals(written.map(({ line }) => line), []);
+});

@@ -1,0 +1,24 @@
+/**
+ * Which chains the trees have, as words: that depends on the past of a process, so another one has to
+ * be told. Pure.
+ *
+ * @module
+ */
+import { type TreeId, TREES } from "./base_chains.ts";
+
+/** Every tree. */
+export const TREE_IDS = Object.keys(TREES).filter((id): id is TreeId => id in TREES);
+
+/** A tree and a path, as digits of two bits with the letter of a protocol among them. */
+const WORDS = /^(\w+) ([0-3]*(?:[tsu][0-3]*)?)$/;
+
+/** The prefixes of one tree; what is no such word is passed over. */
+export function prefixesOfTree(tree: TreeId, shape: readonly string[]): readonly string[] {
+  return shape.map((words) => WORDS.exec(words) ?? []).filter(([, id]) => id === tree)
+    .map(([, , prefix = ""]) => prefix);
+}
+
+/** The words for some prefixes of one tree. */
+export function shapeOfTree(tree: TreeId, prefixes: Iterable<string>): readonly string[] {
+  return [...prefixes].filter((prefix) => prefix !== "").map((prefix) => `${tree} ${prefix}`);
+}

@@ -1,0 +1,80 @@
+import { assert, assertEquals } from "@std/assert";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { FakeIpvsMachine } from "../../tests/support/fake_ipvs_machine.ts";
+import { ipvsPlanOf, IpvsStage } from "../../tests/support/ipvs_stage.ts";
+import { testServicePlan } from "../../tests/support/service_plans.ts";
+
+/** The number-th of some tens of thousands; `version` is another endpoint. */
+function service(number: number, version = 0): ServicePlan {
+  const host = `${number >> 8}.${number & 255}`;
+  return testServicePlan({
+    name: `web-${number}`,
+    clusterIp: `172.20.${host}`,
+    to: [`10.${version}.${host}:8080`, `10.100.${host}:8080`],
+  });
+}
+
+/** What an action writes: lines for each program, in the order in which the programs are run. */
+async function writesOf(stage: IpvsStage, action: () => Promise<unknown>): Promise<string[]> {
+  const { calls } = stage.machine.commands;
+  const before = calls.length;
+  await action();
+  return calls.slice(before).filter(({ stdin }) => stdin !== "")
+    .map(({ program, stdin }) => `${program} ${stdin.trimEnd().split("\n").length}`);
+}
+
+/** One change of each kind among so many Services. */
+async function changesAmong(count: number): Promise<Record<string, readonly string[]>> {
+  const services = Array.from({ length: count }, (_, number) => service(number));
+  await using stage = await IpvsStage.started();
+  const load = await writesOf(stage, () => stage.sync(ipvsPlanOf(...services)));
+  assertEquals(load.map((each) => each.split(" ")[0]), [
+    "ipset",
+    "iptables-restore",
+    "ipvsadm",
+    "ip",
+  ]);
+  const changed = [service(0, 1), ...services.slice(1)];
+  const endpoints = await writesOf(stage, () => stage.sync(ipvsPlanOf(...changed)));
+  const more = await writesOf(stage, () => stage.sync(ipvsPlanOf(...changed, service(60_000))));
+  const less = await writesOf(stage, () => stage.sync(ipvsPlanOf(...changed)));
+  return { endpoints, more, less };
+}
+
+Deno.test("IpvsBackend: a change among 10,000 Services is as many lines as among 100", async () => {
+  const few = await changesAmong(100);
+  assertEquals(few, {
+    endpoints: ["ipvsadm 2"],
+    more: ["ipset 3", "ipvsadm 3", "ip 1"],
+    less: ["ipset 1", "ipvsadm 1", "ip 1", "ipset 2"],
+  });
+  assertEquals(await changesAmong(10_000), few);
+});
+
+Deno.test("IpvsBackend: a quiet hour runs the checks and writes nothing", async () => {
+  await using stage = await IpvsStage.started(new FakeIpvsMachine());
+  await stage.sync(ipvsPlanOf(service(1), service(2)));
+  const { calls } = stage.machine.commands;
+  const before = calls.length;
+  await stage.pass(3_600_000);
+  const lines = calls.slice(before).map(({ line }) => line);
+  const counts = Map.groupBy(lines, (line) => line);
+  const count = (line: string) => counts.get(line)?.length ?? 0;
+  // A look each 30 s, a comparison of everything each 5 minutes.
+  const [looks, comparisons] = [120, 12];
+  assert(count("iptables -w 5 -t nat -S KUBE-SERVICES") <= looks);
+  assert(count("ipset save") <= comparisons && count("ipset save") >= comparisons - 1);
+  assert(count("iptables-save") <= comparisons);
+  assert(count("cat /proc/net/ip_vs") <= looks + comparisons);
+  assertEquals(
+    [...counts.keys()].sort(),
+    [
+      "cat /proc/net/ip_vs",
+      "ip -o addr show dev kube-ipvs0",
+      "ip link add kube-ipvs0 type dummy",
+      "ipset save",
+      "iptables -w 5 -t nat -S KUBE-SERVICES",
+      "iptables-save",
+    ],
+  );
+});

@@ -1,0 +1,211 @@
+/**
+ * Compares what the kernel holds with a plan, for a process that need not be the one that writes it; and
+ * mends what differs.
+ *
+ * @module
+ */
+import type { Cidr } from "../../lib/net/cidr.ts";
+import { type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type {
+  DataPlaneDifference,
+  DataPlaneRepair,
+} from "../../lib/proxy/data_plane_difference.ts";
+import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import type { Network } from "../../lib/os/network.ts";
+import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { inSteps } from "../netfilter/foreign/in_steps.ts";
+import { chainLine, ruleText } from "../netfilter/iptables_objects.ts";
+import { IptablesRunner } from "../netfilter/iptables_runner.ts";
+import { chooseIptables } from "../netfilter/iptables_variant.ts";
+import { pauseBetween } from "../netfilter/pause_between.ts";
+import { normalRule } from "../netfilter/rule_normal_form.ts";
+import { adoptKernel } from "./adopt_kernel.ts";
+import { AppliedServers } from "./applied_servers.ts";
+import { FROM_CLUSTER } from "./base_rules.ts";
+import { compareIpvs, damagedChains } from "./compare.ts";
+import { DEVICE, diffInSteps, type KernelState } from "./diff.ts";
+import { setupWords } from "./ipvs_operation.ts";
+import { IpvsRunner, type KernelReading } from "./ipvs_runner.ts";
+import { IpvsLayout } from "./layout.ts";
+import type { IpvsRenderOptions } from "./render_options.ts";
+import { StepRefusal } from "./step_refusal.ts";
+import type { IpvsStep } from "./steps.ts";
+import { WriteFigures } from "./write_figures.ts";
+
+/** The edges. */
+export interface KernelComparisonDependencies {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly network: Pick<Network, "interfaceAddresses">;
+}
+
+/** Settings of the backend that asks. */
+export interface KernelComparisonOptions {
+  readonly family: IpFamily;
+  readonly excludeCidrs: readonly Cidr[];
+  readonly facts?: MachineFacts;
+  readonly renderOptions: () => IpvsRenderOptions;
+}
+
+/** Compares and mends; each time the tools are chosen anew. */
+export class KernelComparison {
+  readonly #dependencies: KernelComparisonDependencies;
+  readonly #options: KernelComparisonOptions;
+
+  constructor(dependencies: KernelComparisonDependencies, options: KernelComparisonOptions) {
+    this.#dependencies = dependencies;
+    this.#options = options;
+  }
+
+  /** As {@linkcode Backend.compare}. */
+  async compare(
+    plan: ProxyPlan,
+    keys?: ReadonlySet<ServicePortKey>,
+  ): Promise<readonly DataPlaneDifference[]> {
+    return await compareKernel(await this.#kernel(), this.#input(plan, keys));
+  }
+
+  /** As {@linkcode Backend.repair}. */
+  async repair(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Promise<DataPlaneRepair> {
+    return await repairKernel(await this.#kernel(), this.#input(plan, keys));
+  }
+
+  #input(plan: ProxyPlan, keys: ReadonlySet<ServicePortKey> | undefined): ComparedKernelInput {
+    const { excludeCidrs, facts, renderOptions } = this.#options;
+    const options = renderOptions();
+    if (facts) return { plan, keys, excludeCidrs, options };
+    const all = this.#dependencies.network.interfaceAddresses();
+    const own = all.filter(({ interfaceName, address }) =>
+      interfaceName !== DEVICE && ipFamilyOf(address) === this.#options.family
+    );
+    const nodeAddresses = new Set(own.map(({ address }) => address));
+    return { plan, keys, excludeCidrs, options: { ...options, nodeAddresses } };
+  }
+
+  async #kernel(): Promise<ComparedKernel> {
+    const { clock, commands } = this.#dependencies;
+    const { family } = this.#options;
+    const choice = await chooseIptables({ commands }, { family });
+    if (choice.programs === undefined) {
+      throw new Error(`Cannot compare rules of ${family}: ${choice.problem}`);
+    }
+    const iptables = new IptablesRunner({ commands }, choice.programs);
+    return { clock, runner: new IpvsRunner({ clock, commands, iptables }) };
+  }
+}
+
+interface ComparedKernel {
+  readonly clock: Clock;
+  readonly runner: Pick<IpvsRunner, "makeDevice" | "read" | "run">;
+}
+
+/** What the kernel has to hold. */
+interface ComparedKernelInput {
+  readonly plan: ProxyPlan;
+  readonly options: IpvsRenderOptions;
+  readonly excludeCidrs: readonly Cidr[];
+  /** Only these ServicePorts, and what all share. @default {all} */
+  readonly keys?: ReadonlySet<ServicePortKey> | undefined;
+}
+
+/** What was found, beside what is wanted. */
+interface Adopted {
+  readonly layout: IpvsLayout;
+  readonly servers: AppliedServers;
+  readonly state: KernelState;
+  readonly reading: KernelReading;
+}
+
+/** Reads what is there and compares it. Writes nothing. Throws where something can't be read. */
+async function compareKernel(
+  dependencies: ComparedKernel,
+  input: ComparedKernelInput,
+): Promise<readonly DataPlaneDifference[]> {
+  return await compareAdopted(dependencies, await adopt(dependencies, input), input);
+}
+
+/** Writes what differs and nothing else, and compares again. Throws where a tool refuses something. */
+async function repairKernel(
+  dependencies: ComparedKernel,
+  input: ComparedKernelInput,
+): Promise<DataPlaneRepair> {
+  const { runner } = dependencies;
+  const adopted = await adopt(dependencies, input);
+  const found = await compareAdopted(dependencies, adopted, input);
+  if (found.length === 0) return { found, left: [], operations: {} };
+  const figures = new WriteFigures();
+  await runner.makeDevice();
+  const state = { ...adopted.state, hasDevice: true };
+  for (const step of await mendingSteps(dependencies, { ...adopted, state })) {
+    try {
+      await runner.run(step);
+    } catch (error) {
+      // What ipvsadm complains of proves nothing: the next comparison tells what is there.
+      if (!(error instanceof StepRefusal) || step.tool !== "ipvsadm") throw error;
+    }
+    figures.add(step);
+  }
+  return { found, left: await compareKernel(dependencies, input), operations: figures.operations };
+}
+
+async function compareAdopted(
+  { clock }: ComparedKernel,
+  { layout, servers, state, reading: { sets, tables } }: Adopted,
+  { keys }: ComparedKernelInput,
+): Promise<readonly DataPlaneDifference[]> {
+  return await inSteps({ clock }, compareIpvs({ layout, servers, state, sets, tables, keys }));
+}
+
+async function adopt(
+  { clock, runner }: ComparedKernel,
+  { plan, options, excludeCidrs }: ComparedKernelInput,
+): Promise<Adopted> {
+  const pause = pauseBetween(clock);
+  const layout = new IpvsLayout(plan.shared, options);
+  for (const service of plan.services.values()) {
+    layout.set(service);
+    await pause();
+  }
+  const servers = new AppliedServers();
+  // Flags of a scheduler can't be read: they are taken for the wanted ones.
+  for (const key of layout.servers) {
+    const server = layout.server(key)?.server;
+    if (server) servers.confirm(key, { setup: setupWords(server), reals: new Map() });
+  }
+  const reading = await runner.read();
+  const state = adoptKernel({ layout, servers }, reading, { excludeCidrs });
+  return { layout, servers, state, reading };
+}
+
+/** Chains that are as they should be are left alone, unless a set is missing that rules need. */
+async function mendingSteps(
+  { clock }: ComparedKernel,
+  { layout, servers, state, reading: { tables } }: Adopted,
+): Promise<readonly IpvsStep[]> {
+  if (state.hasRules || state.missingSets.size > 0) {
+    return (await inSteps({ clock }, diffInSteps(layout, servers, state))).steps;
+  }
+  const damaged = damagedChains(layout, tables).map(({ chain }) => chain);
+  const there = new Set((tables.nat.chains.get(FROM_CLUSTER) ?? []).map(normalRule));
+  const isWhole = damaged.some(({ name }) => name === FROM_CLUSTER);
+  const wanted = [...layout.rules.wanted];
+  const kept = isWhole ? wanted : wanted.filter((rule) => there.has(normalRule(rule)));
+  layout.rules.adopt(new Set(kept));
+  const lines = (["mangle", "filter", "nat"] as const).flatMap((table) => {
+    const chains = damaged.filter((chain) => chain.table === table);
+    if (chains.length === 0) return [];
+    const rules = chains.flatMap(({ name, rules }) =>
+      [...rules.map(ruleText), ...(name === FROM_CLUSTER ? wanted : [])].map((rule) =>
+        `-A ${name} ${rule}`
+      )
+    );
+    return [`*${table}`, ...chains.map(({ name }) => chainLine(name)), ...rules, "COMMIT"];
+  });
+  const rest = await inSteps({ clock }, diffInSteps(layout, servers, { ...state, hasRules: true }));
+  const chains: IpvsStep = { tool: "iptables", lines };
+  // Jumps to a chain come after it.
+  return lines.length === 0 ? rest.steps : [chains, ...rest.steps];
+}

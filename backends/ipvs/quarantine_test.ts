@@ -1,0 +1,177 @@
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { FakeIpvsMachine } from "../../tests/support/fake_ipvs_machine.ts";
+import { ipvsPlanOf, IpvsStage } from "../../tests/support/ipvs_stage.ts";
+import { testServicePlan } from "../../tests/support/service_plans.ts";
+
+function service(number: number, overrides: Parameters<typeof testServicePlan>[0] = {}) {
+  return testServicePlan({
+    name: `web-${number}`,
+    clusterIp: `172.30.0.${number}`,
+    to: [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`],
+    ...overrides,
+  });
+}
+
+const GOOD = [1, 2, 4, 5].map((number) => service(number));
+const BAD = service(3);
+const ALL = ipvsPlanOf(GOOD[0]!, GOOD[1]!, BAD, GOOD[2]!, GOOD[3]!);
+
+async function golden(plan = ipvsPlanOf(...GOOD)): Promise<string> {
+  await using stage = await IpvsStage.started();
+  await stage.sync(plan);
+  return stage.machine.dump();
+}
+
+/** What each tool may refuse, and what it says. */
+const REFUSALS = [
+  [
+    "ipset",
+    "add KUBE-CLUSTER-IP 172.30.0.3,tcp:80 -exist",
+    "Hash is full, cannot add more elements",
+  ],
+  ["ipset", "add KUBE-IPVS-IPS 172.30.0.3 -exist", "Hash is full, cannot add more elements"],
+  ["ipvsadm", "-A -t 172.30.0.3:80 -s rr", "Memory allocation problem"],
+  ["ipvsadm", "-a -t 172.30.0.3:80 -r 10.2.0.3:8080 -m -w 1", "Memory allocation problem"],
+  [
+    "ip",
+    "addr replace 172.30.0.3/32 dev kube-ipvs0",
+    "RTNETLINK answers: No buffer space available",
+  ],
+] as const;
+
+for (const [tool, line, reason] of REFUSALS) {
+  Deno.test(`IpvsBackend puts the ServicePort of '${line}' into quarantine, and it alone`, async () => {
+    const machine = new FakeIpvsMachine();
+    machine.refuses = (which, each) => which === tool && each === line ? reason : undefined;
+    await using stage = await IpvsStage.started(machine);
+    const { quarantined } = await stage.sync(ALL);
+    assertEquals(quarantined.map(({ key }) => key), [BAD.key]);
+    assertStringIncludes(quarantined[0]!.reason, reason);
+    assertEquals(machine.dump(), await golden());
+
+    assertEquals(await stage.writesOf(() => stage.sync(ALL, { retried: [BAD] })), [], "too early");
+    machine.refuses = () => undefined;
+    await stage.clock.advance(1_000);
+    assertEquals((await stage.sync(ALL, { retried: [BAD] })).quarantined, []);
+    assertEquals(machine.dump(), await golden(ALL));
+  });
+
+  Deno.test(`IpvsBackend goes on when '${line}' is refused of a Service that comes later`, async () => {
+    const machine = new FakeIpvsMachine();
+    machine.refuses = (which, each) => which === tool && each === line ? reason : undefined;
+    await using stage = await IpvsStage.started(machine);
+    await stage.sync(ipvsPlanOf(...GOOD.slice(0, 2)));
+    const { quarantined } = await stage.sync(ALL);
+    assertEquals(quarantined.map(({ key }) => key), [BAD.key]);
+    assertEquals(machine.dump(), await golden());
+  });
+}
+
+Deno.test("IpvsBackend finds the line at which ipvsadm gave up", async () => {
+  const machine = new FakeIpvsMachine();
+  let hasGivenUp = false;
+  machine.commands.on("ipvsadm -R", ({ stdin }) => {
+    hasGivenUp = false;
+    for (const line of stdin.trimEnd().split("\n")) {
+      hasGivenUp ||= line.includes(" 172.30.0.3:80");
+      if (!hasGivenUp) machine.kernel.take("ipvsadm", line);
+    }
+    return hasGivenUp
+      ? { code: 2, stderr: "illegal virtual server address[:port] specified\n" }
+      : {};
+  });
+  await using stage = await IpvsStage.started(machine);
+  const { quarantined } = await stage.sync(ALL);
+  assertEquals(quarantined.map(({ key }) => key), [BAD.key]);
+  assertEquals(machine.dump(), await golden());
+});
+
+Deno.test("IpvsBackend puts the ServicePort of a rule that iptables refuses into quarantine", async () => {
+  const machine = new FakeIpvsMachine();
+  machine.iptables.judge = (line) =>
+    line.startsWith("-A KUBE-FROM-CLUSTER -d 192.0.2.3") ? "Invalid argument" : undefined;
+  const local = {
+    externalIps: ["192.0.2.3"],
+    masqueradeExternal: "from-node",
+    externalFromCluster: BAD.internal,
+  } as const;
+  await using stage = await IpvsStage.started(machine);
+  const { quarantined } = await stage.sync(ipvsPlanOf(...GOOD, service(3, local)));
+  assertEquals(quarantined.map(({ key }) => key), [BAD.key]);
+  assertStringIncludes(quarantined[0]!.reason, "Invalid argument");
+  assertEquals(machine.dump(), await golden());
+  assertEquals((await stage.backend.ruleCounters?.())?.failedWrites, 1);
+});
+
+for (const isFirst of [false, true]) {
+  Deno.test(`IpvsBackend blames a rule where iptables names none only if it is new: ${!isFirst}`, async () => {
+    const machine = new FakeIpvsMachine();
+    machine.iptables.tellsCommitOnly = true;
+    machine.iptables.judge = (line) => line.includes("-d 192.0.2.3") ? "Invalid" : undefined;
+    const local = (number: number) =>
+      service(number, {
+        externalIps: [`192.0.2.${number}`],
+        masqueradeExternal: "from-node",
+        externalFromCluster: service(number).internal,
+      });
+    const good = [local(1), ...GOOD.slice(1)];
+    await using stage = await IpvsStage.started(machine);
+    if (!isFirst) await stage.sync(ipvsPlanOf(...good));
+    const all = ipvsPlanOf(...good, local(3));
+    if (isFirst) {
+      const error = await stage.sync(all).then(() => undefined, (each) => each);
+      assert(error instanceof Error, "nobody is left out for what may be anybody's");
+      return;
+    }
+    const { quarantined } = await stage.sync(all);
+    assertEquals(quarantined.map(({ key }) => key), [BAD.key]);
+    assertEquals(machine.dump(), await golden(ipvsPlanOf(...good)));
+  });
+}
+
+Deno.test("IpvsBackend blames every ServicePort of which the kernel refuses something", async () => {
+  const machine = new FakeIpvsMachine();
+  machine.refuses = (_, line) => / --sctp-service /.test(line) ? "No such service" : undefined;
+  await using stage = await IpvsStage.started(machine);
+  const many = Array.from({ length: 50 }, (_, index) => service(100 + index, { protocol: "SCTP" }));
+  const { quarantined } = await stage.sync(ipvsPlanOf(...GOOD, ...many));
+  assertEquals(quarantined.length, 50);
+  assertEquals(machine.dump(), await golden());
+});
+
+Deno.test("IpvsBackend serves by the node's scheduler where a Service's own cannot be had", async () => {
+  const machine = new FakeIpvsMachine();
+  machine.refuses = (_, line) =>
+    line.includes("-s lblcr") ? "Scheduler or persistence engine not found" : undefined;
+  const annotations = { "kube-relay.io/ipvs-scheduler": "lblcr" };
+  await using stage = await IpvsStage.started(machine);
+  const plan = ipvsPlanOf(...GOOD, service(3, { annotations }));
+  const { quarantined } = await stage.sync(plan);
+  assertEquals(quarantined.map(({ key }) => key), [BAD.key]);
+  assertEquals(machine.dump(), await golden(ALL));
+});
+
+Deno.test("IpvsBackend blames nobody for what somebody else has done meanwhile", async () => {
+  await using stage = await IpvsStage.started();
+  await stage.sync(ipvsPlanOf(...GOOD));
+  stage.machine.kernel.table.apply({ kind: "flush" });
+  const changed = ipvsPlanOf(...GOOD.slice(1), service(1, { to: ["10.9.0.1:80"] }));
+  const { quarantined } = await stage.sync(changed);
+  assertEquals(quarantined, []);
+  assertEquals(stage.machine.dump(), await golden(changed));
+});
+
+Deno.test("IpvsBackend blames nobody where a tool may not be used at all", async () => {
+  for (
+    const reason of ["Operation not permitted", "Can't initialize ipvs: Protocol not available"]
+  ) {
+    const machine = new FakeIpvsMachine();
+    machine.refuses = (tool) => tool === "ipvsadm" ? reason : undefined;
+    await using stage = await IpvsStage.started(machine);
+    const error = await stage.sync(ALL).then(() => undefined, (each) => each);
+    assert(error instanceof Error && error.message.includes(reason), String(error));
+    machine.refuses = () => undefined;
+    assertEquals((await stage.sync(ALL)).quarantined, []);
+    assertEquals(machine.dump(), await golden(ALL));
+  }
+});

@@ -1,0 +1,141 @@
+/**
+ * Watches a packet pass the rules of this mode, and IPVS behind them.
+ *
+ * @module
+ */
+import { formatHostPort } from "../../lib/net/port.ts";
+import type {
+  PacketWatch,
+  StartPacketWatch,
+  TracedPath,
+  TraceStep,
+  WatchedPacket,
+} from "../../lib/proxy/packet_trace.ts";
+import { createIptablesTrace } from "../netfilter/trace/iptables_watch.ts";
+import type { TraceEdges } from "../netfilter/trace/trace_edges.ts";
+import { IP_VS_FILE, readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
+import { IP_VS_CONN_FILE, type IpvsConnection, parseIpvsConnection } from "./proc_ip_vs_conn.ts";
+import { serverKey } from "./virtual_server.ts";
+
+/** Time between two looks while a packet of somebody else's is waited for. */
+const LOOK_PERIOD_MS = 300;
+const READ_TIMEOUT_MS = 30_000;
+
+/** A watch for packets, in this mode. */
+export function createIpvsTrace(edges: TraceEdges): StartPacketWatch {
+  const startRules = createIptablesTrace(edges);
+  return async (packet, options) => {
+    const rules = await startRules(packet, options);
+    try {
+      return await withConnections(edges, packet, rules);
+    } catch (error) {
+      await rules[Symbol.asyncDispose]();
+      throw error;
+    }
+  };
+}
+
+async function withConnections(
+  edges: TraceEdges,
+  packet: WatchedPacket,
+  rules: PacketWatch,
+): Promise<PacketWatch> {
+  const before = new Set((await connectionsOf(edges, packet)).map(identity));
+  const added = async () =>
+    (await connectionsOf(edges, packet)).filter((each) => !before.has(identity(each)));
+  const stop = new AbortController();
+  const looking = (async () => {
+    do await edges.clock.sleep(LOOK_PERIOD_MS, stop.signal); while ((await added()).length === 0);
+  })();
+  looking.catch(() => {});
+  return {
+    way: `${rules.way}; ${IP_VS_CONN_FILE}`,
+    seen: Promise.race([rules.seen, looking]),
+    async path(options) {
+      const path = await rules.path(options);
+      const [connection] = await added();
+      if (connection !== undefined) return withStep(path, connection, options.service);
+      const server = path.ending === "went on" ? await emptyServer(edges, packet) : undefined;
+      return server === undefined ? path : refusedBy(path, server, options.service);
+    },
+    async [Symbol.asyncDispose]() {
+      stop.abort();
+      await rules[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** Rules come before: what they refuse, IPVS never sees. */
+function withStep(
+  path: TracedPath,
+  connection: IpvsConnection,
+  service = "no Service that is known",
+): TracedPath {
+  const { from, fromPort, to, toPort, endpoint, endpointPort, protocol, state } = connection;
+  const step: TraceStep = {
+    place: "IPVS",
+    rule: `${protocol} ${formatHostPort(from, fromPort)} ${formatHostPort(to, toPort)} -> ` +
+      formatHostPort(endpoint, endpointPort),
+    verdict: state,
+    meaning: `the virtual server of ${service} sends it to this endpoint`,
+  };
+  const header = { source: from, destination: to, sourcePort: fromPort, destinationPort: toPort };
+  return {
+    ...path,
+    steps: [...path.steps, step],
+    ending: "went on",
+    endpoint: formatHostPort(endpoint, endpointPort),
+    header: path.header ?? header,
+  };
+}
+
+/** The virtual server of the destination, where it has no real server that takes connections. */
+async function emptyServer(
+  { commands }: TraceEdges,
+  { to: address, port, protocol }: WatchedPacket,
+): Promise<SeenServer | undefined> {
+  const { stdout } = await commands.run("cat", [IP_VS_FILE], { timeoutMs: READ_TIMEOUT_MS });
+  const key = serverKey({ protocol, address, port });
+  const reading = readProcIpVs(stdout);
+  let step = reading.next();
+  while (!step.done) step = reading.next();
+  const server = step.value.find((each) => each.key === key);
+  return server?.reals.every(({ weight }) => weight === 0) ? server : undefined;
+}
+
+/** IPVS refuses by itself, and tells nobody. */
+function refusedBy(
+  path: TracedPath,
+  { key, scheduler }: SeenServer,
+  service = "no Service that is known",
+): TracedPath {
+  const step: TraceStep = {
+    place: "IPVS",
+    rule: `${key} -s ${scheduler}`,
+    verdict: "reject",
+    meaning: `the virtual server of ${service} has no endpoint: the sender is told so`,
+  };
+  return { ...path, steps: [...path.steps, step], ending: "rejected" };
+}
+
+function identity({ from, fromPort, endpoint, endpointPort }: IpvsConnection): string {
+  return `${formatHostPort(from, fromPort)} ${formatHostPort(endpoint, endpointPort)}`;
+}
+
+async function connectionsOf(
+  { commands }: TraceEdges,
+  { from, sourcePort, to, port, protocol }: WatchedPacket,
+): Promise<readonly IpvsConnection[]> {
+  const found: IpvsConnection[] = [];
+  // Without ip_vs there is no such file, and so no connection.
+  await commands.run("cat", [IP_VS_CONN_FILE], {
+    timeoutMs: READ_TIMEOUT_MS,
+    onLine(line) {
+      const each = parseIpvsConnection(line);
+      if (each === undefined || each.to !== to || each.toPort !== port) return;
+      if (each.protocol !== protocol || (from !== undefined && each.from !== from)) return;
+      if (sourcePort === undefined || each.fromPort === sourcePort) found.push(each);
+    },
+  });
+  return found;
+}

@@ -1,0 +1,68 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import { parseIpAddress } from "../../../lib/net/ip_address.ts";
+import { parsePort } from "../../../lib/net/port.ts";
+import { systemClock } from "../../../lib/os/clock.ts";
+import { systemNetwork } from "../../../lib/os/network.ts";
+import { TraceError, type WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
+import { eventually } from "../../../tests/support/eventually.ts";
+import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
+import { startCounterWatch } from "./counter_watch.ts";
+
+const PACKET: WatchedPacket = {
+  family: "IPv4",
+  from: undefined,
+  to: parseIpAddress("10.96.0.1"),
+  port: parsePort(80),
+  protocol: "TCP",
+  comesFrom: "elsewhere",
+};
+
+/** Rules for two Services, one refused; counts of the jump, and of each of the two. */
+const saved = (jump: number, web: number, refused: number) =>
+  `*filter
+[${jump}:60] -A FORWARD -j KUBE-SERVICES
+[${web}:60] -A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j REJECT
+[${refused}:60] -A KUBE-SERVICES -d 10.96.0.2/32 -p tcp -m tcp --dport 80 -j DROP
+COMMIT
+`;
+
+function start(commands: FakeCommandRunner) {
+  const edges = { clock: systemClock, network: systemNetwork, commands, id: "7" };
+  return startCounterWatch(edges, PACKET, {
+    save: "iptables-legacy-save",
+    reason: "Because",
+    describe: () => undefined,
+    signal: new AbortController().signal,
+  });
+}
+
+Deno.test("startCounterWatch() sees the packet by a rule that names its destination", async () => {
+  let counts: Parameters<typeof saved> = [1, 1, 1];
+  const commands = new FakeCommandRunner()
+    .on("iptables-legacy-save -c", () => ({ stdout: saved(...counts) }));
+  await using watch = await start(commands);
+  let isSeen = false;
+  const seen = watch.seen.then(() => void (isSeen = true));
+  // A packet to another Service is not ours.
+  counts = [2, 1, 2];
+  const before = commands.calls.length;
+  await eventually("it has looked twice", () => commands.calls.length >= before + 2);
+  assertEquals(isSeen, false);
+  counts = [3, 2, 2];
+  await seen;
+  const path = await watch.path({});
+  assertEquals(path.ending, "rejected");
+  assertEquals(path.steps.map(({ place, verdict }) => `${place}: ${verdict}`), [
+    "filter FORWARD: jump KUBE-SERVICES",
+    "filter KUBE-SERVICES: reject",
+  ]);
+  assertEquals(path.notes[0], "Because");
+});
+
+Deno.test("startCounterWatch() says why counters can't be read", async () => {
+  const commands = new FakeCommandRunner()
+    .on("iptables-legacy-save", { code: 4, stderr: "Permission denied (you must be root)\n" });
+  await assertRejects(() => start(commands), TraceError, "you must be root");
+  commands.failNext("not-found");
+  await assertRejects(() => start(commands), TraceError, "Cannot trace: Cannot run");
+});

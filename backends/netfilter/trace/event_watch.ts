@@ -1,0 +1,245 @@
+/**
+ * Watches one packet pass the rules: it is marked by a table of its own, and a tool prints what the
+ * kernel tells of it.
+ *
+ * @module
+ */
+import { parseIpAddress } from "../../../lib/net/ip_address.ts";
+import type { UdpSocket } from "../../../lib/os/network.ts";
+import {
+  type PacketWatch,
+  type TracedPath,
+  TraceError,
+  type TraceStep,
+  type WatchedPacket,
+} from "../../../lib/proxy/packet_trace.ts";
+import { asTraceError, type HeldTable, holdTable, LONGEST_WATCH_MS } from "./held_table.ts";
+import {
+  BEACON_ADDRESS,
+  isMarking,
+  markTableName,
+  markTableText,
+  nftFamily,
+} from "./mark_table.ts";
+import { type FollowedStep, PacketFollower } from "./packet_follower.ts";
+import { endingOf } from "./path_ending.ts";
+import { tellUnknownRules } from "./rule_listing.ts";
+import type { TraceEdges } from "./trace_edges.ts";
+import type { TraceEvent } from "./trace_event.ts";
+
+/** A tool that tells what happens to marked packets. */
+export interface TraceMonitor {
+  /** As the end of "seen by …". */
+  readonly way: string;
+  readonly line: readonly string[];
+  /** The events of one line that it prints. */
+  readonly parse: (line: string) => readonly TraceEvent[];
+  /** What is made of the steps at the end. @default {as they are} */
+  readonly finish?: (steps: readonly FollowedStep[]) => Promise<readonly TraceStep[]>;
+}
+
+/** How a packet is watched. */
+export interface EventWatchOptions {
+  readonly monitor: TraceMonitor;
+  readonly describe: (step: TraceStep, service: string | undefined) => string | undefined;
+  readonly signal: AbortSignal;
+  /** How long the tool may take until it sees what is marked. @default {10000} */
+  readonly readyMs?: number;
+}
+
+const READY_MS = 10_000;
+const BEACON_PERIOD_MS = 50;
+const RULE_PERIOD_MS = 5;
+/** Nothing more came for so long: the packet is gone from this machine, or dropped. */
+const QUIET_MS = 200;
+/** A packet that was not seen so long after it was sent never came by. */
+const SEEN_MS = 1500;
+const MOST_QUIET_CHECKS = 50;
+
+/** The tool never saw what was marked; where it can't be had at all, there are other ways. */
+export class MonitorIsBlind extends TraceError {
+  override name = "MonitorIsBlind";
+}
+
+/** Throws a TraceError; a {@linkcode MonitorIsBlind} where the tool works but sees nothing. */
+export async function startEventWatch(
+  edges: TraceEdges,
+  packet: WatchedPacket,
+  options: EventWatchOptions,
+): Promise<PacketWatch> {
+  const watch = new EventWatch(edges, packet, options);
+  try {
+    await watch.start();
+    return watch;
+  } catch (error) {
+    await watch[Symbol.asyncDispose]();
+    throw asTraceError(error);
+  }
+}
+
+class EventWatch implements PacketWatch {
+  readonly way: string;
+  readonly seen: Promise<void>;
+  readonly #edges: TraceEdges;
+  readonly #packet: WatchedPacket;
+  readonly #options: EventWatchOptions;
+  readonly #stop = new AbortController();
+  readonly #marked = Promise.withResolvers<void>();
+  readonly #ready = Promise.withResolvers<void>();
+  readonly #broken = Promise.withResolvers<never>();
+  readonly #beacon: UdpSocket;
+  readonly #follower: PacketFollower;
+  readonly #table: string;
+  #held: HeldTable | undefined;
+  #monitoring: Promise<unknown> = Promise.resolve();
+  #lastEventAt = 0;
+  /** What was looked up last, and for how many steps. */
+  #told: { readonly of: number; readonly steps: Promise<readonly FollowedStep[]> } | undefined;
+
+  constructor(edges: TraceEdges, packet: WatchedPacket, options: EventWatchOptions) {
+    this.#edges = edges;
+    this.#packet = packet;
+    this.#options = options;
+    this.way = options.monitor.way;
+    this.#beacon = edges.network.listenUdp({ hostname: BEACON_ADDRESS[packet.family], port: 0 });
+    this.#table = markTableName(edges.id);
+    this.#follower = new PacketFollower({
+      table: this.#table,
+      beaconPort: this.#beacon.addr.port,
+      onBeacon: () => this.#ready.resolve(),
+      onSeen: () => {
+        this.#lastEventAt = edges.clock.now();
+        this.#marked.resolve();
+      },
+    });
+    this.#broken.promise.catch(() => {});
+    this.seen = Promise.race([this.#marked.promise, this.#broken.promise]);
+    this.seen.catch(() => {});
+  }
+
+  async start(): Promise<void> {
+    const { signal } = this.#options;
+    const beaconPort = this.#beacon.addr.port;
+    const text = markTableText(this.#packet, { table: this.#table, beaconPort });
+    this.#held = await holdTable(this.#edges, { ...text, signal });
+    this.#held.lost.catch(this.#broken.reject);
+    this.#monitoring = this.#monitor().catch(this.#broken.reject);
+    await this.#untilReady(signal);
+    this.#held.addRule();
+    await this.#untilMarking(signal);
+  }
+
+  async path({ service }: { readonly service?: string }): Promise<TracedPath> {
+    await this.#untilSeen();
+    await this.#untilQuiet();
+    const { header } = this.#follower;
+    const steps = (await this.#tell()).map(({ handle: _, ...step }): TraceStep => {
+      const meaning = this.#options.describe(step, service);
+      return meaning === undefined ? step : { ...step, meaning };
+    });
+    const ending = header === undefined ? "not seen" : endingOf(steps);
+    return { steps, ending, notes: [], ...(header && { header }) };
+  }
+
+  /** The path is asked for again when the sender is done: what was looked up stays as it was. */
+  #tell(): Promise<readonly FollowedStep[]> {
+    const { steps } = this.#follower;
+    if (this.#told?.of !== steps.length) {
+      this.#told = { of: steps.length, steps: this.#lookUp([...steps]) };
+    }
+    return this.#told.steps;
+  }
+
+  async #lookUp(steps: readonly FollowedStep[]): Promise<readonly FollowedStep[]> {
+    const seen = await tellUnknownRules(this.#edges.commands, steps);
+    return await this.#options.monitor.finish?.(seen) ?? seen;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    await this.#held?.[Symbol.asyncDispose]();
+    await this.#monitoring;
+    this.#beacon.close();
+  }
+
+  async #monitor(): Promise<void> {
+    const { line, parse } = this.#options.monitor;
+    // No tool notices that nobody reads any more before it prints again, which may be never.
+    const args = ["--pdeathsig", "KILL", "--", ...line];
+    const { stderr } = await this.#edges.commands.run("setpriv", args, {
+      signal: this.#stop.signal,
+      timeoutMs: LONGEST_WATCH_MS,
+      onLine: (printed) => {
+        for (const event of parse(printed)) {
+          if (this.#follower.take(event)) this.#lastEventAt = this.#edges.clock.now();
+        }
+      },
+    });
+    throw new TraceError(
+      `Cannot trace: '${line.join(" ")}' ended: ${stderr.trim() || "no reason"}`,
+    );
+  }
+
+  async #untilReady(signal: AbortSignal): Promise<void> {
+    const { clock } = this.#edges;
+    const { readyMs = READY_MS, monitor: { line } } = this.#options;
+    const address = parseIpAddress(BEACON_ADDRESS[this.#packet.family]);
+    const target = { hostname: address, port: this.#beacon.addr.port };
+    const deadline = clock.now() + readyMs;
+    let isReady = false;
+    const ready = this.#ready.promise.then(() => void (isReady = true));
+    while (!isReady) {
+      if (clock.now() >= deadline) {
+        throw new MonitorIsBlind(
+          `Cannot trace: '${line.join(" ")}' told nothing of a marked packet within ` +
+            `${readyMs / 1000} s; is the interface lo up?`,
+        );
+      }
+      await this.#beacon.send(new Uint8Array(1), target).catch(() => {});
+      const enough = new AbortController();
+      const pause = clock.sleep(BEACON_PERIOD_MS, AbortSignal.any([signal, enough.signal]));
+      try {
+        await Promise.race([ready, this.#broken.promise, pause]);
+      } finally {
+        enough.abort();
+        await pause.catch(() => {});
+      }
+    }
+  }
+
+  /** `nft -i` says nothing of what it has done. */
+  async #untilMarking(signal: AbortSignal): Promise<void> {
+    const { clock, commands } = this.#edges;
+    const deadline = clock.now() + READY_MS;
+    const args = ["list", "table", nftFamily(this.#packet.family), this.#table];
+    for (;;) {
+      const { stdout } = await Promise.race([
+        commands.run("nft", args, { signal }),
+        this.#broken.promise,
+      ]);
+      if (isMarking(stdout)) return;
+      if (clock.now() >= deadline) {
+        throw new TraceError("Cannot trace: nft did not write the rule that marks the packet");
+      }
+      await clock.sleep(RULE_PERIOD_MS, signal);
+    }
+  }
+
+  /** What was sent is told a moment later. */
+  async #untilSeen(): Promise<void> {
+    const late = new AbortController();
+    const pause = this.#edges.clock.sleep(SEEN_MS, late.signal).catch(() => {});
+    await Promise.race([this.seen, pause]);
+    late.abort();
+    await pause;
+  }
+
+  async #untilQuiet(): Promise<void> {
+    const { clock } = this.#edges;
+    for (let check = 0; check < MOST_QUIET_CHECKS; check++) {
+      const left = this.#lastEventAt + QUIET_MS - clock.now();
+      if (left <= 0) return;
+      await clock.sleep(left, this.#options.signal);
+    }
+  }
+}

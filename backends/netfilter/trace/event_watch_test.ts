@@ -1,0 +1,184 @@
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { parseIpAddress } from "../../../lib/net/ip_address.ts";
+import { parsePort } from "../../../lib/net/port.ts";
+import { systemClock } from "../../../lib/os/clock.ts";
+import {
+  CommandError,
+  type CommandOptions,
+  type CommandResult,
+  type CommandRunner,
+} from "../../../lib/os/command_runner.ts";
+import { systemNetwork } from "../../../lib/os/network.ts";
+import { TraceError, type WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
+import { eventually } from "../../../tests/support/eventually.ts";
+import { MonitorIsBlind, startEventWatch, type TraceMonitor } from "./event_watch.ts";
+import { parseNftTraceLine } from "./nft_monitor_text.ts";
+
+const PACKET: WatchedPacket = {
+  family: "IPv4",
+  from: undefined,
+  sourcePort: parsePort(4000),
+  to: parseIpAddress("10.96.0.1"),
+  port: parsePort(80),
+  protocol: "TCP",
+  comesFrom: "this machine",
+};
+
+const MONITOR: TraceMonitor = {
+  way: "nft monitor trace",
+  line: ["nft", "monitor", "trace"],
+  parse(line) {
+    const event = parseNftTraceLine(line);
+    return event === undefined ? [] : [event];
+  },
+};
+
+/** `nft` and what it is run by, as long as they are running. */
+class FakeNft implements CommandRunner {
+  readonly running = new Set<string>();
+  /** What the trial of the table answers. */
+  trial: CommandResult = { code: 0, stdout: "", stderr: "" };
+  /** Whether the monitor tells of packets that were marked. */
+  sees = true;
+  monitorEnds = false;
+  /** Whether the rule that marks the packet came before the monitor told of anything. */
+  marksUnseen = false;
+  #say: (line: string) => void = () => {};
+  #rules = "";
+  #hasTold = false;
+
+  async run(program: string, args: readonly string[], options: CommandOptions = {}) {
+    const line = [program, ...args].join(" ");
+    if (line === "nft -c -f -") return this.trial;
+    if (line.startsWith("nft list table ip kube-relay-trace-")) {
+      return { code: 0, stdout: this.#rules, stderr: "" };
+    }
+    this.running.add(line);
+    try {
+      return await (line === "nft -i" ? this.#hold(options) : this.#monitor(options));
+    } finally {
+      this.running.delete(line);
+    }
+  }
+
+  /** A packet comes by. */
+  say(...lines: readonly string[]): void {
+    for (const line of lines) this.#say(line);
+    this.#hasTold = true;
+  }
+
+  async #hold({ stdin }: CommandOptions): Promise<CommandResult> {
+    for await (const text of stdin as AsyncIterable<string>) {
+      this.#rules += text;
+      if (text.includes("limit rate")) {
+        this.marksUnseen ||= !this.#hasTold;
+        continue;
+      }
+      const [, port] = /udp sport (\d+)/.exec(text) ?? [];
+      const place = "trace id be ip kube-relay-trace-7 output";
+      if (!this.sees) continue;
+      void eventually("the monitor runs", () => this.running.size === 2).then(() =>
+        this.say(
+          `${place} packet: oif "lo" ip saddr 127.0.0.1 ip daddr 127.0.0.1 udp sport ${port} udp dport ${port}`,
+          `${place} rule meta nftrace set 1 (verdict continue)`,
+        )
+      );
+    }
+    return { code: 0, stdout: "", stderr: "" };
+  }
+
+  async #monitor({ onLine, signal }: CommandOptions): Promise<CommandResult> {
+    this.#say = (line) => void onLine?.(line);
+    if (this.monitorEnds) return { code: 1, stdout: "", stderr: "no such thing\n" };
+    await new Promise((resolve) => signal?.addEventListener("abort", resolve, { once: true }));
+    throw new CommandError("setpriv", [], "aborted", "the caller gave up");
+  }
+}
+
+function start(commands: CommandRunner, readyMs = 5000) {
+  const edges = { clock: systemClock, network: systemNetwork, commands, id: "7" };
+  const { signal } = new AbortController();
+  return startEventWatch(edges, PACKET, {
+    monitor: MONITOR,
+    describe: ({ place }) => place.includes("kube-relay") ? "ours" : undefined,
+    signal,
+    readyMs,
+  });
+}
+
+Deno.test("startEventWatch() follows the packet, and everything ends with the watch", async () => {
+  const nft = new FakeNft();
+  {
+    await using watch = await start(nft);
+    assertEquals([...nft.running], [
+      "nft -i",
+      "setpriv --pdeathsig KILL -- nft monitor trace",
+    ]);
+    const mark = "trace id aa ip kube-relay-trace-7 output";
+    nft.say(
+      `${mark} packet: oif "v0" ip saddr 10.0.0.1 ip daddr 10.96.0.1 ip id 7 tcp sport 4000 tcp dport 80`,
+      `${mark} rule meta nftrace set 1 (verdict continue)`,
+      "trace id aa ip kube-relay nat-output rule jump services (verdict jump services)",
+      "trace id aa ip filter output rule reject (verdict drop)",
+    );
+    await watch.seen;
+    const path = await watch.path({});
+    assertEquals(path.ending, "rejected");
+    assertEquals(path.steps.map(({ meaning }) => meaning), ["ours", undefined]);
+    assertEquals(path.header?.sourcePort, 4000);
+  }
+  assertEquals(nft.running.size, 0);
+});
+
+Deno.test("startEventWatch() marks the packet only when somebody watches: it may come at once", async () => {
+  const nft = new FakeNft();
+  await using _watch = await start(nft);
+  assertEquals(nft.marksUnseen, false);
+});
+
+Deno.test("a packet that never comes by is not seen", async () => {
+  await using watch = await start(new FakeNft());
+  assertEquals((await watch.path({})).ending, "not seen");
+});
+
+Deno.test("startEventWatch() says that a tool sees nothing, and leaves nothing running", async () => {
+  const nft = new FakeNft();
+  nft.sees = false;
+  await assertRejects(() => start(nft, 100), MonitorIsBlind, "told nothing of a marked packet");
+  assertEquals(nft.running.size, 0);
+});
+
+Deno.test("startEventWatch() says why a tool ended, and leaves nothing running", async () => {
+  const nft = new FakeNft();
+  nft.monitorEnds = true;
+  nft.sees = false;
+  const error = await assertRejects(() => start(nft), TraceError, "ended: no such thing");
+  assert(!(error instanceof MonitorIsBlind));
+  assertEquals(nft.running.size, 0);
+});
+
+for (
+  const [stderr, words] of [
+    ["Error: Could not process rule: Operation not permitted", "CAP_NET_ADMIN"],
+    ["/dev/stdin:1:1: Error: unknown table option owner", "Linux 5.12 or later"],
+    ["Error: out of luck", "nft says: Error: out of luck"],
+  ] as const
+) {
+  Deno.test(`a table that is refused with '${stderr}' is explained`, async () => {
+    const nft = new FakeNft();
+    nft.trial = { code: 1, stdout: "", stderr };
+    const error = await assertRejects(() => start(nft), TraceError);
+    assertStringIncludes(error.message, words);
+    assertEquals(nft.running.size, 0);
+  });
+}
+
+Deno.test("a tool that is missing is named with its package", async () => {
+  const missing: CommandRunner = {
+    run: (program, args) =>
+      Promise.reject(
+        new CommandError(program, args, "not-found", `Cannot run '${program}': install it`),
+      ),
+  };
+  await assertRejects(() => start(missing), TraceError, "Cannot run 'nft': install it");
+});

@@ -1,0 +1,73 @@
+/**
+ * Makes the table that marks a packet, and holds it for as long as it is needed.
+ *
+ * @module
+ */
+import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
+import { TraceError } from "../../../lib/proxy/packet_trace.ts";
+import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
+import type { MarkTableText } from "./mark_table.ts";
+
+/** The table while it is there. */
+export interface HeldTable extends AsyncDisposable {
+  /** Rejects when it is gone before it was given up. */
+  readonly lost: Promise<never>;
+  /** Has the rule written that marks the packet; it is in force some moments later. */
+  addRule(): void;
+}
+
+/** Nobody watches for longer; a process that hangs is ended then. */
+export const LONGEST_WATCH_MS = 3_600_000;
+
+/** Tries the text first: `nft -i` reports an error at its end only. Throws a TraceError. */
+export async function holdTable(
+  { commands }: { readonly commands: CommandRunner },
+  { table, rule, signal }: MarkTableText & { readonly signal: AbortSignal },
+): Promise<HeldTable> {
+  const trial = await commands.run("nft", ["-c", "-f", "-"], { stdin: table + rule, signal });
+  if (trial.code !== 0) throw refusal(trial.stderr);
+  const end = Promise.withResolvers<void>();
+  let isGivenUp = false;
+  const isWatched = Promise.withResolvers<void>();
+  async function* input(): AsyncGenerator<string> {
+    yield table;
+    await Promise.race([isWatched.promise, end.promise]);
+    if (isGivenUp) return;
+    yield rule;
+    await end.promise;
+  }
+  const held = commands.run("nft", ["-i"], { stdin: input(), timeoutMs: LONGEST_WATCH_MS });
+  const lost = held.then(
+    ({ stderr }) => new TraceError(`The table that marks the packet is gone: ${firstLine(stderr)}`),
+    (error: unknown) => error,
+  ).then((error) => isGivenUp ? new Promise<never>(() => {}) : Promise.reject(error));
+  lost.catch(() => {});
+  return {
+    lost,
+    addRule: isWatched.resolve,
+    async [Symbol.asyncDispose]() {
+      isGivenUp = true;
+      end.resolve();
+      await held.catch(() => {});
+    },
+  };
+}
+
+function refusal(words: string): TraceError {
+  if (saysNotPermitted(words)) {
+    return new TraceError(
+      "Cannot mark a packet for tracing: this user may not write rules; run it as root or with " +
+        "CAP_NET_ADMIN",
+    );
+  }
+  const cure = /owner|syntax error/.test(words)
+    ? "; it needs nft 0.9.9 and Linux 5.12 or later, for a table that goes with its owner"
+    : "";
+  return new TraceError(`Cannot mark a packet for tracing: nft says: ${firstLine(words)}${cure}`);
+}
+
+/** Says the same of every tool: an error of the command runner as one of tracing. */
+export function asTraceError(error: unknown): unknown {
+  if (!(error instanceof CommandError) || error.kind === "aborted") return error;
+  return new TraceError(`Cannot trace: ${error.message}`, { cause: error });
+}

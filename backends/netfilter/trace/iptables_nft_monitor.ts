@@ -1,0 +1,71 @@
+/**
+ * Follows a marked packet through the rules of iptables-nft. To nft they are rules like any others,
+ * but its words for them are not those of iptables, and leave comments out; so each is found again by
+ * its number in what `iptables -S` prints. (`xtables-monitor --trace` has the words, but ends at the
+ * first rule that it can't read: of nftables, and with 1.8.9 each one of IPv6 that has a port.)
+ *
+ * @module
+ */
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import type { TraceStep } from "../../../lib/proxy/packet_trace.ts";
+import type { TraceMonitor } from "./event_watch.ts";
+import { parseNftTraceLine } from "./nft_monitor_text.ts";
+import type { FollowedStep } from "./packet_follower.ts";
+import { type IptablesTexts, readIptablesTexts } from "./iptables_texts.ts";
+import { chainsOf, listRules, type RuleListing } from "./rule_listing.ts";
+
+const IPTABLES_TABLES: ReadonlySet<string> = new Set([
+  "filter",
+  "mangle",
+  "nat",
+  "raw",
+  "security",
+]);
+
+/** The kernel's trace as a monitor. `save` is e.g. `ip6tables-nft-save`. */
+export function iptablesNftMonitor(
+  { commands }: { readonly commands: CommandRunner },
+  { save }: { readonly save: string },
+): TraceMonitor {
+  return {
+    way: "nft monitor trace",
+    line: ["nft", "-a", "monitor", "trace"],
+    parse(line) {
+      const event = parseNftTraceLine(line);
+      return event === undefined ? [] : [event];
+    },
+    async finish(steps) {
+      const chains = [...chainsOf(steps)].filter(isOfIptables);
+      const [listing, texts] = await Promise.all([
+        listRules(commands, chains),
+        readIptablesTexts(commands, { save, chains: chains.map(placeOf) }),
+      ]);
+      return steps.map((step) => inWordsOfIptables(step, { listing, texts }));
+    },
+  };
+}
+
+/** The step as iptables would tell it; as it is where that can't be found. */
+export function inWordsOfIptables(
+  { handle, ...step }: FollowedStep,
+  { listing, texts }: { readonly listing: RuleListing; readonly texts: IptablesTexts },
+): TraceStep {
+  if (!isOfIptables(step.place)) return step;
+  const place = placeOf(step.place);
+  const listed = listing.get(step.place) ?? [];
+  const rules = texts.get(place) ?? [];
+  // Rules of nftables in a table of iptables are not printed by the tool.
+  const isWhole = listed.length === rules.length;
+  const index = isWhole ? listed.findIndex((each) => each.handle === handle) : -1;
+  const rule = rules[index];
+  return { ...step, place, ...(rule !== undefined && { rule }) };
+}
+
+function isOfIptables(place: string): boolean {
+  return IPTABLES_TABLES.has(place.split(" ")[1] ?? "");
+}
+
+/** Without the family. */
+function placeOf(place: string): string {
+  return place.split(" ").slice(1).join(" ");
+}

@@ -1,0 +1,87 @@
+/**
+ * The rules of some chains as iptables spells them.
+ *
+ * @module
+ */
+import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
+
+/** `table chain` → its rules without `-A` and the chain, in their order. */
+export type IptablesTexts = ReadonlyMap<string, readonly string[]>;
+
+/** Which chains, and of what. */
+export interface IptablesTextsOptions {
+  /** E.g. `ip6tables-nft-save`. */
+  readonly save: string;
+  /** Each as `table chain`. */
+  readonly chains: readonly string[];
+}
+
+const TIMEOUT_MS = 60_000;
+
+/** Takes the lines of `iptables -S` and `iptables-save`; passes over whatever is no rule. */
+export class IptablesTextReader {
+  readonly rules = new Map<string, string[]>();
+  #table: string;
+
+  constructor(table = "") {
+    this.#table = table;
+  }
+
+  /** Takes a line without its end. */
+  take(line: string): void {
+    if (line.startsWith("*")) {
+      this.#table = line.slice(1);
+      return;
+    }
+    const [, chain, rule] = /^-A (\S+) ?(.*)$/.exec(line) ?? [];
+    if (chain === undefined || rule === undefined) return;
+    const place = `${this.#table} ${chain}`;
+    const rules = this.rules.get(place);
+    if (rules) rules.push(rule);
+    else this.rules.set(place, [rule]);
+  }
+}
+
+/**
+ * Asks for each chain alone, which does not take longer where there are more of them; for everything
+ * where that is refused.
+ */
+export async function readIptablesTexts(
+  commands: CommandRunner,
+  { save, chains }: IptablesTextsOptions,
+): Promise<IptablesTexts> {
+  const program = save.replace(/-save$/, "");
+  const texts = new Map<string, readonly string[]>();
+  for (const place of chains) {
+    const [table = "", chain = ""] = place.split(" ");
+    const reader = new IptablesTextReader(table);
+    const isTold = await read(commands, [program, "-t", table, "-S", chain], reader);
+    if (!isTold) return await readAll(commands, save);
+    texts.set(place, reader.rules.get(place) ?? []);
+  }
+  return texts;
+}
+
+async function readAll(commands: CommandRunner, save: string): Promise<IptablesTexts> {
+  const reader = new IptablesTextReader();
+  await read(commands, [save], reader);
+  return reader.rules;
+}
+
+/** Resolves to whether the tool did what it was asked for. */
+async function read(
+  commands: CommandRunner,
+  [program = "", ...args]: readonly string[],
+  reader: IptablesTextReader,
+): Promise<boolean> {
+  try {
+    const { code } = await commands.run(program, args, {
+      timeoutMs: TIMEOUT_MS,
+      onLine: (line) => reader.take(line),
+    });
+    return code === 0;
+  } catch (error) {
+    if (error instanceof CommandError) return false;
+    throw error;
+  }
+}

@@ -1,0 +1,79 @@
+/**
+ * What the rules of the modes that write to iptables do with a packet, in words. Pure.
+ *
+ * @module
+ */
+import type { TraceStep } from "../../../lib/proxy/packet_trace.ts";
+
+/** A place and a rule, and what they mean; the first row that fits is taken. */
+interface Row {
+  /** `table chain`. */
+  readonly place: RegExp;
+  readonly rule?: RegExp;
+  readonly words: string;
+}
+
+const COMMENT = / -m comment --comment ("(?:[^"\\]|\\.)*"|\S+)/;
+
+const ROWS: readonly Row[] = [
+  {
+    place: /^nat (PREROUTING|OUTPUT)$/,
+    rule: /-j KUBE-SERVICES$/,
+    words: "a new connection: is this an address of a Service?",
+  },
+  {
+    place: /^nat POSTROUTING$/,
+    rule: /-j KUBE-POSTROUTING$/,
+    words: "leaves: does it keep its source?",
+  },
+  {
+    place: /^filter (INPUT|FORWARD|OUTPUT)$/,
+    rule: /-j KUBE-(SERVICES|EXTERNAL-SERVICES|PROXY-FIREWALL|IPVS-FILTER)$/,
+    words: "is it refused?",
+  },
+  {
+    place: / KUBE-/,
+    rule: /-j KUBE-MARK-MASQ$/,
+    words: "is to leave with an address of this node as its source (masquerade)",
+  },
+  { place: / KUBE-MARK-MASQ$/, words: "carries the mark for it from now on" },
+  { place: /^nat KUBE-/, rule: /-j DNAT /, words: "goes to this endpoint of %s" },
+  { place: /^nat KUBE-/, rule: /-j KUBE-NODEPORTS$/, words: "is this a node port?" },
+  { place: /^nat KUBE-/, rule: /-j KUBE-(VIP|NP|HP)-/, words: "nearer to its destination" },
+  {
+    place: /^nat KUBE-/,
+    rule: /-j KUBE-SVC-/,
+    words: "chooses among the endpoints of %s",
+  },
+  {
+    place: /^nat KUBE-/,
+    rule: /-j KUBE-SVL-/,
+    words: "chooses among the endpoints of %s on this node",
+  },
+  { place: /^nat KUBE-/, rule: /-j KUBE-EXT-/, words: "comes to %s from outside" },
+  { place: /^nat KUBE-/, rule: /-j KUBE-FW-/, words: "may the sender use %s?" },
+  {
+    place: /^nat KUBE-(POSTROUTING|HAIRPIN|HP-.*)$/,
+    rule: /-j MASQUERADE/,
+    words: "gets an address of this node as its source (masquerade)",
+  },
+  {
+    place: /^nat KUBE-POSTROUTING$/,
+    rule: /! --mark \S+ -j RETURN$/,
+    words: "keeps its source",
+  },
+  { place: / KUBE-/, rule: /-j REJECT/, words: "refused: the sender is told so" },
+  { place: / KUBE-/, rule: /-j DROP/, words: "dropped: the sender is told nothing" },
+];
+
+/** What a step in a chain of a Service proxy means; `undefined` for others. */
+export function describeIptablesStep(
+  { place, rule }: TraceStep,
+  service = "no Service that is known",
+): string | undefined {
+  if (rule === undefined) return undefined;
+  // The words of a comment are anybody's.
+  const bare = rule.replace(COMMENT, "");
+  const row = ROWS.find((row) => row.place.test(place) && (row.rule?.test(bare) ?? true));
+  return row?.words.replace("%s", () => service);
+}

@@ -1,0 +1,92 @@
+/**
+ * Follows a marked packet through the rules of iptables-legacy by the kernel's log. The kernel writes
+ * it for the initial network namespace alone, unless `net.netfilter.nf_log_all_netns` is set.
+ *
+ * @module
+ */
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import type { PacketHeader, TraceStep, WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
+import type { TraceMonitor } from "./event_watch.ts";
+import { type KernelTraceLine, parseKernelTraceLine } from "./kernel_log_text.ts";
+import { CountedRulesReader, targetOf, verdictOf } from "./rule_counters.ts";
+import type { TraceEvent } from "./trace_event.ts";
+
+/** What it is made of. */
+export interface KernelLogOptions {
+  /** The table that marks the packet. */
+  readonly table: string;
+  /** E.g. `iptables-legacy-save`, for the text of rules: the log has their numbers only. */
+  readonly save: string;
+}
+
+const SAVE_TIMEOUT_MS = 60_000;
+
+/** The log as a monitor. */
+export function kernelLogMonitor(
+  { commands }: { readonly commands: CommandRunner },
+  packet: WatchedPacket,
+  { table, save }: KernelLogOptions,
+): TraceMonitor {
+  return {
+    way: "the kernel's log (dmesg)",
+    line: ["dmesg", "--follow-new"],
+    parse(line) {
+      const parsed = parseKernelTraceLine(line);
+      return parsed === undefined ? [] : eventsOf(parsed, packet, table);
+    },
+    async finish(steps) {
+      const reader = new CountedRulesReader();
+      await commands.run(save, ["-c"], {
+        timeoutMs: SAVE_TIMEOUT_MS,
+        onLine: (line) => reader.take(line),
+      });
+      return steps.map((step) => withText(step, reader));
+    },
+  };
+}
+
+/**
+ * The log has no line for the rule that marked the packet: whatever looks like it, or like the beacon,
+ * is taken for marked.
+ */
+function eventsOf(
+  { table, chain, kind, number, header }: KernelTraceLine,
+  packet: WatchedPacket,
+  markTable: string,
+): readonly TraceEvent[] {
+  const id = header.id ? `id ${header.id}` : `port ${header.sourcePort}`;
+  const isBeacon = header.sourcePort !== undefined &&
+    header.sourcePort === header.destinationPort;
+  const mark: TraceEvent = {
+    id,
+    table: markTable,
+    chain: "",
+    kind: "rule",
+    rule: "",
+    verdict: "continue",
+  };
+  const place = { id, table, chain };
+  return [
+    { id, kind: "packet", header },
+    ...(isBeacon || isWatched(header, packet) ? [mark] : []),
+    kind === "policy"
+      ? { ...place, kind, verdict: "policy" }
+      : { ...place, kind: "rule", rule: `${number}`, verdict: kind },
+  ];
+}
+
+function isWatched(header: PacketHeader, packet: WatchedPacket): boolean {
+  return header.destination === packet.to && header.destinationPort === packet.port &&
+    (packet.from === undefined || header.source === packet.from) &&
+    (packet.sourcePort === undefined || header.sourcePort === packet.sourcePort);
+}
+
+/** The rule in the place of its number. */
+function withText(step: TraceStep, { rules }: CountedRulesReader): TraceStep {
+  const { rule: number, verdict, ...rest } = step;
+  if (number === undefined) return step;
+  const found = rules.get(step.place)?.[Number(number) - 1];
+  if (verdict !== "rule") return { ...rest, verdict };
+  if (found === undefined) return { ...rest, rule: `rule ${number}`, verdict: "continue" };
+  return { ...rest, rule: found.rule, verdict: verdictOf(targetOf(found.rule)) };
+}

@@ -1,0 +1,62 @@
+/**
+ * What `nft monitor trace` prints (checked with 1.0.6, which has no JSON for it). Pure.
+ *
+ * @module
+ */
+import { headerOf, type TraceEvent } from "./trace_event.ts";
+
+const LINE = /^trace id ([0-9a-f]+) (\w+) (\S+) (\S+) (packet:|rule|unknown|policy|verdict) ?(.*)$/;
+/** Nothing in a rule's own text ends in this. */
+const RULE = /^(.*) \(verdict ([^()]*)\)\s*$/;
+
+/** At the end of a rule's text, for `nft -a`. */
+const HANDLE = /^(.*) # handle (\d{1,9})$/;
+/** A rule that the tool does not have: only its number is known. */
+const UNKNOWN = /^(rule handle (\d{1,9}))$/;
+
+/** One line of it; `undefined` for one that says nothing of a packet. */
+export function parseNftTraceLine(line: string): TraceEvent | undefined {
+  const [, id, family, table, chain, word, rest] = LINE.exec(line) ?? [];
+  if (id === undefined || word === undefined || rest === undefined) return undefined;
+  const place = { id, table: `${family} ${table}`, chain: chain! };
+  switch (word) {
+    case "packet:": {
+      const header = headerOf(fieldsOf(rest));
+      return header && { ...place, kind: "packet", header };
+    }
+    case "policy":
+      return { ...place, kind: "policy", verdict: rest.split(" ")[0] ?? "" };
+    case "verdict":
+      return { ...place, kind: "policy", verdict: rest.trim() };
+    default: {
+      const [, rule, verdict] = RULE.exec(rest) ?? [];
+      if (rule === undefined || verdict === undefined) return undefined;
+      const [, text = rule, handle] = (word === "unknown" ? UNKNOWN : HANDLE).exec(rule) ?? [];
+      return {
+        ...place,
+        kind: "rule",
+        rule: withoutCounters(text),
+        verdict,
+        ...(handle !== undefined && { handle: Number(handle) }),
+      };
+    }
+  }
+}
+
+/** A rule's text without its counters: they are of the moment at which nft read the rules. */
+export function withoutCounters(rule: string): string {
+  return rule.replaceAll(/\bcounter packets \d+ bytes \d+ ?/g, "").replaceAll(/ {2,}/g, " ").trim();
+}
+
+function fieldsOf(text: string) {
+  const field = (name: RegExp) => name.exec(text)?.[1];
+  return {
+    source: field(/\bip6? saddr (\S+)/),
+    destination: field(/\bip6? daddr (\S+)/),
+    sourcePort: field(/\b(?:tcp|udp|sctp) sport (\d+)/),
+    destinationPort: field(/\b(?:tcp|udp|sctp) dport (\d+)/),
+    id: field(/\bip id (\d+)/),
+    arrivedBy: field(/\biif "([^"]*)"/),
+    leavesBy: field(/\boif "([^"]*)"/),
+  };
+}

@@ -1,0 +1,17 @@
+/**
+ * What watches of packets are made with.
+ *
+ * @module
+ */
+import type { Clock } from "../../../lib/os/clock.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import type { Network } from "../../../lib/os/network.ts";
+
+/** The machine, and what tells that which is added to it from what others trace with. */
+export interface TraceEdges {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly network: Network;
+  /** The process id and a number: containers on one network may have the same process ids. */
+  readonly id: string;
+}

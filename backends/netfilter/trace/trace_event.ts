@@ -1,0 +1,66 @@
+/**
+ * What the kernel tells of a packet that it was told to trace, whatever tool prints it.
+ *
+ * @module
+ */
+import { tryParseIpAddress } from "../../../lib/net/ip_address.ts";
+import type { PacketHeader } from "../../../lib/proxy/packet_trace.ts";
+
+/** One line of a tool. */
+export type TraceEvent =
+  & TracePlace
+  & (
+    | { readonly kind: "packet"; readonly header: PacketHeader }
+    | {
+      readonly kind: "rule";
+      readonly rule: string;
+      readonly verdict: string;
+      /** Number of the rule in its table, where the tool was asked for it. */
+      readonly handle?: number;
+    }
+    | { readonly kind: "policy"; readonly verdict: string }
+  );
+
+/** Of which packet, and where. */
+export interface TracePlace {
+  /** Number of the packet: it may get another one when it comes in again. */
+  readonly id: string;
+  /** Absent where a tool prints the packet alone. */
+  readonly table?: string;
+  readonly chain?: string;
+}
+
+/** Fields of a header as they were printed. */
+export interface HeaderText {
+  readonly source: string | undefined;
+  readonly destination: string | undefined;
+  readonly sourcePort?: string | undefined;
+  readonly destinationPort?: string | undefined;
+  readonly id?: string | undefined;
+  readonly arrivedBy?: string | undefined;
+  readonly leavesBy?: string | undefined;
+}
+
+/** The header; `undefined` where it has no addresses. */
+export function headerOf(text: HeaderText): PacketHeader | undefined {
+  const source = tryParseIpAddress(text.source ?? "");
+  const destination = tryParseIpAddress(text.destination ?? "");
+  if (source === undefined || destination === undefined) return undefined;
+  return {
+    source,
+    destination,
+    ...number("sourcePort", text.sourcePort),
+    ...number("destinationPort", text.destinationPort),
+    ...number("id", text.id),
+    ...(text.arrivedBy && { arrivedBy: text.arrivedBy }),
+    ...(text.leavesBy && { leavesBy: text.leavesBy }),
+  };
+}
+
+function number<Name extends string>(
+  name: Name,
+  text: string | undefined,
+): Partial<Record<Name, number>> {
+  if (text === undefined || !/^\d{1,10}$/.test(text)) return {};
+  return { [name]: Number(text) } as Record<Name, number>;
+}

@@ -1,0 +1,221 @@
+/**
+ * How the table that was found differs from the wanted one, object by object, and what has to be
+ * written so that it does not. Pure.
+ *
+ * Chains that fell out of use and their numbers are no difference: packets never come there, and the
+ * process that made them knows of them.
+ *
+ * @module
+ */
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { compareLists } from "../../lib/proxy/compare_lists.ts";
+import { type Chain, LAYOUT_MARK, TABLE } from "./base_chains.ts";
+import { chainElement, isChoosingChain } from "./chain_spec.ts";
+import { compareElements } from "./compare_elements.ts";
+import {
+  CONTAINER_NAMES,
+  type ContainerName,
+  containersOf,
+  isContainerName,
+} from "./containers.ts";
+import { EXPRESSIONS } from "./expressions.ts";
+import { type FoundTable, normalHook, readChainPrint } from "./found_table.ts";
+import type { NftablesRenderOptions } from "./render_options.ts";
+import type { RuleCode } from "./rule_code.ts";
+import { type ElementChange, type TableChanges, Transaction } from "./transaction.ts";
+import type { WantedState } from "./wanted_state.ts";
+
+/** What is compared. */
+export interface TableComparisonInput {
+  readonly options: NftablesRenderOptions;
+  readonly wanted: WantedState;
+  /** What the rules of the wanted chains do. */
+  readonly code: RuleCode;
+  /** `undefined` = there is no table. */
+  readonly found: FoundTable | undefined;
+  /** Only these ServicePorts, and what all share. @default {all} */
+  readonly keys?: ReadonlySet<ServicePortKey> | undefined;
+}
+
+/** What differs, and what mends it. */
+export interface TableComparison {
+  readonly differences: readonly DataPlaneDifference[];
+  /** Empty when nothing differs, or when what is left can only go after {@linkcode removal}. */
+  readonly mending: Transaction;
+  /** What is nobody's; written after the rest, since other objects may lead there until then. */
+  readonly removal: Transaction;
+}
+
+/** Compares, in short steps. */
+export function* compareTable(
+  input: TableComparisonInput,
+): Generator<void, TableComparison> {
+  const { found } = input;
+  const comparison = new TableChangesUnderWay(input);
+  const isReplaced = comparison.compareTableItself();
+  if (found && !isReplaced) {
+    comparison.compareContainers(found);
+    comparison.compareChains(found);
+  }
+  yield* comparison.compareElements(isReplaced ? undefined : found);
+  return yield* comparison.end();
+}
+
+const NOTHING_APPLIED: TableChanges["applied"] = { chains: [], entries: [] };
+
+class TableChangesUnderWay {
+  readonly #input: TableComparisonInput;
+  readonly #differences: DataPlaneDifference[] = [];
+  readonly #chains: Chain[] = [];
+  readonly #recreated: string[] = [];
+  readonly #strangeChains: string[] = [];
+  readonly #strangeContainers: { readonly kind: "map" | "set"; readonly name: string }[] = [];
+  #removed: ReadonlyMap<ContainerName, readonly ElementChange[]> = new Map();
+  #added: ReadonlyMap<ContainerName, readonly ElementChange[]> = new Map();
+  #replacesTable = false;
+  #declares = false;
+  /** Sets and maps that are missing: their elements are not told one by one. */
+  readonly #missing = new Set<ContainerName>();
+
+  constructor(input: TableComparisonInput) {
+    this.#input = input;
+  }
+
+  /** Whether all of it is to be written anew: then nothing more is told of what is in it. */
+  compareTableItself(): boolean {
+    const { found, options, wanted } = this.#input;
+    const name = `${EXPRESSIONS[options.family].table} ${TABLE}`;
+    const other = found?.chains.find((chain) => /^layout-/.test(chain) && chain !== LAYOUT_MARK);
+    const isOther = found !== undefined && !found.chains.includes(LAYOUT_MARK) &&
+      other !== undefined;
+    const isReplaced = found === undefined || isOther;
+    if (found === undefined) {
+      this.#differences.push({ object: "table", name, kind: "missing", wanted: LAYOUT_MARK });
+    } else if (isOther) {
+      const words = { wanted: LAYOUT_MARK, found: other };
+      this.#differences.push({ object: "table", name, kind: "altered", ...words });
+    } else if (found.isDormant) {
+      const words = { wanted: "no flags", found: "flags dormant" };
+      this.#differences.push({ object: "table", name, kind: "altered", ...words });
+    }
+    this.#replacesTable = isOther;
+    this.#declares = isReplaced || found.isDormant;
+    if (isReplaced) this.#chains.push(...wanted.chains.values());
+    return isReplaced;
+  }
+
+  compareContainers({ kinds }: FoundTable): void {
+    const containers = containersOf(this.#input.options.family);
+    for (const name of CONTAINER_NAMES) {
+      if (kinds.has(name)) continue;
+      const { kind, declaration } = containers[name];
+      this.#missing.add(name);
+      this.#declares = true;
+      this.#differences.push({ object: kind, name, kind: "missing", wanted: declaration });
+    }
+    for (const [name, kind] of kinds) {
+      if (isContainerName(name)) continue;
+      this.#strangeContainers.push({ kind, name });
+      this.#differences.push({ object: kind, name, kind: "extra", found: `${kind} ${name}` });
+    }
+  }
+
+  compareChains(found: FoundTable): void {
+    const { wanted } = this.#input;
+    const there = new Set(found.chains);
+    for (const chain of wanted.chains.values()) {
+      if (!there.has(chain.name)) {
+        this.#chains.push(chain);
+        this.#differences.push({
+          object: "chain",
+          name: chain.name,
+          kind: "missing",
+          wanted: chainText(chain.hook, chain.rules),
+        });
+      } else this.#compareChain(chain, found);
+    }
+    for (const name of found.chains) {
+      if (wanted.chains.has(name) || isChoosingChain(name)) continue;
+      this.#strangeChains.push(name);
+      const { hook, rules } = readChainPrint(found.rules.get(name) ?? "");
+      const text = chainText(hook, rules);
+      this.#differences.push({ object: "chain", name, kind: "extra", found: text });
+    }
+  }
+
+  #compareChain(chain: Chain, found: FoundTable): void {
+    const { name } = chain;
+    const { hook, rules } = readChainPrint(found.rules.get(name) ?? "");
+    const wantedHook = chain.hook === undefined ? undefined : normalHook(chain.hook);
+    if (hook !== wantedHook) {
+      this.#recreated.push(name);
+      const words = { wanted: wantedHook ?? "no hook", found: hook ?? "no hook" };
+      this.#differences.push({ object: "chain", name, kind: "altered", ...words });
+    }
+    const code = this.#input.code.get(name) ?? [];
+    const differences = compareLists(code, found.code.get(name) ?? []);
+    if (differences.length > 0 || hook !== wantedHook) this.#chains.push(chain);
+    for (const { kind, ...place } of differences) {
+      const number = (place.wanted ?? place.found ?? 0) + 1;
+      const wanted = place.wanted === undefined ? undefined : chain.rules[place.wanted];
+      const there = place.found === undefined ? undefined : rules[place.found];
+      this.#differences.push({
+        object: "rule",
+        name: `${name}, rule ${number}`,
+        kind,
+        ...(wanted !== undefined && { wanted }),
+        ...(there !== undefined && { found: there }),
+      });
+    }
+  }
+
+  *compareElements(found: FoundTable | undefined): Generator<void, void> {
+    const { keys, wanted } = this.#input;
+    const idle = (found?.chains ?? []).filter((name) =>
+      isChoosingChain(name) && !wanted.chains.has(name)
+    );
+    const changes = yield* compareElements({
+      containers: containersOf(this.#input.options.family),
+      wanted,
+      found: found?.elements ?? new Map(),
+      unknown: new Set(idle.map((name) => chainElement(name).key)),
+      keys,
+    });
+    this.#removed = changes.removed;
+    this.#added = changes.added;
+    if (found === undefined) return;
+    for (const { container, difference } of changes.differences) {
+      if (!this.#missing.has(container)) this.#differences.push(difference);
+    }
+  }
+
+  *end(): Generator<void, TableComparison> {
+    const { options: { family } } = this.#input;
+    const mending = yield* Transaction.steps(family, {
+      replacesTable: this.#replacesTable,
+      declares: this.#declares,
+      recreated: this.#recreated,
+      chains: this.#chains,
+      removed: this.#removed,
+      added: this.#added,
+      removedChains: [],
+      applied: NOTHING_APPLIED,
+    });
+    const removal = yield* Transaction.steps(family, {
+      replacesTable: false,
+      declares: false,
+      chains: [],
+      removed: new Map(),
+      added: new Map(),
+      removedChains: this.#strangeChains,
+      removedContainers: this.#strangeContainers,
+      applied: NOTHING_APPLIED,
+    });
+    return { differences: this.#differences, mending, removal };
+  }
+}
+
+function chainText(hook: string | undefined, rules: readonly string[]): string {
+  return [...(hook === undefined ? [] : [hook]), ...rules].join("\n") || "no rules";
+}

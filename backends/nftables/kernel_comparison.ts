@@ -1,0 +1,124 @@
+/**
+ * Compares the table that the kernel holds with a plan, for a process that need not be the one that
+ * writes it; and mends what differs.
+ *
+ * @module
+ */
+import type { Clock } from "../../lib/os/clock.ts";
+import type { DataPlaneRepair } from "../../lib/proxy/data_plane_difference.ts";
+import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
+import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { pauseBetween } from "../netfilter/pause_between.ts";
+import type { EntryId } from "./claims.ts";
+import { compareTable, type TableComparison } from "./compare.ts";
+import type { EndpointOrder, Entry } from "./entry.ts";
+import { NftablesLayout } from "./layout.ts";
+import type { NftRunner } from "./nft_runner.ts";
+import type { NftablesRenderOptions } from "./render_options.ts";
+import type { Transaction } from "./transaction.ts";
+import { wantedState } from "./wanted_state.ts";
+
+/** The edges. */
+export interface KernelComparisonDependencies {
+  readonly clock: Clock;
+  readonly runner: Pick<NftRunner, "readWithCode" | "ruleCode" | "write">;
+}
+
+/** What the kernel has to hold. */
+export interface KernelComparisonInput {
+  readonly plan: ProxyPlan;
+  readonly options: NftablesRenderOptions;
+  /** From {@linkcode orderWords} of the process that writes the table; `undefined` = not known. */
+  readonly orders: readonly string[] | undefined;
+  /** Only these ServicePorts, and what all share. @default {all} */
+  readonly keys?: ReadonlySet<ServicePortKey> | undefined;
+}
+
+/** Reads the table and compares it. Writes nothing. Throws an NftError. */
+export async function compareKernel(
+  { clock, runner }: KernelComparisonDependencies,
+  { plan, options, orders, keys }: KernelComparisonInput,
+): Promise<TableComparison> {
+  const pause = pauseBetween(clock);
+  const layout = new NftablesLayout(plan.shared, options);
+  const filled = fill(layout, plan, pause);
+  const [found] = await Promise.all([runner.readWithCode(), filled]);
+  const wanted = await inSteps(pause, () =>
+    wantedState(layout, {
+      orders: orders && new Map(orders.map(readOrder)),
+      found: found?.elements,
+    }));
+  const code = await runner.ruleCode([...wanted.chains.values()]);
+  return await inSteps(pause, () => compareTable({ options, wanted, code, found, keys }));
+}
+
+/** Removals come after the rest, and another comparison tells whether all is well. */
+const MAX_PASSES = 3;
+
+/** Writes what differs and nothing else, and compares again. Throws an NftError. */
+export async function repairKernel(
+  dependencies: KernelComparisonDependencies,
+  input: KernelComparisonInput,
+): Promise<DataPlaneRepair> {
+  const { runner } = dependencies;
+  const first = await compareKernel(dependencies, input);
+  let comparison = first;
+  const operations = { transactions: 0, lines: 0 };
+  const write = async (transaction: Transaction) => {
+    await runner.write(transaction);
+    operations.transactions++;
+    operations.lines += transaction.lines.length;
+  };
+  for (let pass = 0; pass < MAX_PASSES && comparison.differences.length > 0; pass++) {
+    if (!comparison.mending.isEmpty) await write(comparison.mending);
+    if (!comparison.removal.isEmpty) await write(comparison.removal);
+    comparison = await compareKernel(dependencies, input);
+  }
+  return { found: first.differences, left: comparison.differences, operations };
+}
+
+/** How the endpoints of entries are numbered, where that is not as in the plan: one text each. */
+export function* orderWords(entries: Iterable<Entry>, layout: NftablesLayout): Generator<string> {
+  for (const { id, main, local } of entries) {
+    const usual = layout.orderedEntry(id, undefined);
+    if (usual && isSame(usual.main, main) && isSame(usual.local, local)) continue;
+    const words = (list: Entry["main"]) => list.map(({ key }) => key).join(" ");
+    yield `${id} = ${words(main)} / ${words(local)}`;
+  }
+}
+
+function readOrder(words: string): readonly [EntryId, EndpointOrder] {
+  const [id = "", lists = ""] = words.split(" = ", 2);
+  const [main = [], local = []] = lists.split(" / ").map((list) =>
+    list.split(" ").filter((key) => key !== "").map((key) => ({ key: key as EndpointKey }))
+  );
+  return [id as EntryId, { main, local }];
+}
+
+async function fill(
+  layout: NftablesLayout,
+  { services }: ProxyPlan,
+  pause: () => Promise<void> | undefined,
+): Promise<void> {
+  for (const service of services.values()) {
+    layout.set(service);
+    await pause();
+  }
+}
+
+async function inSteps<T>(
+  pause: () => Promise<void> | undefined,
+  begin: () => Generator<void, T>,
+): Promise<T> {
+  const steps = begin();
+  for (;;) {
+    const step = steps.next();
+    if (step.done) return step.value;
+    await pause();
+  }
+}
+
+function isSame(left: Entry["main"], right: Entry["main"]): boolean {
+  return left.length === right.length && left.every(({ key }, index) => key === right[index]?.key);
+}

@@ -1,0 +1,93 @@
+import { assertEquals } from "@std/assert";
+import fc from "fast-check";
+import { FakeNftMachine } from "../../tests/support/fake_nft_machine.ts";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { damagedServices } from "../../tests/support/damaged_services.ts";
+import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
+import { testPlanChanges, testProxyPlan } from "../../tests/support/service_plans.ts";
+import type { Backend } from "../../lib/proxy/backend.ts";
+import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
+import { createNftablesBackend } from "./backend.ts";
+
+function backendOn(machine: FakeNftMachine, facts?: MachineFacts): Backend {
+  return createNftablesBackend({
+    clock: new FakeClock(),
+    commands: machine.commands,
+    logger: new MemoryLogger(),
+    random: () => 0,
+  }, {
+    family: "IPv4",
+    masqueradeBit: 14,
+    syncPeriodMs: 30_000,
+    node: () => ({ nodePortAddresses: { kind: "all" } }),
+    ...(facts && { facts }),
+  });
+}
+
+Deno.test("compare() finds no difference after any history, with and without the order of endpoints", async () => {
+  const history = fc.array(fc.array(randomServicePlan, { maxLength: 8 }), {
+    minLength: 1,
+    maxLength: 5,
+  });
+  await fc.assert(
+    fc.asyncProperty(history, async (steps) => {
+      const machine = new FakeNftMachine();
+      await using serving = backendOn(machine);
+      await serving.start();
+      let previous: ReturnType<typeof testProxyPlan> | undefined;
+      for (const plans of steps) {
+        const unique = new Map(plans.map((plan) => [plan.key, plan]));
+        const plan = testProxyPlan([...unique.values()]);
+        await serving.sync(plan, testPlanChanges(plan, previous));
+        previous = plan;
+        const facts = serving.facts?.();
+        for (const known of [facts, { features: facts?.features ?? {} }]) {
+          await using other = backendOn(machine, known);
+          assertEquals(await other.compare?.(plan), []);
+        }
+      }
+    }),
+    { numRuns: 30 },
+  );
+});
+
+Deno.test("compare() of some ServicePorts tells what is theirs and what all share", async () => {
+  const machine = new FakeNftMachine();
+  await using serving = backendOn(machine);
+  await serving.start();
+  const plan = testProxyPlan(damagedServices());
+  await serving.sync(plan, testPlanChanges(plan));
+  const table = machine.tool.table("ip kube-relay");
+  table.elements.get("endpoints")?.delete("172.30.0.1 . tcp . 80 . 0x80000000");
+  table.elements.get("endpoints")?.delete("172.30.0.3 . tcp . 80 . 0x80000000");
+  table.chains.set("services", []);
+  await using other = backendOn(machine, serving.facts?.());
+  const [web] = damagedServices();
+  const found = await other.compare?.(plan, new Set([web!.key])) ?? [];
+  assertEquals(found.map(({ object, key }) => `${object} ${key ?? ""}`), [
+    "rule ",
+    "rule ",
+    `map element ${web!.key}`,
+  ]);
+});
+
+Deno.test("repair() writes nothing where nothing differs, and no chain that is as it should be", async () => {
+  const machine = new FakeNftMachine();
+  await using serving = backendOn(machine);
+  await serving.start();
+  const plan = testProxyPlan(damagedServices());
+  await serving.sync(plan, testPlanChanges(plan));
+  await using other = backendOn(machine, serving.facts?.());
+  const before = machine.writes.length;
+  assertEquals((await other.repair?.(plan))?.operations, { transactions: 0, lines: 0 });
+  assertEquals(machine.writes.length, before);
+  machine.tool.table("ip kube-relay").elements.get("cluster-ips")?.delete("172.30.0.1");
+  assertEquals((await other.repair?.(plan))?.operations, { transactions: 1, lines: 3 });
+  assertEquals(machine.writes.at(-1)?.stdin.split("\n"), [
+    "add element ip kube-relay cluster-ips {",
+    "  172.30.0.1",
+    "}",
+    "",
+  ]);
+});

@@ -1,0 +1,196 @@
+/**
+ * What goes through each Service, counted by the kernel: keeps the table that counts in step with the
+ * plan, and reads it when somebody asks. No sync reads anything, and none fails by what happens here.
+ *
+ * Every reading compares as well: what others took away or changed is put right, and a counter that is
+ * smaller than before began anew.
+ *
+ * @module
+ */
+import type { Logger } from "../../lib/log/logger.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
+import type { DriftFigures } from "../netfilter/drift_figures.ts";
+import type { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import { pauseBetween } from "../netfilter/pause_between.ts";
+import type { EntryId } from "./claims.ts";
+import type { CountedElement, CountingReading } from "./counting_listing.ts";
+import { CountingRunner } from "./counting_runner.ts";
+import { DIRECTIONS } from "./counting_table.ts";
+import { FrontClaims } from "./front_claims.ts";
+
+/** What counting stands on. */
+export interface TrafficCountersDependencies {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly logger: Logger;
+  readonly traffic: FamilyTraffic;
+  readonly onDrift?: (figures: DriftFigures) => void;
+}
+
+/** A reading is good for so many times as long as it took: whoever asks all the time gets a tenth. */
+const REUSE_FACTOR = 10;
+
+/** The counters of one IP family. */
+export class TrafficCounters {
+  readonly #dependencies: TrafficCountersDependencies;
+  readonly #runner: CountingRunner;
+  readonly #turns: OneAtATime;
+  readonly #fronts = new FrontClaims();
+  /** What each counter said at the last reading, where that was not zero. */
+  #last = new Map<string, CountedElement>();
+  /** Fronts that the kernel counts; `undefined` = not known. */
+  #applied: Set<EntryId> | undefined;
+  /** What was printed of chains and rules when they were as they should be. */
+  #frame: string | undefined;
+  #freshUntil = -Infinity;
+  #hasPlan = false;
+  #hasFailed = false;
+  #refreshing: Promise<void> | undefined;
+
+  constructor(
+    dependencies: TrafficCountersDependencies,
+    { family, turns }: { readonly family: IpFamily; readonly turns: OneAtATime },
+  ) {
+    this.#dependencies = dependencies;
+    this.#runner = new CountingRunner(dependencies, family);
+    this.#turns = turns;
+  }
+
+  /** Takes what has changed and writes it. A failure is logged, and the next sync tries again. */
+  async sync(plan: ProxyPlan, changes: PlanChanges): Promise<void> {
+    await this.#take(plan, changes);
+    await this.#write().catch((error) => this.#failed(error));
+  }
+
+  /** Brings the figures up to date. Rejects when the table cannot be read. */
+  refresh(): Promise<void> {
+    this.#refreshing ??= this.#refresh().finally(() => this.#refreshing = undefined);
+    return this.#refreshing;
+  }
+
+  /** As {@linkcode refresh}; what cannot be read keeps its last figures. */
+  async tryRefresh(): Promise<void> {
+    await this.refresh().catch((error) =>
+      this.#dependencies.logger.warn("Cannot read what went through Services", { error })
+    );
+  }
+
+  async #take(plan: ProxyPlan, { everything, upserted, removed }: PlanChanges): Promise<void> {
+    this.#hasPlan = true;
+    const pause = pauseBetween(this.#dependencies.clock);
+    const gone = everything
+      ? [...this.#fronts.keys].filter((key) => !plan.services.has(key))
+      : removed.keys();
+    for (const key of gone) {
+      const name = this.#fronts.delete(key);
+      if (name) this.#dependencies.traffic.leave(name);
+    }
+    for (const key of everything ? plan.services.keys() : upserted) {
+      await pause();
+      const service = plan.services.get(key);
+      if (service) this.#fronts.set(service);
+    }
+  }
+
+  async #refresh(): Promise<void> {
+    const { clock } = this.#dependencies;
+    const startedAt = clock.now();
+    // Before the first sync nothing is known that could be counted.
+    if (startedAt < this.#freshUntil || !this.#hasPlan) return;
+    await this.#turns.run(async () => {
+      // The last write failed.
+      if (this.#applied === undefined) await this.#write();
+      const reading = await this.#runner.read();
+      if (reading) await this.#count(reading);
+      if (this.#isIntact(reading)) return;
+      this.#dependencies.logger.warn("The table that counts was changed; it is repaired");
+      this.#dependencies.onDrift?.({ kind: "chain", found: 1, repaired: 1 });
+      this.#applied = undefined;
+      await this.#write();
+    });
+    const now = clock.now();
+    this.#freshUntil = now + REUSE_FACTOR * (now - startedAt);
+  }
+
+  #isIntact(reading: CountingReading | undefined): boolean {
+    if (reading === undefined) return false;
+    this.#frame ??= reading.frame;
+    const { elements } = reading;
+    return reading.frame === this.#frame &&
+      elements.length === DIRECTIONS.length * this.#applied!.size &&
+      elements.every(({ id }) => this.#applied!.has(id));
+  }
+
+  async #count({ elements }: CountingReading): Promise<void> {
+    const pause = pauseBetween(this.#dependencies.clock);
+    const before = this.#last;
+    this.#last = new Map();
+    for (const element of elements) {
+      if (element.packets === 0) continue;
+      await pause();
+      const key = `${element.id} ${element.direction}`;
+      this.#last.set(key, element);
+      this.#add(element, before.get(key));
+    }
+  }
+
+  #add(now: CountedElement, before: CountedElement | undefined): void {
+    const name = this.#fronts.ownerOf(now.id);
+    if (name === undefined) return;
+    const isGoingOn = before !== undefined && before.packets <= now.packets;
+    const packets = now.packets - (isGoingOn ? before.packets : 0);
+    const bytes = now.bytes - (isGoingOn ? before.bytes : 0);
+    if (packets === 0) return;
+    const traffic = this.#dependencies.traffic.enter(name);
+    if (now.direction === "original") {
+      traffic.packetsFromClients += packets;
+      traffic.bytesFromClients += bytes;
+    } else {
+      traffic.packetsToClients += packets;
+      traffic.bytesToClients += bytes;
+    }
+  }
+
+  async #write(): Promise<void> {
+    const fronts = this.#fronts;
+    const known = this.#applied;
+    const { applied, empties } = known ? { applied: known, empties: false } : await this.#adopt();
+    const ids = known === undefined ? new Set([...applied, ...fronts.ids()]) : fronts.dirty;
+    const added = [...ids].filter((id) => fronts.has(id) && !applied.has(id));
+    const removed = [...ids].filter((id) => !fronts.has(id) && applied.has(id));
+    const declares = known === undefined;
+    if (!declares && added.length + removed.length === 0) return fronts.settle();
+    // Unknown until it has succeeded.
+    this.#applied = undefined;
+    await this.#runner.write({ declares, empties, added, removed });
+    for (const id of removed) applied.delete(id);
+    for (const id of added) applied.add(id);
+    this.#applied = applied;
+    this.#hasFailed = false;
+    if (declares) this.#frame = undefined;
+    fronts.settle();
+  }
+
+  /** What an earlier process left goes on counting, if it is whole. */
+  async #adopt(): Promise<{ readonly applied: Set<EntryId>; readonly empties: boolean }> {
+    const { elements = [] } = await this.#runner.read() ?? {};
+    const applied = new Set(elements.map(({ id }) => id));
+    const isWhole = elements.length === DIRECTIONS.length * applied.size;
+    return isWhole ? { applied, empties: false } : { applied: new Set(), empties: true };
+  }
+
+  #failed(error: unknown): void {
+    this.#applied = undefined;
+    // A kernel that lacks something says so at every sync.
+    if (!this.#hasFailed) {
+      this.#dependencies.logger.warn("Cannot count what goes through Services; they are served", {
+        error,
+      });
+    }
+    this.#hasFailed = true;
+  }
+}

@@ -1,0 +1,161 @@
+import { assertEquals } from "@std/assert";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { ServiceTrafficTable } from "../../lib/proxy/service_traffic.ts";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeNftMachine } from "../../tests/support/fake_nft_machine.ts";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import {
+  testPlanChanges,
+  testProxyPlan,
+  testServicePlan,
+} from "../../tests/support/service_plans.ts";
+import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import { TrafficCounters } from "./traffic_counters.ts";
+
+const NAME = "ip kube-relay-counters";
+const WEB = testServicePlan({ name: "web", clusterIp: "172.30.0.1", nodePort: 30080 });
+const DNS = testServicePlan({ name: "dns", clusterIp: "172.30.0.2", protocol: "UDP", port: 53 });
+const WEB_IN = "172.30.0.1 . tcp . 80 . original";
+const WEB_OUT = "172.30.0.1 . tcp . 80 . reply";
+
+class Stage {
+  readonly machine = new FakeNftMachine();
+  readonly logger = new MemoryLogger();
+  readonly drift: unknown[] = [];
+  readonly table = new ServiceTrafficTable();
+  counters = this.#create();
+  #plan: ProxyPlan | undefined;
+
+  #create(): TrafficCounters {
+    const { logger, machine: { commands }, table } = this;
+    return new TrafficCounters({
+      clock: new FakeClock(),
+      commands,
+      logger,
+      traffic: table.of("IPv4"),
+      onDrift: (figures) => void this.drift.push(figures),
+    }, { family: "IPv4", turns: new OneAtATime() });
+  }
+
+  async sync(...services: readonly ServicePlan[]): Promise<void> {
+    const plan = testProxyPlan(services);
+    await this.counters.sync(plan, testPlanChanges(plan, this.#plan));
+    this.#plan = plan;
+  }
+
+  /** Another process takes over. */
+  restart(): void {
+    this.#plan = undefined;
+    this.counters = this.#create();
+  }
+
+  /** Packets in, bytes in, packets out of a Service. */
+  of({ name }: ServicePlan): readonly number[] | undefined {
+    const counted = this.table.of("IPv4").get(name);
+    return counted && [
+      counted.packetsFromClients,
+      counted.bytesFromClients,
+      counted.packetsToClients,
+    ];
+  }
+
+  get elements(): readonly string[] {
+    return [...this.machine.tool.table(NAME).elements.values()].flatMap((set) => [...set.keys()]);
+  }
+}
+
+Deno.test("TrafficCounters sums what the fronts of a Service have counted", async () => {
+  const stage = new Stage();
+  await stage.sync(WEB, DNS);
+  stage.machine.packets.set(WEB_IN, 4).set(WEB_OUT, 3).set("tcp . 30080 . original", 2);
+  await stage.counters.refresh();
+  assertEquals(stage.of(WEB), [6, 600, 3]);
+  assertEquals(stage.of(DNS), undefined, "nothing came there");
+  stage.machine.packets.set(WEB_IN, 5);
+  await stage.counters.refresh();
+  assertEquals(stage.of(WEB), [7, 700, 3]);
+});
+
+Deno.test("TrafficCounters writes with the first sync and where fronts come or go, and reads only when asked", async () => {
+  const stage = new Stage();
+  await stage.sync(WEB);
+  const before = stage.machine.commands.calls.length;
+  const changed = testServicePlan({ ...{ name: "web", nodePort: 30080 }, to: ["10.0.0.9:80"] });
+  await stage.sync({ ...WEB, internal: changed.internal });
+  assertEquals(stage.machine.commands.calls.length, before, "other endpoints, same fronts");
+  await stage.sync(DNS);
+  assertEquals(stage.machine.commands.calls.slice(before).map(({ line }) => line), ["nft -f -"]);
+  assertEquals(stage.elements, [
+    "172.30.0.2 . udp . 53 . original",
+    "172.30.0.2 . udp . 53 . reply",
+  ]);
+});
+
+Deno.test("TrafficCounters forgets a Service that is gone, and what its counters said", async () => {
+  const stage = new Stage();
+  await stage.sync(WEB);
+  stage.machine.packets.set(WEB_IN, 4);
+  await stage.counters.refresh();
+  await stage.sync();
+  assertEquals(stage.of(WEB), undefined);
+  await stage.sync(WEB);
+  stage.machine.packets.set(WEB_IN, 1);
+  await stage.counters.refresh();
+  assertEquals(stage.of(WEB), [1, 100, 0], "the counter began anew");
+});
+
+Deno.test("TrafficCounters takes over what an earlier process has counted, and what it left behind", async () => {
+  const stage = new Stage();
+  await stage.sync(WEB, DNS);
+  stage.machine.packets.set(WEB_IN, 4);
+  stage.restart();
+  await stage.sync(WEB);
+  await stage.counters.refresh();
+  assertEquals(stage.of(WEB), [4, 400, 0]);
+  assertEquals(stage.elements.filter((key) => key.includes("udp")), []);
+});
+
+Deno.test("TrafficCounters puts right what others changed, with the next reading", async () => {
+  const harm = [
+    `delete table ${NAME}\n`,
+    `flush chain ${NAME} sent\n`,
+    `delete element ${NAME} service-ips { ${WEB_IN} }\n`,
+    `add element ${NAME} node-ports { sctp . 9 . reply }\n`,
+  ];
+  for (const text of harm) {
+    const stage = new Stage();
+    await stage.sync(WEB);
+    await stage.counters.refresh();
+    const before = structuredClone(stage.machine.tool.table(NAME));
+    stage.machine.tool.run(text);
+    await stage.counters.refresh();
+    assertEquals(stage.machine.tool.table(NAME), before, text);
+    assertEquals(stage.drift.length, 1, text);
+    await stage.counters.refresh();
+    assertEquals(stage.drift.length, 1, text);
+  }
+});
+
+Deno.test("TrafficCounters lets no sync fail, and says once why nothing is counted", async () => {
+  const stage = new Stage();
+  stage.machine.judge = (line) => line.includes(" counter ;") ? "Not supported" : undefined;
+  await stage.sync(WEB);
+  await stage.sync(WEB, DNS);
+  await stage.counters.tryRefresh();
+  const messages = stage.logger.lines.map(({ message }) => message);
+  assertEquals(messages, [
+    "Cannot count what goes through Services; they are served",
+    "Cannot read what went through Services",
+  ]);
+  assertEquals(stage.machine.tool.tables, []);
+  stage.machine.judge = () => undefined;
+  stage.machine.packets.set(WEB_IN, 3);
+  await stage.counters.refresh();
+  assertEquals(stage.of(WEB), [3, 300, 0], "who asks has it tried again");
+  stage.machine.deleteTable(NAME);
+  await stage.sync(WEB);
+  await stage.sync(WEB, DNS, testServicePlan({ name: "late", clusterIp: "172.30.0.3" }));
+  await stage.sync(WEB);
+  assertEquals(stage.elements.length, 4, "a table that is gone is made anew");
+});

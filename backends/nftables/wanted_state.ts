@@ -1,0 +1,128 @@
+/**
+ * Every element and chain that a layout comes to, beside what was found: what two tables are compared
+ * by. Pure.
+ *
+ * @module
+ */
+import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { TableElements } from "./applied_table.ts";
+import type { Chain } from "./base_chains.ts";
+import { chainElement, chainName, FIRST_NUMBER, LOCAL_OFFSET } from "./chain_spec.ts";
+import { type EntryId, keyOfEntry } from "./claims.ts";
+import type { ContainerName, Element } from "./containers.ts";
+import { chainOf, elementsOf, type EndpointOrder, type Entry } from "./entry.ts";
+import type { NftablesLayout } from "./layout.ts";
+import { slotText } from "./slots.ts";
+
+/** An element that has to be there. */
+export interface WantedElement {
+  /** Absent in sets. */
+  readonly value: string;
+  /** Absent where it belongs to no Service. */
+  readonly owner: ServicePortKey | undefined;
+}
+
+/** All that has to be there. */
+export interface WantedState {
+  readonly elements: ReadonlyMap<ContainerName, ReadonlyMap<string, WantedElement>>;
+  readonly chains: ReadonlyMap<string, Chain>;
+  /** Whose a front is, e.g. `10.96.0.1 . tcp . 80` or `tcp . 30080`. */
+  readonly fronts: ReadonlyMap<string, ServicePortKey>;
+}
+
+/** What is known of the order of endpoints. */
+export interface WantedStateContext {
+  /** As they were written; what is not in it is in the order of the plan. `undefined` = not known. */
+  readonly orders: ReadonlyMap<EntryId, EndpointOrder> | undefined;
+  /** What was found: where no order is known, it is taken for right. */
+  readonly found: TableElements | undefined;
+}
+
+/** Entries between two pauses: about a millisecond. */
+const SLICE_SIZE = 128;
+/** Whose a number is that no endpoint was found at. */
+const NOBODY: Pick<Endpoint, "key"> = { key: "" as EndpointKey };
+
+/** Collects everything, in short steps. */
+export function* wantedState(
+  layout: NftablesLayout,
+  context: WantedStateContext,
+): Generator<void, WantedState> {
+  const state = new StateUnderWay(layout);
+  for (const chain of layout.baseChains()) state.chains.set(chain.name, chain);
+  for (const element of layout.sharedElements()) state.add(element, undefined);
+  let seen = 0;
+  for (const id of layout.ids()) {
+    if (++seen % SLICE_SIZE === 0) yield;
+    const entry = layout.orderedEntry(id, orderOf(id, layout, context));
+    if (entry) state.addEntry(entry);
+  }
+  return state;
+}
+
+class StateUnderWay implements WantedState {
+  readonly elements = new Map<ContainerName, Map<string, WantedElement>>();
+  readonly chains = new Map<string, Chain>();
+  readonly fronts = new Map<string, ServicePortKey>();
+  readonly #layout: NftablesLayout;
+
+  constructor(layout: NftablesLayout) {
+    this.#layout = layout;
+  }
+
+  add({ container, key, value = "" }: Element, owner: ServicePortKey | undefined): void {
+    const elements = this.elements.get(container) ?? new Map<string, WantedElement>();
+    this.elements.set(container, elements);
+    elements.set(key, { value, owner });
+  }
+
+  addEntry(entry: Entry): void {
+    const { id, plan: { key } } = entry;
+    this.fronts.set(keyOfEntry(id), key);
+    for (const element of elementsOf(entry, this.#layout.options)) this.add(element, key);
+    const spec = chainOf(entry);
+    if (spec === undefined) return;
+    const name = chainName(spec);
+    if (this.chains.has(name)) return;
+    this.chains.set(name, { name, rules: this.#layout.chainRules(spec) });
+    this.add(chainElement(name), undefined);
+  }
+}
+
+function orderOf(
+  id: EntryId,
+  layout: NftablesLayout,
+  { orders, found }: WantedStateContext,
+): EndpointOrder | undefined {
+  if (orders) return orders.get(id);
+  const entry = found && layout.orderedEntry(id, undefined);
+  return entry && foundOrder(entry, found);
+}
+
+/** The order that the elements of an entry tell; a number that tells none is nobody's. */
+function foundOrder(entry: Entry, found: TableElements): EndpointOrder {
+  const { id, main, local, plan, role } = entry;
+  const kind = plan.affinityTimeoutSeconds === undefined ? "endpoints" : "choices";
+  const container: ContainerName = role === "nodePort" ? `node-port-${kind}` : kind;
+  const endpoints = [...main, ...local];
+  const byValue = new Map<string, Endpoint>();
+  for (const element of elementsOf(entry, {})) {
+    if (element.container !== container) continue;
+    const endpoint = endpoints[byNumber(element.key, main.length)];
+    if (endpoint) byValue.set(element.value ?? "", endpoint);
+  }
+  const values = found.get(container);
+  const inOrder = (offset: number, count: number) =>
+    Array.from({ length: count }, (_, index) => {
+      const number = slotText(FIRST_NUMBER + offset + index);
+      return byValue.get(values?.get(`${keyOfEntry(id)} . ${number}`) ?? "") ?? NOBODY;
+    });
+  return { main: inOrder(0, main.length), local: inOrder(LOCAL_OFFSET, local.length) };
+}
+
+/** The place, among both lists, of the endpoint that the number at the end of a key is for. */
+function byNumber(key: string, mainCount: number): number {
+  const number = Number(key.slice(key.lastIndexOf(" ") + 1)) - FIRST_NUMBER;
+  return number < LOCAL_OFFSET ? number : number - LOCAL_OFFSET + mainCount;
+}

@@ -1,0 +1,64 @@
+/**
+ * Compares the addresses and routes of this machine with those that the running process has put there,
+ * and mends what differs. For another process: nothing is bound, and the record is only read.
+ *
+ * @module
+ */
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import type { Backend } from "../../../lib/proxy/backend.ts";
+import type {
+  DataPlaneDifference,
+  DataPlaneRepair,
+} from "../../../lib/proxy/data_plane_difference.ts";
+import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import type { AddressStore } from "./address_store.ts";
+import { type AddressComparison, compareAddresses } from "./compare.ts";
+import { findAddresses } from "./found_addresses.ts";
+
+/** The edges. */
+export interface AddressComparisonDependencies {
+  readonly runner: CommandRunner;
+  readonly store: Pick<AddressStore, "load">;
+}
+
+/** What a backend of the userspace mode has of {@linkcode Backend.compare} and {@linkcode Backend.repair}. */
+export function addressComparison(
+  dependencies: AddressComparisonDependencies,
+  { family }: { readonly family: IpFamily },
+): Required<Pick<Backend, "compare" | "repair">> {
+  const compare = async (
+    plan: ProxyPlan,
+    keys?: ReadonlySet<ServicePortKey>,
+  ): Promise<AddressComparison> => {
+    const { runner, store } = dependencies;
+    const [record, found] = await Promise.all([store.load(), findAddresses(runner, family)]);
+    return compareAddresses({ plan, record, found, keys });
+  };
+  return {
+    async compare(plan, keys): Promise<readonly DataPlaneDifference[]> {
+      return (await compare(plan, keys)).differences;
+    },
+    async repair(plan, keys): Promise<DataPlaneRepair> {
+      const { differences, lines } = await compare(plan, keys);
+      if (lines.length === 0) return { found: differences, left: differences, operations: {} };
+      await write(dependencies.runner, { family, lines });
+      const { differences: left } = await compare(plan, keys);
+      return { found: differences, left, operations: { commands: 1, lines: lines.length } };
+    },
+  };
+}
+
+async function write(
+  runner: CommandRunner,
+  { family, lines }: { readonly family: IpFamily; readonly lines: readonly string[] },
+): Promise<void> {
+  const args = [family === "IPv6" ? "-6" : "-4", "-force", "-batch", "-"];
+  const { code, stderr } = await runner.run("ip", args, {
+    stdin: lines.map((line) => `${line}\n`).join(""),
+  });
+  if (code === 0) return;
+  const reason = stderr.trim().split("\n")[0] || `exit code ${code}`;
+  throw new Error(`Cannot mend addresses of lo: 'ip ${args.join(" ")}': ${reason}`);
+}

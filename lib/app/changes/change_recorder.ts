@@ -1,0 +1,180 @@
+/**
+ * Follows one family's changes from the object to the data plane, and writes them into the log.
+ *
+ * @module
+ */
+import type { IpFamily } from "../../net/ip_address.ts";
+import type { Clock } from "../../os/clock.ts";
+import type { Quarantined, SyncReport } from "../../proxy/backend.ts";
+import type { ServicePlan } from "../../proxy/service_plan.ts";
+import type { ChangeLog } from "./change_log.ts";
+import type { SyncEntry } from "./change_entry.ts";
+import { mergeBursts } from "./merge_bursts.ts";
+import type { ObjectChange } from "./object_change.ts";
+import { PendingCauses } from "./pending_causes.ts";
+import { PendingEffects } from "./pending_effects.ts";
+import { quarantineChanges } from "./quarantine_changes.ts";
+import { SlowSyncs } from "./slow_syncs.ts";
+
+/** When the parts of a sync began, by the clock's `now()`. It ends with the call. */
+export interface SyncTimes {
+  readonly startedAt: number;
+  readonly plannedAt: number;
+}
+
+/** What a recorder is made with. */
+export interface ChangeRecorderOptions {
+  readonly family: IpFamily;
+  /** How long a change may have to wait for its sync by the settings. */
+  readonly waitMs: number;
+}
+
+/** A sync that has come to an end. */
+interface Ended {
+  readonly times: SyncTimes;
+  readonly report?: SyncReport;
+  readonly error?: string;
+}
+
+/** One family's part of the log. Every call but those at the end of a sync takes constant time. */
+export class ChangeRecorder {
+  readonly #clock: Clock;
+  readonly #log: ChangeLog;
+  readonly #family: IpFamily;
+  readonly #slow: SlowSyncs;
+  /** Seen since the last drain. */
+  #coming = new PendingCauses();
+  /** Drained, and not in effect. */
+  #causes = new PendingCauses();
+  #effects = new PendingEffects();
+  #failures = 0;
+  #isFirst = true;
+  #quarantined: readonly Quarantined[] = [];
+  /** The newest entry of this family, as long as it may change. */
+  #open: SyncEntry | undefined;
+
+  constructor(
+    { clock, log }: { readonly clock: Clock; readonly log: ChangeLog },
+    { family, waitMs }: ChangeRecorderOptions,
+  ) {
+    this.#clock = clock;
+    this.#log = log;
+    this.#family = family;
+    this.#slow = new SlowSyncs({ waitMs });
+  }
+
+  /** An object has changed, and a sync is due. */
+  seen(change: ObjectChange): void {
+    this.#coming.add(change, this.#clock.now());
+  }
+
+  /** What was seen so far is part of the sync that has begun. */
+  drained(): void {
+    this.#causes.append(this.#coming);
+    this.#coming = new PendingCauses();
+  }
+
+  /** A ServicePort is planned otherwise than it was. */
+  planned(previous: ServicePlan | undefined, next: ServicePlan | undefined): void {
+    this.#effects.add(previous, next);
+  }
+
+  /** The data plane holds what was drained. `quarantined` is everything in quarantine now. */
+  applied(times: SyncTimes, { report, quarantined }: {
+    readonly report: SyncReport;
+    readonly quarantined: readonly Quarantined[];
+  }): void {
+    this.#timed(times, "applied");
+    const entry = this.#entry({ times, report });
+    this.#writeSuccess(entry);
+    this.#causes = new PendingCauses();
+    this.#effects = new PendingEffects();
+    this.#failures = 0;
+    this.#isFirst = false;
+    for (const change of quarantineChanges(this.#quarantined, quarantined)) {
+      this.#log.add({ kind: "quarantine", at: this.#wall(), family: this.#family, ...change });
+    }
+    this.#quarantined = quarantined;
+  }
+
+  /** The data plane does not hold it; it comes again. */
+  failed(times: SyncTimes, error: string): void {
+    this.#timed(times, "failed");
+    const isAgain = this.#failures > 0;
+    this.#failures++;
+    const entry = this.#entry({ times, error });
+    this.#open = isAgain && this.#open
+      ? this.#log.replace(this.#open.sequence, entry) as SyncEntry
+      : this.#log.add(entry) as SyncEntry;
+  }
+
+  #writeSuccess(entry: Omit<SyncEntry, "sequence">): void {
+    if (this.#failures > 0 && this.#open) {
+      this.#open = this.#log.replace(this.#open.sequence, entry) as SyncEntry;
+      return;
+    }
+    if (!this.#isFirst && isNothing(entry)) return;
+    const merged = this.#open && mergeBursts(this.#open, entry);
+    this.#open = this.#open && merged
+      ? this.#log.replace(this.#open.sequence, merged) as SyncEntry
+      : this.#log.add(entry) as SyncEntry;
+  }
+
+  #timed({ startedAt }: SyncTimes, outcome: "applied" | "failed"): void {
+    const durationMs = rounded(this.#clock.now() - startedAt);
+    this.#log.timed({ family: this.#family, at: this.#clock.wallNow(), durationMs, outcome });
+  }
+
+  #entry({ times: { startedAt, plannedAt }, report, error }: Ended): Omit<SyncEntry, "sequence"> {
+    const now = this.#clock.now();
+    const since = Math.min(this.#causes.firstSeenAt ?? startedAt, startedAt);
+    const entry: Omit<SyncEntry, "sequence"> = {
+      kind: "sync",
+      at: this.#wall(),
+      family: this.#family,
+      outcome: report ? "applied" : "failed",
+      ...(this.#isFirst && { first: true }),
+      causes: this.#causes.describe({
+        hasEffect: (service) => this.#effects.concern(service),
+        timeText: (at) => this.#wall(at),
+      }),
+      moreCauses: this.#causes.more,
+      effects: this.#effects.describe(),
+      moreEffects: this.#effects.more,
+      syncs: 1,
+      ...(report && { full: report.full }),
+      operations: report?.operations ?? {},
+      queuedMs: rounded(startedAt - since),
+      planMs: rounded(plannedAt - startedAt),
+      applyMs: rounded(now - plannedAt),
+      totalMs: rounded(now - since),
+      failures: this.#failures,
+      ...(error !== undefined && { error }),
+      ...(error === undefined && this.#failures > 0 && this.#open?.error !== undefined &&
+        { error: this.#open.error }),
+    };
+    return this.#isOrdinary(entry) && this.#slow.isSlow(entry.totalMs)
+      ? { ...entry, slow: true }
+      : entry;
+  }
+
+  /** What takes long by its size says nothing of the others. */
+  #isOrdinary({ outcome, causes }: Pick<SyncEntry, "outcome" | "causes">): boolean {
+    return outcome === "applied" && !this.#isFirst && !this.#causes.isMany && causes.length > 0;
+  }
+
+  #wall(at = this.#clock.now()): string {
+    return new Date(this.#clock.wallNow() - (this.#clock.now() - at)).toISOString();
+  }
+}
+
+/** A periodic sync that found everything as it should be. */
+function isNothing(entry: Omit<SyncEntry, "sequence">): boolean {
+  const { causes, moreCauses, effects, moreEffects, operations } = entry;
+  return causes.length === 0 && effects.length === 0 &&
+    [moreCauses, moreEffects, operations].every((counts) => Object.keys(counts).length === 0);
+}
+
+function rounded(milliseconds: number): number {
+  return Math.round(milliseconds * 10) / 10;
+}

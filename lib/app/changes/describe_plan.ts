@@ -1,0 +1,97 @@
+/**
+ * What is different in the plan of a ServicePort, in words. Pure.
+ *
+ * @module
+ */
+import type { ServicePlan } from "../../proxy/service_plan.ts";
+import type { Verdict } from "../../proxy/verdict.ts";
+import { changeOf, itemChanges, limited } from "./change_words.ts";
+
+/** Longer lists of endpoints are only counted. */
+const MOST_COMPARED = 200;
+
+/** What is different between two plans of one ServicePort. One of them may be absent. */
+export function describePlan(
+  previous: ServicePlan | undefined,
+  current: ServicePlan | undefined,
+): readonly string[] {
+  if (!current) return [];
+  if (!previous) return [verdictText(current.internal)];
+  const words = [...verdictWords(previous, current), ...addressWords(previous, current)];
+  if (words.length > 0) return limited(words);
+  return limited([
+    ...changeOf("known endpoints", [previous.endpoints.length, current.endpoints.length]),
+    ...(previous.endpoints === current.endpoints ? [] : ["conditions of endpoints"]),
+  ]);
+}
+
+/** `3 endpoints`, `refuses` or `drops`. */
+export function verdictText(verdict: Verdict): string {
+  if (verdict.kind === "reject") return "refuses";
+  if (verdict.kind === "drop") return "drops";
+  const { length } = verdict.endpoints;
+  return length === 1 ? "1 endpoint" : `${length} endpoints`;
+}
+
+function verdictWords(previous: ServicePlan, current: ServicePlan): readonly string[] {
+  const inside = verdictChange("", [previous.internal, current.internal]);
+  const outside = verdictChange("from outside: ", [previous.external, current.external]);
+  // Most often both ways lead to the same endpoints, and once is enough.
+  const isSame = outside.length === inside.length &&
+    outside.every((word, index) => word === `from outside: ${inside[index]}`);
+  return hasOutside(previous) && hasOutside(current) && !isSame ? [...inside, ...outside] : inside;
+}
+
+function verdictChange(
+  label: string,
+  [before, after]: readonly [Verdict, Verdict],
+): readonly string[] {
+  const [old, now] = [verdictText(before), verdictText(after)];
+  const counts = old === now ? [] : [`${label}${old} -> ${now}`];
+  const [was, is] = [endpointKeys(before), endpointKeys(after)];
+  if (Math.max(was.length, is.length) > MOST_COMPARED) return counts;
+  return [...counts, ...itemChanges(`${label}endpoint`, [was, is])];
+}
+
+function endpointKeys(verdict: Verdict): readonly string[] {
+  return verdict.kind === "forward" ? verdict.endpoints.map(({ key }) => key) : [];
+}
+
+function hasOutside({ nodePort, externalIps, loadBalancerVips }: ServicePlan): boolean {
+  return nodePort !== undefined || externalIps.length > 0 || loadBalancerVips.length > 0;
+}
+
+/** What endpoints see of clients of the cluster IP. */
+const INTERNAL_SOURCES = {
+  all: "hidden behind this node's",
+  "off-cluster": "of pods kept, others hidden behind this node's",
+  none: "kept",
+} as const;
+
+/** The same of node ports, external IPs and load balancers. */
+const EXTERNAL_SOURCES = { all: "hidden behind this node's", "from-node": "kept" } as const;
+
+function addressWords(previous: ServicePlan, current: ServicePlan): readonly string[] {
+  return [
+    ...changeOf("cluster IP", [previous.clusterIp, current.clusterIp]),
+    ...changeOf("port", [previous.port, current.port]),
+    ...changeOf("node port", [previous.nodePort, current.nodePort]),
+    ...itemChanges("external IP", [previous.externalIps, current.externalIps]),
+    ...itemChanges("load balancer address", [previous.loadBalancerVips, current.loadBalancerVips]),
+    ...itemChanges("source range", [previous.sourceRanges ?? [], current.sourceRanges ?? []]),
+    ...changeOf("affinity", [secondsText(previous), secondsText(current)]),
+    ...changeOf("addresses of clients:", [
+      INTERNAL_SOURCES[previous.masqueradeInternal],
+      INTERNAL_SOURCES[current.masqueradeInternal],
+    ]),
+    ...changeOf("addresses of clients outside:", [
+      EXTERNAL_SOURCES[previous.masqueradeExternal],
+      EXTERNAL_SOURCES[current.masqueradeExternal],
+    ]),
+    ...changeOf("health check port", [previous.healthCheckNodePort, current.healthCheckNodePort]),
+  ];
+}
+
+function secondsText({ affinityTimeoutSeconds: seconds }: ServicePlan): string | undefined {
+  return seconds === undefined ? undefined : `${seconds} s`;
+}

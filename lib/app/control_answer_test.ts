@@ -1,0 +1,81 @@
+import { assertEquals, assertMatch, assertRejects } from "@std/assert";
+import { answeredObject, answerText } from "./control_answer.ts";
+import { askControl, ControlError, requestChanges, requestStatus } from "./control_client.ts";
+
+/** Somebody who answers every question on a socket with the same. */
+async function withImpostor(
+  answer: () => Response,
+  run: (path: string) => Promise<void>,
+): Promise<void> {
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/control.sock`;
+  const server = Deno.serve({ transport: "unix", path, onListen: () => {} }, answer);
+  try {
+    await run(path);
+  } finally {
+    await server.shutdown();
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+Deno.test.each(["null", "[]", "{}", "7", "\x1b[2Jhello", `{"families":1}`, `{"packets":{}}`, ""])(
+  "askControl() says that who answers %j is no kube-relay",
+  async (text) => {
+    await withImpostor(() => new Response(text), async (path) => {
+      for (
+        const ask of [
+          () => requestStatus(path),
+          () => requestChanges(path),
+          () => askControl(path, { route: "/explain?from=node&to=x" }),
+        ]
+      ) {
+        const { message } = await assertRejects(ask, ControlError);
+        assertMatch(message, /^[^\p{Cc}]*is no kube-relay, or one of another release$/u);
+      }
+    });
+  },
+);
+
+Deno.test("askControl() prints nothing of a reason that moves the cursor, and not all of a long one", async () => {
+  const reason = `\x1b[2J\n${"x".repeat(10_000)}`;
+  await withImpostor(() => new Response(reason, { status: 500 }), async (path) => {
+    const { message } = await assertRejects(
+      () => requestStatus(path),
+      ControlError,
+      "says: \ufffd",
+    );
+    assertMatch(message, /^[^\p{Cc}]{1000,1200}$/u);
+  });
+});
+
+Deno.test("askControl() goes nowhere else", async () => {
+  const headers = { location: "http://192.0.2.1/" };
+  await withImpostor(() => new Response(null, { status: 302, headers }), async (path) => {
+    await assertRejects(() => requestStatus(path), ControlError, "says: status 302");
+  });
+});
+
+Deno.test("answerText() reads no more than it is told to", async () => {
+  let pulled = 0;
+  let isClosed = false;
+  const body = new ReadableStream<Uint8Array<ArrayBuffer>>({
+    pull: (controller) => controller.enqueue(new Uint8Array((pulled++, 100))),
+    cancel: () => void (isClosed = true),
+  });
+  await assertRejects(() => answerText(new Response(body), 1000), RangeError, "more than 1000");
+  assertEquals(pulled < 20, true);
+  assertEquals(isClosed, true);
+});
+
+Deno.test("answerText() joins characters that arrive in pieces", async () => {
+  const bytes = new TextEncoder().encode("Übung");
+  const body = ReadableStream.from([bytes.subarray(0, 1), bytes.subarray(1)]);
+  assertEquals(await answerText(new Response(body), 100), "Übung");
+  assertEquals(await answerText(new Response(null), 100), "");
+});
+
+Deno.test("answeredObject() wants lists where they are due", () => {
+  assertEquals(answeredObject(`{"entries":[]}`, ["entries"]), { entries: [] });
+  assertEquals(answeredObject(`{"entries":[]}`, ["entries", "syncs"]), undefined);
+  assertEquals(answeredObject(`{}`, ["constructor"]), undefined);
+});

@@ -1,0 +1,35 @@
+/**
+ * What `diff` found, for programs. Pure.
+ *
+ * @module
+ */
+import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
+import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
+import { serviceKey } from "../../proxy/service_port_name.ts";
+import { countDifferences, type NodeDifference } from "./node_difference.ts";
+
+/** A value for `JSON.stringify()`; docs/diff.md tells its fields. */
+export function differenceJson(difference: NodeDifference): unknown {
+  const { mode, nodeName, families } = difference;
+  return {
+    node: nodeName,
+    mode,
+    differences: countDifferences(difference),
+    families: families.map(({ family, plan, differences, repair }) => ({
+      family,
+      differences: differences.map((each) => withService(plan, each)),
+      ...(repair && {
+        repair: {
+          found: repair.found.map((each) => withService(plan, each)),
+          operations: repair.operations,
+        },
+      }),
+    })),
+  };
+}
+
+function withService({ services }: ProxyPlan, { key, ...rest }: DataPlaneDifference) {
+  if (key === undefined) return rest;
+  const service = services.get(key);
+  return { ...(service && { service: serviceKey(service.name) }), servicePort: key, ...rest };
+}

@@ -1,0 +1,128 @@
+/**
+ * What `diff` found, as text for people: by Service, and what belongs to none last. Pure.
+ *
+ * @module
+ */
+import { createColors } from "picocolors";
+import { wrapText } from "../../config/wrap_text.ts";
+import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
+import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
+import { servicePortText } from "../../proxy/service_port_name.ts";
+import { printableText } from "../printable_text.ts";
+import { countDifferences, type FamilyDifference, type NodeDifference } from "./node_difference.ts";
+
+/** How the text looks. */
+export interface DiffViewOptions {
+  /** Width of the terminal. @default {80} */
+  readonly columns?: number;
+  /** @default {false} */
+  readonly color?: boolean;
+}
+
+type Colors = ReturnType<typeof createColors>;
+
+/** How lines are written. */
+interface View {
+  readonly width: number;
+  readonly colors: Colors;
+}
+
+/** Of one Service; JSON has all. */
+const MOST_SHOWN = 12;
+/** Of one object. */
+const MOST_LINES = 6;
+const INDENT = 11;
+const SHARED = "For all Services";
+
+/** All of it, with a last line that counts. */
+export function renderDifference(
+  difference: NodeDifference,
+  { columns = 80, color = false }: DiffViewOptions = {},
+): string {
+  const { mode, nodeName, families } = difference;
+  const view: View = { width: columns, colors: createColors(color) };
+  const lines = [`Node     ${printableText(nodeName)}, mode ${mode}`];
+  for (const family of families) {
+    // What comes after a list is no part of it.
+    if (lines.length > families.indexOf(family) + 1) lines.push("");
+    lines.push(...familyLines(family, view));
+  }
+  lines.push("", lastLine(difference, view));
+  return `${lines.join("\n")}\n`;
+}
+
+function familyLines(
+  { family, plan, differences, repair }: FamilyDifference,
+  view: View,
+): readonly string[] {
+  const { colors } = view;
+  const shown = repair?.found ?? differences;
+  const label = `${family}     `;
+  if (shown.length === 0) return [`${colors.bold(family)}     as planned`];
+  const mended = repair === undefined
+    ? countText(shown.length)
+    : `${countText(shown.length)}, of which ${shown.length - differences.length} mended`;
+  const lines = [`${colors.bold(family)}${label.slice(family.length)}${mended}`];
+  const groups = [...Map.groupBy(shown, ({ key }) => titleOf(plan, key))].sort(([one], [other]) =>
+    Number(one === SHARED) - Number(other === SHARED) || (one < other ? -1 : 1)
+  );
+  for (const [title, group] of groups) {
+    lines.push("", colors.bold(printableText(title)));
+    for (const each of group.slice(0, MOST_SHOWN)) lines.push(...differenceLines(each, view));
+    const more = group.length - MOST_SHOWN;
+    if (more > 0) lines.push(`  and ${more} more; --json has all`);
+  }
+  return lines;
+}
+
+function titleOf({ services }: ProxyPlan, key: DataPlaneDifference["key"]): string {
+  if (key === undefined) return SHARED;
+  const service = services.get(key);
+  return service ? `${servicePortText(service.name)} ${service.protocol}` : key;
+}
+
+function differenceLines(
+  { kind, object, name, wanted, found }: DataPlaneDifference,
+  view: View,
+): readonly string[] {
+  const { colors } = view;
+  const word = kind.padEnd(INDENT - 2);
+  const painted = kind === "extra" ? colors.yellow(word) : colors.red(word);
+  const first = wrapped(`${object} ${name}`, view);
+  return [
+    `  ${painted}${first.trimStart()}`,
+    ...textLines("wanted", wanted, view),
+    ...textLines("found", found, view),
+  ];
+}
+
+function textLines(label: string, text: string | undefined, view: View): readonly string[] {
+  if (text === undefined) return [];
+  const lines = text.split("\n");
+  const shown = lines.slice(0, MOST_LINES).map((line) => wrapped(line, view, label.length + 1));
+  const more = lines.length - shown.length;
+  const all = [...shown, ...(more > 0 ? [wrapped(`and ${more} more lines`, view, 7)] : [])];
+  const [first = "", ...rest] = all;
+  return [
+    `${" ".repeat(INDENT)}${view.colors.dim(label)} ${first.trimStart()}`,
+    ...rest,
+  ];
+}
+
+function wrapped(text: string, { width }: View, further = 0): string {
+  return wrapText(printableText(text), { width, indent: INDENT + further });
+}
+
+function lastLine(difference: NodeDifference, { colors }: View): string {
+  const left = countDifferences(difference);
+  const isRepair = difference.families.some(({ repair }) => repair !== undefined);
+  if (left > 0) {
+    const cure = isRepair ? "" : `; 'kube-relay diff --repair' mends ${left === 1 ? "it" : "them"}`;
+    return colors.red(`${countText(left)}${isRepair ? " left" : ""}${cure}`);
+  }
+  return colors.green(isRepair ? "All is as planned now" : "The machine is as planned");
+}
+
+function countText(count: number): string {
+  return count === 1 ? "1 difference" : `${count} differences`;
+}

@@ -1,0 +1,101 @@
+import { assertEquals } from "@std/assert";
+import { testProxyPlan, testServicePlan } from "../../../tests/support/service_plans.ts";
+import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
+import { differenceJson } from "./diff_json.ts";
+import { renderDifference } from "./diff_view.ts";
+import type { NodeDifference } from "./node_difference.ts";
+
+const WEB = testServicePlan({ name: "web", portName: "http" });
+const PLAN = testProxyPlan([WEB]);
+
+const MISSING: DataPlaneDifference = {
+  object: "map element",
+  name: "service-ips 10.96.0.1 . tcp . 80",
+  kind: "missing",
+  key: WEB.key,
+  wanted: "10.96.0.1 . tcp . 80 : 0x80000001",
+};
+const ALTERED: DataPlaneDifference = {
+  object: "rule",
+  name: "services, rule 1",
+  kind: "altered",
+  wanted: "jump unclaimed",
+  found: "drop",
+};
+
+function of(
+  differences: readonly DataPlaneDifference[],
+  found?: readonly DataPlaneDifference[],
+): NodeDifference {
+  const repair = found && { found, left: differences, operations: { lines: 1 } };
+  const family = { family: "IPv4" as const, plan: PLAN, differences, ...(repair && { repair }) };
+  return { mode: "nftables", nodeName: "node-1", families: [family] };
+}
+
+Deno.test("renderDifference() tells by Service, and last what all share", () => {
+  assertEquals(
+    renderDifference(of([ALTERED, MISSING])),
+    `Node     node-1, mode nftables
+IPv4     2 differences
+
+ns/web:http TCP
+  missing  map element service-ips 10.96.0.1 . tcp . 80
+           wanted 10.96.0.1 . tcp . 80 : 0x80000001
+
+For all Services
+  altered  rule services, rule 1
+           wanted jump unclaimed
+           found drop
+
+2 differences; 'kube-relay diff --repair' mends them
+`,
+  );
+});
+
+Deno.test("renderDifference() says that nothing differs, and what was mended", () => {
+  const lastLines = (difference: NodeDifference) => {
+    const lines = renderDifference(difference).trimEnd().split("\n");
+    return [lines[1], lines.at(-1)];
+  };
+  assertEquals(lastLines(of([])), ["IPv4     as planned", "The machine is as planned"]);
+  assertEquals(lastLines(of([], [MISSING])), [
+    "IPv4     1 difference, of which 1 mended",
+    "All is as planned now",
+  ]);
+  assertEquals(lastLines(of([ALTERED], [ALTERED, MISSING])), [
+    "IPv4     2 differences, of which 1 mended",
+    "1 difference left",
+  ]);
+});
+
+Deno.test("renderDifference() keeps to the width, and lets no text move the cursor", () => {
+  const found = `${"word ".repeat(60)}\x1b[2J`;
+  const text = renderDifference(of([{ ...ALTERED, found }]), { columns: 60 });
+  assertEquals(text.split("\n").filter((line) => line.length > 60), []);
+  assertEquals(text.includes("\x1b"), false);
+});
+
+Deno.test("renderDifference() shows a bounded part of what is long", () => {
+  const many = Array.from({ length: 40 }, (_, index) => ({ ...MISSING, name: `element ${index}` }));
+  const text = renderDifference(of([
+    ...many,
+    { ...ALTERED, wanted: Array.from({ length: 30 }, (_, index) => `rule ${index}`).join("\n") },
+  ]));
+  assertEquals(text.includes("and 28 more; --json has all"), true);
+  assertEquals(text.includes("and 24 more lines"), true);
+  assertEquals(text.split("\n").length < 60, true);
+});
+
+Deno.test("differenceJson() has each difference with its Service", () => {
+  const { key: servicePort, ...rest } = MISSING;
+  assertEquals(differenceJson(of([], [MISSING])), {
+    node: "node-1",
+    mode: "nftables",
+    differences: 0,
+    families: [{
+      family: "IPv4",
+      differences: [],
+      repair: { found: [{ service: "ns/web", servicePort, ...rest }], operations: { lines: 1 } },
+    }],
+  });
+});

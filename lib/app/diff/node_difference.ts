@@ -1,0 +1,67 @@
+/**
+ * How the machine differs from the plans of a node: what `diff` found, as a value.
+ *
+ * @module
+ */
+import type { IpFamily } from "../../net/ip_address.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
+import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
+import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import type { PlannedNode } from "../planned_node.ts";
+
+/** One family of a machine, beside its plan. */
+export interface FamilyDifference {
+  readonly family: IpFamily;
+  readonly plan: ProxyPlan;
+  readonly differences: readonly DataPlaneDifference[];
+  /** With `--repair`: what was mended, and how. */
+  readonly repair?: DataPlaneRepair;
+}
+
+/** A machine beside the plans of a node. */
+export interface NodeDifference {
+  readonly mode: BackendMode;
+  readonly nodeName: string;
+  readonly families: readonly FamilyDifference[];
+}
+
+/** What is compared, and whether it is mended. */
+export interface CompareNodeOptions {
+  /** The ServicePorts that are meant. @default {all} */
+  readonly keys?: (plan: ProxyPlan) => ReadonlySet<ServicePortKey>;
+  /** @default {false} */
+  readonly repair?: boolean;
+}
+
+/** Compares this machine with plans, one family after the other. Rejects where it can't be asked. */
+export async function compareNode(
+  { mode, nodeName, plans, createBackend }: PlannedNode,
+  { keys, repair = false }: CompareNodeOptions = {},
+): Promise<NodeDifference> {
+  const families: FamilyDifference[] = [];
+  for (const [family, plan] of plans) {
+    await using backend = createBackend(family);
+    const chosen = keys?.(plan);
+    if (repair) {
+      if (backend.repair === undefined) throw unable(mode);
+      const report = await backend.repair(plan, chosen);
+      families.push({ family, plan, differences: report.left, repair: report });
+    } else {
+      if (backend.compare === undefined) throw unable(mode);
+      families.push({ family, plan, differences: await backend.compare(plan, chosen) });
+    }
+  }
+  return { mode, nodeName, families };
+}
+
+/** How many there are, of all families. */
+export function countDifferences({ families }: NodeDifference): number {
+  return families.reduce((sum, { differences }) => sum + differences.length, 0);
+}
+
+function unable(mode: BackendMode): Error {
+  return new Error(
+    `Cannot compare this machine with a plan of mode '${mode}': it keeps no objects`,
+  );
+}

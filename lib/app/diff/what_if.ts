@@ -1,0 +1,196 @@
+/**
+ * What other objects would change: the plans of a node beside those for new objects, ServicePort by
+ * ServicePort, in words and in the rules of the mode. Nothing is asked of the machine.
+ *
+ * @module
+ */
+import type { LoadedConfiguration } from "../../config/load.ts";
+import type { KubeObject } from "../../api/objects.ts";
+import type { Informer, Informers } from "../../kube/informer.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
+import type { Backend } from "../../proxy/backend.ts";
+import { compareLists } from "../../proxy/compare_lists.ts";
+import { deepEqual } from "../../proxy/deep_equal.ts";
+import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../proxy/service_plan.ts";
+import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import { describePlan } from "../changes/describe_plan.ts";
+import { type PlannedNode, type PlanNodeDependencies, planObjects } from "../planned_node.ts";
+import { readObjectsOnce } from "../read_objects_once.ts";
+
+/** What would change for one ServicePort. */
+export interface PlanChange {
+  readonly key: ServicePortKey;
+  readonly kind: "added" | "changed" | "removed";
+  /** In words. */
+  readonly words: readonly string[];
+  /** Lines of the mode's own language that would go and come. */
+  readonly rules: { readonly removed: readonly string[]; readonly added: readonly string[] };
+}
+
+/** One family. */
+export interface FamilyWhatIf {
+  readonly family: IpFamily;
+  readonly changes: readonly PlanChange[];
+  /** What all Services share, where it would change; the words name it. */
+  readonly shared: readonly string[];
+  /** The plan before, and the one for the new objects. */
+  readonly plans: readonly [before: ProxyPlan, after: ProxyPlan];
+}
+
+/** All of it. */
+export interface WhatIf {
+  readonly before: PlannedNode;
+  readonly families: readonly FamilyWhatIf[];
+  /** What of the new objects could not be used, one line each. */
+  readonly problems: readonly string[];
+}
+
+/** Where the new objects are. */
+export interface WhatIfOptions {
+  readonly before: PlannedNode;
+  readonly configuration: LoadedConfiguration;
+  readonly signal: AbortSignal;
+  /** The ServicePorts that are meant. @default {all} */
+  readonly keys?: ((plan: ProxyPlan) => ReadonlySet<ServicePortKey>) | undefined;
+}
+
+/**
+ * Reads the new objects and plans them for the same node, mode, settings and machine. Nodes and
+ * ServiceCIDRs are those of before where the new objects have none.
+ */
+export async function planWhatIf(
+  dependencies: PlanNodeDependencies,
+  { before, configuration, signal, keys }: WhatIfOptions,
+): Promise<WhatIf> {
+  const { mode, nodeName, machine } = before;
+  const read = await readObjectsOnce(dependencies, { configuration, nodeName, signal });
+  const after = await planObjects(dependencies, {
+    informers: withNodesOf(before.informers, read.informers),
+    configuration: before.configuration,
+    mode,
+    nodeName,
+    families: [...before.plans.keys()],
+    machine,
+  });
+  const families: FamilyWhatIf[] = [];
+  for (const [family, plan] of before.plans) {
+    const next = after.plans.get(family);
+    if (next === undefined) continue;
+    await using backend = before.createBackend(family);
+    families.push(await compareFamily(dependencies, { backend, plans: [plan, next], keys }));
+  }
+  return { before, families, problems: [...read.problems, ...after.problems] };
+}
+
+/** How many ServicePorts would change, and shared things. */
+export function countChanges({ families }: WhatIf): number {
+  return families.reduce((sum, { changes, shared }) => sum + changes.length + shared.length, 0);
+}
+
+async function compareFamily(
+  { clock }: PlanNodeDependencies,
+  { backend, plans, keys }: {
+    readonly backend: Backend;
+    readonly plans: readonly [before: ProxyPlan, after: ProxyPlan];
+    readonly keys: WhatIfOptions["keys"];
+  },
+): Promise<FamilyWhatIf> {
+  const [before, after] = plans;
+  const chosen = keys && new Set([...keys(before), ...keys(after)]);
+  const changes: PlanChange[] = [];
+  const frame = new Set(plans.flatMap((plan) => linesOf(backend, withoutServices(plan))));
+  let seen = 0;
+  for (const key of new Set([...before.services.keys(), ...after.services.keys()])) {
+    if (++seen % SLICE_SIZE === 0) await clock.yieldToEventLoop();
+    if (chosen && !chosen.has(key)) continue;
+    const [was, is] = [before.services.get(key), after.services.get(key)];
+    if (isSame(was, is)) continue;
+    changes.push({
+      key,
+      kind: was === undefined ? "added" : is === undefined ? "removed" : "changed",
+      words: is ? describePlan(was, is) : describePlan(undefined, was).map((word) => `had ${word}`),
+      rules: ruleChanges(
+        linesOf(backend, before, key).filter((line) => !frame.has(line)),
+        linesOf(backend, after, key).filter((line) => !frame.has(line)),
+      ),
+    });
+  }
+  changes.sort((one, other) => one.key < other.key ? -1 : 1);
+  return { family: before.family, changes, shared: sharedWords(before, after), plans };
+}
+
+/** ServicePorts between two turns of others. */
+const SLICE_SIZE = 256;
+
+/** When an object was made decides nothing but who is older. */
+function isSame(was: ServicePlan | undefined, is: ServicePlan | undefined): boolean {
+  if (was === undefined || is === undefined) return was === is;
+  const { createdAt: _, ...before } = was;
+  const { createdAt: __, ...after } = is;
+  return deepEqual(before, after);
+}
+
+/** Chains, jumps and sets that are there for any Services: no change touches those. */
+function withoutServices(plan: ProxyPlan): ProxyPlan {
+  return { ...plan, services: new Map() };
+}
+
+/** All lines, or what is for a ServicePort and what leads there. */
+function linesOf(backend: Backend, plan: ProxyPlan, key?: ServicePortKey): readonly string[] {
+  const text = [...backend.render(plan, key && new Set([key]))].join("");
+  const lines: string[] = [];
+  let set: string | undefined;
+  for (const line of text.split("\n").map((each) => each.trim())) {
+    const opened = ELEMENTS.exec(line)?.[1];
+    if (opened !== undefined) set = opened;
+    else if (line === "}") set = undefined;
+    // The comma between elements depends on what comes after.
+    else if (set !== undefined) lines.push(`element ${set} ${line.replace(/,$/, "")}`);
+    // What is asked of nft is another thing than what is there: each chain is flushed in passing.
+    else if (line !== "" && !line.startsWith("flush chain ")) lines.push(line.replace(/^add /, ""));
+  }
+  return lines;
+}
+
+/** In nftables mode: before the elements of a set or map. */
+const ELEMENTS = /^add element (.*) \{$/;
+
+function ruleChanges(
+  before: readonly string[],
+  after: readonly string[],
+): PlanChange["rules"] {
+  const differences = compareLists(after, before);
+  return {
+    removed: differences.flatMap(({ found }) => found === undefined ? [] : [before[found]!]),
+    added: differences.flatMap(({ wanted }) => wanted === undefined ? [] : [after[wanted]!]),
+  };
+}
+
+function sharedWords({ shared: was }: ProxyPlan, { shared: is }: ProxyPlan): readonly string[] {
+  const list = (items: readonly string[]) => items.join(", ") || "none";
+  const words: string[] = [];
+  if (!deepEqual(was.serviceCidrs, is.serviceCidrs)) {
+    words.push(`service ranges: ${list(was.serviceCidrs)} -> ${list(is.serviceCidrs)}`);
+  }
+  if (!deepEqual(was.nodePortAddresses, is.nodePortAddresses)) {
+    const [before, after] = [list(was.nodePortAddresses), list(is.nodePortAddresses)];
+    words.push(`addresses of node ports: ${before} -> ${after}`);
+  }
+  if (!deepEqual(was.localTraffic, is.localTraffic)) words.push("how local traffic is told");
+  return words;
+}
+
+/** A folder of Services mostly says nothing of nodes. */
+function withNodesOf(before: Informers, after: Informers): Informers {
+  const { nodes, serviceCidrs } = after;
+  return {
+    ...after,
+    nodes: isEmpty(nodes) ? before.nodes : nodes,
+    serviceCidrs: isEmpty(serviceCidrs) ? before.serviceCidrs : serviceCidrs,
+  };
+}
+
+function isEmpty<T extends KubeObject>(informer: Informer<T>): boolean {
+  return informer.values().next().done === true;
+}

@@ -1,0 +1,98 @@
+/**
+ * Puts a dump together: from a running program, or from what was planned without one.
+ *
+ * @module
+ */
+import type { Node } from "../../api/objects.ts";
+import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import type { RelayOptions } from "../../config/relay_options.ts";
+import type { Informers } from "../../kube/informer.ts";
+import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
+import type { Clock } from "../../os/clock.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
+import type { MachineFacts } from "../../proxy/machine_facts.ts";
+import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import type { ChangesReport } from "../changes/change_entry.ts";
+import type { StatusReport } from "../status_report.ts";
+import { VERSION } from "../version.ts";
+import { dumpDecision } from "./dump_decisions.ts";
+import { DUMP_KIND, DUMP_SCHEMA, type DumpInput, FORMAT_VERSION } from "./dump_schema.ts";
+import { pickAllowed } from "./pick_allowed.ts";
+
+/** What a dump is made of. */
+export interface DumpParts {
+  readonly mode: BackendMode;
+  readonly nodeName: string;
+  readonly configuration: { readonly proxy: KubeProxyConfiguration; readonly relay: RelayOptions };
+  readonly informers: Informers;
+  /** The own Node as it was last seen: also one that was deleted since. */
+  readonly node: Node | undefined;
+  readonly families: readonly DumpedFamily[];
+  /** Absent where no program runs. */
+  readonly status?: StatusReport;
+  readonly changes?: ChangesReport;
+}
+
+/** One IP family. */
+export interface DumpedFamily {
+  readonly family: IpFamily;
+  readonly plan: ProxyPlan;
+  /** Why ServicePorts, or addresses of them, are in quarantine. */
+  readonly quarantined: ReadonlyMap<ServicePortKey, string>;
+  /** The addresses of the machine that were planned with; absent where it was not looked at. */
+  readonly interfaceAddresses?: readonly IpAddress[];
+  /** Absent where the machine was not looked at, or nothing depends on it. */
+  readonly facts?: MachineFacts;
+}
+
+/**
+ * A dump, for `jsonPieces()`: long lists are made while they are written. Which objects and which
+ * plans these are is settled at once, so that what comes meanwhile is not half in it.
+ */
+export function collectDump(
+  { clock, kernelRelease }: {
+    readonly clock: Clock;
+    readonly kernelRelease: string | undefined;
+  },
+  parts: DumpParts,
+): unknown {
+  const { mode, nodeName, configuration, informers, node, status, changes } = parts;
+  const { services, endpointSlices, endpoints, serviceCidrs } = informers;
+  const dump: DumpInput = {
+    kind: DUMP_KIND,
+    formatVersion: FORMAT_VERSION,
+    writtenAt: new Date(clock.wallNow()).toISOString(),
+    versions: {
+      kubeRelay: VERSION,
+      deno: Deno.version.deno,
+      ...(kernelRelease !== undefined && { kernel: kernelRelease }),
+    },
+    mode,
+    nodeName,
+    configuration,
+    objects: {
+      services: [...services.values()],
+      endpointSlices: [...endpointSlices.values()],
+      endpoints: [...endpoints.values()],
+      nodes: node === undefined ? [] : [node],
+      serviceCidrs: [...serviceCidrs.values()],
+    },
+    families: parts.families.map(dumpFamily),
+    ...(status && { status }),
+    ...(changes && { changes }),
+  };
+  return pickAllowed(dump, DUMP_SCHEMA);
+}
+
+function dumpFamily({ plan, quarantined, ...family }: DumpedFamily) {
+  const plans = [...plan.services.values()];
+  return {
+    ...family,
+    decisions: {
+      *[Symbol.iterator]() {
+        for (const plan of plans) yield dumpDecision(plan, quarantined.get(plan.key));
+      },
+    },
+  };
+}

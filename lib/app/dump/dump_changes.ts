@@ -1,0 +1,104 @@
+/**
+ * The log of changes that a dump has: what `kube-relay status --changes` says.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import type { ChangesReport } from "../changes/change_entry.ts";
+import {
+  fields,
+  flag,
+  foreignText,
+  ipFamily,
+  list,
+  number,
+  optional,
+  ownText,
+  table,
+  time,
+} from "./dump_value.ts";
+
+const action = v.picklist(
+  ["added", "updated", "deleted"],
+  "has to be added, updated or deleted",
+);
+const outcome = v.picklist(["applied", "failed"], "has to be applied or failed");
+const yes = optional(v.literal(true, "has to be true"));
+const base = { sequence: number, at: time };
+
+const sync = fields({
+  kind: v.literal("sync"),
+  ...base,
+  family: ipFamily,
+  outcome,
+  first: yes,
+  causes: list(fields({
+    kind: v.picklist(
+      [
+        ...["Service", "EndpointSlice", "Endpoints", "Node", "ServiceCIDR"] as const,
+        ...["addresses", "configuration"] as const,
+      ],
+      "has to be the kind of a cause",
+    ),
+    name: foreignText,
+    action,
+    words: list(foreignText),
+    count: number,
+    seenAt: time,
+  })),
+  moreCauses: table(number),
+  effects: list(fields({
+    servicePort: ownText,
+    action,
+    words: list(foreignText),
+    rules: optional(list(fields({ object: ownText, name: ownText, count: number }))),
+  })),
+  moreEffects: table(number),
+  syncs: number,
+  full: optional(flag),
+  operations: table(number),
+  queuedMs: number,
+  planMs: number,
+  applyMs: number,
+  totalMs: number,
+  failures: number,
+  error: optional(foreignText),
+  slow: yes,
+});
+
+const quarantine = fields({
+  kind: v.literal("quarantine"),
+  ...base,
+  family: ipFamily,
+  direction: v.picklist(["in", "out"], "has to be in or out"),
+  servicePort: ownText,
+  address: optional(ownText),
+  reason: foreignText,
+});
+
+const drift = fields({
+  kind: v.literal("drift"),
+  ...base,
+  family: ipFamily,
+  object: ownText,
+  found: number,
+  repaired: number,
+  times: number,
+});
+
+const configuration = fields({
+  kind: v.literal("configuration"),
+  ...base,
+  fields: list(foreignText),
+});
+
+/** The answer to `/changes`. */
+export const CHANGES: v.GenericSchema<unknown, ChangesReport> = fields({
+  entries: list(v.variant(
+    "kind",
+    [sync, quarantine, drift, configuration],
+    "has to be sync, quarantine, drift or configuration",
+  )),
+  forgotten: number,
+  syncs: list(fields({ family: ipFamily, at: number, durationMs: number, outcome })),
+});

@@ -1,0 +1,87 @@
+/**
+ * The configuration that a dump has: what decides which rules there are, and no path, no credential
+ * and no address of the API server.
+ *
+ * @module
+ */
+import {
+  cidr,
+  fields,
+  flag,
+  ipAddress,
+  list,
+  number,
+  objectName,
+  optional,
+  plainText,
+  table,
+} from "./dump_value.ts";
+import * as v from "valibot";
+
+const syncPeriods = { syncPeriod: number, minSyncPeriod: number };
+
+/** Fields of kube-proxy's configuration, with its names; times are milliseconds. */
+export const PROXY_FIELDS = fields({
+  featureGates: table(flag),
+  hostnameOverride: v.union([v.literal(""), objectName], "has to be the name of a node"),
+  bindAddress: plainText,
+  healthzBindAddress: plainText,
+  metricsBindAddress: plainText,
+  mode: plainText,
+  iptables: fields({
+    masqueradeBit: number,
+    masqueradeAll: flag,
+    localhostNodePorts: flag,
+    ...syncPeriods,
+  }),
+  ipvs: fields({
+    scheduler: plainText,
+    excludeCIDRs: list(plainText),
+    strictARP: flag,
+    tcpTimeout: number,
+    tcpFinTimeout: number,
+    udpTimeout: number,
+    ...syncPeriods,
+  }),
+  nftables: fields({ masqueradeBit: number, masqueradeAll: flag, ...syncPeriods }),
+  detectLocalMode: plainText,
+  detectLocal: fields({ bridgeInterface: plainText, interfaceNamePrefix: plainText }),
+  clusterCIDR: plainText,
+  nodePortAddresses: list(plainText),
+  conntrack: fields({
+    maxPerCore: number,
+    min: number,
+    tcpEstablishedTimeout: number,
+    tcpCloseWaitTimeout: number,
+    tcpBeLiberal: flag,
+    udpTimeout: number,
+    udpStreamTimeout: number,
+  }),
+  configSyncPeriod: number,
+});
+
+/** kube-relay's own options. */
+export const RELAY_FIELDS = fields({
+  serviceCidrs: list(cidr),
+  addressMode: v.picklist(
+    ["auto", "each", "anyip", "none"],
+    "has to be auto, each, anyip or none",
+  ),
+  udpTimeoutMs: number,
+  drainTimeoutMs: number,
+  ipvsDrainTimeoutMs: number,
+  maxConnectionsPerService: number,
+  endpointsFallback: flag,
+  serviceCounters: flag,
+});
+
+/** Both. */
+export const CONFIGURATION = fields({ proxy: PROXY_FIELDS, relay: RELAY_FIELDS });
+
+/** What a dump says of the machine in one IP family. */
+export const MACHINE_FACTS = optional(fields({
+  features: table(flag),
+  beLiberal: optional(flag),
+  nodeAddresses: optional(list(ipAddress)),
+  layout: optional(list(plainText)),
+}));

@@ -1,0 +1,93 @@
+/**
+ * What a dump is: the one table of its fields. What is not in it is neither written nor read, and
+ * docs/dump.md has the same list.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { CHANGES } from "./dump_changes.ts";
+import { CONFIGURATION, MACHINE_FACTS } from "./dump_configuration.ts";
+import { ENDPOINT_SLICE, ENDPOINTS, NODE, SERVICE, SERVICE_CIDR } from "./dump_objects.ts";
+import { mode, STATUS } from "./dump_status.ts";
+import {
+  fields,
+  foreignText,
+  ipAddress,
+  ipFamily,
+  list,
+  objectName,
+  optional,
+  ownText,
+  time,
+} from "./dump_value.ts";
+
+/** What `kind` says. */
+export const DUMP_KIND = "kube-relay dump";
+
+/** The version of the format; another number is another set of fields. */
+export const FORMAT_VERSION = 1;
+
+const decision = fields({
+  servicePort: ownText,
+  internal: ownText,
+  external: ownText,
+  externalFromCluster: ownText,
+  masqueradeInternal: ownText,
+  masqueradeExternal: ownText,
+  quarantined: optional(foreignText),
+});
+
+const identity = {
+  kind: v.literal(DUMP_KIND, `has to be '${DUMP_KIND}'`),
+  formatVersion: v.literal(FORMAT_VERSION, `has to be ${FORMAT_VERSION}`),
+  writtenAt: time,
+  versions: fields({ kubeRelay: ownText, deno: ownText, kernel: optional(ownText) }),
+};
+
+const inputs = {
+  mode,
+  nodeName: objectName,
+  configuration: CONFIGURATION,
+  objects: fields({
+    services: list(SERVICE),
+    endpointSlices: list(ENDPOINT_SLICE),
+    endpoints: list(ENDPOINTS),
+    nodes: list(NODE),
+    serviceCidrs: list(SERVICE_CIDR),
+  }),
+};
+
+const family = {
+  family: ipFamily,
+  interfaceAddresses: optional(list(ipAddress)),
+  facts: MACHINE_FACTS,
+};
+
+const outcome = { status: optional(STATUS), changes: optional(CHANGES) };
+
+/** Every field of a dump. */
+export const DUMP_SCHEMA = fields({
+  ...identity,
+  ...inputs,
+  families: list(fields({ ...family, decisions: list(decision) })),
+  ...outcome,
+});
+
+/** What a dump is planned from. The rest is half of it, and takes its time to check. */
+export const INPUT_PART = fields({ ...identity, ...inputs, families: list(fields(family)) });
+
+/** What was told of the node. */
+export const OUTCOME_PART = fields({ ...identity, ...outcome });
+
+/** A dump. */
+export type Dump = v.InferOutput<typeof DUMP_SCHEMA>;
+
+/** A dump that is to be planned. */
+export type InputDump = v.InferOutput<typeof INPUT_PART>;
+
+/** A dump to be written: its long lists are made while they are written. */
+export type DumpInput = Listed<Dump>;
+
+type Listed<T> = T extends string | number | boolean | null | undefined ? T
+  : T extends readonly (infer Entry)[] ? Iterable<Listed<Entry>>
+  : { readonly [Field in keyof T]: Listed<T[Field]> };

@@ -1,0 +1,154 @@
+/**
+ * The status that a dump has: what `kube-relay status` says, but for annotations of the Node.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { PROTOCOLS, tryParsePort } from "../../net/port.ts";
+import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import type { StatusReport } from "../status_report.ts";
+import {
+  fields,
+  flag,
+  foreignText,
+  ipAddress,
+  ipFamily,
+  list,
+  number,
+  objectName,
+  optional,
+  ownText,
+  table,
+  time,
+} from "./dump_value.ts";
+
+/** The modes, as a dump names them. */
+export const mode = v.picklist(
+  ["iptables", "ipvs", "nftables", "userspace"],
+  "has to be iptables, ipvs, nftables or userspace",
+);
+
+const port = v.pipe(
+  v.number("has to be a number"),
+  v.rawTransform(({ dataset, addIssue, NEVER }) => {
+    const port = tryParsePort(dataset.value);
+    if (port !== undefined) return port;
+    addIssue({ message: "has to be a whole number between 1 and 65535" });
+    return NEVER;
+  }),
+);
+
+const servicePort = v.pipe(ownText, v.transform((text) => text as ServicePortKey));
+
+const quarantined = list(fields({
+  key: servicePort,
+  address: optional(ownText),
+  reason: foreignText,
+}));
+
+const address = fields({
+  role: v.picklist(
+    ["ClusterIP", "ExternalIP", "LoadBalancer", "NodePort", "StandIn"],
+    "has to be ClusterIP, ExternalIP, LoadBalancer, NodePort or StandIn",
+  ),
+  address: ipAddress,
+  port,
+  protocol: v.picklist(PROTOCOLS, `has to be ${PROTOCOLS.join(", ")}`),
+  state: v.picklist(
+    ["serving", "refusing", "quarantined"],
+    "has to be serving, refusing or quarantined",
+  ),
+  load: optional(fields({
+    active: number,
+    inactive: number,
+    rates: optional(fields({
+      connections: number,
+      packetsIn: number,
+      packetsOut: number,
+      bytesIn: number,
+      bytesOut: number,
+    })),
+  })),
+});
+
+const service = fields({
+  name: ownText,
+  protocol: ownText,
+  addresses: list(address),
+  endpoints: list(fields({
+    address: ownText,
+    state: v.picklist(
+      ["ready", "not ready", "serving, terminating", "terminating"],
+      "has to be ready, not ready, 'serving, terminating' or terminating",
+    ),
+    local: flag,
+  })),
+  connections: optional(number),
+  traffic: optional(fields({
+    bytesFromClients: number,
+    bytesToClients: number,
+    packetsFromClients: optional(number),
+    packetsToClients: optional(number),
+    opened: optional(number),
+    open: optional(number),
+  })),
+  quarantined: optional(foreignText),
+});
+
+const family = fields({
+  family: ipFamily,
+  mode,
+  summary: ownText,
+  lastSync: optional(fields({
+    at: time,
+    durationMs: number,
+    full: flag,
+    services: number,
+    operations: table(number),
+  })),
+  pending: flag,
+  failures: number,
+  lastError: optional(foreignText),
+  services: list(service),
+  quarantined,
+});
+
+const status = fields({
+  version: ownText,
+  pid: number,
+  startedAt: time,
+  phase: ownText,
+  largestEventLoopDelayMs: number,
+  node: fields({ name: objectName, zone: optional(ownText) }),
+  sources: list(fields({
+    name: foreignText,
+    state: foreignText,
+    problems: list(foreignText),
+  })),
+  hostSettings: list(fields({
+    name: ownText,
+    wanted: ownText,
+    found: optional(foreignText),
+    state: v.picklist(["kept", "changed", "refused"], "has to be kept, changed or refused"),
+    purpose: ownText,
+    reason: optional(foreignText),
+    cure: optional(ownText),
+  })),
+  families: list(family),
+});
+
+/** The answer to `kube-relay status`. */
+export const STATUS: v.GenericSchema<unknown, StatusReport> = status;
+
+/** Fields of a type that another lacks, at any depth. */
+type Lacking<Wanted, Has> = Wanted extends string | number | boolean | undefined ? never
+  : Wanted extends readonly (infer W)[] ? Has extends readonly (infer H)[] ? Lacking<W, H> : never
+  : {
+    [Name in keyof Wanted]-?: Name extends keyof Has
+      ? Lacking<NonNullable<Wanted[Name]>, NonNullable<Has[Name]>>
+      : Name;
+  }[keyof Wanted];
+
+/** Does not compile when the status gets a field that is neither here nor left out on purpose. */
+export type LeftOut = Check<Lacking<StatusReport, v.InferOutput<typeof status>>>;
+type Check<Names extends "annotations"> = Names;

@@ -1,0 +1,104 @@
+/**
+ * The kinds of values that a dump is made of, as schemas. What they refuse is said as the end of a
+ * sentence: `has to be …`.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { tryParseCidr } from "../../net/cidr.ts";
+import { IP_FAMILIES, tryParseIpAddress } from "../../net/ip_address.ts";
+
+const TEXT = "has to be text";
+
+/** What stands in a dump ends on terminals: no control, no text direction, no line break. */
+const PLAIN = /^[^\p{Cc}\p{Cf}\p{Zl}\p{Zp}]*$/u;
+
+/** Longest name of an object, of the node, or of a feature. */
+const LONGEST_NAME = 253;
+
+/** Text of an object or of the configuration, in one line. */
+export const plainText = v.pipe(
+  v.string(TEXT),
+  v.regex(PLAIN, "has to be text without control characters"),
+);
+
+/** Text that others made: of a tool, a library, the API server. Secrets are taken out of it. */
+export const foreignText = v.string(TEXT);
+
+/** Text that kube-relay made itself, in one line. */
+export const ownText = v.pipe(
+  v.string(TEXT),
+  v.regex(PLAIN, "has to be text without control characters"),
+);
+
+export const flag = v.boolean("has to be true or false");
+
+export const number = v.pipe(
+  v.number("has to be a number"),
+  v.finite("has to be a number that is not without end"),
+);
+
+/** A moment as RFC 3339 has it. */
+export const time = v.pipe(
+  v.string(TEXT),
+  v.regex(/^\d{4}-\d\d-\d\dT[\d:.]+Z$/, "has to be a time such as 2026-01-02T03:04:05Z"),
+  v.check((text) => !Number.isNaN(Date.parse(text)), "has to be a time that there is"),
+);
+
+/** Name of an object or of a node. The characters are those that rules and chains may have. */
+export const objectName = v.pipe(
+  v.string(TEXT),
+  v.regex(
+    /^[A-Za-z0-9](?:[-A-Za-z0-9._]*[A-Za-z0-9])?$/,
+    "has to be a name of letters, digits, '-' and '.', with a letter or digit at both ends",
+  ),
+  v.maxLength(LONGEST_NAME, `has to be a name of at most ${LONGEST_NAME} characters`),
+);
+
+/** Name of a port; the empty one for the only port of a Service. */
+export const portName = v.pipe(
+  v.string(TEXT),
+  v.regex(/^[-A-Za-z0-9._]{0,63}$/, "has to be at most 63 letters, digits and '-'"),
+);
+
+export const ipAddress = v.pipe(
+  v.string(TEXT),
+  v.rawTransform(({ dataset, addIssue, NEVER }) => {
+    const address = tryParseIpAddress(dataset.value);
+    if (address !== undefined) return address;
+    addIssue({ message: "has to be an IP address" });
+    return NEVER;
+  }),
+);
+
+export const cidr = v.pipe(
+  v.string(TEXT),
+  v.rawTransform(({ dataset, addIssue, NEVER }) => {
+    const range = tryParseCidr(dataset.value);
+    if (range !== undefined) return range;
+    addIssue({ message: "has to be a CIDR such as 10.96.0.0/12" });
+    return NEVER;
+  }),
+);
+
+export const ipFamily = v.picklist(IP_FAMILIES, `has to be ${IP_FAMILIES.join(" or ")}`);
+
+/** Fields; any other one is dropped, in writing as in reading. */
+export function fields<Entries extends v.ObjectEntries>(
+  entries: Entries,
+): v.ObjectSchema<Entries, string> {
+  return v.object(entries, "has to be an object");
+}
+
+export function list<Entry extends v.GenericSchema>(entry: Entry): v.ArraySchema<Entry, string> {
+  return v.array(entry, "has to be a list");
+}
+
+/** Fields whose names are not known before, such as those of counters. */
+export function table<Value extends v.GenericSchema>(
+  value: Value,
+): v.RecordSchema<typeof objectName, Value, string> {
+  return v.record(objectName, value, "has to be an object");
+}
+
+export const optional = v.exactOptional;

@@ -1,0 +1,92 @@
+/**
+ * Takes of a value what a schema names, and nothing else. Unlike parsing it refuses nothing: a node in
+ * trouble has to be able to tell of it.
+ *
+ * @module
+ */
+import type * as v from "valibot";
+import { redactText } from "../../log/redact.ts";
+import { printableText } from "../printable_text.ts";
+import { foreignText, ownText, plainText } from "./dump_value.ts";
+
+/** The part of a schema that says what is in it. */
+interface SchemaShape {
+  readonly type: string;
+  readonly entries?: Readonly<Record<string, v.GenericSchema>>;
+  readonly item?: v.GenericSchema;
+  readonly wrapped?: v.GenericSchema;
+  readonly value?: v.GenericSchema;
+  /** The field that tells of several kinds apart, and the kinds. */
+  readonly key?: unknown;
+  readonly options?: readonly unknown[];
+}
+
+/** A list of so many entries is copied at once. */
+const SHORT = 64;
+
+/**
+ * A copy of what the schema names. Long lists become ones that are made while they are walked. A value
+ * of another kind than the schema has is left out.
+ */
+export function pickAllowed(value: unknown, schema: v.GenericSchema): unknown {
+  const { type, entries, item, wrapped, value: inner } = schema as unknown as SchemaShape;
+  if (value === null || value === undefined) return value;
+  if (type === "variant") return pickVariant(value, schema as unknown as SchemaShape);
+  if (wrapped) return pickAllowed(value, wrapped);
+  if (entries) return pickFields(value, entries);
+  if (item) return pickList(value, item);
+  if (inner) return pickTable(value, inner);
+  if (typeof value === "object") return undefined;
+  return typeof value === "string" ? pickText(value, schema) : value;
+}
+
+/** Text that reading would refuse is made readable: one odd field must not make the dump useless. */
+function pickText(value: string, schema: v.GenericSchema): string {
+  if (schema === foreignText) return redactText(value);
+  return schema === plainText || schema === ownText ? printableText(value) : value;
+}
+
+function pickFields(
+  value: unknown,
+  entries: Readonly<Record<string, v.GenericSchema>>,
+): Record<string, unknown> {
+  const picked: Record<string, unknown> = {};
+  const given = value as Readonly<Record<string, unknown>>;
+  for (const name of Object.keys(entries)) {
+    if (given[name] === undefined) continue;
+    picked[name] = pickAllowed(given[name], entries[name]!);
+  }
+  return picked;
+}
+
+function pickVariant(value: unknown, { key, options = [] }: SchemaShape): unknown {
+  const word = typeof value === "object" && value !== null
+    ? Object.entries(value).find(([name]) => name === key)?.[1]
+    : undefined;
+  const schemas = options as readonly (v.GenericSchema & SchemaShape)[];
+  const fitting = schemas.find(({ entries = {} }) => {
+    const tag = entries[String(key)] as { readonly literal?: unknown } | undefined;
+    return tag?.literal === word;
+  });
+  return fitting && pickAllowed(value, fitting);
+}
+
+function pickTable(value: unknown, inner: v.GenericSchema): Record<string, unknown> {
+  const picked = Object.entries(value as object).map(([name, each]) => [
+    name,
+    pickAllowed(each, inner),
+  ]);
+  return Object.fromEntries(picked);
+}
+
+function pickList(value: unknown, item: v.GenericSchema): unknown {
+  if (typeof value !== "object" || value === null || !(Symbol.iterator in value)) return undefined;
+  const source = value as Iterable<unknown>;
+  if (Array.isArray(source) && source.length <= SHORT) {
+    return source.map((entry) => pickAllowed(entry, item));
+  }
+  function* entries(): Generator<unknown> {
+    for (const entry of source) yield pickAllowed(entry, item);
+  }
+  return { [Symbol.iterator]: entries, toJSON: () => [...entries()] };
+}

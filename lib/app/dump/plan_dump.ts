@@ -1,0 +1,103 @@
+/**
+ * Plans what a node had planned when its dump was made, on whatever machine.
+ *
+ * @module
+ */
+import type { KubeObject } from "../../api/objects.ts";
+import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
+import { validateConfiguration } from "../../config/validate.ts";
+import { Informer, type Informers } from "../../kube/informer.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
+import { type PlannedNode, type PlanNodeDependencies, planObjects } from "../plan_objects.ts";
+import { printableText } from "../printable_text.ts";
+import type { InputDump } from "./dump_schema.ts";
+import { DumpError } from "./read_dump.ts";
+
+/** Most characters of what is wrong with a configuration: it quotes the value. */
+const LONGEST_PROBLEM = 300;
+
+/** How a dump is planned. */
+export interface PlanDumpOptions {
+  readonly dump: InputDump;
+  /** What it is called in errors. */
+  readonly source: string;
+  /** Of these, those that it has. */
+  readonly families: readonly IpFamily[];
+  /** Paths and other things that a dump has not, and that decide nothing. */
+  readonly relay: LoadedConfiguration["relay"];
+}
+
+/** The plans of a dump. Throws a {@linkcode DumpError} where its parts contradict each other. */
+export async function planDump(
+  dependencies: PlanNodeDependencies,
+  { dump, source, families, relay }: PlanDumpOptions,
+): Promise<PlannedNode> {
+  const { mode, nodeName } = dump;
+  const known = Object.keys(dependencies.backends);
+  if (!known.includes(mode)) {
+    throw new DumpError(
+      `Cannot plan ${source} of mode '${mode}': this release has ${known.join(", ")} only`,
+    );
+  }
+  checkLists(dump, source);
+  const machines = new Map(dump.families.map((family) => [family.family, family]));
+  return await planObjects(dependencies, {
+    informers: informersOf(dump),
+    configuration: configurationOf(dump, { source, relay }),
+    mode,
+    nodeName,
+    families: families.filter((family) => machines.has(family)),
+    machine: (family) => machines.get(family) ?? {},
+  });
+}
+
+function checkLists({ families, objects }: InputDump, source: string): void {
+  const names = families.map(({ family }) => family);
+  if (new Set(names).size < names.length) {
+    throw new DumpError(`Cannot plan ${source}: families has to have each IP family once at most`);
+  }
+  const { length } = objects.nodes;
+  if (length > 1) {
+    throw new DumpError(
+      `Cannot plan ${source}: objects.nodes has to have one Node at most, the own one: it has ${length}`,
+    );
+  }
+}
+
+function configurationOf(
+  { configuration, mode }: InputDump,
+  { source, relay }: Pick<PlanDumpOptions, "source" | "relay">,
+): Pick<LoadedConfiguration, "proxy" | "relay"> {
+  const proxy = { ...defaultConfiguration(), ...configuration.proxy, mode };
+  const [problem] = validateConfiguration(proxy);
+  if (problem !== undefined) {
+    const { path, message } = problem;
+    const said = `configuration.proxy.${path}: ${message}`.slice(0, LONGEST_PROBLEM);
+    throw new DumpError(`Cannot plan ${source}: ${printableText(said)}`);
+  }
+  return { proxy, relay: { ...relay, ...configuration.relay } };
+}
+
+function informersOf({ objects }: InputDump): Informers {
+  return {
+    services: informerOf(objects.services),
+    endpointSlices: informerOf(objects.endpointSlices),
+    endpoints: informerOf(objects.endpoints),
+    nodes: informerOf(objects.nodes),
+    serviceCidrs: informerOf(objects.serviceCidrs),
+  };
+}
+
+function informerOf<T extends KubeObject>(objects: readonly T[]): Informer<T> {
+  const ignore = () => {};
+  const informer = new Informer<T>({
+    onAdd: ignore,
+    onUpdate: ignore,
+    onDelete: ignore,
+    onSynced: ignore,
+  });
+  for (const object of objects) informer.upsert(object);
+  informer.markSynced();
+  return informer;
+}

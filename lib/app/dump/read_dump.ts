@@ -1,0 +1,112 @@
+/**
+ * Reads a dump. It may come from anybody: what is wrong with it is said, and nothing of it is used.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { formatPath } from "../../kube/manifests/manifest_problem.ts";
+import { messageOf } from "../../log/message_of.ts";
+import { readTextUpTo } from "../../os/read_text_up_to.ts";
+import { printableText } from "../printable_text.ts";
+import { DUMP_KIND, FORMAT_VERSION } from "./dump_schema.ts";
+
+/** A dump of 10,000 Services has 15 MB. */
+const MAX_BYTES = 256 * 1024 * 1024;
+
+/** Most characters of a wrong value that are shown. */
+const LONGEST_VALUE = 40;
+
+/** A dump that cannot be used. The message names the path in it, the value, and what would be right. */
+export class DumpError extends Error {
+  override name = "DumpError";
+}
+
+/** How a dump is read. */
+export interface ReadDumpOptions<Part extends DumpPart> {
+  /** What the dump is called in errors. */
+  readonly source: string;
+  /** What is wanted of it; the rest may be anything. */
+  readonly part: Part;
+}
+
+/** A part of a dump, or all of it. */
+type DumpPart = v.GenericSchema<unknown>;
+
+/** Reads the dump of a file. Throws a {@linkcode DumpError}. */
+export async function readDumpFile<Part extends DumpPart>(
+  path: string,
+  { part }: { readonly part: Part },
+): Promise<v.InferOutput<Part>> {
+  const source = `dump '${path}'`;
+  let text: string;
+  try {
+    text = await readTextUpTo(path, MAX_BYTES);
+  } catch (error) {
+    throw new DumpError(`Cannot read ${source}: ${messageOf(error)}`, { cause: error });
+  }
+  return parseDump(text, { source, part });
+}
+
+/** Reads the text of a dump. Throws a {@linkcode DumpError}. */
+export function parseDump<Part extends DumpPart>(
+  text: string,
+  { source, part }: ReadDumpOptions<Part>,
+): v.InferOutput<Part> {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch (error) {
+    // The parser quotes what it found.
+    throw new DumpError(
+      `Cannot read ${source}: it is no JSON, or only a part of it: ${
+        printableText(messageOf(error))
+      }`,
+      { cause: error },
+    );
+  }
+  return checkDump(value, { source, part });
+}
+
+/** Checks parsed JSON. Throws a {@linkcode DumpError}. */
+export function checkDump<Part extends DumpPart>(
+  value: unknown,
+  { source, part }: ReadDumpOptions<Part>,
+): v.InferOutput<Part> {
+  checkIdentity(value, source);
+  const result = v.safeParse(part, value, { abortEarly: true, abortPipeEarly: true });
+  if (!result.success) throw new DumpError(`Cannot read ${source}: ${issueText(result.issues[0])}`);
+  return result.output;
+}
+
+/** Said first, and otherwise: who names a wrong file is not helped by the path of a field. */
+function checkIdentity(value: unknown, source: string): void {
+  const { kind, formatVersion } = Object(value) as Readonly<Record<string, unknown>>;
+  if (kind !== DUMP_KIND) {
+    throw new DumpError(
+      `Cannot read ${source}: it is none: 'kind' has to be '${DUMP_KIND}'; ` +
+        "'kube-relay dump FILE' writes one",
+    );
+  }
+  if (formatVersion === FORMAT_VERSION) return;
+  const found = typeof formatVersion === "number" ? `version ${formatVersion}` : "no version";
+  throw new DumpError(
+    `Cannot read ${source}: it has ${found} of the format, and this release reads version ` +
+      `${FORMAT_VERSION} only; take the release that wrote it`,
+  );
+}
+
+function issueText({ path, input, received, message }: v.BaseIssue<unknown>): string {
+  const steps = (path ?? []).map(({ key }) => typeof key === "number" ? key : String(key));
+  const name = printableText(formatPath(steps));
+  if (input === undefined) return `${name} is missing`;
+  return `${name} is ${valueText(input, received)}: it ${message}`;
+}
+
+/** Never the whole of a list or an object: it may be as deep as it likes. */
+function valueText(value: unknown, received: string): string {
+  if (typeof value === "object" && value !== null) {
+    return Array.isArray(value) ? "a list" : "an object";
+  }
+  const text = printableText(typeof value === "string" ? JSON.stringify(value) : received);
+  return text.length <= LONGEST_VALUE ? text : `${text.slice(0, LONGEST_VALUE)}…`;
+}

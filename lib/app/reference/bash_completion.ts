@@ -1,0 +1,101 @@
+/**
+ * Completion for bash, in bash alone: the package bash-completion is not needed.
+ *
+ * @module
+ */
+import type { CompletedFlag, CompletionTable, ValueKind } from "./completion_table.ts";
+import { SERVICES_VERB } from "./completion_table.ts";
+
+/** The script, to be sourced. */
+export function bashCompletion({ verbs, flags }: CompletionTable): string {
+  return `# bash completion for kube-relay; source it, or put it where bash-completion looks.
+_kube_relay_words() { mapfile -t COMPREPLY < <(compgen -W "$1" -- "$cur"); }
+_kube_relay_files() { compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "$cur"); }
+_kube_relay_folders() { compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -d -- "$cur"); }
+_kube_relay_services() { mapfile -t COMPREPLY < <("\${COMP_WORDS[0]}" ${SERVICES_VERB} -- "$cur" 2>/dev/null); }
+
+_kube_relay_value() {
+  case $1 in
+${flags.map(valueCase).join("")}    *) return 1 ;;
+  esac
+}
+
+_kube_relay_operand() {
+  case $1/$2 in
+${
+    verbs.flatMap(({ name, operands }) =>
+      operands.map((value, index) => `    ${name}/${index}) ${action(value)} ;;\n`)
+    ).join("")
+  }  esac
+}
+
+_kube_relay() {
+  local cur=\${COMP_WORDS[COMP_CWORD]} verb="" count=0 index word
+  COMPREPLY=()
+  # Most shells split words at "=", too.
+  if [[ $cur == = ]]; then cur=""; _kube_relay_value "\${COMP_WORDS[COMP_CWORD-1]}"; return 0; fi
+  if [[ \${COMP_WORDS[COMP_CWORD-1]} == = ]]; then
+    _kube_relay_value "\${COMP_WORDS[COMP_CWORD-2]}"
+    return 0
+  fi
+  for ((index = 1; index < COMP_CWORD; index++)); do
+    word=\${COMP_WORDS[index]}
+    case $word in
+      =) index=$((index + 1)) ;;
+${takesValueCase(flags)}      -*) ;;
+      *) if [[ -z $verb ]]; then verb=$word; else count=$((count + 1)); fi ;;
+    esac
+  done
+  if ((COMP_CWORD > 1)) && _kube_relay_value "\${COMP_WORDS[COMP_CWORD-1]}"; then return 0; fi
+  if [[ $cur == -* ]]; then
+    case $verb in
+${
+    verbs.map(({ name }) =>
+      `      ${name === "run" ? '""|run' : name}) _kube_relay_words "${
+        flagNames(flags, name)
+      }" ;;\n`
+    ).join("")
+  }    esac
+  elif [[ -z $verb ]]; then
+    _kube_relay_words "${verbs.map(({ name }) => name).join(" ")}"
+  else
+    _kube_relay_operand "$verb" "$count"
+  fi
+  return 0
+}
+
+complete -F _kube_relay kube-relay
+`;
+}
+
+function flagNames(flags: readonly CompletedFlag[], verb: string): string {
+  return flags.filter(({ verbs }) => verbs?.includes(verb) ?? true)
+    .flatMap(({ names }) => names).join(" ");
+}
+
+function valueCase({ names, value }: CompletedFlag): string {
+  return value === undefined ? "" : `    ${names.join("|")}) ${action(value)} ;;\n`;
+}
+
+/** The word after such a flag is no verb and no operand, but for one that is attached by "=". */
+function takesValueCase(flags: readonly CompletedFlag[]): string {
+  const names = flags.filter(({ value }) => value !== undefined).flatMap(({ names }) => names);
+  return `      ${
+    names.join("|")
+  }) if [[ \${COMP_WORDS[index+1]} != = ]]; then index=$((index + 1)); fi ;;\n`;
+}
+
+function action(value: ValueKind): string {
+  switch (value.kind) {
+    case "words":
+      return `_kube_relay_words "${value.words.join(" ")}"`;
+    case "file":
+      return "_kube_relay_files";
+    case "folder":
+      return "_kube_relay_folders";
+    case "service":
+      return "_kube_relay_services";
+    case "other":
+      return ":";
+  }
+}

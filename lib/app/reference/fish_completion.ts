@@ -1,0 +1,75 @@
+/**
+ * Completion for fish.
+ *
+ * @module
+ */
+import {
+  type CompletedFlag,
+  type CompletionTable,
+  SERVICES_VERB,
+  type ValueKind,
+} from "./completion_table.ts";
+import { shortHelp } from "./short_help.ts";
+
+/** The script, to be sourced. */
+export function fishCompletion({ verbs, flags }: CompletionTable): string {
+  const names = verbs.map(({ name }) => name).join(" ");
+  return `# fish completion for kube-relay; put it into ~/.config/fish/completions/kube-relay.fish.
+function __kube_relay_services
+    kube-relay ${SERVICES_VERB} -- (commandline -ct) 2>/dev/null
+end
+
+complete -c kube-relay -f
+${
+    verbs.map(({ name, summary }) =>
+      `complete -c kube-relay -n 'not __fish_seen_subcommand_from ${names}' -a ${name} -d ${
+        quoted(shortHelp(summary))
+      }\n`
+    ).join("")
+  }${
+    verbs.flatMap(({ name, operands }) =>
+      // Which of several operands it is makes no difference so far: they are of one kind.
+      operands.slice(0, 1).flatMap((value) => {
+        const what = values(value);
+        return what === ""
+          ? []
+          : [`complete -c kube-relay -n '__fish_seen_subcommand_from ${name}'${what}\n`];
+      })
+    ).join("")
+  }${flags.flatMap((flag) => flagLine(flag, names)).join("")}`;
+}
+
+function flagLine({ names, help, value, verbs }: CompletedFlag, all: string): readonly string[] {
+  const options = names.map((name) =>
+    name.startsWith("--") ? ` -l ${name.slice(2)}` : ` -s ${name.slice(1)}`
+  ).join("");
+  const where = verbs === undefined ? "" : ` -n ${quoted(condition(verbs, all))}`;
+  const what = value === undefined ? "" : ` -r${values(value)}`;
+  return [`complete -c kube-relay${where}${options}${what} -d ${quoted(shortHelp(help))}\n`];
+}
+
+/** `run` is meant when there is no verb. */
+function condition(verbs: readonly string[], all: string): string {
+  const seen = `__fish_seen_subcommand_from ${verbs.join(" ")}`;
+  return verbs.includes("run") ? `${seen}; or not __fish_seen_subcommand_from ${all}` : seen;
+}
+
+function values(value: ValueKind): string {
+  switch (value.kind) {
+    case "words":
+      return ` -a ${quoted(value.words.join(" "))}`;
+    case "file":
+      return " -F";
+    case "folder":
+      return " -a '(__fish_complete_directories (commandline -ct))'";
+    case "service":
+      return " -a '(__kube_relay_services)'";
+    case "other":
+      return "";
+  }
+}
+
+/** A text of fish: only these two mean something between single quotes. */
+function quoted(text: string): string {
+  return `'${text.replace(/[\\']/g, "\\$&")}'`;
+}

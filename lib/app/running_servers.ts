@@ -1,0 +1,62 @@
+/**
+ * What a running program answers others: health and metrics for the cluster, the status page and the
+ * control socket for who is on this machine.
+ *
+ * @module
+ */
+import type { ChangeLog } from "./changes/change_log.ts";
+import { type ControlServer, startControlServer } from "./control_server.ts";
+import type { Dependencies } from "./dependencies.ts";
+import type { EventLoopMonitor } from "./event_loop_monitor.ts";
+import type { FamilyProxy } from "./family_proxy.ts";
+import { gatherMetrics } from "./gather_metrics.ts";
+import type { Introspection } from "./introspection.ts";
+import type { ObjectSource } from "./object_source.ts";
+import { createRunningPage } from "./page/running_page.ts";
+import {
+  type ProxyServersDependencies,
+  type ProxyServersOptions,
+  startProxyServers,
+} from "./proxy_servers.ts";
+import type { StartUp } from "./start_up.ts";
+import type { TaskGroup } from "./task_group.ts";
+
+/** What the servers need. */
+export type RunningServersDependencies =
+  & ProxyServersDependencies
+  & Pick<Dependencies, "hostChecks">;
+
+/** The parts of the program that answer. */
+export interface RunningServersOptions extends Omit<ProxyServersOptions, "gather" | "localPages"> {
+  readonly families: readonly FamilyProxy[];
+  readonly source: () => ObjectSource | undefined;
+  readonly eventLoop: EventLoopMonitor;
+  readonly startUp: StartUp;
+  readonly introspection: Introspection;
+  readonly changes: ChangeLog;
+}
+
+/** Starts them. Rejects with a ControlError when the control socket cannot be had. */
+export async function startRunningServers(
+  dependencies: RunningServersDependencies,
+  tasks: TaskGroup,
+  options: RunningServersOptions,
+): Promise<ControlServer> {
+  const { configuration: { relay, mode }, metrics, introspection, changes } = options;
+  const { signal } = tasks;
+  startProxyServers(dependencies, tasks, {
+    ...options,
+    ...(relay.statusPage && {
+      localPages: createRunningPage(dependencies, { introspection, changes, mode, signal }),
+    }),
+    gather: () =>
+      gatherMetrics(metrics, {
+        families: options.families,
+        source: options.source(),
+        largestDelayMs: options.eventLoop.largestMs,
+        hostSettings: options.startUp.hostSettings,
+      }),
+  });
+  const { routes } = introspection;
+  return await startControlServer({ path: relay.controlSocket, routes });
+}

@@ -1,0 +1,70 @@
+import { assertEquals } from "@std/assert";
+import { parseIpAddress } from "../../net/ip_address.ts";
+import type { ConntrackEntry } from "../../os/conntrack_entry.ts";
+import type { TracedPath } from "../../proxy/packet_trace.ts";
+import { NO_ROUTE } from "./send_packet.ts";
+import { outcomeOf } from "./trace_outcome.ts";
+
+const CLIENT = parseIpAddress("10.0.0.1");
+const VIP = parseIpAddress("10.96.0.1");
+const POD = parseIpAddress("10.1.0.1");
+const NODE = parseIpAddress("192.168.0.2");
+const HEADER = { source: CLIENT, destination: VIP, sourcePort: 4000, destinationPort: 80 };
+const WENT_ON: TracedPath = { steps: [], ending: "went on", header: HEADER, notes: [] };
+const NOT_SEEN: TracedPath = { steps: [], ending: "not seen", notes: [] };
+const WAITED = { kind: "waited for" } as const;
+const EVIDENCE = { entry: undefined, origin: WAITED, isInKernel: true };
+
+function entry(reply: Partial<ConntrackEntry["reply"]> = {}): ConntrackEntry {
+  return {
+    original: HEADER,
+    reply: { source: VIP, destination: CLIENT, sourcePort: 80, destinationPort: 4000, ...reply },
+  };
+}
+
+Deno.test("outcomeOf() takes the endpoint and the address that it sees from conntrack", () => {
+  const turned = entry({ source: POD, sourcePort: 8080, destination: NODE });
+  assertEquals(outcomeOf(WENT_ON, { ...EVIDENCE, entry: turned }), {
+    kind: "forwarded",
+    endpoint: "10.1.0.1:8080",
+    seenAs: NODE,
+  });
+  assertEquals(outcomeOf(WENT_ON, { ...EVIDENCE, entry: entry() }), { kind: "unchanged" });
+});
+
+Deno.test("outcomeOf() takes the endpoint from the packet where nothing is tracked", () => {
+  const last = { ...HEADER, destination: POD, destinationPort: 8080 };
+  const steps = [
+    { place: "nat OUTPUT", verdict: "accept", header: HEADER },
+    { place: "nat POSTROUTING", verdict: "accept", header: last },
+    { place: "nat POSTROUTING", verdict: "accept" },
+  ];
+  assertEquals(outcomeOf({ ...WENT_ON, steps }, EVIDENCE), {
+    kind: "forwarded",
+    endpoint: "10.1.0.1:8080",
+  });
+  assertEquals(outcomeOf(WENT_ON, EVIDENCE), { kind: "unchanged" });
+});
+
+Deno.test("outcomeOf() names the rule that refused", () => {
+  const by = { place: "filter KUBE-SERVICES", rule: "-j REJECT", verdict: "drop" };
+  assertEquals(outcomeOf({ ...WENT_ON, steps: [by], ending: "rejected" }, EVIDENCE), {
+    kind: "rejected",
+    by,
+  });
+});
+
+Deno.test("outcomeOf() believes no counter of a packet that had no route", () => {
+  const origin = { kind: "sent", what: "a TCP SYN", result: NO_ROUTE } as const;
+  assertEquals(outcomeOf(WENT_ON, { ...EVIDENCE, origin }), { kind: "not seen" });
+});
+
+Deno.test("outcomeOf() tells apart what was not seen", () => {
+  const sent = (result: string) => ({ kind: "sent", what: "a TCP SYN", result }) as const;
+  const kindOf = (origin: typeof WAITED | ReturnType<typeof sent>, isInKernel: boolean) =>
+    outcomeOf(NOT_SEEN, { ...EVIDENCE, origin, isInKernel }).kind;
+  assertEquals(kindOf(WAITED, true), "not seen");
+  assertEquals(kindOf(sent("refused"), false), "rejected");
+  assertEquals(kindOf(sent("no answer"), true), "not seen");
+  assertEquals(kindOf(sent("no answer"), false), "unchanged");
+});

@@ -1,0 +1,80 @@
+/**
+ * The entry of one connection in the kernel's table of tracked connections, through the tool
+ * `conntrack` (checked with 1.4.7).
+ *
+ * @module
+ */
+import { type IpAddress, type IpFamily, tryParseIpAddress } from "../net/ip_address.ts";
+import type { Port, Protocol } from "../net/port.ts";
+import type { CommandRunner } from "./command_runner.ts";
+
+/** Addresses and ports of a packet of one direction. */
+export interface ConntrackTuple {
+  readonly source: IpAddress;
+  readonly destination: IpAddress;
+  readonly sourcePort: number;
+  readonly destinationPort: number;
+}
+
+/** What the kernel remembers of a connection. */
+export interface ConntrackEntry {
+  /** As the client sent it. */
+  readonly original: ConntrackTuple;
+  /** As the answer comes: from the endpoint, to the address that the endpoint sees. */
+  readonly reply: ConntrackTuple;
+  /** As the tool spells it, e.g. `SYN_SENT`; absent for protocols without one. */
+  readonly state?: string;
+}
+
+/** Which connection is asked for. */
+export interface ConntrackQuery {
+  readonly family: IpFamily;
+  readonly protocol: Protocol;
+  /** Without it, or its port, any connection to there is taken. */
+  readonly from?: IpAddress;
+  readonly sourcePort?: number;
+  readonly to: IpAddress;
+  readonly port: Port;
+}
+
+/** A table of millions takes a while. */
+const TIMEOUT_MS = 60_000;
+const TUPLE = /src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+)/g;
+
+/** The entry; `undefined` where there is none. Rejects with what the tool says. */
+export async function findConntrackEntry(
+  commands: CommandRunner,
+  { family, protocol, from, sourcePort, to, port }: ConntrackQuery,
+): Promise<ConntrackEntry | undefined> {
+  const args = [
+    ...["-L", "-f", family.toLowerCase(), "-p", protocol.toLowerCase()],
+    ...["--orig-dst", to, "--orig-port-dst", `${port}`],
+    ...(from === undefined ? [] : ["--orig-src", from]),
+    ...(sourcePort === undefined ? [] : ["--orig-port-src", `${sourcePort}`]),
+  ];
+  let found: ConntrackEntry | undefined;
+  const { code, stderr } = await commands.run("conntrack", args, {
+    timeoutMs: TIMEOUT_MS,
+    onLine: (line) => void (found ??= parseConntrackEntry(line)),
+  });
+  if (code === 0) return found;
+  const said = stderr.trim().split("\n")[0]?.replace(/^conntrack v\S+ \(.*?\): /, "");
+  throw new Error(`Cannot run 'conntrack -L': ${said || `exit code ${code}`}`);
+}
+
+/** One line that `conntrack -L` prints; `undefined` for any other. */
+export function parseConntrackEntry(line: string): ConntrackEntry | undefined {
+  const [original, reply] = [...line.matchAll(TUPLE)].map(tupleOf);
+  if (original === undefined || reply === undefined) return undefined;
+  const state = /^\w+\s+\d+\s+\d+\s+([A-Z_]+)\s/.exec(line)?.[1];
+  return { original, reply, ...(state !== undefined && { state }) };
+}
+
+function tupleOf(
+  [, src = "", dst = "", sport, dport]: RegExpExecArray,
+): ConntrackTuple | undefined {
+  const source = tryParseIpAddress(src);
+  const destination = tryParseIpAddress(dst);
+  if (source === undefined || destination === undefined) return undefined;
+  return { source, destination, sourcePort: Number(sport), destinationPort: Number(dport) };
+}

@@ -1,0 +1,141 @@
+/**
+ * How a list that was found differs from the one that is wanted, where order matters. Pure.
+ *
+ * @module
+ */
+
+/** One item that is not as it should be. Numbers count from 0. */
+export interface ListDifference {
+  readonly kind: "missing" | "extra" | "altered" | "reordered";
+  /** Where it is wanted; absent where it is extra. */
+  readonly wanted?: number;
+  /** Where it was found; absent where it is missing. */
+  readonly found?: number;
+}
+
+/** Beyond this many pairs items are told by their places alone: nobody reads so many by hand. */
+const MAX_PAIRS = 1_000_000;
+
+/**
+ * Compares two lists of items that are equal when their texts are. What is there in another place is
+ * reordered; of what is left, one that is missing and one that is extra between the same neighbours
+ * are one that was altered.
+ */
+export function compareLists(
+  wanted: readonly string[],
+  found: readonly string[],
+): readonly ListDifference[] {
+  const same = commonItems(wanted, found);
+  const differences: ListDifference[] = [];
+  const left = reorderedItems({ wanted, found }, same, differences);
+  const gaps = [...same, { wanted: wanted.length, found: found.length }];
+  let missing = 0;
+  let extra = 0;
+  for (const gap of gaps) {
+    const lacking = left.wanted.filter((index) => index >= missing && index < gap.wanted);
+    const strange = left.found.filter((index) => index >= extra && index < gap.found);
+    for (let index = 0; index < Math.max(lacking.length, strange.length); index++) {
+      differences.push(pairOf(lacking[index], strange[index]));
+    }
+    missing = gap.wanted + 1;
+    extra = gap.found + 1;
+  }
+  const placeOf = ({ wanted, found = 0 }: ListDifference) => wanted ?? found;
+  return differences.sort((one, other) => placeOf(one) - placeOf(other));
+}
+
+interface Pair {
+  readonly wanted: number;
+  readonly found: number;
+}
+
+function pairOf(wanted: number | undefined, found: number | undefined): ListDifference {
+  if (wanted === undefined) return { kind: "extra", ...(found !== undefined && { found }) };
+  if (found === undefined) return { kind: "missing", wanted };
+  return { kind: "altered", wanted, found };
+}
+
+/** Notes what is in both lists and in no common order; returns what is in one of them only. */
+function reorderedItems(
+  { wanted, found }: { readonly wanted: readonly string[]; readonly found: readonly string[] },
+  same: readonly Pair[],
+  differences: ListDifference[],
+): { readonly wanted: readonly number[]; readonly found: readonly number[] } {
+  const wantedInPlace = new Set(same.map((pair) => pair.wanted));
+  const foundInPlace = new Set(same.map((pair) => pair.found));
+  const strays = new Map<string, number[]>();
+  const moved = new Set<number>();
+  for (const [index, text] of found.entries()) {
+    if (foundInPlace.has(index)) continue;
+    const others = strays.get(text);
+    if (others) others.push(index);
+    else strays.set(text, [index]);
+  }
+  const lacking: number[] = [];
+  for (const [index, text] of wanted.entries()) {
+    if (wantedInPlace.has(index)) continue;
+    const place = strays.get(text)?.shift();
+    if (place === undefined) {
+      lacking.push(index);
+      continue;
+    }
+    moved.add(place);
+    differences.push({ kind: "reordered", wanted: index, found: place });
+  }
+  const strange = found.keys().filter((index) => !foundInPlace.has(index) && !moved.has(index));
+  return { wanted: lacking, found: [...strange] };
+}
+
+/** The longest sequence that both have, as the places of its items. */
+function commonItems(wanted: readonly string[], found: readonly string[]): readonly Pair[] {
+  let start = 0;
+  while (start < wanted.length && start < found.length && wanted[start] === found[start]) start++;
+  let end = 0;
+  while (
+    end < wanted.length - start && end < found.length - start &&
+    wanted.at(-1 - end) === found.at(-1 - end)
+  ) end++;
+  const before = Array.from({ length: start }, (_, index) => ({ wanted: index, found: index }));
+  const after = Array.from({ length: end }, (_, index) => ({
+    wanted: wanted.length - end + index,
+    found: found.length - end + index,
+  }));
+  const between = middlePairs(
+    wanted.slice(start, wanted.length - end),
+    found.slice(start, found.length - end),
+  );
+  return [
+    ...before,
+    ...between.map((pair) => ({ wanted: pair.wanted + start, found: pair.found + start })),
+    ...after,
+  ];
+}
+
+function middlePairs(wanted: readonly string[], found: readonly string[]): readonly Pair[] {
+  const width = found.length + 1;
+  if (wanted.length === 0 || found.length === 0) return [];
+  if (wanted.length * found.length > MAX_PAIRS) {
+    return wanted.flatMap((text, index) =>
+      text === found[index] ? [{ wanted: index, found: index }] : []
+    );
+  }
+  // How many items the rests of both lists have in common, from each pair of places on.
+  const lengths = new Uint32Array((wanted.length + 1) * width);
+  const at = (row: number, column: number) => lengths[row * width + column] ?? 0;
+  for (let row = wanted.length - 1; row >= 0; row--) {
+    for (let column = found.length - 1; column >= 0; column--) {
+      lengths[row * width + column] = wanted[row] === found[column]
+        ? at(row + 1, column + 1) + 1
+        : Math.max(at(row + 1, column), at(row, column + 1));
+    }
+  }
+  const pairs: Pair[] = [];
+  let row = 0;
+  let column = 0;
+  while (row < wanted.length && column < found.length) {
+    if (wanted[row] === found[column]) pairs.push({ wanted: row++, found: column++ });
+    else if (at(row + 1, column) >= at(row, column + 1)) row++;
+    else column++;
+  }
+  return pairs;
+}

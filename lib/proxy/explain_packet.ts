@@ -1,0 +1,230 @@
+/**
+ * What becomes of a packet by a plan, and why. Nothing is decided here: the plan has decided, and
+ * where it says no reason, the code that decided is asked again for it.
+ *
+ * @module
+ */
+import { cidrContains } from "../net/cidr.ts";
+import { formatHostPort } from "../net/port.ts";
+import type { Quarantined } from "./backend.ts";
+import type { Endpoint } from "./endpoint.ts";
+import { explainSource, isSourceRewritten } from "./explain_source.ts";
+import { isFromPod } from "./local_traffic.ts";
+import type { Packet } from "./packet.ts";
+import type {
+  ExplainedEndpoint,
+  ExplainedOrigin,
+  ExplainedPolicy,
+  ExplainedVerdict,
+  ModeDeviations,
+  NearMiss,
+  PacketExplanation,
+  VerdictName,
+} from "./packet_explanation.ts";
+import { findHit, nearMisses, type PacketHit } from "./packet_hit.ts";
+import type { ProxyPlan } from "./proxy_plan.ts";
+import type { TrafficPolicy } from "./service_port.ts";
+import { exclusionOf, selectEndpoints } from "./topology.ts";
+import type { Verdict } from "./verdict.ts";
+
+/** What is known beside the plan. */
+export interface ExplainOptions {
+  /** What is not in effect. @default {nothing} */
+  readonly quarantined?: readonly Quarantined[];
+  /** Where the mode differs. @default {nowhere} */
+  readonly deviations?: ModeDeviations;
+  /** Services of the address that nothing is planned for. @default {none} */
+  readonly unserved?: readonly NearMiss[];
+  /** Whether what may have been meant is left out: looking for it takes as long as all the rest. */
+  readonly isDraft?: boolean;
+}
+
+/** A packet on its way. */
+interface Passage {
+  readonly plan: ProxyPlan;
+  readonly packet: Packet;
+  readonly origin: ExplainedOrigin;
+  readonly hit: PacketHit;
+  readonly options: ExplainOptions;
+}
+
+/** What becomes of the first packet of a connection or flow. */
+export function explainPacket(
+  plan: ProxyPlan,
+  packet: Packet,
+  options: ExplainOptions = {},
+): PacketExplanation {
+  const origin: ExplainedOrigin = {
+    isFromPod: isFromPod(plan.shared.localTraffic, packet.from),
+    isFromNode: packet.from.kind === "node",
+  };
+  const hit = findHit(plan, packet);
+  const absence = hit && absenceOf(hit, packet, options);
+  if (hit === undefined || absence !== undefined) {
+    return unclaimed({ plan, packet, origin, hit, options }, absence ?? { why: "nobody" });
+  }
+  return claimed({ plan, packet, origin, hit, options });
+}
+
+/** Whether it counts as from inside the cluster: policy Local of external addresses does not bind it. */
+export function isFromCluster({ isFromPod, isFromNode }: ExplainedOrigin): boolean {
+  return isFromPod === true || isFromNode;
+}
+
+/** Why nothing is in effect for a ServicePort that was found. */
+function absenceOf(
+  { service: { key } }: PacketHit,
+  { to, port, protocol }: Packet,
+  { quarantined = [], deviations }: ExplainOptions,
+): Pick<ExplainedVerdict & { kind: "unclaimed" }, "detail" | "why"> | undefined {
+  if (deviations?.unserved !== undefined) {
+    return { why: "unserved-by-mode", detail: deviations.unserved };
+  }
+  const socket = `${formatHostPort(to, port)}/${protocol}`;
+  const found = quarantined.find((each) =>
+    each.key === key && (each.address === undefined || each.address === socket)
+  );
+  return found && { why: "quarantined", detail: found.reason };
+}
+
+function unclaimed(
+  { plan, packet, origin, hit, options: { deviations, unserved = [], isDraft } }:
+    & Omit<Passage, "hit">
+    & { readonly hit: PacketHit | undefined },
+  absence: Pick<ExplainedVerdict & { kind: "unclaimed" }, "detail" | "why">,
+): PacketExplanation {
+  const serviceCidr = plan.shared.serviceCidrs.find((cidr) => cidrContains(cidr, packet.to));
+  const { fate } = deviations ?? {};
+  return {
+    packet,
+    origin,
+    ...(hit && { service: serviceOf(hit) }),
+    nearMisses: hit === undefined && !isDraft ? [...unserved, ...nearMisses(plan, packet)] : [],
+    ...(serviceCidr !== undefined && { serviceCidr }),
+    verdict: {
+      kind: "unclaimed",
+      ...absence,
+      fate: fate?.kind ?? "passes",
+      ...(fate && { fateWhy: fate.why }),
+    },
+    endpoints: [],
+    carriers: [],
+  };
+}
+
+function claimed(passage: Passage): PacketExplanation {
+  const { packet, origin, hit, options: { deviations } } = passage;
+  const { service } = hit;
+  const name = verdictName(passage);
+  const verdict = verdictOf(passage, service[name]);
+  const { policy, endpoints } = endpointsOf(passage, { name, verdict });
+  const { affinityTimeoutSeconds: timeoutSeconds } = service;
+  const isForwarded = verdict.kind === "forward";
+  const ranges = sourceRangesOf(passage);
+  return {
+    packet,
+    origin,
+    service: serviceOf(hit),
+    nearMisses: [],
+    ...(ranges && { sourceRanges: ranges }),
+    policy: {
+      ...policy,
+      ...(deviations?.asOutsider !== undefined && { modeReason: deviations.asOutsider }),
+    },
+    verdict,
+    endpoints,
+    ...(isForwarded && { source: explainSource(hit, origin, deviations) }),
+    ...(isForwarded && timeoutSeconds !== undefined && { affinity: { timeoutSeconds } }),
+    carriers: [],
+  };
+}
+
+function serviceOf({ service: { key }, role, losers }: PacketHit) {
+  return { key, role, losers };
+}
+
+/** Which verdict of the plan binds the sender. */
+function verdictName({ hit: { role }, origin, options }: Passage): VerdictName {
+  if (role === "ClusterIP") return "internal";
+  const isInside = isFromCluster(origin) && options.deviations?.asOutsider === undefined;
+  return isInside ? "externalFromCluster" : "external";
+}
+
+function verdictOf(passage: Passage, verdict: Verdict): ExplainedVerdict {
+  const { refusal } = passage.options.deviations ?? {};
+  if (refusal) return { kind: refusal.kind, why: "mode", detail: refusal.detail };
+  switch (verdict.kind) {
+    // A Service that refuses does so to everybody: there is nothing to protect.
+    case "reject":
+      return { kind: "reject", why: "no-endpoints" };
+    case "drop":
+      return { kind: "drop", why: "no-local-endpoints" };
+    case "forward":
+      return sourceRangesOf(passage)?.admitted === false
+        ? { kind: "drop", why: "source-ranges" }
+        : { kind: "forward" };
+  }
+}
+
+function sourceRangesOf(
+  { packet, hit: { role, service: { sourceRanges: ranges } } }: Passage,
+): PacketExplanation["sourceRanges"] {
+  if (role !== "LoadBalancer" || ranges === undefined) return undefined;
+  const { address } = packet.from;
+  return { ranges, admitted: ranges.some((range) => cidrContains(range, address)) };
+}
+
+/** Every endpoint of the ServicePort, those that the verdict may pick among them. */
+function endpointsOf(
+  { plan: { shared }, packet, hit, origin, options }: Passage,
+  { name, verdict }: { readonly name: VerdictName; readonly verdict: ExplainedVerdict },
+): { readonly policy: ExplainedPolicy; readonly endpoints: readonly ExplainedEndpoint[] } {
+  const { service } = hit;
+  const { internalTrafficPolicy, externalTrafficPolicy } = service;
+  const ofService = name === "internal" ? internalTrafficPolicy : externalTrafficPolicy;
+  const policy: TrafficPolicy = name === "externalFromCluster" ? "Cluster" : ofService;
+  const selection = selectEndpoints(service.endpoints, policy, shared.node);
+  const planned = service[name];
+  const picked = new Set(
+    planned.kind === "forward" ? planned.endpoints.map(({ key }) => key) : [],
+  );
+  const source = explainSource(hit, origin, options.deviations);
+  const endpoints = service.endpoints.map((endpoint): ExplainedEndpoint => {
+    const isPicked = picked.has(endpoint.key);
+    const exclusion = isPicked ? undefined : exclusionOf(endpoint, selection);
+    const eligible = isPicked && verdict.kind === "forward";
+    return {
+      ...factsOf(endpoint),
+      eligible,
+      ...(exclusion && { exclusion }),
+      ...(eligible && {
+        seesNode: isSourceRewritten({ service, endpoint, source, sender: packet.from.address }),
+      }),
+    };
+  });
+  const { hints, isFallback } = selection;
+  return {
+    policy: {
+      verdict: name,
+      policy,
+      ofService,
+      isFallback: isFallback && picked.size > 0,
+      ...(hints && { hints }),
+    },
+    endpoints,
+  };
+}
+
+function factsOf(endpoint: Endpoint): Omit<ExplainedEndpoint, "eligible" | "exclusion"> {
+  const { key, isLocal, nodeName, ready, serving, terminating, zoneHints, nodeHints } = endpoint;
+  return {
+    key,
+    isLocal,
+    ...(nodeName !== undefined && { nodeName }),
+    ready,
+    serving,
+    terminating,
+    ...(zoneHints && { zoneHints }),
+    ...(nodeHints && { nodeHints }),
+  };
+}

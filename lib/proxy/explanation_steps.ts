@@ -1,0 +1,249 @@
+/**
+ * An explanation in words, step by step, for who stands at the node at night.
+ *
+ * @module
+ */
+import type { BackendMode } from "./backend.ts";
+import type { DataPlaneDifference } from "./data_plane_difference.ts";
+import { endpointItem } from "./explanation_endpoints.ts";
+import { nameOf, socketOf } from "./explanation_headline.ts";
+import { missItem } from "./explanation_misses.ts";
+import { sourceText } from "./explanation_source.ts";
+import type {
+  AddressRole,
+  ExplanationStep,
+  KernelState,
+  PacketCarrier,
+  PacketExplanation,
+} from "./packet_explanation.ts";
+import type { SharedPlan } from "./proxy_plan.ts";
+
+/** What words depend on beside the explanation. */
+export interface StepContext {
+  readonly mode: BackendMode;
+  readonly shared: SharedPlan;
+  readonly kernel: KernelState;
+}
+
+/** Endpoints of each kind that are named. */
+const MOST_ENDPOINTS = 12;
+
+const ROLE_WORDS: Readonly<Record<AddressRole, string>> = {
+  ClusterIP: "cluster IP",
+  ExternalIP: "external IP",
+  LoadBalancer: "load balancer address",
+  NodePort: "node port",
+};
+
+/** The steps, in the order in which they are decided. */
+export function explanationSteps(
+  explanation: PacketExplanation,
+  context: StepContext,
+): readonly ExplanationStep[] {
+  return [
+    fromStep(explanation, context),
+    toStep(explanation, context),
+    ...nearestStep(explanation, context),
+    ...sourceRangesStep(explanation),
+    ...policyStep(explanation, context),
+    ...endpointsStep(explanation, context),
+    ...sourceStep(explanation),
+    ...affinityStep(explanation),
+    ...carriersStep(explanation),
+    ...kernelStep(explanation, context),
+  ];
+}
+
+function fromStep(
+  { packet: { from }, origin }: PacketExplanation,
+  { shared: { localTraffic } }: StepContext,
+): ExplanationStep {
+  const say = (text: string): ExplanationStep => ({
+    topic: "from",
+    text: `${from.address}${text}`,
+  });
+  if (origin.isFromNode) return say(", this node itself");
+  switch (localTraffic.kind) {
+    case "none":
+      return say(": whether it is a pod cannot be told (no --cluster-cidr, nor another detector)");
+    case "byCidr":
+      return say(
+        origin.isFromPod
+          ? `, a pod: it is in ${localTraffic.cidr}, the range of pods`
+          : `, counts as outside: it is not in ${localTraffic.cidr}, the range of pods`,
+      );
+    case "byBridge":
+    case "byInterfacePrefix": {
+      const wanted = localTraffic.kind === "byBridge"
+        ? localTraffic.interfaceName
+        : `${localTraffic.prefix}…`;
+      if (origin.isFromPod) return say(`, a pod of this node: it arrives by ${wanted}`);
+      const what = from.kind === "pod" ? "a pod, but it counts as outside" : "counts as outside";
+      return say(`, ${what}: it does not arrive by ${wanted}, as pods of this node do`);
+    }
+  }
+}
+
+function toStep(explanation: PacketExplanation, { mode }: StepContext): ExplanationStep {
+  const { packet, service, verdict, serviceCidr } = explanation;
+  const items: string[] = [];
+  for (const loser of service?.losers ?? []) {
+    items.push(`${nameOf(loser)} claims it too, and does not get it: the older Service does`);
+  }
+  if (verdict.kind === "unclaimed") {
+    if (verdict.detail !== undefined) items.push(verdict.detail);
+    if (serviceCidr !== undefined && verdict.why === "nobody") {
+      items.push(`it is in ${serviceCidr}, from which cluster IPs are taken`);
+    }
+    items.push(
+      verdict.fateWhy ?? `mode ${mode} leaves it alone: it is routed like any other packet`,
+    );
+  }
+  const owner = service
+    ? `the ${ROLE_WORDS[service.role]} of ${nameOf(service.key)}`
+    : "an address and port that no Service has";
+  return { topic: "to", text: `${socketOf(packet)}, ${owner}`, ...(items.length > 0 && { items }) };
+}
+
+function* nearestStep(
+  { nearMisses, packet }: PacketExplanation,
+  { shared }: StepContext,
+): Generator<ExplanationStep> {
+  if (nearMisses.length === 0) return;
+  const items = nearMisses.map((miss) => missItem(miss, { packet, shared }));
+  yield { topic: "nearest", text: "what may have been meant:", items };
+}
+
+function* sourceRangesStep(
+  { sourceRanges, packet: { from } }: PacketExplanation,
+): Generator<ExplanationStep> {
+  if (sourceRanges === undefined) return;
+  const { ranges, admitted } = sourceRanges;
+  const text = ranges.length === 0
+    ? "loadBalancerSourceRanges has no valid range of this IP family: nobody is admitted"
+    : `loadBalancerSourceRanges ${admitted ? "admit" : "do not admit"} ${from.address}: ` +
+      ranges.join(", ");
+  yield { topic: "sources", text };
+}
+
+function* policyStep(
+  { policy }: PacketExplanation,
+  { shared: { node } }: StepContext,
+): Generator<ExplanationStep> {
+  if (policy === undefined) return;
+  const { verdict, ofService, isFallback, hints, modeReason } = policy;
+  const name = verdict === "internal" ? "internalTrafficPolicy" : "externalTrafficPolicy";
+  const where = policy.policy === "Local"
+    ? `only endpoints on this node${node.name === "" ? "" : ` (${node.name})`}`
+    : "endpoints on every node";
+  const text = policy.policy === ofService
+    ? `${name} ${ofService}: ${where}`
+    : `${name} ${ofService} binds clients outside only, not pods and the node: ${where}`;
+  const items = [
+    ...(modeReason === undefined ? [] : [modeReason]),
+    ...(hints === undefined ? [] : [
+      `all ready endpoints have hints, so only those for ${hints} ${
+        hints === "node" ? node.name : node.zone
+      } are used`,
+    ]),
+    ...(isFallback
+      ? ["no endpoint is ready: those that are terminating and still serve are used instead"]
+      : []),
+  ];
+  yield { topic: "policy", text, ...(items.length > 0 && { items }) };
+}
+
+function* endpointsStep(
+  { endpoints, verdict }: PacketExplanation,
+  { shared: { node } }: StepContext,
+): Generator<ExplanationStep> {
+  const isTold = verdict.kind === "forward" ||
+    (verdict.kind !== "unclaimed" && verdict.why !== "source-ranges");
+  if (!isTold || endpoints.length === 0) return;
+  const eligible = endpoints.filter((endpoint) => endpoint.eligible);
+  const others = endpoints.filter((endpoint) => !endpoint.eligible);
+  const items = [eligible, others].flatMap((list) => [
+    ...list.slice(0, MOST_ENDPOINTS).map((endpoint) => endpointItem(endpoint, node)),
+    ...(list.length > MOST_ENDPOINTS
+      ? [`${list === eligible ? "+" : "-"} and ${list.length - MOST_ENDPOINTS} more`]
+      : []),
+  ]);
+  const text = `${eligible.length} of ${endpoints.length} may get it`;
+  yield { topic: "endpoints", text, items };
+}
+
+function* sourceStep({ source, endpoints, packet }: PacketExplanation): Generator<ExplanationStep> {
+  if (source === undefined) return;
+  const items = source.rewritten !== "own-packets"
+    ? []
+    : endpoints.filter(({ seesNode }) => seesNode).map(({ key }) =>
+      `${key} would get its own packet (hairpin): there the node's address takes its place`
+    );
+  const text = sourceText(source, packet.from.address);
+  yield { topic: "source", text, ...(items.length > 0 && { items }) };
+}
+
+function* affinityStep({ affinity, verdict }: PacketExplanation): Generator<ExplanationStep> {
+  if (verdict.kind !== "forward") return;
+  if (affinity === undefined) {
+    yield { topic: "affinity", text: "none: every new connection may get another endpoint" };
+    return;
+  }
+  const { timeoutSeconds, entry, unknown } = affinity;
+  const items: string[] = [];
+  if (entry === "none") items.push("nothing is remembered of this client: any endpoint may be it");
+  else if (entry !== undefined) {
+    const left = entry.expiresInSeconds;
+    const until = left === undefined ? "" : `, for another ${left} s`;
+    items.push(`this client goes to ${entry.endpoint} now${until}`);
+  }
+  if (unknown !== undefined) items.push(`whether this client has one now: ${unknown}`);
+  const text = `ClientIP: a client keeps its endpoint until it stays away for ${timeoutSeconds} s`;
+  yield { topic: "affinity", text, ...(items.length > 0 && { items }) };
+}
+
+function* carriersStep({ carriers }: PacketExplanation): Generator<ExplanationStep> {
+  if (carriers.length === 0) return;
+  const items = carriers.map(carrierItem);
+  yield { topic: "carriers", text: "in this order:", items };
+}
+
+/** With its name only as far as the text does not have it. */
+function carrierItem({ object, name, text }: PacketCarrier): string {
+  if (text.startsWith(`${name} `)) return `${object} ${name}: ${text.slice(name.length + 1)}`;
+  const words = name.split(" ");
+  const last = words.pop() ?? "";
+  if (!text.includes(last)) return `${object} ${name}: ${text}`;
+  return words.length === 0 ? `${object}: ${text}` : `${object} (${words.join(" ")}): ${text}`;
+}
+
+function* kernelStep(
+  { carriers }: PacketExplanation,
+  { kernel, mode }: StepContext,
+): Generator<ExplanationStep> {
+  if (carriers.length === 0) return;
+  if (kernel.kind === "not asked") {
+    yield { topic: "kernel", text: `not asked: ${kernel.why}` };
+    return;
+  }
+  const { differences } = kernel;
+  if (differences.length === 0) {
+    const text = mode === "userspace"
+      ? "looked just now: the sockets are as they should be"
+      : "asked just now: it has all of it";
+    yield { topic: "kernel", text };
+    return;
+  }
+  const count = differences.length === 1 ? "1 difference" : `${differences.length} differences`;
+  yield {
+    topic: "kernel",
+    text: `asked just now: ${count} from what this Service needs; 'kube-relay diff' tells more`,
+    items: differences.map(differenceText),
+  };
+}
+
+function differenceText({ kind, object, name, wanted, found }: DataPlaneDifference): string {
+  const both = wanted !== undefined && found !== undefined;
+  const text = both ? `wanted ${wanted}; found ${found}` : wanted ?? found ?? "";
+  return `${kind.toUpperCase()} ${object} ${name}: ${text}`;
+}

@@ -1,0 +1,36 @@
+import { assertEquals } from "@std/assert";
+import { testEndpoint, testServicePlan } from "../../tests/support/service_plans.ts";
+import { hairpinEndpoints, isExternal } from "./hairpin.ts";
+
+const LOCAL = testEndpoint("10.0.0.1:80", { isLocal: true, nodeName: "here" });
+const REMOTE = testEndpoint("10.0.0.2:80", { nodeName: "there" });
+const NOWHERE = testEndpoint("10.0.0.3:80");
+const reachable = [LOCAL, REMOTE, NOWHERE];
+
+for (
+  const [name, plan, expected] of [
+    ["of a cluster IP", {}, [LOCAL, NOWHERE]],
+    ["of policy Cluster", { nodePort: 30080 }, [LOCAL, NOWHERE]],
+    ["of policy Local", { nodePort: 30080, masqueradeExternal: "from-node" }, reachable],
+    ["of policy Local without an address for it", { masqueradeExternal: "from-node" }, [
+      LOCAL,
+      NOWHERE,
+    ]],
+  ] as const
+) {
+  Deno.test(`hairpinEndpoints() ${name}`, () => {
+    assertEquals(hairpinEndpoints(testServicePlan({ ...plan, reachable })), expected);
+  });
+}
+
+Deno.test("isExternal() looks for each kind of address for clients outside", () => {
+  assertEquals(
+    [
+      {},
+      { nodePort: 30080 },
+      { externalIps: ["192.0.2.1"] },
+      { loadBalancerVips: ["192.0.2.1"] },
+    ].map((options) => isExternal(testServicePlan(options))),
+    [false, true, true, true],
+  );
+});

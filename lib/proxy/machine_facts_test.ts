@@ -1,0 +1,16 @@
+import { assertEquals } from "@std/assert";
+import { featuresFound } from "./machine_facts.ts";
+
+const ALL = { comment: true, nfacct: false };
+
+Deno.test("featuresFound() takes what was found, and what is usual where nothing was noted", () => {
+  assertEquals(featuresFound(ALL, { features: { comment: false } }), {
+    comment: false,
+    nfacct: false,
+  });
+});
+
+Deno.test("featuresFound() knows no feature that the mode has not", () => {
+  const features = JSON.parse('{"__proto__": true, "other": true, "nfacct": true}');
+  assertEquals(featuresFound(ALL, { features }), { comment: true, nfacct: true });
+});

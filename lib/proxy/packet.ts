@@ -1,0 +1,23 @@
+/**
+ * A packet that somebody asks about.
+ *
+ * @module
+ */
+import type { IpAddress } from "../net/ip_address.ts";
+import type { Port, Protocol } from "../net/port.ts";
+
+/** Who sends a packet. Policies for traffic from outside bind neither pods nor the node itself. */
+export interface PacketSender {
+  readonly kind: "pod" | "node" | "outside";
+  readonly address: IpAddress;
+  /** Interface of this node by which its packets arrive, where it is known. */
+  readonly interfaceName?: string;
+}
+
+/** The first packet of a connection or flow. */
+export interface Packet {
+  readonly from: PacketSender;
+  readonly to: IpAddress;
+  readonly port: Port;
+  readonly protocol: Protocol;
+}

