@@ -20,6 +20,8 @@ import { clusterIpOf } from "./service_manifest.ts";
 const MAX_MIB = 75;
 const MAX_CPU_PERCENT = 0.2;
 const MAX_SWITCHES_A_SECOND = 1.2;
+/** An aim is missed when it is missed by more than this: kernels and collections of garbage differ. */
+const NOISE = 1.1;
 /** What a start still has to do once everything is served: collect garbage, cache code, forget timers. */
 const CALM_DOWN_MS = 30_000;
 
@@ -96,7 +98,7 @@ async function startRelay(
   return relay;
 }
 
-/** Prints the figures; returns those that are worse than the aim. */
+/** Prints the figures; returns those that are worse than the aim by more than noise. */
 function report(idle: Idle): readonly string[] {
   const rows = [
     ["resident memory, MiB", idle.residentMiB, MAX_MIB],
@@ -106,8 +108,10 @@ function report(idle: Idle): readonly string[] {
   const table = new Table({ head: ["idle node", "", "at most"], style: { head: [], border: [] } });
   for (const [name, value, limit] of rows) table.push([name, value.toFixed(2), String(limit)]);
   console.log(table.toString());
-  const misses = rows.filter(([, value, limit]) => value > limit).map(([name]) => name);
-  console.log(misses.length === 0 ? "Every aim is met." : `Missed: ${misses.join("; ")}.`);
+  const above = rows.filter(([, value, limit]) => value > limit).map(([name]) => name);
+  const misses = rows.filter(([, value, limit]) => value > limit * NOISE).map(([name]) => name);
+  if (above.length === 0) console.log("Every aim is met.");
+  else console.log(`Above the aim: ${above.join("; ")}. Missed: ${misses.join("; ") || "none"}.`);
   return misses;
 }
 

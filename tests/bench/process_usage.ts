@@ -16,6 +16,14 @@ export async function cpuSeconds(pid: number): Promise<number> {
   return (user + system + childUser + childSystem) / TICKS_PER_SECOND;
 }
 
+/** CPU seconds that all processes of the machine have used since it started; of its host, what it waited for. */
+export async function busySeconds(): Promise<number> {
+  const { stdout } = await new Deno.Command("cat", { args: ["/proc/stat"] }).output();
+  const [, ...fields] = new TextDecoder().decode(stdout).split("\n", 1)[0]!.split(/\s+/);
+  const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0, steal = 0] = fields.map(Number);
+  return (user + nice + system + irq + softirq + steal) / TICKS_PER_SECOND;
+}
+
 /** Resident memory of a process in MiB: now, and the most that it ever was. */
 export async function residentMiB(pid: number): Promise<{ now: number; peak: number }> {
   const text = await readProc(pid, "status");

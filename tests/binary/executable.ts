@@ -81,7 +81,7 @@ export class Executable implements AsyncDisposable {
 
   /** Runs it to its end. */
   async run(args: readonly string[], environment: readonly string[] = []): Promise<Output> {
-    const [command, ...rest] = this.#command(args, environment);
+    const [command, ...rest] = this.command(args, environment);
     const output = await new Deno.Command(command!, { args: rest, stdin: "null" }).output();
     const decoder = new TextDecoder();
     return {
@@ -93,7 +93,7 @@ export class Executable implements AsyncDisposable {
 
   /** Starts it on the manifests, with health and metrics on ports that no other process has. */
   start(args: readonly string[] = [], environment: readonly string[] = []): LineProcess {
-    const [command, ...rest] = this.#command([
+    const [command, ...rest] = this.command([
       "--mode=userspace",
       `--manifests=${this.directory}/manifests`,
       `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
@@ -103,8 +103,11 @@ export class Executable implements AsyncDisposable {
     return new LineProcess(command!, rest);
   }
 
-  /** Each of these programs becomes the next one: the process id is that of the executable. */
-  #command(args: readonly string[], environment: readonly string[]): string[] {
+  /**
+   * The command line by which the user runs it. Each of its programs becomes the next one: the process
+   * id is that of the executable.
+   */
+  command(args: readonly string[], environment: readonly string[] = []): string[] {
     const own = this.#user === "root"
       // Root's places are the machine's: these take their place.
       ? [`CACHE_DIRECTORY=${this.directory}/cache`, `RUNTIME_DIRECTORY=${this.directory}/run`]

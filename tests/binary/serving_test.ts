@@ -10,54 +10,12 @@ import { isMissing } from "../support/requirement.ts";
 import { ask, isRefused, TcpServer } from "../support/tcp_peers.ts";
 import { UdpPeer } from "../support/udp_peer.ts";
 import { Executable, EXECUTABLE_REQUIREMENTS, USERS } from "./executable.ts";
+import { answerOf, objectsOf, serviceAddress } from "./loopback_service.ts";
 
 const ignore = isMissing("tests/binary/serving_test.ts", EXECUTABLE_REQUIREMENTS);
 
 /** From the exec of a new process to its first answer, after kill -9. */
 const RESTART_WITHIN_MS = 1000;
-
-/** A Service address that no other test uses, with a free port. */
-function serviceAddress(): { hostname: string; port: number } {
-  const hostname = `127.96.${200 + Deno.pid % 50}.${1 + Math.floor(Math.random() * 250)}`;
-  using listener = Deno.listen({ hostname, port: 0 });
-  return { hostname, port: listener.addr.port };
-}
-
-/** A Service of one port, and a slice with one endpoint on loopback. */
-function objectsOf(
-  name: string,
-  { protocol, address, endpoint }: {
-    protocol: "TCP" | "UDP";
-    address: { hostname: string; port: number };
-    endpoint: number;
-  },
-): unknown[] {
-  const metadata = { name, labels: { "kubernetes.io/service-name": name } };
-  return [
-    {
-      apiVersion: "v1",
-      kind: "Service",
-      metadata: { name },
-      spec: { clusterIP: address.hostname, ports: [{ port: address.port, protocol }] },
-    },
-    {
-      apiVersion: "discovery.k8s.io/v1",
-      kind: "EndpointSlice",
-      metadata,
-      addressType: "IPv4",
-      endpoints: [{ addresses: ["127.0.0.1"] }],
-      ports: [{ port: endpoint, protocol }],
-    },
-  ];
-}
-
-/** The answer through a Service, as soon as there is one. */
-function answerOf(address: { hostname: string; port: number }): Promise<string> {
-  return eventually(
-    `an answer from ${address.hostname}:${address.port}`,
-    () => ask(address).catch(() => undefined),
-  );
-}
 
 async function stopInOrder(process: LineProcess): Promise<void> {
   process.signal("SIGTERM");

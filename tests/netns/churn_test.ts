@@ -6,9 +6,9 @@
  */
 import type { StatusReport } from "../../lib/app/status_report.ts";
 import { runChurn, servedServices } from "../support/churn_stage.ts";
-import { iptablesRequirements, leaveKubeletHint, ruleState } from "../support/iptables_tools.ts";
 import { type Namespace, netnsRequirements } from "../support/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
+import { IPTABLES_MODES, RULE_MODES } from "../support/rule_modes.ts";
 
 const ignore = isMissing("churn with real packets", [...netnsRequirements(), program("ss")]);
 
@@ -35,29 +35,23 @@ Deno.test({
   },
 });
 
-// Beyond the tools, nothing depends on the variant.
-for (
-  const { variant, changes } of [{ variant: "nft", changes: 2_000 }, {
-    variant: "legacy",
-    changes: 1_000,
-  }] as const
-) {
+/** Beyond the tools, nothing depends on the variant of iptables. */
+const CHANGES_WITH_LEGACY = 1_000;
+
+for (const mode of RULE_MODES) {
+  const changes = mode === IPTABLES_MODES.legacy ? CHANGES_WITH_LEGACY : 2_000;
   Deno.test({
-    name:
-      `churn: ${changes} random changes in iptables mode (${variant}) leave what a fresh start makes`,
-    ignore: isMissing(`churn through iptables-${variant}`, [
-      ...netnsRequirements(),
-      ...iptablesRequirements(variant),
-    ]),
+    name: `churn: ${changes} random changes in ${mode.name} leave what a fresh start makes`,
+    ignore: isMissing(`churn through ${mode.name}`, mode.requirements()),
     async fn() {
       await runChurn({
         changes,
         changesPerSecond: 100,
-        args: ["--mode=iptables"],
-        prepare: (node) => leaveKubeletHint(node, variant),
+        args: [`--mode=${mode.mode}`],
+        prepare: mode.prepare,
         stateOf: async (node, status) => ({
           services: servedServices(status),
-          rules: await ruleState(node, variant),
+          rules: await mode.state(node),
         }),
       });
     },

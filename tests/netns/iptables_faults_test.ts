@@ -242,7 +242,8 @@ Deno.test({
     });
     assertEquals(await client.who(VIP), "pod-a1");
     const report = await client.stopLoad();
-    assertEquals([report.failures, report.attempts > 100], [0, true], JSON.stringify(report));
+    // A fast machine is done in a fraction of a second.
+    assertEquals([report.failures, report.attempts > 20], [0, true], JSON.stringify(report));
     await second.stop();
   },
 });

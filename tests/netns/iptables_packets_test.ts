@@ -6,13 +6,14 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { ADDRESSES } from "../support/address_plan.ts";
-import { ProbeClient, startEchoServer } from "../support/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
+import { checkFlowsOfGoneEndpoint } from "../support/gone_endpoint.ts";
 import { IptablesScene } from "../support/iptables_scene.ts";
 import { IPTABLES_VARIANTS, iptablesRequirements } from "../support/iptables_tools.ts";
+import { checkMartians } from "../support/martians.ts";
 import { type Namespace, netnsRequirements } from "../support/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { ON_NODE_PORTS, VIP, VIP_UDP, webServices, webSlices } from "../support/web_service.ts";
+import { ON_NODE_PORTS, webServices, webSlices } from "../support/web_service.ts";
 
 const ignore = isMissing("packets beyond the table through iptables mode", [
   ...netnsRequirements(),
@@ -22,7 +23,6 @@ const ignore = isMissing("packets beyond the table through iptables mode", [
 
 const { IPv4, IPv6 } = ADDRESSES;
 const HEALTH_CHECK_PORT = 30111;
-const LOCAL_PORT = 9999;
 /** A port of the client at which nobody listens; only counted. */
 const COUNTED_PORT = 4444;
 
@@ -36,13 +36,16 @@ for (const variant of IPTABLES_VARIANTS) {
       const relay = stage.start();
       await relay.settled();
       await t.step("an endpoint goes: its UDP flows move, its TCP connections go on", async () => {
-        await checkFlowsOfGoneEndpoint(stage);
+        await checkFlowsOfGoneEndpoint(stage.scene, BALANCED);
       });
       await t.step("health check node ports are open where INPUT drops the rest", async () => {
         await checkHealthCheckPort(stage);
       });
       await t.step("nobody outside reaches what listens on 127.0.0.1", async () => {
-        await checkMartians(stage);
+        const { node, scene, variant } = stage;
+        await checkMartians(scene, async () => {
+          await node.output(`iptables-${variant}`, ["-w", "-F", "KUBE-FIREWALL"]);
+        });
       });
       for (const family of ["IPv4", "IPv6"] as const) {
         await t.step(`packets of no connection are not forwarded, ${family}`, async () => {
@@ -60,21 +63,6 @@ const BALANCED = {
   externalTrafficPolicy: "Local",
   healthCheckNodePort: HEALTH_CHECK_PORT,
 };
-
-async function checkFlowsOfGoneEndpoint({ scene }: IptablesScene): Promise<void> {
-  const client = ProbeClient.start(scene.cluster.localPodClient);
-  const flow = await client.open(VIP_UDP);
-  const connection = await client.open(VIP);
-  assertEquals([await flow.who(), await connection.who()], ["pod-a1", "pod-a1"]);
-  await scene.write(webServices(BALANCED), webSlices("b1"));
-  await eventually("the flow has moved", async () => await flow.who() === "pod-b1");
-  assertEquals(await connection.who(), "pod-a1");
-  assertEquals(await client.who(VIP), "pod-b1");
-  await scene.write(webServices(BALANCED), webSlices("a1"));
-  await eventually("it is back", async () => await client.who(VIP) === "pod-a1");
-  await flow.close();
-  await connection.close();
-}
 
 /** The first line that an HTTP server says; empty when nobody answers. */
 async function statusLine(namespace: Namespace, port: number): Promise<string> {
@@ -94,27 +82,6 @@ async function checkHealthCheckPort({ node, scene, variant }: IptablesScene): Pr
   assertEquals(await statusLine(client, healthz), "", "the firewall drops");
   assertEquals(await statusLine(client, HEALTH_CHECK_PORT), "HTTP/1.1 200 OK");
   await node.output(iptables, ["-w", "-D", ...drop]);
-}
-
-/** With route_localnet, which node ports on 127.0.0.1 need, the kernel takes such packets in. */
-async function checkMartians({ node, scene, variant }: IptablesScene): Promise<void> {
-  const { otherNode } = scene.cluster;
-  await startEchoServer(node, {
-    name: "local",
-    listen: [{ address: IPv4.loopback, port: LOCAL_PORT }],
-  });
-  await otherNode.sysctl("net.ipv4.conf.all.route_localnet=1");
-  await otherNode.ip("route del table local local 127.0.0.0/8 dev lo");
-  await otherNode.ip("route del table local local 127.0.0.1 dev lo");
-  await otherNode.ip(`route add 127.0.0.1 via ${IPv4.node}`);
-  const outside = ProbeClient.start(otherNode);
-  const target = { protocol: "UDP", address: IPv4.loopback, port: LOCAL_PORT } as const;
-  assertEquals(await outside.who(target, 300), "silent");
-  assertEquals(await outside.who({ ...target, protocol: "TCP" }, 300), "silent");
-  assertEquals(await ProbeClient.start(node).who(target), "local");
-  // That the packets had arrived shows when the rule is gone.
-  await node.output(`iptables-${variant}`, ["-w", "-F", "KUBE-FIREWALL"]);
-  assertEquals(await outside.who(target), "local");
 }
 
 async function checkInvalid(

@@ -5,129 +5,20 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
-import { createNftablesBackend } from "../../backends/nftables/backend.ts";
-import { CONTAINER_NAMES, DYNAMIC_CONTAINER } from "../../backends/nftables/containers.ts";
-import { renderNftables } from "../../backends/nftables/render.ts";
-import { defaultRenderOptions } from "../../backends/nftables/render_options.ts";
-import { TableListing } from "../../backends/nftables/table_listing.ts";
-import { parseCidr } from "../../lib/net/cidr.ts";
-import { systemClock } from "../../lib/os/clock.ts";
-import { type CommandRunner, systemCommandRunner } from "../../lib/os/command_runner.ts";
-import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import { LAYOUT_MARK } from "../../backends/nftables/base_chains.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { eventually } from "../support/eventually.ts";
-import { FakeNft } from "../support/fake_nft.ts";
-import { MemoryLogger } from "../support/memory_logger.ts";
-import { Namespace, netnsRequirements } from "../support/netns.ts";
+import { netnsRequirements } from "../support/netns.ts";
+import { NftKernelStage } from "../support/nft_kernel_stage.ts";
 import { randomServicePlan } from "../support/random_service_plan.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { testPlanChanges, testProxyPlan, testServicePlan } from "../support/service_plans.ts";
+import { testServicePlan } from "../support/service_plans.ts";
 
 const ignore = isMissing("nftables mode on a real kernel", [
   ...netnsRequirements(),
   program("nft"),
 ]);
-
-const OPTIONS = defaultRenderOptions("IPv4");
-const SHARED = {
-  localTraffic: { kind: "byCidr" as const, cidr: parseCidr("10.0.0.0/8") },
-  serviceCidrs: [parseCidr("172.30.0.0/16")],
-};
-
-/** A backend whose tools run in a namespace, and what it ran. */
-class Stage implements AsyncDisposable {
-  readonly namespace: Namespace;
-  readonly logger = new MemoryLogger();
-  readonly calls: string[] = [];
-  readonly drift: unknown[] = [];
-  backend: ReturnType<typeof createNftablesBackend>;
-  #plan: ProxyPlan | undefined;
-
-  private constructor(namespace: Namespace) {
-    this.namespace = namespace;
-    this.backend = this.#create();
-  }
-
-  static async create(): Promise<Stage> {
-    const stage = new Stage(await Namespace.create("nft"));
-    await stage.backend.start();
-    return stage;
-  }
-
-  async restart(): Promise<void> {
-    await this.backend[Symbol.asyncDispose]();
-    this.backend = this.#create();
-    this.#plan = undefined;
-    await this.backend.start();
-  }
-
-  sync(plans: readonly ServicePlan[]) {
-    const plan = testProxyPlan(plans, { shared: SHARED });
-    const changes = testPlanChanges(plan, this.#plan);
-    this.#plan = plan;
-    return this.backend.sync(plan, changes);
-  }
-
-  nft(command: string): Promise<string> {
-    return this.namespace.output("nft", command.split(" "));
-  }
-
-  /** Sets, maps and chains as the kernel has them, against what is rendered from nothing. */
-  async check(plans: readonly ServicePlan[]): Promise<void> {
-    const listing = new TableListing();
-    for (const line of (await this.nft("list table ip kube-relay")).split("\n")) listing.take(line);
-    const { elements, chains } = listing.end();
-    const { transaction } = renderNftables(testProxyPlan(plans, { shared: SHARED }), OPTIONS);
-    const fake = new FakeNft();
-    fake.run([...transaction.text()].join(""));
-    const wanted = fake.table("ip kube-relay");
-    for (const name of CONTAINER_NAMES) {
-      if (name === DYNAMIC_CONTAINER) continue;
-      const found = [...elements.get(name) ?? []];
-      const texts = (list: Iterable<[string, string]>) =>
-        [...list].map(([key, value]) => `${key.replace(/0x8000[08]\w+$/, "")} ${value}`).sort();
-      const expected = [...wanted.elements.get(name) ?? []];
-      // Chains that nothing leads to stay for a while.
-      if (name === "chains") {
-        const missing = expected.filter(([key, value]) => elements.get(name)?.get(key) !== value);
-        assertEquals(missing, [], name);
-        continue;
-      }
-      // Which of the numbers an endpoint has is left to history.
-      if (/endpoints|choices/.test(name)) assertEquals(texts(found), texts(expected), name);
-      else assertEquals(found.sort(), expected.sort(), name);
-    }
-    for (const chain of wanted.chains.keys()) assert(chains.includes(chain), chain);
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.backend[Symbol.asyncDispose]();
-    await this.namespace[Symbol.asyncDispose]();
-  }
-
-  #create() {
-    const { name } = this.namespace;
-    const commands: CommandRunner = {
-      run: (program, args, options) => {
-        this.calls.push([program, ...args].join(" "));
-        return systemCommandRunner.run("ip", ["netns", "exec", name, program, ...args], options);
-      },
-    };
-    return createNftablesBackend({
-      clock: systemClock,
-      commands,
-      logger: this.logger,
-      random: () => 0,
-      onDrift: (figures) => this.drift.push(figures),
-    }, {
-      family: "IPv4",
-      masqueradeBit: 14,
-      syncPeriodMs: 50,
-      node: () => ({ nodePortAddresses: { kind: "all" } }),
-    });
-  }
-}
 
 function plan(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {
   return testServicePlan({
@@ -142,7 +33,7 @@ Deno.test({
   name: "random histories come to what is rendered from nothing, restarts and flushes among them",
   ignore,
   fn: async () => {
-    await using stage = await Stage.create();
+    await using stage = await NftKernelStage.create();
     const histories = fc.sample(
       fc.array(
         fc.record({
@@ -182,11 +73,13 @@ Deno.test({
   name: "a normal sync is one run of nft and lists nothing",
   ignore,
   fn: async () => {
-    await using stage = await Stage.create();
+    await using stage = await NftKernelStage.create();
     await stage.sync([plan(1), plan(2)]);
     const before = stage.calls.length;
     const report = await stage.sync([plan(1, ["10.1.0.1:8080"]), plan(2)]);
-    const calls = stage.calls.slice(before).filter((call) => call !== "nft list chains ip");
+    const calls = stage.calls.slice(before).filter((call) =>
+      call !== "nft --handle list chains ip"
+    );
     assertEquals(calls, ["nft -f -"]);
     assertEquals(report.full, false);
     assertEquals((await stage.sync([plan(1, ["10.1.0.1:8080"]), plan(2)])).operations, {});
@@ -197,7 +90,7 @@ Deno.test({
   name: "what the kernel refuses of one Service is left out, and the others are served",
   ignore,
   fn: async () => {
-    await using stage = await Stage.create();
+    await using stage = await NftKernelStage.create();
     await stage.sync([plan(1)]);
     // Nothing that is parsed first can be refused; this is what a bug of ours would look like.
     const broken = { ...plan(3), clusterIp: "172.30.0.300" as never };
@@ -213,7 +106,7 @@ Deno.test({
   name: "rules and elements that somebody changes are put right within seconds, and counted",
   ignore,
   fn: async () => {
-    await using stage = await Stage.create();
+    await using stage = await NftKernelStage.create();
     const plans = [plan(1), plan(2)];
     await stage.sync(plans);
     await stage.nft("flush ruleset");
@@ -249,10 +142,33 @@ Deno.test({
 });
 
 Deno.test({
+  name: "a table of the layout before, and one whose mark goes, come to the layout of today",
+  ignore,
+  fn: async () => {
+    await using stage = await NftKernelStage.create();
+    const plans = [plan(1), plan(2)];
+    await stage.writeLayout1(plans);
+    await stage.restart();
+    await stage.sync(plans);
+    await stage.check(plans);
+    const text = await stage.nft("list table ip kube-relay");
+    assert(!/layout-1|map chains/.test(text), text);
+    for (let times = 0; times < 2; times++) {
+      stage.drift.length = 0;
+      await stage.nft(`delete chain ip kube-relay ${LAYOUT_MARK}`);
+      await stage.nft("add chain ip kube-relay layout-1");
+      await eventually("drift is told", () => stage.drift.length > 0);
+      await stage.check(plans);
+      assert(!(await stage.nft("list table ip kube-relay")).includes("layout-1"));
+    }
+  },
+});
+
+Deno.test({
   name: "a restart keeps the table, and a cleanup leaves nothing of ours and all of others",
   ignore,
   fn: async () => {
-    await using stage = await Stage.create();
+    await using stage = await NftKernelStage.create();
     await stage.nft("add table ip other");
     await stage.sync([plan(1), plan(2)]);
     const handle = /# handle (\d+)/.exec(await stage.nft("-a list table ip kube-relay"))?.[1];

@@ -4,10 +4,8 @@
  * @module
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import type { PacketFlowCase } from "../packet_flow/packet_flow_case.ts";
+import { MODE_ADAPTATIONS } from "../packet_flow/mode_exceptions.ts";
 import { runPacketStage } from "../packet_flow/packet_stage.ts";
-import type { PacketFlowAdaptation } from "../packet_flow/suite.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
 import {
   IPTABLES_VARIANTS,
   iptablesRequirements,
@@ -19,47 +17,15 @@ import { isMissing, program } from "../support/requirement.ts";
 const NEEDED = [...netnsRequirements(), program("bash")];
 const ignore = isMissing("the packet-flow table with real packets", NEEDED);
 
-const isDropped = ({ verdict }: PacketFlowCase) => verdict === "DROP";
-
-/** Whether the address has a socket: some client has an endpoint there, though not this one. */
-function isSharedWithOthers({ scenario, to }: PacketFlowCase): boolean {
-  const [service] = scenario.services;
-  const isClusterIp = [service?.spec.clusterIP, ...service?.spec.clusterIPs ?? []].includes(to);
-  return !isClusterIp || service?.spec.internalTrafficPolicy !== "Local";
-}
-
-const USERSPACE: readonly PacketFlowAdaptation[] = [
-  {
-    reason: "every connection to an endpoint is made by the node",
-    cases: () => true,
-    expect: { masquerade: true },
-  },
-  {
-    reason: "a TCP connection cannot be left unanswered without a rule: it is closed at once",
-    cases: (packet) => isDropped(packet) && packet.protocol === "TCP",
-    expect: { verdict: "REJECT" },
-  },
-  {
-    reason: "where no client has an endpoint there is no socket, and the kernel refuses",
-    cases: (packet) =>
-      isDropped(packet) && packet.protocol === "UDP" && !isSharedWithOthers(packet),
-    expect: { verdict: "REJECT" },
-  },
-];
-
-const IPTABLES: readonly PacketFlowAdaptation[] = [
-  {
-    reason: "IPv6 has no route_localnet: what goes to ::1 stays there",
-    cases: ({ to }) => to === ADDRESSES.IPv6.loopback,
-    expect: { verdict: "UNCLAIMED", masquerade: false },
-  },
-];
-
 Deno.test({
   name: "packet flow with real packets through userspace mode",
   ignore,
   async fn(t) {
-    await runPacketStage(t, { name: "userspace", mode: "userspace", adapt: USERSPACE });
+    await runPacketStage(t, {
+      name: "userspace",
+      mode: "userspace",
+      adapt: MODE_ADAPTATIONS.userspace,
+    });
   },
 });
 
@@ -76,7 +42,7 @@ for (const variant of IPTABLES_VARIANTS) {
         mode: "iptables",
         // Beyond the tools, nothing depends on the variant.
         asUdp: variant === "nft",
-        adapt: IPTABLES,
+        adapt: MODE_ADAPTATIONS.iptables,
         prepare: ({ node }) => leaveKubeletHint(node, variant),
         async check({ node }) {
           for (const used of IPTABLES_VARIANTS) {

@@ -6,8 +6,11 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { DoctorReport } from "../../lib/app/doctor/doctor_report.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
+import { ProbeClient } from "../support/echo_network.ts";
 import { Namespace, netnsRequirements } from "../support/netns.ts";
+import { RelayScene } from "../support/relay_scene.ts";
 import { isMissing, program, type Requirement } from "../support/requirement.ts";
+import { VIP, webServices, webSlices } from "../support/web_service.ts";
 
 const ROOT = new URL("../../", import.meta.url).pathname;
 
@@ -166,4 +169,42 @@ Deno.test({ name: "doctor says once that it lacks the right to try", ignore }, a
     );
     assertEquals(lacks.map(({ detail }) => detail), ["not permitted (needs root / CAP_NET_ADMIN)"]);
   }
+});
+
+/** Has another program stand for nft that says an old version, and is nft otherwise. */
+async function withOldNft(folder: string): Promise<readonly string[]> {
+  const old = `${folder}/nft`;
+  const path = (await new Deno.Command("sh", { args: ["-c", "readlink -f $(command -v nft)"] })
+    .output()).stdout;
+  const real = new TextDecoder().decode(path).trim();
+  await Deno.copyFile(real, `${folder}/real-nft`);
+  await Deno.writeTextFile(
+    old,
+    `#!/bin/sh\n[ "$1" = --version ] && { echo "nftables v1.0.0 (old)"; exit; }\n` +
+      `exec ${folder}/real-nft "$@"\n`,
+    { mode: 0o755 },
+  );
+  return ["unshare", "--mount", "sh", "-c", `mount --bind ${old} ${real}; exec "$@"`, "sh"];
+}
+
+Deno.test({
+  name: "an nft that is too old ends nftables mode with its version, and auto goes on without it",
+  ignore,
+}, async () => {
+  await using scene = await RelayScene.create();
+  await scene.write(webServices(), webSlices("a1"));
+  const by = await withOldNft(scene.folder);
+  const missing = "nft: version 1.0.0 is older than 1.0.1";
+  const refused = scene.start(["--mode=nftables"], { by });
+  assertEquals(await refused.ended(), 1);
+  assertStringIncludes(refused.log, missing);
+  assertStringIncludes(refused.log, "nftables");
+  assertEquals(await scene.cluster.node.output("nft", ["list", "ruleset"]), "");
+  const auto = scene.start(["--mode=auto"], { by });
+  const { families } = await auto.settled();
+  assert(families.every(({ mode }) => mode !== "nftables"));
+  assertStringIncludes(auto.log, missing);
+  const client = ProbeClient.start(scene.cluster.client);
+  assertEquals(await client.who(VIP), "pod-a1");
+  await auto.stop();
 });

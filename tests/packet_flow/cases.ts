@@ -869,6 +869,30 @@ const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Pac
       },
     ],
   },
+  {
+    name: "NodePort, on all addresses of the node, in so many words",
+    services: [testService("web", NODE_PORT_SPEC)],
+    slices: [slice()],
+    settings: { nodePortAddresses: ["0.0.0.0/0", "::/0"] },
+    packets: [
+      { from: "client", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+      { from: "client", to: IPv4.nodeSecond, port: NODE_PORT, verdict: BOTH, ...MASQUERADED },
+      { from: "node", to: IPv4.nodeSecond, port: NODE_PORT, verdict: BOTH, ...MASQUERADED },
+      { from: "client", ...CLUSTER_IP, port: NODE_PORT, verdict: "UNCLAIMED" },
+    ],
+  },
+  {
+    name: "NodePort, on the primary address of the node and on loopback",
+    services: [testService("web", NODE_PORT_SPEC)],
+    slices: [slice()],
+    settings: { nodePortAddresses: ["primary", "localhost"] },
+    packets: [
+      { from: "node", to: IPv4.loopback, port: NODE_PORT, verdict: BOTH, ...MASQUERADED },
+      { from: "node", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+      { from: "client", ...ON_NODE_PORT, verdict: BOTH, ...MASQUERADED },
+      { from: "client", to: IPv4.nodeSecond, port: NODE_PORT, verdict: "UNCLAIMED" },
+    ],
+  },
 ];
 
 /** Every row, in the order of the table. */

@@ -8,10 +8,16 @@ import type { BackendMode } from "../../lib/proxy/backend.ts";
 import { ApiProcess } from "../support/api_process.ts";
 import { type ClusterTopology, createClusterTopology } from "../support/cluster_topology.ts";
 import { PACKET_FLOW_CASES } from "./cases.ts";
-import type { PacketFlowCase } from "./packet_flow_case.ts";
+import { explainCase, explainStage, outcomeOf } from "./explain_executor.ts";
+import type { PacketFlowCase, PacketOutcome } from "./packet_flow_case.ts";
 import { PacketSender } from "./packet_sender.ts";
 import { ScenarioRelay } from "./scenario_relay.ts";
-import { type PacketFlowAdaptation, type PacketFlowSkip, runPacketFlowSteps } from "./suite.ts";
+import {
+  checkOutcome,
+  type PacketFlowAdaptation,
+  type PacketFlowSkip,
+  runPacketFlowSteps,
+} from "./suite.ts";
 import { asUdp, inOtherFamily } from "./variants.ts";
 
 /** What is run. */
@@ -66,12 +72,23 @@ export async function runPacketStage(
         await relay.serve(scenario);
         return { [Symbol.asyncDispose]: () => Promise.resolve() };
       },
-      execute: (packet) => sender.execute(packet),
+      async execute(packet) {
+        const outcome = await sender.execute(packet);
+        checkExplanation(mode, packet, outcome);
+        return outcome;
+      },
     });
     await check?.(cluster);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
+}
+
+/** What `explain` says of a packet has to be what the wire showed. */
+function checkExplanation(mode: BackendMode, packet: PacketFlowCase, seen: PacketOutcome): void {
+  const stage = explainStage(mode, packet.scenario, packet.family);
+  const explained = outcomeOf(explainCase(stage, packet));
+  checkOutcome({ ...packet, ...explained, name: `${packet.name}, as explained` }, seen);
 }
 
 /** Those with the same settings in a row: other settings cost a start. */

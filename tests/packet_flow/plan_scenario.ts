@@ -4,8 +4,9 @@
  * @module
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { BackendMode } from "../../lib/proxy/backend.ts";
 import { EndpointsChangeTracker } from "../../lib/proxy/endpoints_changes.ts";
-import { nodePortAddressesFor } from "../../lib/proxy/node_port_addresses.ts";
+import { nodePortAddressesFor, nodePortEntries } from "../../lib/proxy/node_port_addresses.ts";
 import { planProxy, type ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { applyChanges, createProxyState } from "../../lib/proxy/proxy_state.ts";
 import { ServiceChangeTracker } from "../../lib/proxy/service_changes.ts";
@@ -13,9 +14,17 @@ import { ADDRESSES } from "../support/address_plan.ts";
 import { testNodeState } from "../support/builders.ts";
 import type { PacketFlowScenario } from "./packet_flow_case.ts";
 
-/** The plan of one IP family, on the node of the address plan. */
-export function planScenario(scenario: PacketFlowScenario, family: IpFamily): ProxyPlan {
+/**
+ * The plan of one IP family, on the node of the address plan. A mode may take another default for the
+ * addresses of node ports. @default mode: one that has none of its own
+ */
+export function planScenario(
+  scenario: PacketFlowScenario,
+  family: IpFamily,
+  { mode = "iptables" }: { readonly mode?: BackendMode } = {},
+): ProxyPlan {
   const { settings = {} } = scenario;
+  const entries = nodePortEntries(settings.nodePortAddresses ?? [], mode);
   const node = testNodeState();
   const services = new ServiceChangeTracker({
     family,
@@ -36,7 +45,7 @@ export function planScenario(scenario: PacketFlowScenario, family: IpFamily): Pr
   return planProxy(state, {
     family,
     localTraffic: settings.localTraffic ?? { kind: "byCidr", cidr: addresses.podCidr },
-    nodePortAddresses: nodePortAddressesFor(family, settings.nodePortAddresses ?? [], node),
+    nodePortAddresses: nodePortAddressesFor(family, entries, node),
     masqueradeAll: settings.masqueradeAll ?? false,
   });
 }

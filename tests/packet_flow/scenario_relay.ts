@@ -5,12 +5,12 @@
  *
  * @module
  */
-import type { Service } from "../../lib/api/objects.ts";
+import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
 import type { BackendMode } from "../../lib/proxy/backend.ts";
 import type { RawObject } from "../conformance/server.ts";
 import { ADDRESSES, THIS_NODE, THIS_ZONE } from "../support/address_plan.ts";
 import type { ApiProcess } from "../support/api_process.ts";
-import { testNode, testService } from "../support/builders.ts";
+import { testEndpointSlice, testNode, testService } from "../support/builders.ts";
 import type { Namespace } from "../support/netns.ts";
 import { rawObjects } from "../support/raw_objects.ts";
 import { isSettled, RelayProcess, servicesOf } from "../support/relay_process.ts";
@@ -42,6 +42,7 @@ function configurationFor(
     hostnameOverride: nodeName,
     nodePortAddresses,
     iptables: { masqueradeAll: masqueradeAll || isSabotaged(), minSyncPeriod: "10ms" },
+    ipvs: { minSyncPeriod: "10ms" },
     nftables: { masqueradeAll: masqueradeAll || isSabotaged(), minSyncPeriod: "10ms" },
     ...detection(localTraffic, pods),
   };
@@ -89,22 +90,23 @@ export class ScenarioRelay implements AsyncDisposable {
     const mark = `scenario-${++this.#count}`;
     const objects = [
       ...rawObjects("Node", NODE),
-      ...rawObjects("EndpointSlice", ...slices),
       ...rawObjects("Endpoints", ...endpoints),
       ...rawObjects("Service", ...services, ...marks(mark)),
+      ...rawObjects("EndpointSlice", ...slices, ...markSlices(mark)),
     ];
     const deleted = this.#objects.filter((old) => !objects.some((kept) => isSame(kept, old)));
-    await this.#options.api.write(objects, { deleted });
+    await this.#options.api.write([], { deleted });
+    await this.#options.api.write(objects);
     this.#objects = objects;
     const relay = await this.#relayFor(
       JSON.stringify(configurationFor(scenario, this.#options)),
     );
-    // Each family has its mark, and only one: those of the scenario before are deleted last.
+    // Of each kind of objects the marks are what is written last: each kind comes by its own way, and
+    // one may be late.
     await relay.until(`kube-relay serves ${mark}`, (status) => {
-      const names = servicesOf(status).map(({ name }) => name).filter((name) =>
-        /scenario/.test(name)
-      );
-      return isSettled(status) && names.length === 2 && names.every((name) => name.includes(mark));
+      const found = servicesOf(status).filter(({ name }) => name.includes(`${mark}-`));
+      return isSettled(status) && found.length === 2 &&
+        found.every(({ endpoints }) => endpoints.length === 1);
     });
   }
 
@@ -132,10 +134,18 @@ function isSame(a: RawObject, b: RawObject): boolean {
   return a.kind === b.kind && a.metadata.name === b.metadata.name;
 }
 
-/** A Service of each family, without endpoints, by whose name a state of the cluster is known. */
+/** A Service of each family by whose name a state of the cluster is known. */
 function marks(name: string): Service[] {
   return [
     testService(`${name}-4`, { clusterIP: "172.30.200.1" }),
     testService(`${name}-6`, { clusterIP: "fd00:172:30::c801" }),
+  ];
+}
+
+/** Their endpoints, to which nothing is ever sent. */
+function markSlices(name: string): EndpointSlice[] {
+  return [
+    testEndpointSlice(`${name}-4`, { endpoints: ["192.0.2.1"] }),
+    testEndpointSlice(`${name}-6`, { addressType: "IPv6", endpoints: ["2001:db8::1"] }),
   ];
 }

@@ -126,7 +126,11 @@ function matches(packet: PacketFlowCase, { cases }: PacketFlowException): boolea
   return typeof cases === "function" ? cases(packet) : cases.includes(packet.name);
 }
 
-function checkOutcome(packet: PacketFlowCase, { trace = [], ...outcome }: PacketOutcome): void {
+/** Throws an AssertionError that names the row unless an outcome is what the row wants. */
+export function checkOutcome(
+  packet: PacketFlowCase,
+  { trace = [], ...outcome }: PacketOutcome,
+): void {
   const { verdict, masquerade, sticky } = packet;
   const path = trace.length === 0 ? "" : `\n  ${trace.join("\n  ")}`;
   const message = `${packet.name}${path}`;

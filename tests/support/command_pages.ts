@@ -16,6 +16,11 @@ export const COMMAND_PAGES: readonly string[] = [
   "docs/upgrade.md",
   "docs/going_back.md",
   "docs/render.md",
+  "docs/diff.md",
+  "docs/dump.md",
+  "docs/explain.md",
+  "docs/trace.md",
+  "docs/nftables.md",
 ];
 
 /** The text of a page. */

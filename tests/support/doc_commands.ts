@@ -95,6 +95,7 @@ const CHECKS: Readonly<Record<string, Check>> = {
   },
   "iptables-restore": checkRestore,
   "ip6tables-restore": checkRestore,
+  nft: checkNft,
   tee: checkOwnPlaces,
   chmod: ([_mode, ...paths]) => checkOwnPlaces(paths),
   rm: ([_flags, ...paths]) => checkOwnPlaces(paths),
@@ -103,6 +104,8 @@ const CHECKS: Readonly<Record<string, Check>> = {
 /** Checks one command. Throws an Error for a mistake, and for a program that has no check. */
 export async function checkDocCommand(words: readonly string[], scene: DocScene): Promise<void> {
   const [program = "", ...args] = words[0] === "sudo" ? words.slice(1) : words;
+  // The stories are run by tests/stories, which also looks that each is told.
+  if (program.startsWith("examples/stories/")) return void await Deno.stat(ROOT + program);
   const name = program === "dist/kube-relay" ? "kube-relay" : program;
   const check = CHECKS[name];
   if (check === undefined) {
@@ -114,9 +117,14 @@ export async function checkDocCommand(words: readonly string[], scene: DocScene)
 /** Checks a command line of kube-relay by the real parser. Throws an Error with all its problems. */
 export async function checkRelay(args: readonly string[]): Promise<void> {
   const { values, positionals, problems } = parseFlags(args);
-  const verbs = COMMANDS.map(({ name }) => name);
-  const unknown = positionals.filter((verb) => !verbs.includes(verb));
-  expect(unknown.length === 0 && positionals.length <= 1, `verbs ${positionals.join(" ")}`);
+  const [verb = "run", ...operands] = positionals;
+  const { operands: wanted = [] } = COMMANDS.find(({ name }) => name === verb) ?? {};
+  const least = wanted.filter(({ optional = false }) => !optional).length;
+  expect(COMMANDS.some(({ name }) => name === verb), `verb ${verb}`);
+  expect(
+    operands.length >= least && operands.length <= wanted.length,
+    `what stands after the verb in '${positionals.join(" ")}'`,
+  );
   expect(problems.length === 0, problems.join("; "));
   await loadConfiguration(
     { uid: 0, env: () => undefined, readTextFile: () => Promise.resolve(CONFIGURATION) },
@@ -179,6 +187,17 @@ async function checkDeno(args: readonly string[], { denoJson }: DocScene): Promi
 function checkRestore(args: readonly string[]): void {
   expect(args.includes("--noflush"), "iptables-restore without --noflush");
   expect(args.every((arg) => ["--noflush", "--test"].includes(arg)), args.join(" "));
+}
+
+/**
+ * Whoever looks changes nothing, but for a table that is his own. That the commands work is tried in
+ * `tests/netns/nftables_docs_test.ts`.
+ */
+function checkNft(args: readonly string[]): void {
+  const [verb, ...words] = args.filter((arg) => !arg.startsWith("-"));
+  const isReading = ["get", "list", "monitor"].includes(verb!);
+  const isOwn = ["add", "delete"].includes(verb!) && words.slice(1, 3).join(" ") === "ip look";
+  expect(isReading || isOwn, `nft ${args.join(" ")} writes into a table of its own`);
 }
 
 function checkOwnPlaces(paths: readonly string[]): void {

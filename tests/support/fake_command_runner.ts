@@ -75,7 +75,7 @@ export class FakeCommandRunner implements CommandRunner {
   ): Promise<CommandResult> {
     // As with a real process, nothing of what goes wrong is thrown at the caller at once.
     return Promise.resolve().then(async () => {
-      const text = typeof stdin === "string" ? stdin : [...stdin].join("");
+      const text = typeof stdin === "string" ? stdin : await joined(stdin);
       const call = { program, args, line: [program, ...args].join(" "), stdin: text };
       if (signal?.aborted) throw commandError(call, "aborted");
       this.calls.push(call);
@@ -103,6 +103,13 @@ export class FakeCommandRunner implements CommandRunner {
     if (script === undefined) throw new Error(`No script of the test answers '${call.line}'`);
     return script.answer(call);
   }
+}
+
+/** An input that is held open ends with whoever holds it. */
+async function joined(pieces: Iterable<string> | AsyncIterable<string>): Promise<string> {
+  let text = "";
+  for await (const piece of pieces) text += piece;
+  return text;
 }
 
 const NOTHING_SAID: CommandResult = { code: 0, stdout: "", stderr: "" };

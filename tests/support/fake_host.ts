@@ -40,6 +40,7 @@ export class FakeHost {
     this.network = {
       listenTcp: () => unused("listenTcp"),
       connectTcp: () => unused("connectTcp"),
+      tryConnectTcp: () => unused("tryConnectTcp"),
       listenUdp: ({ hostname, port }) => {
         const address = parseIpAddress(hostname);
         if (!this.canBind(address)) throw new Deno.errors.AddrNotAvailable(address);

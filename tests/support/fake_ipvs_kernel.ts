@@ -29,6 +29,8 @@ export type FakeFate = "away" | "drop" | "node" | "reject" | readonly string[];
 export class FakeIpvsKernel {
   readonly table = new IpvsTable();
   readonly sets = new Map<string, Set<string>>();
+  /** Type and options of sets, as they were created. */
+  readonly setOptions = new Map<string, string>();
   readonly addresses = new Set<string>();
   /** Rules of user-defined chains, `table chain` → rules. */
   readonly chains = new Map<string, string[]>();
@@ -115,16 +117,38 @@ export class FakeIpvsKernel {
     else if (!this.addresses.delete(plain)) throw new Error("ip: Cannot assign requested address");
   }
 
-  #takeSet([verb = "", name = "", entry = ""]: readonly string[]): void {
+  #takeSet([verb = "", name = "", entry = "", ...rest]: readonly string[]): void {
     if (verb === "create") {
+      const options = [entry, ...rest].filter((word) => word !== "-exist").join(" ");
+      const there = this.setOptions.get(name) ?? options;
+      if (this.sets.has(name) && there !== options) {
+        throw new Error("Set cannot be created: set with the same name already exists");
+      }
       if (!this.sets.has(name)) this.sets.set(name, new Set());
+      this.setOptions.set(name, options);
       return;
     }
     const set = this.sets.get(name);
     if (set === undefined) throw new Error("ipset: The set with the given name does not exist");
     if (verb === "add") set.add(entry);
     else if (verb === "del") set.delete(entry);
+    else if (verb === "flush") set.clear();
+    else if (verb === "destroy") {
+      this.sets.delete(name);
+      this.setOptions.delete(name);
+    } else if (verb === "swap") this.#swapSets(name, entry);
     else throw new Error(`ipset: cannot read '${verb}'`);
+  }
+
+  #swapSets(one: string, other: string): void {
+    const [options = "", otherOptions = ""] = [one, other].map((name) => this.setOptions.get(name));
+    const [set, otherSet] = [one, other].map((name) => this.sets.get(name));
+    const kindOf = (text: string) => /^\S+(?: family \S+)?/.exec(text)?.[0];
+    if (!set || !otherSet || kindOf(options) !== kindOf(otherOptions)) {
+      throw new Error("The sets cannot be swapped: their type does not match");
+    }
+    this.sets.set(one, otherSet).set(other, set);
+    this.setOptions.set(one, otherOptions).set(other, options);
   }
 
   #restore(lines: readonly string[]): void {

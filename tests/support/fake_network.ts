@@ -145,6 +145,13 @@ export class FakeNetwork implements Network {
     }
   }
 
+  async tryConnectTcp(
+    address: SocketAddress,
+    { signal }: { readonly signal: AbortSignal },
+  ): Promise<void> {
+    (await this.connectTcp(address, signal)).close();
+  }
+
   listenUdp(): UdpSocket {
     throw systemError("EMFILE");
   }

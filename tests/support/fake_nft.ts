@@ -15,11 +15,16 @@ export interface FakeNftTable {
   readonly elements: Map<string, Map<string, string>>;
   /** Names of maps. */
   readonly maps: Set<string>;
+  /** Names of sets and maps whose elements have counters. */
+  readonly counted: Set<string>;
 }
 
 /** A program, and the tables that it has written. */
 export class FakeNft {
   #tables = new Map<string, FakeNftTable>();
+  /** Numbers by table and chain, e.g. `ip kube-relay services`; each is given once. */
+  readonly handles = new Map<string, number>();
+  #lastHandle = 0;
 
   /** A table by family and name, e.g. `ip kube-relay`. */
   table(name: string): FakeNftTable {
@@ -62,8 +67,11 @@ export class FakeNft {
     const [, name = "", body = ""] = /^(\S+)(?: (.*))?$/s.exec(rest) ?? [];
     switch (`${verb} ${kind}`) {
       case "add chain":
-        if (body !== "") objects.hooks.set(name, body);
-        if (!objects.chains.has(name)) objects.chains.set(name, []);
+        if (body !== "") this.#hook(objects, name, body);
+        if (!objects.chains.has(name)) {
+          objects.chains.set(name, []);
+          this.handles.set(`${table} ${name}`, ++this.#lastHandle);
+        }
         return;
       case "flush chain":
         objects.chains.set(name, need(objects.chains, name) && []);
@@ -79,13 +87,23 @@ export class FakeNft {
       case "add map":
       case "add set":
         if (kind === "map") objects.maps.add(name);
+        if (/ counter ;/.test(body)) objects.counted.add(name);
         if (!objects.elements.has(name)) objects.elements.set(name, new Map());
         return;
+      case "flush set":
+        return need(objects.elements, name).clear();
       case "add element":
       case "delete element":
         return this.#elements(verb, need(objects.elements, name), body);
     }
     throw new Error("syntax error");
+  }
+
+  /** What was once said of type, hook and priority can't be changed. */
+  #hook({ chains, hooks }: FakeNftTable, name: string, body: string): void {
+    const place = (text: string | undefined) => text?.replace(/ ; policy .*/, "");
+    if (chains.has(name) && place(hooks.get(name)) !== place(body)) throw new Error("File exists");
+    hooks.set(name, body);
   }
 
   #table(verb: string, name: string): void {
@@ -98,6 +116,7 @@ export class FakeNft {
         hooks: new Map(),
         elements: new Map(),
         maps: new Set<string>(),
+        counted: new Set<string>(),
       };
       this.#tables.set(name, table);
     }

@@ -11,6 +11,8 @@ import { FakeNft } from "./fake_nft.ts";
 export class FakeNftMachine {
   readonly commands = new FakeCommandRunner();
   readonly tool = new FakeNft();
+  /** Packets that elements with counters have seen, each of 100 bytes; others have seen none. */
+  readonly packets = new Map<string, number>();
   /** Lines that the kernel refuses, and why. Those of the probe are judged too. */
   judge: (line: string) => string | undefined = () => undefined;
 
@@ -18,7 +20,13 @@ export class FakeNftMachine {
     this.commands
       .on("nft -f -", (call) => this.#write(call))
       .on("nft --check -f -", (call) => this.#verdict(call) ?? {})
+      .on("nft --check --debug=netlink -f -", (call) => this.#trial(call))
+      .on(
+        "nft --debug=netlink list table",
+        ({ args }) => this.#listWithCode(args.slice(3).join(" ")),
+      )
       .on("nft list chains", ({ args }) => this.#listChains(args[2] ?? ""))
+      .on("nft --handle list chains", ({ args }) => this.#listChains(args[3] ?? ""))
       .on("nft list table", ({ args }) => this.#listTable(args.slice(2).join(" ")));
   }
 
@@ -54,6 +62,25 @@ export class FakeNftMachine {
     return complaints.length === 0 ? undefined : { code: 1, stderr: complaints.join("") };
   }
 
+  /** A rule is its own code here. */
+  #trial({ stdin }: CommandCall): CommandAnswer {
+    const tool = new FakeNft();
+    tool.run(stdin);
+    return { stdout: tool.tables.map((name) => this.#code(tool, name)).join("") };
+  }
+
+  #listWithCode(name: string): CommandAnswer {
+    const listed = this.#listTable(name);
+    if (listed.code !== undefined) return listed;
+    return { stdout: `${this.#code(this.tool, name)}${listed.stdout}` };
+  }
+
+  #code(tool: FakeNft, table: string): string {
+    return [...tool.table(table).chains].flatMap(([chain, rules]) =>
+      rules.map((rule) => `${table} ${chain} 1\n  [ ${rule} ]\n\n`)
+    ).join("");
+  }
+
   #listChains(family: string): CommandAnswer {
     const stdout = this.tool.tables.filter((name) => name.startsWith(`${family} `)).map((name) =>
       `table ${name} {\n${this.#chains(name, false)}}\n`
@@ -65,9 +92,13 @@ export class FakeNftMachine {
     if (!this.tool.tables.includes(name)) {
       return { code: 1, stderr: `Error: No such file or directory\nlist table ${name}\n` };
     }
-    const { elements, maps } = this.tool.table(name);
+    const { counted, elements, maps } = this.tool.table(name);
     const containers = [...elements].map(([container, values]) => {
-      const items = [...values].map(([key, value]) => printed(value ? `${key} : ${value}` : key));
+      const items = [...values].map(([key, value]) => {
+        if (!counted.has(container)) return printed(value ? `${key} : ${value}` : key);
+        const packets = this.packets.get(key) ?? 0;
+        return `${key} counter packets ${packets} bytes ${packets * 100}`;
+      });
       const list = items.length === 0 ? "" : `\t\telements = { ${items.join(",\n\t\t\t     ")} }\n`;
       return `\t${maps.has(container) ? "map" : "set"} ${container} {\n${list}\t}\n\n`;
     });
@@ -79,7 +110,8 @@ export class FakeNftMachine {
     return [...chains].map(([name, rules]) => {
       const head = hooks.has(name) ? [hooks.get(name)?.replace(/^\{ (.*) ; \}$/, "$1;")] : [];
       const body = [...head, ...(withRules ? rules : [])].map((line) => `\t\t${line}\n`).join("");
-      return `\tchain ${name} {\n${body}\t}\n`;
+      const handle = withRules ? "" : ` # handle ${this.tool.handles.get(`${table} ${name}`)}`;
+      return `\tchain ${name} {${handle}\n${body}\t}\n`;
     }).join("\n");
   }
 }

@@ -5,9 +5,9 @@ import { FakeNftMachine } from "./fake_nft_machine.ts";
 const TEXT = `add table ip kube-relay
 add chain ip kube-relay services { type nat hook output priority -100 ; }
 add rule ip kube-relay services drop
-add map ip kube-relay chains { type classid : verdict ; }
+add map ip kube-relay numbered-chains { type classid : verdict ; }
 add set ip kube-relay cluster-ips { type ipv4_addr ; }
-add element ip kube-relay chains {
+add element ip kube-relay numbered-chains {
   0x80000001 : drop,
   0xffffffff : goto services
 }
@@ -22,12 +22,12 @@ Deno.test("FakeNftMachine prints what was written, as nft does", async () => {
   assertEquals([await runner.read(), (await runner.chains()).size], [undefined, 0]);
   await runner.write({ lines: TEXT.split("\n"), ownerOf: () => undefined, text: () => [TEXT] });
   machine.tool.run("add table ip theirs\nadd chain ip theirs foreign\n");
-  assertEquals([...await runner.chains()], ["services"]);
+  assertEquals([...(await runner.chains()).keys()], ["services"]);
   const { chains, containers, elements, rules } = await runner.read() ?? {};
-  assertEquals([chains, containers], [["services"], ["chains", "cluster-ips"]]);
+  assertEquals([chains, containers], [["services"], ["numbered-chains", "cluster-ips"]]);
   assertEquals(rules?.get("services"), "\t\ttype nat hook output priority -100;\n\t\tdrop\n");
   assertEquals([...elements ?? []].map(([name, values]) => [name, [...values]]), [
-    ["chains", [["0x80000001", "drop"], ["0xffffffff", "goto services"]]],
+    ["numbered-chains", [["0x80000001", "drop"], ["0xffffffff", "goto services"]]],
     ["cluster-ips", [["172.30.0.1", ""]]],
   ]);
 });

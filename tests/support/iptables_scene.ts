@@ -4,7 +4,8 @@
  * @module
  */
 import {
-  IPTABLES_PREFIXES,
+  addForeignRules,
+  type IPTABLES_PREFIXES,
   type IptablesVariant,
   restoreRules,
   savedRules,
@@ -13,32 +14,6 @@ import type { Namespace } from "./netns.ts";
 import type { RelayProcess } from "./relay_process.ts";
 import { RelayScene } from "./relay_scene.ts";
 import { webServices, webSlices } from "./web_service.ts";
-
-/**
- * One rule of somebody else's in each built-in chain: where there are more, kube-relay writes too. And
- * one as a CNI's, which needs conntrack: with the last rule that does, the kernel forgets how the
- * connections that are open are translated.
- */
-const FOREIGN = `*mangle
--A PREROUTING -m mark --mark 0x77 -j ACCEPT
--A INPUT -m mark --mark 0x77 -j ACCEPT
--A FORWARD -m mark --mark 0x77 -j ACCEPT
--A OUTPUT -m mark --mark 0x77 -j ACCEPT
--A POSTROUTING -m mark --mark 0x77 -j ACCEPT
-COMMIT
-*filter
--A INPUT -m mark --mark 0x77 -j ACCEPT
--A FORWARD -m mark --mark 0x77 -j ACCEPT
--A OUTPUT -m mark --mark 0x77 -j ACCEPT
-COMMIT
-*nat
--A PREROUTING -m mark --mark 0x77 -j ACCEPT
--A INPUT -m mark --mark 0x77 -j ACCEPT
--A OUTPUT -m mark --mark 0x77 -j ACCEPT
--A POSTROUTING -m mark --mark 0x77 -j ACCEPT
--A POSTROUTING -m mark --mark 0x78 -j MASQUERADE
-COMMIT
-`;
 
 /** Disposing of it ends and removes all. */
 export class IptablesScene implements AsyncDisposable {
@@ -54,7 +29,7 @@ export class IptablesScene implements AsyncDisposable {
   static async create(variant: IptablesVariant): Promise<IptablesScene> {
     const stage = new IptablesScene(await RelayScene.create(), variant);
     await stage.scene.write(webServices(), webSlices("a1"));
-    for (const prefix of IPTABLES_PREFIXES) await stage.restore(prefix, FOREIGN);
+    await addForeignRules(stage.node, variant);
     return stage;
   }
 
@@ -75,13 +50,6 @@ export class IptablesScene implements AsyncDisposable {
   /** All rules of both families as text, without counters and comments. */
   async rules(): Promise<string> {
     return await savedRules(this.node, this.variant);
-  }
-
-  /** Takes all rules and chains of a table away, as a firewall script would. */
-  async flush(table: string): Promise<void> {
-    for (const flag of ["-F", "-X"]) {
-      await this.node.output(`iptables-${this.variant}`, ["-w", "-t", table, flag]);
-    }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

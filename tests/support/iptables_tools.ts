@@ -17,6 +17,32 @@ export const IPTABLES_VARIANTS: readonly IptablesVariant[] = ["nft", "legacy"];
 /** The programs of the two families. */
 export const IPTABLES_PREFIXES = ["iptables", "ip6tables"] as const;
 
+/**
+ * One rule of somebody else's in each built-in chain: where there are more, kube-relay writes too. And
+ * one as a CNI's, which needs conntrack: with the last rule that does, the kernel forgets how the
+ * connections that are open are translated.
+ */
+const FOREIGN = `*mangle
+-A PREROUTING -m mark --mark 0x77 -j ACCEPT
+-A INPUT -m mark --mark 0x77 -j ACCEPT
+-A FORWARD -m mark --mark 0x77 -j ACCEPT
+-A OUTPUT -m mark --mark 0x77 -j ACCEPT
+-A POSTROUTING -m mark --mark 0x77 -j ACCEPT
+COMMIT
+*filter
+-A INPUT -m mark --mark 0x77 -j ACCEPT
+-A FORWARD -m mark --mark 0x77 -j ACCEPT
+-A OUTPUT -m mark --mark 0x77 -j ACCEPT
+COMMIT
+*nat
+-A PREROUTING -m mark --mark 0x77 -j ACCEPT
+-A INPUT -m mark --mark 0x77 -j ACCEPT
+-A OUTPUT -m mark --mark 0x77 -j ACCEPT
+-A POSTROUTING -m mark --mark 0x77 -j ACCEPT
+-A POSTROUTING -m mark --mark 0x78 -j MASQUERADE
+COMMIT
+`;
+
 const HINT = "*mangle\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n";
 
 /** What tests of a variant need besides root, for `isMissing()`. */
@@ -40,10 +66,22 @@ export async function leaveKubeletHint(node: Namespace, variant: IptablesVariant
 }
 
 /** Adds rules, given as input of the tool's `-restore`. Throws when they are refused. */
-export async function restoreRules(node: Namespace, tool: string, stdin: string): Promise<void> {
-  const args = ["netns", "exec", node.name, `${tool}-restore`, "-w", "5", "--noflush"];
+export async function restoreRules(
+  node: Namespace,
+  tool: string,
+  stdin: string,
+  flags: readonly string[] = ["--noflush"],
+): Promise<void> {
+  const args = ["netns", "exec", node.name, `${tool}-restore`, "-w", "5", ...flags];
   const { code, stderr } = await systemCommandRunner.run("ip", args, { stdin });
   if (code !== 0) throw new Error(`Cannot load rules with ${tool}: ${stderr}`);
+}
+
+/** Adds rules of somebody else's to both families. */
+export async function addForeignRules(node: Namespace, variant: IptablesVariant): Promise<void> {
+  for (const prefix of IPTABLES_PREFIXES) {
+    await restoreRules(node, `${prefix}-${variant}`, FOREIGN);
+  }
 }
 
 /** All rules of both families as text, without counters and comments. */

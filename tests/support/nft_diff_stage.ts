@@ -71,6 +71,8 @@ export class NftDiffStage {
     return {
       chains: [...chains.keys()],
       containers: [...elements.keys()],
+      declarations: new Map(),
+      isDormant: false,
       rules: new Map([...chains].map(([name, rules]) => [name, rules.join("\n")])),
       elements: new Map(
         [...elements].flatMap(([name, values]) =>

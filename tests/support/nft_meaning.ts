@@ -14,14 +14,14 @@ const NUMBERED = /^(node-port-)?(endpoints|choices)$/;
 
 /** All of a table that matters: what nothing leads to is left out, and so is the order of endpoints. */
 export function nftMeaning(
-  { chains, elements }: FakeNftTable,
+  { chains, elements }: Pick<FakeNftTable, "chains" | "elements">,
   options: NftablesRenderOptions,
 ): unknown {
   const numbers = new Set(
     ["service-ips", "node-ports"].flatMap((name) => [...elements.get(name)?.values() ?? []]),
   );
   const admitted = new Set(elements.get("admitted")?.values());
-  const used = [...elements.get("chains") ?? []]
+  const used = [...elements.get("numbered-chains") ?? []]
     .filter(([number, value]) => numbers.has(number) || admitted.has(value));
   const targets = new Set(used.map(([, value]) => value.replace("goto ", "")));
   const lasting = new Set(baseChains({ options }).map(({ name }) => name));
@@ -30,7 +30,7 @@ export function nftMeaning(
     chains: new Map([...chains].filter(([name]) => lasting.has(name) || targets.has(name)).sort()),
     elements: new Map([...elements].map(([name, values]) => [
       name,
-      (name === "chains" ? used : [...values]).map(([key, value]) =>
+      (name === "numbered-chains" ? used : [...values]).map(([key, value]) =>
         // Which of the numbers an endpoint has is left to history; in which list it is, is not.
         `${NUMBERED.test(name) ? key.replace(/0x8000[08]\w+$/, listOf) : key} ${value}`
       ).sort(),

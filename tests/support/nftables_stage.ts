@@ -89,7 +89,7 @@ export class NftablesStage implements AsyncDisposable {
   async pass(ms: number): Promise<void> {
     for (let passed = 0; passed < ms; passed += STEP_MS) {
       await this.clock.advance(STEP_MS);
-      for (let turn = 0; turn < 10; turn++) await settle();
+      for (let turn = 0; turn < 40; turn++) await settle();
     }
   }
 

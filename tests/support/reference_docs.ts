@@ -64,15 +64,19 @@ parentheses stand for one that the process or the cluster fills in.
 
 ## Services one by one
 
-With \`--service-counters\`, in userspace mode, \`kube_relay_service_*\` tell what goes through each port of a
-Service. The first 2,000 Services that carry traffic (and at most 8,000 of their ports, both IP families
+With \`--service-counters\` \`kube_relay_service_*\` tell what goes through each port of a Service: in userspace
+mode bytes of data and connections, in nftables mode bytes and packets of IP. The other modes count nothing, and say
+so when they start. The first 2,000 Services that carry traffic (and at most 8,000 of their ports, both IP families
 counted) have series of their own for as long as they exist; a Service without traffic takes no place.
 What comes when all places are taken is summed under \`service="other"\` with an empty namespace, and stays
 there: no counter ever jumps from one series to another. The series of a Service end with it; connections
 that outlive it are not counted any further. A Service that is made anew begins at zero.
 \`kube-relay status\` shows the same figures.
 
-What it costs, by \`deno task bench:forwarding --only=kube-relay\` (with and without in turn, within the same
+In nftables mode the kernel counts, in a table of its own, and is asked when somebody asks for the metrics or the
+status: [what is counted, and what it costs](nftables.md#counting). The counters outlive a restart.
+
+What it costs in userspace mode, by \`deno task bench:forwarding --only=kube-relay\` (with and without in turn, within the same
 minutes, CPU per unit of work): too little to be told from the noise of the machine. Over 9 rounds of UDP round
 trips and 4 of each TCP workload the CPU without, divided by that with, lay between 0.85 and 1.29. Without the flag all that
 is left is one comparison for each piece of data. A scrape with all 8,000 ports (32,000 series, 4.8 MB) takes

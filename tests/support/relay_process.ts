@@ -6,6 +6,7 @@
 import { requestStatus } from "../../lib/app/control_client.ts";
 import type { StatusReport, StatusService } from "../../lib/app/status_report.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
+import { DEADLINE_FACTOR } from "./deadline_factor.ts";
 import { eventually } from "./eventually.ts";
 import type { LineProcess } from "./line_process.ts";
 import type { Namespace } from "./netns.ts";
@@ -20,7 +21,12 @@ export interface RelayOptions {
   readonly by?: readonly string[];
 }
 
-const MAIN = new URL("../../main.ts", import.meta.url);
+/** Where all is slow, a program that takes its time is not stuck. */
+const PATIENCE = DEADLINE_FACTOR === 1 ? [] : [String(DEADLINE_FACTOR)];
+const MAIN = new URL(
+  PATIENCE.length === 0 ? "../../main.ts" : "./patient_relay.ts",
+  import.meta.url,
+);
 const DENO_FLAGS = [...permissionFlags(), "--unstable-net", "--quiet", "--no-check"];
 
 /** A running kube-relay. It ends with its namespace, if not before. */
@@ -38,14 +44,21 @@ export class RelayProcess implements AsyncDisposable {
   /** Starts it; it is on its way up when this returns. */
   static start(namespace: Namespace, { folder, args, by = [] }: RelayOptions): RelayProcess {
     const socket = `${folder}/control.sock`;
-    const line = ["--control-socket", socket, "--state-dir", `${folder}/state`, ...args];
+    const line = [
+      ...PATIENCE,
+      "--control-socket",
+      socket,
+      "--state-dir",
+      `${folder}/state`,
+      ...args,
+    ];
     const process = namespace.startDeno(MAIN, line, { flags: DENO_FLAGS, by });
     return new RelayProcess(process, socket);
   }
 
   /** Runs it to its end, e.g. for `--cleanup`. Returns its output; throws when it fails. */
   static async run(namespace: Namespace, { folder, args }: RelayOptions): Promise<string> {
-    const line = [MAIN.pathname, ...args, "--state-dir", `${folder}/state`];
+    const line = [MAIN.pathname, ...PATIENCE, ...args, "--state-dir", `${folder}/state`];
     return await namespace.output(Deno.execPath(), ["run", ...DENO_FLAGS, ...line]);
   }
 

@@ -56,6 +56,8 @@ export function testServicePlan(options: TestServicePlan = {}): ServicePlan {
   return {
     masqueradeInternal: "none",
     masqueradeExternal: "all",
+    internalTrafficPolicy: "Cluster",
+    externalTrafficPolicy: options.masqueradeExternal === "from-node" ? "Local" : "Cluster",
     reachable: [],
     endpoints: [],
     internal: verdict,
@@ -75,7 +77,13 @@ export function testServicePlan(options: TestServicePlan = {}): ServicePlan {
 
 /** The shared part of a plan, for a node without anything special. */
 export function testSharedPlan(overrides: Partial<SharedPlan> = {}): SharedPlan {
-  return { nodePortAddresses: [], serviceCidrs: [], localTraffic: { kind: "none" }, ...overrides };
+  return {
+    nodePortAddresses: [],
+    serviceCidrs: [],
+    localTraffic: { kind: "none" },
+    node: { name: "" },
+    ...overrides,
+  };
 }
 
 /** A ProxyPlan of these ServicePlans. */

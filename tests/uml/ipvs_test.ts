@@ -4,50 +4,56 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import type { EndpointSlice } from "../../lib/api/objects.ts";
 import { SCHEDULERS } from "../../backends/ipvs/scheduler.ts";
+import { ADDRESSES } from "../support/address_plan.ts";
 import { testService } from "../support/builders.ts";
 import { ProbeClient } from "../support/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import { type Namespace, netnsRequirements } from "../support/netns.ts";
-import type { RelayProcess } from "../support/relay_process.ts";
+import type { ProbeTarget } from "../support/probe_protocol.ts";
+import { IPVS_MODE } from "../support/ipvs_mode.ts";
+import { ipvsStateOf, virtualServers } from "../support/ipvs_state.ts";
+import type { Namespace } from "../support/netns.ts";
+import { type RelayProcess, servicesOf } from "../support/relay_process.ts";
 import { RelayScene } from "../support/relay_scene.ts";
-import { isMissing, program } from "../support/requirement.ts";
+import { isMissing } from "../support/requirement.ts";
 import { VIP, VIP_6, VIP_UDP, webServices, webSlices } from "../support/web_service.ts";
 import { GUEST } from "./guest.ts";
 
 const ignore = isMissing("ipvs mode with real packets", [
   GUEST,
-  ...netnsRequirements(),
-  ...["ipvsadm", "ipset", "iptables", "ip6tables"].map(program),
+  ...IPVS_MODE.requirements(),
 ]);
 
 /** A virtual server of somebody else's, such as keepalived. */
 const FOREIGN = ["-A", "-t", "198.51.100.7:80", "-s", "wlc"];
 
-function start(scene: RelayScene): RelayProcess {
-  return scene.start(["--mode=ipvs", "--ipvs-sync-period=1s", "--ipvs-min-sync-period=10ms"]);
+function start(scene: RelayScene, ...args: readonly string[]): RelayProcess {
+  return scene.start([...IPVS_MODE.args, ...args]);
 }
 
 /** Virtual servers with their real ones and weights, sorted. */
-async function servers(node: Namespace): Promise<string[]> {
-  const text = await node.output("ipvsadm", ["-S", "-n"]);
-  return text.trimEnd().split("\n").sort();
+function servers(node: Namespace): Promise<string[]> {
+  return virtualServers((program, args) => node.output(program, args));
 }
 
-/** Everything that the mode writes to, without counters. */
-async function contents(node: Namespace): Promise<string> {
-  const rules = await Promise.all(
-    ["iptables-save", "ip6tables-save"].map((name) => node.output(name, [])),
-  );
-  const sets = await node.output("ipset", ["save"]);
-  return [
-    ...await servers(node),
-    ...rules.map((text) => text.replaceAll(/^#.*\n|\[\d+:\d+\]/gm, "")),
-    // Seeds of hashes, and entries, are in no order.
-    ...sets.replaceAll(/ (bucketsize|initval) \S+/g, "").split("\n").sort(),
-    // A device that was made anew has another number.
-    ...(await node.ip("-o addr show")).replaceAll(/^\d+: /gm, "").split("\n").sort(),
-  ].join("\n");
+/** As those of Service `web`, for Service `sticky`. */
+function stickySlices(): EndpointSlice[] {
+  return webSlices("a1", "b1").filter(({ addressType }) => addressType === "IPv4").map((slice) => ({
+    ...slice,
+    metadata: {
+      ...slice.metadata,
+      name: "sticky-1",
+      labels: { "kubernetes.io/service-name": "sticky" },
+    },
+  }));
+}
+
+/** Who answers eight connections of one client. */
+async function podsOf(probes: ProbeClient, target: ProbeTarget): Promise<string[]> {
+  const pods = new Set<string>();
+  for (let count = 0; count < 8; count++) pods.add(await probes.who(target));
+  return [...pods].sort();
 }
 
 /** Tables are there for good once somebody has looked at one. */
@@ -67,14 +73,14 @@ Deno.test({
     const { node, client } = scene.cluster;
     await node.output("ipvsadm", FOREIGN);
     await makeTables(node);
-    const before = await contents(node);
+    const before = await ipvsStateOf(node);
     await scene.write(webServices(), webSlices("a1"));
     const probes = ProbeClient.start(client);
     const first = start(scene);
     const { families } = await first.settled();
     assertEquals(families.map(({ mode }) => mode), ["ipvs", "ipvs"]);
     for (const target of [VIP, VIP_6, VIP_UDP]) assertEquals(await probes.who(target), "pod-a1");
-    const served = await contents(node);
+    const served = await ipvsStateOf(node);
     await first.stop();
     assertEquals(await probes.who(VIP), "pod-a1", "the kernel goes on");
 
@@ -82,11 +88,11 @@ Deno.test({
     for (const { lastSync } of (await second.settled()).families) {
       assertEquals(lastSync?.operations, { reads: 1 }, second.log);
     }
-    assertEquals(await contents(node), served);
+    assertEquals(await ipvsStateOf(node), served);
     await second.kill();
 
     await scene.cleanup();
-    assertEquals(await contents(node), before);
+    assertEquals(await ipvsStateOf(node), before);
     assert(await probes.who(VIP) !== "pod-a1");
   },
 });
@@ -97,11 +103,24 @@ Deno.test({
   async fn(t) {
     await using scene = await RelayScene.create();
     const { node, client } = scene.cluster;
-    await scene.write(webServices(), webSlices("a1", "b1"));
+    const sticky = { ...VIP, address: "172.30.7.100" };
+    await scene.write([
+      ...webServices(),
+      testService("sticky", {
+        clusterIP: sticky.address,
+        ports: [{ name: "tcp", port: 80 }],
+        sessionAffinity: "ClientIP",
+      }),
+    ], [...webSlices("a1", "b1"), ...stickySlices()]);
     const probes = ProbeClient.start(client);
     await using relay = start(scene);
     await relay.settled();
-    const served = await contents(node);
+    await t.step("a client of session affinity stays with its endpoint, others don't", async () => {
+      assertEquals(await podsOf(probes, VIP), ["pod-a1", "pod-b1"]);
+      const [pod, ...others] = await podsOf(probes, sticky);
+      assertEquals(others, [], `${pod} and others`);
+    });
+    const served = await ipvsStateOf(node);
     const harms: readonly (readonly [string, ...string[]])[] = [
       ["ipvsadm", "-C"],
       ["ip", "link", "del", "kube-ipvs0"],
@@ -110,9 +129,13 @@ Deno.test({
     for (const [tool, ...args] of harms) {
       await t.step([tool, ...args].join(" "), async () => {
         await node.output(tool, args);
-        await eventually("all of it is there again", async () => await contents(node) === served, {
-          deadlineMs: 20_000,
-        });
+        await eventually(
+          "all of it is there again",
+          async () => await ipvsStateOf(node) === served,
+          {
+            deadlineMs: 20_000,
+          },
+        );
         assertStringIncludes(await probes.who(VIP), "pod-");
       });
     }
@@ -141,6 +164,9 @@ Deno.test({
     const tcp = await probes.open(VIP);
     const udp = await probes.open(VIP_UDP);
     assertEquals([await tcp.who(), await udp.who()], ["pod-a1", "pod-a1"]);
+    const load = servicesOf(await relay.status()).find(({ name }) => name === "ns1/web:tcp")
+      ?.addresses.find(({ address }) => address === VIP.address)?.load;
+    assertEquals([load?.active, typeof load?.rates?.bytesIn], [1, "number"]);
     const weight = async () => {
       const lines = await servers(node);
       const prefix = `-a -t ${VIP.address}:80 -r 10.180.0.1:8080 `;
@@ -168,11 +194,12 @@ Deno.test({
 });
 
 Deno.test({
-  name: "ipvs mode makes virtual servers with the scheduler that a Service asks for",
+  name:
+    "ipvs mode takes the scheduler that a Service asks for, and is silent to ARP if it is to be",
   ignore,
   async fn() {
     await using scene = await RelayScene.create();
-    const { node } = scene.cluster;
+    const { node, router } = scene.cluster;
     const services = SCHEDULERS.map((scheduler, index) =>
       testService(`by-${scheduler}`, {
         clusterIP: `172.30.7.${index + 1}`,
@@ -180,12 +207,22 @@ Deno.test({
       }, { metadata: { annotations: { "kube-router.io/service.scheduler": scheduler } } })
     );
     await scene.write(services, []);
-    await using relay = start(scene);
+    await using relay = start(scene, "--ipvs-strict-arp");
     await relay.settled();
     const expected = SCHEDULERS.map((scheduler, index) => {
       const flags = scheduler === "mh" ? " -b mh-port" : "";
       return `-A -t 172.30.7.${index + 1}:80 -s ${scheduler} -p 10800${flags}`;
     });
     assertEquals(await servers(node), expected.sort());
+
+    // Nothing listens on either: who gets a packet there refuses it.
+    const [vip, own] = ["172.30.7.1", ADDRESSES.IPv4.node];
+    await router.ip(`route add ${vip} dev lan`);
+    const neighbour = ProbeClient.start(router);
+    const isRefused = async (address: string) =>
+      await neighbour.who({ protocol: "TCP", address, port: 80 }) === "refused";
+    assertEquals([await isRefused(own), await isRefused(vip)], [true, false]);
+    await node.sysctl("net.ipv4.conf.eth0.arp_ignore=0");
+    await eventually("without it, it answers", () => isRefused(vip));
   },
 });

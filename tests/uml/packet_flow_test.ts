@@ -6,9 +6,8 @@
 import { assertStringIncludes } from "@std/assert";
 import { runPacketStage } from "../packet_flow/packet_stage.ts";
 import { PACKET_FLOW_CASES } from "../packet_flow/cases.ts";
+import { MODE_ADAPTATIONS } from "../packet_flow/mode_exceptions.ts";
 import type { PacketFlowCase } from "../packet_flow/packet_flow_case.ts";
-import type { PacketFlowAdaptation } from "../packet_flow/suite.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
 import { netnsRequirements } from "../support/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { GUEST } from "./guest.ts";
@@ -19,43 +18,16 @@ const ignore = isMissing("the packet-flow table through IPVS", [
   ...["ipvsadm", "ipset", "iptables", "ip6tables"].map(program),
 ]);
 
-const LOOPBACKS: readonly string[] = [ADDRESSES.IPv4.loopback, ADDRESSES.IPv6.loopback];
-
-/** Whether both policies are Local. */
-function isLocalTwice({ scenario: { services: [service] } }: PacketFlowCase): boolean {
-  const { internalTrafficPolicy, externalTrafficPolicy } = service?.spec ?? {};
-  return internalTrafficPolicy === "Local" && externalTrafficPolicy === "Local";
-}
-
-/** Whether the packet is for endpoints of the other node alone. */
-function isElsewhere({ family, verdict }: PacketFlowCase): boolean {
-  const { remotePods } = ADDRESSES[family];
-  return typeof verdict !== "string" &&
-    verdict.every((endpoint) => remotePods.some((pod) => endpoint.includes(pod)));
-}
-
-const ADAPTATIONS: readonly PacketFlowAdaptation[] = [
-  {
-    reason: "IPVS leaves loopback addresses alone",
-    cases: ({ to }) => LOOPBACKS.includes(to),
-    expect: { verdict: "UNCLAIMED", masquerade: false },
-  },
-  {
-    reason: "where both policies are Local no virtual server has the endpoints of other nodes",
-    cases: (packet) => isLocalTwice(packet) && isElsewhere(packet),
-    expect: { verdict: "DROP", masquerade: false },
-  },
-];
-
 const SCENARIOS = [...new Set(PACKET_FLOW_CASES.map(({ scenario }) => scenario.name))];
 
 /**
- * Everything is ten times slower here: one half of the scenarios is sent by TCP in IPv4, the other half
- * by UDP in IPv6, and what is of one protocol or family alone as it is.
+ * Everything is ten times slower here: each row is sent in both families, by TCP in the one and by UDP
+ * in the other; what is of one protocol or family alone as it is.
  */
 function isSent({ family, protocol, scenario }: PacketFlowCase): boolean {
   const isOdd = SCENARIOS.indexOf(scenario.name) % 2 === 1;
-  return family === (isOdd ? "IPv6" : "IPv4") && protocol !== (isOdd ? "TCP" : "UDP");
+  const isByTcp = (family === "IPv4") !== isOdd;
+  return protocol !== (isByTcp ? "UDP" : "TCP");
 }
 
 Deno.test({
@@ -66,7 +38,7 @@ Deno.test({
       name: "ipvs",
       mode: "ipvs",
       only: isSent,
-      adapt: ADAPTATIONS,
+      adapt: MODE_ADAPTATIONS.ipvs,
       async check({ node }) {
         assertStringIncludes(await node.output("ipset", ["list", "-n"]), "KUBE-SERVED");
         assertStringIncludes(await node.output("ipvsadm", ["-S", "-n"]), " -m -w 1");

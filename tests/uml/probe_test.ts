@@ -9,6 +9,7 @@ import { tryScheduler } from "../../backends/ipvs/scheduler_probe.ts";
 import { SCHEDULERS } from "../../backends/ipvs/scheduler.ts";
 import { supportOf } from "../../lib/proxy/mode_support.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
+import { DEADLINE_FACTOR } from "../support/deadline_factor.ts";
 import { netnsRequirements } from "../support/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { GUEST } from "./guest.ts";
@@ -19,11 +20,14 @@ const ignore = isMissing("IPVS on a kernel that has it", [
   ...["ipvsadm", "ipset", "iptables-legacy", "ip6tables-legacy"].map(program),
 ]);
 
+/** A program that is slow in the guest is not stuck. */
+const DEPENDENCIES = { commands: systemCommandRunner, timeoutMs: 3_000 * DEADLINE_FACTOR };
+
 Deno.test({
   name: "probeIpvsMode() finds everything where the kernel has IPVS",
   ignore,
   async fn() {
-    const results = await probeIpvsMode({ commands: systemCommandRunner });
+    const results = await probeIpvsMode(DEPENDENCIES);
     const missing = results.filter(({ available, required }) => required && !available);
     assertEquals(missing.map(({ feature, detail }) => `${feature}: ${detail}`), []);
     assertEquals(supportOf(results).families, ["IPv4", "IPv6"]);
@@ -34,9 +38,8 @@ Deno.test({
   name: "tryScheduler() finds every scheduler of IPVS, and not one that there never was",
   ignore,
   async fn() {
-    const dependencies = { commands: systemCommandRunner };
     for (const scheduler of [...SCHEDULERS, "roundrobin"]) {
-      const found = await tryScheduler(dependencies, { scheduler });
+      const found = await tryScheduler(DEPENDENCIES, { scheduler });
       const reason = found.kind === "tried" ? found.reason : found.kind;
       const isThere = scheduler !== "roundrobin";
       assertEquals(reason, isThere ? undefined : "the kernel has no scheduler 'roundrobin'");

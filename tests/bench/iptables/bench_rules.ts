@@ -9,9 +9,10 @@ import { baseJumps } from "../../../backends/iptables/base_chains.ts";
 import { diffRules } from "../../../backends/iptables/diff.ts";
 import { IptablesLayout } from "../../../backends/iptables/layout.ts";
 import { defaultRenderOptions } from "../../../backends/iptables/render_options.ts";
-import type { ToolRun } from "./agent_protocol.ts";
-import { BenchNamespace, type IptablesVariant } from "./bench_namespace.ts";
-import { BENCH_SHARED, benchServicePlan } from "./bench_services.ts";
+import type { ToolRun } from "../agent_protocol.ts";
+import { BenchNamespace } from "../bench_namespace.ts";
+import { iptablesTool, type IptablesVariant } from "./iptables_tool.ts";
+import { BENCH_SHARED, benchServicePlan } from "../bench_services.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 
@@ -49,7 +50,7 @@ export class BenchRules implements AsyncDisposable {
   }
 
   static async create(variant: IptablesVariant, services: number): Promise<BenchRules> {
-    const namespace = await BenchNamespace.create(variant);
+    const namespace = await BenchNamespace.create(iptablesTool(variant));
     const parts = {
       namespace,
       layout: new IptablesLayout(BENCH_SHARED, OPTIONS),
@@ -97,7 +98,7 @@ async function write(
   options: Parameters<typeof diffRules>[2] = {},
 ): Promise<RuleWrite> {
   const batch = diffRules(layout, applied, options);
-  const run = await namespace.restore(batch.text());
+  const run = await namespace.give(batch.text());
   applied.confirm(batch.applied);
   layout.settle();
   return { lines: batch.lines.length, run };

@@ -10,16 +10,16 @@
  * @module
  */
 import { parseArgs } from "@std/cli/parse-args";
-import Table from "cli-table3";
 import { buildApiserver } from "../../conformance/build_apiserver.ts";
 import { showSpread } from "../statistics.ts";
-import type { IptablesVariant } from "./bench_namespace.ts";
-import { type Gate, gateRow, isFailure } from "./gates.ts";
+import type { IptablesVariant } from "./iptables_tool.ts";
+import { isFailure } from "../gates.ts";
+import { newTable, reportGates, reportStart } from "../report.ts";
 import { type BenchForm, measureVariant, type VariantFigures } from "./measure_variant.ts";
 import { measureOwnCost, type OwnCost } from "./own_cost.ts";
 import { costGates, startGates, variantGates } from "./demands.ts";
-import { measureStart } from "./measure_start.ts";
-import type { StartFigures } from "./start.ts";
+import { measureStart } from "../measure_start.ts";
+import type { StartFigures } from "../start.ts";
 
 const VARIANTS: readonly IptablesVariant[] = ["nft", "legacy"];
 
@@ -66,7 +66,7 @@ if (gates.some(isFailure)) Deno.exitCode = 1;
 async function measureStartIfPossible(services: number): Promise<StartFigures | undefined> {
   if (await buildApiserver() !== undefined) {
     console.error("a start on real API machinery");
-    return await measureStart(services);
+    return await measureStart("iptables", services);
   }
   console.error("No start is measured: tests/apiserver cannot be built, since Go is missing");
   if (Deno.env.get("REQUIRE_ALL") === "1") Deno.exitCode = 1;
@@ -115,34 +115,4 @@ function report(all: readonly VariantFigures[], { cpuMs, residentMiB }: OwnCost)
     `Ours of a full load of ${largest}: ${cpuMs.toFixed(0)} ms of CPU, ` +
       `${residentMiB.toFixed(0)} MiB resident.`,
   );
-}
-
-function reportStart(figures: StartFigures): void {
-  const table = newTable(["start on real API machinery", `${figures.services} Services`]);
-  const rows: readonly (readonly [string, number, number])[] = [
-    ["start of the process to all programmed, s", figures.secondsToProgrammed, 1],
-    ["of that the sync, ms", figures.syncMs, 0],
-    ["CPU until then, with the tools', s", figures.cpuSeconds, 1],
-    ["resident memory, MiB", figures.residentMiB, 0],
-    ["most that it was, MiB", figures.peakMiB, 0],
-    ["largest stall of the event loop, ms", figures.largestStallMs, 0],
-    ["sync of one changed endpoint, ms", figures.changeMs, 0],
-    ["most lines of one", figures.changeLines, 0],
-  ];
-  for (const [name, value, digits] of rows) table.push([name, value.toFixed(digits)]);
-  console.log(table.toString());
-}
-
-function reportGates(gates: readonly Gate[]): void {
-  const table = newTable(["demand", "measured", "at most", ""]);
-  for (const gate of gates) table.push(gateRow(gate));
-  console.log(table.toString());
-  const missed = gates.filter(isFailure).map(({ name }) => name);
-  console.log(
-    missed.length === 0 ? "Nothing that was demanded is missed." : `Missed: ${missed.join("; ")}.`,
-  );
-}
-
-function newTable(head: readonly string[]): Table.Table {
-  return new Table({ head: [...head], style: { head: [], border: [] } });
 }

@@ -7,8 +7,8 @@
 import { chainLine } from "../../../backends/netfilter/iptables_objects.ts";
 import { endpointName, serviceChainNames } from "../../../backends/netfilter/names.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
-import { BENCH_PORT } from "./agent_protocol.ts";
-import { benchClusterIp, benchEndpoints, benchServiceName, POD_CIDR } from "./bench_services.ts";
+import { BENCH_PORT } from "../agent_protocol.ts";
+import { benchClusterIp, benchEndpoints, benchServiceName, POD_CIDR } from "../bench_services.ts";
 
 const CHAINS = ["KUBE-SERVICES", "KUBE-NODEPORTS", "KUBE-POSTROUTING", "KUBE-MARK-MASQ"];
 const JUMPS = [

@@ -4,10 +4,11 @@
  * @module
  */
 import { type Spread, spreadOf } from "../statistics.ts";
-import type { ToolRun } from "./agent_protocol.ts";
-import { BenchNamespace, type IptablesVariant } from "./bench_namespace.ts";
+import type { ToolRun } from "../agent_protocol.ts";
+import { BenchNamespace } from "../bench_namespace.ts";
+import { iptablesTool, type IptablesVariant } from "./iptables_tool.ts";
 import { BenchRules, type RuleWrite } from "./bench_rules.ts";
-import { benchClusterIp } from "./bench_services.ts";
+import { type ConnectFigures, measureConnects } from "../measure_connects.ts";
 import { kubeProxyFull, kubeProxyPartial } from "./kube_proxy_layout.ts";
 
 /** How much is measured. */
@@ -22,7 +23,7 @@ export interface BenchForm {
   readonly changes: number;
   /** Partial syncs of kube-proxy. */
   readonly partials: number;
-  /** Turns between the namespaces, each of {@linkcode ROUNDS} connections to each address. */
+  /** Turns between the namespaces, each of some connections to each address. */
   readonly turns: number;
 }
 
@@ -54,12 +55,6 @@ export interface ChangeFigures {
   readonly leastCpuMs: Spread;
 }
 
-/** Median microseconds of connections among so many Services, by what is connected to. */
-export interface ConnectFigures {
-  readonly services: number;
-  readonly medians: Readonly<Record<string, number>>;
-}
-
 /** All figures of one variant. */
 export interface VariantFigures {
   readonly variant: IptablesVariant;
@@ -73,10 +68,6 @@ export interface VariantFigures {
 const SMALL = 100;
 /** Among so few Services a first packet has to take about as long as among all. */
 const TINY = 10;
-/** Connections to each address before another namespace takes its turn. */
-const ROUNDS = 20;
-/** An endpoint, asked past all Services. */
-const DIRECT_ADDRESS = "10.5.5.5";
 const LEAST_WRITE = [
   "*nat",
   ":KUBE-PROXY-CANARY - [0:0]",
@@ -103,7 +94,7 @@ export async function measureVariant(
   await using tiny = await BenchRules.create(variant, TINY);
   await using small = await BenchRules.create(variant, SMALL);
   await using large = await BenchRules.create(variant, largest);
-  const connects = await measureConnects([tiny, large], form);
+  const connects = await measureConnects([tiny, large], form.turns);
   const changes = await measureChanges([small, large], form);
   return { variant, sizes, baselines, changes, connects };
 }
@@ -134,12 +125,12 @@ async function measureBaseline(
   services: number,
   { partials }: BenchForm,
 ): Promise<BaselineFigures> {
-  await using namespace = await BenchNamespace.create(variant);
-  const load = await namespace.restore(kubeProxyFull(services));
+  await using namespace = await BenchNamespace.create(iptablesTool(variant));
+  const load = await namespace.give(kubeProxyFull(services));
   const partialCpuMs: number[] = [];
   for (let version = 1; version <= partials; version++) {
     const text = kubeProxyPartial(services, { changed: services >> 1, version });
-    partialCpuMs.push((await namespace.restore(text)).cpuMs);
+    partialCpuMs.push((await namespace.give(text)).cpuMs);
   }
   return {
     services,
@@ -164,7 +155,7 @@ async function measureChanges(
     for (const { rules, changed, added, least } of taken) {
       changed.push(await rules.change(change * 997));
       added.push(await rules.add());
-      least.push(await rules.namespace.restore(LEAST_WRITE));
+      least.push(await rules.namespace.give(LEAST_WRITE));
     }
   }
   return taken.map(({ rules, changed, added, least }) => ({
@@ -173,37 +164,5 @@ async function measureChanges(
     changeCpuMs: spreadOf(changed.map(({ run }) => run.cpuMs)),
     addCpuMs: spreadOf(added.map(({ run }) => run.cpuMs)),
     leastCpuMs: spreadOf(least.map(({ cpuMs }) => cpuMs)),
-  }));
-}
-
-async function measureConnects(
-  all: readonly BenchRules[],
-  { turns }: BenchForm,
-): Promise<readonly ConnectFigures[]> {
-  const taken = all.map(({ namespace, services }) => ({
-    namespace,
-    services,
-    addresses: {
-      first: benchClusterIp(0),
-      middle: benchClusterIp(services >> 1),
-      last: benchClusterIp(services - 1),
-      "no Service": DIRECT_ADDRESS,
-    },
-    times: new Map<string, number[]>(),
-  }));
-  for (let turn = 0; turn < turns; turn++) {
-    for (const { namespace, addresses, times } of taken) {
-      const found = await namespace.connect(Object.values(addresses), ROUNDS);
-      // The first ones bring caches back that another namespace used meanwhile.
-      for (const [name, address] of Object.entries(addresses)) {
-        times.set(name, [...times.get(name) ?? [], ...(found[address] ?? []).slice(2)]);
-      }
-    }
-  }
-  return taken.map(({ services, times }) => ({
-    services,
-    medians: Object.fromEntries(
-      [...times].map(([name, values]) => [name, spreadOf(values).median]),
-    ),
   }));
 }

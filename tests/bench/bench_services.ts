@@ -1,13 +1,15 @@
 /**
- * The Services of the benchmark, as they have to be served: TCP on one cluster IP, two endpoints.
+ * The Services of the benchmark, as they have to be served: TCP on one cluster IP.
  *
  * @module
  */
-import { type Cidr, parseCidr } from "../../../lib/net/cidr.ts";
-import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
-import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
-import { testServicePlan, testSharedPlan } from "../../support/service_plans.ts";
+import { type Cidr, parseCidr } from "../../lib/net/cidr.ts";
+import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { testServicePlan, testSharedPlan } from "../support/service_plans.ts";
+import type { RawObject } from "../conformance/server.ts";
 import { BENCH_PORT } from "./agent_protocol.ts";
+import { serviceObjects } from "./service_manifest.ts";
 
 /** Where pods are: other clients are masqueraded. */
 export const POD_CIDR: Cidr = parseCidr("10.0.0.0/9");
@@ -28,12 +30,14 @@ export function benchClusterIp(index: number): string {
 
 /** The endpoints of a Service; a new version has others. */
 export function benchEndpoints(index: number, version = 0): readonly [string, string] {
-  const [high, low] = octets(index);
   const first = 2 * (version % (VERSIONS / 2));
-  return [
-    `10.${first}.${high}.${low}:${BENCH_PORT}`,
-    `10.${first + 1}.${high}.${low}:${BENCH_PORT}`,
-  ];
+  return [benchEndpoint(index, first), benchEndpoint(index, first + 1)];
+}
+
+/** The address and port of one endpoint of a Service, by its number from 0 to 127. */
+export function benchEndpoint(index: number, number: number): string {
+  const [high, low] = octets(index);
+  return `10.${number}.${high}.${low}:${BENCH_PORT}`;
 }
 
 /** Name of a Service, as `kubectl` would say it. */
@@ -43,13 +47,33 @@ export function benchServiceName(index: number): string {
 
 /** The plan of the index-th Service. */
 export function benchServicePlan(index: number, version = 0): ServicePlan {
+  return benchServicePlanTo(index, benchEndpoints(index, version));
+}
+
+/** The same with any endpoints, each as `address:port`. */
+export function benchServicePlanTo(index: number, endpoints: readonly string[]): ServicePlan {
   return testServicePlan({
     name: benchServiceName(index),
     portName: "http",
     clusterIp: benchClusterIp(index),
     port: BENCH_PORT,
     masqueradeInternal: "off-cluster",
-    to: benchEndpoints(index, version),
+    to: endpoints,
+  });
+}
+
+/** Its Service and EndpointSlice as the API has them, with endpoints of these numbers. */
+export function benchObjects(
+  index: number,
+  endpoints: readonly number[],
+): readonly [RawObject, RawObject] {
+  return serviceObjects({
+    name: benchServiceName(index),
+    clusterIp: benchClusterIp(index),
+    protocol: "TCP",
+    endpoints: endpoints.map((number) => benchEndpoint(index, number).split(":")[0]!),
+    endpointPort: BENCH_PORT,
+    nodeName: "another-node",
   });
 }
 

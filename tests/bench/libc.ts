@@ -1,6 +1,6 @@
 /**
  * What the benchmark asks the C library for: the time that ended children used, to the microsecond,
- * and connections without the detour through an event loop, which takes longer than they do.
+ * and connections and datagrams without the detour through an event loop, which takes longer than they do.
  *
  * @module
  */
@@ -14,6 +14,8 @@ export interface ChildUsage {
 
 const AF_INET = 2;
 const SOCK_STREAM = 1;
+const SOCK_DGRAM = 2;
+const DATAGRAM_BYTES = 64;
 const RUSAGE_CHILDREN = -1;
 /** `struct rusage` on 64 bits: two times of 16 bytes, then 14 numbers of 8. */
 const RUSAGE_BYTES = 144;
@@ -23,6 +25,7 @@ const libc = Deno.dlopen("libc.so.6", {
   close: { parameters: ["i32"], result: "i32" },
   connect: { parameters: ["i32", "buffer", "u32"], result: "i32" },
   getrusage: { parameters: ["i32", "buffer"], result: "i32" },
+  send: { parameters: ["i32", "buffer", "usize", "i32"], result: "isize" },
   socket: { parameters: ["i32", "i32", "i32"], result: "i32" },
 });
 
@@ -38,11 +41,7 @@ export function childUsage(): ChildUsage {
 
 /** Microseconds until the kernel has made a TCP connection to an IPv4 address. Throws when it does not. */
 export function connectMicroseconds(address: string, port: number): number {
-  const name = new Uint8Array(16);
-  const view = new DataView(name.buffer);
-  view.setUint16(0, AF_INET, true);
-  view.setUint16(2, port);
-  name.set(address.split(".").map(Number), 4);
+  const name = socketName(address, port);
   const socket = libc.symbols.socket(AF_INET, SOCK_STREAM, 0);
   const started = performance.now();
   const failed = libc.symbols.connect(socket, name, name.length);
@@ -50,4 +49,37 @@ export function connectMicroseconds(address: string, port: number): number {
   libc.symbols.close(socket);
   if (failed !== 0) throw new Error(`Cannot connect to ${address}:${port}: the kernel refused it`);
   return took;
+}
+
+/**
+ * Microseconds until the kernel has taken a datagram to an IPv4 address of this machine to its end,
+ * all of one socket. The first one is not counted. Throws when it does not.
+ */
+export function sendMicroseconds(
+  { address, datagrams }: { readonly address: string; readonly datagrams: number },
+  port: number,
+): number {
+  const name = socketName(address, port);
+  const bytes = new Uint8Array(DATAGRAM_BYTES);
+  const socket = libc.symbols.socket(AF_INET, SOCK_DGRAM, 0);
+  try {
+    const send = () => libc.symbols.send(socket, bytes, BigInt(bytes.length), 0) > 0;
+    const isOpen = libc.symbols.connect(socket, name, name.length) === 0 && send();
+    let left = isOpen ? datagrams : Infinity;
+    const started = performance.now();
+    while (left > 0 && isOpen && send()) left--;
+    if (left > 0) throw new Error(`Cannot send to ${address}:${port}: the kernel refused it`);
+    return (performance.now() - started) * 1000 / datagrams;
+  } finally {
+    libc.symbols.close(socket);
+  }
+}
+
+function socketName(address: string, port: number): Uint8Array<ArrayBuffer> {
+  const name = new Uint8Array(16);
+  const view = new DataView(name.buffer);
+  view.setUint16(0, AF_INET, true);
+  view.setUint16(2, port);
+  name.set(address.split(".").map(Number), 4);
+  return name;
 }

@@ -4,12 +4,16 @@
  *
  * @module
  */
-import type { LineProcess } from "../../support/line_process.ts";
-import { Namespace } from "../../support/netns.ts";
+import type { LineProcess } from "../support/line_process.ts";
+import { Namespace } from "../support/netns.ts";
 import type { AgentAnswer, AgentRequest, ToolRun } from "./agent_protocol.ts";
 
-/** The two programs that are called `iptables`. */
-export type IptablesVariant = "nft" | "legacy";
+/** A program that is given rules. */
+export interface BenchTool {
+  readonly program: string;
+  /** Its arguments, to read the rules from a file. */
+  args(path: string): readonly string[];
+}
 
 const AGENT = new URL("./agent.ts", import.meta.url);
 const AGENT_FLAGS = ["--quiet", "--no-prompt", "--no-check", "--allow-net", "--allow-run"];
@@ -28,46 +32,69 @@ export async function createBenchNamespace(): Promise<Namespace> {
   return namespace;
 }
 
+/**
+ * Runs a Deno program in a namespace of its own, and gives the last line that it printed, which is
+ * JSON. Throws with what it said when it fails.
+ */
+export async function runInBenchNamespace<T>(file: string, args: readonly string[]): Promise<T> {
+  await using namespace = await createBenchNamespace();
+  const deno = ["run", "--quiet", "--no-prompt", "--no-check", "--unstable-net"];
+  const rights = ["net", "read", "write", "env", "sys", "run", "ffi"];
+  const line = [...deno, ...rights.map((right) => `--allow-${right}`), file, ...args];
+  const { code, stdout, stderr } = await new Deno.Command("ip", {
+    args: ["netns", "exec", namespace.name, Deno.execPath(), ...line],
+  }).output();
+  const text = new TextDecoder();
+  if (code !== 0) throw new Error(`Cannot run ${file}: ${text.decode(stderr)}`);
+  return JSON.parse(text.decode(stdout).trim().split("\n").at(-1) ?? "");
+}
+
 /** A namespace and what can be measured in it. */
 export class BenchNamespace implements AsyncDisposable {
   readonly #namespace: Namespace;
   readonly #agent: LineProcess;
   readonly #folder: string;
-  readonly #variant: IptablesVariant;
+  readonly #tool: BenchTool;
 
   private constructor(
-    { namespace, agent, folder, variant }: {
+    { namespace, agent, folder, tool }: {
       readonly namespace: Namespace;
       readonly agent: LineProcess;
       readonly folder: string;
-      readonly variant: IptablesVariant;
+      readonly tool: BenchTool;
     },
   ) {
     this.#namespace = namespace;
     this.#agent = agent;
     this.#folder = folder;
-    this.#variant = variant;
+    this.#tool = tool;
   }
 
-  static async create(variant: IptablesVariant): Promise<BenchNamespace> {
+  static async create(tool: BenchTool): Promise<BenchNamespace> {
     const namespace = await createBenchNamespace();
     const agent = namespace.startDeno(AGENT, [], { flags: [...AGENT_FLAGS, "--allow-ffi"] });
-    await agent.nextLine();
-    const folder = await Deno.makeTempDir({ prefix: "kube-relay-iptables-" });
-    return new BenchNamespace({ namespace, agent, folder, variant });
+    try {
+      await agent.nextLine();
+    } catch (error) {
+      await namespace[Symbol.asyncDispose]();
+      throw error;
+    }
+    const folder = await Deno.makeTempDir({ prefix: "kube-relay-bench-" });
+    return new BenchNamespace({ namespace, agent, folder, tool });
   }
 
-  /** Gives a text to `iptables-restore`. Throws when the tool refuses it. */
-  async restore(text: string | Iterable<string>): Promise<ToolRun> {
+  /** Gives a text to the tool. Throws when it refuses it. */
+  async give(text: string | Iterable<string>): Promise<ToolRun> {
     // The tool reads it by itself: nothing of ours takes part in what is measured.
     const path = `${this.#folder}/input`;
     const pieces = typeof text === "string" ? [text] : [...text];
     await Deno.writeTextFile(path, pieces.join(""));
-    const answer = await this.#ask({
-      kind: "run",
-      program: `iptables-${this.#variant}-restore`,
-      args: ["-w", "5", "--noflush", "--counters", path],
-    });
+    return await this.run(this.#tool.program, this.#tool.args(path));
+  }
+
+  /** Runs a program to its end; what it prints is lost. Throws when it fails. */
+  async run(program: string, args: readonly string[]): Promise<ToolRun> {
+    const answer = await this.#ask({ kind: "run", program, args });
     if (answer.kind !== "ran") throw unexpected(answer);
     return answer.run;
   }
@@ -80,6 +107,13 @@ export class BenchNamespace implements AsyncDisposable {
     const answer = await this.#ask({ kind: "connect", addresses, rounds });
     if (answer.kind !== "connected") throw unexpected(answer);
     return answer.times;
+  }
+
+  /** Microseconds of each of many datagrams to an address. */
+  async send(address: string, datagrams: number): Promise<number> {
+    const answer = await this.#ask({ kind: "send", address, datagrams });
+    if (answer.kind !== "sent") throw unexpected(answer);
+    return answer.microsecondsEach;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

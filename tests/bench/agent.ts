@@ -6,7 +6,7 @@
  */
 import { readTextLines } from "./text_lines.ts";
 import { type AgentAnswer, type AgentRequest, BENCH_PORT } from "./agent_protocol.ts";
-import { childUsage, connectMicroseconds } from "./libc.ts";
+import { childUsage, connectMicroseconds, sendMicroseconds } from "./libc.ts";
 
 /** Whoever waits for a line gives up after 30 s. */
 const PATIENCE_MS = 5_000;
@@ -14,12 +14,15 @@ const PATIENCE_MS = 5_000;
 if (import.meta.main) {
   using listener = Deno.listen({ hostname: "0.0.0.0", port: BENCH_PORT });
   void acceptAll(listener);
+  // Nobody reads there: a full buffer drops datagrams, which costs the same every time.
+  const sink = Deno.listenDatagram({ transport: "udp", hostname: "0.0.0.0", port: BENCH_PORT });
   say({ kind: "patience" });
   for await (const line of readTextLines(Deno.stdin.readable)) {
     const timer = setInterval(() => say({ kind: "patience" }), PATIENCE_MS);
     say(await answer(JSON.parse(line)).catch(failed));
     clearInterval(timer);
   }
+  sink.close();
 }
 
 function say(answer: AgentAnswer): void {
@@ -31,7 +34,16 @@ function failed(error: unknown): AgentAnswer {
 }
 
 async function answer(request: AgentRequest): Promise<AgentAnswer> {
-  return request.kind === "run" ? await run(request) : await connect(request);
+  switch (request.kind) {
+    case "run":
+      return await run(request);
+    case "connect":
+      return await connect(request);
+    case "send": {
+      const microsecondsEach = sendMicroseconds(request, BENCH_PORT);
+      return { kind: "sent", microsecondsEach };
+    }
+  }
 }
 
 async function run(

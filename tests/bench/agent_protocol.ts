@@ -7,7 +7,9 @@
 /** What an agent is asked for. */
 export type AgentRequest =
   | { readonly kind: "run"; readonly program: string; readonly args: readonly string[] }
-  | { readonly kind: "connect"; readonly addresses: readonly string[]; readonly rounds: number };
+  | { readonly kind: "connect"; readonly addresses: readonly string[]; readonly rounds: number }
+  /** Datagrams of one socket. */
+  | { readonly kind: "send"; readonly address: string; readonly datagrams: number };
 
 /** What a tool took. */
 export interface ToolRun {
@@ -22,6 +24,7 @@ export type AgentAnswer =
   | { readonly kind: "ran"; readonly run: ToolRun }
   /** Microseconds of each connection, by address. */
   | { readonly kind: "connected"; readonly times: Readonly<Record<string, readonly number[]>> }
+  | { readonly kind: "sent"; readonly microsecondsEach: number }
   | { readonly kind: "failed"; readonly reason: string }
   /** Still at work. */
   | { readonly kind: "patience" };

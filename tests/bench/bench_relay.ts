@@ -1,0 +1,74 @@
+/**
+ * kube-relay in a kernel mode, as the benchmarks start it.
+ *
+ * @module
+ */
+import { requestStatus } from "../../lib/app/control_client.ts";
+import type { StatusFamily, StatusReport } from "../../lib/app/status_report.ts";
+import type { BackendMode } from "../../lib/proxy/backend.ts";
+import type { RawObject } from "../conformance/server.ts";
+import { POD_CIDR } from "./bench_services.ts";
+import { freePort, relayCommand, spawn } from "./forwarders.ts";
+
+/** What one sync came to. */
+export type Sync = NonNullable<StatusFamily["lastSync"]>;
+
+/** How it is started. */
+export interface BenchRelayOptions {
+  /** For the control socket and the record of what was added to the machine. */
+  readonly folder: string;
+  readonly mode: BackendMode;
+  readonly kubeconfig: string;
+  /** Shortest time between two syncs. @default {"10ms"} */
+  readonly minSyncPeriod?: string;
+  /** Further flags of the command line. @default {[]} */
+  readonly flags?: readonly string[];
+}
+
+/** A running kube-relay. It ends with its scope. */
+export interface BenchRelay extends AsyncDisposable {
+  readonly pid: number;
+  /** Without Services. Throws while nobody answers. */
+  status(): Promise<StatusReport>;
+  /** The last sync of IPv4; `undefined` before the first one. */
+  lastSync(): Promise<Sync | undefined>;
+}
+
+const NODE = "bench-node";
+
+/** Starts it; it is on its way up when this returns. */
+export function startBenchRelay(options: BenchRelayOptions): BenchRelay {
+  // Changes follow each other faster in most benchmarks than the default lets syncs do.
+  const { folder, mode, kubeconfig, minSyncPeriod = "10ms", flags = [] } = options;
+  const { program, args } = relayCommand();
+  const socket = `${folder}/control.sock`;
+  const relay = spawn(program, [
+    ...args,
+    `--mode=${mode}`,
+    `--hostname-override=${NODE}`,
+    `--cluster-cidr=${POD_CIDR}`,
+    `--iptables-min-sync-period=${minSyncPeriod}`,
+    `--control-socket=${socket}`,
+    `--state-dir=${folder}/state`,
+    `--healthz-bind-address=127.0.0.1:${freePort()}`,
+    `--metrics-bind-address=127.0.0.1:${freePort()}`,
+    `--kubeconfig=${kubeconfig}`,
+    ...flags,
+  ]);
+  const status = () => requestStatus(socket, { brief: true });
+  const lastSync = async (): Promise<Sync | undefined> => {
+    const { families = [] } = await status().catch(() => ({ families: undefined }));
+    return families.find(({ family }) => family === "IPv4")?.lastSync;
+  };
+  return Object.assign(relay, { status, lastSync });
+}
+
+/** The Node that it runs on. */
+export function benchNode(): RawObject {
+  return {
+    apiVersion: "v1",
+    kind: "Node",
+    metadata: { name: NODE },
+    status: { addresses: [{ type: "InternalIP", address: "10.0.0.1" }] },
+  };
+}

@@ -1,0 +1,59 @@
+/**
+ * The table of the nftables mode in a namespace, brought there as the mode does it: the
+ * difference from what is there is given to the tool.
+ *
+ * @module
+ */
+import type { ToolRun } from "../agent_protocol.ts";
+import { BenchNamespace } from "../bench_namespace.ts";
+import { NFT } from "./nft_tool.ts";
+import { TableModel, type TableSize } from "./table_model.ts";
+
+/** What one write took. */
+export interface TableWrite {
+  /** Lines that the tool was given. */
+  readonly lines: number;
+  readonly run: ToolRun;
+}
+
+/** So many Services in a namespace of their own. */
+export class BenchTable implements AsyncDisposable {
+  readonly namespace: BenchNamespace;
+  readonly model: TableModel;
+  /** What it took to bring all of them there. */
+  readonly load: TableWrite;
+
+  private constructor(namespace: BenchNamespace, model: TableModel, load: TableWrite) {
+    this.namespace = namespace;
+    this.model = model;
+    this.load = load;
+  }
+
+  static async create(size: TableSize): Promise<BenchTable> {
+    const namespace = await BenchNamespace.create(NFT);
+    try {
+      const model = new TableModel(size);
+      return new BenchTable(namespace, model, await write(namespace, model));
+    } catch (error) {
+      await namespace[Symbol.asyncDispose]();
+      throw error;
+    }
+  }
+
+  /** Makes a change and writes it. */
+  async write(change: (model: TableModel) => void): Promise<TableWrite> {
+    change(this.model);
+    return await write(this.namespace, this.model);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.namespace[Symbol.asyncDispose]();
+  }
+}
+
+async function write(namespace: BenchNamespace, model: TableModel): Promise<TableWrite> {
+  const transaction = model.difference();
+  const run = await namespace.give(transaction.text());
+  model.confirm(transaction);
+  return { lines: transaction.lines.length, run };
+}

@@ -1,0 +1,30 @@
+/**
+ * What one run of a tool costs.
+ *
+ * @module
+ */
+import { relayCommand } from "../forwarders.ts";
+
+/** Runs a program whose output nobody reads, and tells what it used as `times` prints it. */
+const SCRIPT = '"$@" >/dev/null; code=$?; times; exit $code';
+const TIME = /(\d+)m([\d.]+)s/g;
+
+/**
+ * Runs kube-relay to its end. Resolves to the CPU time of it and of all that it started, with the
+ * system's on its behalf, in milliseconds. Rejects with what it complained of.
+ */
+export async function toolCpuMs(argv: readonly string[]): Promise<number> {
+  const { program, args } = relayCommand();
+  const { code, stdout, stderr } = await new Deno.Command("bash", {
+    args: ["-c", SCRIPT, "bash", program, ...args, ...argv],
+    stdin: "null",
+  }).output();
+  if (code !== 0) throw new Error(`${argv.join(" ")}: ${new TextDecoder().decode(stderr)}`);
+  // The first line is of the shell, the second one of what it ran.
+  const [, ofTool = ""] = new TextDecoder().decode(stdout).split("\n");
+  const times = [...ofTool.matchAll(TIME)].map(([, minutes, seconds]) =>
+    Number(minutes) * 60_000 + Number(seconds) * 1000
+  );
+  if (times.length !== 2) throw new Error(`Cannot read the times of the shell: '${ofTool}'`);
+  return times.reduce((sum, ms) => sum + ms, 0);
+}

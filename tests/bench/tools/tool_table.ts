@@ -1,0 +1,89 @@
+/**
+ * The tools that are measured.
+ *
+ * @module
+ */
+import type { BackendMode } from "../../../lib/proxy/backend.ts";
+
+/** What a tool can be pointed at. */
+export interface ToolScene {
+  /** A folder that may be written to; `manifests` in it has the objects. */
+  readonly folder: string;
+  readonly controlSocket: string;
+  /** A dump of the node, and what it would be in another mode. */
+  readonly dumpOf: (mode: BackendMode) => string;
+}
+
+/** One tool. */
+export interface BenchTool {
+  readonly name: string;
+  /** Its command line; `run` counts up, for what needs a new name each time. */
+  readonly args: (scene: ToolScene, run: number) => readonly string[];
+  /** Whether the node is asked: then the longest turn of its event loop is told too. */
+  readonly asksNode: boolean;
+  /** Most CPU time, in times of `version`. */
+  readonly atMost: number;
+}
+
+// Each is twice and more of what was measured: `version` is short, and varies by half from one machine
+// to the next. They stop a tool from becoming slow unnoticed; the aim is a second of each.
+
+/** What only reads an answer; what reads a dump and plans it; what renders all of it. */
+const ASKS = 12;
+const PLANS = 20;
+const RENDERS = 28;
+/** Two plans, of which one comes from files of YAML or JSON as a person wrote them. */
+const PLANS_TWICE = 40;
+
+const MODES = ["iptables", "nftables", "ipvs", "userspace"] as const;
+
+function asking(name: string, ...words: readonly string[]): BenchTool {
+  return {
+    name,
+    args: ({ controlSocket }) => [...words, `--control-socket=${controlSocket}`],
+    asksNode: true,
+    atMost: ASKS,
+  };
+}
+
+function reading(
+  name: string,
+  words: readonly string[],
+  { atMost, mode = "iptables" }: { readonly atMost: number; readonly mode?: BackendMode },
+): BenchTool {
+  const args = ({ dumpOf }: ToolScene) => [...words, `--from=${dumpOf(mode)}`];
+  return { name: `${name} --from FILE`, args, asksNode: false, atMost };
+}
+
+/** Every tool. */
+export const BENCH_TOOLS: readonly BenchTool[] = [
+  {
+    name: "dump FILE",
+    args: ({ folder, controlSocket }, run) => [
+      "dump",
+      `${folder}/dump-${run}.json`,
+      `--control-socket=${controlSocket}`,
+    ],
+    asksNode: true,
+    atMost: ASKS,
+  },
+  asking("status", "status"),
+  asking("status --json", "status", "--json"),
+  asking("status --changes", "status", "--changes"),
+  asking("explain FROM TO", "explain", "node", "ns1/service-1"),
+  asking("explain FROM TO, nobody's address", "explain", "outside", "172.30.0.1:81"),
+  reading("status", ["status"], { atMost: ASKS }),
+  reading("status --changes", ["status", "--changes"], { atMost: ASKS }),
+  ...MODES.map((mode) => reading(`render, ${mode}`, ["render"], { mode, atMost: RENDERS })),
+  reading("render --service", ["render", "--service=ns1/service-1"], { atMost: RENDERS }),
+  ...MODES.map((mode) =>
+    reading(`explain, ${mode}`, ["explain", "node", "ns1/service-1"], { mode, atMost: PLANS })
+  ),
+  {
+    ...reading("diff", ["diff"], { atMost: PLANS_TWICE }),
+    name: "diff --manifests DIR --from FILE",
+    args: ({ folder, dumpOf }) => [
+      ...["diff", `--manifests=${folder}/manifests`, `--from=${dumpOf("iptables")}`],
+    ],
+  },
+];

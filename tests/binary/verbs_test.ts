@@ -1,0 +1,138 @@
+/**
+ * Every verb that looks at a node, run from the executable: what it may do was settled when it was
+ * built, so that one which works from source may be refused there.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertMatch } from "@std/assert";
+import { isMissing, program } from "../support/requirement.ts";
+import { TcpServer } from "../support/tcp_peers.ts";
+import { TerminalProcess } from "../support/terminal_process.ts";
+import { Executable, EXECUTABLE_REQUIREMENTS, type Output, USERS } from "./executable.ts";
+import { answerOf, objectsOf, serviceAddress } from "./loopback_service.ts";
+
+const ignore = isMissing("tests/binary/verbs_test.ts", [
+  ...EXECUTABLE_REQUIREMENTS,
+  program("script"),
+  program("stty"),
+]);
+
+/** What the verbs are about. */
+interface Scene {
+  /** Of the user's; a dump comes into it. */
+  readonly folder: string;
+  /** `address:port` of the Service `default/web`. */
+  readonly service: string;
+}
+
+/** One command line, and what it prints. */
+type VerbCase = readonly [args: (scene: Scene) => readonly string[], says: RegExp];
+
+/** In this order: what reads the dump comes after what writes it. */
+const VERBS: readonly VerbCase[] = [
+  [() => ["status"], /default\/web/],
+  [() => ["status", "--json"], /"name": "default\/web"/],
+  [() => ["status", "--changes"], /-> default\/web\/TCP added.*\n +by .*\(socket\)/],
+  [() => ["status", "--changes", "--json"], /"object": "socket"/],
+  [() => ["explain", "node", "default/web"], /FORWARDED to 127\.0\.0\.1/],
+  [({ service }) => ["explain", "outside", service, "--json"], /"headline": "FORWARDED/],
+  [() => ["diff"], /as planned/],
+  [() => ["diff", "--json"], /"differences": 0/],
+  [({ folder }) => ["diff", `--manifests=${folder}/manifests`], /Nothing would change/],
+  [() => ["trace", "node", "default/web"], /default\/web\/TCP/],
+  [() => ["dump", "-"], /"kind":"kube-relay dump"/],
+  [({ folder }) => ["dump", `${folder}/home/node.json`], /read it with --from/],
+  [({ folder }) => ["status", `--from=${folder}/home/node.json`], /default\/web/],
+  [({ folder }) => ["status", "--changes", `--from=${folder}/home/node.json`], /\(socket\)/],
+  [
+    ({ folder, service }) => ["explain", "node", service, `--from=${folder}/home/node.json`],
+    /FORW/,
+  ],
+  [
+    ({ folder }) => [
+      ...["diff", `--from=${folder}/home/node.json`],
+      `--manifests=${folder}/manifests`,
+    ],
+    /Nothing would change/,
+  ],
+  [({ folder }) => ["render", `--from=${folder}/home/node.json`], /ClusterIP default\/web\/TCP/],
+  [() => ["completions", "bash"], /compgen/],
+  [() => ["completions", "zsh"], /#compdef/],
+  [() => ["completions", "fish"], /complete -c kube-relay/],
+  [() => ["man"], /^\.TH KUBE-RELAY/],
+  [() => ["doctor"], /userspace/],
+  ...["status", "explain", "diff", "trace", "dump", "render", "doctor", "completions", "man"].map(
+    (verb): VerbCase => [() => [verb, "--help"], new RegExp(`Usage:\n +kube-relay ${verb}\\b`)],
+  ),
+];
+
+/** Kernel modes, rendered for a machine that is not asked. */
+const RENDERED = [["iptables", /\*nat/], ["nftables", /add table ip/], [
+  "ipvs",
+  /ipvsadm/,
+]] as const;
+
+/** What nobody answers, or is no dump. */
+const REFUSALS: readonly (readonly [args: readonly string[], code: number, says: RegExp])[] = [
+  [["trace", "node"], 2, /'trace' lacks TO/],
+  [["explain", "node", "default/none"], 1, /default\/none/],
+  [["status", "--watch"], 2, /no terminal/],
+  [["dump", "/proc/nonexistent/dump.json"], 1, /\/proc\/nonexistent/],
+  [["render", "--from=/dev/null"], 1, /Cannot read dump '\/dev\/null'/],
+];
+
+function check({ code, stdout, stderr }: Output, says: RegExp): void {
+  assertEquals({ code, stderr }, { code: 0, stderr: "" }, stdout);
+  assertMatch(stdout, says);
+}
+
+for (const user of USERS) {
+  Deno.test({
+    name: `the verbs of the executable, as ${user}`,
+    ignore,
+    async fn(t) {
+      await using executable = await Executable.create(user);
+      await using web = TcpServer.named("web");
+      const address = serviceAddress();
+      await executable.writeManifest(
+        "web.json",
+        objectsOf("web", { protocol: "TCP", address, endpoint: web.port }),
+      );
+      await using process = executable.start();
+      assertEquals(await answerOf(address), "web");
+      const folder = executable.directory;
+      const scene = { folder, service: `${address.hostname}:${address.port}` };
+      for (const [args, says] of VERBS) {
+        const line = args(scene);
+        const shown = line.join(" ").replaceAll(folder, "").replaceAll(scene.service, "SERVICE");
+        await t.step(shown, async () => check(await executable.run(line), says));
+      }
+      for (const [mode, says] of RENDERED) {
+        await t.step(`render --mode ${mode}`, async () => {
+          const manifests = `--manifests=${folder}/manifests`;
+          check(await executable.run(["render", "--mode", mode, manifests]), says);
+        });
+      }
+      for (const [line, code, says] of REFUSALS) {
+        await t.step(`${line.join(" ")}: exits with ${code} and says why`, async () => {
+          const output = await executable.run(line);
+          assertEquals({ code: output.code, stdout: output.stdout }, { code, stdout: "" });
+          assertMatch(output.stderr, says);
+        });
+      }
+      await t.step("status --watch on a terminal", async () => {
+        const command = executable.command(["status", "--watch"], ["TERM=xterm"]);
+        await using terminal = new TerminalProcess({
+          folder: await executable.makeDirectory("terminal"),
+          ...{ command, columns: 80, rows: 24 },
+        });
+        await terminal.shows("the state", ({ text }) => text.includes("serving"));
+        assert(terminal.screen.isAlternate);
+        await terminal.type("q");
+        assertEquals(await terminal.ended(), { code: 0, isRestored: true });
+      });
+      process.signal("SIGTERM");
+      assertEquals((await process.status()).code, 0, process.errors);
+    },
+  });
+}

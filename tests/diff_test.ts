@@ -1,0 +1,181 @@
+/**
+ * `kube-relay diff` as a command line: of a running process and its kernel, and of other objects.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { runCommandLine } from "../lib/app/command_line.ts";
+import type { CommandRunner } from "../lib/os/command_runner.ts";
+import { createDependencies } from "../main.ts";
+import { ADDRESSES, THIS_NODE } from "./support/address_plan.ts";
+import { testEndpointSlice, testNode, testService } from "./support/builders.ts";
+import { eventually } from "./support/eventually.ts";
+import { DumpedRelay } from "./support/dumped_relay.ts";
+import { FakeNftMachine } from "./support/fake_nft_machine.ts";
+import { manifestText, rawObjects } from "./support/raw_objects.ts";
+
+const { IPv4 } = ADDRESSES;
+const NO_COMMANDS: CommandRunner = {
+  run: (program) => Promise.reject(new Error(`${program} was started`)),
+};
+
+interface Result {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+async function diff(commands: CommandRunner, ...argv: readonly string[]): Promise<Result> {
+  const texts = { out: "", err: "" };
+  const dependencies = createDependencies();
+  const code = await runCommandLine(
+    {
+      ...dependencies,
+      commands,
+      process: { ...dependencies.process, hostname: THIS_NODE, uid: 0, env: () => undefined },
+      print: (text) => void (texts.out += text),
+      complain: (text) => void (texts.err += text),
+    },
+    ["diff", ...argv],
+    new AbortController().signal,
+  );
+  return { code, ...texts };
+}
+
+function objects(endpoints: readonly string[]): string {
+  return manifestText([
+    ...rawObjects("Node", testNode()),
+    ...rawObjects("Service", testService("shop/web", { ports: [{ name: "http", port: 80 }] })),
+    ...rawObjects(
+      "EndpointSlice",
+      testEndpointSlice("shop/web", { endpoints, ports: [{ name: "http", port: 8080 }] }),
+    ),
+  ]);
+}
+
+/** A kube-relay in nftables mode, its machine, a folder with other objects, and a dump. */
+async function withRelay(
+  run: (scene: {
+    readonly machine: FakeNftMachine;
+    readonly socket: string;
+    readonly folder: string;
+  }) => Promise<void>,
+): Promise<void> {
+  const folder = await Deno.makeTempDir();
+  try {
+    for (const name of ["old", "new"]) await Deno.mkdir(`${folder}/${name}`);
+    const [first, second] = IPv4.remotePods;
+    await Deno.writeTextFile(`${folder}/old/all.yaml`, objects([first, second]));
+    await Deno.writeTextFile(`${folder}/new/all.yaml`, objects([first]));
+    const machine = new FakeNftMachine();
+    for (const program of ["choom", "conntrack", "nproc", "sysctl"]) {
+      machine.commands.on(program, { code: 1 });
+    }
+    await using relay = await DumpedRelay.start({
+      mode: "nftables",
+      commands: machine.commands,
+      flags: [`--manifests=${folder}/old`, "--cluster-cidr=10.0.0.0/8"],
+      addresses: [IPv4.node],
+    });
+    await Deno.writeTextFile(`${folder}/node.json`, await relay.dump());
+    await run({ machine, folder, socket: `--control-socket=${relay.controlSocket}` });
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+function damage(machine: FakeNftMachine): void {
+  const { elements } = machine.tool.table("ip kube-relay");
+  for (const key of elements.get("endpoints")?.keys().take(1) ?? []) {
+    elements.get("endpoints")?.delete(key);
+  }
+}
+
+Deno.test("diff ends with 0 where nothing differs, with 3 where something does, and mends it", () =>
+  withRelay(async ({ machine, socket }) => {
+    const ask = (...argv: readonly string[]) => diff(machine.commands, socket, ...argv);
+    const clean = await ask();
+    assertEquals([clean.code, clean.err], [0, ""]);
+    assertStringIncludes(clean.out, "The machine is as planned");
+    damage(machine);
+    const damaged = await ask();
+    assertEquals(damaged.code, 3);
+    assertStringIncludes(damaged.out, "shop/web:http TCP\n  missing  map element endpoints");
+    assertStringIncludes(damaged.out, "1 difference; 'kube-relay diff --repair' mends it\n");
+    assertEquals(JSON.parse((await ask("--json")).out).differences, 1);
+    assertEquals((await ask("--service=shop/web")).code, 3);
+    const mended = await ask("--repair");
+    assertEquals(mended.code, 0);
+    assertStringIncludes(mended.out, "1 difference, of which 1 mended");
+    assertEquals((await ask()).code, 0);
+  }));
+
+Deno.test("diff looks again when the process synced meanwhile, and mends by its new plan", () =>
+  withRelay(async ({ machine, folder, socket }) => {
+    for (const [index, flags] of [[], ["--repair"]].entries()) {
+      const lists = [IPv4.remotePods.slice(0, 1), IPv4.remotePods.slice(0, 2)];
+      const endpoints = lists[index] ?? [];
+      let looks = 0;
+      const commands: CommandRunner = {
+        async run(program, args, options) {
+          const isLook = `${program} ${args.join(" ")}`.startsWith("nft --debug=netlink list");
+          if (isLook && ++looks === 1) {
+            await Deno.writeTextFile(`${folder}/old/all.yaml`, objects(endpoints));
+            await eventually("the process has synced", () => {
+              const { elements } = machine.tool.table("ip kube-relay");
+              return elements.get("endpoints")?.size === endpoints.length;
+            });
+          }
+          return await machine.commands.run(program, args, options);
+        },
+      };
+      const { code, err, out } = await diff(commands, socket, ...flags);
+      assertEquals([code, err], [0, ""], flags.join());
+      // The old plan was mended to, then the new one.
+      if (flags.length > 0) assertStringIncludes(out, "differences, of which");
+      assertEquals(looks > 1, true);
+      const { elements } = machine.tool.table("ip kube-relay");
+      assertEquals(elements.get("endpoints")?.size, endpoints.length);
+    }
+  }));
+
+Deno.test("diff --from compares the machine with a dump, with nobody running", () =>
+  withRelay(async ({ machine, folder }) => {
+    const from = `--from=${folder}/node.json`;
+    assertEquals((await diff(machine.commands, from)).code, 0);
+    damage(machine);
+    assertEquals((await diff(machine.commands, from)).code, 3);
+  }));
+
+Deno.test("diff --manifests tells what would change, and asks nothing of the machine", () =>
+  withRelay(async ({ folder, socket }) => {
+    const gone = `${IPv4.remotePods[1]}:8080`;
+    const ask = (...argv: readonly string[]) => diff(NO_COMMANDS, ...argv);
+    const same = await ask(socket, `--manifests=${folder}/old`);
+    assertEquals([same.code, same.err], [0, ""]);
+    assertStringIncludes(same.out, "Nothing would change");
+    for (const before of [socket, `--from=${folder}/node.json`]) {
+      const { code, out } = await ask(before, `--manifests=${folder}/new`);
+      assertEquals(code, 3);
+      assertStringIncludes(out, `2 endpoints -> 1 endpoint; endpoint ${gone} gone`);
+      assertStringIncludes(out, "    - element ip kube-relay endpoints ");
+      assert(!out.includes("flush chain"), out);
+    }
+    const { out } = await ask(socket, `--manifests=${folder}/new`, "--json");
+    const { changes, families } = JSON.parse(out);
+    assertEquals([changes, families[0].changes[0].kind], [1, "changed"]);
+  }));
+
+Deno.test("diff --repair writes only what the running process wants", async () => {
+  for (const flag of ["--from=x", "--manifests=x", "--kubeconfig=x"]) {
+    const { code, err } = await diff(NO_COMMANDS, "--repair", flag);
+    assertEquals(code, 2, flag);
+    assertStringIncludes(err, "only what the running process wants is ever written");
+  }
+});
+
+Deno.test("diff says where nobody can be asked", async () => {
+  const { code, err } = await diff(NO_COMMANDS, "--control-socket=/nowhere/control.sock");
+  assertEquals(code, 1);
+  assertStringIncludes(err, "nobody listens there");
+});

@@ -1,0 +1,127 @@
+/**
+ * `kube-relay dump` as a command line: of a running process, of manifests, into files and to standard
+ * output.
+ *
+ * @module
+ */
+import { assertEquals, assertStringIncludes } from "@std/assert";
+import { runCommandLine } from "../lib/app/command_line.ts";
+import { createDependencies } from "../main.ts";
+import { testNode } from "./support/builders.ts";
+import { DumpedRelay } from "./support/dumped_relay.ts";
+import { FakeCommandRunner } from "./support/fake_command_runner.ts";
+import { manifestText, rawObjects } from "./support/raw_objects.ts";
+
+const MANIFESTS = new URL("../examples/manifests", import.meta.url).pathname;
+
+interface Result {
+  readonly code: number;
+  readonly out: string;
+  readonly err: string;
+}
+
+async function run(...argv: readonly string[]): Promise<Result> {
+  const texts = { out: "", err: "" };
+  const dependencies = createDependencies();
+  const code = await runCommandLine(
+    {
+      ...dependencies,
+      commands: { run: (program) => Promise.reject(new Error(`${program} was started`)) },
+      process: { ...dependencies.process, hostname: "desk", uid: 0, env: () => undefined },
+      print: (text) => void (texts.out += text),
+      complain: (text) => void (texts.err += text),
+    },
+    argv,
+    new AbortController().signal,
+  );
+  return { code, ...texts };
+}
+
+async function inFolder(test: (folder: string) => Promise<void>): Promise<void> {
+  const folder = await Deno.makeTempDir();
+  try {
+    await test(folder);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+Deno.test("dump writes a file of a running kube-relay, and status and render read it", () =>
+  inFolder(async (folder) => {
+    const node = `${folder}/node.json`;
+    await Deno.writeTextFile(node, manifestText(rawObjects("Node", testNode())));
+    await using relay = await DumpedRelay.start({
+      mode: "userspace",
+      commands: new FakeCommandRunner().on("", { code: 127 }),
+      flags: [`--manifests=${MANIFESTS},${node}`],
+    });
+    const file = `${folder}/node7.json`;
+    const socket = `--control-socket=${relay.controlSocket}`;
+    const written = await run("dump", file, socket);
+    assertEquals([written.code, written.err], [0, ""]);
+    assertEquals((await Deno.stat(file)).mode! & 0o777, 0o600);
+    assertEquals(await run("dump", file, socket), {
+      code: 1,
+      out: "",
+      err:
+        `kube-relay: Cannot write the dump to '${file}': a file '${file}' is there already, and is ` +
+        "not replaced; remove it, or name another file\n",
+    });
+    const rendered = await run("render", "--from", file, "--family=ipv4");
+    assertEquals([rendered.code, rendered.out, rendered.err], [0, relay.text(), ""]);
+    const status = await run("status", "--from", file);
+    assertStringIncludes(status.out, "process 4711");
+    assertStringIncludes(status.out, "databases/orders-db");
+    assertStringIncludes((await run("status", "--changes", "--from", file)).out, "orders-db");
+    const { out } = await run("dump", "-", socket);
+    assertEquals(JSON.parse(out).nodeName, JSON.parse(await Deno.readTextFile(file)).nodeName);
+  }));
+
+Deno.test("dump of manifests asks no process, and renders as the manifests do", () =>
+  inFolder(async (folder) => {
+    const file = `${folder}/a.json`;
+    const source = ["--mode=nftables", `--manifests=${MANIFESTS}`];
+    assertEquals((await run("dump", file, ...source)).code, 0);
+    assertEquals(await run("render", "--from", file), await run("render", ...source));
+    const { code, err } = await run("status", "--from", file);
+    assertEquals(code, 1);
+    assertStringIncludes(err, "no kube-relay was running when it was made");
+  }));
+
+Deno.test("dump of manifests that cannot be used ends with 1, and is written", () =>
+  inFolder(async (folder) => {
+    await Deno.writeTextFile(`${folder}/bad.yaml`, "kind: Service\napiVersion: v1\n");
+    const file = `${folder}/dump`;
+    const { code, err } = await run(
+      "dump",
+      file,
+      "--mode=iptables",
+      `--manifests=${folder}/bad.yaml`,
+    );
+    assertEquals(code, 1);
+    assertStringIncludes(err, "bad.yaml:1:1");
+    assertEquals(JSON.parse(await Deno.readTextFile(file)).objects.services, []);
+  }));
+
+Deno.test("dump says what is missing: a file, a running process, a folder", () =>
+  inFolder(async (folder) => {
+    const nobody = `--control-socket=${folder}/nobody`;
+    assertEquals((await run("dump")).code, 2);
+    assertStringIncludes((await run("dump")).err, "'dump' lacks FILE");
+    assertStringIncludes((await run("dump", `${folder}/a`, nobody)).err, "nobody listens there");
+    const { err } = await run("dump", "/nowhere/a", "--mode=iptables", `--manifests=${MANIFESTS}`);
+    assertStringIncludes(err, "Cannot write the dump to '/nowhere/a': No such file or directory");
+  }));
+
+Deno.test("--from takes nothing beside it that the dump has itself", async () => {
+  const besides = { manifests: "m", "proxy-mode": "ipvs", "hostname-override": "node-b" };
+  for (const [flag, value] of Object.entries(besides)) {
+    const { code, err } = await run("render", "--from=a.json", `--${flag}=${value}`);
+    assertEquals(code, 2, flag);
+    assertStringIncludes(
+      err,
+      `--from: Cannot take this from a dump and from --${flag} at once; give one of them`,
+    );
+  }
+  assertStringIncludes((await run("render", "--from=")).err, "Expected the path of a dump");
+});

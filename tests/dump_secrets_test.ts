@@ -1,0 +1,136 @@
+/**
+ * What a dump must never have: secrets are planted wherever kube-relay could come by them, and looked
+ * for in the text.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { testNode, testService } from "./support/builders.ts";
+import { DumpedRelay } from "./support/dumped_relay.ts";
+import { FakeApiServer } from "./support/fake_api_server.ts";
+import { FakeCommandRunner } from "./support/fake_command_runner.ts";
+import { writeKubeconfig } from "./support/kubeconfig_file.ts";
+import { manifestText, rawObjects } from "./support/raw_objects.ts";
+import { testDump, testDumpParts } from "./support/test_dump.ts";
+
+const SECRET = "s3cr3t-planted-value";
+
+/** Metadata with secrets in everything that others write there, and one annotation that is ours. */
+const METADATA = {
+  annotations: {
+    "kubectl.kubernetes.io/last-applied-configuration": `{"password":"${SECRET}"}`,
+    "example.com/token": SECRET,
+    "k3s.io/node-args": `["server","--token","${SECRET}"]`,
+    "kube-relay.io/ipvs-scheduler": "lc",
+  },
+  labels: { "example.com/owner": SECRET, "service.kubernetes.io/headless-not": SECRET },
+  managedFields: [{ manager: SECRET }],
+  ownerReferences: [{ name: SECRET, uid: SECRET }],
+  generateName: SECRET,
+};
+
+function plantedObjects() {
+  const service = testService("web", { selector: { app: SECRET } } as object, {
+    metadata: METADATA as object,
+  });
+  const node = testNode();
+  return [
+    ...rawObjects("Service", service),
+    ...rawObjects("Node", { ...node, metadata: { ...node.metadata, ...METADATA } as never }),
+  ];
+}
+
+/** Every variable that might hold something. */
+const ENV = {
+  HTTPS_PROXY: `http://u:${SECRET}@192.0.2.1:3128`,
+  KUBE_TOKEN: SECRET,
+  HOME: "/home/x",
+};
+
+const MACHINE = () => new FakeCommandRunner().on("", { code: 127, stderr: `token=${SECRET}` });
+
+Deno.test("a dump of a node with an API server has no token, key or foreign annotation", async () => {
+  await using server = await FakeApiServer.start();
+  const folder = await Deno.makeTempDir();
+  try {
+    const token = server.rotateToken();
+    for (const object of plantedObjects()) server.store.create(object);
+    const kubeconfig = `${folder}/kubeconfig`;
+    await writeKubeconfig(kubeconfig, { server: server.url, ca: server.ca, user: { token } });
+    await using relay = await DumpedRelay.start({
+      mode: "userspace",
+      commands: MACHINE(),
+      flags: [`--kubeconfig=${kubeconfig}`],
+      env: ENV,
+    });
+    const text = await relay.dump();
+    assertStringIncludes(text, '"kube-relay.io/ipvs-scheduler":"lc"');
+    const pem = server.ca.split("\n")[1]!;
+    for (const secret of [SECRET, token, btoa(server.ca).slice(0, 40), pem]) {
+      assertEquals(text.includes(secret), false, secret);
+    }
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("a dump of a node with manifests has no foreign annotation, and no environment", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    await Deno.writeTextFile(`${folder}/a.json`, manifestText(plantedObjects()));
+    await using relay = await DumpedRelay.start({
+      mode: "userspace",
+      commands: MACHINE(),
+      flags: [`--manifests=${folder}/a.json`],
+      env: ENV,
+    });
+    const text = await relay.dump();
+    assertStringIncludes(text, '"name":"web"');
+    assertEquals(text.includes(SECRET), false);
+    assertEquals(text.includes("192.0.2.1:3128"), false);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("a dump takes user information and keys out of what others say", () => {
+  const { status } = testDumpParts();
+  assert(status);
+  const [family] = status.families;
+  const text = testDump({
+    status: {
+      ...status,
+      sources: [{
+        name: `https://admin:${SECRET}@192.0.2.1:6443`,
+        state: `connected by Bearer ${SECRET}`,
+        problems: [`Cannot reach https://admin:${SECRET}@192.0.2.1:6443/api: refused`],
+      }],
+      families: [{ ...family!, lastError: `Authorization: Bearer ${SECRET}` }],
+      node: { ...status.node, annotations: METADATA.annotations },
+    },
+  });
+  assertStringIncludes(text, "@192.0.2.1:6443");
+  assertEquals(text.includes(SECRET), false);
+});
+
+Deno.test("a dump has of the configuration no file, no server and no credential", () => {
+  const parts = testDumpParts();
+  const { proxy, relay } = parts.configuration;
+  const configuration = {
+    proxy: {
+      ...proxy,
+      clientConnection: { ...proxy.clientConnection, kubeconfig: `/root/${SECRET}` },
+    },
+    relay: {
+      ...relay,
+      master: `https://u:${SECRET}@192.0.2.1`,
+      manifests: [`/srv/${SECRET}`],
+      controlSocket: `/run/${SECRET}`,
+      stateDirectory: `/var/${SECRET}`,
+      toolsPath: [`/opt/${SECRET}`],
+    },
+  };
+  const text = testDump({ configuration });
+  assertStringIncludes(text, '"clusterCIDR":"10.0.0.0/8"');
+  assertEquals(text.includes(SECRET), false);
+});

@@ -1,0 +1,115 @@
+/**
+ * Damage to the addresses and routes of userspace mode is found, named and mended, and what others have
+ * on `lo` stays.
+ *
+ * @module
+ */
+import { assertEquals } from "@std/assert";
+import { createFileStore } from "../../backends/userspace/addresses/address_store.ts";
+import { addAddressLine, addRouteLine } from "../../backends/userspace/addresses/ip_batch.ts";
+import { addressComparison } from "../../backends/userspace/addresses/kernel_comparison.ts";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import { IP_FAMILIES, parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import { systemCommandRunner } from "../../lib/os/command_runner.ts";
+import { Namespace, netnsRequirements } from "../support/netns.ts";
+import { isMissing } from "../support/requirement.ts";
+import { testProxyPlan, testServicePlan } from "../support/service_plans.ts";
+
+const ignore = isMissing("damage to addresses on lo", netnsRequirements());
+
+/** What differs between the families. */
+const PLAN = {
+  IPv4: {
+    vips: ["172.30.0.1", "172.30.0.2"],
+    stale: "172.30.0.9",
+    foreign: "192.0.2.7/24",
+    range: "172.31.0.0/16",
+    whole: 32,
+    wider: 24,
+  },
+  IPv6: {
+    vips: ["fd00:30::1", "fd00:30::2"],
+    stale: "fd00:30::9",
+    foreign: "fd00:7::7/64",
+    range: "fd00:31::/112",
+    whole: 128,
+    wider: 64,
+  },
+} as const;
+
+for (const family of IP_FAMILIES) {
+  Deno.test({
+    name:
+      `userspace (${family}): diff names damage to addresses, and a repair mends it and nothing else`,
+    ignore,
+    fn: async (t) => {
+      const { vips, stale, foreign, range, whole, wider } = PLAN[family];
+      const [first, second] = vips;
+      const folder = await Deno.makeTempDir();
+      await using node = await Namespace.create("addresses");
+      const runner: CommandRunner = {
+        run: (program, args, options) =>
+          systemCommandRunner.run("ip", ["netns", "exec", node.name, program, ...args], options),
+      };
+      const store = createFileStore({ directory: folder, family });
+      const record = {
+        addresses: new Set([...vips, stale].map(parseIpAddress)),
+        routes: new Set([parseCidr(range)]),
+        standIns: new Map(),
+      };
+      await store.save(record);
+      await node.ipBatch([
+        ...vips.map((address) => addAddressLine(parseIpAddress(address))),
+        addRouteLine(parseCidr(range)),
+        `addr add ${foreign} dev lo`,
+        "link add other type bridge",
+        "link set other up",
+      ]);
+      const services = vips.map((clusterIp, index) =>
+        testServicePlan({ name: `web-${index}`, clusterIp })
+      );
+      const plan = testProxyPlan(services, { family });
+      const { compare, repair } = addressComparison({ runner, store }, { family });
+      const state = async () =>
+        [
+          await node.ip("addr show dev lo"),
+          await node.ip(`${family === "IPv6" ? "-6" : "-4"} route show table local type local`),
+        ].join("").split("\n").map((line) => line.trim()).sort().join("\n");
+      const before = await state();
+      assertEquals(await compare(plan), []);
+      const rows: readonly (readonly [damage: readonly string[], ...found: string[]])[] = [
+        [[`addr del ${first}/${whole} dev lo`], `missing address ${first} on lo [web-0]`],
+        [
+          vips.map((address) => `addr del ${address}/${whole} dev lo`),
+          `missing address ${first} on lo [web-0]`,
+          `missing address ${second} on lo [web-1]`,
+        ],
+        [
+          [`addr del ${first}/${whole} dev lo`, `addr add ${first}/${wider} dev lo`],
+          `altered address ${first} on lo [web-0]`,
+        ],
+        [[`addr add ${stale}/${whole} dev lo`], `extra address ${stale} on lo`],
+        [[`route del local ${range} dev lo`], `missing route local ${range}`],
+        [
+          [`route del local ${range} dev lo`, `route add local ${range} dev other`],
+          `altered route local ${range}`,
+        ],
+      ];
+      for (const [damage, ...expected] of rows) {
+        await t.step(damage.join("; "), async () => {
+          await node.ipBatch(damage);
+          const found = await compare(plan);
+          const texts = found.map(({ kind, object, name, key }) =>
+            `${kind} ${object} ${name}${key === undefined ? "" : ` [${key.split(/[/]/)[1]}]`}`
+          );
+          assertEquals(texts.sort(), [...expected].sort());
+          const report = await repair(plan);
+          assertEquals([report.found, report.left], [found, []]);
+          assertEquals(await state(), before);
+        });
+      }
+      await Deno.remove(folder, { recursive: true });
+    },
+  });
+}

@@ -1,0 +1,315 @@
+/**
+ * The nftables mode against everything that others do to its table, with the kernel's own answers.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
+import { ProbeClient } from "../support/echo_network.ts";
+import { eventually } from "../support/eventually.ts";
+import { netnsRequirements } from "../support/netns.ts";
+import { NftKernelStage } from "../support/nft_kernel_stage.ts";
+import { foreignTables, loadNftables } from "../support/nftables_tools.ts";
+import { isMissing, program } from "../support/requirement.ts";
+import { NFTABLES_MODE } from "../support/rule_modes.ts";
+import { RuleScene } from "../support/rule_scene.ts";
+import { testServicePlan } from "../support/service_plans.ts";
+import { VIP } from "../support/web_service.ts";
+
+const ignore = isMissing("faults of nftables mode", [...netnsRequirements(), program("nft")]);
+
+/** Tables of others: one of our name in another family, one with a chain and a map of our names. */
+const FOREIGN = `
+table inet kube-relay {
+  chain services { type filter hook input priority 5; counter; }
+}
+table ip theirs {
+  map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; elements = { 172.30.0.1 . tcp . 80 : accept } }
+  chain nat-prerouting { type nat hook prerouting priority 50; meta mark 0x77 accept; }
+}
+`;
+
+const PLANS: readonly ServicePlan[] = [1, 2, 3].map((number) =>
+  testServicePlan({
+    name: `service-${number}`,
+    clusterIp: `172.30.0.${number}`,
+    nodePort: 30_000 + number,
+    masqueradeInternal: "off-cluster",
+    to: [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`],
+    ...(number === 3 && { affinityTimeoutSeconds: 600 }),
+  })
+);
+
+/** One has gone, one has another endpoint, one is new. */
+const CHANGED: readonly ServicePlan[] = [
+  testServicePlan({
+    name: "service-2",
+    clusterIp: "172.30.0.2",
+    nodePort: 30_002,
+    masqueradeInternal: "off-cluster",
+    to: ["10.1.0.9:8080", "10.2.0.9:8080", "10.2.0.2:8080"],
+  }),
+  PLANS[2]!,
+  testServicePlan({ name: "service-4", clusterIp: "172.30.0.4", to: [] }),
+];
+
+/** A node with tables of others, whose own table has been written, and read as it should be. */
+async function createStage(): Promise<NftKernelStage> {
+  const stage = await NftKernelStage.create();
+  await loadNftables(stage.namespace, FOREIGN);
+  await stage.sync(PLANS);
+  await verify(stage);
+  return stage;
+}
+
+/** Has everything compared once more. */
+async function verify(stage: NftKernelStage): Promise<void> {
+  const reads = () => stage.calls.filter((call) => call.startsWith("nft list table")).length;
+  const before = reads();
+  stage.backend.recheck?.();
+  await eventually("the table is read", () => reads() > before);
+  await stage.sync(PLANS);
+  stage.drift.length = 0;
+}
+
+/** The rules of all chains as nft prints them, and the elements of all sets and maps. */
+async function textOf(stage: NftKernelStage): Promise<string> {
+  return await stage.nft("-s list table ip kube-relay");
+}
+
+/** What others do, as input of nft: `TABLE` is ours. */
+const ALTERATIONS: Readonly<Record<string, string>> = {
+  "the table is deleted": "delete table TABLE",
+  "the table is flushed": "flush table TABLE",
+  "a base chain is deleted": "flush chain TABLE nat-output\ndelete chain TABLE nat-output",
+  "a chain is emptied": "flush chain TABLE services",
+  "a chain that chooses is emptied": "flush chain TABLE off-cluster-2",
+  "a rule is inserted": "insert rule TABLE services counter drop",
+  "a base chain drops": "chain TABLE nat-prerouting { policy drop ; }",
+  "a base chain comes at another priority":
+    "flush chain TABLE nat-output\ndelete chain TABLE nat-output\n" +
+    "add chain TABLE nat-output { type nat hook output priority 7 ; }\n" +
+    "add rule TABLE nat-output jump services",
+  "a map is flushed": "flush map TABLE endpoints",
+  "the table is put to sleep": "add table TABLE { flags dormant ; }",
+  "a map has other values": madeAnew("map endpoints", [
+    "type ipv4_addr . inet_proto . inet_service . classid : ipv4_addr",
+  ]),
+  "a map has other keys": madeAnew("map service-ips", ["type ipv4_addr : classid"]),
+  "a set holds other things": madeAnew("set cluster-ips", ["type inet_service"]),
+  "a set has room for two": madeAnew("set cluster-ips", ["type ipv4_addr", "size 2"]),
+  "fewer clients are remembered": madeAnew("map affinity", [
+    "typeof ip saddr . ip daddr . meta l4proto . th dport : meta priority",
+    "flags dynamic,timeout",
+    "size 7",
+  ]),
+  "an element is deleted": "delete element TABLE service-ips { 172.30.0.1 . tcp . 80 }",
+  "an element leads elsewhere":
+    "delete element TABLE endpoints { 172.30.0.1 . tcp . 80 . 0x80000001 }\n" +
+    "add element TABLE endpoints { 172.30.0.1 . tcp . 80 . 0x80000001 : 192.0.2.9 . 9 }",
+  "a chain's number leads nowhere": "flush map TABLE numbered-chains",
+  "an element is added": "add element TABLE cluster-ips { 192.0.2.7 }",
+  "a range is added": "add element TABLE service-cidrs { 192.0.2.0/24 }",
+  "all sets and maps are flushed": [
+    ..."service-ips node-ports endpoints node-port-endpoints choices numbered-chains".split(" ")
+      .map((name) => `flush map TABLE ${name}`),
+    ..."cluster-ips service-cidrs hairpin".split(" ").map((name) => `flush set TABLE ${name}`),
+  ].join("\n"),
+};
+
+Deno.test({
+  name: "nftables faults: whatever others do to the table is put right in seconds, and counted",
+  ignore,
+  async fn(t) {
+    await using stage = await createStage();
+    const text = await textOf(stage);
+    const foreign = await foreignTables(stage.namespace);
+    for (const [what, commands] of Object.entries(ALTERATIONS)) {
+      await t.step(what, async () => {
+        await loadNftables(stage.namespace, commands.replaceAll("TABLE", "ip kube-relay"));
+        assert(await textOf(stage).catch(() => "") !== text, "it was changed");
+        // In place of the next reading, which comes when the one before was 300 times as short.
+        stage.backend.recheck?.();
+        await eventually("drift is told", () => stage.drift.length > 0);
+        await stage.check(PLANS);
+        assertEquals(await foreignTables(stage.namespace), foreign);
+        await verify(stage);
+        assertEquals(sorted(await textOf(stage)), sorted(text));
+      });
+    }
+  },
+});
+
+/** Takes a set or map away and makes it with another declaration. Whatever names it has to go too. */
+function madeAnew(what: string, declaration: readonly string[]): string {
+  const naming = ["services", "unclaimed", "nat-postrouting", "check-source-ranges"];
+  const choosing = ["off-cluster-2", "off-cluster-2-sticky-600"].flatMap((name) => [
+    name,
+    `node-port-${name.replace("off-cluster", "masquerade")}`,
+  ]);
+  const emptied = [...naming, ...choosing].map((name) => `flush chain TABLE ${name}`);
+  const [kind, name] = what.split(" ");
+  return [
+    ...emptied,
+    `delete ${kind} TABLE ${name}`,
+    `add ${kind} TABLE ${name} { ${declaration.map((each) => `${each} ; `).join("")}}`,
+  ].join("\n");
+}
+
+/** What others do that clients of Service `web` notice. */
+const NOTICED: Readonly<Record<string, string>> = {
+  "both tables are deleted": "delete table ip kube-relay\ndelete table ip6 kube-relay",
+  "an element is deleted":
+    `delete element ip kube-relay service-ips { ${VIP.address} . tcp . ${VIP.port} }`,
+  "a rule is inserted": "insert rule ip kube-relay services drop",
+};
+
+/** Longest that nft may take to write, where it hangs on purpose. */
+const IMPATIENT_MS = 300;
+
+Deno.test({
+  name: "nftables faults: an older copy of the table in place of ours is seen without reading it",
+  ignore,
+  async fn() {
+    await using stage = await NftKernelStage.create({ syncPeriodMs: 500 });
+    await stage.sync(PLANS);
+    const old = await stage.nft("list ruleset");
+    // No chain comes or goes by that.
+    const changed = [PLANS[1]!, PLANS[2]!];
+    await stage.sync(changed);
+    const looks = () => stage.calls.filter((call) => call.includes(" list chains ")).length;
+    const before = looks();
+    await eventually("it looks after the table", () => looks() > before);
+    await loadNftables(stage.namespace, `flush ruleset\n${old}`);
+    // Each look comes before the reading that it may lead to.
+    await eventually(
+      "it says so",
+      () => stage.logger.lines.some(({ message }) => message.includes("or made them anew")),
+    );
+    await eventually("drift is told", () => stage.drift.length > 0);
+    await stage.check(changed);
+  },
+});
+
+Deno.test({
+  name: "nftables faults: a start finds a table that others have altered, and blames no Service",
+  ignore,
+  async fn(t) {
+    await using stage = await createStage();
+    for (const [what, commands] of Object.entries(ALTERATIONS)) {
+      await t.step(what, async () => {
+        await loadNftables(stage.namespace, commands.replaceAll("TABLE", "ip kube-relay"));
+        await stage.restart();
+        assertEquals((await stage.sync(PLANS)).quarantined, []);
+        await stage.check(PLANS);
+        assertEquals((await stage.nft("list table ip kube-relay")).includes("dormant"), false);
+      });
+    }
+  },
+});
+
+/** How nft may fail, as a script of the shell that has its input. */
+const FAILURES: Readonly<Record<string, string>> = {
+  "is killed before it has read its input": "kill -9 $$",
+  "is killed in the middle of its input": "head -c 40 | nft -f - ; kill -9 $$",
+  "hangs": "exec sleep 60",
+  "is killed after its work": "nft -f - ; kill -9 $$",
+  "says nothing and fails": "exit 3",
+};
+
+Deno.test({
+  name: "nftables faults: a table that nft can't list is replaced in the end",
+  ignore,
+  async fn() {
+    await using stage = await createStage();
+    await stage.restart();
+    // Where this takes no listing down any more, the first one succeeds.
+    await loadNftables(
+      stage.namespace,
+      "add map ip kube-relay strange { typeof jhash ip saddr mod 64 : meta priority ; }",
+    );
+    await eventually("it is written", () => stage.sync(CHANGED).then(() => true, () => false));
+    await stage.check(CHANGED);
+  },
+});
+
+Deno.test({
+  name: "nftables faults: a tool that dies or hangs costs one sync, and nothing is left half",
+  ignore,
+  async fn(t) {
+    await using stage = await createStage();
+    const foreign = await foreignTables(stage.namespace);
+    for (const [what, script] of Object.entries(FAILURES)) {
+      await t.step(what, async () => {
+        stage.replaceWrites({ script, timeoutMs: IMPATIENT_MS });
+        await assertRejects(() => stage.sync(CHANGED), SyncFailure);
+        // Either all of it or nothing.
+        const isThere = await stage.check(CHANGED).then(() => true, () => false);
+        if (!isThere) await stage.check(PLANS);
+        stage.replaceWrites(undefined);
+        await stage.sync(CHANGED);
+        await stage.check(CHANGED);
+        await stage.sync(PLANS);
+        await stage.check(PLANS);
+        assertEquals(await foreignTables(stage.namespace), foreign);
+        assertEquals(stage.drift, []);
+      });
+    }
+  },
+});
+
+Deno.test({
+  name: "nftables faults: what is refused of one Service costs the others nothing, also at a start",
+  ignore,
+  async fn() {
+    await using stage = await createStage();
+    const broken = { ...PLANS[0]!, clusterIp: "172.30.0.300" as never };
+    for (const begins of [false, true]) {
+      if (begins) await stage.restart();
+      const { quarantined } = await stage.sync([broken, ...PLANS.slice(1)]);
+      assertEquals(quarantined.map(({ key }) => key), [broken.key]);
+      await stage.check(PLANS.slice(1));
+    }
+    assertEquals((await stage.sync(PLANS)).quarantined, []);
+    await stage.check(PLANS);
+  },
+});
+
+Deno.test({
+  name: "nftables faults: a running kube-relay puts right by itself what packets would notice",
+  ignore,
+  async fn(t) {
+    await using stage = await RuleScene.create(NFTABLES_MODE);
+    const { node } = stage;
+    const relay = stage.start();
+    await relay.settled();
+    const state = await stage.state();
+    const foreign = await foreignTables(node);
+    const client = ProbeClient.start(stage.scene.cluster.client);
+    const kept = await client.open(VIP);
+    for (const [what, commands] of Object.entries(NOTICED)) {
+      await t.step(what, async () => {
+        await loadNftables(node, commands);
+        assert(await client.who(VIP, 300) !== "pod-a1", "clients notice");
+        await eventually("it serves again", async () => await client.who(VIP, 300) === "pod-a1", {
+          deadlineMs: 120_000,
+        });
+        await eventually(
+          "the table is as it was",
+          async () => JSON.stringify(await stage.state()) === JSON.stringify(state),
+        );
+        assertEquals(await kept.who(), "pod-a1", "an open connection goes on");
+        assertEquals(await foreignTables(node), foreign);
+      });
+    }
+    assertStringIncludes(relay.log, "Somebody has taken away chains of nftables");
+    assertStringIncludes(relay.log, "Rules were missing or changed; they are repaired");
+    await relay.stop();
+  },
+});
+
+/** Lines in an order that does not tell what was made when. */
+function sorted(text: string): readonly string[] {
+  return text.split("\n").map((line) => line.trim()).toSorted();
+}

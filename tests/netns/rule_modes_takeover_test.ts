@@ -1,0 +1,232 @@
+/**
+ * Modes whose rules stay in place of a kube-proxy, of another mode, and of themselves: nobody who
+ * connects notices. With `KUBE_RELAY_SABOTAGE=1` somebody refuses in between, and the tests have to
+ * fail.
+ *
+ * @module
+ */
+import { assertEquals, assertStringIncludes } from "@std/assert";
+import { eventually } from "../support/eventually.ts";
+import {
+  IPTABLES_VARIANTS,
+  iptablesRequirements,
+  type IptablesVariant,
+  restoreRules,
+  savedRules,
+} from "../support/iptables_tools.ts";
+import { kubeProxyIptablesWeb, kubeProxyNftWeb } from "../support/kube_proxy_web.ts";
+import { type Namespace, netnsRequirements } from "../support/netns.ts";
+import { loadNftables } from "../support/nftables_tools.ts";
+import type { RelayProcess } from "../support/relay_process.ts";
+import { asLayout1 } from "../support/nft_layouts.ts";
+import { isMissing, program } from "../support/requirement.ts";
+import { IPTABLES_MODES, NFTABLES_MODE, RULE_MODES, type RuleMode } from "../support/rule_modes.ts";
+import { RuleScene } from "../support/rule_scene.ts";
+
+const ignore = isMissing("taking over with real packets", [
+  ...netnsRequirements(),
+  ...IPTABLES_VARIANTS.flatMap(iptablesRequirements),
+  program("nft"),
+]);
+
+const PREFIX = { IPv4: "iptables", IPv6: "ip6tables" } as const;
+const FAMILIES = ["IPv4", "IPv6"] as const;
+
+/** How a kube-proxy forwards. */
+type KubeProxyRules = IptablesVariant | "nftables";
+
+/** Writes what a kube-proxy has. */
+async function writeKubeProxyRules(node: Namespace, kind: KubeProxyRules): Promise<void> {
+  for (const family of FAMILIES) {
+    if (kind === "nftables") await loadNftables(node, kubeProxyNftWeb(family));
+    else await restoreRules(node, `${PREFIX[family]}-${kind}`, kubeProxyIptablesWeb(family));
+  }
+}
+
+/** Writes the part again that a kube-proxy writes when a Service changes. */
+async function rewriteKubeProxyRules(node: Namespace, kind: KubeProxyRules): Promise<void> {
+  if (kind === "nftables") return await writeKubeProxyRules(node, kind);
+  for (const family of FAMILIES) {
+    // It sees that its jumps and canaries are there.
+    const rules = kubeProxyIptablesWeb(family)
+      .replaceAll(/^(-I [A-Z]+ |:KUBE-PROXY-CANARY ).*\n/gm, "");
+    await restoreRules(node, `${PREFIX[family]}-${kind}`, rules);
+  }
+}
+
+/** Whether anything of a kube-proxy is left. */
+async function hasKubeProxyRules({ node }: RuleScene): Promise<boolean> {
+  const texts = [await node.output("nft", ["list", "tables"])];
+  for (const variant of IPTABLES_VARIANTS) texts.push(await savedRules(node, variant));
+  return /KUBE-(SVC|SEP)-(W{16}|A{16})|kube-proxy$/m.test(texts.join("\n"));
+}
+
+async function rulesAreGone(stage: RuleScene): Promise<void> {
+  await eventually("its rules are gone", async () => !await hasKubeProxyRules(stage), {
+    deadlineMs: 30_000,
+  });
+}
+
+const TAKEOVERS: readonly (readonly [mode: RuleMode, before: KubeProxyRules])[] = [
+  [IPTABLES_MODES.nft, "nft"],
+  [IPTABLES_MODES.legacy, "legacy"],
+  [IPTABLES_MODES.nft, "legacy"],
+  [IPTABLES_MODES.nft, "nftables"],
+  [NFTABLES_MODE, "nftables"],
+  [NFTABLES_MODE, "nft"],
+  [NFTABLES_MODE, "legacy"],
+];
+
+for (const [mode, before] of TAKEOVERS) {
+  const theirs = before === "nftables" ? "nftables mode" : `iptables mode (${before})`;
+  Deno.test({
+    name: `takeover by ${mode.name} from a dead kube-proxy's ${theirs}: no connection fails`,
+    ignore,
+    async fn() {
+      await using stage = await RuleScene.create(mode);
+      await mode.prepare(stage.node);
+      await writeKubeProxyRules(stage.node, before);
+      await stage.assertNoFailureWhile(async () => {
+        const relay = stage.start("--takeover");
+        await relay.settled();
+        await rulesAreGone(stage);
+        await eventually(
+          "that is logged",
+          () => relay.log.includes("Removed what kube-proxy left"),
+        );
+        await relay.stop();
+      });
+      await stage.assertAsAfterFreshStart();
+    },
+  });
+}
+
+for (
+  const [mode, before] of [[IPTABLES_MODES.nft, "nft"], [NFTABLES_MODE, "nftables"]] as const
+) {
+  Deno.test({
+    name: `takeover by ${mode.name} from a kube-proxy that writes its rules again: no failure`,
+    ignore,
+    async fn() {
+      await using stage = await RuleScene.create(mode);
+      await mode.prepare(stage.node);
+      await writeKubeProxyRules(stage.node, before);
+      const program = new URL("../support/fake_kube_proxy.ts", import.meta.url);
+      const kubeProxy = stage.node.startDeno(program, [mode.mode]);
+      await kubeProxy.nextLine();
+      await stage.assertNoFailureWhile(async () => {
+        const relay = stage.start("--takeover");
+        await relay.settled();
+        await rulesAreGone(stage);
+        await rewriteKubeProxyRules(stage.node, before);
+        await kubeProxy.kill();
+        await eventually("it is seen to have ended", () => relay.log.includes("has ended"), {
+          deadlineMs: 20_000,
+        });
+        await rulesAreGone(stage);
+        await relay.stop();
+      });
+      await stage.assertAsAfterFreshStart();
+    },
+  });
+}
+
+for (const mode of RULE_MODES) {
+  Deno.test({
+    name: `restart of ${mode.name}, in order and by kill -9: no connection fails`,
+    ignore,
+    async fn() {
+      await using stage = await RuleScene.create(mode);
+      const first = stage.start();
+      await first.settled();
+      const rules = await stage.state();
+      await stage.assertNoFailureWhile(async () => {
+        await first.stop();
+        const second = stage.start();
+        await second.settled();
+        await second.kill();
+        for (const words of mode.startWords) {
+          const next = stage.start();
+          await eventually(words, () => next.log.includes(words));
+          await next.kill();
+        }
+        const last = stage.start();
+        await last.settled();
+        assertEquals(await stage.state(), rules);
+        await last.stop();
+      });
+      assertEquals(await stage.state(), rules);
+    },
+  });
+}
+
+Deno.test({
+  name: "nftables mode in place of its layout before: no connection fails",
+  ignore,
+  async fn() {
+    await using stage = await RuleScene.create(NFTABLES_MODE);
+    for (const family of FAMILIES) {
+      await loadNftables(stage.node, asLayout1(await stage.render(family)));
+    }
+    await stage.assertNoFailureWhile(async () => {
+      const relay = stage.start();
+      await relay.settled();
+      await relay.stop();
+    });
+    assertEquals((await stage.node.output("nft", ["list", "chains"])).includes("layout-1"), false);
+    await stage.assertAsAfterFreshStart();
+  },
+});
+
+Deno.test({
+  name: "from iptables mode to userspace mode: no connection fails",
+  ignore,
+  async fn() {
+    await using stage = await RuleScene.create(IPTABLES_MODES.nft);
+    const before = JSON.stringify(await stage.state());
+    const first = stage.start();
+    await first.settled();
+    await stage.assertNoFailureWhile(async () => {
+      await first.stop();
+      const second = stage.scene.start(["--mode=userspace"]);
+      await second.settled();
+      await eventually(
+        "the rules are gone",
+        async () => JSON.stringify(await stage.state()) === before,
+      );
+      assertStringIncludes(second.log, "Removed something of another mode");
+    });
+  },
+});
+
+for (const variant of IPTABLES_VARIANTS) {
+  Deno.test({
+    name: `from iptables mode (${variant}) to nftables mode and back: no connection fails`,
+    ignore,
+    async fn() {
+      await using stage = await RuleScene.create(IPTABLES_MODES[variant]);
+      const empty = JSON.stringify(await stage.state());
+      let relay: RelayProcess = stage.start();
+      await relay.settled();
+      const rules = await stage.state();
+      await stage.assertNoFailureWhile(async () => {
+        await relay.stop();
+        relay = stage.scene.start([...NFTABLES_MODE.args]);
+        await relay.settled();
+        await eventually(
+          "the rules are gone",
+          async () => JSON.stringify(await stage.state()) === empty,
+        );
+        await relay.stop();
+        relay = stage.start();
+        await relay.settled();
+        await eventually(
+          "the tables are gone",
+          async () => !/kube-relay/.test(await stage.node.output("nft", ["list", "tables"])),
+        );
+      });
+      assertEquals(await stage.state(), rules);
+      await relay.stop();
+    },
+  });
+}

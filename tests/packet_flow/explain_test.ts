@@ -1,0 +1,107 @@
+/**
+ * The packet-flow table, as `explain` tells it: for every row and in every mode what the wire is held to
+ * by the tests with real packets.
+ *
+ * @module
+ */
+import { assert, assertEquals } from "@std/assert";
+import type { BackendMode } from "../../lib/proxy/backend.ts";
+import { ADDRESSES } from "../support/address_plan.ts";
+import { PACKET_FLOW_CASES } from "./cases.ts";
+import { explainCase, explainStage, outcomeOf } from "./explain_executor.ts";
+import { executeOnIptables, scenarioTables } from "./iptables_executor.ts";
+import { MODE_ADAPTATIONS } from "./mode_exceptions.ts";
+import { executeOnNft, nftScenarioTable } from "./nft_executor.ts";
+import type { PacketFlowCase } from "./packet_flow_case.ts";
+import { type PacketFlowSkip, runPacketFlowSuite } from "./suite.ts";
+import { asUdp, inOtherFamily } from "./variants.ts";
+
+const MODES = ["iptables", "ipvs", "nftables", "userspace"] as const satisfies BackendMode[];
+
+const NO_SCTP: PacketFlowSkip = {
+  reason: "userspace mode forwards no SCTP",
+  cases: ({ protocol }) => protocol === "SCTP",
+};
+
+const TABLES: readonly (readonly [name: string, cases: readonly PacketFlowCase[]])[] = [
+  ["as it stands", PACKET_FLOW_CASES],
+  ["other family", inOtherFamily(PACKET_FLOW_CASES)],
+  ["UDP", asUdp(PACKET_FLOW_CASES)],
+  ["UDP, other family", inOtherFamily(asUdp(PACKET_FLOW_CASES))],
+];
+
+for (const mode of MODES) {
+  for (const [table, cases] of TABLES) {
+    const concerns = ({ cases: test }: PacketFlowSkip) =>
+      typeof test === "function" && cases.some(test);
+    runPacketFlowSuite({
+      name: `explain in mode ${mode}, ${table}`,
+      cases,
+      skip: [NO_SCTP].filter((skip) => mode === "userspace" && concerns(skip)),
+      adapt: MODE_ADAPTATIONS[mode].filter(concerns),
+      execute: (packet) =>
+        outcomeOf(explainCase(explainStage(mode, packet.scenario, packet.family), packet)),
+    });
+  }
+
+  Deno.test(`every carrier that explain names in mode ${mode} is part of what it renders`, () => {
+    for (const [table, cases] of TABLES) {
+      for (const packet of cases) {
+        const stage = explainStage(mode, packet.scenario, packet.family);
+        const text = [...stage.backend.render(stage.plan)].join("");
+        const { carriers, verdict } = explainCase(stage, packet);
+        const where = `${table}: ${packet.name}`;
+        for (const carrier of carriers) {
+          assert(
+            text.includes(carrier.text) && carrier.text !== "",
+            `${where}\n${JSON.stringify(carrier, undefined, 2)}\n${text}`,
+          );
+        }
+        if (verdict.kind !== "unclaimed") assert(carriers.length > 0, `${where}: no carrier`);
+        const isKept = verdict.kind === "unclaimed" && verdict.fate !== "passes";
+        if (mode === "nftables" && isKept) assert(carriers.length > 0, `${where}: no carrier`);
+      }
+    }
+  });
+}
+
+Deno.test("explain has the reason of each endpoint that is left out, for every row", () => {
+  for (const packet of PACKET_FLOW_CASES) {
+    const stage = explainStage("iptables", packet.scenario, packet.family);
+    const { endpoints, verdict } = explainCase(stage, packet);
+    if (verdict.kind !== "forward") continue;
+    assertEquals(
+      endpoints.filter(({ eligible, exclusion }) => eligible === (exclusion !== undefined)),
+      [],
+      packet.name,
+    );
+  }
+});
+
+/** What the rules do with packets that no Service has, traced through their text. */
+const FATES = { UNCLAIMED: "passes", REJECT: "reject", DROP: "drop" } as const;
+
+for (const mode of ["iptables", "nftables"] as const) {
+  Deno.test(`explain knows what mode ${mode} does with packets that no Service has`, () => {
+    const seen = new Set<string>();
+    for (const [table, cases] of TABLES) {
+      for (const packet of cases) {
+        const { scenario, family } = packet;
+        // The tracer is not told which address of the node comes first.
+        if (scenario.settings?.nodePortAddresses === undefined && mode === "nftables") {
+          const { loopback, nodeSecond } = ADDRESSES[family];
+          if (packet.to === loopback || packet.to === nodeSecond) continue;
+        }
+        const { verdict } = explainCase(explainStage(mode, scenario, family), packet);
+        if (verdict.kind !== "unclaimed") continue;
+        const traced = mode === "iptables"
+          ? executeOnIptables(scenarioTables(scenario, family), packet)
+          : executeOnNft(nftScenarioTable(scenario, family), packet);
+        const found = traced.verdict as keyof typeof FATES;
+        assertEquals(verdict.fate, FATES[found], `${table}: ${packet.name}`);
+        seen.add(verdict.fate);
+      }
+    }
+    assertEquals([...seen].sort(), mode === "iptables" ? ["passes"] : ["drop", "passes", "reject"]);
+  });
+}

@@ -1,0 +1,329 @@
+/**
+ * Damage to the rules of iptables mode, for the Services of `damaged_services.ts`.
+ *
+ * @module
+ */
+import type { DamageRow } from "./damage_row.ts";
+
+const VIPS = "KUBE-VIP-ac1e0000-22";
+const LEAF = "KUBE-VIP-ac1e0100-28";
+const STICKY = "KUBE-SVC-OUV26K4U5MKRAH7O";
+const EXTERNAL = "KUBE-EXT-LJZJ5W2LY2UPQT6H";
+const FIREWALL = "KUBE-FW-TFMASLA3PPTP2YY2";
+const PORTALS = '-m comment --comment "kubernetes service portals" -j KUBE-SERVICES';
+
+/** A row whose damage is lines for one table. */
+function row(
+  name: string,
+  [table, ...lines]: readonly ["filter" | "mangle" | "nat", ...string[]],
+  ...found: readonly string[]
+): DamageRow {
+  return { name, damage: [`*${table}`, ...lines, "COMMIT", ""].join("\n"), found };
+}
+
+/** Every object of the mode by what can be wrong with it. */
+export const IPTABLES_DAMAGE: readonly DamageRow[] = [
+  ...jumpRows(),
+  ...chainRows(),
+  ...natRuleRows(),
+  ...filterRuleRows(),
+];
+
+function jumpRows(): readonly DamageRow[] {
+  return [
+    row(
+      "a jump is deleted",
+      ["nat", `-D PREROUTING ${PORTALS}`],
+      "missing jump nat PREROUTING",
+    ),
+    row(
+      "a jump is there twice",
+      ["nat", `-A OUTPUT ${PORTALS}`],
+      "extra jump nat OUTPUT",
+    ),
+    row(
+      "a jump is narrowed",
+      [
+        "nat",
+        '-R POSTROUTING 1 -p tcp -m comment --comment "kubernetes postrouting rules" ' +
+        "-j KUBE-POSTROUTING",
+      ],
+      "altered jump nat POSTROUTING",
+    ),
+    row(
+      "a jump is left that kube-proxy has in another mode",
+      [
+        "nat",
+        '-A PREROUTING -p udp -m comment --comment "kubernetes service portals" -j KUBE-SERVICES',
+      ],
+      "extra jump nat PREROUTING",
+    ),
+    row(
+      "jumps are reordered",
+      [
+        "filter",
+        "-D FORWARD 1",
+        "-A FORWARD -m conntrack --ctstate NEW -m comment --comment " +
+        '"kubernetes load balancer firewall" -j KUBE-PROXY-FIREWALL',
+      ],
+      "reordered jump filter FORWARD",
+    ),
+    row(
+      "a jump of table filter is deleted",
+      ["filter", "-D INPUT 4"],
+      "missing jump filter INPUT",
+    ),
+    row(
+      "the jump that the kubelet has too is deleted",
+      ["filter", "-D OUTPUT -j KUBE-FIREWALL"],
+      "missing jump filter OUTPUT",
+    ),
+  ];
+}
+
+function chainRows(): readonly DamageRow[] {
+  return [
+    row(
+      "the canary of table nat is deleted",
+      ["nat", "-F KUBE-PROXY-CANARY", "-X KUBE-PROXY-CANARY"],
+      "missing chain nat KUBE-PROXY-CANARY",
+    ),
+    row(
+      "the canary of table filter is emptied",
+      ["filter", "-F KUBE-PROXY-CANARY"],
+      "missing rule filter KUBE-PROXY-CANARY, rule 1",
+    ),
+    row(
+      "the canary of table mangle is deleted",
+      ["mangle", "-F KUBE-PROXY-CANARY", "-X KUBE-PROXY-CANARY"],
+      "missing chain mangle KUBE-PROXY-CANARY",
+    ),
+    row(
+      "a chain of addresses is deleted with what leads there",
+      ["nat", `-D ${VIPS} 1`, `-F ${LEAF}`, `-X ${LEAF}`],
+      `missing chain nat ${LEAF}`,
+      `missing rule nat ${VIPS}, rule 1`,
+    ),
+    row(
+      "the chain of a Service is deleted with what leads there",
+      ["nat", `-D ${VIPS} 7`, `-F ${STICKY}`, `-X ${STICKY}`],
+      `missing chain nat ${STICKY} [ns/sticky]`,
+      `missing rule nat ${VIPS}, rule 7 [ns/sticky]`,
+    ),
+    row(
+      "the chain of a Service that nobody has is left",
+      [
+        "nat",
+        ":KUBE-SVC-AAAAAAAAAAAAAAAA - [0:0]",
+        "-A KUBE-SVC-AAAAAAAAAAAAAAAA -j RETURN",
+      ],
+      "extra chain nat KUBE-SVC-AAAAAAAAAAAAAAAA",
+    ),
+    row(
+      "a chain of addresses that nobody has is left",
+      ["nat", ":KUBE-VIP-c0000200-24 - [0:0]"],
+      "extra chain nat KUBE-VIP-c0000200-24",
+    ),
+    row(
+      "a chain of refusals that nobody has is left",
+      ["filter", ":KUBE-EVIP-c0000200-24 - [0:0]", "-A KUBE-EVIP-c0000200-24 -j DROP"],
+      "extra chain filter KUBE-EVIP-c0000200-24",
+    ),
+    row(
+      "a chain is emptied",
+      ["nat", "-F KUBE-MARK-MASQ"],
+      "missing rule nat KUBE-MARK-MASQ, rule 1",
+    ),
+    row(
+      "the chain of node ports is emptied",
+      ["nat", "-F KUBE-NODEPORTS"],
+      "missing rule nat KUBE-NODEPORTS, rule 1 [ns/web]",
+      "missing rule nat KUBE-NODEPORTS, rule 2 [ns/web]",
+      "missing rule nat KUBE-NODEPORTS, rule 3 [ns/web]",
+      "missing rule nat KUBE-NODEPORTS, rule 4 [ns/web]",
+      "missing rule nat KUBE-NODEPORTS, rule 5 [ns/local]",
+    ),
+  ];
+}
+
+function natRuleRows(): readonly DamageRow[] {
+  return [
+    row(
+      "the rule of an endpoint is deleted",
+      ["nat", `-D ${VIPS} 4`],
+      `missing rule nat ${VIPS}, rule 4 [ns/web]`,
+    ),
+    row(
+      "the rule of an endpoint leads to another one",
+      [
+        "nat",
+        `-R ${VIPS} 5 -d 172.30.0.1/32 -p tcp -m tcp --dport 80 -j DNAT --to-destination ` +
+        "192.0.2.99:80",
+      ],
+      `altered rule nat ${VIPS}, rule 5 [ns/web]`,
+    ),
+    row(
+      "a rule is inserted among those of Services",
+      ["nat", `-I ${VIPS} 2 -d 172.30.0.1/32 -j RETURN`],
+      `extra rule nat ${VIPS}, rule 2`,
+    ),
+    row(
+      "a rule is there twice",
+      ["nat", "-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000"],
+      "extra rule nat KUBE-MARK-MASQ, rule 2",
+    ),
+    row(
+      "rules of a Service are reordered",
+      [
+        "nat",
+        `-D ${VIPS} 2`,
+        `-I ${VIPS} 5 ! -s 10.0.0.0/8 -d 172.30.0.1/32 -p tcp -m tcp --dport 80 -m comment ` +
+        '--comment "ns/web cluster IP" -j KUBE-MARK-MASQ',
+      ],
+      `reordered rule nat ${VIPS}, rule 2 [ns/web]`,
+    ),
+    row(
+      "the probability of an endpoint is another one",
+      [
+        "nat",
+        "-R KUBE-NODEPORTS 2 -p tcp -m tcp --dport 30080 -m statistic --mode random " +
+        "--probability 0.9 -j DNAT --to-destination 10.1.0.1:8080",
+      ],
+      "altered rule nat KUBE-NODEPORTS, rule 2 [ns/web]",
+    ),
+    row(
+      "the jump to a node port's Service is deleted",
+      ["nat", "-D KUBE-NODEPORTS 5"],
+      "missing rule nat KUBE-NODEPORTS, rule 5 [ns/local]",
+    ),
+    row(
+      "a node port is opened",
+      [
+        "nat",
+        "-A KUBE-NODEPORTS -p tcp -m tcp --dport 32000 -j DNAT --to-destination 192.0.2.99:80",
+      ],
+      "extra rule nat KUBE-NODEPORTS, rule 6",
+    ),
+    row(
+      "the mark is another one",
+      ["nat", "-R KUBE-MARK-MASQ 1 -j MARK --set-xmark 0x8000/0x8000"],
+      "altered rule nat KUBE-MARK-MASQ, rule 1",
+    ),
+    row(
+      "rules of postrouting are reordered",
+      [
+        "nat",
+        "-D KUBE-POSTROUTING 2",
+        "-A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN",
+      ],
+      "reordered rule nat KUBE-POSTROUTING, rule 2",
+    ),
+    row(
+      "the rule that masquerades is deleted",
+      ["nat", "-D KUBE-POSTROUTING 4"],
+      "missing rule nat KUBE-POSTROUTING, rule 4",
+    ),
+    row(
+      "the rule to node ports stands first",
+      [
+        "nat",
+        "-D KUBE-SERVICES 3",
+        '-I KUBE-SERVICES 1 -m addrtype --dst-type LOCAL -m comment --comment "kubernetes ' +
+        'service nodeports; NOTE: this must be the last rule in this chain" -j KUBE-NODEPORTS',
+      ],
+      "reordered rule nat KUBE-SERVICES, rule 3",
+    ),
+    row(
+      "a rule of a Service with affinity is deleted",
+      ["nat", `-D ${STICKY} 2`],
+      `missing rule nat ${STICKY}, rule 2 [ns/sticky]`,
+    ),
+    row(
+      "rules of a Service with policy Local are reordered",
+      [
+        "nat",
+        `-D ${EXTERNAL} 3`,
+        `-A ${EXTERNAL} -m addrtype --src-type LOCAL -j KUBE-MARK-MASQ`,
+      ],
+      `reordered rule nat ${EXTERNAL}, rule 3 [ns/local]`,
+    ),
+    row(
+      "a source range is admitted",
+      ["nat", `-A ${FIREWALL} -s 192.0.2.0/24 -j KUBE-EXT-TFMASLA3PPTP2YY2`],
+      `extra rule nat ${FIREWALL}, rule 3`,
+    ),
+    row(
+      "a source range is another one",
+      ["nat", `-R ${FIREWALL} 1 -s 203.0.0.0/16 -j KUBE-EXT-TFMASLA3PPTP2YY2`],
+      `altered rule nat ${FIREWALL}, rule 1 [ns/guarded]`,
+    ),
+    row(
+      "an endpoint that answers itself is forgotten",
+      ["nat", "-D KUBE-HAIRPIN 1"],
+      "missing rule nat KUBE-HAIRPIN, rule 1 [ns/local]",
+    ),
+  ];
+}
+
+function filterRuleRows(): readonly DamageRow[] {
+  return [
+    row(
+      "a Service without endpoints is not refused",
+      ["filter", "-D KUBE-SERVICES 1"],
+      "missing rule filter KUBE-SERVICES, rule 1 [ns/empty]",
+    ),
+    row(
+      "a Service without endpoints is dropped",
+      [
+        "filter",
+        "-R KUBE-SERVICES 1 -d 172.30.0.4/32 -p tcp -m tcp --dport 80 -m comment --comment " +
+        '"ns/empty has no endpoints" -j DROP',
+      ],
+      "altered rule filter KUBE-SERVICES, rule 1 [ns/empty]",
+    ),
+    row(
+      "a Service with endpoints is refused",
+      ["filter", "-A KUBE-SERVICES -d 172.30.0.1/32 -j REJECT"],
+      "extra rule filter KUBE-SERVICES, rule 2",
+    ),
+    row(
+      "external addresses without endpoints are reordered",
+      [
+        "filter",
+        "-D KUBE-EXTERNAL-SERVICES 1",
+        "-A KUBE-EXTERNAL-SERVICES -d 192.0.2.4/32 -p tcp -m tcp --dport 80 -m comment " +
+        '--comment "ns/empty has no endpoints" -j REJECT --reject-with icmp-port-unreachable',
+      ],
+      "reordered rule filter KUBE-EXTERNAL-SERVICES, rule 1 [ns/empty]",
+    ),
+    row(
+      "a node port without endpoints is not refused",
+      ["filter", "-F KUBE-EXTERNAL-NODEPORTS"],
+      "missing rule filter KUBE-EXTERNAL-NODEPORTS, rule 1 [ns/empty]",
+    ),
+    row(
+      "the firewall of a load balancer is deleted",
+      ["filter", "-D KUBE-PROXY-FIREWALL 1"],
+      "missing rule filter KUBE-PROXY-FIREWALL, rule 1 [ns/guarded]",
+    ),
+    row(
+      "the rule that drops invalid packets is altered",
+      ["filter", "-R KUBE-FORWARD 1 -m conntrack --ctstate INVALID -j ACCEPT"],
+      "altered rule filter KUBE-FORWARD, rule 1",
+    ),
+    row(
+      "rules that accept are reordered",
+      [
+        "filter",
+        "-D KUBE-FORWARD 1",
+        "-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP",
+      ],
+      "reordered rule filter KUBE-FORWARD, rule 1",
+    ),
+    row(
+      "the rule in the kubelet's chain is deleted",
+      ["filter", "-F KUBE-FIREWALL"],
+      "missing rule filter KUBE-FIREWALL, rule 1",
+    ),
+  ];
+}

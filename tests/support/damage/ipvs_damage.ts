@@ -1,0 +1,163 @@
+/**
+ * Damage to what ipvs mode has in the kernel, for the Services of `damaged_services.ts`. Each line is for
+ * one tool, by its first word: `ipvsadm -R`, `ipset restore`, `ip -batch -`, and `iptables` for a rule.
+ *
+ * @module
+ */
+import type { DamageRow } from "./damage_row.ts";
+
+const WEB = "172.30.0.1:80/TCP";
+
+function row(
+  name: string,
+  lines: readonly string[],
+  ...found: readonly string[]
+): DamageRow {
+  return { name, damage: lines.join("\n"), found };
+}
+
+/** Every object of the mode by what can be wrong with it. */
+export const IPVS_DAMAGE: readonly DamageRow[] = [
+  ...serverRows(),
+  ...setRows(),
+  row(
+    "an address is deleted",
+    ["ip addr del 172.30.0.1/32 dev kube-ipvs0"],
+    "missing address 172.30.0.1 [ns/web]",
+  ),
+  row(
+    "a strange address is added",
+    ["ip addr replace 192.0.2.99/32 dev kube-ipvs0"],
+    "extra address 192.0.2.99",
+  ),
+];
+
+function serverRows(): readonly DamageRow[] {
+  return [
+    row(
+      "a virtual server is deleted",
+      ["ipvsadm -D -t 172.30.0.1:80"],
+      `missing virtual server ${WEB} [ns/web]`,
+    ),
+    row(
+      "a virtual server distributes in another way",
+      ["ipvsadm -E -t 172.30.0.1:80 -s lc"],
+      `altered virtual server ${WEB} [ns/web]`,
+    ),
+    row(
+      "a virtual server keeps its clients",
+      ["ipvsadm -E -t 172.30.0.1:80 -s rr -p 600"],
+      `altered virtual server ${WEB} [ns/web]`,
+    ),
+    row(
+      "a virtual server with affinity forgets its clients",
+      ["ipvsadm -E -t 172.30.0.2:80 -s rr"],
+      "altered virtual server 172.30.0.2:80/TCP [ns/sticky]",
+    ),
+    row(
+      "a virtual server is added to an address of a Service",
+      ["ipvsadm -A -t 172.30.0.1:8443 -s rr"],
+      "extra virtual server 172.30.0.1:8443/TCP",
+    ),
+    row(
+      "a real server is deleted",
+      ["ipvsadm -d -t 172.30.0.1:80 -r 10.1.0.2:8080"],
+      `missing real server ${WEB} -> 10.1.0.2:8080 [ns/web]`,
+    ),
+    row(
+      "a real server is added",
+      ["ipvsadm -a -t 172.30.0.1:80 -r 192.0.2.99:80 -m -w 1"],
+      `extra real server ${WEB} -> 192.0.2.99:80 [ns/web]`,
+    ),
+    row(
+      "a real server gets nothing",
+      ["ipvsadm -e -t 172.30.0.1:80 -r 10.1.0.2:8080 -m -w 0"],
+      `altered real server ${WEB} -> 10.1.0.2:8080 [ns/web]`,
+    ),
+    row(
+      "a real server gets more than the others",
+      ["ipvsadm -e -t 172.30.0.1:80 -r 10.1.0.2:8080 -m -w 9"],
+      `altered real server ${WEB} -> 10.1.0.2:8080 [ns/web]`,
+    ),
+    row(
+      "a real server of UDP is another one",
+      [
+        "ipvsadm -d -u 172.30.0.10:53 -r 10.1.0.53:53",
+        "ipvsadm -a -u 172.30.0.10:53 -r 192.0.2.99:53 -m -w 1",
+      ],
+      "extra real server 172.30.0.10:53/UDP -> 192.0.2.99:53 [ns/dns]",
+      "missing real server 172.30.0.10:53/UDP -> 10.1.0.53:53 [ns/dns]",
+    ),
+  ];
+}
+
+function setRows(): readonly DamageRow[] {
+  return [
+    row(
+      "a cluster IP is forgotten",
+      ["ipset del KUBE-CLUSTER-IP 172.30.0.1,tcp:80"],
+      "missing ip set entry KUBE-CLUSTER-IP 172.30.0.1,tcp:80 [ns/web]",
+    ),
+    row(
+      "a strange cluster IP is added",
+      ["ipset add KUBE-CLUSTER-IP 192.0.2.99,tcp:80"],
+      "extra ip set entry KUBE-CLUSTER-IP 192.0.2.99,tcp:80",
+    ),
+    row(
+      "a Service is closed",
+      ["ipset del KUBE-SERVED 172.30.0.1,tcp:80"],
+      "missing ip set entry KUBE-SERVED 172.30.0.1,tcp:80 [ns/web]",
+    ),
+    row(
+      "a source range is forgotten",
+      ["ipset del KUBE-LOAD-BALANCER-SOURCE-CIDR 192.0.2.3,tcp:80,203.0.113.0/24"],
+      "missing ip set entry KUBE-LOAD-BALANCER-SOURCE-CIDR 192.0.2.3,tcp:80,203.0.113.0/24 " +
+        "[ns/guarded]",
+    ),
+    row(
+      "a source range is added",
+      ["ipset add KUBE-LOAD-BALANCER-SOURCE-CIDR 192.0.2.3,tcp:80,192.0.2.0/24"],
+      "extra ip set entry KUBE-LOAD-BALANCER-SOURCE-CIDR 192.0.2.3,tcp:80,192.0.2.0/24",
+    ),
+    row(
+      "a node port is forgotten",
+      ["ipset del KUBE-NODE-PORT-TCP 30080"],
+      "missing ip set entry KUBE-NODE-PORT-TCP 30080 [ns/web]",
+    ),
+    row(
+      "a bound address is forgotten",
+      ["ipset del KUBE-IPVS-IPS 172.30.0.4"],
+      "missing ip set entry KUBE-IPVS-IPS 172.30.0.4 [ns/empty]",
+    ),
+  ];
+}
+
+/** What takes the real rules of iptables, and a real device; a line for it has the table first. */
+export const IPVS_RULE_DAMAGE: readonly DamageRow[] = [
+  row("the device is deleted", ["ip link del kube-ipvs0"], "missing device kube-ipvs0"),
+  row(
+    "a jump is deleted",
+    ['iptables nat -D PREROUTING -m comment --comment "kubernetes service portals" -j KUBE-SERVICES'],
+    "missing jump nat PREROUTING",
+  ),
+  row(
+    "the rule that marks is deleted",
+    ["iptables nat -F KUBE-MARK-MASQ"],
+    "missing rule nat KUBE-MARK-MASQ, rule 1",
+  ),
+  row(
+    "the mark is another one",
+    ["iptables nat -R KUBE-MARK-MASQ 1 -j MARK --set-xmark 0x8000/0x8000"],
+    "altered rule nat KUBE-MARK-MASQ, rule 1",
+  ),
+  row(
+    "a rule is inserted",
+    ["iptables nat -I KUBE-SERVICES 1 -d 192.0.2.99/32 -j RETURN"],
+    "extra rule nat KUBE-SERVICES, rule 1",
+  ),
+  row(
+    "a rule is added to the filter",
+    ["iptables filter -A KUBE-IPVS-FILTER -j ACCEPT"],
+    "extra rule filter KUBE-IPVS-FILTER, rule 5",
+  ),
+];
