@@ -13,8 +13,14 @@ import type { StartFigures } from "../start.ts";
 const COMPARED = 5000;
 /** A full load, as a share of that of kube-proxy's layout. */
 const LOAD_SHARE: Readonly<Record<IptablesVariant, number>> = { nft: 1 / 15, legacy: 1 / 2 };
+/**
+ * kube-proxy's layout costs iptables-nft the square of its chains, walked in memory: 16 s on one
+ * processor, 7 s on one whose cache holds them, where ours takes 0.5 s on both.
+ */
+const LOAD_SLACK = 0.5;
 const GROWTH = 2.4;
 const LINES = 60;
+const COUNT = { digits: 0, slack: 0 };
 /**
  * iptables-nft: one change among all Services, against one among few. An aim that no layout reaches:
  * for each write of a rule, whatever it is, the kernel walks all rules of the table once for every
@@ -33,7 +39,7 @@ export function variantGates(figures: VariantFigures): readonly Gate[] {
   const most = Math.max(...changes.map(({ mostLines }) => mostLines));
   return [
     ...loadGates(figures),
-    { name: `${variant}: lines of one change`, value: most, atMost: LINES, digits: 0 },
+    { name: `${variant}: lines of one change`, value: most, atMost: LINES, ...COUNT },
     ...changeGates(figures),
     ...connectGates(figures),
   ];
@@ -67,7 +73,7 @@ export function startGates(
 ): readonly Gate[] {
   return [
     { name: `MiB resident with ${services} Services`, value: residentMiB, atMost: 150, digits: 0 },
-    { name: "lines of one change while running", value: changeLines, atMost: LINES, digits: 0 },
+    { name: "lines of one change while running", value: changeLines, atMost: LINES, ...COUNT },
   ];
 }
 
@@ -80,6 +86,7 @@ function loadGates({ variant, sizes, baselines }: VariantFigures): readonly Gate
       name: `${variant}: load of ${COMPARED} / kube-proxy's layout`,
       value: at / baseline,
       atMost: LOAD_SHARE[variant],
+      slack: LOAD_SLACK,
       digits: 3,
     },
     {

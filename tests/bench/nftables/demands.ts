@@ -29,6 +29,7 @@ const RESIDENT_MIB: Readonly<Record<number, number>> = { [SMALLER]: 150, [LARGER
 /** At the median, with a period of almost nothing between two syncs; and over the period otherwise. */
 const PROMPT_MS = 200;
 const OVER_PERIOD_MS = 100;
+const COUNT = { digits: 0, slack: 0 };
 
 /** Times are judged where others use less of the machine. */
 export const FOREIGN_CORES = 0.5;
@@ -67,6 +68,7 @@ export function changeGates([few, many]: readonly TableChanges[]): readonly Gate
         name: `${name}lines ${sizes}`,
         value: (large?.lines.max ?? NaN) / (small?.lines.max ?? NaN),
         atMost: 1,
+        slack: 0,
       },
       {
         name: `${name}the tool's CPU ${sizes}`,
@@ -159,8 +161,8 @@ export function churnGates(figures: ChurnFigures, periodMs: number): readonly Ga
         onlyAim: `not judged: others used ${foreignCores.toFixed(1)} cores`,
       }),
     },
-    { name: name("events lost"), value: lost, atMost: 0, digits: 0 },
-    { name: name("backlog at the end"), value: backlog, atMost: 0, digits: 0 },
+    { name: name("events lost"), value: lost, atMost: 0, ...COUNT },
+    { name: name("backlog at the end"), value: backlog, atMost: 0, ...COUNT },
   ];
 }
 
