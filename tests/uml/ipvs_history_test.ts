@@ -43,6 +43,18 @@ function stageObjects(objects: readonly RawObject[]): StageObjects {
 
 type StageOptions = NonNullable<Parameters<typeof IpvsKernelStage.started>[0]>;
 
+/** What many changes lead to. It ends before another process begins, whose cleaning it would repair. */
+async function stateAfterChanges(churn: Churn): Promise<string> {
+  await using stage = await IpvsKernelStage.started();
+  for (let made = 1; made <= CHANGES; made++) {
+    churn.next();
+    if (made % CHANGES_IN_A_SYNC > 0) continue;
+    const reports = await stage.sync(stageObjects(churn.objects));
+    assertEquals(reports.map(({ full }) => full && made > CHANGES_IN_A_SYNC), [false, false]);
+  }
+  return await stage.state();
+}
+
 /** What a start on a kernel without anything of ours leads to. */
 async function freshState(objects: StageObjects, options: StageOptions = {}): Promise<string> {
   await using stage = await IpvsKernelStage.started(options);
@@ -59,15 +71,9 @@ Deno.test({
     // TAP has no place for other output. With the seed the same changes are made again.
     await t.step(`KUBE_RELAY_SEED=${seed}`, () => {});
     const churn = new Churn(seededRandom(seed));
-    await using stage = await IpvsKernelStage.started();
-    for (let made = 1; made <= CHANGES; made++) {
-      churn.next();
-      if (made % CHANGES_IN_A_SYNC > 0) continue;
-      const reports = await stage.sync(stageObjects(churn.objects));
-      assertEquals(reports.map(({ full }) => full && made > CHANGES_IN_A_SYNC), [false, false]);
-    }
-    const found = await stage.state();
+    const found = await stateAfterChanges(churn);
     assertEquals(found, await freshState(stageObjects(churn.objects)));
+    await using stage = await IpvsKernelStage.started();
     await stage.cleanup();
   },
 });
