@@ -28,7 +28,7 @@ const MOST_LOAD = 1.5;
 /** Against the start of each program that it runs, without input. */
 const MOST_CHANGE = 5;
 const STARTS = 20;
-const ATTEMPTS = 3;
+const ATTEMPTS = 5;
 
 /** The whole manifest; `version` is one endpoint of the first Service. */
 function manifest(version: number): string {
