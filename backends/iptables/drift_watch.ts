@@ -118,11 +118,13 @@ export class DriftWatch {
   async #verify(): Promise<void> {
     const { clock, logger, onDrift, rules, turns } = this.#dependencies;
     const figures = new WriteFigures();
-    const startedAt = clock.now();
     this.#isUnfinished = true;
-    await turns.run(() => rules.verify(figures));
+    await turns.run(async () => {
+      const startedAt = clock.now();
+      await rules.verify(figures);
+      this.#schedule.verified(clock.now(), clock.now() - startedAt);
+    });
     this.#isUnfinished = false;
-    this.#schedule.verified(clock.now(), clock.now() - startedAt);
     const { chains, removedChains, jumps } = figures;
     const counts = { chain: chains + removedChains, rule: jumps } as const;
     if (counts.chain + counts.rule === 0) return;

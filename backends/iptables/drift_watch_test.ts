@@ -134,6 +134,20 @@ Deno.test("DriftWatch waits for a sync that is under way", async () => {
   assertEquals(stage.verifications, 1);
 });
 
+Deno.test("DriftWatch does not take the wait for a sync for the cost of reading", async () => {
+  await using stage = new Stage();
+  const sync = Promise.withResolvers<void>();
+  const running = stage.turns.run(() => sync.promise);
+  stage.flushed.add("nat");
+  await stage.pass(60);
+  sync.resolve();
+  await running;
+  await stage.pass(1);
+  assertEquals(stage.verifications, 1);
+  await stage.pass(310);
+  assertEquals(stage.verifications, 2, "after five minutes, not after an hour");
+});
+
 Deno.test("DriftWatch compares everything once, when it is asked to", async () => {
   await using stage = new Stage();
   stage.watch.recheck();
