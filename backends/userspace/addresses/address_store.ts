@@ -6,6 +6,7 @@
  */
 import { type Cidr, tryParseCidr } from "../../../lib/net/cidr.ts";
 import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
+import { removeFile, replacePrivateFile } from "../../../lib/os/replace_private_file.ts";
 import type { ServiceKey } from "../../../lib/proxy/service_port_name.ts";
 
 /** What was added, and what the next run has to choose again in the same way. */
@@ -75,39 +76,14 @@ export function createFileStore(
     },
     async save(record) {
       await Deno.mkdir(directory, { recursive: true, mode: 0o700 });
-      await replaceFile(path, formatAddressRecord(record));
+      await replacePrivateFile(path, formatAddressRecord(record));
     },
-    async remove() {
-      try {
-        await Deno.remove(path);
-      } catch (error) {
-        if (!(error instanceof Deno.errors.NotFound)) throw error;
-      }
-    },
+    remove: () => removeFile(path),
     async setAside() {
       await Deno.rename(path, `${path}.broken`);
       return `${path}.broken`;
     },
   };
-}
-
-async function replaceFile(path: string, text: string): Promise<void> {
-  const temporary = `${path}.tmp`;
-  {
-    using file = await Deno.open(temporary, {
-      write: true,
-      create: true,
-      truncate: true,
-      mode: 0o600,
-    });
-    const bytes = new TextEncoder().encode(text);
-    for (let written = 0; written < bytes.length;) {
-      written += await file.write(bytes.subarray(written));
-    }
-    // Without it a power cut may leave the new name with no content, where the disk is not a tmpfs.
-    await file.sync();
-  }
-  await Deno.rename(temporary, path);
 }
 
 const VERSION = 1;
