@@ -33,9 +33,11 @@ import type { IptablesTable } from "../netfilter/iptables_objects.ts";
 import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables_variant.ts";
 import type { DriftFigures } from "../netfilter/drift_figures.ts";
+import type { DriftWatch } from "../netfilter/drift_watch.ts";
 import { OneAtATime } from "../netfilter/one_at_a_time.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
-import { DriftWatch } from "./drift_watch.ts";
+import { ROUTE_LOCALNET } from "../netfilter/route_localnet.ts";
+import { createRuleWatch } from "./drift_watch.ts";
 import { compareKernel, repairKernel } from "./kernel_comparison.ts";
 import { findFacts } from "./machine_facts.ts";
 import { explainIptables } from "./explain.ts";
@@ -112,12 +114,7 @@ class IptablesBackend implements Backend {
   }
 
   hostSettings(): readonly HostSettingWish[] {
-    if (!servesLocalhost(this.#options, this.#options.node())) return [];
-    return [{
-      name: "net.ipv4.conf.all.route_localnet",
-      value: "1",
-      purpose: "serve node ports on 127.0.0.1",
-    }];
+    return servesLocalhost(this.#options, this.#options.node()) ? [ROUTE_LOCALNET] : [];
   }
 
   probe(): Promise<readonly ProbeResult[]> {
@@ -137,7 +134,7 @@ class IptablesBackend implements Backend {
     const rules = new WantedRules({ clock, runner });
     await rules.read();
     this.#tellUnreadable(rules.unreadable);
-    const drift = new DriftWatch({ ...this.#dependencies, runner, rules, turns: this.#turns }, {
+    const drift = createRuleWatch({ ...this.#dependencies, runner, rules, turns: this.#turns }, {
       periodMs: this.#options.syncPeriodMs,
       tables: features.mangle ? ["mangle", "filter", "nat"] : ["filter", "nat"],
     });

@@ -13,7 +13,7 @@ const IDLE_PARTS = 300;
 export class VerificationSchedule {
   readonly #random: () => number;
   readonly #shortestMs: number;
-  #dueAt = 0;
+  #dueAt: number | undefined;
 
   /** `random`: from 0 to 1, as `Math.random`. `shortestMs`: between two comparisons that cost nothing. */
   constructor(
@@ -24,8 +24,14 @@ export class VerificationSchedule {
     this.#shortestMs = shortestMs;
   }
 
+  /** Also as long as no time was planned. */
   isDue(now: number): boolean {
-    return now >= this.#dueAt;
+    return this.#dueAt === undefined || now >= this.#dueAt;
+  }
+
+  /** Plans the first comparison by what it is taken to cost; nothing where one is planned. */
+  expect(now: number, durationMs: number): void {
+    if (this.#dueAt === undefined) this.verified(now, durationMs);
   }
 
   /** Everything was read and compared, which took so long. */

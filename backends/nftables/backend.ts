@@ -36,10 +36,12 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
 import type { DriftFigures } from "../netfilter/drift_figures.ts";
+import type { DriftWatch } from "../netfilter/drift_watch.ts";
 import { OneAtATime } from "../netfilter/one_at_a_time.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
+import { ROUTE_LOCALNET } from "../netfilter/route_localnet.ts";
 import { TABLE } from "./base_chains.ts";
-import { DriftWatch } from "./drift_watch.ts";
+import { createTableWatch } from "./drift_watch.ts";
 import { explainNftables } from "./explain.ts";
 import { EXPRESSIONS } from "./expressions.ts";
 import { findAffinity } from "./find_affinity.ts";
@@ -117,12 +119,7 @@ class NftablesBackend implements Backend {
   }
 
   hostSettings(): readonly HostSettingWish[] {
-    if (!servesLocalhost(this.#options, this.#options.node())) return [];
-    return [{
-      name: "net.ipv4.conf.all.route_localnet",
-      value: "1",
-      purpose: "serve node ports on 127.0.0.1",
-    }];
+    return servesLocalhost(this.#options, this.#options.node()) ? [ROUTE_LOCALNET] : [];
   }
 
   probe(): Promise<readonly ProbeResult[]> {
@@ -143,7 +140,7 @@ class NftablesBackend implements Backend {
     const features = await probeRenderFeatures({ commands }, { family });
     const table = new WantedTable({ clock, runner });
     const turns = this.#turns;
-    const drift = new DriftWatch({ ...this.#dependencies, table, turns }, { periodMs });
+    const drift = createTableWatch({ ...this.#dependencies, table, turns }, { periodMs });
     const counters = await startCounting(this.#dependencies, { family, turns });
     this.#machine = { features, table, drift, counters };
     drift.start();

@@ -1,9 +1,8 @@
 /**
- * When to look for the canaries, and when to read everything. Pure but for its own state.
+ * When to look for the canaries. Pure but for its own state.
  *
  * @module
  */
-import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 
 /** A flush is to be repaired within seconds, however long the sync period is. */
 const LONGEST_PAUSE_MS = 10_000;
@@ -13,16 +12,14 @@ const ALERT_LOOKS = 5;
 /** iptables-legacy copies the whole table for a look: at most one part in so many of the time. */
 const IDLE_PARTS = 100;
 
-/** Plans looks at the rules. Times are milliseconds of one clock. */
-export class DriftSchedule {
-  readonly #verification: VerificationSchedule;
+/** Plans looks at the rules. Times are milliseconds. */
+export class CanarySchedule {
   readonly #periodMs: number;
   #lookMs = 0;
   #alertLooks = 0;
 
   /** `periodMs`: longest time between two looks for the canaries, where it is under ten seconds. */
-  constructor(random: () => number, periodMs: number) {
-    this.#verification = new VerificationSchedule(random);
+  constructor(periodMs: number) {
     this.#periodMs = Math.min(periodMs, LONGEST_PAUSE_MS);
   }
 
@@ -41,14 +38,5 @@ export class DriftSchedule {
   /** A table had been flushed. */
   lost(): void {
     this.#alertLooks = ALERT_LOOKS;
-  }
-
-  isVerificationDue(now: number): boolean {
-    return this.#verification.isDue(now);
-  }
-
-  /** Everything was read and compared, which took so long. */
-  verified(now: number, durationMs: number): void {
-    this.#verification.verified(now, durationMs);
   }
 }

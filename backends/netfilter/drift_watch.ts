@@ -1,0 +1,125 @@
+/**
+ * Notices when others take away or change what a mode has in the kernel, and has it put right.
+ *
+ * What a flush takes along is looked for often, which is cheap. What else may be missing or changed is
+ * found by reading everything, the dearer the more seldom.
+ *
+ * @module
+ */
+import type { LogFields, Logger } from "../../lib/log/logger.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { DriftFigures } from "./drift_figures.ts";
+import type { OneAtATime } from "./one_at_a_time.ts";
+import type { VerificationSchedule } from "./verification_schedule.ts";
+
+/** What a mode has in the kernel for one family. */
+export interface DriftSubject {
+  /** Whether what the kernel holds is known. */
+  readonly isKnown: boolean;
+  /** Time until the next look, milliseconds. */
+  readonly pauseMs: number;
+  /** Looks for what a flush takes along: what is said of it where it is gone, else `undefined`. */
+  look(): Promise<LogFields | undefined>;
+  /** Reads everything, and puts right what differs. Nothing else writes meanwhile. */
+  verify(): Promise<DriftFound>;
+}
+
+/** What a comparison of everything found other than it was, and put right. */
+export interface DriftFound extends Readonly<Record<DriftFigures["kind"], number>> {
+  /** What is said of it, where it is anything. */
+  readonly fields: LogFields;
+}
+
+/** What the log calls it. */
+export interface DriftWords {
+  /** What a flush takes along is gone. */
+  readonly lost: string;
+  /** A look or a comparison failed. */
+  readonly failed: string;
+}
+
+/** What the watch stands on. */
+export interface DriftWatchDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  /** When everything is compared. Whoever makes it plans the first time, by `expect()`. */
+  readonly schedule: VerificationSchedule;
+  readonly subject: DriftSubject;
+  /** What else writes. */
+  readonly turns: OneAtATime;
+  readonly onDrift?: ((figures: DriftFigures) => void) | undefined;
+}
+
+/** Looks after the rules of one family, from `start()` to `stop()`. */
+export class DriftWatch {
+  readonly #dependencies: DriftWatchDependencies;
+  readonly #words: DriftWords;
+  #abort: AbortController | undefined;
+  #running: Promise<void> | undefined;
+  /** Whether a comparison failed, or was asked for: it comes at the next look. */
+  #isUnfinished = false;
+
+  constructor(dependencies: DriftWatchDependencies, words: DriftWords) {
+    const logger = dependencies.logger.with({ component: "drift_watch" });
+    this.#dependencies = { ...dependencies, logger };
+    this.#words = words;
+  }
+
+  /** Begins to look. */
+  start(): void {
+    this.#abort = new AbortController();
+    this.#running = this.#run(this.#abort.signal);
+  }
+
+  /** Everything is compared at the next look. */
+  recheck(): void {
+    this.#isUnfinished = true;
+  }
+
+  /** Ends looking; a repair that is under way comes to its end. */
+  async stop(): Promise<void> {
+    this.#abort?.abort();
+    await this.#running;
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    const { clock, logger, subject } = this.#dependencies;
+    for (;;) {
+      await clock.sleep(subject.pauseMs, signal).catch(() => {});
+      if (signal.aborted) return;
+      // Before the first sync, and after one that failed, the next one compares everything.
+      if (!subject.isKnown && !this.#isUnfinished) continue;
+      try {
+        if (this.#isUnfinished || await this.#isDue()) await this.#verify();
+      } catch (error) {
+        logger.warn(this.#words.failed, { error });
+      }
+    }
+  }
+
+  async #isDue(): Promise<boolean> {
+    const { clock, logger, schedule, subject } = this.#dependencies;
+    const lost = await subject.look();
+    if (lost === undefined) return schedule.isDue(clock.now());
+    logger.warn(this.#words.lost, lost);
+    return true;
+  }
+
+  async #verify(): Promise<void> {
+    const { clock, logger, onDrift, schedule, subject, turns } = this.#dependencies;
+    this.#isUnfinished = true;
+    const { fields, ...counts } = await turns.run(async () => {
+      const startedAt = clock.now();
+      const found = await subject.verify();
+      schedule.verified(clock.now(), clock.now() - startedAt);
+      return found;
+    });
+    this.#isUnfinished = false;
+    if (counts.chain + counts.rule === 0) return;
+    logger.warn("Rules were missing or changed; they are repaired", fields);
+    for (const kind of ["chain", "rule"] as const) {
+      const found = counts[kind];
+      if (found > 0) onDrift?.({ kind, found, repaired: found });
+    }
+  }
+}

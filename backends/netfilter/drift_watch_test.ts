@@ -1,0 +1,170 @@
+import { assertEquals } from "@std/assert";
+import type { LogFields } from "../../lib/log/logger.ts";
+import { DriftStage } from "../../tests/support/drift_stage.ts";
+import { type DriftFound, type DriftSubject, DriftWatch } from "./drift_watch.ts";
+import { VerificationSchedule } from "./verification_schedule.ts";
+
+const LOST = "Somebody was here";
+const FAILED = "Cannot look";
+const REPAIRED = "Rules were missing or changed; they are repaired";
+const NOTHING: DriftFound = { chain: 0, rule: 0, fields: {} };
+
+/** Rules that are looked at every ten seconds, and compared every five minutes. */
+class Stage extends DriftStage implements DriftSubject {
+  isKnown = true;
+  pauseMs = 10_000;
+  /** What a flush takes along is gone. */
+  lost: LogFields | undefined;
+  found = NOTHING;
+  looks = 0;
+  verifications = 0;
+  lookError: Error | undefined;
+  verifyError: Error | undefined;
+  /** How long reading everything takes. */
+  verifyMs = 0;
+  readonly watch: DriftWatch;
+
+  constructor() {
+    super();
+    const schedule = new VerificationSchedule(() => 0);
+    schedule.expect(0, 0);
+    this.watch = new DriftWatch({ ...this, schedule, subject: this }, {
+      lost: LOST,
+      failed: FAILED,
+    });
+    this.watch.start();
+  }
+
+  look(): Promise<LogFields | undefined> {
+    this.looks++;
+    return this.lookError ? Promise.reject(this.lookError) : Promise.resolve(this.lost);
+  }
+
+  async verify(): Promise<DriftFound> {
+    this.verifications++;
+    if (this.verifyError) throw this.verifyError;
+    if (this.verifyMs > 0) await this.clock.sleep(this.verifyMs);
+    const { found } = this;
+    this.lost = undefined;
+    this.found = NOTHING;
+    return found;
+  }
+}
+
+Deno.test("DriftWatch compares at once when something is gone, says so, and counts by kind", async () => {
+  await using stage = new Stage();
+  stage.lost = { table: "nat" };
+  stage.found = { chain: 3, rule: 0, fields: { chains: 3 } };
+  await stage.pass(9);
+  assertEquals(stage.looks, 0);
+  await stage.pass(1);
+  assertEquals(stage.drift, [{ kind: "chain", found: 3, repaired: 3 }]);
+  assertEquals(stage.logger.lines.map(({ message, fields }) => [message, fields]), [
+    [LOST, { component: "drift_watch", table: "nat" }],
+    [REPAIRED, { component: "drift_watch", chains: 3 }],
+  ]);
+});
+
+Deno.test("DriftWatch compares everything from time to time, and says nothing where all is well", async () => {
+  await using stage = new Stage();
+  await stage.pass(290);
+  assertEquals([stage.looks, stage.verifications], [29, 0]);
+  await stage.pass(20);
+  assertEquals([stage.verifications, stage.drift, stage.messages], [1, [], []]);
+  await stage.pass(300);
+  assertEquals(stage.verifications, 2);
+});
+
+Deno.test("DriftWatch looks when its subject says, which may change", async () => {
+  await using stage = new Stage();
+  await stage.pass(10);
+  stage.pauseMs = 1_000;
+  await stage.pass(10);
+  assertEquals(stage.looks, 2, "the pause that had begun goes on");
+  await stage.pass(10);
+  assertEquals(stage.looks, 12);
+});
+
+Deno.test("DriftWatch says that it cannot look, and looks again", async () => {
+  await using stage = new Stage();
+  stage.lookError = new Error("it hangs");
+  await stage.pass(20);
+  assertEquals([stage.looks, stage.verifications, stage.messages], [2, 0, [FAILED, FAILED]]);
+  stage.lookError = undefined;
+  stage.lost = {};
+  await stage.pass(10);
+  assertEquals(stage.verifications, 1);
+});
+
+Deno.test("DriftWatch tries a repair again that failed, though nothing is known then", async () => {
+  await using stage = new Stage();
+  stage.lost = {};
+  stage.verifyError = new Error("no lock");
+  await stage.pass(10);
+  assertEquals([stage.verifications, stage.messages], [1, [LOST, FAILED]]);
+  stage.isKnown = false;
+  stage.found = { chain: 0, rule: 1, fields: {} };
+  await stage.pass(10);
+  assertEquals([stage.looks, stage.verifications, stage.drift], [1, 2, []]);
+  stage.verifyError = undefined;
+  await stage.pass(10);
+  assertEquals(stage.drift, [{ kind: "rule", found: 1, repaired: 1 }]);
+});
+
+Deno.test("DriftWatch leaves it to the first sync to compare", async () => {
+  await using stage = new Stage();
+  stage.isKnown = false;
+  stage.lost = {};
+  await stage.pass(600);
+  assertEquals([stage.looks, stage.verifications], [0, 0]);
+});
+
+Deno.test("DriftWatch waits for a sync that is under way, and does not count that as the cost of reading", async () => {
+  await using stage = new Stage();
+  const sync = Promise.withResolvers<void>();
+  const running = stage.turns.run(() => sync.promise);
+  stage.lost = {};
+  await stage.pass(60);
+  assertEquals([stage.looks, stage.verifications], [1, 0]);
+  sync.resolve();
+  await running;
+  await stage.pass(1);
+  assertEquals(stage.verifications, 1);
+  await stage.pass(310);
+  assertEquals(stage.verifications, 2, "after five minutes, not after an hour");
+});
+
+Deno.test("DriftWatch reads seldom what takes long", async () => {
+  await using stage = new Stage();
+  stage.verifyMs = 3_000;
+  await stage.pass(303);
+  assertEquals(stage.verifications, 1);
+  await stage.pass(880);
+  assertEquals(stage.verifications, 1);
+  await stage.pass(30);
+  assertEquals(stage.verifications, 2);
+});
+
+Deno.test("DriftWatch compares everything once, when it is asked to", async () => {
+  await using stage = new Stage();
+  stage.watch.recheck();
+  await stage.pass(10);
+  assertEquals([stage.looks, stage.verifications], [0, 1]);
+  await stage.pass(100);
+  assertEquals(stage.verifications, 1);
+});
+
+Deno.test("DriftWatch ends when a repair that is under way has come to its end", async () => {
+  const stage = new Stage();
+  stage.verifyMs = 5_000;
+  stage.watch.recheck();
+  await stage.pass(10);
+  let hasStopped = false;
+  const stopped = stage.watch.stop().then(() => hasStopped = true);
+  await stage.pass(4);
+  assertEquals(hasStopped, false);
+  await stage.pass(2);
+  assertEquals(hasStopped, true);
+  await stopped;
+  await stage[Symbol.asyncDispose]();
+});
