@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { runCommandLine } from "../lib/app/command_line.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import { createDependencies } from "../main.ts";
@@ -60,6 +60,7 @@ async function withRelay(
     readonly socket: string;
     readonly folder: string;
   }) => Promise<void>,
+  prepare: (machine: FakeNftMachine) => void = () => {},
 ): Promise<void> {
   const folder = await Deno.makeTempDir();
   try {
@@ -68,6 +69,7 @@ async function withRelay(
     await Deno.writeTextFile(`${folder}/old/all.yaml`, objects([first, second]));
     await Deno.writeTextFile(`${folder}/new/all.yaml`, objects([first]));
     const machine = new FakeNftMachine();
+    prepare(machine);
     for (const program of ["choom", "conntrack", "nproc", "sysctl"]) {
       machine.commands.on(program, { code: 1 });
     }
@@ -109,6 +111,36 @@ Deno.test("diff ends with 0 where nothing differs, with 3 where something does, 
     assertStringIncludes(mended.out, "1 difference, of which 1 mended");
     assertEquals((await ask()).code, 0);
   }));
+
+Deno.test("diff tells what is in quarantine, counts it as no difference, and never writes it", async () => {
+  const [bad = ""] = IPv4.remotePods;
+  const refuse = (machine: FakeNftMachine) => {
+    machine.judge = (line) => line.includes(bad) ? "No space left on device" : undefined;
+  };
+  await withRelay(async ({ machine, folder, socket }) => {
+    for (const flags of [[socket], [socket, "--repair"], [`--from=${folder}/node.json`]]) {
+      const { code, out, err } = await diff(machine.commands, ...flags);
+      assertEquals([code, err], [0, ""], flags.join());
+      assertStringIncludes(out, "  shop/web:http TCP: The kernel refused ");
+      assertMatch(out, /\n {4}(tried again in \d+s, from [\d:]+ on|to be tried again since .*)\n/);
+      assertMatch(out, /as planned( now)?, but for what is in quarantine\n$/);
+      assertEquals(out.split("\n").filter((line) => line.length > 80), []);
+    }
+    const { code, out } = await diff(machine.commands, socket, "--json");
+    const { differences, families } = JSON.parse(out);
+    assertEquals([code, differences, families[0].differences], [0, 0, []]);
+    const [{ service, servicePort, retryAt }] = families[0].quarantined;
+    assertEquals([service, servicePort], ["shop/web", "shop/web:http/TCP"]);
+    assertEquals(new Date(retryAt).toISOString(), retryAt);
+    const tableOf = () => machine.tool.table("ip kube-relay");
+    assertEquals(tableOf().elements.get("service-ips")?.size, 0);
+    tableOf().chains.set("services", []);
+    assertEquals((await diff(machine.commands, socket)).code, 3, "what all share is still told");
+    const mended = await diff(machine.commands, socket, "--repair");
+    assertEquals([mended.code, mended.err], [0, ""]);
+    assertEquals(tableOf().elements.get("service-ips")?.size, 0);
+  }, refuse);
+});
 
 Deno.test("diff looks again when the process synced meanwhile, and mends by its new plan", () =>
   withRelay(async ({ machine, folder, socket }) => {

@@ -15,15 +15,12 @@ import type {
   Backend,
   BackendInspection,
   CleanupReport,
+  ComparisonScope,
   ProbeResult,
   RuleCounters,
   ServiceInspection,
   SyncReport,
 } from "../../lib/proxy/backend.ts";
-import type {
-  DataPlaneDifference,
-  DataPlaneRepair,
-} from "../../lib/proxy/data_plane_difference.ts";
 import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
@@ -167,16 +164,11 @@ class IptablesBackend implements Backend {
     return { features: { ...features }, beLiberal, layout: rules.shape };
   }
 
-  async compare(
-    plan: ProxyPlan,
-    keys?: ReadonlySet<ServicePortKey>,
-  ): Promise<readonly DataPlaneDifference[]> {
-    return await compareKernel(...await this.#comparison(plan, keys));
-  }
+  compare: Required<Backend>["compare"] = async (plan, scope) =>
+    await compareKernel(...await this.#comparison(plan, scope));
 
-  async repair(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Promise<DataPlaneRepair> {
-    return await repairKernel(...await this.#comparison(plan, keys));
-  }
+  repair: Required<Backend>["repair"] = async (plan, scope) =>
+    await repairKernel(...await this.#comparison(plan, scope));
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
     const summary = this.#machine?.summary ?? "not started";
@@ -273,7 +265,7 @@ class IptablesBackend implements Backend {
     this.#toldUnreadable = told;
   }
 
-  async #comparison(plan: ProxyPlan, keys: ReadonlySet<ServicePortKey> | undefined) {
+  async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {
     const { clock, commands } = this.#dependencies;
     const choice = await chooseIptables({ commands }, { family: this.family });
     if (choice.programs === undefined) {
@@ -285,7 +277,7 @@ class IptablesBackend implements Backend {
       : await findFacts({ commands }, choice);
     const options = renderOptionsOf(settings, { ...settings.node(), features, beLiberal });
     const runner = new IptablesRunner({ commands }, choice.programs);
-    return [{ clock, runner }, { plan, options, shape: facts?.layout, keys }] as const;
+    return [{ clock, runner }, { plan, options, shape: facts?.layout, scope }] as const;
   }
 
   #renderOptions(machine: Machine | undefined) {

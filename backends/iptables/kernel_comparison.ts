@@ -5,16 +5,16 @@
  * @module
  */
 import type { Clock } from "../../lib/os/clock.ts";
+import type { ComparisonScope } from "../../lib/proxy/backend.ts";
 import type {
   DataPlaneDifference,
   DataPlaneRepair,
 } from "../../lib/proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables_save.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
-import { RefusedServices } from "../netfilter/refused_services.ts";
+import { refusedByKey, RefusedServices } from "../netfilter/refused_services.ts";
 import { compareRules, foundShape } from "./compare.ts";
 import { IptablesLayout } from "./layout.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
@@ -34,8 +34,7 @@ export interface KernelComparisonInput {
   readonly options: IptablesRenderOptions;
   /** Of the layout of the process that writes the rules; `undefined` = that of what is found. */
   readonly shape: readonly string[] | undefined;
-  /** Only these ServicePorts, and what all share. @default {all} */
-  readonly keys?: ReadonlySet<ServicePortKey> | undefined;
+  readonly scope?: ComparisonScope | undefined;
 }
 
 /** Reads the rules and compares them. Writes nothing. Throws an IptablesError. */
@@ -46,7 +45,7 @@ export async function compareKernel(
   const tables = await runner.save();
   const layout = await layoutOf(clock, input, tables);
   const pause = pauseBetween(clock);
-  const steps = compareRules({ layout, tables, keys: input.keys });
+  const steps = compareRules({ layout, tables, keys: input.scope?.keys });
   for (;;) {
     const step = steps.next();
     if (step.done) return step.value;
@@ -74,15 +73,18 @@ export async function repairKernel(
 
 async function layoutOf(
   clock: Clock,
-  { plan, options, shape }: KernelComparisonInput,
+  { plan, options, shape, scope }: KernelComparisonInput,
   tables: SavedTables | undefined,
 ): Promise<IptablesLayout> {
   const pause = pauseBetween(clock);
   const layout = new IptablesLayout(plan.shared, options, {
     shape: shape ?? (tables ? foundShape(tables) : []),
   });
+  const refused = refusedByKey(scope?.quarantined);
   for (const service of plan.services.values()) {
-    layout.set(service);
+    const item = refused.get(service.key);
+    if (item) layout.quarantine(item);
+    else layout.set(service);
     await pause();
   }
   layout.dropEmpty();

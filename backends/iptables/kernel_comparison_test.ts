@@ -1,10 +1,11 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertNotEquals } from "@std/assert";
 import fc from "fast-check";
 import { damagedServices } from "../../tests/support/damaged_services.ts";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
 import { iptablesPlan, IptablesStage } from "../../tests/support/iptables_stage.ts";
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
+import { testServicePlan } from "../../tests/support/service_plans.ts";
 import type { Backend } from "../../lib/proxy/backend.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import { createIptablesBackend } from "./backend.ts";
@@ -60,4 +61,30 @@ Deno.test("repair() writes nothing where nothing differs", async () => {
   assertEquals(await other.repair?.(plan), { found: [], left: [], operations: {} });
   const written = calls.slice(before).filter(({ stdin }) => stdin !== "");
   assertEquals(written.map(({ line }) => line), []);
+});
+
+Deno.test("what the kernel refused of a ServicePort is no difference, and no repair writes it", async () => {
+  const [web, api] = [1, 2].map((number) =>
+    testServicePlan({
+      name: `web-${number}`,
+      clusterIp: `172.30.0.${number}`,
+      to: [`10.0.${number}.1:80`, `10.0.${number}.2:80`],
+    })
+  );
+  await using stage = new IptablesStage();
+  await stage.backend.start();
+  stage.machine.judge = (line) => line.includes("10.0.2.1") ? "Invalid argument" : undefined;
+  const plan = iptablesPlan([web!, api!]);
+  const { quarantined } = await stage.sync(plan);
+  assertEquals(quarantined.map(({ key }) => key), [api!.key]);
+  await using other = anotherOn(stage, stage.backend.facts?.());
+  assertNotEquals(await other.compare?.(plan), []);
+  assertEquals(await other.compare?.(plan, { quarantined }), []);
+  const [chain] = [...stage.machine.tool.table("nat")]
+    .find(([, rules]) => rules.some((rule) => rule.includes("10.0.1.1"))) ?? [];
+  stage.machine.tool.restore(`*nat\n:${chain} - [0:0]\nCOMMIT\n`);
+  const report = await other.repair?.(plan, { quarantined });
+  assertNotEquals(report?.found, []);
+  assertEquals(report?.left, []);
+  assertEquals(await other.compare?.(plan, { quarantined }), []);
 });

@@ -9,7 +9,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { IptablesError } from "../netfilter/restore_error.ts";
 import { chainKey } from "./chain_ref.ts";
 import type { IptablesLayout } from "./layout.ts";
-import type { RefusedServices } from "../netfilter/refused_services.ts";
+import { refusedItem, type RefusedServices } from "../netfilter/refused_services.ts";
 import type { RuleWriter } from "./rule_writer.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
@@ -170,8 +170,8 @@ export class ServiceRuleWriter {
     { plan, reason }: { readonly plan: ServicePlan; readonly reason: string },
   ): void {
     const { clock, refused } = this.#dependencies;
-    refused.refuse(plan, { reason, now: clock.now() });
-    layout.quarantine({ key: plan.key, reason });
+    const refusal = refused.refuse(plan, { reason, now: clock.now() });
+    layout.quarantine(refusedItem(clock, plan.key, refusal));
     this.#pending.add(plan.key);
   }
 }

@@ -82,7 +82,7 @@ for (const tellsCommitOnly of [false, true]) {
       assert(restores.length <= 45, `${restores.length} restores`);
       for (const key of keys) {
         const refused = PLANS.find((plan) => plan.key === key)!;
-        assert(stage.refused.waitingFor(refused, 500)?.includes("iptables-restore"));
+        assert(stage.refused.waitingFor(refused, 500)?.reason.includes("iptables-restore"));
       }
     });
   }

@@ -12,7 +12,7 @@ import type { IptablesTable } from "../netfilter/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
 import { IptablesLayout } from "./layout.ts";
-import { RefusedServices } from "../netfilter/refused_services.ts";
+import { refusedItem, RefusedServices } from "../netfilter/refused_services.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import type { RulesByTable } from "./rule_totals.ts";
 import { RuleWriter } from "./rule_writer.ts";
@@ -96,9 +96,9 @@ export class WantedRules {
       await pause();
       const service = plan.services.get(key);
       if (service === undefined) continue;
-      const reason = this.#refused.waitingFor(service, this.#clock.now());
-      if (reason === undefined) layout.set(service);
-      else layout.quarantine({ key, reason });
+      const refusal = this.#refused.waitingFor(service, this.#clock.now());
+      if (refusal === undefined) layout.set(service);
+      else layout.quarantine(refusedItem(this.#clock, key, refusal));
       this.#services.changed(key);
     }
   }

@@ -17,6 +17,7 @@ import type {
   Backend,
   BackendInspection,
   CleanupReport,
+  ComparisonScope,
   ProbeResult,
   RuleCounters,
   SyncReport,
@@ -181,12 +182,12 @@ class IpvsBackend implements Backend {
     return { features: { ...features }, nodeAddresses: [...this.#nodeAddresses()].sort() };
   }
 
-  compare(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>) {
-    return this.#comparison.compare(plan, keys);
+  compare(plan: ProxyPlan, scope?: ComparisonScope) {
+    return this.#comparison.compare(plan, scope);
   }
 
-  repair(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>) {
-    return this.#comparison.repair(plan, keys);
+  repair(plan: ProxyPlan, scope?: ComparisonScope) {
+    return this.#comparison.repair(plan, scope);
   }
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {

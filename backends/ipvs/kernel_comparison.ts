@@ -11,16 +11,17 @@ import type {
   DataPlaneDifference,
   DataPlaneRepair,
 } from "../../lib/proxy/data_plane_difference.ts";
+import type { ComparisonScope } from "../../lib/proxy/backend.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { Network } from "../../lib/os/network.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { inSteps } from "../netfilter/foreign/in_steps.ts";
 import { chainLine, ruleText } from "../netfilter/iptables_objects.ts";
 import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables_variant.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
+import { refusedByKey } from "../netfilter/refused_services.ts";
 import { normalRule } from "../netfilter/rule_normal_form.ts";
 import { adoptKernel } from "./adopt_kernel.ts";
 import { AppliedServers } from "./applied_servers.ts";
@@ -30,6 +31,7 @@ import { DEVICE, diffInSteps, type KernelState } from "./diff.ts";
 import { setupWords } from "./ipvs_operation.ts";
 import { IpvsRunner, type KernelReading } from "./ipvs_runner.ts";
 import { IpvsLayout } from "./layout.ts";
+import { leaveOutRefused } from "./leave_out_refused.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import { StepRefusal } from "./step_refusal.ts";
 import type { IpvsStep } from "./steps.ts";
@@ -63,26 +65,26 @@ export class KernelComparison {
   /** As {@linkcode Backend.compare}. */
   async compare(
     plan: ProxyPlan,
-    keys?: ReadonlySet<ServicePortKey>,
+    scope?: ComparisonScope,
   ): Promise<readonly DataPlaneDifference[]> {
-    return await compareKernel(await this.#kernel(), this.#input(plan, keys));
+    return await compareKernel(await this.#kernel(), this.#input(plan, scope));
   }
 
   /** As {@linkcode Backend.repair}. */
-  async repair(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Promise<DataPlaneRepair> {
-    return await repairKernel(await this.#kernel(), this.#input(plan, keys));
+  async repair(plan: ProxyPlan, scope?: ComparisonScope): Promise<DataPlaneRepair> {
+    return await repairKernel(await this.#kernel(), this.#input(plan, scope));
   }
 
-  #input(plan: ProxyPlan, keys: ReadonlySet<ServicePortKey> | undefined): ComparedKernelInput {
+  #input(plan: ProxyPlan, scope: ComparisonScope = {}): ComparedKernelInput {
     const { excludeCidrs, facts, renderOptions } = this.#options;
     const options = renderOptions();
-    if (facts) return { plan, keys, excludeCidrs, options };
+    if (facts) return { plan, scope, excludeCidrs, options };
     const all = this.#dependencies.network.interfaceAddresses();
     const own = all.filter(({ interfaceName, address }) =>
       interfaceName !== DEVICE && ipFamilyOf(address) === this.#options.family
     );
     const nodeAddresses = new Set(own.map(({ address }) => address));
-    return { plan, keys, excludeCidrs, options: { ...options, nodeAddresses } };
+    return { plan, scope, excludeCidrs, options: { ...options, nodeAddresses } };
   }
 
   async #kernel(): Promise<ComparedKernel> {
@@ -107,8 +109,7 @@ interface ComparedKernelInput {
   readonly plan: ProxyPlan;
   readonly options: IpvsRenderOptions;
   readonly excludeCidrs: readonly Cidr[];
-  /** Only these ServicePorts, and what all share. @default {all} */
-  readonly keys?: ReadonlySet<ServicePortKey> | undefined;
+  readonly scope: ComparisonScope;
 }
 
 /** What was found, beside what is wanted. */
@@ -154,19 +155,22 @@ async function repairKernel(
 async function compareAdopted(
   { clock }: ComparedKernel,
   { layout, servers, state, reading: { sets, tables } }: Adopted,
-  { keys }: ComparedKernelInput,
+  { scope: { keys } }: ComparedKernelInput,
 ): Promise<readonly DataPlaneDifference[]> {
   return await inSteps({ clock }, compareIpvs({ layout, servers, state, sets, tables, keys }));
 }
 
 async function adopt(
   { clock, runner }: ComparedKernel,
-  { plan, options, excludeCidrs }: ComparedKernelInput,
+  { plan, options, excludeCidrs, scope }: ComparedKernelInput,
 ): Promise<Adopted> {
   const pause = pauseBetween(clock);
   const layout = new IpvsLayout(plan.shared, options);
+  const refused = refusedByKey(scope.quarantined);
   for (const service of plan.services.values()) {
-    layout.set(service);
+    const item = refused.get(service.key);
+    if (item) leaveOutRefused(layout, service, item);
+    else layout.set(service);
     await pause();
   }
   const servers = new AppliedServers();

@@ -1,4 +1,4 @@
-import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { assert, assertEquals, assertNotEquals, assertStringIncludes } from "@std/assert";
 import { FakeIpvsMachine } from "../../tests/support/fake_ipvs_machine.ts";
 import { ipvsPlanOf, IpvsStage } from "../../tests/support/ipvs_stage.ts";
 import { testServicePlan } from "../../tests/support/service_plans.ts";
@@ -48,6 +48,11 @@ for (const [tool, line, reason] of REFUSALS) {
     assertEquals(quarantined.map(({ key }) => key), [BAD.key]);
     assertStringIncludes(quarantined[0]!.reason, reason);
     assertEquals(machine.dump(), await golden());
+    await using other = new IpvsStage(machine);
+    assertNotEquals(await other.backend.compare?.(ALL), []);
+    assertEquals(await other.backend.compare?.(ALL, { quarantined }), []);
+    const nothing = { found: [], left: [], operations: {} };
+    assertEquals(await other.backend.repair?.(ALL, { quarantined }), nothing);
 
     assertEquals(await stage.writesOf(() => stage.sync(ALL, { retried: [BAD] })), [], "too early");
     machine.refuses = () => undefined;
@@ -149,6 +154,9 @@ Deno.test("IpvsBackend serves by the node's scheduler where a Service's own cann
   const { quarantined } = await stage.sync(plan);
   assertEquals(quarantined.map(({ key }) => key), [BAD.key]);
   assertEquals(machine.dump(), await golden(ALL));
+  await using other = new IpvsStage(machine);
+  assertNotEquals(await other.backend.compare?.(plan), []);
+  assertEquals(await other.backend.compare?.(plan, { quarantined }), []);
 });
 
 Deno.test("IpvsBackend blames nobody for what somebody else has done meanwhile", async () => {

@@ -1,6 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { testServicePlan } from "../../tests/support/service_plans.ts";
-import { RefusedServices } from "./refused_services.ts";
+import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { refusedByKey, refusedItem, RefusedServices } from "./refused_services.ts";
 
 const PLAN = testServicePlan();
 
@@ -9,7 +10,7 @@ Deno.test("RefusedServices waits twice as long after each refusal, five minutes 
   let now = 0;
   for (const seconds of [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]) {
     refused.refuse(PLAN, { reason: "no", now });
-    assertEquals(refused.waitingFor(PLAN, now + seconds * 1000 - 1), "no");
+    assertEquals(refused.waitingFor(PLAN, now + seconds * 1000 - 1)?.reason, "no");
     assertEquals(refused.waitingFor(PLAN, now + seconds * 1000), undefined);
     now += seconds * 1000;
   }
@@ -31,4 +32,24 @@ Deno.test("RefusedServices forgets what was accepted, or all", () => {
     refused.refuse(PLAN, { reason: "no", now: 0 });
     assertEquals(refused.waitingFor(PLAN, 1_000), undefined, "the first pause again");
   }
+});
+
+Deno.test("refusedItem() tells by the time of day when a ServicePort is tried again", () => {
+  const clock = new FakeClock();
+  const refused = new RefusedServices();
+  refused.refuse(PLAN, { reason: "no", now: clock.now() });
+  const refusal = refused.refuse(PLAN, { reason: "still no", now: clock.now() });
+  assertEquals(refusedItem(clock, PLAN.key, refusal), {
+    key: PLAN.key,
+    reason: "still no",
+    retryAt: new Date(clock.wallNow() + 2_000).toISOString(),
+  });
+});
+
+Deno.test("refusedByKey() leaves out what is no refusal of the kernel", () => {
+  const { key } = PLAN;
+  const item = { key, reason: "no", retryAt: "2026-01-02T03:04:05.000Z" };
+  assertEquals([...refusedByKey([{ key, reason: "SCTP" }, item]).values()], [item]);
+  assertEquals(refusedByKey([{ ...item, address: "10.96.0.1:80/TCP" }]).size, 0);
+  assertEquals(refusedByKey().size, 0);
 });

@@ -15,15 +15,13 @@ import type {
   Backend,
   BackendInspection,
   CleanupReport,
+  ComparisonScope,
   ProbeResult,
   RuleCounters,
   ServiceInspection,
   SyncReport,
 } from "../../lib/proxy/backend.ts";
-import type {
-  DataPlaneDifference,
-  DataPlaneRepair,
-} from "../../lib/proxy/data_plane_difference.ts";
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type {
@@ -178,17 +176,11 @@ class NftablesBackend implements Backend {
     return { features: { ...features }, layout: table.orders() };
   }
 
-  async compare(
-    plan: ProxyPlan,
-    keys?: ReadonlySet<ServicePortKey>,
-  ): Promise<readonly DataPlaneDifference[]> {
-    const [edges, input] = await this.#comparison(plan, keys);
-    return (await compareKernel(edges, input)).differences;
-  }
+  compare: Required<Backend>["compare"] = async (plan, scope) =>
+    (await compareKernel(...await this.#comparison(plan, scope))).differences;
 
-  async repair(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Promise<DataPlaneRepair> {
-    return await repairKernel(...await this.#comparison(plan, keys));
-  }
+  repair: Required<Backend>["repair"] = async (plan, scope) =>
+    await repairKernel(...await this.#comparison(plan, scope));
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
     const isStarted = this.#machine !== undefined;
@@ -276,7 +268,7 @@ class NftablesBackend implements Backend {
     };
   }
 
-  async #comparison(plan: ProxyPlan, keys: ReadonlySet<ServicePortKey> | undefined) {
+  async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {
     const { clock, commands } = this.#dependencies;
     const { facts = this.facts(), ...settings } = this.#options;
     const { family } = settings;
@@ -285,7 +277,7 @@ class NftablesBackend implements Backend {
       : await probeRenderFeatures({ commands }, { family });
     const options = renderOptionsOf(settings, { ...settings.node(), features });
     const runner = new NftRunner({ commands }, family);
-    return [{ clock, runner }, { plan, options, orders: facts?.layout, keys }] as const;
+    return [{ clock, runner }, { plan, options, orders: facts?.layout, scope }] as const;
   }
 
   #renderOptions(machine: Machine | undefined) {

@@ -5,11 +5,12 @@
  * @module
  */
 import type { Clock } from "../../lib/os/clock.ts";
+import type { ComparisonScope } from "../../lib/proxy/backend.ts";
 import type { DataPlaneRepair } from "../../lib/proxy/data_plane_difference.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
+import { refusedByKey } from "../netfilter/refused_services.ts";
 import type { EntryId } from "./claims.ts";
 import { compareTable, type TableComparison } from "./compare.ts";
 import type { EndpointOrder, Entry } from "./entry.ts";
@@ -31,18 +32,17 @@ export interface KernelComparisonInput {
   readonly options: NftablesRenderOptions;
   /** From {@linkcode orderWords} of the process that writes the table; `undefined` = not known. */
   readonly orders: readonly string[] | undefined;
-  /** Only these ServicePorts, and what all share. @default {all} */
-  readonly keys?: ReadonlySet<ServicePortKey> | undefined;
+  readonly scope?: ComparisonScope | undefined;
 }
 
 /** Reads the table and compares it. Writes nothing. Throws an NftError. */
 export async function compareKernel(
   { clock, runner }: KernelComparisonDependencies,
-  { plan, options, orders, keys }: KernelComparisonInput,
+  { plan, options, orders, scope }: KernelComparisonInput,
 ): Promise<TableComparison> {
   const pause = pauseBetween(clock);
   const layout = new NftablesLayout(plan.shared, options);
-  const filled = fill(layout, plan, pause);
+  const filled = fill(layout, { plan, scope }, pause);
   const [found] = await Promise.all([runner.readWithCode(), filled]);
   const wanted = await inSteps(pause, () =>
     wantedState(layout, {
@@ -50,7 +50,10 @@ export async function compareKernel(
       found: found?.elements,
     }));
   const code = await runner.ruleCode([...wanted.chains.values()]);
-  return await inSteps(pause, () => compareTable({ options, wanted, code, found, keys }));
+  return await inSteps(
+    pause,
+    () => compareTable({ options, wanted, code, found, keys: scope?.keys }),
+  );
 }
 
 /** Removals come after the rest, and another comparison tells whether all is well. */
@@ -98,11 +101,14 @@ function readOrder(words: string): readonly [EntryId, EndpointOrder] {
 
 async function fill(
   layout: NftablesLayout,
-  { services }: ProxyPlan,
+  { plan, scope }: Pick<KernelComparisonInput, "plan" | "scope">,
   pause: () => Promise<void> | undefined,
 ): Promise<void> {
-  for (const service of services.values()) {
-    layout.set(service);
+  const refused = refusedByKey(scope?.quarantined);
+  for (const service of plan.services.values()) {
+    const item = refused.get(service.key);
+    if (item) layout.quarantine(item);
+    else layout.set(service);
     await pause();
   }
 }

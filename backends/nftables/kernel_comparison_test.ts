@@ -1,11 +1,15 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertNotEquals } from "@std/assert";
 import fc from "fast-check";
 import { FakeNftMachine } from "../../tests/support/fake_nft_machine.ts";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { damagedServices } from "../../tests/support/damaged_services.ts";
 import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
-import { testPlanChanges, testProxyPlan } from "../../tests/support/service_plans.ts";
+import {
+  testPlanChanges,
+  testProxyPlan,
+  testServicePlan,
+} from "../../tests/support/service_plans.ts";
 import type { Backend } from "../../lib/proxy/backend.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import { createNftablesBackend } from "./backend.ts";
@@ -64,7 +68,7 @@ Deno.test("compare() of some ServicePorts tells what is theirs and what all shar
   table.chains.set("services", []);
   await using other = backendOn(machine, serving.facts?.());
   const [web] = damagedServices();
-  const found = await other.compare?.(plan, new Set([web!.key])) ?? [];
+  const found = await other.compare?.(plan, { keys: new Set([web!.key]) }) ?? [];
   assertEquals(found.map(({ object, key }) => `${object} ${key ?? ""}`), [
     "rule ",
     "rule ",
@@ -90,4 +94,29 @@ Deno.test("repair() writes nothing where nothing differs, and no chain that is a
     "}",
     "",
   ]);
+});
+
+Deno.test("what the kernel refused of a ServicePort is no difference, and no repair writes it", async () => {
+  const [web, api] = [1, 2].map((number) =>
+    testServicePlan({
+      name: `web-${number}`,
+      clusterIp: `172.30.0.${number}`,
+      to: [`10.0.${number}.1:80`],
+    })
+  );
+  const machine = new FakeNftMachine();
+  machine.judge = (line) => /10\.0\.2\.1/.test(line) ? "Invalid argument" : undefined;
+  await using serving = backendOn(machine);
+  await serving.start();
+  const plan = testProxyPlan([web!, api!]);
+  const { quarantined } = await serving.sync(plan, testPlanChanges(plan));
+  assertEquals(quarantined.map(({ key }) => key), [api!.key]);
+  await using other = backendOn(machine, serving.facts?.());
+  assertNotEquals(await other.compare?.(plan), []);
+  assertEquals(await other.compare?.(plan, { quarantined }), []);
+  machine.tool.table("ip kube-relay").elements.get("cluster-ips")?.delete("172.30.0.1");
+  const report = await other.repair?.(plan, { quarantined });
+  assertEquals(report?.found.map(({ name }) => name), ["cluster-ips 172.30.0.1"]);
+  assertEquals(report?.left, []);
+  assertEquals(machine.writes.at(-1)?.stdin.includes("172.30.0.2"), false);
 });

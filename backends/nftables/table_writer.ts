@@ -6,7 +6,7 @@
  */
 import type { Clock } from "../../lib/os/clock.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
-import type { RefusedServices } from "../netfilter/refused_services.ts";
+import { refusedItem, type RefusedServices } from "../netfilter/refused_services.ts";
 import { AppliedTable, type TableReading } from "./applied_table.ts";
 import { diffTableInSlices, removeIdleChains } from "./diff.ts";
 import type { EntryId } from "./claims.ts";
@@ -245,8 +245,8 @@ export class TableWriter {
       if (!plan) continue;
       const line = transaction?.lines[number - 1]?.trim();
       const reason = `The kernel refused "${line}": ${words}`;
-      refused.refuse(plan, { reason, now: clock.now() });
-      layout.quarantine({ key: plan.key, reason });
+      const refusal = refused.refuse(plan, { reason, now: clock.now() });
+      layout.quarantine(refusedItem(clock, plan.key, refusal));
       found = true;
     }
     return found;

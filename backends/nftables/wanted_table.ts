@@ -9,7 +9,7 @@ import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
-import { RefusedServices } from "../netfilter/refused_services.ts";
+import { refusedItem, RefusedServices } from "../netfilter/refused_services.ts";
 import type { EntryId } from "./claims.ts";
 import type { Entry } from "./entry.ts";
 import { orderWords } from "./kernel_comparison.ts";
@@ -93,9 +93,9 @@ export class WantedTable {
       await pause();
       const service = plan.services.get(key);
       if (service === undefined) continue;
-      const reason = this.#refused.waitingFor(service, this.#clock.now());
-      if (reason === undefined) layout.set(service);
-      else layout.quarantine({ key, reason });
+      const refusal = this.#refused.waitingFor(service, this.#clock.now());
+      if (refusal === undefined) layout.set(service);
+      else layout.quarantine(refusedItem(this.#clock, key, refusal));
     }
   }
 

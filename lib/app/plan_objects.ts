@@ -7,7 +7,7 @@ import type { Node } from "../api/objects.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Informers } from "../kube/informer.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
-import type { Backend, BackendMode } from "../proxy/backend.ts";
+import type { Backend, BackendMode, Quarantined } from "../proxy/backend.ts";
 import type { MachineFacts } from "../proxy/machine_facts.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
 import type { ProxyPlan } from "../proxy/proxy_plan.ts";
@@ -61,6 +61,8 @@ interface PlanObjectsOptions {
 export interface KnownMachine {
   readonly interfaceAddresses?: readonly IpAddress[];
   readonly facts?: MachineFacts;
+  /** What it could not bring into effect. */
+  readonly quarantined?: readonly Quarantined[];
 }
 
 /** Plans what has to hold for objects that are all there. */

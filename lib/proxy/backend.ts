@@ -48,6 +48,19 @@ export interface Quarantined {
   readonly address?: string;
   /** What failed and why, with the cure where one is known. */
   readonly reason: string;
+  /**
+   * What the kernel refused, and from when on a sync tries it again, RFC 3339. Until then nothing of the
+   * ServicePort is wanted in the kernel. Absent where it is no refusal: each sync looks at those.
+   */
+  readonly retryAt?: string;
+}
+
+/** What of a plan is compared with the machine. */
+export interface ComparisonScope {
+  /** These ServicePorts, and what all share. @default {all} */
+  readonly keys?: ReadonlySet<ServicePortKey> | undefined;
+  /** Of the process that serves: what the kernel refused is not to be there. @default {nothing} */
+  readonly quarantined?: readonly Quarantined[] | undefined;
 }
 
 /** What one sync did. Returned, not pushed; counts, never estimates. */
@@ -207,20 +220,17 @@ export interface Backend extends AsyncDisposable {
   /** What the data plane holds, of some or all ServicePorts. */
   inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection>;
   /**
-   * How what the machine holds now differs from a plan, of all or of these ServicePorts and what they
-   * share. Asks the machine and changes nothing; what other software has there is no difference.
+   * How what the machine holds now differs from a plan. Asks the machine and changes nothing; what
+   * other software has there is no difference, nor is what is in quarantine.
    * Needs no `start()`. Absent in modes that can't tell from outside of the process that serves.
    */
-  compare?(
-    plan: ProxyPlan,
-    keys?: ReadonlySet<ServicePortKey>,
-  ): Promise<readonly DataPlaneDifference[]>;
+  compare?(plan: ProxyPlan, scope?: ComparisonScope): Promise<readonly DataPlaneDifference[]>;
   /**
    * Writes what {@linkcode compare} finds to differ and nothing else, and compares again. For a process
    * that serves nothing: it needs no `start()`, and what the serving process knows stays true.
    * Rejects where something can't be written.
    */
-  repair?(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Promise<DataPlaneRepair>;
+  repair?(plan: ProxyPlan, scope?: ComparisonScope): Promise<DataPlaneRepair>;
   /**
    * What carries a packet that a plan has explained, and where this mode treats it in another way than
    * the plan says. Asks nothing of the machine.

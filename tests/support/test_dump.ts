@@ -162,7 +162,7 @@ export function testDumpParts(overrides: Partial<DumpParts> = {}): DumpParts {
     families: [{
       family: "IPv4",
       plan: testProxyPlan([WEB]),
-      quarantined: new Map([[WEB.key, "it is taken"]]),
+      quarantined: [{ key: WEB.key, reason: "it is taken", retryAt: "2026-01-02T03:04:05Z" }],
       interfaceAddresses: [parseIpAddress("127.0.0.1"), parseIpAddress("192.168.0.2")],
       facts: { features: { comment: false }, beLiberal: true, nodeAddresses: [], layout: [] },
     }],

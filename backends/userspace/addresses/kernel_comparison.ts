@@ -30,17 +30,17 @@ export function addressComparison(
 ): Required<Pick<Backend, "compare" | "repair">> {
   const compare = async (
     plan: ProxyPlan,
-    keys?: ReadonlySet<ServicePortKey>,
+    keys: ReadonlySet<ServicePortKey> | undefined,
   ): Promise<AddressComparison> => {
     const { runner, store } = dependencies;
     const [record, found] = await Promise.all([store.load(), findAddresses(runner, family)]);
     return compareAddresses({ plan, record, found, keys });
   };
   return {
-    async compare(plan, keys): Promise<readonly DataPlaneDifference[]> {
+    async compare(plan, { keys } = {}): Promise<readonly DataPlaneDifference[]> {
       return (await compare(plan, keys)).differences;
     },
-    async repair(plan, keys): Promise<DataPlaneRepair> {
+    async repair(plan, { keys } = {}): Promise<DataPlaneRepair> {
       const { differences, lines } = await compare(plan, keys);
       if (lines.length === 0) return { found: differences, left: differences, operations: {} };
       await write(dependencies.runner, { family, lines });

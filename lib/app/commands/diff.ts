@@ -63,7 +63,7 @@ async function tellDifference(
   dependencies: PlanNodeDependencies,
   context: CommandContext,
 ): Promise<number> {
-  const { print, complain, process } = dependencies;
+  const { clock, print, complain, process } = dependencies;
   const { flags } = context;
   const { difference, isUnsettled } = await look(dependencies, context);
   if (isUnsettled) {
@@ -73,7 +73,11 @@ async function tellDifference(
   print(
     flags.json
       ? `${JSON.stringify(differenceJson(difference), undefined, 2)}\n`
-      : renderDifference(difference, { columns, color: usesColor(process) }),
+      : renderDifference(difference, {
+        columns,
+        color: usesColor(process),
+        now: clock.wallNow(),
+      }),
   );
   return countDifferences(difference) === 0 ? 0 : DIFFERS;
 }

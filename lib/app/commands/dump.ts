@@ -93,7 +93,7 @@ async function dumpAtRest(
     families: [...planned.plans].map(([family, plan]) => ({
       family,
       plan,
-      quarantined: new Map(),
+      quarantined: [],
     })),
   });
   return { pieces: jsonPieces(dump, { clock }), isIncomplete: planned.isIncomplete };

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { Quarantined } from "../../proxy/backend.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
@@ -15,9 +16,10 @@ export function differenceJson(difference: NodeDifference): unknown {
     node: nodeName,
     mode,
     differences: countDifferences(difference),
-    families: families.map(({ family, plan, differences, repair }) => ({
+    families: families.map(({ family, plan, differences, quarantined, repair }) => ({
       family,
       differences: differences.map((each) => withService(plan, each)),
+      quarantined: quarantined.map((each) => withService(plan, each)),
       ...(repair && {
         repair: {
           found: repair.found.map((each) => withService(plan, each)),
@@ -28,7 +30,10 @@ export function differenceJson(difference: NodeDifference): unknown {
   };
 }
 
-function withService({ services }: ProxyPlan, { key, ...rest }: DataPlaneDifference) {
+function withService(
+  { services }: ProxyPlan,
+  { key, ...rest }: DataPlaneDifference | Quarantined,
+) {
   if (key === undefined) return rest;
   const service = services.get(key);
   return { ...(service && { service: serviceKey(service.name) }), servicePort: key, ...rest };

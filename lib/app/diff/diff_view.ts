@@ -5,11 +5,19 @@
  */
 import { createColors } from "picocolors";
 import { wrapText } from "../../config/wrap_text.ts";
+import type { Quarantined } from "../../proxy/backend.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { servicePortText } from "../../proxy/service_port_name.ts";
 import { printableText } from "../printable_text.ts";
-import { countDifferences, type FamilyDifference, type NodeDifference } from "./node_difference.ts";
+import { timeTexts } from "../changes/changes_view.ts";
+import { ageText } from "../status_view.ts";
+import {
+  countDifferences,
+  countQuarantined,
+  type FamilyDifference,
+  type NodeDifference,
+} from "./node_difference.ts";
 
 /** How the text looks. */
 export interface DiffViewOptions {
@@ -17,6 +25,10 @@ export interface DiffViewOptions {
   readonly columns?: number;
   /** @default {false} */
   readonly color?: boolean;
+  /** Milliseconds since 1970, for what is still to come. @default {0} */
+  readonly now?: number;
+  /** Name of a time zone, e.g. `UTC`. @default {that of the machine} */
+  readonly timeZone?: string | undefined;
 }
 
 type Colors = ReturnType<typeof createColors>;
@@ -25,6 +37,8 @@ type Colors = ReturnType<typeof createColors>;
 interface View {
   readonly width: number;
   readonly colors: Colors;
+  /** When something is tried again. */
+  readonly retryText: (retryAt: string | undefined) => string;
 }
 
 /** Of one Service; JSON has all. */
@@ -37,10 +51,11 @@ const SHARED = "For all Services";
 /** All of it, with a last line that counts. */
 export function renderDifference(
   difference: NodeDifference,
-  { columns = 80, color = false }: DiffViewOptions = {},
+  { columns = 80, color = false, now = 0, timeZone }: DiffViewOptions = {},
 ): string {
   const { mode, nodeName, families } = difference;
-  const view: View = { width: columns, colors: createColors(color) };
+  const retryText = (at: string | undefined) => retryTimeText(at, { now, timeZone });
+  const view: View = { width: columns, colors: createColors(color), retryText };
   const lines = [`Node     ${printableText(nodeName)}, mode ${mode}`];
   for (const family of families) {
     // What comes after a list is no part of it.
@@ -52,13 +67,14 @@ export function renderDifference(
 }
 
 function familyLines(
-  { family, plan, differences, repair }: FamilyDifference,
+  { family, plan, differences, quarantined, repair }: FamilyDifference,
   view: View,
 ): readonly string[] {
   const { colors } = view;
   const shown = repair?.found ?? differences;
   const label = `${family}     `;
-  if (shown.length === 0) return [`${colors.bold(family)}     as planned`];
+  const left = quarantineLines(quarantined, plan, view);
+  if (shown.length === 0) return [`${colors.bold(family)}     as planned`, ...left];
   const mended = repair === undefined
     ? countText(shown.length)
     : `${countText(shown.length)}, of which ${shown.length - differences.length} mended`;
@@ -72,7 +88,30 @@ function familyLines(
     const more = group.length - MOST_SHOWN;
     if (more > 0) lines.push(`  and ${more} more; --json has all`);
   }
-  return lines;
+  return [...lines, ...left];
+}
+
+/** What is not there on purpose, and why. */
+function quarantineLines(
+  quarantined: readonly Quarantined[],
+  plan: ProxyPlan,
+  view: View,
+): readonly string[] {
+  if (quarantined.length === 0) return [];
+  const items = quarantined.slice(0, MOST_SHOWN).flatMap(({ key, address, reason, retryAt }) => [
+    `  ${
+      wrapped(`${[titleOf(plan, key), address ?? []].flat().join(" ")}: ${reason}`, view, -7)
+        .trimStart()
+    }`,
+    wrapped(view.retryText(retryAt), view, -7),
+  ]);
+  const more = quarantined.length - MOST_SHOWN;
+  return [
+    "",
+    view.colors.yellow("In quarantine (left out until tried again; no difference):"),
+    ...items,
+    ...(more > 0 ? [`  and ${more} more; --json has all`] : []),
+  ];
 }
 
 function titleOf({ services }: ProxyPlan, key: DataPlaneDifference["key"]): string {
@@ -120,9 +159,22 @@ function lastLine(difference: NodeDifference, { colors }: View): string {
     const cure = isRepair ? "" : `; 'kube-relay diff --repair' mends ${left === 1 ? "it" : "them"}`;
     return colors.red(`${countText(left)}${isRepair ? " left" : ""}${cure}`);
   }
-  return colors.green(isRepair ? "All is as planned now" : "The machine is as planned");
+  const but = countQuarantined(difference) > 0 ? ", but for what is in quarantine" : "";
+  return colors.green(`${isRepair ? "All is as planned now" : "The machine is as planned"}${but}`);
 }
 
 function countText(count: number): string {
   return count === 1 ? "1 difference" : `${count} differences`;
+}
+
+function retryTimeText(
+  retryAt: string | undefined,
+  { now, timeZone }: { readonly now: number; readonly timeZone: string | undefined },
+): string {
+  if (retryAt === undefined) return "looked at again with each sync";
+  const { day, time } = timeTexts(timeZone);
+  const waitMs = Date.parse(retryAt) - now;
+  return waitMs > 0
+    ? `tried again in ${ageText(waitMs)}, from ${time(retryAt)} on`
+    : `to be tried again since ${day(retryAt)} ${time(retryAt)}`;
 }

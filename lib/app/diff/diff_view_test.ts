@@ -1,5 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { testProxyPlan, testServicePlan } from "../../../tests/support/service_plans.ts";
+import type { Quarantined } from "../../proxy/backend.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { differenceJson } from "./diff_json.ts";
 import { renderDifference } from "./diff_view.ts";
@@ -26,9 +27,16 @@ const ALTERED: DataPlaneDifference = {
 function of(
   differences: readonly DataPlaneDifference[],
   found?: readonly DataPlaneDifference[],
+  quarantined: readonly Quarantined[] = [],
 ): NodeDifference {
   const repair = found && { found, left: differences, operations: { lines: 1 } };
-  const family = { family: "IPv4" as const, plan: PLAN, differences, ...(repair && { repair }) };
+  const family = {
+    family: "IPv4" as const,
+    plan: PLAN,
+    differences,
+    quarantined,
+    ...(repair && { repair }),
+  };
   return { mode: "nftables", nodeName: "node-1", families: [family] };
 }
 
@@ -95,7 +103,62 @@ Deno.test("differenceJson() has each difference with its Service", () => {
     families: [{
       family: "IPv4",
       differences: [],
+      quarantined: [],
       repair: { found: [{ service: "ns/web", servicePort, ...rest }], operations: { lines: 1 } },
     }],
+  });
+});
+
+const REFUSED: Quarantined = {
+  key: WEB.key,
+  reason: 'The kernel refused "10.96.0.1 . tcp . 80 : 0x80000001": No space left on device',
+  retryAt: "2026-11-22T15:30:12.000Z",
+};
+
+Deno.test("renderDifference() tells what is in quarantine, why, and when it is tried again", () => {
+  const quarantined = [REFUSED, {
+    key: WEB.key,
+    address: "10.96.0.1:80/TCP",
+    reason: "it is taken",
+  }];
+  const text = (at: string) =>
+    renderDifference(of([], undefined, quarantined), { now: Date.parse(at), timeZone: "UTC" });
+  assertEquals(
+    text("2026-11-22T15:29:40Z"),
+    `Node     node-1, mode nftables
+IPv4     as planned
+
+In quarantine (left out until tried again; no difference):
+  ns/web:http TCP: The kernel refused "10.96.0.1 . tcp . 80 : 0x80000001": No
+    space left on device
+    tried again in 32s, from 15:30:12 on
+  ns/web:http TCP 10.96.0.1:80/TCP: it is taken
+    looked at again with each sync
+
+The machine is as planned, but for what is in quarantine
+`,
+  );
+  assertEquals(
+    text("2026-11-22T15:31:00Z").includes("to be tried again since 2026-11-22 15:30:12\n"),
+    true,
+  );
+});
+
+Deno.test("renderDifference() shows a bounded part of a large quarantine, JSON has all", () => {
+  const many = Array.from({ length: 10_000 }, () => ({ ...REFUSED, reason: "no\x1b[2J" }));
+  const difference = of([], undefined, many);
+  const text = renderDifference(difference);
+  assertEquals(text.includes("and 9988 more; --json has all"), true);
+  assertEquals([text.includes("\x1b"), text.split("\n").length < 40], [false, true]);
+  const { families: [family], differences } = JSON.parse(
+    JSON.stringify(differenceJson(difference)),
+  );
+  assertEquals([differences, family.quarantined.length], [0, 10_000]);
+  const { reason, retryAt } = many[0]!;
+  assertEquals(family.quarantined[0], {
+    service: "ns/web",
+    servicePort: WEB.key,
+    reason,
+    retryAt,
   });
 });

@@ -4,7 +4,7 @@
  * @module
  */
 import type { IpFamily } from "../../net/ip_address.ts";
-import type { BackendMode } from "../../proxy/backend.ts";
+import type { BackendMode, Quarantined } from "../../proxy/backend.ts";
 import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
@@ -17,6 +17,8 @@ export interface FamilyDifference {
   readonly differences: readonly DataPlaneDifference[];
   /** With `--repair`: what was mended, and how. */
   readonly repair?: DataPlaneRepair;
+  /** What the running process has left out until it is tried again: no differences. */
+  readonly quarantined: readonly Quarantined[];
 }
 
 /** A machine beside the plans of a node. */
@@ -36,23 +38,32 @@ export interface CompareNodeOptions {
 
 /** Compares this machine with plans, one family after the other. Rejects where it can't be asked. */
 export async function compareNode(
-  { mode, nodeName, plans, createBackend }: PlannedNode,
+  { mode, nodeName, plans, machine, createBackend }: PlannedNode,
   { keys, repair = false }: CompareNodeOptions = {},
 ): Promise<NodeDifference> {
   const families: FamilyDifference[] = [];
   for (const [family, plan] of plans) {
     await using backend = createBackend(family);
     const chosen = keys?.(plan);
+    const { quarantined: all = [] } = machine(family);
+    const quarantined = all.filter(({ key }) => chosen === undefined || chosen.has(key));
+    const scope = { keys: chosen, quarantined: all };
+    const common = { family, plan, quarantined };
     if (repair) {
       if (backend.repair === undefined) throw unable(mode);
-      const report = await backend.repair(plan, chosen);
-      families.push({ family, plan, differences: report.left, repair: report });
+      const report = await backend.repair(plan, scope);
+      families.push({ ...common, differences: report.left, repair: report });
     } else {
       if (backend.compare === undefined) throw unable(mode);
-      families.push({ family, plan, differences: await backend.compare(plan, chosen) });
+      families.push({ ...common, differences: await backend.compare(plan, scope) });
     }
   }
   return { mode, nodeName, families };
+}
+
+/** How many there are in quarantine, of all families. */
+export function countQuarantined({ families }: NodeDifference): number {
+  return families.reduce((sum, { quarantined }) => sum + quarantined.length, 0);
 }
 
 /** How many there are, of all families. */

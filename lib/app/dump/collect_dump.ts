@@ -9,11 +9,11 @@ import type { RelayOptions } from "../../config/relay_options.ts";
 import type { Informers } from "../../kube/informer.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
-import type { BackendMode } from "../../proxy/backend.ts";
+import type { BackendMode, Quarantined } from "../../proxy/backend.ts";
 import type { MachineFacts } from "../../proxy/machine_facts.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
-import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
+import { reasonsByKey } from "../status_collector.ts";
 import type { StatusReport } from "../status_report.ts";
 import { VERSION } from "../version.ts";
 import { dumpDecision } from "./dump_decisions.ts";
@@ -38,8 +38,8 @@ export interface DumpParts {
 export interface DumpedFamily {
   readonly family: IpFamily;
   readonly plan: ProxyPlan;
-  /** Why ServicePorts, or addresses of them, are in quarantine. */
-  readonly quarantined: ReadonlyMap<ServicePortKey, string>;
+  /** ServicePorts, or addresses of them, that are in quarantine. */
+  readonly quarantined: readonly Quarantined[];
   /** The addresses of the machine that were planned with; absent where it was not looked at. */
   readonly interfaceAddresses?: readonly IpAddress[];
   /** Absent where the machine was not looked at, or nothing depends on it. */
@@ -87,11 +87,13 @@ export function collectDump(
 
 function dumpFamily({ plan, quarantined, ...family }: DumpedFamily) {
   const plans = [...plan.services.values()];
+  const reasons = reasonsByKey(quarantined);
   return {
     ...family,
+    ...(quarantined.length > 0 && { quarantined }),
     decisions: {
       *[Symbol.iterator]() {
-        for (const plan of plans) yield dumpDecision(plan, quarantined.get(plan.key));
+        for (const plan of plans) yield dumpDecision(plan, reasons.get(plan.key));
       },
     },
   };

@@ -8,7 +8,6 @@ import type { ChangesReport } from "../changes/change_entry.ts";
 import type { ProcessInfo } from "../dependencies.ts";
 import type { FamilyProxy } from "../family_proxy.ts";
 import type { IntrospectedParts } from "../introspection.ts";
-import { reasonsByKey } from "../status_collector.ts";
 import type { StatusReport } from "../status_report.ts";
 import { collectDump, type DumpedFamily } from "./collect_dump.ts";
 
@@ -39,7 +38,7 @@ function familyOf({ family, backend, pipeline, syncer }: FamilyProxy): DumpedFam
   return {
     family,
     plan,
-    quarantined: reasonsByKey(syncer.quarantined),
+    quarantined: syncer.quarantined,
     ...(interfaceAddresses && { interfaceAddresses }),
     ...(facts && { facts }),
   };

@@ -8,7 +8,7 @@ import * as v from "valibot";
 import { CHANGES } from "./dump_changes.ts";
 import { CONFIGURATION, MACHINE_FACTS } from "./dump_configuration.ts";
 import { ENDPOINT_SLICE, ENDPOINTS, NODE, SERVICE, SERVICE_CIDR } from "./dump_objects.ts";
-import { mode, STATUS } from "./dump_status.ts";
+import { mode, QUARANTINED, STATUS } from "./dump_status.ts";
 import {
   fields,
   foreignText,
@@ -61,6 +61,7 @@ const family = {
   family: ipFamily,
   interfaceAddresses: optional(list(ipAddress)),
   facts: MACHINE_FACTS,
+  quarantined: optional(QUARANTINED),
 };
 
 const outcome = { status: optional(STATUS), changes: optional(CHANGES) };

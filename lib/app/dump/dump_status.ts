@@ -40,10 +40,12 @@ const port = v.pipe(
 
 const servicePort = v.pipe(ownText, v.transform((text) => text as ServicePortKey));
 
-const quarantined = list(fields({
+/** What could not be brought into effect. */
+export const QUARANTINED = list(fields({
   key: servicePort,
   address: optional(ownText),
   reason: foreignText,
+  retryAt: optional(time),
 }));
 
 const address = fields({
@@ -110,7 +112,7 @@ const family = fields({
   failures: number,
   lastError: optional(foreignText),
   services: list(service),
-  quarantined,
+  quarantined: QUARANTINED,
 });
 
 const status = fields({

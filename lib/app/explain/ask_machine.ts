@@ -61,7 +61,7 @@ async function differencesOf(
   const { service, carriers } = explanation;
   if (backend.compare === undefined) return await inspectedDifferences(backend, explanation);
   if (plan.services.size <= MOST_COMPARED && service) {
-    return await backend.compare(plan, new Set([service.key]));
+    return await backend.compare(plan, { keys: new Set([service.key]) });
   }
   return await backend.findMissing?.(carriers);
 }
