@@ -9,6 +9,7 @@ import type { Clock } from "../../lib/os/clock.ts";
 import type { DriftFigures } from "../netfilter/drift_figures.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import type { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 import type { IpvsWriter } from "./ipvs_writer.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
@@ -38,16 +39,15 @@ export interface IpvsWatchOptions {
 const DRAIN_LOOK_MS = 5_000;
 const LONGEST_PAUSE_MS = 30_000;
 const SHORTEST_PAUSE_MS = 1_000;
-/** Sets and single rules are only seen by reading everything. */
-const VERIFY_EVERY_MS = 300_000;
 
 /** Looks after one family, from `start()` to `stop()`. */
 export class IpvsWatch {
   readonly #dependencies: IpvsWatchDependencies;
   readonly #options: IpvsWatchOptions;
+  /** Sets and single rules are only seen by reading everything. */
+  readonly #schedule: VerificationSchedule;
   #abort: AbortController | undefined;
   #running: Promise<void> | undefined;
-  #verifyAt = 0;
   /** Whether a comparison failed: it comes again at the next look. */
   #isUnfinished = false;
 
@@ -55,6 +55,7 @@ export class IpvsWatch {
     const logger = dependencies.logger.with({ component: "ipvs_watch" });
     this.#dependencies = { ...dependencies, logger };
     this.#options = options;
+    this.#schedule = new VerificationSchedule(dependencies.random);
   }
 
   /** Begins to look. */
@@ -71,7 +72,7 @@ export class IpvsWatch {
 
   async #run(signal: AbortSignal): Promise<void> {
     const { clock, logger, turns, writer } = this.#dependencies;
-    this.#planVerification();
+    this.#schedule.expect(clock.now(), 0);
     for (;;) {
       await clock.sleep(this.#pauseMs, signal).catch(() => {});
       if (signal.aborted) return;
@@ -105,7 +106,7 @@ export class IpvsWatch {
     if (lost !== undefined) {
       logger.warn("Somebody has taken away what is ours", { lost });
     }
-    const isDue = lost !== undefined || this.#isUnfinished || clock.now() >= this.#verifyAt;
+    const isDue = lost !== undefined || this.#isUnfinished || this.#schedule.isDue(clock.now());
     if (isDue) await this.#verify();
   }
 
@@ -124,23 +125,17 @@ export class IpvsWatch {
   }
 
   async #verify(): Promise<void> {
-    const { logger, onDrift, writer } = this.#dependencies;
+    const { clock, logger, onDrift, writer } = this.#dependencies;
     const figures = new WriteFigures();
     this.#isUnfinished = true;
     writer.forget();
     await writer.write(figures);
     this.#isUnfinished = false;
-    this.#planVerification();
+    this.#schedule.verified(clock.now(), 0);
     const { reads: _, processes, ...found } = figures.operations;
     if (processes === undefined) return;
     logger.warn("Something of ours was missing or changed; it is repaired", { ...found });
     const count = Object.values(found).reduce((sum, each) => sum + each, 0);
     onDrift?.({ kind: "rule", found: count, repaired: count });
-  }
-
-  /** The nodes of a cluster that were started together are not to beat in time. */
-  #planVerification(): void {
-    const { clock, random } = this.#dependencies;
-    this.#verifyAt = clock.now() + VERIFY_EVERY_MS * (1 - random() / 10);
   }
 }
