@@ -7,10 +7,6 @@
  * @module
  */
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import type { Logger } from "../../lib/log/logger.ts";
-import { messageOf } from "../../lib/log/message_of.ts";
-import type { Clock } from "../../lib/os/clock.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type {
   Backend,
   BackendInspection,
@@ -18,30 +14,28 @@ import type {
   ComparisonScope,
   ProbeResult,
   RuleCounters,
-  ServiceInspection,
   SyncReport,
 } from "../../lib/proxy/backend.ts";
 import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
+import type { DriftWatch } from "../netfilter/drift_watch.ts";
+import { inspectPlan } from "../netfilter/inspect_plan.ts";
 import type { IptablesTable } from "../netfilter/iptables_objects.ts";
 import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables_variant.ts";
-import type { DriftFigures } from "../netfilter/drift_figures.ts";
-import type { DriftWatch } from "../netfilter/drift_watch.ts";
 import { OneAtATime } from "../netfilter/one_at_a_time.ts";
-import { pauseBetween } from "../netfilter/pause_between.ts";
 import { ROUTE_LOCALNET } from "../netfilter/route_localnet.ts";
+import type { RuleBackendDependencies, RuleBackendOptions } from "../netfilter/rule_backend.ts";
+import { RuleSyncs } from "../netfilter/rule_syncs.ts";
 import { createRuleWatch } from "./drift_watch.ts";
 import { compareKernel, repairKernel } from "./kernel_comparison.ts";
 import { findFacts } from "./machine_facts.ts";
 import { explainIptables } from "./explain.ts";
 import { ExplainedLayout } from "./explained_layout.ts";
 import { findMissingRules } from "./find_missing.ts";
-import { inspectService } from "../netfilter/inspect_service.ts";
-import { type NodeSettings, renderOptionsOf, servesLocalhost } from "./live_options.ts";
+import { renderOptionsOf, servesLocalhost } from "./live_options.ts";
 import { removeOwnChains } from "./own_chains.ts";
 import { probeIptablesMode } from "./probe.ts";
 import { renderText } from "./render_text.ts";
@@ -49,33 +43,14 @@ import { ALL_FEATURES, type IptablesFeatures } from "./render_options.ts";
 import { WantedRules } from "./wanted_rules.ts";
 import { WriteFigures } from "./write_figures.ts";
 
-/** The edges of the iptables backend. */
-export interface IptablesBackendDependencies {
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
-  /** From 0 to 1, as `Math.random`. */
-  readonly random: () => number;
-  /** Told when rules of ours were found missing or changed. */
-  readonly onDrift?: (figures: DriftFigures) => void;
-}
-
 /** Settings of the iptables backend. */
-export interface IptablesBackendOptions {
-  readonly family: IpFamily;
-  readonly masqueradeBit: number;
+export interface IptablesBackendOptions extends RuleBackendOptions {
   readonly localhostNodePorts: boolean;
-  /** How often the canaries are looked for, milliseconds. */
-  readonly syncPeriodMs: number;
-  /** What the configuration and the Node say now. */
-  readonly node: () => NodeSettings;
-  /** What a machine was found to have, for text without a `start()`. @default {everything} */
-  readonly facts?: MachineFacts;
 }
 
 /** Makes an iptables backend for one IP family. Runs nothing before it is started. */
 export function createIptablesBackend(
-  dependencies: IptablesBackendDependencies,
+  dependencies: RuleBackendDependencies,
   options: IptablesBackendOptions,
 ): Backend {
   return new IptablesBackend(dependencies, options);
@@ -95,16 +70,15 @@ class IptablesBackend implements Backend {
   readonly mode = "iptables";
   readonly usesConntrack = true;
   readonly family: IpFamily;
-  readonly #dependencies: IptablesBackendDependencies;
+  readonly #dependencies: RuleBackendDependencies;
   readonly #options: IptablesBackendOptions;
   readonly #turns = new OneAtATime();
+  readonly #syncs = new RuleSyncs();
   #machine: Machine | undefined;
-  #plan: ProxyPlan | undefined;
   readonly #explained = new ExplainedLayout();
-  #failedPartialWrites = 0;
   #toldUnreadable = "";
 
-  constructor(dependencies: IptablesBackendDependencies, options: IptablesBackendOptions) {
+  constructor(dependencies: RuleBackendDependencies, options: IptablesBackendOptions) {
     this.family = options.family;
     this.#dependencies = dependencies;
     this.#options = options;
@@ -145,7 +119,7 @@ class IptablesBackend implements Backend {
   }
 
   explain: Required<Backend>["explain"] = (plan, explanation) => {
-    const applied = plan === this.#plan ? this.#machine?.rules.layout : undefined;
+    const applied = plan === this.#syncs.plan ? this.#machine?.rules.layout : undefined;
     const options = this.#renderOptions(this.#machine);
     const layout = this.#explained.of(plan, { applied, options, facts: this.#options.facts });
     return explainIptables(plan, explanation, layout);
@@ -172,27 +146,16 @@ class IptablesBackend implements Backend {
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
     const summary = this.#machine?.summary ?? "not started";
-    const plan = this.#plan;
-    if (plan === undefined) return { summary, services: [], quarantined: [] };
-    const all = this.#machine?.rules.quarantined ?? [];
-    const quarantined = keys ? all.filter(({ key }) => keys.includes(key)) : all;
-    const services: ServiceInspection[] = [];
-    const pause = pauseBetween(this.#dependencies.clock);
-    for (const key of keys ?? plan.services.keys()) {
-      const service = plan.services.get(key);
-      if (service) services.push(inspectService(service, { shared: plan.shared, quarantined }));
-      await pause();
-    }
-    return { summary, services, quarantined };
+    const { clock } = this.#dependencies;
+    const { quarantined } = this.#machine?.rules ?? {};
+    return { summary, ...await inspectPlan(this.#syncs.plan, { clock, quarantined, keys }) };
   }
 
   /** Never asks the kernel: nothing here can read the counters of nfacct. */
   ruleCounters(): Promise<RuleCounters> {
-    return Promise.resolve({
-      failedWrites: this.#machine?.rules.failedWrites ?? 0,
-      failedPartialWrites: this.#failedPartialWrites,
-      failedCleanups: 0,
-    });
+    const { failedWrites = 0 } = this.#machine?.rules ?? {};
+    const { failedPartialWrites } = this.#syncs;
+    return Promise.resolve({ failedWrites, failedPartialWrites, failedCleanups: 0 });
   }
 
   recheck(): void {
@@ -225,25 +188,19 @@ class IptablesBackend implements Backend {
       throw new Error("Cannot sync rules of iptables: start() has not succeeded");
     }
     const { rules } = this.#machine;
-    this.#plan = plan;
     const figures = new WriteFigures();
-    let full = changes.everything || !rules.isKnown;
-    const failedBefore = rules.failedWrites;
-    try {
-      await rules.take(plan, { changes, options: this.#renderOptions(this.#machine) });
-      // With other options for all rules, nothing of what was written counts as known.
-      full ||= !rules.isKnown;
-      await rules.write(figures);
-      this.#tellUnreadable(rules.unreadable);
-    } catch (cause) {
-      throw new SyncFailure(messageOf(cause), { full, cause });
-    } finally {
-      if (!full) this.#failedPartialWrites += rules.failedWrites - failedBefore;
-    }
+    const report = await this.#syncs.run(rules, {
+      plan,
+      changes,
+      take: () => rules.take(plan, { changes, options: this.#renderOptions(this.#machine) }),
+      write: async () => {
+        await rules.write(figures);
+        this.#tellUnreadable(rules.unreadable);
+      },
+    });
     const { nat, filter } = rules.totals;
     return {
-      full,
-      services: changes.upserted.size + changes.removed.size,
+      ...report,
       operations: figures.operations,
       quarantined: rules.quarantined,
       rules: {

@@ -6,14 +6,13 @@
  *
  * @module
  */
-import type { LogFields, Logger } from "../../lib/log/logger.ts";
-import type { Clock } from "../../lib/os/clock.ts";
-import type { DriftFigures } from "../netfilter/drift_figures.ts";
+import type { LogFields } from "../../lib/log/logger.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
 import type { IptablesTable } from "../netfilter/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import type { OneAtATime } from "../netfilter/one_at_a_time.ts";
 import { IptablesError } from "../netfilter/restore_error.ts";
+import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import { CANARY } from "./base_chains.ts";
 import { CanarySchedule } from "./canary_schedule.ts";
@@ -21,16 +20,11 @@ import type { WantedRules } from "./wanted_rules.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** What the watch stands on. */
-export interface RuleWatchDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-  /** From 0 to 1, as `Math.random`. */
-  readonly random: () => number;
+export interface RuleWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
   readonly runner: Pick<IptablesRunner, "hasRules">;
   readonly rules: Pick<WantedRules, "isKnown" | "verify">;
   /** What else writes rules. */
   readonly turns: OneAtATime;
-  readonly onDrift?: (figures: DriftFigures) => void;
 }
 
 /** How often it looks, and where. */

@@ -4,18 +4,11 @@
  * @module
  */
 import { cidrContains } from "../../lib/net/cidr.ts";
-import { type IpAddress, type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
-import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
+import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { NodeSettings } from "../netfilter/rule_backend.ts";
 import type { IptablesFeatures, IptablesRenderOptions } from "./render_options.ts";
 
-/** What may change while the process runs. */
-export interface NodeSettings {
-  readonly nodePortAddresses: NodePortAddresses;
-  /** The node's address of this family; absent while it is not known. */
-  readonly nodeIp?: IpAddress;
-}
-
-/** What does not. */
+/** What does not change while the process runs. */
 export interface FixedSettings {
   readonly family: IpFamily;
   readonly masqueradeBit: number;

@@ -7,10 +7,6 @@
  * @module
  */
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import type { Logger } from "../../lib/log/logger.ts";
-import { messageOf } from "../../lib/log/message_of.ts";
-import type { Clock } from "../../lib/os/clock.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type {
   Backend,
   BackendInspection,
@@ -18,7 +14,6 @@ import type {
   ComparisonScope,
   ProbeResult,
   RuleCounters,
-  ServiceInspection,
   SyncReport,
 } from "../../lib/proxy/backend.ts";
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
@@ -30,14 +25,15 @@ import type {
   PacketExplanation,
 } from "../../lib/proxy/packet_explanation.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
-import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
-import type { DriftFigures } from "../netfilter/drift_figures.ts";
 import type { DriftWatch } from "../netfilter/drift_watch.ts";
+import { inspectPlan } from "../netfilter/inspect_plan.ts";
 import { OneAtATime } from "../netfilter/one_at_a_time.ts";
-import { pauseBetween } from "../netfilter/pause_between.ts";
 import { ROUTE_LOCALNET } from "../netfilter/route_localnet.ts";
+import type { RuleBackendDependencies, RuleBackendOptions } from "../netfilter/rule_backend.ts";
+import { RuleSyncs } from "../netfilter/rule_syncs.ts";
 import { TABLE } from "./base_chains.ts";
 import { createTableWatch } from "./drift_watch.ts";
 import { explainNftables } from "./explain.ts";
@@ -45,8 +41,7 @@ import { EXPRESSIONS } from "./expressions.ts";
 import { findAffinity } from "./find_affinity.ts";
 import { findMissingElements } from "./find_missing.ts";
 import { compareKernel, repairKernel } from "./kernel_comparison.ts";
-import { inspectService } from "../netfilter/inspect_service.ts";
-import { type NodeSettings, renderOptionsOf, servesLocalhost } from "./live_options.ts";
+import { renderOptionsOf, servesLocalhost } from "./live_options.ts";
 import { NftRunner } from "./nft_runner.ts";
 import { removeOwnTable } from "./own_table.ts";
 import { probeNftablesMode, probeRenderFeatures } from "./probe.ts";
@@ -58,34 +53,15 @@ import { WantedTable } from "./wanted_table.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** The edges of the nftables backend. */
-export interface NftablesBackendDependencies {
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
-  /** From 0 to 1, as `Math.random`. */
-  readonly random: () => number;
-  /** Told when something of ours was found missing or changed. */
-  readonly onDrift?: (figures: DriftFigures) => void;
+export interface NftablesBackendDependencies extends RuleBackendDependencies {
   /** Where what goes through each Service is counted; left out = it is not. */
   readonly traffic?: FamilyTraffic;
-}
-
-/** Settings of the nftables backend. */
-export interface NftablesBackendOptions {
-  readonly family: IpFamily;
-  readonly masqueradeBit: number;
-  /** How often the chains are looked for, milliseconds. */
-  readonly syncPeriodMs: number;
-  /** What the configuration and the Node say now. */
-  readonly node: () => NodeSettings;
-  /** What a machine was found to have, for text without a `start()`. @default {everything} */
-  readonly facts?: MachineFacts;
 }
 
 /** Makes an nftables backend for one IP family. Runs nothing before it is started. */
 export function createNftablesBackend(
   dependencies: NftablesBackendDependencies,
-  options: NftablesBackendOptions,
+  options: RuleBackendOptions,
 ): Backend {
   return new NftablesBackend(dependencies, options);
 }
@@ -104,13 +80,12 @@ class NftablesBackend implements Backend {
   readonly usesConntrack = true;
   readonly family: IpFamily;
   readonly #dependencies: NftablesBackendDependencies;
-  readonly #options: NftablesBackendOptions;
+  readonly #options: RuleBackendOptions;
   readonly #turns = new OneAtATime();
+  readonly #syncs = new RuleSyncs();
   #machine: Machine | undefined;
-  #plan: ProxyPlan | undefined;
-  #failedPartialWrites = 0;
 
-  constructor(dependencies: NftablesBackendDependencies, options: NftablesBackendOptions) {
+  constructor(dependencies: NftablesBackendDependencies, options: RuleBackendOptions) {
     this.family = options.family;
     this.#dependencies = dependencies;
     this.#options = options;
@@ -187,32 +162,18 @@ class NftablesBackend implements Backend {
     const summary = isStarted
       ? `table ${EXPRESSIONS[this.family].table} ${TABLE} of nftables`
       : "not started";
-    const plan = this.#plan;
-    if (plan === undefined) return { summary, services: [], quarantined: [] };
-    const all = this.#machine?.table.quarantined ?? [];
-    const quarantined = keys ? all.filter(({ key }) => keys.includes(key)) : all;
-    if (keys?.length !== 0) await this.#machine?.counters?.tryRefresh();
-    const services: ServiceInspection[] = [];
-    const pause = pauseBetween(this.#dependencies.clock);
-    for (const key of keys ?? plan.services.keys()) {
-      const service = plan.services.get(key);
-      if (service) {
-        const inspection = inspectService(service, { shared: plan.shared, quarantined });
-        const traffic = countedFor(service, this.#dependencies.traffic);
-        services.push({ ...inspection, ...(traffic && { traffic }) });
-      }
-      await pause();
-    }
-    return { summary, services, quarantined };
+    const { clock, traffic } = this.#dependencies;
+    const { plan } = this.#syncs;
+    if (plan && keys?.length !== 0) await this.#machine?.counters?.tryRefresh();
+    const { quarantined } = this.#machine?.table ?? {};
+    const trafficOf = (service: ServicePlan) => countedFor(service, traffic);
+    return { summary, ...await inspectPlan(plan, { clock, quarantined, keys, trafficOf }) };
   }
 
   ruleCounters(): Promise<RuleCounters> {
     const { failedWrites = 0, failedCleanups = 0 } = this.#machine?.table ?? {};
-    return Promise.resolve({
-      failedWrites,
-      failedCleanups,
-      failedPartialWrites: this.#failedPartialWrites,
-    });
+    const { failedPartialWrites } = this.#syncs;
+    return Promise.resolve({ failedWrites, failedPartialWrites, failedCleanups });
   }
 
   recheck(): void {
@@ -245,27 +206,17 @@ class NftablesBackend implements Backend {
       throw new Error("Cannot sync the table of nftables: start() has not succeeded");
     }
     const { counters, table } = this.#machine;
-    this.#plan = plan;
     const figures = new WriteFigures();
-    let full = changes.everything || !table.isKnown;
-    const failedBefore = table.failedWrites;
-    try {
-      await table.take(plan, { changes, options: this.#renderOptions(this.#machine) });
-      // With other options for all rules, nothing of what was written counts as known.
-      full ||= !table.isKnown;
-      await table.write(figures);
-      await counters?.sync(plan, changes);
-    } catch (cause) {
-      throw new SyncFailure(messageOf(cause), { full, cause });
-    } finally {
-      if (!full) this.#failedPartialWrites += table.failedWrites - failedBefore;
-    }
-    return {
-      full,
-      services: changes.upserted.size + changes.removed.size,
-      operations: figures.operations,
-      quarantined: table.quarantined,
-    };
+    const report = await this.#syncs.run(table, {
+      plan,
+      changes,
+      take: () => table.take(plan, { changes, options: this.#renderOptions(this.#machine) }),
+      write: async () => {
+        await table.write(figures);
+        await counters?.sync(plan, changes);
+      },
+    });
+    return { ...report, operations: figures.operations, quarantined: table.quarantined };
   }
 
   async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {

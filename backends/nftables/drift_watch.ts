@@ -7,25 +7,19 @@
  *
  * @module
  */
-import type { LogFields, Logger } from "../../lib/log/logger.ts";
-import type { Clock } from "../../lib/os/clock.ts";
-import type { DriftFigures } from "../netfilter/drift_figures.ts";
+import type { LogFields } from "../../lib/log/logger.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
 import type { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import type { WantedTable } from "./wanted_table.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** What the watch stands on. */
-export interface TableWatchDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-  /** From 0 to 1, as `Math.random`. */
-  readonly random: () => number;
+export interface TableWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
   readonly table: Pick<WantedTable, "isKnown" | "missingChains" | "serviceCount" | "verify">;
   /** What else writes the table. */
   readonly turns: OneAtATime;
-  readonly onDrift?: (figures: DriftFigures) => void;
 }
 
 /** A flush is to be repaired within seconds, however long the sync period is. */
