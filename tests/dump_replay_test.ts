@@ -6,6 +6,9 @@
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { runCommandLine } from "../lib/app/command_line.ts";
+import { askControlText } from "../lib/app/control_client.ts";
+import { INPUT_PART } from "../lib/app/dump/dump_schema.ts";
+import { checkDump } from "../lib/app/dump/read_dump.ts";
 import type { Service } from "../lib/api/objects.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import type { BackendMode } from "../lib/proxy/backend.ts";
@@ -155,6 +158,20 @@ Deno.test("render --from follows a node whose Services come, change and go", asy
   }
 });
 
+/** What `diff` and `trace` ask for, but for the time. */
+async function inputsOf({ controlSocket }: DumpedRelay): Promise<unknown> {
+  const { writtenAt: _, ...inputs } = JSON.parse(
+    await askControlText(controlSocket, { route: "/dump?inputs" }),
+  );
+  return inputs;
+}
+
+/** The same of a dump that has everything. */
+function inputPartOf(dump: unknown): unknown {
+  const { writtenAt: _, ...inputs } = checkDump(dump, { source: "it", part: INPUT_PART });
+  return inputs;
+}
+
 for (const { name, mode, commands, flags = [], shows } of CASES) {
   Deno.test(`render --from gives what the node computed: ${name}`, async () => {
     const folder = await Deno.makeTempDir();
@@ -167,9 +184,11 @@ for (const { name, mode, commands, flags = [], shows } of CASES) {
         addresses: [IPv4.node, IPv4.nodeSecond],
       });
       const path = `${folder}/other place.json`;
-      await Deno.writeTextFile(path, await relay.dump());
+      const dump = await relay.dump();
+      await Deno.writeTextFile(path, dump);
       const text = relay.text();
       assertStringIncludes(text, shows);
+      assertEquals(await inputsOf(relay), inputPartOf(JSON.parse(dump)));
       assertEquals(await replay(path), text);
     } finally {
       await Deno.remove(folder, { recursive: true });

@@ -72,7 +72,7 @@ export class Introspection {
       "/changes": (query) =>
         this.changes({ last: numberOf(query, "last"), names: query.has("rules") }),
       "/services": (query) => this.services(query.get("prefix") ?? ""),
-      "/dump": () => this.dump(),
+      "/dump": (query) => this.dump({ onlyInputs: query.has("inputs") }),
       "/flow": (query) =>
         Promise.resolve(answerFlow({ ...this.#dependencies, ...this.#parts }, query)),
       "/explain": (query) => explainRunning(this.#dependencies, this.#parts, query),
@@ -94,8 +94,9 @@ export class Introspection {
     return [...names].sort();
   }
 
-  /** Everything for `dump`, as `jsonPieces()` takes it. */
-  async dump(): Promise<unknown> {
+  /** Everything for `dump`, as `jsonPieces()` takes it; `onlyInputs`: what it is planned from. */
+  async dump({ onlyInputs }: { readonly onlyInputs: boolean }): Promise<unknown> {
+    if (onlyInputs) return dumpRunning(this.#dependencies, this.#parts, undefined);
     const status = await this.status({ brief: false });
     const changes = await this.changes({ names: true });
     return dumpRunning(this.#dependencies, this.#parts, { status, changes });

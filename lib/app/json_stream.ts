@@ -8,11 +8,14 @@ import { type Clock, systemClock } from "../os/clock.ts";
 /** Pieces are about so long, in UTF-16 units; one takes well under a millisecond to make. */
 const PIECE_LENGTH = 64 * 1024;
 
+/** Time between two turns of the event loop, in milliseconds. A turn costs one in which nothing is done. */
+const SLICE_MS = 4;
+
 /** Levels that are walked: report, families, family, services. What lies deeper is small. */
 const WALKED_LEVELS = 4;
 
 /**
- * Writes what `JSON.stringify()` writes, and yields to the event loop after each piece. What can be
+ * Writes what `JSON.stringify()` writes, and yields to the event loop every few pieces. What can be
  * iterated is written as a list, of which an entry is asked for when it is its turn.
  */
 export async function* jsonPieces(
@@ -20,12 +23,15 @@ export async function* jsonPieces(
   { clock = systemClock }: { readonly clock?: Clock } = {},
 ): AsyncGenerator<string> {
   let piece = "";
+  let sliceStart = clock.now();
   for (const token of tokens(value, WALKED_LEVELS)) {
     piece += token;
     if (piece.length < PIECE_LENGTH) continue;
     yield piece;
     piece = "";
+    if (clock.now() - sliceStart < SLICE_MS) continue;
     await clock.yieldToEventLoop();
+    sliceStart = clock.now();
   }
   yield piece;
 }

@@ -17,7 +17,13 @@ import { reasonsByKey } from "../status_collector.ts";
 import type { StatusReport } from "../status_report.ts";
 import { VERSION } from "../version.ts";
 import { dumpDecision } from "./dump_decisions.ts";
-import { DUMP_KIND, DUMP_SCHEMA, type DumpInput, FORMAT_VERSION } from "./dump_schema.ts";
+import {
+  DUMP_KIND,
+  DUMP_SCHEMA,
+  type DumpInput,
+  FORMAT_VERSION,
+  INPUT_PART,
+} from "./dump_schema.ts";
 import { pickAllowed } from "./pick_allowed.ts";
 
 /** What a dump is made of. */
@@ -32,6 +38,8 @@ export interface DumpParts {
   /** Absent where no program runs. */
   readonly status?: StatusReport;
   readonly changes?: ChangesReport;
+  /** Leaves out what was decided: who plans it anew has no use for half of the text. @default {false} */
+  readonly onlyInputs?: boolean;
 }
 
 /** One IP family. */
@@ -57,7 +65,7 @@ export function collectDump(
   },
   parts: DumpParts,
 ): unknown {
-  const { mode, nodeName, configuration, informers, node, status, changes } = parts;
+  const { mode, nodeName, configuration, informers, node, status, changes, onlyInputs } = parts;
   const { services, endpointSlices, endpoints, serviceCidrs } = informers;
   const dump: DumpInput = {
     kind: DUMP_KIND,
@@ -82,7 +90,7 @@ export function collectDump(
     ...(status && { status }),
     ...(changes && { changes }),
   };
-  return pickAllowed(dump, DUMP_SCHEMA);
+  return pickAllowed(dump, onlyInputs ? INPUT_PART : DUMP_SCHEMA);
 }
 
 function dumpFamily({ plan, quarantined, ...family }: DumpedFamily) {

@@ -11,14 +11,17 @@ import type { IntrospectedParts } from "../introspection.ts";
 import type { StatusReport } from "../status_report.ts";
 import { collectDump, type DumpedFamily } from "./collect_dump.ts";
 
-/** What the parts know, for `jsonPieces()`, beside what was just collected. */
+/**
+ * What the parts know, for `jsonPieces()`, beside what was just collected; where nothing was, only what
+ * it is planned from.
+ */
 export function dumpRunning(
   { clock, process }: {
     readonly clock: Clock;
     readonly process: Pick<ProcessInfo, "kernelRelease">;
   },
   { families, startUp, configuration, informers, node }: IntrospectedParts,
-  collected: { readonly status: StatusReport; readonly changes: ChangesReport },
+  collected: { readonly status: StatusReport; readonly changes: ChangesReport } | undefined,
 ): unknown {
   const { proxy, relay, mode } = configuration();
   return collectDump({ clock, kernelRelease: process.kernelRelease }, {
@@ -28,7 +31,7 @@ export function dumpRunning(
     informers: informers(),
     node: node(),
     families: families.map(familyOf),
-    ...collected,
+    ...(collected ?? { onlyInputs: true }),
   });
 }
 
