@@ -16,6 +16,7 @@ import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
 import { createIptablesBackend } from "./iptables/backend.ts";
 import { createIpvsBackend } from "./ipvs/backend.ts";
 import { type IpvsConfigurationFields, ipvsOptionsOf } from "./ipvs/configured_options.ts";
+import { createServerRecordFile } from "./ipvs/server_record_file.ts";
 import type { DriftFigures } from "./netfilter/drift_figures.ts";
 import { createNftablesBackend } from "./nftables/backend.ts";
 import { createLocalAddresses } from "./userspace/addresses/addresses.ts";
@@ -85,7 +86,9 @@ export const BACKENDS: Readonly<
   ipvs(edges, { family, iptables: { masqueradeBit }, ipvs, node, relay, facts }) {
     const { ipvsDrainTimeoutMs: drainTimeoutMs } = relay;
     const context = { family, masqueradeBit, node, drainTimeoutMs };
-    return createIpvsBackend(edges, { ...ipvsOptionsOf(ipvs, context), ...(facts && { facts }) });
+    const recordFile = createServerRecordFile({ directory: relay.stateDirectory, family });
+    const options = { ...ipvsOptionsOf(ipvs, context), ...(facts && { facts }) };
+    return createIpvsBackend({ ...edges, recordFile }, options);
   },
   nftables({ network: _, ...edges }, { family, nftables, node, facts, traffic }) {
     const { masqueradeBit, syncPeriod: syncPeriodMs } = nftables;

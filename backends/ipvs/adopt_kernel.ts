@@ -8,7 +8,6 @@ import type { Cidr } from "../../lib/net/cidr.ts";
 import { cidrContains } from "../../lib/net/cidr.ts";
 import { type IpAddress, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import { tryParsePort } from "../../lib/net/port.ts";
-import { isKubeProxyServer } from "../netfilter/foreign/virtual_servers.ts";
 import { ruleText } from "../netfilter/iptables_objects.ts";
 import type { SavedTables } from "../netfilter/iptables_save.ts";
 import { normalRule } from "../netfilter/rule_normal_form.ts";
@@ -18,14 +17,21 @@ import type { KernelState } from "./diff.ts";
 import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
 import { normalOptions, scratchName } from "./ipset_text.ts";
 import type { KernelReading } from "./ipvs_runner.ts";
-import type { IpvsLayout } from "./layout.ts";
+import type { IpvsLayout, WantedServer } from "./layout.ts";
+import { isOwnServer } from "./own_server.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
+import type { NodePortServers } from "./server_record.ts";
+import { looksForeign } from "./taken_servers.ts";
 import { addressOfServer, type ServerKey } from "./virtual_server.ts";
 
 /** Whose a virtual server is. */
 export interface Ownership {
   /** `ipvs.excludeCIDRs`: what is in there is somebody else's. */
   readonly excludeCidrs: readonly Cidr[];
+  /** Where an earlier run served node ports: the node may have lost the address since. */
+  readonly earlierNodePorts: NodePortServers;
+  /** Told of a virtual server of others that a Service wants as its own. */
+  readonly onForeign?: (key: ServerKey, wanted: WantedServer) => void;
 }
 
 /** Takes over what is ours, to be compared as a whole. Returns what else there is to know. */
@@ -96,13 +102,20 @@ function adoptServers(
 ): void {
   const found = new Map<ServerKey, AppliedServer>();
   for (const seen of reading.servers) {
-    const wanted = layout.server(seen.key)?.server;
+    const wanted = layout.server(seen.key);
     const applied = servers.get(seen.key);
     // What this process has applied is ours, also where no address or set tells any more.
     const isKnown = wanted !== undefined || applied !== undefined;
     if (!isKnown && !isOurs(seen, { layout, reading, ownership })) continue;
+    if (wanted !== undefined && applied === undefined && looksForeign(seen, wanted)) {
+      // What is excluded may be ours from an earlier run all the same.
+      const all = { ...ownership, excludeCidrs: [] };
+      if (!isOurs(seen, { layout, reading, ownership: all })) {
+        ownership.onForeign?.(seen.key, wanted);
+      }
+    }
     const known = applied?.setup;
-    found.set(seen.key, appliedFromSeen(seen, { wanted, known }));
+    found.set(seen.key, appliedFromSeen(seen, { wanted: wanted?.server, known }));
   }
   servers.adopt(found);
   layout.touch(found.keys());
@@ -125,11 +138,12 @@ function isOurs(
   }
   if (ownership.excludeCidrs.some((cidr) => cidrContains(cidr, address))) return false;
   const name = protocol === "TCP" ? "tcp" : protocol === "UDP" ? "udp" : "sctp";
-  return isKubeProxyServer({ protocol: name, address, port }, {
+  return isOwnServer({ protocol: name, address, port }, {
     noted: reading.noted,
     deviceAddresses: reading.device ?? new Set(),
     nodeAddresses: layout.options.nodeAddresses,
     excludeCidrs: ownership.excludeCidrs,
+    earlierNodePorts: ownership.earlierNodePorts,
   });
 }
 

@@ -6,13 +6,8 @@
  *
  * @module
  */
-import type { Cidr } from "../../lib/net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, isLoopback } from "../../lib/net/ip_address.ts";
-import type { Logger } from "../../lib/log/logger.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
-import type { Clock } from "../../lib/os/clock.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import type { Network } from "../../lib/os/network.ts";
 import type {
   Backend,
   BackendInspection,
@@ -31,8 +26,8 @@ import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
 import { isAtLeast, parseVersion } from "../netfilter/probe/tool_version.ts";
 import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables_variant.ts";
-import type { DriftFigures } from "../netfilter/drift_figures.ts";
 import { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import type { IpvsBackendDependencies, IpvsBackendOptions } from "./backend_options.ts";
 import { setConnectionTimeouts } from "./connection_timeouts.ts";
 import { DEVICE } from "./diff.ts";
 import { explainIpvs } from "./explain.ts";
@@ -46,41 +41,10 @@ import { removeOwnObjects, removeStaleChains } from "./own_objects.ts";
 import { probeIpvsMode } from "./probe.ts";
 import { defaultIpvsOptions, type IpvsFeatures, type IpvsRenderOptions } from "./render_options.ts";
 import { renderText } from "./render_text.ts";
-import type { Scheduler } from "./scheduler.ts";
+import { recordedNodePorts } from "./server_record_file.ts";
+import { ServerRecordKeeper } from "./server_record_keeper.ts";
+import { TakenServers } from "./taken_servers.ts";
 import { WriteFigures } from "./write_figures.ts";
-
-/** The edges of the ipvs backend. */
-export interface IpvsBackendDependencies {
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
-  readonly network: Network;
-  /** From 0 to 1, as `Math.random`. */
-  readonly random: () => number;
-  /** Told when something of ours was found missing or changed. */
-  readonly onDrift?: (figures: DriftFigures) => void;
-}
-
-/** Settings of the ipvs backend. Times are milliseconds. */
-export interface IpvsBackendOptions {
-  readonly family: IpFamily;
-  readonly masqueradeBit: number;
-  readonly scheduler: Scheduler;
-  readonly excludeCidrs: readonly Cidr[];
-  readonly strictArp: boolean;
-  /** 0 leaves what the kernel has. */
-  readonly timeouts: { readonly tcp: number; readonly tcpFin: number; readonly udp: number };
-  /** How often the kernel is looked at. */
-  readonly syncPeriodMs: number;
-  /** Longest time for the connections of a removed endpoint to end; 0 = as long as they like. */
-  readonly drainTimeoutMs: number;
-  /** Why it cannot be started: a setting that makes no sense. */
-  readonly problem?: string;
-  /** What the configuration and the Node say now. */
-  readonly node: () => { readonly nodeIp?: IpAddress };
-  /** What a machine was found to have, for text without a `start()`. @default {everything} */
-  readonly facts?: MachineFacts;
-}
 
 /** Makes an ipvs backend for one IP family. Runs nothing before it is started. */
 export function createIpvsBackend(
@@ -96,6 +60,8 @@ interface Machine {
   readonly runner: IpvsRunner;
   readonly writer: IpvsWriter;
   readonly watch: IpvsWatch;
+  readonly record: ServerRecordKeeper;
+  readonly taken: TakenServers;
   readonly features: IpvsFeatures;
   /** On the device when the process began: none of the node's own. */
   readonly found: ReadonlySet<IpAddress>;
@@ -139,7 +105,7 @@ class IpvsBackend implements Backend {
   }
 
   async start(): Promise<void> {
-    const { clock, commands, logger } = this.#dependencies;
+    const { clock, commands, logger, recordFile: file } = this.#dependencies;
     if (this.#options.problem !== undefined) {
       throw new Error(`Cannot start mode ipvs: ${this.#options.problem}`);
     }
@@ -154,13 +120,17 @@ class IpvsBackend implements Backend {
     const runner = new IpvsRunner({ clock, commands, iptables });
     const found = await runner.deviceAddresses() ?? new Set();
     await setConnectionTimeouts({ logger, runner }, this.#options.timeouts);
-    const writer = new IpvsWriter({ clock, runner }, { excludeCidrs, drainTimeoutMs });
+    const record = new ServerRecordKeeper({ clock, logger, file });
+    await record.open();
+    const taken = new TakenServers({ logger });
+    const tools = { clock, runner, record, taken };
+    const writer = new IpvsWriter(tools, { excludeCidrs, drainTimeoutMs });
     const edges = { ...this.#dependencies, runner, iptables, writer, turns: this.#turns };
     const watch = new IpvsWatch(edges, { periodMs });
     const summary = `virtual servers on ${DEVICE}, scheduler ${this.#options.scheduler}`;
     const parsed = parseVersion(version);
     const features = { randomFully: parsed === undefined || isAtLeast(parsed, RANDOM_FULLY) };
-    this.#machine = { summary, runner, writer, watch, features, found };
+    this.#machine = { summary, runner, writer, watch, record, taken, features, found };
     watch.start();
   }
 
@@ -191,11 +161,12 @@ class IpvsBackend implements Backend {
   }
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
-    const { summary = "not started", runner, writer } = this.#machine ?? {};
-    const layout = writer?.layout;
-    if (layout === undefined || runner === undefined || writer === undefined) {
-      return { summary, services: [], quarantined: [] };
+    const layout = this.#machine?.writer.layout;
+    if (this.#machine === undefined || layout === undefined) {
+      return { summary: this.#machine?.summary ?? "not started", services: [], quarantined: [] };
     }
+    const { runner, taken, writer } = this.#machine;
+    const summary = [this.#machine.summary, taken.describe(layout) ?? []].flat().join("; ");
     const services = await inspectServices({ ...this.#dependencies, layout, runner }, keys);
     const all = writer.quarantined;
     const quarantined = keys ? all.filter(({ key }) => keys.includes(key)) : all;
@@ -229,11 +200,18 @@ class IpvsBackend implements Backend {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#machine?.watch.stop();
+    await this.#machine?.record.close();
   }
 
-  #remove(dryRun: boolean): Promise<CleanupReport> {
+  async #remove(dryRun: boolean): Promise<CleanupReport> {
     const { family, excludeCidrs } = this.#options;
-    return removeOwnObjects(this.#dependencies, { family, excludeCidrs, dryRun });
+    const { recordFile } = this.#dependencies;
+    const earlierNodePorts = await recordedNodePorts(recordFile);
+    const removal = { family, excludeCidrs, earlierNodePorts, dryRun };
+    const report = await removeOwnObjects(this.#dependencies, removal);
+    // What is left now is known by it at the next try. A file that stays does no harm.
+    if (!dryRun && report.failed.length === 0) await recordFile.remove().catch(() => {});
+    return report;
   }
 
   async #sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {

@@ -5,7 +5,7 @@
  */
 import { type Cidr, tryParseCidr } from "../../lib/net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import type { IpvsBackendOptions } from "./backend.ts";
+import type { IpvsBackendOptions } from "./backend_options.ts";
 import { DEFAULT_SCHEDULER, SCHEDULERS, tryParseScheduler } from "./scheduler.ts";
 
 /** The fields of the configuration that are read. Times are milliseconds. */

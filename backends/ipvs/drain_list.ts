@@ -2,7 +2,8 @@
  * Real servers that are on their way out: of weight 0, until their connections have ended. Pure but for
  * its own state; the time is told.
  *
- * The kernel holds all that is needed to go on after a restart: a real server of weight 0 is one.
+ * The kernel holds what is needed to go on after a restart: a real server of weight 0 is one. Since when
+ * it is, the record of virtual servers tells.
  *
  * @module
  */
@@ -22,6 +23,8 @@ export interface DrainingServer {
 export interface DrainOptions {
   /** Longest time for connections to end, milliseconds; 0 = as long as they like. */
   readonly timeoutMs: number;
+  /** Told when one has come or gone. */
+  readonly onChange?: () => void;
 }
 
 /** Whether connections of a virtual server have an end that is worth waiting for. */
@@ -61,12 +64,13 @@ export class DrainList {
   /** A real server has got weight 0. One that drains already goes on as it did. */
   add(
     server: ServerKey,
-    { real, nowMs }: { readonly real: RealServerKey; readonly nowMs: number },
+    { real, sinceMs }: { readonly real: RealServerKey; readonly sinceMs: number },
   ): void {
     if (this.has(server, real)) return;
     const reals = this.#entries.get(server) ?? new Map<RealServerKey, number>();
-    this.#entries.set(server, reals.set(real, nowMs));
+    this.#entries.set(server, reals.set(real, sinceMs));
     this.#size++;
+    this.#options.onChange?.();
   }
 
   /** A real server is wanted again, or gone. Without one: the whole virtual server is. */
@@ -78,6 +82,7 @@ export class DrainList {
     else reals.delete(real);
     this.#size -= before - reals.size;
     if (reals.size === 0) this.#entries.delete(server);
+    if (reals.size < before) this.#options.onChange?.();
   }
 
   /**

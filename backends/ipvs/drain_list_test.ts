@@ -29,7 +29,7 @@ function lines(list: DrainList, servers: readonly SeenServer[], nowMs: number): 
 
 function listWith(timeoutMs: number, ...reals: readonly RealServerKey[]): DrainList {
   const list = new DrainList({ timeoutMs });
-  for (const real of reals) list.add(SERVER, { real, nowMs: 0 });
+  for (const real of reals) list.add(SERVER, { real, sinceMs: 0 });
   return list;
 }
 
@@ -63,7 +63,7 @@ Deno.test("DrainList leaves alone what somebody else took away, or gave a weight
 
 Deno.test("DrainList.add() keeps the time of a real server that drains already", () => {
   const list = listWith(10 * MINUTE, REAL);
-  list.add(SERVER, { real: REAL, nowMs: 9 * MINUTE });
+  list.add(SERVER, { real: REAL, sinceMs: 9 * MINUTE });
   assertEquals(lines(list, seen({ key: REAL, active: 1 }), 10 * MINUTE), [GONE]);
 });
 

@@ -19,14 +19,17 @@ import { adoptKernel } from "./adopt_kernel.ts";
 import { AppliedServers, unlikeExpected } from "./applied_servers.ts";
 import { baseChains } from "./base_rules.ts";
 import { diffInSteps, type IpvsBatch, type KernelState, KNOWN_KERNEL } from "./diff.ts";
-import { DrainList } from "./drain_list.ts";
+import { Draining } from "./draining.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 import { leaveOutRefused } from "./leave_out_refused.ts";
 import { IpvsLayout } from "./layout.ts";
+import { haveNodePortsChanged, nodePortServers } from "./node_port_servers.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
+import type { ServerRecordKeeper } from "./server_record_keeper.ts";
 import { blamedServices, ownersOfAddedRules, StepRefusal } from "./step_refusal.ts";
 import type { IpvsStep } from "./steps.ts";
+import { looksForeign, type TakenServers } from "./taken_servers.ts";
 import type { ServerKey } from "./virtual_server.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
@@ -34,6 +37,8 @@ import type { WriteFigures } from "./write_figures.ts";
 export interface IpvsWriterDependencies {
   readonly clock: Clock;
   readonly runner: IpvsRunner;
+  readonly record: ServerRecordKeeper;
+  readonly taken: TakenServers;
 }
 
 /** Settings that stay. */
@@ -53,11 +58,13 @@ export class IpvsWriter {
   readonly #dependencies: IpvsWriterDependencies;
   readonly #options: IpvsWriterOptions;
   readonly #servers = new AppliedServers();
-  readonly #drains: DrainList;
+  readonly #drains: Draining;
   readonly #refused = new RefusedServices();
   /** The plans that were laid out since the last write that succeeded. */
   readonly #laid = new Map<ServicePortKey, ServicePlan>();
   #layout: IpvsLayout | undefined;
+  /** The one whose node ports are in the record. */
+  #notedLayout: IpvsLayout | undefined;
   /** What the fixed rules were written for. */
   #rules: unknown;
   #isKnown = false;
@@ -66,7 +73,9 @@ export class IpvsWriter {
   constructor(dependencies: IpvsWriterDependencies, options: IpvsWriterOptions) {
     this.#dependencies = dependencies;
     this.#options = options;
-    this.#drains = new DrainList({ timeoutMs: options.drainTimeoutMs });
+    this.#drains = new Draining({ ...dependencies, servers: this.#servers }, {
+      timeoutMs: options.drainTimeoutMs,
+    });
   }
 
   /** Whether what the kernel holds is known; otherwise the next write reads it first. */
@@ -163,28 +172,12 @@ export class IpvsWriter {
 
   /** Takes away what has drained. Returns how many real servers. */
   async drain(seen: readonly SeenServer[], figures: WriteFigures): Promise<number> {
-    const { clock, runner } = this.#dependencies;
-    const operations = this.#drains.due(seen, clock.now());
-    if (operations.length === 0) return 0;
-    const step = { tool: "ipvsadm", operations } as const;
     try {
-      await runner.run(step);
+      return await this.#drains.take(seen, figures);
     } catch (error) {
       this.forget();
       throw error;
     }
-    figures.add(step);
-    for (const operation of operations) {
-      if (operation.kind !== "deleteReal") continue;
-      const { server: key, key: real } = operation;
-      this.#drains.remove(key, real);
-      const server = this.#servers.get(key);
-      if (server === undefined) continue;
-      const reals = new Map(server.reals);
-      reals.delete(real);
-      this.#servers.confirm(key, { ...server, reals });
-    }
-    return operations.length;
   }
 
   async #write(figures: WriteFigures): Promise<void> {
@@ -200,8 +193,9 @@ export class IpvsWriter {
     }
     for (const [key, server] of batch.servers) {
       this.#servers.confirm(key, server);
-      this.#noteDrains(key);
+      this.#drains.note(key);
     }
+    this.#notePorts(layout);
     layout.settle();
     this.#rules = baseChains(layout.ruleContext);
     this.#isKnown = true;
@@ -219,13 +213,26 @@ export class IpvsWriter {
     } catch (error) {
       if (step.tool === "iptables") this.#failedRestores++;
       if (!(error instanceof StepRefusal) || step.tool !== "ipvsadm") throw error;
-      const servers = unlikeExpected(await runner.servers(), {
+      const seen = await runner.servers();
+      this.#tellTaken(step, seen);
+      const servers = unlikeExpected(seen, {
         expected,
         wanted: (key) => this.#layout?.server(key)?.server,
       });
       if (servers.length === 0) return;
       const { message, details } = error;
       throw new StepRefusal(message, { ...details, servers, cause: error });
+    }
+  }
+
+  /** What was to be made and is there already: the next write reads it and changes it. */
+  #tellTaken(step: Extract<IpvsStep, { tool: "ipvsadm" }>, seen: readonly SeenServer[]): void {
+    const made = new Set(
+      step.operations.flatMap((each) => each.kind === "addServer" ? [each.server.key] : []),
+    );
+    for (const each of seen) {
+      const wanted = made.has(each.key) ? this.#layout?.server(each.key) : undefined;
+      if (wanted && looksForeign(each, wanted)) this.#dependencies.taken.note(each.key, wanted);
     }
   }
 
@@ -261,26 +268,26 @@ export class IpvsWriter {
     if (this.#isKnown) {
       return { ...KNOWN_KERNEL, hasRules: deepEqual(this.#rules, baseChains(layout.ruleContext)) };
     }
-    const { runner } = this.#dependencies;
+    const { record, runner, taken } = this.#dependencies;
     await runner.makeDevice();
     figures.read();
     const reading = await runner.read();
-    const state = adoptKernel({ layout, servers: this.#servers }, reading, this.#options);
-    for (const key of this.#servers.keys) this.#noteDrains(key);
+    const state = adoptKernel({ layout, servers: this.#servers }, reading, {
+      ...this.#options,
+      earlierNodePorts: record.earlierNodePorts,
+      onForeign: (key, wanted) => taken.note(key, wanted),
+    });
+    for (const key of this.#servers.keys) this.#drains.note(key);
     return state;
   }
 
-  #noteDrains(key: ServerKey): void {
-    const server = this.#servers.get(key);
-    if (server === undefined) {
-      this.#drains.remove(key);
-      return;
-    }
-    const nowMs = this.#dependencies.clock.now();
-    for (const [real, weight] of server.reals) {
-      if (weight === 0) this.#drains.add(key, { real, nowMs });
-      else this.#drains.remove(key, real);
-    }
+  /** For the next run, which may find the node without one of its addresses. */
+  #notePorts(layout: IpvsLayout): void {
+    const { record } = this.#dependencies;
+    const isSame = layout === this.#notedLayout && !haveNodePortsChanged(layout);
+    this.#notedLayout = layout;
+    if (!isSame) record.setNodePorts(() => nodePortServers(layout));
+    record.settled();
   }
 }
 

@@ -33,6 +33,7 @@ import { IpvsRunner, type KernelReading } from "./ipvs_runner.ts";
 import { IpvsLayout } from "./layout.ts";
 import { leaveOutRefused } from "./leave_out_refused.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
+import { recordedNodePorts, type ServerRecordFile } from "./server_record_file.ts";
 import { StepRefusal } from "./step_refusal.ts";
 import type { IpvsStep } from "./steps.ts";
 import { WriteFigures } from "./write_figures.ts";
@@ -42,6 +43,7 @@ export interface KernelComparisonDependencies {
   readonly clock: Clock;
   readonly commands: CommandRunner;
   readonly network: Pick<Network, "interfaceAddresses">;
+  readonly recordFile: Pick<ServerRecordFile, "load">;
 }
 
 /** Settings of the backend that asks. */
@@ -88,20 +90,21 @@ export class KernelComparison {
   }
 
   async #kernel(): Promise<ComparedKernel> {
-    const { clock, commands } = this.#dependencies;
+    const { clock, commands, recordFile } = this.#dependencies;
     const { family } = this.#options;
     const choice = await chooseIptables({ commands }, { family });
     if (choice.programs === undefined) {
       throw new Error(`Cannot compare rules of ${family}: ${choice.problem}`);
     }
     const iptables = new IptablesRunner({ commands }, choice.programs);
-    return { clock, runner: new IpvsRunner({ clock, commands, iptables }) };
+    return { clock, runner: new IpvsRunner({ clock, commands, iptables }), recordFile };
   }
 }
 
 interface ComparedKernel {
   readonly clock: Clock;
   readonly runner: Pick<IpvsRunner, "makeDevice" | "read" | "run">;
+  readonly recordFile: Pick<ServerRecordFile, "load">;
 }
 
 /** What the kernel has to hold. */
@@ -161,7 +164,7 @@ async function compareAdopted(
 }
 
 async function adopt(
-  { clock, runner }: ComparedKernel,
+  { clock, runner, recordFile }: ComparedKernel,
   { plan, options, excludeCidrs, scope }: ComparedKernelInput,
 ): Promise<Adopted> {
   const pause = pauseBetween(clock);
@@ -180,7 +183,8 @@ async function adopt(
     if (server) servers.confirm(key, { setup: setupWords(server), reals: new Map() });
   }
   const reading = await runner.read();
-  const state = adoptKernel({ layout, servers }, reading, { excludeCidrs });
+  const earlierNodePorts = await recordedNodePorts(recordFile);
+  const state = adoptKernel({ layout, servers }, reading, { excludeCidrs, earlierNodePorts });
   return { layout, servers, state, reading };
 }
 

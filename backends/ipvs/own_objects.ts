@@ -23,7 +23,6 @@ import { askTool, readProcFile } from "../netfilter/foreign/tool_output.ts";
 import {
   describeServer,
   IP_VS_FILE,
-  isKubeProxyServer,
   readVirtualServers,
   renderServerDeletion,
 } from "../netfilter/foreign/virtual_servers.ts";
@@ -31,7 +30,9 @@ import { baseChains, FROM_CLUSTER } from "./base_rules.ts";
 import { DEVICE } from "./diff.ts";
 import { SET_IDS, setName } from "./ipset_table.ts";
 import { scratchName } from "./ipset_text.ts";
+import { isOwnServer } from "./own_server.ts";
 import { defaultIpvsOptions } from "./render_options.ts";
+import type { NodePortServers } from "./server_record.ts";
 
 /** What removing needs. */
 export interface RemovalEdges {
@@ -44,6 +45,8 @@ export interface RemovalEdges {
 export interface OwnObjectsRemoval {
   readonly family: IpFamily;
   readonly excludeCidrs: readonly Cidr[];
+  /** Where an earlier run served node ports. */
+  readonly earlierNodePorts: NodePortServers;
   /** Only tells what would be done. */
   readonly dryRun: boolean;
 }
@@ -156,7 +159,7 @@ async function ownSets(
 /** `undefined` = whose they are cannot be told. */
 async function serverDeletion(
   { clock, commands, network }: RemovalEdges,
-  { run, removal: { family, excludeCidrs } }: {
+  { run, removal: { family, excludeCidrs, earlierNodePorts } }: {
     readonly run: RemovalRun;
     readonly removal: OwnObjectsRemoval;
   },
@@ -176,10 +179,10 @@ async function serverDeletion(
     all.filter(({ interfaceName }) => interfaceName === DEVICE).map(({ address }) => address),
   );
   const nodeAddresses = new Set(all.map(({ address }) => address));
-  const ownership = { noted, deviceAddresses, nodeAddresses, excludeCidrs };
+  const ownership = { noted, deviceAddresses, nodeAddresses, excludeCidrs, earlierNodePorts };
   const servers = await inSteps({ clock }, readVirtualServers(table.value));
   return servers.filter((server) =>
-    ipFamilyOf(server.address) === family && isKubeProxyServer(server, ownership)
+    ipFamilyOf(server.address) === family && isOwnServer(server, ownership)
   );
 }
 

@@ -3,16 +3,22 @@
  *
  * @module
  */
+import type { InterfaceAddress } from "../../lib/os/network.ts";
 import { addressOfServer } from "../../backends/ipvs/virtual_server.ts";
 import { SET_IDS, setName, setOptions } from "../../backends/ipvs/ipset_table.ts";
 import type { CommandAnswer, CommandCall, FakeCommandRunner } from "./fake_command_runner.ts";
 import { FakeIptablesMachine } from "./fake_iptables_machine.ts";
 import { FakeIpvsKernel } from "./fake_ipvs_kernel.ts";
+import { MemoryRecordFile } from "./memory_record_file.ts";
 
 /** The machine. */
 export class FakeIpvsMachine {
   readonly kernel = new FakeIpvsKernel();
   readonly iptables = new FakeIptablesMachine();
+  /** In the state directory. */
+  readonly recordFile = new MemoryRecordFile();
+  /** Of its own interfaces. */
+  interfaceAddresses: readonly InterfaceAddress[] = [];
   /** Whether the device, where there is one, is a dummy. */
   isDummy = true;
   /** Connections of a real server, by its key. */

@@ -4,7 +4,8 @@
  *
  * @module
  */
-import { createIpvsBackend, type IpvsBackendOptions } from "../../backends/ipvs/backend.ts";
+import { createIpvsBackend } from "../../backends/ipvs/backend.ts";
+import type { IpvsBackendOptions } from "../../backends/ipvs/backend_options.ts";
 import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
 import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
 import { systemClock } from "../../lib/os/clock.ts";
@@ -24,6 +25,7 @@ import { FakeNetwork } from "./fake_network.ts";
 import { eventually } from "./eventually.ts";
 import { ipvsState, virtualServers } from "./ipvs_state.ts";
 import { MemoryLogger } from "./memory_logger.ts";
+import { MemoryRecordFile } from "./memory_record_file.ts";
 import { testPlanChanges } from "./service_plans.ts";
 
 /** What both backends are to serve. */
@@ -104,6 +106,7 @@ export class IpvsKernelStage implements AsyncDisposable {
         commands: runner,
         logger: new MemoryLogger(),
         network: new NodeNetwork(),
+        recordFile: new MemoryRecordFile(),
         random: Math.random,
       }, { ...SETTINGS, family })
     );

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { createIpvsBackend, type IpvsBackendOptions } from "../../backends/ipvs/backend.ts";
+import { createIpvsBackend } from "../../backends/ipvs/backend.ts";
+import type { IpvsBackendOptions } from "../../backends/ipvs/backend_options.ts";
 import type { Backend, SyncReport } from "../../lib/proxy/backend.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
@@ -24,6 +25,7 @@ export function ipvsPlanOf(...services: readonly ServicePlan[]): ProxyPlan {
 export class IpvsStage implements AsyncDisposable {
   readonly machine: FakeIpvsMachine;
   readonly clock = new FakeClock();
+  readonly logger = new MemoryLogger();
   readonly backend: Backend;
   readonly drift: unknown[] = [];
   #synced: ProxyPlan | undefined;
@@ -36,8 +38,11 @@ export class IpvsStage implements AsyncDisposable {
     this.backend = createIpvsBackend({
       clock: this.clock,
       commands: machine.commands,
-      logger: new MemoryLogger(),
-      network: new FakeNetwork(),
+      logger: this.logger,
+      network: Object.assign(new FakeNetwork(), {
+        interfaceAddresses: () => machine.interfaceAddresses,
+      }),
+      recordFile: machine.recordFile,
       random: () => 0,
       onDrift: (figures) => void this.drift.push(figures),
     }, {

@@ -1,0 +1,50 @@
+/**
+ * What the ipvs backend is made with.
+ *
+ * @module
+ */
+import type { Cidr } from "../../lib/net/cidr.ts";
+import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
+import type { Logger } from "../../lib/log/logger.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import type { Network } from "../../lib/os/network.ts";
+import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
+import type { DriftFigures } from "../netfilter/drift_figures.ts";
+import type { Scheduler } from "./scheduler.ts";
+import type { ServerRecordFile } from "./server_record_file.ts";
+
+/** The edges of the ipvs backend. */
+export interface IpvsBackendDependencies {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly logger: Logger;
+  readonly network: Network;
+  /** What this family's servers are, where the kernel does not tell; read and written once it is started. */
+  readonly recordFile: ServerRecordFile;
+  /** From 0 to 1, as `Math.random`. */
+  readonly random: () => number;
+  /** Told when something of ours was found missing or changed. */
+  readonly onDrift?: (figures: DriftFigures) => void;
+}
+
+/** Settings of the ipvs backend. Times are milliseconds. */
+export interface IpvsBackendOptions {
+  readonly family: IpFamily;
+  readonly masqueradeBit: number;
+  readonly scheduler: Scheduler;
+  readonly excludeCidrs: readonly Cidr[];
+  readonly strictArp: boolean;
+  /** 0 leaves what the kernel has. */
+  readonly timeouts: { readonly tcp: number; readonly tcpFin: number; readonly udp: number };
+  /** How often the kernel is looked at. */
+  readonly syncPeriodMs: number;
+  /** Longest time for the connections of a removed endpoint to end; 0 = as long as they like. */
+  readonly drainTimeoutMs: number;
+  /** Why it cannot be started: a setting that makes no sense. */
+  readonly problem?: string;
+  /** What the configuration and the Node say now. */
+  readonly node: () => { readonly nodeIp?: IpAddress };
+  /** What a machine was found to have, for text without a `start()`. @default {everything} */
+  readonly facts?: MachineFacts;
+}

@@ -1,0 +1,79 @@
+/**
+ * Lets real servers of weight 0 go when their connections have ended, or their time has.
+ *
+ * @module
+ */
+import type { Clock } from "../../lib/os/clock.ts";
+import type { AppliedServers } from "./applied_servers.ts";
+import { DrainList } from "./drain_list.ts";
+import type { IpvsRunner } from "./ipvs_runner.ts";
+import type { SeenServer } from "./proc_ip_vs.ts";
+import type { ServerRecordKeeper } from "./server_record_keeper.ts";
+import type { ServerKey } from "./virtual_server.ts";
+import type { WriteFigures } from "./write_figures.ts";
+
+/** What draining stands on. */
+export interface DrainingDependencies {
+  readonly clock: Clock;
+  readonly runner: IpvsRunner;
+  readonly record: ServerRecordKeeper;
+  /** What the kernel holds; what is taken away is no longer there. */
+  readonly servers: AppliedServers;
+}
+
+/** Those of one family. */
+export class Draining {
+  readonly #dependencies: DrainingDependencies;
+  readonly #list: DrainList;
+
+  constructor(
+    dependencies: DrainingDependencies,
+    { timeoutMs }: { readonly timeoutMs: number },
+  ) {
+    const { record } = dependencies;
+    this.#dependencies = dependencies;
+    this.#list = new DrainList({ timeoutMs, onChange: () => record.touch() });
+    record.follow(() => this.#list.entries);
+  }
+
+  /** How many real servers are on their way out. */
+  get size(): number {
+    return this.#list.size;
+  }
+
+  /** The real servers of a virtual one are now as `servers` has them. */
+  note(key: ServerKey): void {
+    const { clock, record, servers } = this.#dependencies;
+    const server = servers.get(key);
+    if (server === undefined) return this.#list.remove(key);
+    for (const [real, weight] of server.reals) {
+      if (weight !== 0) this.#list.remove(key, real);
+      else this.#list.add(key, { real, sinceMs: record.beganAt(key, real) ?? clock.now() });
+    }
+  }
+
+  /**
+   * Takes away what has drained, by what the kernel holds now. Returns how many real servers. Throws
+   * where that fails; then it is unknown what the kernel holds.
+   */
+  async take(seen: readonly SeenServer[], figures: WriteFigures): Promise<number> {
+    const { clock, record, runner, servers } = this.#dependencies;
+    record.checkClock();
+    const operations = this.#list.due(seen, clock.now());
+    if (operations.length === 0) return 0;
+    const step = { tool: "ipvsadm", operations } as const;
+    await runner.run(step);
+    figures.add(step);
+    for (const operation of operations) {
+      if (operation.kind !== "deleteReal") continue;
+      const { server: key, key: real } = operation;
+      this.#list.remove(key, real);
+      const server = servers.get(key);
+      if (server === undefined) continue;
+      const reals = new Map(server.reals);
+      reals.delete(real);
+      servers.confirm(key, { ...server, reals });
+    }
+    return operations.length;
+  }
+}

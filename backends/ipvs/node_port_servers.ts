@@ -1,0 +1,29 @@
+/**
+ * Which virtual servers of a layout are those of node ports, for the record. Pure.
+ *
+ * @module
+ */
+import { isLoopback } from "../../lib/net/ip_address.ts";
+import type { IpvsLayout } from "./layout.ts";
+import type { NodePortServers } from "./server_record.ts";
+
+/** Those of SCTP have their address in the set. */
+const SETS = [["tcp", "NODE-PORT-TCP"], ["udp", "NODE-PORT-UDP"]] as const;
+
+/** Whether node ports have come or gone since the layout was settled. */
+export function haveNodePortsChanged({ sets }: Pick<IpvsLayout, "sets">): boolean {
+  return SETS.some(([, id]) => sets[id].missing.length + sets[id].stale.length > 0);
+}
+
+/** All of them, as they were applied. Nothing where there is no node port. */
+export function nodePortServers(
+  { sets, shared }: Pick<IpvsLayout, "sets" | "shared">,
+): NodePortServers {
+  const ports = new Set(
+    SETS.flatMap(([protocol, id]) => [...sets[id].applied()].map((port) => `${protocol} ${port}`)),
+  );
+  const addresses = ports.size === 0
+    ? []
+    : shared.nodePortAddresses.filter((address) => !isLoopback(address));
+  return { addresses: new Set(addresses), ports };
+}

@@ -1,0 +1,101 @@
+/**
+ * What of our virtual servers the kernel does not tell, as the text of a small file: since when real
+ * servers drain, and where node ports were served. Pure.
+ *
+ * @module
+ */
+import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
+import type { DrainingServer } from "./drain_list.ts";
+import type { RealServerKey, ServerKey } from "./virtual_server.ts";
+
+/** Virtual servers of node ports: one for each address and port. */
+export interface NodePortServers {
+  readonly addresses: ReadonlySet<IpAddress>;
+  /** As `tcp 30080`. Those of SCTP are in a set of the kernel with their addresses. */
+  readonly ports: ReadonlySet<string>;
+}
+
+/** What the next run has to know. */
+export interface ServerRecord {
+  /** Times are milliseconds since 1970. */
+  readonly drains: readonly DrainingServer[];
+  readonly nodePorts: NodePortServers;
+}
+
+/** No virtual server. */
+export const NO_NODE_PORTS: NodePortServers = { addresses: new Set(), ports: new Set() };
+
+/** A record of nothing. */
+export const EMPTY_SERVER_RECORD: ServerRecord = { drains: [], nodePorts: NO_NODE_PORTS };
+
+/** What the longest text may have; a file that has more is none of ours. */
+export const MAX_RECORD_BYTES = 4 * 1024 * 1024;
+
+/** More than a node has, but for a mishap; the others get their whole time again after a restart. */
+const MAX_DRAINS = 10_000;
+const MAX_ADDRESSES = 1_000;
+const VERSION = 1;
+
+/** The text of a record. Of very many real servers that drain it has those that began first. */
+export function formatServerRecord({ drains, nodePorts }: ServerRecord): string {
+  const { addresses, ports } = nodePorts;
+  const kept = drains.length <= MAX_DRAINS
+    ? drains
+    : drains.toSorted((one, other) => one.sinceMs - other.sinceMs).slice(0, MAX_DRAINS);
+  return JSON.stringify({
+    version: VERSION,
+    drains: kept.map(({ server, real, sinceMs }) => [server, real, Math.round(sinceMs)]),
+    nodePortAddresses: [...addresses].slice(0, MAX_ADDRESSES),
+    nodePorts: [...ports],
+  }) + "\n";
+}
+
+/** Reads the text of a record. Throws a SyntaxError that says what is wrong. */
+export function parseServerRecord(text: string): ServerRecord {
+  const raw = JSON.parse(text) as Partial<Record<string, unknown>> | null;
+  if (raw?.version !== VERSION) {
+    throw problem(`its version is ${kindOf(raw?.version)}, expected ${VERSION}`);
+  }
+  return {
+    drains: listOf(raw.drains).map(recordedDrain),
+    nodePorts: {
+      addresses: new Set(listOf(raw.nodePortAddresses).map(recordedAddress)),
+      ports: new Set(listOf(raw.nodePorts).map(recordedPort)),
+    },
+  };
+}
+
+/** Names are not read: they are only looked for among those of the kernel. */
+function recordedDrain(value: unknown): DrainingServer {
+  const [server, real, sinceMs] = listOf(value);
+  if (typeof server !== "string" || typeof real !== "string" || typeof sinceMs !== "number") {
+    throw problem(`expected two names and a time, got ${kindOf(value)}`);
+  }
+  return { server: server as ServerKey, real: real as RealServerKey, sinceMs };
+}
+
+function listOf(value: unknown): unknown[] {
+  if (Array.isArray(value)) return value;
+  throw problem(`expected a list, got ${kindOf(value)}`);
+}
+
+function recordedAddress(value: unknown): IpAddress {
+  const address = typeof value === "string" ? tryParseIpAddress(value) : undefined;
+  if (address !== undefined) return address;
+  throw problem(`expected an IP address, got ${kindOf(value)}`);
+}
+
+function recordedPort(value: unknown): string {
+  if (typeof value === "string" && /^(tcp|udp) \d{1,5}$/.test(value)) return value;
+  throw problem(`expected a protocol and a port, got ${kindOf(value)}`);
+}
+
+/** A file of somebody else may hold anything, also what cannot be turned into a text. */
+function kindOf(value: unknown): string {
+  if (typeof value === "string") return `'${value.slice(0, 100)}'`;
+  return typeof value === "number" ? String(value) : `something of type ${typeof value}`;
+}
+
+function problem(reason: string): SyntaxError {
+  return new SyntaxError(`Cannot read record of virtual servers: ${reason}`);
+}

@@ -1,0 +1,183 @@
+/**
+ * Keeps the record of virtual servers: read when a process begins, written a moment after something has
+ * changed, and never in the way of a sync.
+ *
+ * @module
+ */
+import type { Logger } from "../../lib/log/logger.ts";
+import { messageOf } from "../../lib/log/message_of.ts";
+import type { Clock, Timer } from "../../lib/os/clock.ts";
+import type { DrainingServer } from "./drain_list.ts";
+import {
+  EMPTY_SERVER_RECORD,
+  formatServerRecord,
+  NO_NODE_PORTS,
+  type NodePortServers,
+} from "./server_record.ts";
+import { loadServerRecord, type ServerRecordFile } from "./server_record_file.ts";
+import type { RealServerKey, ServerKey } from "./virtual_server.ts";
+
+/** What the keeper stands on. */
+export interface ServerRecordKeeperDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly file: ServerRecordFile;
+}
+
+/** Changes of this time are one write. */
+const SAVE_DELAY_MS = 1_000;
+const RETRY_MS = 60_000;
+/** More than a clock is slowed down or hurried in this time. */
+const CLOCK_STEP_MS = 1_000;
+
+/** Of one family. Nothing here ever throws: without a record all is served the same. */
+export class ServerRecordKeeper {
+  readonly #dependencies: ServerRecordKeeperDependencies;
+  /** By the times of this process. */
+  readonly #beginnings = new Map<string, number>();
+  #drains: () => readonly DrainingServer[] = () => [];
+  #nodePorts: () => NodePortServers = () => NO_NODE_PORTS;
+  #earlierNodePorts = NO_NODE_PORTS;
+  #savedText = formatServerRecord(EMPTY_SERVER_RECORD);
+  /** What the time of day was ahead of the time of this process when it was last saved. */
+  #savedOffset: number | undefined;
+  #isDirty = false;
+  #isFailureTold = false;
+  #isClosed = false;
+  #timer: Timer | undefined;
+  #saving: Promise<void> | undefined;
+
+  constructor(dependencies: ServerRecordKeeperDependencies) {
+    this.#dependencies = dependencies;
+  }
+
+  /** Where an earlier run served node ports, until {@linkcode settled}. */
+  get earlierNodePorts(): NodePortServers {
+    return this.#earlierNodePorts;
+  }
+
+  /** Reads what an earlier run recorded. */
+  async open(): Promise<void> {
+    const { clock, file, logger } = this.#dependencies;
+    try {
+      const record = await loadServerRecord(file);
+      const [now, wallNow] = [clock.now(), clock.wallNow()];
+      for (const { server, real, sinceMs } of record.drains) {
+        // After a step back of the clock it may have begun in the future: then it begins now.
+        this.#beginnings.set(`${server} ${real}`, now - Math.max(0, wallNow - sinceMs));
+      }
+      this.#earlierNodePorts = record.nodePorts;
+      this.#nodePorts = () => record.nodePorts;
+      this.#savedText = formatServerRecord(record);
+      if (record.drains.length > 0) this.#savedOffset = wallNow - now;
+    } catch (error) {
+      logger.warn(
+        "Cannot read the record of virtual servers; endpoints that drain get their whole time again",
+        { file: file.path, error: messageOf(error), movedTo: await this.#setAside(error) },
+      );
+    }
+  }
+
+  /** Says where those that drain now are to be had. */
+  follow(drains: () => readonly DrainingServer[]): void {
+    this.#drains = drains;
+  }
+
+  /** When a real server began to drain in an earlier run, by the time of this process. */
+  beganAt(server: ServerKey, real: RealServerKey): number | undefined {
+    return this.#beginnings.get(`${server} ${real}`);
+  }
+
+  /** The kernel holds what is wanted: what an earlier run knew counts no more. */
+  settled(): void {
+    if (this.#beginnings.size > 0) {
+      // Those that the kernel does not hold any more are forgotten.
+      this.#beginnings.clear();
+      this.touch();
+    }
+    this.#earlierNodePorts = NO_NODE_PORTS;
+  }
+
+  /** Node ports are served elsewhere now. */
+  setNodePorts(nodePorts: () => NodePortServers): void {
+    this.#nodePorts = nodePorts;
+    this.touch();
+  }
+
+  /** Something has changed. */
+  touch(): void {
+    this.#isDirty = true;
+    this.#arm(SAVE_DELAY_MS);
+  }
+
+  /** What was recorded by a clock that has been set since would be read wrongly. */
+  checkClock(): void {
+    const { clock } = this.#dependencies;
+    if (this.#savedOffset === undefined) return;
+    const step = clock.wallNow() - clock.now() - this.#savedOffset;
+    if (Math.abs(step) > CLOCK_STEP_MS) this.touch();
+  }
+
+  /** Writes what is not written yet, and ends. */
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#timer?.cancel();
+    this.#timer = undefined;
+    await this.#saving;
+    if (this.#isDirty) await this.#save();
+  }
+
+  #arm(delayMs: number): void {
+    if (this.#isClosed || this.#timer || this.#saving) return;
+    this.#timer = this.#dependencies.clock.setTimer(delayMs, () => {
+      this.#timer = undefined;
+      this.#saving = this.#save().then((isDone) => {
+        this.#saving = undefined;
+        if (this.#isDirty) this.#arm(isDone ? SAVE_DELAY_MS : RETRY_MS);
+      });
+    });
+  }
+
+  /** Whether all went well. */
+  async #save(): Promise<boolean> {
+    const { clock, file, logger } = this.#dependencies;
+    this.#isDirty = false;
+    const offset = clock.wallNow() - clock.now();
+    const drains = this.#drains().map((each) => ({ ...each, sinceMs: each.sinceMs + offset }));
+    const text = formatServerRecord({ drains, nodePorts: this.#nodePorts() });
+    this.#savedOffset = drains.length > 0 ? offset : undefined;
+    if (text === this.#savedText) return true;
+    try {
+      await file.save(text);
+    } catch (error) {
+      this.#isDirty = true;
+      this.#tell(error);
+      return false;
+    }
+    this.#savedText = text;
+    if (this.#isFailureTold) logger.info("The record of virtual servers is kept again");
+    this.#isFailureTold = false;
+    return true;
+  }
+
+  #tell(error: unknown): void {
+    const { file, logger } = this.#dependencies;
+    if (this.#isFailureTold) return;
+    this.#isFailureTold = true;
+    logger.warn(
+      "Cannot write to the state directory: all is served, but after a restart endpoints that drain " +
+        "get their whole time again",
+      {
+        file: file.path,
+        error: messageOf(error),
+        cure: "make it writable, or name another one with --state-dir",
+      },
+    );
+  }
+
+  /** Only what can be none of ours: what cannot be read today may be read tomorrow. */
+  async #setAside(error: unknown): Promise<string | undefined> {
+    if (!(error instanceof SyntaxError)) return undefined;
+    return await this.#dependencies.file.setAside().catch(() => undefined);
+  }
+}

@@ -1,0 +1,53 @@
+/**
+ * Virtual servers of others that stood on exactly the address and port of a Service. There can be one
+ * only, and it is the Service's: whoever made the other one is to be told.
+ *
+ * @module
+ */
+import type { Logger } from "../../lib/log/logger.ts";
+import type { IpvsLayout, WantedServer } from "./layout.ts";
+import type { SeenServer } from "./proc_ip_vs.ts";
+import { describeServer, type ServerKey } from "./virtual_server.ts";
+
+/**
+ * Whether a virtual server is not what a run of ours can have left of one that is wanted: it distributes
+ * in another way, or to others. One that looks the same loses nothing.
+ */
+export function looksForeign(seen: SeenServer, { server, endpoints }: WantedServer): boolean {
+  return seen.scheduler !== server.scheduler ||
+    seen.reals.some((real) => !endpoints.some(({ key }) => `${key}` === real.key));
+}
+
+/** A status has room for so many. */
+const MOST_NAMED = 3;
+const CURE = "give the Service or the other software another address or port";
+
+/** Those that became a Service's since the process began. */
+export class TakenServers {
+  readonly #logger: Logger;
+  readonly #keys = new Set<ServerKey>();
+
+  constructor({ logger }: { readonly logger: Logger }) {
+    this.#logger = logger;
+  }
+
+  /** One has become the Service's, or will in a moment. It is told once. */
+  note(key: ServerKey, { owner }: Pick<WantedServer, "owner">): void {
+    if (this.#keys.has(key)) return;
+    this.#keys.add(key);
+    this.#logger.warn("A virtual server of somebody else stood where a Service is; it is changed", {
+      server: describeServer(key),
+      servicePort: owner,
+      cure: CURE,
+    });
+  }
+
+  /** For a person, those that are still a Service's; `undefined` = none. */
+  describe(layout: Pick<IpvsLayout, "server">): string | undefined {
+    const still = [...this.#keys].filter((key) => layout.server(key) !== undefined);
+    if (still.length === 0) return undefined;
+    const named = still.slice(0, MOST_NAMED).map(describeServer).join(", ");
+    const more = still.length > MOST_NAMED ? ` and ${still.length - MOST_NAMED} more` : "";
+    return `virtual servers of others were changed at ${named}${more}: ${CURE}`;
+  }
+}

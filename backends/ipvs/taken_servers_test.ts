@@ -1,0 +1,95 @@
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import { FakeIpvsMachine } from "../../tests/support/fake_ipvs_machine.ts";
+import { ipvsPlanOf, IpvsStage } from "../../tests/support/ipvs_stage.ts";
+import { testServicePlan } from "../../tests/support/service_plans.ts";
+import type { IpvsBackendOptions } from "./backend_options.ts";
+
+const WEB = testServicePlan({
+  name: "web",
+  clusterIp: "172.30.0.1",
+  externalIps: ["198.51.100.7"],
+  to: ["10.1.0.1:8080"],
+});
+const OTHER = testServicePlan({ name: "other", clusterIp: "172.30.0.2", to: ["10.1.0.2:8080"] });
+
+/** A machine on which somebody made a virtual server where Service `web` is to be. */
+function machineOfOthers(): FakeIpvsMachine {
+  const machine = new FakeIpvsMachine();
+  makeTheirs(machine);
+  return machine;
+}
+
+function makeTheirs({ kernel }: FakeIpvsMachine): void {
+  kernel.take("ipvsadm", "-A -t 198.51.100.7:80 -s wlc");
+  kernel.take("ipvsadm", "-a -t 198.51.100.7:80 -r 203.0.113.9:80 -m -w 1");
+}
+
+function warningsOf({ logger }: IpvsStage): string[] {
+  return logger.lines.filter(({ level }) => level === "warn")
+    .map(({ message, fields }) => `${message} ${JSON.stringify(fields)}`);
+}
+
+async function summaryOf({ backend }: IpvsStage): Promise<string> {
+  return (await backend.inspect([])).summary;
+}
+
+/** What is told of it, once. */
+async function assertTold(stage: IpvsStage): Promise<void> {
+  const [warning = "", ...more] = warningsOf(stage);
+  for (const part of ["198.51.100.7:80/TCP", "web", "another address or port"]) {
+    assertStringIncludes(warning, part);
+  }
+  assertEquals(more, []);
+  assertStringIncludes(await summaryOf(stage), "others were changed at 198.51.100.7:80/TCP");
+  assertEquals(stage.weight("10.1.0.1:8080"), 1, "the Service is served");
+}
+
+Deno.test("IpvsBackend tells that it found a virtual server of others where a Service is", async () => {
+  await using stage = await IpvsStage.started(machineOfOthers());
+  await stage.sync(ipvsPlanOf(WEB, OTHER));
+  await assertTold(stage);
+  await stage.sync(ipvsPlanOf(OTHER));
+  assert(!(await summaryOf(stage)).includes("198.51.100.7"), "the Service has gone");
+});
+
+Deno.test("IpvsBackend tells that a new Service stands where somebody has a virtual server", async () => {
+  await using stage = await IpvsStage.started();
+  await stage.sync(ipvsPlanOf(OTHER));
+  makeTheirs(stage.machine);
+  await stage.sync(ipvsPlanOf(WEB, OTHER));
+  await assertTold(stage);
+});
+
+/** What is no reason to tell anything. */
+const INNOCENT: readonly (readonly [
+  string,
+  (machine: FakeIpvsMachine) => void,
+  Partial<IpvsBackendOptions>?,
+])[] = [
+  ["its own, after a restart", () => {}],
+  ["its own, changed by somebody meanwhile", ({ kernel }) => {
+    kernel.take("ipvsadm", "-E -t 198.51.100.7:80 -s wlc");
+    kernel.take("ipvsadm", "-a -t 198.51.100.7:80 -r 203.0.113.9:80 -m -w 1");
+  }],
+  ["its own, excluded since", () => {}, { excludeCidrs: [parseCidr("198.51.100.0/24")] }],
+  ["its own, without sets and addresses", ({ kernel }) => {
+    kernel.sets.clear();
+    kernel.hasDevice = false;
+  }],
+];
+
+for (const [what, change, options] of INNOCENT) {
+  Deno.test(`IpvsBackend tells nothing of a virtual server that is ${what}`, async () => {
+    const machine = new FakeIpvsMachine();
+    {
+      await using stage = await IpvsStage.started(machine);
+      await stage.sync(ipvsPlanOf(WEB, OTHER));
+    }
+    change(machine);
+    await using stage = new IpvsStage(machine, options);
+    await stage.backend.start();
+    await stage.sync(ipvsPlanOf(WEB, OTHER));
+    assertEquals(warningsOf(stage), []);
+  });
+}
