@@ -4,6 +4,7 @@
  * @module
  */
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { requestChanges } from "../lib/app/control_client.ts";
 import { runCommandLine } from "../lib/app/command_line.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import { createDependencies } from "../main.ts";
@@ -110,6 +111,45 @@ Deno.test("diff ends with 0 where nothing differs, with 3 where something does, 
     assertEquals(mended.code, 0);
     assertStringIncludes(mended.out, "1 difference, of which 1 mended");
     assertEquals((await ask()).code, 0);
+  }));
+
+Deno.test("diff --repair stands in the change log of the running process, and a look does not", () =>
+  withRelay(async ({ machine, socket }) => {
+    const path = socket.replace("--control-socket=", "");
+    const repairs = async () => {
+      const { entries } = await requestChanges(path);
+      return entries.flatMap((entry) => entry.kind === "repair" ? [entry] : []);
+    };
+    await diff(machine.commands, socket, "--repair");
+    damage(machine);
+    await diff(machine.commands, socket);
+    assertEquals(await repairs(), []);
+    assertEquals((await diff(machine.commands, socket, "--repair")).err, "");
+    const [repair, ...others] = await repairs();
+    assertEquals(others, []);
+    const { family, uid, pid, objects, times, tookMs } = repair!;
+    assertEquals([family, uid, pid, times], ["IPv4", 0, Deno.pid, 1]);
+    assertEquals(objects, [{ object: "map element", found: 1, mended: 1 }]);
+    assert(tookMs > 0);
+    damage(machine);
+    machine.judge = (line) => line.includes(". tcp . 80") ? "No space left on device" : undefined;
+    const { code } = await diff(machine.commands, socket, "--repair");
+    assertEquals(code, 1);
+    const [again] = await repairs();
+    assertEquals(again?.times, 2);
+    assertStringIncludes(again?.error ?? "", "No space left on device");
+  }));
+
+Deno.test("two repairs at once mend, and both stand in the change log", () =>
+  withRelay(async ({ machine, socket }) => {
+    damage(machine);
+    const both = await Promise.all([1, 2].map(() => diff(machine.commands, socket, "--repair")));
+    assertEquals(both.map(({ code, err }) => [code, err]), [[0, ""], [0, ""]]);
+    assertEquals((await diff(machine.commands, socket)).code, 0);
+    const { entries } = await requestChanges(socket.replace("--control-socket=", ""));
+    const repairs = entries.flatMap((entry) => entry.kind === "repair" ? [entry] : []);
+    assertEquals(repairs.length, 1);
+    assert(repairs[0]!.objects[0]!.mended >= 1);
   }));
 
 Deno.test("diff tells what is in quarantine, counts it as no difference, and never writes it", async () => {

@@ -5,6 +5,7 @@
  */
 import { systemClock } from "../os/clock.ts";
 import type { ChangesReport } from "./changes/change_entry.ts";
+import type { RepairNote } from "./changes/repair_note.ts";
 import { answeredObject, answerText, mostText } from "./control_answer.ts";
 import { printableText } from "./printable_text.ts";
 import type { StatusReport } from "./status_report.ts";
@@ -55,10 +56,17 @@ export async function requestChanges(
   return await askControl(path, { route: `/changes?${query.join("&")}` }) as ChangesReport;
 }
 
+/** Tells of a repair, for the change log. Throws a ControlError that says what to do. */
+export async function tellRepair(path: string, message: RepairNote): Promise<void> {
+  await askControl(path, { route: "/repair", message });
+}
+
 /** One question. */
 export interface ControlQuestion {
   /** A path with its query. */
   readonly route: `/${string}`;
+  /** What is to be told, as JSON; left out = something is asked. */
+  readonly message?: unknown;
 }
 
 /**
@@ -79,7 +87,7 @@ export async function askControl(path: string, question: ControlQuestion): Promi
 /** As {@linkcode askControl}, with the answer as it came. */
 export async function askControlText(
   path: string,
-  { route }: ControlQuestion,
+  { route, message }: ControlQuestion,
 ): Promise<string> {
   using client = Deno.createHttpClient({ proxy: { transport: "unix", path } });
   const controller = new AbortController();
@@ -91,6 +99,7 @@ export async function askControlText(
     const { signal } = controller;
     const response = await fetch(`http://localhost${route}`, {
       ...{ client, signal, redirect: "manual" },
+      ...(message !== undefined && { method: "POST", body: JSON.stringify(message) }),
       // What is compressed may be of any size, and nothing is gained by it here.
       headers: { "accept-encoding": "identity" },
     });
@@ -102,7 +111,7 @@ export async function askControlText(
     timer.cancel();
   }
   if (status === 200) return text;
-  const reason = status === 404
+  const reason = status === 404 || status === 405
     ? "it knows nothing of this: it may be an older release"
     : printableText(text.trim().slice(0, LONGEST_REASON)) || `status ${status}`;
   throw new ControlError(`kube-relay at '${path}' says: ${reason}`);

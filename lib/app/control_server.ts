@@ -1,11 +1,12 @@
 /**
- * The local socket that `kube-relay status` and other verbs ask. Read only: nothing can be changed
- * through it.
+ * The local socket that `kube-relay status` and other verbs ask, and that they may tell what they did.
+ * Nothing that the program does can be changed through it.
  *
  * @module
  */
 import { dirname } from "node:path";
 import { messageOf } from "../log/message_of.ts";
+import { systemClock } from "../os/clock.ts";
 import { ControlError, requestStatus } from "./control_client.ts";
 import { jsonPieces } from "./json_stream.ts";
 
@@ -18,11 +19,27 @@ export type ControlRoute = (query: URLSearchParams) => Promise<unknown>;
 /** Questions by path, e.g. `/status`. */
 export type ControlRoutes = Readonly<Record<`/${string}`, ControlRoute>>;
 
+/**
+ * Takes one message, any JSON. What it resolves to is the answer; a rejection with a
+ * {@linkcode BadQuestion} says what is wrong with the message.
+ */
+export type ControlMessage = (message: unknown) => Promise<unknown>;
+
+/** Messages by path, e.g. `/repair`. */
+export type ControlMessages = Readonly<Record<`/${string}`, ControlMessage>>;
+
 /** What the socket serves. */
 export interface ControlServerOptions {
   readonly path: string;
   readonly routes: ControlRoutes;
+  /** Sent by POST. @default {none} */
+  readonly messages?: ControlMessages;
 }
+
+/** Who did something says it in a line. */
+const MOST_MESSAGE_BYTES = 4096;
+/** Who asks is on this machine. */
+const MESSAGE_TIMEOUT_MS = 2000;
 
 /** The question itself is wrong: asking again would not help. */
 export class BadQuestion extends Error {
@@ -40,14 +57,14 @@ export interface ControlServer {
  * not: throws a ControlError that names the process behind it.
  */
 export async function startControlServer(
-  { path, routes }: ControlServerOptions,
+  { path, routes, messages = {} }: ControlServerOptions,
 ): Promise<ControlServer> {
   await makeFolder(dirname(path));
   await removeStaleSocket(path);
   const controller = new AbortController();
   const server = Deno.serve(
     { transport: "unix", path, signal: controller.signal, onListen: () => {} },
-    (request) => answer(request, routes),
+    (request) => answer(request, { routes, messages }),
   );
   await Deno.chmod(path, 0o600);
   return {
@@ -61,21 +78,61 @@ export async function startControlServer(
   };
 }
 
-async function answer(request: Request, routes: ControlRoutes): Promise<Response> {
-  if (request.method !== "GET") {
-    return new Response("Only GET is answered\n", { status: 405, headers: { allow: "GET" } });
-  }
+async function answer(
+  request: Request,
+  { routes, messages }: Required<Pick<ControlServerOptions, "routes" | "messages">>,
+): Promise<Response> {
   const { pathname, searchParams } = new URL(request.url);
   const route = new Map(Object.entries(routes)).get(pathname);
-  if (!route) return new Response("Not found\n", { status: 404 });
+  const message = new Map(Object.entries(messages)).get(pathname);
+  const method = message ? "POST" : "GET";
+  if (request.method !== method) {
+    return new Response(`Only ${method} is answered\n`, {
+      status: 405,
+      headers: { allow: method },
+    });
+  }
+  if (!route && !message) return new Response("Not found\n", { status: 404 });
   try {
-    const report = await route(searchParams);
+    const report = await (message ? message(await readMessage(request)) : route?.(searchParams));
     const body = ReadableStream.from(jsonPieces(report)).pipeThrough(new TextEncoderStream());
     return new Response(body, { headers: { "content-type": "application/json" } });
   } catch (error) {
     const reason = messageOf(error);
     if (error instanceof BadQuestion) return new Response(`${reason}\n`, { status: 400 });
     return new Response(`Cannot answer ${pathname}: ${reason}\n`, { status: 500 });
+  }
+}
+
+/** The JSON of a body. Throws a BadQuestion where it is none, too long, or does not come. */
+async function readMessage({ body }: Request): Promise<unknown> {
+  const reader = body?.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  let isLate = false;
+  const timer = systemClock.setTimer(MESSAGE_TIMEOUT_MS, () => {
+    isLate = true;
+    void reader?.cancel().catch(() => {});
+  });
+  try {
+    for (let bytes = 0;;) {
+      const { value } = await reader?.read() ?? {};
+      if (value === undefined) break;
+      bytes += value.length;
+      if (bytes > MOST_MESSAGE_BYTES) {
+        void reader?.cancel().catch(() => {});
+        throw new BadQuestion(`A message may have ${MOST_MESSAGE_BYTES} bytes at most`);
+      }
+      text += decoder.decode(value, { stream: true });
+    }
+  } finally {
+    timer.cancel();
+  }
+  if (isLate) throw new BadQuestion(`The message did not come within ${MESSAGE_TIMEOUT_MS} ms`);
+  try {
+    return JSON.parse(text + decoder.decode());
+  } catch {
+    throw new BadQuestion("The message is no JSON");
   }
 }
 

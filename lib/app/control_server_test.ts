@@ -1,6 +1,6 @@
 import { assertEquals, assertInstanceOf, assertRejects, assertStringIncludes } from "@std/assert";
-import { ControlError, requestStatus } from "./control_client.ts";
-import { startControlServer } from "./control_server.ts";
+import { askControl, ControlError, requestStatus } from "./control_client.ts";
+import { BadQuestion, startControlServer } from "./control_server.ts";
 import type { StatusReport } from "./status_report.ts";
 
 const REPORT: StatusReport = {
@@ -61,6 +61,85 @@ Deno.test("startControlServer() answers nothing but GET /status", async () => {
     await server.stop();
   });
 });
+
+/** A server that keeps what it is told, and what a client of it says and gets. */
+async function withMessages(
+  run: (scene: {
+    readonly path: string;
+    readonly told: readonly unknown[];
+    readonly post: (body: BodyInit, url?: string) => Promise<number>;
+  }) => Promise<void>,
+): Promise<void> {
+  await withFolder(async (folder) => {
+    const path = `${folder}/control.sock`;
+    const told: unknown[] = [];
+    const server = await startControlServer({
+      path,
+      routes: { "/status": () => Promise.resolve(REPORT) },
+      messages: {
+        "/repair": (message) => {
+          if (message === "bad") return Promise.reject(new BadQuestion("not that"));
+          told.push(message);
+          return Promise.resolve({});
+        },
+      },
+    });
+    using client = Deno.createHttpClient({ proxy: { transport: "unix", path } });
+    const post = async (body: BodyInit, url = "http://localhost/repair") => {
+      const response = await fetch(url, { method: "POST", client, body });
+      await response.body?.cancel();
+      return response.status;
+    };
+    await run({ path, told, post });
+    const ask = await fetch("http://localhost/repair", { client });
+    await ask.body?.cancel();
+    assertEquals([ask.status, ask.headers.get("allow")], [405, "POST"]);
+    await server.stop();
+  });
+}
+
+Deno.test("startControlServer() takes a message of a few KB of JSON, and nothing else", () =>
+  withMessages(async ({ path, told, post }) => {
+    assertEquals(await askControl(path, { route: "/repair", message: { a: 1 } }), {});
+    assertEquals(told, [{ a: 1 }]);
+    const endless = new ReadableStream<Uint8Array>({
+      pull: (controller) => controller.enqueue(new Uint8Array(1024).fill(32)),
+    });
+    for (
+      const body of [
+        "",
+        "{",
+        "{}{}",
+        '"bad"',
+        `"${"x".repeat(4096)}"`,
+        new Uint8Array([0xff, 0xfe]),
+        "[".repeat(4000),
+        endless,
+      ]
+    ) assertEquals(await post(body).catch(() => 400), 400);
+    for (const place of ["status", "dump", "", "repair/", "__proto__", "constructor"]) {
+      assertEquals(await post("{}", `http://localhost/${place}`), 405, place);
+    }
+    assertEquals(told, [{ a: 1 }]);
+    assertEquals((await requestStatus(path)).pid, REPORT.pid, "it goes on");
+  }));
+
+Deno.test("startControlServer() waits for no message that does not come", () =>
+  withMessages(async ({ path, told }) => {
+    const client = await Deno.connect({ transport: "unix", path });
+    const head = "POST /repair HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{";
+    await client.write(new TextEncoder().encode(head));
+    const answer = new Uint8Array(64);
+    const length = await client.read(answer) ?? 0;
+    assertStringIncludes(new TextDecoder().decode(answer.subarray(0, length)), "HTTP/1.1 400");
+    client.close();
+    // The next one never ends: the server stops all the same.
+    const other = await Deno.connect({ transport: "unix", path });
+    await other.write(new TextEncoder().encode(head));
+    assertEquals(told, []);
+    await requestStatus(path);
+    other.close();
+  }));
 
 Deno.test("startControlServer() stops though a client never reads its answer", async () => {
   await withFolder(async (folder) => {

@@ -1,6 +1,6 @@
 /**
- * What a running proxy answers of itself over its control socket. Read only: no question changes
- * anything, and none holds up a sync.
+ * What a running proxy answers of itself over its control socket, and what it may be told: no question
+ * changes anything, a message adds to the change log at most, and none holds up a sync.
  *
  * @module
  */
@@ -12,7 +12,8 @@ import { answerFlow } from "./answer_flow.ts";
 import type { ChangesReport } from "./changes/change_entry.ts";
 import type { ChangeLog } from "./changes/change_log.ts";
 import { nameRules } from "./changes/name_rules.ts";
-import { BadQuestion, type ControlRoutes } from "./control_server.ts";
+import { parseRepairNote } from "./changes/repair_note.ts";
+import { BadQuestion, type ControlMessages, type ControlRoutes } from "./control_server.ts";
 import type { ProcessInfo } from "./dependencies.ts";
 import { dumpRunning } from "./dump/dump_running.ts";
 import type { EventLoopMonitor } from "./event_loop_monitor.ts";
@@ -32,7 +33,7 @@ export interface IntrospectedParts {
   readonly eventLoop: Pick<EventLoopMonitor, "largestMs">;
   /** RFC 3339. */
   readonly startedAt: string;
-  readonly changes: Pick<ChangeLog, "recent">;
+  readonly changes: Pick<ChangeLog, "recent" | "repaired">;
   readonly phase: () => string;
   /** Absent until it has been made. */
   readonly source: () => ObjectSource | undefined;
@@ -79,6 +80,11 @@ export class Introspection {
     };
   }
 
+  /** What the control socket may be told. */
+  get messages(): ControlMessages {
+    return { "/repair": (message) => this.#repaired(message) };
+  }
+
   /** Names of Services that begin so, sorted; of very many the first ones that are found. */
   async services(prefix: string): Promise<readonly string[]> {
     const names = new Set<string>();
@@ -109,6 +115,16 @@ export class Introspection {
     const { changes, families } = this.#parts;
     const report = changes.recent(last);
     return names ? await nameRules({ ...this.#dependencies, families }, report) : report;
+  }
+
+  /** One entry of the change log, and nothing else. */
+  #repaired(message: unknown): Promise<unknown> {
+    const parsed = parseRepairNote(message);
+    if ("problem" in parsed) {
+      return Promise.reject(new BadQuestion(`Cannot note this repair: wrong is ${parsed.problem}`));
+    }
+    this.#parts.changes.repaired(parsed.note);
+    return Promise.resolve({ noted: true });
   }
 
   /** Everything for `status`; `brief` leaves the Services out. */

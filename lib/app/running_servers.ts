@@ -57,6 +57,6 @@ export async function startRunningServers(
         hostSettings: options.startUp.hostSettings,
       }),
   });
-  const { routes } = introspection;
-  return await startControlServer({ path: relay.controlSocket, routes });
+  const { routes, messages } = introspection;
+  return await startControlServer({ path: relay.controlSocket, routes, messages });
 }

@@ -113,6 +113,30 @@ export interface DriftEntry extends EntryBase {
   readonly times: number;
 }
 
+/** What a repair did to one kind of object. */
+export interface RepairedObjects {
+  /** As `diff` names it, e.g. `rule`, `map element`. */
+  readonly object: string;
+  readonly found: number;
+  readonly mended: number;
+}
+
+/** Somebody ran `kube-relay diff --repair`, which told so: who it was is by its own word. */
+export interface RepairEntry extends EntryBase {
+  readonly kind: "repair";
+  readonly family: IpFamily;
+  /** Who ran it last: a user by number, where one is known, and the process. */
+  readonly uid?: number;
+  readonly pid: number;
+  readonly objects: readonly RepairedObjects[];
+  /** To compare, to write and to compare again. */
+  readonly tookMs: number;
+  /** Repairs that followed each other. */
+  readonly times: number;
+  /** Why the last one failed: then it is not known what it wrote. */
+  readonly error?: string;
+}
+
 /** The configuration file was taken up while running. */
 export interface ConfigurationEntry extends EntryBase {
   readonly kind: "configuration";
@@ -120,7 +144,12 @@ export interface ConfigurationEntry extends EntryBase {
 }
 
 /** One line of the change log. */
-export type ChangeEntry = SyncEntry | QuarantineEntry | DriftEntry | ConfigurationEntry;
+export type ChangeEntry =
+  | SyncEntry
+  | QuarantineEntry
+  | DriftEntry
+  | RepairEntry
+  | ConfigurationEntry;
 
 /** How one sync went, for a plot. */
 export interface SyncTime {

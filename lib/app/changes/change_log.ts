@@ -7,6 +7,7 @@ import type { DriftFigures } from "../../metrics/sync_instruments.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { ChangeEntry, ChangesReport, DriftEntry, SyncTime } from "./change_entry.ts";
+import { follows, mergedRepairs, type RepairNote } from "./repair_note.ts";
 
 /** How much is kept. */
 export interface ChangeLogBounds {
@@ -108,6 +109,18 @@ export class ChangeLog {
       repaired: last.repaired + repaired,
       times: last.times + 1,
     });
+  }
+
+  /** Somebody else has mended something. Those of the same user that follow each other are one entry. */
+  repaired(note: RepairNote): void {
+    const entry = { kind: "repair", at: this.#now(), ...note, times: 1 } as const;
+    for (const { entry: earlier } of this.#kept.toReversed()) {
+      if (earlier.kind !== "repair") break;
+      if (!follows(earlier, entry)) continue;
+      this.replace(earlier.sequence, mergedRepairs(earlier, entry));
+      return;
+    }
+    this.add(entry);
   }
 
   /** Fields of the configuration file have been taken up. Their values are not kept: one may be secret. */

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import type { ChangeEntry, SyncEntry } from "./change_entry.ts";
+import type { ChangeEntry, RepairEntry, SyncEntry } from "./change_entry.ts";
 import { renderChanges } from "./changes_view.ts";
 import { durationText } from "./entry_text.ts";
 
@@ -103,6 +103,37 @@ Deno.test("renderChanges() tells quarantine, drift, configuration and each new d
       "00:00:01                  Configuration file: logging.verbosity",
     ]
   ) assert(rendered.split("\n").includes(line), `${line}\n${rendered}`);
+});
+
+Deno.test("renderChanges() tells who mended what, and how long that took", () => {
+  const repair: RepairEntry = {
+    kind: "repair",
+    sequence: 5,
+    at: "2026-11-23T00:00:01Z",
+    family: "IPv4",
+    uid: 0,
+    pid: 4711,
+    objects: [
+      { object: "map element", found: 3, mended: 3 },
+      { object: "rule", found: 1, mended: 0 },
+    ],
+    tookMs: 312,
+    times: 1,
+  };
+  assertEquals(
+    text(repair).split("\n").slice(2),
+    [
+      "00:00:01  IPv4    312 ms  REPAIR by 'kube-relay diff --repair' (user 0,",
+      "                            process 4711): 3 of 3 map elements, 0 of 1 rule",
+      "                            mended",
+      "",
+    ],
+  );
+  const { uid: _, ...nobody } = repair;
+  const failed = text({ ...nobody, objects: [], times: 2, error: "nft: \x1b[2Jno" });
+  assert(failed.includes("(process 4711),"), failed);
+  assert(failed.includes("FAILED, so that more may be written: nft: "), failed);
+  assert(!failed.includes("\x1b"));
 });
 
 Deno.test("renderChanges() shows only what a filter names, and says when that is nothing", () => {

@@ -14,6 +14,7 @@ import type {
   ConfigurationEntry,
   DriftEntry,
   QuarantineEntry,
+  RepairEntry,
   SyncEntry,
 } from "./change_entry.ts";
 
@@ -43,6 +44,8 @@ function linesOf(entry: ChangeEntry): readonly EntryLine[] {
       return [quarantineLine(entry)];
     case "drift":
       return [driftLine(entry)];
+    case "repair":
+      return repairLines(entry);
     case "configuration":
       return [configurationLine(entry)];
   }
@@ -50,6 +53,7 @@ function linesOf(entry: ChangeEntry): readonly EntryLine[] {
 
 /** The time it took, where it took any. */
 export function entryDuration(entry: ChangeEntry): string {
+  if (entry.kind === "repair") return durationText(entry.tookMs);
   return entry.kind === "sync" ? durationText(entry.totalMs) : "";
 }
 
@@ -161,6 +165,24 @@ function driftLine({ object, found, repaired, times }: DriftEntry): EntryLine {
   const often = times > 1 ? `, ${times} times in a row` : "";
   const text = `DRIFT: ${found} ${object} not as written, ${repaired} repaired${often}`;
   return line("warning", text);
+}
+
+function repairLines({ uid, pid, objects, times, error }: RepairEntry): readonly EntryLine[] {
+  const who = uid === undefined ? `process ${pid}` : `user ${uid}, process ${pid}`;
+  const often = times > 1 ? `, ${times} times` : "";
+  const words = repairWords(objects);
+  return [
+    line("warning", `REPAIR by 'kube-relay diff --repair' (${who})${often}: ${words}`),
+    ...(error === undefined ? [] : [line("bad", `FAILED, so that more may be written: ${error}`)]),
+  ];
+}
+
+/** `2 of 3 rules mended`. */
+export function repairWords(objects: RepairEntry["objects"]): string {
+  const parts = objects.map(({ object, found, mended }) =>
+    `${grouped(mended)} of ${grouped(found)} ${found === 1 ? object : pluralOf(object)}`
+  );
+  return parts.length === 0 ? "nothing known to be mended" : `${parts.join(", ")} mended`;
 }
 
 function configurationLine({ fields }: ConfigurationEntry): EntryLine {

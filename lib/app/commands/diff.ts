@@ -13,6 +13,7 @@ import { differenceJson } from "../diff/diff_json.ts";
 import { renderDifference } from "../diff/diff_view.ts";
 import { compareNode, countDifferences, type NodeDifference } from "../diff/node_difference.ts";
 import { lookSettled } from "../diff/settled_node.ts";
+import { toldRepairs } from "../diff/told_repair.ts";
 import { countChanges, planWhatIf } from "../diff/what_if.ts";
 import { renderWhatIf, whatIfJson } from "../diff/what_if_view.ts";
 import { checkService, servicePortsOf } from "../find_service_ports.ts";
@@ -88,10 +89,11 @@ async function look(
 ): Promise<{ readonly difference: NodeDifference; readonly isUnsettled: boolean }> {
   const { flags, configuration: { relay }, signal } = context;
   const keys = chosenService(flags.service);
-  const repair = flags.repair ?? false;
+  const writes = flags.repair ?? false;
+  const repair = writes ? toldRepairs(dependencies, relay.controlSocket) : undefined;
   const compare = (planned: PlannedNode) => {
     checkChosen(flags.service, [planned]);
-    return compareNode(planned, { ...(keys && { keys }), repair });
+    return compareNode(planned, { ...(keys && { keys }), ...(repair && { repair }) });
   };
   if (flags.from !== undefined) {
     const planned = await planNode(dependencies, context);
@@ -103,7 +105,7 @@ async function look(
     families,
     signal,
     look: compare,
-    writes: repair,
+    writes,
   });
 }
 

@@ -32,14 +32,20 @@ export interface NodeDifference {
 export interface CompareNodeOptions {
   /** The ServicePorts that are meant. @default {all} */
   readonly keys?: (plan: ProxyPlan) => ReadonlySet<ServicePortKey>;
-  /** @default {false} */
-  readonly repair?: boolean;
+  /** Has an attempt to mend a family made; left out = nothing is mended. */
+  readonly repair?: RepairRunner;
 }
+
+/** Makes an attempt to mend one family, and gives back what came of it. */
+export type RepairRunner = (
+  family: IpFamily,
+  attempt: () => Promise<DataPlaneRepair>,
+) => Promise<DataPlaneRepair>;
 
 /** Compares this machine with plans, one family after the other. Rejects where it can't be asked. */
 export async function compareNode(
   { mode, nodeName, plans, machine, createBackend }: PlannedNode,
-  { keys, repair = false }: CompareNodeOptions = {},
+  { keys, repair }: CompareNodeOptions = {},
 ): Promise<NodeDifference> {
   const families: FamilyDifference[] = [];
   for (const [family, plan] of plans) {
@@ -51,7 +57,7 @@ export async function compareNode(
     const common = { family, plan, quarantined };
     if (repair) {
       if (backend.repair === undefined) throw unable(mode);
-      const report = await backend.repair(plan, scope);
+      const report = await repair(family, () => backend.repair!(plan, scope));
       families.push({ ...common, differences: report.left, repair: report });
     } else {
       if (backend.compare === undefined) throw unable(mode);

@@ -86,6 +86,18 @@ const drift = fields({
   times: number,
 });
 
+const repair = fields({
+  kind: v.literal("repair"),
+  ...base,
+  family: ipFamily,
+  uid: optional(number),
+  pid: number,
+  objects: list(fields({ object: ownText, found: number, mended: number })),
+  tookMs: number,
+  times: number,
+  error: optional(foreignText),
+});
+
 const configuration = fields({
   kind: v.literal("configuration"),
   ...base,
@@ -96,8 +108,8 @@ const configuration = fields({
 export const CHANGES: v.GenericSchema<unknown, ChangesReport> = fields({
   entries: list(v.variant(
     "kind",
-    [sync, quarantine, drift, configuration],
-    "has to be sync, quarantine, drift or configuration",
+    [sync, quarantine, drift, repair, configuration],
+    "has to be sync, quarantine, drift, repair or configuration",
   )),
   forgotten: number,
   syncs: list(fields({ family: ipFamily, at: number, durationMs: number, outcome })),

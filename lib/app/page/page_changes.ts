@@ -10,6 +10,7 @@ import type {
   ChangesReport,
   SyncEntry,
 } from "../changes/change_entry.ts";
+import { repairWords } from "../changes/entry_text.ts";
 import { operationsText } from "../operations_text.ts";
 import type { PageChange } from "./page_model.ts";
 
@@ -36,6 +37,13 @@ function lineOf(entry: ChangeEntry): Omit<PageChange, "at"> {
       const { family, object, found, repaired } = entry;
       const cause = `${found} of ours (${object}, ${family}) were missing or changed`;
       return { cause, effect: `${repaired} put back`, attention: "drift" };
+    }
+    case "repair": {
+      const { family, objects, error, uid } = entry;
+      const who = uid === undefined ? "somebody" : `user ${uid}`;
+      const cause = `kube-relay diff --repair by ${who}, ${family}`;
+      const failed = error === undefined ? "" : `; it failed: ${error}`;
+      return { cause, effect: `${repairWords(objects)}${failed}`, attention: "drift" };
     }
     case "configuration":
       return { cause: `The configuration file: ${entry.fields.join(", ")}`, effect: "taken up" };

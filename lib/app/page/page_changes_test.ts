@@ -103,6 +103,15 @@ Deno.test.each<readonly [ChangeEntry, string, string, PageChange["attention"]]>(
     "drift",
   ],
   [
+    {
+      ...{ kind: "repair", sequence: 5, at: AT, family: "IPv4", uid: 0, pid: 4711, tookMs: 1 },
+      ...{ objects: [{ object: "rule", found: 2, mended: 1 }], times: 1, error: "full" },
+    },
+    "kube-relay diff --repair by user 0, IPv4",
+    "1 of 2 rules mended; it failed: full",
+    "drift",
+  ],
+  [
     { kind: "configuration", sequence: 4, at: AT, fields: ["mode", "nodePortAddresses"] },
     "The configuration file: mode, nodePortAddresses",
     "taken up",

@@ -1,0 +1,103 @@
+/**
+ * What `kube-relay diff --repair` tells the running process, and how that becomes an entry of its
+ * change log. Whoever may ask the control socket may say anything: only what is checked here is kept.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { IP_FAMILIES } from "../../net/ip_address.ts";
+import type { DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
+import type { RepairedObjects, RepairEntry } from "./change_entry.ts";
+
+/** Kinds of objects in one repair: no mode has as many. */
+const MOST_KINDS = 16;
+/** A day, in milliseconds. */
+const LONGEST_MS = 86_400_000;
+const LONGEST_REASON = 400;
+/** Repairs that follow each other within this are one entry, so that a loop pushes nothing out. */
+const GAP_MS = 60_000;
+
+const count = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(1_000_000_000));
+
+const SCHEMA = v.strictObject({
+  family: v.picklist(IP_FAMILIES),
+  uid: v.optional(v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(2 ** 32 - 1))),
+  pid: v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(2 ** 31 - 1)),
+  objects: v.pipe(
+    v.array(v.pipe(
+      v.strictObject({
+        object: v.pipe(v.string(), v.regex(/^[a-z][a-z ]{0,39}$/)),
+        found: count,
+        mended: count,
+      }),
+      v.check(({ found, mended }) => mended <= found, "more mended than found"),
+    )),
+    v.maxLength(MOST_KINDS),
+    v.check((list) => new Set(list.map(({ object }) => object)).size === list.length, "twice"),
+  ),
+  tookMs: v.pipe(v.number(), v.minValue(0), v.maxValue(LONGEST_MS)),
+  error: v.optional(v.pipe(v.string(), v.maxLength(LONGEST_REASON))),
+});
+
+/** One repair of one family. */
+export type RepairNote = Omit<RepairEntry, "kind" | "at" | "sequence" | "times">;
+
+/** What was told, where it is a repair; otherwise what is wrong with it. */
+export function parseRepairNote(
+  value: unknown,
+): { readonly note: RepairNote } | { readonly problem: string } {
+  const { success, output, issues } = v.safeParse(SCHEMA, value, { abortEarly: true });
+  if (!success) return { problem: v.getDotPath(issues[0]) ?? "it is no object" };
+  const { uid, error, tookMs, ...rest } = output;
+  return {
+    note: {
+      ...rest,
+      tookMs: Math.round(tookMs * 10) / 10,
+      ...(uid !== undefined && { uid }),
+      ...(error !== undefined && { error }),
+    },
+  };
+}
+
+/** What a repair comes to, by kind of object. */
+export function repairedObjects(
+  { found, left }: Pick<DataPlaneRepair, "found" | "left">,
+): readonly RepairedObjects[] {
+  const kinds = Map.groupBy(found, ({ object }) => object);
+  const remaining = Map.groupBy(left, ({ object }) => object);
+  return [...kinds].slice(0, MOST_KINDS).map(([object, { length }]) => {
+    // A comparison may find more of a kind than before: those are not this repair's.
+    const rest = Math.min(length, remaining.get(object)?.length ?? 0);
+    return { object, found: length, mended: length - rest };
+  });
+}
+
+/** Why a repair failed, short enough to be told. */
+export function shortReason(text: string): string {
+  return text.slice(0, LONGEST_REASON);
+}
+
+/** Whether a repair goes on with an earlier entry. */
+export function follows(earlier: RepairEntry, { family, uid, at }: RepairEntryParts): boolean {
+  return earlier.family === family && earlier.uid === uid &&
+    Date.parse(at) - Date.parse(earlier.at) < GAP_MS;
+}
+
+type RepairEntryParts = Omit<RepairEntry, "sequence">;
+
+/** Both as one entry. */
+export function mergedRepairs(earlier: RepairEntry, later: RepairEntryParts): RepairEntryParts {
+  const objects = new Map(earlier.objects.map((each) => [each.object, each]));
+  for (const { object, found, mended } of later.objects) {
+    const before = objects.get(object) ?? { found: 0, mended: 0 };
+    if (!objects.has(object) && objects.size >= MOST_KINDS) continue;
+    const sum = { found: before.found + found, mended: before.mended + mended };
+    objects.set(object, { object, ...sum });
+  }
+  return {
+    ...later,
+    objects: [...objects.values()],
+    tookMs: earlier.tookMs + later.tookMs,
+    times: earlier.times + 1,
+  };
+}

@@ -1,0 +1,90 @@
+import { assert, assertEquals } from "@std/assert";
+import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
+import { ChangeLog } from "./change_log.ts";
+import { parseRepairNote, repairedObjects, type RepairNote } from "./repair_note.ts";
+
+const NOTE: RepairNote = {
+  family: "IPv4",
+  uid: 0,
+  pid: 4711,
+  objects: [{ object: "map element", found: 3, mended: 2 }],
+  tookMs: 12.3,
+};
+
+Deno.test("parseRepairNote() takes what diff tells", () => {
+  assertEquals(parseRepairNote(NOTE), { note: NOTE });
+  assertEquals(parseRepairNote({ ...NOTE, tookMs: 1.23456 }), { note: { ...NOTE, tookMs: 1.2 } });
+  const { uid: _, ...nobody } = NOTE;
+  assertEquals(parseRepairNote({ ...nobody, error: "full" }), {
+    note: { ...nobody, error: "full" },
+  });
+});
+
+const [OBJECT] = NOTE.objects;
+
+for (
+  const bad of [
+    undefined,
+    null,
+    [],
+    "repair",
+    {},
+    { ...NOTE, family: "IPX" },
+    { ...NOTE, at: "2026-01-01T00:00:00Z" },
+    { ...NOTE, kind: "sync" },
+    { ...NOTE, times: 1e9 },
+    { ...NOTE, uid: -1 },
+    { ...NOTE, pid: 1.5 },
+    { ...NOTE, tookMs: -1 },
+    { ...NOTE, tookMs: 1e300 },
+    { ...NOTE, error: "x".repeat(401) },
+    { ...NOTE, objects: [{ ...OBJECT, object: "\x1b[2J" }] },
+    { ...NOTE, objects: [{ ...OBJECT, object: "r".repeat(41) }] },
+    { ...NOTE, objects: [{ ...OBJECT, mended: 4 }] },
+    { ...NOTE, objects: [{ ...OBJECT, found: 1e12 }] },
+    { ...NOTE, objects: [{ ...OBJECT, more: 1 }] },
+    { ...NOTE, objects: [OBJECT, OBJECT] },
+    {
+      ...NOTE,
+      objects: Array.from({ length: 17 }, (_, n) => ({ ...OBJECT, object: "a".repeat(n + 1) })),
+    },
+    JSON.parse(`{"__proto__": ${JSON.stringify(NOTE)}}`),
+  ]
+) {
+  Deno.test(`parseRepairNote() refuses ${JSON.stringify(bad)?.slice(0, 60)}`, () => {
+    assert("problem" in parseRepairNote(bad));
+  });
+}
+
+Deno.test("repairedObjects() counts by kind of object", () => {
+  const of = (object: string): DataPlaneDifference => ({ object, name: "x", kind: "missing" });
+  const found = ["rule", "chain", "rule"].map(of);
+  assertEquals(repairedObjects({ found, left: ["rule", "chain", "chain", "set"].map(of) }), [
+    { object: "rule", found: 2, mended: 1 },
+    { object: "chain", found: 1, mended: 0 },
+  ]);
+});
+
+Deno.test("ChangeLog.repaired() makes one entry of repairs that follow each other", async () => {
+  const clock = new FakeClock();
+  const log = new ChangeLog({ clock });
+  const kinds = () => log.recent().entries.map(({ kind }) => kind);
+  for (let count = 0; count < 1_000; count++) {
+    log.repaired({ ...NOTE, pid: count + 1 });
+    log.repaired({ ...NOTE, family: "IPv6", objects: [{ object: "rule", found: 1, mended: 1 }] });
+  }
+  const [first, second, ...others] = log.recent().entries;
+  assert(first?.kind === "repair" && second?.kind === "repair");
+  assertEquals(others, []);
+  assertEquals([first.times, first.pid, second.family], [1_000, 1_000, "IPv6"]);
+  assertEquals(first.objects, [{ object: "map element", found: 3_000, mended: 2_000 }]);
+  log.repaired({ ...NOTE, uid: 1000 });
+  assertEquals(kinds().length, 3, "another user");
+  log.configurationChanged([]);
+  log.repaired(NOTE);
+  assertEquals(kinds().slice(-2), ["configuration", "repair"]);
+  await clock.advance(60_000);
+  log.repaired(NOTE);
+  assertEquals(kinds().slice(-2), ["repair", "repair"], "a minute later");
+});

@@ -1,0 +1,42 @@
+/**
+ * Repairs of which the running process is told, so that they stand in its change log.
+ *
+ * @module
+ */
+import { messageOf } from "../../log/message_of.ts";
+import type { Clock } from "../../os/clock.ts";
+import { repairedObjects, type RepairNote, shortReason } from "../changes/repair_note.ts";
+import { tellRepair } from "../control_client.ts";
+import type { Dependencies, ProcessInfo } from "../dependencies.ts";
+import type { RepairRunner } from "./node_difference.ts";
+
+/** Makes each repair, and tells of it where it found something or failed. That it can't is said only. */
+export function toldRepairs(
+  { clock, complain, process: { pid, uid } }: {
+    readonly clock: Clock;
+    readonly complain: Dependencies["complain"];
+    readonly process: Pick<ProcessInfo, "pid" | "uid">;
+  },
+  controlSocket: string,
+): RepairRunner {
+  return async (family, attempt) => {
+    const startedAt = clock.now();
+    const tell = async (outcome: Pick<RepairNote, "objects" | "error">) => {
+      const note = { family, pid, ...(uid !== undefined && { uid }), ...outcome };
+      const tookMs = clock.now() - startedAt;
+      try {
+        await tellRepair(controlSocket, { ...note, tookMs });
+      } catch (error) {
+        complain(`kube-relay: this repair is not in the change log: ${messageOf(error)}\n`);
+      }
+    };
+    try {
+      const report = await attempt();
+      if (report.found.length > 0) await tell({ objects: repairedObjects(report) });
+      return report;
+    } catch (error) {
+      await tell({ objects: [], error: shortReason(messageOf(error)) });
+      throw error;
+    }
+  };
+}
