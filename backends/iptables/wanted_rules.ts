@@ -8,11 +8,12 @@ import type { Clock } from "../../lib/os/clock.ts";
 import type { Quarantined } from "../../lib/proxy/backend.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { IptablesTable } from "../netfilter/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
-import { pauseBetween } from "../netfilter/pause_between.ts";
 import { IptablesLayout } from "./layout.ts";
-import { refusedItem, RefusedServices } from "../netfilter/refused_services.ts";
+import { RefusedServices } from "../netfilter/refused_services.ts";
+import { takeChanges } from "../netfilter/take_changes.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import type { RulesByTable } from "./rule_totals.ts";
 import { RuleWriter } from "./rule_writer.ts";
@@ -85,22 +86,9 @@ export class WantedRules {
   /** Takes what has changed; nothing is written. Costs what has changed. */
   async take(plan: ProxyPlan, { changes, options }: PlanInput): Promise<void> {
     const { layout, isNew } = this.#layoutFor(plan, options);
-    if (!isNew && changes.shared) layout.setShared(plan.shared);
-    for (const key of changes.removed.keys()) {
-      layout.delete(key);
-      this.#refused.forget(key);
-      this.#services.changed(key);
-    }
-    const pause = pauseBetween(this.#clock);
-    for (const key of isNew ? plan.services.keys() : changes.upserted) {
-      await pause();
-      const service = plan.services.get(key);
-      if (service === undefined) continue;
-      const refusal = this.#refused.waitingFor(service, this.#clock.now());
-      if (refusal === undefined) layout.set(service);
-      else layout.quarantine(refusedItem(this.#clock, key, refusal));
-      this.#services.changed(key);
-    }
+    const changed = (key: ServicePortKey) => this.#services.changed(key);
+    const keeper = { layout, refused: this.#refused, clock: this.#clock, changed };
+    await takeChanges(keeper, plan, { changes, isNew });
   }
 
   /** Writes what differs. Throws an IptablesError; then what the kernel holds is read next time. */

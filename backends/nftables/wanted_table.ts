@@ -8,8 +8,8 @@ import type { Quarantined } from "../../lib/proxy/backend.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { pauseBetween } from "../netfilter/pause_between.ts";
-import { refusedItem, RefusedServices } from "../netfilter/refused_services.ts";
+import { RefusedServices } from "../netfilter/refused_services.ts";
+import { takeChanges } from "../netfilter/take_changes.ts";
 import type { EntryId } from "./claims.ts";
 import type { Entry } from "./entry.ts";
 import { orderWords } from "./kernel_comparison.ts";
@@ -82,21 +82,9 @@ export class WantedTable {
   /** Takes what has changed; nothing is written. Costs what has changed. */
   async take(plan: ProxyPlan, { changes, options }: PlanInput): Promise<void> {
     const { layout, isNew } = this.#layoutFor(plan, options);
-    if (!isNew && changes.shared) layout.setShared(plan.shared);
     if (isNew || changes.shared) this.#refused.forgetAll();
-    for (const key of changes.removed.keys()) {
-      layout.delete(key);
-      this.#refused.forget(key);
-    }
-    const pause = pauseBetween(this.#clock);
-    for (const key of isNew ? plan.services.keys() : changes.upserted) {
-      await pause();
-      const service = plan.services.get(key);
-      if (service === undefined) continue;
-      const refusal = this.#refused.waitingFor(service, this.#clock.now());
-      if (refusal === undefined) layout.set(service);
-      else layout.quarantine(refusedItem(this.#clock, key, refusal));
-    }
+    const keeper = { layout, refused: this.#refused, clock: this.#clock };
+    await takeChanges(keeper, plan, { changes, isNew });
   }
 
   /** Writes what differs. Throws an NftError; then what the kernel holds is read next time. */
