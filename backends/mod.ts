@@ -4,20 +4,16 @@
  *
  * @module
  */
-import type { Logger } from "../lib/log/logger.ts";
 import type { IpAddress, IpFamily } from "../lib/net/ip_address.ts";
-import type { Clock } from "../lib/os/clock.ts";
-import type { CommandRunner } from "../lib/os/command_runner.ts";
 import type { Network } from "../lib/os/network.ts";
 import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
 import type { MachineFacts } from "../lib/proxy/machine_facts.ts";
-import type { NodePortAddresses } from "../lib/proxy/node_port_addresses.ts";
 import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
 import { createIptablesBackend } from "./iptables/backend.ts";
 import { createIpvsBackend } from "./ipvs/backend.ts";
 import { type IpvsConfigurationFields, ipvsOptionsOf } from "./ipvs/configured_options.ts";
 import { createServerRecordFile } from "./ipvs/server_record_file.ts";
-import type { DriftFigures } from "./netfilter/drift_figures.ts";
+import type { NodeSettings, RuleBackendDependencies } from "./netfilter/rule_backend.ts";
 import { createNftablesBackend } from "./nftables/backend.ts";
 import { createLocalAddresses } from "./userspace/addresses/addresses.ts";
 import type { AddressMode } from "./userspace/addresses/address_way.ts";
@@ -26,15 +22,8 @@ import { createFileStore } from "./userspace/addresses/address_store.ts";
 import { createUserspaceBackend } from "./userspace/backend.ts";
 
 /** The edges that backends are made with. */
-export interface BackendDependencies {
-  readonly clock: Clock;
+export interface BackendDependencies extends RuleBackendDependencies {
   readonly network: Network;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
-  /** From 0 to 1, as `Math.random`. */
-  readonly random: () => number;
-  /** Told when something of ours was found missing or changed. */
-  readonly onDrift?: (figures: DriftFigures) => void;
 }
 
 /** The settings that some backend reads. */
@@ -56,10 +45,7 @@ export interface BackendOptions {
   readonly ipvs: IpvsConfigurationFields;
   readonly nftables: { readonly masqueradeBit: number; readonly syncPeriod: number };
   /** What may change while the backend runs. */
-  readonly node: () => {
-    readonly nodePortAddresses: NodePortAddresses;
-    readonly nodeIp?: IpAddress;
-  };
+  readonly node: () => NodeSettings;
   /** What a machine was found to have, for a backend that is not started there. @default {everything} */
   readonly facts?: MachineFacts;
   /** Where what goes through each Service is counted; left out = it is not. */

@@ -5,27 +5,17 @@
  */
 import type { Cidr } from "../../lib/net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import type { Logger } from "../../lib/log/logger.ts";
-import type { Clock } from "../../lib/os/clock.ts";
-import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { Network } from "../../lib/os/network.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
-import type { DriftFigures } from "../netfilter/drift_figures.ts";
+import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import type { Scheduler } from "./scheduler.ts";
 import type { ServerRecordFile } from "./server_record_file.ts";
 
 /** The edges of the ipvs backend. */
-export interface IpvsBackendDependencies {
-  readonly clock: Clock;
-  readonly commands: CommandRunner;
-  readonly logger: Logger;
+export interface IpvsBackendDependencies extends RuleBackendDependencies {
   readonly network: Network;
   /** What this family's servers are, where the kernel does not tell; read and written once it is started. */
   readonly recordFile: ServerRecordFile;
-  /** From 0 to 1, as `Math.random`. */
-  readonly random: () => number;
-  /** Told when something of ours was found missing or changed. */
-  readonly onDrift?: (figures: DriftFigures) => void;
 }
 
 /** Settings of the ipvs backend. Times are milliseconds. */

@@ -4,11 +4,9 @@
  *
  * @module
  */
-import type { Logger } from "../../lib/log/logger.ts";
-import type { Clock } from "../../lib/os/clock.ts";
-import type { DriftFigures } from "../netfilter/drift_figures.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import type { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 import type { IpvsWriter } from "./ipvs_writer.ts";
@@ -16,17 +14,12 @@ import type { SeenServer } from "./proc_ip_vs.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** What the watch stands on. */
-export interface IpvsWatchDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
-  /** From 0 to 1, as `Math.random`. */
-  readonly random: () => number;
+export interface IpvsWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
   readonly runner: Pick<IpvsRunner, "deviceAddresses" | "servers">;
   readonly iptables: Pick<IptablesRunner, "hasRules">;
   readonly writer: IpvsWriter;
   /** What else writes. */
   readonly turns: OneAtATime;
-  readonly onDrift?: (figures: DriftFigures) => void;
 }
 
 /** How often it looks. */
