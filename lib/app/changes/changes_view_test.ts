@@ -157,6 +157,6 @@ Deno.test("renderChanges() lets no object move the cursor or widen a line", () =
 });
 
 Deno.test("durationText() has two or three digits and a unit", () => {
-  const texts = [0.42, 9.96, 12.4, 999.4, 3210, 99_949, 252_000].map(durationText);
-  assertEquals(texts, ["0.4 ms", "10 ms", "12 ms", "999 ms", "3.2 s", "99.9 s", "4m12s"]);
+  const texts = [0.42, 9.96, 12.4, 999.4, 999.6, 3210, 99_949, 252_000].map(durationText);
+  assertEquals(texts, ["0.4 ms", "10 ms", "12 ms", "999 ms", "1.0 s", "3.2 s", "99.9 s", "4m12s"]);
 });

@@ -60,7 +60,7 @@ export function entryDuration(entry: ChangeEntry): string {
 /** `4.2 ms`, `312 ms`, `3.2 s`, `4m12s`. */
 export function durationText(ms: number): string {
   if (ms < 10) return `${Math.round(ms * 10) / 10} ms`;
-  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 999.5) return `${Math.round(ms)} ms`;
   if (ms < 99_950) return `${(ms / 1000).toFixed(1)} s`;
   const seconds = Math.round(ms / 1000);
   return `${Math.floor(seconds / 60)}m${seconds % 60}s`;

@@ -10,7 +10,7 @@ import type {
   ChangesReport,
   SyncEntry,
 } from "../changes/change_entry.ts";
-import { repairWords } from "../changes/entry_text.ts";
+import { durationText, repairWords } from "../changes/entry_text.ts";
 import { operationsText } from "../operations_text.ts";
 import type { PageChange } from "./page_model.ts";
 
@@ -60,7 +60,7 @@ function syncLine(entry: SyncEntry): Omit<PageChange, "at"> {
   const work = operationsText(entry.operations);
   return {
     cause,
-    effect: `${family}: ${effectsText(entry)}${work}, in effect after ${duration(totalMs)}`,
+    effect: `${family}: ${effectsText(entry)}${work}, in effect after ${durationText(totalMs)}`,
     ...(slow && { attention: "slow" as const }),
   };
 }
@@ -89,8 +89,4 @@ function effectsText({ effects, moreEffects }: SyncEntry): string {
 
 function effectText({ servicePort, action, words }: ChangeEffect): string {
   return `${servicePort} ${words.length === 0 ? action : words.join(", ")}`;
-}
-
-function duration(ms: number): string {
-  return ms >= 1000 ? `${(ms / 1000).toFixed(1)} s` : `${Math.round(ms * 10) / 10} ms`;
 }

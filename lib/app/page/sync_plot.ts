@@ -7,6 +7,7 @@
  */
 import { html } from "hono/html";
 import type { SyncTime } from "../changes/change_entry.ts";
+import { durationText } from "../changes/entry_text.ts";
 
 /** What a template gives. */
 export type Html = ReturnType<typeof html>;
@@ -20,7 +21,13 @@ const TOP = 8;
 const RIGHT = 8;
 
 /** Lines of the vertical axis, which is logarithmic: syncs of 1 ms and of 10 s are both of interest. */
-const GRID_MS = [1, 10, 100, 1000, 10_000] as const;
+const GRID = [
+  { ms: 1, label: "1 ms" },
+  { ms: 10, label: "10 ms" },
+  { ms: 100, label: "100 ms" },
+  { ms: 1000, label: "1 s" },
+  { ms: 10_000, label: "10 s" },
+] as const;
 /** Shortest stretch of time that is drawn. */
 const SHORTEST_SPAN_MS = 60_000;
 /** Half the size of a mark. */
@@ -36,7 +43,7 @@ export function syncPlot(samples: readonly SyncTime[]): Html {
   return html`<svg viewBox="0 0 ${WIDTH} ${HEIGHT}" role="img" aria-labelledby="plot-title plot-text">
 <title id="plot-title">Time that each sync took</title>
 <desc id="plot-text">${describe(samples)}</desc>
-${GRID_MS.map(gridLine)}
+${GRID.map(gridLine)}
 ${samples.map((sample) => mark(sample, { x: x(sample.at), y: height(sample.durationMs) }))}
 <text class="axis" x="${LEFT}" y="${HEIGHT - 6}">${clockText(from)}</text>
 <text class="axis end" x="${WIDTH - RIGHT}" y="${HEIGHT - 6}">${clockText(last.at)} UTC</text>
@@ -52,23 +59,23 @@ export function clockText(at: number): string {
 
 function describe(samples: readonly SyncTime[]): string {
   const durations = samples.map(({ durationMs }) => durationMs).toSorted((a, b) => a - b);
-  const median = durations[Math.floor(durations.length / 2)]!;
+  const median = durationText(durations[Math.floor(durations.length / 2)]!);
+  const longest = durationText(durations.at(-1)!);
   const failed = samples.filter(({ outcome }) => outcome === "failed").length;
   const count = samples.length === 1 ? "1 sync" : `The last ${samples.length} syncs`;
-  return `${count}: ${millis(median)} at the median, ${millis(durations.at(-1)!)} at most, ` +
-    `${failed === 0 ? "none" : failed} failed.`;
+  return `${count}: ${median} at the median, ${longest} at most, ${failed || "none"} failed.`;
 }
 
-function gridLine(ms: number): Html {
+function gridLine({ ms, label }: typeof GRID[number]): Html {
   const y = height(ms).toFixed(1);
   return html`
     <line class="grid" x1="${LEFT}" x2="${WIDTH - RIGHT}" y1="${y}" y2="${y}" />
-    <text class="axis end" x="${LEFT - 6}" y="${y}" dy="0.32em">${millis(ms)}</text>
+    <text class="axis end" x="${LEFT - 6}" y="${y}" dy="0.32em">${label}</text>
   `;
 }
 
 function height(ms: number): number {
-  const [lowest, highest] = [GRID_MS[0], GRID_MS.at(-1)!];
+  const [lowest, highest] = [GRID[0].ms, GRID.at(-1)!.ms];
   const part = Math.log(Math.min(Math.max(ms, lowest), highest) / lowest) /
     Math.log(highest / lowest);
   return HEIGHT - BOTTOM - part * (HEIGHT - BOTTOM - TOP);
@@ -101,8 +108,4 @@ function legend(): Html {
   return html`${item("IPv4", { family: "IPv4", outcome: "applied" })}
 ${item("IPv6", { family: "IPv6", outcome: "applied" })}
 ${item("failed", { family: "IPv4", outcome: "failed" })}`;
-}
-
-function millis(ms: number): string {
-  return ms >= 1000 ? `${Math.round(ms / 100) / 10} s` : `${Math.round(ms * 10) / 10} ms`;
 }

@@ -22,6 +22,16 @@ Deno.test("syncPlot() tells in words what it shows", () => {
   assertMatch(plot, /<desc[^>]*>The last 3 syncs/);
 });
 
+Deno.test("syncPlot() tells times as the change log does, and labels its axis in round numbers", () => {
+  const plot = drawn([{ ...SAMPLE, durationMs: 12.44 }, { ...SAMPLE, durationMs: 252_000 }]);
+  assertStringIncludes(plot, "The last 2 syncs: 4m12s at the median, 4m12s at most, none failed.");
+  assertStringIncludes(drawn([{ ...SAMPLE, durationMs: 12.44 }]), "1 sync: 12 ms at the median");
+  const labels = [...plot.matchAll(/class="axis end" x="58"[^>]*>([^<]*)</g)].map(([, text]) =>
+    text
+  );
+  assertEquals(labels, ["1 ms", "10 ms", "100 ms", "1 s", "10 s"]);
+});
+
 Deno.test("syncPlot() has a shape of its own for each family and for failures", () => {
   const marks = (sample: SyncTime) => /role="img"[\s\S]*?<\/svg>/.exec(drawn([sample]))![0];
   assertMatch(marks(SAMPLE), /<circle/);
