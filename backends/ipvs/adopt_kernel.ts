@@ -107,10 +107,10 @@ function adoptServers(
     // What this process has applied is ours, also where no address or set tells any more.
     const isKnown = wanted !== undefined || applied !== undefined;
     if (!isKnown && !isOurs(seen, { layout, reading, ownership })) continue;
-    if (wanted !== undefined && applied === undefined && looksForeign(seen, wanted)) {
+    if (wanted !== undefined && applied === undefined) {
       // What is excluded may be ours from an earlier run all the same.
-      const all = { ...ownership, excludeCidrs: [] };
-      if (!isOurs(seen, { layout, reading, ownership: all })) {
+      const context = { layout, reading, ownership: { ...ownership, excludeCidrs: [] } };
+      if (!isOurs(seen, context) && looksForeign(seen, wanted)) {
         ownership.onForeign?.(seen.key, wanted);
       }
     }

@@ -1,11 +1,7 @@
-import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import { parseCidr } from "../../lib/net/cidr.ts";
-import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { FakeIpvsMachine } from "../../tests/support/fake_ipvs_machine.ts";
-import { ipvsPlanOf, IpvsStage } from "../../tests/support/ipvs_stage.ts";
-import { testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
-import type { IpvsBackendOptions } from "./backend_options.ts";
+import { assertEquals, assertStringIncludes } from "@std/assert";
+import { IpvsRuns } from "../../tests/support/ipvs_runs.ts";
+import { ipvsPlanOf } from "../../tests/support/ipvs_stage.ts";
+import { testServicePlan } from "../../tests/support/service_plans.ts";
 import { parseServerRecord } from "./server_record.ts";
 
 const MINUTE = 60_000;
@@ -14,36 +10,9 @@ const WEB = { name: "web", clusterIp: "172.30.0.1" };
 const BEFORE = ipvsPlanOf(testServicePlan({ ...WEB, to: ["10.1.0.1:8080", GOING] }));
 const AFTER = ipvsPlanOf(testServicePlan({ ...WEB, to: ["10.1.0.1:8080"] }));
 
-/** Runs of kube-relay on one machine, one after the other; its clock goes on between them. */
-class Runs {
-  readonly machine = new FakeIpvsMachine();
-  #passedMs = 0;
-
-  /** A run until it is stopped, or killed. */
-  async run(
-    action: (stage: IpvsStage) => Promise<void>,
-    { isKilled = false, ...options }: Partial<IpvsBackendOptions> & { isKilled?: boolean } = {},
-  ): Promise<void> {
-    const stage = new IpvsStage(this.machine, options);
-    stage.clock.jump(this.#passedMs);
-    await stage.backend.start();
-    await action(stage);
-    const { text } = this.machine.recordFile;
-    await stage[Symbol.asyncDispose]();
-    // What a killed one had not written is lost.
-    if (isKilled) this.machine.recordFile.text = text;
-    this.#passedMs += stage.clock.now();
-  }
-
-  /** Nothing runs for so long, or the clock is set. */
-  wait(ms: number): void {
-    this.#passedMs += ms;
-  }
-}
-
 /** An endpoint with a connection begins to drain, and ten minutes pass. */
-async function drainingRuns(options: { readonly isKilled?: boolean } = {}): Promise<Runs> {
-  const runs = new Runs();
+async function drainingRuns(options: { readonly isKilled?: boolean } = {}): Promise<IpvsRuns> {
+  const runs = new IpvsRuns();
   runs.machine.connections.set(GOING, 1);
   await runs.run(async (stage) => {
     await stage.sync(BEFORE);
@@ -55,7 +24,7 @@ async function drainingRuns(options: { readonly isKilled?: boolean } = {}): Prom
 }
 
 /** Whether the endpoint is there before and after this time of a new run. */
-async function assertEndsAfter(runs: Runs, ms: number): Promise<void> {
+async function assertEndsAfter(runs: IpvsRuns, ms: number): Promise<void> {
   await runs.run(async (stage) => {
     await stage.sync(AFTER);
     await stage.pass(ms - 10_000);
@@ -89,6 +58,22 @@ Deno.test("IpvsBackend: the whole time begins anew where the clock was set back"
   const runs = await drainingRuns();
   runs.wait(-60 * MINUTE);
   await assertEndsAfter(runs, 15 * MINUTE);
+});
+
+Deno.test("IpvsBackend: a clock that is set while it runs changes no time, also over a restart", async () => {
+  const runs = new IpvsRuns();
+  runs.machine.connections.set(GOING, 1);
+  const yearMs = 365 * 24 * 60 * MINUTE;
+  await runs.run(async (stage) => {
+    await stage.sync(BEFORE);
+    await stage.sync(AFTER);
+    await stage.pass(5 * MINUTE);
+    stage.clock.jump(yearMs);
+    await stage.pass(5 * MINUTE);
+    assertEquals(stage.weight(GOING), 0);
+  }, { isKilled: true });
+  runs.wait(yearMs);
+  await assertEndsAfter(runs, 5 * MINUTE);
 });
 
 Deno.test("IpvsBackend: a time that is over while nothing runs ends at the first look of the next run", async () => {
@@ -151,7 +136,7 @@ for (const text of ["", "null", '{"version":7}', "\0\0\0", `{"version":1,"drains
 }
 
 Deno.test("IpvsBackend serves where the state directory cannot be written, and says so once", async () => {
-  const runs = new Runs();
+  const runs = new IpvsRuns();
   runs.machine.recordFile.problem = new Error("Permission denied (os error 13)");
   runs.machine.connections.set(GOING, 1);
   await runs.run(async (stage) => {
@@ -163,119 +148,4 @@ Deno.test("IpvsBackend serves where the state directory cannot be written, and s
     assertEquals(told.length, 1);
     assertStringIncludes(JSON.stringify(told), "--state-dir");
   });
-});
-
-const [KEPT, LOST] = ["192.0.2.1", "192.0.2.2"].map((each) => parseIpAddress(each));
-const PORT_SERVICE = testServicePlan({ ...WEB, nodePort: 30_080, to: ["10.1.0.1:8080"] });
-
-function nodePortPlan(...nodePortAddresses: readonly (typeof KEPT)[]): ProxyPlan {
-  return testProxyPlan([PORT_SERVICE], {
-    shared: { nodePortAddresses: nodePortAddresses.map((each) => each!) },
-  });
-}
-
-/** The node loses one of its two addresses while nothing runs. */
-async function runsWithLostAddress(): Promise<Runs> {
-  const runs = new Runs();
-  const at = (addresses: readonly (typeof KEPT)[]) =>
-    addresses.map((address) => ({ interfaceName: "eth0", address: address! }));
-  runs.machine.interfaceAddresses = at([KEPT, LOST]);
-  await runs.run((stage) => stage.sync(nodePortPlan(KEPT, LOST)).then(() => {}));
-  assert(serversOn(runs, "192.0.2.2").length === 1);
-  runs.machine.interfaceAddresses = at([KEPT]);
-  return runs;
-}
-
-function serversOn({ machine }: Runs, address: string): string[] {
-  const keys = machine.kernel.table.getServers().map(({ key }) => `${key}`);
-  return keys.filter((key) => key.includes(` ${address}:`));
-}
-
-Deno.test("IpvsBackend takes away node ports of an address that was lost while nothing ran", async () => {
-  const runs = await runsWithLostAddress();
-  // Of somebody else, on the same address: another port, and another protocol.
-  for (const server of ["-t 192.0.2.2:443", "-u 192.0.2.2:30080"]) {
-    runs.machine.kernel.take("ipvsadm", `-A ${server} -s wlc`);
-  }
-  await runs.run((stage) => stage.sync(nodePortPlan(KEPT)).then(() => {}));
-  assertEquals(serversOn(runs, "192.0.2.2"), ["-t 192.0.2.2:443", "-u 192.0.2.2:30080"]);
-  assertEquals(serversOn(runs, "192.0.2.1"), ["-t 192.0.2.1:30080"]);
-  const { nodePorts } = parseServerRecord(runs.machine.recordFile.text ?? "");
-  assertEquals([[...nodePorts.addresses], [...nodePorts.ports]], [[KEPT], ["tcp 30080"]]);
-});
-
-Deno.test("IpvsBackend takes away node ports of a lost address although the first write fails", async () => {
-  const runs = await runsWithLostAddress();
-  await runs.run(async (stage) => {
-    runs.machine.refuses = () => "no";
-    await assertRejects(() => stage.sync(nodePortPlan(KEPT)));
-    await stage.pass(5_000);
-    runs.machine.refuses = () => undefined;
-  }, { isKilled: true });
-  await runs.run((stage) => stage.sync(nodePortPlan(KEPT)).then(() => {}));
-  assertEquals(serversOn(runs, "192.0.2.2"), []);
-});
-
-/** Why a virtual server on a lost address may be somebody else's after all. */
-const DOUBTS: readonly (readonly [
-  string,
-  (runs: Runs) => void,
-  Partial<IpvsBackendOptions>?,
-])[] = [
-  ["the address is excluded", () => {}, { excludeCidrs: [parseCidr("192.0.2.2/32")] }],
-  ["there is no record", ({ machine }) => machine.recordFile.text = undefined],
-  ["the record cannot be read", ({ machine }) => machine.recordFile.text = "{"],
-  ["no set of the kernel has the port", ({ machine: { kernel } }) => {
-    kernel.sets.get("KUBE-NODE-PORT-TCP")?.clear();
-  }],
-  ["the record has other ports", ({ machine: { recordFile } }) => {
-    recordFile.text = recordFile.text?.replace("tcp 30080", "tcp 30081");
-  }],
-];
-
-for (const [doubt, raise, options] of DOUBTS) {
-  Deno.test(`IpvsBackend leaves a virtual server on a lost address where ${doubt}`, async () => {
-    const runs = await runsWithLostAddress();
-    raise(runs);
-    await runs.run((stage) => stage.sync(nodePortPlan(KEPT)).then(() => {}), options);
-    assertEquals(serversOn(runs, "192.0.2.2"), ["-t 192.0.2.2:30080"]);
-  });
-}
-
-Deno.test("IpvsBackend writes no record for changes of endpoints", async () => {
-  const runs = await runsWithLostAddress();
-  const { recordFile } = runs.machine;
-  await runs.run(async (stage) => {
-    await stage.sync(nodePortPlan(KEPT));
-    await stage.pass(5_000);
-    const before = recordFile.saves;
-    const [plan] = nodePortPlan(KEPT).services.values();
-    const changed = { ...plan!, affinityTimeoutSeconds: 60 };
-    await stage.sync({ ...nodePortPlan(KEPT), services: new Map([[changed.key, changed]]) });
-    await stage.pass(5_000);
-    assertEquals(recordFile.saves, before);
-  });
-});
-
-Deno.test("IpvsBackend.cleanup() takes a lost address's node ports away, and the record", async () => {
-  const runs = await runsWithLostAddress();
-  const stage = new IpvsStage(runs.machine);
-  const preview = await stage.backend.previewCleanup!();
-  assert(
-    preview.removed.includes("virtual server 192.0.2.2:30080/TCP"),
-    preview.removed.join("\n"),
-  );
-  assert(runs.machine.recordFile.text !== undefined, "a preview changes nothing");
-  assertEquals((await stage.backend.cleanup()).failed, []);
-  assertEquals(runs.machine.kernel.table.getServers(), []);
-  assertEquals(runs.machine.recordFile.text, undefined);
-});
-
-Deno.test("IpvsBackend.compare() knows a lost address's node port as ours, and repair() takes it", async () => {
-  const runs = await runsWithLostAddress();
-  const stage = new IpvsStage(runs.machine);
-  const found = await stage.backend.compare!(nodePortPlan(KEPT));
-  assertStringIncludes(JSON.stringify(found), "192.0.2.2:30080");
-  const { left } = await stage.backend.repair!(nodePortPlan(KEPT));
-  assertEquals([left, serversOn(runs, "192.0.2.2")], [[], []]);
 });

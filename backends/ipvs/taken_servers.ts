@@ -14,8 +14,9 @@ import { describeServer, type ServerKey } from "./virtual_server.ts";
  * in another way, or to others. One that looks the same loses nothing.
  */
 export function looksForeign(seen: SeenServer, { server, endpoints }: WantedServer): boolean {
-  return seen.scheduler !== server.scheduler ||
-    seen.reals.some((real) => !endpoints.some(({ key }) => `${key}` === real.key));
+  if (seen.scheduler !== server.scheduler) return true;
+  const wanted = new Set<string>(endpoints.map(({ key }) => key));
+  return seen.reals.some(({ key }) => !wanted.has(key));
 }
 
 /** A status has room for so many. */

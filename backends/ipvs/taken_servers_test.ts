@@ -61,6 +61,16 @@ Deno.test("IpvsBackend tells that a new Service stands where somebody has a virt
   await assertTold(stage);
 });
 
+Deno.test("IpvsBackend warns once of a virtual server that others make again and again", async () => {
+  await using stage = await IpvsStage.started();
+  for (let time = 0; time < 3; time++) {
+    await stage.sync(ipvsPlanOf(OTHER));
+    makeTheirs(stage.machine);
+    await stage.sync(ipvsPlanOf(WEB, OTHER));
+  }
+  await assertTold(stage);
+});
+
 /** What is no reason to tell anything. */
 const INNOCENT: readonly (readonly [
   string,

@@ -1,0 +1,145 @@
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import { IpvsRuns } from "../../tests/support/ipvs_runs.ts";
+import { IpvsStage } from "../../tests/support/ipvs_stage.ts";
+import { testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
+import type { IpvsBackendOptions } from "./backend_options.ts";
+import { parseServerRecord } from "./server_record.ts";
+
+const WEB = { name: "web", clusterIp: "172.30.0.1" };
+const [KEPT, LOST] = ["192.0.2.1", "192.0.2.2"].map((each) => parseIpAddress(each));
+const PORT_SERVICE = testServicePlan({ ...WEB, nodePort: 30_080, to: ["10.1.0.1:8080"] });
+
+function nodePortPlan(...nodePortAddresses: readonly (typeof KEPT)[]): ProxyPlan {
+  return testProxyPlan([PORT_SERVICE], {
+    shared: { nodePortAddresses: nodePortAddresses.map((each) => each!) },
+  });
+}
+
+/** The node loses one of its two addresses while nothing runs. */
+async function runsWithLostAddress(): Promise<IpvsRuns> {
+  const runs = new IpvsRuns();
+  const at = (addresses: readonly (typeof KEPT)[]) =>
+    addresses.map((address) => ({ interfaceName: "eth0", address: address! }));
+  runs.machine.interfaceAddresses = at([KEPT, LOST]);
+  await runs.run((stage) => stage.sync(nodePortPlan(KEPT, LOST)).then(() => {}));
+  assert(serversOn(runs, "192.0.2.2").length === 1);
+  runs.machine.interfaceAddresses = at([KEPT]);
+  return runs;
+}
+
+function serversOn({ machine }: IpvsRuns, address: string): string[] {
+  const keys = machine.kernel.table.getServers().map(({ key }) => `${key}`);
+  return keys.filter((key) => key.includes(` ${address}:`));
+}
+
+Deno.test("IpvsBackend takes away node ports of an address that was lost while nothing ran", async () => {
+  const runs = await runsWithLostAddress();
+  // Of somebody else, on the same address: another port, and another protocol.
+  for (const server of ["-t 192.0.2.2:443", "-u 192.0.2.2:30080"]) {
+    runs.machine.kernel.take("ipvsadm", `-A ${server} -s wlc`);
+  }
+  await runs.run((stage) => stage.sync(nodePortPlan(KEPT)).then(() => {}));
+  assertEquals(serversOn(runs, "192.0.2.2"), ["-t 192.0.2.2:443", "-u 192.0.2.2:30080"]);
+  assertEquals(serversOn(runs, "192.0.2.1"), ["-t 192.0.2.1:30080"]);
+  const { nodePorts } = parseServerRecord(runs.machine.recordFile.text ?? "");
+  assertEquals([[...nodePorts.addresses], [...nodePorts.ports]], [[KEPT], ["tcp 30080"]]);
+});
+
+Deno.test("IpvsBackend takes away node ports of a lost address although the first write fails", async () => {
+  const runs = await runsWithLostAddress();
+  await runs.run(async (stage) => {
+    runs.machine.refuses = () => "no";
+    await assertRejects(() => stage.sync(nodePortPlan(KEPT)));
+    await stage.pass(5_000);
+    runs.machine.refuses = () => undefined;
+  }, { isKilled: true });
+  await runs.run((stage) => stage.sync(nodePortPlan(KEPT)).then(() => {}));
+  assertEquals(serversOn(runs, "192.0.2.2"), []);
+});
+
+/** Why a virtual server on a lost address may be somebody else's after all. */
+const DOUBTS: readonly (readonly [
+  string,
+  (runs: IpvsRuns) => void,
+  Partial<IpvsBackendOptions>?,
+])[] = [
+  ["the address is excluded", () => {}, { excludeCidrs: [parseCidr("192.0.2.2/32")] }],
+  ["there is no record", ({ machine }) => machine.recordFile.text = undefined],
+  ["the record cannot be read", ({ machine }) => machine.recordFile.text = "{"],
+  ["no set of the kernel has the port", ({ machine: { kernel } }) => {
+    kernel.sets.get("KUBE-NODE-PORT-TCP")?.clear();
+  }],
+  ["the record has other ports", ({ machine: { recordFile } }) => {
+    recordFile.text = recordFile.text?.replace("tcp 30080", "tcp 30081");
+  }],
+];
+
+for (const [doubt, raise, options] of DOUBTS) {
+  Deno.test(`IpvsBackend leaves a virtual server on a lost address where ${doubt}`, async () => {
+    const runs = await runsWithLostAddress();
+    raise(runs);
+    await runs.run((stage) => stage.sync(nodePortPlan(KEPT)).then(() => {}), options);
+    assertEquals(serversOn(runs, "192.0.2.2"), ["-t 192.0.2.2:30080"]);
+  });
+}
+
+Deno.test("IpvsBackend takes a node port away on a lost address that came after the address did", async () => {
+  const runs = await runsWithLostAddress();
+  const more = testServicePlan({ name: "more", clusterIp: "172.30.0.9", nodePort: 30_099, to: [] });
+  runs.machine.interfaceAddresses = [KEPT, LOST].map((address) => ({
+    interfaceName: "eth0",
+    address: address!,
+  }));
+  await runs.run(async (stage) => {
+    const plan = nodePortPlan(KEPT, LOST);
+    await stage.sync(plan);
+    await stage.pass(5_000);
+    await stage.sync({ ...plan, services: new Map([...plan.services, [more.key, more]]) });
+    await stage.pass(5_000);
+  }, { isKilled: true });
+  assertEquals(serversOn(runs, "192.0.2.2").length, 2);
+  runs.machine.interfaceAddresses = [{ interfaceName: "eth0", address: KEPT! }];
+  await runs.run((stage) => stage.sync(nodePortPlan(KEPT)).then(() => {}));
+  assertEquals(serversOn(runs, "192.0.2.2"), []);
+});
+
+Deno.test("IpvsBackend writes no record for changes of endpoints", async () => {
+  const runs = await runsWithLostAddress();
+  const { recordFile } = runs.machine;
+  await runs.run(async (stage) => {
+    await stage.sync(nodePortPlan(KEPT));
+    await stage.pass(5_000);
+    const before = recordFile.saves;
+    const [plan] = nodePortPlan(KEPT).services.values();
+    const changed = { ...plan!, affinityTimeoutSeconds: 60 };
+    await stage.sync({ ...nodePortPlan(KEPT), services: new Map([[changed.key, changed]]) });
+    await stage.pass(5_000);
+    assertEquals(recordFile.saves, before);
+  });
+});
+
+Deno.test("IpvsBackend.cleanup() takes a lost address's node ports away, and the record", async () => {
+  const runs = await runsWithLostAddress();
+  const stage = new IpvsStage(runs.machine);
+  const preview = await stage.backend.previewCleanup!();
+  assert(
+    preview.removed.includes("virtual server 192.0.2.2:30080/TCP"),
+    preview.removed.join("\n"),
+  );
+  assert(runs.machine.recordFile.text !== undefined, "a preview changes nothing");
+  assertEquals((await stage.backend.cleanup()).failed, []);
+  assertEquals(runs.machine.kernel.table.getServers(), []);
+  assertEquals(runs.machine.recordFile.text, undefined);
+});
+
+Deno.test("IpvsBackend.compare() knows a lost address's node port as ours, and repair() takes it", async () => {
+  const runs = await runsWithLostAddress();
+  const stage = new IpvsStage(runs.machine);
+  const found = await stage.backend.compare!(nodePortPlan(KEPT));
+  assertStringIncludes(JSON.stringify(found), "192.0.2.2:30080");
+  const { left } = await stage.backend.repair!(nodePortPlan(KEPT));
+  assertEquals([left, serversOn(runs, "192.0.2.2")], [[], []]);
+});
