@@ -11,6 +11,7 @@ import type { StatusReport } from "../lib/app/status_report.ts";
 import { permissionFlags } from "../lib/os/permissions.ts";
 import { eventually } from "./support/eventually.ts";
 import { isMissing } from "./support/requirement.ts";
+import { testStatusFamily, testStatusReport } from "./support/status_reports.ts";
 import { TerminalProcess } from "./support/terminal_process.ts";
 
 const MAIN = new URL("../main.ts", import.meta.url).pathname;
@@ -77,18 +78,15 @@ class Answers {
 
   #status(): StatusReport {
     const at = new Date().toISOString();
-    return {
-      ...{ version: "0.1.0", pid: 4711, startedAt: at, phase: this.phase },
-      ...{ largestEventLoopDelayMs: 1, hostSettings: [] },
-      node: { name: "node-a" },
+    return testStatusReport({
+      ...{ startedAt: at, phase: this.phase },
       sources: [{ name: "manifests", state: "3 objects", problems: [] }],
-      families: [{
-        ...{ family: "IPv4", mode: "nftables", summary: "", services: [] },
+      families: [testStatusFamily({
+        mode: "nftables",
         lastSync: { at, durationMs: 4, full: false, services: 3, operations: { lines: 2 } },
-        ...{ pending: false, failures: 0 },
         quarantined: [{ key: "ns1/bad/TCP" as never, reason: "in use" }],
-      }],
-    };
+      })],
+    });
   }
 
   #report(): ChangesReport {

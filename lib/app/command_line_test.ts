@@ -1,6 +1,7 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
 import { fakeHostChecks } from "../../tests/support/fake_host_checks.ts";
+import { testStatusFamily, testStatusReport } from "../../tests/support/status_reports.ts";
 import { CommandError, type CommandRunner } from "../os/command_runner.ts";
 import { systemNetwork } from "../os/network.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
@@ -201,26 +202,13 @@ Deno.test("runCommandLine() names all that is wrong and ends with 2", async () =
   }
 });
 
-const REPORT: StatusReport = {
-  version: "0.1.0",
-  pid: 4711,
-  startedAt: "2026-01-01T00:00:00.000Z",
-  phase: "serving",
-  largestEventLoopDelayMs: 3,
-  node: { name: "node-a" },
-  hostSettings: [],
-  sources: [],
-  families: [{
-    family: "IPv4",
-    mode: "userspace",
+const REPORT = testStatusReport({
+  families: [testStatusFamily({
     summary: "already local",
-    pending: false,
-    failures: 0,
-    quarantined: [],
     services: ["demo/a", "demo/b"]
       .map((name) => ({ name, protocol: "TCP", addresses: [], endpoints: [] })),
-  }],
-};
+  })],
+});
 
 Deno.test("runCommandLine() status asks the control socket", async () => {
   const folder = await Deno.makeTempDir();

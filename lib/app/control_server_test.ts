@@ -1,19 +1,9 @@
 import { assertEquals, assertInstanceOf, assertRejects, assertStringIncludes } from "@std/assert";
+import { testStatusReport } from "../../tests/support/status_reports.ts";
 import { askControl, ControlError, requestStatus } from "./control_client.ts";
 import { BadQuestion, startControlServer } from "./control_server.ts";
-import type { StatusReport } from "./status_report.ts";
 
-const REPORT: StatusReport = {
-  version: "kube-relay v0.1.0",
-  pid: 4711,
-  startedAt: "2026-01-01T00:00:00.000Z",
-  phase: "serving",
-  largestEventLoopDelayMs: 3,
-  node: { name: "node-1" },
-  hostSettings: [],
-  sources: [],
-  families: [],
-};
+const REPORT = testStatusReport();
 
 async function withFolder(run: (folder: string) => Promise<void>): Promise<void> {
   const folder = await Deno.makeTempDir();

@@ -1,4 +1,5 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { testStatusFamily, testStatusReport } from "../../tests/support/status_reports.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import type { ServedAddress } from "../proxy/backend.ts";
@@ -30,18 +31,12 @@ function report(
   services: readonly StatusService[],
   family: Partial<StatusFamily> = {},
 ): StatusReport {
-  return {
-    version: "0.1.0",
+  return testStatusReport({
     pid: 42,
     startedAt: new Date(NOW - 192_000).toISOString(),
-    phase: "serving",
-    largestEventLoopDelayMs: 3,
     node: { name: "node-a", zone: "eu-1" },
-    hostSettings: [],
     sources: [{ name: "examples/demo", state: "12 objects", problems: [] }],
-    families: [{
-      family: "IPv4",
-      mode: "userspace",
+    families: [testStatusFamily({
       summary: "one address each on lo",
       lastSync: {
         at: new Date(NOW - 2_000).toISOString(),
@@ -50,13 +45,10 @@ function report(
         services: 2,
         operations: { listen: 2, close: 1 },
       },
-      pending: false,
-      failures: 0,
       services,
-      quarantined: [],
       ...family,
-    }],
-  };
+    })],
+  });
 }
 
 const WEB = service("demo/web:http", {

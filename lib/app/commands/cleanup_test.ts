@@ -3,12 +3,12 @@ import { fakeHostChecks } from "../../../tests/support/fake_host_checks.ts";
 import { FakeClock } from "../../../tests/support/fake_clock.ts";
 import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
 import { FakeNetwork } from "../../../tests/support/fake_network.ts";
+import { testStatusReport } from "../../../tests/support/status_reports.ts";
 import type { Backend, CleanupReport } from "../../proxy/backend.ts";
 import { KUBE_PROXY_ALIVE, type KubeProxyRemovalOptions } from "../../proxy/host_checks.ts";
 import { runCommandLine } from "../command_line.ts";
 import { startControlServer } from "../control_server.ts";
 import type { Dependencies } from "../dependencies.ts";
-import type { StatusReport } from "../status_report.ts";
 
 const NOTHING: CleanupReport = { removed: [], failed: [] };
 
@@ -124,8 +124,7 @@ Deno.test("--cleanup leaves virtual servers of ipvs.excludeCIDRs alone", async (
 Deno.test("--cleanup takes nothing away under a kube-relay that runs", async (t) => {
   const folder = await Deno.makeTempDir();
   const path = `${folder}/control.sock`;
-  const nothing = { families: [], sources: [], hostSettings: [] };
-  const status = () => Promise.resolve({ pid: 4711, ...nothing } as Partial<StatusReport>);
+  const status = () => Promise.resolve(testStatusReport({ pid: 4711 }));
   const running = await startControlServer({ path, routes: { "/status": status } });
   await t.step("names it and ends with 1", async () => {
     const { code, done, err } = await cleanUp([`--control-socket=${path}`]);

@@ -9,12 +9,12 @@ import {
   missingFeature,
 } from "../../../tests/support/fake_host_checks.ts";
 import { writeKubeconfig } from "../../../tests/support/kubeconfig_file.ts";
+import { testStatusFamily, testStatusReport } from "../../../tests/support/status_reports.ts";
 import { systemClock } from "../../os/clock.ts";
 import { runCommandLine } from "../command_line.ts";
 import { startControlServer } from "../control_server.ts";
 import type { FindingOptions } from "../../proxy/host_checks.ts";
 import type { BackendTable, Dependencies } from "../dependencies.ts";
-import type { StatusReport } from "../status_report.ts";
 import type { DoctorReport } from "./doctor_report.ts";
 
 /** A build that has these modes; none is made, as no test has the userspace mode among them. */
@@ -190,12 +190,8 @@ Deno.test("doctor reads of the own Node how k3s was started", () =>
 
 Deno.test("doctor tells how a running kube-relay does", () =>
   withFolder(async (folder) => {
-    const status: StatusReport = {
-      version: "0.1.0",
+    const status = testStatusReport({
       pid: 42,
-      startedAt: "2026-01-01T00:00:00.000Z",
-      phase: "serving",
-      largestEventLoopDelayMs: 1,
       node: { name: "node-a", annotations: K3S },
       hostSettings: [
         { name: "net.a", wanted: "1", found: "1", state: "kept", purpose: "be a test" },
@@ -205,17 +201,8 @@ Deno.test("doctor tells how a running kube-relay does", () =>
         },
       ],
       sources: [{ name: "API", state: "not connected", problems: ["no route"] }],
-      families: [{
-        family: "IPv4",
-        mode: "userspace",
-        summary: "",
-        pending: false,
-        failures: 2,
-        lastError: "it broke",
-        services: [],
-        quarantined: [],
-      }],
-    };
+      families: [testStatusFamily({ failures: 2, lastError: "it broke" })],
+    });
     const path = `${folder}/c.sock`;
     const server = await startControlServer({
       path,

@@ -1,5 +1,6 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import type { StatusReport, StatusService } from "../status_report.ts";
+import { testStatusFamily, testStatusReport } from "../../../tests/support/status_reports.ts";
+import type { StatusService } from "../status_report.ts";
 import { pageDocument } from "./page_document.ts";
 import type { PageModel } from "./page_model.ts";
 import { pageSections } from "./page_sections.ts";
@@ -12,25 +13,7 @@ function service(name: string, fields: Partial<StatusService> = {}): StatusServi
 }
 
 function model(services: readonly StatusService[], fields: Partial<PageModel> = {}): PageModel {
-  const report: StatusReport = {
-    version: "0.1.0",
-    pid: 4711,
-    startedAt: "2026-01-01T00:00:00.000Z",
-    phase: "serving",
-    largestEventLoopDelayMs: 3,
-    node: { name: "node-1" },
-    hostSettings: [],
-    sources: [],
-    families: [{
-      family: "IPv4",
-      mode: "nftables",
-      summary: "table ip kube-relay",
-      pending: false,
-      failures: 0,
-      services,
-      quarantined: [],
-    }],
-  };
+  const report = testStatusReport({ families: [testStatusFamily({ mode: "nftables", services })] });
   return { report, filter: "", syncs: [], changes: [], doctor: { findings: [] }, ...fields };
 }
 

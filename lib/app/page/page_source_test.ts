@@ -1,39 +1,18 @@
 import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fake_clock.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
-import type { StatusReport } from "../status_report.ts";
+import { testStatusFamily, testStatusReport } from "../../../tests/support/status_reports.ts";
 import { PageSource } from "./page_source.ts";
 
 function stage() {
   const clock = new FakeClock();
   const asked = { brief: 0, full: 0, findings: 0 };
   let lastSync = 0;
-  const report = (): StatusReport => ({
-    version: "0.1.0",
-    pid: 1,
-    startedAt: "2026-01-01T00:00:00.000Z",
-    phase: "serving",
-    largestEventLoopDelayMs: 0,
-    node: { name: "node-1" },
-    hostSettings: [],
-    sources: [],
-    families: [{
-      family: "IPv4",
-      mode: "iptables",
-      summary: "",
-      pending: false,
-      failures: 0,
-      services: [],
-      quarantined: [],
-      lastSync: {
-        at: new Date(lastSync).toISOString(),
-        durationMs: 1,
-        full: false,
-        services: 1,
-        operations: {},
-      },
-    }],
-  });
+  const report = () => {
+    const at = new Date(lastSync).toISOString();
+    const sync = { at, durationMs: 1, full: false, services: 1, operations: {} };
+    return testStatusReport({ families: [testStatusFamily({ lastSync: sync })] });
+  };
   const source = new PageSource({ clock }, {
     status: ({ brief }) => Promise.resolve((asked[brief ? "brief" : "full"]++, report())),
     changes: () => ({ entries: [], syncs: [] }),

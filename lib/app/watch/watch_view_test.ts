@@ -1,31 +1,24 @@
 import { assert, assertEquals } from "@std/assert";
-import type { StatusReport } from "../status_report.ts";
+import { testStatusFamily, testStatusReport } from "../../../tests/support/status_reports.ts";
 import type { WatchModel } from "./watch_model.ts";
 import { renderWatch } from "./watch_view.ts";
 
 const NOW = Date.UTC(2026, 0, 1, 12);
 const MODEL: WatchModel = { socket: "/run/a.sock", filter: "", scrolledBy: 0 };
 
-const STATUS: StatusReport = {
-  version: "0.1.0",
-  pid: 1,
+const STATUS = testStatusReport({
   startedAt: new Date(NOW - 60_000).toISOString(),
-  phase: "serving",
-  largestEventLoopDelayMs: 0,
   node: { name: "node-a\x1b[2J" },
   sources: [{ name: "API server", state: "watching", problems: ["\u8b66\u544a".repeat(80)] }],
-  hostSettings: [],
-  families: [{
-    family: "IPv4",
-    mode: "nftables",
-    summary: "",
-    pending: true,
-    failures: 2,
-    lastError: "line 3: no such table",
-    services: [],
-    quarantined: [],
-  }],
-};
+  families: [
+    testStatusFamily({
+      mode: "nftables",
+      pending: true,
+      failures: 2,
+      lastError: "line 3: no such table",
+    }),
+  ],
+});
 
 function rows(model: WatchModel, size = { columns: 60, rows: 12 }): readonly string[] {
   return renderWatch(model, { size, now: NOW, timeZone: "UTC" });
