@@ -5,7 +5,6 @@
  * @module
  */
 import { createIpvsBackend } from "../../backends/ipvs/backend.ts";
-import type { IpvsBackendOptions } from "../../backends/ipvs/backend_options.ts";
 import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
 import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
 import { systemClock } from "../../lib/os/clock.ts";
@@ -24,6 +23,7 @@ import { ADDRESSES } from "./address_plan.ts";
 import { FakeNetwork } from "./fake_network.ts";
 import { eventually } from "./eventually.ts";
 import { ipvsState, virtualServers } from "./ipvs_state.ts";
+import { IPVS_SETTINGS } from "./ipvs_settings.ts";
 import { MemoryLogger } from "./memory_logger.ts";
 import { MemoryRecordFile } from "./memory_record_file.ts";
 import { testPlanChanges } from "./service_plans.ts";
@@ -39,17 +39,6 @@ export interface Death {
   readonly atWrite: number;
   readonly half: boolean;
 }
-
-const SETTINGS: Omit<IpvsBackendOptions, "family"> = {
-  masqueradeBit: 14,
-  scheduler: "rr",
-  excludeCidrs: [],
-  strictArp: false,
-  timeouts: { tcp: 0, tcpFin: 0, udp: 0 },
-  syncPeriodMs: 30_000,
-  drainTimeoutMs: 900_000,
-  node: () => ({}),
-};
 
 /** Node ports of an earlier run are known by the node's addresses. */
 class NodeNetwork extends FakeNetwork {
@@ -108,7 +97,7 @@ export class IpvsKernelStage implements AsyncDisposable {
         network: new NodeNetwork(),
         recordFile: new MemoryRecordFile(),
         random: Math.random,
-      }, { ...SETTINGS, family })
+      }, { ...IPVS_SETTINGS, family })
     );
   }
 

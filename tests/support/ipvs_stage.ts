@@ -11,6 +11,7 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { FakeClock, settle } from "./fake_clock.ts";
 import { FakeIpvsMachine } from "./fake_ipvs_machine.ts";
 import { FakeNetwork } from "./fake_network.ts";
+import { IPVS_SETTINGS } from "./ipvs_settings.ts";
 import { MemoryLogger } from "./memory_logger.ts";
 import { testPlanChanges, testProxyPlan, testSharedPlan } from "./service_plans.ts";
 
@@ -45,18 +46,7 @@ export class IpvsStage implements AsyncDisposable {
       recordFile: machine.recordFile,
       random: () => 0,
       onDrift: (figures) => void this.drift.push(figures),
-    }, {
-      family: "IPv4",
-      masqueradeBit: 14,
-      scheduler: "rr",
-      excludeCidrs: [],
-      strictArp: false,
-      timeouts: { tcp: 0, tcpFin: 0, udp: 0 },
-      syncPeriodMs: 30_000,
-      drainTimeoutMs: 900_000,
-      node: () => ({}),
-      ...options,
-    });
+    }, { ...IPVS_SETTINGS, family: "IPv4", ...options });
   }
 
   /** One that is ready for its first sync. */
