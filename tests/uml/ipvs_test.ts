@@ -17,7 +17,14 @@ import type { Namespace } from "../support/netns.ts";
 import { type RelayProcess, servicesOf } from "../support/relay_process.ts";
 import { RelayScene } from "../support/relay_scene.ts";
 import { isMissing } from "../support/requirement.ts";
-import { VIP, VIP_6, VIP_UDP, webServices, webSlices } from "../support/web_service.ts";
+import {
+  ON_NODE_PORTS,
+  VIP,
+  VIP_6,
+  VIP_UDP,
+  webServices,
+  webSlices,
+} from "../support/web_service.ts";
 import { GUEST } from "./guest.ts";
 
 const ignore = isMissing("ipvs mode with real packets", [
@@ -30,6 +37,14 @@ const FOREIGN = ["-A", "-t", "198.51.100.7:80", "-s", "wlc"];
 
 function start(scene: RelayScene, ...args: readonly string[]): RelayProcess {
   return scene.start([...IPVS_MODE.args, ...args]);
+}
+
+/** An address of the node, for a while. */
+const LOST_ADDRESS = "192.168.99.77";
+
+/** When pod-a1 began to drain, by the record; NaN = it does not. */
+function beginningIn(record: string): number {
+  return Number(/"10\.180\.0\.1:8080",(\d+)\]/.exec(record)?.[1]);
 }
 
 /** Virtual servers with their real ones and weights, sorted. */
@@ -157,10 +172,15 @@ Deno.test({
   async fn() {
     await using scene = await RelayScene.create();
     const { node, client } = scene.cluster;
-    await scene.write(webServices(), webSlices("a1"));
+    const services = webServices(ON_NODE_PORTS);
+    await node.ip(`addr add ${LOST_ADDRESS}/32 dev eth0`);
+    await scene.write(services, webSlices("a1"));
     const probes = ProbeClient.start(client);
     await using relay = start(scene);
     await relay.settled();
+    const onLostAddress = async () =>
+      (await servers(node)).filter((line) => line.includes(LOST_ADDRESS) && line.startsWith("-A"));
+    assertEquals((await onLostAddress()).length, 2, "node ports of TCP and UDP");
     const tcp = await probes.open(VIP);
     const udp = await probes.open(VIP_UDP);
     assertEquals([await tcp.who(), await udp.who()], ["pod-a1", "pod-a1"]);
@@ -172,22 +192,33 @@ Deno.test({
       const prefix = `-a -t ${VIP.address}:80 -r 10.180.0.1:8080 `;
       return lines.find((line) => line.startsWith(prefix))?.slice(prefix.length);
     };
-    await scene.write(webServices(), webSlices("b1"));
+    await scene.write(services, webSlices("b1"));
     await eventually("the endpoint drains", async () => await weight() === "-m -w 0");
     assertEquals(await probes.who(VIP), "pod-b1", "new connections go elsewhere");
     assertEquals(await tcp.who(), "pod-a1", "the old one goes on");
     await eventually("the client of UDP is moved", async () => await udp.who() === "pod-b1");
 
+    const record = () => Deno.readTextFile(`${scene.folder}/state/ipvs.ipv4.json`);
+    await eventually("it is on record", async () => beginningIn(await record()) > 0);
+    const since = beginningIn(await record());
     await relay.kill();
+    // Somebody else's, where the node has an address no longer.
+    await node.ip(`addr del ${LOST_ADDRESS}/32 dev eth0`);
+    const theirs = ["-A", "-t", `${LOST_ADDRESS}:443`, "-s", "wlc"];
+    await node.output("ipvsadm", theirs);
     await using second = start(scene);
     await second.settled();
     assertEquals(await weight(), "-m -w 0", "it drains after a restart, too");
+    assertEquals(await onLostAddress(), [theirs.join(" ")]);
+    await eventually("the record follows", async () => !(await record()).includes(LOST_ADDRESS));
+    const moved = Math.abs(beginningIn(await record()) - since);
+    assert(moved < 500, `it drains from its first moment, moved by ${moved} ms`);
     assertEquals(await tcp.who(), "pod-a1");
     await tcp.close();
     await udp.close();
     // The kernel remembers a closed connection for two minutes.
     await node.output("ipvsadm", ["--set", "0", "1", "0"]);
-    await scene.write(webServices(), webSlices("a1"));
+    await scene.write(services, webSlices("a1"));
     await eventually("it has its weight again", async () => await weight() === "-m -w 1");
     assertEquals(await probes.who(VIP), "pod-a1");
   },
