@@ -3,12 +3,18 @@
  *
  * @module
  */
-import { isLoopback } from "../../lib/net/ip_address.ts";
+import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
 import type { IpvsLayout } from "./layout.ts";
 import type { NodePortServers } from "./server_record.ts";
 
 /** Those of SCTP have their address in the set. */
 const SETS = [["tcp", "NODE-PORT-TCP"], ["udp", "NODE-PORT-UDP"]] as const;
+
+/** Whether node ports can be served on an address of the node. */
+export function mayHaveNodePorts(address: IpAddress): boolean {
+  // Nothing comes back from an endpoint to a loopback address, and a link-local one needs its link.
+  return !isLoopback(address) && !address.startsWith("fe80:");
+}
 
 /** Whether node ports have come or gone since the layout was settled. */
 export function haveNodePortsChanged({ sets }: Pick<IpvsLayout, "sets">): boolean {
@@ -22,8 +28,6 @@ export function nodePortServers(
   const ports = new Set(
     SETS.flatMap(([protocol, id]) => [...sets[id].applied()].map((port) => `${protocol} ${port}`)),
   );
-  const addresses = ports.size === 0
-    ? []
-    : shared.nodePortAddresses.filter((address) => !isLoopback(address));
+  const addresses = ports.size === 0 ? [] : shared.nodePortAddresses.filter(mayHaveNodePorts);
   return { addresses: new Set(addresses), ports };
 }

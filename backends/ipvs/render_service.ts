@@ -4,7 +4,7 @@
  * @module
  */
 import { cidrContains, prefixLengthOf } from "../../lib/net/cidr.ts";
-import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
+import type { IpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port } from "../../lib/net/port.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import { hairpinEndpoints } from "../../lib/proxy/hairpin.ts";
@@ -14,6 +14,7 @@ import { servicePortText } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 import { ruleText } from "../netfilter/iptables_objects.ts";
 import { entryOfCidr } from "./ipset_text.ts";
+import { mayHaveNodePorts } from "./node_port_servers.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import { type SchedulingChoice, schedulingOf } from "./scheduler.ts";
 import type { ServiceFront, ServiceParts, SetEntry } from "./service_front.ts";
@@ -123,8 +124,7 @@ class ServiceDraft {
   #addNodePort(nodePort: Port): void {
     const { external, protocol } = this.#plan;
     for (const address of this.#context.shared.nodePortAddresses) {
-      // Nothing comes back from an endpoint to a loopback address, and a link-local one needs its link.
-      if (isLoopback(address) || address.startsWith("fe80:")) continue;
+      if (!mayHaveNodePorts(address)) continue;
       const entry = this.#entryOf(address, nodePort);
       const inSet = protocol === "SCTP" ? entry : String(nodePort);
       const suffix = protocol === "SCTP" ? "SCTP-HASH" as const : protocol;

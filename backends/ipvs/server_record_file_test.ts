@@ -57,6 +57,16 @@ Deno.test("createServerRecordFile().remove() leaves nothing, also of killed and 
     assertEquals(await namesIn(directory), []);
   }));
 
+Deno.test("createServerRecordFile() rejects where its directory is none, and cannot be made", () =>
+  withFolder(async (folder) => {
+    await Deno.writeTextFile(`${folder}/file`, "");
+    for (const directory of [`${folder}/file`, `${folder}/file/below`]) {
+      const file = createServerRecordFile({ directory, family: "IPv4" });
+      await assertRejects(() => file.save(TEXT));
+      assertEquals(await recordedNodePorts(file), NO_NODE_PORTS);
+    }
+  }));
+
 /** What somebody else may have put there. */
 const FOREIGN: Readonly<Record<string, (path: string) => Promise<void>>> = {
   "a file that is too large": (path) => Deno.writeTextFile(path, " ".repeat(MAX_RECORD_BYTES + 1)),

@@ -21,9 +21,11 @@ export function looksForeign(seen: SeenServer, { server, endpoints }: WantedServ
 
 /** A status has room for so many. */
 const MOST_NAMED = 3;
+/** Another program's whole table, such as kube-router's, is no reason for a line on each. */
+const MOST_TOLD = 20;
 const CURE = "give the Service or the other software another address or port";
 
-/** Those that became a Service's since the process began. */
+/** Those that became a Service's since the process began, the first ones. */
 export class TakenServers {
   readonly #logger: Logger;
   readonly #keys = new Set<ServerKey>();
@@ -34,12 +36,13 @@ export class TakenServers {
 
   /** One has become the Service's, or will in a moment. It is told once. */
   note(key: ServerKey, { owner }: Pick<WantedServer, "owner">): void {
-    if (this.#keys.has(key)) return;
+    if (this.#keys.has(key) || this.#keys.size === MOST_TOLD) return;
     this.#keys.add(key);
     this.#logger.warn("A virtual server of somebody else stood where a Service is; it is changed", {
       server: describeServer(key),
       servicePort: owner,
       cure: CURE,
+      ...(this.#keys.size === MOST_TOLD && { more: "others like it are not told" }),
     });
   }
 
@@ -48,7 +51,10 @@ export class TakenServers {
     const still = [...this.#keys].filter((key) => layout.server(key) !== undefined);
     if (still.length === 0) return undefined;
     const named = still.slice(0, MOST_NAMED).map(describeServer).join(", ");
-    const more = still.length > MOST_NAMED ? ` and ${still.length - MOST_NAMED} more` : "";
+    const orMore = this.#keys.size === MOST_TOLD ? " or more" : "";
+    const more = still.length > MOST_NAMED
+      ? ` and ${still.length - MOST_NAMED}${orMore} others`
+      : "";
     return `virtual servers of others were changed at ${named}${more}: ${CURE}`;
   }
 }

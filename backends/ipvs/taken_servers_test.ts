@@ -71,6 +71,24 @@ Deno.test("IpvsBackend warns once of a virtual server that others make again and
   await assertTold(stage);
 });
 
+Deno.test("IpvsBackend tells of a whole table of others in few lines", async () => {
+  const services = Array.from({ length: 300 }, (_, number) =>
+    testServicePlan({
+      name: `web-${number}`,
+      clusterIp: `172.30.${number >> 8}.${number & 255}`,
+      to: ["10.1.0.1:8080"],
+    }));
+  const machine = new FakeIpvsMachine();
+  for (const { clusterIp } of services) {
+    machine.kernel.take("ipvsadm", `-A -t ${clusterIp}:80 -s wlc`);
+  }
+  await using stage = await IpvsStage.started(machine);
+  await stage.sync(ipvsPlanOf(...services));
+  assertEquals(warningsOf(stage).length, 20);
+  assertStringIncludes(warningsOf(stage).at(-1) ?? "", "others like it are not told");
+  assertStringIncludes(await summaryOf(stage), "and 17 or more others");
+});
+
 /** What is no reason to tell anything. */
 const INNOCENT: readonly (readonly [
   string,
