@@ -17,9 +17,9 @@ import type { NodeSettings, RuleBackendDependencies } from "./netfilter/rule_bac
 import { createNftablesBackend } from "./nftables/backend.ts";
 import { createLocalAddresses } from "./userspace/addresses/addresses.ts";
 import type { AddressMode } from "./userspace/addresses/address_way.ts";
-import { addressComparison } from "./userspace/addresses/kernel_comparison.ts";
 import { createFileStore } from "./userspace/addresses/address_store.ts";
 import { createUserspaceBackend } from "./userspace/backend.ts";
+import { userspaceComparison } from "./userspace/kernel_comparison.ts";
 
 /** The edges that backends are made with. */
 export interface BackendDependencies extends RuleBackendDependencies {
@@ -102,6 +102,6 @@ export const BACKENDS: Readonly<
         maxFlowsPerService: maxConnectionsPerService,
       },
     );
-    return Object.assign(backend, addressComparison({ runner: commands, store }, { family }));
+    return Object.assign(backend, userspaceComparison({ runner: commands, store }, { family }));
   },
 };

@@ -7,7 +7,7 @@ import type { Node } from "../api/objects.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Informers } from "../kube/informer.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
-import type { Backend, BackendMode, Quarantined } from "../proxy/backend.ts";
+import type { Backend, BackendMode, ComparisonScope, Quarantined } from "../proxy/backend.ts";
 import type { MachineFacts } from "../proxy/machine_facts.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
 import type { ProxyPlan } from "../proxy/proxy_plan.ts";
@@ -63,6 +63,8 @@ export interface KnownMachine {
   readonly facts?: MachineFacts;
   /** What it could not bring into effect. */
   readonly quarantined?: readonly Quarantined[];
+  /** What it has open, where it serves by itself. */
+  readonly serving?: ComparisonScope["serving"];
 }
 
 /** Plans what has to hold for objects that are all there. */

@@ -61,6 +61,11 @@ export interface ComparisonScope {
   readonly keys?: ReadonlySet<ServicePortKey> | undefined;
   /** Of the process that serves: what the kernel refused is not to be there. @default {nothing} */
   readonly quarantined?: readonly Quarantined[] | undefined;
+  /**
+   * What the process that serves has open, for a mode that serves by itself. @default {nobody was
+   * asked, and it is not compared}
+   */
+  readonly serving?: readonly Pick<ServiceInspection, "key" | "addresses">[] | undefined;
 }
 
 /** What one sync did. Returned, not pushed; counts, never estimates. */

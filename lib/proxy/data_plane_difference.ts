@@ -18,6 +18,8 @@ export interface DataPlaneDifference {
   readonly wanted?: string;
   /** The same of what is there; absent where it is missing. */
   readonly found?: string;
+  /** Who puts it right, where a repair can't. */
+  readonly cure?: string;
 }
 
 /** What a repair found and did. */

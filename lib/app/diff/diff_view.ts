@@ -121,7 +121,7 @@ function titleOf({ services }: ProxyPlan, key: DataPlaneDifference["key"]): stri
 }
 
 function differenceLines(
-  { kind, object, name, wanted, found }: DataPlaneDifference,
+  { kind, object, name, wanted, found, cure }: DataPlaneDifference,
   view: View,
 ): readonly string[] {
   const { colors } = view;
@@ -132,6 +132,7 @@ function differenceLines(
     `  ${painted}${first.trimStart()}`,
     ...textLines("wanted", wanted, view),
     ...textLines("found", found, view),
+    ...(cure === undefined ? [] : [wrapped(cure, view)]),
   ];
 }
 
@@ -156,7 +157,10 @@ function lastLine(difference: NodeDifference, { colors }: View): string {
   const left = countDifferences(difference);
   const isRepair = difference.families.some(({ repair }) => repair !== undefined);
   if (left > 0) {
-    const cure = isRepair ? "" : `; 'kube-relay diff --repair' mends ${left === 1 ? "it" : "them"}`;
+    const mendable = difference.families.flatMap(({ differences }) => differences)
+      .filter(({ cure }) => cure === undefined).length;
+    const which = mendable < left ? `${mendable} of them` : left === 1 ? "it" : "them";
+    const cure = isRepair || mendable === 0 ? "" : `; 'kube-relay diff --repair' mends ${which}`;
     return colors.red(`${countText(left)}${isRepair ? " left" : ""}${cure}`);
   }
   const but = countQuarantined(difference) > 0 ? ", but for what is in quarantine" : "";

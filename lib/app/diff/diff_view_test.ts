@@ -162,3 +162,13 @@ Deno.test("renderDifference() shows a bounded part of a large quarantine, JSON h
     retryAt,
   });
 });
+
+Deno.test("renderDifference() says who puts right what a repair can't, and offers none for it", () => {
+  const cure = "kube-relay opens it itself";
+  const listener = { ...MISSING, object: "listener", name: "10.96.0.1:80/TCP", cure };
+  const alone = renderDifference(of([listener]));
+  assertEquals(alone.includes("\n           kube-relay opens it itself\n"), true, alone);
+  assertEquals(alone.endsWith("\n1 difference\n"), true, alone);
+  const both = renderDifference(of([listener, ALTERED]));
+  assertEquals(both.endsWith("2 differences; 'kube-relay diff --repair' mends 1 of them\n"), true);
+});

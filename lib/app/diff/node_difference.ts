@@ -51,9 +51,9 @@ export async function compareNode(
   for (const [family, plan] of plans) {
     await using backend = createBackend(family);
     const chosen = keys?.(plan);
-    const { quarantined: all = [] } = machine(family);
+    const { quarantined: all = [], serving } = machine(family);
     const quarantined = all.filter(({ key }) => chosen === undefined || chosen.has(key));
-    const scope = { keys: chosen, quarantined: all };
+    const scope = { keys: chosen, quarantined: all, serving };
     const common = { family, plan, quarantined };
     if (repair) {
       if (backend.repair === undefined) throw unable(mode);

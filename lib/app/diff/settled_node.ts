@@ -10,6 +10,7 @@ import { requestStatus } from "../control_client.ts";
 import { planRunningNode } from "../plan_running_node.ts";
 import type { PlannedNode, PlanNodeDependencies } from "../planned_node.ts";
 import { countDifferences, type NodeDifference } from "./node_difference.ts";
+import { withServing } from "./serving_node.ts";
 
 /** Whom to ask, and what about. */
 export interface SettledNodeOptions {
@@ -47,7 +48,7 @@ export async function lookSettled(
   for (let looks = 1;; looks++) {
     const before = await syncState(relay);
     const planned = await planRunningNode(dependencies, { relay, families });
-    const difference = withEarlierRepairs(await look(planned), earlier);
+    const difference = withEarlierRepairs(await look(await withServing(planned, relay)), earlier);
     earlier = difference;
     const isClean = !writes && countDifferences(difference) === 0;
     if (!isClean) await clock.sleep(PAUSE_MS, signal);

@@ -1,0 +1,105 @@
+/**
+ * How the sockets that the running process has open differ from those that its plan wants, and from
+ * what the kernel lists. Pure.
+ *
+ * @module
+ */
+import { formatHostPort } from "../../lib/net/port.ts";
+import type { ComparisonScope, ServedAddress } from "../../lib/proxy/backend.ts";
+import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
+import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { type ServiceAddress, serviceAddresses, type SocketKey } from "./listeners.ts";
+
+/** What is compared. */
+export interface ListenerComparisonInput {
+  readonly plan: ProxyPlan;
+  readonly scope: ComparisonScope;
+  /** Of the whole machine; `undefined` = the kernel does not tell. */
+  readonly sockets: ReadonlySet<SocketKey> | undefined;
+}
+
+/** No other process can open it, since its connections are forwarded by the one that serves. */
+const OPENED_BY_ITSELF = "kube-relay opens it itself, with its next sync; a repair cannot";
+const CLOSED_BY_ITSELF = "kube-relay closes it itself, with its next sync; a repair cannot";
+const LOST = "kube-relay believes it open: restart it, or look from its own network namespace";
+
+/** Compares; without `serving` there is nothing to compare with. */
+export function compareListeners(
+  { plan, scope, sockets }: ListenerComparisonInput,
+): readonly DataPlaneDifference[] {
+  const { keys, serving, quarantined = [] } = scope;
+  if (serving === undefined) return [];
+  const served = new Map(serving.map(({ key, addresses }) => [key, addresses]));
+  const excused = new Set(quarantined.map(({ key, address = "" }) => `${key} ${address}`));
+  const differences: DataPlaneDifference[] = [];
+  for (const [key, service] of plan.services) {
+    const open = (served.get(key) ?? []).filter(({ state }) => state === "serving");
+    served.delete(key);
+    // The process says so of itself where it cannot serve all of it, as with SCTP.
+    if ((keys && !keys.has(key)) || excused.has(`${key} `)) continue;
+    const wanted = serviceAddresses(service, plan.shared).filter((at) =>
+      at.open && !excused.has(`${key} ${at.socket}`)
+    );
+    differences.push(
+      ...missingOf(service, { wanted, open, sockets }),
+      ...extraOf(service, {
+        wanted,
+        open,
+      }),
+    );
+  }
+  for (const [key, addresses] of served) {
+    if (keys && !keys.has(key)) continue;
+    for (const at of addresses.filter(({ state }) => state === "serving")) {
+      differences.push({ ...extra(at), key });
+    }
+  }
+  return differences;
+}
+
+/** What is wanted of one ServicePort, and what it has open. */
+interface OpenAddresses {
+  readonly wanted: readonly ServiceAddress[];
+  readonly open: readonly ServedAddress[];
+}
+
+function missingOf(
+  { key, protocol }: ServicePlan,
+  { wanted, open, sockets }: OpenAddresses & Pick<ListenerComparisonInput, "sockets">,
+): readonly DataPlaneDifference[] {
+  return wanted.flatMap((at): readonly DataPlaneDifference[] => {
+    const place = open.find((each) => isAt(each, at));
+    if (place === undefined) {
+      const common = { object: "listener", kind: "missing", key, cure: OPENED_BY_ITSELF } as const;
+      return [{ ...common, name: at.socket, wanted: `a socket for ${protocol}` }];
+    }
+    const socket = socketOf(place);
+    if (sockets === undefined || sockets.has(socket)) return [];
+    const common = { object: "listener", kind: "missing", key, cure: LOST } as const;
+    return [{ ...common, name: socket, wanted: `a socket for ${protocol} that the kernel lists` }];
+  });
+}
+
+function extraOf(
+  { key }: ServicePlan,
+  { wanted, open }: OpenAddresses,
+): readonly DataPlaneDifference[] {
+  return open.filter((each) => !wanted.some((at) => isAt(each, at)))
+    .map((each) => ({ ...extra(each), key }));
+}
+
+function extra(at: ServedAddress): DataPlaneDifference {
+  const found = `a socket for ${at.protocol}`;
+  return { object: "listener", kind: "extra", name: socketOf(at), found, cure: CLOSED_BY_ITSELF };
+}
+
+/** Only a cluster IP has an address that stands in for it, and a ServicePort has one of these. */
+function isAt(place: ServedAddress, at: ServiceAddress): boolean {
+  if (place.role === "StandIn") return at.role === "ClusterIP";
+  return place.address === at.address && place.port === at.port;
+}
+
+function socketOf({ address, port, protocol }: ServedAddress): SocketKey {
+  return `${formatHostPort(address, port)}/${protocol}` as SocketKey;
+}

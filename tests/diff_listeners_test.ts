@@ -1,0 +1,108 @@
+/**
+ * `kube-relay diff` in userspace mode: the sockets that are planned, those that the process has, and
+ * those that the kernel lists.
+ *
+ * @module
+ */
+import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
+import { runCommandLine } from "../lib/app/command_line.ts";
+import { type CommandRunner, systemCommandRunner } from "../lib/os/command_runner.ts";
+import { createDependencies } from "../main.ts";
+import { testEndpointSlice, testNode, testService } from "./support/builders.ts";
+import { DumpedRelay } from "./support/dumped_relay.ts";
+import { manifestText, rawObjects } from "./support/raw_objects.ts";
+
+/** What only looks at the machine. */
+const LOOKS: CommandRunner = {
+  run(program, args, options) {
+    if (program === "cat" || (program === "ip" && args.includes("show"))) {
+      return systemCommandRunner.run(program, args, options);
+    }
+    return Promise.resolve({ code: 1, stdout: "", stderr: "not here" });
+  },
+};
+
+/** A machine on which the kernel lists no socket for TCP. */
+const LOST: CommandRunner = {
+  run: (program, args, options) =>
+    args[0] === "/proc/net/tcp"
+      ? Promise.resolve({ code: 0, stdout: "  sl  local_address rem_address   st\n", stderr: "" })
+      : LOOKS.run(program, args, options),
+};
+
+/** A machine on which `/proc` tells nothing. */
+const MUTE: CommandRunner = {
+  run: (program, args, options) =>
+    program === "cat"
+      ? Promise.resolve({ code: 1, stdout: "", stderr: "cat: Permission denied" })
+      : LOOKS.run(program, args, options),
+};
+
+async function diff(commands: CommandRunner, ...argv: readonly string[]) {
+  const texts = { out: "", err: "" };
+  const dependencies = createDependencies();
+  const code = await runCommandLine(
+    {
+      ...dependencies,
+      commands,
+      process: { ...dependencies.process, uid: 0, env: () => undefined, stdoutIsTerminal: false },
+      print: (text) => void (texts.out += text),
+      complain: (text) => void (texts.err += text),
+    },
+    ["diff", ...argv],
+    new AbortController().signal,
+  );
+  return { code, ...texts };
+}
+
+/** A free port of an address, for as long as nobody takes it. */
+function holdPort(hostname: string): Deno.TcpListener {
+  return Deno.listen({ hostname, port: 0 });
+}
+
+Deno.test("diff counts listeners that are missing, tells a taken port as quarantine, mends none", async () => {
+  const folder = await Deno.makeTempDir();
+  const held = holdPort("127.80.0.5");
+  const { port } = held.addr;
+  const service = (name: string, clusterIP: string) => [
+    ...rawObjects("Service", testService(name, { clusterIP, ports: [{ port }] })),
+    ...rawObjects("EndpointSlice", testEndpointSlice(name, { endpoints: ["127.0.0.9"] })),
+  ];
+  const objects = [
+    ...rawObjects("Node", testNode()),
+    ...service("shop/web", "127.80.0.4"),
+    ...service("shop/taken", "127.80.0.5"),
+  ];
+  await Deno.writeTextFile(`${folder}/all.yaml`, manifestText(objects));
+  try {
+    await using relay = await DumpedRelay.start({
+      mode: "userspace",
+      commands: LOOKS,
+      flags: [`--manifests=${folder}`],
+    });
+    const socket = `--control-socket=${relay.controlSocket}`;
+    const web = `127.80.0.4:${port}/TCP`;
+    for (const commands of [LOOKS, MUTE]) {
+      const { code, out, err } = await diff(commands, socket);
+      assertEquals([code, err], [0, ""], out);
+      assertMatch(out, new RegExp(`shop/taken TCP 127.80.0.5:${port}/TCP: Cannot`));
+      assertStringIncludes(out, "as planned, but for what is in quarantine\n");
+    }
+    const lost = await diff(LOST, socket);
+    assertEquals(lost.code, 3);
+    assertStringIncludes(lost.out, `shop/web TCP\n  missing  listener ${web}\n`);
+    assertStringIncludes(lost.out, "\n1 difference\n");
+    const repair = await diff(LOST, socket, "--repair");
+    assertEquals(repair.code, 3);
+    assertStringIncludes(repair.out, "1 difference, of which 0 mended");
+    assertStringIncludes(repair.out, "1 difference left");
+    const { families } = JSON.parse((await diff(LOST, socket, "--json")).out);
+    const [{ service, object, name, kind, cure }] = families[0].differences;
+    assertEquals([service, object, name, kind], ["shop/web", "listener", web, "missing"]);
+    assertStringIncludes(cure, "restart it");
+    assertEquals(families[0].quarantined[0].service, "shop/taken");
+  } finally {
+    held.close();
+    await Deno.remove(folder, { recursive: true });
+  }
+});
