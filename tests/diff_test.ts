@@ -6,7 +6,7 @@
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { requestChanges } from "../lib/app/control_client.ts";
 import { runCommandLine } from "../lib/app/command_line.ts";
-import type { CommandRunner } from "../lib/os/command_runner.ts";
+import { CommandError, type CommandRunner } from "../lib/os/command_runner.ts";
 import { createDependencies } from "../main.ts";
 import { ADDRESSES, THIS_NODE } from "./support/address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders.ts";
@@ -190,7 +190,7 @@ Deno.test("diff looks again when the process synced meanwhile, and mends by its 
       let looks = 0;
       const commands: CommandRunner = {
         async run(program, args, options) {
-          const isLook = `${program} ${args.join(" ")}`.startsWith("nft --debug=netlink list");
+          const isLook = `${program} ${args.join(" ")}`.startsWith("nft --debug=netlink --numeric");
           if (isLook && ++looks === 1) {
             await Deno.writeTextFile(`${folder}/old/all.yaml`, objects(endpoints));
             await eventually("the process has synced", () => {
@@ -209,6 +209,25 @@ Deno.test("diff looks again when the process synced meanwhile, and mends by its 
       const { elements } = machine.tool.table("ip kube-relay");
       assertEquals(elements.get("endpoints")?.size, endpoints.length);
     }
+  }));
+
+Deno.test("diff reads the kernel while it is told the plan, and gives up where that is of no use", () =>
+  withRelay(async ({ socket }) => {
+    const ended: string[] = [];
+    const commands: CommandRunner = {
+      run: (program, args, { signal } = {}) =>
+        new Promise((_, reject) => {
+          signal?.addEventListener("abort", () => {
+            ended.push(`${program} ${args.join(" ")}`);
+            reject(new CommandError(program, args, "aborted", "ended"));
+          });
+        }),
+    };
+    const { code, err } = await diff(commands, socket, "--service=shop/nothing");
+    assertEquals([code, err.includes("shop/nothing")], [1, true], err);
+    const line = (family: string) =>
+      `nft --debug=netlink --numeric-protocol list table ${family} kube-relay`;
+    assertEquals(ended, [line("ip"), line("ip6")]);
   }));
 
 Deno.test("diff --from compares the machine with a dump, with nobody running", () =>

@@ -40,6 +40,7 @@ import { removeOwnChains } from "./own_chains.ts";
 import { probeIptablesMode } from "./probe.ts";
 import { renderText } from "./render_text.ts";
 import { ALL_FEATURES, type IptablesFeatures } from "./render_options.ts";
+import { RulesReading } from "./rules_reading.ts";
 import { WantedRules } from "./wanted_rules.ts";
 import { WriteFigures } from "./write_figures.ts";
 
@@ -141,6 +142,9 @@ class IptablesBackend implements Backend {
   compare: Required<Backend>["compare"] = async (plan, scope) =>
     await compareKernel(...await this.#comparison(plan, scope));
 
+  readAhead: Required<Backend>["readAhead"] = () =>
+    new RulesReading(this.#dependencies, this.family);
+
   repair: Required<Backend>["repair"] = async (plan, scope) =>
     await repairKernel(...await this.#comparison(plan, scope));
 
@@ -224,7 +228,9 @@ class IptablesBackend implements Backend {
 
   async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {
     const { clock, commands } = this.#dependencies;
-    const choice = await chooseIptables({ commands }, { family: this.family });
+    const choice = scope?.reading instanceof RulesReading
+      ? await scope.reading.choice
+      : await chooseIptables({ commands }, { family: this.family });
     if (choice.programs === undefined) {
       throw new Error(`Cannot compare rules of ${this.family}: ${choice.problem}`);
     }

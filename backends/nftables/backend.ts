@@ -49,6 +49,7 @@ import { ALL_FEATURES, type NftablesFeatures } from "./render_options.ts";
 import { renderText, withCounters } from "./render_text.ts";
 import { countedFor, startCounting } from "./start_counting.ts";
 import type { TrafficCounters } from "./traffic_counters.ts";
+import { TableReading } from "./table_reading.ts";
 import { WantedTable } from "./wanted_table.ts";
 import { WriteFigures } from "./write_figures.ts";
 
@@ -153,6 +154,9 @@ class NftablesBackend implements Backend {
 
   compare: Required<Backend>["compare"] = async (plan, scope) =>
     (await compareKernel(...await this.#comparison(plan, scope))).differences;
+
+  readAhead: Required<Backend>["readAhead"] = () =>
+    new TableReading(this.#dependencies, this.family);
 
   repair: Required<Backend>["repair"] = async (plan, scope) =>
     await repairKernel(...await this.#comparison(plan, scope));

@@ -6,7 +6,10 @@
  */
 import type { Clock } from "../../lib/os/clock.ts";
 import type { ComparisonScope } from "../../lib/proxy/backend.ts";
-import type { DataPlaneRepair } from "../../lib/proxy/data_plane_difference.ts";
+import type {
+  DataPlaneDifference,
+  DataPlaneRepair,
+} from "../../lib/proxy/data_plane_difference.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
@@ -14,16 +17,18 @@ import { refusedByKey } from "../netfilter/refused_services.ts";
 import type { EntryId } from "./claims.ts";
 import { compareTable, type TableComparison } from "./compare.ts";
 import type { EndpointOrder, Entry } from "./entry.ts";
+import type { FoundTable } from "./found_table.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftRunner } from "./nft_runner.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
+import { TableReading } from "./table_reading.ts";
 import type { Transaction } from "./transaction.ts";
 import { wantedState } from "./wanted_state.ts";
 
 /** The edges. */
 export interface KernelComparisonDependencies {
   readonly clock: Clock;
-  readonly runner: Pick<NftRunner, "readWithCode" | "ruleCode" | "write">;
+  readonly runner: Pick<NftRunner, "readRules" | "readWithCode" | "ruleCode" | "write">;
 }
 
 /** What the kernel has to hold. */
@@ -43,17 +48,38 @@ export async function compareKernel(
   const pause = pauseBetween(clock);
   const layout = new NftablesLayout(plan.shared, options);
   const filled = fill(layout, { plan, scope }, pause);
-  const [found] = await Promise.all([runner.readWithCode(), filled]);
+  const { reading } = scope ?? {};
+  const read = reading instanceof TableReading ? reading.result : runner.readWithCode();
+  const [found] = await Promise.all([read, filled]);
   const wanted = await inSteps(pause, () =>
     wantedState(layout, {
       orders: orders && new Map(orders.map(readOrder)),
       found: found?.elements,
     }));
   const code = await runner.ruleCode([...wanted.chains.values()]);
-  return await inSteps(
-    pause,
-    () => compareTable({ options, wanted, code, found, keys: scope?.keys }),
-  );
+  const compare = (found: FoundTable | undefined) =>
+    inSteps(pause, () => compareTable({ options, wanted, code, found, keys: scope?.keys }));
+  const comparison = await compare(found);
+  if (!found || !comparison.differences.some(showsProtocol)) return comparison;
+  return await compare(withPrintedRules(found, await runner.readRules()));
+}
+
+/** Rules of others, or such as others wrote: ours name no protocol. */
+function showsProtocol({ object, found = "" }: DataPlaneDifference): boolean {
+  return (object === "chain" || object === "rule") && NAMES_PROTOCOL.test(found);
+}
+
+/** What nft prints before the number of a protocol. */
+const NAMES_PROTOCOL = /proto|nexthdr/;
+
+/** What was read first has numbers for protocols. A chain that is another one by now is left as it was. */
+function withPrintedRules(found: FoundTable, printed: FoundTable["rules"] = new Map()): FoundTable {
+  const lines = (text: string) => text.split("\n").length;
+  const rules = [...found.rules].map(([chain, text]) => {
+    const print = printed.get(chain) ?? "";
+    return [chain, lines(print) === lines(text) ? print : text] as const;
+  });
+  return { ...found, rules: new Map(rules) };
 }
 
 /** Removals come after the rest, and another comparison tells whether all is well. */

@@ -13,6 +13,7 @@ import {
 import type { Backend } from "../../lib/proxy/backend.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import { createNftablesBackend } from "./backend.ts";
+import { TableReading } from "./table_reading.ts";
 
 function backendOn(machine: FakeNftMachine, facts?: MachineFacts): Backend {
   return createNftablesBackend({
@@ -119,4 +120,67 @@ Deno.test("what the kernel refused of a ServicePort is no difference, and no rep
   assertEquals(report?.found.map(({ name }) => name), ["cluster-ips 172.30.0.1"]);
   assertEquals(report?.left, []);
   assertEquals(machine.writes.at(-1)?.stdin.includes("172.30.0.2"), false);
+});
+
+Deno.test("compare() tells of what was read ahead what it tells of what it reads itself", async () => {
+  const damaged = fc.record({
+    plans: fc.array(randomServicePlan, { maxLength: 8 }),
+    every: fc.nat(5),
+  });
+  await fc.assert(
+    fc.asyncProperty(damaged, async ({ plans, every }) => {
+      const machine = new FakeNftMachine();
+      await using serving = backendOn(machine);
+      await serving.start();
+      const plan = testProxyPlan([...new Map(plans.map((each) => [each.key, each])).values()]);
+      await serving.sync(plan, testPlanChanges(plan));
+      const { elements, chains } = machine.tool.table("ip kube-relay");
+      const keys = [...elements].flatMap(([name, values]) =>
+        [...values.keys()].map((key) => [name, key])
+      );
+      for (const [index, [name = "", key = ""]] of keys.entries()) {
+        if (every > 0 && index % every === 0) elements.get(name)?.delete(key);
+      }
+      if (every % 2 === 1) chains.set("services", ["meta l4proto tcp drop"]);
+      await using other = backendOn(machine, serving.facts?.());
+      const expected = await other.compare?.(plan);
+      await using reading = other.readAhead!();
+      assertEquals(await other.compare?.(plan, { reading }), expected);
+    }),
+    { numRuns: 30 },
+  );
+});
+
+Deno.test("compare() of what was read ahead is of that moment", async () => {
+  const machine = new FakeNftMachine();
+  await using serving = backendOn(machine);
+  await serving.start();
+  const plan = testProxyPlan(damagedServices());
+  await serving.sync(plan, testPlanChanges(plan));
+  await using other = backendOn(machine, serving.facts?.());
+  await using reading = new TableReading(machine, "IPv4");
+  await reading.result;
+  machine.tool.table("ip kube-relay").elements.get("cluster-ips")?.clear();
+  assertEquals(await other.compare?.(plan, { reading }), []);
+  assertNotEquals(await other.compare?.(plan), []);
+});
+
+Deno.test("compare() names protocols in what it found of rules, and lists them again for it", async () => {
+  const machine = new FakeNftMachine();
+  await using serving = backendOn(machine);
+  await serving.start();
+  const plan = testProxyPlan(damagedServices());
+  await serving.sync(plan, testPlanChanges(plan));
+  await using other = backendOn(machine, serving.facts?.());
+  const { chains } = machine.tool.table("ip kube-relay");
+  const lists = () => machine.commands.calls.filter(({ line }) => line.includes("--terse")).length;
+  chains.set("own", ["counter drop"]);
+  await other.compare?.(plan);
+  assertEquals(lists(), 0);
+  chains.set("own", ["meta l4proto tcp drop", "meta l4proto 47 drop"]);
+  const found = await other.compare?.(plan) ?? [];
+  assertEquals(found.map(({ name, found }) => [name, found]), [
+    ["own", "meta l4proto tcp drop\nmeta l4proto 47 drop"],
+  ]);
+  assertEquals(lists(), 1);
 });

@@ -65,6 +65,8 @@ export async function tellRepair(path: string, message: RepairNote): Promise<voi
 export interface ControlQuestion {
   /** A path with its query. */
   readonly route: `/${string}`;
+  /** Called when an answer begins: what it tells of is settled then. */
+  readonly onAnswer?: () => void;
   /** What is to be told, as JSON; left out = something is asked. */
   readonly message?: unknown;
 }
@@ -87,7 +89,7 @@ export async function askControl(path: string, question: ControlQuestion): Promi
 /** As {@linkcode askControl}, with the answer as it came. */
 export async function askControlText(
   path: string,
-  { route, message }: ControlQuestion,
+  { route, message, onAnswer }: ControlQuestion,
 ): Promise<string> {
   using client = Deno.createHttpClient({ proxy: { transport: "unix", path } });
   const controller = new AbortController();
@@ -103,6 +105,7 @@ export async function askControlText(
       // What is compressed may be of any size, and nothing is gained by it here.
       headers: { "accept-encoding": "identity" },
     });
+    if (response.ok) onAnswer?.();
     text = await answerText(response, mostText(response.status));
     status = response.status;
   } catch (error) {

@@ -18,6 +18,8 @@ export interface PlanRunningNodeOptions {
   readonly relay: LoadedConfiguration["relay"];
   /** @default {both} */
   readonly families?: readonly IpFamily[];
+  /** Called when what is planned is settled, and has still to come. */
+  readonly onSettled?: () => void;
 }
 
 /**
@@ -26,11 +28,14 @@ export interface PlanRunningNodeOptions {
  */
 export async function planRunningNode(
   dependencies: PlanNodeDependencies,
-  { relay, families = IP_FAMILIES }: PlanRunningNodeOptions,
+  { relay, families = IP_FAMILIES, onSettled }: PlanRunningNodeOptions,
 ): Promise<PlannedNode> {
   const { controlSocket } = relay;
   const source = `the dump of kube-relay at '${controlSocket}'`;
-  const answer = await askControl(controlSocket, { route: "/dump?inputs" });
+  const answer = await askControl(controlSocket, {
+    route: "/dump?inputs",
+    ...(onSettled && { onAnswer: onSettled }),
+  });
   const dump = checkDump(answer, { source, part: INPUT_PART });
   return await planDump(dependencies, { dump, source, families, relay });
 }

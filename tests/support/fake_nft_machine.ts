@@ -7,6 +7,9 @@
 import { type CommandAnswer, type CommandCall, FakeCommandRunner } from "./fake_command_runner.ts";
 import { FakeNft } from "./fake_nft.ts";
 
+/** What nft says in place of their names with `--numeric-protocol`. */
+const PROTOCOL_NUMBERS = { tcp: 6, udp: 17, sctp: 132 };
+
 /** The machine. */
 export class FakeNftMachine {
   readonly commands = new FakeCommandRunner();
@@ -22,9 +25,10 @@ export class FakeNftMachine {
       .on("nft --check -f -", (call) => this.#verdict(call) ?? {})
       .on("nft --check --debug=netlink -f -", (call) => this.#trial(call))
       .on(
-        "nft --debug=netlink list table",
-        ({ args }) => this.#listWithCode(args.slice(3).join(" ")),
+        "nft --debug=netlink --numeric-protocol list table",
+        ({ args }) => this.#listWithCode(args.slice(4).join(" ")),
       )
+      .on("nft --terse list table", ({ args }) => this.#listTable(args.slice(3).join(" "), true))
       .on("nft list chains", ({ args }) => this.#listChains(args[2] ?? ""))
       .on("nft --handle list chains", ({ args }) => this.#listChains(args[3] ?? ""))
       .on("nft list table", ({ args }) => this.#listTable(args.slice(2).join(" ")));
@@ -72,7 +76,11 @@ export class FakeNftMachine {
   #listWithCode(name: string): CommandAnswer {
     const listed = this.#listTable(name);
     if (listed.code !== undefined) return listed;
-    return { stdout: `${this.#code(this.tool, name)}${listed.stdout}` };
+    const stdout = listed.stdout?.replaceAll(
+      /(l4proto |[\t{ ])(tcp|udp|sctp)(?= |$)/gm,
+      (_, before: string, word: keyof typeof PROTOCOL_NUMBERS) => before + PROTOCOL_NUMBERS[word],
+    );
+    return { stdout: `${this.#code(this.tool, name)}${stdout}` };
   }
 
   #code(tool: FakeNft, table: string): string {
@@ -88,7 +96,7 @@ export class FakeNftMachine {
     return { stdout };
   }
 
-  #listTable(name: string): CommandAnswer {
+  #listTable(name: string, isTerse = false): CommandAnswer {
     if (!this.tool.tables.includes(name)) {
       return { code: 1, stderr: `Error: No such file or directory\nlist table ${name}\n` };
     }
@@ -99,7 +107,9 @@ export class FakeNftMachine {
         const packets = this.packets.get(key) ?? 0;
         return `${key} counter packets ${packets} bytes ${packets * 100}`;
       });
-      const list = items.length === 0 ? "" : `\t\telements = { ${items.join(",\n\t\t\t     ")} }\n`;
+      const list = items.length === 0 || isTerse
+        ? ""
+        : `\t\telements = { ${items.join(",\n\t\t\t     ")} }\n`;
       return `\t${maps.has(container) ? "map" : "set"} ${container} {\n${list}\t}\n\n`;
     });
     return { stdout: `table ${name} {\n${containers.join("")}${this.#chains(name, true)}}\n` };

@@ -12,6 +12,7 @@ import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { differenceJson } from "../diff/diff_json.ts";
 import { renderDifference } from "../diff/diff_view.ts";
 import { compareNode, countDifferences, type NodeDifference } from "../diff/node_difference.ts";
+import type { ReadingsAhead } from "../diff/readings_ahead.ts";
 import { lookSettled } from "../diff/settled_node.ts";
 import { toldRepairs } from "../diff/told_repair.ts";
 import { countChanges, planWhatIf } from "../diff/what_if.ts";
@@ -91,9 +92,13 @@ async function look(
   const keys = chosenService(flags.service);
   const writes = flags.repair ?? false;
   const repair = writes ? toldRepairs(dependencies, relay.controlSocket) : undefined;
-  const compare = (planned: PlannedNode) => {
+  const compare = (planned: PlannedNode, readings?: ReadingsAhead) => {
     checkChosen(flags.service, [planned]);
-    return compareNode(planned, { ...(keys && { keys }), ...(repair && { repair }) });
+    return compareNode(planned, {
+      ...(keys && { keys }),
+      ...(readings && { readings }),
+      ...(repair && { repair }),
+    });
   };
   if (flags.from !== undefined) {
     const planned = await planNode(dependencies, context);

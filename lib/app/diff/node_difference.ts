@@ -9,6 +9,7 @@ import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plan
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { PlannedNode } from "../planned_node.ts";
+import type { ReadingsAhead } from "./readings_ahead.ts";
 
 /** One family of a machine, beside its plan. */
 export interface FamilyDifference {
@@ -32,6 +33,8 @@ export interface NodeDifference {
 export interface CompareNodeOptions {
   /** The ServicePorts that are meant. @default {all} */
   readonly keys?: (plan: ProxyPlan) => ReadonlySet<ServicePortKey>;
+  /** What is read of the machine, begun when the plans were settled; nothing is mended by it. */
+  readonly readings?: Pick<ReadingsAhead, "of">;
   /** Has an attempt to mend a family made; left out = nothing is mended. */
   readonly repair?: RepairRunner;
 }
@@ -45,7 +48,7 @@ export type RepairRunner = (
 /** Compares this machine with plans, one family after the other. Rejects where it can't be asked. */
 export async function compareNode(
   { mode, nodeName, plans, machine, createBackend }: PlannedNode,
-  { keys, repair }: CompareNodeOptions = {},
+  { keys, repair, readings }: CompareNodeOptions = {},
 ): Promise<NodeDifference> {
   const families: FamilyDifference[] = [];
   for (const [family, plan] of plans) {
@@ -61,7 +64,8 @@ export async function compareNode(
       families.push({ ...common, differences: report.left, repair: report });
     } else {
       if (backend.compare === undefined) throw unable(mode);
-      families.push({ ...common, differences: await backend.compare(plan, scope) });
+      const reading = readings?.of(family);
+      families.push({ ...common, differences: await backend.compare(plan, { ...scope, reading }) });
     }
   }
   return { mode, nodeName, families };

@@ -5,11 +5,13 @@
  */
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import { requestStatus } from "../control_client.ts";
 import { planRunningNode } from "../plan_running_node.ts";
 import type { PlannedNode, PlanNodeDependencies } from "../planned_node.ts";
 import { countDifferences, type NodeDifference } from "./node_difference.ts";
+import { ReadingsAhead } from "./readings_ahead.ts";
 import { withServing } from "./serving_node.ts";
 
 /** Whom to ask, and what about. */
@@ -18,7 +20,7 @@ export interface SettledNodeOptions {
   readonly families: readonly IpFamily[];
   readonly signal: AbortSignal;
   /** Compares, or mends. */
-  readonly look: (planned: PlannedNode) => Promise<NodeDifference>;
+  readonly look: (planned: PlannedNode, readings: ReadingsAhead) => Promise<NodeDifference>;
   /** Whether looking may have written something: then the plan must not have changed meanwhile. */
   readonly writes: boolean;
 }
@@ -46,13 +48,25 @@ export async function lookSettled(
   const { clock } = dependencies;
   let earlier: NodeDifference | undefined;
   for (let looks = 1;; looks++) {
-    const before = await syncState(relay);
-    const planned = await planRunningNode(dependencies, { relay, families });
-    const difference = withEarlierRepairs(await look(await withServing(planned, relay)), earlier);
+    const { state: before, mode } = await syncState(relay);
+    await using readings = new ReadingsAhead();
+    const planned = await planRunningNode(dependencies, {
+      relay,
+      families,
+      // The machine is read after the plan is settled, and while it comes and is made. Who is going to
+      // write reads it as late as can be.
+      ...(mode && !writes && {
+        onSettled: () => readings.begin(dependencies, { mode, families, relay }),
+      }),
+    });
+    const difference = withEarlierRepairs(
+      await look(await withServing(planned, relay), readings),
+      earlier,
+    );
     earlier = difference;
     const isClean = !writes && countDifferences(difference) === 0;
     if (!isClean) await clock.sleep(PAUSE_MS, signal);
-    const isSettled = isClean || deepEqual(before, await syncState(relay));
+    const isSettled = isClean || deepEqual(before, (await syncState(relay)).state);
     if (isSettled || looks === MAX_LOOKS) return { planned, difference, isUnsettled: !isSettled };
   }
 }
@@ -73,8 +87,10 @@ function withEarlierRepairs(
   return { ...difference, families };
 }
 
-/** What changes with each sync, and before one. */
-async function syncState({ controlSocket }: LoadedConfiguration["relay"]): Promise<unknown> {
+/** What changes with each sync, and before one; and the mode, if there is a family. */
+async function syncState(
+  { controlSocket }: LoadedConfiguration["relay"],
+): Promise<{ readonly state: unknown; readonly mode: BackendMode | undefined }> {
   const { families, phase } = await requestStatus(controlSocket, { brief: true });
   if (phase !== "serving" && !families.every(({ lastSync }) => lastSync !== undefined)) {
     throw new Error(
@@ -82,5 +98,8 @@ async function syncState({ controlSocket }: LoadedConfiguration["relay"]): Promi
         "yet; ask again when 'kube-relay status' says serving",
     );
   }
-  return families.map(({ lastSync, pending }) => ({ at: lastSync?.at, pending }));
+  return {
+    state: families.map(({ lastSync, pending }) => ({ at: lastSync?.at, pending })),
+    mode: families[0]?.mode,
+  };
 }
