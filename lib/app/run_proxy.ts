@@ -5,23 +5,20 @@
  */
 import type { Node } from "../api/objects.ts";
 import { syncPeriodsOf } from "../config/configuration.ts";
-import { featureEnabled } from "../config/feature_gates.ts";
 import { ProxyHealth } from "../health/proxy_health.ts";
 import type { ServiceHealthServer } from "../health/service_health_server.ts";
 import type { AdjustableLogger } from "../log/logger.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
-import type { IpFamily } from "../net/ip_address.ts";
 import { serviceKey } from "../proxy/service_port_name.ts";
 import type { ServiceTrafficTable } from "../proxy/service_traffic.ts";
-import { retryBackoff } from "../sync/sync_runner.ts";
 import { type CurrentConfiguration, startConfigurationReload } from "./configuration_reload.ts";
 import { ChangeLog } from "./changes/change_log.ts";
-import { followFamily } from "./changes/follow_family.ts";
 import { createConfiguredMetrics } from "./configured_metrics.ts";
-import type { BackendTable, Dependencies } from "./dependencies.ts";
+import { createFamilyProxies } from "./create_family_proxies.ts";
+import type { Dependencies } from "./dependencies.ts";
 import type { ControlServer } from "./control_server.ts";
 import { EventLoopMonitor } from "./event_loop_monitor.ts";
-import { FamilyProxy } from "./family_proxy.ts";
+import type { FamilyProxy } from "./family_proxy.ts";
 import { Introspection } from "./introspection.ts";
 import { InterfaceWatcher } from "./interface_watcher.ts";
 import { LivePlanSettings } from "./live_plan_settings.ts";
@@ -29,8 +26,6 @@ import { KubeProxyHandover } from "./kube_proxy_handover.ts";
 import { nodeNameOf } from "./node_name.ts";
 import { createObjectSource, type ObjectSource } from "./object_source.ts";
 import { ObjectRouter } from "./object_router.ts";
-import { modeSettingsOf } from "./mode_settings.ts";
-import { nodeSettingsOf } from "./node_settings.ts";
 import { OtherModes } from "./other_modes.ts";
 import { planSettingsOf } from "./plan_settings.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
@@ -42,9 +37,6 @@ import { startConntrackCleaner } from "./start_conntrack_cleaner.ts";
 import { StartUp } from "./start_up.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 import { TaskGroup } from "./task_group.ts";
-
-/** Longest time from one sync to the next, as upstream has it for its table based modes. */
-const MAX_SYNC_PERIOD_MS = 3_600_000;
 
 /** The phase in which everything is known and synced. */
 const SERVING = "serving";
@@ -116,16 +108,7 @@ class RunningProxy implements AsyncDisposable {
     const { serviceCounters } = relay;
     this.#traffic = createServiceTraffic(dependencies, { mode, serviceCounters });
     this.#metrics = createConfiguredMetrics({ clock, traffic: this.#traffic }, configuration);
-    this.#serviceHealth = createServiceHealth({
-      ...dependencies,
-      events: this.#startUp.events,
-      metrics: this.#metrics,
-    }, {
-      configuration: proxy,
-      settings: this.#settings,
-      health: this.#health,
-      uidOf: (service) => this.#router.informers.services.get(serviceKey(service))?.metadata.uid,
-    });
+    this.#serviceHealth = this.#createServiceHealth();
     this.#handover = new KubeProxyHandover({
       ...dependencies,
       nodeAnnotations: () => this.#startUp.node.annotations,
@@ -133,39 +116,15 @@ class RunningProxy implements AsyncDisposable {
       otherModes: new OtherModes(dependencies, { mode, configuration }),
     }, configuration);
     this.#observers.push(this.#startUp, this.#serviceHealth, this.#handover);
-    this.#families = configuration.families.map((family) => this.#createFamily(family));
+    this.#families = this.#createFamilies();
     // A host without a cluster has no Node that could speak against it.
     if (relay.manifests.length > 0) this.#health.nodeSeen({});
-    this.#router = new ObjectRouter(dependencies, {
-      families: this.#families,
-      serviceCidrs: relay.serviceCidrs,
-      onNode: (node) => {
-        this.#node = node;
-        this.#startUp.onNode(node);
-        const state = this.#settings.nodeState(node);
-        for (const family of this.#families) family.onNode(state);
-        this.#health.nodeSeen({ ...node.metadata, ...node.spec });
-      },
-      onNodeDeleted: () => this.#startUp.onNodeDeleted(),
-      onReady: () => this.#enter(SERVING),
-      onWork: () => this.#eventLoop.expectWork(),
-    });
+    this.#router = this.#createRouter();
     this.#interfaces = new InterfaceWatcher(dependencies, (addresses) => {
       for (const family of this.#families) family.onInterfaceAddresses(addresses);
       void this.#startUp.onInterfaces();
     });
-    this.#introspection = new Introspection(dependencies, {
-      families: this.#families,
-      startUp: this.#startUp,
-      eventLoop: this.#eventLoop,
-      changes: this.#changes,
-      startedAt: new Date(clock.wallNow()).toISOString(),
-      phase: () => this.#phase,
-      source: () => this.#source,
-      configuration: () => ({ ...configuration, ...this.#current }),
-      informers: () => this.#router.informers,
-      node: () => this.#node,
-    });
+    this.#introspection = this.#createIntrospection();
     this.#manager = new ServiceManager(dependencies, {
       folder: relay.controlSocket.replace(/\/[^/]*$/, ""),
     });
@@ -177,7 +136,7 @@ class RunningProxy implements AsyncDisposable {
     const withMetrics = { ...this.#dependencies, metrics: this.#metrics };
     const backends = this.#families.map(({ backend }) => backend);
     this.#observers.push(...startConntrackCleaner(withMetrics, tasks, { backends }));
-    const current = startConfigurationReload(withMetrics, tasks, {
+    this.#current = startConfigurationReload(withMetrics, tasks, {
       configuration: this.#configuration,
       nodeName: this.#nodeName,
       settings: this.#settings,
@@ -185,22 +144,7 @@ class RunningProxy implements AsyncDisposable {
       startUp: this.#startUp,
       changes: this.#changes,
     });
-    this.#current = current;
-    const withEvents = { ...this.#dependencies, events: this.#startUp.events };
-    this.#control = await startRunningServers(withEvents, tasks, {
-      configuration: this.#configuration,
-      current,
-      nodeName: this.#nodeName,
-      health: this.#health,
-      metrics: this.#metrics,
-      phase: () => this.#phase === SERVING ? undefined : this.#phase,
-      families: this.#families,
-      source: () => this.#source,
-      eventLoop: this.#eventLoop,
-      startUp: this.#startUp,
-      introspection: this.#introspection,
-      changes: this.#changes,
-    });
+    this.#control = await this.#startServers(tasks, this.#current);
     // Side by side: reading a kubeconfig means to load a large library, starting means to wait for `ip`.
     const [source] = await Promise.all([
       createObjectSource(this.#dependencies, {
@@ -244,43 +188,84 @@ class RunningProxy implements AsyncDisposable {
     await Promise.all(this.#families.map((family) => family.start()));
   }
 
-  #createFamily(family: IpFamily): FamilyProxy {
-    const { proxy, mode } = this.#configuration;
-    const { backends, random } = this.#dependencies;
-    const logger = this.#dependencies.logger.with({ ipFamily: family });
-    const waitMs = syncPeriodsOf(proxy, mode).minSyncPeriod;
-    const following = { ...this.#dependencies, log: this.#changes, metrics: this.#metrics };
-    const { recorder, onDrift } = followFamily(following, { family, waitMs });
-    const dependencies = { ...this.#dependencies, logger, onDrift };
-    const createBackend = (backends as Required<BackendTable>)[mode];
-    return new FamilyProxy(
-      {
-        ...dependencies,
-        metrics: this.#metrics,
-        health: this.#health,
-        observers: this.#observers,
-        onFirstSync: () => this.#tellReady(),
-        recorder,
-        backend: createBackend(dependencies, {
-          family,
-          ...modeSettingsOf(this.#configuration),
-          node: () => nodeSettingsOf(this.#settings, { family, node: this.#node }),
-          ...(this.#traffic && { traffic: this.#traffic.of(family) }),
-          belongsTo: (address) => this.#source?.belongsTo(address),
-        }),
-      },
-      {
-        family,
-        node: this.#settings.nodeState(undefined),
-        settings: this.#settings,
-        allowExternalIps: featureEnabled(proxy, "AllowServiceExternalIPs"),
-        runner: {
-          minPeriodMs: waitMs,
-          maxPeriodMs: MAX_SYNC_PERIOD_MS,
-          retryMs: retryBackoff(random),
-        },
-      },
-    );
+  #createServiceHealth(): ServiceHealthServer {
+    const { events } = this.#startUp;
+    return createServiceHealth({ ...this.#dependencies, events, metrics: this.#metrics }, {
+      configuration: this.#configuration.proxy,
+      settings: this.#settings,
+      health: this.#health,
+      uidOf: (service) => this.#router.informers.services.get(serviceKey(service))?.metadata.uid,
+    });
+  }
+
+  #createFamilies(): readonly FamilyProxy[] {
+    return createFamilyProxies(this.#dependencies, {
+      configuration: this.#configuration,
+      settings: this.#settings,
+      health: this.#health,
+      metrics: this.#metrics,
+      observers: this.#observers,
+      changes: this.#changes,
+      traffic: this.#traffic,
+      node: () => this.#node,
+      source: () => this.#source,
+      onFirstSync: () => this.#tellReady(),
+    });
+  }
+
+  #createRouter(): ObjectRouter {
+    return new ObjectRouter(this.#dependencies, {
+      families: this.#families,
+      serviceCidrs: this.#configuration.relay.serviceCidrs,
+      onNode: (node) => this.#onNode(node),
+      onNodeDeleted: () => this.#startUp.onNodeDeleted(),
+      onReady: () => this.#enter(SERVING),
+      onWork: () => this.#eventLoop.expectWork(),
+    });
+  }
+
+  #createIntrospection(): Introspection {
+    return new Introspection(this.#dependencies, {
+      families: this.#families,
+      startUp: this.#startUp,
+      eventLoop: this.#eventLoop,
+      changes: this.#changes,
+      startedAt: new Date(this.#dependencies.clock.wallNow()).toISOString(),
+      phase: () => this.#phase,
+      source: () => this.#source,
+      configuration: () => ({ ...this.#configuration, ...this.#current }),
+      informers: () => this.#router.informers,
+      node: () => this.#node,
+    });
+  }
+
+  #startServers(
+    tasks: TaskGroup,
+    current: CurrentConfiguration,
+  ): Promise<ControlServer | undefined> {
+    const dependencies = { ...this.#dependencies, events: this.#startUp.events };
+    return startRunningServers(dependencies, tasks, {
+      configuration: this.#configuration,
+      current,
+      nodeName: this.#nodeName,
+      health: this.#health,
+      metrics: this.#metrics,
+      phase: () => this.#phase === SERVING ? undefined : this.#phase,
+      families: this.#families,
+      source: () => this.#source,
+      eventLoop: this.#eventLoop,
+      startUp: this.#startUp,
+      introspection: this.#introspection,
+      changes: this.#changes,
+    });
+  }
+
+  #onNode(node: Node): void {
+    this.#node = node;
+    this.#startUp.onNode(node);
+    const state = this.#settings.nodeState(node);
+    for (const family of this.#families) family.onNode(state);
+    this.#health.nodeSeen({ ...node.metadata, ...node.spec });
   }
 
   /** A unit that is ordered after this one may use Services: so it is ready when they work. */
