@@ -11,12 +11,15 @@ import { formatHostPort } from "../net/port.ts";
 import type { Clock } from "../os/clock.ts";
 import type { Conntrack } from "../os/conntrack.ts";
 import type { PlanChanges, ProxyPlan } from "../proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../proxy/service_port_name.ts";
 import {
   type StaleFlowMatcher,
   type SuspectFrontEnds,
+  suspectKeys,
   type UdpFlow,
   UdpFrontEnds,
 } from "../proxy/stale_flows.ts";
+import type { ChangeLog } from "./changes/change_log.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
 /** Told of each run that succeeded. */
@@ -33,6 +36,8 @@ export interface ConntrackCleanerDependencies {
   readonly logger: Logger;
   readonly conntrack: Conntrack;
   readonly metrics: ConntrackMetrics;
+  /** Told of each run, also of one that failed. */
+  readonly changes?: Pick<ChangeLog, "flowsCleaned">;
 }
 
 /** One family's part. */
@@ -41,6 +46,12 @@ interface FamilyWork {
   lastFullAt: number;
   /** While flows are being deleted. */
   deletion?: Deletion | undefined;
+}
+
+/** Stale flows that are alike, and how many of them were listed. */
+interface FoundFlows {
+  readonly flow: UdpFlow;
+  count: number;
 }
 
 /** What is being deleted, and how that is ended. */
@@ -126,12 +137,15 @@ export class ConntrackCleaner implements SyncObserver {
       const { frontEnds } = work;
       if (signal.aborted || !frontEnds.pending) continue;
       const suspects = frontEnds.take();
+      const startedAt = this.#dependencies.clock.now();
       try {
-        await this.#clean(family, { work, suspects, signal });
+        await this.#clean(family, { work, suspects, startedAt, signal });
       } catch (error) {
         frontEnds.giveBack(suspects);
         clean = false;
-        if (!signal.aborted) this.#complain(family, error);
+        if (signal.aborted) continue;
+        this.#complain(family, error);
+        this.#tell(family, { suspects, startedAt, error: messageOf(error) });
       }
     }
     if (clean && this.#complaints.size > 0) {
@@ -143,27 +157,34 @@ export class ConntrackCleaner implements SyncObserver {
 
   async #clean(
     family: IpFamily,
-    { work, suspects, signal }: {
+    { work, suspects, startedAt, signal }: {
       readonly work: FamilyWork;
       readonly suspects: SuspectFrontEnds;
+      readonly startedAt: number;
       readonly signal: AbortSignal;
     },
   ): Promise<void> {
     const { clock, logger, conntrack, metrics } = this.#dependencies;
     const { frontEnds } = work;
-    const startedAt = clock.now();
     using matcher = await frontEnds.matcherOf(suspects, () => clock.yieldToEventLoop());
-    const found = new Map<string, UdpFlow>();
+    const found = new Map<string, FoundFlows>();
     const entries = await conntrack.listUdp(family, {
       ports: matcher.ports,
       signal,
       onFlow: (flow) => {
-        if (matcher.isStale(flow)) found.set(describe(flow), flow);
+        if (!matcher.isStale(flow)) return;
+        const alike = found.get(describe(flow));
+        if (alike) alike.count++;
+        else found.set(describe(flow), { flow, count: 1 });
       },
     });
     // Reading a large table takes seconds: an endpoint may have come meanwhile, or come back.
-    const flows = [...found.values()].filter((flow) => matcher.isStale(flow));
-    const deleted = await this.#delete(family, { work, matcher, flows, signal });
+    const stale = [...found.values()].filter(({ flow }) => matcher.isStale(flow));
+    const flows = stale.map(({ flow }) => flow);
+    const known = await this.#delete(family, { work, matcher, flows, signal });
+    const deleted = known ?? 0;
+    const removed = known === undefined ? new Map() : countByOwner(stale, matcher);
+    this.#tell(family, { suspects, startedAt, removed });
     const seconds = (clock.now() - startedAt) / 1000;
     metrics.conntrackReconciled(family, { seconds, deleted });
     const ms = Math.round(seconds * 1000);
@@ -174,7 +195,7 @@ export class ConntrackCleaner implements SyncObserver {
     if (!frontEnds.expecting) this.#wake.resolve();
   }
 
-  /** Resolves to the number of entries deleted; of a deletion that a sync ended, those are not known. */
+  /** Resolves to the number of entries deleted; `undefined` of a deletion that a sync ended. */
   async #delete(
     family: IpFamily,
     { work, matcher, flows, signal }: {
@@ -183,7 +204,7 @@ export class ConntrackCleaner implements SyncObserver {
       readonly flows: readonly UdpFlow[];
       readonly signal: AbortSignal;
     },
-  ): Promise<number> {
+  ): Promise<number | undefined> {
     const controller = new AbortController();
     const deleting = this.#dependencies.conntrack.deleteUdp(family, flows, {
       signal: AbortSignal.any([signal, controller.signal]),
@@ -193,10 +214,29 @@ export class ConntrackCleaner implements SyncObserver {
       return await deleting;
     } catch (error) {
       if (!controller.signal.aborted) throw error;
-      return 0;
+      return undefined;
     } finally {
       work.deletion = undefined;
     }
+  }
+
+  /** The change log has it with the changes that caused it. */
+  #tell(
+    family: IpFamily,
+    { suspects, startedAt, removed = new Map(), error }: {
+      readonly suspects: SuspectFrontEnds;
+      readonly startedAt: number;
+      readonly removed?: ReadonlyMap<ServicePortKey, number>;
+      readonly error?: string;
+    },
+  ): void {
+    const { clock, changes } = this.#dependencies;
+    changes?.flowsCleaned(family, {
+      suspects: suspectKeys(suspects),
+      removed,
+      tookMs: clock.now() - startedAt,
+      ...(error !== undefined && { error }),
+    });
   }
 
   /** Says what does not work once, until it works. */
@@ -213,6 +253,19 @@ export class ConntrackCleaner implements SyncObserver {
       { ipFamily: family, error },
     );
   }
+}
+
+/** How many flows there were of each ServicePort. */
+function countByOwner(
+  found: readonly FoundFlows[],
+  matcher: StaleFlowMatcher,
+): ReadonlyMap<ServicePortKey, number> {
+  const counts = new Map<ServicePortKey, number>();
+  for (const { flow, count } of found) {
+    const owner = matcher.ownerOf(flow);
+    if (owner !== undefined) counts.set(owner, (counts.get(owner) ?? 0) + count);
+  }
+  return counts;
 }
 
 /** Flows with the same description are stale together, and go together. */

@@ -78,12 +78,20 @@ function planTo(...endpoints: readonly string[]): ProxyPlan {
 const A = "10.1.0.1";
 const B = "10.1.0.2";
 
+interface Cleaning {
+  readonly suspects: readonly string[];
+  readonly removed: readonly (readonly [key: string, flows: number])[];
+  readonly error: string | undefined;
+}
+
 async function withCleaner(
   test: (rig: {
     readonly clock: FakeClock;
     readonly conntrack: FakeConntrack;
     readonly logger: MemoryLogger;
     readonly runs: { readonly family: IpFamily; readonly deleted: number }[];
+    /** What the change log was told. */
+    readonly cleanings: Cleaning[];
     /** What is told before the rules are changed. */
     readonly begin: (next: ProxyPlan, previous?: ProxyPlan) => Promise<void>;
     readonly sync: (next: ProxyPlan, previous?: ProxyPlan, family?: IpFamily) => void;
@@ -93,11 +101,16 @@ async function withCleaner(
   const conntrack = new FakeConntrack();
   const logger = new MemoryLogger();
   const runs: { family: IpFamily; deleted: number }[] = [];
+  const cleanings: Cleaning[] = [];
   const cleaner = new ConntrackCleaner({
     clock,
     logger,
     conntrack,
     metrics: { conntrackReconciled: (family, { deleted }) => runs.push({ family, deleted }) },
+    changes: {
+      flowsCleaned: (_, { suspects, removed, error }) =>
+        void cleanings.push({ suspects: [...suspects], removed: [...removed], error }),
+    },
   });
   const controller = new AbortController();
   const running = cleaner.run(controller.signal);
@@ -105,7 +118,7 @@ async function withCleaner(
     cleaner.syncing("IPv4", next, testPlanChanges(next, previous));
   const sync = (next: ProxyPlan, previous?: ProxyPlan, family: IpFamily = "IPv4") =>
     cleaner.synced(family, next, testPlanChanges(next, previous));
-  await test({ clock, conntrack, logger, runs, begin, sync });
+  await test({ clock, conntrack, logger, runs, cleanings, begin, sync });
   controller.abort();
   await running;
   assertEquals(clock.pendingTimers, 0);
@@ -126,6 +139,32 @@ Deno.test("ConntrackCleaner deletes what a sync made stale, and tells the metric
     sync(second, second);
     await clock.advance(600_000);
     assertEquals(conntrack.lists.length, 2, "a sync that changes nothing is no reason");
+  });
+});
+
+Deno.test("ConntrackCleaner tells the change log of each ServicePort's flows, and what failed", async () => {
+  await withCleaner(async ({ clock, conntrack, cleanings, sync }) => {
+    const [key = ""] = planTo().services.keys();
+    const first = planTo(A, B);
+    sync(first);
+    await clock.advance(0);
+    conntrack.flows.add(flowTo(A)).add(flowTo(A)).add(flowTo(B));
+    conntrack.failures.push(new Error("no such program"));
+    const second = planTo(B);
+    sync(second, first);
+    await clock.advance(1_000);
+    sync(testProxyPlan([]), second);
+    await clock.advance(0);
+    const told = cleanings.map(({ removed, error }) => [removed, error]);
+    assertEquals(told, [
+      [[], undefined],
+      [[], "no such program"],
+      [[[key, 2]], undefined],
+      [[[key, 1]], undefined],
+    ]);
+    for (const { suspects } of cleanings) {
+      assert(suspects.includes(key), "also of one that is gone");
+    }
   });
 });
 

@@ -135,7 +135,8 @@ class RunningProxy implements AsyncDisposable {
     this.#eventLoop.expectWork();
     const withMetrics = { ...this.#dependencies, metrics: this.#metrics };
     const backends = this.#families.map(({ backend }) => backend);
-    this.#observers.push(...startConntrackCleaner(withMetrics, tasks, { backends }));
+    const cleaning = { ...withMetrics, changes: this.#changes };
+    this.#observers.push(...startConntrackCleaner(cleaning, tasks, { backends }));
     this.#current = startConfigurationReload(withMetrics, tasks, {
       configuration: this.#configuration,
       nodeName: this.#nodeName,

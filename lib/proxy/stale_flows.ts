@@ -10,37 +10,26 @@
  * @module
  */
 import type { IpAddress } from "../net/ip_address.ts";
-import { formatHostPort, type Port } from "../net/port.ts";
-import type { Endpoint } from "./endpoint.ts";
+import type { Port } from "../net/port.ts";
+import {
+  answeringOf,
+  FrontEndMatcher,
+  frontEndsOf,
+  type GoneAddress,
+  type StaleFlowMatcher,
+  type SuspectFrontEnds,
+} from "./front_end_matcher.ts";
 import type { PlanChanges, ProxyPlan } from "./proxy_plan.ts";
 import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
-/** Of a tracked UDP flow what decides: where its client sends to, and who answers. */
-export interface UdpFlow {
-  readonly destination: IpAddress;
-  readonly destinationPort: Port;
-  /** The endpoint; the destination itself for a flow that no rule has turned. */
-  readonly replySource: IpAddress;
-  readonly replySourcePort: Port;
-}
+export type { StaleFlowMatcher, SuspectFrontEnds, UdpFlow } from "./front_end_matcher.ts";
 
-/** What may have stale flows. */
-export interface SuspectFrontEnds {
-  /** ServicePorts that are there. */
-  readonly keys: ReadonlySet<ServicePortKey>;
-  /** `ip:port` that some ServicePort had and gave up, with the port once more; and node ports. */
-  readonly goneAddresses: ReadonlyMap<string, Port>;
-  readonly goneNodePorts: ReadonlySet<Port>;
-}
-
-/** Judges flows to suspects, by all that has come since it was made too, until it is disposed of. */
-export interface StaleFlowMatcher extends Disposable {
-  /** Destination ports that a stale flow may have; empty = there is nothing to look for. */
-  readonly ports: ReadonlySet<Port>;
-  /** Whether it spares flows that are right only if the sync under way succeeds. */
-  readonly isGuess: boolean;
-  isStale(flow: UdpFlow): boolean;
+/** Everybody whose flows are looked at, those that are gone as well. */
+export function* suspectKeys(suspects: SuspectFrontEnds): Generator<ServicePortKey> {
+  yield* suspects.keys;
+  for (const { key } of suspects.goneAddresses.values()) yield key;
+  yield* suspects.goneNodePorts.values();
 }
 
 /** Called every 256 ServicePorts; what it returns is waited for. */
@@ -60,8 +49,8 @@ export class UdpFrontEnds {
   readonly #matchers = new Set<FrontEndMatcher>();
   #nodeAddresses: readonly IpAddress[] = [];
   #keys = new Set<ServicePortKey>();
-  #goneAddresses = new Map<string, Port>();
-  #goneNodePorts = new Set<Port>();
+  #goneAddresses = new Map<string, GoneAddress>();
+  #goneNodePorts = new Map<Port, ServicePortKey>();
 
   /** Whether there are suspects. */
   get pending(): boolean {
@@ -113,7 +102,7 @@ export class UdpFrontEnds {
     };
     this.#keys = new Set();
     this.#goneAddresses = new Map();
-    this.#goneNodePorts = new Set();
+    this.#goneNodePorts = new Map();
     return suspects;
   }
 
@@ -121,7 +110,7 @@ export class UdpFrontEnds {
   giveBack({ keys, goneAddresses, goneNodePorts }: SuspectFrontEnds): void {
     for (const key of keys) if (this.#known.has(key)) this.#keys.add(key);
     this.#goneAddresses = new Map([...goneAddresses, ...this.#goneAddresses]);
-    this.#goneNodePorts = new Set([...goneNodePorts, ...this.#goneNodePorts]);
+    this.#goneNodePorts = new Map([...goneNodePorts, ...this.#goneNodePorts]);
     dropOldest(this.#goneAddresses);
     dropOldest(this.#goneNodePorts);
   }
@@ -169,83 +158,10 @@ export class UdpFrontEnds {
   }
 
   #giveUp(plan: ServicePlan): void {
-    for (const address of frontEndsOf(plan)) this.#goneAddresses.set(address, plan.port);
-    if (plan.nodePort !== undefined) this.#goneNodePorts.add(plan.nodePort);
+    const { key, port, nodePort } = plan;
+    for (const address of frontEndsOf(plan)) this.#goneAddresses.set(address, { port, key });
+    if (nodePort !== undefined) this.#goneNodePorts.set(nodePort, key);
     dropOldest(this.#goneAddresses);
-  }
-}
-
-/** Who may answer at each address that is looked at. */
-class FrontEndMatcher implements StaleFlowMatcher {
-  readonly ports = new Set<Port>();
-  isGuess = false;
-  readonly #allowed = new Map<string, Set<string>>();
-  readonly #allowedOnNodePort = new Map<Port, Set<string>>();
-  readonly #nodeAddresses: ReadonlySet<IpAddress>;
-  readonly #onDispose: () => void;
-
-  constructor(
-    nodeAddresses: readonly IpAddress[],
-    { suspects, onDispose }: {
-      readonly suspects: SuspectFrontEnds;
-      readonly onDispose: () => void;
-    },
-  ) {
-    this.#nodeAddresses = new Set(nodeAddresses);
-    this.#onDispose = onDispose;
-    for (const [address, port] of suspects.goneAddresses) {
-      this.#allowed.set(address, new Set());
-      this.ports.add(port);
-    }
-    for (const nodePort of suspects.goneNodePorts) this.#watchNodePort(nodePort);
-  }
-
-  /** Looks at the front ends of this ServicePort. */
-  watch(plan: ServicePlan): void {
-    for (const address of frontEndsOf(plan)) this.#allowed.set(address, new Set());
-    this.ports.add(plan.port);
-    if (plan.nodePort !== undefined) this.#watchNodePort(plan.nodePort);
-  }
-
-  /** As {@linkcode allow}, for a plan that may never come. */
-  allowGuess(plan: ServicePlan): void {
-    if (this.allow(plan)) this.isGuess = true;
-  }
-
-  /**
-   * Lets the endpoints of this ServicePort answer at those of its front ends that are looked at.
-   * Returns whether some might not before.
-   */
-  allow(plan: ServicePlan): boolean {
-    if (!this.ports.has(plan.port) && !this.ports.has(plan.nodePort ?? plan.port)) return false;
-    const answering = answeringOf(plan);
-    const sets = frontEndsOf(plan).map((address) => this.#allowed.get(address));
-    if (plan.nodePort !== undefined) sets.push(this.#allowedOnNodePort.get(plan.nodePort));
-    let isNew = false;
-    for (const set of sets) {
-      for (const { key } of answering) {
-        isNew ||= set?.has(key) === false;
-        set?.add(key);
-      }
-    }
-    return isNew;
-  }
-
-  isStale(flow: UdpFlow): boolean {
-    const allowed = this.#allowed.get(formatHostPort(flow.destination, flow.destinationPort)) ??
-      (this.#nodeAddresses.has(flow.destination)
-        ? this.#allowedOnNodePort.get(flow.destinationPort)
-        : undefined);
-    return allowed?.has(formatHostPort(flow.replySource, flow.replySourcePort)) === false;
-  }
-
-  [Symbol.dispose](): void {
-    this.#onDispose();
-  }
-
-  #watchNodePort(nodePort: Port): void {
-    this.#allowedOnNodePort.set(nodePort, new Set());
-    this.ports.add(nodePort);
   }
 }
 
@@ -259,20 +175,6 @@ function* upsertedUdp(
   }
 }
 
-function frontEndsOf(plan: ServicePlan): string[] {
-  return [plan.clusterIp, ...plan.loadBalancerVips, ...plan.externalIps]
-    .map((address) => formatHostPort(address, plan.port));
-}
-
-/**
- * Endpoints that may keep their flows: also one that is ending and still answers, one that policy or
- * topology would not choose for a new flow, and one that is published though it is not ready
- * (`publishNotReadyAddresses`: ready and not serving).
- */
-function answeringOf({ endpoints }: ServicePlan): readonly Endpoint[] {
-  return endpoints.filter(({ ready, serving }) => ready || serving);
-}
-
 function hasSameFlows(previous: ServicePlan, next: ServicePlan): boolean {
   const describe = (plan: ServicePlan) =>
     [
@@ -284,7 +186,7 @@ function hasSameFlows(previous: ServicePlan, next: ServicePlan): boolean {
   return describe(previous) === describe(next);
 }
 
-function dropOldest<K>(gone: Set<K> | Map<K, unknown>): void {
+function dropOldest<K>(gone: Map<K, unknown>): void {
   for (const oldest of gone.keys()) {
     if (gone.size <= MOST_GONE) return;
     gone.delete(oldest);

@@ -307,3 +307,25 @@ Deno.test("UdpFrontEnds forgets the oldest of what was given up, where it can ne
   assertEquals(goneAddresses.size, 10_000);
   assert(goneAddresses.has("10.100.39.19:53") && !goneAddresses.has("10.100.0.0:53"));
 });
+
+Deno.test("ownerOf() names whose flow it is, and whose it was where that is gone", async () => {
+  const frontEnds = new UdpFrontEnds();
+  const [first, second] = [
+    planOf([dns([A], { nodePort: 30053 }), dns([A], { name: "old", clusterIp: "10.96.0.11" })]),
+    planOf([dns([B], { nodePort: 30054 })]),
+  ];
+  frontEnds.note(first!, testPlanChanges(first!));
+  frontEnds.take();
+  frontEnds.note(second!, testPlanChanges(second!, first!));
+  using matcher = await frontEnds.matcherOf(frontEnds.take(), () => undefined);
+  const owners = [
+    ["10.96.0.10:53", "ns/dns/UDP"],
+    ["10.96.0.11:53", "ns/old/UDP"],
+    [`${NODE}:30053`, "ns/dns/UDP"],
+    [`${NODE}:30054`, "ns/dns/UDP"],
+    ["10.96.0.12:53", undefined],
+  ] as const;
+  for (const [to, owner] of owners) {
+    assertEquals<string | undefined>(matcher.ownerOf(parseFlow(`${to} ${A}`)), owner, to);
+  }
+});

@@ -62,6 +62,8 @@ class Stage implements AsyncDisposable {
   #plan: ProxyPlan | undefined;
   #cleaner: ConntrackCleaner;
   #runs: number[] = [];
+  /** What the change log has of each run, by ServicePort. */
+  #told: (readonly (readonly [string, number])[])[] = [];
   readonly #controller = new AbortController();
   readonly #running: Promise<void>[] = [];
 
@@ -92,7 +94,9 @@ class Stage implements AsyncDisposable {
     const runs = this.#runs.length;
     this.#cleaner.synced(this.family, next, testPlanChanges(next, this.#plan));
     this.#plan = next;
-    return await eventually("the flows are looked after", () => this.#runs[runs]);
+    const deleted = await eventually("the flows are looked after", () => this.#runs[runs]);
+    assertEquals(this.#told[runs], deleted === 0 ? [] : [["ns/dns/UDP", deleted]]);
+    return deleted;
   }
 
   /** As after a restart of the program: it knows nothing of before. */
@@ -107,6 +111,7 @@ class Stage implements AsyncDisposable {
       logger: this.logger,
       conntrack: createConntrack(this.node.commands),
       metrics: { conntrackReconciled: (_, { deleted }) => void this.#runs.push(deleted) },
+      changes: { flowsCleaned: (_, { removed }) => void this.#told.push([...removed]) },
     });
     this.#running.push(cleaner.run(this.#controller.signal));
     return cleaner;

@@ -103,6 +103,13 @@ const CHANGES: ChangesReport = {
       failures: 1,
       error: "it failed before",
       slow: true,
+      flows: {
+        services: [{ servicePort: WEB.key, flows: 3 }],
+        more: 1,
+        tookMs: 7,
+        failures: 1,
+        error: "no such program",
+      },
     },
     {
       kind: "quarantine",

@@ -47,6 +47,28 @@ export interface ChangeEffect {
   readonly rules?: readonly RuleName[];
 }
 
+/** Tracked UDP flows of one ServicePort that the kernel was made to forget. */
+export interface CleanedService {
+  readonly servicePort: string;
+  readonly flows: number;
+}
+
+/**
+ * What came after a sync: UDP flows to endpoints that it took away go on past all rules, until the
+ * kernel forgets them.
+ */
+export interface CleanedFlows {
+  readonly services: readonly CleanedService[];
+  /** Flows of other ServicePorts, which are only counted. */
+  readonly more: number;
+  /** To go through the table and to delete, failed attempts too. */
+  readonly tookMs: number;
+  /** Attempts that failed. */
+  readonly failures: number;
+  /** Why the last one failed, while it is tried again. */
+  readonly error?: string;
+}
+
 /** What all entries have. */
 interface EntryBase {
   /** Counts up from 1 by entry. */
@@ -89,6 +111,8 @@ export interface SyncEntry extends EntryBase {
   readonly error?: string;
   /** It took far longer than others lately. */
   readonly slow?: true;
+  /** Absent where there were none. */
+  readonly flows?: CleanedFlows;
 }
 
 /** A ServicePort, or an address of it, that went into quarantine or came out. */

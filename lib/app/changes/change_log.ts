@@ -7,6 +7,7 @@ import type { DriftFigures } from "../../metrics/sync_instruments.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { ChangeEntry, ChangesReport, DriftEntry, SyncTime } from "./change_entry.ts";
+import { type FlowCleaning, withCleanedFlows } from "./cleaned_flows.ts";
 import { follows, mergedRepairs, type RepairNote } from "./repair_note.ts";
 
 /** How much is kept. */
@@ -78,7 +79,10 @@ export class ChangeLog {
     const place = this.#kept.findLast((kept) => kept.entry.sequence === sequence);
     if (!place) return this.add(entry);
     this.#bytes -= place.bytes;
-    place.entry = { ...entry, sequence };
+    const { entry: before } = place;
+    // What came after a sync is not known to who follows the syncs.
+    const keeps = before.kind === "sync" && entry.kind === "sync" && before.flows && !entry.flows;
+    place.entry = { ...entry, ...(keeps && { flows: before.flows }), sequence } as ChangeEntry;
     place.bytes = sizeOf(place.entry);
     this.#bytes += place.bytes;
     this.#forget();
@@ -109,6 +113,14 @@ export class ChangeLog {
       repaired: last.repaired + repaired,
       times: last.times + 1,
     });
+  }
+
+  /** UDP flows were looked for after syncs: that goes into the entries of these. */
+  flowsCleaned(family: IpFamily, cleaning: FlowCleaning): void {
+    const entries = this.#kept.map(({ entry }) => entry);
+    for (const { sequence, ...entry } of withCleanedFlows(entries, family, cleaning)) {
+      this.replace(sequence, entry);
+    }
   }
 
   /** Somebody else has mended something. Those of the same user that follow each other are one entry. */

@@ -79,6 +79,7 @@ function syncLines(entry: SyncEntry): readonly EntryLine[] {
     ),
     line("detail", workText(entry)),
     ...outcomeLines(entry),
+    ...flowLines(entry),
   ];
 }
 
@@ -149,6 +150,31 @@ function outcomeLines({ outcome, failures, error = "", slow }: SyncEntry): reado
       ? [line("warning", `Had failed ${times}: ${error}`)]
       : []),
     ...(slow ? [line("warning", "SLOW: far longer than other changes lately")] : []),
+  ];
+}
+
+function flowLines({ flows }: SyncEntry): readonly EntryLine[] {
+  if (flows === undefined) return [];
+  const { services, more, tookMs, failures, error } = flows;
+  const told = services.slice(0, MOST_TOLD).map(({ servicePort, flows: count }) =>
+    `${grouped(count)} of ${servicePort}`
+  );
+  const rest = services.slice(MOST_TOLD).reduce((sum, each) => sum + each.flows, more);
+  if (rest > 0) told.push(`${grouped(rest)} of others`);
+  const times = failures === 1 ? "once" : `${failures} times`;
+  return [
+    ...(told.length === 0 ? [] : [
+      line(
+        "detail",
+        `UDP flows to former endpoints removed: ${told.join(", ")} (${durationText(tookMs)})`,
+      ),
+    ]),
+    ...(error === undefined
+      ? []
+      : [line("bad", `FAILED ${times} to remove UDP flows, is tried again: ${error}`)]),
+    ...(error === undefined && failures > 0
+      ? [line("warning", `Removing UDP flows had failed ${times}`)]
+      : []),
   ];
 }
 

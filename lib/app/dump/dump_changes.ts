@@ -64,6 +64,13 @@ const sync = fields({
   failures: number,
   error: optional(foreignText),
   slow: yes,
+  flows: optional(fields({
+    services: list(fields({ servicePort: ownText, flows: number })),
+    more: number,
+    tookMs: number,
+    failures: number,
+    error: optional(foreignText),
+  })),
 });
 
 const quarantine = fields({
