@@ -3,23 +3,30 @@
  *
  * @module
  */
-import type { StartPacketWatch } from "../../lib/proxy/packet_trace.ts";
+import type { StartPacketWatch, WatchedPacket } from "../../lib/proxy/packet_trace.ts";
 import { startEventWatch, type TraceMonitor } from "../netfilter/trace/event_watch.ts";
-import { parseNftTraceLine } from "../netfilter/trace/nft_monitor_text.ts";
+import { markTableName } from "../netfilter/trace/mark_table.ts";
+import { nftMonitorLines } from "../netfilter/trace/nft_monitor_lines.ts";
+import { parseNftTraceLines } from "../netfilter/trace/nft_monitor_text.ts";
+import { listRulesets, tellUnknownRules } from "../netfilter/trace/rule_listing.ts";
 import type { TraceEdges } from "../netfilter/trace/trace_edges.ts";
 import { describeNftablesStep } from "./trace_words.ts";
-
-const MONITOR: TraceMonitor = {
-  way: "nft monitor trace",
-  line: ["nft", "monitor", "trace"],
-  parse(line) {
-    const event = parseNftTraceLine(line);
-    return event === undefined ? [] : [event];
-  },
-};
 
 /** A watch for packets, in this mode. */
 export function createNftablesTrace(edges: TraceEdges): StartPacketWatch {
   return (packet, { signal }) =>
-    startEventWatch(edges, packet, { monitor: MONITOR, describe: describeNftablesStep, signal });
+    startEventWatch(edges, packet, {
+      monitor: monitorOf(edges, packet),
+      describe: describeNftablesStep,
+      signal,
+    });
+}
+
+function monitorOf({ commands, id }: TraceEdges, { family }: WatchedPacket): TraceMonitor {
+  return {
+    way: "nft monitor trace",
+    lines: nftMonitorLines({ family, table: markTableName(id) }),
+    parse: parseNftTraceLines,
+    finish: (steps) => tellUnknownRules(steps, (chains) => listRulesets(commands, chains)),
+  };
 }

@@ -58,6 +58,8 @@ export interface TracedPath {
   readonly header?: PacketHeader;
   /** Where it was sent, as `ADDRESS:PORT`, by a mode that knows that beside the rules. */
   readonly endpoint?: string;
+  /** Where the rules send it, as `ADDRESS:PORT`, in a way that sees rules and no packet. */
+  readonly turnedTo?: string;
   /** What the endpoint sees as the client, by a mode that knows it. */
   readonly seenAs?: IpAddress;
   /** What has to be known to read the steps, each a sentence. */
@@ -70,8 +72,16 @@ export interface PacketWatch extends AsyncDisposable {
   readonly way: string;
   /** Resolves once the packet was seen; never where this way can't tell. Rejects when the watch broke. */
   readonly seen: Promise<void>;
-  /** Waits until nothing more comes, and tells what was seen. `service` is whose address it was sent to. */
-  path(options: { readonly service?: string }): Promise<TracedPath>;
+  /** Waits until nothing more comes, and tells what was seen. */
+  path(options: PathOptions): Promise<TracedPath>;
+}
+
+/** What is known of the packet beside what was watched. */
+export interface PathOptions {
+  /** Whose address it was sent to. */
+  readonly service?: string | undefined;
+  /** It never came as far as to a rule, as the sender knows: there is nothing to wait for. */
+  readonly isUnsent?: boolean;
 }
 
 /** Sets a watch. Throws a {@linkcode TraceError} where nothing can be watched. */

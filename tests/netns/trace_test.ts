@@ -19,24 +19,31 @@ import { NODE_PORT, ON_NODE_PORTS, VIP, webServices, webSlices } from "../suppor
 const { clusterIp, localPods: [pod], remotePods: [far], node: nodeAddress } = ADDRESSES.IPv4;
 const EMPTY = "172.30.0.90";
 const LOCAL_ONLY = "172.30.0.91";
+const CLOSED = "172.30.0.92";
+const CLOSED_PORT = 9;
 const NOBODY = "172.30.0.99";
 const REQUIREMENTS = [
   ...netnsRequirements(),
   ...["nft", "conntrack", "setpriv", "ps"].map(program),
 ];
 
-/** Service `web` on both pods, one without endpoints, and one of policy Local with none here. */
+/** Service `web` on both pods, and one each without endpoints, of policy Local with none here, and closed. */
 async function writeServices(scene: RelayScene): Promise<void> {
   const slice = testEndpointSlice("local", {
     endpoints: [{ addresses: [far], nodeName: "another-node" }],
+  });
+  const closed = testEndpointSlice("closed", {
+    endpoints: [pod],
+    ports: [{ name: "", protocol: "TCP", port: CLOSED_PORT }],
   });
   await scene.write(
     [
       ...webServices(ON_NODE_PORTS),
       testService("empty", { clusterIP: EMPTY }),
       testService("local", { clusterIP: LOCAL_ONLY, internalTrafficPolicy: "Local" }),
+      testService("closed", { clusterIP: CLOSED }),
     ],
-    [...webSlices("a1", "b1"), slice],
+    [...webSlices("a1", "b1"), slice, closed],
   );
 }
 
@@ -95,6 +102,15 @@ async function traceInMode(t: Deno.TestContext, mode: RuleMode | undefined): Pro
     assert(outcome.kind === "dropped", outcome.kind);
     assertEquals(comparison?.differences, []);
     assert(outcome.by !== undefined);
+  });
+
+  await t.step("an endpoint where nobody listens: it went there all the same", async () => {
+    // A forwarder has no endpoint then, and tries it four times.
+    if (!isKernel) return;
+    const { outcome, origin } = succeeded(await stage.trace("node", `${CLOSED}:80`));
+    assert(outcome.kind === "forwarded", JSON.stringify(outcome));
+    assertEquals(outcome.endpoint, `${pod}:${CLOSED_PORT}`);
+    assertStringIncludes(JSON.stringify(origin), "refused");
   });
 
   await t.step("an address of no Service", async () => {
@@ -188,6 +204,35 @@ Deno.test({
     assertEquals([await rules(), await stage.leftovers()], [before, []]);
   },
 });
+
+for (const mode of RULE_MODES.filter(({ othersUse }) => othersUse === "nft")) {
+  const name = `${mode.name}: a trace with an nft that takes no second command reads everything`;
+  Deno.test({
+    name,
+    ignore: isMissing(name, [...REQUIREMENTS, ...mode.requirements()]),
+    async fn() {
+      await using stage = await TraceStage.start(mode, writeServices);
+      const { folder } = stage.scene;
+      await Deno.mkdir(`${folder}/bin`);
+      const nft = (await stage.node.output("which", ["nft"])).trim();
+      await Deno.writeTextFile(
+        `${folder}/bin/nft`,
+        '#!/bin/sh\ncase "$*" in *monitor*) printf "%s\\n" "$*" >>' +
+          `${folder}/monitors;; esac\n` +
+          `case "$*" in *";"*) echo "Error: syntax error" >&2; exit 1;; esac\nexec ${nft} "$@"\n`,
+        { mode: 0o755 },
+      );
+      const path = ["env", `PATH=${folder}/bin:${Deno.env.get("PATH")}`];
+      await using trace = stage.startTrace(["node", `${clusterIp}:80`], path);
+      assertEquals((await trace.status()).code, 0, trace.errors);
+      const monitors = (await Deno.readTextFile(`${folder}/monitors`)).split("\n");
+      assertEquals(monitors.length, 3);
+      assertStringIncludes(monitors[0]!, "monitor trace; list table ip kube-relay-trace-");
+      assertEquals(monitors.slice(1), ["-a monitor trace", ""]);
+      assertEquals(await stage.leftovers(), []);
+    },
+  });
+}
 
 Deno.test({
   name: "trace says what is missing: rights, or a kube-relay that runs",

@@ -14,7 +14,7 @@ import {
 import { firstLine } from "../probe/try_tool.ts";
 import { asTraceError } from "./held_table.ts";
 import { endingOf } from "./path_ending.ts";
-import { type CountedRules, CountedRulesReader, movedRules } from "./rule_counters.ts";
+import { type CountedRules, CountedRulesReader, movedRules, targetOf } from "./rule_counters.ts";
 import type { TraceEdges } from "./trace_edges.ts";
 
 /** How counters are read. */
@@ -55,9 +55,11 @@ export async function startCounterWatch(
         const meaning = options.describe(step, service);
         return meaning === undefined ? step : { ...step, meaning };
       });
+      const turnedTo = destinationOf(steps);
       return {
         steps,
         ending: endingOf(steps),
+        ...(turnedTo !== undefined && { turnedTo }),
         notes: [
           options.reason,
           "What counted meanwhile is shown: packets of others may be among it",
@@ -84,6 +86,14 @@ function stepsOf(
   return end === -1 ? steps : steps.slice(0, end + 1);
 }
 
+/** Where a single rule sends it; of several, some are others' packets. */
+function destinationOf(steps: readonly TraceStep[]): string | undefined {
+  const turns = steps.filter(({ rule = "" }) => targetOf(rule) === "DNAT");
+  return turns.length === 1
+    ? /(?:^| )--to-destination (\S+)/.exec(turns[0]?.rule ?? "")?.[1]
+    : undefined;
+}
+
 /** Whether a rule is for this destination and no other one. */
 function namesDestination(rule: string, { to, port, protocol }: WatchedPacket): boolean {
   const isPort = rule.includes(`--dport ${port} `) || rule.endsWith(`--dport ${port}`);
@@ -108,7 +118,7 @@ async function readCounters(
   { commands }: TraceEdges,
   { save, signal }: Pick<CounterWatchOptions, "save" | "signal">,
 ): Promise<CountedRules> {
-  const reader = new CountedRulesReader();
+  const reader = new CountedRulesReader({ usedOnly: true });
   try {
     const { code, stderr } = await commands.run(save, ["-c"], {
       signal,

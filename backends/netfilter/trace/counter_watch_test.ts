@@ -66,3 +66,22 @@ Deno.test("startCounterWatch() says why counters can't be read", async () => {
   commands.failNext("not-found");
   await assertRejects(() => start(commands), TraceError, "Cannot trace: Cannot run");
 });
+
+Deno.test("startCounterWatch() tells where the one rule that matched sends the packet", async () => {
+  let counts = [0, 0];
+  const dnat = () =>
+    "*nat\n" + `[${counts[0]! + counts[1]!}:60] -A PREROUTING -j KUBE-SERVICES\n` +
+    [1, 2].map((pod) =>
+      `[${counts[pod - 1]}:60] -A KUBE-SERVICES -d 10.96.0.1/32 -p tcp -m tcp --dport 80 -j DNAT ` +
+      `--to-destination 10.0.0.${pod}:8080\n`
+    ).join("");
+  const commands = new FakeCommandRunner()
+    .on("iptables-legacy-save -c", () => ({ stdout: dnat() }));
+  await using watch = await start(commands);
+  assertEquals((await watch.path({})).turnedTo, undefined);
+  counts = [0, 1];
+  assertEquals((await watch.path({})).turnedTo, "10.0.0.2:8080");
+  // One of both was somebody else's packet.
+  counts = [1, 1];
+  assertEquals((await watch.path({})).turnedTo, undefined);
+});

@@ -5,9 +5,11 @@
  * @module
  */
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
+import type { CommandResult } from "../../../lib/os/command_runner.ts";
 import type { UdpSocket } from "../../../lib/os/network.ts";
 import {
   type PacketWatch,
+  type PathOptions,
   type TracedPath,
   TraceError,
   type TraceStep,
@@ -23,7 +25,6 @@ import {
 } from "./mark_table.ts";
 import { type FollowedStep, PacketFollower } from "./packet_follower.ts";
 import { endingOf } from "./path_ending.ts";
-import { tellUnknownRules } from "./rule_listing.ts";
 import type { TraceEdges } from "./trace_edges.ts";
 import type { TraceEvent } from "./trace_event.ts";
 
@@ -31,7 +32,8 @@ import type { TraceEvent } from "./trace_event.ts";
 export interface TraceMonitor {
   /** As the end of "seen by …". */
   readonly way: string;
-  readonly line: readonly string[];
+  /** Command lines: the next one is taken where one ends before it tells of anything. */
+  readonly lines: readonly (readonly string[])[];
   /** The events of one line that it prints. */
   readonly parse: (line: string) => readonly TraceEvent[];
   /** What is made of the steps at the end. @default {as they are} */
@@ -48,10 +50,14 @@ export interface EventWatchOptions {
 }
 
 const READY_MS = 10_000;
+/** Mostly it watches within a few milliseconds. */
+const FIRST_BEACON_PERIOD_MS = 5;
 const BEACON_PERIOD_MS = 50;
-const RULE_PERIOD_MS = 5;
+const TABLE_PERIOD_MS = 5;
 /** Nothing more came for so long: the packet is gone from this machine, or dropped. */
 const QUIET_MS = 200;
+/** Mostly all has come then, and what the rules are can be asked in the rest of that time. */
+const LULL_MS = 30;
 /** A packet that was not seen so long after it was sent never came by. */
 const SEEN_MS = 1500;
 const MOST_QUIET_CHECKS = 50;
@@ -91,6 +97,9 @@ class EventWatch implements PacketWatch {
   readonly #follower: PacketFollower;
   readonly #table: string;
   #held: HeldTable | undefined;
+  #isReady = false;
+  /** The monitor's command line. */
+  #line = "";
   #monitoring: Promise<unknown> = Promise.resolve();
   #lastEventAt = 0;
   /** What was looked up last, and for how many steps. */
@@ -106,7 +115,10 @@ class EventWatch implements PacketWatch {
     this.#follower = new PacketFollower({
       table: this.#table,
       beaconPort: this.#beacon.addr.port,
-      onBeacon: () => this.#ready.resolve(),
+      onBeacon: () => {
+        this.#isReady = true;
+        this.#ready.resolve();
+      },
       onSeen: () => {
         this.#lastEventAt = edges.clock.now();
         this.#marked.resolve();
@@ -123,15 +135,21 @@ class EventWatch implements PacketWatch {
     const text = markTableText(this.#packet, { table: this.#table, beaconPort });
     this.#held = await holdTable(this.#edges, { ...text, signal });
     this.#held.lost.catch(this.#broken.reject);
+    await this.#untilTable(({ code }) => code === 0, "nft did not make the table of the trace");
     this.#monitoring = this.#monitor().catch(this.#broken.reject);
     await this.#untilReady(signal);
     this.#held.addRule();
-    await this.#untilMarking(signal);
+    await this.#untilTable(
+      ({ stdout }) => isMarking(stdout),
+      "nft did not write the rule that marks the packet",
+    );
   }
 
-  async path({ service }: { readonly service?: string }): Promise<TracedPath> {
-    await this.#untilSeen();
-    await this.#untilQuiet();
+  async path({ service, isUnsent = false }: PathOptions): Promise<TracedPath> {
+    if (!isUnsent) await this.#untilSeen();
+    await this.#untilQuiet(LULL_MS);
+    this.#tell().catch(() => {});
+    await this.#untilQuiet(QUIET_MS);
     const { header } = this.#follower;
     const steps = (await this.#tell()).map(({ handle: _, ...step }): TraceStep => {
       const meaning = this.#options.describe(step, service);
@@ -151,8 +169,7 @@ class EventWatch implements PacketWatch {
   }
 
   async #lookUp(steps: readonly FollowedStep[]): Promise<readonly FollowedStep[]> {
-    const seen = await tellUnknownRules(this.#edges.commands, steps);
-    return await this.#options.monitor.finish?.(seen) ?? seen;
+    return await this.#options.monitor.finish?.(steps) ?? steps;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -163,7 +180,19 @@ class EventWatch implements PacketWatch {
   }
 
   async #monitor(): Promise<void> {
-    const { line, parse } = this.#options.monitor;
+    const { lines } = this.#options.monitor;
+    for (const line of lines) {
+      this.#line = line.join(" ");
+      const stderr = await this.#runMonitor(line);
+      if (!this.#isReady && line !== lines.at(-1)) continue;
+      const why = stderr.trim() || "no reason";
+      throw new TraceError(`Cannot trace: '${this.#line}' ended: ${why}`);
+    }
+  }
+
+  /** Resolves to what it complained of when it has ended. */
+  async #runMonitor(line: readonly string[]): Promise<string> {
+    const { parse } = this.#options.monitor;
     // No tool notices that nobody reads any more before it prints again, which may be never.
     const args = ["--pdeathsig", "KILL", "--", ...line];
     const { stderr } = await this.#edges.commands.run("setpriv", args, {
@@ -175,53 +204,47 @@ class EventWatch implements PacketWatch {
         }
       },
     });
-    throw new TraceError(
-      `Cannot trace: '${line.join(" ")}' ended: ${stderr.trim() || "no reason"}`,
-    );
+    return stderr;
   }
 
   async #untilReady(signal: AbortSignal): Promise<void> {
     const { clock } = this.#edges;
-    const { readyMs = READY_MS, monitor: { line } } = this.#options;
+    const { readyMs = READY_MS } = this.#options;
     const address = parseIpAddress(BEACON_ADDRESS[this.#packet.family]);
     const target = { hostname: address, port: this.#beacon.addr.port };
     const deadline = clock.now() + readyMs;
-    let isReady = false;
-    const ready = this.#ready.promise.then(() => void (isReady = true));
-    while (!isReady) {
+    let period = FIRST_BEACON_PERIOD_MS;
+    while (!this.#isReady) {
       if (clock.now() >= deadline) {
         throw new MonitorIsBlind(
-          `Cannot trace: '${line.join(" ")}' told nothing of a marked packet within ` +
+          `Cannot trace: '${this.#line}' told nothing of a marked packet within ` +
             `${readyMs / 1000} s; is the interface lo up?`,
         );
       }
       await this.#beacon.send(new Uint8Array(1), target).catch(() => {});
       const enough = new AbortController();
-      const pause = clock.sleep(BEACON_PERIOD_MS, AbortSignal.any([signal, enough.signal]));
+      const pause = clock.sleep(period, AbortSignal.any([signal, enough.signal]));
       try {
-        await Promise.race([ready, this.#broken.promise, pause]);
+        await Promise.race([this.#ready.promise, this.#broken.promise, pause]);
       } finally {
         enough.abort();
         await pause.catch(() => {});
       }
+      period = Math.min(2 * period, BEACON_PERIOD_MS);
     }
   }
 
   /** `nft -i` says nothing of what it has done. */
-  async #untilMarking(signal: AbortSignal): Promise<void> {
+  async #untilTable(isSo: (listed: CommandResult) => boolean, problem: string): Promise<void> {
     const { clock, commands } = this.#edges;
+    const { signal } = this.#options;
     const deadline = clock.now() + READY_MS;
     const args = ["list", "table", nftFamily(this.#packet.family), this.#table];
     for (;;) {
-      const { stdout } = await Promise.race([
-        commands.run("nft", args, { signal }),
-        this.#broken.promise,
-      ]);
-      if (isMarking(stdout)) return;
-      if (clock.now() >= deadline) {
-        throw new TraceError("Cannot trace: nft did not write the rule that marks the packet");
-      }
-      await clock.sleep(RULE_PERIOD_MS, signal);
+      const listing = commands.run("nft", args, { signal });
+      if (isSo(await Promise.race([listing, this.#broken.promise]))) return;
+      if (clock.now() >= deadline) throw new TraceError(`Cannot trace: ${problem}`);
+      await clock.sleep(TABLE_PERIOD_MS, signal);
     }
   }
 
@@ -234,10 +257,10 @@ class EventWatch implements PacketWatch {
     await pause;
   }
 
-  async #untilQuiet(): Promise<void> {
+  async #untilQuiet(quietMs: number): Promise<void> {
     const { clock } = this.#edges;
     for (let check = 0; check < MOST_QUIET_CHECKS; check++) {
-      const left = this.#lastEventAt + QUIET_MS - clock.now();
+      const left = this.#lastEventAt + quietMs - clock.now();
       if (left <= 0) return;
       await clock.sleep(left, this.#options.signal);
     }

@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
-import { systemClock } from "../../../lib/os/clock.ts";
+import { type Clock, systemClock } from "../../../lib/os/clock.ts";
 import {
   CommandError,
   type CommandOptions,
@@ -12,7 +12,7 @@ import { systemNetwork } from "../../../lib/os/network.ts";
 import { TraceError, type WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { MonitorIsBlind, startEventWatch, type TraceMonitor } from "./event_watch.ts";
-import { parseNftTraceLine } from "./nft_monitor_text.ts";
+import { parseNftTraceLines } from "./nft_monitor_text.ts";
 
 const PACKET: WatchedPacket = {
   family: "IPv4",
@@ -26,11 +26,8 @@ const PACKET: WatchedPacket = {
 
 const MONITOR: TraceMonitor = {
   way: "nft monitor trace",
-  line: ["nft", "monitor", "trace"],
-  parse(line) {
-    const event = parseNftTraceLine(line);
-    return event === undefined ? [] : [event];
-  },
+  lines: [["nft", "monitor trace; list table"], ["nft", "monitor", "trace"]],
+  parse: parseNftTraceLines,
 };
 
 /** `nft` and what it is run by, as long as they are running. */
@@ -40,22 +37,29 @@ class FakeNft implements CommandRunner {
   trial: CommandResult = { code: 0, stdout: "", stderr: "" };
   /** Whether the monitor tells of packets that were marked. */
   sees = true;
-  monitorEnds = false;
+  /** Which of its command lines end at once. */
+  monitorEnds: readonly string[] = [];
+  /** How often the table is asked for in vain before it is there. */
+  slow = 0;
+  /** Whether the monitor was started before the table was there. */
+  monitorsNothing = false;
   /** Whether the rule that marks the packet came before the monitor told of anything. */
   marksUnseen = false;
   #say: (line: string) => void = () => {};
   #rules = "";
   #hasTold = false;
+  #isThere = false;
 
   async run(program: string, args: readonly string[], options: CommandOptions = {}) {
     const line = [program, ...args].join(" ");
     if (line === "nft -c -f -") return this.trial;
     if (line.startsWith("nft list table ip kube-relay-trace-")) {
-      return { code: 0, stdout: this.#rules, stderr: "" };
+      this.#isThere = this.slow-- <= 0;
+      return { code: this.#isThere ? 0 : 1, stdout: this.#rules, stderr: "" };
     }
     this.running.add(line);
     try {
-      return await (line === "nft -i" ? this.#hold(options) : this.#monitor(options));
+      return await (line === "nft -i" ? this.#hold(options) : this.#monitor(line, options));
     } finally {
       this.running.delete(line);
     }
@@ -77,7 +81,11 @@ class FakeNft implements CommandRunner {
       const [, port] = /udp sport (\d+)/.exec(text) ?? [];
       const place = "trace id be ip kube-relay-trace-7 output";
       if (!this.sees) continue;
-      void eventually("the monitor runs", () => this.running.size === 2).then(() =>
+      const isWatching = () =>
+        [...this.running].some((line) =>
+          line.includes("monitor") && !this.monitorEnds.some((each) => line.endsWith(each))
+        );
+      void eventually("the monitor runs", isWatching).then(() =>
         this.say(
           `${place} packet: oif "lo" ip saddr 127.0.0.1 ip daddr 127.0.0.1 udp sport ${port} udp dport ${port}`,
           `${place} rule meta nftrace set 1 (verdict continue)`,
@@ -87,16 +95,28 @@ class FakeNft implements CommandRunner {
     return { code: 0, stdout: "", stderr: "" };
   }
 
-  async #monitor({ onLine, signal }: CommandOptions): Promise<CommandResult> {
+  async #monitor(
+    line: string,
+    { onLine, signal }: CommandOptions,
+  ): Promise<CommandResult> {
+    this.monitorsNothing ||= !this.#isThere;
+    if (this.monitorEnds.some((each) => line.endsWith(each))) {
+      return { code: 1, stdout: "", stderr: `no such thing as ${line.split(" -- ")[1]}\n` };
+    }
     this.#say = (line) => void onLine?.(line);
-    if (this.monitorEnds) return { code: 1, stdout: "", stderr: "no such thing\n" };
     await new Promise((resolve) => signal?.addEventListener("abort", resolve, { once: true }));
     throw new CommandError("setpriv", [], "aborted", "the caller gave up");
   }
 }
 
-function start(commands: CommandRunner, readyMs = 5000) {
-  const edges = { clock: systemClock, network: systemNetwork, commands, id: "7" };
+function start(
+  commands: CommandRunner,
+  { clock = systemClock, readyMs = 5000 }: {
+    readonly clock?: Clock;
+    readonly readyMs?: number;
+  } = {},
+) {
+  const edges = { clock, network: systemNetwork, commands, id: "7" };
   const { signal } = new AbortController();
   return startEventWatch(edges, PACKET, {
     monitor: MONITOR,
@@ -112,7 +132,7 @@ Deno.test("startEventWatch() follows the packet, and everything ends with the wa
     await using watch = await start(nft);
     assertEquals([...nft.running], [
       "nft -i",
-      "setpriv --pdeathsig KILL -- nft monitor trace",
+      "setpriv --pdeathsig KILL -- nft monitor trace; list table",
     ]);
     const mark = "trace id aa ip kube-relay-trace-7 output";
     nft.say(
@@ -136,6 +156,35 @@ Deno.test("startEventWatch() marks the packet only when somebody watches: it may
   assertEquals(nft.marksUnseen, false);
 });
 
+Deno.test("startEventWatch() takes the next command line where a tool refuses the first", async () => {
+  const nft = new FakeNft();
+  nft.monitorEnds = ["table"];
+  await using _watch = await start(nft);
+  assertEquals([...nft.running], ["nft -i", "setpriv --pdeathsig KILL -- nft monitor trace"]);
+});
+
+Deno.test("startEventWatch() watches once the table is there: the monitor names it", async () => {
+  const nft = new FakeNft();
+  nft.slow = 3;
+  await using _watch = await start(nft);
+  assertEquals(nft.monitorsNothing, false);
+});
+
+Deno.test("what was not sent is not waited for", async () => {
+  const pauses: number[] = [];
+  const clock: Clock = {
+    ...systemClock,
+    sleep(ms, signal) {
+      pauses.push(ms);
+      return systemClock.sleep(ms, signal);
+    },
+  };
+  await using watch = await start(new FakeNft(), { clock });
+  pauses.length = 0;
+  assertEquals((await watch.path({ isUnsent: true })).ending, "not seen");
+  assertEquals(pauses, []);
+});
+
 Deno.test("a packet that never comes by is not seen", async () => {
   await using watch = await start(new FakeNft());
   assertEquals((await watch.path({})).ending, "not seen");
@@ -144,15 +193,23 @@ Deno.test("a packet that never comes by is not seen", async () => {
 Deno.test("startEventWatch() says that a tool sees nothing, and leaves nothing running", async () => {
   const nft = new FakeNft();
   nft.sees = false;
-  await assertRejects(() => start(nft, 100), MonitorIsBlind, "told nothing of a marked packet");
+  await assertRejects(
+    () => start(nft, { readyMs: 100 }),
+    MonitorIsBlind,
+    "told nothing of a marked packet",
+  );
   assertEquals(nft.running.size, 0);
 });
 
 Deno.test("startEventWatch() says why a tool ended, and leaves nothing running", async () => {
   const nft = new FakeNft();
-  nft.monitorEnds = true;
+  nft.monitorEnds = ["trace", "table"];
   nft.sees = false;
-  const error = await assertRejects(() => start(nft), TraceError, "ended: no such thing");
+  const error = await assertRejects(
+    () => start(nft),
+    TraceError,
+    "'nft monitor trace' ended: no such thing as nft monitor trace",
+  );
   assert(!(error instanceof MonitorIsBlind));
   assertEquals(nft.running.size, 0);
 });

@@ -6,13 +6,21 @@
  *
  * @module
  */
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { TraceStep } from "../../../lib/proxy/packet_trace.ts";
 import type { TraceMonitor } from "./event_watch.ts";
-import { parseNftTraceLine } from "./nft_monitor_text.ts";
+import { nftMonitorLines } from "./nft_monitor_lines.ts";
+import { parseNftTraceLines } from "./nft_monitor_text.ts";
 import type { FollowedStep } from "./packet_follower.ts";
 import { type IptablesTexts, readIptablesTexts } from "./iptables_texts.ts";
-import { chainsOf, listRules, type RuleListing } from "./rule_listing.ts";
+import {
+  chainsOf,
+  isUnknown,
+  listChains,
+  type RuleListing,
+  withListedText,
+} from "./rule_listing.ts";
 
 const IPTABLES_TABLES: ReadonlySet<string> = new Set([
   "filter",
@@ -22,25 +30,34 @@ const IPTABLES_TABLES: ReadonlySet<string> = new Set([
   "security",
 ]);
 
-/** The kernel's trace as a monitor. `save` is e.g. `ip6tables-nft-save`. */
+/** What it is made of. */
+export interface IptablesNftOptions {
+  readonly family: IpFamily;
+  /** The table that marks the packet. */
+  readonly table: string;
+  /** E.g. `ip6tables-nft-save`. */
+  readonly save: string;
+}
+
+/** The kernel's trace as a monitor. */
 export function iptablesNftMonitor(
   { commands }: { readonly commands: CommandRunner },
-  { save }: { readonly save: string },
+  { family, table, save }: IptablesNftOptions,
 ): TraceMonitor {
   return {
     way: "nft monitor trace",
-    line: ["nft", "-a", "monitor", "trace"],
-    parse(line) {
-      const event = parseNftTraceLine(line);
-      return event === undefined ? [] : [event];
-    },
+    lines: nftMonitorLines({ family, table }),
+    parse: parseNftTraceLines,
     async finish(steps) {
-      const chains = [...chainsOf(steps)].filter(isOfIptables);
+      const looked = steps.filter((step) => isOfIptables(step.place) || isUnknown(step));
+      const chains = [...chainsOf(looked)];
       const [listing, texts] = await Promise.all([
-        listRules(commands, chains),
-        readIptablesTexts(commands, { save, chains: chains.map(placeOf) }),
+        listChains(commands, chains),
+        readIptablesTexts(commands, { save, chains: chains.filter(isOfIptables).map(placeOf) }),
       ]);
-      return steps.map((step) => inWordsOfIptables(step, { listing, texts }));
+      return steps.map((step) =>
+        inWordsOfIptables(withListedText(step, listing), { listing, texts })
+      );
     },
   };
 }

@@ -1,8 +1,8 @@
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
 import { inWordsOfIptables, iptablesNftMonitor } from "./iptables_nft_monitor.ts";
-import { listRules, RuleListingReader, tellUnknownRules } from "./rule_listing.ts";
+import { listChains, listRulesets, RuleListingReader, tellUnknownRules } from "./rule_listing.ts";
 
 const WARNING = "# Warning: table ip6 nat is managed by iptables-nft, do not touch!\n";
 const OUTPUT = `	chain OUTPUT { # handle 1
@@ -18,6 +18,12 @@ const KUBE_A = `	chain KUBE-A { # handle 3
 const LISTING = `${WARNING}table ip6 nat { # handle 1\n${OUTPUT}\n${KUBE_A}}\n`;
 const LIST = "nft -a -t list chain ip6 nat";
 
+const OPTIONS = {
+  family: "IPv6",
+  table: "kube-relay-trace-7",
+  save: "ip6tables-nft-save",
+} as const;
+
 /** One chain as nft prints it alone: the table has no number then. */
 function alone(chain: string): string {
   return `${WARNING}table ip6 nat {\n${chain}}\n`;
@@ -27,6 +33,9 @@ Deno.test("a step of iptables-nft is told in the words of iptables", async () =>
   const commands = new FakeCommandRunner()
     .on(`${LIST} OUTPUT`, { stdout: alone(OUTPUT) })
     .on(`${LIST} KUBE-A`, { stdout: alone(KUBE_A) })
+    .on("nft -a -t list chain inet firewall input", {
+      stdout: "table inet firewall {\n\tchain input { # handle 1\n\t\treject # handle 6\n\t}\n}\n",
+    })
     .on("ip6tables-nft -t nat -S OUTPUT", {
       stdout: "-P OUTPUT ACCEPT\n" +
         "-A OUTPUT -d fd00:2::8/128 -p tcp -m tcp --dport 80 -j ACCEPT\n" +
@@ -35,13 +44,16 @@ Deno.test("a step of iptables-nft is told in the words of iptables", async () =>
     .on("ip6tables-nft -t nat -S KUBE-A", {
       stdout: "-N KUBE-A\n-A KUBE-A -j DNAT --to-destination [fd00:1::1]:8080\n",
     });
-  const { finish } = iptablesNftMonitor({ commands }, { save: "ip6tables-nft-save" });
+  const { finish } = iptablesNftMonitor({ commands }, OPTIONS);
   const steps = await finish?.([
     { place: "ip6 nat OUTPUT", rule: "ip6 daddr …", verdict: "jump KUBE-A", handle: 5 },
     { place: "ip6 nat KUBE-A", rule: "dnat …", verdict: "accept", handle: 4 },
     { place: "inet firewall output", rule: "drop", verdict: "drop", handle: 2 },
+    { place: "inet firewall input", rule: "rule handle 6", verdict: "drop", handle: 6 },
     { place: "ip6 nat OUTPUT", verdict: "accept" },
   ]);
+  // Of others' tables only what the monitor could not print is asked for.
+  assert(!commands.calls.some(({ line }) => line.endsWith("firewall output")));
   assertEquals(steps, [
     {
       place: "nat OUTPUT",
@@ -54,6 +66,7 @@ Deno.test("a step of iptables-nft is told in the words of iptables", async () =>
       verdict: "accept",
     },
     { place: "inet firewall output", rule: "drop", verdict: "drop" },
+    { place: "inet firewall input", rule: "reject", verdict: "drop" },
     { place: "nat OUTPUT", verdict: "accept" },
   ]);
 });
@@ -80,12 +93,13 @@ Deno.test("RuleListingReader takes any text", () => {
 
 Deno.test("tellUnknownRules() looks up what the tool knows by number alone", async () => {
   const commands = new FakeCommandRunner().on(`${LIST} KUBE-A`, { stdout: alone(KUBE_A) });
+  const list = (chains: Iterable<string>) => listChains(commands, chains);
   const known = { place: "ip6 nat OUTPUT", rule: "accept", verdict: "accept" };
-  assertEquals(await tellUnknownRules(commands, [known]), [known]);
+  assertEquals(await tellUnknownRules([known], list), [known]);
   assertEquals(commands.calls, []);
   const unknown = { place: "ip6 nat KUBE-A", rule: "rule handle 4", verdict: "accept", handle: 4 };
   const gone = { ...unknown, rule: "rule handle 9", handle: 9 };
-  const rules = (await tellUnknownRules(commands, [known, unknown, gone])).map(({ rule }) => rule);
+  const rules = (await tellUnknownRules([known, unknown, gone], list)).map(({ rule }) => rule);
   assertEquals(rules, [
     "accept",
     "dnat to [fd00:1::1]:8080",
@@ -98,7 +112,20 @@ Deno.test("a chain whose name nft can't read is found in the listing of its tabl
   const commands = new FakeCommandRunner()
     .on(`${LIST} drop`, { code: 1, stderr: "Error: syntax error, unexpected drop" })
     .on("nft -a -t list table ip6 nat", { stdout: odd });
-  const listing = await listRules(commands, ["ip6 nat drop", "ip6 nat +A;flush"]);
+  const listing = await listChains(commands, ["ip6 nat drop", "ip6 nat +A;flush"]);
   assertEquals(listing.get("ip6 nat +A;flush")?.map(({ handle }) => handle), [4]);
   assertEquals(commands.calls.length, 2);
+});
+
+Deno.test("listRulesets() asks once for each family, and for no element", async () => {
+  const commands = new FakeCommandRunner()
+    .on("nft -a -t list ruleset inet", { stdout: "" })
+    .on("nft -a -t list ruleset ip6", { stdout: LISTING });
+  const places = ["ip6 nat OUTPUT", "ip6 nat KUBE-A", "inet firewall output"];
+  const listing = await listRulesets(commands, places);
+  assertEquals(listing.get("ip6 nat KUBE-A")?.map(({ handle }) => handle), [4]);
+  assertEquals(commands.calls.map(({ line }) => line), [
+    "nft -a -t list ruleset ip6",
+    "nft -a -t list ruleset inet",
+  ]);
 });

@@ -4,6 +4,7 @@
  * @module
  */
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
+import { mapAtOnce } from "./map_at_once.ts";
 
 /** `table chain` → its rules without `-A` and the chain, in their order. */
 export type IptablesTexts = ReadonlyMap<string, readonly string[]>;
@@ -17,6 +18,8 @@ export interface IptablesTextsOptions {
 }
 
 const TIMEOUT_MS = 60_000;
+/** As many as two or four cores have use for. */
+const AT_ONCE = 4;
 
 /** Takes the lines of `iptables -S` and `iptables-save`; passes over whatever is no rule. */
 export class IptablesTextReader {
@@ -43,23 +46,22 @@ export class IptablesTextReader {
 }
 
 /**
- * Asks for each chain alone, which does not take longer where there are more of them; for everything
- * where that is refused.
+ * Asks for each chain alone, some at once, which does not take longer where there are more of them; for
+ * everything where that is refused.
  */
 export async function readIptablesTexts(
   commands: CommandRunner,
   { save, chains }: IptablesTextsOptions,
 ): Promise<IptablesTexts> {
   const program = save.replace(/-save$/, "");
-  const texts = new Map<string, readonly string[]>();
-  for (const place of chains) {
+  const texts = await mapAtOnce(chains, AT_ONCE, async (place) => {
     const [table = "", chain = ""] = place.split(" ");
     const reader = new IptablesTextReader(table);
     const isTold = await read(commands, [program, "-t", table, "-S", chain], reader);
-    if (!isTold) return await readAll(commands, save);
-    texts.set(place, reader.rules.get(place) ?? []);
-  }
-  return texts;
+    return isTold ? [place, reader.rules.get(place) ?? []] as const : undefined;
+  });
+  const told = texts.filter((each) => each !== undefined);
+  return told.length === chains.length ? new Map(told) : await readAll(commands, save);
 }
 
 async function readAll(commands: CommandRunner, save: string): Promise<IptablesTexts> {

@@ -3,6 +3,8 @@
  *
  * @module
  */
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import { createSysctl } from "../../../lib/os/sysctl.ts";
 import {
   type PacketWatch,
   type StartPacketWatch,
@@ -20,8 +22,10 @@ import { kernelLogMonitor } from "./kernel_log_monitor.ts";
 import { markTableName } from "./mark_table.ts";
 import type { TraceEdges } from "./trace_edges.ts";
 
-/** The log tells at once or never. */
-const LOG_READY_MS = 1500;
+/** The log tells at once or never; else counters do as well. */
+const LOG_READY_MS = 400;
+/** Of other network namespaces it mostly tells nothing. */
+const FOREIGN_LOG_READY_MS = 100;
 
 const LOG_IS_SILENT =
   "The kernel's log tells nothing of marked packets: it does so in the initial network namespace " +
@@ -44,28 +48,43 @@ async function startBest(
 ): Promise<PacketWatch> {
   const { variant, save } = programs;
   const tools = variant === "nft" ? ["nft", "setpriv"] : ["nft", "setpriv", "dmesg"];
-  for (const each of tools) {
-    const answer = await tryTool(edges, [each, "--version"], { signal });
-    if (answer.kind !== "missing") continue;
-    const reason = `Single packets can't be watched without the program ${each}`;
-    return await startCounterWatch(edges, packet, { save, reason, describe, signal });
+  const byCounters = (reason: string) =>
+    startCounterWatch(edges, packet, { save, reason, describe, signal });
+  const [answers, readyMs] = await Promise.all([
+    Promise.all(tools.map((each) => tryTool(edges, [each, "--version"], { signal }))),
+    variant === "legacy" ? logReadyMs(edges, packet.family) : undefined,
+  ]);
+  const missing = tools.find((_, index) => answers[index]?.kind === "missing");
+  if (missing !== undefined) {
+    return await byCounters(`Single packets can't be watched without the program ${missing}`);
   }
+  if (readyMs === 0) return await byCounters(LOG_IS_SILENT);
   try {
     const table = markTableName(edges.id);
     const monitor = variant === "nft"
-      ? iptablesNftMonitor(edges, { save })
+      ? iptablesNftMonitor(edges, { family: packet.family, table, save })
       : kernelLogMonitor(edges, packet, { table, save });
     return await startEventWatch(edges, packet, {
       monitor,
       describe,
       signal,
-      ...(variant === "legacy" && { readyMs: LOG_READY_MS }),
+      ...(readyMs !== undefined && { readyMs }),
     });
   } catch (error) {
     if (!(error instanceof TraceError) || signal.aborted) throw error;
     const reason = error instanceof MonitorIsBlind && variant === "legacy"
       ? LOG_IS_SILENT
       : `Single packets can't be watched here: ${error.message}`;
-    return await startCounterWatch(edges, packet, { save, reason, describe, signal });
+    return await byCounters(reason);
   }
+}
+
+/** How long the log is worth being waited for; 0 where the kernel has nobody to write packets to it. */
+async function logReadyMs({ commands }: TraceEdges, family: IpFamily): Promise<number> {
+  const logger = `net.netfilter.nf_log.${family === "IPv6" ? 10 : 2}`;
+  // There in the initial network namespace alone.
+  const ofAll = "net.netfilter.nf_log_all_netns";
+  const { values, problems } = await createSysctl(commands).read([logger, ofAll]);
+  if (values.get(logger) === "NONE") return 0;
+  return problems.get(ofAll)?.kind === "unknown" ? FOREIGN_LOG_READY_MS : LOG_READY_MS;
 }

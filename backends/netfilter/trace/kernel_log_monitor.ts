@@ -29,7 +29,7 @@ export function kernelLogMonitor(
 ): TraceMonitor {
   return {
     way: "the kernel's log (dmesg)",
-    line: ["dmesg", "--follow-new"],
+    lines: [["dmesg", "--follow-new"]],
     parse(line) {
       const parsed = parseKernelTraceLine(line);
       return parsed === undefined ? [] : eventsOf(parsed, packet, table);

@@ -43,6 +43,12 @@ export function parseNftTraceLine(line: string): TraceEvent | undefined {
   }
 }
 
+/** {@linkcode parseNftTraceLine} as a monitor wants it. */
+export function parseNftTraceLines(line: string): readonly TraceEvent[] {
+  const event = parseNftTraceLine(line);
+  return event === undefined ? [] : [event];
+}
+
 /** A rule's text without its counters: they are of the moment at which nft read the rules. */
 export function withoutCounters(rule: string): string {
   return rule.replaceAll(/\bcounter packets \d+ bytes \d+ ?/g, "").replaceAll(/ {2,}/g, " ").trim();

@@ -16,10 +16,21 @@ export interface CountedRule {
 /** Rules by `table chain`, in their order. */
 export type CountedRules = ReadonlyMap<string, readonly CountedRule[]>;
 
+/** Which rules are kept. */
+export interface CountedRulesOptions {
+  /** Whether those that never matched are left out: of ten thousand Services it is most. @default {false} */
+  readonly usedOnly?: boolean;
+}
+
 /** Takes the lines of a dump; passes over whatever is no rule. */
 export class CountedRulesReader {
   readonly rules = new Map<string, CountedRule[]>();
+  readonly #usedOnly: boolean;
   #table = "";
+
+  constructor({ usedOnly = false }: CountedRulesOptions = {}) {
+    this.#usedOnly = usedOnly;
+  }
 
   /** Takes a line without its end. */
   take(line: string): void {
@@ -27,6 +38,7 @@ export class CountedRulesReader {
       this.#table = line.slice(1);
       return;
     }
+    if (this.#usedOnly && line.startsWith("[0:")) return;
     const [, packets, chain, rule] = /^\[(\d+):\d+\] -A (\S+) ?(.*)$/.exec(line) ?? [];
     if (chain === undefined || rule === undefined) return;
     const key = `${this.#table} ${chain}`;

@@ -80,3 +80,22 @@ Deno.test("CountedRulesReader takes any text", () => {
     for (const line of lines) reader.take(line);
   }));
 });
+
+Deno.test("rules that never matched can be left out: what moved is the same", () => {
+  const dump = (web: number) => [
+    "*nat",
+    `[${web}:60] -A OUTPUT -j KUBE-SERVICES`,
+    "[0:0] -A KUBE-SERVICES -d 10.96.0.2/32 -j DNAT --to-destination 10.0.0.2:80",
+    `[${web}:60] -A KUBE-SERVICES -d 10.96.0.1/32 -j DNAT --to-destination 10.0.0.1:80`,
+  ];
+  const read = (web: number, usedOnly: boolean) => {
+    const reader = new CountedRulesReader({ usedOnly });
+    for (const line of dump(web)) reader.take(line);
+    return reader.rules;
+  };
+  const moved = (usedOnly: boolean) =>
+    movedRules(read(0, usedOnly), read(1, usedOnly), { comesFrom: "this machine" });
+  assertEquals(moved(true).length, 2);
+  assertEquals(moved(true), moved(false));
+  assertEquals(read(1, true).get("nat KUBE-SERVICES")?.length, 1);
+});

@@ -4,6 +4,7 @@
  * @module
  */
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import { mapAtOnce } from "./map_at_once.ts";
 import { withoutCounters } from "./nft_monitor_text.ts";
 import type { FollowedStep } from "./packet_follower.ts";
 
@@ -18,6 +19,8 @@ export interface ListedRule {
 export type RuleListing = ReadonlyMap<string, readonly ListedRule[]>;
 
 const LIST_TIMEOUT_MS = 60_000;
+/** As many as two or four cores have use for. */
+const AT_ONCE = 4;
 /** nft reads its arguments as commands. */
 const CHAIN_NAME = /^[A-Za-z][\w.-]*$/;
 
@@ -43,46 +46,77 @@ export class RuleListingReader {
 }
 
 /**
- * Lists the rules of chains, each given as `family table chain`. One by one: with ten thousand Services
- * a table takes a second, and a packet passes a dozen chains. What nft can't read as the name of a
- * chain, since iptables takes more, is found in the listing of its table.
+ * Lists the rules of chains, each given as `family table chain`. Chain by chain, some at once: with ten thousand Services a table of iptables takes a second, and
+ * a packet passes a dozen chains. What nft can't read as the name of a chain, since iptables takes more,
+ * is found in the listing of its table.
  */
-export async function listRules(
+export async function listChains(
   commands: CommandRunner,
   chains: Iterable<string>,
 ): Promise<RuleListing> {
-  const reader = new RuleListingReader();
-  const list = (...what: readonly string[]) =>
-    commands.run("nft", ["-a", "-t", "list", ...what], {
-      timeoutMs: LIST_TIMEOUT_MS,
-      onLine: (line) => reader.take(line),
-    });
-  const tables = new Set<string>();
-  for (const place of chains) {
-    const [family = "", table = "", chain = ""] = place.split(" ");
-    if (CHAIN_NAME.test(chain)) await list("chain", family, table, chain);
-    if (!reader.rules.has(place)) tables.add(`${family} ${table}`);
-  }
-  for (const table of tables) await list("table", ...table.split(" "));
-  return reader.rules;
+  const places = [...chains];
+  const byChain = await list(
+    commands,
+    places.map((place) => place.split(" "))
+      .filter(([, , chain = ""]) => CHAIN_NAME.test(chain))
+      .map((words) => ["chain", ...words]),
+  );
+  const tables = new Set(
+    places.filter((place) => !byChain.has(place)).map((place) =>
+      place.split(" ").slice(0, 2).join(" ")
+    ),
+  );
+  const byTable = await list(commands, [...tables].map((table) => ["table", ...table.split(" ")]));
+  return new Map([...byTable, ...byChain]);
 }
 
 /**
- * Gives rules that the tool knows by number alone their text. `nft monitor` reads all rules when it
- * starts; what is changed at that moment, or later, it does not have, and sometimes nothing at all.
+ * The same, of everything that the families of these chains have. For tables with large maps: nft 1.0.6
+ * reads all elements of a table whose chain it is asked for, which takes half a second at ten thousand
+ * Services, and none of them here.
+ */
+export async function listRulesets(
+  commands: CommandRunner,
+  chains: Iterable<string>,
+): Promise<RuleListing> {
+  const families = new Set([...chains].map((place) => place.split(" ")[0] ?? ""));
+  return await list(commands, [...families].map((family) => ["ruleset", family]));
+}
+
+async function list(
+  commands: CommandRunner,
+  what: readonly (readonly string[])[],
+): Promise<RuleListing> {
+  const listings = await mapAtOnce(what, AT_ONCE, async (words) => {
+    const reader = new RuleListingReader();
+    await commands.run("nft", ["-a", "-t", "list", ...words], {
+      timeoutMs: LIST_TIMEOUT_MS,
+      onLine: (line) => reader.take(line),
+    });
+    return [...reader.rules];
+  });
+  return new Map(listings.flat());
+}
+
+/** The step with its rule's text, where the tool knew it by number alone. */
+export function withListedText(step: FollowedStep, listing: RuleListing): FollowedStep {
+  if (!isUnknown(step)) return step;
+  const found = listing.get(step.place)?.find(({ handle }) => handle === step.handle);
+  return found ? { ...step, rule: found.text } : step;
+}
+
+/**
+ * Gives rules that the tool knows by number alone their text. `nft monitor` may have read none of them,
+ * or not those that changed since.
  */
 export async function tellUnknownRules(
-  commands: CommandRunner,
   steps: readonly FollowedStep[],
+  listRules: (chains: Iterable<string>) => Promise<RuleListing>,
 ): Promise<readonly FollowedStep[]> {
   const unknown = steps.filter(isUnknown);
   if (unknown.length === 0) return steps;
-  const listing = await listRules(commands, chainsOf(unknown));
-  return steps.map((step) => {
-    if (!isUnknown(step)) return step;
-    const found = listing.get(step.place)?.find(({ handle }) => handle === step.handle);
-    return found ? { ...step, rule: found.text } : step;
-  });
+  const listing = await listRules(chainsOf(unknown));
+  return steps.map((step) => withListedText(step, listing));
 }
 
 /** The chains in which rules were passed, as `family table chain`. */
@@ -90,6 +124,7 @@ export function chainsOf(steps: readonly FollowedStep[]): ReadonlySet<string> {
   return new Set(steps.filter(({ handle }) => handle !== undefined).map(({ place }) => place));
 }
 
-function isUnknown({ rule, handle }: FollowedStep): boolean {
+/** Whether the tool knew the rule by its number alone. */
+export function isUnknown({ rule, handle }: FollowedStep): boolean {
   return handle !== undefined && rule === `rule handle ${handle}`;
 }

@@ -28,7 +28,7 @@ export interface ForwarderEdges {
 const ASK_PERIOD_MS = 100;
 /** Four attempts to reach an endpoint take 4 s. */
 const MOST_ASKS = 45;
-const FEW_ASKS = 8;
+const FEW_ASKS = 4;
 
 /** A watch of the forwarder behind a control socket. */
 export function createForwarderTrace(edges: ForwarderEdges): StartPacketWatch {
@@ -58,10 +58,10 @@ function watchOf(
   return {
     way: "the process that forwards",
     seen,
-    async path({ service }): Promise<TracedPath> {
+    async path({ service, isUnsent = false }): Promise<TracedPath> {
       const late = new AbortController();
       // What was closed before it was accepted is taken all the same; what nobody listens for is not.
-      const asks = packet.comesFrom === "elsewhere" ? MOST_ASKS : FEW_ASKS;
+      const asks = isUnsent ? 0 : packet.comesFrom === "elsewhere" ? MOST_ASKS : FEW_ASKS;
       const pause = clock.sleep(asks * ASK_PERIOD_MS, late.signal).then(() => undefined);
       pause.catch(() => {});
       const flow = await Promise.race([found, pause]);

@@ -21,7 +21,7 @@ import {
 import type { ExplainedPacket, ExplainReport } from "../explain/explain_report.ts";
 import { choosePacket, type ChosenPacket, seenFrom } from "./choose_packet.ts";
 import { compareWithExplanation } from "./compare_with_explanation.ts";
-import { preparePacket, type ReadyPacket } from "./send_packet.ts";
+import { NO_ROUTE, preparePacket, type ReadyPacket } from "./send_packet.ts";
 import { outcomeOf } from "./trace_outcome.ts";
 import type { TraceOrigin, TraceReport } from "./trace_report.ts";
 
@@ -90,7 +90,8 @@ async function watch(
   const origin = ready
     ? await send(set, { ready, signal })
     : await wait(dependencies, set, { ...options, watched });
-  const path = await set.path(service === undefined ? {} : { service });
+  const isUnsent = origin.kind === "sent" && origin.result === NO_ROUTE;
+  const path = await set.path({ service, isUnsent });
   if (path.ending === "not seen" && path.steps.length === 0 && ready === undefined) {
     throw new TraceError("Cannot trace: the packet was seen, but not followed");
   }

@@ -33,6 +33,8 @@ export function outcomeOf(
     return { kind: "forwarded", endpoint: path.endpoint, ...(seenAs && { seenAs }) };
   }
   if (entry !== undefined && isInKernel) return byEntry(entry);
+  // A connection that its endpoint refused is not tracked any more.
+  if (path.turnedTo !== undefined) return { kind: "forwarded", endpoint: path.turnedTo };
   if (path.ending === "not seen") return unseen(origin, isInKernel);
   return byHeaders(path);
 }

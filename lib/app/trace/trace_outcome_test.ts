@@ -46,6 +46,18 @@ Deno.test("outcomeOf() takes the endpoint from the packet where nothing is track
   assertEquals(outcomeOf(WENT_ON, EVIDENCE), { kind: "unchanged" });
 });
 
+Deno.test("outcomeOf() takes the endpoint from the rule where no packet was seen", () => {
+  const path: TracedPath = {
+    steps: [],
+    ending: "went on",
+    turnedTo: "10.1.0.1:8080",
+    notes: [],
+  };
+  assertEquals(outcomeOf(path, EVIDENCE), { kind: "forwarded", endpoint: "10.1.0.1:8080" });
+  // What is tracked is known for certain: counters also count packets of others.
+  assertEquals(outcomeOf(path, { ...EVIDENCE, entry: entry() }), { kind: "unchanged" });
+});
+
 Deno.test("outcomeOf() names the rule that refused", () => {
   const by = { place: "filter KUBE-SERVICES", rule: "-j REJECT", verdict: "drop" };
   assertEquals(outcomeOf({ ...WENT_ON, steps: [by], ending: "rejected" }, EVIDENCE), {
