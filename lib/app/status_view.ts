@@ -71,9 +71,9 @@ function summarySection(report: StatusReport, view: View): readonly string[] {
     `Node     ${printableText(node.name)}${printableText(zone)}`,
   ];
   for (const { name, state, problems } of sources) {
-    lines.push(`Source   ${printableText(name)}: ${printableText(state)}`);
+    lines.push(...factLines("Source", `${name}: ${state}`, view));
     for (const problem of problems) {
-      lines.push(colors.yellow(`         ! ${printableText(problem)}`));
+      lines.push(...problemLines(problem, view).map((line) => colors.yellow(line)));
     }
   }
   return [...lines, ...hostSettingLines(hostSettings, view)];
@@ -82,18 +82,32 @@ function summarySection(report: StatusReport, view: View): readonly string[] {
 /** Only what was refused: the others are as they should be. */
 function hostSettingLines(
   hostSettings: StatusReport["hostSettings"],
-  { colors, columns }: View,
+  view: View,
 ): readonly string[] {
   const refused = hostSettings.filter(({ state }) => state === "refused");
   return refused.flatMap(({ name, wanted, found = "unknown", reason, cure }) => {
     const on = cure === undefined ? "" : "; where that is allowed:";
     const text = `${name} is ${found}, not ${wanted}: ${reason ?? "refused"}${on}`;
-    const [first = "", ...rest] = wrapText(printableText(text), { width: columns, indent: INDENT })
-      .split("\n");
-    const lines = [`Kernel   ${first.trimStart()}`, ...rest];
+    const lines = [...factLines("Kernel", text, view)];
     if (cure !== undefined) lines.push(`         ${printableText(cure)}`);
-    return lines.map((line) => colors.yellow(line));
+    return lines.map((line) => view.colors.yellow(line));
   });
+}
+
+/** A fact under its name. */
+function factLines(name: string, text: string, { columns }: View): readonly string[] {
+  const [first = "", ...rest] = wrapText(printableText(text), { width: columns, indent: INDENT })
+    .split("\n");
+  return [name.padEnd(INDENT) + first.slice(INDENT), ...rest];
+}
+
+/** What is wrong with what stands above. */
+function problemLines(problem: string, { columns }: View): readonly string[] {
+  const [first = "", ...rest] = wrapText(printableText(problem), {
+    width: columns,
+    indent: INDENT + 2,
+  }).split("\n");
+  return [`${" ".repeat(INDENT)}! ${first.trimStart()}`, ...rest];
 }
 
 function familySection(family: StatusFamily, view: View): readonly string[] {
@@ -108,7 +122,7 @@ function familySection(family: StatusFamily, view: View): readonly string[] {
     `Sync     ${syncText(family, view)}`,
   ];
   if (family.lastError !== undefined) {
-    lines.push(colors.red(`         ! ${printableText(family.lastError)}`));
+    lines.push(...problemLines(family.lastError, view).map((line) => colors.red(line)));
   }
   if (services.length === 0) {
     return [...lines, filter === "" ? "No Services." : `No Service matches '${filter}'.`];

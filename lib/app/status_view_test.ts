@@ -218,3 +218,29 @@ Deno.test("renderStatus() names kernel settings that were refused, with the comm
   assertStringIncludes(text, "         sysctl -w net.a=2\n");
   assert(!text.includes("net.kept"));
 });
+
+Deno.test("renderStatus() breaks what is wrong with a source and a sync as other texts", () => {
+  const problem =
+    "/etc/manifests/shop.yaml:12:5: Service shop/web: spec.ports[0].port is 70000: it " +
+    "has to be a whole number between 1 and 65535; the Service is left out until that is mended";
+  const text = renderStatus({
+    ...report([], { lastError: `${problem} ${problem}`, failures: 2 }),
+    sources: [
+      {
+        name: "/etc/manifests/shop.yaml",
+        state: "2 objects".repeat(8),
+        problems: [problem, "short"],
+      },
+    ],
+  }, { now: NOW });
+  for (const line of text.split("\n")) assert(line.length <= 80, line);
+  assertStringIncludes(
+    text,
+    `
+         ! /etc/manifests/shop.yaml:12:5: Service shop/web: spec.ports[0].port
+           is 70000: it has to be a whole number between 1 and 65535; the
+           Service is left out until that is mended
+         ! short
+`,
+  );
+});
