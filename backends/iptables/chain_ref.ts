@@ -5,7 +5,10 @@
  */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { IptablesTable } from "../netfilter/iptables_objects.ts";
-import type { TreeId } from "./base_chains.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import { prefixChainName } from "../netfilter/names.ts";
+import { type TreeId, TREES } from "./base_chains.ts";
+import { prefixLabel } from "./packet_path.ts";
 
 /** A chain of ours. */
 export interface ChainRef {
@@ -27,6 +30,18 @@ export interface ChainContent {
 /** `table chain`, as a `Map` key. */
 export function chainKey({ table, name }: Pick<ChainRef, "name" | "table">): string {
   return `${table} ${name}`;
+}
+
+/** The chain of a tree for a prefix; for the empty one it is the root. */
+export function treeRef(tree: TreeId, prefix: string, family: IpFamily): ChainRef {
+  const { table, root, base, kind } = TREES[tree];
+  const name = prefix === "" ? root : prefixChainName(base, prefixLabel(prefix, kind, family));
+  return { table, name, source: { kind: "tree", tree, prefix } };
+}
+
+/** A chain of a ServicePort's own. */
+export function serviceRef(key: ServicePortKey, name: string): ChainRef {
+  return { table: "nat", name, source: { kind: "service", key } };
 }
 
 /** Rules that are all for one ServicePort, or for all of them. */

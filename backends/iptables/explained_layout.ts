@@ -26,7 +26,8 @@ export class ExplainedLayout {
   of(plan: ProxyPlan, { applied, options, facts }: ExplainedLayoutOptions): IptablesLayout {
     if (applied) return applied;
     if (this.#known?.plan !== plan) {
-      this.#known = { plan, layout: layOut(plan, options, { shape: facts?.layout ?? [] }) };
+      const shape = facts?.layout ?? [];
+      this.#known = { plan, layout: layOut(plan, options, { shape, isForFew: true }) };
     }
     return this.#known.layout;
   }

@@ -19,16 +19,35 @@ import type { Quarantined } from "../../lib/proxy/backend.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { type IptablesTable, type Rule, ruleText } from "../netfilter/iptables_objects.ts";
-import { prefixChainName } from "../netfilter/names.ts";
+import { type IptablesTable, ruleText } from "../netfilter/iptables_objects.ts";
 import { baseChains, type TreeId, TREES, type TreeSpec } from "./base_chains.ts";
-import { type ChainContent, chainKey, type ChainRef, ownedBy } from "./chain_ref.ts";
-import { nodePortJumps } from "./node_port_jumps.ts";
-import { prefixLabel, prefixMatch } from "./packet_path.ts";
+import {
+  type ChainContent,
+  chainKey,
+  type ChainRef,
+  ownedBy,
+  serviceRef,
+  treeRef,
+} from "./chain_ref.ts";
+import { endOfRoot } from "./node_port_jumps.ts";
+import { prefixMatch } from "./packet_path.ts";
+import { DeferredTree } from "./deferred_tree.ts";
 import { PrefixTree, type TreeEntry } from "./prefix_tree.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
-import { prefixesOfTree, shapeOfTree, TREE_IDS } from "./tree_shape.ts";
-import { type EntryText, RenderedServices, type ServiceText } from "./rendered_services.ts";
+import type { ServiceRenderContext } from "./render_service.ts";
+import {
+  forEachTree,
+  type LayoutOrigin,
+  prefixesOfTree,
+  shapeOfTree,
+  TREE_IDS,
+} from "./tree_shape.ts";
+import {
+  type EntryText,
+  RenderedServices,
+  type ServiceOutline,
+  type ServiceText,
+} from "./rendered_services.ts";
 
 /** What the trees keep of an {@linkcode EntryText}. */
 interface LayoutEntry extends TreeEntry {
@@ -45,34 +64,28 @@ export class IptablesLayout {
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
   readonly #quarantined = new Map<ServicePortKey, readonly Quarantined[]>();
   readonly #rendered = new RenderedServices();
+  readonly #isForFew: boolean;
   readonly #dirty = new Map<string, ChainRef>();
   /** Chains of their own, of ServicePorts that have any: most have none. */
   readonly #ownChains = new Map<ServicePortKey, readonly string[]>();
   #shared: SharedPlan;
 
-  /** `shape`: that of a layout of another process. @default {[]} */
   constructor(
     shared: SharedPlan,
     options: IptablesRenderOptions,
-    { shape = [] }: { readonly shape?: readonly string[] } = {},
+    { shape = [], isForFew = false }: LayoutOrigin = {},
   ) {
     this.options = options;
     this.#shared = shared;
+    this.#isForFew = isForFew;
     this.#base = baseChains(options);
-    const touch = (tree: TreeId) => (prefix: string) => {
-      const key = `${tree} ${prefix}`;
-      if (!this.#dirty.has(key)) this.#dirty.set(key, this.#treeRef(tree, prefix));
-    };
-    this.#trees = {
-      services: new PrefixTree(touch("services")),
-      nodePorts: new PrefixTree(touch("nodePorts")),
-      hairpin: new PrefixTree(touch("hairpin")),
-      refused: new PrefixTree(touch("refused")),
-      refusedExternal: new PrefixTree(touch("refusedExternal")),
-      refusedNodePorts: new PrefixTree(touch("refusedNodePorts")),
-      firewall: new PrefixTree(touch("firewall")),
-      healthChecks: new PrefixTree(touch("healthChecks")),
-    };
+    const Tree = isForFew ? DeferredTree<LayoutEntry> : PrefixTree<LayoutEntry>;
+    this.#trees = forEachTree((tree) =>
+      new Tree((prefix) => {
+        const key = `${tree} ${prefix}`;
+        if (!this.#dirty.has(key)) this.#dirty.set(key, this.#ref(tree, prefix));
+      })
+    );
     for (const tree of TREE_IDS) this.#trees[tree].seed(prefixesOfTree(tree, shape));
     for (const ref of this.#lasting()) this.#touch(ref);
   }
@@ -106,9 +119,9 @@ export class IptablesLayout {
   set(plan: ServicePlan): void {
     const previous = this.#plans.get(plan.key);
     if (previous === plan) return;
-    const old = previous && this.#textOf(previous);
+    const old = previous && this.#outlineOf(previous);
     this.#plans.set(plan.key, plan);
-    const rules = this.#textOf(plan);
+    const rules = this.#isForFew ? this.#outlineOf(plan) : this.#textOf(plan);
     this.#replace(plan.key, old, rules);
     if (rules.quarantined.length === 0) this.#quarantined.delete(plan.key);
     else this.#quarantined.set(plan.key, rules.quarantined);
@@ -119,7 +132,7 @@ export class IptablesLayout {
     const plan = this.#plans.get(key);
     this.#quarantined.delete(key);
     if (plan === undefined) return;
-    this.#replace(key, this.#textOf(plan), undefined);
+    this.#replace(key, this.#outlineOf(plan), undefined);
     this.#plans.delete(key);
     this.#rendered.forget(key);
   }
@@ -133,7 +146,7 @@ export class IptablesLayout {
   /** The addresses of the node may have changed; the detector of local traffic never does. */
   setShared(shared: SharedPlan): void {
     this.#shared = shared;
-    for (const tree of SHARED_ROOTS) this.#touch(this.#treeRef(tree, ""));
+    for (const tree of SHARED_ROOTS) this.#touch(this.#ref(tree, ""));
   }
 
   /** As {@linkcode touch}, with every chain that is wanted. */
@@ -157,7 +170,7 @@ export class IptablesLayout {
     yield* this.#lasting();
     for (const tree of TREE_IDS) {
       for (const prefix of this.#trees[tree].prefixes()) {
-        if (prefix !== "") yield this.#treeRef(tree, prefix);
+        if (prefix !== "") yield this.#ref(tree, prefix);
       }
     }
     for (const [key, names] of this.#ownChains) {
@@ -184,7 +197,7 @@ export class IptablesLayout {
 
   /** The chains of a tree that a packet of this path passes, from its root on. */
   way(tree: TreeId, path: string): readonly ChainRef[] {
-    return this.#trees[tree].way(path).map((prefix) => this.#treeRef(tree, prefix));
+    return this.#trees[tree].way(path).map((prefix) => this.#ref(tree, prefix));
   }
 
   /** The chains that are there from the first sync to the last. */
@@ -192,7 +205,7 @@ export class IptablesLayout {
     for (const table of ["mangle", "filter", "nat"] as const satisfies IptablesTable[]) {
       for (const name of this.#base[table].keys()) yield { table, name, source: { kind: "base" } };
     }
-    for (const tree of TREE_IDS) yield this.#treeRef(tree, "");
+    for (const tree of TREE_IDS) yield this.#ref(tree, "");
   }
 
   #treeContent(tree: TreeId, prefix: string): ChainContent | undefined {
@@ -205,7 +218,7 @@ export class IptablesLayout {
     // over each other for a moment, one must not hide the other.
     const isGoto = prefix !== "" && table === "nat";
     for (const child of node.children) {
-      const target = [this.#treeRef(tree, child.prefix).name];
+      const target = [this.#ref(tree, child.prefix).name];
       const match = prefixMatch(child.prefix, kind, this.options.family);
       rules.push(ruleText({ ...match, target, ...(isGoto && { isGoto }) }));
       owners.push(undefined);
@@ -223,7 +236,7 @@ export class IptablesLayout {
         owners.push(key);
       }
     }
-    for (const rule of prefix === "" ? this.#endOf(tree) : []) {
+    for (const rule of prefix === "" ? endOfRoot(tree, this.#shared, this.options) : []) {
       rules.push(ruleText(rule));
       owners.push(undefined);
     }
@@ -241,20 +254,10 @@ export class IptablesLayout {
       );
   }
 
-  #endOf(tree: TreeId): readonly Rule[] {
-    if (tree === "services") {
-      return nodePortJumps(TREES.nodePorts.root, this.#shared, this.options);
-    }
-    if (tree === "refusedExternal") {
-      return nodePortJumps(TREES.refusedNodePorts.root, this.#shared, this.options);
-    }
-    return [];
-  }
-
   #replace(
     key: ServicePortKey,
-    old: ServiceText | undefined,
-    rules: ServiceText | undefined,
+    old: ServiceOutline | undefined,
+    rules: ServiceOutline | undefined,
   ): void {
     const wanted = rules?.entries ?? [];
     for (const { tree, path, rank } of old?.entries ?? []) {
@@ -275,8 +278,15 @@ export class IptablesLayout {
   }
 
   #textOf(plan: ServicePlan): ServiceText {
-    const { localTraffic } = this.#shared;
-    return this.#rendered.textOf(plan, { localTraffic, options: this.options });
+    return this.#rendered.textOf(plan, this.#context);
+  }
+
+  #outlineOf(plan: ServicePlan): ServiceOutline {
+    return this.#rendered.outlineOf(plan, this.#context);
+  }
+
+  get #context(): ServiceRenderContext {
+    return { localTraffic: this.#shared.localTraffic, options: this.options };
   }
 
   #touch(ref: ChainRef): void {
@@ -285,15 +295,5 @@ export class IptablesLayout {
     this.#dirty.set(key, ref);
   }
 
-  #treeRef(tree: TreeId, prefix: string): ChainRef {
-    const { table, root, base, kind } = TREES[tree];
-    const name = prefix === ""
-      ? root
-      : prefixChainName(base, prefixLabel(prefix, kind, this.options.family));
-    return { table, name, source: { kind: "tree", tree, prefix } };
-  }
-}
-
-function serviceRef(key: ServicePortKey, name: string): ChainRef {
-  return { table: "nat", name, source: { kind: "service", key } };
+  #ref = (tree: TreeId, prefix: string): ChainRef => treeRef(tree, prefix, this.options.family);
 }

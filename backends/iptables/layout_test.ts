@@ -1,10 +1,13 @@
 import { assert, assertEquals } from "@std/assert";
+import fc from "fast-check";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
 import {
   testEndpoint,
   testServicePlan,
   testSharedPlan,
 } from "../../tests/support/service_plans.ts";
+import type { ChainRef } from "./chain_ref.ts";
 import { IptablesLayout } from "./layout.ts";
 import { ALL_FEATURES, defaultRenderOptions } from "./render_options.ts";
 
@@ -104,4 +107,30 @@ Deno.test("IptablesLayout renders one ServicePort for an endpoint that thousands
   const rules = hairpin.flatMap((ref) => layout.content(ref)?.rules ?? []);
   assertEquals(rules.filter((rule) => rule.includes("-s 10.0.0.1 ")).length, 1);
   assert(asked < 10, `${asked} were rendered`);
+});
+
+Deno.test("IptablesLayout for a few chains has in each what any layout has", () => {
+  const plans = fc.array(randomServicePlan, { minLength: 30, maxLength: 120 });
+  fc.assert(
+    fc.property(plans, fc.boolean(), (made, hasShape) => {
+      const unique = [...new Map(made.map((each) => [each.key, each])).values()];
+      const before = testLayout();
+      // One that had others, so that it has another shape.
+      for (const each of made.toReversed()) before.set(each);
+      for (const each of made.slice(0, 10)) before.delete(each.key);
+      const origin = hasShape ? { shape: before.shape } : {};
+      const [usual, forFew] = [false, true].map((isForFew) => {
+        const options = defaultRenderOptions("IPv4");
+        const layout = new IptablesLayout(testSharedPlan(), options, { ...origin, isForFew });
+        for (const each of unique) layout.set(each);
+        layout.dropEmpty();
+        return layout;
+      });
+      const name = ({ table, name }: ChainRef) => `${table} ${name}`;
+      assertEquals([...forFew!.chains()].map(name).sort(), [...usual!.chains()].map(name).sort());
+      for (const ref of usual!.chains()) assertEquals(forFew!.content(ref), usual!.content(ref));
+      assertEquals(forFew!.quarantined, usual!.quarantined);
+    }),
+    { numRuns: 25 },
+  );
 });

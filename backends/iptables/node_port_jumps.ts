@@ -7,7 +7,7 @@
 import { type IpAddress, isLoopback, parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { Rule } from "../netfilter/iptables_objects.ts";
-import { LOOPBACK_RANGE } from "./base_chains.ts";
+import { LOOPBACK_RANGE, type TreeId, TREES } from "./base_chains.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 
 const LOOPBACK_V6: IpAddress = parseIpAddress("::1");
@@ -40,4 +40,15 @@ export function nodePortJumps(
     ...(!allowsLoopback && { destination: { value: loopback, not: true } }),
     extensions: [["addrtype", "--dst-type", "LOCAL"]],
   }];
+}
+
+/** What stands at the end of the root of a tree, after the jumps to its children. */
+export function endOfRoot(
+  tree: TreeId,
+  shared: SharedPlan,
+  options: IptablesRenderOptions,
+): readonly Rule[] {
+  if (tree === "services") return nodePortJumps(TREES.nodePorts.root, shared, options);
+  if (tree !== "refusedExternal") return [];
+  return nodePortJumps(TREES.refusedNodePorts.root, shared, options);
 }

@@ -11,6 +11,7 @@
  */
 import {
   byPrefix,
+  childFor,
   commonPrefix,
   createNode,
   depthOf,
@@ -145,7 +146,7 @@ export class PrefixTree<E extends TreeEntry> {
   #find(path: string): MutableNode<E> {
     let node = this.#root;
     for (;;) {
-      const next = node.children.find(({ prefix }) => path.startsWith(prefix));
+      const next = childFor(node, path);
       if (next === undefined) return node;
       node = next;
     }

@@ -30,6 +30,18 @@ export function createNode<E extends TreeEntry>(
   return { prefix, parent, children: [], entries: [], weight: 0 };
 }
 
+/** The child that a path leads through. Each entry comes by here once for each level. */
+export function childFor<E extends TreeEntry>(
+  { prefix: { length }, children }: MutableNode<E>,
+  path: string,
+): MutableNode<E> | undefined {
+  const digit = path.charCodeAt(length);
+  for (const child of children) {
+    if (child.prefix.charCodeAt(length) === digit && path.startsWith(child.prefix)) return child;
+  }
+  return undefined;
+}
+
 /** For sorting. */
 export function byPrefix(
   left: { readonly prefix: string },

@@ -12,6 +12,7 @@ import { diffRules } from "./diff.ts";
 import { IptablesLayout } from "./layout.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import type { RestoreBatch } from "./restore_batch.ts";
+import type { LayoutOrigin } from "./tree_shape.ts";
 
 /** All rules of one IP family. */
 export interface IptablesRuleset {
@@ -28,13 +29,13 @@ export function renderIptables(plan: ProxyPlan, options: IptablesRenderOptions):
   return { batch, quarantined: layout.quarantined };
 }
 
-/** Which rule of a plan stands in which chain. `shape`: as {@linkcode IptablesLayout} takes it. */
+/** Which rule of a plan stands in which chain. */
 export function layOut(
   plan: ProxyPlan,
   options: IptablesRenderOptions,
-  { shape = [] }: { readonly shape?: readonly string[] } = {},
+  origin: LayoutOrigin = {},
 ): IptablesLayout {
-  const layout = new IptablesLayout(plan.shared, options, { shape });
+  const layout = new IptablesLayout(plan.shared, options, origin);
   for (const key of [...plan.services.keys()].sort()) {
     const service = plan.services.get(key);
     if (service) layout.set(service);

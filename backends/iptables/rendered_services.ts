@@ -24,6 +24,13 @@ export interface ServiceText extends Pick<ServiceRules, "quarantined"> {
   readonly chains: readonly ChainText[];
 }
 
+/** What of it decides in which chains it stands. */
+export interface ServiceOutline extends Pick<ServiceRules, "quarantined"> {
+  readonly entries:
+    readonly (Omit<ServiceEntry, "rules"> & { readonly rules: readonly unknown[] })[];
+  readonly chains: readonly Pick<ServiceChain, "name">[];
+}
+
 /** Renders each plan once between two calls of {@linkcode clear}. */
 export class RenderedServices {
   readonly #rendered = new Map<
@@ -48,6 +55,15 @@ export class RenderedServices {
     };
     this.#rendered.set(plan.key, { plan, text });
     return text;
+  }
+
+  /**
+   * The outline of a plan, of which nothing is kept unless there is text of it. For who will ask for the
+   * text of a few only.
+   */
+  outlineOf(plan: ServicePlan, context: ServiceRenderContext): ServiceOutline {
+    const known = this.#rendered.get(plan.key);
+    return known?.plan === plan ? known.text : renderService(plan, context);
   }
 
   /** A ServicePort is gone. */

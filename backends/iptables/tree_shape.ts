@@ -9,6 +9,28 @@ import { type TreeId, TREES } from "./base_chains.ts";
 /** Every tree. */
 export const TREE_IDS = Object.keys(TREES).filter((id): id is TreeId => id in TREES);
 
+/** Where a layout comes from, and what for. */
+export interface LayoutOrigin {
+  /** Which chains there are, as words: that of a layout of another process. @default {[]} */
+  readonly shape?: readonly string[];
+  /** Whether a few chains are going to be looked at, so that the others need not be made. @default {false} */
+  readonly isForFew?: boolean;
+}
+
+/** One thing for each tree. */
+export function forEachTree<T>(make: (tree: TreeId) => T): Readonly<Record<TreeId, T>> {
+  return {
+    services: make("services"),
+    nodePorts: make("nodePorts"),
+    hairpin: make("hairpin"),
+    refused: make("refused"),
+    refusedExternal: make("refusedExternal"),
+    refusedNodePorts: make("refusedNodePorts"),
+    firewall: make("firewall"),
+    healthChecks: make("healthChecks"),
+  };
+}
+
 /** A tree and a path, as digits of two bits with the letter of a protocol among them. */
 const WORDS = /^(\w+) ([0-3]*(?:[tsu][0-3]*)?)$/;
 
