@@ -8,7 +8,7 @@ import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { ChangeEntry, ChangesReport, DriftEntry, SyncTime } from "./change_entry.ts";
 import { type FlowCleaning, withCleanedFlows } from "./cleaned_flows.ts";
-import { follows, mergedRepairs, type RepairNote } from "./repair_note.ts";
+import { entryToContinue, mergedRepairs, type RepairNote } from "./repair_note.ts";
 
 /** How much is kept. */
 export interface ChangeLogBounds {
@@ -81,8 +81,8 @@ export class ChangeLog {
     this.#bytes -= place.bytes;
     const { entry: before } = place;
     // What came after a sync is not known to who follows the syncs.
-    const keeps = before.kind === "sync" && entry.kind === "sync" && before.flows && !entry.flows;
-    place.entry = { ...entry, ...(keeps && { flows: before.flows }), sequence } as ChangeEntry;
+    const hasFlows = before.kind === "sync" && entry.kind === "sync" && before.flows;
+    place.entry = { ...(hasFlows ? { flows: before.flows, ...entry } : entry), sequence };
     place.bytes = sizeOf(place.entry);
     this.#bytes += place.bytes;
     this.#forget();
@@ -126,13 +126,10 @@ export class ChangeLog {
   /** Somebody else has mended something. Those of the same user that follow each other are one entry. */
   repaired(note: RepairNote): void {
     const entry = { kind: "repair", at: this.#now(), ...note, times: 1 } as const;
-    for (const { entry: earlier } of this.#kept.toReversed()) {
-      if (earlier.kind !== "repair") break;
-      if (!follows(earlier, entry)) continue;
-      this.replace(earlier.sequence, mergedRepairs(earlier, entry));
-      return;
-    }
-    this.add(entry);
+    const newest = this.#kept.map((kept) => kept.entry).reverse();
+    const earlier = entryToContinue(newest, entry);
+    if (earlier) this.replace(earlier.sequence, mergedRepairs(earlier, entry));
+    else this.add(entry);
   }
 
   /** Fields of the configuration file have been taken up. Their values are not kept: one may be secret. */

@@ -7,7 +7,7 @@
 import * as v from "valibot";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
-import type { RepairedObjects, RepairEntry } from "./change_entry.ts";
+import type { ChangeEntry, RepairedObjects, RepairEntry } from "./change_entry.ts";
 
 /** Kinds of objects in one repair: no mode has as many. */
 const MOST_KINDS = 16;
@@ -16,6 +16,8 @@ const LONGEST_MS = 86_400_000;
 const LONGEST_REASON = 400;
 /** Repairs that follow each other within this are one entry, so that a loop pushes nothing out. */
 const GAP_MS = 60_000;
+/** Users with an entry of their own, among repairs that follow each other. */
+const MOST_USERS = 8;
 
 const count = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(1_000_000_000));
 
@@ -77,10 +79,21 @@ export function shortReason(text: string): string {
   return text.slice(0, LONGEST_REASON);
 }
 
-/** Whether a repair goes on with an earlier entry. */
-export function follows(earlier: RepairEntry, { family, uid, at }: RepairEntryParts): boolean {
-  return earlier.family === family && earlier.uid === uid &&
-    Date.parse(at) - Date.parse(earlier.at) < GAP_MS;
+/**
+ * The entry that a repair goes on with: one by the same user; of very many users, who may all be made
+ * up, the newest. `newest`: the entries at the end of the log, newest first.
+ */
+export function entryToContinue(
+  newest: readonly ChangeEntry[],
+  { family, uid, at }: RepairEntryParts,
+): RepairEntry | undefined {
+  const end = newest.findIndex(({ kind }) => kind !== "repair");
+  const repairs = newest.slice(0, end < 0 ? newest.length : end).flatMap((entry) => {
+    const isRecent = Date.parse(at) - Date.parse(entry.at) < GAP_MS;
+    return entry.kind === "repair" && entry.family === family && isRecent ? [entry] : [];
+  });
+  return repairs.find((entry) => entry.uid === uid) ??
+    (repairs.length >= MOST_USERS ? repairs[0] : undefined);
 }
 
 type RepairEntryParts = Omit<RepairEntry, "sequence">;

@@ -84,6 +84,8 @@ Deno.test("ChangeLog.repaired() makes one entry of repairs that follow each othe
   log.configurationChanged([]);
   log.repaired(NOTE);
   assertEquals(kinds().slice(-2), ["configuration", "repair"]);
+  for (let uid = 0; uid < 1_000; uid++) log.repaired({ ...NOTE, uid });
+  assertEquals(kinds().filter((kind) => kind === "repair").length, 3 + 8, "users may be made up");
   await clock.advance(60_000);
   log.repaired(NOTE);
   assertEquals(kinds().slice(-2), ["repair", "repair"], "a minute later");
