@@ -12,15 +12,18 @@ class Stage extends DriftStage {
   verifications = 0;
   isKnown = true;
   lookError: Error | undefined;
+  /** How long it takes to look into one table. */
+  lookMs = 0;
   readonly watch: DriftWatch;
 
   constructor() {
     super();
     const runner = {
-      hasRules: (table: string) => {
+      hasRules: async (table: string) => {
         this.looks++;
-        if (this.lookError) return Promise.reject(this.lookError);
-        return Promise.resolve(!this.flushed.has(table));
+        if (this.lookError) throw this.lookError;
+        if (this.lookMs > 0) await this.clock.sleep(this.lookMs);
+        return !this.flushed.has(table);
       },
     };
     this.watch = createRuleWatch(
@@ -72,6 +75,15 @@ Deno.test("DriftWatch takes a table that cannot be looked at for whole", async (
   stage.lookError = new IptablesError("locked", { kind: "locked", reason: "locked" });
   await stage.pass(30);
   assertEquals([stage.looks > 3, stage.verifications, stage.messages], [true, 0, []]);
+});
+
+Deno.test("DriftWatch looks seldom where a look is dear", async () => {
+  await using stage = new Stage();
+  stage.lookMs = 1_000;
+  await stage.pass(10 + 3 + 299);
+  assertEquals(stage.looks, 3);
+  await stage.pass(1 + 3);
+  assertEquals(stage.looks, 6);
 });
 
 Deno.test("DriftWatch waits for a sync that is under way", async () => {

@@ -5,6 +5,7 @@ import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
 import { FakeIptablesMachine } from "../../tests/support/fake_iptables_machine.ts";
 import {
+  testForward,
   testPlanChanges,
   testProxyPlan,
   testServicePlan,
@@ -23,10 +24,11 @@ class Stage {
   readonly rules: WantedRules;
   #previous: ProxyPlan | undefined;
 
-  constructor() {
+  constructor(variant: "legacy" | "nft" = "nft") {
+    this.machine.tellsCommitOnly = variant === "legacy";
     const { commands } = this.machine;
     const runner = new IptablesRunner({ commands }, {
-      variant: "nft",
+      variant,
       save: "iptables-save",
       restore: "iptables-restore",
       version: "iptables-restore v1.8.9 (nf_tables)",
@@ -55,6 +57,24 @@ Deno.test("WantedRules costs what has changed", async () => {
   const { reads, chains } = await stage.apply(testProxyPlan(others));
   assertEquals([reads, chains <= 2], [0, true]);
   assertEquals(stage.machine.rules(/10\.0\.0\.1:80/), []);
+});
+
+Deno.test("WantedRules leaves what has worked in place while it looks for what the kernel refuses", async () => {
+  const stage = new Stage("legacy");
+  const { machine } = stage;
+  const apiTo = (endpoint: string) =>
+    testServicePlan({ name: "api", clusterIp: "172.30.0.9", to: [endpoint] });
+  await stage.apply(testProxyPlan([WEB, apiTo("10.0.0.2:80")]));
+  const served: number[] = [];
+  machine.judge = (line) => {
+    served.push(machine.rules(/ns\/web.* -j DNAT/).length);
+    return line.includes("10.0.0.99:") ? "Invalid argument" : undefined;
+  };
+  const changed = { ...WEB, internal: testForward("10.0.0.3:80") };
+  await stage.apply(testProxyPlan([changed, apiTo("10.0.0.99:80")]));
+  assertEquals(served.filter((count) => count !== 1), []);
+  assertEquals(stage.rules.quarantined.map(({ key }) => key), [apiTo("10.0.0.99:80").key]);
+  assertEquals(machine.rules(/10\.0\.0\.3:80/).length, 1);
 });
 
 Deno.test("WantedRules follows addresses of the node without reading anything", async () => {
