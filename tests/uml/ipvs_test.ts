@@ -4,7 +4,7 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import type { EndpointSlice } from "../../lib/api/objects.ts";
+import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
 import { SCHEDULERS } from "../../backends/ipvs/scheduler.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
 import { testService } from "../support/builders.ts";
@@ -39,8 +39,16 @@ function start(scene: RelayScene, ...args: readonly string[]): RelayProcess {
   return scene.start([...IPVS_MODE.args, ...args]);
 }
 
-/** An address of the node, for a while. */
-const LOST_ADDRESS = "192.168.99.77";
+/** Addresses of the node, for a while. */
+const LOST_ADDRESSES = ["192.168.99.77", "2001:db8:99::77"] as const;
+const [LOST_ADDRESS] = LOST_ADDRESSES;
+
+/** Services with node ports in both families. */
+function nodePortServices(): Service[] {
+  const ports = [{ name: "tcp", port: 80, nodePort: 30_086 }];
+  const spec = { type: "NodePort", clusterIP: "fd00:172:30::86", ports } as const;
+  return [...webServices(ON_NODE_PORTS), testService("ports-6", spec)];
+}
 
 /** When pod-a1 began to drain, by the record; NaN = it does not. */
 function beginningIn(record: string): number {
@@ -172,15 +180,17 @@ Deno.test({
   async fn() {
     await using scene = await RelayScene.create();
     const { node, client } = scene.cluster;
-    const services = webServices(ON_NODE_PORTS);
-    await node.ip(`addr add ${LOST_ADDRESS}/32 dev eth0`);
+    const services = nodePortServices();
+    for (const address of LOST_ADDRESSES) await node.ip(`addr add ${address} dev eth0 nodad`);
     await scene.write(services, webSlices("a1"));
     const probes = ProbeClient.start(client);
     await using relay = start(scene);
     await relay.settled();
-    const onLostAddress = async () =>
-      (await servers(node)).filter((line) => line.includes(LOST_ADDRESS) && line.startsWith("-A"));
-    assertEquals((await onLostAddress()).length, 2, "node ports of TCP and UDP");
+    const onLost = async () =>
+      (await servers(node)).filter((line) =>
+        line.startsWith("-A") && LOST_ADDRESSES.some((address) => line.includes(address))
+      );
+    assertEquals((await onLost()).length, 3, "node ports of TCP and UDP, and of IPv6");
     const tcp = await probes.open(VIP);
     const udp = await probes.open(VIP_UDP);
     assertEquals([await tcp.who(), await udp.who()], ["pod-a1", "pod-a1"]);
@@ -198,18 +208,20 @@ Deno.test({
     assertEquals(await tcp.who(), "pod-a1", "the old one goes on");
     await eventually("the client of UDP is moved", async () => await udp.who() === "pod-b1");
 
-    const record = () => Deno.readTextFile(`${scene.folder}/state/ipvs.ipv4.json`);
+    const record = (family = "ipv4") =>
+      Deno.readTextFile(`${scene.folder}/state/ipvs.${family}.json`).catch(() => "");
     await eventually("it is on record", async () => beginningIn(await record()) > 0);
+    await eventually("and IPv6", async () => (await record("ipv6")).includes(LOST_ADDRESSES[1]));
     const since = beginningIn(await record());
     await relay.kill();
     // Somebody else's, where the node has an address no longer.
-    await node.ip(`addr del ${LOST_ADDRESS}/32 dev eth0`);
+    for (const address of LOST_ADDRESSES) await node.ip(`addr del ${address} dev eth0`);
     const theirs = ["-A", "-t", `${LOST_ADDRESS}:443`, "-s", "wlc"];
     await node.output("ipvsadm", theirs);
     await using second = start(scene);
     await second.settled();
     assertEquals(await weight(), "-m -w 0", "it drains after a restart, too");
-    assertEquals(await onLostAddress(), [theirs.join(" ")]);
+    assertEquals(await onLost(), [theirs.join(" ")]);
     await eventually("the record follows", async () => !(await record()).includes(LOST_ADDRESS));
     const moved = Math.abs(beginningIn(await record()) - since);
     assert(moved < 500, `it drains from its first moment, moved by ${moved} ms`);
