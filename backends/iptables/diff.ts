@@ -69,7 +69,7 @@ const TABLES: readonly IptablesTable[] = ["mangle", "filter", "nat"];
  * and `layout.settle()`. After a failure either table may have been written: read them.
  */
 export function diffRules(
-  layout: IptablesLayout,
+  layout: Pick<IptablesLayout, "content" | "dirty">,
   applied: AppliedRules,
   options: DiffOptions = {},
 ): RestoreBatch {
@@ -111,7 +111,7 @@ export function staleChains(
 }
 
 function* diffSteps(
-  layout: IptablesLayout,
+  layout: Pick<IptablesLayout, "content" | "dirty">,
   applied: AppliedRules,
   { jumps = [], removedJumps = [], stale, kept = new Set() }: DiffOptions,
 ): Generator<void, RestoreBatch, void> {

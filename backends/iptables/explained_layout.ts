@@ -27,7 +27,10 @@ export class ExplainedLayout {
     if (applied) return applied;
     if (this.#known?.plan !== plan) {
       const shape = facts?.layout ?? [];
-      this.#known = { plan, layout: layOut(plan, options, { shape, isForFew: true }) };
+      this.#known = {
+        plan,
+        layout: layOut(plan, options, { shape, isForFew: true, isDeferred: true }),
+      };
     }
     return this.#known.layout;
   }

@@ -73,13 +73,13 @@ export class IptablesLayout {
   constructor(
     shared: SharedPlan,
     options: IptablesRenderOptions,
-    { shape = [], isForFew = false }: LayoutOrigin = {},
+    { shape = [], isForFew = false, isDeferred = false }: LayoutOrigin = {},
   ) {
     this.options = options;
     this.#shared = shared;
     this.#isForFew = isForFew;
     this.#base = baseChains(options);
-    const Tree = isForFew ? DeferredTree<LayoutEntry> : PrefixTree<LayoutEntry>;
+    const Tree = isDeferred ? DeferredTree<LayoutEntry> : PrefixTree<LayoutEntry>;
     this.#trees = forEachTree((tree) =>
       new Tree((prefix) => {
         const key = `${tree} ${prefix}`;

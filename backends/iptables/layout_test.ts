@@ -121,7 +121,11 @@ Deno.test("IptablesLayout for a few chains has in each what any layout has", () 
       const origin = hasShape ? { shape: before.shape } : {};
       const [usual, forFew] = [false, true].map((isForFew) => {
         const options = defaultRenderOptions("IPv4");
-        const layout = new IptablesLayout(testSharedPlan(), options, { ...origin, isForFew });
+        const layout = new IptablesLayout(testSharedPlan(), options, {
+          ...origin,
+          isForFew,
+          isDeferred: isForFew,
+        });
         for (const each of unique) layout.set(each);
         layout.dropEmpty();
         return layout;

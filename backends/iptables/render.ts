@@ -6,11 +6,14 @@
  */
 import type { Quarantined } from "../../lib/proxy/backend.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { AppliedRules } from "./applied_rules.ts";
 import { baseJumps } from "./base_chains.ts";
+import { chainKey, type ChainRef } from "./chain_ref.ts";
 import { diffRules } from "./diff.ts";
 import { IptablesLayout } from "./layout.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
+import { renderService } from "./render_service.ts";
 import type { RestoreBatch } from "./restore_batch.ts";
 import type { LayoutOrigin } from "./tree_shape.ts";
 
@@ -26,6 +29,35 @@ export interface IptablesRuleset {
 export function renderIptables(plan: ProxyPlan, options: IptablesRenderOptions): IptablesRuleset {
   const layout = layOut(plan, options);
   const batch = diffRules(layout, new AppliedRules(), { jumps: baseJumps(options) });
+  return { batch, quarantined: layout.quarantined };
+}
+
+/**
+ * Of {@linkcode renderIptables} the chains that may have to do with some ServicePorts: those with rules
+ * for them, what these lead to, and what leads there. Others that share an address with them are whole.
+ */
+export function renderIptablesAround(
+  plan: ProxyPlan,
+  options: IptablesRenderOptions,
+  keys: ReadonlySet<ServicePortKey>,
+): IptablesRuleset {
+  const layout = layOut(plan, options, { isForFew: true });
+  const near = new Set<string>();
+  for (const key of keys) {
+    const service = plan.services.get(key);
+    if (service === undefined) continue;
+    const { localTraffic } = plan.shared;
+    for (const { tree, path } of renderService(service, { localTraffic, options }).entries) {
+      for (const ref of layout.way(tree, path)) near.add(chainKey(ref));
+    }
+  }
+  const dirty = layout.dirty.filter((ref) => {
+    const { source } = ref;
+    if (source.kind === "service") return keys.has(source.key);
+    return source.kind === "base" || source.prefix === "" || near.has(chainKey(ref));
+  });
+  const content = (ref: ChainRef) => layout.content(ref);
+  const batch = diffRules({ dirty, content }, new AppliedRules(), { jumps: baseJumps(options) });
   return { batch, quarantined: layout.quarantined };
 }
 

@@ -6,7 +6,7 @@
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { ruleText } from "../netfilter/iptables_objects.ts";
-import { renderIptables } from "./render.ts";
+import { renderIptables, renderIptablesAround } from "./render.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import { renderService } from "./render_service.ts";
 import { serviceExcerpt } from "./service_excerpt.ts";
@@ -20,9 +20,11 @@ export function* renderText(
   options: IptablesRenderOptions,
   keys?: ReadonlySet<ServicePortKey>,
 ): Generator<string> {
-  const { batch, quarantined } = renderIptables(plan, options);
+  const { batch, quarantined } = keys === undefined
+    ? renderIptables(plan, options)
+    : renderIptablesAround(plan, options, keys);
   if (keys === undefined) yield* batch.text();
-  else yield* serviceExcerpt(batch, { keys, shared: rulesOf(plan, options, keys) });
+  else yield* serviceExcerpt(batch, { keys, shared: sharedRules(plan, options, keys) });
   for (const { key, address, reason } of quarantined) {
     if (keys && !keys.has(key)) continue;
     // Comments of the tool end with their line, and no name or reason has a line break.
@@ -31,7 +33,7 @@ export function* renderText(
 }
 
 /** As text without chain: a rule that several ServicePorts need may stand there for another one. */
-function rulesOf(
+export function sharedRules(
   { services, shared }: ProxyPlan,
   options: IptablesRenderOptions,
   keys: ReadonlySet<ServicePortKey>,

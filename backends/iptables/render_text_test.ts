@@ -1,6 +1,8 @@
 import { assert, assertEquals } from "@std/assert";
+import fc from "fast-check";
 import { parsePort } from "../../lib/net/port.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
 import {
   testEndpoint,
   testProxyPlan,
@@ -9,7 +11,8 @@ import {
 } from "../../tests/support/service_plans.ts";
 import { renderIptables } from "./render.ts";
 import { ALL_FEATURES, defaultRenderOptions } from "./render_options.ts";
-import { renderText } from "./render_text.ts";
+import { renderText, sharedRules } from "./render_text.ts";
+import { serviceExcerpt } from "./service_excerpt.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 
@@ -48,4 +51,21 @@ Deno.test("renderText() tells what the kernel cannot be told, in comments", () =
   assertEquals(comments(), comments(new Set([a.key])));
   assertEquals(comments(new Set()), []);
   assert(/^# Left out: ns\/a\/TCP: Cannot express .*'statistic'/.test(comments()[0] ?? ""));
+});
+
+Deno.test("renderText() of some ServicePorts is the excerpt of all rules that are for them", () => {
+  const plans = fc.array(randomServicePlan, { minLength: 1, maxLength: 60 });
+  fc.assert(
+    fc.property(plans, fc.integer({ min: 1, max: 7 }), (made, every) => {
+      const services = [...new Map(made.map((each) => [each.key, each])).values()];
+      const all = testProxyPlan(services);
+      const keys = new Set(
+        services.filter((_, index) => index % every === 0).map(({ key }) => key),
+      );
+      const shared = sharedRules(all, OPTIONS, keys);
+      const expected = [...serviceExcerpt(renderIptables(all, OPTIONS).batch, { keys, shared })];
+      assertEquals([...renderText(all, OPTIONS, keys)].join(""), expected.join(""));
+    }),
+    { numRuns: 60 },
+  );
 });

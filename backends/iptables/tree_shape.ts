@@ -13,8 +13,10 @@ export const TREE_IDS = Object.keys(TREES).filter((id): id is TreeId => id in TR
 export interface LayoutOrigin {
   /** Which chains there are, as words: that of a layout of another process. @default {[]} */
   readonly shape?: readonly string[];
-  /** Whether a few chains are going to be looked at, so that the others need not be made. @default {false} */
+  /** Whether a few chains are asked for: the text of the others is not made ahead. @default {false} */
   readonly isForFew?: boolean;
+  /** Whether a few trees are: the others do not grow, and chains come in another order. @default {false} */
+  readonly isDeferred?: boolean;
 }
 
 /** One thing for each tree. */
