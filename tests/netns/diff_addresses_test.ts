@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertRejects } from "@std/assert";
 import { createFileStore } from "../../backends/userspace/addresses/address_store.ts";
 import { addAddressLine, addRouteLine } from "../../backends/userspace/addresses/ip_batch.ts";
 import { addressComparison } from "../../backends/userspace/addresses/kernel_comparison.ts";
@@ -109,6 +109,31 @@ for (const family of IP_FAMILIES) {
           assertEquals(await state(), before);
         });
       }
+      await t.step("two repairs at once mend", async () => {
+        const damage = vips.map((address) => `addr del ${address}/${whole} dev lo`);
+        await node.ipBatch(damage);
+        let isFirst = true;
+        const slower: CommandRunner = {
+          async run(program, args, options) {
+            const isWrite = args.includes("-batch");
+            if (isWrite && isFirst) await repair(plan);
+            isFirst &&= !isWrite;
+            return await runner.run(program, args, options);
+          },
+        };
+        const other = addressComparison({ runner: slower, store }, { family });
+        assertEquals((await other.repair(plan)).left, []);
+        assertEquals(await state(), before);
+        await node.ipBatch(damage);
+        const mute: CommandRunner = {
+          run: (program, args, options) =>
+            args.includes("-batch")
+              ? Promise.resolve({ code: 2, stdout: "", stderr: "Operation not permitted\n" })
+              : runner.run(program, args, options),
+        };
+        const refused = addressComparison({ runner: mute, store }, { family });
+        await assertRejects(() => refused.repair(plan), Error, "Operation not permitted");
+      });
       await Deno.remove(folder, { recursive: true });
     },
   });
