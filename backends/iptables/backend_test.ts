@@ -195,3 +195,17 @@ Deno.test("IptablesBackend says once of a table that nobody can read, and serves
   const told = stage.logger.lines.filter(({ level }) => level === "warn");
   assertEquals(told.map(({ fields }) => fields["tables"]), [["nat"]]);
 });
+
+Deno.test("IptablesBackend says so when a table that it could read is found to be unreadable", async () => {
+  await using stage = new IptablesStage();
+  await stage.backend.start();
+  await stage.sync(PLAN);
+  const { commands, tool } = stage.machine;
+  tool.unreadable.add("nat");
+  // What the kernel holds is unknown then, and read by the next sync.
+  commands.failNext("timeout", { carriedOut: true });
+  await assertRejects(() => stage.sync(iptablesPlan(TWENTY.slice(1))));
+  await stage.sync(iptablesPlan(TWENTY.slice(1)));
+  const told = stage.logger.lines.filter(({ level }) => level === "warn");
+  assertEquals(told.map(({ fields }) => fields["tables"]), [["nat"]]);
+});

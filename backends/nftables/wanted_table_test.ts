@@ -119,6 +119,24 @@ Deno.test("WantedTable tries what was refused again later, or when it changed", 
   assertEquals(other.table.quarantined, []);
 });
 
+Deno.test("WantedTable tries what was refused at once, when what all rules depend on is other", async () => {
+  const plan = testProxyPlan([WEB, DB]);
+  const serviceCidrs = [parseCidr("172.30.0.0/16")];
+  const others: readonly [ProxyPlan, typeof OPTIONS][] = [
+    [plan, { ...OPTIONS, masqueradeBit: 15 }],
+    [testProxyPlan([WEB, DB], { shared: { serviceCidrs } }), OPTIONS],
+  ];
+  for (const [next, options] of others) {
+    const stage = new Stage();
+    stage.machine.judge = (line) => line.includes("10.0.0.2 . 5432") ? "why" : undefined;
+    await stage.apply(plan);
+    stage.machine.judge = () => undefined;
+    const changes = { ...testPlanChanges(next, plan), upserted: new Set([DB.key]) };
+    await stage.table.take(next, { changes, options });
+    assertEquals(stage.table.quarantined, []);
+  }
+});
+
 Deno.test("WantedTable.verify() finds what others changed, and not what fell out of use", async () => {
   const stage = new Stage();
   const two = testServicePlan({
