@@ -9,14 +9,23 @@ import { relayCommand } from "../forwarders.ts";
 const SCRIPT = '"$@" >/dev/null; code=$?; times; exit $code';
 const TIME = /(\d+)m([\d.]+)s/g;
 
+/** How it is run. */
+export interface ToolRun {
+  /** A command that it is run by, such as `ip netns exec NAME`. */
+  readonly by?: readonly string[];
+}
+
 /**
  * Runs kube-relay to its end. Resolves to the CPU time of it and of all that it started, with the
  * system's on its behalf, in milliseconds. Rejects with what it complained of.
  */
-export async function toolCpuMs(argv: readonly string[]): Promise<number> {
+export async function toolCpuMs(
+  argv: readonly string[],
+  { by = [] }: ToolRun = {},
+): Promise<number> {
   const { program, args } = relayCommand();
   const { code, stdout, stderr } = await new Deno.Command("bash", {
-    args: ["-c", SCRIPT, "bash", program, ...args, ...argv],
+    args: ["-c", SCRIPT, "bash", ...by, program, ...args, ...argv],
     stdin: "null",
   }).output();
   if (code !== 0) throw new Error(`${argv.join(" ")}: ${new TextDecoder().decode(stderr)}`);
