@@ -6,6 +6,7 @@
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { requestChanges } from "../lib/app/control_client.ts";
 import { runCommandLine } from "../lib/app/command_line.ts";
+import { systemClock } from "../lib/os/clock.ts";
 import { CommandError, type CommandRunner } from "../lib/os/command_runner.ts";
 import { createDependencies } from "../main.ts";
 import { ADDRESSES, THIS_NODE } from "./support/address_plan.ts";
@@ -140,16 +141,37 @@ Deno.test("diff --repair stands in the change log of the running process, and a 
     assertStringIncludes(again?.error ?? "", "No space left on device");
   }));
 
-Deno.test("two repairs at once mend, and both stand in the change log", () =>
+Deno.test("of two repairs at once one mends, and the other finds nothing to do", () =>
   withRelay(async ({ machine, socket }) => {
     damage(machine);
-    const both = await Promise.all([1, 2].map(() => diff(machine.commands, socket, "--repair")));
-    assertEquals(both.map(({ code, err }) => [code, err]), [[0, ""], [0, ""]]);
+    // What two want to take away the second one can't.
+    machine.tool.table("ip kube-relay").elements.get("cluster-ips")?.set("192.0.2.99", "");
+    const looked = Promise.withResolvers<void>();
+    const watched: CommandRunner = {
+      run(program, args, options) {
+        if (args.some((arg) => arg.startsWith("--debug"))) looked.resolve();
+        return machine.commands.run(program, args, options);
+      },
+    };
+    let second: Promise<Result> | undefined;
+    const slow: CommandRunner = {
+      async run(program, args, options) {
+        if (second === undefined && args.join(" ") === "-f -") {
+          second = diff(watched, socket, "--repair");
+          // It would have read the damage by then, if it did not wait for its turn.
+          await Promise.race([looked.promise, systemClock.sleep(1_000)]);
+          await systemClock.sleep(100);
+        }
+        return await machine.commands.run(program, args, options);
+      },
+    };
+    const both = [await diff(slow, socket, "--repair"), await second];
+    assertEquals(both.map((each) => [each?.code, each?.err]), [[0, ""], [0, ""]]);
     assertEquals((await diff(machine.commands, socket)).code, 0);
     const { entries } = await requestChanges(socket.replace("--control-socket=", ""));
     const repairs = entries.flatMap((entry) => entry.kind === "repair" ? [entry] : []);
-    assertEquals(repairs.length, 1);
-    assert(repairs[0]!.objects[0]!.mended >= 1);
+    const mended = repairs.flatMap(({ objects }) => objects.map((each) => each.mended));
+    assertEquals([repairs.map(({ times }) => times), mended], [[1], [1, 1]]);
   }));
 
 Deno.test("diff tells what is in quarantine, counts it as no difference, and never writes it", async () => {

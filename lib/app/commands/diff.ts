@@ -4,9 +4,11 @@
  *
  * @module
  */
+import { dirname } from "node:path";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import { ConfigurationError } from "../../config/load.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
+import { lockFolder } from "../../os/folder_lock.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { differenceJson } from "../diff/diff_json.ts";
@@ -23,6 +25,8 @@ import { type PlannedNode, planNode, type PlanNodeDependencies } from "../planne
 import { usesColor } from "../uses_color.ts";
 import type { ActiveCommand, CommandContext } from "./command.ts";
 
+/** Repairs wait for each other, and not for ever: the folder may be anybody's. */
+const LOCK_MS = 30_000;
 /** Exit code where something differs, or would change. */
 const DIFFERS = 3;
 
@@ -105,6 +109,10 @@ async function look(
     return { difference: await compare(planned), isUnsettled: false };
   }
   const families = wantedFamilies(flags.family);
+  // Two at once take away what the other has taken, or add a jump twice.
+  using _alone = writes
+    ? await lockFolder(dependencies, dirname(relay.controlSocket), { maxMs: LOCK_MS, signal })
+    : undefined;
   return await lookSettled(dependencies, {
     relay,
     families,
