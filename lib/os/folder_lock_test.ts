@@ -14,7 +14,7 @@ Deno.test("lockFolder() lets one have it at a time, and leaves no file", async (
     holders--;
   };
   await Promise.all([work(), work(), work()]);
-  assertEquals([...Deno.readDirSync(folder)], []);
+  assertEquals(await Array.fromAsync(Deno.readDir(folder)), []);
   await Deno.remove(folder);
 });
 
