@@ -72,8 +72,8 @@ class StateUnderWay implements WantedState {
   }
 
   add({ container, key, value = "" }: Element, owner: ServicePortKey | undefined): void {
-    const elements = this.elements.get(container) ?? new Map<string, WantedElement>();
-    this.elements.set(container, elements);
+    let elements = this.elements.get(container);
+    if (elements === undefined) this.elements.set(container, elements = new Map());
     elements.set(key, { value, owner });
   }
 

@@ -126,6 +126,7 @@ const SLICE_SIZE = 256;
 /** When an object was made decides nothing but who is older. */
 function isSame(was: ServicePlan | undefined, is: ServicePlan | undefined): boolean {
   if (was === undefined || is === undefined) return was === is;
+  if (was.createdAt === is.createdAt) return deepEqual(was, is);
   const { createdAt: _, ...before } = was;
   const { createdAt: __, ...after } = is;
   return deepEqual(before, after);
