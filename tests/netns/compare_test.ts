@@ -3,14 +3,16 @@
  *
  * @module
  */
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertNotEquals } from "@std/assert";
 import fc from "fast-check";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { CompareStage } from "../support/compare_stage.ts";
+import { damagedServices } from "../support/damaged_services.ts";
 import { randomServicePlan } from "../support/random_service_plan.ts";
 import { isMissing } from "../support/requirement.ts";
 import { RULE_MODES } from "../support/rule_modes.ts";
+import { testServicePlan } from "../support/service_plans.ts";
 
 const HISTORIES = 12;
 
@@ -34,6 +36,30 @@ for (const { name, mode, requirements, prepare } of RULE_MODES) {
         const report = await other.repair?.(stage.plan);
         assertEquals([report?.found, report?.left], [[], []]);
       }
+    },
+  });
+}
+
+for (const { name, mode, requirements, prepare } of RULE_MODES) {
+  Deno.test({
+    name: `${name}: what the kernel refused of a Service is no difference, and no repair writes it`,
+    ignore: isMissing(name, [...requirements()]),
+    fn: async () => {
+      await using stage = await CompareStage.create(mode, prepare);
+      const [first, ...others] = damagedServices();
+      const bad = testServicePlan({ name: "bad", clusterIp: "172.30.9.9" });
+      // Nothing that is parsed first can be refused; this is what a bug of ours would look like.
+      const broken = { ...bad, clusterIp: "172.30.9.300" as never };
+      const { quarantined } = await stage.sync([first!, broken, ...others]);
+      assertEquals(quarantined.map(({ key }) => key), [bad.key]);
+      await using other = stage.another();
+      assertNotEquals(await other.compare?.(stage.plan), []);
+      assertEquals(await other.compare?.(stage.plan, { quarantined }), []);
+      const report = await other.repair?.(stage.plan, { quarantined });
+      assertEquals([report?.found, report?.left], [[], []]);
+      const again = await stage.sync([first!, bad, ...others]);
+      assertEquals(again.quarantined, []);
+      assertEquals(await other.compare?.(stage.plan), []);
     },
   });
 }
