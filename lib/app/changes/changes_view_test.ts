@@ -88,7 +88,7 @@ Deno.test("renderChanges() tells quarantine, drift, configuration and each new d
       sequence: 3,
       at,
       family: "IPv6",
-      object: "chains",
+      object: "chain",
       found: 2,
       repaired: 2,
       times: 1,

@@ -189,7 +189,8 @@ function quarantineLine(
 
 function driftLine({ object, found, repaired, times }: DriftEntry): EntryLine {
   const often = times > 1 ? `, ${times} times in a row` : "";
-  const text = `DRIFT: ${found} ${object} not as written, ${repaired} repaired${often}`;
+  const what = found === 1 ? object : pluralOf(object);
+  const text = `DRIFT: ${found} ${what} not as written, ${repaired} repaired${often}`;
   return line("warning", text);
 }
 
