@@ -7,6 +7,7 @@
 import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { runCommandLine } from "../lib/app/command_line.ts";
 import { type CommandRunner, systemCommandRunner } from "../lib/os/command_runner.ts";
+import type { DataPlaneDifference } from "../lib/proxy/data_plane_difference.ts";
 import { createDependencies } from "../main.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders.ts";
 import { DumpedRelay } from "./support/dumped_relay.ts";
@@ -38,7 +39,11 @@ const MUTE: CommandRunner = {
       : LOOKS.run(program, args, options),
 };
 
-async function diff(commands: CommandRunner, ...argv: readonly string[]) {
+function diff(commands: CommandRunner, ...argv: readonly string[]) {
+  return command(commands, "diff", ...argv);
+}
+
+async function command(commands: CommandRunner, ...argv: readonly string[]) {
   const texts = { out: "", err: "" };
   const dependencies = createDependencies();
   const code = await runCommandLine(
@@ -49,7 +54,7 @@ async function diff(commands: CommandRunner, ...argv: readonly string[]) {
       print: (text) => void (texts.out += text),
       complain: (text) => void (texts.err += text),
     },
-    ["diff", ...argv],
+    argv,
     new AbortController().signal,
   );
   return { code, ...texts };
@@ -60,7 +65,11 @@ function holdPort(hostname: string): Deno.TcpListener {
   return Deno.listen({ hostname, port: 0 });
 }
 
-Deno.test("diff counts listeners that are missing, tells a taken port as quarantine, mends none", async () => {
+/** A kube-relay in userspace mode: `shop/web` is served, the port of `shop/taken` something else has. */
+async function withRelay(
+  commands: CommandRunner,
+  run: (scene: { readonly socket: string; readonly port: number }) => Promise<void>,
+): Promise<void> {
   const folder = await Deno.makeTempDir();
   const held = holdPort("127.80.0.5");
   const { port } = held.addr;
@@ -75,12 +84,17 @@ Deno.test("diff counts listeners that are missing, tells a taken port as quarant
   ];
   await Deno.writeTextFile(`${folder}/all.yaml`, manifestText(objects));
   try {
-    await using relay = await DumpedRelay.start({
-      mode: "userspace",
-      commands: LOOKS,
-      flags: [`--manifests=${folder}`],
-    });
-    const socket = `--control-socket=${relay.controlSocket}`;
+    const flags = [`--manifests=${folder}`];
+    await using relay = await DumpedRelay.start({ mode: "userspace", commands, flags });
+    await run({ port, socket: `--control-socket=${relay.controlSocket}` });
+  } finally {
+    held.close();
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+Deno.test("diff counts listeners that are missing, tells a taken port as quarantine, mends none", () =>
+  withRelay(LOOKS, async ({ socket, port }) => {
     const web = `127.80.0.4:${port}/TCP`;
     for (const commands of [LOOKS, MUTE]) {
       const { code, out, err } = await diff(commands, socket);
@@ -101,8 +115,18 @@ Deno.test("diff counts listeners that are missing, tells a taken port as quarant
     assertEquals([service, object, name, kind], ["shop/web", "listener", web, "missing"]);
     assertStringIncludes(cure, "restart it");
     assertEquals(families[0].quarantined[0].service, "shop/taken");
-  } finally {
-    held.close();
-    await Deno.remove(folder, { recursive: true });
+  }));
+
+Deno.test("explain looks for the sockets, too, where it says that they are as they should be", async () => {
+  for (const [commands, wanted] of [[LOOKS, []], [LOST, ["missing listener"]]] as const) {
+    await withRelay(commands, async ({ socket, port }) => {
+      const { out } = await command(
+        commands,
+        ...["explain", "127.0.0.1", `127.80.0.4:${port}`, socket, "--json"],
+      );
+      const [{ kernel }] = JSON.parse(out).packets;
+      const found = kernel.differences as readonly DataPlaneDifference[];
+      assertEquals(found.map(({ kind, object }) => `${kind} ${object}`), [...wanted]);
+    });
   }
 });

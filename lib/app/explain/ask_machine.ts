@@ -59,9 +59,19 @@ async function differencesOf(
   explanation: PacketExplanation,
 ): Promise<readonly DataPlaneDifference[] | undefined> {
   const { service, carriers } = explanation;
-  if (backend.compare === undefined) return await inspectedDifferences(backend, explanation);
-  if (plan.services.size <= MOST_COMPARED && service) {
-    return await backend.compare(plan, { keys: new Set([service.key]) });
+  const isFew = plan.services.size <= MOST_COMPARED;
+  const isSocket = carriers.some(({ object }) => object === "socket");
+  if (backend.compare === undefined || isSocket) {
+    const found = await inspectedDifferences(backend, explanation);
+    if (found.length > 0 || backend.compare === undefined || !isFew) return found;
+  }
+  if (isFew && service) {
+    const { key } = service;
+    const inspected = isSocket ? await backend.inspect([key]) : undefined;
+    return await backend.compare(plan, {
+      keys: new Set([key]),
+      ...(inspected && { serving: inspected.services, quarantined: inspected.quarantined }),
+    });
   }
   return await backend.findMissing?.(carriers);
 }
