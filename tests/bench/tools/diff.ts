@@ -21,8 +21,10 @@ const flags = parseArgs(Deno.args, { string: ["services", "runs"] });
 const SERVICES = Number(flags.services ?? 10_000);
 const RUNS = Number(flags.runs ?? 3);
 
-/** Against `version` and the tool together. The aim is a second on a machine where these take half. */
-const AT_MOST_RATIO = 12;
+/** Against `version` and the tool together, which take half a second to one; measured 1.4 to 2.6. */
+const AT_MOST_RATIO = 3.2;
+/** The kernel is read before and after; measured 4.4 to 5.8. */
+const AT_MOST_RATIO_OF_REPAIR = 7;
 
 /** A mode, and what its tool prints the kernel by. */
 interface BenchMode {
@@ -105,6 +107,6 @@ async function measureMode({ mode, print, damage }: BenchMode): Promise<readonly
   return cases.map(([name, ms]) => ({
     name: `${mode}: ${name}: ${ms.toFixed(0)} ms`,
     value: ms / alone,
-    atMost: AT_MOST_RATIO,
+    atMost: name.endsWith("--repair") ? AT_MOST_RATIO_OF_REPAIR : AT_MOST_RATIO,
   }));
 }
