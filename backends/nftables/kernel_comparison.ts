@@ -47,15 +47,21 @@ export async function compareKernel(
 ): Promise<TableComparison> {
   const pause = pauseBetween(clock);
   const layout = new NftablesLayout(plan.shared, options);
-  const filled = fill(layout, { plan, scope }, pause);
+  const want = (found: FoundTable | undefined) =>
+    inSteps(pause, () =>
+      wantedState(layout, {
+        orders: orders && new Map(orders.map(readOrder)),
+        found: found?.elements,
+      }));
+  const prepare = async () => {
+    await fill(layout, { plan, scope }, pause);
+    // Where the order is known, nothing of what is found is needed for it.
+    return orders && await want(undefined);
+  };
   const { reading } = scope ?? {};
   const read = reading instanceof TableReading ? reading.result : runner.readWithCode();
-  const [found] = await Promise.all([read, filled]);
-  const wanted = await inSteps(pause, () =>
-    wantedState(layout, {
-      orders: orders && new Map(orders.map(readOrder)),
-      found: found?.elements,
-    }));
+  const [found, prepared] = await Promise.all([read, prepare()]);
+  const wanted = prepared ?? await want(found);
   const code = await runner.ruleCode([...wanted.chains.values()]);
   const compare = (found: FoundTable | undefined) =>
     inSteps(pause, () => compareTable({ options, wanted, code, found, keys: scope?.keys }));
