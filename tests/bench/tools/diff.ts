@@ -21,17 +21,17 @@ const flags = parseArgs(Deno.args, { string: ["services", "runs"] });
 const SERVICES = Number(flags.services ?? 10_000);
 const RUNS = Number(flags.runs ?? 3);
 
-/** Against `version` and the tool together, which take half a second to one; measured 1.4 to 2.6. */
-const AT_MOST_RATIO = 3.2;
-/** The kernel is read before and after; measured 4.4 to 5.8. */
-const AT_MOST_RATIO_OF_REPAIR = 7;
-
 /** A mode, and what its tool prints the kernel by. */
 interface BenchMode {
   readonly mode: "iptables" | "nftables";
   readonly print: readonly [program: string, ...args: string[]];
   /** Commands that damage something. */
   readonly damage: readonly (readonly [program: string, ...args: string[]])[];
+  /**
+   * Against `version` and the tool together, which take half a second to one and a half. Above the
+   * worst that was measured on a busy machine by a tenth and more, beside the slack that all gates have.
+   */
+  readonly atMost: { readonly look: number; readonly repair: number };
 }
 
 const MODES: readonly BenchMode[] = [
@@ -39,11 +39,13 @@ const MODES: readonly BenchMode[] = [
     mode: "nftables",
     print: ["nft", "list", "table", "ip", "kube-relay"],
     damage: [["nft", "flush", "chain", "ip", "kube-relay", "nat-output"]],
+    atMost: { look: 2.2, repair: 5 },
   },
   {
     mode: "iptables",
     print: ["iptables-nft-save"],
     damage: [["iptables-nft", "-w", "-t", "nat", "-F", "KUBE-MARK-MASQ"]],
+    atMost: { look: 3.6, repair: 7.5 },
   },
 ];
 
@@ -60,7 +62,7 @@ try {
   await Deno.remove(folder, { recursive: true });
 }
 
-async function measureMode({ mode, print, damage }: BenchMode): Promise<readonly Gate[]> {
+async function measureMode({ mode, print, damage, atMost }: BenchMode): Promise<readonly Gate[]> {
   await using node = await Namespace.create("bench");
   const manifests = `--manifests=${folder}/manifests`;
   await using relay = RelayProcess.start(node, {
@@ -107,6 +109,6 @@ async function measureMode({ mode, print, damage }: BenchMode): Promise<readonly
   return cases.map(([name, ms]) => ({
     name: `${mode}: ${name}: ${ms.toFixed(0)} ms`,
     value: ms / alone,
-    atMost: name.endsWith("--repair") ? AT_MOST_RATIO_OF_REPAIR : AT_MOST_RATIO,
+    atMost: name.endsWith("--repair") ? atMost.repair : atMost.look,
   }));
 }
