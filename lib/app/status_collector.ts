@@ -24,9 +24,11 @@ export async function collectFamilyStatus(
   const { services: inspected, summary } = await backend.inspect(brief ? [] : undefined);
   const byKey = new Map(inspected.map((service) => [service.key, service]));
   const reasons = reasonsByKey(syncer.quarantined);
+  const retries = new Map(syncer.quarantined.map(({ key, retryAt }) => [key, retryAt]));
   const services: StatusService[] = [];
   for (const [key, plan] of brief ? [] : pipeline.plan.services) {
-    services.push(serviceStatus(plan, { inspection: byKey.get(key), reason: reasons.get(key) }));
+    const quarantine = { reason: reasons.get(key), retryAt: retries.get(key) };
+    services.push(serviceStatus(plan, { inspection: byKey.get(key), ...quarantine }));
     if (services.length % SLICE_SIZE === 0) await clock.yieldToEventLoop();
   }
   return {
@@ -75,9 +77,10 @@ function familyFacts(
 
 function serviceStatus(
   plan: ServicePlan,
-  { inspection, reason }: {
+  { inspection, reason, retryAt }: {
     readonly inspection: ServiceInspection | undefined;
     readonly reason: string | undefined;
+    readonly retryAt: string | undefined;
   },
 ): StatusService {
   return {
@@ -88,6 +91,7 @@ function serviceStatus(
     ...(inspection?.connections !== undefined && { connections: inspection.connections }),
     ...(inspection?.traffic && { traffic: inspection.traffic }),
     ...(reason !== undefined && { quarantined: reason }),
+    ...(retryAt !== undefined && { retryAt }),
   };
 }
 

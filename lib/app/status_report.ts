@@ -28,6 +28,8 @@ export interface StatusService {
   readonly traffic?: TrafficFigures;
   /** Why it, or an address of it, is in quarantine. */
   readonly quarantined?: string;
+  /** What the kernel refused, and from when on a sync tries it again, RFC 3339. */
+  readonly retryAt?: string;
 }
 
 /** One IP family. */

@@ -226,11 +226,13 @@ function fitCell(cell: string, width: number): string {
 }
 
 function quarantineLines(services: readonly StatusService[], view: View): readonly string[] {
-  const { columns, colors } = view;
+  const { columns, colors, now } = view;
   return [
-    colors.yellow("In quarantine (tried again at each sync; the others work):"),
-    ...services.map(({ name, protocol, quarantined = "" }) => {
-      const text = `${name} ${protocol}: ${quarantined}`;
+    colors.yellow("In quarantine (the others work):"),
+    ...services.map(({ name, protocol, quarantined = "", retryAt }) => {
+      const waitMs = retryAt === undefined ? 0 : Date.parse(retryAt) - now;
+      const when = waitMs > 0 ? `in ${ageText(waitMs)}` : "at each sync";
+      const text = `${name} ${protocol}: ${quarantined}; tried again ${when}`;
       return `  ${wrapText(printableText(text), { width: columns, indent: 4 }).trimStart()}`;
     }),
   ];

@@ -91,8 +91,10 @@ Deno.test("renderStatus() names what is in quarantine, with the reason", () => {
   const reason = "10.96.0.10:80/TCP: Address already in use by another program; free the port or " +
     "change the Service";
   const key = servicePortKey({ namespace: "demo", name: "web", port: "http", protocol: "TCP" });
+  const retryAt = new Date(NOW + 90_000).toISOString();
+  const refused = { ...WEB, name: "demo/web:https", quarantined: "No such file", retryAt };
   const text = renderStatus(
-    report([{ ...WEB, quarantined: reason }], {
+    report([{ ...WEB, quarantined: reason }, refused], {
       quarantined: [{ key, reason }],
       failures: 2,
       pending: true,
@@ -105,9 +107,10 @@ Deno.test("renderStatus() names what is in quarantine, with the reason", () => {
   assertStringIncludes(text, "         ! Cannot bind\n");
   assertStringIncludes(
     text,
-    `In quarantine (tried again at each sync; the others work):
+    `In quarantine (the others work):
   demo/web:http TCP: 10.96.0.10:80/TCP: Address already in use by another
-    program; free the port or change the Service
+    program; free the port or change the Service; tried again at each sync
+  demo/web:https TCP: No such file; tried again in 1m30s
 `,
   );
 });

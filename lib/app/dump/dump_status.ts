@@ -95,6 +95,7 @@ const service = fields({
     open: optional(number),
   })),
   quarantined: optional(foreignText),
+  retryAt: optional(time),
 });
 
 const family = fields({
