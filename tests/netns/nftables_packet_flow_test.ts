@@ -13,8 +13,7 @@ Deno.test({
   name: "packet flow with real packets through nftables mode",
   ignore: isMissing("the packet-flow table through nftables", [
     ...netnsRequirements(),
-    program("bash"),
-    program("nft"),
+    ...["bash", "conntrack", "nft"].map(program),
   ]),
   async fn(t) {
     await runPacketStage(t, {

@@ -34,6 +34,7 @@ for (const variant of IPTABLES_VARIANTS) {
     name: `packet flow with real packets through iptables mode (${variant})`,
     ignore: isMissing(`the packet-flow table through iptables-${variant}`, [
       ...NEEDED,
+      program("conntrack"),
       ...iptablesRequirements(variant),
     ]),
     async fn(t) {

@@ -7,6 +7,7 @@
 import type { BackendMode } from "../../lib/proxy/backend.ts";
 import { ApiProcess } from "../support/api_process.ts";
 import { type ClusterTopology, createClusterTopology } from "../support/cluster_topology.ts";
+import type { Namespace } from "../support/netns.ts";
 import { PACKET_FLOW_CASES } from "./cases.ts";
 import { explainCase, explainStage, outcomeOf } from "./explain_executor.ts";
 import type { PacketFlowCase, PacketOutcome } from "./packet_flow_case.ts";
@@ -49,7 +50,10 @@ const SKIPPED: readonly PacketFlowSkip[] = [
   },
 ];
 
-/** Sends every row in both families, and in both protocols, with a step for each scenario. */
+/**
+ * Sends every row in both families, and in both protocols, with a step for each scenario. All modes but
+ * userspace need the program conntrack.
+ */
 export async function runPacketStage(
   t: Deno.TestContext,
   { name, mode, adapt = [], prepare, check, asUdp = true, only = () => true }: PacketStageOptions,
@@ -70,6 +74,7 @@ export async function runPacketStage(
       adapt,
       prepare: async (scenario) => {
         await relay.serve(scenario);
+        if (mode !== "userspace") await forgetUdpFlows(cluster.node);
         return { [Symbol.asyncDispose]: () => Promise.resolve() };
       },
       async execute(packet) {
@@ -82,6 +87,16 @@ export async function runPacketStage(
   } finally {
     await Deno.remove(folder, { recursive: true });
   }
+}
+
+/**
+ * Linux keeps the choice that it made for a flow of UDP, for half a minute. A client that happens to get
+ * the port of such a flow, out of 28,000, would find the endpoint that another scenario gave it.
+ */
+async function forgetUdpFlows(node: Namespace): Promise<void> {
+  const forget = (family: string) => `conntrack -D -f ${family} -p udp`;
+  // It fails where there is none.
+  await node.output("sh", ["-c", `${forget("ipv4")}; ${forget("ipv6")}; true`]);
 }
 
 /** What `explain` says of a packet has to be what the wire showed. */

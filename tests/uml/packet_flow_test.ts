@@ -15,7 +15,7 @@ import { GUEST } from "./guest.ts";
 const ignore = isMissing("the packet-flow table through IPVS", [
   GUEST,
   ...netnsRequirements(),
-  ...["ipvsadm", "ipset", "iptables", "ip6tables"].map(program),
+  ...["conntrack", "ipvsadm", "ipset", "iptables", "ip6tables"].map(program),
 ]);
 
 const SCENARIOS = [...new Set(PACKET_FLOW_CASES.map(({ scenario }) => scenario.name))];
