@@ -13,6 +13,7 @@ import type {
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables_save.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
 import { refusedByKey, RefusedServices } from "../netfilter/refused_services.ts";
 import { compareRules, foundShape } from "./compare.ts";
@@ -50,13 +51,7 @@ export async function compareKernel(
     ? saved.then((tables) => layoutOf(clock, input, tables))
     : layoutOf(clock, input, undefined);
   const [tables, layout] = await Promise.all([saved, laidOut]);
-  const pause = pauseBetween(clock);
-  const steps = compareRules({ layout, tables, keys: input.scope?.keys });
-  for (;;) {
-    const step = steps.next();
-    if (step.done) return step.value;
-    await pause();
-  }
+  return await inSteps({ clock }, compareRules({ layout, tables, keys: input.scope?.keys }));
 }
 
 /** Writes what differs and nothing else, and compares again. Throws an IptablesError. */

@@ -21,6 +21,7 @@ import {
   type IptablesTable,
   ruleText,
 } from "../netfilter/iptables_objects.ts";
+import { atOnce } from "../netfilter/in_steps.ts";
 import type { AppliedServers } from "./applied_servers.ts";
 import { BASE_JUMPS, baseChains, type BaseJump, FROM_CLUSTER } from "./base_rules.ts";
 import { diffServers, type ServerChanges } from "./diff_servers.ts";
@@ -122,11 +123,7 @@ export function diffIpvs(
   applied: AppliedServers,
   kernel: KernelState,
 ): IpvsBatch {
-  const work = diffInSteps(layout, applied, kernel);
-  for (;;) {
-    const step = work.next();
-    if (step.done) return step.value;
-  }
+  return atOnce(diffInSteps(layout, applied, kernel));
 }
 
 function isEmpty(step: IpvsStep): boolean {

@@ -3,6 +3,7 @@ import fc from "fast-check";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import { isKubeProxySet } from "../netfilter/foreign/ip_sets.ts";
 import { IP_SETS, SET_IDS, setName, setOptions } from "./ipset_table.ts";
+import { atOnce } from "../netfilter/in_steps.ts";
 import {
   addLine,
   createLine,
@@ -13,11 +14,7 @@ import {
 } from "./ipset_text.ts";
 
 function read(text: string, isWanted: (name: string) => boolean = () => true) {
-  const work = readIpsetSave(text, isWanted);
-  for (;;) {
-    const step = work.next();
-    if (step.done) return step.value;
-  }
+  return atOnce(readIpsetSave(text, isWanted));
 }
 
 /** As ipset 7.17 prints it. */

@@ -8,7 +8,7 @@ import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { ServerRates } from "../../lib/proxy/backend.ts";
 import { findDummyDevices } from "../netfilter/foreign/dummy_devices.ts";
-import { inSteps } from "../netfilter/foreign/in_steps.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
 import { type NotedServers, readNotedServers } from "../netfilter/foreign/ip_sets.ts";
 import { readProcFile, reasonOfExit } from "../netfilter/foreign/tool_output.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";

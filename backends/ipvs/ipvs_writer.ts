@@ -12,7 +12,7 @@ import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { inSteps } from "../netfilter/foreign/in_steps.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
 import { refusedItem, RefusedServices } from "../netfilter/refused_services.ts";
 import { adoptKernel } from "./adopt_kernel.ts";

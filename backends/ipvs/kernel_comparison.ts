@@ -16,7 +16,7 @@ import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { Network } from "../../lib/os/network.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { inSteps } from "../netfilter/foreign/in_steps.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
 import { chainLine, ruleText } from "../netfilter/iptables_objects.ts";
 import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables_variant.ts";

@@ -11,7 +11,7 @@ import type { Network } from "../../lib/os/network.ts";
 import type { CleanupReport } from "../../lib/proxy/backend.ts";
 import { destroySets } from "../netfilter/foreign/destroy_sets.ts";
 import { findDummyDevices } from "../netfilter/foreign/dummy_devices.ts";
-import { inSteps } from "../netfilter/foreign/in_steps.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
 import { type NotedServers, readNotedServers } from "../netfilter/foreign/ip_sets.ts";
 import type { IptablesDump } from "../netfilter/foreign/iptables_dump.ts";
 import { IPTABLES_WORLDS } from "../netfilter/foreign/iptables_world.ts";

@@ -1,15 +1,12 @@
 import { assertEquals } from "@std/assert";
 import fc from "fast-check";
 import type { ServerRates } from "../../lib/proxy/backend.ts";
+import { atOnce } from "../netfilter/in_steps.ts";
 import { readServerRates } from "./server_rates.ts";
 
 /** Runs the work at once. */
 function read(text: string): ReadonlyMap<string, ServerRates> {
-  const work = readServerRates(text);
-  for (;;) {
-    const step = work.next();
-    if (step.done) return step.value;
-  }
+  return atOnce(readServerRates(text));
 }
 
 /** Of ipvsadm 1.31. */

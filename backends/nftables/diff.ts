@@ -4,6 +4,7 @@
  * @module
  */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { atOnce } from "../netfilter/in_steps.ts";
 import type { AppliedTable, TableElements, TableReading } from "./applied_table.ts";
 import type { Chain } from "./base_chains.ts";
 import { chainElement, chainName, type ChainSpec } from "./chain_spec.ts";
@@ -28,11 +29,7 @@ const SLICE_SIZE = 128;
  * `layout.settle()`. After a failure nothing was written, or nobody knows: read the table.
  */
 export function diffTable(layout: NftablesLayout, applied: AppliedTable): Transaction {
-  const steps = diffSteps(layout, applied);
-  for (;;) {
-    const step = steps.next();
-    if (step.done) return step.value;
-  }
+  return atOnce(diffSteps(layout, applied));
 }
 
 /** As {@linkcode diffTable}, with pauses. The layout must not change meanwhile. */
@@ -59,7 +56,7 @@ export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable):
   const idle = applied.idleChains().filter((name) => !lasting.has(name));
   const removedChains = [...applied.strangers];
   const elements = idle.map((name) => ({ element: chainElement(name), owner: undefined }));
-  const steps = Transaction.steps(layout.options.family, {
+  return atOnce(Transaction.steps(layout.options.family, {
     replacesTable: false,
     declares: false,
     chains: [],
@@ -67,11 +64,7 @@ export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable):
     added: new Map(),
     removedChains,
     applied: { chains: [], entries: [], strangers: idle, removedChains },
-  });
-  for (;;) {
-    const step = steps.next();
-    if (step.done) return step.value;
-  }
+  }));
 }
 
 function* diffSteps(

@@ -12,6 +12,7 @@ import type {
 } from "../../lib/proxy/data_plane_difference.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
 import { refusedByKey } from "../netfilter/refused_services.ts";
 import type { EntryId } from "./claims.ts";
@@ -48,11 +49,13 @@ export async function compareKernel(
   const pause = pauseBetween(clock);
   const layout = new NftablesLayout(plan.shared, options);
   const want = (found: FoundTable | undefined) =>
-    inSteps(pause, () =>
+    inSteps(
+      { clock },
       wantedState(layout, {
         orders: orders && new Map(orders.map(readOrder)),
         found: found?.elements,
-      }));
+      }),
+    );
   const prepare = async () => {
     await fill(layout, { plan, scope }, pause);
     // Where the order is known, nothing of what is found is needed for it.
@@ -64,7 +67,7 @@ export async function compareKernel(
   const wanted = prepared ?? await want(found);
   const code = await runner.ruleCode([...wanted.chains.values()]);
   const compare = (found: FoundTable | undefined) =>
-    inSteps(pause, () => compareTable({ options, wanted, code, found, keys: scope?.keys }));
+    inSteps({ clock }, compareTable({ options, wanted, code, found, keys: scope?.keys }));
   const comparison = await compare(found);
   if (!found || !comparison.differences.some(showsProtocol)) return comparison;
   return await compare(withPrintedRules(found, await runner.readRules()));
@@ -141,18 +144,6 @@ async function fill(
     const item = refused.get(service.key);
     if (item) layout.quarantine(item);
     else layout.set(service);
-    await pause();
-  }
-}
-
-async function inSteps<T>(
-  pause: () => Promise<void> | undefined,
-  begin: () => Generator<void, T>,
-): Promise<T> {
-  const steps = begin();
-  for (;;) {
-    const step = steps.next();
-    if (step.done) return step.value;
     await pause();
   }
 }

@@ -7,7 +7,7 @@ import type { HostFinding } from "../../../lib/proxy/host_checks.ts";
 import type { Network } from "../../../lib/os/network.ts";
 import { countChains } from "./chain_counts.ts";
 import { lookAtHost, type LookEdges } from "./host_look.ts";
-import { inSteps } from "./in_steps.ts";
+import { inSteps } from "../in_steps.ts";
 import { judgeFindings, liveFinding } from "./judge_findings.ts";
 import { K3S_NODE_ARGS, parseK3sNodeArgs } from "./k3s_node_args.ts";
 import { findLiveKubeProxy } from "./live_kube_proxy.ts";

@@ -7,7 +7,7 @@
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { findDummyDevices } from "./dummy_devices.ts";
-import { inSteps } from "./in_steps.ts";
+import { inSteps } from "../in_steps.ts";
 import { IPTABLES_WORLDS, lookAtWorld, type WorldContents } from "./iptables_world.ts";
 import { listNftTables } from "./nft_tables.ts";
 import type { NftTable } from "./own_state.ts";

@@ -5,7 +5,7 @@
  */
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import { inSteps } from "./in_steps.ts";
+import { inSteps } from "../in_steps.ts";
 import type { IptablesDump, JumpFilter } from "./iptables_dump.ts";
 import {
   type IptablesWorld,

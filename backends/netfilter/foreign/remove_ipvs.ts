@@ -10,7 +10,7 @@ import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";
 import { destroySets } from "./destroy_sets.ts";
 import { findDummyDevices, IPVS_DEVICE } from "./dummy_devices.ts";
-import { inSteps } from "./in_steps.ts";
+import { inSteps } from "../in_steps.ts";
 import { isKubeProxySet, type NotedServers, readNotedServers } from "./ip_sets.ts";
 import type { OwnState } from "./own_state.ts";
 import type { RemovalRun } from "./removal_run.ts";

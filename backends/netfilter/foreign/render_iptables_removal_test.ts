@@ -2,6 +2,7 @@ import { assertEquals } from "@std/assert";
 import { kubeProxyIptablesRules } from "../../../tests/support/kube_proxy_rules.ts";
 import { type DumpedTable, IptablesDumpReader, type JumpFilter } from "./iptables_dump.ts";
 import { isKubeProxyChain } from "./known_chains.ts";
+import { atOnce } from "../in_steps.ts";
 import {
   describeTableRemoval,
   isNothing,
@@ -9,14 +10,6 @@ import {
   renderTableRemoval,
   type TableRemoval,
 } from "./render_iptables_removal.ts";
-
-/** Runs a generator to its end. */
-function finish<T>(work: Generator<void, T>): T {
-  for (;;) {
-    const step = work.next();
-    if (step.done) return step.value;
-  }
-}
 
 const KEEP_FOREIGN: JumpFilter = (_, { from, to }) =>
   isKubeProxyChain("nat", to) && !isKubeProxyChain("nat", from);
@@ -28,7 +21,7 @@ function tableOf(lines: readonly string[], keepJump = KEEP_FOREIGN): DumpedTable
 }
 
 function plan(lines: readonly string[], isTheirs = isKubeProxyChain): TableRemoval {
-  return finish(planTableRemoval(tableOf(lines), isTheirs));
+  return atOnce(planTableRemoval(tableOf(lines), isTheirs));
 }
 
 const USED = [
@@ -106,7 +99,7 @@ Deno.test("planTableRemoval() keeps a chain that one which masquerades for someb
     "-A MINE -j KUBE-MARK-MASQ",
   ];
   const table = tableOf(lines, () => true);
-  const { chains, emptied, kept } = finish(
+  const { chains, emptied, kept } = atOnce(
     planTableRemoval(table, (_, chain) => chain.startsWith("KUBE-")),
   );
   assertEquals({ chains, emptied }, { chains: ["KUBE-SERVICES"], emptied: ["KUBE-HAIRPIN"] });

@@ -1,0 +1,30 @@
+/**
+ * Runs a generator that does a long piece of work: without holding up the event loop, or at once.
+ *
+ * @module
+ */
+import type { Clock } from "../../lib/os/clock.ts";
+import { pauseBetween } from "./pause_between.ts";
+
+/** Runs `work` to its end and returns its result; other tasks get their turn every 5 ms. */
+export async function inSteps<T>(
+  { clock }: { readonly clock: Pick<Clock, "now" | "yieldToEventLoop"> },
+  work: Generator<void, T>,
+): Promise<T> {
+  const pause = pauseBetween(clock);
+  for (;;) {
+    const step = work.next();
+    if (step.done) return step.value;
+    const turn = pause();
+    // Nothing to wait for, as nearly always, costs nothing.
+    if (turn) await turn;
+  }
+}
+
+/** Runs `work` to its end and returns its result. */
+export function atOnce<T>(work: Generator<void, T>): T {
+  for (;;) {
+    const step = work.next();
+    if (step.done) return step.value;
+  }
+}
