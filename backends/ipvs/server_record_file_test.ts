@@ -2,25 +2,13 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { createServerRecordFile, recordedNodePorts } from "./server_record_file.ts";
 import { formatServerRecord, MAX_RECORD_BYTES, NO_NODE_PORTS } from "./server_record.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import { namesIn, withFolder } from "../../tests/support/with_folder.ts";
 
 const NODE_PORTS = {
   addresses: new Set([parseIpAddress("192.0.2.1")]),
   ports: new Set(["tcp 30080"]),
 };
 const TEXT = formatServerRecord({ drains: [], nodePorts: NODE_PORTS });
-
-async function withFolder(test: (folder: string) => Promise<void>): Promise<void> {
-  const folder = await Deno.makeTempDir();
-  try {
-    await test(folder);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-}
-
-async function namesIn(folder: string): Promise<string[]> {
-  return (await Array.fromAsync(Deno.readDir(folder))).map(({ name }) => name).sort();
-}
 
 Deno.test("createServerRecordFile() keeps one file for each family, for its owner only", () =>
   withFolder(async (folder) => {

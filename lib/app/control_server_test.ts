@@ -2,17 +2,9 @@ import { assertEquals, assertInstanceOf, assertRejects, assertStringIncludes } f
 import { testStatusReport } from "../../tests/support/status_reports.ts";
 import { askControl, ControlError, requestStatus } from "./control_client.ts";
 import { BadQuestion, startControlServer } from "./control_server.ts";
+import { withFolder } from "../../tests/support/with_folder.ts";
 
 const REPORT = testStatusReport();
-
-async function withFolder(run: (folder: string) => Promise<void>): Promise<void> {
-  const folder = await Deno.makeTempDir();
-  try {
-    await run(folder);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-}
 
 function start(path: string): ReturnType<typeof startControlServer> {
   return startControlServer({

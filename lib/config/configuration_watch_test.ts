@@ -5,6 +5,7 @@ import { systemClock } from "../os/clock.ts";
 import { ConfigurationChanged, watchConfiguration } from "./configuration_watch.ts";
 import { loadConfiguration, type LoadedConfiguration } from "./load.ts";
 import { hostWatchedFiles, type WatchedFileSystem } from "./watched_file.ts";
+import { withFolder } from "../../tests/support/with_folder.ts";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 const DONE = new Error("done");
@@ -81,15 +82,6 @@ function machine() {
 
 async function until(condition: () => boolean): Promise<void> {
   await eventually("the change is seen", condition);
-}
-
-async function withFolder(test: (folder: string) => Promise<void>): Promise<void> {
-  const folder = await Deno.makeTempDir();
-  try {
-    await test(folder);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
 }
 
 /** Ways to put a new text in the place of an old one. */

@@ -1,18 +1,6 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { removeFile, replacePrivateFile } from "./replace_private_file.ts";
-
-async function withFolder(test: (folder: string) => Promise<void>): Promise<void> {
-  const folder = await Deno.makeTempDir();
-  try {
-    await test(folder);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-}
-
-async function namesIn(folder: string): Promise<string[]> {
-  return (await Array.fromAsync(Deno.readDir(folder))).map(({ name }) => name).sort();
-}
+import { namesIn, withFolder } from "../../tests/support/with_folder.ts";
 
 Deno.test("replacePrivateFile() replaces a file by one that only its owner may read", () =>
   withFolder(async (folder) => {

@@ -1,14 +1,6 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { writeFileWhole } from "./write_file_whole.ts";
-
-async function withFolder(test: (folder: string) => Promise<void>): Promise<void> {
-  const folder = await Deno.makeTempDir();
-  try {
-    await test(folder);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-}
+import { withFolder } from "../../tests/support/with_folder.ts";
 
 Deno.test("writeFileWhole() replaces a file by another one with its mode", () =>
   withFolder(async (folder) => {

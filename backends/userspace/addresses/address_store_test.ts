@@ -8,6 +8,7 @@ import {
   createMemoryStore,
   EMPTY_RECORD,
 } from "./address_store.ts";
+import { withFolder } from "../../../tests/support/with_folder.ts";
 
 const RECORD: AddressRecord = {
   addresses: new Set(["fd00:96::1", "fd00:96::2"].map(parseIpAddress)),
@@ -15,15 +16,6 @@ const RECORD: AddressRecord = {
   previousNonlocalBind: "0",
   standIns: new Map([[serviceKey({ namespace: "ns1", name: "web" }), parseIpAddress("::1")]]),
 };
-
-async function withFolder(run: (folder: string) => Promise<void>): Promise<void> {
-  const folder = await Deno.makeTempDir();
-  try {
-    await run(folder);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
-}
 
 Deno.test("createFileStore() gives back what was saved, and one file for each family", async () => {
   await withFolder(async (folder) => {

@@ -16,6 +16,7 @@ import { startControlServer } from "../control_server.ts";
 import type { FindingOptions } from "../../proxy/host_checks.ts";
 import type { BackendTable, Dependencies } from "../dependencies.ts";
 import type { DoctorReport } from "./doctor_report.ts";
+import { withFolder } from "../../../tests/support/with_folder.ts";
 
 /** A build that has these modes; none is made, as no test has the userspace mode among them. */
 const BACKENDS: BackendTable = Object.fromEntries(
@@ -70,15 +71,6 @@ async function doctor(
   const code = await runCommandLine(dependencies, [...line, `--state-dir=${folder}`], signal);
   assertEquals(texts.err, "");
   return { code, report: JSON.parse(texts.out) as DoctorReport, text: texts.out };
-}
-
-async function withFolder(use: (folder: string) => Promise<void>): Promise<void> {
-  const folder = await Deno.makeTempDir();
-  try {
-    await use(folder);
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
 }
 
 Deno.test("doctor ends with 0 where nothing is in the way", () =>
