@@ -19,8 +19,11 @@ class Silence extends Error {}
 
 /** A socket to one target. */
 interface Line {
-  /** Sends a text of its own and waits for its echo. Resolves to what the server said of itself. */
-  talk(): Promise<EchoGreeting>;
+  /**
+   * Sends a text of its own and waits for its echo, until the signal. Resolves to what the server
+   * said of itself.
+   */
+  talk(giveUp: AbortSignal): Promise<EchoGreeting>;
   /** Sends FIN, where there is one, and waits for the other side's. */
   finish(): Promise<void>;
   close(): void;
@@ -79,29 +82,38 @@ function openUdp({ address, port }: ProbeTarget): Line {
   const to: Deno.NetAddr = { transport: "udp", hostname: address, port };
   const buffer = new Uint8Array(65_535);
   let open = true;
-  const receiveEcho = async (text: string) => {
+  let asked: { readonly text: string } & PromiseWithResolvers<EchoGreeting> | undefined;
+  // One reader for the socket's whole life: an exchange that was given up takes no later one's echo.
+  const receiveEchoes = async (): Promise<never> => {
     for (;;) {
       const [data, from] = await socket.receive(buffer);
       const [head = "", echo] = new TextDecoder().decode(data).split("\n");
       const sender = from as Deno.NetAddr;
       if (sender.hostname !== address || sender.port !== port) {
-        throw new Error(`asked ${address}, was answered by ${sender.hostname}:${sender.port}`);
+        asked?.reject(
+          new Error(`asked ${address}, was answered by ${sender.hostname}:${sender.port}`),
+        );
+      } else if (echo === asked?.text) {
+        asked?.resolve(JSON.parse(head) as EchoGreeting);
       }
-      // The late answer to an exchange that was given up.
-      if (echo === text) return JSON.parse(head) as EchoGreeting;
     }
   };
+  const receiving = receiveEchoes();
+  receiving.catch(() => {});
   return {
     close() {
       if (open) socket.close();
       open = false;
     },
-    async talk() {
+    async talk(giveUp) {
       const text = nextText();
+      asked = { text, ...Promise.withResolvers() };
       const send = () => socket.send(new TextEncoder().encode(text), to);
       await send();
       const timer = setInterval(() => open && send().catch(() => {}), RESEND_MS);
-      return await receiveEcho(text).finally(() => clearInterval(timer));
+      // A flow that the test believes idle must not be renewed behind its back.
+      giveUp.addEventListener("abort", () => clearInterval(timer));
+      return await Promise.race([asked.promise, receiving]).finally(() => clearInterval(timer));
     },
     finish: () => Promise.resolve(),
   };
@@ -124,12 +136,14 @@ function afterSilence(ms: number, callback: () => void): () => void {
   return () => clearInterval(timer);
 }
 
-async function withTimeout<T>(line: Line | undefined, task: Promise<T>, ms: number): Promise<T> {
+async function withTimeout<T>(start: (giveUp: AbortSignal) => Promise<T>, ms: number): Promise<T> {
   const silence = Promise.withResolvers<never>();
+  const giveUp = new AbortController();
   const cancel = afterSilence(ms, () => {
     silence.reject(new Silence());
-    line?.close();
+    giveUp.abort();
   });
+  const task = start(giveUp.signal);
   try {
     return await Promise.race([task, silence.promise]);
   } finally {
@@ -155,9 +169,9 @@ async function openLine(target: ProbeTarget, timeoutMs: number): Promise<Line> {
 async function probe(target: ProbeTarget, timeoutMs: number): Promise<ProbeAnswer> {
   let line: Line | undefined;
   try {
-    line = await openLine(target, timeoutMs);
-    const by = await withTimeout(line, line.talk(), timeoutMs);
-    await withTimeout(line, line.finish(), timeoutMs);
+    const opened = line = await openLine(target, timeoutMs);
+    const by = await withTimeout((giveUp) => opened.talk(giveUp), timeoutMs);
+    await withTimeout(() => opened.finish(), timeoutMs);
     return { kind: "answered", by };
   } catch (error) {
     return answerOfError(error);
@@ -272,7 +286,7 @@ class Client {
     const line = this.#lines.get(id);
     if (line === undefined) return { kind: "failed", reason: `nothing is open as '${id}'` };
     try {
-      return { kind: "answered", by: await withTimeout(undefined, line.talk(), timeoutMs) };
+      return { kind: "answered", by: await withTimeout((giveUp) => line.talk(giveUp), timeoutMs) };
     } catch (error) {
       return answerOfError(error);
     }

@@ -59,14 +59,15 @@ export class UdpRulesNode implements AsyncDisposable {
       const { IPv4, IPv6 } = UDP_ADDRESSES;
       await namespace.ipBatch([
         "link add void type veth peer name beyond",
+        // Nobody is asked for the hardware address behind an address: the void takes all at once. To
+        // an interface that is up, Linux would give its IPv6 addresses anew, up to a second later.
+        "link set void arp off",
         "link set beyond up",
         `addr add ${IPv4.node}/24 dev void`,
         `addr add ${IPv6.node}/64 dev void`,
         "link set void up",
         "route add 0.0.0.0/0 dev void",
         "route add ::/0 dev void",
-        // Nobody is asked for the hardware address behind an address: the void takes all at once.
-        "link set void arp off",
         ...Object.values(IPv4.endpoints).map((address) => `addr add ${address}/32 dev lo`),
         ...Object.values(IPv6.endpoints).map((address) => `addr add ${address}/128 dev lo`),
       ]);
