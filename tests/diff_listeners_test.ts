@@ -93,15 +93,20 @@ async function withRelay(
   }
 }
 
-Deno.test("diff counts listeners that are missing, tells a taken port as quarantine, mends none", () =>
-  withRelay(LOOKS, async ({ socket, port }) => {
-    const web = `127.80.0.4:${port}/TCP`;
-    for (const commands of [LOOKS, MUTE]) {
+Deno.test("diff finds no listener missing where all are open, or nobody can tell", async () => {
+  for (const commands of [LOOKS, MUTE]) {
+    await withRelay(commands, async ({ socket, port }) => {
       const { code, out, err } = await diff(commands, socket);
       assertEquals([code, err], [0, ""], out);
       assertMatch(out, new RegExp(`shop/taken TCP 127.80.0.5:${port}/TCP: Cannot`));
       assertStringIncludes(out, "as planned, but for what is in quarantine\n");
-    }
+    });
+  }
+});
+
+Deno.test("diff counts listeners that are missing, and mends none", () =>
+  withRelay(LOST, async ({ socket, port }) => {
+    const web = `127.80.0.4:${port}/TCP`;
     const lost = await diff(LOST, socket);
     assertEquals(lost.code, 3);
     assertStringIncludes(lost.out, `shop/web TCP\n  missing  listener ${web}\n`);

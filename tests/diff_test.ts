@@ -7,7 +7,7 @@ import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/as
 import { requestChanges } from "../lib/app/control_client.ts";
 import { runCommandLine } from "../lib/app/command_line.ts";
 import { systemClock } from "../lib/os/clock.ts";
-import { CommandError, type CommandRunner } from "../lib/os/command_runner.ts";
+import type { CommandRunner } from "../lib/os/command_runner.ts";
 import { createDependencies } from "../main.ts";
 import { ADDRESSES, THIS_NODE } from "./support/address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./support/builders.ts";
@@ -55,14 +55,18 @@ function objects(endpoints: readonly string[]): string {
   ]);
 }
 
+interface Scene {
+  readonly machine: FakeNftMachine;
+  readonly socket: string;
+  readonly folder: string;
+}
+
 /** A kube-relay in nftables mode, its machine, a folder with other objects, and a dump. */
 async function withRelay(
-  run: (scene: {
-    readonly machine: FakeNftMachine;
-    readonly socket: string;
-    readonly folder: string;
-  }) => Promise<void>,
+  run: (scene: Scene) => Promise<void>,
   prepare: (machine: FakeNftMachine) => void = () => {},
+  commandsOf: (machine: FakeNftMachine, folder: string) => CommandRunner = (machine) =>
+    machine.commands,
 ): Promise<void> {
   const folder = await Deno.makeTempDir();
   try {
@@ -77,7 +81,7 @@ async function withRelay(
     }
     await using relay = await DumpedRelay.start({
       mode: "nftables",
-      commands: machine.commands,
+      commands: commandsOf(machine, folder),
       flags: [`--manifests=${folder}/old`, "--cluster-cidr=10.0.0.0/8"],
       addresses: [IPv4.node],
     });
@@ -204,52 +208,66 @@ Deno.test("diff tells what is in quarantine, counts it as no difference, and nev
   }, refuse);
 });
 
-Deno.test("diff looks again when the process synced meanwhile, and mends by its new plan", () =>
+/** Has the process sync other endpoints at the moment in which its table is read for the first time. */
+function syncingMeanwhile(
+  { machine, folder }: Pick<Scene, "machine" | "folder">,
+  endpoints: readonly string[],
+): { readonly commands: CommandRunner; readonly looks: () => number } {
+  let looks = 0;
+  const commands: CommandRunner = {
+    async run(program, args, options) {
+      const isLook = `${program} ${args.join(" ")}`.startsWith("nft --debug=netlink --numeric");
+      if (isLook && ++looks === 1) {
+        await Deno.writeTextFile(`${folder}/old/all.yaml`, objects(endpoints));
+        await eventually("the process has synced", () => {
+          const { elements } = machine.tool.table("ip kube-relay");
+          return elements.get("endpoints")?.size === endpoints.length;
+        });
+      }
+      return await machine.commands.run(program, args, options);
+    },
+  };
+  return { commands, looks: () => looks };
+}
+
+Deno.test("diff looks again when the process synced meanwhile", async () => {
+  const endpoints = IPv4.remotePods.slice(0, 1);
+  let looks = () => 0;
+  await withRelay(
+    async ({ socket }) => {
+      const { code, err } = await diff(NO_COMMANDS, socket);
+      assertEquals([code, err], [0, ""]);
+      assertEquals(looks() > 1, true);
+    },
+    undefined,
+    (machine, folder) => {
+      const meanwhile = syncingMeanwhile({ machine, folder }, endpoints);
+      looks = meanwhile.looks;
+      return meanwhile.commands;
+    },
+  );
+});
+
+Deno.test("diff --repair mends by the new plan when the process synced meanwhile", () =>
   withRelay(async ({ machine, folder, socket }) => {
-    for (const [index, flags] of [[], ["--repair"]].entries()) {
-      const lists = [IPv4.remotePods.slice(0, 1), IPv4.remotePods.slice(0, 2)];
-      const endpoints = lists[index] ?? [];
-      let looks = 0;
-      const commands: CommandRunner = {
-        async run(program, args, options) {
-          const isLook = `${program} ${args.join(" ")}`.startsWith("nft --debug=netlink --numeric");
-          if (isLook && ++looks === 1) {
-            await Deno.writeTextFile(`${folder}/old/all.yaml`, objects(endpoints));
-            await eventually("the process has synced", () => {
-              const { elements } = machine.tool.table("ip kube-relay");
-              return elements.get("endpoints")?.size === endpoints.length;
-            });
-          }
-          return await machine.commands.run(program, args, options);
-        },
-      };
-      const { code, err, out } = await diff(commands, socket, ...flags);
-      assertEquals([code, err], [0, ""], flags.join());
-      // The old plan was mended to, then the new one.
-      if (flags.length > 0) assertStringIncludes(out, "differences, of which");
-      assertEquals(looks > 1, true);
-      const { elements } = machine.tool.table("ip kube-relay");
-      assertEquals(elements.get("endpoints")?.size, endpoints.length);
-    }
+    const endpoints = IPv4.remotePods.slice(0, 1);
+    const { commands, looks } = syncingMeanwhile({ machine, folder }, endpoints);
+    const { code, err, out } = await diff(commands, socket, "--repair");
+    assertEquals([code, err], [0, ""]);
+    // The old plan was mended to, then the new one.
+    assertStringIncludes(out, "differences, of which");
+    assertEquals(looks() > 1, true);
+    const { elements } = machine.tool.table("ip kube-relay");
+    assertEquals(elements.get("endpoints")?.size, endpoints.length);
   }));
 
-Deno.test("diff reads the kernel while it is told the plan, and gives up where that is of no use", () =>
-  withRelay(async ({ socket }) => {
-    const ended: string[] = [];
-    const commands: CommandRunner = {
-      run: (program, args, { signal } = {}) =>
-        new Promise((_, reject) => {
-          signal?.addEventListener("abort", () => {
-            ended.push(`${program} ${args.join(" ")}`);
-            reject(new CommandError(program, args, "aborted", "ended"));
-          });
-        }),
-    };
-    const { code, err } = await diff(commands, socket, "--service=shop/nothing");
-    assertEquals([code, err.includes("shop/nothing")], [1, true], err);
-    const line = (family: string) =>
-      `nft --debug=netlink --numeric-protocol list table ${family} kube-relay`;
-    assertEquals(ended, [line("ip"), line("ip6")]);
+Deno.test("diff runs no tool by itself: the process that serves has its machine at hand", () =>
+  withRelay(async ({ machine, socket }) => {
+    damage(machine);
+    assertEquals((await diff(NO_COMMANDS, socket)).code, 3);
+    const { code, err } = await diff(NO_COMMANDS, socket, "--service=shop/wep");
+    assertEquals(code, 1);
+    assertStringIncludes(err, "none of 1 has this name; did you mean 'shop/web'?");
   }));
 
 Deno.test("diff --from compares the machine with a dump, with nobody running", () =>

@@ -40,7 +40,6 @@ import { removeOwnChains } from "./own_chains.ts";
 import { probeIptablesMode } from "./probe.ts";
 import { renderText } from "./render_text.ts";
 import { ALL_FEATURES, type IptablesFeatures } from "./render_options.ts";
-import { RulesReading } from "./rules_reading.ts";
 import { WantedRules } from "./wanted_rules.ts";
 import { WriteFigures } from "./write_figures.ts";
 
@@ -142,9 +141,6 @@ class IptablesBackend implements Backend {
   compare: Required<Backend>["compare"] = async (plan, scope) =>
     await compareKernel(...await this.#comparison(plan, scope));
 
-  readAhead: Required<Backend>["readAhead"] = () =>
-    new RulesReading(this.#dependencies, this.family);
-
   repair: Required<Backend>["repair"] = async (plan, scope) =>
     await repairKernel(...await this.#comparison(plan, scope));
 
@@ -228,13 +224,16 @@ class IptablesBackend implements Backend {
 
   async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {
     const { clock, commands } = this.#dependencies;
-    const choice = scope?.reading instanceof RulesReading
-      ? await scope.reading.choice
-      : await chooseIptables({ commands }, { family: this.family });
+    if (this.#machine !== undefined) {
+      const { runner, rules: { shape } } = this.#machine;
+      const options = this.#renderOptions(this.#machine);
+      return [{ clock, runner }, { plan, options, shape, scope }] as const;
+    }
+    const choice = await chooseIptables({ commands }, { family: this.family });
     if (choice.programs === undefined) {
       throw new Error(`Cannot compare rules of ${this.family}: ${choice.problem}`);
     }
-    const { facts = this.facts(), ...settings } = this.#options;
+    const { facts, ...settings } = this.#options;
     const { features, beLiberal = false } = facts
       ? { ...facts, features: featuresFound(ALL_FEATURES, facts) }
       : await findFacts({ commands }, choice);

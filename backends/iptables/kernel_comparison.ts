@@ -20,7 +20,6 @@ import { compareRules, foundShape } from "./compare.ts";
 import { IptablesLayout } from "./layout.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import { RuleWriter } from "./rule_writer.ts";
-import { RulesReading } from "./rules_reading.ts";
 import { ServiceRuleWriter } from "./service_rule_writer.ts";
 import { WriteFigures } from "./write_figures.ts";
 
@@ -44,14 +43,13 @@ export async function compareKernel(
   { clock, runner }: KernelComparisonDependencies,
   input: KernelComparisonInput,
 ): Promise<readonly DataPlaneDifference[]> {
-  const { scope: { reading } = {}, shape } = input;
-  const read = reading instanceof RulesReading ? reading.tables : runner.save();
-  const saved = read.then(async (tables) => tables ?? await runner.save());
+  const { scope, shape } = input;
+  const saved = runner.save();
   const laidOut = shape === undefined
     ? saved.then((tables) => layoutOf(clock, input, tables))
     : layoutOf(clock, input, undefined);
   const [tables, layout] = await Promise.all([saved, laidOut]);
-  return await inSteps({ clock }, compareRules({ layout, tables, keys: input.scope?.keys }));
+  return await inSteps({ clock }, compareRules({ layout, tables, keys: scope?.keys }));
 }
 
 /** Writes what differs and nothing else, and compares again. Throws an IptablesError. */

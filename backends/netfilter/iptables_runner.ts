@@ -46,15 +46,12 @@ export class IptablesRunner {
   }
 
   /** Everything that is there, by one process. */
-  async save(
-    { signal, ...options }: SaveOptions & { readonly signal?: AbortSignal } = {},
-  ): Promise<SavedTables> {
+  async save(options: SaveOptions = {}): Promise<SavedTables> {
     const { save: program } = this.#programs;
     const tables = new IptablesSave();
     const action = "read rules of iptables";
     const { code, stderr } = await this.#run(action, [program], {
       timeoutMs: SAVE_TIMEOUT_MS,
-      ...(signal && { signal }),
       onLine: (line) => tables.take(line),
     });
     if (code !== 0) throw errorOfRead({ program, code, stderr });

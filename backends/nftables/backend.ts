@@ -29,6 +29,7 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import type { DriftWatch } from "../netfilter/drift_watch.ts";
+import { atOnce, inSteps } from "../netfilter/in_steps.ts";
 import { inspectPlan } from "../netfilter/inspect_plan.ts";
 import { OneAtATime } from "../netfilter/one_at_a_time.ts";
 import { ROUTE_LOCALNET } from "../netfilter/route_localnet.ts";
@@ -49,7 +50,6 @@ import { ALL_FEATURES, type NftablesFeatures } from "./render_options.ts";
 import { renderText, withCounters } from "./render_text.ts";
 import { countedFor, startCounting } from "./start_counting.ts";
 import type { TrafficCounters } from "./traffic_counters.ts";
-import { TableReading } from "./table_reading.ts";
 import { WantedTable } from "./wanted_table.ts";
 import { WriteFigures } from "./write_figures.ts";
 
@@ -149,14 +149,11 @@ class NftablesBackend implements Backend {
   facts(): MachineFacts | undefined {
     if (this.#machine === undefined) return undefined;
     const { features, table } = this.#machine;
-    return { features: { ...features }, layout: table.orders() };
+    return { features: { ...features }, layout: atOnce(table.orders()) };
   }
 
   compare: Required<Backend>["compare"] = async (plan, scope) =>
     (await compareKernel(...await this.#comparison(plan, scope))).differences;
-
-  readAhead: Required<Backend>["readAhead"] = () =>
-    new TableReading(this.#dependencies, this.family);
 
   repair: Required<Backend>["repair"] = async (plan, scope) =>
     await repairKernel(...await this.#comparison(plan, scope));
@@ -225,14 +222,20 @@ class NftablesBackend implements Backend {
 
   async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {
     const { clock, commands } = this.#dependencies;
-    const { facts = this.facts(), ...settings } = this.#options;
+    const { facts, ...settings } = this.#options;
     const { family } = settings;
-    const features = facts
-      ? featuresFound(ALL_FEATURES, facts)
-      : await probeRenderFeatures({ commands }, { family });
+    const table = this.#machine?.table;
+    const features = this.#machine?.features ??
+      (facts
+        ? featuresFound(ALL_FEATURES, facts)
+        : await probeRenderFeatures({ commands }, { family }));
     const options = renderOptionsOf(settings, { ...settings.node(), features });
     const runner = new NftRunner({ commands }, family);
-    return [{ clock, runner }, { plan, options, orders: facts?.layout, scope }] as const;
+    const layout = facts?.layout;
+    const orders = table
+      ? () => inSteps({ clock }, table.orders())
+      : layout && (() => Promise.resolve(layout));
+    return [{ clock, runner }, { plan, options, orders, scope }] as const;
   }
 
   #renderOptions(machine: Machine | undefined) {

@@ -22,9 +22,8 @@ import type { FoundTable } from "./found_table.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftRunner } from "./nft_runner.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
-import { TableReading } from "./table_reading.ts";
 import type { Transaction } from "./transaction.ts";
-import { wantedState } from "./wanted_state.ts";
+import { wantedState, type WantedStateContext } from "./wanted_state.ts";
 
 /** The edges. */
 export interface KernelComparisonDependencies {
@@ -36,8 +35,8 @@ export interface KernelComparisonDependencies {
 export interface KernelComparisonInput {
   readonly plan: ProxyPlan;
   readonly options: NftablesRenderOptions;
-  /** From {@linkcode orderWords} of the process that writes the table; `undefined` = not known. */
-  readonly orders: readonly string[] | undefined;
+  /** Has {@linkcode orderWords} of the process that writes the table; `undefined` = they are not known. */
+  readonly orders: (() => Promise<readonly string[]>) | undefined;
   readonly scope?: ComparisonScope | undefined;
 }
 
@@ -48,23 +47,16 @@ export async function compareKernel(
 ): Promise<TableComparison> {
   const pause = pauseBetween(clock);
   const layout = new NftablesLayout(plan.shared, options);
-  const want = (found: FoundTable | undefined) =>
-    inSteps(
-      { clock },
-      wantedState(layout, {
-        orders: orders && new Map(orders.map(readOrder)),
-        found: found?.elements,
-      }),
-    );
+  const want = (context: WantedStateContext) => inSteps({ clock }, wantedState(layout, context));
   const prepare = async () => {
     await fill(layout, { plan, scope }, pause);
+    if (orders === undefined) return undefined;
     // Where the order is known, nothing of what is found is needed for it.
-    return orders && await want(undefined);
+    const known = new Map((await orders()).map(readOrder));
+    return await want({ orders: known, found: undefined });
   };
-  const { reading } = scope ?? {};
-  const read = reading instanceof TableReading ? reading.result : runner.readWithCode();
-  const [found, prepared] = await Promise.all([read, prepare()]);
-  const wanted = prepared ?? await want(found);
+  const [found, prepared] = await Promise.all([runner.readWithCode(), prepare()]);
+  const wanted = prepared ?? await want({ orders: undefined, found: found?.elements });
   const code = await runner.ruleCode([...wanted.chains.values()]);
   const compare = (found: FoundTable | undefined) =>
     inSteps({ clock }, compareTable({ options, wanted, code, found, keys: scope?.keys }));
@@ -116,14 +108,27 @@ export async function repairKernel(
   return { found: first.differences, left: comparison.differences, operations };
 }
 
-/** How the endpoints of entries are numbered, where that is not as in the plan: one text each. */
-export function* orderWords(entries: Iterable<Entry>, layout: NftablesLayout): Generator<string> {
+/** Entries between two pauses: well under a millisecond. */
+const SLICE_SIZE = 512;
+
+/**
+ * How the endpoints of entries are numbered, where that is not as in the plan: one text each. In short
+ * steps.
+ */
+export function* orderWords(
+  entries: Iterable<Entry>,
+  layout: NftablesLayout,
+): Generator<void, readonly string[]> {
+  const all: string[] = [];
+  let seen = 0;
   for (const { id, main, local } of entries) {
+    if (++seen % SLICE_SIZE === 0) yield;
     const usual = layout.orderedEntry(id, undefined);
     if (usual && isSame(usual.main, main) && isSame(usual.local, local)) continue;
     const words = (list: Entry["main"]) => list.map(({ key }) => key).join(" ");
-    yield `${id} = ${words(main)} / ${words(local)}`;
+    all.push(`${id} = ${words(main)} / ${words(local)}`);
   }
+  return all;
 }
 
 function readOrder(words: string): readonly [EntryId, EndpointOrder] {

@@ -16,6 +16,7 @@ import {
   type NftInput,
   saysNotFound,
 } from "./nft_error.ts";
+import { RawElements } from "./raw_elements.ts";
 import { type RuleCode, RuleCodeListing, trialText } from "./rule_code.ts";
 import { TableListing } from "./table_listing.ts";
 
@@ -23,12 +24,6 @@ import { TableListing } from "./table_listing.ts";
 export interface NftText extends NftInput {
   /** The lines, in pieces. */
   text(): Iterable<string>;
-}
-
-/** How the table is read. */
-export interface ReadOptions {
-  /** Ends it. */
-  readonly signal?: AbortSignal;
 }
 
 /** 44,000 Services take two seconds, on a busy machine many. */
@@ -71,19 +66,31 @@ export class NftRunner {
    * As {@linkcode read}, with what the rules do; one run tells both. Protocols are numbers in it, also
    * in the print of rules: nft 1.0.6 looks the name of each up in a file, a quarter of all its time.
    */
-  async readWithCode({ signal }: ReadOptions = {}): Promise<FoundTable | undefined> {
+  async readWithCode(): Promise<FoundTable | undefined> {
+    const raw = new RawElements(this.#ipFamily, TABLE);
+    const found = await this.#listWithCode(["--terse"], (line) => raw.take(line));
+    const elements = found && raw.end(found.containers);
+    // Tools of another version say elements in another form; as text, all do it in the same.
+    return elements ? { ...found, elements } : found && await this.#listWithCode();
+  }
+
+  async #listWithCode(
+    flags: readonly string[] = [],
+    onCode: (line: string) => void = () => {},
+  ): Promise<FoundTable | undefined> {
     const listing = new TableListing();
     const code = new RuleCodeListing(this.#ipFamily, TABLE);
     let isListing = false;
-    const args = ["--debug=netlink", "--numeric-protocol", "list", "table", this.#family, TABLE];
+    const table = ["list", "table", this.#family, TABLE];
+    const args = ["--debug=netlink", "--numeric-protocol", ...flags, ...table];
     const result = await this.#run("read the table of nftables", args, {
       timeoutMs: READ_TIMEOUT_MS,
-      ...(signal && { signal }),
       onLine: (line) => {
         // What it found out comes first, then the table as it always prints it.
         isListing ||= line.startsWith("table ");
         code.take(line);
         if (isListing) listing.take(line);
+        else onCode(line);
       },
     });
     if (result.code !== 0) {

@@ -75,8 +75,8 @@ export class WantedTable {
   }
 
   /** How endpoints are numbered where the plan does not tell; as {@linkcode orderWords}. */
-  orders(): readonly string[] {
-    return this.#layout ? [...orderWords(this.#writer.entries(), this.#layout)] : [];
+  *orders(): Generator<void, readonly string[]> {
+    return this.#layout ? yield* orderWords(this.#writer.entries(), this.#layout) : [];
   }
 
   /** Takes what has changed; nothing is written. Costs what has changed. */

@@ -3,15 +3,20 @@
  *
  * @module
  */
+import type { IpFamily } from "../net/ip_address.ts";
 import { systemClock } from "../os/clock.ts";
 import type { ChangesReport } from "./changes/change_entry.ts";
 import type { RepairNote } from "./changes/repair_note.ts";
 import { answeredObject, answerText, mostText } from "./control_answer.ts";
+import { answeredDifference } from "./diff/difference_answer.ts";
+import type { NodeDifference } from "./diff/node_difference.ts";
 import { printableText } from "./printable_text.ts";
 import type { StatusReport } from "./status_report.ts";
 
 /** How long an answer may take. */
 const TIMEOUT_MS = 5000;
+/** The kernel takes a few seconds to list 44,000 Services, on a busy machine many. */
+const DIFFERENCE_TIMEOUT_MS = 120_000;
 /** Most characters that are shown of a reason. */
 const LONGEST_REASON = 1000;
 /** What reads the answers of this release looks for these; who answers without them is another. */
@@ -19,6 +24,7 @@ const LISTS: Readonly<Record<string, readonly string[]>> = {
   "/status": ["families", "sources", "hostSettings"],
   "/changes": ["entries", "syncs"],
   "/explain": ["packets", "assumptions"],
+  "/difference": ["families"],
 };
 
 /** Why a running kube-relay could not be asked, or its socket not be opened. */
@@ -56,6 +62,25 @@ export async function requestChanges(
   return await askControl(path, { route: `/changes?${query.join("&")}` }) as ChangesReport;
 }
 
+/**
+ * Has the process compare its machine with its plan; of one family or one Service where those are
+ * named. Throws a ControlError that says what to do.
+ */
+export async function requestDifference(
+  path: string,
+  { family, service }: {
+    readonly family?: IpFamily | undefined;
+    readonly service?: string | undefined;
+  },
+): Promise<NodeDifference> {
+  const query = new URLSearchParams({ ...(family && { family }), ...(service && { service }) });
+  const answer = await askControl(path, {
+    route: `/difference?${query}`,
+    timeoutMs: DIFFERENCE_TIMEOUT_MS,
+  });
+  return answeredDifference(answer) ?? strange(path, "/difference");
+}
+
 /** Tells of a repair, for the change log. Throws a ControlError that says what to do. */
 export async function tellRepair(path: string, message: RepairNote): Promise<void> {
   await askControl(path, { route: "/repair", message });
@@ -65,21 +90,24 @@ export async function tellRepair(path: string, message: RepairNote): Promise<voi
 export interface ControlQuestion {
   /** A path with its query. */
   readonly route: `/${string}`;
-  /** Called when an answer begins: what it tells of is settled then. */
-  readonly onAnswer?: () => void;
   /** What is to be told, as JSON; left out = something is asked. */
   readonly message?: unknown;
+  /** How long an answer may take, milliseconds. @default {5000} */
+  readonly timeoutMs?: number;
 }
 
 /**
  * Asks the kube-relay behind a socket one question: a path with its query. Resolves to the parsed
  * JSON; throws a ControlError that says what to do.
  */
-export async function askControl(path: string, question: ControlQuestion): Promise<unknown> {
+export async function askControl(path: string, question: ControlQuestion): Promise<object> {
   const text = await askControlText(path, question);
   const [route = ""] = question.route.split("?");
   const answer = answeredObject(text, LISTS[route] ?? []);
-  if (answer !== undefined) return answer;
+  return answer ?? strange(path, route);
+}
+
+function strange(path: string, route: string): never {
   throw new ControlError(
     `Cannot ask kube-relay at '${path}': what answers '${route}' there is no kube-relay, or one of ` +
       "another release",
@@ -89,11 +117,11 @@ export async function askControl(path: string, question: ControlQuestion): Promi
 /** As {@linkcode askControl}, with the answer as it came. */
 export async function askControlText(
   path: string,
-  { route, message, onAnswer }: ControlQuestion,
+  { route, message, timeoutMs = TIMEOUT_MS }: ControlQuestion,
 ): Promise<string> {
   using client = Deno.createHttpClient({ proxy: { transport: "unix", path } });
   const controller = new AbortController();
-  const timer = systemClock.setTimer(TIMEOUT_MS, () => controller.abort());
+  const timer = systemClock.setTimer(timeoutMs, () => controller.abort());
   let text: string;
   let status: number;
   try {
@@ -105,11 +133,10 @@ export async function askControlText(
       // What is compressed may be of any size, and nothing is gained by it here.
       headers: { "accept-encoding": "identity" },
     });
-    if (response.ok) onAnswer?.();
     text = await answerText(response, mostText(response.status));
     status = response.status;
   } catch (error) {
-    throw await explain(path, controller.signal.aborted ? "timeout" : error);
+    throw await explain(path, controller.signal.aborted ? { timeoutMs } : { cause: error });
   } finally {
     timer.cancel();
   }
@@ -121,10 +148,13 @@ export async function askControlText(
 }
 
 /** fetch() says only that it failed; what is wrong is found by looking at the socket. */
-async function explain(path: string, cause: unknown): Promise<ControlError> {
-  if (cause === "timeout") {
+async function explain(
+  path: string,
+  { timeoutMs, cause }: { readonly timeoutMs?: number; readonly cause?: unknown },
+): Promise<ControlError> {
+  if (timeoutMs !== undefined) {
     return new ControlError(
-      `Cannot ask kube-relay at '${path}': no answer within ${TIMEOUT_MS / 1000} s`,
+      `Cannot ask kube-relay at '${path}': no answer within ${timeoutMs / 1000} s`,
     );
   }
   try {

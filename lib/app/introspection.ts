@@ -15,6 +15,7 @@ import { nameRules } from "./changes/name_rules.ts";
 import { parseRepairNote } from "./changes/repair_note.ts";
 import { BadQuestion, type ControlMessages, type ControlRoutes } from "./control_server.ts";
 import type { ProcessInfo } from "./dependencies.ts";
+import { RunningComparison } from "./diff/compare_running.ts";
 import { dumpRunning } from "./dump/dump_running.ts";
 import type { EventLoopMonitor } from "./event_loop_monitor.ts";
 import { explainRunning } from "./explain/explain_running.ts";
@@ -54,6 +55,7 @@ export class Introspection {
     readonly process: Pick<ProcessInfo, "pid" | "kernelRelease">;
   };
   readonly #parts: IntrospectedParts;
+  readonly #comparison: RunningComparison;
 
   constructor(
     dependencies: {
@@ -64,6 +66,7 @@ export class Introspection {
   ) {
     this.#dependencies = dependencies;
     this.#parts = parts;
+    this.#comparison = new RunningComparison(parts);
   }
 
   /** The questions that the control socket answers. */
@@ -76,6 +79,7 @@ export class Introspection {
       "/dump": (query) => this.dump({ onlyInputs: query.has("inputs") }),
       "/flow": (query) =>
         Promise.resolve(answerFlow({ ...this.#dependencies, ...this.#parts }, query)),
+      "/difference": (query) => this.#comparison.answer(query),
       "/explain": (query) => explainRunning(this.#dependencies, this.#parts, query),
     };
   }

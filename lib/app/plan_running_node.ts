@@ -18,8 +18,6 @@ export interface PlanRunningNodeOptions {
   readonly relay: LoadedConfiguration["relay"];
   /** @default {both} */
   readonly families?: readonly IpFamily[];
-  /** Called when what is planned is settled, and has still to come. */
-  readonly onSettled?: () => void;
 }
 
 /**
@@ -28,14 +26,11 @@ export interface PlanRunningNodeOptions {
  */
 export async function planRunningNode(
   dependencies: PlanNodeDependencies,
-  { relay, families = IP_FAMILIES, onSettled }: PlanRunningNodeOptions,
+  { relay, families = IP_FAMILIES }: PlanRunningNodeOptions,
 ): Promise<PlannedNode> {
   const { controlSocket } = relay;
   const source = `the dump of kube-relay at '${controlSocket}'`;
-  const answer = await askControl(controlSocket, {
-    route: "/dump?inputs",
-    ...(onSettled && { onAnswer: onSettled }),
-  });
+  const answer = await askControl(controlSocket, { route: "/dump?inputs" });
   const dump = checkDump(answer, { source, part: INPUT_PART });
   return await planDump(dependencies, { dump, source, families, relay });
 }

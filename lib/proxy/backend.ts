@@ -66,16 +66,6 @@ export interface ComparisonScope {
    * asked, and it is not compared}
    */
   readonly serving?: readonly Pick<ServiceInspection, "key" | "addresses">[] | undefined;
-  /**
-   * Of the same machine and family, from {@linkcode Backend.readAhead}; never for a repair, which writes
-   * by what is there now. @default {it is read now}
-   */
-  readonly reading?: KernelReading | undefined;
-}
-
-/** What a machine holds, while it is read. Its disposal ends that. */
-export interface KernelReading extends AsyncDisposable {
-  readonly family: IpFamily;
 }
 
 /** What one sync did. Returned, not pushed; counts, never estimates. */
@@ -240,12 +230,6 @@ export interface Backend extends AsyncDisposable {
    * Needs no `start()`. Absent in modes that can't tell from outside of the process that serves.
    */
   compare?(plan: ProxyPlan, scope?: ComparisonScope): Promise<readonly DataPlaneDifference[]>;
-  /**
-   * Begins to read what {@linkcode compare} needs of the machine, which takes about as long as a plan
-   * does. What is in the way is told by the comparison. Needs nothing of the plan, the settings or
-   * `start()`. Absent in modes that are read in no time.
-   */
-  readAhead?(): KernelReading;
   /**
    * Writes what {@linkcode compare} finds to differ and nothing else, and compares again. For a process
    * that serves nothing: it needs no `start()`, and what the serving process knows stays true.

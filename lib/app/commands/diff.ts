@@ -11,11 +11,12 @@ import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import { lockFolder } from "../../os/folder_lock.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import { requestDifference } from "../control_client.ts";
 import { differenceJson } from "../diff/diff_json.ts";
 import { renderDifference } from "../diff/diff_view.ts";
-import { compareNode, countDifferences, type NodeDifference } from "../diff/node_difference.ts";
-import type { ReadingsAhead } from "../diff/readings_ahead.ts";
-import { lookSettled } from "../diff/settled_node.ts";
+import { compareNode, countDifferences, type RepairRunner } from "../diff/node_difference.ts";
+import { withServing } from "../diff/serving_node.ts";
+import { lookSettled, type SettledLook } from "../diff/settled_node.ts";
 import { toldRepairs } from "../diff/told_repair.ts";
 import { countChanges, planWhatIf } from "../diff/what_if.ts";
 import { renderWhatIf, whatIfJson } from "../diff/what_if_view.ts";
@@ -91,35 +92,33 @@ async function tellDifference(
 async function look(
   dependencies: PlanNodeDependencies,
   context: CommandContext,
-): Promise<{ readonly difference: NodeDifference; readonly isUnsettled: boolean }> {
+): Promise<SettledLook> {
   const { flags, configuration: { relay }, signal } = context;
-  const keys = chosenService(flags.service);
-  const writes = flags.repair ?? false;
-  const repair = writes ? toldRepairs(dependencies, relay.controlSocket) : undefined;
-  const compare = (planned: PlannedNode, readings?: ReadingsAhead) => {
-    checkChosen(flags.service, [planned]);
-    return compareNode(planned, {
-      ...(keys && { keys }),
-      ...(readings && { readings }),
-      ...(repair && { repair }),
-    });
+  const { service } = flags;
+  const keys = chosenService(service);
+  const compare = (planned: PlannedNode, repair?: RepairRunner) => {
+    checkChosen(service, [planned]);
+    return compareNode(planned, { ...(keys && { keys }), ...(repair && { repair }) });
   };
   if (flags.from !== undefined) {
     const planned = await planNode(dependencies, context);
     return { difference: await compare(planned), isUnsettled: false };
   }
   const families = wantedFamilies(flags.family);
+  const { controlSocket } = relay;
+  if (!flags.repair) {
+    const [family] = families.length === 1 ? families : [];
+    const ask = () => requestDifference(controlSocket, { family, service });
+    return await lookSettled(dependencies, { relay, signal, look: ask, writes: false });
+  }
   // Two at once take away what the other has taken, or add a jump twice.
-  using _alone = writes
-    ? await lockFolder(dependencies, dirname(relay.controlSocket), { maxMs: LOCK_MS, signal })
-    : undefined;
-  return await lookSettled(dependencies, {
-    relay,
-    families,
-    signal,
-    look: compare,
-    writes,
-  });
+  using _alone = await lockFolder(dependencies, dirname(controlSocket), { maxMs: LOCK_MS, signal });
+  const repair = toldRepairs(dependencies, controlSocket);
+  const mend = async () => {
+    const planned = await planRunningNode(dependencies, { relay, families });
+    return await compare(await withServing(planned, relay), repair);
+  };
+  return await lookSettled(dependencies, { relay, signal, look: mend, writes: true });
 }
 
 async function tellWhatIf(

@@ -5,9 +5,8 @@
  */
 import type { Quarantined } from "../../proxy/backend.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
-import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
-import { countDifferences, type NodeDifference } from "./node_difference.ts";
+import { countDifferences, type NodeDifference, type ServicePortNames } from "./node_difference.ts";
 
 /** A value for `JSON.stringify()`; docs/diff.md tells its fields. */
 export function differenceJson(difference: NodeDifference): unknown {
@@ -16,13 +15,13 @@ export function differenceJson(difference: NodeDifference): unknown {
     node: nodeName,
     mode,
     differences: countDifferences(difference),
-    families: families.map(({ family, plan, differences, quarantined, repair }) => ({
+    families: families.map(({ family, services, differences, quarantined, repair }) => ({
       family,
-      differences: differences.map((each) => withService(plan, each)),
-      quarantined: quarantined.map((each) => withService(plan, each)),
+      differences: differences.map((each) => withService(services, each)),
+      quarantined: quarantined.map((each) => withService(services, each)),
       ...(repair && {
         repair: {
-          found: repair.found.map((each) => withService(plan, each)),
+          found: repair.found.map((each) => withService(services, each)),
           operations: repair.operations,
         },
       }),
@@ -31,7 +30,7 @@ export function differenceJson(difference: NodeDifference): unknown {
 }
 
 function withService(
-  { services }: ProxyPlan,
+  services: ServicePortNames,
   { key, ...rest }: DataPlaneDifference | Quarantined,
 ) {
   if (key === undefined) return rest;

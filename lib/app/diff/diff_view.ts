@@ -7,7 +7,6 @@ import { createColors } from "picocolors";
 import { wrapText } from "../../config/wrap_text.ts";
 import type { Quarantined } from "../../proxy/backend.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
-import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { servicePortText } from "../../proxy/service_port_name.ts";
 import { printableText } from "../printable_text.ts";
 import { timeTexts } from "../changes/changes_view.ts";
@@ -17,6 +16,7 @@ import {
   countQuarantined,
   type FamilyDifference,
   type NodeDifference,
+  type ServicePortNames,
 } from "./node_difference.ts";
 
 /** How the text looks. */
@@ -67,21 +67,22 @@ export function renderDifference(
 }
 
 function familyLines(
-  { family, plan, differences, quarantined, repair }: FamilyDifference,
+  { family, services, differences, quarantined, repair }: FamilyDifference,
   view: View,
 ): readonly string[] {
   const { colors } = view;
   const shown = repair?.found ?? differences;
   const label = `${family}     `;
-  const left = quarantineLines(quarantined, plan, view);
+  const left = quarantineLines(quarantined, services, view);
   if (shown.length === 0) return [`${colors.bold(family)}     as planned`, ...left];
   const mended = repair === undefined
     ? countText(shown.length)
     : `${countText(shown.length)}, of which ${shown.length - differences.length} mended`;
   const lines = [`${colors.bold(family)}${label.slice(family.length)}${mended}`];
-  const groups = [...Map.groupBy(shown, ({ key }) => titleOf(plan, key))].sort(([one], [other]) =>
-    Number(one === SHARED) - Number(other === SHARED) || (one < other ? -1 : 1)
-  );
+  const groups = [...Map.groupBy(shown, ({ key }) => titleOf(services, key))].sort((
+    [one],
+    [other],
+  ) => Number(one === SHARED) - Number(other === SHARED) || (one < other ? -1 : 1));
   for (const [title, group] of groups) {
     lines.push("", colors.bold(printableText(title)));
     for (const each of group.slice(0, MOST_SHOWN)) lines.push(...differenceLines(each, view));
@@ -94,13 +95,13 @@ function familyLines(
 /** What is not there on purpose, and why. */
 function quarantineLines(
   quarantined: readonly Quarantined[],
-  plan: ProxyPlan,
+  services: ServicePortNames,
   view: View,
 ): readonly string[] {
   if (quarantined.length === 0) return [];
   const items = quarantined.slice(0, MOST_SHOWN).flatMap(({ key, address, reason, retryAt }) => [
     `  ${
-      wrapped(`${[titleOf(plan, key), address ?? []].flat().join(" ")}: ${reason}`, view, -7)
+      wrapped(`${[titleOf(services, key), address ?? []].flat().join(" ")}: ${reason}`, view, -7)
         .trimStart()
     }`,
     wrapped(view.retryText(retryAt), view, -7),
@@ -114,7 +115,7 @@ function quarantineLines(
   ];
 }
 
-function titleOf({ services }: ProxyPlan, key: DataPlaneDifference["key"]): string {
+function titleOf(services: ServicePortNames, key: DataPlaneDifference["key"]): string {
   if (key === undefined) return SHARED;
   const service = services.get(key);
   return service ? `${servicePortText(service.name)} ${service.protocol}` : key;

@@ -32,7 +32,7 @@ function of(
   const repair = found && { found, left: differences, operations: { lines: 1 } };
   const family = {
     family: "IPv4" as const,
-    plan: PLAN,
+    services: PLAN.services,
     differences,
     quarantined,
     ...(repair && { repair }),

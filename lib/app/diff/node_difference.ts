@@ -4,17 +4,24 @@
  * @module
  */
 import type { IpFamily } from "../../net/ip_address.ts";
-import type { BackendMode, Quarantined } from "../../proxy/backend.ts";
+import type { Backend, BackendMode, ComparisonScope, Quarantined } from "../../proxy/backend.ts";
 import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { PlannedNode } from "../planned_node.ts";
-import type { ReadingsAhead } from "./readings_ahead.ts";
+
+/** What ServicePorts are called. */
+export type ServicePortNames = ReadonlyMap<
+  ServicePortKey,
+  Pick<ServicePlan, "name" | "protocol">
+>;
 
 /** One family of a machine, beside its plan. */
 export interface FamilyDifference {
   readonly family: IpFamily;
-  readonly plan: ProxyPlan;
+  /** At least those of the plan that are told of. */
+  readonly services: ServicePortNames;
   readonly differences: readonly DataPlaneDifference[];
   /** With `--repair`: what was mended, and how. */
   readonly repair?: DataPlaneRepair;
@@ -30,11 +37,9 @@ export interface NodeDifference {
 }
 
 /** What is compared, and whether it is mended. */
-export interface CompareNodeOptions {
+export interface CompareOptions {
   /** The ServicePorts that are meant. @default {all} */
   readonly keys?: (plan: ProxyPlan) => ReadonlySet<ServicePortKey>;
-  /** What is read of the machine, begun when the plans were settled; nothing is mended by it. */
-  readonly readings?: Pick<ReadingsAhead, "of">;
   /** Has an attempt to mend a family made; left out = nothing is mended. */
   readonly repair?: RepairRunner;
 }
@@ -45,30 +50,44 @@ export type RepairRunner = (
   attempt: () => Promise<DataPlaneRepair>,
 ) => Promise<DataPlaneRepair>;
 
+/** One family's plan, and who looks at the machine. */
+export interface ComparedFamily extends Pick<ComparisonScope, "serving"> {
+  readonly backend: Pick<Backend, "mode" | "compare" | "repair">;
+  readonly plan: ProxyPlan;
+  /** Of the process that serves. */
+  readonly quarantined?: readonly Quarantined[] | undefined;
+}
+
 /** Compares this machine with plans, one family after the other. Rejects where it can't be asked. */
 export async function compareNode(
   { mode, nodeName, plans, machine, createBackend }: PlannedNode,
-  { keys, repair, readings }: CompareNodeOptions = {},
+  options: CompareOptions = {},
 ): Promise<NodeDifference> {
   const families: FamilyDifference[] = [];
   for (const [family, plan] of plans) {
     await using backend = createBackend(family);
-    const chosen = keys?.(plan);
-    const { quarantined: all = [], serving } = machine(family);
-    const quarantined = all.filter(({ key }) => chosen === undefined || chosen.has(key));
-    const scope = { keys: chosen, quarantined: all, serving };
-    const common = { family, plan, quarantined };
-    if (repair) {
-      if (backend.repair === undefined) throw unable(mode);
-      const report = await repair(family, () => backend.repair!(plan, scope));
-      families.push({ ...common, differences: report.left, repair: report });
-    } else {
-      if (backend.compare === undefined) throw unable(mode);
-      const reading = readings?.of(family);
-      families.push({ ...common, differences: await backend.compare(plan, { ...scope, reading }) });
-    }
+    families.push(await compareFamily({ ...machine(family), backend, plan }, options));
   }
   return { mode, nodeName, families };
+}
+
+/** Compares this machine with one family's plan. Rejects where it can't be asked. */
+export async function compareFamily(
+  { backend, plan, serving, quarantined: all = [] }: ComparedFamily,
+  { keys, repair }: CompareOptions = {},
+): Promise<FamilyDifference> {
+  const { family, services } = plan;
+  const chosen = keys?.(plan);
+  const quarantined = all.filter(({ key }) => chosen === undefined || chosen.has(key));
+  const scope = { keys: chosen, quarantined: all, serving };
+  const common = { family, services, quarantined };
+  if (repair) {
+    if (backend.repair === undefined) throw unable(backend.mode);
+    const report = await repair(family, () => backend.repair!(plan, scope));
+    return { ...common, differences: report.left, repair: report };
+  }
+  if (backend.compare === undefined) throw unable(backend.mode);
+  return { ...common, differences: await backend.compare(plan, scope) };
 }
 
 /** How many there are in quarantine, of all families. */

@@ -4,30 +4,23 @@
  * @module
  */
 import type { LoadedConfiguration } from "../../config/load.ts";
-import type { IpFamily } from "../../net/ip_address.ts";
-import type { BackendMode } from "../../proxy/backend.ts";
+import type { Clock } from "../../os/clock.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import { requestStatus } from "../control_client.ts";
-import { planRunningNode } from "../plan_running_node.ts";
-import type { PlannedNode, PlanNodeDependencies } from "../planned_node.ts";
 import { countDifferences, type NodeDifference } from "./node_difference.ts";
-import { ReadingsAhead } from "./readings_ahead.ts";
-import { withServing } from "./serving_node.ts";
 
 /** Whom to ask, and what about. */
 export interface SettledNodeOptions {
-  readonly relay: LoadedConfiguration["relay"];
-  readonly families: readonly IpFamily[];
+  readonly relay: Pick<LoadedConfiguration["relay"], "controlSocket">;
   readonly signal: AbortSignal;
   /** Compares, or mends. */
-  readonly look: (planned: PlannedNode, readings: ReadingsAhead) => Promise<NodeDifference>;
+  readonly look: () => Promise<NodeDifference>;
   /** Whether looking may have written something: then the plan must not have changed meanwhile. */
   readonly writes: boolean;
 }
 
 /** What was found last. */
 export interface SettledLook {
-  readonly planned: PlannedNode;
   readonly difference: NodeDifference;
   /** Whether the process went on changing things, so that some of it may have been under way. */
   readonly isUnsettled: boolean;
@@ -38,36 +31,22 @@ const MAX_LOOKS = 3;
 const PAUSE_MS = 150;
 
 /**
- * Plans what the process wants and looks at the machine; again, at most three times, when the process
- * synced meanwhile. Asks the process only what changes nothing in it.
+ * Looks at a machine beside what the process there wants; again, at most three times, when the process
+ * synced meanwhile.
  */
 export async function lookSettled(
-  dependencies: PlanNodeDependencies,
-  { relay, families, signal, look, writes }: SettledNodeOptions,
+  { clock }: { readonly clock: Clock },
+  { relay, signal, look, writes }: SettledNodeOptions,
 ): Promise<SettledLook> {
-  const { clock } = dependencies;
   let earlier: NodeDifference | undefined;
   for (let looks = 1;; looks++) {
-    const { state: before, mode } = await syncState(relay);
-    await using readings = new ReadingsAhead();
-    const planned = await planRunningNode(dependencies, {
-      relay,
-      families,
-      // The machine is read after the plan is settled, and while it comes and is made. Who is going to
-      // write reads it as late as can be.
-      ...(mode && !writes && {
-        onSettled: () => readings.begin(dependencies, { mode, families, relay }),
-      }),
-    });
-    const difference = withEarlierRepairs(
-      await look(await withServing(planned, relay), readings),
-      earlier,
-    );
+    const before = await syncState(relay);
+    const difference = withEarlierRepairs(await look(), earlier);
     earlier = difference;
     const isClean = !writes && countDifferences(difference) === 0;
     if (!isClean) await clock.sleep(PAUSE_MS, signal);
-    const isSettled = isClean || deepEqual(before, (await syncState(relay)).state);
-    if (isSettled || looks === MAX_LOOKS) return { planned, difference, isUnsettled: !isSettled };
+    const isSettled = isClean || deepEqual(before, await syncState(relay));
+    if (isSettled || looks === MAX_LOOKS) return { difference, isUnsettled: !isSettled };
   }
 }
 
@@ -87,10 +66,8 @@ function withEarlierRepairs(
   return { ...difference, families };
 }
 
-/** What changes with each sync, and before one; and the mode, if there is a family. */
-async function syncState(
-  { controlSocket }: LoadedConfiguration["relay"],
-): Promise<{ readonly state: unknown; readonly mode: BackendMode | undefined }> {
+/** What changes with each sync, and before one. */
+async function syncState({ controlSocket }: SettledNodeOptions["relay"]): Promise<unknown> {
   const { families, phase } = await requestStatus(controlSocket, { brief: true });
   if (phase !== "serving" && !families.every(({ lastSync }) => lastSync !== undefined)) {
     throw new Error(
@@ -98,8 +75,5 @@ async function syncState(
         "yet; ask again when 'kube-relay status' says serving",
     );
   }
-  return {
-    state: families.map(({ lastSync, pending }) => ({ at: lastSync?.at, pending })),
-    mode: families[0]?.mode,
-  };
+  return families.map(({ lastSync, pending }) => ({ at: lastSync?.at, pending }));
 }

@@ -1,0 +1,103 @@
+import { assertEquals, assertRejects } from "@std/assert";
+import { testProxyPlan, testServicePlan } from "../../../tests/support/service_plans.ts";
+import type { Backend, ComparisonScope } from "../../proxy/backend.ts";
+import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
+import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
+import { BadQuestion } from "../control_server.ts";
+import { RunningComparison } from "./compare_running.ts";
+import { answeredDifference } from "./difference_answer.ts";
+
+const WEB = testServicePlan({ name: "web", portName: "http" });
+const API = testServicePlan({ name: "api", clusterIp: "10.96.0.2" });
+const MISSING: DataPlaneDifference = {
+  object: "rule",
+  name: "services, rule 1",
+  kind: "missing",
+  key: WEB.key,
+};
+const QUARANTINED = [{ key: API.key, reason: "refused" }];
+
+/** A proxy of IPv4 whose backend compares so. */
+function comparison(
+  compare: (plan: ProxyPlan, scope?: ComparisonScope) => Promise<readonly DataPlaneDifference[]>,
+  mode: Backend["mode"] = "nftables",
+) {
+  const plan = testProxyPlan([WEB, API]);
+  const inspect = () => Promise.resolve({ services: [{ key: WEB.key, addresses: ["open"] }] });
+  const family = {
+    family: "IPv4",
+    backend: { mode, compare, inspect },
+    pipeline: { plan },
+    syncer: { quarantined: QUARANTINED },
+  };
+  const parts = {
+    families: [family],
+    configuration: () => ({ mode }),
+    startUp: { node: { name: "node-1" } },
+    informers: () => ({ services: new Map() }),
+  };
+  return new RunningComparison(parts as never);
+}
+
+const ask = (running: RunningComparison, query = "") => running.answer(new URLSearchParams(query));
+
+Deno.test("RunningComparison tells what differs, with the names of what it tells of", async () => {
+  const scopes: unknown[] = [];
+  const running = comparison((_, scope) => {
+    scopes.push(scope?.keys && [...scope.keys]);
+    return Promise.resolve([MISSING]);
+  });
+  const answer = JSON.parse(JSON.stringify(await ask(running)));
+  const difference = answeredDifference(answer)!;
+  const [family] = difference.families;
+  assertEquals([difference.mode, difference.nodeName], ["nftables", "node-1"]);
+  assertEquals([family?.family, family?.differences], ["IPv4", [MISSING]]);
+  assertEquals(family?.quarantined, QUARANTINED);
+  assertEquals([...family?.services.keys() ?? []], [WEB.key, API.key]);
+  assertEquals(family?.services.get(WEB.key)?.name.name, "web");
+  const web = await ask(running, "family=IPv4&service=ns/web");
+  assertEquals(web.families[0]?.quarantined, []);
+  assertEquals((await ask(running, "family=IPv6")).families, []);
+  assertEquals(scopes, [undefined, [WEB.key]]);
+});
+
+Deno.test("RunningComparison says what is open only where the process itself has it open", async () => {
+  for (const [mode, serving] of [["nftables", undefined], ["userspace", ["open"]]] as const) {
+    const found: unknown[] = [];
+    await ask(comparison((_, scope) => {
+      found.push(scope?.serving?.[0]?.addresses);
+      return Promise.resolve([]);
+    }, mode));
+    assertEquals(found, [serving]);
+  }
+});
+
+Deno.test("RunningComparison refuses what it does not know, and goes on", async () => {
+  const running = comparison(() => Promise.resolve([]));
+  for (const query of ["family=ipv5", "service=ns/nothing", "service=web"]) {
+    await assertRejects(() => ask(running, query), BadQuestion, query.split("=")[1]);
+  }
+  assertEquals((await ask(running)).families.length, 1);
+});
+
+Deno.test("RunningComparison compares one at a time, also after a failure", async () => {
+  let underWay = 0;
+  let calls = 0;
+  const running = comparison(async () => {
+    assertEquals(++underWay, 1);
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    underWay--;
+    if (++calls === 2) throw new Error("nft is gone");
+    return [];
+  });
+  const outcomes = await Promise.allSettled([ask(running), ask(running), ask(running)]);
+  assertEquals(outcomes.map(({ status }) => status), ["fulfilled", "rejected", "fulfilled"]);
+});
+
+Deno.test("answeredDifference() takes nothing of another form", () => {
+  for (
+    const families of [[{}], [null], [{ differences: [], quarantined: [] }], [{ differences: 1 }]]
+  ) {
+    assertEquals(answeredDifference({ mode: "nftables", nodeName: "n", families }), undefined);
+  }
+});
