@@ -16,8 +16,8 @@ import {
   type NftInput,
   saysNotFound,
 } from "./nft_error.ts";
-import { RawElements } from "./raw_elements.ts";
-import { type RuleCode, RuleCodeListing, trialText } from "./rule_code.ts";
+import { ELEMENT, RawElements, sampleElement } from "./raw_elements.ts";
+import { type RuleCode, RuleCodeListing, SCRATCH_TABLE, trialText } from "./rule_code.ts";
 import { TableListing } from "./table_listing.ts";
 
 /** Text for `nft -f -`, and whom its lines are for. */
@@ -30,6 +30,8 @@ export interface NftText extends NftInput {
 const WRITE_TIMEOUT_MS = 120_000;
 const READ_TIMEOUT_MS = 120_000;
 const LOOK_TIMEOUT_MS = 15_000;
+/** Says what it would tell the kernel, and writes nothing. */
+const JUDGE = ["--check", "--debug=netlink", "-f", "-"];
 const CHAIN_LINE = /^\tchain (\S+) \{(?: # handle (\d+))?/;
 
 /** The program. All methods throw an NftError. */
@@ -68,10 +70,32 @@ export class NftRunner {
    */
   async readWithCode(): Promise<FoundTable | undefined> {
     const raw = new RawElements(this.#ipFamily, TABLE);
-    const found = await this.#listWithCode(["--terse"], (line) => raw.take(line));
+    const [found, isUnderstood] = await Promise.all([
+      this.#listWithCode(["--terse"], (line) => raw.take(line)),
+      this.#isRawUnderstood(),
+    ]);
     const elements = found && raw.end(found.containers);
+    if (elements && isUnderstood) return { ...found, elements };
     // Tools of another version say elements in another form; as text, all do it in the same.
-    return elements ? { ...found, elements } : found && await this.#listWithCode();
+    return found && await this.#listWithCode();
+  }
+
+  /**
+   * Whether an element that is known is read in raw form as what it is: words of memory in another order
+   * would make other addresses, and nobody would see that they are wrong.
+   */
+  async #isRawUnderstood(): Promise<boolean> {
+    const { text, key, value, container } = sampleElement(this.#ipFamily);
+    const raw = new RawElements(this.#ipFamily, SCRATCH_TABLE);
+    raw.take(`${this.#family} ${SCRATCH_TABLE} @${container}`);
+    const { code } = await this.#run("have an element of nftables judged", JUDGE, {
+      timeoutMs: LOOK_TIMEOUT_MS,
+      stdin: [text],
+      onLine: (line) => {
+        if (line.startsWith(ELEMENT)) raw.take(line);
+      },
+    });
+    return code === 0 && raw.end([])?.get(container)?.get(key) === value;
   }
 
   async #listWithCode(
@@ -109,8 +133,7 @@ export class NftRunner {
   /** What rules would do. They are judged and thrown away: nothing is written. */
   async ruleCode(chains: readonly Chain[]): Promise<RuleCode> {
     const listing = new RuleCodeListing(this.#ipFamily);
-    const args = ["--check", "--debug=netlink", "-f", "-"];
-    const { code, stderr } = await this.#run("have rules of nftables judged", args, {
+    const { code, stderr } = await this.#run("have rules of nftables judged", JUDGE, {
       timeoutMs: READ_TIMEOUT_MS,
       stdin: trialText(this.#ipFamily, chains),
       onLine: (line) => listing.take(line),

@@ -15,13 +15,16 @@ import {
   type ContainerName,
   containersOf,
   DYNAMIC_CONTAINER,
+  type Element,
   isContainerName,
 } from "./containers.ts";
 import { EXPRESSIONS } from "./expressions.ts";
 import { cidrsOfBounds, type IntervalBound, rangeText } from "./intervals.ts";
+import { SCRATCH_TABLE } from "./rule_code.ts";
 import { slotText } from "./slots.ts";
 
-const ELEMENT = "\telement ";
+/** What the line of each element begins with. */
+export const ELEMENT = "\telement ";
 const END = " [end]";
 /** Numbers of the protocols that Services have. */
 const PROTOCOLS: Readonly<Record<number, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
@@ -42,6 +45,25 @@ interface ElementForm {
   /** `range`: the last part of a key is one; `bounds`: elements are where intervals begin and end. */
   readonly intervals: "none" | "range" | "bounds";
 }
+
+/** An element of which each part would be another one in another order of bytes. */
+export function sampleElement(family: IpFamily): Element & { readonly text: string } {
+  const { table, address } = EXPRESSIONS[family];
+  const container = "service-ips";
+  const key = `${SAMPLE_ADDRESSES[family]} . tcp . 80`;
+  const value = "0x86d0b95b";
+  const name = `${table} ${SCRATCH_TABLE}`;
+  const declaration = `type ${address} . inet_proto . inet_service : classid`;
+  const text = `add table ${name}\n` +
+    `add map ${name} ${container} { ${declaration} ; }\n` +
+    `add element ${name} ${container} { ${key} : ${value} }\n`;
+  return { container, key, value, text };
+}
+
+const SAMPLE_ADDRESSES: Readonly<Record<IpFamily, string>> = {
+  IPv4: "1.2.3.4",
+  IPv6: "fd00:1:2:3:4:5:6:7",
+};
 
 /** The elements, while they are read. */
 export class RawElements {
