@@ -268,6 +268,7 @@ Deno.test("diff runs no tool by itself: the process that serves has its machine 
     const { code, err } = await diff(NO_COMMANDS, socket, "--service=shop/wep");
     assertEquals(code, 1);
     assertStringIncludes(err, "none of 1 has this name; did you mean 'shop/web'?");
+    assertEquals((await diff(NO_COMMANDS, socket, "--service=web")).code, 2);
   }));
 
 Deno.test("diff --from compares the machine with a dump, with nobody running", () =>

@@ -9,6 +9,8 @@
  * @module
  */
 
+import { withUndottedAddresses } from "./undotted_address.ts";
+
 /** An option and its values, e.g. `--mark 0x4000/0x4000`, with `! ` in front where it is turned round. */
 type Option = readonly [name: string, value: string];
 
@@ -47,7 +49,7 @@ export function isSameRule(written: string, printed: string): boolean {
 
 /** The spelling of a rule (without `-A` and its chain) by which it is compared. */
 export function normalRule(text: string): string {
-  const { base, matches, comment, target } = parseRule(wordsOf(text));
+  const { base, matches, comment, target } = parseRule(wordsOf(withUndottedAddresses(text)));
   const ports = matches.filter(({ name }) => PROTOCOL_MATCH.test(name));
   const others = matches.filter(({ name }) => !PROTOCOL_MATCH.test(name));
   const parts = [...base, ...ports.flatMap(({ options }) => options)].map(optionText).sort();

@@ -76,8 +76,9 @@ for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as con
 
 const WORDS = "\telement 04030201 00000006 00005000  : 86d0b95b 0 [end]\n";
 const RAW = `ip kube-relay @service-ips\n${WORDS}ip kube-relay services 2\n`;
-const TERSE = "table ip kube-relay {\n\tmap service-ips {\n\t}\n}\n";
-const TEXT = TERSE.replace("{\n\t}", "{\n\t\telements = { 5.6.7.8 . 6 . 80 : 86d0:b95b }\n\t}");
+const TERSE = "table ip kube-relay {\n\tmap service-ips {\n" +
+  "\t\ttype ipv4_addr . inet_proto . inet_service : classid\n\t}\n}\n";
+const TEXT = TERSE.replace("\n\t}", "\n\t\telements = { 5.6.7.8 . 6 . 80 : 86d0:b95b }\n\t}");
 
 /** A tool that says this of our table, and of the element that it is asked to judge. */
 function toolOf(raw: string, judged: CommandAnswer): FakeCommandRunner {

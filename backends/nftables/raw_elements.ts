@@ -9,8 +9,9 @@
  * @module
  */
 import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
-import type { TableElements } from "./applied_table.ts";
+import type { TableElements, TableReading } from "./applied_table.ts";
 import {
+  type Container,
   CONTAINER_NAMES,
   type ContainerName,
   containersOf,
@@ -26,6 +27,8 @@ import { slotText } from "./slots.ts";
 /** What the line of each element begins with. */
 export const ELEMENT = "\telement ";
 const END = " [end]";
+/** What nft adds, for itself, to the beginning of an interval that reaches to the last address of all. */
+const OPEN_END = "  userdata = { \\x01\\x04\\x01\\x00\\x00\\x00 }";
 /** Numbers of the protocols that Services have. */
 const PROTOCOLS: Readonly<Record<number, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
 
@@ -39,6 +42,8 @@ interface Field {
 
 /** What the elements of a set or map are made of. */
 interface ElementForm {
+  /** As nft prints the declaration. */
+  readonly declared: string;
   readonly key: readonly Field[];
   /** `undefined` in sets. */
   readonly value: readonly Field[] | "verdict" | undefined;
@@ -82,7 +87,7 @@ export class RawElements {
     const containers = containersOf(family);
     this.#forms = new Map(
       CONTAINER_NAMES.filter((name) => name !== DYNAMIC_CONTAINER)
-        .map((name) => [name, formOf(containers[name].declaration, family)]),
+        .map((name) => [name, formOf(containers[name], family)]),
     );
   }
 
@@ -95,25 +100,38 @@ export class RawElements {
     this.#container = undefined;
     if (!line.startsWith(this.#head)) return;
     const name = line.slice(this.#head.length);
+    // Somebody else wrote to the kernel meanwhile: nft threw away what it had, and begins anew.
+    if (this.#seen.has(name)) this.#reset();
     this.#seen.add(name);
     if (isContainerName(name) && name !== DYNAMIC_CONTAINER) this.#container = name;
   }
 
-  /** What was read of sets and maps that are there; `undefined` = it has another form than expected. */
-  end(containers: readonly string[]): TableElements | undefined {
+  /**
+   * What was read of sets and maps that are declared so; `undefined` = something has another form than
+   * expected. One that is not declared as ours is has elements with parts that no line here tells of.
+   */
+  end(declarations: TableReading["declarations"]): TableElements | undefined {
     for (const [container, bounds] of this.#bounds) {
       const cidrs = cidrsOfBounds(bounds, this.#family);
       if (cidrs.length === 0) continue;
       this.#elements.set(container, new Map(cidrs.map((cidr) => [cidr, ""])));
     }
-    const isWhole = !this.#isVoid && containers.every((name) => this.#seen.has(name));
+    const isWhole = !this.#isVoid && [...declarations].every(([name, text]) => {
+      if (!this.#seen.has(name)) return false;
+      const form = isContainerName(name) ? this.#forms.get(name) : undefined;
+      return form === undefined || form.declared === text;
+    });
     return isWhole ? this.#elements : undefined;
   }
 
   #take(container: ContainerName, line: string): void {
     const form = this.#forms.get(container);
     const at = line.indexOf(" : ");
-    if (form === undefined || at < 0 || !line.endsWith(END)) return this.#giveUp();
+    if (form === undefined || at < 0) return this.#giveUp();
+    if (form.intervals === "bounds" && line.endsWith(OPEN_END)) {
+      line = line.slice(0, -OPEN_END.length);
+    }
+    if (!line.endsWith(END)) return this.#giveUp();
     const key = line.slice(ELEMENT.length, at).trimEnd();
     // The last word is the element's flags.
     const flagsAt = line.lastIndexOf(" ", line.length - END.length - 1);
@@ -136,17 +154,25 @@ export class RawElements {
     bounds.push({ address: bigOf(words), isEnd: flags === "1" });
   }
 
+  #reset(): void {
+    this.#elements.clear();
+    this.#bounds.clear();
+    this.#seen.clear();
+    this.#isVoid = false;
+  }
+
   #giveUp(): void {
     this.#isVoid = true;
   }
 }
 
-function formOf(declaration: string, family: IpFamily): ElementForm {
+function formOf({ kind, declaration }: Container, family: IpFamily): ElementForm {
   const [types = "", ...rest] = declaration.split(" ; ");
   const [key = "", value] = types.replace("type ", "").split(" : ");
   const fields = (text: string) => text.split(" . ").map((type) => fieldOf(type, family));
   const isInterval = rest.includes("flags interval");
   return {
+    declared: `${kind}\n${declaration.replaceAll(" ; ", "\n")}\n`,
     key: fields(key),
     value: value === undefined || value === "verdict" ? value : fields(value),
     intervals: !isInterval ? "none" : key.includes(" . ") ? "range" : "bounds",

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import { CONTAINER_NAMES } from "./containers.ts";
+import { CONTAINER_NAMES, type ContainerName, containersOf } from "./containers.ts";
 import { RawElements } from "./raw_elements.ts";
 
 /** What nft 1.0.6 says of tables that it was given; the elements are a few of each. */
@@ -57,6 +57,17 @@ const IPV6: Readonly<Record<string, readonly string[]>> = {
   ],
 };
 
+/** As nft prints them. */
+function declarationsOf(
+  names: readonly ContainerName[],
+  family: IpFamily = "IPv4",
+): ReadonlyMap<string, string> {
+  return new Map(names.map((name) => {
+    const { kind, declaration } = containersOf(family)[name];
+    return [name, `${kind}\n${declaration.replaceAll(" ; ", "\n")}\n`];
+  }));
+}
+
 function read(found: Readonly<Record<string, readonly string[]>>, family: IpFamily = "IPv4") {
   const elements = new RawElements(family, "kube-relay");
   const table = family === "IPv4" ? "ip" : "ip6";
@@ -68,7 +79,7 @@ function read(found: Readonly<Record<string, readonly string[]>>, family: IpFami
   }
   elements.take(`${table} kube-relay services 4`);
   elements.take("  [ immediate reg 0 accept ]");
-  const read = elements.end(CONTAINER_NAMES);
+  const read = elements.end(declarationsOf(CONTAINER_NAMES, family));
   return read &&
     [...read].flatMap(([name, values]) =>
       [...values].map(([key, value]) => `${name} ${key} = ${value}`)
@@ -114,7 +125,45 @@ Deno.test("RawElements gives up where an element has another form than it knows"
 Deno.test("RawElements gives up where nft says nothing of a set that is there", () => {
   const elements = new RawElements("IPv4", "kube-relay");
   elements.take("ip kube-relay @cluster-ips");
-  assertEquals(elements.end(["cluster-ips"])?.size, 0);
-  assertEquals(elements.end(["cluster-ips", "stranger"]), undefined);
-  assertEquals(elements.end([]) !== undefined, true);
+  assertEquals(elements.end(declarationsOf(["cluster-ips"]))?.size, 0);
+  assertEquals(elements.end(declarationsOf(["cluster-ips", "hairpin"])), undefined);
+  assertEquals(elements.end(new Map([["stranger", "set\ntype mark\n"]])), undefined);
+  assertEquals(elements.end(new Map())?.size, 0);
+});
+
+Deno.test("RawElements gives up where a set is declared otherwise: no line tells of time-outs and counters", () => {
+  const elements = new RawElements("IPv4", "kube-relay");
+  elements.take("ip kube-relay @cluster-ips");
+  elements.take("\telement 04001eac  : 0 [end]");
+  for (const more of ["flags timeout\n", "counter\n", "flags interval\n"]) {
+    const declared = new Map([["cluster-ips", `set\ntype ipv4_addr\n${more}`]]);
+    assertEquals(elements.end(declared), undefined, more);
+  }
+  assertEquals(elements.end(declarationsOf(["cluster-ips"]))?.get("cluster-ips")?.size, 1);
+});
+
+Deno.test("RawElements begins anew where nft does, since somebody else wrote meanwhile", () => {
+  const elements = new RawElements("IPv4", "kube-relay");
+  for (const lines of [["04001eac  : 0", "odd"], ["05001eac  : 0"]]) {
+    elements.take("ip kube-relay @cluster-ips");
+    for (const line of lines) elements.take(`\telement ${line} [end]`);
+    elements.take("ip kube-relay @service-cidrs");
+    elements.take("\telement 00001eac  : 0 [end]");
+  }
+  const found = elements.end(declarationsOf(["cluster-ips", "service-cidrs"]));
+  assertEquals([...found?.get("cluster-ips")?.keys() ?? []], ["172.30.0.5"]);
+  assertEquals([...found?.get("service-cidrs")?.keys() ?? []], [
+    "172.30.0.0-255.255.255.255",
+  ]);
+});
+
+Deno.test("RawElements takes an interval up to the last address, which nft marks for itself", () => {
+  const mark = "  userdata = { \\x01\\x04\\x01\\x00\\x00\\x00 }";
+  const elements = new RawElements("IPv4", "kube-relay");
+  elements.take("ip kube-relay @service-cidrs");
+  elements.take(`\telement 00000000  : 0 [end]${mark}`);
+  const declared = declarationsOf(["service-cidrs"]);
+  assertEquals([...elements.end(declared)?.get("service-cidrs")?.keys() ?? []], ["0.0.0.0/0"]);
+  elements.take("\telement 0000000a  : 0 [end]  userdata = { \\x00\\x02x\\x00 }");
+  assertEquals(elements.end(declared), undefined);
 });

@@ -71,6 +71,10 @@ export class RuleCodeListing {
 
   /** A rule of a chain, or the elements of a set. */
   #begin(chain: string): void {
+    // Somebody else wrote to the kernel meanwhile: nft threw away what it had, and begins anew.
+    if (this.#table !== SCRATCH_TABLE && chain.startsWith("@") && this.#code.has(chain)) {
+      this.#code.clear();
+    }
     this.#rules = this.#code.get(chain) ?? [];
     this.#rules.push("");
     this.#code.set(chain, this.#rules);

@@ -7,6 +7,7 @@
  *
  * @module
  */
+import { withUndottedAddresses } from "../netfilter/undotted_address.ts";
 import type { TableReading } from "./applied_table.ts";
 import { type ContainerName, DYNAMIC_CONTAINER, isContainerName } from "./containers.ts";
 import { slotText } from "./slots.ts";
@@ -129,7 +130,7 @@ export class TableListing {
       if (text === "") continue;
       const at = text.indexOf(" : ");
       const key = keyAsWritten(at < 0 ? text : text.slice(0, at), container);
-      const value = at < 0 ? "" : asWritten(text.slice(at + 3));
+      const value = at < 0 ? "" : withUndottedAddresses(text.slice(at + 3));
       elements.set(
         KEYS_WITH_SLOT.has(container) ? withSlot(key) : key,
         VALUES_WITH_SLOT.has(container) ? parseSlot(value) : value,
@@ -150,24 +151,12 @@ const KEYS_WITHOUT_PROTOCOL: ReadonlySet<ContainerName> = new Set([
 
 /** What the tool prints of a key, in the words that it was written with. */
 function keyAsWritten(text: string, container: ContainerName): string {
-  const key = asWritten(text);
+  const key = withUndottedAddresses(text);
   if (KEYS_WITHOUT_PROTOCOL.has(container)) return key;
   const start = container.startsWith("node-port") ? 0 : key.indexOf(" . ") + 3;
   const end = key.indexOf(" ", start);
   const name = PROTOCOLS[key.slice(start, end)];
   return name === undefined ? key : key.slice(0, start) + name + key.slice(end);
-}
-
-/** An address of ::/96 is printed with an IPv4 address at its end, which nobody else does. */
-function asWritten(text: string): string {
-  return text.includes("::") ? text.replace(DOTTED_END, hexadecimalEnd) : text;
-}
-
-const DOTTED_END = /(?<![^ ])::(\d+)\.(\d+)\.(\d+)\.(\d+)/g;
-
-function hexadecimalEnd(_: string, ...octets: readonly string[]): string {
-  const [a = 0, b = 0, c = 0, d = 0] = octets.slice(0, 4).map(Number);
-  return `::${(a * 256 + b).toString(16)}:${(c * 256 + d).toString(16)}`;
 }
 
 function withSlot(key: string): string {

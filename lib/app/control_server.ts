@@ -12,9 +12,9 @@ import { jsonPieces } from "./json_stream.ts";
 
 /**
  * Answers one question. What it resolves to is sent as JSON, in pieces; a rejection with a
- * {@linkcode BadQuestion} says what is wrong with the question.
+ * {@linkcode BadQuestion} says what is wrong with the question. `signal`: who asked has gone.
  */
-export type ControlRoute = (query: URLSearchParams) => Promise<unknown>;
+export type ControlRoute = (query: URLSearchParams, signal?: AbortSignal) => Promise<unknown>;
 
 /** Questions by path, e.g. `/status`. */
 export type ControlRoutes = Readonly<Record<`/${string}`, ControlRoute>>;
@@ -94,7 +94,8 @@ async function answer(
   }
   if (!route && !message) return new Response("Not found\n", { status: 404 });
   try {
-    const report = await (message ? message(await readMessage(request)) : route?.(searchParams));
+    const report =
+      await (message ? message(await readMessage(request)) : route?.(searchParams, request.signal));
     const body = ReadableStream.from(jsonPieces(report)).pipeThrough(new TextEncoderStream());
     return new Response(body, { headers: { "content-type": "application/json" } });
   } catch (error) {

@@ -42,12 +42,16 @@ export function checkService(service: string, { plans, all }: ServiceSearch): vo
     );
   }
   const hint = nearestServices(service, [...all]);
-  if (!/^[^/]+\/[^/]+$/.test(service)) {
-    throw new ConfigurationError([
-      `Cannot use '${service}' for --service: expected NAMESPACE/NAME${hint}`,
-    ]);
-  }
+  checkServiceName(service, hint);
   throw new Error(`Cannot render Service '${service}': none of ${all.size} has this name${hint}`);
+}
+
+/** Throws a ConfigurationError unless it can be the name of a Service; `hint`: what its text ends with. */
+export function checkServiceName(service: string, hint = ""): void {
+  if (/^[^/]+\/[^/]+$/.test(service)) return;
+  throw new ConfigurationError([
+    `Cannot use '${service}' for --service: expected NAMESPACE/NAME${hint}`,
+  ]);
 }
 
 /**

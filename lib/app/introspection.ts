@@ -66,7 +66,7 @@ export class Introspection {
   ) {
     this.#dependencies = dependencies;
     this.#parts = parts;
-    this.#comparison = new RunningComparison(parts);
+    this.#comparison = new RunningComparison(dependencies, parts);
   }
 
   /** The questions that the control socket answers. */
@@ -79,7 +79,7 @@ export class Introspection {
       "/dump": (query) => this.dump({ onlyInputs: query.has("inputs") }),
       "/flow": (query) =>
         Promise.resolve(answerFlow({ ...this.#dependencies, ...this.#parts }, query)),
-      "/difference": (query) => this.#comparison.answer(query),
+      "/difference": (query, signal) => this.#comparison.answer(query, signal),
       "/explain": (query) => explainRunning(this.#dependencies, this.#parts, query),
     };
   }

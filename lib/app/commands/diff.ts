@@ -20,7 +20,7 @@ import { lookSettled, type SettledLook } from "../diff/settled_node.ts";
 import { toldRepairs } from "../diff/told_repair.ts";
 import { countChanges, planWhatIf } from "../diff/what_if.ts";
 import { renderWhatIf, whatIfJson } from "../diff/what_if_view.ts";
-import { checkService, servicePortsOf } from "../find_service_ports.ts";
+import { checkService, checkServiceName, servicePortsOf } from "../find_service_ports.ts";
 import { planRunningNode } from "../plan_running_node.ts";
 import { type PlannedNode, planNode, type PlanNodeDependencies } from "../planned_node.ts";
 import { usesColor } from "../uses_color.ts";
@@ -107,6 +107,8 @@ async function look(
   const families = wantedFamilies(flags.family);
   const { controlSocket } = relay;
   if (!flags.repair) {
+    // Who asks a process is told by it, but for what is wrong on the command line.
+    if (service !== undefined) checkServiceName(service);
     const [family] = families.length === 1 ? families : [];
     const ask = () => requestDifference(controlSocket, { family, service });
     return await lookSettled(dependencies, { relay, signal, look: ask, writes: false });

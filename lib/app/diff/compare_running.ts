@@ -5,6 +5,7 @@
  * @module
  */
 import { IP_FAMILIES } from "../../net/ip_address.ts";
+import type { Clock } from "../../os/clock.ts";
 import { messageOf } from "../../log/message_of.ts";
 import {
   namespacedNameOf,
@@ -16,7 +17,12 @@ import type { FamilyProxy } from "../family_proxy.ts";
 import { checkService, servicePortsOf } from "../find_service_ports.ts";
 import type { IntrospectedParts } from "../introspection.ts";
 import { type DifferenceAnswer, differenceAnswer } from "./difference_answer.ts";
-import { compareFamily, type FamilyDifference, type NodeDifference } from "./node_difference.ts";
+import {
+  compareFamily,
+  type CompareOptions,
+  type FamilyDifference,
+  type NodeDifference,
+} from "./node_difference.ts";
 
 /** What is compared. */
 type ComparedParts = Pick<
@@ -24,21 +30,35 @@ type ComparedParts = Pick<
   "families" | "configuration" | "startUp" | "informers"
 >;
 
+/** So often the machine is looked at while syncs change it. */
+const MAX_LOOKS = 3;
+/** How often it is asked whether a sync has ended, and for how long. */
+const SYNC_POLL_MS = 20;
+const MOST_SYNC_POLLS = 250;
+
 /**
  * Answers `/difference`, one question at a time: each holds all that the kernel has in memory.
  * `family=IPv4` and `service=NAMESPACE/NAME` leave the others out.
  */
 export class RunningComparison {
+  readonly #clock: Pick<Clock, "sleep">;
   readonly #parts: ComparedParts;
   #last: Promise<unknown> = Promise.resolve();
 
-  constructor(parts: ComparedParts) {
+  constructor({ clock }: { readonly clock: Pick<Clock, "sleep"> }, parts: ComparedParts) {
+    this.#clock = clock;
     this.#parts = parts;
   }
 
-  /** Rejects with a BadQuestion where a word of the question is wrong. */
-  answer(query: URLSearchParams): Promise<DifferenceAnswer> {
-    const answer = this.#last.then(async () => differenceAnswer(await this.#compare(query)));
+  /**
+   * Rejects with a BadQuestion where a word of the question is wrong. When its turn comes and `signal`
+   * says that nobody waits for it any more, nothing is compared.
+   */
+  answer(query: URLSearchParams, signal?: AbortSignal): Promise<DifferenceAnswer> {
+    const answer = this.#last.then(async () => {
+      signal?.throwIfAborted();
+      return differenceAnswer(await this.#compare(query));
+    });
     this.#last = answer.catch(() => {});
     return answer;
   }
@@ -48,19 +68,38 @@ export class RunningComparison {
     const proxies = this.#proxiesOf(query.get("family"));
     const keys = this.#chosen(query.get("service"), proxies);
     const families: FamilyDifference[] = [];
-    for (const { backend, pipeline, syncer } of proxies) {
+    for (const proxy of proxies) families.push(await this.#compareSettled(proxy, keys));
+    return { mode: configuration().mode, nodeName: startUp.node.name, families };
+  }
+
+  /** What is under way is no difference: a sync that runs is waited for, and looked behind. */
+  async #compareSettled(
+    proxy: FamilyProxy,
+    keys: CompareOptions["keys"],
+  ): Promise<FamilyDifference> {
+    const { backend, pipeline, syncer } = proxy;
+    for (let looks = 1;; looks++) {
+      await this.#syncEnded(proxy);
+      const { lastSync } = syncer;
       // Where this process serves by itself, it alone knows what is open.
       const serving = backend.mode === "userspace" && (await backend.inspect()).services;
-      families.push(
-        await compareFamily({
-          backend,
-          plan: pipeline.plan,
-          quarantined: syncer.quarantined,
-          ...(serving && { serving }),
-        }, { ...(keys && { keys }) }),
-      );
+      const difference = await compareFamily({
+        backend,
+        plan: pipeline.plan,
+        quarantined: syncer.quarantined,
+        ...(serving && { serving }),
+      }, { ...(keys && { keys }) });
+      const isSettled = !isSyncing(proxy) && syncer.lastSync === lastSync;
+      if (isSettled || difference.differences.length === 0 || looks === MAX_LOOKS) {
+        return difference;
+      }
     }
-    return { mode: configuration().mode, nodeName: startUp.node.name, families };
+  }
+
+  async #syncEnded(proxy: FamilyProxy): Promise<void> {
+    for (let polls = 0; isSyncing(proxy) && polls < MOST_SYNC_POLLS; polls++) {
+      await this.#clock.sleep(SYNC_POLL_MS);
+    }
   }
 
   #proxiesOf(wanted: string | null): readonly FamilyProxy[] {
@@ -69,7 +108,12 @@ export class RunningComparison {
         `Cannot use '${wanted}' for 'family': expected one of ${IP_FAMILIES.join(", ")}`,
       );
     }
-    return this.#parts.families.filter(({ family }) => wanted === null || family === wanted);
+    const { families } = this.#parts;
+    if (wanted === null) return families;
+    const found = families.filter(({ family }) => family === wanted);
+    if (found.length > 0) return found;
+    const served = families.map(({ family }) => family).join(" and ");
+    throw new BadQuestion(`Cannot compare ${wanted}: this kube-relay serves ${served} alone`);
   }
 
   #chosen(service: string | null, proxies: readonly FamilyProxy[]) {
@@ -88,4 +132,8 @@ export class RunningComparison {
     }
     return (plan: FamilyProxy["pipeline"]["plan"]) => found.get(plan) ?? new Set<never>();
   }
+}
+
+function isSyncing({ activity }: FamilyProxy): boolean {
+  return activity.runningSince !== undefined;
 }

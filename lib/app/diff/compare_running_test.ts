@@ -1,5 +1,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { testProxyPlan, testServicePlan } from "../../../tests/support/service_plans.ts";
+import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import type { RunnerActivity } from "../../sync/sync_runner.ts";
 import type { Backend, ComparisonScope } from "../../proxy/backend.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
@@ -20,7 +22,12 @@ const QUARANTINED = [{ key: API.key, reason: "refused" }];
 /** A proxy of IPv4 whose backend compares so. */
 function comparison(
   compare: (plan: ProxyPlan, scope?: ComparisonScope) => Promise<readonly DataPlaneDifference[]>,
-  mode: Backend["mode"] = "nftables",
+  { mode = "nftables", clock = new FakeClock(), ...more }: {
+    readonly mode?: Backend["mode"];
+    readonly clock?: FakeClock;
+    readonly activity?: RunnerActivity;
+    readonly syncer?: object;
+  } = {},
 ) {
   const plan = testProxyPlan([WEB, API]);
   const inspect = () => Promise.resolve({ services: [{ key: WEB.key, addresses: ["open"] }] });
@@ -29,6 +36,8 @@ function comparison(
     backend: { mode, compare, inspect },
     pipeline: { plan },
     syncer: { quarantined: QUARANTINED },
+    activity: {},
+    ...more,
   };
   const parts = {
     families: [family],
@@ -36,7 +45,7 @@ function comparison(
     startUp: { node: { name: "node-1" } },
     informers: () => ({ services: new Map() }),
   };
-  return new RunningComparison(parts as never);
+  return new RunningComparison({ clock }, parts as never);
 }
 
 const ask = (running: RunningComparison, query = "") => running.answer(new URLSearchParams(query));
@@ -57,7 +66,6 @@ Deno.test("RunningComparison tells what differs, with the names of what it tells
   assertEquals(family?.services.get(WEB.key)?.name.name, "web");
   const web = await ask(running, "family=IPv4&service=ns/web");
   assertEquals(web.families[0]?.quarantined, []);
-  assertEquals((await ask(running, "family=IPv6")).families, []);
   assertEquals(scopes, [undefined, [WEB.key]]);
 });
 
@@ -67,14 +75,14 @@ Deno.test("RunningComparison says what is open only where the process itself has
     await ask(comparison((_, scope) => {
       found.push(scope?.serving?.[0]?.addresses);
       return Promise.resolve([]);
-    }, mode));
+    }, { mode }));
     assertEquals(found, [serving]);
   }
 });
 
 Deno.test("RunningComparison refuses what it does not know, and goes on", async () => {
   const running = comparison(() => Promise.resolve([]));
-  for (const query of ["family=ipv5", "service=ns/nothing", "service=web"]) {
+  for (const query of ["family=ipv5", "family=IPv6", "service=ns/nothing"]) {
     await assertRejects(() => ask(running, query), BadQuestion, query.split("=")[1]);
   }
   assertEquals((await ask(running)).families.length, 1);
@@ -94,10 +102,84 @@ Deno.test("RunningComparison compares one at a time, also after a failure", asyn
   assertEquals(outcomes.map(({ status }) => status), ["fulfilled", "rejected", "fulfilled"]);
 });
 
+Deno.test("RunningComparison compares nothing for who has gone before its turn", async () => {
+  let calls = 0;
+  const running = comparison(() => {
+    calls++;
+    return Promise.resolve([]);
+  });
+  const first = ask(running);
+  const gone = new AbortController();
+  const second = running.answer(new URLSearchParams(), gone.signal);
+  gone.abort();
+  await first;
+  await assertRejects(() => second);
+  await ask(running);
+  assertEquals(calls, 2);
+});
+
+Deno.test("RunningComparison waits for a sync that runs, and looks again after one that ran meanwhile", async () => {
+  const clock = new FakeClock();
+  const activity: { runningSince?: number } = { runningSince: 0 };
+  const syncer = { quarantined: QUARANTINED, lastSync: {} };
+  const seen: boolean[] = [];
+  const running = comparison(
+    () => {
+      seen.push(activity.runningSince !== undefined);
+      if (seen.length === 1) syncer.lastSync = {};
+      return Promise.resolve(seen.length === 1 ? [MISSING] : []);
+    },
+    { clock, activity, syncer },
+  );
+  const answer = ask(running);
+  await clock.advance(30);
+  delete activity.runningSince;
+  await clock.advance(30);
+  assertEquals((await answer).families[0]?.differences, []);
+  assertEquals(seen, [false, false]);
+});
+
+Deno.test("RunningComparison tells what differs still after three looks", async () => {
+  const syncer = { quarantined: [], lastSync: {} };
+  let looks = 0;
+  const running = comparison(() => {
+    looks++;
+    syncer.lastSync = {};
+    return Promise.resolve([MISSING]);
+  }, { syncer });
+  assertEquals((await ask(running)).families[0]?.differences, [MISSING]);
+  assertEquals(looks, 3);
+});
+
+const NODE = { mode: "nftables", nodeName: "node-1" };
+const FAMILY = { family: "IPv4", differences: [], quarantined: [], services: [] };
+
 Deno.test("answeredDifference() takes nothing of another form", () => {
-  for (
-    const families of [[{}], [null], [{ differences: [], quarantined: [] }], [{ differences: 1 }]]
-  ) {
-    assertEquals(answeredDifference({ mode: "nftables", nodeName: "n", families }), undefined);
+  const wrong: readonly unknown[] = [
+    undefined,
+    { ...NODE, families: 5 },
+    { ...NODE, mode: "\u001b[31m", families: [FAMILY] },
+    { mode: "nftables", families: [FAMILY] },
+    { ...NODE, families: [null] },
+    { ...NODE, families: [FAMILY, FAMILY] },
+    ...[
+      { family: "IPv5" },
+      { differences: [null] },
+      { differences: [{}] },
+      { differences: [{ ...MISSING, kind: "odd" }] },
+      { differences: [{ ...MISSING, found: 5 }] },
+      { quarantined: [{ key: "k", reason: "r", retryAt: "soon" }] },
+      { services: [5] },
+      { services: [["k", { name: "x" }]] },
+    ].map((fields) => ({ ...NODE, families: [{ ...FAMILY, ...fields }] })),
+  ];
+  for (const answer of wrong) {
+    assertEquals(answeredDifference(answer), undefined, JSON.stringify(answer));
   }
+});
+
+Deno.test("answeredDifference() drops what it was not asked for", () => {
+  const repair = { found: [], left: [], operations: {} };
+  const found = answeredDifference({ ...NODE, families: [{ ...FAMILY, repair }] });
+  assertEquals(found?.families[0]?.repair, undefined);
 });

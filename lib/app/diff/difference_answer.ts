@@ -3,44 +3,85 @@
  *
  * @module
  */
+import * as v from "valibot";
+import { PROTOCOLS } from "../../net/port.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import type { FamilyDifference, NodeDifference, ServicePortNames } from "./node_difference.ts";
+import { mode, QUARANTINED } from "../dump/dump_status.ts";
+import {
+  fields,
+  foreignText,
+  ipFamily,
+  list,
+  objectName,
+  optional,
+  ownText,
+  portName,
+} from "../dump/dump_value.ts";
+import type { FamilyDifference, NodeDifference } from "./node_difference.ts";
 
-/** One family, with the names of those ServicePorts alone that are told of. */
-interface FamilyAnswer extends Omit<FamilyDifference, "services" | "repair"> {
-  readonly services: readonly (readonly [ServicePortKey, NamedServicePort])[];
-}
+const servicePort = v.pipe(ownText, v.transform((text) => text as ServicePortKey));
+const protocol = v.picklist(PROTOCOLS, `has to be ${PROTOCOLS.join(", ")}`);
 
-type NamedServicePort = ServicePortNames extends ReadonlyMap<unknown, infer Name> ? Name : never;
+const DIFFERENCE = fields({
+  object: ownText,
+  name: foreignText,
+  kind: v.picklist(["missing", "extra", "altered", "reordered"]),
+  key: optional(servicePort),
+  wanted: optional(foreignText),
+  found: optional(foreignText),
+  cure: optional(foreignText),
+});
+
+const SERVICE = v.strictTuple([
+  servicePort,
+  fields({
+    name: fields({ namespace: objectName, name: objectName, port: portName, protocol }),
+    protocol,
+  }),
+]);
+
+const FAMILY = fields({
+  family: ipFamily,
+  differences: list(DIFFERENCE),
+  quarantined: QUARANTINED,
+  /** The names of those ServicePorts that are told of. */
+  services: list(SERVICE),
+});
+
+/** Any other field is dropped: what is said of a repair, for one. */
+const ANSWER = fields({
+  mode,
+  nodeName: objectName,
+  families: v.pipe(
+    list(FAMILY),
+    v.check((all) => new Set(all.map(({ family }) => family)).size === all.length),
+  ),
+});
 
 /** What goes over the socket. */
-export interface DifferenceAnswer extends Omit<NodeDifference, "families"> {
-  readonly families: readonly FamilyAnswer[];
-}
+export type DifferenceAnswer = v.InferInput<typeof ANSWER>;
 
 /** Of what was compared, without a repair. */
-export function differenceAnswer({ families, ...node }: NodeDifference): DifferenceAnswer {
-  return { ...node, families: families.map(familyAnswer) };
+export function differenceAnswer({ mode, nodeName, families }: NodeDifference): DifferenceAnswer {
+  return { mode, nodeName, families: families.map(familyAnswer) };
 }
 
 /** What was compared, of an answer; `undefined` where it has another form. */
-export function answeredDifference(answer: object): NodeDifference | undefined {
-  const { families, ...node } = answer as DifferenceAnswer;
-  const isWhole = families.every((family: FamilyAnswer | null) =>
-    [family?.differences, family?.quarantined, family?.services].every(Array.isArray)
-  );
-  if (!isWhole) return undefined;
-  return {
-    ...node,
-    families: families.map(({ services, ...rest }) => ({ ...rest, services: new Map(services) })),
-  };
+export function answeredDifference(answer: unknown): NodeDifference | undefined {
+  const { success, output } = v.safeParse(ANSWER, answer);
+  if (!success) return undefined;
+  const families = output.families.map(({ services, ...rest }) => ({
+    ...rest,
+    services: new Map(services),
+  }));
+  return { ...output, families };
 }
 
 function familyAnswer({ family, services, differences, quarantined }: FamilyDifference) {
   const keys = new Set([...differences, ...quarantined].flatMap(({ key }) => key ?? []));
-  const named = [...keys].flatMap((key) => {
+  const named = [...keys].flatMap((key): [string, v.InferInput<typeof SERVICE>[1]][] => {
     const service = services.get(key);
-    return service ? [[key, { name: service.name, protocol: service.protocol }] as const] : [];
+    return service ? [[key, { name: service.name, protocol: service.protocol }]] : [];
   });
-  return { family, differences, quarantined, services: named };
+  return { family, differences: [...differences], quarantined: [...quarantined], services: named };
 }
