@@ -8,6 +8,7 @@
  * @module
  */
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { compareLists } from "../../lib/proxy/compare_lists.ts";
 import { type Chain, LAYOUT_MARK, TABLE } from "./base_chains.ts";
@@ -17,6 +18,8 @@ import {
   CONTAINER_NAMES,
   type ContainerName,
   containersOf,
+  declarationPrint,
+  DYNAMIC_CONTAINER,
   isContainerName,
 } from "./containers.ts";
 import { EXPRESSIONS } from "./expressions.ts";
@@ -99,10 +102,14 @@ class TableChangesUnderWay {
       const words = { wanted: "no flags", found: "flags dormant" };
       this.#differences.push({ object: "table", name, kind: "altered", ...words });
     }
-    this.#replacesTable = isOther;
-    this.#declares = isReplaced || found.isDormant;
-    if (isReplaced) this.#chains.push(...wanted.chains.values());
-    return isReplaced;
+    const altered = isReplaced ? [] : alteredContainers(found.declarations, options.family);
+    this.#differences.push(...altered);
+    // No set can be declared anew while a rule looks things up in it.
+    this.#replacesTable = isOther || altered.length > 0;
+    const isNew = isReplaced || this.#replacesTable;
+    this.#declares = isNew || found.isDormant;
+    if (isNew) this.#chains.push(...wanted.chains.values());
+    return isNew;
   }
 
   compareContainers({ kinds }: FoundTable): void {
@@ -215,6 +222,34 @@ class TableChangesUnderWay {
     return { differences: this.#differences, mending, removal };
   }
 }
+
+/**
+ * Sets and maps of ours that hold something else than ours do, or for a time only. Only what is said of
+ * that counts: tools of other versions print more of what they know.
+ */
+function alteredContainers(
+  declarations: FoundTable["declarations"],
+  family: IpFamily,
+): readonly DataPlaneDifference[] {
+  const containers = containersOf(family);
+  return CONTAINER_NAMES.flatMap((name) => {
+    const found = declarations.get(name);
+    if (found === undefined || name === DYNAMIC_CONTAINER) return [];
+    const container = containers[name];
+    const isSame = decidingLines(found) === decidingLines(declarationPrint(container));
+    if (isSame || !/^type /m.test(found)) return [];
+    const { kind, declaration: wanted } = container;
+    const words = { wanted, found: found.trim().split("\n").slice(1).join(" ; ") };
+    return [{ object: kind, name, kind: "altered" as const, ...words }];
+  });
+}
+
+/** What decides of elements: what they are, and whether they go by themselves. */
+function decidingLines(print: string): string {
+  return print.split("\n").filter((line) => DECIDING.test(line)).sort().join("\n");
+}
+
+const DECIDING = /^(map|set|type .*|flags .*|timeout .*|counter)$/;
 
 function chainText(hook: string | undefined, rules: readonly string[]): string {
   return [...(hook === undefined ? [] : [hook]), ...rules].join("\n") || "no rules";

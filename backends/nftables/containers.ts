@@ -75,6 +75,11 @@ export function containersOf(family: IpFamily): Readonly<Record<ContainerName, C
   };
 }
 
+/** As nft prints a declaration, a part in each line. */
+export function declarationPrint({ kind, declaration }: Container): string {
+  return `${kind}\n${declaration.replaceAll(" ; ", "\n")}\n`;
+}
+
 /** Whether this is the name of one of our sets and maps. */
 export function isContainerName(name: string): name is ContainerName {
   return CONTAINER_NAMES.some((known) => known === name);

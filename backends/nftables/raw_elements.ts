@@ -15,6 +15,7 @@ import {
   CONTAINER_NAMES,
   type ContainerName,
   containersOf,
+  declarationPrint,
   DYNAMIC_CONTAINER,
   type Element,
   isContainerName,
@@ -166,13 +167,13 @@ export class RawElements {
   }
 }
 
-function formOf({ kind, declaration }: Container, family: IpFamily): ElementForm {
-  const [types = "", ...rest] = declaration.split(" ; ");
+function formOf(container: Container, family: IpFamily): ElementForm {
+  const [types = "", ...rest] = container.declaration.split(" ; ");
   const [key = "", value] = types.replace("type ", "").split(" : ");
   const fields = (text: string) => text.split(" . ").map((type) => fieldOf(type, family));
   const isInterval = rest.includes("flags interval");
   return {
-    declared: `${kind}\n${declaration.replaceAll(" ; ", "\n")}\n`,
+    declared: declarationPrint(container),
     key: fields(key),
     value: value === undefined || value === "verdict" ? value : fields(value),
     intervals: !isInterval ? "none" : key.includes(" . ") ? "range" : "bounds",

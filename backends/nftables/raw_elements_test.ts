@@ -1,6 +1,11 @@
 import { assertEquals } from "@std/assert";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import { CONTAINER_NAMES, type ContainerName, containersOf } from "./containers.ts";
+import {
+  CONTAINER_NAMES,
+  type ContainerName,
+  containersOf,
+  declarationPrint,
+} from "./containers.ts";
 import { RawElements } from "./raw_elements.ts";
 
 /** What nft 1.0.6 says of tables that it was given; the elements are a few of each. */
@@ -62,10 +67,7 @@ function declarationsOf(
   names: readonly ContainerName[],
   family: IpFamily = "IPv4",
 ): ReadonlyMap<string, string> {
-  return new Map(names.map((name) => {
-    const { kind, declaration } = containersOf(family)[name];
-    return [name, `${kind}\n${declaration.replaceAll(" ; ", "\n")}\n`];
-  }));
+  return new Map(names.map((name) => [name, declarationPrint(containersOf(family)[name])]));
 }
 
 function read(found: Readonly<Record<string, readonly string[]>>, family: IpFamily = "IPv4") {

@@ -76,7 +76,10 @@ const NFTABLES: DamagedMode = {
   objects: async (node) => nftObjects(await node.output("nft", ["-a", "list", "ruleset"])),
   meaning: (text) => text.replaceAll(/ # handle \d+/g, ""),
   touchedBy(differences) {
-    const isWhole = differences.some(({ object }) => object === "table");
+    // What is declared otherwise can only be written anew with all of it.
+    const isWhole = differences.some(({ object, kind }) =>
+      object === "table" || (kind === "altered" && (object === "set" || object === "map"))
+    );
     const names = new Set(differences.map(({ name }) => name.split(/[ ,]/)[0]));
     return (name) =>
       name.startsWith("ip kube-relay") && (isWhole || names.has(name.split(" ").at(-1)));

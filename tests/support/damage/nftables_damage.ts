@@ -36,6 +36,24 @@ export const NFTABLES_DAMAGE: readonly DamageRow[] = [
     "rename chain layout-2 layout-1",
     "altered table ip kube-relay",
   ),
+  row(
+    "the elements of a set go by themselves",
+    "flush chain nat-postrouting; delete set hairpin; " +
+      "add set hairpin { type ipv4_addr . ipv4_addr ;flags timeout ;}",
+    "altered set hairpin",
+  ),
+  row(
+    "a set counts what is found in it",
+    "flush chain nat-postrouting; delete set hairpin; " +
+      "add set hairpin { type ipv4_addr . ipv4_addr ;counter ;}",
+    "altered set hairpin",
+  ),
+  row(
+    "a set is of other things",
+    "flush chain nat-postrouting; delete set hairpin; " +
+      "add set hairpin { type ipv4_addr . inet_service ;}",
+    "altered set hairpin",
+  ),
   row("the mark of the layout is deleted", "delete chain layout-2", "missing chain layout-2"),
   row("a base chain is deleted", "delete chain nat-output", "missing chain nat-output"),
   row(
