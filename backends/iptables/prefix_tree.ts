@@ -193,14 +193,16 @@ export class PrefixTree<E extends TreeEntry> {
   #shrink(node: MutableNode<E>): void {
     const { parent } = node;
     if (parent === undefined) return;
-    const { maxEntries, mergeWeight, mergedWeight } = this.#limits;
+    const { maxEntries, maxWeight, mergeWeight, mergedWeight } = this.#limits;
     if (node.children.length > 1) return;
     if (node.children.length === 1) {
       // A level with one child and nothing else: one rule less for each packet without it.
       if (node.entries.length === 0) this.#replace(node, node.children);
       return;
     }
-    const fits = node.weight <= mergeWeight && parent.weight + node.weight <= mergedWeight &&
+    const merged = parent.weight + node.weight;
+    const fits = node.weight <= mergeWeight && merged <= mergedWeight &&
+      merged + parent.children.length - 1 <= maxWeight &&
       parent.entries.length + node.entries.length <= maxEntries / 2;
     if (!fits && node.entries.length > 0) return;
     for (const entry of node.entries) {

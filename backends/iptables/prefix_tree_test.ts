@@ -82,6 +82,21 @@ Deno.test("PrefixTree takes small nodes back, and does not flap", () => {
   assertEquals(changes(), [""]);
 });
 
+Deno.test("PrefixTree takes no node back into one that its other children fill", () => {
+  const { tree, changes } = testTree();
+  for (const digit of "0123456789") {
+    tree.set(entry(`1${digit}00`));
+    tree.set(entry(`1${digit}01`));
+  }
+  tree.set(entry("1000", "", 2));
+  const before = shape(tree);
+  assertEquals(tree.node("1")?.entries, []);
+  changes();
+  tree.set(entry("1000", "", 1));
+  assertEquals(shape(tree), before);
+  assertEquals(changes(), ["100"]);
+});
+
 Deno.test("PrefixTree drops a level that is left with one child", () => {
   const { tree } = testTree();
   const paths = ["1101", "1102", "1103", "1104", "1201", "1202", "1203", "1204", "2000", "1300"];
