@@ -25,6 +25,8 @@ const NOT_PLAIN = new RegExp(
     /(?:^|[\s,[{])[-+]?(?:0[0-9box_]|[0-9.]+_|\.[0-9])/,
     // Keys that one of the two does not take for strings, collections as keys, empty keys.
     /(?:^|[\s,[{])(?:[-+.]*[0-9][\w.+-]*|~|null|Null|NULL|True|TRUE|False|FALSE|\.\w+|[-+]\.\w+)\s*:(?:\s|$)/,
+    // The same without a value: `{~}`.
+    /[{,]\s*(?:~|null|Null|NULL)\s*[,}]/,
     /["'\]}]:\S|\{\s*[{[]|[\]}]\s*:/,
     /(?:^|[,[{]) *:(?:[\s,\]}]|$)/,
     // Empty list items, blanks at the end of a line, blocks other than `key: |`.

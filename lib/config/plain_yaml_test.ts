@@ -77,6 +77,13 @@ const PIECES = [
   ],
 ];
 
+Deno.test("parsePlainYaml() leaves keys without a value to the exact parser", () => {
+  for (const text of ["{~}", "{a: 1, null}", "{ Null , b: 2}"]) {
+    assertEquals(parsePlainYaml(text), undefined, text);
+  }
+  assertEquals(parsePlainYaml("{a: ~, b: null}")?.value, { a: null, b: null });
+});
+
 Deno.test("parsePlainYaml() never reads a value that the exact parser reads differently", () => {
   let read = 0;
   const text = fc.array(fc.constantFrom(...PIECES), { maxLength: 14 }).map((all) => all.join(""));
