@@ -31,17 +31,21 @@ export function cidrsOfBounds(
   bounds: readonly IntervalBound[],
   family: IpFamily,
 ): readonly string[] {
+  // From the last address on; where one interval ends and the next begins, the beginning comes first.
   const sorted = bounds.toSorted((left, right) =>
-    left.address < right.address ? -1 : left.address > right.address ? 1 : 0
+    left.address === right.address
+      ? Number(left.isEnd) - Number(right.isEnd)
+      : left.address < right.address
+      ? 1
+      : -1
   );
   const texts: string[] = [];
+  let after = 1n << BigInt(BITS[family]);
   for (const { address, isEnd } of sorted) {
-    if (isEnd) continue;
-    const end = sorted.find((other) => other.isEnd && other.address > address);
-    const after = end?.address ?? 1n << BigInt(BITS[family]);
-    texts.push(rangeText([address, after - 1n], family));
+    if (isEnd) after = address;
+    else texts.push(rangeText([address, after - 1n], family));
   }
-  return texts;
+  return texts.reverse();
 }
 
 function addressText(address: bigint, family: IpFamily): string {

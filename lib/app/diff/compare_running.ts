@@ -7,11 +7,7 @@
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { messageOf } from "../../log/message_of.ts";
-import {
-  namespacedNameOf,
-  serviceKey,
-  type ServicePortKey,
-} from "../../proxy/service_port_name.ts";
+import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import { BadQuestion } from "../control_server.ts";
 import type { FamilyProxy } from "../family_proxy.ts";
 import { checkService, servicePortsOf } from "../find_service_ports.ts";
@@ -116,12 +112,9 @@ export class RunningComparison {
     throw new BadQuestion(`Cannot compare ${wanted}: this kube-relay serves ${served} alone`);
   }
 
-  #chosen(service: string | null, proxies: readonly FamilyProxy[]) {
+  #chosen(service: string | null, proxies: readonly FamilyProxy[]): CompareOptions["keys"] {
     if (service === null) return undefined;
     const plans = proxies.map(({ pipeline }) => pipeline.plan);
-    const found = new Map<unknown, ReadonlySet<ServicePortKey>>(
-      plans.map((plan) => [plan, servicePortsOf(plan, service)]),
-    );
     const all = [...this.#parts.informers().services.values()].map((each) =>
       serviceKey(namespacedNameOf(each))
     );
@@ -130,7 +123,8 @@ export class RunningComparison {
     } catch (error) {
       throw new BadQuestion(messageOf(error), { cause: error });
     }
-    return (plan: FamilyProxy["pipeline"]["plan"]) => found.get(plan) ?? new Set<never>();
+    // Of the plan that is compared: it may be a later one.
+    return (plan) => servicePortsOf(plan, service);
   }
 }
 

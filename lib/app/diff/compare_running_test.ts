@@ -27,6 +27,7 @@ function comparison(
     readonly clock?: FakeClock;
     readonly activity?: RunnerActivity;
     readonly syncer?: object;
+    readonly pipeline?: { readonly plan: ProxyPlan };
   } = {},
 ) {
   const plan = testProxyPlan([WEB, API]);
@@ -137,6 +138,24 @@ Deno.test("RunningComparison waits for a sync that runs, and looks again after o
   await clock.advance(30);
   assertEquals((await answer).families[0]?.differences, []);
   assertEquals(seen, [false, false]);
+});
+
+Deno.test("RunningComparison compares a Service by the plan of the sync that it waited for", async () => {
+  const clock = new FakeClock();
+  const activity: { runningSince?: number } = { runningSince: 0 };
+  const pipeline = { plan: testProxyPlan([WEB]) };
+  const scopes: unknown[] = [];
+  const running = comparison((_, scope) => {
+    scopes.push([...scope?.keys ?? []]);
+    return Promise.resolve([]);
+  }, { clock, activity, pipeline });
+  const answer = ask(running, "service=ns/web");
+  await clock.advance(30);
+  pipeline.plan = testProxyPlan([WEB]);
+  delete activity.runningSince;
+  await clock.advance(30);
+  await answer;
+  assertEquals(scopes, [[WEB.key]]);
 });
 
 Deno.test("RunningComparison tells what differs still after three looks", async () => {
