@@ -75,6 +75,13 @@ export function containersOf(family: IpFamily): Readonly<Record<ContainerName, C
   };
 }
 
+/** The protocols that Services have, by number. */
+export const PROTOCOL_NAMES: Readonly<Record<string, string>> = {
+  6: "tcp",
+  17: "udp",
+  132: "sctp",
+};
+
 /** As nft prints a declaration, a part in each line. */
 export function declarationPrint({ kind, declaration }: Container): string {
   return `${kind}\n${declaration.replaceAll(" ; ", "\n")}\n`;

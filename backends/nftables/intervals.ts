@@ -48,7 +48,8 @@ export function cidrsOfBounds(
   return texts.reverse();
 }
 
-function addressText(address: bigint, family: IpFamily): string {
+/** A number as an address, in the spelling of {@linkcode parseIpAddress}. */
+export function addressText(address: bigint, family: IpFamily): string {
   const width = family === "IPv4" ? 8n : 16n;
   const count = family === "IPv4" ? 4 : 8;
   const parts = Array.from({ length: count }, (_, index) => {

@@ -8,7 +8,7 @@
  *
  * @module
  */
-import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { TableElements, TableReading } from "./applied_table.ts";
 import {
   type Container,
@@ -19,9 +19,10 @@ import {
   DYNAMIC_CONTAINER,
   type Element,
   isContainerName,
+  PROTOCOL_NAMES,
 } from "./containers.ts";
 import { EXPRESSIONS } from "./expressions.ts";
-import { cidrsOfBounds, type IntervalBound, rangeText } from "./intervals.ts";
+import { addressText, cidrsOfBounds, type IntervalBound, rangeText } from "./intervals.ts";
 import { SCRATCH_TABLE } from "./rule_code.ts";
 import { slotText } from "./slots.ts";
 
@@ -30,8 +31,6 @@ export const ELEMENT = "\telement ";
 const END = " [end]";
 /** What nft adds, for itself, to the beginning of an interval that reaches to the last address of all. */
 const OPEN_END = "  userdata = { \\x01\\x04\\x01\\x00\\x00\\x00 }";
-/** Numbers of the protocols that Services have. */
-const PROTOCOLS: Readonly<Record<number, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
 
 /** One part of a key or value. */
 interface Field {
@@ -54,12 +53,11 @@ interface ElementForm {
 
 /** An element of which each part would be another one in another order of bytes. */
 export function sampleElement(family: IpFamily): Element & { readonly text: string } {
-  const { table, address } = EXPRESSIONS[family];
   const container = "service-ips";
   const key = `${SAMPLE_ADDRESSES[family]} . tcp . 80`;
   const value = "0x86d0b95b";
-  const name = `${table} ${SCRATCH_TABLE}`;
-  const declaration = `type ${address} . inet_proto . inet_service : classid`;
+  const name = `${EXPRESSIONS[family].table} ${SCRATCH_TABLE}`;
+  const { declaration } = containersOf(family)[container];
   const text = `add table ${name}\n` +
     `add map ${name} ${container} { ${declaration} ; }\n` +
     `add element ${name} ${container} { ${key} : ${value} }\n`;
@@ -86,9 +84,10 @@ export class RawElements {
     this.#family = family;
     this.#head = `${EXPRESSIONS[family].table} ${table} @`;
     const containers = containersOf(family);
+    const address = addressField(family);
     this.#forms = new Map(
       CONTAINER_NAMES.filter((name) => name !== DYNAMIC_CONTAINER)
-        .map((name) => [name, formOf(containers[name], family)]),
+        .map((name) => [name, formOf(containers[name], address)]),
     );
   }
 
@@ -167,10 +166,10 @@ export class RawElements {
   }
 }
 
-function formOf(container: Container, family: IpFamily): ElementForm {
+function formOf(container: Container, address: Field): ElementForm {
   const [types = "", ...rest] = container.declaration.split(" ; ");
   const [key = "", value] = types.replace("type ", "").split(" : ");
-  const fields = (text: string) => text.split(" . ").map((type) => fieldOf(type, family));
+  const fields = (text: string) => text.split(" . ").map((type) => fieldOf(type, address));
   const isInterval = rest.includes("flags interval");
   return {
     declared: declarationPrint(container),
@@ -180,13 +179,16 @@ function formOf(container: Container, family: IpFamily): ElementForm {
   };
 }
 
-function fieldOf(type: string, family: IpFamily): Field {
+function fieldOf(type: string, address: Field): Field {
   switch (type) {
     case "ipv4_addr":
     case "ipv6_addr":
-      return { words: family === "IPv4" ? 1 : 4, text: addressTexts(family) };
+      return address;
     case "inet_proto":
-      return { words: 1, text: numberText((word) => PROTOCOLS[word & 0xff] ?? `${word & 0xff}`) };
+      return {
+        words: 1,
+        text: numberText((word) => PROTOCOL_NAMES[word & 0xff] ?? `${word & 0xff}`),
+      };
     case "inet_service":
       return { words: 1, text: numberText((word) => `${(word & 0xff) << 8 | word >>> 8 & 0xff}`) };
     case "classid":
@@ -204,22 +206,19 @@ function numberText(text: (word: number) => string): Field["text"] {
   return (words, index) => text(wordAt(words, index));
 }
 
-function addressTexts(family: IpFamily): Field["text"] {
-  if (family === "IPv4") return numberText((word) => bytesOf(word).join("."));
+function addressField(family: IpFamily): Field {
+  if (family === "IPv4") return { words: 1, text: numberText((word) => bytesOf(word).join(".")) };
   // Each address is in several sets and maps.
   const known = new Map<string, string>();
-  return (words, index) => {
+  const text: Field["text"] = (words, index) => {
     const own = words.slice(index * STRIDE, (index + 4) * STRIDE - 1);
     const before = known.get(own);
     if (before !== undefined) return before;
-    const groups = (wordsOf(own) ?? []).flatMap((word) => {
-      const [a, b, c, d] = bytesOf(word);
-      return [(a << 8 | b).toString(16), (c << 8 | d).toString(16)];
-    });
-    const text = parseIpAddress(groups.join(":"));
+    const text = addressText(bigOf(wordsOf(own) ?? []), family);
     known.set(own, text);
     return text;
   };
+  return { words: 4, text };
 }
 
 /** The address that words of memory are, as a number. */

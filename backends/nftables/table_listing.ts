@@ -9,7 +9,12 @@
  */
 import { withUndottedAddresses } from "../netfilter/undotted_address.ts";
 import type { TableReading } from "./applied_table.ts";
-import { type ContainerName, DYNAMIC_CONTAINER, isContainerName } from "./containers.ts";
+import {
+  type ContainerName,
+  DYNAMIC_CONTAINER,
+  isContainerName,
+  PROTOCOL_NAMES,
+} from "./containers.ts";
 import { slotText } from "./slots.ts";
 
 const OPENING = /^\t(set|map|chain) (\S+) \{$/;
@@ -139,8 +144,6 @@ export class TableListing {
   }
 }
 
-/** Where the machine has no list of protocols, the tool prints their numbers. */
-const PROTOCOLS: Readonly<Record<string, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
 const KEYS_WITHOUT_PROTOCOL: ReadonlySet<ContainerName> = new Set([
   "numbered-chains",
   "hairpin",
@@ -155,7 +158,8 @@ function keyAsWritten(text: string, container: ContainerName): string {
   if (KEYS_WITHOUT_PROTOCOL.has(container)) return key;
   const start = container.startsWith("node-port") ? 0 : key.indexOf(" . ") + 3;
   const end = key.indexOf(" ", start);
-  const name = PROTOCOLS[key.slice(start, end)];
+  // Where the machine has no list of protocols, the tool prints their numbers.
+  const name = PROTOCOL_NAMES[key.slice(start, end)];
   return name === undefined ? key : key.slice(0, start) + name + key.slice(end);
 }
 
