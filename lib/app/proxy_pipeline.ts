@@ -61,6 +61,10 @@ export class ProxyPipeline {
   #settings: PlanSettings;
   /** Whether the settings are others than those of the plan. */
   #hasNewSettings = false;
+  /** Whether the node, its addresses or the ranges are others than those of the plan. */
+  #hasNewSurroundings = false;
+  /** While what the trackers had is on its way into the plan, and in neither of the two. */
+  #isCollecting = false;
   #node: NodeState | undefined;
   #serviceCidrs: readonly Cidr[] | undefined;
   #interfaceAddresses: readonly IpAddress[] | undefined;
@@ -99,7 +103,8 @@ export class ProxyPipeline {
   /** Whether something waits for the next sync. */
   get pending(): boolean {
     return this.services.pending > 0 || this.endpoints.changed ||
-      this.#unconfirmed !== undefined || this.#hasNewSettings;
+      this.#unconfirmed !== undefined || this.#hasNewSettings || this.#hasNewSurroundings ||
+      this.#isCollecting;
   }
 
   /** Takes settings in place of those before; the next sync plans everything anew by them. */
@@ -112,21 +117,26 @@ export class ProxyPipeline {
   setNode(node: NodeState): boolean {
     const before = this.#node ?? this.#state.node;
     this.#node = node;
-    return !deepEqual(before, node);
+    return this.#noteSurroundings(!deepEqual(before, node));
   }
 
   /** Takes the ranges of cluster IPs of this family; returns whether a sync is due. */
   setServiceCidrs(cidrs: readonly Cidr[]): boolean {
     const before = this.#serviceCidrs ?? this.#state.serviceCidrs;
     this.#serviceCidrs = cidrs;
-    return !deepEqual(before, cidrs);
+    return this.#noteSurroundings(!deepEqual(before, cidrs));
   }
 
   /** Takes the node's own addresses of this family, sorted; returns whether a sync is due. */
   setInterfaceAddresses(addresses: readonly IpAddress[]): boolean {
     const before = this.#interfaceAddresses ?? this.#state.interfaceAddresses;
     this.#interfaceAddresses = addresses;
-    return !deepEqual(before, addresses);
+    return this.#noteSurroundings(!deepEqual(before, addresses));
+  }
+
+  #noteSurroundings(areOthers: boolean): boolean {
+    this.#hasNewSurroundings ||= areOthers;
+    return areOthers;
   }
 
   /**
@@ -134,6 +144,16 @@ export class ProxyPipeline {
    * {@linkcode confirmSynced}; `again` names ServicePorts to be tried once more all the same.
    */
   async collectChanges(again: readonly ServicePortKey[]): Promise<CollectedChanges> {
+    this.#isCollecting = true;
+    try {
+      return await this.#collect(again);
+    } finally {
+      this.#isCollecting = false;
+    }
+  }
+
+  async #collect(again: readonly ServicePortKey[]): Promise<CollectedChanges> {
+    this.#hasNewSurroundings = false;
     const recorder = this.#recorder;
     const pause = () => this.#clock.yieldToEventLoop();
     const { dirty, triggerTimes, problems } = await drainInSlices(this, this.#state, {

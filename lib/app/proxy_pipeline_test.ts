@@ -1,6 +1,9 @@
 import { assertEquals } from "@std/assert";
 import { testEndpointSlice, testNodeState, testService } from "../../tests/support/builders.ts";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { parseCidr } from "../net/cidr.ts";
+import { parseIpAddress } from "../net/ip_address.ts";
+import type { Clock } from "../os/clock.ts";
 import type { LocalTrafficDetector } from "../proxy/local_traffic.ts";
 import type { PlanSettings } from "./plan_settings.ts";
 import { ProxyPipeline } from "./proxy_pipeline.ts";
@@ -19,8 +22,13 @@ function settings(masqueradeAll: boolean): PlanSettings {
   };
 }
 
-function createPipeline(options: { readonly allowExternalIps?: boolean } = {}): ProxyPipeline {
-  return new ProxyPipeline({ clock: new FakeClock() }, {
+function createPipeline(
+  { clock = new FakeClock(), ...options }: {
+    readonly clock?: Clock;
+    readonly allowExternalIps?: boolean;
+  } = {},
+): ProxyPipeline {
+  return new ProxyPipeline({ clock }, {
     family: "IPv4",
     node: testNodeState(),
     settings: settings(false),
@@ -47,6 +55,41 @@ Deno.test("ProxyPipeline.setSettings() has every Service planned anew, once", as
   pipeline.confirmSynced();
   assertEquals(pipeline.pending, false);
   assertEquals((await pipeline.collectChanges([])).changes.everything, false);
+});
+
+Deno.test("ProxyPipeline has something pending from the first change until it is confirmed", async () => {
+  const seen: boolean[] = [];
+  const yieldToEventLoop = () => {
+    seen.push(pipeline.pending);
+    return Promise.resolve();
+  };
+  const clock: Clock = Object.assign(new FakeClock(), { yieldToEventLoop });
+  const pipeline = createPipeline({ clock });
+  for (let i = 0; i < 1_000; i++) pipeline.onService(undefined, testService(`s${i}`));
+  seen.push(pipeline.pending);
+  // What is looked at during the work is looked at between the trackers and the plan, too.
+  await pipeline.collectChanges([]);
+  seen.push(pipeline.pending);
+  assertEquals([seen.length > 5, new Set(seen)], [true, new Set([true])]);
+  pipeline.confirmSynced();
+  assertEquals(pipeline.pending, false);
+});
+
+Deno.test("ProxyPipeline has something pending while its surroundings are others than planned", async () => {
+  const pipeline = createPipeline();
+  const changes = [
+    () => pipeline.setNode(testNodeState({ zone: "elsewhere" })),
+    () => pipeline.setServiceCidrs([parseCidr("10.96.0.0/12")]),
+    () => pipeline.setInterfaceAddresses([parseIpAddress("192.0.2.7")]),
+  ];
+  for (const change of changes) {
+    assertEquals([change(), pipeline.pending], [true, true]);
+    assertEquals([change(), pipeline.pending], [false, true], "no news, but it waits");
+    await pipeline.collectChanges([]);
+    assertEquals(pipeline.pending, true);
+    pipeline.confirmSynced();
+    assertEquals([change(), pipeline.pending], [false, false]);
+  }
 });
 
 Deno.test("ProxyPipeline leaves out external IPs where they are not allowed", async () => {
