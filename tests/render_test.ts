@@ -150,12 +150,12 @@ const REFUSALS: readonly (readonly [args: readonly string[], code: number, says:
   [
     ["--service=shop/wbe"],
     1,
-    "Cannot render Service 'shop/wbe': none of 2 has this name; did you mean 'shop/web'?",
+    "Cannot find Service 'shop/wbe': none of 2 has this name; did you mean 'shop/web'?",
   ],
   [
     ["--service=shop/web", "--family=ipv6"],
     1,
-    "Cannot render Service 'shop/web': it has no port with an address of IPv6 to serve",
+    "Cannot show Service 'shop/web': it has no port with an address of IPv6 to serve",
   ],
   [
     ["--manifests=/does/not/exist"],

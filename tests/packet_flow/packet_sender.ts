@@ -36,6 +36,9 @@ const STICKY_ROUNDS = 10;
 /** Each client has its own endpoint; so many see all of them, but for one time in a million. */
 const MOST_CLIENTS = 20;
 
+/** An answer, and how long it took where that is known. */
+type TimedAnswer = ProbeAnswer & { readonly ms?: number };
+
 /** Sends the packets. It holds servers and clients that end with the cluster. */
 export class PacketSender {
   readonly #cluster: ClusterTopology;
@@ -83,17 +86,35 @@ export class PacketSender {
     const sticky = namesOf(answers).size === 1 && (packet.verdict.length > 1 || packet.sticky);
     const senders = new Set<string>([packetOrigin(packet.from, packet.family).address]);
     if (sticky && packet.sticky) await this.#askAsOthers(packet, { target, answers, senders });
-    return this.#outcomeOf(answers, { sticky, packet, senders });
+    const outcome = this.#outcomeOf(answers, { sticky, packet, senders });
+    if (answers.every(({ kind }) => kind === "answered")) return outcome;
+    return { ...outcome, trace: [...outcome.trace ?? [], ...await this.#lookAround(packet)] };
+  }
+
+  /** What the node knows of flows and neighbours, for whoever has to find out why nobody answered. */
+  async #lookAround({ family, to, from }: PacketFlowCase): Promise<string[]> {
+    const flag = family === "IPv4" ? "-4" : "-6";
+    const looks = [
+      [this.#cluster.node, `conntrack -L -f ${family.toLowerCase()} -d ${to}`],
+      [this.#cluster.node, `ip ${flag} neigh`],
+      [this.#namespaceOf(from), `ip ${flag} neigh`],
+      [this.#namespaceOf(from), `ip ${flag} route`],
+    ] as const;
+    return await Promise.all(looks.map(async ([namespace, command]) => {
+      const { stdout, stderr } = await namespace.run("sh", ["-c", command]);
+      return `${namespace.name}: ${command}\n${stdout}${stderr}`;
+    }));
   }
 
   /** Asks until every endpoint has answered, or it is clear that affinity keeps to one. */
-  async #ask(packet: PacketFlowCase, target: ProbeTarget): Promise<ProbeAnswer[]> {
+  async #ask(packet: PacketFlowCase, target: ProbeTarget): Promise<TimedAnswer[]> {
     const wanted = packet.verdict.length;
     const least = packet.sticky ? STICKY_ROUNDS : wanted * ROUNDS;
-    const answers: ProbeAnswer[] = [];
+    const answers: TimedAnswer[] = [];
     for (;;) {
+      const startedAt = performance.now();
       const answer = await this.#clients[packet.from].probe(target, ANSWER_MS);
-      answers.push(answer);
+      answers.push({ ...answer, ms: Math.round(performance.now() - startedAt) });
       if (answer.kind !== "answered" || answers.length === wanted * MOST_ROUNDS) return answers;
       const hasSeenAll = packet.sticky || namesOf(answers).size >= wanted;
       if (answers.length >= least && hasSeenAll) return answers;
@@ -113,7 +134,7 @@ export class PacketSender {
   }
 
   #outcomeOf(
-    answers: readonly ProbeAnswer[],
+    answers: readonly TimedAnswer[],
     { sticky, packet, senders }: {
       readonly sticky: boolean;
       readonly packet: PacketFlowCase;
@@ -150,7 +171,7 @@ export class PacketSender {
     { from, family, verdict }: PacketFlowCase,
     { target, answers, senders }: {
       readonly target: ProbeTarget;
-      readonly answers: ProbeAnswer[];
+      readonly answers: TimedAnswer[];
       readonly senders: Set<string>;
     },
   ): Promise<void> {
