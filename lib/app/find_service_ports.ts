@@ -37,13 +37,13 @@ export function checkService(service: string, { plans, all }: ServiceSearch): vo
   if (all.has(service)) {
     const families = plans.map(({ family }) => family).join(" or ");
     throw new Error(
-      `Cannot render Service '${service}': it has no port with an address of ${families} to ` +
+      `Cannot show Service '${service}': it has no port with an address of ${families} to ` +
         "serve, as a headless Service, an ExternalName or one of another proxy has none",
     );
   }
   const hint = nearestServices(service, [...all]);
   checkServiceName(service, hint);
-  throw new Error(`Cannot render Service '${service}': none of ${all.size} has this name${hint}`);
+  throw new Error(`Cannot find Service '${service}': none of ${all.size} has this name${hint}`);
 }
 
 /** Throws a ConfigurationError unless it can be the name of a Service; `hint`: what its text ends with. */

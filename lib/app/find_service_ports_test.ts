@@ -26,12 +26,12 @@ Deno.test("checkService() offers the same name elsewhere, then the nearest ones,
   const all = ["a/shop", "ns/shot", "ns/ship", "ns/shap", "ns/elsewhere"];
   assertEquals(
     refusal("ns/shop", all).message,
-    "Cannot render Service 'ns/shop': none of 5 has this name; did you mean 'a/shop', 'ns/shap', " +
+    "Cannot find Service 'ns/shop': none of 5 has this name; did you mean 'a/shop', 'ns/shap', " +
       "'ns/ship'?",
   );
   assertEquals(
     refusal("ns/nothing-like-it", all).message,
-    "Cannot render Service 'ns/nothing-like-it': none of 5 has this name",
+    "Cannot find Service 'ns/nothing-like-it': none of 5 has this name",
   );
 });
 
@@ -49,7 +49,7 @@ Deno.test("checkService() takes a name without namespace for a wrong command lin
 Deno.test("checkService() tells a Service that has nothing to serve from one that is not there", () => {
   assertEquals(
     refusal("ns/headless", ["ns/headless"]).message,
-    "Cannot render Service 'ns/headless': it has no port with an address of IPv4 to serve, as a " +
+    "Cannot show Service 'ns/headless': it has no port with an address of IPv4 to serve, as a " +
       "headless Service, an ExternalName or one of another proxy has none",
   );
 });

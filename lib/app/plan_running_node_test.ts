@@ -1,7 +1,8 @@
-import { assertEquals, assertRejects } from "@std/assert";
+import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { FakeBackend } from "../../tests/support/fake_backend.ts";
 import { testDump, testDumpParts } from "../../tests/support/test_dump.ts";
 import { SILENT_LOGGER } from "../log/silent_logger.ts";
+import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import { systemClock } from "../os/clock.ts";
 import type { MachineFacts } from "../proxy/machine_facts.ts";
 import { ControlError } from "./control_client.ts";
@@ -11,7 +12,11 @@ import type { PlanNodeDependencies } from "./plan_objects.ts";
 import { planRunningNode } from "./plan_running_node.ts";
 
 /** Plans the node behind a socket that answers so; `facts` gets what a backend is made with. */
-async function plan(answer: unknown, facts: (MachineFacts | undefined)[] = []) {
+async function plan(
+  answer: unknown,
+  facts: (MachineFacts | undefined)[] = [],
+  families: readonly IpFamily[] = IP_FAMILIES,
+) {
   const folder = await Deno.makeTempDir();
   const path = `${folder}/control.sock`;
   const server = await startControlServer({
@@ -32,6 +37,7 @@ async function plan(answer: unknown, facts: (MachineFacts | undefined)[] = []) {
   try {
     return await planRunningNode(dependencies as unknown as PlanNodeDependencies, {
       relay: { ...relay, controlSocket: path },
+      families,
     });
   } finally {
     await server.stop();
@@ -54,6 +60,12 @@ Deno.test("planRunningNode() plans what the running process has, with what it fo
   assertEquals(facts, [
     { features: { comment: false }, beLiberal: true, nodeAddresses: [], layout: [] },
   ]);
+});
+
+Deno.test("planRunningNode() does not take a family that the process leaves alone for one in order", async () => {
+  const error = await assertRejects(() => plan(JSON.parse(testDump()), [], ["IPv6"]), DumpError);
+  assertStringIncludes(error.message, "Cannot plan IPv6 of the dump of kube-relay at '");
+  assertStringIncludes(error.message, ": IPv4 is all that it serves");
 });
 
 Deno.test("planRunningNode() says so where the process knows no dump, or gives a strange one", async () => {

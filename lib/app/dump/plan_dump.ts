@@ -28,7 +28,10 @@ export interface PlanDumpOptions {
   readonly relay: LoadedConfiguration["relay"];
 }
 
-/** The plans of a dump. Throws a {@linkcode DumpError} where its parts contradict each other. */
+/**
+ * The plans of a dump. Throws a {@linkcode DumpError} where its parts contradict each other, and where
+ * it has none of the families.
+ */
 export async function planDump(
   dependencies: PlanNodeDependencies,
   { dump, source, families, relay }: PlanDumpOptions,
@@ -42,12 +45,19 @@ export async function planDump(
   }
   checkLists(dump, source);
   const machines = new Map(dump.families.map((family) => [family.family, family]));
+  const planned = families.filter((family) => machines.has(family));
+  if (planned.length === 0 && machines.size > 0) {
+    const served = [...machines.keys()].join(" and ");
+    throw new DumpError(
+      `Cannot plan ${families.join(" and ")} of ${source}: ${served} is all that it serves`,
+    );
+  }
   return await planObjects(dependencies, {
     informers: informersOf(dump),
     configuration: configurationOf(dump, { source, relay }),
     mode,
     nodeName,
-    families: families.filter((family) => machines.has(family)),
+    families: planned,
     machine: (family) => machines.get(family) ?? {},
   });
 }
