@@ -74,7 +74,7 @@ export async function runPacketStage(
       adapt,
       prepare: async (scenario) => {
         await relay.serve(scenario);
-        if (mode !== "userspace") await forgetUdpFlows(cluster.node);
+        if (mode !== "userspace") await forgetFlows(cluster.node);
         return { [Symbol.asyncDispose]: () => Promise.resolve() };
       },
       async execute(packet) {
@@ -90,13 +90,17 @@ export async function runPacketStage(
 }
 
 /**
- * Linux keeps the choice that it made for a flow of UDP, for half a minute. A client that happens to get
- * the port of such a flow, out of 28,000, would find the endpoint that another scenario gave it.
+ * Linux keeps the choice that it made for a flow: of UDP for half a minute, of a TCP connection that
+ * nobody has answered for two minutes, and ports of clients come round in less. One that gets the port
+ * of such a flow would find what another scenario chose for it, or that nothing did.
  */
-async function forgetUdpFlows(node: Namespace): Promise<void> {
-  const forget = (family: string) => `conntrack -D -f ${family} -p udp`;
+async function forgetFlows(node: Namespace): Promise<void> {
+  const flows = ["-p udp", "-p tcp --state SYN_SENT"];
+  const commands = ["ipv4", "ipv6"].flatMap((family) =>
+    flows.map((flow) => `conntrack -D -f ${family} ${flow}`)
+  );
   // It fails where there is none.
-  await node.output("sh", ["-c", `${forget("ipv4")}; ${forget("ipv6")}; true`]);
+  await node.output("sh", ["-c", [...commands, "true"].join("; ")]);
 }
 
 /** What `explain` says of a packet has to be what the wire showed. */
