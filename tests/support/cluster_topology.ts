@@ -17,7 +17,7 @@
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { ADDRESSES, type FamilyAddresses } from "./address_plan.ts";
-import { addBridge, link, type LinkEnd, Namespace } from "./netns.ts";
+import { addBridge, link, Namespace } from "./netns.ts";
 
 /** The namespaces of the cluster. Disposing of it removes all of them and what runs in them. */
 export interface ClusterTopology extends AsyncDisposable {
@@ -102,7 +102,6 @@ export async function createClusterTopology(): Promise<ClusterTopology> {
   await joinPods(topology);
   await joinClients(topology);
   await addRoutes(topology);
-  await fixNeighbours(topology);
   const made = stack.move();
   return { ...topology, [Symbol.asyncDispose]: () => made.disposeAsync() };
 }
@@ -206,56 +205,6 @@ async function joinClients({ router, client, blockedClient }: Namespaces): Promi
     });
     await namespace.ipBatch(forFamilies((_, wiring) => `route add default via ${wiring[gateway]}`));
   }
-}
-
-/**
- * Tells everybody the hardware addresses of those on the same link, once for all: no test is to fail
- * because a neighbour was asked for, or asked whether it is still there, on a busy machine.
- */
-async function fixNeighbours(topology: Namespaces): Promise<void> {
-  const { node, otherNode, router, client, blockedClient } = topology;
-  const onEth0 = (...namespaces: Namespace[]) =>
-    namespaces.map((namespace) => ({ namespace, device: "eth0" }));
-  const links: readonly (readonly LinkEnd[])[] = [
-    [
-      { namespace: node, device: "cni0" },
-      ...onEth0(...topology.localPods, topology.localPodClient),
-    ],
-    [
-      { namespace: otherNode, device: "cni0" },
-      ...onEth0(...topology.remotePods, topology.remotePodClient),
-    ],
-    [{ namespace: router, device: "lan" }, ...onEth0(node, otherNode)],
-    [{ namespace: router, device: "to-client" }, ...onEth0(client)],
-    [{ namespace: router, device: "to-blocked" }, ...onEth0(blockedClient)],
-  ];
-  for (const ends of links) {
-    const known = await Promise.all(
-      ends.map(async (end) => ({ ...end, ...await addressesOf(end) })),
-    );
-    for (const { namespace, device } of known) {
-      const others = known.filter((other) => other.namespace !== namespace);
-      await namespace.ipBatch(
-        others.flatMap(({ hardware, addresses }) =>
-          addresses.map((address) =>
-            `neigh replace ${address} lladdr ${hardware} dev ${device} nud permanent`
-          )
-        ),
-      );
-    }
-  }
-}
-
-/** What one end of a link has. */
-async function addressesOf(
-  { namespace, device }: LinkEnd,
-): Promise<{ readonly hardware: string; readonly addresses: readonly string[] }> {
-  const [found] = JSON.parse(await namespace.ip(`-j addr show dev ${device}`)) as [{
-    readonly address: string;
-    readonly addr_info: readonly { readonly local: string; readonly scope: string }[];
-  }];
-  const addresses = found.addr_info.filter(({ scope }) => scope === "global");
-  return { hardware: found.address, addresses: addresses.map(({ local }) => local) };
 }
 
 async function addRoutes({ node, otherNode, router }: Namespaces): Promise<void> {
