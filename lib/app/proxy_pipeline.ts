@@ -61,8 +61,6 @@ export class ProxyPipeline {
   #settings: PlanSettings;
   /** Whether the settings are others than those of the plan. */
   #hasNewSettings = false;
-  /** Whether the node, its addresses or the ranges are others than those of the plan. */
-  #hasNewSurroundings = false;
   /** While what the trackers had is on its way into the plan, and in neither of the two. */
   #isCollecting = false;
   #node: NodeState | undefined;
@@ -117,26 +115,29 @@ export class ProxyPipeline {
   setNode(node: NodeState): boolean {
     const before = this.#node ?? this.#state.node;
     this.#node = node;
-    return this.#noteSurroundings(!deepEqual(before, node));
+    return !deepEqual(before, node);
   }
 
   /** Takes the ranges of cluster IPs of this family; returns whether a sync is due. */
   setServiceCidrs(cidrs: readonly Cidr[]): boolean {
     const before = this.#serviceCidrs ?? this.#state.serviceCidrs;
     this.#serviceCidrs = cidrs;
-    return this.#noteSurroundings(!deepEqual(before, cidrs));
+    return !deepEqual(before, cidrs);
   }
 
   /** Takes the node's own addresses of this family, sorted; returns whether a sync is due. */
   setInterfaceAddresses(addresses: readonly IpAddress[]): boolean {
     const before = this.#interfaceAddresses ?? this.#state.interfaceAddresses;
     this.#interfaceAddresses = addresses;
-    return this.#noteSurroundings(!deepEqual(before, addresses));
+    return !deepEqual(before, addresses);
   }
 
-  #noteSurroundings(areOthers: boolean): boolean {
-    this.#hasNewSurroundings ||= areOthers;
-    return areOthers;
+  /** Whether the node, its addresses or the ranges are others than those of the plan. */
+  get #hasNewSurroundings(): boolean {
+    const { node, serviceCidrs, interfaceAddresses } = this.#state;
+    const planned = [node, serviceCidrs, interfaceAddresses];
+    const told = [this.#node, this.#serviceCidrs, this.#interfaceAddresses];
+    return told.some((value, index) => value !== undefined && !deepEqual(value, planned[index]));
   }
 
   /**
@@ -153,7 +154,6 @@ export class ProxyPipeline {
   }
 
   async #collect(again: readonly ServicePortKey[]): Promise<CollectedChanges> {
-    this.#hasNewSurroundings = false;
     const recorder = this.#recorder;
     const pause = () => this.#clock.yieldToEventLoop();
     const { dirty, triggerTimes, problems } = await drainInSlices(this, this.#state, {

@@ -101,7 +101,8 @@ export class PacketSender {
       [this.#namespaceOf(from), `ip ${flag} route`],
     ] as const;
     return await Promise.all(looks.map(async ([namespace, command]) => {
-      const { stdout, stderr } = await namespace.run("sh", ["-c", command]);
+      const [program = "", ...args] = command.split(" ");
+      const { stdout, stderr } = await namespace.run(program, args);
       return `${namespace.name}: ${command}\n${stdout}${stderr}`;
     }));
   }
