@@ -1,5 +1,5 @@
 /**
- * The stories of the README: each script runs, shows what the README has of it, and leaves nothing.
+ * Runs each story of docs/stories.md: the script prints what the page shows and leaves nothing behind.
  *
  * @module
  */
@@ -16,13 +16,13 @@ const FOLDER = `${REPOSITORY}examples/stories`;
 /** How long a story may take on a machine that has other things to do. */
 const LIMIT_MS = 100_000;
 
-const ignore = isMissing("the stories of the README", [
+const ignore = isMissing("the stories of docs/stories.md", [
   ROOT,
   ...["bash", "conntrack", "ip", "iptables-save", "nft", "setpriv", "socat", "unshare"]
     .map(program),
 ]);
 
-/** What the README shows of a story: the script, and lines of its output in order. */
+/** What the page shows of a story: the script, and lines of its output in order. */
 interface ToldStory {
   readonly script: string;
   readonly lines: readonly string[];
@@ -30,7 +30,7 @@ interface ToldStory {
 
 /** A story is a block with the script, followed by one with output. `…` stands for what is left out. */
 async function toldStories(): Promise<readonly ToldStory[]> {
-  const blocks = extractBlocks(await readPage("README.md"));
+  const blocks = extractBlocks(await readPage("docs/stories.md"));
   return blocks.flatMap(({ text }, index) => {
     const [, script] = /^sudo examples\/stories\/(\w+\.sh)\n$/.exec(text) ?? [];
     if (script === undefined) return [];
@@ -120,7 +120,7 @@ async function tell(script: string): Promise<string> {
   return out!;
 }
 
-Deno.test("the README tells five stories, and each script is one of them", async () => {
+Deno.test("docs/stories.md has five stories, and each script is one of them", async () => {
   const told = (await toldStories()).map(({ script }) => script).toSorted();
   const scripts: string[] = [];
   for await (const { name } of Deno.readDir(FOLDER)) {
@@ -132,10 +132,10 @@ Deno.test("the README tells five stories, and each script is one of them", async
 
 for (const { script, lines } of await toldStories()) {
   Deno.test({
-    name: `${script} shows what the README has of it, and leaves nothing behind`,
+    name: `${script} prints what docs/stories.md shows, and leaves nothing behind`,
     ignore,
     async fn() {
-      assert(lines.length >= 5, `the README shows next to nothing of ${script}`);
+      assert(lines.length >= 5, `docs/stories.md shows next to nothing of ${script}`);
       const output = await tell(script);
       const found = output.split("\n").map(steady);
       let from = 0;
@@ -143,7 +143,7 @@ for (const { script, lines } of await toldStories()) {
         const at = found.indexOf(line, from);
         assert(
           at >= 0,
-          `the README has this line, and the story has not (here):\n${line}\n\n${output}`,
+          `docs/stories.md has this line and the output does not (here):\n${line}\n\n${output}`,
         );
         from = at + 1;
       }

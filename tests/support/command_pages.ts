@@ -21,6 +21,7 @@ export const COMMAND_PAGES: readonly string[] = [
   "docs/explain.md",
   "docs/trace.md",
   "docs/nftables.md",
+  "docs/stories.md",
 ];
 
 /** The text of a page. */
