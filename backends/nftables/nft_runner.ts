@@ -16,8 +16,7 @@ import {
   type NftInput,
   saysNotFound,
 } from "./nft_error.ts";
-import { ELEMENT, RawElements, sampleElement } from "./raw_elements.ts";
-import { type RuleCode, RuleCodeListing, SCRATCH_TABLE, trialText } from "./rule_code.ts";
+import { type RuleCode, RuleCodeListing, trialText } from "./rule_code.ts";
 import { TableListing } from "./table_listing.ts";
 
 /** Text for `nft -f -`, and whom its lines are for. */
@@ -65,57 +64,21 @@ export class NftRunner {
   }
 
   /**
-   * As {@linkcode read}, with what the rules do; one run tells both, and half as fast where the elements
-   * are no longer declared as ours or the tool says them in another form. Protocols are numbers in it,
-   * also in the print of rules: nft 1.0.6 looks the name of each up in a file, a quarter of all its time.
+   * Like {@linkcode read}, with the instructions of the rules, in one run. Protocols are numbers, also in
+   * the printed rules: nft 1.0.6 looks up each name in a file, which takes a quarter of the time.
    */
   async readWithCode(): Promise<FoundTable | undefined> {
-    const raw = new RawElements(this.#ipFamily, TABLE);
-    const [found, isUnderstood] = await Promise.all([
-      this.#listWithCode(["--terse"], (line) => raw.take(line)),
-      this.#isRawUnderstood(),
-    ]);
-    const elements = found && raw.end(found.declarations);
-    if (elements && isUnderstood) return { ...found, elements };
-    // Tools of another version say elements in another form; as text, all do it in the same.
-    return found && await this.#listWithCode();
-  }
-
-  /**
-   * Whether an element that is known is read in raw form as what it is: words of memory in another order
-   * would make other addresses, and nobody would see that they are wrong.
-   */
-  async #isRawUnderstood(): Promise<boolean> {
-    const { text, key, value, container } = sampleElement(this.#ipFamily);
-    const raw = new RawElements(this.#ipFamily, SCRATCH_TABLE);
-    raw.take(`${this.#family} ${SCRATCH_TABLE} @${container}`);
-    const { code } = await this.#run("have an element of nftables judged", JUDGE, {
-      timeoutMs: LOOK_TIMEOUT_MS,
-      stdin: [text],
-      onLine: (line) => {
-        if (line.startsWith(ELEMENT)) raw.take(line);
-      },
-    });
-    return code === 0 && raw.end(new Map())?.get(container)?.get(key) === value;
-  }
-
-  async #listWithCode(
-    flags: readonly string[] = [],
-    onCode: (line: string) => void = () => {},
-  ): Promise<FoundTable | undefined> {
     const listing = new TableListing();
     const code = new RuleCodeListing(this.#ipFamily, TABLE);
     let isListing = false;
-    const table = ["list", "table", this.#family, TABLE];
-    const args = ["--debug=netlink", "--numeric-protocol", ...flags, ...table];
+    const args = ["--debug=netlink", "--numeric-protocol", "list", "table", this.#family, TABLE];
     const result = await this.#run("read the table of nftables", args, {
       timeoutMs: READ_TIMEOUT_MS,
       onLine: (line) => {
-        // What it found out comes first, then the table as it always prints it.
+        // The instructions come first, then the table in its usual form.
         isListing ||= line.startsWith("table ");
         code.take(line);
         if (isListing) listing.take(line);
-        else onCode(line);
       },
     });
     if (result.code !== 0) {

@@ -1,5 +1,5 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { type CommandAnswer, FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
 import { NftError } from "./nft_error.ts";
 import { NftRunner } from "./nft_runner.ts";
 
@@ -73,43 +73,3 @@ for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as con
     }
   });
 }
-
-const WORDS = "\telement 04030201 00000006 00005000  : 86d0b95b 0 [end]\n";
-const RAW = `ip kube-relay @service-ips\n${WORDS}ip kube-relay services 2\n`;
-const TERSE = "table ip kube-relay {\n\tmap service-ips {\n" +
-  "\t\ttype ipv4_addr . inet_proto . inet_service : classid\n\t}\n}\n";
-const TEXT = TERSE.replace("\n\t}", "\n\t\telements = { 5.6.7.8 . 6 . 80 : 86d0:b95b }\n\t}");
-
-/** A tool that says this of our table, and of the element that it is asked to judge. */
-function toolOf(raw: string, judged: CommandAnswer): FakeCommandRunner {
-  return new FakeCommandRunner()
-    .on("nft --debug=netlink --numeric-protocol --terse", { stdout: `${raw}${TERSE}` })
-    .on("nft --debug=netlink --numeric-protocol list table", { stdout: TEXT })
-    .on("nft --check --debug=netlink -f -", judged);
-}
-
-Deno.test("NftRunner.readWithCode() reads elements in raw form where the tool says a known one so", async () => {
-  const commands = toolOf(RAW, { stdout: `service-ips kube-relay-compare 0\n${WORDS}` });
-  const found = await runnerOn(commands).readWithCode();
-  assertEquals([...found?.elements.get("service-ips") ?? []], [
-    ["1.2.3.4 . tcp . 80", "0x86d0b95b"],
-  ]);
-  assertEquals(commands.calls.length, 2);
-});
-
-Deno.test("NftRunner.readWithCode() takes the text where the raw form is another, or means another thing", async () => {
-  const turned = WORDS.replace("04030201 00000006 00005000", "01020304 06000000 00500000");
-  const cases: readonly (readonly [raw: string, judged: CommandAnswer])[] = [
-    [RAW, { stdout: turned }],
-    [RAW, { stdout: "" }],
-    [RAW, { stdout: WORDS, code: 1 }],
-    [RAW.replace("element ", "element key "), { stdout: WORDS }],
-    ["", { stdout: WORDS }],
-  ];
-  for (const [raw, judged] of cases) {
-    const found = await runnerOn(toolOf(raw, judged)).readWithCode();
-    assertEquals([...found?.elements.get("service-ips") ?? []], [
-      ["5.6.7.8 . tcp . 80", "0x86d0b95b"],
-    ]);
-  }
-});

@@ -14,7 +14,7 @@ import { EXPRESSIONS } from "./expressions.ts";
 export type RuleCode = ReadonlyMap<string, readonly string[]>;
 
 /** The table that rules are judged in; the kernel throws it away again. */
-export const SCRATCH_TABLE = "kube-relay-compare";
+const SCRATCH_TABLE = "kube-relay-compare";
 /** The kernel's own words for what everybody means: addresses and ports from a range are set. */
 const RANGE_FLAGS = 0x3;
 

@@ -28,11 +28,6 @@ export class FakeNftMachine {
         "nft --debug=netlink --numeric-protocol list table",
         ({ args }) => this.#listWithCode(args.slice(4).join(" ")),
       )
-      // As a tool of another version, which says nothing of elements that could be read here.
-      .on(
-        "nft --debug=netlink --numeric-protocol --terse list table",
-        ({ args }) => this.#listWithCode(args.slice(5).join(" "), true),
-      )
       .on("nft --terse list table", ({ args }) => this.#listTable(args.slice(3).join(" "), true))
       .on("nft list chains", ({ args }) => this.#listChains(args[2] ?? ""))
       .on("nft --handle list chains", ({ args }) => this.#listChains(args[3] ?? ""))
@@ -78,8 +73,8 @@ export class FakeNftMachine {
     return { stdout: tool.tables.map((name) => this.#code(tool, name)).join("") };
   }
 
-  #listWithCode(name: string, isTerse = false): CommandAnswer {
-    const listed = this.#listTable(name, isTerse);
+  #listWithCode(name: string): CommandAnswer {
+    const listed = this.#listTable(name);
     if (listed.code !== undefined) return listed;
     const stdout = listed.stdout?.replaceAll(
       /(l4proto |[\t{ ])(tcp|udp|sctp)(?= |$)/gm,
