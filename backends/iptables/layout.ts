@@ -87,7 +87,7 @@ export class IptablesLayout {
       })
     );
     for (const tree of TREE_IDS) this.#trees[tree].seed(prefixesOfTree(tree, shape));
-    for (const ref of this.#lasting()) this.#touch(ref);
+    for (const ref of this.lasting()) this.#touch(ref);
   }
 
   /** Which chains its trees have: that depends on the past, and nothing else does. */
@@ -167,7 +167,7 @@ export class IptablesLayout {
 
   /** Every chain that is wanted, in no order. Takes a walk over all of them. */
   *chains(): Generator<ChainRef> {
-    yield* this.#lasting();
+    yield* this.lasting();
     for (const tree of TREE_IDS) {
       for (const prefix of this.#trees[tree].prefixes()) {
         if (prefix !== "") yield this.#ref(tree, prefix);
@@ -200,8 +200,20 @@ export class IptablesLayout {
     return this.#trees[tree].way(path).map((prefix) => this.#ref(tree, prefix));
   }
 
+  /** The chains of our own that the rules of a chain may lead to, apart from the lasting ones. */
+  next({ source }: ChainRef): readonly ChainRef[] {
+    if (source.kind !== "tree") return [];
+    const { children = [], entries = [] } = this.#trees[source.tree].node(source.prefix) ?? {};
+    return [
+      ...children.map(({ prefix }) => this.#ref(source.tree, prefix)),
+      ...entries.flatMap(({ key }) =>
+        (this.#ownChains.get(key) ?? []).map((name) => serviceRef(key, name))
+      ),
+    ];
+  }
+
   /** The chains that are there from the first sync to the last. */
-  *#lasting(): Generator<ChainRef> {
+  *lasting(): Generator<ChainRef> {
     for (const table of ["mangle", "filter", "nat"] as const satisfies IptablesTable[]) {
       for (const name of this.#base[table].keys()) yield { table, name, source: { kind: "base" } };
     }

@@ -9,7 +9,7 @@ import type { BackendMode } from "../../lib/proxy/backend.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
 import { PACKET_FLOW_CASES } from "./cases.ts";
 import { explainCase, explainStage, outcomeOf } from "./explain_executor.ts";
-import { executeOnIptables, scenarioTables } from "./iptables_executor.ts";
+import { executeOnIptables, scenarioRules } from "./iptables_executor.ts";
 import { MODE_ADAPTATIONS } from "./mode_exceptions.ts";
 import { executeOnNft, nftScenarioTable } from "./nft_executor.ts";
 import type { PacketFlowCase } from "./packet_flow_case.ts";
@@ -95,7 +95,7 @@ for (const mode of ["iptables", "nftables"] as const) {
         const { verdict } = explainCase(explainStage(mode, scenario, family), packet);
         if (verdict.kind !== "unclaimed") continue;
         const traced = mode === "iptables"
-          ? executeOnIptables(scenarioTables(scenario, family), packet)
+          ? executeOnIptables(scenarioRules(scenario, family), packet)
           : executeOnNft(nftScenarioTable(scenario, family), packet);
         const found = traced.verdict as keyof typeof FATES;
         assertEquals(verdict.fate, FATES[found], `${table}: ${packet.name}`);

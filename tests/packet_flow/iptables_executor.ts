@@ -8,12 +8,16 @@ import {
   defaultRenderOptions,
   type IptablesRenderOptions,
 } from "../../backends/iptables/render_options.ts";
-import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import {
+  type RuleSource,
+  type WalkedHost,
+  walkIptables,
+} from "../../backends/netfilter/walk/iptables_walk.ts";
 import { nodePortAddressesFor } from "../../lib/proxy/node_port_addresses.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
 import { testNodeState } from "../support/builders.ts";
 import { FakeIptables } from "../support/fake_iptables.ts";
-import { type TracedTables, tracePacket } from "../support/packet_tracer/iptables_tracer.ts";
 import type { PacketFlowCase, PacketFlowScenario, PacketOutcome } from "./packet_flow_case.ts";
 import { planScenario } from "./plan_scenario.ts";
 import { endpointText, isMasqueraded, tracedPacket, verdictOf } from "./traced_verdict.ts";
@@ -31,37 +35,42 @@ export function scenarioOptions(
   };
 }
 
-/** The tables for a scenario. */
-export function scenarioTables(scenario: PacketFlowScenario, family: IpFamily): TracedTables {
+/** The rules for a scenario. */
+export function scenarioRules(scenario: PacketFlowScenario, family: IpFamily): RuleSource {
   const { batch } = renderIptables(
     planScenario(scenario, family),
     scenarioOptions(scenario, family),
   );
   const iptables = new FakeIptables();
   iptables.restore([...batch.text()].join(""));
-  return { filter: iptables.table("filter"), nat: iptables.table("nat") };
+  return (table, chain) => iptables.table(table).get(chain);
 }
 
-/** What becomes of a packet. */
-export function executeOnIptables(tables: TracedTables, packet: PacketFlowCase): PacketOutcome {
-  const { family } = packet;
-  const addresses = localAddresses(family);
+/** Returns the outcome of a packet. */
+export function executeOnIptables(rules: RuleSource, packet: PacketFlowCase): PacketOutcome {
   const traced = tracedPacket(packet);
-  const outcomes = tracePacket(tables, traced, { addresses });
+  const walk = (lists: readonly string[]) =>
+    walkIptables(rules, traced, hostOf(packet.family, lists));
+  const outcomes = walk([]);
   const verdict = verdictOf(outcomes);
   return {
     verdict,
     masquerade: typeof verdict !== "string" && isMasqueraded(outcomes, traced.source),
     sticky: typeof verdict !== "string" && outcomes.every((outcome) =>
       outcome.lists.length > 0 &&
-      tracePacket(tables, traced, { addresses, lists: new Set(outcome.lists) })
-        .every((again) => endpointText(again) === endpointText(outcome))
+      walk(outcome.lists).every((again) => endpointText(again) === endpointText(outcome))
     ),
-    trace: outcomes.flatMap(({ path, verdict }) => [...path, `= ${verdict}`]),
+    trace: outcomes.flatMap(({ path, verdict }) => [
+      ...path.map(({ table, chain, rule }) => `${table} ${chain} ${rule}`),
+      `= ${verdict}`,
+    ]),
   };
 }
 
-function localAddresses(family: IpFamily): readonly IpAddress[] {
+function hostOf(family: IpFamily, lists: readonly string[]): WalkedHost {
   const { loopback, node, nodeSecond } = ADDRESSES[family];
-  return [loopback, node, nodeSecond];
+  return {
+    isLocal: (address) => [loopback, node, nodeSecond].includes(address),
+    isListed: (list) => lists.includes(list),
+  };
 }

@@ -12,10 +12,10 @@ import { IptablesLayout } from "../../backends/iptables/layout.ts";
 import { defaultRenderOptions } from "../../backends/iptables/render_options.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { walkIptables } from "../../backends/netfilter/walk/iptables_walk.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
 import { FakeIptables } from "../support/fake_iptables.ts";
-import { tracePacket } from "../support/packet_tracer/iptables_tracer.ts";
 import { randomServicePlan } from "../support/random_service_plan.ts";
 import { testSharedPlan } from "../support/service_plans.ts";
 
@@ -25,7 +25,6 @@ const SHARED = testSharedPlan({ localTraffic: { kind: "byCidr", cidr: IPv4.podCi
 
 /** Whether every first packet to the cluster IP gets an endpoint or an answer. */
 function isClaimed(tool: FakeIptables, { clusterIp, port, protocol }: ServicePlan): boolean {
-  const tables = { filter: tool.table("filter"), nat: tool.table("nat") };
   const packet = {
     source: IPv4.localPodClient,
     destination: clusterIp,
@@ -33,7 +32,11 @@ function isClaimed(tool: FakeIptables, { clusterIp, port, protocol }: ServicePla
     protocol,
     inInterface: "cni0",
   };
-  return tracePacket(tables, packet, { addresses: [parseIpAddress("127.0.0.1"), IPv4.node] })
+  const host = {
+    isLocal: (address: string) => address === "127.0.0.1" || address === IPv4.node,
+    isListed: () => false,
+  };
+  return walkIptables((table, chain) => tool.table(table).get(chain), packet, host)
     .every(({ verdict, endpoint }) => verdict !== "ACCEPT" || endpoint !== undefined);
 }
 

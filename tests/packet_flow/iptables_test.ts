@@ -5,7 +5,7 @@
  */
 import { ADDRESSES } from "../support/address_plan.ts";
 import { PACKET_FLOW_CASES } from "./cases.ts";
-import { executeOnIptables, scenarioTables } from "./iptables_executor.ts";
+import { executeOnIptables, scenarioRules } from "./iptables_executor.ts";
 import type { PacketFlowCase } from "./packet_flow_case.ts";
 import { type PacketFlowAdaptation, runPacketFlowSuite } from "./suite.ts";
 import { asUdp, inOtherFamily } from "./variants.ts";
@@ -28,7 +28,7 @@ for (
   runPacketFlowSuite({
     name,
     cases,
-    execute: (packet) => executeOnIptables(scenarioTables(packet.scenario, packet.family), packet),
+    execute: (packet) => executeOnIptables(scenarioRules(packet.scenario, packet.family), packet),
     adapt: cases.some(isLoopbackV6) ? [NO_LOOPBACK_V6] : [],
   });
 }

@@ -7,11 +7,11 @@ import { assert, assertEquals } from "@std/assert";
 import { renderIptables } from "../../backends/iptables/render.ts";
 import { defaultRenderOptions } from "../../backends/iptables/render_options.ts";
 import { IP_FAMILIES, type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
+import { type WalkedPacket, walkIptables } from "../../backends/netfilter/walk/iptables_walk.ts";
 import { formatHostPort, parsePort } from "../../lib/net/port.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
 import { FakeIptables } from "../support/fake_iptables.ts";
-import { type TracedPacket, tracePacket } from "../support/packet_tracer/iptables_tracer.ts";
 import { testProxyPlan, testServicePlan } from "../support/service_plans.ts";
 
 const COUNT = 600;
@@ -53,10 +53,14 @@ for (const family of IP_FAMILIES) {
     const { batch } = renderIptables(plan, defaultRenderOptions(family));
     tool.restore([...batch.text()].join(""));
     const { client, localPodClient, node } = ADDRESSES[family];
-    const tables = { filter: tool.table("filter"), nat: tool.table("nat") };
-    const trace = (packet: Pick<TracedPacket, "destination" | "port">) => {
+    const host = { isLocal: (address: string) => address === node, isListed: () => false };
+    const trace = (packet: Pick<WalkedPacket, "destination" | "port">) => {
       const whole = { ...packet, source: client, protocol: "TCP", inInterface: "eth0" } as const;
-      const [outcome, ...others] = tracePacket(tables, whole, { addresses: [node] });
+      const [outcome, ...others] = walkIptables(
+        (table, chain) => tool.table(table).get(chain),
+        whole,
+        host,
+      );
       assertEquals(others, []);
       assert(outcome && outcome.path.length <= 16, outcome?.path.join("\n"));
       return outcome.endpoint

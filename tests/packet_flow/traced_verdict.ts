@@ -6,16 +6,16 @@
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../lib/net/port.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
-import type { TracedPacket, TraceOutcome } from "../support/packet_tracer/iptables_tracer.ts";
+import type { WalkedPacket, WalkOutcome } from "../../backends/netfilter/walk/iptables_walk.ts";
 import { type PacketFlowCase, packetOrigin, type PacketVerdict } from "./packet_flow_case.ts";
 /** One way that chance may take, as far as the table asks. */
 export type TracedOutcome = Pick<
-  TraceOutcome,
+  WalkOutcome,
   "verdict" | "probability" | "endpoint" | "masquerade"
 >;
 
 /** The packet of a case, as a tracer takes it. */
-export function tracedPacket({ from, family, to, port, protocol }: PacketFlowCase): TracedPacket {
+export function tracedPacket({ from, family, to, port, protocol }: PacketFlowCase): WalkedPacket {
   const { address, interfaceName } = packetOrigin(from, family);
   const { loopback } = ADDRESSES[family];
   return {

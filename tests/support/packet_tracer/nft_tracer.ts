@@ -5,7 +5,7 @@
  */
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { FakeNftTable } from "../fake_nft.ts";
-import type { TracedPacket } from "./iptables_tracer.ts";
+import type { WalkedPacket } from "../../../backends/netfilter/walk/iptables_walk.ts";
 import { hasMember, isInRange } from "./nft_members.ts";
 import { type Key, type KeyPart, parseNftRule, type Statement } from "./nft_rule.ts";
 
@@ -50,7 +50,7 @@ interface Step {
 /** Every end that the packet may come to; probabilities sum up to 1. */
 export function traceNft(
   table: FakeNftTable,
-  packet: TracedPacket,
+  packet: WalkedPacket,
   host: NftHost,
 ): readonly NftOutcome[] {
   const walk = new Walk(table, packet, host);
@@ -75,10 +75,10 @@ export function traceNft(
 
 class Walk {
   readonly #table: FakeNftTable;
-  readonly #packet: TracedPacket;
+  readonly #packet: WalkedPacket;
   readonly #host: NftHost;
 
-  constructor(table: FakeNftTable, packet: TracedPacket, host: NftHost) {
+  constructor(table: FakeNftTable, packet: WalkedPacket, host: NftHost) {
     this.#table = table;
     this.#packet = packet;
     this.#host = host;

@@ -1,5 +1,6 @@
 /**
- * Reads the rules that we write, and no others: a new kind of rule has to be taught to the tracer.
+ * Reads rules of iptables as the modes of Services write them, and no others: a new kind of rule has
+ * to be added here. Pure.
  *
  * @module
  */
@@ -7,14 +8,14 @@ import type { Cidr } from "../../../lib/net/cidr.ts";
 import { hostCidr, parseCidr } from "../../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 
-/** A value that may be turned round. */
+/** A value that may be negated. */
 interface Negatable<T> {
   readonly value: T;
   readonly not: boolean;
 }
 
 /** A rule, read. */
-export interface TracedRule {
+export interface WalkedRule {
   readonly source?: Negatable<Cidr>;
   readonly destination?: Negatable<Cidr>;
   readonly inInterface?: Negatable<string>;
@@ -22,7 +23,7 @@ export interface TracedRule {
   readonly ports?: readonly [first: number, last: number];
   readonly states?: readonly Negatable<readonly string[]>[];
   readonly mark?: Negatable<number>;
-  /** Whether source or destination has to be an address of the node. */
+  /** The side that has to be an address of the node. */
   readonly local?: "destination" | "source";
   /** The chance of a match. */
   readonly probability?: number;
@@ -31,8 +32,8 @@ export interface TracedRule {
   readonly isGoto: boolean;
 }
 
-/** What reading makes of the words so far. */
-type Draft = { -readonly [K in keyof TracedRule]?: TracedRule[K] };
+/** The part of a rule that was read so far. */
+type Draft = { -readonly [K in keyof WalkedRule]?: WalkedRule[K] };
 
 /** Reads words one after the other. */
 class Words {
@@ -70,23 +71,16 @@ class Words {
   }
 }
 
-/** What was read before: one rule is met by many packets. */
-const known = new Map<string, TracedRule>();
-
 /** Reads a rule without its chain. Throws a SyntaxError for whatever it does not know. */
-export function parseTracedRule(text: string): TracedRule {
-  const before = known.get(text);
-  if (before !== undefined) return before;
+export function parseIptablesRule(text: string): WalkedRule {
   try {
     const words = new Words(splitWords(text));
     const draft: Draft = {};
     while (!words.isDone) readPart(words, draft);
-    const rule = { ...draft, target: draft.target ?? [], isGoto: draft.isGoto ?? false };
-    known.set(text, rule);
-    return rule;
+    return { ...draft, target: draft.target ?? [], isGoto: draft.isGoto ?? false };
   } catch (error) {
     const reason = error instanceof Error ? error.message : String(error);
-    throw new SyntaxError(`Cannot trace the rule '${text}': ${reason}`, { cause: error });
+    throw new SyntaxError(`Cannot read the rule '${text}': ${reason}`, { cause: error });
   }
 }
 
@@ -183,7 +177,7 @@ function readNegatable(name: "conntrack" | "mark", words: Words, draft: Draft): 
   draft.mark = { value: mark, not };
 }
 
-function readRecent(words: Words): NonNullable<TracedRule["recent"]> {
+function readRecent(words: Words): NonNullable<WalkedRule["recent"]> {
   const [list = "", action] = words.expect("--name", "*", "*");
   if (action === "--set") return { list, action: "set" };
   if (action !== "--update") throw new SyntaxError(`'${action}' of recent`);

@@ -1,5 +1,5 @@
 import { assertEquals, assertThrows } from "@std/assert";
-import { parseTracedRule, splitWords } from "./iptables_rule.ts";
+import { parseIptablesRule, splitWords } from "./iptables_rule.ts";
 
 Deno.test("splitWords() reads quotes and backslashes as iptables-restore does", () => {
   assertEquals(splitWords('-m comment --comment "a \\"b\\" \\\\c -j" -j X'), [
@@ -7,7 +7,7 @@ Deno.test("splitWords() reads quotes and backslashes as iptables-restore does", 
   ]);
 });
 
-Deno.test("parseTracedRule() refuses every rule that we do not write", () => {
+Deno.test("parseIptablesRule() refuses every rule that we do not write", () => {
   const rules = [
     "--frobnicate",
     "-m limit --limit 1/s -j DROP",
@@ -23,6 +23,6 @@ Deno.test("parseTracedRule() refuses every rule that we do not write", () => {
     "-m nfacct --nfacct-name x",
   ];
   for (const rule of rules) {
-    assertThrows(() => parseTracedRule(rule), SyntaxError, `Cannot trace the rule '${rule}'`);
+    assertThrows(() => parseIptablesRule(rule), SyntaxError, `Cannot read the rule '${rule}'`);
   }
 });

@@ -1,41 +1,53 @@
 /**
- * Walks the first packet of a connection through tables of iptables, every way that chance may take.
+ * Walks the first packet of a connection through rules of iptables, along every path that chance and
+ * unknown state allow. Pure.
  *
  * @module
  */
-import { cidrContains, hostCidr } from "../../../lib/net/cidr.ts";
+import { cidrContains } from "../../../lib/net/cidr.ts";
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { Protocol } from "../../../lib/net/port.ts";
-import { parseTracedRule, type TracedRule } from "./iptables_rule.ts";
+import { parseIptablesRule, type WalkedRule } from "./iptables_rule.ts";
 
-/** Tables by name, chains by name, rules as text without their chain. */
-export type TracedTables = Readonly<
-  Record<"filter" | "nat", ReadonlyMap<string, readonly string[]>>
->;
+/** The tables that a walk passes. */
+type WalkedTable = "filter" | "nat";
+
+/** Returns the rules of a chain, as text without the chain's name; `undefined` = there is no such chain. */
+export type RuleSource = (table: WalkedTable, chain: string) => readonly string[] | undefined;
 
 /** A packet that opens a connection. */
-export interface TracedPacket {
+export interface WalkedPacket {
   readonly source: IpAddress;
   readonly destination: IpAddress;
   readonly port: number;
   readonly protocol: Protocol;
-  /** By which interface it came; absent = the node itself sends it. */
+  /** The interface by which it arrives, empty if unknown; absent = the node itself sends it. */
   readonly inInterface?: string;
 }
 
-/** What there is beside the rules. */
-export interface TracedHost {
-  /** The addresses of the node, those of loopback included. */
-  readonly addresses: readonly IpAddress[];
-  /** The lists of `recent` in which the sender is. */
-  readonly lists?: ReadonlySet<string>;
+/** The state of the host, apart from its rules. */
+export interface WalkedHost {
+  /** Whether an address is one of the node, loopback included. */
+  readonly isLocal: (address: IpAddress) => boolean;
+  /** Whether a list of `recent` has the sender; `undefined` = unknown, so that both paths are walked. */
+  readonly isListed: (list: string) => boolean | undefined;
+}
+
+/** A rule that a packet matched. */
+export interface WalkedStep {
+  readonly table: WalkedTable;
+  readonly chain: string;
+  /** The rule without its chain. */
+  readonly rule: string;
+  /** Its place among the rules that any path of this packet met. */
+  readonly order: number;
 }
 
 /** One end that a packet may come to. */
-export interface TraceOutcome {
+export interface WalkOutcome {
   /** `ACCEPT` = it goes on to its destination. */
   readonly verdict: "ACCEPT" | "DROP" | "REJECT";
-  /** How likely this way is. */
+  /** How likely this path is. */
   readonly probability: number;
   /** Set when the destination was rewritten. */
   readonly endpoint?: { readonly address: IpAddress; readonly port: number };
@@ -44,15 +56,21 @@ export interface TraceOutcome {
   readonly mark: number;
   /** The lists that the sender was put into. */
   readonly lists: readonly string[];
-  /** The rules that matched, as `table chain rule`. */
-  readonly path: readonly string[];
+  /** The rules that had a part in it: a jump whose chain did nothing is left out. */
+  readonly path: readonly WalkedStep[];
+}
+
+/** Returns the rules that have a part in any outcome, each once, in the order in which they are met. */
+export function stepsOf(outcomes: readonly WalkOutcome[]): readonly WalkedStep[] {
+  const steps = new Set(outcomes.flatMap(({ path }) => path));
+  return [...steps].sort((left, right) => left.order - right.order);
 }
 
 /** nf_tables follows no more (NFT_JUMP_STACK_SIZE). */
 const MAX_DEPTH = 16;
 
-/** A packet on its way. */
-type State = Omit<TraceOutcome, "verdict">;
+/** A packet on its path. */
+type State = Omit<WalkOutcome, "verdict">;
 type Ending = "ACCEPT" | "DROP" | "MASQUERADE" | "REJECT" | "RETURN";
 /** A state, and why a chain was left: `RETURN` = it came to its end. */
 interface Step {
@@ -60,25 +78,27 @@ interface Step {
   readonly ending: Ending;
 }
 
-/** Every end that the packet may come to; probabilities sum up to 1. */
-export function tracePacket(
-  tables: TracedTables,
-  packet: TracedPacket,
-  host: TracedHost,
-): readonly TraceOutcome[] {
-  const walk = new Walk(tables, packet, host);
+/**
+ * Returns every end that the packet may come to; their probabilities add up to 1. Throws an error that
+ * quotes a rule which it cannot read.
+ */
+export function walkIptables(
+  rules: RuleSource,
+  packet: WalkedPacket,
+  host: WalkedHost,
+): readonly WalkOutcome[] {
+  const walk = new Walk(rules, packet, host);
   const isFromNode = packet.inInterface === undefined;
   const start: State = { probability: 1, masquerade: false, mark: 0, lists: [], path: [] };
   return walk.builtIn("nat", isFromNode ? "OUTPUT" : "PREROUTING", start).flatMap((step) => {
     const { address = packet.destination } = step.state.endpoint ?? {};
-    const isLocal = host.addresses.includes(address);
-    const hook = isFromNode ? "OUTPUT" : isLocal ? "INPUT" : "FORWARD";
+    const hook = isFromNode ? "OUTPUT" : host.isLocal(address) ? "INPUT" : "FORWARD";
     return walk.builtIn("filter", hook, step.state);
-  }).flatMap(({ state, ending }): TraceOutcome[] => {
+  }).flatMap(({ state, ending }): WalkOutcome[] => {
     if (ending === "DROP" || ending === "REJECT") return [{ ...state, verdict: ending }];
     const { address = packet.destination } = state.endpoint ?? {};
-    // What was let in is there; what the node sends to itself still passes POSTROUTING.
-    if (!isFromNode && host.addresses.includes(address)) return [{ ...state, verdict: "ACCEPT" }];
+    // The path of an accepted packet ends at a local socket. The node's own packets still pass POSTROUTING.
+    if (!isFromNode && host.isLocal(address)) return [{ ...state, verdict: "ACCEPT" }];
     return walk.builtIn("nat", "POSTROUTING", state).map(({ state, ending }) => ({
       ...state,
       verdict: "ACCEPT",
@@ -88,12 +108,15 @@ export function tracePacket(
 }
 
 class Walk {
-  readonly #tables: TracedTables;
-  readonly #packet: TracedPacket;
-  readonly #host: TracedHost;
+  readonly #rules: RuleSource;
+  readonly #packet: WalkedPacket;
+  readonly #host: WalkedHost;
+  /** Many paths meet the same rules. */
+  readonly #parsed = new Map<string, WalkedRule>();
+  readonly #steps = new Map<string, WalkedStep>();
 
-  constructor(tables: TracedTables, packet: TracedPacket, host: TracedHost) {
-    this.#tables = tables;
+  constructor(rules: RuleSource, packet: WalkedPacket, host: WalkedHost) {
+    this.#rules = rules;
     this.#packet = packet;
     this.#host = host;
   }
@@ -108,30 +131,36 @@ class Walk {
     place: { readonly table: "filter" | "nat"; readonly chain: string; readonly depth: number },
     state: State,
   ): readonly Step[] {
-    const rules = this.#tables[place.table].get(place.chain);
-    if (rules === undefined) throw new Error(`Cannot trace: there is no chain '${place.chain}'`);
-    if (place.depth > MAX_DEPTH) throw new Error(`Cannot trace: '${place.chain}' is too deep`);
+    const { table, chain, depth } = place;
+    const rules = this.#rules(table, chain);
+    if (rules === undefined) throw new Error(`Cannot walk: there is no chain '${chain}'`);
+    if (depth > MAX_DEPTH) throw new Error(`Cannot walk: '${chain}' is too deep`);
     let open: readonly State[] = [state];
     const left: Step[] = [];
     for (const text of rules) {
-      const rule = parseTracedRule(text);
+      const rule = this.#parse(text);
       const next: State[] = [];
       for (const state of open) {
         const chance = this.#chance(rule, state);
         if (chance < 1) next.push({ ...state, probability: state.probability * (1 - chance) });
         if (chance === 0) continue;
         const lists = rule.recent?.action === "set" ? [rule.recent.list] : [];
+        const path = [...state.path, this.#step(table, chain, text)];
         const matched: State = {
           ...state,
           probability: state.probability * chance,
           lists: [...state.lists, ...lists],
-          path: [...state.path, `${place.table} ${place.chain} ${text}`],
+          path,
         };
         for (const step of this.#target(rule, place, matched)) {
+          // A rule that only returned, or whose chain did nothing, has no part in the outcome.
+          const isIdle = step.ending === "RETURN" && step.state.path === path && !acts(rule);
+          const after = isIdle ? { ...step.state, path: state.path } : step.state;
           if (step.ending !== "RETURN") left.push(step);
-          // A RETURN of this chain itself, or a chain that was gone to and not jumped to.
-          else if (rule.target[0] === "RETURN" || rule.isGoto) left.push(step);
-          else next.push(step.state);
+          // A RETURN of this chain itself, or the end of a chain that was reached by goto.
+          else if (rule.target[0] === "RETURN" || rule.isGoto) {
+            left.push({ ...step, state: after });
+          } else next.push(after);
         }
       }
       open = next;
@@ -140,14 +169,14 @@ class Walk {
   }
 
   #target(
-    { target, isGoto }: TracedRule,
+    { target, isGoto }: WalkedRule,
     { table, depth }: { readonly table: "filter" | "nat"; readonly depth: number },
     state: State,
   ): readonly Step[] {
     const [name, option, value = "", ...rest] = target;
     if (name === undefined) return [{ state, ending: "RETURN" }];
     if (isGoto || name.startsWith("KUBE-")) {
-      if (option !== undefined) throw new Error(`Cannot trace '${target.join(" ")}'`);
+      if (option !== undefined) throw new Error(`Cannot walk '${target.join(" ")}'`);
       return this.#chain({ table, chain: name, depth: depth + 1 }, state);
     }
     switch (`${name} ${option ?? ""}`) {
@@ -167,17 +196,32 @@ class Walk {
         if (rest.length > 0) break;
         return [{ state: { ...state, endpoint: endpointOf(value) }, ending: "ACCEPT" }];
     }
-    throw new Error(`Cannot trace the target '${target.join(" ")}'`);
+    throw new Error(`Cannot walk the target '${target.join(" ")}'`);
   }
 
-  /** How likely a rule matches: 0, 1, or what it says itself. */
-  #chance(rule: TracedRule, state: State): number {
-    return this.#matchesPacket(rule, state) && this.#matchesState(rule, state)
-      ? rule.probability ?? 1
-      : 0;
+  #step(table: WalkedTable, chain: string, rule: string): WalkedStep {
+    const key = `${table} ${chain} ${rule}`;
+    const step = this.#steps.get(key) ?? { table, chain, rule, order: this.#steps.size };
+    this.#steps.set(key, step);
+    return step;
   }
 
-  #matchesPacket(rule: TracedRule, { endpoint }: State): boolean {
+  #parse(text: string): WalkedRule {
+    const rule = this.#parsed.get(text) ?? parseIptablesRule(text);
+    this.#parsed.set(text, rule);
+    return rule;
+  }
+
+  /** How likely a rule matches. An unknown list counts as an even chance. */
+  #chance(rule: WalkedRule, state: State): number {
+    if (!this.#matchesPacket(rule, state) || !this.#matchesState(rule, state)) return 0;
+    const { recent, probability = 1 } = rule;
+    if (recent?.action !== "update") return probability;
+    const isListed = this.#host.isListed(recent.list);
+    return isListed === undefined ? probability / 2 : isListed ? probability : 0;
+  }
+
+  #matchesPacket(rule: WalkedRule, { endpoint }: State): boolean {
     const { source, protocol, inInterface = "" } = this.#packet;
     const destination = endpoint?.address ?? this.#packet.destination;
     const port = endpoint?.port ?? this.#packet.port;
@@ -192,18 +236,21 @@ class Walk {
       (!wanted || isWanted !== wanted.not) &&
       (!rule.protocol || rule.protocol === protocol.toLowerCase()) &&
       first <= port && port <= last &&
-      (!rule.local || this.#host.addresses.some((own) => cidrContains(hostCidr(own), local)));
+      (!rule.local || this.#host.isLocal(local));
   }
 
-  #matchesState(rule: TracedRule, { endpoint, mark }: State): boolean {
+  #matchesState(rule: WalkedRule, { endpoint, mark }: State): boolean {
     const states = ["NEW", ...(endpoint ? ["DNAT"] : [])];
-    const { recent } = rule;
     return (rule.states ?? []).every(({ value, not }) =>
       value.some((state) => states.includes(state)) !== not
     ) &&
-      (!rule.mark || ((mark & rule.mark.value) === rule.mark.value) !== rule.mark.not) &&
-      (recent?.action !== "update" || (this.#host.lists?.has(recent.list) ?? false));
+      (!rule.mark || ((mark & rule.mark.value) === rule.mark.value) !== rule.mark.not);
   }
+}
+
+/** Whether a rule does something itself, besides leading to a chain or leaving one. */
+function acts({ target: [name = "RETURN"], isGoto, recent }: WalkedRule): boolean {
+  return recent !== undefined || !(isGoto || name === "RETURN" || name.startsWith("KUBE-"));
 }
 
 function endingOf(name: string): Ending {
@@ -211,7 +258,7 @@ function endingOf(name: string): Ending {
   return "ACCEPT";
 }
 
-function endpointOf(text: string): NonNullable<TraceOutcome["endpoint"]> {
+function endpointOf(text: string): NonNullable<WalkOutcome["endpoint"]> {
   const colon = text.lastIndexOf(":");
   const address = parseIpAddress(text.slice(0, colon).replaceAll(/^\[|\]$/g, ""));
   return { address, port: Number(text.slice(colon + 1)) };
