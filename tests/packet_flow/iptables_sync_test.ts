@@ -10,7 +10,6 @@ import { baseJumps } from "../../backends/iptables/base_chains.ts";
 import { diffRules } from "../../backends/iptables/diff.ts";
 import { IptablesLayout } from "../../backends/iptables/layout.ts";
 import { defaultRenderOptions } from "../../backends/iptables/render_options.ts";
-import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { walkIptables } from "../../backends/netfilter/walk/iptables_walk.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
