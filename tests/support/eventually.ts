@@ -13,7 +13,7 @@ import { DEADLINE_FACTOR } from "./deadline_factor.ts";
 export async function eventually<T>(
   what: string,
   ask: () => T | undefined | false | Promise<T | undefined | false>,
-  { deadlineMs = 10_000 }: { readonly deadlineMs?: number } = {},
+  { deadlineMs = 30_000 }: { readonly deadlineMs?: number } = {},
 ): Promise<T> {
   const start = performance.now();
   const limitMs = deadlineMs * DEADLINE_FACTOR;
