@@ -5,7 +5,7 @@
  * @module
  */
 import type { IpAddress, IpFamily } from "../lib/net/ip_address.ts";
-import type { Network } from "../lib/os/network.ts";
+import type { Network, SocketAddress } from "../lib/os/network.ts";
 import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
 import type { MachineFacts } from "../lib/proxy/machine_facts.ts";
 import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
@@ -50,6 +50,8 @@ export interface BackendOptions {
   readonly facts?: MachineFacts;
   /** Where what goes through each Service is counted; left out = it is not. */
   readonly traffic?: FamilyTraffic;
+  /** TCP listeners of this process that tell clients on this machine more than others. @default {[]} */
+  readonly localListeners?: readonly SocketAddress[];
   /** Whose an address is that a Service must never take over, such as the API server's. */
   readonly belongsTo: (address: IpAddress) => string | undefined;
 }
@@ -85,7 +87,7 @@ export const BACKENDS: Readonly<
     );
   },
   userspace({ clock, commands, logger, network, random }, options) {
-    const { family, relay, belongsTo, traffic } = options;
+    const { family, relay, belongsTo, localListeners, traffic } = options;
     const { addressMode: mode, stateDirectory: directory } = relay;
     const store = createFileStore({ directory, family });
     const addresses = createLocalAddresses(
@@ -100,6 +102,7 @@ export const BACKENDS: Readonly<
         udpTimeoutMs,
         maxConnectionsPerService,
         maxFlowsPerService: maxConnectionsPerService,
+        ...(localListeners && { localListeners }),
       },
     );
     return Object.assign(backend, userspaceComparison({ runner: commands, store }, { family }));

@@ -44,7 +44,8 @@ const EXCEPTIONS: Readonly<Record<string, string>> = {
 };
 
 /** Files of backends that are pure beside all of lib/net, lib/api and lib/proxy. */
-const PURE_IN_BACKENDS = /\/(render\w*|explain\w*|diff|objects|listeners|endpoint_picker)\.ts$/;
+const PURE_IN_BACKENDS =
+  /\/(render\w*|explain\w*|diff|objects|listeners|endpoint_picker|endpoint_loops)\.ts$/;
 
 const REACHES_OUTSIDE = [
   /\bDeno\./,

@@ -24,6 +24,7 @@ export class AddressBook {
   /** To be asked for with the next batch: kept when a batch fails. */
   readonly #asking = new Set<AddressEntry>();
   readonly #leaving = new Set<AddressEntry>();
+  #moved = false;
   #configuredCount = 0;
 
   constructor({ clock, local }: { readonly clock: Clock; readonly local: LocalAddresses }) {
@@ -68,6 +69,16 @@ export class AddressBook {
   }
 
   /**
+   * Whether an address that {@linkcode acquire} asked for since the last call has become local, or is
+   * no longer. One that was not asked for before counts as local.
+   */
+  takeMoved(): boolean {
+    const moved = this.#moved;
+    this.#moved = false;
+    return moved;
+  }
+
+  /**
    * Tells the demand, `always` or when the number of addresses has doubled or halved. Returns
    * whether every address may have another place now.
    */
@@ -92,6 +103,8 @@ export class AddressBook {
     await forEachInSlices(this.#clock, this.#asking, (entry) => {
       const place = places.get(entry.address);
       if (place && place.kind !== "unavailable" && !isPlaced(entry)) gained++;
+      const wasLocal = (entry.place?.kind ?? "local") === "local";
+      if (wasLocal !== (place?.kind === "local")) this.#moved = true;
       entry.place = place;
     });
     this.#asking.clear();

@@ -20,7 +20,7 @@ import type {
 import type { FlowWatches } from "../../lib/proxy/flow_watches.ts";
 import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
-import { serviceKey, type ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 import { AddressBook } from "./address_book.ts";
 import { explainUserspace } from "./explain.ts";
@@ -30,11 +30,12 @@ import {
   type ForwardingDependencies,
   type ForwardingOptions,
 } from "./forwarding.ts";
-import { type ServiceAddress, serviceAddresses } from "./listeners.ts";
+import type { ServiceAddress } from "./listeners.ts";
 import type { LocalAddresses } from "./local_addresses.ts";
 import { Quarantine } from "./quarantine.ts";
 import { renderForwardingTable } from "./render.ts";
-import { createServiceEntry, type ServiceEntry } from "./service_entry.ts";
+import { ServiceEntries } from "./service_entries.ts";
+import type { ServiceEntry } from "./service_entry.ts";
 import { forEachInSlices } from "./slices.ts";
 import { SocketTable } from "./socket_table.ts";
 
@@ -75,6 +76,7 @@ class SocketBackend implements UserspaceBackend {
   readonly #quarantine = new Quarantine();
   readonly #entries = new Map<ServicePortKey, ServiceEntry>();
   readonly #sockets: SocketTable;
+  readonly #services: ServiceEntries;
   #nodePortAddresses: readonly IpAddress[] = [];
   #synced = false;
 
@@ -86,12 +88,14 @@ class SocketBackend implements UserspaceBackend {
     this.#local = addresses;
     this.#forwarding = new Forwarding(dependencies, options);
     this.#addresses = new AddressBook({ clock: dependencies.clock, local: addresses });
-    this.#sockets = new SocketTable({
+    const context = {
       forwarding: this.#forwarding,
       addresses: this.#addresses,
       quarantine: this.#quarantine,
       entries: this.#entries,
-    });
+    };
+    this.#sockets = new SocketTable(context);
+    this.#services = new ServiceEntries({ ...context, sockets: this.#sockets });
   }
 
   get counters(): Readonly<ForwardingCounters> {
@@ -116,11 +120,8 @@ class SocketBackend implements UserspaceBackend {
     const operations = { listen: 0, close: 0, handOver: 0, addressAdd: 0, addressRemove: 0 };
     const movedBefore = counters.udpMoved;
     const keys = this.#affected(plan, changes, shared);
-    for (const key of changes.removed.keys()) this.#remove(key);
-    await forEachInSlices(clock, keys, (key) => this.#upsert(key, plan));
-    const { serviceCidrs } = plan.shared;
-    if (await this.#addresses.configure(serviceCidrs, { always: shared })) this.#sockets.touchAll();
-    operations.addressAdd = await this.#addresses.acquire();
+    const looked = await this.#serve(plan, { keys, removed: changes.removed.keys() });
+    operations.addressAdd = await this.#acquire(plan, { keys, always: shared });
     const { touched } = this.#sockets;
     await forEachInSlices(clock, touched, (socket) => this.#sockets.reconcile(socket, operations));
     this.#sockets.closeUnwanted(operations);
@@ -132,14 +133,18 @@ class SocketBackend implements UserspaceBackend {
     const flowMove = counters.udpMoved - movedBefore;
     return {
       full: changes.everything,
-      services: keys.size + changes.removed.size,
+      services: looked + changes.removed.size,
       operations: withoutZeros({ ...operations, flowMove }),
       quarantined: [...this.#quarantine],
     };
   }
 
   explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
-    return explainUserspace(plan, explanation);
+    const { deviations, carriers } = explainUserspace(plan, explanation);
+    const service = explanation.service && plan.services.get(explanation.service.key);
+    if (!service || !deviations) return { carriers, ...(deviations && { deviations }) };
+    const leftOut = this.#forwarding.endpointLoops.find(service);
+    return { carriers, deviations: leftOut.size === 0 ? deviations : { ...deviations, leftOut } };
   }
 
   findAffinity: Required<Backend>["findAffinity"] = ({ key }, { from }) =>
@@ -195,6 +200,42 @@ class SocketBackend implements UserspaceBackend {
     await this.#forwarding.loops.zero();
   }
 
+  /** Forwards by the plan. Returns how many ServicePorts were looked at. */
+  async #serve(
+    plan: ProxyPlan,
+    { keys, removed }: {
+      readonly keys: ReadonlySet<ServicePortKey>;
+      readonly removed: Iterable<ServicePortKey>;
+    },
+  ): Promise<number> {
+    const { clock, endpointLoops } = this.#forwarding;
+    const services = this.#services;
+    for (const key of removed) services.remove(key);
+    await forEachInSlices(clock, keys, (key) => services.prepare(key, plan));
+    const affected = endpointLoops.takeAffected();
+    const all = affected.size === 0 ? keys : new Set([...keys, ...affected]);
+    await forEachInSlices(clock, all, (key) => services.serve(key, plan.shared));
+    return all.size;
+  }
+
+  /** Makes addresses local. Returns how many of them can now be used that could not. */
+  async #acquire(
+    { shared }: ProxyPlan,
+    { keys, always }: { readonly keys: ReadonlySet<ServicePortKey>; readonly always: boolean },
+  ): Promise<number> {
+    const { clock, endpointLoops } = this.#forwarding;
+    const renew = await this.#addresses.configure(shared.serviceCidrs, { always });
+    if (renew) this.#sockets.touchAll();
+    const gained = await this.#addresses.acquire();
+    if (!this.#addresses.takeMoved()) return gained;
+    // What is an address of this process after all, or is not, may be an endpoint.
+    const moved = renew ? this.#entries.keys() : keys;
+    await forEachInSlices(clock, moved, (key) => this.#services.place(key));
+    const affected = endpointLoops.takeAffected();
+    await forEachInSlices(clock, affected, (key) => this.#services.serve(key, shared));
+    return gained;
+  }
+
   /** Keys that have to be looked at: what changed, and node ports when the node's addresses did. */
   #affected(plan: ProxyPlan, changes: PlanChanges, shared: boolean): ReadonlySet<ServicePortKey> {
     if (!shared) return changes.upserted;
@@ -212,49 +253,6 @@ class SocketBackend implements UserspaceBackend {
     const { clients, network } = this.#forwarding;
     const own = network.interfaceAddresses().map(({ address }) => address);
     clients.update({ ownAddresses: new Set(own), localTraffic });
-  }
-
-  #upsert(key: ServicePortKey, { services, shared }: ProxyPlan): void {
-    const plan = services.get(key);
-    if (!plan) return;
-    let entry = this.#entries.get(key);
-    if (!entry) {
-      entry = createServiceEntry(this.#forwarding, plan);
-      this.#entries.set(key, entry);
-    }
-    const before = entry.addresses;
-    // Without a forwarder there is nothing to listen with, and no address is needed.
-    const addresses = entry.forwarder ? serviceAddresses(plan, shared) : [];
-    if (!entry.forwarder) this.#quarantine.add({ key, reason: SCTP_REASON });
-    entry.addresses = addresses;
-    for (const { address, role } of addresses) {
-      if (role === "NodePort") continue;
-      this.#addresses.retain({ address, role, service: serviceKey(plan.name) });
-      this.#addresses.retry(address);
-    }
-    this.#releaseAddresses(before);
-    this.#sockets.claim(key, { from: before, to: addresses });
-    if (entry.plan === plan) return;
-    entry.plan = plan;
-    entry.forwarder?.update(plan);
-  }
-
-  #remove(key: ServicePortKey): void {
-    const entry = this.#entries.get(key);
-    if (!entry) return;
-    this.#entries.delete(key);
-    this.#quarantine.delete(key);
-    this.#releaseAddresses(entry.addresses);
-    this.#sockets.claim(key, { from: entry.addresses, to: [] });
-    this.#forwarding.traffic?.leave(entry.plan.name);
-    // UDP flows end with the Service; TCP connections may finish, as they do with conntrack.
-    if (entry.protocol === "UDP") entry.forwarder.close();
-  }
-
-  #releaseAddresses(addresses: readonly ServiceAddress[]): void {
-    for (const { address, role } of addresses) {
-      if (role !== "NodePort") this.#addresses.release(address);
-    }
   }
 
   #inspectService(key: ServicePortKey, entry: ServiceEntry): ServiceInspection {
@@ -278,9 +276,6 @@ class SocketBackend implements UserspaceBackend {
     return { role, address, port, protocol, state };
   }
 }
-
-const SCTP_REASON =
-  "Cannot forward SCTP: Deno has no SCTP sockets; use a kernel mode for this Service";
 
 function equalLists(left: readonly string[], right: readonly string[]): boolean {
   return left.length === right.length && left.every((value, index) => value === right[index]);

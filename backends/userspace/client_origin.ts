@@ -46,14 +46,17 @@ export class ClientOrigin {
 
   #isFromCluster(client: IpAddress, at: ServiceAddress): boolean {
     const { localTraffic } = this.#facts;
-    if (this.#isNode(client, at)) return true;
+    if (this.isNode(client, at)) return true;
     // The interface that a connection came in by is not to be had without netfilter, so the other
     // detectors know the node's own clients only.
     return localTraffic.kind === "byCidr" && cidrContains(localTraffic.cidr, client);
   }
 
-  /** A client on the node has the Service's own address as its source, since that is local. */
-  #isNode(client: IpAddress, at: ServiceAddress): boolean {
+  /**
+   * Whether a client is on this node. There it has the Service's own address as its source, since
+   * that is local.
+   */
+  isNode(client: IpAddress, at: ServiceAddress): boolean {
     return client === at.address || isLoopback(client) || this.#facts.ownAddresses.has(client);
   }
 
@@ -63,7 +66,7 @@ export class ClientOrigin {
     const ranges = at.sourceRanges ?? [];
     if (client === undefined) return false;
     if (ranges.some((range) => cidrContains(range, client))) return true;
-    if (!this.#isNode(client, at)) return false;
+    if (!this.isNode(client, at)) return false;
     for (const own of this.#facts.ownAddresses) {
       if (!isLoopback(own) && ranges.some((range) => cidrContains(range, own))) return true;
     }

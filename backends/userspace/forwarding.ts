@@ -5,13 +5,15 @@
  */
 import type { Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import type { Network } from "../../lib/os/network.ts";
+import type { Network, SocketAddress } from "../../lib/os/network.ts";
 import { FlowWatches } from "../../lib/proxy/flow_watches.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
 import { ClientOrigin } from "./client_origin.ts";
+import { EndpointLoops } from "./endpoint_loops.ts";
 import type { EndpointPickerOptions } from "./endpoint_picker.ts";
 import { OpenCount } from "./open_count.ts";
+import { OwnSockets } from "./own_sockets.ts";
 import { RateLimitedLog } from "./rate_limited_log.ts";
 import { TcpDialer } from "./tcp/tcp_dialer.ts";
 
@@ -38,6 +40,8 @@ export interface ForwardingOptions {
   readonly udpTimeoutMs: number;
   /** UDP flows of one ServicePort; the longest unused go first. @default {16384} */
   readonly maxFlowsPerService?: number;
+  /** TCP listeners of this process that tell clients on this machine more than others. @default {[]} */
+  readonly localListeners?: readonly SocketAddress[];
 }
 
 /** Counts since the start, and what is open now. */
@@ -86,6 +90,8 @@ export class Forwarding {
   readonly options: Required<ForwardingOptions>;
   readonly dialer: TcpDialer;
   readonly clients = new ClientOrigin();
+  readonly own = new OwnSockets();
+  readonly endpointLoops: EndpointLoops;
   /** Who wants to know what becomes of a connection or flow. */
   readonly watches = new FlowWatches();
   readonly smallBuffers = new BufferPool({ size: SMALL_BUFFER_BYTES, keep: 4096 });
@@ -122,8 +128,10 @@ export class Forwarding {
       maxConnectionsPerService: 16_384,
       silentMs: 300_000,
       maxFlowsPerService: 16_384,
+      localListeners: [],
       ...options,
     };
+    this.endpointLoops = new EndpointLoops(this.options);
     this.dialer = new TcpDialer(this);
   }
 

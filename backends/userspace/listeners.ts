@@ -1,5 +1,5 @@
 /**
- * Which sockets a ServicePort wants, and what has to be done to the open ones. Pure.
+ * Which sockets a ServicePort wants. Pure.
  *
  * @module
  */
@@ -9,7 +9,6 @@ import { formatHostPort, type Port, type Protocol } from "../../lib/net/port.ts"
 import type { ServedAddress } from "../../lib/proxy/backend.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 
 /** `address:port/PROTOCOL`, brackets around IPv6: what only one socket of the machine can have. */
 export type SocketKey = string & { readonly __brand: "SocketKey" };
@@ -67,46 +66,7 @@ export function serviceAddresses(plan: ServicePlan, shared: SharedPlan): readonl
   return all;
 }
 
-/** Which ServicePort has which socket. */
-export class SocketClaims {
-  // Almost always one claimant: a Set for each of 10,000 sockets would cost megabytes.
-  readonly #claims = new Map<SocketKey, ServicePortKey | Set<ServicePortKey>>();
-
-  add(socket: SocketKey, key: ServicePortKey): void {
-    const claim = this.#claims.get(socket);
-    if (claim === undefined || claim === key) this.#claims.set(socket, key);
-    else if (typeof claim === "string") this.#claims.set(socket, new Set([claim, key]));
-    else claim.add(key);
-  }
-
-  delete(socket: SocketKey, key: ServicePortKey): void {
-    const claim = this.#claims.get(socket);
-    if (claim === key) this.#claims.delete(socket);
-    if (!(claim instanceof Set)) return;
-    claim.delete(key);
-    const [only] = claim;
-    if (claim.size === 1 && only !== undefined) this.#claims.set(socket, only);
-  }
-
-  /** Who gets the socket: the claimant whose order is the first as text. */
-  winner(
-    socket: SocketKey,
-    orderOf: (key: ServicePortKey) => string,
-  ): ServicePortKey | undefined {
-    const claim = this.#claims.get(socket);
-    if (!(claim instanceof Set)) return claim;
-    const [first] = [...claim].map((key) => ({ key, order: orderOf(key) }))
-      .sort((a, b) => a.order < b.order ? -1 : 1);
-    return first?.key;
-  }
-
-  /** Every claimant, in no order. */
-  claimants(socket: SocketKey): readonly ServicePortKey[] {
-    const claim = this.#claims.get(socket);
-    return claim === undefined ? [] : claim instanceof Set ? [...claim] : [claim];
-  }
-}
-
-function socketKey(address: IpAddress, port: Port, protocol: Protocol): SocketKey {
+/** The key of a socket. */
+export function socketKey(address: IpAddress, port: Port, protocol: Protocol): SocketKey {
   return `${formatHostPort(address, port)}/${protocol}` as SocketKey;
 }

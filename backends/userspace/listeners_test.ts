@@ -1,14 +1,13 @@
 import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import {
   testForward,
   type TestServicePlan,
   testServicePlan,
   testSharedPlan,
 } from "../../tests/support/service_plans.ts";
-import { serviceAddresses, SocketClaims, type SocketKey } from "./listeners.ts";
+import { serviceAddresses } from "./listeners.ts";
 
 const TO = ["10.0.0.1:8080"];
 const NODE = testSharedPlan({
@@ -76,40 +75,4 @@ Deno.test("serviceAddresses() lists each address of a ServicePort", async (t) =>
   for (const [name, options, expected] of cases) {
     await t.step(name, () => assertEquals(addresses(options), expected));
   }
-});
-
-Deno.test("SocketClaims.winner() is the claimant whose order is the first", async (t) => {
-  const socket = "10.0.0.1:80/TCP" as SocketKey;
-  const [a, b, c] = ["ns/a/TCP", "ns/b/TCP", "ns/c/TCP"] as ServicePortKey[];
-  const orders = new Map([[a, "2"], [b, "3"], [c, "1"]]);
-  const cases: [string, (ServicePortKey | undefined)[], unknown][] = [
-    ["nobody", [], undefined],
-    ["the only one", [b], b],
-    ["the first of two", [b, a], a],
-    ["the first of three", [b, a, c], c],
-  ];
-  for (const [name, claimants, expected] of cases) {
-    await t.step(name, () => {
-      const claims = new SocketClaims();
-      for (const key of claimants) if (key) claims.add(socket, key);
-      assertEquals(claims.winner(socket, (key) => orders.get(key)!), expected as never);
-    });
-  }
-});
-
-Deno.test("SocketClaims.delete() leaves the others", () => {
-  const socket = "10.0.0.1:80/TCP" as SocketKey;
-  const [a, b, c] = ["ns/a/TCP", "ns/b/TCP", "ns/c/TCP"] as [
-    ServicePortKey,
-    ServicePortKey,
-    ServicePortKey,
-  ];
-  const claims = new SocketClaims();
-  for (const key of [a, b, c, a]) claims.add(socket, key);
-  const seen: string[][] = [];
-  for (const key of [b, b, a, c]) {
-    claims.delete(socket, key);
-    seen.push([...claims.claimants(socket)]);
-  }
-  assertEquals(seen, [[a, c], [a, c], [c], []]);
 });

@@ -4,15 +4,23 @@
  * @module
  */
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { type LoopPart, NO_PART } from "./endpoint_loops.ts";
 import type { Forwarding } from "./forwarding.ts";
 import type { ServiceAddress } from "./listeners.ts";
 import { TcpForwarder } from "./tcp/tcp_forwarder.ts";
 import { UdpForwarder } from "./udp/udp_forwarder.ts";
 
 interface EntryState {
-  /** As last synced. */
+  /** As the plan has it. */
   plan: ServicePlan;
+  /** As the forwarder has it: without the endpoints that lead back to this process. */
+  served: ServicePlan;
+  /** Every address of the plan, each in use in the address book. */
+  wanted: readonly ServiceAddress[];
+  /** The addresses as their sockets are claimed: open ones have an endpoint that is served. */
   addresses: readonly ServiceAddress[];
+  /** What is known of it among the {@linkcode EndpointLoops}. */
+  part: LoopPart;
 }
 
 /** A ServicePort with its forwarder, by protocol; SCTP has none. */
@@ -27,12 +35,13 @@ export type ServiceEntry =
 /** An entry that holds no addresses yet. */
 export function createServiceEntry(forwarding: Forwarding, plan: ServicePlan): ServiceEntry {
   const { protocol } = plan;
+  const state: EntryState = { plan, served: plan, wanted: [], addresses: [], part: NO_PART };
   switch (protocol) {
     case "TCP":
-      return { protocol, forwarder: new TcpForwarder(forwarding, plan), plan, addresses: [] };
+      return { ...state, protocol, forwarder: new TcpForwarder(forwarding, plan) };
     case "UDP":
-      return { protocol, forwarder: new UdpForwarder(forwarding, plan), plan, addresses: [] };
+      return { ...state, protocol, forwarder: new UdpForwarder(forwarding, plan) };
     case "SCTP":
-      return { protocol, plan, addresses: [] };
+      return { ...state, protocol };
   }
 }

@@ -4,14 +4,15 @@
  * @module
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
-import type { Port } from "../../lib/net/port.ts";
+import type { Port, Protocol } from "../../lib/net/port.ts";
 import { claimOrder } from "../../lib/proxy/claim_order.ts";
 import { serviceKey, type ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { AddressBook } from "./address_book.ts";
 import type { Forwarding } from "./forwarding.ts";
-import { type ServiceAddress, SocketClaims, type SocketKey } from "./listeners.ts";
+import { type ServiceAddress, type SocketKey, socketKey } from "./listeners.ts";
 import type { Quarantine } from "./quarantine.ts";
 import type { ServiceEntry } from "./service_entry.ts";
+import { ServicePortIndex } from "./service_port_index.ts";
 import { isPortRefused, listenProblem } from "./socket_errors.ts";
 import { standInPort } from "./addresses/stand_ins.ts";
 import { TcpAcceptor } from "./tcp/tcp_acceptor.ts";
@@ -40,6 +41,7 @@ interface OpenSocket {
   owner: ServicePortKey;
   /** Where it is bound, when that is not the address of the Service. */
   readonly standIn: StandInPlace | undefined;
+  readonly protocol: Protocol;
   readonly socket: TcpAcceptor | UdpPort;
 }
 
@@ -53,12 +55,16 @@ export interface SocketOperations {
 /** Numbers tried for a stand-in's port when the Service's own can't be had. */
 const STAND_IN_ATTEMPTS = 16;
 
+const STAND_IN_PROBLEM = "every port that could stand in for it is that of an endpoint";
+
 /** Brings sockets from what is open to what is claimed, one socket at a time. */
 export class SocketTable {
   readonly #context: SocketTableContext;
-  readonly #claims = new SocketClaims();
+  readonly #claims = new ServicePortIndex<SocketKey>();
   readonly #open = new Map<SocketKey, OpenSocket>();
   readonly #closing = new Set<OpenSocket>();
+  /** The sockets that are bound elsewhere, by where that is. */
+  readonly #standIns = new Map<SocketKey, SocketKey>();
   /** Sockets whose claims have changed; kept when a sync fails half-way. */
   readonly #touched = new Set<SocketKey>();
 
@@ -99,6 +105,12 @@ export class SocketTable {
     }
   }
 
+  /** Has a stand-in looked at again that is where an endpoint is: it moves to another port. */
+  makeRoom({ address, port }: StandInPlace, protocol: Protocol): void {
+    const socket = this.#standIns.get(socketKey(address, port, protocol));
+    if (socket !== undefined) this.#touched.add(socket);
+  }
+
   /** What serves a ServicePort for one of its sockets; `undefined` when nothing does. */
   serving(socket: SocketKey, key: ServicePortKey): ServingSocket | undefined {
     const open = this.#open.get(socket);
@@ -113,8 +125,9 @@ export class SocketTable {
     const { quarantine, entries } = this.#context;
     this.#touched.delete(socket);
     const open = this.#open.get(socket);
-    const winner = this.#claims.winner(socket, (key) => this.#claimOrder(socket, key));
-    for (const key of this.#claims.claimants(socket)) {
+    const claimants = this.#claims.get(socket);
+    const winner = this.#winnerOf(socket, claimants);
+    for (const key of claimants) {
       if (key === winner) quarantine.delete(key, socket);
       else quarantine.add({ key, address: socket, reason: takenBy(socket, winner) });
     }
@@ -122,12 +135,24 @@ export class SocketTable {
     const at = entry?.addresses.find((address) => address.socket === socket);
     if (!entry || !at) return this.#retire(socket, open);
     const wanted = this.#wantedAddress(at);
-    if (open && wanted === (open.standIn?.address ?? at.address)) {
+    const isFree = !open?.standIn || !this.#isEndpoint(open.standIn, entry.protocol);
+    if (open && wanted === (open.standIn?.address ?? at.address) && isFree) {
       return this.#assign(open, { entry, at, operations });
     }
     this.#retire(socket, open);
     if (wanted !== undefined) this.#listen({ entry, at, wanted, operations });
     else this.#quarantineUnavailable(entry, at);
+  }
+
+  /** Who gets the socket: the claimant whose order is the first as text. */
+  #winnerOf(
+    socket: SocketKey,
+    claimants: readonly ServicePortKey[],
+  ): ServicePortKey | undefined {
+    if (claimants.length < 2) return claimants[0];
+    const [first] = claimants.map((key) => ({ key, order: this.#claimOrder(socket, key) }))
+      .sort((a, b) => a.order < b.order ? -1 : 1);
+    return first?.key;
   }
 
   #claimOrder(socket: SocketKey, key: ServicePortKey): string {
@@ -158,6 +183,12 @@ export class SocketTable {
     if (!open) return;
     this.#open.delete(socket);
     this.#closing.add(open);
+    const { standIn, protocol } = open;
+    if (standIn) this.#standIns.delete(socketKey(standIn.address, standIn.port, protocol));
+  }
+
+  #isEndpoint({ address: hostname, port }: StandInPlace, protocol: Protocol): boolean {
+    return this.#context.forwarding.endpointLoops.isEndpoint({ hostname, port }, protocol);
   }
 
   #wantedAddress({ role, address }: ServiceAddress): IpAddress | undefined {
@@ -182,12 +213,12 @@ export class SocketTable {
     const isStandIn = wanted !== at.address;
     let failure: unknown;
     for (const port of isStandIn ? standInPorts(entry, at) : [at.port]) {
+      const place = { address: wanted, port };
+      if (isStandIn && this.#isEndpoint(place, entry.protocol)) continue;
       try {
-        const place = { address: wanted, port };
         const socket = this.#openAt(place, entry, at);
         if (!socket) return;
-        const standIn = isStandIn ? place : undefined;
-        this.#open.set(at.socket, { owner: entry.plan.key, standIn, socket });
+        this.#opened(at, { entry, standIn: isStandIn ? place : undefined, socket });
         operations.listen++;
         return;
       } catch (error) {
@@ -196,9 +227,21 @@ export class SocketTable {
       }
     }
     const reason = `Cannot listen on ${at.socket}: ${
-      listenProblem(failure, { address: wanted, port: at.port })
+      listenProblem(failure ?? STAND_IN_PROBLEM, { address: wanted, port: at.port })
     }`;
     this.#context.quarantine.add({ key: entry.plan.key, address: at.socket, reason });
+  }
+
+  #opened(
+    at: ServiceAddress,
+    { entry: { plan: { key: owner }, protocol }, standIn, socket }: Pick<Wanted, "entry"> & {
+      readonly standIn: StandInPlace | undefined;
+      readonly socket: TcpAcceptor | UdpPort;
+    },
+  ): void {
+    this.#open.set(at.socket, { owner, standIn, protocol, socket });
+    if (!standIn) return;
+    this.#standIns.set(socketKey(standIn.address, standIn.port, protocol), at.socket);
   }
 
   #openAt(

@@ -7,7 +7,7 @@ import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { Logger } from "../log/logger.ts";
 import type { Clock } from "../os/clock.ts";
 import type { CommandRunner } from "../os/command_runner.ts";
-import type { Network } from "../os/network.ts";
+import type { Network, SocketAddress } from "../os/network.ts";
 import type { Terminal } from "../os/terminal.ts";
 import type { Backend, BackendMode } from "../proxy/backend.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
@@ -84,6 +84,8 @@ export interface BackendOptions {
   readonly facts?: MachineFacts;
   /** Where what goes through each Service is counted; left out = it is not. */
   readonly traffic?: FamilyTraffic;
+  /** TCP listeners of this process that tell clients on this machine more than others. @default {[]} */
+  readonly localListeners?: readonly SocketAddress[];
   /** Whose an address is that a Service must never take over, such as the API server's. */
   readonly belongsTo: (address: IpAddress) => string | undefined;
 }

@@ -192,11 +192,13 @@ function endpointsOf(
   const endpoints = service.endpoints.map((endpoint): ExplainedEndpoint => {
     const isPicked = picked.has(endpoint.key);
     const exclusion = isPicked ? undefined : exclusionOf(endpoint, selection);
-    const eligible = isPicked && verdict.kind === "forward";
+    const leftOut = isPicked ? options.deviations?.leftOut?.get(endpoint.key) : undefined;
+    const eligible = isPicked && leftOut === undefined && verdict.kind === "forward";
     return {
       ...factsOf(endpoint),
       eligible,
       ...(exclusion && { exclusion }),
+      ...(leftOut !== undefined && { leftOut }),
       ...(eligible && {
         seesNode: isSourceRewritten({ service, endpoint, source, sender: packet.from.address }),
       }),

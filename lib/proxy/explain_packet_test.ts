@@ -5,6 +5,7 @@ import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { type ExplainOptions, explainPacket } from "./explain_packet.ts";
+import { endpointItem } from "./explanation_endpoints.ts";
 import { headline } from "./explanation_headline.ts";
 import type { Packet, PacketSender } from "./packet.ts";
 import type { PacketExplanation } from "./packet_explanation.ts";
@@ -65,6 +66,17 @@ Deno.test("explainPacket() names who claims an address and does not get it", () 
     role: "ClusterIP",
     losers: [CLAIMANT.key],
   });
+});
+
+Deno.test("explainPacket() says which endpoints the mode leaves out, and why", () => {
+  const leftOut = new Map([[THERE.key, "it leads back"]]);
+  const explanation = explain("10.96.0.1:80", { deviations: { leftOut } });
+  assertEquals(eligible(explanation), [HERE.key]);
+  const [, there] = explanation.endpoints;
+  assertEquals(
+    endpointItem(there!, PLAN.shared.node),
+    "- 10.0.0.2:8080 (on there): left out: it leads back",
+  );
 });
 
 Deno.test("explainPacket() takes what is in quarantine for nobody's", () => {

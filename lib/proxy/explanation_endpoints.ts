@@ -21,7 +21,8 @@ function placeText({ isLocal, nodeName }: ExplainedEndpoint): string {
 }
 
 function exclusionText(endpoint: ExplainedEndpoint, { name, zone }: NodeTopology): string {
-  const { exclusion, terminating, serving, nodeHints = [], zoneHints = [] } = endpoint;
+  const { exclusion, leftOut, terminating, serving, nodeHints = [], zoneHints = [] } = endpoint;
+  if (leftOut !== undefined) return `left out: ${leftOut}`;
   switch (exclusion) {
     case undefined:
       return "would be used";

@@ -92,6 +92,8 @@ export interface ExplainedEndpoint {
   readonly eligible: boolean;
   /** Why not. */
   readonly exclusion?: ExclusionReason;
+  /** Why the mode leaves it out, where the plan does not. */
+  readonly leftOut?: string;
   readonly ready: boolean;
   readonly serving: boolean;
   readonly terminating: boolean;
@@ -210,6 +212,8 @@ export interface ModeDeviations {
   readonly unserved?: string;
   /** Another source address. */
   readonly source?: { readonly rewritten: "always" | "never"; readonly detail: string };
+  /** Endpoints that the mode does not forward to, with the reason. */
+  readonly leftOut?: ReadonlyMap<EndpointKey, string>;
   /** What becomes of it where no Service has it. */
   readonly fate?: { readonly kind: "reject" | "drop"; readonly why: string };
 }

@@ -84,6 +84,12 @@ export class TcpDialer {
     );
   }
 
+  /** Attempts that are under way. */
+  get pending(): number {
+    const queues = [...this.#queues, this.#overdue, this.#late];
+    return queues.reduce((sum, { size }) => sum + size, 0);
+  }
+
   /** Connects a client to an endpoint of its verdict. Does not reject. */
   async dial(picker: EndpointPicker, request: DialRequest): Promise<TcpConnection | DialFailure> {
     const attempts: string[] = [];
@@ -150,13 +156,8 @@ export class TcpDialer {
       return connection;
     } finally {
       if (!attempt.abort.signal.aborted) attempt.queue.delete(attempt);
-      if (this.#isIdle()) this.#connectedAt.clear();
+      if (this.pending === 0) this.#connectedAt.clear();
     }
-  }
-
-  #isIdle(): boolean {
-    return this.#overdue.size === 0 && this.#late.size === 0 &&
-      this.#queues.every(({ size }) => size === 0);
   }
 
   /**

@@ -4,6 +4,7 @@
  * @module
  */
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
+import type { LogFields } from "../../../lib/log/logger.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
@@ -15,6 +16,7 @@ import type { BufferPool } from "./buffer_pool.ts";
 import { EndpointPicker, type VerdictName } from "../endpoint_picker.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
+import { CAME_BACK_CURE } from "../own_sockets.ts";
 import { RecencyList } from "../recency_list.ts";
 import { OUT_OF_SOCKETS_CURE } from "../socket_errors.ts";
 import type { DialFailure } from "./tcp_dialer.ts";
@@ -22,6 +24,9 @@ import { TcpSession, type TcpSessionOwner } from "./tcp_session.ts";
 
 /** A session's place in the order of last use is brought up to date once in so long, to save CPU. */
 const ACTIVITY_GRAIN_MS = 1000;
+
+/** So many connections to endpoints are rarely being made at one time. */
+const MANY_DIALS = 16;
 
 /** A client, and where it came in. */
 interface AcceptedConnection {
@@ -79,14 +84,14 @@ export class TcpForwarder implements TcpSessionOwner {
     const { clients, clock, counters } = this.#forwarding;
     const client = connection.remoteAddr.hostname;
     const verdict = clients.verdictFor(this.#plan, at, client);
-    if (verdict === undefined || !this.#hasRoom()) {
+    const session = new TcpSession(this, connection);
+    if (verdict === undefined || !this.#hasRoom() || this.#isOwn(session)) {
       counters.tcpRefused++;
       this.#tell({ connection, at }, { detail: REFUSED });
       return connection.close();
     }
     counters.tcpAccepted++;
     this.#countOpened();
-    const session = new TcpSession(this, connection);
     this.#sessions.add(session, clock.now());
     this.#forwarding.sessions.add();
     if (this.#sessions.size === 1) this.#forwarding.busy.add(this);
@@ -121,6 +126,7 @@ export class TcpForwarder implements TcpSessionOwner {
   onClosed(session: TcpSession): void {
     this.#sessions.delete(session);
     this.#forwarding.sessions.remove();
+    this.#forwarding.own.untake(session, session.client);
     if (this.#traffic) this.#traffic.open--;
     if (this.#sessions.size === 0) this.#forwarding.busy.delete(this);
   }
@@ -138,6 +144,8 @@ export class TcpForwarder implements TcpSessionOwner {
     request: AcceptedConnection & { readonly verdict: VerdictName; readonly client: string },
   ): Promise<void> {
     const { dialer, loops } = this.#forwarding;
+    if (this.#mayBeOwn(request)) await this.#forwarding.clock.yieldToEventLoop();
+    if (session.closed) return loops.remove();
     const result = await dialer.dial(this.#picker, request);
     this.#tell(
       request,
@@ -146,10 +154,46 @@ export class TcpForwarder implements TcpSessionOwner {
         seenAs: result.localAddr.hostname as IpAddress,
       },
     );
-    if (!("kind" in result)) await session.relay(result);
+    if (!("kind" in result)) await this.#relay(session, result);
     // Else closed meanwhile by ourselves: not the endpoints' fault, and counted by who did it.
     else if (!session.closed) this.#giveUp(session, result);
     loops.remove();
+  }
+
+  async #relay(session: TcpSession, endpoint: TcpConnection): Promise<void> {
+    const { own } = this.#forwarding;
+    if (own.dial(session, endpoint)) {
+      this.#tellOwn({ endpoint: endpointOf(endpoint) });
+      session.close();
+    }
+    await session.relay(endpoint);
+    own.hangUp(session, endpoint);
+  }
+
+  /** Whether a client is this process itself. */
+  #isOwn(session: TcpSession): boolean {
+    const { own } = this.#forwarding;
+    if (!own.take(session, session.client)) return false;
+    own.untake(session, session.client);
+    this.#tellOwn({ client: session.client.remoteAddr.hostname });
+    return true;
+  }
+
+  /**
+   * Deno takes connections before it tells that others are made. In a circle each that is taken makes
+   * another one, so that none would ever be known as our own.
+   */
+  #mayBeOwn({ client, at }: Pick<AcceptedConnection, "at"> & { readonly client: string }): boolean {
+    const { clients, dialer } = this.#forwarding;
+    return dialer.pending >= MANY_DIALS && clients.isNode(client as IpAddress, at);
+  }
+
+  #tellOwn(seen: LogFields): void {
+    this.#forwarding.log.warn("A connection to an endpoint came back to kube-relay and is closed", {
+      servicePort: this.#plan.key,
+      ...seen,
+      cure: CAME_BACK_CURE,
+    });
   }
 
   /** Tells who watches, if anybody does. */

@@ -6,6 +6,7 @@
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { BufferPool } from "./buffer_pool.ts";
+import type { ConnectionEnds, HopCounter } from "../own_sockets.ts";
 import type { RecencyItem } from "../recency_list.ts";
 
 /** Whom a session belongs to. */
@@ -31,10 +32,11 @@ const NOTHING = new Uint8Array(0);
  * A loop of reads and writes of our own: `pipeTo` lost the half-close (with preventClose and
  * closeWrite as well) and took twice the CPU; node:net took 1.3 times.
  */
-export class TcpSession implements RecencyItem<TcpSession> {
+export class TcpSession implements RecencyItem<TcpSession>, HopCounter {
   older: TcpSession | undefined;
   newer: TcpSession | undefined;
   usedAt = 0;
+  hops = 0;
   readonly #owner: TcpSessionOwner;
   readonly #client: TcpConnection;
   #endpoint: TcpConnection | undefined;
@@ -44,6 +46,11 @@ export class TcpSession implements RecencyItem<TcpSession> {
   constructor(owner: TcpSessionOwner, client: TcpConnection) {
     this.#owner = owner;
     this.#client = client;
+  }
+
+  /** The client's connection. */
+  get client(): ConnectionEnds {
+    return this.#client;
   }
 
   get closed(): boolean {

@@ -62,6 +62,11 @@ export class UdpFlow implements RecencyItem<UdpFlow> {
     this.#to = { hostname: endpoint.address, port: endpoint.port };
   }
 
+  /** The port of the flow's own socket. */
+  get ownPort(): number {
+    return this.#socket.addr.port;
+  }
+
   get endpoint(): Endpoint {
     return this.#endpoint;
   }

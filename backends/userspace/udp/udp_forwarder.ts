@@ -13,6 +13,7 @@ import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import { EndpointPicker } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
 import type { Forwarding } from "../forwarding.ts";
+import { CAME_BACK_CURE } from "../own_sockets.ts";
 import { isOutOfSockets, OUT_OF_SOCKETS_CURE, systemErrorOf } from "../socket_errors.ts";
 import { UdpFlow, type UdpFlowPort } from "./udp_flow.ts";
 
@@ -65,7 +66,7 @@ export class UdpForwarder {
   /** A new flow for a client's first datagram; `undefined` when the client is not to be forwarded. */
   open(port: UdpFlowPort, client: SocketAddress): UdpFlow | undefined {
     const { clients, clock, counters, draining } = this.#forwarding;
-    if (draining || this.#closed) return undefined;
+    if (draining || this.#closed || this.#isOwn(port, client)) return undefined;
     const now = clock.now();
     const verdict = clients.verdictFor(this.#plan, port.at, client.hostname);
     const endpoint = verdict && this.#picker.pick({ verdict, client: client.hostname, now });
@@ -74,6 +75,7 @@ export class UdpForwarder {
     this.#makeRoom();
     const socket = this.#openSocket(endpoint.address.includes(":") ? "::" : "0.0.0.0");
     if (!socket) return undefined;
+    this.#forwarding.own.openFlow(socket.addr.port);
     const traffic = this.#countOpened();
     const flow = new UdpFlow(this.#forwarding, {
       port,
@@ -141,6 +143,24 @@ export class UdpForwarder {
     watches.report(flow, clock.now());
   }
 
+  /**
+   * Whether a client is this process itself: a flow's socket, or, by a forged sender, a frontend. Two
+   * Services whose endpoints answer everything would send answers to and fro for ever.
+   */
+  #isOwn({ at }: UdpFlowPort, client: SocketAddress): boolean {
+    const { clients, endpointLoops, log, own } = this.#forwarding;
+    const isOwn = own.hasFlow(client.port) && clients.isNode(client.hostname as IpAddress, at) ||
+      endpointLoops.isFrontend(client, "UDP");
+    if (isOwn) {
+      log.warn("A datagram to an endpoint came back to kube-relay and is dropped", {
+        servicePort: this.#plan.key,
+        client: client.hostname,
+        cure: CAME_BACK_CURE,
+      });
+    }
+    return isOwn;
+  }
+
   /** A Service has its counters from its first flow on: those without traffic take no place. */
   #countOpened(): ServiceTraffic | undefined {
     const traffic = this.#traffic ??= this.#forwarding.traffic?.enter(this.#plan.name);
@@ -152,6 +172,7 @@ export class UdpForwarder {
 
   #close(flow: UdpFlow): void {
     this.#forwarding.flows.remove();
+    this.#forwarding.own.closeFlow(flow.ownPort);
     if (this.#traffic) this.#traffic.open--;
     flow.close();
     flow.port.forget(flow);

@@ -1,0 +1,210 @@
+/**
+ * Endpoints that lead back to this process, since it listens there itself. Forwarding to one would
+ * open connection after connection without end. Pure but for its own state.
+ *
+ * Every frontend counts, also of a Service that does not lead back: a chain of Services takes two
+ * descriptors for each of its links, and Kubernetes allows no cluster IP as an endpoint. Other
+ * proxies rewrite a packet once, so a chain works in none of them.
+ *
+ * @module
+ */
+import { cidrContains } from "../../lib/net/cidr.ts";
+import {
+  type IpAddress,
+  isLoopback,
+  isUnspecified,
+  parseIpAddress,
+} from "../../lib/net/ip_address.ts";
+import { formatHostPort, type Protocol } from "../../lib/net/port.ts";
+import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { Verdict } from "../../lib/proxy/verdict.ts";
+import { STAND_IN_RANGE } from "./addresses/stand_ins.ts";
+import type { ServiceAddress } from "./listeners.ts";
+import { ServicePortIndex } from "./service_port_index.ts";
+
+/** An address and port of a socket. */
+interface Place {
+  readonly hostname: string;
+  readonly port: number;
+}
+
+/** What {@linkcode EndpointLoops} knows of a ServicePort. */
+export interface LoopPart {
+  /** Where this process listens for it, or would with an endpoint. */
+  readonly frontends: readonly ServiceAddress[];
+  readonly endpoints: readonly (readonly Endpoint[])[];
+}
+
+/** A ServicePort without frontends and endpoints. */
+export const NO_PART: LoopPart = { frontends: [], endpoints: [] };
+
+const LOOPBACK = { IPv4: parseIpAddress("127.0.0.1"), IPv6: parseIpAddress("::1") };
+
+/**
+ * All frontends and endpoints of one IP family. Updates cost what changed, and a frontend that comes
+ * or goes names the ServicePorts whose endpoint it is.
+ */
+export class EndpointLoops {
+  /** Listeners of this process that tell clients on this machine more than others. */
+  readonly #localListeners: readonly Place[];
+  readonly #frontends = indexByProtocol();
+  readonly #users = indexByProtocol();
+  #affected = new Set<ServicePortKey>();
+
+  constructor({ localListeners = [] }: { readonly localListeners?: readonly Place[] } = {}) {
+    this.#localListeners = localListeners;
+  }
+
+  /** Replaces what is known of a ServicePort. */
+  replace(
+    { key, protocol }: Pick<ServicePlan, "key" | "protocol">,
+    { from, to }: { readonly from: LoopPart; readonly to: LoopPart },
+  ): void {
+    const users = this.#users[protocol];
+    for (const list of from.endpoints) {
+      if (to.endpoints.includes(list)) continue;
+      for (const endpoint of list) users.delete(placeOf(endpoint), key);
+    }
+    for (const list of to.endpoints) {
+      for (const endpoint of list) users.add(placeOf(endpoint), key);
+    }
+    const places = { from: frontendPlaces(from), to: frontendPlaces(to) };
+    const frontends = this.#frontends[protocol];
+    for (const place of places.from) {
+      if (places.to.has(place)) continue;
+      frontends.delete(place, key);
+      this.#touch(place, protocol);
+    }
+    for (const place of places.to) {
+      if (places.from.has(place)) continue;
+      frontends.add(place, key);
+      this.#touch(place, protocol);
+    }
+  }
+
+  /** The ServicePorts of which an endpoint has become a frontend, or ceased to be one, since the last call. */
+  takeAffected(): ReadonlySet<ServicePortKey> {
+    const affected = this.#affected;
+    if (affected.size > 0) this.#affected = new Set();
+    return affected;
+  }
+
+  /** Whether this process listens there for a ServicePort, or would with an endpoint. */
+  isFrontend({ hostname, port }: Place, protocol: Protocol): boolean {
+    return this.#frontends[protocol].has(formatHostPort(hostname, port) as EndpointKey);
+  }
+
+  /** Whether it is an endpoint of some ServicePort. */
+  isEndpoint({ hostname, port }: Place, protocol: Protocol): boolean {
+    return this.#users[protocol].has(formatHostPort(hostname, port) as EndpointKey);
+  }
+
+  /** The endpoints of a plan that must not be used, with the reason. */
+  find(plan: ServicePlan): ReadonlyMap<EndpointKey, string> {
+    const found = new Map<EndpointKey, string>();
+    for (const list of endpointListsOf(plan)) {
+      for (const endpoint of list) {
+        const reason = this.#reasonFor(endpoint, plan);
+        if (reason !== undefined) found.set(endpoint.key, reason);
+      }
+    }
+    return found;
+  }
+
+  #touch(place: EndpointKey, protocol: Protocol): void {
+    for (const user of this.#users[protocol].get(place)) this.#affected.add(user);
+  }
+
+  #reasonFor(endpoint: Endpoint, { key, protocol }: ServicePlan): string | undefined {
+    const owners = this.#frontends[protocol].get(placeOf(endpoint));
+    if (owners.length > 0) {
+      const owner = owners.includes(key) ? `${key} itself` : owners[0];
+      return `it is an address of ${owner}, on which kube-relay listens, so that connections ` +
+        "would come back to it. Use the endpoints of that Service instead";
+    }
+    if (!isLoopback(destinationOf(endpoint))) return undefined;
+    if (cidrContains(STAND_IN_RANGE, endpoint.address)) {
+      return `kube-relay keeps ${STAND_IN_RANGE} for the addresses that stand in for cluster IPs. ` +
+        "Give the endpoint another address";
+    }
+    if (protocol === "TCP" && this.#localListeners.some((at) => leadsTo(endpoint, at))) {
+      return "kube-relay itself listens there, and answers more to clients of this machine than " +
+        "to others. Use the node's own address instead";
+    }
+    return undefined;
+  }
+}
+
+/** The lists of endpoints that a plan forwards to, each once. */
+export function endpointListsOf(plan: ServicePlan): readonly (readonly Endpoint[])[] {
+  const lists = new Set<readonly Endpoint[]>();
+  for (const verdict of [plan.internal, plan.external, plan.externalFromCluster]) {
+    if (verdict.kind === "forward") lists.add(verdict.endpoints);
+  }
+  return [...lists];
+}
+
+/** A plan that does not forward to these endpoints. */
+export function withoutEndpoints(
+  plan: ServicePlan,
+  endpoints: ReadonlyMap<EndpointKey, unknown>,
+): ServicePlan {
+  const internal = verdictWithout(plan.internal, endpoints);
+  const external = verdictWithout(plan.external, endpoints);
+  const externalFromCluster = plan.externalFromCluster === plan.external
+    ? external
+    : verdictWithout(plan.externalFromCluster, endpoints);
+  return { ...plan, internal, external, externalFromCluster };
+}
+
+/** Why endpoints are left out, as one sentence for all of them. */
+export function loopReason(found: ReadonlyMap<EndpointKey, string>): string {
+  const [[key, reason] = ["", ""]] = found;
+  const more = found.size > 1 ? `, and ${found.size - 1} more such endpoints` : "";
+  return `Cannot forward to ${key}${more}: ${reason}`;
+}
+
+function verdictWithout(
+  verdict: Verdict,
+  left: ReadonlyMap<EndpointKey, unknown>,
+): Verdict {
+  if (verdict.kind !== "forward") return verdict;
+  const endpoints = verdict.endpoints.filter(({ key }) => !left.has(key));
+  return endpoints.length === 0 ? { kind: "reject" } : { kind: "forward", endpoints };
+}
+
+function indexByProtocol(): Readonly<Record<Protocol, ServicePortIndex<EndpointKey>>> {
+  return {
+    TCP: new ServicePortIndex(),
+    UDP: new ServicePortIndex(),
+    SCTP: new ServicePortIndex(),
+  };
+}
+
+/** Linux takes the unspecified address for loopback. */
+function destinationOf({ address }: Endpoint): IpAddress {
+  if (!isUnspecified(address)) return address;
+  return address.includes(":") ? LOOPBACK.IPv6 : LOOPBACK.IPv4;
+}
+
+function placeOf(endpoint: Endpoint): EndpointKey {
+  const address = destinationOf(endpoint);
+  if (address === endpoint.address) return endpoint.key;
+  return formatHostPort(address, endpoint.port) as EndpointKey;
+}
+
+function frontendPlaces({ frontends }: LoopPart): ReadonlySet<EndpointKey> {
+  return new Set(
+    frontends.map(({ address, port }) => formatHostPort(address, port) as EndpointKey),
+  );
+}
+
+/** A listener on `::` takes connections of both families. */
+function leadsTo(endpoint: Endpoint, { hostname, port }: Place): boolean {
+  if (endpoint.port !== port) return false;
+  const address = destinationOf(endpoint);
+  return hostname === address || hostname === "::" ||
+    (hostname === "0.0.0.0" && !address.includes(":"));
+}

@@ -1,0 +1,189 @@
+/**
+ * Services whose endpoints lead back to kube-relay itself, in userspace mode: by their addresses, and
+ * by rules that nobody plans with.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertMatch } from "@std/assert";
+import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
+import type { StatusReport } from "../../lib/app/status_report.ts";
+import { ADDRESSES, THIS_NODE } from "../support/address_plan.ts";
+import { testEndpointSlice, testService } from "../support/builders.ts";
+import { ProbeClient, startEchoServer } from "../support/echo_network.ts";
+import type { Namespace } from "../support/netns.ts";
+import { netnsRequirements } from "../support/netns.ts";
+import { servicesOf } from "../support/relay_process.ts";
+import { RelayScene } from "../support/relay_scene.ts";
+import { isMissing, program } from "../support/requirement.ts";
+import { VIP, VIP_6, VIP_UDP, webServices, webSlices } from "../support/web_service.ts";
+
+const ignore = isMissing("loops with real sockets", [...netnsRequirements(), program("iptables")]);
+
+const { IPv4, IPv6 } = ADDRESSES;
+const PORTS = ["TCP", "UDP"].map((protocol) => ({ name: protocol.toLowerCase(), protocol }));
+const NODE_PORT = 30_090;
+/** An address that a rule leads to a Service. */
+const LED_AWAY = "192.168.99.200";
+
+/** A Service of one family, with TCP and UDP on port 80, and its only endpoint. */
+function looped(
+  name: string,
+  { clusterIP, to, port = 80, ...spec }: Partial<Service["spec"]> & {
+    readonly clusterIP: string;
+    readonly to: string;
+    readonly port?: number;
+  },
+): [Service, EndpointSlice] {
+  const nodePort = spec.type === "NodePort" ? { nodePort: NODE_PORT } : {};
+  return [
+    testService(name, {
+      clusterIP,
+      ports: PORTS.map((each) => ({ ...each, port: 80, ...nodePort })),
+      ...spec,
+    }),
+    testEndpointSlice(name, {
+      addressType: to.includes(":") ? "IPv6" : "IPv4",
+      endpoints: [{ addresses: [to], nodeName: THIS_NODE }],
+      ports: PORTS.map((each) => ({ ...each, port })),
+    }),
+  ];
+}
+
+/** Circles of two and three, a Service that is its own endpoint, and one by its node port. */
+function circles(): [Service, EndpointSlice][] {
+  return [
+    looped("own", { clusterIP: "172.30.0.50", to: "172.30.0.50" }),
+    looped("pair-a", { clusterIP: "172.30.0.51", to: "172.30.0.52" }),
+    looped("pair-b", { clusterIP: "172.30.0.52", to: "172.30.0.51" }),
+    looped("chain-a", {
+      clusterIP: "172.30.0.53",
+      externalIPs: ["192.168.99.53"],
+      to: "172.30.0.54",
+    }),
+    looped("chain-b", { clusterIP: "172.30.0.54", to: "172.30.0.55" }),
+    looped("chain-c", { clusterIP: "172.30.0.55", to: "192.168.99.53" }),
+    looped("ported", {
+      clusterIP: "172.30.0.56",
+      type: "NodePort",
+      to: IPv4.nodeSecond,
+      port: NODE_PORT,
+    }),
+    looped("six-a", { clusterIP: "fd00:172:30::51", to: "fd00:172:30::52" }),
+    looped("six-b", { clusterIP: "fd00:172:30::52", to: "fd00:172:30::51" }),
+  ];
+}
+
+/** Files and sockets that a process has open. */
+async function descriptorsOf(namespace: Namespace, { pid }: StatusReport): Promise<number> {
+  return (await namespace.output("ls", [`/proc/${pid}/fd`])).trim().split("\n").length;
+}
+
+/** What is in quarantine, each Service once. */
+function quarantined(status: StatusReport): string[] {
+  const names = servicesOf(status).flatMap(({ name, quarantined }) =>
+    quarantined === undefined ? [] : [name.replace(/^ns1\/|:.*$/g, "")]
+  );
+  return [...new Set(names)].sort();
+}
+
+Deno.test({
+  name: "Services in a circle take no connection and no datagram, and are named; others work",
+  ignore,
+  async fn() {
+    await using scene = await RelayScene.create();
+    const { node, client } = scene.cluster;
+    const all = circles();
+    const services = [...webServices(), ...all.map(([service]) => service)];
+    const slices = [...webSlices("a1"), ...all.map(([, slice]) => slice)];
+    await scene.write(services, slices);
+    const relay = scene.start();
+    const names = all.map(([{ metadata }]) => metadata.name).sort();
+    const status = await relay.until(
+      "the circles are in quarantine",
+      (status) => quarantined(status).length >= names.length,
+    );
+    assertEquals(quarantined(status), names);
+    const pair = servicesOf(status).find(({ name }) => name.startsWith("ns1/pair-a"));
+    assertMatch(pair?.quarantined ?? "", /172\.30\.0\.52:80: it is an address of ns1\/pair-b:/);
+    const before = await descriptorsOf(node, status);
+    const probe = ProbeClient.start(client);
+    for (const [{ spec: { clusterIP = "" } }] of all) {
+      const at = { address: clusterIP, port: 80 };
+      assertEquals(await probe.who({ protocol: "TCP", ...at }), "refused", clusterIP);
+      assertEquals(await probe.who({ protocol: "UDP", ...at }, 100), "silent", clusterIP);
+    }
+    const nodePort = { address: IPv4.node, port: NODE_PORT };
+    assertEquals(await probe.who({ protocol: "TCP", ...nodePort }), "refused");
+    for (const target of [VIP, VIP_UDP, VIP_6]) assertEquals(await probe.who(target), "pod-a1");
+    const after = await descriptorsOf(node, await relay.status());
+    assert(after <= before + 10, `${before} descriptors grew to ${after}`);
+
+    // The frontend of `pair-b` goes: `pair-a` has an endpoint again, and forwards to it.
+    await scene.write(services.filter(({ metadata }) => metadata.name !== "pair-b"), slices);
+    const without = names.filter((name) => !name.startsWith("pair"));
+    await relay.until("one is out", (status) => quarantined(status).join() === without.join());
+    const times = relay.log.split("Service port is in quarantine").length - 1;
+    assertEquals(times, names.length * 2, "each is told once");
+  },
+});
+
+Deno.test({
+  name: "a rule that leads an endpoint back to a Service costs a few connections, not all of them",
+  ignore,
+  async fn() {
+    await using scene = await RelayScene.create();
+    const { node } = scene.cluster;
+    for (const protocol of ["tcp", "udp"]) {
+      await node.output("iptables", [
+        ...["-t", "nat", "-A", "OUTPUT", "-d", LED_AWAY, "-p", protocol],
+        ...["-j", "DNAT", "--to-destination", "172.30.0.60:80"],
+      ]);
+    }
+    const [service, slice] = looped("led", { clusterIP: "172.30.0.60", to: LED_AWAY });
+    await scene.write([...webServices(), service], [...webSlices("a1"), slice]);
+    const relay = scene.start();
+    const status = await relay.settled();
+    assertEquals(quarantined(status), []);
+    const before = await descriptorsOf(node, status);
+    const probe = ProbeClient.start(scene.cluster.client);
+    const at = { address: "172.30.0.60", port: 80 };
+    const tcp = await probe.who({ protocol: "TCP", ...at });
+    assert(tcp === "refused" || tcp.startsWith("failed"), tcp);
+    assertEquals(await probe.who({ protocol: "UDP", ...at }, 100), "silent");
+    for (const target of [VIP, VIP_UDP, VIP_6]) assertEquals(await probe.who(target), "pod-a1");
+    const after = await descriptorsOf(node, await relay.status());
+    assert(after <= before + 20, `${before} descriptors grew to ${after}`);
+    assertMatch(relay.log, /connection to an endpoint came back to kube-relay/);
+    assertMatch(relay.log, /datagram to an endpoint came back to kube-relay/);
+  },
+});
+
+Deno.test({
+  name: "an endpoint on an address of the node, on a port that is no frontend, is forwarded to",
+  ignore,
+  async fn() {
+    await using scene = await RelayScene.create();
+    const { node } = scene.cluster;
+    await startEchoServer(node, {
+      name: "host",
+      listen: [{ address: IPv4.node, port: 8443 }, { address: IPv6.node, port: 8443 }],
+    });
+    const objects = [
+      looped("host", { clusterIP: "172.30.0.70", type: "NodePort", to: IPv4.node, port: 8443 }),
+      looped("host-6", { clusterIP: "fd00:172:30::70", to: IPv6.node, port: 8443 }),
+    ];
+    await scene.write(
+      objects.map(([service]) => service),
+      objects.map(([, slice]) => slice),
+    );
+    const relay = scene.start();
+    assertEquals(quarantined(await relay.settled()), []);
+    const probe = ProbeClient.start(scene.cluster.client);
+    for (const protocol of ["TCP", "UDP"] as const) {
+      for (const [{ spec: { clusterIP = "" } }] of objects) {
+        assertEquals(await probe.who({ protocol, address: clusterIP, port: 80 }), "host");
+      }
+      assertEquals(await probe.who({ protocol, address: IPv4.node, port: NODE_PORT }), "host");
+    }
+  },
+});
