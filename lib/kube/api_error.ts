@@ -27,6 +27,9 @@ export interface ApiErrorDetails {
   readonly causes?: readonly string[] | undefined;
 }
 
+/** Most characters of a text that are kept: it goes into the log and the status. */
+const LONGEST_TEXT = 1000;
+
 /** An answer of the API server that is no success. Ask the predicates; don't match its text. */
 export class ApiError extends Error {
   override name = "ApiError";
@@ -111,9 +114,11 @@ export function apiErrorFromStatus(
 ): ApiError {
   const status: Status = typeof raw === "object" && raw !== null ? raw : {};
   const code = typeof status.code === "number" ? status.code : httpStatus ?? 500;
-  const reason = typeof status.reason === "string" ? status.reason : undefined;
+  const reason = typeof status.reason === "string"
+    ? status.reason.slice(0, LONGEST_TEXT)
+    : undefined;
   const text = typeof status.message === "string" && status.message !== ""
-    ? status.message
+    ? status.message.slice(0, LONGEST_TEXT)
     : typeof raw === "string" && raw.trim() !== ""
     ? raw.trim().slice(0, 200)
     : "no reason given";

@@ -75,3 +75,9 @@ Deno.test("ApiError.isResourceVersionTooLarge() knows the text of servers that s
   const text = "Timeout: Too large resource version: 900, current: 5";
   assertEquals(new ApiError(text, { status: 504 }).isResourceVersionTooLarge(), true);
 });
+
+Deno.test("apiErrorFromStatus() keeps the beginning of a long text", () => {
+  const raw = { message: "m".repeat(1_000_000), reason: "r".repeat(1_000_000) };
+  const error = apiErrorFromStatus(raw, { action: "watch on" });
+  assertEquals([error.message.length < 2100, error.reason?.length], [true, 1000]);
+});

@@ -7,9 +7,10 @@ import type { Clock } from "../os/clock.ts";
 import { type ApiError, apiErrorFromStatus } from "./api_error.ts";
 import type { HttpResponse, HttpTransport } from "./http_transport.ts";
 import type { KubeAuth } from "./kube_auth.ts";
+import { LONGEST_OBJECT, parseJson, TextPieces } from "./json_text.ts";
 import { ListDecoder, type ListMeta } from "./list_stream.ts";
 import { TimeSlice } from "./time_slice.ts";
-import { decodeParts, decodeWatch, type WatchEvent } from "./watch_stream.ts";
+import { decodeWatch, type WatchEvent } from "./watch_stream.ts";
 
 /** Which objects of one resource. */
 export interface Selection {
@@ -103,21 +104,21 @@ export class KubeClient {
   /** Reads one object, whatever its kind. */
   async get(path: string, signal: AbortSignal): Promise<unknown> {
     const response = await this.#send({ method: "GET", path, signal });
-    return JSON.parse(await readText(response));
+    return await readObject(response);
   }
 
   /** Creates one object in the collection at `path`; resolves to it as stored. */
   async create(path: string, object: unknown, signal: AbortSignal): Promise<unknown> {
     const body = JSON.stringify(object);
     const response = await this.#send({ method: "POST", path, body, signal });
-    return JSON.parse(await readText(response));
+    return await readObject(response);
   }
 
   /** Changes fields of one object, as a JSON merge patch (RFC 7386); resolves to it as stored. */
   async patch(path: string, patch: unknown, signal: AbortSignal): Promise<unknown> {
     const body = JSON.stringify(patch);
     const response = await this.#send({ method: "PATCH", path, body, signal });
-    return JSON.parse(await readText(response));
+    return await readObject(response);
   }
 
   /** Reads one page of a list; each raw item is handed over as soon as it is parsed, and not kept. */
@@ -221,22 +222,27 @@ function queryText(query: ApiRequest["query"] = {}): string {
   return text === "" ? "" : `?${text}`;
 }
 
-async function readText({ body }: HttpResponse, longest = Infinity): Promise<string> {
-  const parts: Uint8Array[] = [];
-  let length = 0;
+async function readObject({ body }: HttpResponse): Promise<unknown> {
+  const text = new TextPieces(LONGEST_OBJECT);
+  for await (const chunk of body) text.append(chunk);
+  return parseJson(text.take());
+}
+
+/** The beginning of the body of an error. */
+async function readExcerpt({ body }: HttpResponse): Promise<string> {
+  const text = new TextPieces(LONGEST_ERROR_BODY);
   for await (const chunk of body) {
-    parts.push(chunk.slice());
-    length += chunk.length;
-    if (length > longest) break;
+    text.append(chunk.subarray(0, LONGEST_ERROR_BODY - text.length));
+    if (text.length === LONGEST_ERROR_BODY) break;
   }
-  return decodeParts(parts);
+  return text.take();
 }
 
 async function toApiError(request: ApiRequest, response: HttpResponse): Promise<ApiError> {
-  const text = await readText(response, LONGEST_ERROR_BODY);
+  const text = await readExcerpt(response);
   const seconds = Number(response.retryAfter);
   const verb = VERBS[request.method] ?? (request.query?.watch ? "watch" : "read");
-  return apiErrorFromStatus(parseJson(text) ?? text, {
+  return apiErrorFromStatus(tryParseJson(text) ?? text, {
     action: `${verb} ${request.path}`,
     httpStatus: response.status,
     retryAfterMs: seconds > 0 ? seconds * 1000 : undefined,
@@ -249,9 +255,9 @@ const VERBS: Readonly<Partial<Record<ApiRequest["method"], string>>> = {
   PATCH: "patch",
 };
 
-function parseJson(text: string): unknown {
+function tryParseJson(text: string): unknown {
   try {
-    return JSON.parse(text);
+    return parseJson(text);
   } catch {
     return undefined;
   }

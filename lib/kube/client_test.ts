@@ -115,6 +115,31 @@ Deno.test("KubeClient reads its credentials anew after a 401, and asks once more
     ]);
   }));
 
+async function* spaces(
+  sent: { bytes: number; left: boolean },
+): AsyncGenerator<Uint8Array, undefined> {
+  const chunk = new Uint8Array(16 * 1024).fill(0x20);
+  try {
+    for (;; sent.bytes += chunk.length) yield chunk;
+  } finally {
+    sent.left = true;
+  }
+}
+
+for (const [status, longest] of [[200, 18 * 1024 * 1024], [500, 64 * 1024]] as const) {
+  Deno.test(`KubeClient leaves an answer of ${status} that has no end`, async () => {
+    const auth = new StaticAuth("http://127.0.0.1:1");
+    const sent = { bytes: 0, left: false };
+    const transport = {
+      ...{ connected: true, lastSignOfLifeMs: 0, [Symbol.asyncDispose]: () => Promise.resolve() },
+      request: () => Promise.resolve({ status, retryAfter: undefined, body: spaces(sent) }),
+    };
+    const client = new KubeClient({ clock: systemClock, auth, transport });
+    await assertRejects(() => client.get("/version", signal), Error);
+    assertEquals([sent.left, sent.bytes <= longest], [true, true]);
+  });
+}
+
 Deno.test("KubeClient gives up after the second 401", () =>
   withClient(async ({ fake, client, auth }) => {
     fake.rotateToken();

@@ -47,6 +47,8 @@ interface TimedCredentials extends PluginCredentials {
 
 /** A plugin may open a browser or wait for a code; there is nobody to answer. */
 const TIMEOUT_MS = 30_000;
+/** A token or a certificate and its key, with room for complaints. */
+const LONGEST_OUTPUT = 1024 * 1024;
 /** New credentials are asked for so long before the end of the former ones. */
 const LEEWAY_MS = 10_000;
 
@@ -106,7 +108,11 @@ async function runPlugin(
   const failed = (reason: string, cause?: unknown) =>
     new KubeAuthError(`Cannot get credentials of ${field}: ${reason}`, { cause });
   try {
-    const result = await commands.run(command, args, { env, timeoutMs: TIMEOUT_MS });
+    const result = await commands.run(command, args, {
+      env,
+      timeoutMs: TIMEOUT_MS,
+      longestOutput: LONGEST_OUTPUT,
+    });
     if (result.code !== 0) {
       const words = result.stderr.trim().slice(0, 200);
       throw failed(`'${command}' ended with exit code ${result.code}: ${words}`);

@@ -138,3 +138,16 @@ Deno.test("credentialPlugin() gives a real program its variables and KUBERNETES_
     "Bearer own/{kind:ExecCredential,apiVersion:client.authentication.k8s.io/v1,spec:{interactive:false}}",
   );
 });
+
+Deno.test("credentialPlugin() ends a program that prints without end", async () => {
+  const commands = createCommandRunner(systemClock);
+  for (const command of ["exec yes", "exec yes >&2"]) {
+    const exec = { ...EXEC, command: "sh", args: ["-c", command] };
+    const { ask } = credentialPlugin({ clock: systemClock, commands }, {
+      exec,
+      field: FIELD,
+      folder: "/",
+    });
+    await assertRejects(ask, KubeAuthError, "it printed more than 1048576 characters");
+  }
+});

@@ -5,6 +5,7 @@
  */
 import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
+import { readTextUpTo } from "../os/read_text_up_to.ts";
 import type { KubeAuth, KubeAuthDescription, TlsMaterial } from "./kube_auth.ts";
 import { KubeAuthError, type KubeIdentity, type PemSource } from "./kube_identity.ts";
 
@@ -14,6 +15,9 @@ export interface IdentityAuthDependencies {
   /** Reads the identity; called again when its file changed, and after a 401. */
   readonly readIdentity: () => Promise<KubeIdentity>;
 }
+
+/** A bundle of several hundred certificates. */
+const LONGEST_FILE = 1024 * 1024;
 
 /** Follows the files behind one identity. */
 export class IdentityAuth implements KubeAuth {
@@ -156,7 +160,7 @@ function decodeBase64({ field, base64 }: { field: string; base64: string }): str
 
 async function readText({ field, file }: { field: string; file: string }): Promise<string> {
   try {
-    return await Deno.readTextFile(file);
+    return await readTextUpTo(file, LONGEST_FILE);
   } catch (cause) {
     const reason = messageOf(cause);
     throw new KubeAuthError(`Cannot read ${field}: ${reason}`, { cause });

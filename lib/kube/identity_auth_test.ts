@@ -96,6 +96,15 @@ Deno.test("IdentityAuth.authorization() reads the token file each time, and keep
     assertEquals(logger.lines.length, 1);
   }));
 
+Deno.test("IdentityAuth reads no file without end", () =>
+  inFolder(async ({ auth: create }) => {
+    const endless = { field: "the file", file: "/dev/zero" };
+    const tooLong = "it has more than 1048576 bytes";
+    const token = () => create({ tokenFile: endless }).authorization();
+    await assertRejects(token, KubeAuthError, tooLong);
+    await assertRejects(() => create({ ca: endless }).tls(), KubeAuthError, tooLong);
+  }));
+
 Deno.test("IdentityAuth.authorization() gives nothing to an http:// server", () =>
   inFolder(async ({ auth: create }) => {
     const auth = create({ server: "http://127.0.0.1:8001", authorization: "Bearer secret" });

@@ -30,6 +30,9 @@ export interface Replacement<T> {
   finish(): void;
 }
 
+/** Most objects of a server: 25 times as many Services as Kubernetes is tested with. */
+const MOST_OBJECTS = 250_000;
+
 /** Store and notifications of one kind. Sources write, one handler listens. */
 export class Informer<T extends KubeObject> {
   readonly #objects = new Map<string, T>();
@@ -69,6 +72,16 @@ export class Informer<T extends KubeObject> {
     this.#objects.set(key, object);
     if (previous) this.#handler.onUpdate(previous, object);
     else this.#handler.onAdd(object);
+  }
+
+  /** The object itself. Throws an Error when it is new and there are too many already. */
+  withRoom(object: T | undefined): T | undefined {
+    const hasRoom = object === undefined || this.#objects.size < MOST_OBJECTS ||
+      this.#objects.has(objectKey(object));
+    if (hasRoom) return object;
+    throw new Error(
+      `Cannot keep '${objectKey(object)}': there are ${MOST_OBJECTS} objects already`,
+    );
   }
 
   /** Deletes one object; unknown keys are ignored. */

@@ -55,6 +55,8 @@ export interface ReflectorOptions<T extends KubeObject> {
 
 /** Items of one page. */
 const PAGE_SIZE = 500;
+/** Most pages of a list; a faulty server might send pages without an end. */
+const MOST_PAGES = 10_000;
 /** A watch that ends sooner, without an event, counts as a failure. */
 const SHORT_WATCH_MS = 1000;
 /** A watch that ends by so much before the time that was asked for was broken off. */
@@ -119,16 +121,17 @@ export class Reflector<T extends KubeObject> {
 
   async #pagedList(signal: AbortSignal): Promise<void> {
     this.#begin("paged list");
-    const { informer, slim } = this.#options;
-    const replacement = informer.replace();
+    const replacement = this.#options.informer.replace();
     let version: string | undefined;
     let next: string | undefined;
+    let pages = 0;
     do {
+      if (++pages > MOST_PAGES) throw new Error(`Cannot list: more than ${MOST_PAGES} pages`);
       // Without a version the server answers with its latest state, whatever happened to it.
       const page = await this.#dependencies.client.listPage(
         { ...this.#selection(), limit: PAGE_SIZE, continue: next, signal },
         (raw) => {
-          const object = slim(raw);
+          const object = this.#slim(raw);
           if (object !== undefined) replacement.add(object);
         },
       );
@@ -173,7 +176,7 @@ export class Reflector<T extends KubeObject> {
     signal: AbortSignal,
   ): Promise<void> {
     const { clock, client } = this.#dependencies;
-    const { informer, slim, timing } = this.#options;
+    const { informer, timing } = this.#options;
     const timeoutSeconds = this.#watchSeconds();
     const endsAt = clock.now() + timeoutSeconds * 1000;
     this.#isSameServer = false;
@@ -186,7 +189,7 @@ export class Reflector<T extends KubeObject> {
     });
     const feed = new WatchFeed(clock, {
       informer,
-      slim,
+      slim: (raw) => this.#slim(raw),
       initialEvents: "sendInitialEvents" in from,
       onEvent: (version) => {
         stall.touch();
@@ -210,6 +213,10 @@ export class Reflector<T extends KubeObject> {
     this.#isSameServer = clock.now() >= endsAt - EARLY_END_MS;
   }
 
+  #slim(raw: unknown): T | undefined {
+    return this.#options.informer.withRoom(this.#options.slim(raw));
+  }
+
   #begin(doing: FailureContext["phase"]): void {
     this.#doing = doing;
     this.#progress.begin(doing === "watch" ? "watching" : "listing");
@@ -229,7 +236,7 @@ export class Reflector<T extends KubeObject> {
 
   async #recover(error: unknown, signal: AbortSignal): Promise<void> {
     const { resource } = this.#options;
-    this.#progress.noteFailure();
+    this.#progress.noteFailure(error);
     const verdict = judgeFailure(error, {
       phase: this.#doing,
       fieldSelectorMayBeUnknown: resource.fieldSelectorMayBeUnknown === true &&

@@ -5,6 +5,8 @@
  */
 import type { Logger } from "../log/logger.ts";
 import type { Clock } from "../os/clock.ts";
+import { ListStreamError } from "./list_stream.ts";
+import { WatchStreamError } from "./watch_stream.ts";
 
 /** What a reflector is doing. */
 export type ReflectorPhase =
@@ -41,6 +43,8 @@ export class ReflectorProgress {
   #watchFailures = 0;
   #failuresInARow = 0;
   #lastError: string | undefined;
+  /** Whether the last answer began well and could not be read: only an event or a list counts then. */
+  #wasUnreadable = false;
 
   constructor({ clock, logger }: { readonly clock: Clock; readonly logger: Logger }) {
     this.#clock = clock;
@@ -75,6 +79,11 @@ export class ReflectorProgress {
 
   /** The server accepted a request. Not yet progress: the answer may be an error all the same. */
   noteAccepted(): void {
+    if (!this.#wasUnreadable) this.#noteFollowing();
+  }
+
+  #noteFollowing(): void {
+    this.#wasUnreadable = false;
     if (this.#lastError === undefined) return;
     this.#lastError = undefined;
     this.#logger.info("Following the API server again");
@@ -83,19 +92,21 @@ export class ReflectorProgress {
   noteEvent(): void {
     this.#lastEventAtMs = this.#clock.now();
     this.#failuresInARow = 0;
+    this.#noteFollowing();
   }
 
   noteListed(objects: number): void {
     if (this.#lastListAtMs !== undefined) this.#relists++;
     this.#lastListAtMs = this.#clock.now();
     this.#failuresInARow = 0;
-    this.noteAccepted();
+    this.#noteFollowing();
     this.#logger.verbose(2, "Listed objects", { objects });
   }
 
   /** Counts a failure; what follows from it is told by one of the next two. */
-  noteFailure(): void {
+  noteFailure(error: unknown): void {
     this.#failuresInARow++;
+    this.#wasUnreadable = error instanceof WatchStreamError || error instanceof ListStreamError;
     if (this.#phase === "watching") this.#watchFailures++;
   }
 

@@ -1,4 +1,4 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
 import { FakeApiServer } from "../../tests/support/fake_api_server.ts";
 import { followServices, ReflectorStage, service } from "../../tests/support/reflector_stage.ts";
@@ -158,6 +158,40 @@ Deno.test("Reflector.run() keeps what came before garbage, and goes on", () =>
     await stage.has("a", "b", "c", "d");
     assertEquals(stage.told, ["add c", "add d"]);
     assertEquals(stage.asked, ["streaming list", "watch 1003"]);
+  }));
+
+Deno.test("Reflector.run() leaves a line without end, keeps what it knows, and says so once", () =>
+  followServices(async (stage, fake) => {
+    const part = " ".repeat(1024 * 1024);
+    let parts = 0;
+    await eventually("it has left the line twice", () => {
+      fake.forEachWatch((watch) => {
+        watch.sendRaw(part);
+        parts++;
+      });
+      assert(parts < 200, "it reads without end");
+      return stage.reflector.status.watchFailures === 2;
+    });
+    const { lastError } = stage.reflector.status;
+    assertStringIncludes(lastError ?? "", "a line has more than 18875392 bytes");
+    const told = () => stage.logger.lines.filter(({ level }) => level !== "verbose");
+    assertEquals(told().map(({ level }) => level), ["warn"]);
+    assertEquals(stage.told, []);
+    fake.store.create(service("c"));
+    await stage.has("a", "b", "c");
+    assertEquals(stage.asked.slice(0, 2), ["streaming list", "watch 1002"]);
+    assertEquals(told().map(({ message }) => message).slice(1), ["Following the API server again"]);
+    assertEquals(stage.reflector.status.lastError, undefined);
+  }, { scheme: "http" }));
+
+Deno.test("Reflector.run() keeps no more objects than a cluster can have", () =>
+  followServices(async (stage, fake) => {
+    for (let index = 0; index < 249_998; index++) {
+      stage.informer.upsert({ metadata: { name: `other-${index}` }, spec: {} });
+    }
+    fake.store.create(service("c"));
+    await stage.failed("Cannot keep 'default/c': there are 250000 objects already");
+    assertEquals(stage.informer.size, 250_000);
   }));
 
 Deno.test("Reflector.run() treats watches that end at once as failures, and keeps its version", () =>

@@ -5,6 +5,8 @@
  */
 import type { Readable } from "node:stream";
 
+/** The least that a chunk counts: its own memory, however small it is. */
+const CHUNK_COST = 512;
 /** While so many bytes wait for the reader, the stream is paused. */
 const MOST_HELD = 256 * 1024;
 
@@ -47,13 +49,13 @@ export class StreamChunks implements AsyncIterable<Uint8Array> {
 
   #push(chunk: Uint8Array): void {
     this.#chunks.push(chunk);
-    this.#held += chunk.length;
+    this.#held += costOf(chunk);
     if (this.#held >= MOST_HELD) this.#stream.pause();
     this.#wake();
   }
 
   #take(chunk: Uint8Array): void {
-    this.#held -= chunk.length;
+    this.#held -= costOf(chunk);
     if (this.#stream.isPaused() && this.#held < MOST_HELD / 2) this.#stream.resume();
   }
 
@@ -61,4 +63,8 @@ export class StreamChunks implements AsyncIterable<Uint8Array> {
     this.#end ??= end;
     this.#wake();
   }
+}
+
+function costOf(chunk: Uint8Array): number {
+  return Math.max(chunk.length, CHUNK_COST);
 }

@@ -43,6 +43,15 @@ Deno.test("StreamChunks throws the stream's own error", async () => {
   await assertRejects(() => lengthsOf(chunks), Error, "broken");
 });
 
+Deno.test("StreamChunks pauses the stream while many small chunks are unread", () => {
+  const stream = new PassThrough();
+  const _chunks = new StreamChunks(stream);
+  let count = 0;
+  for (; !stream.isPaused() && count < 10_000; count++) stream.emit("data", new Uint8Array(1));
+  assertEquals(count, 512);
+  stream.destroy();
+});
+
 Deno.test("StreamChunks pauses the stream while much is unread, and lets it go on", async () => {
   const stream = new PassThrough();
   const chunks = new StreamChunks(stream)[Symbol.asyncIterator]();

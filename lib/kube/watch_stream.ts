@@ -5,13 +5,16 @@
  * @module
  */
 
+import { messageOf } from "../log/message_of.ts";
+import { LONGEST_OBJECT, parseJson, TextPieces } from "./json_text.ts";
+
 /** One line of a watch. `object` is the raw object, or a `Status` when the type is `ERROR`. */
 export interface WatchEvent {
   readonly type: "ADDED" | "MODIFIED" | "DELETED" | "BOOKMARK" | "ERROR";
   readonly object: unknown;
 }
 
-/** A line of a watch that is no event. The events before it were delivered and stay valid. */
+/** A line of a watch that is no event, or has no end. The events before it were delivered and stay valid. */
 export class WatchStreamError extends Error {
   override name = "WatchStreamError";
 }
@@ -24,57 +27,50 @@ const EVENT_TYPES: ReadonlySet<unknown> = new Set([
   "ERROR",
 ]);
 const NEWLINE = 0x0a;
-const WHOLE_TEXT_DECODER = new TextDecoder();
+const BLANK = /^[ \t\r]*$/;
 const LONGEST_EXCERPT = 80;
+/** One object, and the type of its event. */
+const LONGEST_LINE = LONGEST_OBJECT + 1024;
 
 /**
  * Decodes a watch. Each event is parsed only when it is asked for, so that a reader that pauses
  * between two events holds up the event loop for one event at most.
  *
- * Throws a {@linkcode WatchStreamError} at a line that is no event, or when the bytes end within a line.
+ * Throws a {@linkcode WatchStreamError} at a line that is no event or too long, or when the bytes end
+ * within a line.
  */
 export async function* decodeWatch(
   chunks: AsyncIterable<Uint8Array>,
 ): AsyncGenerator<WatchEvent, void, void> {
-  // The parts of an unfinished line are joined once, at its end: joining at each chunk would make
-  // a long line cost the square of its length.
-  let pending: Uint8Array[] = [];
+  const line = new TextPieces(LONGEST_LINE, (most) => {
+    return new WatchStreamError(`Cannot read watch: a line has more than ${most} bytes`);
+  });
   for await (const chunk of chunks) {
     let start = 0;
     for (;;) {
       const end = chunk.indexOf(NEWLINE, start);
       if (end === -1) break;
-      pending.push(chunk.subarray(start, end));
-      const text = decodeParts(pending);
-      pending = [];
+      const isEmpty = line.length === 0 && end === start;
+      const text = isEmpty ? "" : line.take(chunk.subarray(start, end));
       start = end + 1;
-      if (text.trim() !== "") yield parseEvent(text);
+      if (!BLANK.test(text)) yield parseEvent(text);
     }
-    // A copy: the sender may use the chunk's memory again.
-    if (start < chunk.length) pending.push(chunk.slice(start));
+    line.append(chunk.subarray(start));
   }
-  if (pending.length > 0) {
+  if (line.length > 0) {
     throw new WatchStreamError(
-      `Cannot read watch: the connection ended within the line '${excerpt(decodeParts(pending))}'`,
+      `Cannot read watch: the connection ended within the line '${excerpt(line.take())}'`,
     );
   }
-}
-
-/** Joins the parts of one text; a character may be cut between two of them. */
-export function decodeParts(parts: readonly Uint8Array[]): string {
-  if (parts.length === 1) return WHOLE_TEXT_DECODER.decode(parts[0]);
-  const decoder = new TextDecoder();
-  let text = "";
-  for (const part of parts) text += decoder.decode(part, { stream: true });
-  return text + decoder.decode();
 }
 
 function parseEvent(line: string): WatchEvent {
   let event: unknown;
   try {
-    event = JSON.parse(line);
+    event = parseJson(line);
   } catch (cause) {
-    throw new WatchStreamError(`Cannot read watch: '${excerpt(line)}' is not JSON`, { cause });
+    const what = `'${excerpt(line)}' is not JSON: ${messageOf(cause)}`;
+    throw new WatchStreamError(`Cannot read watch: ${what}`, { cause });
   }
   if (
     typeof event !== "object" || event === null || !("type" in event) || !("object" in event) ||

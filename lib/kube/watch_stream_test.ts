@@ -1,4 +1,5 @@
-import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { countBytes } from "../../tests/support/count_bytes.ts";
 import { decodeWatch, type WatchEvent, WatchStreamError } from "./watch_stream.ts";
 
 const EVENTS: readonly WatchEvent[] = [
@@ -19,6 +20,16 @@ async function* cut(bytes: Uint8Array, size: number): AsyncGenerator<Uint8Array>
     const part = bytes.subarray(at, at + size);
     buffer.set(part);
     yield buffer.subarray(0, part.length);
+  }
+}
+
+/** 64 MiB without a line break. */
+async function* spaces(size: number, sent: { bytes: number; left: boolean }) {
+  const chunk = new Uint8Array(size).fill(0x20);
+  try {
+    for (; sent.bytes < 64 * 1024 * 1024; sent.bytes += size) yield chunk;
+  } finally {
+    sent.left = true;
   }
 }
 
@@ -56,6 +67,39 @@ for (
     assertEquals(events, [EVENTS[0]!]);
   });
 }
+
+Deno.test("decodeWatch() ends a line without end, and leaves the connection", async () => {
+  for (const size of [100, 65_536]) {
+    const sent = { bytes: 0, left: false };
+    const error = await assertRejects(() => collect(spaces(size, sent)), WatchStreamError);
+    assertStringIncludes(error.message, "a line has more than 18875392 bytes");
+    assertEquals([sent.left, sent.bytes < 20 * 1024 * 1024], [true, true]);
+  }
+});
+
+for (
+  const [name, object] of [
+    ["levels of nesting", `${"[".repeat(100_000)}${"]".repeat(100_000)}`],
+    ["values", `[${"{},".repeat(1_000_000)}{}]`],
+  ] as const
+) {
+  Deno.test(`decodeWatch() refuses an event with too many ${name}`, async () => {
+    const bytes = new TextEncoder().encode(`{"type":"ADDED","object":${object}}\n`);
+    const error = await assertRejects(() => collect(cut(bytes, 65_536)), WatchStreamError);
+    assertStringIncludes(error.message, name);
+  });
+}
+
+Deno.test("decodeWatch() handles each byte of a long line a few times at most", async () => {
+  const text = `{"type":"ADDED","object":"${"a".repeat(200_000)}"}\n`;
+  for (const size of [1, 7, 16_384]) {
+    const bytes = new TextEncoder().encode(text);
+    const counting = countBytes();
+    assertEquals((await collect(cut(bytes, size))).length, 1);
+    const handled = counting.stop();
+    assert(handled <= 8 * text.length, `${handled} bytes of ${text.length}, cut by ${size}`);
+  }
+});
 
 Deno.test("decodeWatch() ends the bytes when its reader leaves early", async () => {
   let ended = false;

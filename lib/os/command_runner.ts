@@ -23,6 +23,8 @@ export interface CommandOptions {
    * held up while a line is pending. What this throws ends the command and is the cause of the error.
    */
   readonly onLine?: LineTaker;
+  /** Most characters of each output; more is an error. @default {134217728} */
+  readonly longestOutput?: number;
 }
 
 /** What a command left. */
@@ -78,8 +80,8 @@ export const systemCommandRunner: CommandRunner = createCommandRunner(systemCloc
 async function runToEnd(clock: Clock, invocation: Invocation): Promise<CommandResult> {
   if (invocation.signal?.aborted) throw endedError(invocation, "aborted");
   const child = spawn(invocation);
-  const stdout = readOutput(child.stdout, invocation.onLine);
-  const stderr = collectText(child.stderr);
+  const stdout = readOutput(child.stdout, invocation);
+  const stderr = collectText(child.stderr, invocation);
   const ending = watchForEnd(clock, { child, invocation, giveUp: [stdout.cancel, stderr.cancel] });
   // Its input is written while its output is read: a tool whose output pipe is full (64 KiB) stops
   // reading, so that "write all, then read all" never ends.
@@ -112,15 +114,19 @@ function spawn(invocation: Invocation): Deno.ChildProcess {
 }
 
 /** Reads standard output: as lines where somebody takes them. */
-function readOutput(stream: ReadableStream<Uint8Array>, onLine: LineTaker | undefined) {
-  return onLine ? { ...readLines(stream, onLine), text: () => "" } : collectText(stream);
+function readOutput(stream: ReadableStream<Uint8Array>, options: CommandOptions) {
+  const { onLine } = options;
+  return onLine ? { ...readLines(stream, onLine), text: () => "" } : collectText(stream, options);
 }
 
 /**
  * Reads a stream to its end, or to `cancel()`. A tool that never stops printing gets a closed pipe:
  * it must not fill the memory until its time-out.
  */
-function collectText(stream: ReadableStream<Uint8Array>) {
+function collectText(
+  stream: ReadableStream<Uint8Array>,
+  { longestOutput = LONGEST_OUTPUT }: CommandOptions,
+) {
   const reader = stream.getReader();
   const decoder = new TextDecoder();
   let text = "";
@@ -129,10 +135,10 @@ function collectText(stream: ReadableStream<Uint8Array>) {
       const { value, done } = await reader.read();
       if (done) break;
       text += decoder.decode(value, { stream: true });
-      if (text.length <= LONGEST_OUTPUT) continue;
+      if (text.length <= longestOutput) continue;
       text = "";
       await reader.cancel();
-      return { failure: new RangeError(`it printed more than ${LONGEST_OUTPUT} characters`) };
+      return { failure: new RangeError(`it printed more than ${longestOutput} characters`) };
     }
     text += decoder.decode();
     return {};

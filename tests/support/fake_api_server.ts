@@ -81,8 +81,12 @@ export class FakeApiServer implements AsyncDisposable {
     return this.#http.port;
   }
 
+  get scheme(): "https" | "http" {
+    return this.#http.scheme;
+  }
+
   get url(): string {
-    return `${this.#http.scheme}://127.0.0.1:${this.port}`;
+    return `${this.scheme}://127.0.0.1:${this.port}`;
   }
 
   /** The CA of the server's certificate, PEM. */

@@ -5,7 +5,9 @@
  */
 import type { Service } from "../../lib/api/objects.ts";
 import { KubeClient } from "../../lib/kube/client.ts";
+import { Http1Transport } from "../../lib/kube/http1_transport.ts";
 import { Http2Transport } from "../../lib/kube/http2_transport.ts";
+import type { HttpTransport } from "../../lib/kube/http_transport.ts";
 import { Informer } from "../../lib/kube/informer.ts";
 import { Reflector, type ReflectorOptions } from "../../lib/kube/reflector.ts";
 import { SERVICES } from "../../lib/kube/resources.ts";
@@ -32,13 +34,15 @@ export class ReflectorStage implements AsyncDisposable {
     onSynced: () => this.told.push("synced"),
   });
   readonly #abort = new AbortController();
-  readonly #transport: Http2Transport;
+  readonly #transport: HttpTransport;
   readonly #running: Promise<void>;
   readonly reflector: Reflector<Service>;
 
   constructor(readonly fake: FakeApiServer, options: ReflectorStageOptions) {
     const auth = new StaticAuth(fake.url, { ca: fake.ca });
-    this.#transport = new Http2Transport({ clock: systemClock, auth });
+    this.#transport = fake.scheme === "http"
+      ? new Http1Transport({ clock: systemClock, server: fake.url })
+      : new Http2Transport({ clock: systemClock, auth });
     const client = new KubeClient({ clock: systemClock, auth, transport: this.#transport });
     const { logger, informer } = this;
     this.reflector = new Reflector({ clock: systemClock, logger, client, random: () => 0 }, {
@@ -91,11 +95,12 @@ export class ReflectorStage implements AsyncDisposable {
 /** Runs a test with a server that holds Services `a` and `b`, listed already unless `early` is given. */
 export async function followServices(
   run: (stage: ReflectorStage, fake: FakeApiServer) => Promise<void>,
-  { early, ...options }: ReflectorStageOptions & {
+  { early, scheme = "https", ...options }: ReflectorStageOptions & {
     readonly early?: (fake: FakeApiServer) => void;
+    readonly scheme?: "https" | "http";
   } = {},
 ): Promise<void> {
-  await using fake = await FakeApiServer.start();
+  await using fake = await FakeApiServer.start({ scheme });
   for (const name of ["a", "b"]) fake.store.create(service(name));
   early?.(fake);
   await using stage = new ReflectorStage(fake, options);
