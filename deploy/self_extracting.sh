@@ -253,11 +253,18 @@ unpack_into() {
     return 1
 }
 
-# Leaves out what is younger than a week: another version may be in use beside this one.
+# Leaves out what is younger than a week: another version may be in use next to this one.
 remove_old_versions() {
     find "$1" -mindepth 1 -maxdepth 1 -type d \
-        \( -name '.unpack.*' -mmin +30 -o -name 'v*-????????????????' -mtime +6 \) \
-        ! -name "$id" -exec rm -rf -- {} + 2>/dev/null
+        -name 'v*-????????????????' -mtime +6 ! -name "$id" -exec rm -rf -- {} + 2>/dev/null
+}
+
+# Removes what starts that were killed have left in DIRECTORY. Unpacking takes seconds: what is younger
+# than ten minutes may belong to a start that goes on. Without leftovers it starts no process.
+remove_abandoned() {
+    for leftover in "$1"/.unpack.*; do
+        [ ! -d "$leftover" ] || find "$leftover" -maxdepth 0 -type d -mmin +10 -exec rm -rf -- {} + 2>/dev/null
+    done
 }
 
 # Sets $work to a new directory in BASE, with verified files that have run.
@@ -316,6 +323,7 @@ launch() {
 # find_ready: sets $ready to a directory below $base with verified files.
 find_ready() {
     ready=$base/$id
+    remove_abandoned "$base"
     if [ ! -e "$ready" ] && [ ! -h "$ready" ]; then
         install "$ready"
     else
@@ -337,8 +345,29 @@ prepare() {
     /*) "open_$1" "$2" && find_ready && return 0 ;;
     *) reason="expected an absolute path" ;;
     esac
-    complain "passed over $2: $reason"
+    pass_over "$2"
     return 1
+}
+
+# pass_over PATH: reports why a place is not used. A verb such as `status` runs often, and its reader
+# asked another question: there it is reported with -v, and if no place is left.
+pass_over() {
+    passed_over="${passed_over}kube-relay: passed over $1: $reason
+"
+    [ "$is_quiet" = true ] || complain "passed over $1: $reason"
+}
+
+# Sets $is_quiet to whether ARGUMENT… name a verb, or ask for help or the version, without -v.
+read_verbosity() {
+    is_quiet=false
+    case ${1-} in [a-z]* | -h | --help | --version) is_quiet=true ;; esac
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --) break ;;
+        -v | -v=* | --v | --v=*) is_quiet=false ;;
+        esac
+        shift
+    done
 }
 
 # Calls prepare on one place after the other, the best first.
@@ -384,16 +413,19 @@ main() {
     PATH=/usr/sbin:/usr/bin:/sbin:/bin${PATH:+:$PATH}
     uid=$(id -u)
     { read -r boot_id </proc/sys/kernel/random/boot_id; } 2>/dev/null || boot_id=
-    # Deno's own variables could loosen what the flags say, add code or trusted CAs.
-    for name in $(env | sed -n 's/^\(DENO_[A-Za-z0-9_]*\)=.*/\1/p') NODE_OPTIONS \
-        NODE_EXTRA_CA_CERTS NODE_V8_COVERAGE OTEL_DENO; do
-        unset "$name"
+    # Variables of Deno and Node could loosen the flags, add code or trusted CAs, or end every start: a
+    # NODE_CHANNEL_FD that is inherited from a Node program names a descriptor that is not there.
+    for name in $(env | sed -n 's/^\(\(DENO\|NODE\|OTEL\)_[A-Za-z0-9_]*\)=.*/\1/p'); do
+        [ "$name" = NODE_NAME ] || unset "$name"
     done
+    read_verbosity "$@"
     find_marker
     work=
+    passed_over=
     trap discard_work EXIT
     trap 'exit 1' HUP INT TERM
     find_place || {
+        [ "$is_quiet" = false ] || printf '%s' "$passed_over" >&2
         complain "cannot unpack $version: set CACHE_DIRECTORY to a directory that belongs to uid \
 $uid, cannot be written by others, has 100 MB free and is not mounted noexec"
         exit 1
