@@ -30,6 +30,7 @@ export function createDependencies(): Dependencies {
       clock: systemClock,
       network: systemNetwork,
       commands: systemCommandRunner,
+      uid: Deno.uid() ?? undefined,
       kernelRelease: Deno.osRelease(),
       env: (name) => Deno.env.get(name),
     }),

@@ -19,6 +19,8 @@ export interface HostCheckDependencies {
   readonly clock: Clock;
   readonly network: Network;
   readonly commands: CommandRunner;
+  /** The user of this process; `undefined` = unknown. */
+  readonly uid: number | undefined;
   /** As `uname -r` says it. */
   readonly kernelRelease: string;
   readonly env: (name: string) => string | undefined;

@@ -12,7 +12,12 @@ function bareMachine(kind: CommandError["kind"] = "not-found") {
     throw new CommandError(program, args, kind, "not there");
   });
   const edges = { clock: new FakeClock(), network: new FakeNetwork(), commands };
-  const checks = createHostChecks({ ...edges, kernelRelease: "6.1.0", env: () => undefined });
+  const checks = createHostChecks({
+    ...edges,
+    uid: 0,
+    kernelRelease: "6.1.0",
+    env: () => undefined,
+  });
   return { checks, commands, clock: edges.clock };
 }
 

@@ -42,7 +42,13 @@ export async function admitStart(
   { hostChecks, process, logger }: AdmissionDependencies,
   { relay, signal }: { readonly relay: RelayOptions; readonly signal?: AbortSignal },
 ): Promise<void> {
-  const alive = await findKubeProxyAlive(hostChecks, signal ? { signal } : {});
+  const findings = await hostChecks.findings({ scope: "ports", ...(signal && { signal }) });
+  for (const { id, summary, evidence, cure } of findings) {
+    if (id !== KUBE_PROXY_ALIVE) {
+      logger.warn("Port of kube-proxy in use", { summary, evidence, cure });
+    }
+  }
+  const alive = findings.find(({ id }) => id === KUBE_PROXY_ALIVE);
   if (alive === undefined) return;
   const { summary, evidence, cure } = alive;
   const harmless = relay.manifests.length > 0 && process.uid !== 0;

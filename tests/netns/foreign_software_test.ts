@@ -61,7 +61,7 @@ class Node implements AsyncDisposable {
     for (const address of ["127.0.0.1:10249", "127.0.0.1:10256", "[::1]:10249", "[::1]:10256"]) {
       network.answers.set(address, "refuse");
     }
-    return { commands: this.commands, clock: systemClock, network };
+    return { commands: this.commands, clock: systemClock, network, uid: 0 };
   }
 
   async load(line: string, stdin: string): Promise<void> {

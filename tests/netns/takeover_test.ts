@@ -95,6 +95,34 @@ Deno.test({
 });
 
 Deno.test({
+  name: "a user without rights who answers like kube-proxy does not keep kube-relay from starting",
+  ignore: isMissing("an answer like kube-proxy's", [
+    ...netnsRequirements(),
+    ...["setpriv", "socat"].map(program),
+  ]),
+  async fn() {
+    await using scene = await RelayScene.create();
+    const { node } = scene.cluster;
+    await scene.write(webServices(), webSlices("a1"));
+    const answer = "printf 'HTTP/1.0 200 OK\\r\\n\\r\\niptables'";
+    for (const listen of ["TCP4-LISTEN:10249,bind=127.0.0.1", "TCP6-LISTEN:10249,bind=[::1]"]) {
+      node.start("setpriv", [
+        ...["--reuid=65534", "--regid=65534", "--clear-groups"],
+        ...["socat", `${listen},fork,reuseaddr`, `SYSTEM:"${answer}"`],
+      ]);
+    }
+    await eventually("both listen", async () => {
+      const sockets = await node.output("ss", ["-Hltn", "sport = :10249"]);
+      return sockets.split("\n").length > 2;
+    });
+    const relay = scene.start();
+    await relay.settled();
+    assertStringIncludes(relay.log, "says iptables, from a program of user 65534");
+    await relay.stop();
+  },
+});
+
+Deno.test({
   name: "takeover: --dry-run shows what would go, and changes nothing",
   ignore,
   async fn() {

@@ -8,7 +8,7 @@ import type { Network } from "../../../lib/os/network.ts";
 import { countChains } from "./chain_counts.ts";
 import { lookAtHost, type LookEdges } from "./host_look.ts";
 import { inSteps } from "../in_steps.ts";
-import { judgeFindings, liveFinding } from "./judge_findings.ts";
+import { impostorFindings, judgeFindings, liveFinding } from "./judge_findings.ts";
 import { K3S_NODE_ARGS, parseK3sNodeArgs } from "./k3s_node_args.ts";
 import { findLiveKubeProxy } from "./live_kube_proxy.ts";
 import { OWN_NOTHING, type OwnState } from "./own_state.ts";
@@ -16,6 +16,8 @@ import { OWN_NOTHING, type OwnState } from "./own_state.ts";
 /** What looking needs. */
 export interface ForeignSoftwareEdges extends LookEdges {
   readonly network: Network;
+  /** The user of this process; `undefined` = unknown. */
+  readonly uid: number | undefined;
 }
 
 /** What is looked for. */
@@ -40,8 +42,10 @@ export async function findForeignSoftware(
 ): Promise<readonly HostFinding[]> {
   const { scope = "everything", nodeAnnotations = {}, own = OWN_NOTHING, signal } = options;
   const looking = signal ? { signal } : {};
-  const live = await findLiveKubeProxy(edges, looking);
-  if (scope === "ports") return live ? [liveFinding(live)] : [];
+  const { live, impostors } = await findLiveKubeProxy(edges, looking);
+  if (scope === "ports") {
+    return [...(live ? [liveFinding(live)] : []), ...impostorFindings(impostors)];
+  }
   const look = await lookAtHost(edges, looking);
   const chains = await inSteps(edges, countChains(look.worlds, own));
   const nodeArgs = parseK3sNodeArgs(nodeAnnotations[K3S_NODE_ARGS] ?? "");
@@ -49,6 +53,7 @@ export async function findForeignSoftware(
     look,
     chains,
     own,
+    impostors,
     ...(live && { live }),
     ...(nodeArgs && { nodeArgs }),
   });

@@ -20,6 +20,8 @@ export interface SeenOnHost {
   readonly chains: readonly ChainCount[];
   readonly own: OwnState;
   readonly live?: LiveKubeProxy;
+  /** As {@linkcode KubeProxyAnswers.impostors}. */
+  readonly impostors: readonly string[];
   readonly nodeArgs?: K3sNodeArgs;
 }
 
@@ -38,6 +40,7 @@ const REMOVE = "run 'kube-relay cleanup' (--dry-run shows what goes), or start w
 export function judgeFindings(seen: SeenOnHost): HostFinding[] {
   const findings = [
     ...liveOrLeft(seen),
+    ...impostorFindings(seen.impostors),
     ...k3sFindings(seen),
     ...kubeRouterFindings(seen),
     ...worldFindings(seen),
@@ -60,6 +63,19 @@ export function liveFinding(live: LiveKubeProxy, more: readonly string[] = []): 
     evidence: [...live.evidence, ...more],
     cure: `turn it off (${TURN_OFF}), or start kube-relay with --takeover`,
   };
+}
+
+/** The finding of a program that answers like kube-proxy, as a user who cannot be one. */
+export function impostorFindings(evidence: readonly string[]): HostFinding[] {
+  if (evidence.length === 0) return [];
+  return [{
+    id: "kube-proxy-impostor",
+    severity: "warning",
+    software: "other",
+    summary: "A program of another user answers like kube-proxy on its ports; it is ignored",
+    evidence,
+    cure: "find it with 'ss -lptn' and stop it: kube-relay cannot use the port meanwhile",
+  }];
 }
 
 /** Rules of a kube-proxy that runs are no leftovers: they are evidence. */

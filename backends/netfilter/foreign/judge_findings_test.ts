@@ -14,7 +14,7 @@ const NOTHING: HostLook = {
 };
 
 function seen(look: Partial<HostLook> = {}, more: Partial<SeenOnHost> = {}): SeenOnHost {
-  return { look: { ...NOTHING, ...look }, chains: [], own: {}, ...more };
+  return { look: { ...NOTHING, ...look }, chains: [], own: {}, impostors: [], ...more };
 }
 
 function chains(owner: ChainCount["owner"], label: string): ChainCount[] {

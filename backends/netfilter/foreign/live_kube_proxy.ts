@@ -1,14 +1,30 @@
 /**
- * Whether a kube-proxy runs on this machine now. Only its ports tell: the canary chains, tables and
- * devices of a kube-proxy that has been killed are just as those of one that runs.
+ * Finds a kube-proxy that runs on this machine now. Only its ports show that: a killed kube-proxy
+ * leaves the same canary chains, tables and devices as a running one. Every user of the machine can
+ * listen on these ports, so the listening socket has to belong to root or to kube-relay's own user.
  *
  * @module
  */
 import type { Clock } from "../../../lib/os/clock.ts";
 import { SERVER_NAME } from "../../../lib/os/http_listener.ts";
 import type { Network } from "../../../lib/os/network.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import {
+  parseWaitingSockets,
+  SOCKET_FILES,
+  type WaitingSocket,
+} from "../../../lib/os/kernel_sockets.ts";
+import { IP_FAMILIES } from "../../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";
 import { type HttpAnswer, peekHttp } from "./http_peek.ts";
+
+/** The answers on kube-proxy's ports. */
+export interface KubeProxyAnswers {
+  /** A kube-proxy that runs; absent if none answers. */
+  readonly live?: LiveKubeProxy;
+  /** Answers like kube-proxy's from programs of other users, one line each. */
+  readonly impostors: readonly string[];
+}
 
 /** A kube-proxy that answered. */
 export interface LiveKubeProxy {
@@ -32,11 +48,20 @@ const QUESTIONS = [
 const LOOPBACKS = ["127.0.0.1", "::1"];
 const MODES = ["iptables", "ipvs", "nftables", "userspace", "kernelspace"];
 
-/** Asks kube-proxy's default ports on loopback. `undefined`: no kube-proxy answers. */
+/** What asking needs. */
+export interface LiveKubeProxyEdges {
+  readonly network: Network;
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  /** The user of this process; `undefined` = unknown. */
+  readonly uid: number | undefined;
+}
+
+/** Asks kube-proxy's default ports on loopback. */
 export async function findLiveKubeProxy(
-  edges: { readonly network: Network; readonly clock: Clock },
+  edges: LiveKubeProxyEdges,
   options: { readonly signal?: AbortSignal } = {},
-): Promise<LiveKubeProxy | undefined> {
+): Promise<KubeProxyAnswers> {
   const questions = LOOPBACKS.flatMap((hostname) =>
     QUESTIONS.map(({ port, path }) => ({ address: { hostname, port }, path }))
   );
@@ -46,15 +71,49 @@ export async function findLiveKubeProxy(
     ),
   );
   const evidence: string[] = [];
+  const impostors: string[] = [];
   let mode: string | undefined;
   for (const [index, { address, path }] of questions.entries()) {
     const said = kubeProxyAnswer(path, answers[index]);
     if (said === undefined) continue;
+    const line = `${formatHostPort(address.hostname, address.port)}${path} says ${said}`;
+    const owner = await ownerOf(edges, { ...address, ...options });
+    if (owner !== undefined && owner !== 0 && owner !== edges.uid) {
+      impostors.push(`${line}, from a program of user ${owner}`);
+      continue;
+    }
     if (path === "/proxyMode") mode ??= said;
-    evidence.push(`${formatHostPort(address.hostname, address.port)}${path} says ${said}`);
+    evidence.push(line);
   }
-  if (evidence.length === 0) return undefined;
-  return { evidence, ...(mode !== undefined && { mode }) };
+  const live = { evidence, ...(mode !== undefined && { mode }) };
+  return { impostors, ...(evidence.length > 0 && { live }) };
+}
+
+/** The user of the socket that a connection to an address reaches; `undefined` = the kernel does not say. */
+async function ownerOf(
+  { commands }: LiveKubeProxyEdges,
+  { hostname, port, signal }: {
+    readonly hostname: string;
+    readonly port: number;
+    readonly signal?: AbortSignal;
+  },
+): Promise<number | undefined> {
+  const sockets: WaitingSocket[] = [];
+  for (const family of IP_FAMILIES) {
+    const { code, stdout } = await commands.run(
+      "cat",
+      [SOCKET_FILES[family].TCP],
+      signal ? { signal } : {},
+    ).catch(() => ({ code: 1, stdout: "" }));
+    if (code === 0) sockets.push(...parseWaitingSockets(stdout, "TCP"));
+  }
+  // The kernel prefers the exact address; `::` also takes connections to IPv4 addresses.
+  const wildcards = hostname.includes(":") ? ["::"] : ["0.0.0.0", "::"];
+  for (const address of [hostname, ...wildcards]) {
+    const found = sockets.find((each) => each.address === address && each.port === port);
+    if (found) return found.uid;
+  }
+  return undefined;
 }
 
 /**

@@ -2,6 +2,7 @@ import { assertEquals } from "@std/assert";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { type Network, systemNetwork, type TcpListener } from "../../../lib/os/network.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
+import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
 import { FakeClock } from "../../../tests/support/fake_clock.ts";
 import { findLiveKubeProxy, kubeProxyAnswer } from "./live_kube_proxy.ts";
 import { parseAnswer, peekHttp } from "./http_peek.ts";
@@ -50,34 +51,71 @@ class Machine implements Disposable {
   }
 }
 
+function edgesOf({ network }: Machine, sockets = "") {
+  const commands = new FakeCommandRunner()
+    .on("cat /proc/net/tcp", { stdout: sockets })
+    .on("cat /proc/net/tcp6", { code: 1 });
+  return { network, clock: systemClock, commands, uid: 0 };
+}
+
+function socketLine(local: string, uid: number): string {
+  return `   0: ${local} 00000000:0000 0A 00000000:00000000 00:00000000 00000000 ${uid} 0 1 1 0\n`;
+}
+
 Deno.test("findLiveKubeProxy() finds none where nobody listens", async () => {
   using machine = new Machine();
-  assertEquals(await findLiveKubeProxy({ ...machine, clock: systemClock }), undefined);
+  assertEquals(await findLiveKubeProxy(edgesOf(machine)), { impostors: [] });
 });
 
 Deno.test("findLiveKubeProxy() knows kube-proxy by its mode and its health, on either loopback", async () => {
   using machine = new Machine();
   machine.answer("127.0.0.1", 10249, http("ipvs")).answer("::1", 10256, http(HEALTHZ));
-  assertEquals(await findLiveKubeProxy({ ...machine, clock: systemClock }), {
-    mode: "ipvs",
-    evidence: [
-      "127.0.0.1:10249/proxyMode says ipvs",
-      "[::1]:10256/healthz says lastUpdated (200)",
-    ],
+  assertEquals(await findLiveKubeProxy(edgesOf(machine)), {
+    impostors: [],
+    live: {
+      mode: "ipvs",
+      evidence: [
+        "127.0.0.1:10249/proxyMode says ipvs",
+        "[::1]:10256/healthz says lastUpdated (200)",
+      ],
+    },
   });
 });
+
+const OWNERS: readonly (readonly [what: string, sockets: string, isLive: boolean])[] = [
+  ["root", socketLine("0100007F:2809", 0), true],
+  ["the user of kube-relay", socketLine("0100007F:2809", 7), true],
+  ["another user", socketLine("0100007F:2809", 1000), false],
+  ["another user, on all addresses", socketLine("00000000:2809", 1000), false],
+  ["nobody that the kernel names", "", true],
+];
+
+for (const [what, sockets, isLive] of OWNERS) {
+  Deno.test(`findLiveKubeProxy() judges an answer by whose socket it is: ${what}`, async () => {
+    using machine = new Machine();
+    machine.answer("127.0.0.1", 10249, http("iptables"));
+    const { live, impostors } = await findLiveKubeProxy({ ...edgesOf(machine, sockets), uid: 7 });
+    assertEquals(live !== undefined, isLive);
+    assertEquals(
+      impostors,
+      isLive ? [] : [
+        "127.0.0.1:10249/proxyMode says iptables, from a program of user 1000",
+      ],
+    );
+  });
+}
 
 Deno.test("findLiveKubeProxy() waits for a kube-proxy that lacks CPU, but not for ever", async () => {
   using machine = new Machine();
   machine.answer("127.0.0.1", 10256, undefined).answer("127.0.0.1", 10249, http("404 not found"));
   const clock = new FakeClock();
   let isOver = false;
-  const asked = findLiveKubeProxy({ ...machine, clock }).finally(() => isOver = true);
+  const asked = findLiveKubeProxy({ ...edgesOf(machine), clock }).finally(() => isOver = true);
   await eventually("one question is left", () => clock.pendingTimers === 1);
   await clock.advance(2_500);
   assertEquals(isOver, false);
   await clock.advance(500);
-  assertEquals(await asked, undefined);
+  assertEquals(await asked, { impostors: [] });
 });
 
 const ANSWERS: readonly (readonly [what: string, path: string, text: string, is: boolean])[] = [
