@@ -28,8 +28,15 @@ const ELEMENT = /([^\s={}][^={}]*) \. (original|reply) counter packets (\d+) byt
 /** The table while it is read. */
 export class CountingListing {
   readonly #elements: CountedElement[] = [];
+  readonly #seen = new Set<string>();
+  #isTorn = false;
   #frame = "";
   #set = "";
+
+  /** Whether an element is there twice; see {@linkcode readWhole}. */
+  get isTorn(): boolean {
+    return this.#isTorn;
+  }
 
   /** Takes the next line, without its line feed. */
   take(line: string): void {
@@ -40,6 +47,9 @@ export class CountingListing {
       this.#frame += `${line}\n`;
       return;
     }
+    const name = `${this.#set} ${key} ${direction}`;
+    this.#isTorn ||= this.#seen.has(name);
+    this.#seen.add(name);
     this.#elements.push({
       id: `${this.#set} ${key}` as EntryId,
       direction: direction === "reply" ? "reply" : "original",

@@ -14,6 +14,7 @@ import {
 } from "./counting_table.ts";
 import { EXPRESSIONS } from "./expressions.ts";
 import { errorOfCommand, errorOfRead, errorOfWrite, saysNotFound } from "./nft_error.ts";
+import { readWhole } from "./read_whole.ts";
 
 const TIMEOUT_MS = 120_000;
 
@@ -29,12 +30,14 @@ export class CountingRunner {
 
   /** Everything in it; `undefined` = there is none. Takes half a second at 10,000 Services. */
   async read(): Promise<CountingReading | undefined> {
-    const listing = new CountingListing();
     const args = ["list", "table", EXPRESSIONS[this.#family].table, COUNTING_TABLE];
-    const { code, stderr } = await this.#run(args, { onLine: (line) => listing.take(line) });
-    if (code === 0) return listing.end();
-    if (saysNotFound(stderr)) return undefined;
-    throw errorOfRead({ code, stderr });
+    return await readWhole(async () => {
+      const listing = new CountingListing();
+      const { code, stderr } = await this.#run(args, { onLine: (line) => listing.take(line) });
+      if (code === 0) return { reading: listing.end(), isTorn: listing.isTorn };
+      if (saysNotFound(stderr)) return { reading: undefined, isTorn: false };
+      throw errorOfRead({ code, stderr });
+    });
   }
 
   /** Whether it is there. Costs the same at any number of Services. */

@@ -16,6 +16,7 @@ import {
   type NftInput,
   saysNotFound,
 } from "./nft_error.ts";
+import { type Listed, readWhole } from "./read_whole.ts";
 import { type RuleCode, RuleCodeListing, trialText } from "./rule_code.ts";
 import { TableListing } from "./table_listing.ts";
 
@@ -51,16 +52,10 @@ export class NftRunner {
   }
 
   async #list(args: readonly string[]): Promise<TableReading | undefined> {
-    const listing = new TableListing();
-    const { code, stderr } = await this.#run("read the table of nftables", args, {
-      timeoutMs: READ_TIMEOUT_MS,
-      onLine: (line) => listing.take(line),
+    return await readWhole(() => {
+      const listing = new TableListing();
+      return this.#listInto(listing, args, (line) => listing.take(line));
     });
-    if (code !== 0) {
-      if (saysNotFound(stderr)) return undefined;
-      throw errorOfRead({ code, stderr });
-    }
-    return this.#endOf(listing, code);
   }
 
   /**
@@ -68,25 +63,36 @@ export class NftRunner {
    * the printed rules: nft 1.0.6 looks up each name in a file, which takes a quarter of the time.
    */
   async readWithCode(): Promise<FoundTable | undefined> {
-    const listing = new TableListing();
-    const code = new RuleCodeListing(this.#ipFamily, TABLE);
-    let isListing = false;
     const args = ["--debug=netlink", "--numeric-protocol", "list", "table", this.#family, TABLE];
-    const result = await this.#run("read the table of nftables", args, {
-      timeoutMs: READ_TIMEOUT_MS,
-      onLine: (line) => {
+    return await readWhole(async () => {
+      const listing = new TableListing();
+      const code = new RuleCodeListing(this.#ipFamily, TABLE);
+      let isListing = false;
+      const { reading, isTorn } = await this.#listInto(listing, args, (line) => {
         // The instructions come first, then the table in its usual form.
         isListing ||= line.startsWith("table ");
         code.take(line);
         if (isListing) listing.take(line);
-      },
+      });
+      const { containers: kinds, isDormant } = code;
+      return { reading: reading && { ...reading, code: code.code, kinds, isDormant }, isTorn };
     });
-    if (result.code !== 0) {
-      if (saysNotFound(result.stderr)) return undefined;
-      throw errorOfRead(result);
+  }
+
+  async #listInto(
+    listing: TableListing,
+    args: readonly string[],
+    onLine: (line: string) => void,
+  ): Promise<Listed<TableReading | undefined>> {
+    const { code, stderr } = await this.#run("read the table of nftables", args, {
+      timeoutMs: READ_TIMEOUT_MS,
+      onLine,
+    });
+    if (code !== 0) {
+      if (saysNotFound(stderr)) return { reading: undefined, isTorn: false };
+      throw errorOfRead({ code, stderr });
     }
-    const { containers: kinds, isDormant } = code;
-    return { ...this.#endOf(listing, result.code), code: code.code, kinds, isDormant };
+    return { reading: this.#endOf(listing, code), isTorn: listing.isTorn };
   }
 
   /** How the rules of each chain are printed, with names for all; `undefined` = there is no table. */

@@ -23,6 +23,23 @@ Deno.test("NftRunner.read() takes the table of its family, and tells a missing o
   assertEquals(await runnerOn(commands, "IPv6").read(), undefined);
 });
 
+Deno.test("NftRunner reads a listing that has an element twice again, but not for ever", async () => {
+  const table = (...keys: readonly string[]) =>
+    `table ip kube-relay {\n\tset cluster-ips {\n\t\telements = { ${keys} }\n\t}\n}\n`;
+  const [torn, whole] = [table("10.0.0.1", "10.0.0.1"), table("10.0.0.1", "10.0.0.2")];
+  for (const [listings, readings] of [[[torn, whole], 2], [[torn], 5]] as const) {
+    for (const method of ["read", "readWithCode"] as const) {
+      const commands = new FakeCommandRunner();
+      const given = [...listings];
+      const listing = () => ({ stdout: (given.length > 1 ? given.shift() : given[0]) ?? "" });
+      commands.on("nft list table", listing).on("nft --debug=netlink", listing);
+      const found = await runnerOn(commands)[method]();
+      assertEquals(found?.elements.get("cluster-ips")?.size, listings.length);
+      assertEquals(commands.calls.length, readings);
+    }
+  }
+});
+
 Deno.test("NftRunner.read() takes no table that is cut off, or is none", async () => {
   for (const stdout of [TABLE.slice(0, -3), "%$ noise\n", "", `${TABLE}more\n`]) {
     const commands = new FakeCommandRunner().on("nft list table", { stdout });

@@ -41,11 +41,17 @@ export class TableListing {
   readonly #declarations = new Map<string, string>();
   readonly #elements = new Map<ContainerName, Map<string, string>>();
   #isDormant = false;
+  #isTorn = false;
   /** The set or map, also one that is not ours. */
   #declared: string | undefined;
   #container: ContainerName | undefined;
   #chain: string | undefined;
   #state: "before" | "table" | "object" | "elements" | "after" = "before";
+
+  /** Whether a set or map has an element twice; see {@linkcode readWhole}. */
+  get isTorn(): boolean {
+    return this.#isTorn;
+  }
 
   /** Takes the next line, without its line feed. Throws a SyntaxError that quotes it. */
   take(line: string): void {
@@ -136,10 +142,9 @@ export class TableListing {
       const at = text.indexOf(" : ");
       const key = keyAsWritten(at < 0 ? text : text.slice(0, at), container);
       const value = at < 0 ? "" : withUndottedAddresses(text.slice(at + 3));
-      elements.set(
-        KEYS_WITH_SLOT.has(container) ? withSlot(key) : key,
-        VALUES_WITH_SLOT.has(container) ? parseSlot(value) : value,
-      );
+      const written = KEYS_WITH_SLOT.has(container) ? withSlot(key) : key;
+      this.#isTorn ||= elements.has(written);
+      elements.set(written, VALUES_WITH_SLOT.has(container) ? parseSlot(value) : value);
     }
   }
 }

@@ -77,6 +77,19 @@ Deno.test("TrafficCounters sums what the fronts of a Service have counted", asyn
   assertEquals(stage.of(WEB), [7, 700, 3]);
 });
 
+Deno.test("TrafficCounters counts nothing twice where the kernel repeats elements", async () => {
+  const stage = new Stage();
+  await stage.sync(WEB, DNS);
+  stage.machine.packets.set(WEB_IN, 4).set(WEB_OUT, 3);
+  await stage.counters.refresh();
+  stage.machine.packets.set(WEB_IN, 5);
+  stage.machine.tornListings = 1;
+  await stage.counters.refresh();
+  assertEquals(stage.of(WEB), [5, 500, 3]);
+  await stage.counters.refresh();
+  assertEquals(stage.of(WEB), [5, 500, 3]);
+});
+
 Deno.test("TrafficCounters writes with the first sync and where fronts come or go, and reads only when asked", async () => {
   const stage = new Stage();
   await stage.sync(WEB);

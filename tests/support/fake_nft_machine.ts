@@ -16,6 +16,8 @@ export class FakeNftMachine {
   readonly tool = new FakeNft();
   /** Packets that elements with counters have seen, each of 100 bytes; others have seen none. */
   readonly packets = new Map<string, number>();
+  /** So many listings to come repeat the first element of each set and map in place of the second. */
+  tornListings = 0;
   /** Lines that the kernel refuses, and why. Those of the probe are judged too. */
   judge: (line: string) => string | undefined = () => undefined;
 
@@ -101,12 +103,15 @@ export class FakeNftMachine {
       return { code: 1, stderr: `Error: No such file or directory\nlist table ${name}\n` };
     }
     const { counted, elements, maps } = this.tool.table(name);
+    const isTorn = this.tornListings > 0;
+    if (isTorn) this.tornListings--;
     const containers = [...elements].map(([container, values]) => {
       const items = [...values].map(([key, value]) => {
         if (!counted.has(container)) return printed(value ? `${key} : ${value}` : key);
         const packets = this.packets.get(key) ?? 0;
         return `${key} counter packets ${packets} bytes ${packets * 100}`;
       });
+      if (isTorn && items.length > 1) items[1] = items[0]!;
       const list = items.length === 0 || isTerse
         ? ""
         : `\t\telements = { ${items.join(",\n\t\t\t     ")} }\n`;
