@@ -22,7 +22,7 @@ import { WriteFigures } from "./write_figures.ts";
 /** What the watch stands on. */
 export interface RuleWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
   readonly runner: Pick<IptablesRunner, "hasRules">;
-  readonly rules: Pick<WantedRules, "isKnown" | "verify">;
+  readonly rules: Pick<WantedRules, "isKnown" | "isPending" | "verify">;
   /** What else writes rules. */
   readonly turns: OneAtATime;
 }
@@ -62,6 +62,10 @@ class RulesWithCanaries implements DriftSubject {
 
   get isKnown(): boolean {
     return this.#dependencies.rules.isKnown;
+  }
+
+  get isPending(): boolean {
+    return this.#dependencies.rules.isPending;
   }
 
   get pauseMs(): number {

@@ -11,6 +11,7 @@ class Stage extends DriftStage {
   looks = 0;
   verifications = 0;
   isKnown = true;
+  isPending = false;
   lookError: Error | undefined;
   /** How long it takes to look into one table. */
   lookMs = 0;

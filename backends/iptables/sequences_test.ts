@@ -194,6 +194,19 @@ Deno.test("sequence: what nobody sees by the canaries is repaired within the hou
   assertEquals(stage.drift, [{ kind: "chain", found: 1, repaired: 1 }]);
 });
 
+Deno.test("sequence: what a sync failed to write is no drift when all is compared", async () => {
+  await using stage = await stageAt("a change");
+  stage.drift.length = 0;
+  stage.machine.commands.failNext("timeout");
+  assert(await stage.trySync(AFTER) !== undefined);
+  stage.backend.recheck!();
+  await stage.pass(11_000);
+  assertEquals(stage.drift, []);
+  await stage.sync(AFTER);
+  await stage.pass(11_000);
+  assertEquals(stage.drift, []);
+});
+
 Deno.test("sequence: what a kube-proxy wrote that ran beside us goes when it has ended", async () => {
   await using stage = await stageAt("first sync");
   const foreign = stage.machine.rules(isForeign);

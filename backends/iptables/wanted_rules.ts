@@ -35,6 +35,7 @@ export class WantedRules {
   #layout: IptablesLayout | undefined;
   /** What the layout was made with. */
   #localTraffic: LocalTrafficDetector | undefined;
+  #isPending = false;
 
   constructor({ clock, runner }: { readonly clock: Clock; readonly runner: IptablesRunner }) {
     this.#clock = clock;
@@ -46,6 +47,11 @@ export class WantedRules {
   /** Whether what the kernel holds is known. */
   get isKnown(): boolean {
     return this.#writer.isKnown;
+  }
+
+  /** Whether changes were taken that are not written yet. */
+  get isPending(): boolean {
+    return this.#isPending;
   }
 
   /** Restores that failed, since the process began. */
@@ -85,6 +91,7 @@ export class WantedRules {
 
   /** Takes what has changed; nothing is written. Costs what has changed. */
   async take(plan: ProxyPlan, { changes, options }: PlanInput): Promise<void> {
+    this.#isPending = true;
     const { layout, isNew } = this.#layoutFor(plan, options);
     const changed = (key: ServicePortKey) => this.#services.changed(key);
     const keeper = { layout, refused: this.#refused, clock: this.#clock, changed };
@@ -93,7 +100,9 @@ export class WantedRules {
 
   /** Writes what differs. Throws an IptablesError; then what the kernel holds is read next time. */
   async write(figures: WriteFigures): Promise<void> {
-    if (this.#layout) await this.#services.write(this.#layout, figures);
+    if (this.#layout === undefined) return;
+    await this.#services.write(this.#layout, figures);
+    this.#isPending = false;
   }
 
   /** Reads everything and writes what differs; nothing before the first plan. */

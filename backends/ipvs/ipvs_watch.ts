@@ -87,6 +87,8 @@ export class IpvsWatch {
 
   async #look(): Promise<void> {
     const { clock, logger, runner, writer } = this.#dependencies;
+    // A sync that failed comes again, and compares everything: its own changes are no drift.
+    if (writer.isPending) return;
     const seen = await runner.servers();
     const figures = new WriteFigures();
     const drained = await writer.drain(seen, figures).catch((error) => {

@@ -68,6 +68,7 @@ export class IpvsWriter {
   /** What the fixed rules were written for. */
   #rules: unknown;
   #isKnown = false;
+  #isPending = false;
   #failedRestores = 0;
 
   constructor(dependencies: IpvsWriterDependencies, options: IpvsWriterOptions) {
@@ -81,6 +82,11 @@ export class IpvsWriter {
   /** Whether what the kernel holds is known; otherwise the next write reads it first. */
   get isKnown(): boolean {
     return this.#isKnown;
+  }
+
+  /** Whether changes were taken that are not written yet. */
+  get isPending(): boolean {
+    return this.#isPending;
   }
 
   /** Restores of rules that failed, since the process began. */
@@ -124,6 +130,7 @@ export class IpvsWriter {
     plan: ProxyPlan,
     { changes, options }: { readonly changes: PlanChanges; readonly options: IpvsRenderOptions },
   ): Promise<void> {
+    this.#isPending = true;
     const pause = pauseBetween(this.#dependencies.clock);
     const current = this.#layout;
     const isNew = current === undefined || changes.everything || changes.shared ||
@@ -199,6 +206,7 @@ export class IpvsWriter {
     layout.settle();
     this.#rules = baseChains(layout.ruleContext);
     this.#isKnown = true;
+    this.#isPending = false;
     for (const [key, plan] of this.#laid) {
       if (layout.plan(key) === plan) this.#refused.forget(key);
     }

@@ -16,6 +16,8 @@ import type { VerificationSchedule } from "./verification_schedule.ts";
 export interface DriftSubject {
   /** Whether what the kernel holds is known. */
   readonly isKnown: boolean;
+  /** Whether a sync took changes that it has not written: then not every difference is drift. */
+  readonly isPending: boolean;
   /** Time until the next look, milliseconds. */
   readonly pauseMs: number;
   /** Looks for what a flush takes along: what is said of it where it is gone, else `undefined`. */
@@ -106,20 +108,36 @@ export class DriftWatch {
   }
 
   async #verify(): Promise<void> {
-    const { clock, logger, onDrift, schedule, subject, turns } = this.#dependencies;
-    this.#isUnfinished = true;
-    const { fields, ...counts } = await turns.run(async () => {
-      const startedAt = clock.now();
-      const found = await subject.verify();
-      schedule.verified(clock.now(), clock.now() - startedAt);
-      return found;
-    });
+    const { logger, onDrift } = this.#dependencies;
+    // Before it begins: another one that is asked for meanwhile comes after it.
     this.#isUnfinished = false;
+    const found = await this.#compare().catch((error) => {
+      this.#isUnfinished = true;
+      throw error;
+    });
+    if (found === undefined) {
+      this.#isUnfinished = true;
+      return;
+    }
+    const { fields, ...counts } = found;
     if (counts.chain + counts.rule === 0) return;
     logger.warn("Rules were missing or changed; they are repaired", fields);
     for (const kind of ["chain", "rule"] as const) {
       const found = counts[kind];
       if (found > 0) onDrift?.({ kind, found, repaired: found });
     }
+  }
+
+  /** What was found; `undefined` = it is too early, since what a sync has failed to write differs too. */
+  #compare(): Promise<DriftFound | undefined> {
+    const { clock, schedule, subject, turns } = this.#dependencies;
+    return turns.run(async () => {
+      // The sync comes again, and compares everything.
+      if (subject.isPending) return undefined;
+      const startedAt = clock.now();
+      const found = await subject.verify();
+      schedule.verified(clock.now(), clock.now() - startedAt);
+      return found;
+    });
   }
 }

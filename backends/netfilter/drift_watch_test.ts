@@ -12,6 +12,7 @@ const NOTHING: DriftFound = { chain: 0, rule: 0, fields: {} };
 /** Rules that are looked at every ten seconds, and compared every five minutes. */
 class Stage extends DriftStage implements DriftSubject {
   isKnown = true;
+  isPending = false;
   pauseMs = 10_000;
   /** What a flush takes along is gone. */
   lost: LogFields | undefined;
@@ -111,6 +112,22 @@ Deno.test("DriftWatch tries a repair again that failed, though nothing is known 
   assertEquals(stage.drift, [{ kind: "rule", found: 1, repaired: 1 }]);
 });
 
+Deno.test("DriftWatch does not take for drift what a sync has failed to write", async () => {
+  await using stage = new Stage();
+  stage.found = { chain: 0, rule: 1, fields: {} };
+  stage.isPending = true;
+  stage.watch.recheck();
+  await stage.pass(20);
+  assertEquals([stage.verifications, stage.drift], [0, []]);
+  stage.isPending = false;
+  await stage.pass(10);
+  assertEquals(
+    [stage.verifications, stage.drift.length],
+    [1, 1],
+    "it was asked for, and comes then",
+  );
+});
+
 Deno.test("DriftWatch leaves it to the first sync to compare", async () => {
   await using stage = new Stage();
   stage.isKnown = false;
@@ -152,6 +169,20 @@ Deno.test("DriftWatch compares everything once, when it is asked to", async () =
   assertEquals([stage.looks, stage.verifications], [0, 1]);
   await stage.pass(100);
   assertEquals(stage.verifications, 1);
+});
+
+Deno.test("DriftWatch compares everything again, when it is asked to while it compares", async () => {
+  await using stage = new Stage();
+  stage.verifyMs = 5_000;
+  stage.watch.recheck();
+  await stage.pass(12);
+  stage.watch.recheck();
+  await stage.pass(3);
+  assertEquals(stage.verifications, 1);
+  await stage.pass(10);
+  assertEquals(stage.verifications, 2);
+  await stage.pass(30);
+  assertEquals(stage.verifications, 2);
 });
 
 Deno.test("DriftWatch ends when a repair that is under way has come to its end", async () => {

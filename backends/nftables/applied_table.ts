@@ -10,7 +10,7 @@ import { LAYOUT_MARK } from "./base_chains.ts";
 import { chainName } from "./chain_spec.ts";
 import type { EntryId } from "./claims.ts";
 import type { ContainerName, Element } from "./containers.ts";
-import { chainOf, type Entry } from "./entry.ts";
+import { chainOf, type EndpointOrder, type Entry } from "./entry.ts";
 
 /** Values of elements by their keys; of sets, the empty text. */
 export type TableElements = ReadonlyMap<ContainerName, ReadonlyMap<string, string>>;
@@ -46,7 +46,9 @@ export interface AppliedChanges {
 
 /** The table, as far as it is known. */
 export class AppliedTable {
-  readonly #entries = new Map<EntryId, Entry>();
+  #entries = new Map<EntryId, Entry>();
+  /** The entries when all of them were last known. The table itself does not say how they are numbered. */
+  #lastEntries: ReadonlyMap<EntryId, Entry> = new Map();
   /** How many entries lead to a chain. */
   readonly #users = new Map<string, number>();
   /** How the tool prints the rules of chains that are as they should be. */
@@ -105,9 +107,17 @@ export class AppliedTable {
     return this.#entries.size;
   }
 
-  /** All entries that are there. */
-  entries(): Iterable<Entry> {
-    return this.#entries.values();
+  /** All entries that are there; while that is not known, those that were there last. */
+  lastEntries(): Iterable<Entry> {
+    return (this.isWritten ? this.#entries : this.#lastEntries).values();
+  }
+
+  /**
+   * How the endpoints of an entry are numbered, or were when the table was last known. A comparison
+   * that numbered them in the order of the plan would move endpoints that are in their right places.
+   */
+  order(id: EntryId): EndpointOrder | undefined {
+    return this.#entries.get(id) ?? this.#lastEntries.get(id);
   }
 
   /** An entry that is there. */
@@ -160,9 +170,10 @@ export class AppliedTable {
     this.#declarations = new Map();
   }
 
-  /** Nothing is known of the table. */
+  /** Nothing is known of the table, but how endpoints were numbered. */
   forget(): void {
-    this.#entries.clear();
+    if (this.isWritten) this.#lastEntries = this.#entries;
+    this.#entries = new Map();
     this.#users.clear();
     this.#chains.clear();
     this.#strangers.clear();
@@ -184,6 +195,7 @@ export class AppliedTable {
     const { chains, entries, shared, strangers = [], removedChains = [] } = changes;
     this.#state = "written";
     this.#reading = undefined;
+    this.#lastEntries = new Map();
     if (shared) this.#shared = shared;
     for (const name of strangers) {
       this.#strangers.add(name);

@@ -176,6 +176,23 @@ Deno.test("NftablesBackend lays all out anew when the addresses of node ports ch
   assertStringIncludes(rules()?.[1] ?? "", "@node-port-ips");
 });
 
+Deno.test("NftablesBackend does not take for drift what a sync failed to write", async () => {
+  await using stage = await started();
+  await stage.sync(PLAN);
+  const changed = nftablesPlan([service(1, ["10.3.0.1:80"]), ...TWENTY.slice(2)]);
+  for (const failure of ["timeout", { code: 134 }] as const) {
+    stage.machine.commands.failNext(failure);
+    await assertRejects(() => stage.sync(changed), SyncFailure);
+    stage.backend.recheck!();
+    await stage.pass(11_000);
+    assertEquals(stage.drift, []);
+    await stage.sync(changed);
+    await stage.sync(PLAN);
+  }
+  await stage.pass(11_000);
+  assertEquals([stage.drift, stage.warnings], [[], []]);
+});
+
 Deno.test("NftablesBackend takes away what fell out of use, and calls that no drift", async () => {
   await using stage = await started();
   await stage.sync(nftablesPlan([service(1)]));

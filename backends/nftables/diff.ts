@@ -136,7 +136,9 @@ class Comparison {
 
   compareEntry(id: EntryId): void {
     const previous = this.#applied.entry(id);
-    const wanted = this.#layout.entry(id, previous);
+    const wanted = previous
+      ? this.#layout.entry(id, previous)
+      : this.#layout.orderedEntry(id, this.#applied.order(id));
     if (wanted === previous) return;
     this.entries.push([id, wanted]);
     const { options } = this.#layout;

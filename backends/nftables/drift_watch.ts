@@ -17,7 +17,10 @@ import { WriteFigures } from "./write_figures.ts";
 
 /** What the watch stands on. */
 export interface TableWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
-  readonly table: Pick<WantedTable, "isKnown" | "missingChains" | "serviceCount" | "verify">;
+  readonly table: Pick<
+    WantedTable,
+    "isKnown" | "isPending" | "missingChains" | "serviceCount" | "verify"
+  >;
   /** What else writes the table. */
   readonly turns: OneAtATime;
 }
@@ -60,6 +63,10 @@ class TableWithChains implements DriftSubject {
 
   get isKnown(): boolean {
     return this.#dependencies.table.isKnown;
+  }
+
+  get isPending(): boolean {
+    return this.#dependencies.table.isPending;
   }
 
   async look(): Promise<LogFields | undefined> {

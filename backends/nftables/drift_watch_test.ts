@@ -17,6 +17,7 @@ class Stage extends DriftStage {
   looks = 0;
   verifications = 0;
   isKnown = true;
+  isPending = false;
   /** Of a large cluster, so that reading everything is the exception. */
   serviceCount = 10_000;
   lookError: Error | undefined;

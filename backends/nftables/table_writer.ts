@@ -81,9 +81,9 @@ export class TableWriter {
     return this.#applied.entry(id);
   }
 
-  /** The entries that were written. */
-  entries(): Iterable<Entry> {
-    return this.#applied.entries();
+  /** The entries that are there; while that is not known, those that were there last. */
+  lastEntries(): Iterable<Entry> {
+    return this.#applied.lastEntries();
   }
 
   /** Somebody else may have changed it. */

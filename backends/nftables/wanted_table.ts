@@ -33,6 +33,7 @@ export class WantedTable {
   #layout: NftablesLayout | undefined;
   /** What the layout was made with. */
   #localTraffic: LocalTrafficDetector | undefined;
+  #isPending = false;
 
   constructor(
     { clock, runner }: {
@@ -47,6 +48,11 @@ export class WantedTable {
   /** Whether what the kernel holds is known. */
   get isKnown(): boolean {
     return this.#writer.isKnown;
+  }
+
+  /** Whether changes were taken that are not written yet. */
+  get isPending(): boolean {
+    return this.#isPending;
   }
 
   /** ServicePorts that have rules, or are to have them. */
@@ -76,11 +82,12 @@ export class WantedTable {
 
   /** How endpoints are numbered where the plan does not tell; as {@linkcode orderWords}. */
   *orders(): Generator<void, readonly string[]> {
-    return this.#layout ? yield* orderWords(this.#writer.entries(), this.#layout) : [];
+    return this.#layout ? yield* orderWords(this.#writer.lastEntries(), this.#layout) : [];
   }
 
   /** Takes what has changed; nothing is written. Costs what has changed. */
   async take(plan: ProxyPlan, { changes, options }: PlanInput): Promise<void> {
+    this.#isPending = true;
     const { layout, isNew } = this.#layoutFor(plan, options);
     if (isNew || changes.shared) this.#refused.forgetAll();
     const keeper = { layout, refused: this.#refused, clock: this.#clock };
@@ -92,6 +99,7 @@ export class WantedTable {
     const layout = this.#layout;
     if (layout === undefined) return;
     await this.#writer.write(layout, figures);
+    this.#isPending = false;
     await this.#writer.tidy(layout, { all: false, figures });
   }
 

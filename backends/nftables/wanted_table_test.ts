@@ -8,6 +8,7 @@ import {
   testProxyPlan,
   testServicePlan,
 } from "../../tests/support/service_plans.ts";
+import { atOnce } from "../netfilter/in_steps.ts";
 import { NftError } from "./nft_error.ts";
 import { NftRunner } from "./nft_runner.ts";
 import { defaultRenderOptions } from "./render_options.ts";
@@ -156,6 +157,54 @@ Deno.test("WantedTable.verify() finds what others changed, and not what fell out
   stage.machine.tool.run("delete element ip kube-relay cluster-ips {\n  127.96.0.1\n}\n");
   assertEquals(await verified(), [1, 0]);
   assertEquals([await verified(), stage.table.failedWrites], [[0, 0], 0]);
+});
+
+Deno.test("WantedTable.verify() leaves endpoints the numbers that they were given when they came", async () => {
+  const stage = new Stage();
+  const web = (to: readonly string[], more = {}) =>
+    testServicePlan({ ...more, nodePort: 30_080, to });
+  for (const more of [{}, { affinityTimeoutSeconds: 60 }]) {
+    await stage.apply(testProxyPlan([web(["10.0.0.2:80"], more)]));
+    // The first one in the order of the plan comes last, and gets the last number.
+    await stage.apply(testProxyPlan([web(["10.0.0.1:80", "10.0.0.2:80"], more)]));
+    const figures = new WriteFigures();
+    await stage.table.verify(figures);
+    assertEquals([figures.reads, figures.elements], [1, 0]);
+    // Nor does a second verification, nor a change after it, move an endpoint that stays.
+    await stage.table.verify(figures);
+    assertEquals([figures.reads, figures.elements], [2, 0]);
+    const { elements } = await stage.apply(testProxyPlan([web(["10.0.0.2:80"], more)]));
+    assertEquals(elements > 0, true);
+    await stage.table.verify(figures);
+    assertEquals([figures.reads, figures.elements], [3, 0]);
+  }
+});
+
+Deno.test("WantedTable.verify() reads again what the kernel repeats in place of other elements", async () => {
+  const stage = new Stage();
+  await stage.apply(testProxyPlan([WEB, DB]));
+  for (const tornListings of [1, 3]) {
+    stage.machine.tornListings = tornListings;
+    const figures = new WriteFigures();
+    await stage.table.verify(figures);
+    assertEquals([stage.machine.tornListings, figures.elements], [0, 0]);
+  }
+});
+
+Deno.test("WantedTable.orders() tells how endpoints were numbered also after a write that failed", async () => {
+  const stage = new Stage();
+  const web = (...to: readonly string[]) => testProxyPlan([testServicePlan({ to })]);
+  await stage.apply(web("10.0.0.2:80"));
+  await stage.apply(web("10.0.0.1:80", "10.0.0.2:80"));
+  const front = "service-ips 127.96.0.1 . tcp . 80 =";
+  const orders = [`${front} 10.0.0.2:80 10.0.0.1:80 / `];
+  assertEquals(atOnce(stage.table.orders()), orders);
+  stage.machine.commands.failNext("timeout");
+  const changed = web("10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80");
+  await assertRejects(() => stage.apply(changed), NftError);
+  assertEquals(atOnce(stage.table.orders()), orders);
+  await stage.apply(changed);
+  assertEquals(atOnce(stage.table.orders()), [`${front} 10.0.0.2:80 10.0.0.1:80 10.0.0.3:80 / `]);
 });
 
 Deno.test("WantedTable counts what failed, cleanups among it", async () => {

@@ -1,0 +1,21 @@
+/**
+ * What a mode wrote itself is no drift, whatever came before.
+ *
+ * @module
+ */
+import { Namespace } from "../support/netns.ts";
+import { isMissing } from "../support/requirement.ts";
+import { RULE_MODES } from "../support/rule_modes.ts";
+import { runVerifiedChurn } from "../support/verified_churn.ts";
+
+for (const mode of RULE_MODES) {
+  Deno.test({
+    name: `churn: no comparison after a sync finds a difference in ${mode.name}`,
+    ignore: isMissing(`comparisons under churn in ${mode.name}`, mode.requirements()),
+    async fn() {
+      await using node = await Namespace.create("drift");
+      await mode.prepare(node);
+      await runVerifiedChurn(node, mode);
+    },
+  });
+}
