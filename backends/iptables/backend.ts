@@ -37,6 +37,7 @@ import { ExplainedLayout } from "./explained_layout.ts";
 import { findMissingRules } from "./find_missing.ts";
 import { renderOptionsOf, servesLocalhost } from "./live_options.ts";
 import { removeOwnChains } from "./own_chains.ts";
+import { createCounters, readCounters } from "./packet_counters.ts";
 import { probeIptablesMode } from "./probe.ts";
 import { renderText } from "./render_text.ts";
 import { ALL_FEATURES, type IptablesFeatures } from "./render_options.ts";
@@ -98,6 +99,7 @@ class IptablesBackend implements Backend {
     if (choice.programs === undefined) {
       throw new Error(`Cannot start mode iptables for ${this.family}: ${choice.problem}`);
     }
+    await createCounters({ commands });
     const { features, beLiberal } = await findFacts({ commands }, choice);
     const { programs: { restore, variant, version }, reason } = choice;
     logger.info("Chose the variant of iptables", { variant, version, reason });
@@ -151,11 +153,11 @@ class IptablesBackend implements Backend {
     return { summary, ...await inspectPlan(this.#syncs.plan, { clock, quarantined, keys }) };
   }
 
-  /** Never asks the kernel: nothing here can read the counters of nfacct. */
-  ruleCounters(): Promise<RuleCounters> {
-    const { failedWrites = 0 } = this.#machine?.rules ?? {};
+  async ruleCounters(): Promise<RuleCounters> {
+    const { rules: { failedWrites = 0 } = {}, features } = this.#machine ?? {};
     const { failedPartialWrites } = this.#syncs;
-    return Promise.resolve({ failedWrites, failedPartialWrites, failedCleanups: 0 });
+    const packets = features?.nfacct ? await readCounters(this.#dependencies) : {};
+    return { failedWrites, failedPartialWrites, failedCleanups: 0, ...packets };
   }
 
   recheck(): void {

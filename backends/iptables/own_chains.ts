@@ -14,6 +14,7 @@ import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { CleanupReport } from "../../lib/proxy/backend.ts";
 import { CANARY, isServiceChain, MARK_MASQ, TREES } from "./base_chains.ts";
+import { removeCounters } from "./packet_counters.ts";
 import { KUBELET_FIREWALL } from "./jump_repair.ts";
 
 /** How the removal is done. */
@@ -56,6 +57,8 @@ export async function removeOwnChains(
       run,
     });
   }
+  // Rules of the other family refer to the counters too: a preview names them once, at the end.
+  if (!dryRun || family === "IPv6") await removeCounters(edges, run);
   return run.report();
 }
 

@@ -14,6 +14,7 @@ import type { IptablesChoice } from "../netfilter/iptables_variant.ts";
 import { probeChosenIptables, probeIptables } from "../netfilter/probe_iptables.ts";
 import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
 import { INVALID_COUNTER, LOCALHOST_COUNTER } from "./base_chains.ts";
+import { createScratchCounter } from "./packet_counters.ts";
 import type { IptablesFeatures } from "./render_options.ts";
 
 /** Matches and targets of the mode's rules. */
@@ -39,22 +40,27 @@ const RULES: readonly RuleFeature[] = [
   RULE_FEATURES.comment,
   RULE_FEATURES.reject,
   RULE_FEATURES.sctp,
-  {
-    ...RULE_FEATURES.nfacct,
-    rule: `-m nfacct --nfacct-name ${INVALID_COUNTER} -m nfacct --nfacct-name ${LOCALHOST_COUNTER}`,
-  },
 ];
+
+/** The match of both counters. */
+const COUNTING: RuleFeature = {
+  ...RULE_FEATURES.nfacct,
+  rule: `-m nfacct --nfacct-name ${INVALID_COUNTER} -m nfacct --nfacct-name ${LOCALHOST_COUNTER}`,
+};
 
 /** Tries everything that the mode needs, in both families; leaves nothing behind. */
 export async function probeIptablesMode(
   dependencies: ProbeDependencies,
   { signal }: { readonly signal?: AbortSignal | undefined } = {},
 ): Promise<readonly ProbeResult[]> {
-  const [rules, tools] = await Promise.all([
-    probeIptables(dependencies, { tables: IPTABLES_TABLES, rules: RULES, signal }),
+  await using counter = await createScratchCounter(dependencies, { signal });
+  const { missing, rule } = counter;
+  const rules = missing ? RULES : [...RULES, { ...RULE_FEATURES.nfacct, rule }];
+  const [tried, tools] = await Promise.all([
+    probeIptables(dependencies, { tables: IPTABLES_TABLES, rules, signal }),
     probeSharedTools(dependencies, { signal }),
   ]);
-  return [...rules, ...tools];
+  return [...tried, ...(missing ? [missing] : []), ...tools];
 }
 
 /** What rules may use on this machine. Throws an Error where they cannot be written at all. */
@@ -64,7 +70,7 @@ export async function probeRenderFeatures(
 ): Promise<IptablesFeatures> {
   const rows = await probeChosenIptables(dependencies, choice, {
     tables: IPTABLES_TABLES,
-    rules: RULES,
+    rules: [...RULES, COUNTING],
   });
   const lacking = supportOf(rows).missing;
   if (lacking.length > 0) {

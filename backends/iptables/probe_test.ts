@@ -10,6 +10,7 @@ function hostWith(refuse: (rule: string, table: string) => boolean = () => false
   const commands = new FakeCommandRunner()
     .on("cat /proc/net/", {})
     .on("conntrack -C", { stdout: "0\n" })
+    .on("nfacct", {})
     .on("sysctl -n", { stdout: "1\n" });
   for (const name of ["iptables", "ip6tables"]) {
     commands.on(`${name}-`, { code: 127 });

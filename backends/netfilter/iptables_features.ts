@@ -78,9 +78,7 @@ export const RULE_FEATURES = {
     table: "filter",
     rule: "-m nfacct --nfacct-name ct_state_invalid_dropped_pkts",
     lost: "Two packet counters of the metrics; the rules themselves stay",
-    // The match is refused, too, while nobody has made the counters; and only netlink makes them.
-    broughtBy: "nfacct add ct_state_invalid_dropped_pkts (Debian package nfacct), and a kernel " +
-      "with CONFIG_NETFILTER_XT_MATCH_NFACCT",
+    broughtBy: "a kernel with CONFIG_NETFILTER_NETLINK_ACCT and CONFIG_NETFILTER_XT_MATCH_NFACCT",
   },
   physdev: {
     feature: "match physdev",

@@ -82,6 +82,12 @@ export const TOOLS: readonly Tool[] = [
     kind: "system",
   },
   {
+    name: "nfacct",
+    debianPackage: "nfacct",
+    purpose: "count packets for two metrics of the iptables mode",
+    kind: "system",
+  },
+  {
     name: "ipset",
     debianPackage: "ipset",
     purpose: "read and write the sets that rules of the ipvs mode refer to",

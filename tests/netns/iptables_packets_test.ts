@@ -4,16 +4,18 @@
  *
  * @module
  */
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { ADDRESSES } from "../support/address_plan.ts";
+import { ProbeClient } from "../support/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { checkFlowsOfGoneEndpoint } from "../support/gone_endpoint.ts";
 import { IptablesScene } from "../support/iptables_scene.ts";
 import { IPTABLES_VARIANTS, iptablesRequirements } from "../support/iptables_tools.ts";
 import { checkMartians } from "../support/martians.ts";
 import { type Namespace, netnsRequirements } from "../support/netns.ts";
+import { RelayProcess } from "../support/relay_process.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { ON_NODE_PORTS, webServices, webSlices } from "../support/web_service.ts";
+import { NODE_PORT, ON_NODE_PORTS, webServices, webSlices } from "../support/web_service.ts";
 
 const ignore = isMissing("packets beyond the table through iptables mode", [
   ...netnsRequirements(),
@@ -55,6 +57,53 @@ for (const variant of IPTABLES_VARIANTS) {
       await relay.stop();
     },
   });
+}
+
+for (const variant of IPTABLES_VARIANTS) {
+  Deno.test({
+    name: `iptables mode (${variant}) counts packets as kube-proxy does, over restarts`,
+    ignore: isMissing("packet counters of iptables mode", [
+      ...netnsRequirements(),
+      ...iptablesRequirements(variant),
+      ...["bash", "nfacct"].map(program),
+    ]),
+    async fn() {
+      await using stage = await IptablesScene.create(variant);
+      await stage.scene.write(webServices(ON_NODE_PORTS), webSlices("a1"));
+      const client = ProbeClient.start(stage.node);
+      const first = stage.start();
+      await first.settled();
+      assertEquals(await accepted(stage.node), 0);
+      const onLocalhost = { protocol: "TCP", address: IPv4.loopback, port: NODE_PORT } as const;
+      assertEquals(await client.who(onLocalhost), "pod-a1");
+      assertEquals(await client.who({ ...onLocalhost, address: IPv4.node }), "pod-a1");
+      assertEquals(await accepted(stage.node), 1, "only connections to 127.0.0.0/8 count");
+      await first.stop();
+      const second = stage.start();
+      await second.settled();
+      assertEquals(await client.who(onLocalhost), "pod-a1");
+      assertEquals(await accepted(stage.node), 2, "a restart goes on");
+      await second.stop();
+      const third = stage.start("--iptables-localhost-nodeports=false");
+      await third.settled();
+      assertEquals(await accepted(stage.node), 2);
+      assertStringIncludes(await stage.node.output("nfacct", ["list"]), "ct_state_invalid_dropped");
+      await third.stop();
+      const { folder } = stage.scene;
+      const removed = await RelayProcess.run(stage.node, { folder, args: ["--cleanup"] });
+      assertStringIncludes(removed, "packet counter localhost_nps_accepted_pkts (nfacct)");
+      assertEquals(await stage.node.output("nfacct", ["list"]), "");
+    },
+  });
+}
+
+/** The counter of connections to node ports on loopback, as the metrics have it. */
+async function accepted(node: Namespace): Promise<number> {
+  const request = "GET /metrics HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n";
+  const script = `exec 3<>/dev/tcp/127.0.0.1/10249 && printf '${request}' >&3 && cat <&3`;
+  const page = await node.output("bash", ["-c", script]);
+  const name = "kubeproxy_iptables_localhost_nodeports_accepted_packets_total";
+  return Number(new RegExp(`^${name} (\\d+)`, "m").exec(page)?.[1]);
 }
 
 const BALANCED = {

@@ -38,6 +38,8 @@ export class FakeIptablesMachine {
       .on("iptables", { code: 127 })
       .on("cat /proc/net/ip_tables_names", {})
       .on("sysctl", {})
+      // A kernel without CONFIG_NETFILTER_NETLINK_ACCT.
+      .on("nfacct", { code: 1, stderr: "nfacct v1.0.2: error: Operation not supported\n" })
       .on("iptables-restore --version", { stdout: "iptables-restore v1.8.9 (nf_tables)\n" })
       .on("iptables-restore --noflush", (call) => this.#probe(call))
       .on("iptables-restore -w 5 --noflush", (call) => this.#restore(call))
@@ -82,7 +84,7 @@ export class FakeIptablesMachine {
   /** The nft way: a text that the kernel has to refuse, which names every rule that it would. */
   #probe({ stdin }: CommandCall): CommandAnswer {
     const complaints = stdin.split("\n").flatMap((line, index) => {
-      // Nobody has made the objects of nfacct.
+      // There are no counters.
       const reason = line.includes(" nfacct ") ? "No such file" : this.judge(line);
       return reason === undefined
         ? []

@@ -59,8 +59,9 @@ parentheses stand for one that the process or the cluster fills in.
   as a request. Watches are in \`rest_client_requests_total\` only.
 - Of \`kubernetes_build_info\`: the labels that describe a build with Go.
 - \`kubeproxy_iptables_ct_state_invalid_dropped_packets_total\` and
-  \`kubeproxy_iptables_localhost_nodeports_accepted_packets_total\` have no series where the kernel lacks nfacct,
-  as with kube-proxy.
+  \`kubeproxy_iptables_localhost_nodeports_accepted_packets_total\` have no series where the kernel
+  lacks nfacct (kube-proxy: the same) or the program \`nfacct\` is not installed (kube-proxy does not need it).
+  \`kube-relay doctor\` names what is missing. \`--cleanup\` removes the counters.
 
 ## Services one by one
 

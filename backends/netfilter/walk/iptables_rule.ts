@@ -139,6 +139,9 @@ function readExtension(words: Words, draft: Draft): void {
     case "comment":
       words.expect("--comment", "*");
       return;
+    case "nfacct":
+      words.expect("--nfacct-name", "*");
+      return;
     case "conntrack":
     case "mark":
       readNegatable(name, words, draft);

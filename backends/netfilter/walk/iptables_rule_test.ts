@@ -20,7 +20,7 @@ Deno.test("parseIptablesRule() refuses every rule that we do not write", () => {
     "-m statistic --mode nth --every 2 -j DROP",
     "-m recent --name X --rcheck -j DROP",
     "-m mark --mark 0x1/0x3 -j DROP",
-    "-m nfacct --nfacct-name x",
+    "-m nfacct --name x",
   ];
   for (const rule of rules) {
     assertThrows(() => parseIptablesRule(rule), SyntaxError, `Cannot read the rule '${rule}'`);
