@@ -187,7 +187,8 @@ export class Syncer {
     for (const problem of problems) {
       // An object that is made anew every second has its faults each time.
       if (!this.#told.isNews(JSON.stringify(problem))) continue;
-      this.#dependencies.logger.warn(problem.message, { ...problem });
+      const { message, ...fields } = problem;
+      this.#dependencies.logger.warn(message, fields);
     }
   }
 }

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { testNodeState, testService } from "../../tests/support/builders.ts";
+import { testEndpointSlice, testNodeState, testService } from "../../tests/support/builders.ts";
 import { FakeBackend } from "../../tests/support/fake_backend.ts";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
@@ -66,6 +66,25 @@ Deno.test("Syncer names the newer of two Services with one address in a mode of 
     "Service port is in quarantine; the others work and it is tried again",
     "Service port is out of quarantine",
   ]);
+});
+
+Deno.test("Syncer logs a problem of an object once, and its text once in the line", async () => {
+  const { pipeline, syncer, logger } = createStage({ usesConntrack: true });
+  const slice = testEndpointSlice("web", { endpoints: ["nonsense"] });
+  for (let times = 0; times < 2; times++) {
+    pipeline.onEndpointSlice(slice, "set");
+    await syncer.sync();
+    pipeline.onEndpointSlice(slice, "delete");
+    await syncer.sync();
+  }
+  const warnings = logger.lines.filter(({ level }) => level === "warn");
+  assertEquals(warnings.map(({ fields }) => fields), [{
+    component: "syncer",
+    kind: "EndpointSlice",
+    object: "ns1/web-1",
+    path: "endpoints[0].addresses",
+    value: "nonsense",
+  }]);
 });
 
 Deno.test("Syncer leaves it to a backend that knows each address to name who lacks one", async () => {

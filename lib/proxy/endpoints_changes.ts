@@ -4,7 +4,8 @@
  * @module
  */
 import { type Endpoints, type EndpointSlice, type KubeObject, objectKey } from "../api/objects.ts";
-import type { IpFamily } from "../net/ip_address.ts";
+import { SERVICE_NAME_LABEL } from "../api/service_name_label.ts";
+import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import { type Endpoint, endpointsFromSlice } from "./endpoint.ts";
 import {
   EndpointSliceCache,
@@ -48,8 +49,6 @@ export interface EndpointsChangeTrackerOptions {
   readonly startedAtMs: number;
 }
 
-/** The Service of a slice. */
-const SERVICE_NAME_LABEL = "kubernetes.io/service-name";
 /** Objects with this label belong to headless Services. */
 const HEADLESS_LABEL = "service.kubernetes.io/headless";
 /** Endpoints with this label are of no Service, e.g. leader election of old controllers. */
@@ -63,8 +62,6 @@ export class EndpointsChangeTracker {
   readonly #options: EndpointsChangeTrackerOptions;
   readonly #cache = new EndpointSliceCache();
   readonly #triggerTimes = new Map<ServiceKey, number[]>();
-  /** Slices of no Service, by name: one that is sent again and again before a drain is told of once. */
-  readonly #strays = new Map<string, readonly ObjectProblem[]>();
   #pending = 0;
   /** A slice of the other address type came or went: its Service's Endpoints object may not count. */
   #otherChanged = false;
@@ -95,30 +92,28 @@ export class EndpointsChangeTracker {
   }
 
   /**
-   * Takes a new state of an EndpointSlice. Slices of another address type give no endpoints. A
-   * slice whose service-name label changed has to be deleted in its old form first. Returns
-   * whether a sync has something to do for it; metadata that is not read here is no change.
+   * Takes a new state of an EndpointSlice. Slices of another address type give no endpoints. Slices
+   * without the service-name label are for other consumers, and those of host names (`FQDN`) for
+   * none of the families: both are ignored, as in kube-proxy. A slice whose service-name label
+   * changed has to be deleted in its old form first. Returns whether a sync has something to do for
+   * it; metadata that is not read here is no change.
    */
   updateSlice(slice: EndpointSlice, action: ObjectAction): boolean {
     const { family, nodeName } = this.#options;
-    const isOurs = slice.addressType === family;
-    const problems = new ProblemCollector("EndpointSlice", objectKey(slice));
     const service = serviceOfSlice(slice);
-    if (service === undefined) {
-      if (!isOurs || action === "delete") return false;
-      const message = `The slice is ignored: it needs a name and the label ${SERVICE_NAME_LABEL}`;
-      problems.report("metadata.labels", slice.metadata.labels ?? {}, message);
-      this.#strays.set(objectKey(slice), problems.problems);
-      return true;
-    }
+    if (service === undefined) return false;
+    const isOurs = slice.addressType === family;
+    const isOther = !isOurs && IP_FAMILIES.some((other) => slice.addressType === other);
     if (isOurs) this.#total++;
     const key = serviceKey(service);
     const id = { kind: isOurs ? "slice" : "otherSlice", name: slice.metadata.name } as const;
-    if (action === "delete" || isHeadless(slice)) return this.#forget(key, id);
-    if (!isOurs) {
+    const isIgnored = isHeadless(slice) || !(isOurs || isOther);
+    if (action === "delete" || isIgnored) return this.#forget(key, id);
+    if (isOther) {
       return this.#remember(key, { ...id, createdAt: "", ports: NOTHING, problems: NOTHING });
     }
 
+    const problems = new ProblemCollector("EndpointSlice", objectKey(slice));
     const ports = endpointsFromSlice(slice, { family, nodeName, service, problems });
     const triggerTime = triggerTimeOf(slice.metadata, problems);
     return this.#remember(key, {
@@ -161,9 +156,8 @@ export class EndpointsChangeTracker {
       endpoints: new Map(ports.map(({ key, endpoints }) => [key, endpoints])),
       triggerTimes: this.#takeTriggerTimes(drained.keys()),
       touchesUdp: ports.some(({ key }) => key.endsWith("/UDP")),
-      problems: [...problems, ...[...this.#strays.values()].flat()],
+      problems,
     };
-    this.#strays.clear();
     if (this.#cache.undrained === 0) {
       this.#triggerTimes.clear();
       this.#pending = 0;

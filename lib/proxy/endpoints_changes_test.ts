@@ -161,18 +161,16 @@ Deno.test("EndpointsChangeTracker drops a slice that turns headless", () => {
 for (
   const [name, slice] of [
     ["no Service", testEndpointSlice("", { name: "stray" })],
+    ["no label", { ...WEB, metadata: { namespace: "ns1", name: "custom" } }],
     ["no name", testEndpointSlice("web", { metadata: { name: "" } })],
     ["an empty namespace", testEndpointSlice("web", { metadata: { namespace: "" } })],
   ] as const
 ) {
-  Deno.test(`EndpointsChangeTracker ignores a slice with ${name} and says so, once`, () => {
+  Deno.test(`EndpointsChangeTracker ignores a slice with ${name} and reports nothing`, () => {
     const tracker = createTracker();
-    assertEquals(tracker.updateSlice(slice, "set"), true);
-    tracker.updateSlice(slice, "set");
-    assertEquals([tracker.pending, tracker.total], [0, 0]);
-    const { problems, ...rest } = drain(tracker);
-    assertEquals(problems.length, 1);
-    assertEquals({ ...rest, problems: [] }, NOTHING);
+    assertEquals(tracker.updateSlice(slice, "set"), false);
+    assertEquals([tracker.pending, tracker.total, tracker.changed], [0, 0, false]);
+    assertEquals(drain(tracker), NOTHING);
     assertEquals(tracker.updateSlice(slice, "delete"), false);
   });
 }
@@ -268,6 +266,17 @@ for (
     assertEquals(tracker.size, used ? 1 : 0);
   });
 }
+
+Deno.test("EndpointsChangeTracker serves by Endpoints beside a slice of host names, as if that were absent", () => {
+  const tracker = createTracker([testEndpointSlice("mail", { endpoints: ["10.180.0.1"] })]);
+  tracker.updateEndpoints(testEndpoints("mail", FALLBACK.subsets), "set");
+  assertEquals(drain(tracker), NOTHING);
+  // A manifest may change the type of a slice, which the API server does not allow.
+  const hosts = testEndpointSlice("mail", { addressType: "FQDN", endpoints: ["mail.example"] });
+  assertEquals(tracker.updateSlice(hosts, "set"), true);
+  assertEquals(drain(tracker).endpoints, { "ns1/mail/TCP": ["10.180.0.9:80"] });
+  assertEquals(tracker.updateSlice(hosts, "delete"), false);
+});
 
 Deno.test("EndpointsChangeTracker counts a slice of the other family in no figure, and keeps its own times", () => {
   const tracker = createTracker();
