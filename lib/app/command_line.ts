@@ -13,6 +13,7 @@ import { readConfigurationText } from "../config/read_configuration_text.ts";
 import { createLogger } from "../log/create_logger.ts";
 import { logsToJournal } from "../log/journal.ts";
 import { messageOf } from "../log/message_of.ts";
+import { printableColors, printableLines } from "../log/printable_text.ts";
 import type { ActiveCommand, Command, Operand } from "./commands/command.ts";
 import { COMMANDS } from "./commands/mod.ts";
 import type { Dependencies } from "./dependencies.ts";
@@ -25,10 +26,11 @@ const FAILED = 1;
 
 /** Runs what the arguments ask for. Never rejects. */
 export async function runCommandLine(
-  dependencies: Dependencies,
+  machine: Dependencies,
   argv: readonly string[],
   signal: AbortSignal,
 ): Promise<number> {
+  const dependencies = withPrintableOutput(machine);
   let isJson = false;
   try {
     const { command, flags, operands } = chooseCommand(argv);
@@ -50,6 +52,19 @@ export async function runCommandLine(
   } catch (error) {
     return explain(dependencies, { error, isJson });
   }
+}
+
+/**
+ * The last line of defence of the terminal: flags, files, objects and tools may hold any text. What a
+ * program or a file takes is left as it is.
+ */
+function withPrintableOutput(machine: Dependencies): Dependencies {
+  const { print, complain, process } = machine;
+  return {
+    ...machine,
+    print: process.stdoutIsTerminal ? (text) => print(printableColors(text)) : print,
+    complain: (text) => complain(printableLines(text)),
+  };
 }
 
 /** What the arguments ask for. */

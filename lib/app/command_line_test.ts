@@ -120,6 +120,46 @@ Deno.test("runCommandLine() prints names of Services for a shell, and is silent 
   }
 });
 
+/** Clears the screen, sets the title, begins a sequence in one byte, turns the writing round. */
+const HOSTILE = "\x1b[2J\x1b]0;x\x07\u009b2J\r\u202e";
+
+Deno.test("runCommandLine() lets no control character of an argument or a file reach the terminal", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    const yaml = `${folder}/${HOSTILE}.yaml`;
+    const header = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+    const text = JSON.stringify(HOSTILE).replace("\u009b", "\\x9b").replace("\u202e", "\\u202e");
+    await Deno.writeTextFile(yaml, `${header}mode: ${text}\n${text}: 1\nclusterCIDR: ${text}\n`);
+    for (
+      const argv of [
+        [HOSTILE],
+        ["status", HOSTILE],
+        ["explain", HOSTILE, HOSTILE],
+        [`--${HOSTILE}`],
+        [`--mode=${HOSTILE}`],
+        [`--cluster-cidr=${HOSTILE}`],
+        [`--config=${folder}/${HOSTILE}`],
+        [`--config=${yaml}`],
+        [`--kubeconfig=${folder}/${HOSTILE}`, "render", "--mode=userspace"],
+        ["render", "--mode=userspace", `--manifests=${folder}/${HOSTILE}`],
+        ["explain", "10.0.0.1", "10.0.0.2:80", `--from=${folder}/${HOSTILE}`],
+        ["dump", `--control-socket=${folder}/${HOSTILE}`],
+        ["status", `--control-socket=${folder}/${HOSTILE}`],
+        ["help", HOSTILE],
+      ]
+    ) {
+      const { out, err } = await run(argv, { stdoutIsTerminal: true });
+      assertEquals(
+        /(?!\n)\p{Cc}|\p{Cf}/u.exec(out + err),
+        null,
+        JSON.stringify({ argv, out, err }),
+      );
+    }
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
 Deno.test("runCommandLine() answers --help and --version whatever else is wrong with the machine", async () => {
   const argv = ["--config=/does/not/exist", "--mode=ipvs", "--version"];
   assertEquals((await run(argv, { uid: 1000 })).code, 0);

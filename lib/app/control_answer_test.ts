@@ -42,7 +42,7 @@ Deno.test("askControl() prints nothing of a reason that moves the cursor, and no
     const { message } = await assertRejects(
       () => requestStatus(path),
       ControlError,
-      "says: \ufffd",
+      "says: \\u001b[2J",
     );
     assertMatch(message, /^[^\p{Cc}]{1000,1200}$/u);
   });

@@ -10,7 +10,7 @@ import type { RepairNote } from "./changes/repair_note.ts";
 import { answeredObject, answerText, mostText } from "./control_answer.ts";
 import { answeredDifference } from "./diff/difference_answer.ts";
 import type { NodeDifference } from "./diff/node_difference.ts";
-import { printableText } from "./printable_text.ts";
+import { printableText } from "../log/printable_text.ts";
 import type { StatusReport } from "./status_report.ts";
 
 /** How long an answer may take. */

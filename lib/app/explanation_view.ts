@@ -8,7 +8,7 @@ import { wrapText } from "../config/wrap_text.ts";
 import { socketOf } from "../proxy/explanation_headline.ts";
 import type { ExplanationStep } from "../proxy/packet_explanation.ts";
 import type { ExplainedPacket, ExplainReport } from "./explain/explain_report.ts";
-import { printableText } from "./printable_text.ts";
+import { printableText } from "../log/printable_text.ts";
 
 /** How the text looks. */
 export interface ExplanationViewOptions {

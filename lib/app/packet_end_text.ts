@@ -8,7 +8,7 @@ import { ConfigurationError } from "../config/load.ts";
 import { isInterfaceName } from "../net/interface_name.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
 import { type Port, type Protocol, PROTOCOLS, tryParsePort } from "../net/port.ts";
-import { printableText } from "./printable_text.ts";
+import { printableText } from "../log/printable_text.ts";
 
 /** Who sends the packet. */
 export type FromText =

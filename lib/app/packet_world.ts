@@ -6,7 +6,7 @@
 import type { Service } from "../api/objects.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { ProxyPlan } from "../proxy/proxy_plan.ts";
-import { printableText } from "./printable_text.ts";
+import { printableText } from "../log/printable_text.ts";
 
 /** What names are looked up in. */
 export interface PacketWorld {

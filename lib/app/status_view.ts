@@ -9,7 +9,7 @@ import { formatHostPort } from "../net/port.ts";
 import type { ServedAddress } from "../proxy/backend.ts";
 import { operationsText } from "./operations_text.ts";
 import { loadNotes, trafficText } from "./traffic_text.ts";
-import { printableText } from "./printable_text.ts";
+import { printableText } from "../log/printable_text.ts";
 import type { StatusEndpoint, StatusFamily, StatusReport, StatusService } from "./status_report.ts";
 
 /** How the text looks. */

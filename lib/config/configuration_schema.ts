@@ -231,16 +231,19 @@ export interface FieldProblem {
   readonly message: string;
 }
 
-/** Types and fills in what a file says. Ranges and contradictions are the matter of `validate.ts`. */
+/**
+ * Types and fills in what a file says. Nothing is said of the values of a file that is something else,
+ * since they may be secret. Ranges and contradictions are the matter of `validate.ts`. */
 export function parseConfiguration(
   value: unknown,
 ): { readonly configuration?: KubeProxyConfiguration; readonly problems: readonly FieldProblem[] } {
   const problems: FieldProblem[] = [];
   const { apiVersion, kind } = Object(value) as Record<string, unknown>;
   if (apiVersion !== API_VERSION) {
-    problems.push(wrongIdentity("apiVersion", apiVersion, API_VERSION));
+    problems.push(wrongIdentity("apiVersion", { found: apiVersion, wanted: API_VERSION }));
   }
-  if (kind !== KIND) problems.push(wrongIdentity("kind", kind, KIND));
+  if (kind !== KIND) problems.push(wrongIdentity("kind", { found: kind, wanted: KIND }));
+  if (problems.length > 0) return { problems };
   const result = v.safeParse(CONFIGURATION_SCHEMA, value);
   for (const issue of result.issues ?? []) {
     const path = (issue.path ?? []).map(({ key }) => key as string | number);
@@ -254,9 +257,15 @@ export function defaultConfiguration(): KubeProxyConfiguration {
   return v.parse(CONFIGURATION_SCHEMA, {});
 }
 
-function wrongIdentity(field: string, found: unknown, wanted: string): FieldProblem {
-  // An object may have no text at all: `{toString: true}`.
-  const text = typeof found === "object" ? "fields" : `'${shorten(String(found))}'`;
+/** What an API version or a kind looks like: nothing else is shown. */
+const IDENTITY = /^(?:[a-z0-9.-]{1,60}\/)?v\d+(?:(?:alpha|beta)\d+)?$|^[A-Z][A-Za-z]{1,60}$/;
+
+function wrongIdentity(
+  field: "apiVersion" | "kind",
+  { found, wanted }: { readonly found: unknown; readonly wanted: string },
+): FieldProblem {
+  const isShown = typeof found === "string" && IDENTITY.test(found);
+  const text = isShown ? `'${found}'` : "something else";
   const what = found === undefined || found === null ? "nothing" : text;
   return { path: [field], message: `Expected '${wanted}', found ${what}` };
 }

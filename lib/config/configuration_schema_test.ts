@@ -77,9 +77,18 @@ Deno.test("parseConfiguration() wants version and kind, whatever it is given", (
 });
 
 Deno.test("parseConfiguration() shows only the beginning of a text in the wrong place", () => {
-  const { problems } = parseConfiguration("secret ".repeat(100));
-  const shown = problems.map(({ message }) => message).find((each) => each.includes("secret"));
-  assertEquals(shown, `Expected fields, found "${"secret ".repeat(5)}secr…`);
+  const { problems: [problem] } = parseConfiguration({ ...HEAD, iptables: "text ".repeat(100) });
+  assertEquals(problem?.message, `Expected fields, found "${"text ".repeat(7)}text…`);
+});
+
+Deno.test("parseConfiguration() shows nothing of what is no configuration", () => {
+  const secret = "c2VjcmV0";
+  for (const kind of [secret, `v1/${secret}`, undefined]) {
+    for (const value of [secret, [secret], { kind, apiVersion: secret, mode: { a: secret } }]) {
+      const text = parseConfiguration(value).problems.map(({ message }) => message).join();
+      assert(text !== "" && !text.includes(secret), text);
+    }
+  }
 });
 
 Deno.test("parseConfiguration() takes nothing but texts for apiVersion and kind", async (t) => {

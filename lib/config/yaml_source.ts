@@ -18,6 +18,7 @@ import {
   type Pair,
   parseAllDocuments,
   visit,
+  type YAMLError,
   type YAMLMap,
 } from "yaml";
 import { messageOf } from "../log/message_of.ts";
@@ -87,6 +88,15 @@ export const MAX_PLAIN_LENGTH = 1536 * 1024;
 
 /** How often aliases may be followed in one document, those inside of what they name included. */
 const MAX_ALIASES = 100;
+/** What the parser would say in words of the text, which may be a secret. By the codes of its errors. */
+const SYNTAX_PROBLEMS: Readonly<Partial<Record<YAMLError["code"], string>>> = {
+  BAD_ALIAS: "this alias is none",
+  BAD_COLLECTION_TYPE: "this tag does not fit its value",
+  BAD_DIRECTIVE: "this directive is unknown, or wrong",
+  BAD_DQ_ESCAPE: "there is no such escape sequence; in single quotes there are none",
+  BAD_SCALAR_START: "a value cannot begin with this character; put it in quotes",
+  TAG_RESOLVE_FAILED: "this tag is unknown",
+};
 /** Of garbage the first errors say it all. */
 const MAX_ERRORS = 10;
 
@@ -150,8 +160,8 @@ function readExactly(text: string, options: ReadYamlOptions): YamlResult {
     });
     for (const document of [...parsed]) {
       const before = errors.length;
-      for (const { pos, message } of [...document.errors, ...document.warnings]) {
-        fail(pos[0], `Cannot read YAML: ${message}`);
+      for (const { pos, code, message } of [...document.errors, ...document.warnings]) {
+        fail(pos[0], `Cannot read YAML: ${SYNTAX_PROBLEMS[code] ?? withoutText(message)}`);
       }
       if (errors.length === before) checkTree(document, { fail, onSameKey });
       if (errors.length === before) documents.push(exactDocument(document, lineCounter, options));
@@ -203,9 +213,9 @@ function checkTree(document: Document, { fail, onSameKey }: Findings): void {
         return visit.BREAK;
       }
       if (!source) {
-        fail(startOf(node), `Cannot read YAML: no anchor '&${node.source}' before this alias`);
+        fail(startOf(node), "Cannot read YAML: no anchor of this name before this alias");
       } else if (ancestors.some((ancestor) => ancestor === source)) {
-        fail(startOf(node), `Cannot read YAML: alias '*${node.source}' stands in what it names`);
+        fail(startOf(node), "Cannot read YAML: this alias stands in what it names");
       }
       return undefined;
     },
@@ -220,7 +230,7 @@ function checkKeys(map: YAMLMap, { fail, onSameKey }: Findings): void {
     if (seen.has(key)) {
       onSameKey(
         startOf(pair.key),
-        `Cannot read YAML: key '${key}' stands here for the second time`,
+        `Cannot read YAML: key ${nameOf(key)}stands here for the second time`,
       );
     }
     seen.add(key);
@@ -277,5 +287,15 @@ function toError(options: ReadYamlOptions, position: TextPosition, message: stri
 function reasonOf(error: unknown): string {
   // The composer descends by recursion: a text of 100,000 brackets ends its stack.
   if (error instanceof RangeError) return "it is nested too deeply";
-  return messageOf(error);
+  return withoutText(messageOf(error));
+}
+
+/** Where the parser quotes the text, it does so behind a colon. */
+function withoutText(message: string): string {
+  return message.split(": ")[0] ?? "";
+}
+
+/** A key that may be the name of a field, and no other. */
+function nameOf(key: string): string {
+  return /^[A-Za-z][\w./-]{0,62}$/.test(key) ? `'${key}' ` : "";
 }

@@ -288,9 +288,9 @@ function parseYaml(text: string, file: string): unknown {
   try {
     return parse(text);
   } catch (error) {
-    // The lines after the first show the file's text, which may be a token; so would the cause.
-    const [reason = ""] = messageOf(error).split("\n");
-    throw unusable(file, reason.replace(/:$/, ""));
+    // What it says and its cause show the file's text, which may be a token.
+    const [place = ""] = / at line \d+, column \d+/.exec(messageOf(error)) ?? [];
+    throw unusable(file, `it is no YAML${place}`);
   }
 }
 

@@ -4,7 +4,8 @@
  * @module
  */
 import { getTextFormatter, type LogRecord } from "@logtape/logtape";
-import { escapeUnsafe, toPlainValue, toValueText } from "./log_value.ts";
+import { toPlainValue, toValueText } from "./log_value.ts";
+import { printableText } from "./printable_text.ts";
 
 /** A line: LogTape's record and the verbosity at which it is printed. */
 export interface LogLine extends LogRecord {
@@ -32,7 +33,7 @@ export function createTextFormat(
       const fields = Object.entries(record.properties)
         .map(([name, value]) => ` ${name}=${toValueText(name, value)}`).join("");
       const head = journal ? `<${LEVELS[record.level]!.priority}>` : `${timestamp} ${level} `;
-      return head + message + fields;
+      return head + printableText(message) + fields;
     },
   });
   return (line) => withLineEnd(line).trimEnd();
@@ -57,5 +58,5 @@ export function toJsonLine({ timestamp, level, message, v, properties }: LogLine
     msg: String(message[0]),
     ...Object.fromEntries(fields),
   };
-  return escapeUnsafe(JSON.stringify(line));
+  return printableText(JSON.stringify(line));
 }

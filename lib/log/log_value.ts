@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { printableText } from "./printable_text.ts";
 import { isSecretName, REDACTED, redactText } from "./redact.ts";
 
 /** Longest text of one value; objects from a cluster may be megabytes. */
@@ -10,9 +11,6 @@ const MAX_LENGTH = 2000;
 
 /** Text that needs no quotes to be told from its neighbours. */
 const BARE = /^[\w.,:;/@%+*#()[\]<>-]+$/;
-
-/** Control characters beyond those that JSON escapes, line separators, and marks that turn text around. */
-const UNSAFE = /[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff]/g;
 
 /** The value without secrets, in a form that JSON can express. Errors become their texts. */
 export function toPlainValue(name: string, value: unknown): unknown {
@@ -29,7 +27,7 @@ export function toPlainValue(name: string, value: unknown): unknown {
 export function toValueText(name: string, value: unknown): string {
   const plain = toPlainValue(name, value);
   if (typeof plain !== "string") return plain === undefined ? "undefined" : toJson(plain);
-  return BARE.test(plain) ? plain : escapeUnsafe(JSON.stringify(plain));
+  return BARE.test(plain) ? plain : printableText(JSON.stringify(plain));
 }
 
 /** Message and causes of an error, in one line's worth of text. */
@@ -43,14 +41,6 @@ export function errorText(error: Error): string {
   return texts.join(": ");
 }
 
-/** JSON text without anything that moves a cursor or breaks a line. */
-export function escapeUnsafe(json: string): string {
-  return json.replace(
-    UNSAFE,
-    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
-}
-
 function toJson(value: unknown): string {
   const replace = (name: string, inner: unknown) => {
     if (isSecretName(name)) return REDACTED;
@@ -60,7 +50,7 @@ function toJson(value: unknown): string {
     return inner instanceof Map || inner instanceof Set ? [...inner] : inner;
   };
   try {
-    return escapeUnsafe(JSON.stringify(value, replace) ?? String(value));
+    return printableText(JSON.stringify(value, replace) ?? String(value));
   } catch {
     // A cycle.
     return JSON.stringify(String(value));

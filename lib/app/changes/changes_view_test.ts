@@ -132,7 +132,7 @@ Deno.test("renderChanges() tells who mended what, and how long that took", () =>
   const { uid: _, ...nobody } = repair;
   const failed = text({ ...nobody, objects: [], times: 2, error: "nft: \x1b[2Jno" });
   assert(failed.includes("(process 4711),"), failed);
-  assert(failed.includes("FAILED, so that more may be written: nft: "), failed);
+  assert(failed.includes("FAILED, so that more may be written: nft:"), failed);
   assert(!failed.includes("\x1b"));
 });
 

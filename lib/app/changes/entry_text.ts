@@ -5,7 +5,7 @@
  * @module
  */
 import { operationsText } from "../operations_text.ts";
-import { printableText } from "../printable_text.ts";
+import { printableText } from "../../log/printable_text.ts";
 import type { RuleName } from "../../proxy/rule_names.ts";
 import type {
   ChangeCause,

@@ -10,7 +10,7 @@ import type { ExplainReport } from "../explain/explain_report.ts";
 import { renderExplanation } from "../explanation_view.ts";
 import { FROM_FORMS, parseFrom, parseTo, TO_FORMS } from "../packet_end_text.ts";
 import { planNode } from "../planned_node.ts";
-import { printableText } from "../printable_text.ts";
+import { printableText } from "../../log/printable_text.ts";
 import { usesColor } from "../uses_color.ts";
 import type { ActiveCommand, CommandContext } from "./command.ts";
 

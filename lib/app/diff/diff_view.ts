@@ -8,7 +8,7 @@ import { wrapText } from "../../config/wrap_text.ts";
 import type { Quarantined } from "../../proxy/backend.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { servicePortText } from "../../proxy/service_port_name.ts";
-import { printableText } from "../printable_text.ts";
+import { printableText } from "../../log/printable_text.ts";
 import { timeTexts } from "../changes/changes_view.ts";
 import { ageText } from "../status_view.ts";
 import {

@@ -6,7 +6,7 @@
 import { createColors } from "picocolors";
 import { wrapText } from "../../config/wrap_text.ts";
 import { type ServicePortKey, servicePortText } from "../../proxy/service_port_name.ts";
-import { printableText } from "../printable_text.ts";
+import { printableText } from "../../log/printable_text.ts";
 import type { DiffViewOptions } from "./diff_view.ts";
 import { countChanges, type FamilyWhatIf, type PlanChange, type WhatIf } from "./what_if.ts";
 

@@ -8,7 +8,7 @@ import { wrapText } from "../../config/wrap_text.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import type { ProbeResult } from "../../proxy/backend.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
-import { printableText } from "../printable_text.ts";
+import { printableText } from "../../log/printable_text.ts";
 import { type DoctorMode, type DoctorReport, isBlocked } from "./doctor_report.ts";
 
 /** How the text looks. */

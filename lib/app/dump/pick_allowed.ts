@@ -6,7 +6,7 @@
  */
 import type * as v from "valibot";
 import { redactText } from "../../log/redact.ts";
-import { printableText } from "../printable_text.ts";
+import { printableText } from "../../log/printable_text.ts";
 import { foreignText, ownText, plainText } from "./dump_value.ts";
 
 /** The part of a schema that says what is in it. */

@@ -5,9 +5,9 @@
  */
 import * as v from "valibot";
 import { formatPath } from "../../kube/manifests/manifest_problem.ts";
-import { messageOf } from "../../log/message_of.ts";
+import { jsonErrorPlace, messageOf } from "../../log/message_of.ts";
 import { readTextUpTo } from "../../os/read_text_up_to.ts";
-import { printableText } from "../printable_text.ts";
+import { printableText } from "../../log/printable_text.ts";
 import { DUMP_KIND, FORMAT_VERSION } from "./dump_schema.ts";
 import { quickReader, REFUSED } from "./quick_reader.ts";
 
@@ -57,12 +57,9 @@ export function parseDump<Part extends DumpPart>(
   try {
     value = JSON.parse(text);
   } catch (error) {
-    // The parser quotes what it found.
+    // Without its cause, which quotes the text.
     throw new DumpError(
-      `Cannot read ${source}: it is no JSON, or only a part of it: ${
-        printableText(messageOf(error))
-      }`,
-      { cause: error },
+      `Cannot read ${source}: it is no JSON, or only a part of it${jsonErrorPlace(error)}`,
     );
   }
   return checkDump(value, { source, part });

@@ -9,7 +9,7 @@ import type { TerminalSize } from "../../os/terminal.ts";
 import type { SyncTime } from "../changes/change_entry.ts";
 import { entryMatches, timeTexts } from "../changes/changes_view.ts";
 import { durationText, entryDuration, entryLines, type LineTone } from "../changes/entry_text.ts";
-import { printableText } from "../printable_text.ts";
+import { printableText } from "../../log/printable_text.ts";
 import type { StatusFamily, StatusReport } from "../status_report.ts";
 import { ageText } from "../status_view.ts";
 import { sparkline } from "./sparkline.ts";

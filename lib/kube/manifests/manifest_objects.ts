@@ -12,7 +12,7 @@ import {
   rawObjectId,
   readManifestObject,
 } from "./manifest_object.ts";
-import { type FieldPath, formatValue, type ManifestProblems } from "./manifest_problem.ts";
+import type { FieldPath, ManifestProblems } from "./manifest_problem.ts";
 import { ObjectReport } from "./manifest_report.ts";
 import type { StringTable } from "../string_table.ts";
 
@@ -135,7 +135,13 @@ function knownKind(
   { value, report }: { readonly value: unknown; readonly report: ObjectReport },
 ): keyof KubeKinds | "ignored" | "refused" {
   if (!isMapping(value)) {
-    report.error({ path: [], message: `${formatValue(value)} is no object: an object has fields` });
+    // Not the value: the file may be a key that was named by mistake.
+    const found = value === null
+      ? "nothing"
+      : Array.isArray(value)
+      ? "a list"
+      : `a ${typeof value}`;
+    report.error({ path: [], message: `Expected an object, with fields, found ${found}` });
     return "refused";
   }
   if (kind === undefined || apiVersion === undefined) {

@@ -116,7 +116,7 @@ const REFUSED: readonly { what: string; text: string; problem: string }[] = [
   {
     what: "a document that is no object",
     text: "- a\n- b\n",
-    problem: 'a.yaml:1:1: ["a","b"] is no object: an object has fields',
+    problem: "a.yaml:1:1: Expected an object, with fields, found a list",
   },
   {
     what: "a list where fields should be",

@@ -4,6 +4,7 @@
  * @module
  */
 import type { TextPosition } from "../../config/yaml_source.ts";
+import { printableText } from "../../log/printable_text.ts";
 
 /** One thing that is wrong. */
 export interface ManifestProblem extends TextPosition {
@@ -64,10 +65,10 @@ export class ManifestProblems {
       line,
       column,
       severity,
-      ...(object !== undefined && { object: printable(object) }),
-      path: printable(path),
-      value: printable(value),
-      message: printable(message),
+      ...(object !== undefined && { object: printableText(object) }),
+      path: printableText(path),
+      value: printableText(value),
+      message: printableText(message),
     });
   }
 }
@@ -94,12 +95,4 @@ export function formatProblem(problem: ManifestProblem): string {
   const place = `${file}:${line}:${column}: ${object === undefined ? "" : `${object}: `}`;
   if (path === "") return place + message;
   return `${place}${path}${value === "" ? "" : ` is ${value}`}: ${message}`;
-}
-
-/** Names and values come from files that anybody may have written, and end on somebody's terminal. */
-function printable(text: string): string {
-  return text.replace(
-    /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu,
-    (character) => `\\u{${character.codePointAt(0)!.toString(16)}}`,
-  );
 }
