@@ -8,7 +8,7 @@ import type { DataPlaneDifference } from "../../../lib/proxy/data_plane_differen
 import { IPTABLES_VARIANTS, type IptablesVariant, restoreRules } from "../iptables_tools.ts";
 import type { Namespace } from "../netns.ts";
 import { loadNftables } from "../nftables_tools.ts";
-import type { Requirement } from "../requirement.ts";
+import { program, type Requirement } from "../requirement.ts";
 import { IPTABLES_MODES, NFTABLES_MODE } from "../rule_modes.ts";
 import type { DamageRow } from "./damage_row.ts";
 import { IPTABLES_DAMAGE } from "./iptables_damage.ts";
@@ -110,7 +110,7 @@ function iptables(variant: IptablesVariant): DamagedMode {
   return {
     name: `iptables (${variant})`,
     mode,
-    requirements,
+    requirements: () => [...requirements(), program("nfacct")],
     prepare,
     async finish(node) {
       await restoreRules(node, tool, FOREIGN_RULES);

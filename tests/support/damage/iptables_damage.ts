@@ -137,11 +137,14 @@ function chainRows(): readonly DamageRow[] {
     row(
       "the chain of node ports is emptied",
       ["nat", "-F KUBE-NODEPORTS"],
+      // The first of each Service counts packets to loopback.
       "missing rule nat KUBE-NODEPORTS, rule 1 [ns/web]",
       "missing rule nat KUBE-NODEPORTS, rule 2 [ns/web]",
       "missing rule nat KUBE-NODEPORTS, rule 3 [ns/web]",
       "missing rule nat KUBE-NODEPORTS, rule 4 [ns/web]",
-      "missing rule nat KUBE-NODEPORTS, rule 5 [ns/local]",
+      "missing rule nat KUBE-NODEPORTS, rule 5 [ns/web]",
+      "missing rule nat KUBE-NODEPORTS, rule 6 [ns/local]",
+      "missing rule nat KUBE-NODEPORTS, rule 7 [ns/local]",
     ),
   ];
 }
@@ -186,15 +189,15 @@ function natRuleRows(): readonly DamageRow[] {
       "the probability of an endpoint is another one",
       [
         "nat",
-        "-R KUBE-NODEPORTS 2 -p tcp -m tcp --dport 30080 -m statistic --mode random " +
+        "-R KUBE-NODEPORTS 3 -p tcp -m tcp --dport 30080 -m statistic --mode random " +
         "--probability 0.9 -j DNAT --to-destination 10.1.0.1:8080",
       ],
-      "altered rule nat KUBE-NODEPORTS, rule 2 [ns/web]",
+      "altered rule nat KUBE-NODEPORTS, rule 3 [ns/web]",
     ),
     row(
       "the jump to a node port's Service is deleted",
-      ["nat", "-D KUBE-NODEPORTS 5"],
-      "missing rule nat KUBE-NODEPORTS, rule 5 [ns/local]",
+      ["nat", "-D KUBE-NODEPORTS 7"],
+      "missing rule nat KUBE-NODEPORTS, rule 7 [ns/local]",
     ),
     row(
       "a node port is opened",
@@ -202,7 +205,7 @@ function natRuleRows(): readonly DamageRow[] {
         "nat",
         "-A KUBE-NODEPORTS -p tcp -m tcp --dport 32000 -j DNAT --to-destination 192.0.2.99:80",
       ],
-      "extra rule nat KUBE-NODEPORTS, rule 6",
+      "extra rule nat KUBE-NODEPORTS, rule 8",
     ),
     row(
       "the mark is another one",
@@ -316,7 +319,8 @@ function filterRuleRows(): readonly DamageRow[] {
       [
         "filter",
         "-D KUBE-FORWARD 1",
-        "-A KUBE-FORWARD -m conntrack --ctstate INVALID -j DROP",
+        "-A KUBE-FORWARD -m conntrack --ctstate INVALID -m nfacct --nfacct-name " +
+        "ct_state_invalid_dropped_pkts -j DROP",
       ],
       "reordered rule filter KUBE-FORWARD, rule 1",
     ),
