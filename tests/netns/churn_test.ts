@@ -47,7 +47,7 @@ for (const mode of RULE_MODES) {
       await runChurn({
         changes,
         changesPerSecond: 100,
-        args: [`--mode=${mode.mode}`],
+        args: mode.args,
         prepare: mode.prepare,
         stateOf: async (node, status) => ({
           services: servedServices(status),

@@ -187,6 +187,8 @@ export async function runChurn(options: ChurnOptions): Promise<void> {
     const relay = RelayProcess.start(cluster.node, relayOptions);
     await relay.settled();
     await changeUnderLoad(options, { cluster, api, relay });
+    // Nothing else changed the rules of kube-relay.
+    assertEquals(relay.log.match(/^.*missing or changed.*$/m)?.[0], undefined);
     await assertEqualsFreshStart(options, { relay, cluster, relayOptions }).catch((cause) => {
       throw new Error(`not as after a fresh start; the API server said: ${api.errors}`, { cause });
     });
