@@ -149,6 +149,30 @@ Deno.test("IpvsBackend puts back what others take away, and counts it", async ()
   }
 });
 
+Deno.test("IpvsBackend reads again where the kernel left out a virtual server", async () => {
+  await using stage = await IpvsStage.started();
+  const { connections, kernel } = stage.machine;
+  await stage.sync(PLAN);
+  const [first] = kernel.table.getServers();
+  const [real] = kernel.table.getReals(first!.key);
+  const [, kept] = kernel.table.getReals(first!.key);
+  connections.set(real!.key, 1);
+  // One look, and then a comparison of everything.
+  for (const ms of [30_000, 300_000]) {
+    stage.machine.tornReadings = 1;
+    await stage.pass(ms);
+  }
+  const warnings = () => stage.logger.lines.filter(({ level }) => level === "warn");
+  assertEquals([stage.machine.tornReadings, stage.drift, warnings()], [0, [], []]);
+  await stage.sync(planOf(service(1, [kept!.key]), ...THREE.slice(1)));
+  assertEquals(stage.weight(real!.key), 0);
+  stage.machine.tornReadings = 1;
+  await stage.pass(30_000);
+  connections.clear();
+  await stage.pass(10_000);
+  assertEquals(stage.weight(real!.key), undefined, "it is not forgotten that it drains");
+});
+
 Deno.test("IpvsBackend does not take for drift what a sync failed to write", async () => {
   await using stage = await IpvsStage.started();
   const { commands, connections } = stage.machine;

@@ -74,11 +74,11 @@ export class IpvsRunner {
     }
   }
 
-  /** Everything. */
-  async read(): Promise<KernelReading> {
+  /** Everything; `expected` as for {@linkcode IpvsRunner.servers}. */
+  async read(expected: Iterable<ServerKey> = []): Promise<KernelReading> {
     const { clock, iptables } = this.#dependencies;
     const [servers, device, saved, tables] = await Promise.all([
-      this.servers(),
+      this.servers(expected),
       this.deviceAddresses(),
       this.#output(["ipset", "save"]),
       iptables.save(),
@@ -89,8 +89,20 @@ export class IpvsRunner {
     return { servers, device, sets, noted, tables };
   }
 
-  /** All virtual servers. */
-  async servers(): Promise<readonly SeenServer[]> {
+  /**
+   * All virtual servers. The kernel prints them a page at a time, from a position on. So where the
+   * other IP family removes one between two pages, another one is left out. Where one of `expected` is
+   * missing, they are read once more.
+   */
+  async servers(expected: Iterable<ServerKey> = []): Promise<readonly SeenServer[]> {
+    const first = await this.#readServers();
+    const there = new Map(first.map((server) => [server.key, server]));
+    if ([...expected].every((key) => there.has(key))) return first;
+    for (const server of await this.#readServers()) there.set(server.key, server);
+    return [...there.values()];
+  }
+
+  async #readServers(): Promise<readonly SeenServer[]> {
     const { clock, commands } = this.#dependencies;
     const seen = await readProcFile(commands, IP_VS_FILE, { timeoutMs: TIMEOUT_MS });
     // ip_vs is loaded by whoever needs it first.

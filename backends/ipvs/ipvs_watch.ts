@@ -89,7 +89,7 @@ export class IpvsWatch {
     const { clock, logger, runner, writer } = this.#dependencies;
     // A sync that failed comes again, and compares everything: its own changes are no drift.
     if (writer.isPending) return;
-    const seen = await runner.servers();
+    const seen = await runner.servers(writer.servers);
     const figures = new WriteFigures();
     const drained = await writer.drain(seen, figures).catch((error) => {
       // What the kernel holds is unknown now: the next look compares all of it.

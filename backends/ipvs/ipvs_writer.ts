@@ -221,7 +221,8 @@ export class IpvsWriter {
     } catch (error) {
       if (step.tool === "iptables") this.#failedRestores++;
       if (!(error instanceof StepRefusal) || step.tool !== "ipvsadm") throw error;
-      const seen = await runner.servers();
+      const made = [...expected].flatMap(([key, server]) => server ? [key] : []);
+      const seen = await runner.servers(made);
       this.#tellTaken(step, seen);
       const servers = unlikeExpected(seen, {
         expected,
@@ -279,7 +280,7 @@ export class IpvsWriter {
     const { record, runner, taken } = this.#dependencies;
     await runner.makeDevice();
     figures.read();
-    const reading = await runner.read();
+    const reading = await runner.read(this.#servers.keys);
     const state = adoptKernel({ layout, servers: this.#servers }, reading, {
       ...this.#options,
       earlierNodePorts: record.earlierNodePorts,

@@ -19,6 +19,8 @@ export class FakeIpvsMachine {
   readonly recordFile = new MemoryRecordFile();
   /** Of its own interfaces. */
   interfaceAddresses: readonly InterfaceAddress[] = [];
+  /** So many readings to come leave out the first virtual server. */
+  tornReadings = 0;
   /** Whether the device, where there is one, is a dummy. */
   isDummy = true;
   /** Connections of a real server, by its key. */
@@ -113,20 +115,24 @@ export class FakeIpvsMachine {
 
   #procText(): string {
     const { table } = this.kernel;
-    return table.getServers().map(({ key, scheduler, persistenceSeconds }) => {
-      const { protocol, address, port } = addressOfServer(key)!;
-      const rest = persistenceSeconds === undefined
-        ? ""
-        : ` persistent ${persistenceSeconds * 250}`;
-      const reals = table.getReals(key).map((real) => {
-        const [host = "", number = ""] = real.key.split(":");
-        const active = this.connections.get(real.key) ?? 0;
-        return `  -> ${hex(host, Number(number))} ${
-          FORWARDING[real.forwarding]
-        } ${real.weight} ${active} 0\n`;
-      });
-      return `${protocol}  ${hex(address, port)} ${scheduler}${rest}\n${reals.join("")}`;
-    }).join("");
+    const isTorn = this.tornReadings > 0;
+    if (isTorn) this.tornReadings--;
+    return table.getServers().slice(isTorn ? 1 : 0).map(
+      ({ key, scheduler, persistenceSeconds }) => {
+        const { protocol, address, port } = addressOfServer(key)!;
+        const rest = persistenceSeconds === undefined
+          ? ""
+          : ` persistent ${persistenceSeconds * 250}`;
+        const reals = table.getReals(key).map((real) => {
+          const [host = "", number = ""] = real.key.split(":");
+          const active = this.connections.get(real.key) ?? 0;
+          return `  -> ${hex(host, Number(number))} ${
+            FORWARDING[real.forwarding]
+          } ${real.weight} ${active} 0\n`;
+        });
+        return `${protocol}  ${hex(address, port)} ${scheduler}${rest}\n${reals.join("")}`;
+      },
+    ).join("");
   }
 }
 
