@@ -12,6 +12,7 @@ import type { Dependencies } from "./lib/app/dependencies.ts";
 import { systemClock } from "./lib/os/clock.ts";
 import { systemCommandRunner } from "./lib/os/command_runner.ts";
 import { systemNetwork } from "./lib/os/network.ts";
+import { takeStrayOutput } from "./lib/os/stray_output.ts";
 import { openTerminal } from "./lib/os/terminal.ts";
 import { writeText } from "./lib/os/write_text.ts";
 
@@ -50,6 +51,7 @@ export function createDependencies(): Dependencies {
       stdoutIsTerminal: Deno.stdout.isTerminal(),
       columns: Deno.stdout.isTerminal() ? Deno.consoleSize().columns : 80,
     },
+    takeStrayOutput,
     openTerminal,
     print: (text) => writeText(Deno.stdout, text),
     complain: (text) => writeText(Deno.stderr, text),

@@ -35,6 +35,8 @@ export interface Dependencies {
   readonly hostChecks: HostChecks;
   /** How packets are watched in the modes whose rules the kernel has. @default {not at all} */
   readonly packetTraces?: PacketTraces;
+  /** Makes what libraries print lines of the log of a process that serves. @default {it is printed} */
+  readonly takeStrayOutput?: (logger: Logger) => void;
   /** Takes the terminal for a live view; absent where there is none for certain. */
   readonly openTerminal?: () => Terminal;
   /** Writes to standard output. */

@@ -17,6 +17,8 @@ import { admitStart, excludedServers, showTakeover } from "../takeover.ts";
 import { versionText } from "../version.ts";
 import { answerWhile } from "../waiting_servers.ts";
 
+const FAILED = 1;
+
 /** Serves Services. */
 export const runCommand: ActiveCommand = {
   name: "run",
@@ -40,6 +42,7 @@ async function serve(
   { flags, configuration, logger, signal }: CommandContext,
 ): Promise<number> {
   const { relay, notices } = configuration;
+  dependencies.takeStrayOutput?.(logger);
   if (!relay.initOnly) await admitStart({ ...dependencies, logger }, { relay, signal });
   warnOfToolsPath(dependencies, { logger, toolsPath: relay.toolsPath });
   const choose = () => chooseMode({ ...dependencies, logger }, configuration.mode, { signal });
@@ -67,7 +70,14 @@ async function serve(
     await runInitOnly({ ...dependencies, logger }, run);
     return 0;
   }
-  await runProxy({ ...dependencies, logger }, run, signal);
+  try {
+    await runProxy({ ...dependencies, logger }, run, signal);
+  } catch (error) {
+    if (isGivenUp(error, { configuration, signal })) throw error;
+    // Whoever reads the standard error of a process that has begun to serve reads a log.
+    logger.error("Ended by a failure", { error });
+    return FAILED;
+  }
   logger.info("Stopped");
   return 0;
 }

@@ -1,0 +1,148 @@
+/**
+ * Nothing but lines of the log goes to the standard error of a running kube-relay, in the form that was
+ * asked for: whoever collects JSON would lose what is no JSON.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertNotEquals } from "@std/assert";
+import { requestStatus } from "../lib/app/control_client.ts";
+import { permissionFlags } from "../lib/os/permissions.ts";
+import { testEndpointSlice, testService } from "./support/builders.ts";
+import { eventually } from "./support/eventually.ts";
+import { LineProcess } from "./support/line_process.ts";
+import { manifestText, rawObjects } from "./support/raw_objects.ts";
+import { unusedPort } from "./support/unused_port.ts";
+import { withFolder } from "./support/with_folder.ts";
+
+const MAIN = new URL("../main.ts", import.meta.url).pathname;
+const CONFIG = new URL("../deno.json", import.meta.url).pathname;
+const DENO = ["run", ...permissionFlags(), "--unstable-net", "--quiet", "--no-check"];
+
+const FORMS: Readonly<Record<"text" | "json", (line: string) => boolean>> = {
+  text: (line) => /^\d{4}-\d\d-\d\dT[\d:.]+Z (?:ERROR|WARN |INFO |DEBUG) \S/.test(line),
+  json: (line) => {
+    try {
+      return typeof JSON.parse(line).msg === "string";
+    } catch {
+      return false;
+    }
+  },
+};
+
+interface Started {
+  readonly relay: LineProcess;
+  readonly socket: string;
+  readonly metricsPort: number;
+}
+
+/** Starts it with one Service on loopback. */
+async function start(
+  folder: string,
+  { program = MAIN, args = [] }: { readonly program?: string; readonly args?: readonly string[] },
+): Promise<Started> {
+  const manifests = `${folder}/web.yaml`;
+  await Deno.writeTextFile(
+    manifests,
+    manifestText([
+      ...rawObjects(
+        "Service",
+        testService("web", { clusterIP: "127.96.8.1", ports: [{ port: unusedPort() }] }),
+      ),
+      ...rawObjects("EndpointSlice", testEndpointSlice("web", { endpoints: ["127.0.0.2"] })),
+    ]),
+  );
+  const socket = `${folder}/control.sock`;
+  const metricsPort = unusedPort();
+  const relay = new LineProcess(Deno.execPath(), [
+    ...DENO,
+    `--config=${CONFIG}`,
+    program,
+    `--manifests=${manifests}`,
+    "--proxy-mode=userspace",
+    "--address-mode=none",
+    `--control-socket=${socket}`,
+    `--state-dir=${folder}/state`,
+    `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
+    `--metrics-bind-address=127.0.0.1:${metricsPort}`,
+    ...args,
+  ]);
+  return { relay, socket, metricsPort };
+}
+
+function strayLines({ errors }: LineProcess, form: keyof typeof FORMS): string[] {
+  const lines = errors.split("\n").slice(0, -1);
+  assertNotEquals(lines.length, 0);
+  return lines.filter((line) => !FORMS[form](line));
+}
+
+for (const form of ["text", "json"] as const) {
+  Deno.test(`kube-relay that serves and is asked prints nothing but a log in ${form}`, () =>
+    withFolder(async (folder) => {
+      const { relay, socket, metricsPort } = await start(folder, {
+        args: [`--logging-format=${form}`, "-v=1"],
+      });
+      await using _ = relay;
+      await eventually(
+        "it serves",
+        async () => (await requestStatus(socket).catch(() => undefined))?.phase === "serving",
+      );
+      for (const path of ["metrics", "status", "configz"]) {
+        await (await fetch(`http://127.0.0.1:${metricsPort}/${path}`)).body?.cancel();
+      }
+      relay.signal("SIGTERM");
+      assertEquals((await relay.status()).code, 0);
+      assertEquals(strayLines(relay, form), []);
+      assertEquals(relay.errors.includes("A library printed a message"), false, relay.errors);
+    }));
+
+  Deno.test(`kube-relay that a failure ends prints nothing but a log in ${form}`, () =>
+    withFolder(async (folder) => {
+      using taken = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+      const { relay } = await start(folder, {
+        args: [
+          `--logging-format=${form}`,
+          "--bind-address-hard-fail",
+          `--healthz-bind-address=127.0.0.1:${taken.addr.port}`,
+        ],
+      });
+      await using _ = relay;
+      assertEquals((await relay.status()).code, 1);
+      assertEquals(strayLines(relay, form), []);
+      assert(relay.errors.includes("Ended by a failure"), relay.errors);
+    }));
+}
+
+/** kube-relay with libraries that print. */
+const TALKATIVE = `
+import { EventEmitter } from "node:events";
+import process from "node:process";
+import { runCommandLine } from "${import.meta.resolve("../lib/app/command_line.ts")}";
+import { createDependencies } from "${import.meta.resolve("../main.ts")}";
+
+const running = runCommandLine(createDependencies(), Deno.args, new AbortController().signal);
+const { log } = console;
+const timer = setInterval(() => {
+  if (console.log === log) return;
+  clearInterval(timer);
+  for (const name of ["dir", "error", "log", "table", "warn"]) {
+    console[name]("by console." + name, { a: 1 });
+  }
+  process.emitWarning("by Node", "DeprecationWarning");
+  const emitter = new EventEmitter();
+  for (let count = 0; count < 20; count++) emitter.on("x", () => {});
+}, 10);
+Deno.exit(await running);
+`;
+
+Deno.test("kube-relay makes what a library prints lines of its log", () =>
+  withFolder(async (folder) => {
+    const program = `${folder}/talkative.ts`;
+    await Deno.writeTextFile(program, TALKATIVE);
+    const { relay } = await start(folder, { program, args: ["--logging-format=json"] });
+    await using _ = relay;
+    await eventually("all of it is printed", () => /MaxListeners/.test(relay.errors));
+    assertEquals(strayLines(relay, "json"), []);
+    for (const text of ["by console.table { a: 1 }", "DeprecationWarning: by Node"]) {
+      assert(relay.errors.includes(text), relay.errors);
+    }
+  }));
