@@ -140,7 +140,8 @@ async function deleteBatch(
     `-D -f ${FAMILY[family]} -p udp --orig-dst ${destination} --orig-port-dst ${destinationPort}` +
     ` --reply-src ${replySource} --reply-port-src ${replySourcePort}\n`
   );
-  await run(commands, ["-R", "-"], {
+  // For "-" the tool opens /dev/stdin, which a machine without udev may lack.
+  await run(commands, ["-R", "/proc/self/fd/0"], {
     stdin,
     ...(signal && { signal }),
     onLine: () => void deleted++,

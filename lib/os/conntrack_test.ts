@@ -92,7 +92,7 @@ Deno.test("listUdp() says what it could not do, and what to do about it", async 
 });
 
 Deno.test("deleteUdp() deletes by one process, and counts what it says", async () => {
-  const commands = new FakeCommandRunner().on("conntrack -R -", ({ stdin }) => ({
+  const commands = new FakeCommandRunner().on("conntrack -R /proc/self/fd/0", ({ stdin }) => ({
     stdout: stdin.replaceAll(/^.*$/gm, (line) => line && "udp      17 99 src=10.0.0.1 …"),
   }));
   const flows = [flow("10.96.0.10", 53, "10.1.0.1"), flow("10.96.0.10", 53, "10.1.0.2")];
