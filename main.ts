@@ -14,6 +14,7 @@ import { systemCommandRunner } from "./lib/os/command_runner.ts";
 import { systemNetwork } from "./lib/os/network.ts";
 import { takeStrayOutput } from "./lib/os/stray_output.ts";
 import { openTerminal } from "./lib/os/terminal.ts";
+import { UncaughtErrors } from "./lib/os/uncaught_errors.ts";
 import { writeText } from "./lib/os/write_text.ts";
 
 /** Exit code when a second signal ends the process at once, as a shell reports SIGINT. */
@@ -26,6 +27,7 @@ export function createDependencies(): Dependencies {
     network: systemNetwork,
     commands: systemCommandRunner,
     random: Math.random,
+    uncaught: new UncaughtErrors(),
     backends: BACKENDS,
     hostChecks: createHostChecks({
       clock: systemClock,

@@ -6,6 +6,7 @@
  */
 import type { IpAddress, IpFamily } from "../lib/net/ip_address.ts";
 import type { Network, SocketAddress } from "../lib/os/network.ts";
+import type { OpenFiles } from "../lib/os/open_files.ts";
 import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
 import type { MachineFacts } from "../lib/proxy/machine_facts.ts";
 import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
@@ -24,6 +25,8 @@ import { userspaceComparison } from "./userspace/kernel_comparison.ts";
 /** The edges that backends are made with. */
 export interface BackendDependencies extends RuleBackendDependencies {
   readonly network: Network;
+  /** Bounds of what may be open. @default {those of a usual limit, for this backend alone} */
+  readonly openFiles?: OpenFiles;
 }
 
 /** The settings that some backend reads. */
@@ -86,7 +89,7 @@ export const BACKENDS: Readonly<
       { ...options, ...(facts && { facts }) },
     );
   },
-  userspace({ clock, commands, logger, network, random }, options) {
+  userspace({ clock, commands, logger, network, openFiles, random }, options) {
     const { family, relay, belongsTo, localListeners, traffic } = options;
     const { addressMode: mode, stateDirectory: directory } = relay;
     const store = createFileStore({ directory, family });
@@ -96,7 +99,11 @@ export const BACKENDS: Readonly<
     );
     const { udpTimeoutMs, maxConnectionsPerService } = relay;
     const backend = createUserspaceBackend(
-      { clock, logger, network, addresses, random, ...(traffic && { traffic }) },
+      {
+        ...{ clock, logger, network, addresses, random },
+        ...(openFiles && { openFiles }),
+        ...(traffic && { traffic }),
+      },
       {
         family,
         udpTimeoutMs,

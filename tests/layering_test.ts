@@ -69,12 +69,17 @@ const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
   {
     what: "opens a socket",
     pattern: /\bDeno\.(listen|listenTls|listenDatagram|connect|connectTls)\b|node:(net|tls|dgram)"/,
-    files: /^lib\/(os\/(network|sd_notify)|app\/control_client)\.ts$/,
+    files: /^lib\/(os\/(network|sd_notify)|app\/control_(client|server))\.ts$/,
   },
   {
-    what: "serves HTTP",
-    pattern: /\bDeno\.serve\b/,
-    files: /^lib\/(os\/http_listener|app\/control_server)\.ts$/,
+    what: "serves HTTP without bounds",
+    pattern: /\bDeno\.serve\b|\bcreateServer\(/,
+    files: /^$/,
+  },
+  {
+    what: "takes errors that nothing caught",
+    pattern: /"unhandledrejection"|"uncaughtException"/,
+    files: /^lib\/os\/uncaught_errors\.ts$/,
   },
   {
     what: "asks by HTTP",
@@ -231,6 +236,7 @@ const PLANTED: readonly (readonly [path: string, text: string, says: string])[] 
   ["backends/userspace/a.ts", "Deno.connect({ port: 1 });", "opens a socket"],
   ["lib/kube/a.ts", 'import { connect } from "node:net";', "opens a socket"],
   ["lib/app/a.ts", "Deno.serve(() => {});", "serves HTTP"],
+  ["lib/app/a.ts", 'addEventListener("unhandledrejection", f);', "nothing caught"],
   ["backends/userspace/a.ts", 'await fetch("http://a");', "asks by HTTP"],
   ["lib/sync/a.ts", "setTimeout(f, 1);", "sets a timer"],
   ["lib/app/a.ts", "console.log(1);", "prints"],

@@ -6,6 +6,7 @@
 import type { Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { Network, SocketAddress } from "../../lib/os/network.ts";
+import { OpenFiles } from "../../lib/os/open_files.ts";
 import { FlowWatches } from "../../lib/proxy/flow_watches.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import { BufferPool, DatagramBufferPool } from "./tcp/buffer_pool.ts";
@@ -24,6 +25,8 @@ export interface ForwardingDependencies {
   readonly network: Network;
   /** From 0 (included) to 1; where each rotation of endpoints begins. @default {() => 0} */
   readonly random?: () => number;
+  /** Bounds of what may be open. @default {those of a usual limit, for this family alone} */
+  readonly openFiles?: OpenFiles;
   /** Counters of each Service; without them nothing is counted by Service. */
   readonly traffic?: FamilyTraffic;
 }
@@ -69,10 +72,15 @@ export const SMALL_BUFFER_BYTES = 4096;
 /** Bytes of the buffer of a direction that fills the small one. */
 export const LARGE_BUFFER_BYTES = 65_536;
 
+/** A connection that is silent for so long makes way when no files are left for other Services. */
+const HOARDED_MS = 10_000;
+
 /** A forwarder that can be asked to close connections. */
 export interface ConnectionCloser {
-  /** Closes up to `count` that are silent for long, and tells how many. */
-  closeSilent(count: number): number;
+  /** Connections that are open now. */
+  readonly connections: number;
+  /** Closes up to `count` that are silent for long, and returns how many. @default {silentMs of the options} */
+  closeSilent(count: number, silentMs?: number): number;
   /** Closes all. */
   close(): void;
 }
@@ -82,6 +90,7 @@ export class Forwarding {
   readonly clock: Clock;
   readonly network: Network;
   readonly log: RateLimitedLog;
+  readonly openFiles: OpenFiles;
   readonly traffic: FamilyTraffic | undefined;
   /** Forwarders that have open connections. */
   readonly busy = new Set<ConnectionCloser>();
@@ -120,6 +129,7 @@ export class Forwarding {
   constructor(dependencies: ForwardingDependencies, options: ForwardingOptions) {
     this.clock = dependencies.clock;
     this.network = dependencies.network;
+    this.openFiles = dependencies.openFiles ?? new OpenFiles();
     this.traffic = dependencies.traffic;
     this.#random = dependencies.random ?? (() => 0);
     this.log = new RateLimitedLog(dependencies);
@@ -147,6 +157,18 @@ export class Forwarding {
       if (left <= 0) return;
       left -= forwarder.closeSilent(left);
     }
+  }
+
+  /**
+   * Closes a connection for one of a ServicePort that has `own`: the one that is silent for longest, of
+   * the ServicePort that has the most. Returns whether there was one: none may have more, or be silent.
+   */
+  closeOfLargest(own: number): boolean {
+    let largest: ConnectionCloser | undefined;
+    for (const forwarder of this.busy) {
+      if (forwarder.connections > (largest?.connections ?? own + 1)) largest = forwarder;
+    }
+    return largest?.closeSilent(1, HOARDED_MS) === 1;
   }
 
   /** Closes every TCP connection and ends every attempt to make one. */

@@ -7,8 +7,10 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { type LoopPart, NO_PART } from "./endpoint_loops.ts";
 import type { Forwarding } from "./forwarding.ts";
 import type { ServiceAddress } from "./listeners.ts";
+import { TcpAcceptor } from "./tcp/tcp_acceptor.ts";
 import { TcpForwarder } from "./tcp/tcp_forwarder.ts";
 import { UdpForwarder } from "./udp/udp_forwarder.ts";
+import { UdpPort } from "./udp/udp_port.ts";
 
 interface EntryState {
   /** As the plan has it. */
@@ -44,4 +46,31 @@ export function createServiceEntry(forwarding: Forwarding, plan: ServicePlan): S
     case "SCTP":
       return { ...state, protocol };
   }
+}
+
+/**
+ * Opens a listening socket of a ServicePort and begins to forward; `undefined` for SCTP. Throws what
+ * the network throws.
+ */
+export function openServiceSocket(
+  forwarding: Forwarding,
+  { place: { address: hostname, port }, entry, at }: {
+    readonly place: Pick<ServiceAddress, "address" | "port">;
+    readonly entry: ServiceEntry;
+    readonly at: ServiceAddress;
+  },
+): TcpAcceptor | UdpPort | undefined {
+  if (entry.protocol === "SCTP") return undefined;
+  let opened: TcpAcceptor | UdpPort;
+  if (entry.protocol === "TCP") {
+    const listener = forwarding.network.listenTcp({ hostname, port });
+    const target = { at, forwarder: entry.forwarder };
+    opened = new TcpAcceptor(forwarding, { listener, target });
+  } else {
+    const socket = forwarding.network.listenUdp({ hostname, port });
+    const target = { at, forwarder: entry.forwarder };
+    opened = new UdpPort(forwarding, { socket, target });
+  }
+  opened.start();
+  return opened;
 }

@@ -6,15 +6,19 @@
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port, Protocol } from "../../lib/net/port.ts";
 import { claimOrder } from "../../lib/proxy/claim_order.ts";
-import { serviceKey, type ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import {
+  type ServiceKey,
+  serviceKey,
+  type ServicePortKey,
+} from "../../lib/proxy/service_port_name.ts";
 import type { AddressBook } from "./address_book.ts";
 import type { Forwarding } from "./forwarding.ts";
 import { type ServiceAddress, type SocketKey, socketKey } from "./listeners.ts";
 import type { Quarantine } from "./quarantine.ts";
-import type { ServiceEntry } from "./service_entry.ts";
+import { openServiceSocket, type ServiceEntry } from "./service_entry.ts";
 import { ServicePortIndex } from "./service_port_index.ts";
-import { isPortRefused, listenProblem } from "./socket_errors.ts";
-import { standInPort } from "./addresses/stand_ins.ts";
+import { isPortRefused, listenProblem } from "../../lib/os/socket_errors.ts";
+import { standInPorts } from "./addresses/stand_ins.ts";
 import { TcpAcceptor } from "./tcp/tcp_acceptor.ts";
 import { UdpPort } from "./udp/udp_port.ts";
 
@@ -39,6 +43,8 @@ export interface ServingSocket {
 
 interface OpenSocket {
   owner: ServicePortKey;
+  /** Whose share of the open files it takes. */
+  service: ServiceKey;
   /** Where it is bound, when that is not the address of the Service. */
   readonly standIn: StandInPlace | undefined;
   readonly protocol: Protocol;
@@ -51,9 +57,6 @@ export interface SocketOperations {
   close: number;
   handOver: number;
 }
-
-/** Numbers tried for a stand-in's port when the Service's own can't be had. */
-const STAND_IN_ATTEMPTS = 16;
 
 const STAND_IN_PROBLEM = "every port that could stand in for it is that of an endpoint";
 
@@ -164,7 +167,7 @@ export class SocketTable {
   /** Closes what {@linkcode reconcile} found unwanted. */
   closeUnwanted(operations: SocketOperations): void {
     for (const open of this.#closing) {
-      open.socket.close();
+      this.#close(open);
       operations.close++;
     }
     this.#closing.clear();
@@ -172,11 +175,16 @@ export class SocketTable {
 
   /** Closes all TCP sockets, or all. Connections that were accepted stay. */
   close(protocol?: "TCP"): void {
-    for (const [key, { socket }] of this.#open) {
-      if (protocol === "TCP" && !(socket instanceof TcpAcceptor)) continue;
-      socket.close();
+    for (const [key, open] of this.#open) {
+      if (protocol === "TCP" && !(open.socket instanceof TcpAcceptor)) continue;
+      this.#close(open);
       this.#open.delete(key);
     }
+  }
+
+  #close({ socket, service }: OpenSocket): void {
+    socket.close();
+    this.#context.forwarding.openFiles.giveListener(service);
   }
 
   #retire(socket: SocketKey, open: OpenSocket | undefined): void {
@@ -201,6 +209,11 @@ export class SocketTable {
   #assign(open: OpenSocket, { entry, at, operations }: Wanted): void {
     if (open.owner !== entry.plan.key) operations.handOver++;
     open.owner = entry.plan.key;
+    const service = serviceKey(entry.plan.name);
+    if (open.service !== service) {
+      this.#context.forwarding.openFiles.moveListener(open.service, service);
+      open.service = service;
+    }
     const { socket } = open;
     if (socket instanceof TcpAcceptor && entry.protocol === "TCP") {
       socket.assign({ at, forwarder: entry.forwarder });
@@ -211,13 +224,18 @@ export class SocketTable {
 
   #listen({ entry, at, wanted, operations }: Wanted & { readonly wanted: IpAddress }): void {
     const isStandIn = wanted !== at.address;
+    const service = serviceKey(entry.plan.name);
+    const { openFiles } = this.#context.forwarding;
+    const refusal = openFiles.takeListener(service);
+    if (refusal !== undefined) return this.#quarantine(entry, at, refusal);
     let failure: unknown;
-    for (const port of isStandIn ? standInPorts(entry, at) : [at.port]) {
+    const { protocol } = entry;
+    for (const port of isStandIn ? standInPorts(service, { ...at, protocol }) : [at.port]) {
       const place = { address: wanted, port };
-      if (isStandIn && this.#isEndpoint(place, entry.protocol)) continue;
+      if (isStandIn && this.#isEndpoint(place, protocol)) continue;
       try {
-        const socket = this.#openAt(place, entry, at);
-        if (!socket) return;
+        const socket = openServiceSocket(this.#context.forwarding, { place, entry, at });
+        if (!socket) break;
         this.#opened(at, { entry, standIn: isStandIn ? place : undefined, socket });
         operations.listen++;
         return;
@@ -226,43 +244,28 @@ export class SocketTable {
         if (!isPortRefused(error)) break;
       }
     }
-    const reason = `Cannot listen on ${at.socket}: ${
-      listenProblem(failure ?? STAND_IN_PROBLEM, { address: wanted, port: at.port })
-    }`;
-    this.#context.quarantine.add({ key: entry.plan.key, address: at.socket, reason });
+    openFiles.giveListener(service);
+    if (protocol === "SCTP") return;
+    const problem = listenProblem(failure ?? STAND_IN_PROBLEM, { address: wanted, port: at.port });
+    this.#quarantine(entry, at, problem);
+  }
+
+  #quarantine({ plan: { key } }: ServiceEntry, { socket }: ServiceAddress, problem: string): void {
+    const reason = `Cannot listen on ${socket}: ${problem}`;
+    this.#context.quarantine.add({ key, address: socket, reason });
   }
 
   #opened(
     at: ServiceAddress,
-    { entry: { plan: { key: owner }, protocol }, standIn, socket }: Pick<Wanted, "entry"> & {
+    { entry: { plan: { key: owner, name }, protocol }, standIn, socket }: Pick<Wanted, "entry"> & {
       readonly standIn: StandInPlace | undefined;
       readonly socket: TcpAcceptor | UdpPort;
     },
   ): void {
-    this.#open.set(at.socket, { owner, standIn, protocol, socket });
+    const service = serviceKey(name);
+    this.#open.set(at.socket, { owner, service, standIn, protocol, socket });
     if (!standIn) return;
     this.#standIns.set(socketKey(standIn.address, standIn.port, protocol), at.socket);
-  }
-
-  #openAt(
-    { address: hostname, port }: StandInPlace,
-    entry: ServiceEntry,
-    at: ServiceAddress,
-  ): TcpAcceptor | UdpPort | undefined {
-    const { forwarding } = this.#context;
-    if (entry.protocol === "SCTP") return undefined;
-    let opened: TcpAcceptor | UdpPort;
-    if (entry.protocol === "TCP") {
-      const listener = forwarding.network.listenTcp({ hostname, port });
-      const target = { at, forwarder: entry.forwarder };
-      opened = new TcpAcceptor(forwarding, { listener, target });
-    } else {
-      const socket = forwarding.network.listenUdp({ hostname, port });
-      const target = { at, forwarder: entry.forwarder };
-      opened = new UdpPort(forwarding, { socket, target });
-    }
-    opened.start();
-    return opened;
   }
 
   #quarantineUnavailable(entry: ServiceEntry, at: ServiceAddress): void {
@@ -280,14 +283,6 @@ interface Wanted {
   readonly entry: ServiceEntry;
   readonly at: ServiceAddress;
   readonly operations: SocketOperations;
-}
-
-function* standInPorts({ plan }: ServiceEntry, at: ServiceAddress): Iterable<Port> {
-  const { port } = at;
-  yield port;
-  for (let attempt = 0; attempt < STAND_IN_ATTEMPTS; attempt++) {
-    yield standInPort(serviceKey(plan.name), { port, protocol: plan.protocol, attempt });
-  }
 }
 
 function takenBy(socket: SocketKey, winner: ServicePortKey | undefined): string {

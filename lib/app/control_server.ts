@@ -5,8 +5,12 @@
  * @module
  */
 import { dirname } from "node:path";
+import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
+import { SILENT_LOGGER } from "../log/silent_logger.ts";
 import { systemClock } from "../os/clock.ts";
+import type { HttpTimes } from "../os/http_connection.ts";
+import { type HttpBounds, HttpConnections } from "../os/http_listener.ts";
 import { ControlError, requestStatus } from "./control_client.ts";
 import { jsonPieces } from "./json_stream.ts";
 
@@ -34,12 +38,19 @@ export interface ControlServerOptions {
   readonly routes: ControlRoutes;
   /** Sent by POST. @default {none} */
   readonly messages?: ControlMessages;
+  /** @default {those of HttpConnections} */
+  readonly bounds?: HttpBounds;
+  readonly times?: Partial<HttpTimes>;
+  /** Called for each connection that was refused, or closed for a new one. */
+  readonly onRefused?: () => void;
+  /** @default {SILENT_LOGGER} */
+  readonly logger?: Logger;
 }
 
-/** Who did something says it in a line. */
+/** A message says in a line what was done. */
 const MOST_MESSAGE_BYTES = 4096;
-/** Who asks is on this machine. */
-const MESSAGE_TIMEOUT_MS = 2000;
+/** The reader of a long answer may sleep: `kube-relay dump | less`, or Ctrl-Z. */
+const PIECE_MS = 600_000;
 
 /** The question itself is wrong: asking again would not help. */
 export class BadQuestion extends Error {
@@ -57,22 +68,25 @@ export interface ControlServer {
  * not: throws a ControlError that names the process behind it.
  */
 export async function startControlServer(
-  { path, routes, messages = {} }: ControlServerOptions,
+  { path, routes, messages = {}, times, logger = SILENT_LOGGER, ...rest }: ControlServerOptions,
 ): Promise<ControlServer> {
   await makeFolder(dirname(path));
   await removeStaleSocket(path);
-  const controller = new AbortController();
-  const server = Deno.serve(
-    { transport: "unix", path, signal: controller.signal, onListen: () => {} },
+  const connections = new HttpConnections({ clock: systemClock, logger }, {
+    ...rest,
+    name: "control",
+    times: { pieceMs: PIECE_MS, ...times },
+  });
+  const listener = connections.serve(
+    Deno.listen({ transport: "unix", path }),
     (request) => answer(request, { routes, messages }),
   );
   await Deno.chmod(path, 0o600);
   return {
     path,
     async stop() {
-      // Not shutdown(): it waits for every answer to be read, and whoever asked may be asleep (Ctrl-Z).
-      controller.abort();
-      await server.finished;
+      // Answers are not waited for: whoever asked may be asleep (Ctrl-Z).
+      await listener.close();
       await Deno.remove(path).catch(() => {});
     },
   };
@@ -97,7 +111,9 @@ async function answer(
     const report =
       await (message ? message(await readMessage(request)) : route?.(searchParams, request.signal));
     const body = ReadableStream.from(jsonPieces(report)).pipeThrough(new TextEncoderStream());
-    return new Response(body, { headers: { "content-type": "application/json" } });
+    return new Response(body, {
+      headers: { "content-type": "application/json", "transfer-encoding": "chunked" },
+    });
   } catch (error) {
     const reason = messageOf(error);
     if (error instanceof BadQuestion) return new Response(`${reason}\n`, { status: 400 });
@@ -105,33 +121,14 @@ async function answer(
   }
 }
 
-/** The JSON of a body. Throws a BadQuestion where it is none, too long, or does not come. */
-async function readMessage({ body }: Request): Promise<unknown> {
-  const reader = body?.getReader();
-  const decoder = new TextDecoder();
-  let text = "";
-  let isLate = false;
-  const timer = systemClock.setTimer(MESSAGE_TIMEOUT_MS, () => {
-    isLate = true;
-    void reader?.cancel().catch(() => {});
-  });
-  try {
-    for (let bytes = 0;;) {
-      const { value } = await reader?.read() ?? {};
-      if (value === undefined) break;
-      bytes += value.length;
-      if (bytes > MOST_MESSAGE_BYTES) {
-        void reader?.cancel().catch(() => {});
-        throw new BadQuestion(`A message may have ${MOST_MESSAGE_BYTES} bytes at most`);
-      }
-      text += decoder.decode(value, { stream: true });
-    }
-  } finally {
-    timer.cancel();
+/** The JSON of a body. Throws a BadQuestion where it is none, or too long. */
+async function readMessage(request: Request): Promise<unknown> {
+  const bytes = await request.bytes();
+  if (bytes.length > MOST_MESSAGE_BYTES) {
+    throw new BadQuestion(`A message may have ${MOST_MESSAGE_BYTES} bytes at most`);
   }
-  if (isLate) throw new BadQuestion(`The message did not come within ${MESSAGE_TIMEOUT_MS} ms`);
   try {
-    return JSON.parse(text + decoder.decode());
+    return JSON.parse(new TextDecoder().decode(bytes));
   } catch {
     throw new BadQuestion("The message is no JSON");
   }

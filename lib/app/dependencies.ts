@@ -8,7 +8,9 @@ import type { Logger } from "../log/logger.ts";
 import type { Clock } from "../os/clock.ts";
 import type { CommandRunner } from "../os/command_runner.ts";
 import type { Network, SocketAddress } from "../os/network.ts";
+import type { OpenFiles } from "../os/open_files.ts";
 import type { Terminal } from "../os/terminal.ts";
+import type { UncaughtErrors } from "../os/uncaught_errors.ts";
 import type { Backend, BackendMode } from "../proxy/backend.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
 import type { StartPacketWatch } from "../proxy/packet_trace.ts";
@@ -37,6 +39,8 @@ export interface Dependencies {
   readonly packetTraces?: PacketTraces;
   /** Makes what libraries print lines of the log of a process that serves. @default {it is printed} */
   readonly takeStrayOutput?: (logger: Logger) => void;
+  /** What nothing caught while Services are served. @default {it ends the process} */
+  readonly uncaught?: UncaughtErrors;
   /** Takes the terminal for a live view; absent where there is none for certain. */
   readonly openTerminal?: () => Terminal;
   /** Writes to standard output. */
@@ -69,6 +73,8 @@ export interface BackendDependencies {
   readonly logger: Logger;
   /** From 0 to 1, as `Math.random`. */
   readonly random: () => number;
+  /** Bounds of what may be open. @default {those of a usual limit, for this backend alone} */
+  readonly openFiles?: OpenFiles;
   /** Told when something of ours was found missing or changed. */
   readonly onDrift?: (figures: DriftFigures) => void;
 }

@@ -4,6 +4,7 @@
  * @module
  */
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
+import type { OpenFiles } from "../os/open_files.ts";
 import type { HostSettingOutcome } from "../proxy/host_setting.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import type { ObjectSource } from "./object_source.ts";
@@ -15,13 +16,17 @@ export interface MetricSources {
   readonly source: ObjectSource | undefined;
   readonly largestDelayMs: number;
   readonly hostSettings: readonly HostSettingOutcome[];
+  readonly openFiles: OpenFiles;
+  readonly uncaughtErrors: number;
 }
 
 /** Tells the metrics what the parts know. */
 export async function gatherMetrics(
   metrics: ProxyMetrics,
-  { families, source, largestDelayMs, hostSettings }: MetricSources,
+  { families, source, largestDelayMs, hostSettings, openFiles, uncaughtErrors }: MetricSources,
 ): Promise<void> {
+  metrics.setOpenFiles(openFiles);
+  metrics.setUncaughtErrors(uncaughtErrors);
   metrics.setLargestEventLoopDelay(largestDelayMs / 1000);
   const refused = hostSettings.filter(({ state }) => state === "refused");
   metrics.setHostSettingsRefused(refused.length);

@@ -16,9 +16,10 @@ import { createMetricsHandler } from "../metrics/metrics_server.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import { createSliMetrics } from "../metrics/sli_metrics.ts";
 import type { Clock } from "../os/clock.ts";
-import type { HttpHandler } from "../os/http_listener.ts";
+import type { HttpHandler } from "../os/http_connection.ts";
 import { runHttpServer } from "../os/http_server.ts";
 import type { Network } from "../os/network.ts";
+import type { OpenFiles } from "../os/open_files.ts";
 import { effectiveFlagTexts } from "./effective_flags.ts";
 import { renderMetrics } from "./render_metrics.ts";
 import type { CurrentConfiguration } from "./configuration_reload.ts";
@@ -33,6 +34,7 @@ export interface ProxyServersDependencies {
   readonly logger: Logger & Pick<AdjustableLogger, "setVerbosity">;
   readonly network: Network;
   readonly events: EventSink;
+  readonly openFiles: OpenFiles;
 }
 
 /** What the servers answer from. */
@@ -92,14 +94,22 @@ export function startProxyServers(
 }
 
 async function runServer(
-  { events, ...dependencies }: ProxyServersDependencies,
+  { events, openFiles, ...dependencies }: ProxyServersDependencies,
   { name, text, port, handler, reason }: ProxyServer,
   { configuration, nodeName, signal }: ProxyServersOptions & { readonly signal: AbortSignal },
 ): Promise<void> {
   const address = tryParseListenAddress(text, port)!;
   const hardFail = configuration.proxy.bindAddressHardFail;
   try {
-    await runHttpServer(dependencies, { name, address, handler, hardFail, signal });
+    await runHttpServer(dependencies, {
+      name,
+      address,
+      handler,
+      hardFail,
+      signal,
+      bounds: openFiles.httpBounds,
+      onRefused: () => openFiles.countRefused(name),
+    });
   } catch (error) {
     events.record({
       type: "Warning",

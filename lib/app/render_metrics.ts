@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { MetricsAnswer } from "../metrics/metrics_server.ts";
+import type { MetricsAnswer } from "../metrics/scrape.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 
 /** Everything that the metrics have to say. */
@@ -14,5 +14,5 @@ export async function renderMetrics(metrics: ProxyMetrics): Promise<MetricsAnswe
   const encoder = new TextEncoder();
   const pieces = [encoder.encode(body)];
   for await (const piece of services) pieces.push(encoder.encode(piece));
-  return { contentType, body: new Blob(pieces) };
+  return { contentType, body: pieces };
 }

@@ -10,6 +10,7 @@ import type { ServiceHealthServer } from "../health/service_health_server.ts";
 import type { AdjustableLogger } from "../log/logger.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import { serviceKey } from "../proxy/service_port_name.ts";
+import { type OpenFiles, readOpenFiles } from "../os/open_files.ts";
 import type { ServiceTrafficTable } from "../proxy/service_traffic.ts";
 import { type CurrentConfiguration, startConfigurationReload } from "./configuration_reload.ts";
 import { ChangeLog } from "./changes/change_log.ts";
@@ -53,7 +54,8 @@ export async function runProxy(
   configuration: RunConfiguration,
   signal: AbortSignal,
 ): Promise<void> {
-  await using proxy = new RunningProxy(dependencies, configuration);
+  const openFiles = await readOpenFiles(dependencies);
+  await using proxy = new RunningProxy({ ...dependencies, openFiles }, configuration);
   const tasks = new TaskGroup(signal);
   try {
     await proxy.start(tasks);
@@ -65,8 +67,10 @@ export async function runProxy(
   }
 }
 
+type RunningDependencies = RunDependencies & { readonly openFiles: OpenFiles };
+
 class RunningProxy implements AsyncDisposable {
-  readonly #dependencies: RunDependencies;
+  readonly #dependencies: RunningDependencies;
   readonly #configuration: RunConfiguration;
   readonly #nodeName: string;
   readonly #settings: LivePlanSettings;
@@ -92,7 +96,7 @@ class RunningProxy implements AsyncDisposable {
   #source: ObjectSource | undefined;
   #control: ControlServer | undefined;
 
-  constructor(dependencies: RunDependencies, configuration: RunConfiguration) {
+  constructor(dependencies: RunningDependencies, configuration: RunConfiguration) {
     const { proxy, relay, mode } = configuration;
     const { clock, process } = dependencies;
     this.#dependencies = dependencies;
@@ -122,7 +126,9 @@ class RunningProxy implements AsyncDisposable {
     this.#router = this.#createRouter();
     this.#interfaces = new InterfaceWatcher(dependencies, (addresses) => {
       for (const family of this.#families) family.onInterfaceAddresses(addresses);
-      void this.#startUp.onInterfaces();
+      this.#startUp.onInterfaces().catch((error) =>
+        dependencies.logger.warn("Cannot look after kernel settings of new interfaces", { error })
+      );
     });
     this.#introspection = this.#createIntrospection();
     this.#manager = new ServiceManager(dependencies, {

@@ -24,7 +24,7 @@ import type { TaskGroup } from "./task_group.ts";
 /** What the servers need. */
 export type RunningServersDependencies =
   & ProxyServersDependencies
-  & Pick<Dependencies, "hostChecks">;
+  & Pick<Dependencies, "hostChecks" | "uncaught">;
 
 /** The parts of the program that answer. */
 export interface RunningServersOptions extends Omit<ProxyServersOptions, "gather" | "localPages"> {
@@ -55,8 +55,18 @@ export async function startRunningServers(
         source: options.source(),
         largestDelayMs: options.eventLoop.largestMs,
         hostSettings: options.startUp.hostSettings,
+        openFiles: dependencies.openFiles,
+        uncaughtErrors: dependencies.uncaught?.count ?? 0,
       }),
   });
   const { routes, messages } = introspection;
-  return await startControlServer({ path: relay.controlSocket, routes, messages });
+  const { logger, openFiles } = dependencies;
+  return await startControlServer({
+    path: relay.controlSocket,
+    routes,
+    messages,
+    bounds: openFiles.httpBounds,
+    onRefused: () => openFiles.countRefused("control"),
+    logger,
+  });
 }

@@ -5,13 +5,18 @@
  */
 import type { KubeProxyConfiguration } from "../config/configuration.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
-import { type ListenFailure, ServiceHealthServer } from "../health/service_health_server.ts";
+import {
+  type ListenFailure,
+  type ListenForService,
+  ServiceHealthServer,
+} from "../health/service_health_server.ts";
 import type { EventSink } from "../kube/event.ts";
 import type { Logger } from "../log/logger.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import type { Clock } from "../os/clock.ts";
-import { listenHttp } from "../os/http_listener.ts";
+import { HttpConnections } from "../os/http_listener.ts";
 import type { Network } from "../os/network.ts";
+import type { OpenFiles } from "../os/open_files.ts";
 import { probeWildcard } from "../os/wildcard.ts";
 import type { NamespacedName } from "../proxy/service_port_name.ts";
 import type { PlanSettings } from "./plan_settings.ts";
@@ -21,6 +26,7 @@ export interface ServiceHealthDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly network: Network;
+  readonly openFiles: OpenFiles;
   readonly random: () => number;
   readonly events: EventSink;
   readonly metrics: Pick<ProxyMetrics, "healthBindFailed">;
@@ -37,13 +43,14 @@ export interface ServiceHealthOptions {
 
 /** The servers; nothing listens before a sync told of a Service that wants it. */
 export function createServiceHealth(
-  { events, metrics, ...dependencies }: ServiceHealthDependencies,
+  { events, metrics, openFiles, ...dependencies }: ServiceHealthDependencies,
   { configuration, settings, health, uidOf }: ServiceHealthOptions,
 ): ServiceHealthServer {
   const { network } = dependencies;
   // Whoever turned the proxy's health check off does not want load balancers to be told of it.
   const ignoresProxy = configuration.healthzBindAddress === "";
-  return new ServiceHealthServer({ ...dependencies, listen: listenHttp }, {
+  const listen = countedListen(dependencies, openFiles);
+  return new ServiceHealthServer({ ...dependencies, listen }, {
     everywhere: (family) =>
       settings.planOptions(family, settings.nodeState(undefined)).nodePortAddresses.kind === "all",
     wildcard: () => probeWildcard(network),
@@ -53,6 +60,31 @@ export function createServiceHealth(
       recordFailure(events, failure, uidOf(failure.service));
     },
   });
+}
+
+/** All sockets share one bound of connections. */
+function countedListen(
+  { clock, logger, network }: Pick<ServiceHealthDependencies, "clock" | "logger" | "network">,
+  openFiles: OpenFiles,
+): ListenForService {
+  const name = "service_health";
+  const connections = new HttpConnections({ clock, logger }, {
+    name,
+    bounds: openFiles.httpBounds,
+    onRefused: () => openFiles.countRefused(name),
+  });
+  return (service, address, handler) => {
+    const refusal = openFiles.takeListener(service);
+    if (refusal !== undefined) throw new Error(refusal);
+    try {
+      const listener = connections.serve(network.listenTcp(address), handler);
+      void listener.finished.then(() => openFiles.giveListener(service));
+      return listener;
+    } catch (error) {
+      openFiles.giveListener(service);
+      throw error;
+    }
+  };
 }
 
 /** Upstream's event. With the UID, for that is what `kubectl describe service` selects events by. */

@@ -14,6 +14,7 @@ import type { KubeEvent } from "../kube/event.ts";
 import { hostCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
+import { OpenFiles } from "../os/open_files.ts";
 import { systemNetwork } from "../os/network.ts";
 import type { NamespacedName } from "../proxy/service_port_name.ts";
 import { LivePlanSettings } from "./live_plan_settings.ts";
@@ -47,6 +48,7 @@ async function serve(
     clock,
     logger: new MemoryLogger(),
     network: systemNetwork,
+    openFiles: new OpenFiles(),
     random: () => 0,
     events: { record: (event) => events.push(event) },
     metrics: { healthBindFailed: () => void counted.push("failure") },

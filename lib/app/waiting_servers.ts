@@ -12,7 +12,7 @@ import { createHealthzHandler } from "../health/healthz_server.ts";
 import { ProxyHealth } from "../health/proxy_health.ts";
 import { SILENT_LOGGER } from "../log/silent_logger.ts";
 import type { Clock } from "../os/clock.ts";
-import type { HttpHandler } from "../os/http_listener.ts";
+import type { HttpHandler } from "../os/http_connection.ts";
 import { runHttpServer } from "../os/http_server.ts";
 import type { Network } from "../os/network.ts";
 

@@ -8,7 +8,9 @@ import type { Logger } from "../log/logger.ts";
 import { IP_FAMILIES, type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import type { Port } from "../net/port.ts";
 import type { Clock, Timer } from "../os/clock.ts";
-import type { HttpListener, ListenHttp } from "../os/http_listener.ts";
+import type { HttpHandler } from "../os/http_connection.ts";
+import type { HttpListener } from "../os/http_listener.ts";
+import type { SocketAddress } from "../os/network.ts";
 import type { Wildcard } from "../os/wildcard.ts";
 import type { PlanChanges, ProxyPlan } from "../proxy/proxy_plan.ts";
 import type { NamespacedName, ServiceKey } from "../proxy/service_port_name.ts";
@@ -29,11 +31,18 @@ export interface ListenFailure {
   readonly error: Error;
 }
 
+/** Opens one socket of a Service. Throws where that can't be had. */
+export type ListenForService = (
+  service: ServiceKey,
+  address: SocketAddress,
+  handler: HttpHandler,
+) => HttpListener;
+
 /** What the servers need. */
 export interface ServiceHealthDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
-  readonly listen: ListenHttp;
+  readonly listen: ListenForService;
   /** From 0 to 1, as `Math.random`. */
   readonly random: () => number;
 }
@@ -179,7 +188,7 @@ export class ServiceHealthServer {
   }
 
   #listen(service: ServiceKey, address: { hostname: string; port: Port }): HttpListener {
-    return this.#dependencies.listen(address, (_, peer) => {
+    return this.#dependencies.listen(service, address, (_, peer) => {
       const checked = this.#table.get(service);
       if (checked === undefined) return answerServiceHealth(undefined);
       const family = peer === undefined ? "IPv4" : ipFamilyOf(peer);

@@ -1,6 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { listenHttp } from "../../tests/support/listen_http.ts";
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { isMissing } from "../../tests/support/requirement.ts";
 import {
@@ -14,11 +15,12 @@ import { unusedPort } from "../../tests/support/unused_port.ts";
 import { type IpFamily, parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { systemClock } from "../os/clock.ts";
-import { listenHttp } from "../os/http_listener.ts";
 import { systemNetwork } from "../os/network.ts";
 import { probeWildcard } from "../os/wildcard.ts";
 import type { ProxyPlan } from "../proxy/proxy_plan.ts";
-import { ServiceHealthServer } from "./service_health_server.ts";
+import { type ListenForService, ServiceHealthServer } from "./service_health_server.ts";
+
+const listen: ListenForService = (_, address, handler) => listenHttp(address, handler);
 
 interface Stage extends AsyncDisposable {
   readonly logger: MemoryLogger;
@@ -41,7 +43,7 @@ function createStage(
   const failures: string[] = [];
   const previous = new Map<IpFamily, ProxyPlan>();
   const server = new ServiceHealthServer(
-    { clock, logger, listen: listenHttp, random: () => 0 },
+    { clock, logger, listen, random: () => 0 },
     {
       everywhere: () => everywhere,
       wildcard: () => probeWildcard(systemNetwork),
@@ -239,7 +241,7 @@ Deno.test("ServiceHealthServer leaves nothing behind when it is stopped", async 
 
 Deno.test("ServiceHealthServer opens a thousand ports without holding up the event loop", async () => {
   const server = new ServiceHealthServer(
-    { clock: systemClock, logger: new MemoryLogger(), listen: listenHttp, random: () => 0 },
+    { clock: systemClock, logger: new MemoryLogger(), listen, random: () => 0 },
     {
       everywhere: () => false,
       wildcard: () => "none",

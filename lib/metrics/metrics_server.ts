@@ -5,21 +5,16 @@
  * @module
  */
 import type { IpAddress } from "../net/ip_address.ts";
+import { type Clock, systemClock } from "../os/clock.ts";
 import { flagzPage } from "./flagz_page.ts";
-import { gzipAnswer } from "./gzip_answer.ts";
 import { answerHealthz, HEALTHZ } from "./healthz_page.ts";
 import { isLocalRequest } from "./local_request.ts";
 import { answerLogLevel } from "./log_level_page.ts";
 import { answerJson, answerNotFound, answerText, refuseWriting } from "./plain_answer.ts";
+import { type MetricsAnswer, Scrape, SharedScrape } from "./scrape.ts";
 import type { SliMetrics } from "./sli_metrics.ts";
 import { type StatuszOptions, statuszPage } from "./statusz_page.ts";
 import { answerZPage } from "./z_page.ts";
-
-/** The text of a scrape. A large one is a Blob: a string of 5 MB takes 20 ms to encode. */
-export interface MetricsAnswer {
-  readonly contentType: string;
-  readonly body: string | Blob;
-}
 
 /** What is answered with. What is `undefined` here is a path that there is not. */
 export interface MetricsHandlerOptions {
@@ -29,6 +24,8 @@ export interface MetricsHandlerOptions {
    */
   readonly render: () => Promise<MetricsAnswer>;
   readonly slis: SliMetrics;
+  /** @default {systemClock} */
+  readonly clock?: Clock;
   /** The word that `/proxyMode` answers with. */
   readonly mode: string;
   /** The configuration in the form of its file, for `/configz`. */
@@ -61,15 +58,18 @@ export function createMetricsHandler(options: MetricsHandlerOptions): Page {
 }
 
 function createPages(options: MetricsHandlerOptions): ReadonlyMap<string, Page> {
-  const { slis, mode, configuration, flags, status, setVerbosity } = options;
-  const render = oneAtATime(options.render);
+  const { clock = systemClock, slis, mode, configuration, flags, status, setVerbosity } = options;
+  const shared = new SharedScrape({ clock }, options.render);
   const healthz: Page = ({ url }) =>
     answerHealthz(
       new URL(url),
       (name) => slis.checked({ name, type: HEALTHZ }, "success"),
     );
   const pages = new Map<string, Page>([
-    ["/metrics", (request) => refuseWriting(request) ?? answerMetrics(request, render)],
+    [
+      "/metrics",
+      async (request) => refuseWriting(request) ?? await (await shared.get()).answer(request),
+    ],
     ["/metrics/slis", (request, peer) => answerSlis(request, { slis, peer })],
     ["/healthz", healthz],
     ["/healthz/ping", healthz],
@@ -92,29 +92,14 @@ function createPages(options: MetricsHandlerOptions): ReadonlyMap<string, Page> 
   return pages;
 }
 
-async function answerMetrics(
-  request: Request,
-  render: () => Promise<MetricsAnswer>,
-): Promise<Response> {
-  const { contentType, body } = await render();
-  const headers = { "content-type": contentType, "x-content-type-options": "nosniff" };
-  return gzipAnswer(request, new Response(body, { headers }));
-}
-
 /** DELETE is only for who is on this machine: nothing on the port changes anything for others. */
-function answerSlis(
+async function answerSlis(
   request: Request,
   { slis, peer }: { readonly slis: SliMetrics; readonly peer: IpAddress | undefined },
-): Response | Promise<Response> {
+): Promise<Response> {
   if (request.method !== "DELETE" || !isLocalRequest(request, peer)) {
-    return refuseWriting(request) ?? answerMetrics(request, () => slis.render());
+    return refuseWriting(request) ?? await new Scrape(await slis.render()).answer(request);
   }
   slis.reset();
   return answerText("metrics reset\n");
-}
-
-/** Whoever asks while an answer is made gets that one: asking a lot must not cost a lot. */
-function oneAtATime<T>(make: () => Promise<T>): () => Promise<T> {
-  let underWay: Promise<T> | undefined;
-  return () => underWay ??= make().finally(() => underWay = undefined);
 }

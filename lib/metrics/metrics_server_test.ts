@@ -24,34 +24,6 @@ Deno.test("createMetricsHandler() has no page that is switched off", async () =>
   }
 });
 
-Deno.test("createMetricsHandler() makes one text for all who ask at the same time", async () => {
-  let made = 0;
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const ask = createHandler({
-    async render() {
-      made++;
-      await promise;
-      return { contentType: "text/plain", body: `a ${made}\n` };
-    },
-  });
-  const asked = [ask("/metrics"), ask("/metrics")];
-  resolve();
-  for (const answer of await Promise.all(asked)) assertEquals(await answer.text(), "a 1\n");
-  assertEquals(await (await ask("/metrics")).text(), "a 2\n");
-});
-
-Deno.test("createMetricsHandler() makes the text anew after a failure", async () => {
-  let made = 0;
-  const ask = createHandler({
-    render: () =>
-      made++ === 0
-        ? Promise.reject(new Error("a fault"))
-        : Promise.resolve({ contentType: "text/plain", body: "" }),
-  });
-  assertEquals(await ask("/metrics").catch((error) => error.message), "a fault");
-  assertEquals((await ask("/metrics")).status, 200);
-});
-
 Deno.test("createMetricsHandler() compresses a scrape for whoever asks for it, and no other page", async () => {
   const handler = createMetricsHandler({
     ...{ mode: "userspace", flags: undefined, status: undefined, setVerbosity: undefined },

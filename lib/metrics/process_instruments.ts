@@ -4,6 +4,7 @@
  * @module
  */
 import type { IpFamily } from "../net/ip_address.ts";
+import type { OpenFiles } from "../os/open_files.ts";
 import { type Instruments, setCounter } from "./instruments.ts";
 import { METRICS } from "./metric_table.ts";
 
@@ -51,6 +52,10 @@ export interface ProcessInstruments {
     totals: { readonly watchFailures: number; readonly relists: number },
   ): void;
   setLargestEventLoopDelay(seconds: number): void;
+  /** Figures replace those told before. */
+  setOpenFiles(files: Pick<OpenFiles, "limit" | "open" | "refused">): void;
+  /** Errors since the start that nothing caught. */
+  setUncaughtErrors(count: number): void;
 }
 
 /** The methods over the instruments. */
@@ -66,6 +71,13 @@ export function processInstruments(its: Instruments): ProcessInstruments {
     configReloaded: (result: ConfigReload) => its.configReloads.inc({ result }),
     setHostSettingsRefused: (count: number) => its.hostSettingsRefused.set(count),
     setLargestEventLoopDelay: (seconds: number) => its.eventLoopDelay.set(seconds),
+    setOpenFiles({ limit, open, refused }) {
+      its.processMaxFds.set(limit);
+      its.openSockets.set({ use: "listener" }, open.listeners);
+      its.openSockets.set({ use: "traffic" }, open.traffic);
+      for (const [use, count] of refused) setCounter(its.refusedSockets, { use }, count);
+    },
+    setUncaughtErrors: (count: number) => setCounter(its.uncaughtErrors, {}, count),
   };
 }
 

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { SOCKET_USES } from "../os/open_files.ts";
 import { FAMILY, type Metric } from "./metric.ts";
 
 const RESOURCE = {
@@ -97,6 +98,25 @@ export const RELAY_METRICS = {
     type: "gauge",
     help:
       "Settings of the machine that are needed and could not be made; `kube-relay status` names them",
+  },
+  openSockets: {
+    name: "kube_relay_open_sockets",
+    type: "gauge",
+    help: "Listening sockets of Services, and sockets of the connections and flows through them",
+    labels: { use: ["listener", "traffic"] },
+  },
+  refusedSockets: {
+    name: "kube_relay_refused_sockets_total",
+    type: "counter",
+    help:
+      "Sockets that were refused, or closed for new ones, so that the limit of open files is kept: of " +
+      "Services, and connections to the own servers",
+    labels: { use: SOCKET_USES },
+  },
+  uncaughtErrors: {
+    name: "kube_relay_uncaught_errors_total",
+    type: "counter",
+    help: "Errors that nothing caught; each is logged and is a fault of kube-relay",
   },
   tcpAccepted: {
     name: "kube_relay_userspace_tcp_connections_total",

@@ -53,6 +53,11 @@ export const SHARED_METRICS = {
     type: "gauge",
     help: "Memory of the process that is in RAM",
   },
+  processMaxFds: {
+    name: "process_max_fds",
+    type: "gauge",
+    help: "The limit of open files; 65536 is assumed where it cannot be read",
+  },
   processStart: {
     name: "process_start_time_seconds",
     type: "gauge",

@@ -1,28 +1,36 @@
 /**
- * A socket that answers HTTP/1.1, and what of Deno's server has to be known to use it.
+ * Sockets that answer HTTP/1, with bounds for everything that a client can hold on to.
  *
- * Bounds: Deno.serve has no time-out for a request that never ends, nor one for idle connections, and
- * neither has kube-proxy. Who may not hold connections open has to be kept away by the address
- * that is bound, or by a firewall.
+ * Deno.serve is not used: it has no bound of connections, no time-out for idle clients, for requests
+ * that never end or for answers that are never read, and when files run out its loop ends the
+ * process by an error that cannot be caught (seen with 2.9.6).
  *
  * @module
  */
+import type { Logger } from "../log/logger.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
+import { BackOff } from "./back_off.ts";
+import type { Clock, Timer } from "./clock.ts";
+import {
+  HttpConnection,
+  type HttpHandler,
+  type HttpSocket,
+  type HttpTimes,
+} from "./http_connection.ts";
+import { STATUS_TEXT } from "./http_head.ts";
+import { SERVER_NAME } from "./http_output.ts";
 import type { SocketAddress } from "./network.ts";
+import { isClientGone, isOutOfSockets, OUT_OF_SOCKETS_CURE } from "./socket_errors.ts";
 
-/** The header `server` of every answer: it tells ours from kube-proxy's, which sends none. */
-export const SERVER_NAME = "kube-relay";
-
-/** Answers a request. `peer` is the client's address, IPv4 also where it came by way of `[::]`. */
-export type HttpHandler = (
-  request: Request,
-  peer: IpAddress | undefined,
-) => Response | Promise<Response>;
+/** A listening socket, TCP or Unix. */
+export interface HttpAcceptor {
+  accept(): Promise<HttpSocket & { readonly remoteAddr: unknown }>;
+  close(): void;
+}
 
 /** A socket that answers. */
 export interface HttpListener {
-  readonly address: SocketAddress;
-  /** Resolves once the socket is closed, whoever did it. */
+  /** Resolves once the socket and its connections are closed, whoever did it. */
   readonly finished: Promise<void>;
   /**
    * Closes the socket and its connections. The port can be taken again once this has resolved, not
@@ -31,60 +39,178 @@ export interface HttpListener {
   close(): Promise<void>;
 }
 
-/** What golang.org/x/net/http/httpguts.ValidHostHeader lets through. */
-const GO_HOST = /^http:\/\/[\w!$%&'()*+,.:;=[\]~-]*(?=[/?]|$)/;
-
-/** A name that is nobody's (RFC 2606): what is only for `localhost` is not for whoever wrote another. */
-const UNREADABLE_HOST = "http://unreadable.invalid";
-
-/** Opens an {@linkcode HttpListener}. Throws what {@linkcode listenHttp} throws. */
-export type ListenHttp = (address: SocketAddress, handler: HttpHandler) => HttpListener;
-
-/** Listens. Throws `Deno.errors.AddrInUse`, `AddrNotAvailable` or `PermissionDenied`. */
-export function listenHttp(
-  { hostname, port }: SocketAddress,
-  handler: HttpHandler,
-): HttpListener {
-  const controller = new AbortController();
-  const server = Deno.serve(
-    {
-      hostname,
-      port,
-      signal: controller.signal,
-      onListen: () => {},
-      // Without it Deno prints each error of a handler, which a client may be able to cause.
-      onError: () => new Response("500 internal server error\n", { status: 500 }),
-    },
-    async (raw, { remoteAddr }) => {
-      const request = withReadableUrl(raw);
-      if (request === undefined) return new Response("400 bad request\n", { status: 400 });
-      const response = await handler(request, tryParseIpAddress(remoteAddr.hostname));
-      response.headers.set("server", SERVER_NAME);
-      return response;
-    },
-  );
-  return {
-    address: server.addr,
-    finished: server.finished,
-    close() {
-      controller.abort();
-      return server.finished;
-    },
-  };
+/** What a server can hold at a time. */
+export interface HttpBounds {
+  readonly connections: number;
+  /** Of one client address; Unix sockets have none. */
+  readonly connectionsOfClient: number;
 }
 
+/** Settings of {@linkcode HttpConnections}. */
+export interface HttpConnectionsOptions {
+  /** For the log: `healthz`, `metrics`. */
+  readonly name: string;
+  /** @default {256 connections, 64 of one client} */
+  readonly bounds?: HttpBounds;
+  readonly times?: Partial<HttpTimes>;
+  /** Called for each connection that was refused, or closed for a new one. */
+  readonly onRefused?: () => void;
+}
+
+/** What {@linkcode HttpConnections} work with. */
+export interface HttpDependencies {
+  readonly clock: Clock;
+  /** Told of faults of handlers, whose clients get 500, and of connections that were refused. */
+  readonly logger: Logger;
+}
+
+const BOUNDS: HttpBounds = { connections: 256, connectionsOfClient: 64 };
+/** A timer that fires so late was held up. */
+const STALL_MS = 500;
+const BUSY = `HTTP/1.1 503 ${STATUS_TEXT[503]}\r\nserver: ${SERVER_NAME}\r\nretry-after: 1\r\n` +
+  "content-length: 0\r\nconnection: close\r\n\r\n";
+const TIMES: HttpTimes = {
+  requestMs: 10_000,
+  idleMs: 75_000,
+  answerMs: 15_000,
+  pieceMs: 30_000,
+};
+
 /**
- * Deno puts the Host header as it came into the URL, and new URL() refuses hosts that Go takes: an
- * IPv6 address with its zone, as Python's clients send it, or `10.0.0.256`. `undefined` for what Go
- * refuses, too.
+ * The connections of one server, whatever the number of its sockets. At a bound the connection that
+ * has waited for a request for longest is closed: that is always safe, since no answer is lost.
  */
-function withReadableUrl(request: Request): Request | undefined {
-  if (URL.canParse(request.url)) return request;
-  try {
-    const { method, headers, body } = request;
-    // Not the request itself: Deno would warn of its signal, which is copied then.
-    return new Request(request.url.replace(GO_HOST, UNREADABLE_HOST), { method, headers, body });
-  } catch {
-    return undefined;
+export class HttpConnections {
+  readonly #clock: Clock;
+  readonly #logger: Logger;
+  readonly #options: HttpConnectionsOptions;
+  readonly #bounds: HttpBounds;
+  readonly #times: HttpTimes;
+  readonly #open = new Set<HttpConnection>();
+  #timer: Timer | undefined;
+  #timerAt = Infinity;
+
+  constructor({ clock, logger }: HttpDependencies, options: HttpConnectionsOptions) {
+    this.#clock = clock;
+    this.#logger = logger.with({ server: options.name });
+    this.#options = options;
+    this.#bounds = options.bounds ?? BOUNDS;
+    this.#times = { ...TIMES, ...options.times };
   }
+
+  /** Answers what comes to a listening socket, which is closed in the end. */
+  serve(acceptor: HttpAcceptor, handler: HttpHandler): HttpListener {
+    const own = new Set<HttpConnection>();
+    const backOff = new BackOff(this.#clock);
+    let isClosed = false;
+    const accept = async () => {
+      while (!isClosed) {
+        try {
+          const socket = await acceptor.accept();
+          this.#take(socket, handler, own);
+        } catch (error) {
+          if (isClosed || isClientGone(error)) continue;
+          if (error instanceof Deno.errors.BadResource) break;
+          // No file is left: the client waits in the kernel's queue, and those who only wait here go.
+          const cure = isOutOfSockets(error) ? OUT_OF_SOCKETS_CURE : undefined;
+          this.#logger.warn("Cannot accept a connection", { error, ...(cure && { cure }) });
+          this.#closeLongestWaiting(this.#open);
+          await backOff.pause();
+        }
+      }
+      for (const connection of own) connection.close();
+      await Promise.all([...own].map(({ finished }) => finished));
+    };
+    const finished = accept();
+    return {
+      finished,
+      close() {
+        if (!isClosed) acceptor.close();
+        isClosed = true;
+        backOff.cancel();
+        for (const connection of own) connection.close();
+        return finished;
+      },
+    };
+  }
+
+  #take(
+    socket: HttpSocket & { readonly remoteAddr: unknown },
+    handler: HttpHandler,
+    own: Set<HttpConnection>,
+  ): void {
+    const peer = peerOf(socket.remoteAddr);
+    if (!this.#hasRoom(peer)) return void refuse(socket);
+    const onError = (error: unknown) => this.#logger.error("Cannot answer a request", { error });
+    const context = { clock: this.#clock, times: this.#times, handler, onError };
+    const connection = new HttpConnection(context, { socket, peer });
+    for (const set of [own, this.#open]) set.add(connection);
+    void connection.finished.then(() => {
+      for (const set of [own, this.#open]) set.delete(connection);
+      if (this.#open.size === 0) this.#disarm();
+    });
+    this.#arm(connection.deadline);
+  }
+
+  #hasRoom(peer: IpAddress | undefined): boolean {
+    const { connections, connectionsOfClient } = this.#bounds;
+    const isFull = this.#open.size >= connections;
+    const ofClient = peer === undefined ? [] : [...this.#open].filter((each) => each.peer === peer);
+    if (!isFull && ofClient.length < connectionsOfClient) return true;
+    this.#options.onRefused?.();
+    this.#logger.warn("Refused a connection at the bound of a server", { ...this.#bounds });
+    const candidates = ofClient.length >= connectionsOfClient ? ofClient : this.#open;
+    return this.#closeLongestWaiting(candidates);
+  }
+
+  /** Returns whether there was one. */
+  #closeLongestWaiting(candidates: Iterable<HttpConnection>): boolean {
+    let longest: HttpConnection | undefined;
+    for (const connection of candidates) {
+      const { waitingSince = Infinity } = connection;
+      if (waitingSince < (longest?.waitingSince ?? Infinity)) longest = connection;
+    }
+    if (longest === undefined) return false;
+    longest.close();
+    this.#open.delete(longest);
+    return true;
+  }
+
+  /** One timer for all, so that an idle server has next to no wake-ups. */
+  #arm(at: number): void {
+    if (at >= this.#timerAt) return;
+    this.#disarm();
+    this.#timerAt = at;
+    const ms = Math.max(1, Math.ceil(at - this.#clock.now()));
+    this.#timer = this.#clock.setTimer(ms, () => this.#expire());
+  }
+
+  #disarm(): void {
+    this.#timer?.cancel();
+    this.#timerAt = Infinity;
+  }
+
+  #expire(): void {
+    const now = this.#clock.now();
+    const isLate = now - this.#timerAt > STALL_MS;
+    this.#disarm();
+    // After a stall of the event loop, what has arrived meanwhile is read first.
+    if (isLate) return this.#arm(now + STALL_MS);
+    for (const connection of this.#open) if (connection.deadline <= now) connection.expire();
+    let next = Infinity;
+    for (const { deadline } of this.#open) next = Math.min(next, deadline);
+    // One that is being answered may get a deadline at any time.
+    if (this.#open.size > 0) this.#arm(Math.min(next, now + this.#times.requestMs));
+  }
+}
+
+/** Every connection is being answered. The client may have gone. */
+async function refuse(socket: HttpSocket): Promise<void> {
+  await socket.write(new TextEncoder().encode(BUSY)).catch(() => {});
+  socket.close();
+}
+
+function peerOf(address: unknown): IpAddress | undefined {
+  const { hostname } = address as Partial<SocketAddress>;
+  return hostname === undefined ? undefined : tryParseIpAddress(hostname);
 }

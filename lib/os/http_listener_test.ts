@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { isMissing } from "../../tests/support/requirement.ts";
-import { listenHttp } from "./http_listener.ts";
+import { listenHttp } from "../../tests/support/listen_http.ts";
 import { systemNetwork } from "./network.ts";
 import { probeWildcard } from "./wildcard.ts";
 

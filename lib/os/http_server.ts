@@ -7,8 +7,9 @@ import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
 import { isUnspecified, tryParseIpAddress } from "../net/ip_address.ts";
 import type { Clock } from "./clock.ts";
-import { type HttpHandler, type HttpListener, listenHttp } from "./http_listener.ts";
-import { type Network, type SocketAddress, systemNetwork } from "./network.ts";
+import type { HttpHandler } from "./http_connection.ts";
+import { type HttpBounds, HttpConnections, type HttpListener } from "./http_listener.ts";
+import { type Network, type SocketAddress, systemNetwork, type TcpListener } from "./network.ts";
 import { probeWildcard, wildcardHostnames } from "./wildcard.ts";
 
 /** Time between two tries to bind. */
@@ -23,6 +24,10 @@ export interface HttpServerOptions {
   /** Whether an address that can't be had ends the server instead of being tried again. */
   readonly hardFail?: boolean;
   readonly handler: HttpHandler;
+  /** @default {those of HttpConnections} */
+  readonly bounds?: HttpBounds;
+  /** Called for each connection that was refused, or closed for a new one. */
+  readonly onRefused?: () => void;
 }
 
 /** What a server needs. */
@@ -43,19 +48,20 @@ export async function runHttpServer(
   options: HttpServerOptions & { readonly signal: AbortSignal },
 ): Promise<void> {
   const { name, address, hardFail = false, signal } = options;
+  const connections = new HttpConnections({ clock, logger }, options);
   let complained = false;
   while (!signal.aborted) {
     try {
-      const listeners = await openAll(hostnamesOf(address, network), {
-        address,
-        handler: reportingHandler(logger, options),
-      });
-      const listens = { server: name, ...listeners[0]?.address };
+      const sockets = openAll(hostnamesOf(address, network), address.port);
+      const listens = { server: name, ...sockets[0]?.addr };
       // Whoever read the error above waits for this line.
       if (complained) logger.info("Server listens", listens);
       else logger.verbose(1, "Server listens", listens);
       complained = false;
-      await serve(listeners, signal);
+      await serve(
+        sockets.map((socket) => connections.serve(socket, options.handler)),
+        signal,
+      );
       if (!signal.aborted) throw new Error("the server stopped by itself");
     } catch (error) {
       if (hardFail) throw bindError(options, error);
@@ -78,38 +84,20 @@ function hostnamesOf(
   return isWildcard ? wildcardHostnames(probeWildcard(network)) : [hostname];
 }
 
-async function openAll(
-  hostnames: readonly string[],
-  { address, handler }: Pick<HttpServerOptions, "address" | "handler">,
-): Promise<readonly HttpListener[]> {
-  const listeners: HttpListener[] = [];
+function openAll(hostnames: readonly string[], wanted: number): readonly TcpListener[] {
+  const sockets: TcpListener[] = [];
   try {
-    let { port } = address;
+    let port = wanted;
     for (const hostname of hostnames) {
-      const listener = listenHttp({ hostname, port }, handler);
-      listeners.push(listener);
-      port = listener.address.port;
+      const socket = systemNetwork.listenTcp({ hostname, port });
+      sockets.push(socket);
+      port = socket.addr.port;
     }
-    return listeners;
+    return sockets;
   } catch (error) {
-    await closeAll(listeners);
+    for (const socket of sockets) socket.close();
     throw error;
   }
-}
-
-/** A fault of ours, which the client's 500 does not tell. */
-function reportingHandler(
-  logger: Logger,
-  { name, handler }: Pick<HttpServerOptions, "name" | "handler">,
-): HttpHandler {
-  return async (request, peer) => {
-    try {
-      return await handler(request, peer);
-    } catch (error) {
-      logger.error("Cannot answer a request", { server: name, error });
-      throw error;
-    }
-  };
 }
 
 async function serve(listeners: readonly HttpListener[], signal: AbortSignal): Promise<void> {

@@ -9,17 +9,12 @@ import type { Logger } from "../log/logger.ts";
 /** Everything of the console that a library would print with. */
 const PRINTING = ["debug", "dir", "error", "info", "log", "table", "trace", "warn"] as const;
 
-/** Advice of Deno to whoever asks whether a client has gone. There is no other way to ask. */
-const KNOWN = /^Deno\.serve: request\.signal aborts on successful responses/;
-
 /**
  * From now on it becomes lines of the log: a program that collects JSON lines could not read it. Call
  * it once. What V8 prints when it dies, as for want of memory, no program can take.
  */
 export function takeStrayOutput(logger: Logger): void {
-  const tell = (text: string) => {
-    if (!KNOWN.test(text)) logger.warn("A library printed a message", { text });
-  };
+  const tell = (text: string) => logger.warn("A library printed a message", { text });
   const print = (...words: readonly unknown[]) => tell(words.map(textOf).join(" "));
   Object.assign(globalThis.console, Object.fromEntries(PRINTING.map((name) => [name, print])));
   process.removeAllListeners("warning");

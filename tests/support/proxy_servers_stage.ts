@@ -12,6 +12,7 @@ import { parseFlags } from "../../lib/config/parse_flags.ts";
 import { ProxyHealth } from "../../lib/health/proxy_health.ts";
 import type { KubeEvent } from "../../lib/kube/event.ts";
 import { createProxyMetrics } from "../../lib/metrics/proxy_metrics.ts";
+import { OpenFiles } from "../../lib/os/open_files.ts";
 import { systemNetwork } from "../../lib/os/network.ts";
 import type { BackendMode } from "../../lib/proxy/backend.ts";
 import { THIS_NODE } from "./address_plan.ts";
@@ -88,7 +89,11 @@ export async function startProxyServersStage(
     setVerbosity: (level: number) => void verbosities.push(level),
   });
   startProxyServers(
-    { clock, logger, network: systemNetwork, events: { record: (event) => events.push(event) } },
+    {
+      ...{ clock, logger, network: systemNetwork },
+      openFiles: new OpenFiles(),
+      events: { record: (event) => events.push(event) },
+    },
     tasks,
     {
       configuration: { ...configuration, mode, flags },

@@ -53,7 +53,7 @@ parentheses stand for one that the process or the cluster fills in.
 - \`promhttp_metric_handler_*\`: they count the requests of Prometheus' Go library. \`up\` and
   \`scrape_duration_seconds\` of Prometheus itself say the same.
 - \`/debug/pprof/\`: profiles of a Go program; the path answers 404.
-- \`process_open_fds\`, \`process_max_fds\` and \`process_virtual_memory_bytes\`: they cannot be had without
+- \`process_open_fds\` and \`process_virtual_memory_bytes\`: they cannot be had without
   reading \`/proc\`, which Deno opens only to a program that may do everything.
 - Of \`rest_client_*\`: sizes, rate limiter and retries; there is no rate limiter here, and each attempt counts
   as a request. Watches are in \`rest_client_requests_total\` only.

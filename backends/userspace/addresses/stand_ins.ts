@@ -19,6 +19,7 @@ const RANGE_SIZE = 1 << 20;
 /** Below the range that the kernel takes client ports from (32768 and up), so that none is in the way. */
 const PORT_START = 20_000;
 const PORT_COUNT = 32_768 - PORT_START;
+const STAND_IN_ATTEMPTS = 16;
 
 /**
  * Gives each Service an IPv4 stand-in of its own: the address that its key hashes to, or the next
@@ -79,6 +80,17 @@ export class StandIns {
   /** Notes that {@linkcode entries} are recorded for the next run. */
   markRecorded(): void {
     this.#changed = false;
+  }
+}
+
+/** Ports for a stand-in: the Service's own first, and then those that are tried when it can't be had. */
+export function* standInPorts(
+  service: ServiceKey,
+  { port, protocol }: { readonly port: Port; readonly protocol: Protocol },
+): Iterable<Port> {
+  yield port;
+  for (let attempt = 0; attempt < STAND_IN_ATTEMPTS; attempt++) {
+    yield standInPort(service, { port, protocol, attempt });
   }
 }
 

@@ -4,7 +4,7 @@
  * @module
  */
 import type { TcpConnection, TcpListener } from "../../../lib/os/network.ts";
-import { BackOff } from "../back_off.ts";
+import { BackOff } from "../../../lib/os/back_off.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import {
@@ -12,7 +12,7 @@ import {
   isOutOfSockets,
   OUT_OF_SOCKETS_CURE,
   systemErrorOf,
-} from "../socket_errors.ts";
+} from "../../../lib/os/socket_errors.ts";
 
 /** Who gets the connections of a listening socket. */
 export interface TcpTarget {

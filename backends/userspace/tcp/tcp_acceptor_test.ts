@@ -90,7 +90,11 @@ Deno.test("TcpAcceptor pauses when no sockets are left, and goes on when there a
 Deno.test("TcpAcceptor asks for silent connections to be closed when no sockets are left", async () => {
   const { forwarding, listener, acceptor } = setUp();
   const asked: number[] = [];
-  forwarding.busy.add({ closeSilent: (count) => (asked.push(count), count), close() {} });
+  forwarding.busy.add({
+    connections: 0,
+    closeSilent: (count) => (asked.push(count), count),
+    close() {},
+  });
   listener.offer(systemError("EMFILE"), systemError("ECONNABORTED"));
   await settle();
   assertEquals(asked, [16]);

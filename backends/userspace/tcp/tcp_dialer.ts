@@ -9,7 +9,7 @@ import type { Endpoint, EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { EndpointPicker, VerdictName } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
 import type { RecencyItem } from "../recency_list.ts";
-import { isOutOfSockets, systemErrorOf } from "../socket_errors.ts";
+import { isOutOfSockets, systemErrorOf } from "../../../lib/os/socket_errors.ts";
 
 /** Who wants to be connected. */
 export interface DialRequest {

@@ -11,6 +11,7 @@ import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import { type ServiceKey, serviceKey } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import type { BufferPool } from "./buffer_pool.ts";
 import { EndpointPicker, type VerdictName } from "../endpoint_picker.ts";
@@ -18,10 +19,12 @@ import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
 import { RecencyList } from "../recency_list.ts";
-import { OUT_OF_SOCKETS_CURE } from "../socket_errors.ts";
+import { OUT_OF_SOCKETS_CURE } from "../../../lib/os/socket_errors.ts";
 import type { DialFailure } from "./tcp_dialer.ts";
 import { TcpSession, type TcpSessionOwner } from "./tcp_session.ts";
 
+/** Sockets of a session: to the client and to the endpoint. */
+const SOCKETS = 2;
 /** A session's place in the order of last use is brought up to date once in so long, to save CPU. */
 const ACTIVITY_GRAIN_MS = 1000;
 
@@ -48,6 +51,7 @@ export class TcpForwarder implements TcpSessionOwner {
   readonly #forwarding: Forwarding;
   readonly #picker: EndpointPicker;
   readonly #sessions = new RecencyList<TcpSession>();
+  readonly #service: ServiceKey;
   #plan: ServicePlan;
   #traffic: ServiceTraffic | undefined;
 
@@ -55,6 +59,7 @@ export class TcpForwarder implements TcpSessionOwner {
     this.#forwarding = forwarding;
     this.smallBuffers = forwarding.smallBuffers;
     this.largeBuffers = forwarding.largeBuffers;
+    this.#service = serviceKey(plan.name);
     this.#plan = plan;
     this.#picker = new EndpointPicker(plan, forwarding.pickerOptions());
   }
@@ -100,9 +105,9 @@ export class TcpForwarder implements TcpSessionOwner {
   }
 
   /** Closes up to `count` connections that are silent for long, and tells how many. */
-  closeSilent(count: number): number {
-    const { clock, counters, options } = this.#forwarding;
-    const before = clock.now() - options.silentMs;
+  closeSilent(count: number, silentMs = this.#forwarding.options.silentMs): number {
+    const { clock, counters } = this.#forwarding;
+    const before = clock.now() - silentMs;
     let closed = 0;
     for (const session of this.#sessions) {
       if (closed === count || session.usedAt > before) break;
@@ -125,6 +130,7 @@ export class TcpForwarder implements TcpSessionOwner {
 
   onClosed(session: TcpSession): void {
     this.#sessions.delete(session);
+    this.#forwarding.openFiles.giveTraffic(this.#service, SOCKETS);
     this.#forwarding.sessions.remove();
     this.#forwarding.own.untake(session, session.client);
     if (this.#traffic) this.#traffic.open--;
@@ -230,13 +236,29 @@ export class TcpForwarder implements TcpSessionOwner {
   /** Room for one more: at the bound, a connection that is silent for long makes way. */
   #hasRoom(): boolean {
     const { log, options: { maxConnectionsPerService: bound } } = this.#forwarding;
-    if (this.#sessions.size < bound) return true;
+    if (this.#sessions.size < bound) return this.#takeSockets();
     const servicePort = this.#plan.key;
     if (this.closeSilent(1) === 1) {
       log.warn("Closed a silent connection for a new one", { servicePort, bound });
-      return true;
+      return this.#takeSockets();
     }
     log.warn("Refused a connection at the bound of the Service", { servicePort, bound });
+    return false;
+  }
+
+  /** Counts the sockets of one more, if the limit of open files lets it be. */
+  #takeSockets(): boolean {
+    const { openFiles, log } = this.#forwarding;
+    if (openFiles.takeTraffic(this.#service, SOCKETS)) return true;
+    if (this.closeSilent(1) === 0) this.#forwarding.relieve(1);
+    if (openFiles.takeTraffic(this.#service, SOCKETS)) return true;
+    const isExchange = this.#forwarding.closeOfLargest(this.connections);
+    if (isExchange && openFiles.takeTraffic(this.#service, SOCKETS, { isExchange })) return true;
+    openFiles.countRefused("connection");
+    const servicePort = this.#plan.key;
+    log.warn("Refused a connection, since few files are left", {
+      ...{ servicePort, limit: openFiles.limit, cure: OUT_OF_SOCKETS_CURE },
+    });
     return false;
   }
 }

@@ -7,18 +7,24 @@ import {
   testServicePlan,
   testSharedPlan,
 } from "../../../tests/support/service_plans.ts";
+import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { Forwarding } from "../forwarding.ts";
 import { serviceAddresses } from "../listeners.ts";
 import { TcpForwarder } from "./tcp_forwarder.ts";
 
 const [A, B] = ["10.0.0.1:80", "10.0.0.2:80"] as const;
 
-function setUp(options: TestServicePlan = { to: [A] }, bound = 16_384) {
+const [ADDRESS] = serviceAddresses(testServicePlan(), testSharedPlan());
+
+function setUp(
+  options: TestServicePlan = { to: [A] },
+  { bound = 16_384, openFiles }: { readonly bound?: number; readonly openFiles?: OpenFiles } = {},
+) {
   const clock = new FakeClock();
   const logger = new MemoryLogger();
   const network = new FakeNetwork();
   const forwarding = new Forwarding(
-    { clock, logger, network },
+    { clock, logger, network, ...(openFiles && { openFiles }) },
     { udpTimeoutMs: 1000, maxConnectionsPerService: bound },
   );
   const plan = testServicePlan(options);
@@ -98,7 +104,7 @@ Deno.test("TcpForwarder.update() sends new clients elsewhere and leaves open one
 });
 
 Deno.test("TcpForwarder.accept() refuses at the bound while nobody is silent for long", async () => {
-  const { clock, forwarding, forwarder, accept, messages } = setUp({ to: [A] }, 2);
+  const { clock, forwarding, forwarder, accept, messages } = setUp({ to: [A] }, { bound: 2 });
   const [first] = [await accept(), await accept()];
   await clock.advance(299_000);
   const third = await accept();
@@ -109,7 +115,7 @@ Deno.test("TcpForwarder.accept() refuses at the bound while nobody is silent for
 });
 
 Deno.test("TcpForwarder.accept() closes the longest silent connection at the bound", async () => {
-  const { clock, forwarding, forwarder, accept, messages } = setUp({ to: [A] }, 2);
+  const { clock, forwarding, forwarder, accept, messages } = setUp({ to: [A] }, { bound: 2 });
   const first = await accept();
   const second = await accept();
   await clock.advance(200_000);
@@ -122,6 +128,37 @@ Deno.test("TcpForwarder.accept() closes the longest silent connection at the bou
   assertEquals(forwarder.connections, 2);
   forwarding.close();
   await forwarding.loops.zero();
+});
+
+Deno.test("TcpForwarder.accept() takes files from the Service that hoards them, once they are silent", async () => {
+  const openFiles = new OpenFiles(100);
+  const greedy = setUp({ to: [A] }, { openFiles });
+  const hoard: FakeConnection[] = [];
+  while (hoard.at(-1)?.closed !== true) hoard.push(await greedy.accept());
+  const most = greedy.forwarder.connections;
+  assertEquals(greedy.messages(), ["Refused a connection, since few files are left"]);
+  // Whoever else asks has what was left, and then one in exchange for one.
+  const { forwarding } = greedy;
+  const modest = new TcpForwarder(forwarding, testServicePlan({ name: "modest", to: [B] }));
+  const ask = async () => {
+    const connection = new FakeConnection();
+    modest.accept(connection, ADDRESS!);
+    await settle();
+    return !connection.closed;
+  };
+  while (await ask());
+  const own = modest.connections;
+  assertEquals(own > 0 && own < most / 2, true, `${own} of ${most}`);
+  await greedy.clock.advance(10_000);
+  hoard[1]!.receive();
+  await settle();
+  assertEquals([await ask(), await ask()], [true, true]);
+  assertEquals(hoard.slice(0, 4).map(({ closed }) => closed), [true, false, true, false]);
+  assertEquals([greedy.forwarder.connections, modest.connections], [most - 2, own + 2]);
+  assertEquals((openFiles.refused.get("connection") ?? 0) > 0, true);
+  forwarding.close();
+  await forwarding.loops.zero();
+  assertEquals(openFiles.open, { listeners: 0, traffic: 0 });
 });
 
 Deno.test("TcpForwarder keeps count when a client resets", async () => {

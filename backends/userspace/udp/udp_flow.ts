@@ -6,7 +6,7 @@
 import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
 import type { Endpoint } from "../../../lib/proxy/endpoint.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
-import { BackOff } from "../back_off.ts";
+import { BackOff } from "../../../lib/os/back_off.ts";
 import type { VerdictName } from "../endpoint_picker.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";

@@ -9,12 +9,17 @@ import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import type { WatchedFlow } from "../../../lib/proxy/flow_watches.ts";
 import type { AffinityEntry } from "../../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import { type ServiceKey, serviceKey } from "../../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic } from "../../../lib/proxy/service_traffic.ts";
 import { EndpointPicker } from "../endpoint_picker.ts";
 import { ExpiryQueue } from "../expiry_queue.ts";
 import type { Forwarding } from "../forwarding.ts";
 import { CAME_BACK_CURE } from "../own_sockets.ts";
-import { isOutOfSockets, OUT_OF_SOCKETS_CURE, systemErrorOf } from "../socket_errors.ts";
+import {
+  isOutOfSockets,
+  OUT_OF_SOCKETS_CURE,
+  systemErrorOf,
+} from "../../../lib/os/socket_errors.ts";
 import { UdpFlow, type UdpFlowPort } from "./udp_flow.ts";
 
 /** Silent TCP connections that make way when the process has no sockets left. */
@@ -30,6 +35,7 @@ export class UdpForwarder {
   readonly #flows: ExpiryQueue<UdpFlow>;
   /** A flow's place in the order of last use is brought up to date once in so long, to save CPU. */
   readonly #activityGrainMs: number;
+  readonly #service: ServiceKey;
   #plan: ServicePlan;
   #traffic: ServiceTraffic | undefined;
   #closed = false;
@@ -37,6 +43,7 @@ export class UdpForwarder {
   constructor(forwarding: Forwarding, plan: ServicePlan) {
     const ttlMs = forwarding.options.udpTimeoutMs;
     this.#forwarding = forwarding;
+    this.#service = serviceKey(plan.name);
     this.#plan = plan;
     this.#picker = new EndpointPicker(plan, forwarding.pickerOptions());
     this.#activityGrainMs = Math.min(ttlMs / 50, 1000);
@@ -72,9 +79,12 @@ export class UdpForwarder {
     const endpoint = verdict && this.#picker.pick({ verdict, client: client.hostname, now });
     this.#tell({ port, client }, endpoint?.key);
     if (!verdict || !endpoint) return undefined;
-    this.#makeRoom();
+    if (!this.#makeRoom()) return undefined;
     const socket = this.#openSocket(endpoint.address.includes(":") ? "::" : "0.0.0.0");
-    if (!socket) return undefined;
+    if (!socket) {
+      this.#forwarding.openFiles.giveTraffic(this.#service, 1);
+      return undefined;
+    }
     this.#forwarding.own.openFlow(socket.addr.port);
     const traffic = this.#countOpened();
     const flow = new UdpFlow(this.#forwarding, {
@@ -173,18 +183,31 @@ export class UdpForwarder {
   #close(flow: UdpFlow): void {
     this.#forwarding.flows.remove();
     this.#forwarding.own.closeFlow(flow.ownPort);
+    this.#forwarding.openFiles.giveTraffic(this.#service, 1);
     if (this.#traffic) this.#traffic.open--;
     flow.close();
     flow.port.forget(flow);
   }
 
-  /** At the bound, the flow that went unused for longest makes way. */
-  #makeRoom(): void {
-    const { log, options: { maxFlowsPerService: bound } } = this.#forwarding;
+  /**
+   * Counts the socket of one more flow, if that may be had. At the bound, or where few files are left,
+   * the flow that went unused for longest makes way.
+   */
+  #makeRoom(): boolean {
+    const { log, openFiles, options: { maxFlowsPerService: bound } } = this.#forwarding;
     const { oldest, size } = this.#flows;
-    if (size < bound || !oldest) return;
-    this.end(oldest);
-    log.warn("Ended the longest unused flow for a new one", { servicePort: this.#plan.key, bound });
+    const servicePort = this.#plan.key;
+    if (size < bound && openFiles.takeTraffic(this.#service, 1)) return true;
+    if (oldest) {
+      this.end(oldest);
+      log.warn("Ended the longest unused flow for a new one", { servicePort, bound });
+    } else this.#forwarding.relieve(1);
+    if (size < bound) openFiles.countRefused("flow");
+    if (openFiles.takeTraffic(this.#service, 1)) return true;
+    log.warn("Refused a flow, since few files are left", {
+      ...{ servicePort, limit: openFiles.limit, cure: OUT_OF_SOCKETS_CURE },
+    });
+    return false;
   }
 
   /** On every address, so that the kernel takes the one that leads to the endpoint as the source. */

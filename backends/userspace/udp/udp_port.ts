@@ -4,10 +4,10 @@
  * @module
  */
 import type { SocketAddress, UdpSocket } from "../../../lib/os/network.ts";
-import { BackOff } from "../back_off.ts";
+import { BackOff } from "../../../lib/os/back_off.ts";
 import type { Forwarding } from "../forwarding.ts";
 import type { ServiceAddress } from "../listeners.ts";
-import { systemErrorOf } from "../socket_errors.ts";
+import { systemErrorOf } from "../../../lib/os/socket_errors.ts";
 import type { UdpFlow, UdpFlowPort } from "./udp_flow.ts";
 import type { UdpForwarder } from "./udp_forwarder.ts";
 

@@ -43,6 +43,7 @@ async function serve(
 ): Promise<number> {
   const { relay, notices } = configuration;
   dependencies.takeStrayOutput?.(logger);
+  dependencies.uncaught?.take(logger);
   if (!relay.initOnly) await admitStart({ ...dependencies, logger }, { relay, signal });
   warnOfToolsPath(dependencies, { logger, toolsPath: relay.toolsPath });
   const choose = () => chooseMode({ ...dependencies, logger }, configuration.mode, { signal });

@@ -73,5 +73,11 @@ function answerEvents(events: PageEvents, filter: string): Response {
   if (stream === undefined) {
     return answerText(`There are ${MOST_STREAMS} event streams already: close a page\n`, 503);
   }
-  return new Response(stream, { headers: { ...HEADERS, "content-type": "text/event-stream" } });
+  return new Response(stream, {
+    headers: {
+      ...HEADERS,
+      "content-type": "text/event-stream",
+      "transfer-encoding": "chunked",
+    },
+  });
 }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Clock } from "../../lib/os/clock.ts";
+import type { Clock } from "./clock.ts";
 
 /** The pause after the first failure, and the longest. */
 const FIRST_PAUSE_MS = 5;

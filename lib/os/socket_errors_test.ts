@@ -1,5 +1,5 @@
 import { assertEquals, assertMatch } from "@std/assert";
-import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import { parseIpAddress } from "../net/ip_address.ts";
 import { systemError } from "../../tests/support/fake_network.ts";
 import { isOutOfSockets, isPortRefused, listenProblem, systemErrorOf } from "./socket_errors.ts";
 

@@ -1,11 +1,11 @@
 /**
- * What the errors of sockets mean. The only file of the userspace backend that looks into them.
+ * What the errors of sockets mean.
  *
  * @module
  */
-import type { IpAddress } from "../../lib/net/ip_address.ts";
-import type { Quarantined } from "../../lib/proxy/backend.ts";
-import { messageOf } from "../../lib/log/message_of.ts";
+import type { IpAddress } from "../net/ip_address.ts";
+import type { Quarantined } from "../proxy/backend.ts";
+import { messageOf } from "../log/message_of.ts";
 
 /** What to do when {@linkcode isOutOfSockets}. */
 export const OUT_OF_SOCKETS_CURE =

@@ -1,0 +1,206 @@
+/**
+ * One connection of an HTTP/1 server: reads a request, answers it, and reads the next.
+ *
+ * @module
+ */
+import type { IpAddress } from "../net/ip_address.ts";
+import type { Clock } from "./clock.ts";
+import { HttpInput } from "./http_input.ts";
+import { type HttpHead, HttpRefusal, parseHttpHead } from "./http_head.ts";
+import { responseHead, statusAnswer, writeResponse } from "./http_output.ts";
+import type { TcpConnection } from "./network.ts";
+
+/** Answers a request. `peer` is the client's address, IPv4 also where it came by way of `[::]`. */
+export type HttpHandler = (
+  request: Request,
+  peer: IpAddress | undefined,
+) => Response | Promise<Response>;
+
+/** The part of a TCP or Unix connection that HTTP needs. */
+export type HttpSocket = Pick<TcpConnection, "read" | "write" | "close">;
+
+/** How long a client may take, milliseconds. */
+export interface HttpTimes {
+  /** From the first byte of a request, or from the connection, to the end of the request. */
+  readonly requestMs: number;
+  /** From an answer to the next request. */
+  readonly idleMs: number;
+  /** To take an answer whose length is known. */
+  readonly answerMs: number;
+  /** To take one piece of an answer of unknown length. */
+  readonly pieceMs: number;
+}
+
+/** What a connection works with. */
+export interface HttpConnectionContext {
+  readonly clock: Clock;
+  readonly times: HttpTimes;
+  readonly handler: HttpHandler;
+  /** A fault of the handler, or of the body that it gave. */
+  readonly onError: (error: unknown) => void;
+}
+
+/** Longest body of a request. */
+const MOST_BODY_BYTES = 8192;
+/** Time for the words that say why a connection is closed. */
+const LAST_WORDS_MS = 1000;
+
+/** A connection that was accepted. */
+export class HttpConnection {
+  readonly peer: IpAddress | undefined;
+  readonly #context: HttpConnectionContext;
+  readonly #socket: HttpSocket;
+  readonly #input: HttpInput;
+  readonly #finished = Promise.withResolvers<void>();
+  #waitingSince: number | undefined;
+  #deadline = Infinity;
+  #isRefusing = false;
+  #isClosed = false;
+
+  /** Begins to read. */
+  constructor(
+    context: HttpConnectionContext,
+    { socket, peer }: { readonly socket: HttpSocket; readonly peer: IpAddress | undefined },
+  ) {
+    this.#context = context;
+    this.#socket = socket;
+    this.#input = new HttpInput(socket);
+    this.peer = peer;
+    void this.#serve();
+  }
+
+  /** Resolves once it is closed. A handler that does not end is not waited for. */
+  get finished(): Promise<void> {
+    return this.#finished.promise;
+  }
+
+  /** Since when it waits for the client's request, on the clock; `undefined` while one is answered. */
+  get waitingSince(): number | undefined {
+    return this.#waitingSince;
+  }
+
+  /** When {@linkcode expire} is to be called, on the clock. */
+  get deadline(): number {
+    return this.#deadline;
+  }
+
+  /** Closes it at once. */
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#socket.close();
+    this.#finished.resolve();
+  }
+
+  /** The client has taken too long. Half a request is answered with 408. */
+  expire(): void {
+    if (this.#waitingSince === undefined || !this.#input.hasBegun || this.#isRefusing) {
+      return this.close();
+    }
+    void this.#refuse(408);
+  }
+
+  async #serve(): Promise<void> {
+    const { times } = this.#context;
+    try {
+      for (let waitMs = times.requestMs;; waitMs = times.idleMs) {
+        this.#wait(waitMs);
+        const head = await this.#readHead();
+        if (head === undefined) break;
+        const body = await this.#readBody(head);
+        if (this.#isRefusing || !await this.#answer(head, body)) break;
+        // Whoever sends a hundred requests at once waits behind those who send one.
+        if (this.#input.hasBegun) await this.#context.clock.yieldToEventLoop();
+      }
+    } catch (error) {
+      // Else the client has gone, or has been closed.
+      if (error instanceof HttpRefusal) await this.#refuse(error.status);
+    } finally {
+      this.close();
+    }
+  }
+
+  #wait(ms: number): void {
+    const now = this.#context.clock.now();
+    this.#waitingSince = now;
+    this.#deadline = now + ms;
+  }
+
+  async #readHead(): Promise<HttpHead | undefined> {
+    const { requestMs } = this.#context.times;
+    for (let isIdle = true;;) {
+      const text = this.#input.takeHead();
+      if (text !== undefined) return parseHttpHead(text);
+      if (isIdle && this.#input.hasBegun) this.#wait(requestMs);
+      isIdle = !this.#input.hasBegun;
+      if (!await this.#input.fill()) return undefined;
+    }
+  }
+
+  async #readBody({ bodyBytes }: HttpHead): Promise<Uint8Array<ArrayBuffer>> {
+    if (bodyBytes > MOST_BODY_BYTES) throw new HttpRefusal(413);
+    for (;;) {
+      const body = this.#input.take(bodyBytes);
+      if (body !== undefined) return body;
+      if (!await this.#input.fill()) throw new HttpRefusal(400);
+    }
+  }
+
+  /** Returns whether another request may follow. */
+  async #answer(head: HttpHead, body: Uint8Array<ArrayBuffer>): Promise<boolean> {
+    const { clock, times, onError } = this.#context;
+    this.#waitingSince = undefined;
+    this.#deadline = Infinity;
+    const gone = new AbortController();
+    let isAnswered = false;
+    const onEnd = (isOpen: boolean) => void (isOpen || isAnswered || gone.abort());
+    this.#input.watch().then(onEnd, () => onEnd(false));
+    const response = await this.#respond(head, body, gone.signal);
+    const isStream = response.headers.has("transfer-encoding");
+    const until = (ms: number) => this.#deadline = clock.now() + ms;
+    until(times.answerMs);
+    await writeResponse(this.#socket, response, {
+      head,
+      now: clock.wallNow(),
+      gone: gone.signal,
+      onError,
+      ...(isStream && {
+        onPiece: (isUnderWay: boolean) => until(isUnderWay ? times.pieceMs : Infinity),
+      }),
+    });
+    isAnswered = true;
+    return head.keepsOpen && !gone.signal.aborted && (head.takesChunks || !isStream);
+  }
+
+  async #respond(
+    { method, url, headers }: HttpHead,
+    body: Uint8Array<ArrayBuffer>,
+    signal: AbortSignal,
+  ): Promise<Response> {
+    const { handler, onError } = this.#context;
+    try {
+      const hasBody = body.length > 0 && method !== "GET" && method !== "HEAD";
+      const request = new Request(url, { method, headers, signal, ...(hasBody && { body }) });
+      return await handler(request, this.peer);
+    } catch (error) {
+      onError(error);
+      return statusAnswer(500);
+    }
+  }
+
+  async #refuse(status: number): Promise<void> {
+    this.#isRefusing = true;
+    this.#deadline = this.#context.clock.now() + LAST_WORDS_MS;
+    try {
+      const response = statusAnswer(status);
+      const head = { method: "GET", keepsOpen: false, takesChunks: true };
+      const options = { head, now: this.#context.clock.wallNow() };
+      const text = `${responseHead(response, options)}${await response.text()}`;
+      await this.#socket.write(new TextEncoder().encode(text));
+    } catch {
+      // The client does not listen.
+    } finally {
+      this.close();
+    }
+  }
+}

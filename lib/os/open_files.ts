@@ -1,0 +1,187 @@
+/**
+ * The limit of open files, and how many of them each use may take.
+ *
+ * Whatever a client or a tenant can have opened is counted here, so that the rest is left for files,
+ * tools and the API server: a process at its limit can start no tool, read no manifest and not even
+ * ask for its own addresses. What is really open cannot be asked for: `/proc` is closed to Deno.
+ *
+ * @module
+ */
+import type { Logger } from "../log/logger.ts";
+import { messageOf } from "../log/message_of.ts";
+import type { CommandRunner } from "./command_runner.ts";
+import type { HttpBounds } from "./http_listener.ts";
+import { OUT_OF_SOCKETS_CURE } from "./socket_errors.ts";
+
+/** Servers of HTTP. */
+export const HTTP_USES = ["healthz", "metrics", "service_health", "control"] as const;
+
+/** What sockets are opened for. */
+export const SOCKET_USES = ["listener", "connection", "flow", ...HTTP_USES] as const;
+
+/** What a socket is opened for. */
+export type SocketUse = typeof SOCKET_USES[number];
+
+/** How many files each use may take. */
+export interface OpenFileShares {
+  /** Listening sockets of Services, health check node ports included. */
+  readonly listeners: number;
+  readonly listenersOfService: number;
+  /** Sockets of connections and flows: two of a TCP connection, one of a UDP flow. */
+  readonly traffic: number;
+  /** Listeners and traffic together. */
+  readonly together: number;
+  /** Connections of one server of HTTP. */
+  readonly http: number;
+}
+
+/** Where the limit cannot be read: that of systemd and of most containers is larger. */
+const ASSUMED_LIMIT = 65_536;
+/** More is no use: the memory of connections is the bound then. */
+const USEFUL_LIMIT = 524_288;
+/** Kept for files, tools and the API server: an eighth of the limit, within these. */
+const LEAST_RESERVE = 48;
+const MOST_RESERVE = 1024;
+/** A server of HTTP never has more connections than this, nor fewer than that. */
+const MOST_HTTP = 256;
+const LEAST_HTTP = 4;
+/** Servers of HTTP, and room for connections that are accepted only to be refused. */
+const HTTP_SHARES = HTTP_USES.length + 2;
+
+/** How a limit is divided. Everything together leaves the reserve. */
+export function shareOpenFiles(limit: number): OpenFileShares {
+  const all = Math.min(limit, USEFUL_LIMIT);
+  const reserve = Math.min(Math.max(Math.floor(all / 8), LEAST_RESERVE), MOST_RESERVE);
+  const usable = Math.max(0, all - reserve);
+  const http = Math.min(Math.max(Math.floor(usable / 32), LEAST_HTTP), MOST_HTTP);
+  const together = Math.max(0, usable - HTTP_SHARES * http);
+  // Neither may take everything from the other.
+  const most = Math.floor(together * 3 / 4);
+  return {
+    listeners: most,
+    listenersOfService: Math.max(1, Math.floor(most / 8)),
+    traffic: most,
+    together,
+    http,
+  };
+}
+
+/** Counts what is open, and refuses what is too much. */
+export class OpenFiles {
+  readonly limit: number;
+  readonly #shares: OpenFileShares;
+  readonly #listeners = new Map<string, number>();
+  readonly #traffic = new Map<string, number>();
+  readonly #refused = new Map<SocketUse, number>();
+  #listening = 0;
+  #carrying = 0;
+
+  constructor(limit = ASSUMED_LIMIT) {
+    this.limit = limit;
+    this.#shares = shareOpenFiles(limit);
+  }
+
+  /** Listening sockets, and sockets of connections and flows, that are open now. */
+  get open(): { readonly listeners: number; readonly traffic: number } {
+    return { listeners: this.#listening, traffic: this.#carrying };
+  }
+
+  /** What was refused since the start, by use. */
+  get refused(): ReadonlyMap<SocketUse, number> {
+    return this.#refused;
+  }
+
+  /** The bounds of one server of HTTP. */
+  get httpBounds(): HttpBounds {
+    const { http } = this.#shares;
+    return { connections: http, connectionsOfClient: Math.max(2, Math.floor(http / 4)) };
+  }
+
+  /** Something was refused by whoever counts by itself. */
+  countRefused(use: SocketUse): void {
+    this.#refused.set(use, (this.#refused.get(use) ?? 0) + 1);
+  }
+
+  /** Counts a listening socket of a Service, or returns the reason why it may not have one more. */
+  takeListener(service: string): string | undefined {
+    const { listeners, listenersOfService, together } = this.#shares;
+    const own = this.#listeners.get(service) ?? 0;
+    const isOwn = own >= listenersOfService;
+    if (isOwn || this.#listening >= listeners || this.#listening + this.#carrying >= together) {
+      this.countRefused("listener");
+      return isOwn
+        ? `this Service has ${own} listening sockets, the most for one Service where ` +
+          `${this.limit} files may be open: give it fewer ports, or ${OUT_OF_SOCKETS_CURE}`
+        : `all Services have ${this.#listening} listening sockets, and no more are left where ` +
+          `${this.limit} files may be open: ${OUT_OF_SOCKETS_CURE}`;
+    }
+    this.#listeners.set(service, own + 1);
+    this.#listening++;
+    return undefined;
+  }
+
+  /** A listening socket was closed. */
+  giveListener(service: string): void {
+    this.#listening -= give(this.#listeners, service, 1);
+  }
+
+  /** A listening socket went over to another Service. */
+  moveListener(from: string, to: string): void {
+    const moved = give(this.#listeners, from, 1);
+    this.#listeners.set(to, (this.#listeners.get(to) ?? 0) + moved);
+  }
+
+  /**
+   * Counts the sockets of a connection or flow; returns whether they may be had. A Service may have
+   * twice as many as are left for all: so a few of them never take what the others need, and one
+   * that is alone has two thirds. `isExchange`: a larger Service has just given up as many.
+   */
+  takeTraffic(
+    service: string,
+    sockets: 1 | 2,
+    { isExchange = false }: { readonly isExchange?: boolean } = {},
+  ): boolean {
+    const { traffic, together } = this.#shares;
+    const own = this.#traffic.get(service) ?? 0;
+    const left = Math.min(traffic, together - this.#listening) - this.#carrying;
+    if (left < sockets || (!isExchange && own + sockets > 2 * left)) return false;
+    this.#traffic.set(service, own + sockets);
+    this.#carrying += sockets;
+    return true;
+  }
+
+  /** A connection or flow was closed. */
+  giveTraffic(service: string, sockets: 1 | 2): void {
+    this.#carrying -= give(this.#traffic, service, sockets);
+  }
+}
+
+/**
+ * Reads the limit of this process, which its children have as well. Deno raises the soft one to the
+ * hard one when it starts. Never rejects.
+ */
+export async function readOpenFiles(
+  { commands, logger }: { readonly commands: CommandRunner; readonly logger: Logger },
+): Promise<OpenFiles> {
+  try {
+    const { stdout } = await commands.run("cat", ["/proc/self/limits"]);
+    const [, limit] = /^Max open files\s+(\d+|unlimited)\s/m.exec(stdout) ?? [];
+    if (limit === undefined) throw new Error(`no line 'Max open files' in '${stdout}'`);
+    return new OpenFiles(limit === "unlimited" ? USEFUL_LIMIT : Number(limit));
+  } catch (error) {
+    logger.warn("Cannot read the limit of open files; a usual one is assumed", {
+      assumed: ASSUMED_LIMIT,
+      reason: messageOf(error),
+    });
+    return new OpenFiles();
+  }
+}
+
+/** Returns how much was given back. */
+function give(counts: Map<string, number>, key: string, count: number): number {
+  const before = counts.get(key) ?? 0;
+  const given = Math.min(before, count);
+  if (before > given) counts.set(key, before - given);
+  else counts.delete(key);
+  return given;
+}

@@ -1,0 +1,88 @@
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { systemCommandRunner } from "./command_runner.ts";
+import { HTTP_USES, OpenFiles, readOpenFiles, shareOpenFiles } from "./open_files.ts";
+
+Deno.test("shareOpenFiles() leaves a reserve at every limit", () => {
+  for (const limit of [0, 64, 100, 256, 500, 1024, 4096, 20_000, 65_536, 1_048_576, 2 ** 40]) {
+    const { listeners, listenersOfService, traffic, together, http } = shareOpenFiles(limit);
+    const taken = together + HTTP_USES.length * http;
+    const all = Math.min(limit, 524_288);
+    if (limit >= 100) assert(all - taken >= Math.min(all / 8, 1024), `${limit}: ${taken} taken`);
+    assert(listeners <= together && traffic <= together, `${limit}`);
+    assert(listenersOfService >= 1 && listenersOfService <= Math.max(1, listeners / 8), `${limit}`);
+  }
+  // As many Services as the benchmarks have, at the limit of their machines.
+  assert(shareOpenFiles(20_000).listeners > 10_000);
+});
+
+Deno.test("OpenFiles.takeListener() leaves sockets for other Services, and says why it refuses", () => {
+  const files = new OpenFiles(1000);
+  const { listeners, listenersOfService } = shareOpenFiles(1000);
+  let taken = 0;
+  while (files.takeListener("ns/greedy") === undefined) taken++;
+  assertEquals(taken, listenersOfService);
+  assertStringIncludes(files.takeListener("ns/greedy")!, "most for one Service where 1000 files");
+  for (let service = 0; taken < listeners; service++, taken++) {
+    assertEquals(files.takeListener(`ns/s${service}`), undefined);
+  }
+  assertStringIncludes(files.takeListener("ns/late")!, `all Services have ${listeners}`);
+  assertEquals([files.open.listeners, files.refused.get("listener")], [listeners, 3]);
+  files.giveListener("ns/greedy");
+  assertEquals(files.takeListener("ns/late"), undefined);
+});
+
+Deno.test("OpenFiles.moveListener() counts a socket for the Service that takes it over", () => {
+  const files = new OpenFiles(1000);
+  files.takeListener("ns/a");
+  files.moveListener("ns/a", "ns/b");
+  files.giveListener("ns/a");
+  assertEquals(files.open.listeners, 1);
+  files.giveListener("ns/b");
+  assertEquals(files.open.listeners, 0);
+});
+
+Deno.test("OpenFiles.takeTraffic() leaves a third of what is left to others", () => {
+  const files = new OpenFiles(1000);
+  const { traffic } = shareOpenFiles(1000);
+  const fill = (service: string) => {
+    let count = 0;
+    while (files.takeTraffic(service, 2)) count += 2;
+    return count;
+  };
+  let left = traffic;
+  for (let greedy = 0; greedy < 4; greedy++) {
+    const taken = fill(`ns/greedy-${greedy}`);
+    assert(Math.abs(taken - left * 2 / 3) <= 4, `${taken} of ${left}`);
+    left -= taken;
+  }
+  assert(files.takeTraffic("ns/modest", 2));
+  for (let count = 0; count < 10; count++) files.giveTraffic("ns/greedy-0", 2);
+  assert(fill("ns/modest") > 0);
+});
+
+Deno.test("OpenFiles.takeTraffic() and takeListener() together keep the limit", () => {
+  const files = new OpenFiles(1000);
+  const { together } = shareOpenFiles(1000);
+  for (let service = 0; service < 2000; service++) {
+    files.takeListener(`ns/s${service}`);
+    files.takeTraffic(`ns/s${service}`, 1);
+  }
+  assert(files.open.listeners + files.open.traffic <= together);
+});
+
+Deno.test("readOpenFiles() reads the limit that this process has", async () => {
+  const logger = new MemoryLogger();
+  const { limit } = await readOpenFiles({ commands: systemCommandRunner, logger });
+  assert(limit >= 256 && limit <= 2 ** 31, `${limit}`);
+  assertEquals(logger.lines, []);
+});
+
+Deno.test("readOpenFiles() assumes a usual limit where it cannot be read", async () => {
+  for (const stdout of ["", "Max open files            many"]) {
+    const logger = new MemoryLogger();
+    const commands = { run: () => Promise.resolve({ code: 0, stdout, stderr: "" }) };
+    const { limit } = await readOpenFiles({ commands, logger });
+    assertEquals([limit, logger.lines.map(({ level }) => level)], [65_536, ["warn"]]);
+  }
+});
