@@ -63,6 +63,11 @@ export class AddressBook {
     if (entry?.place?.kind === "unavailable") this.#asking.add(entry);
   }
 
+  /** Whether the address was there before, so that other programs may listen on it. */
+  isNodes(address: IpAddress): boolean {
+    return !this.#local.owns(address);
+  }
+
   /** Where the sockets of an address go; `undefined` before it was asked for. */
   placeOf(address: IpAddress): AcquiredAddress | undefined {
     return this.#entries.get(address)?.place;

@@ -37,7 +37,7 @@ import { renderForwardingTable } from "./render.ts";
 import { ServiceEntries } from "./service_entries.ts";
 import type { ServiceEntry } from "./service_entry.ts";
 import { forEachInSlices } from "./slices.ts";
-import { SocketTable } from "./socket_table.ts";
+import { type SocketOperations, SocketTable } from "./socket_table.ts";
 
 /** The edges of the userspace backend. */
 export interface UserspaceBackendDependencies extends ForwardingDependencies {
@@ -65,6 +65,9 @@ export function createUserspaceBackend(
 
 /** How long UDP flows may go on while draining: long enough for an answer that is under way. */
 const UDP_DRAIN_MS = 1000;
+
+/** A socket that is opened and closed again takes two. */
+const MOST_ROUNDS = 8;
 
 class SocketBackend implements UserspaceBackend {
   readonly mode = "userspace";
@@ -120,10 +123,9 @@ class SocketBackend implements UserspaceBackend {
     const operations = { listen: 0, close: 0, handOver: 0, addressAdd: 0, addressRemove: 0 };
     const movedBefore = counters.udpMoved;
     const keys = this.#affected(plan, changes, shared);
-    const looked = await this.#serve(plan, { keys, removed: changes.removed.keys() });
+    const looked = await this.#services.update(plan, { keys, removed: changes.removed.keys() });
     operations.addressAdd = await this.#acquire(plan, { keys, always: shared });
-    const { touched } = this.#sockets;
-    await forEachInSlices(clock, touched, (socket) => this.#sockets.reconcile(socket, operations));
+    await this.#reconcile(plan, operations);
     this.#sockets.closeUnwanted(operations);
     // A socket is closed only when the accept that waits on it has been taken back, a turn later.
     if (operations.close > 0) await clock.yieldToEventLoop();
@@ -200,40 +202,30 @@ class SocketBackend implements UserspaceBackend {
     await this.#forwarding.loops.zero();
   }
 
-  /** Forwards by the plan. Returns how many ServicePorts were looked at. */
-  async #serve(
-    plan: ProxyPlan,
-    { keys, removed }: {
-      readonly keys: ReadonlySet<ServicePortKey>;
-      readonly removed: Iterable<ServicePortKey>;
-    },
-  ): Promise<number> {
-    const { clock, endpointLoops } = this.#forwarding;
-    const services = this.#services;
-    for (const key of removed) services.remove(key);
-    await forEachInSlices(clock, keys, (key) => services.prepare(key, plan));
-    const affected = endpointLoops.takeAffected();
-    const all = affected.size === 0 ? keys : new Set([...keys, ...affected]);
-    await forEachInSlices(clock, all, (key) => services.serve(key, plan.shared));
-    return all.size;
-  }
-
   /** Makes addresses local. Returns how many of them can now be used that could not. */
   async #acquire(
-    { shared }: ProxyPlan,
+    plan: ProxyPlan,
     { keys, always }: { readonly keys: ReadonlySet<ServicePortKey>; readonly always: boolean },
   ): Promise<number> {
-    const { clock, endpointLoops } = this.#forwarding;
-    const renew = await this.#addresses.configure(shared.serviceCidrs, { always });
+    const renew = await this.#addresses.configure(plan.shared.serviceCidrs, { always });
     if (renew) this.#sockets.touchAll();
     const gained = await this.#addresses.acquire();
     if (!this.#addresses.takeMoved()) return gained;
-    // What is an address of this process after all, or is not, may be an endpoint.
-    const moved = renew ? this.#entries.keys() : keys;
-    await forEachInSlices(clock, moved, (key) => this.#services.place(key));
-    const affected = endpointLoops.takeAffected();
-    await forEachInSlices(clock, affected, (key) => this.#services.serve(key, shared));
+    await this.#services.move(plan, renew ? this.#entries.keys() : keys);
     return gained;
+  }
+
+  /** Who listens where may turn out to be another one than was thought: then there is more to do. */
+  async #reconcile(plan: ProxyPlan, operations: SocketOperations): Promise<void> {
+    const sockets = this.#sockets;
+    for (let round = 0; round < MOST_ROUNDS; round++) {
+      await forEachInSlices(
+        this.#forwarding.clock,
+        sockets.touched,
+        (socket) => sockets.reconcile(socket, operations),
+      );
+      if (await this.#services.serveAffected(plan) === 0) return;
+    }
   }
 
   /** Keys that have to be looked at: what changed, and node ports when the node's addresses did. */

@@ -157,6 +157,37 @@ Deno.test("UserspaceBackend forwards to addresses of this node that are no front
   assertEquals(await ask({ hostname: own, port: nodePort }), "a");
 });
 
+for (const wildcard of [false, true]) {
+  const where = wildcard ? "all addresses" : "the address";
+  Deno.test(`UserspaceBackend forwards to a program that has a frontend's port on ${where} of the node`, async () => {
+    const own = parseIpAddress("127.96.9.200");
+    const hostname = wildcard ? "0.0.0.0" : own;
+    await using test = new TestUserspaceBackend(BOUNDED);
+    const [port, nodePort] = [unusedPort(), unusedPort()];
+    const to = [`${own}:${nodePort}`];
+    // A Service of its own, and one whose endpoint is the other one's frontend.
+    const plans = [
+      testServicePlan({ name: "a", clusterIp: VIP, port, nodePort, to }),
+      testServicePlan({ name: "b", clusterIp: VIP2, port, to }),
+    ];
+    const sync = () => test.sync(plans, { nodePortAddresses: [own] });
+    const who = () => Promise.all(plans.map(({ clusterIp }) => ask({ hostname: clusterIp, port })));
+    const { quarantined } = await sync();
+    assertEquals(quarantined.map(({ key }) => key), plans.map(({ key }) => key));
+    const program = TcpServer.named("program", { hostname, port: nodePort });
+    const { quarantined: taken } = await sync();
+    assertEquals(taken.map(({ address }) => address), [`${own}:${nodePort}/TCP`]);
+    assertEquals(await who(), ["program", "program"]);
+    // It stops, and finds its port free when it starts again.
+    await program[Symbol.asyncDispose]();
+    const { quarantined: gone } = await sync();
+    assertEquals(gone.map(({ key }) => key), plans.map(({ key }) => key));
+    await using again = TcpServer.named("again", { hostname, port: nodePort });
+    await sync();
+    assertEquals([await who(), again.accepted], [["again", "again"], 2]);
+  });
+}
+
 Deno.test("UserspaceBackend takes 0.0.0.0 as an endpoint for the loopback address that it leads to", async () => {
   await using test = new TestUserspaceBackend(BOUNDED);
   const [port, nodePort] = [unusedPort(), unusedPort()];

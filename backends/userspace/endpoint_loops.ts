@@ -51,6 +51,12 @@ export class EndpointLoops {
   readonly #localListeners: readonly Place[];
   readonly #frontends = indexByProtocol();
   readonly #users = indexByProtocol();
+  /** Frontends at which another program listens. */
+  readonly #foreign: Readonly<Record<Protocol, Set<EndpointKey>>> = {
+    TCP: new Set(),
+    UDP: new Set(),
+    SCTP: new Set(),
+  };
   #affected = new Set<ServicePortKey>();
 
   constructor({ localListeners = [] }: { readonly localListeners?: readonly Place[] } = {}) {
@@ -75,6 +81,7 @@ export class EndpointLoops {
     for (const place of places.from) {
       if (places.to.has(place)) continue;
       frontends.delete(place, key);
+      if (!frontends.has(place)) this.#foreign[protocol].delete(place);
       this.#touch(place, protocol);
     }
     for (const place of places.to) {
@@ -101,6 +108,19 @@ export class EndpointLoops {
     return this.#users[protocol].has(formatHostPort(hostname, port) as EndpointKey);
   }
 
+  /** Takes into account who listens at a frontend: where another program does, nothing leads back. */
+  setForeign(
+    { hostname, port }: Place,
+    { protocol, isForeign }: { readonly protocol: Protocol; readonly isForeign: boolean },
+  ): void {
+    const place = formatHostPort(hostname, port) as EndpointKey;
+    const foreign = this.#foreign[protocol];
+    if (foreign.has(place) === isForeign) return;
+    if (!isForeign) foreign.delete(place);
+    else if (this.#frontends[protocol].has(place)) foreign.add(place);
+    this.#touch(place, protocol);
+  }
+
   /** The endpoints of a plan that must not be used, with the reason. */
   find(plan: ServicePlan): ReadonlyMap<EndpointKey, string> {
     const found = new Map<EndpointKey, string>();
@@ -118,8 +138,9 @@ export class EndpointLoops {
   }
 
   #reasonFor(endpoint: Endpoint, { key, protocol }: ServicePlan): string | undefined {
-    const owners = this.#frontends[protocol].get(placeOf(endpoint));
-    if (owners.length > 0) {
+    const place = placeOf(endpoint);
+    const owners = this.#frontends[protocol].get(place);
+    if (owners.length > 0 && !this.#foreign[protocol].has(place)) {
       const owner = owners.includes(key) ? `${key} itself` : owners[0];
       return `it is an address of ${owner}, on which kube-relay listens, so that connections ` +
         "would come back to it. Use the endpoints of that Service instead";

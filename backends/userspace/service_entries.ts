@@ -4,6 +4,8 @@
  * @module
  */
 import { isLoopback } from "../../lib/net/ip_address.ts";
+import type { Protocol } from "../../lib/net/port.ts";
+import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { serviceKey, type ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -14,8 +16,10 @@ import {
   NO_PART,
   withoutEndpoints,
 } from "./endpoint_loops.ts";
-import { type ServiceAddress, serviceAddresses } from "./listeners.ts";
+import { type ServiceAddress, serviceAddresses, socketKey } from "./listeners.ts";
 import { createServiceEntry, type ServiceEntry } from "./service_entry.ts";
+import { forEachInSlices } from "./slices.ts";
+import { systemErrorOf } from "../../lib/os/socket_errors.ts";
 import type { SocketTable, SocketTableContext } from "./socket_table.ts";
 
 /** What {@linkcode ServiceEntries} work with. */
@@ -31,7 +35,7 @@ const SCTP_REASON =
   "Cannot forward SCTP: Deno has no SCTP sockets; use a kernel mode for this Service";
 
 /**
- * The steps of a sync, each for one ServicePort. All that changed are prepared before the first is
+ * Steps of a sync, for one ServicePort after another. All that changed are prepared before the first is
  * served: an endpoint of one may be an address of another.
  */
 export class ServiceEntries {
@@ -41,8 +45,42 @@ export class ServiceEntries {
     this.#context = context;
   }
 
+  /**
+   * Forwards by a plan; addresses that are not known yet count as local. Returns how many ServicePorts
+   * were looked at.
+   */
+  async update(
+    plan: ProxyPlan,
+    { keys, removed }: {
+      readonly keys: ReadonlySet<ServicePortKey>;
+      readonly removed: Iterable<ServicePortKey>;
+    },
+  ): Promise<number> {
+    const { clock, endpointLoops } = this.#context.forwarding;
+    for (const key of removed) this.#remove(key);
+    await forEachInSlices(clock, keys, (key) => this.#prepare(key, plan));
+    const affected = endpointLoops.takeAffected();
+    const all = affected.size === 0 ? keys : new Set([...keys, ...affected]);
+    await forEachInSlices(clock, all, (key) => this.#serve(key, plan.shared));
+    return all.size;
+  }
+
+  /** Takes into account where the addresses of ServicePorts are: what is not local leads elsewhere. */
+  async move(plan: ProxyPlan, keys: Iterable<ServicePortKey>): Promise<void> {
+    await forEachInSlices(this.#context.forwarding.clock, keys, (key) => this.#place(key));
+    await this.serveAffected(plan);
+  }
+
+  /** Forwards by what has become known of endpoints that lead back. Returns how many ServicePorts have one. */
+  async serveAffected({ shared }: ProxyPlan): Promise<number> {
+    const { clock, endpointLoops } = this.#context.forwarding;
+    const affected = endpointLoops.takeAffected();
+    await forEachInSlices(clock, affected, (key) => this.#serve(key, shared));
+    return affected.size;
+  }
+
   /** Takes a ServicePort of the plan, and its addresses into use. */
-  prepare(key: ServicePortKey, { services, shared }: ProxyPlan): void {
+  #prepare(key: ServicePortKey, { services, shared }: ProxyPlan): void {
     const { addresses, entries, forwarding } = this.#context;
     const plan = services.get(key);
     if (!plan) return;
@@ -58,11 +96,10 @@ export class ServiceEntries {
       addresses.retry(address);
     }
     this.#release(before);
-    this.place(key);
+    this.#place(key);
   }
 
-  /** Takes into account where the addresses of a ServicePort are; not yet known ones will be its own. */
-  place(key: ServicePortKey): void {
+  #place(key: ServicePortKey): void {
     const { addresses, entries } = this.#context;
     const entry = entries.get(key);
     if (!entry?.forwarder) return;
@@ -75,12 +112,12 @@ export class ServiceEntries {
   }
 
   /** Claims the sockets of a ServicePort and forwards by its plan, without endpoints that lead back. */
-  serve(key: ServicePortKey, shared: SharedPlan): void {
+  #serve(key: ServicePortKey, shared: SharedPlan): void {
     const { entries, forwarding, quarantine, sockets } = this.#context;
     const entry = entries.get(key);
     if (!entry) return;
     const { plan, wanted } = entry;
-    const looped = entry.forwarder ? forwarding.endpointLoops.find(plan) : new Map();
+    const looped = entry.forwarder ? this.#findLooped(plan) : new Map();
     const served = looped.size === 0 ? plan : withoutEndpoints(plan, looped);
     const addresses = served === plan ? wanted : serviceAddresses(served, shared);
     sockets.claim(key, { from: entry.addresses, to: addresses });
@@ -95,7 +132,7 @@ export class ServiceEntries {
   }
 
   /** Forgets a ServicePort. */
-  remove(key: ServicePortKey): void {
+  #remove(key: ServicePortKey): void {
     const { entries, forwarding, quarantine, sockets } = this.#context;
     const entry = entries.get(key);
     if (!entry) return;
@@ -118,6 +155,35 @@ export class ServiceEntries {
     for (const { address, role } of addresses) {
       if (role !== "NodePort") this.#context.addresses.release(address);
     }
+  }
+
+  /**
+   * A program of the host network may have a frontend's port on an address of the node, such as an
+   * ingress controller whose addresses are those of the load balancer. It is then its endpoint.
+   */
+  #findLooped(plan: ServicePlan): ReadonlyMap<EndpointKey, string> {
+    const { addresses, forwarding: { endpointLoops } } = this.#context;
+    const looped = endpointLoops.find(plan);
+    if (looped.size === 0) return looped;
+    for (const endpoint of endpointListsOf(plan).flat()) {
+      if (!looped.has(endpoint.key) || !addresses.isNodes(endpoint.address)) continue;
+      this.#findListener(endpoint, plan.protocol);
+    }
+    return endpointLoops.find(plan);
+  }
+
+  /** Finds out whether another program listens where this one could. */
+  #findListener({ address: hostname, port }: Endpoint, protocol: Protocol): void {
+    const { forwarding: { endpointLoops, network }, sockets } = this.#context;
+    if (sockets.has(socketKey(hostname, port, protocol))) return;
+    let isForeign = false;
+    try {
+      const at = { hostname, port };
+      (protocol === "UDP" ? network.listenUdp(at) : network.listenTcp(at)).close();
+    } catch (error) {
+      isForeign = systemErrorOf(error) === "EADDRINUSE";
+    }
+    endpointLoops.setForeign({ hostname, port }, { protocol, isForeign });
   }
 
   /** In quarantine is what nobody serves for want of endpoints: the ServicePort, or single addresses. */

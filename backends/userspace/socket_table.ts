@@ -17,7 +17,7 @@ import { type ServiceAddress, type SocketKey, socketKey } from "./listeners.ts";
 import type { Quarantine } from "./quarantine.ts";
 import { openServiceSocket, type ServiceEntry } from "./service_entry.ts";
 import { ServicePortIndex } from "./service_port_index.ts";
-import { isPortRefused, listenProblem } from "../../lib/os/socket_errors.ts";
+import { isPortRefused, listenProblem, systemErrorOf } from "../../lib/os/socket_errors.ts";
 import { standInPorts } from "./addresses/stand_ins.ts";
 import { TcpAcceptor } from "./tcp/tcp_acceptor.ts";
 import { UdpPort } from "./udp/udp_port.ts";
@@ -75,11 +75,6 @@ export class SocketTable {
     this.#context = context;
   }
 
-  /** Sockets that are open. */
-  get size(): number {
-    return this.#open.size;
-  }
-
   /** Sockets that {@linkcode reconcile} has to look at. The current one may be reconciled meanwhile. */
   get touched(): Iterable<SocketKey> {
     return this.#touched;
@@ -112,6 +107,11 @@ export class SocketTable {
   makeRoom({ address, port }: StandInPlace, protocol: Protocol): void {
     const socket = this.#standIns.get(socketKey(address, port, protocol));
     if (socket !== undefined) this.#touched.add(socket);
+  }
+
+  /** Whether it has a socket open. */
+  has(socket: SocketKey): boolean {
+    return this.#open.has(socket);
   }
 
   /** What serves a ServicePort for one of its sockets; `undefined` when nothing does. */
@@ -195,6 +195,13 @@ export class SocketTable {
     if (standIn) this.#standIns.delete(socketKey(standIn.address, standIn.port, protocol));
   }
 
+  #setForeign(
+    { address: hostname, port }: StandInPlace,
+    who: { readonly protocol: Protocol; readonly isForeign: boolean },
+  ): void {
+    this.#context.forwarding.endpointLoops.setForeign({ hostname, port }, who);
+  }
+
   #isEndpoint({ address: hostname, port }: StandInPlace, protocol: Protocol): boolean {
     return this.#context.forwarding.endpointLoops.isEndpoint({ hostname, port }, protocol);
   }
@@ -237,10 +244,13 @@ export class SocketTable {
         const socket = openServiceSocket(this.#context.forwarding, { place, entry, at });
         if (!socket) break;
         this.#opened(at, { entry, standIn: isStandIn ? place : undefined, socket });
+        this.#setForeign(place, { protocol, isForeign: false });
         operations.listen++;
         return;
       } catch (error) {
         failure ??= error;
+        const isForeign = systemErrorOf(error) === "EADDRINUSE";
+        if (isForeign) this.#setForeign(place, { protocol, isForeign });
         if (!isPortRefused(error)) break;
       }
     }

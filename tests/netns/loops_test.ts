@@ -10,6 +10,7 @@ import type { StatusReport } from "../../lib/app/status_report.ts";
 import { ADDRESSES, THIS_NODE } from "../support/address_plan.ts";
 import { testEndpointSlice, testService } from "../support/builders.ts";
 import { ProbeClient, startEchoServer } from "../support/echo_network.ts";
+import { eventually } from "../support/eventually.ts";
 import type { Namespace } from "../support/netns.ts";
 import { netnsRequirements } from "../support/netns.ts";
 import { servicesOf } from "../support/relay_process.ts";
@@ -155,6 +156,38 @@ Deno.test({
     assert(after <= before + 20, `${before} descriptors grew to ${after}`);
     assertMatch(relay.log, /connection to an endpoint came back to kube-relay/);
     assertMatch(relay.log, /datagram to an endpoint came back to kube-relay/);
+  },
+});
+
+Deno.test({
+  name:
+    "a program of the node that has a frontend's address and port is an endpoint of that Service",
+  ignore,
+  async fn() {
+    await using scene = await RelayScene.create();
+    const { node } = scene.cluster;
+    const [service, slice] = looped("ingress", {
+      clusterIP: "172.30.0.71",
+      externalIPs: [IPv4.nodeSecond],
+      to: IPv4.nodeSecond,
+    });
+    await scene.write([service], [slice]);
+    const relay = scene.start();
+    await relay.until("it leads back", (status) => quarantined(status).includes("ingress"));
+    await startEchoServer(node, {
+      name: "ingress",
+      listen: [{ address: IPv4.nodeSecond, port: 80 }],
+    });
+    const probe = ProbeClient.start(scene.cluster.client);
+    for (const protocol of ["TCP", "UDP"] as const) {
+      for (const address of ["172.30.0.71", IPv4.nodeSecond]) {
+        await eventually(
+          "the program is reached",
+          async () => await probe.who({ protocol, address, port: 80 }) === "ingress",
+          { deadlineMs: 60_000 },
+        );
+      }
+    }
   },
 });
 
