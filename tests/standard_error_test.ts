@@ -128,13 +128,17 @@ const timer = setInterval(() => {
     console[name]("by console." + name, { a: 1 });
   }
   process.emitWarning("by Node", "DeprecationWarning");
+  Promise.reject(new Error("by a promise"));
+  queueMicrotask(() => {
+    throw new Error("by a microtask");
+  });
   const emitter = new EventEmitter();
   for (let count = 0; count < 20; count++) emitter.on("x", () => {});
 }, 10);
 Deno.exit(await running);
 `;
 
-Deno.test("kube-relay makes what a library prints lines of its log", () =>
+Deno.test("kube-relay makes what a library prints, and what nothing caught, lines of its log", () =>
   withFolder(async (folder) => {
     const program = `${folder}/talkative.ts`;
     await Deno.writeTextFile(program, TALKATIVE);
@@ -142,7 +146,14 @@ Deno.test("kube-relay makes what a library prints lines of its log", () =>
     await using _ = relay;
     await eventually("all of it is printed", () => /MaxListeners/.test(relay.errors));
     assertEquals(strayLines(relay, "json"), []);
-    for (const text of ["by console.table { a: 1 }", "DeprecationWarning: by Node"]) {
+    for (
+      const text of [
+        "by console.table { a: 1 }",
+        "DeprecationWarning: by Node",
+        '"err":"by a promise"',
+        '"err":"by a microtask"',
+      ]
+    ) {
       assert(relay.errors.includes(text), relay.errors);
     }
   }));
