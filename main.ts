@@ -14,11 +14,9 @@ import { systemCommandRunner } from "./lib/os/command_runner.ts";
 import { systemNetwork } from "./lib/os/network.ts";
 import { takeStrayOutput } from "./lib/os/stray_output.ts";
 import { openTerminal } from "./lib/os/terminal.ts";
+import { createEndInOrder } from "./lib/os/told_to_end.ts";
 import { UncaughtErrors } from "./lib/os/uncaught_errors.ts";
 import { writeText } from "./lib/os/write_text.ts";
-
-/** Exit code when a second signal ends the process at once, as a shell reports SIGINT. */
-const INTERRUPTED = 130;
 
 /** The machine as it is. */
 export function createDependencies(): Dependencies {
@@ -60,18 +58,6 @@ export function createDependencies(): Dependencies {
   };
 }
 
-/** The first signal ends the program in order, a second one at once. */
-function abortOnSignals(): AbortSignal {
-  const controller = new AbortController();
-  for (const signal of ["SIGINT", "SIGTERM"] as const) {
-    Deno.addSignalListener(signal, () => {
-      if (controller.signal.aborted) Deno.exit(INTERRUPTED);
-      controller.abort();
-    });
-  }
-  return controller.signal;
-}
-
 if (import.meta.main) {
-  Deno.exit(await runCommandLine(createDependencies(), Deno.args, abortOnSignals()));
+  Deno.exit(await runCommandLine(createDependencies(), Deno.args, createEndInOrder()));
 }

@@ -55,7 +55,7 @@ async function command(commands: CommandRunner, ...argv: readonly string[]) {
       complain: (text) => void (texts.err += text),
     },
     argv,
-    new AbortController().signal,
+    () => new AbortController().signal,
   );
   return { code, ...texts };
 }

@@ -39,7 +39,7 @@ async function diff(commands: CommandRunner, ...argv: readonly string[]): Promis
       complain: (text) => void (texts.err += text),
     },
     ["diff", ...argv],
-    new AbortController().signal,
+    () => new AbortController().signal,
   );
   return { code, ...texts };
 }

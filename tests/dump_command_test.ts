@@ -32,7 +32,7 @@ async function run(...argv: readonly string[]): Promise<Result> {
       complain: (text) => void (texts.err += text),
     },
     argv,
-    new AbortController().signal,
+    () => new AbortController().signal,
   );
   return { code, ...texts };
 }

@@ -117,7 +117,7 @@ async function replay(path: string): Promise<string> {
       complain: (text) => void (texts.err += text),
     },
     ["render", "--from", path],
-    new AbortController().signal,
+    () => new AbortController().signal,
   );
   return texts.out === "" ? texts.err : texts.out;
 }

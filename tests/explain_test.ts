@@ -33,7 +33,7 @@ async function explain(...argv: readonly string[]): Promise<Result> {
       complain: (text) => void (texts.err += text),
     },
     ["explain", ...argv],
-    new AbortController().signal,
+    () => new AbortController().signal,
   );
   return { code, ...texts };
 }

@@ -93,6 +93,11 @@ const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
     files: /^lib\/os\/clock\.ts$/,
   },
   {
+    what: "listens for signals, which then wait for a turn of the event loop",
+    pattern: /\bDeno\.addSignalListener\b/,
+    files: /^lib\/os\/(told_to_end|terminal)\.ts$/,
+  },
+  {
     what: "prints",
     pattern: /\bconsole\./,
     files: /^$/,

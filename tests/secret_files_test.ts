@@ -68,7 +68,7 @@ async function printed(argv: readonly string[]): Promise<{ code: number; text: s
       complain: (piece) => void (text += piece),
     },
     argv,
-    new AbortController().signal,
+    () => new AbortController().signal,
   );
   return { code, text };
 }

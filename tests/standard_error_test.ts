@@ -119,7 +119,7 @@ import process from "node:process";
 import { runCommandLine } from "${import.meta.resolve("../lib/app/command_line.ts")}";
 import { createDependencies } from "${import.meta.resolve("../main.ts")}";
 
-const running = runCommandLine(createDependencies(), Deno.args, new AbortController().signal);
+const running = runCommandLine(createDependencies(), Deno.args, () => new AbortController().signal);
 const { log } = console;
 const timer = setInterval(() => {
   if (console.log === log) return;

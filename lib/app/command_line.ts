@@ -1,6 +1,6 @@
 /**
  * From arguments to a verb and an exit code: 0 done, 2 wrong command line or configuration, 1 any
- * other failure.
+ * other failure, 130 or 143 where a signal ended it.
  *
  * @module
  */
@@ -16,6 +16,7 @@ import { messageOf } from "../log/message_of.ts";
 import { printableColors, printableLines } from "../log/printable_text.ts";
 import type { ActiveCommand, Command, Operand } from "./commands/command.ts";
 import { COMMANDS } from "./commands/mod.ts";
+import { type EndInOrder, ToldToEnd } from "../os/told_to_end.ts";
 import type { Dependencies } from "./dependencies.ts";
 import { seldomYielding } from "./seldom_yielding.ts";
 
@@ -28,10 +29,11 @@ const FAILED = 1;
 export async function runCommandLine(
   machine: Dependencies,
   argv: readonly string[],
-  signal: AbortSignal,
+  endInOrder: EndInOrder,
 ): Promise<number> {
   const dependencies = withPrintableOutput(machine);
   let isJson = false;
+  let ending: AbortSignal | undefined;
   try {
     const { command, flags, operands } = chooseCommand(argv);
     if ("text" in command) {
@@ -47,10 +49,14 @@ export async function runCommandLine(
       journal: logsToJournal(dependencies.process.env),
     });
     const clock = command.serves ? dependencies.clock : seldomYielding(dependencies.clock);
-    const context = { flags, operands, configuration, logger, signal };
-    return await command.run({ ...dependencies, clock }, context);
+    const context = {
+      ...{ flags, operands, configuration, logger },
+      endInOrder: () => ending ??= endInOrder(),
+    };
+    const code = await command.run({ ...dependencies, clock }, context);
+    return command.serves ? code : endedCode(code, ending);
   } catch (error) {
-    return explain(dependencies, { error, isJson });
+    return endedCode(explain(dependencies, { error, isJson }), ending);
   }
 }
 
@@ -65,6 +71,12 @@ function withPrintableOutput(machine: Dependencies): Dependencies {
     print: process.stdoutIsTerminal ? (text) => print(printableColors(text)) : print,
     complain: (text) => complain(printableLines(text)),
   };
+}
+
+/** The exit code of a verb that a signal may have ended before it was done. */
+function endedCode(code: number, ending: AbortSignal | undefined): number {
+  const reason: unknown = ending?.reason;
+  return code !== DONE && reason instanceof ToldToEnd ? reason.exitCode : code;
 }
 
 /** What the arguments ask for. */

@@ -57,7 +57,7 @@ async function run(
     print: (text) => void (texts.out += text),
     complain: (text) => void (texts.err += text),
   };
-  const code = await runCommandLine(dependencies, argv, signal);
+  const code = await runCommandLine(dependencies, argv, () => signal);
   return { code, ...texts };
 }
 

@@ -25,7 +25,6 @@ export { type PlannedNode, type PlanNodeDependencies, planObjects } from "./plan
 export interface PlanNodeOptions {
   readonly flags: Pick<FlagValues, "family" | "from">;
   readonly configuration: LoadedConfiguration;
-  readonly signal: AbortSignal;
 }
 
 /**
@@ -34,7 +33,7 @@ export interface PlanNodeOptions {
  */
 export async function planNode(
   dependencies: PlanNodeDependencies,
-  { flags, configuration, signal }: PlanNodeOptions,
+  { flags, configuration }: PlanNodeOptions,
 ): Promise<PlannedNode> {
   const families = wantedFamilies(flags.family);
   if (flags.from !== undefined) {
@@ -46,7 +45,7 @@ export async function planNode(
   const { relay } = configuration;
   const proxy = effectiveConfiguration(configuration.proxy, mode);
   const nodeName = nodeNameOf(proxy, dependencies.process);
-  const read = await readObjectsOnce(dependencies, { configuration, nodeName, signal });
+  const read = await readObjectsOnce(dependencies, { configuration, nodeName });
   const planned = await planObjects(dependencies, {
     informers: read.informers,
     configuration: { relay, proxy },

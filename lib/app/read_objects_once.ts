@@ -30,7 +30,6 @@ export interface ReadObjects {
 export interface ReadObjectsOptions {
   readonly configuration: LoadedConfiguration;
   readonly nodeName: string;
-  readonly signal: AbortSignal;
 }
 
 /** A source while it is read. */
@@ -50,7 +49,6 @@ export async function readObjectsOnce(
   options: ReadObjectsOptions,
 ): Promise<ReadObjects> {
   const { clock } = dependencies;
-  const { signal } = options;
   const synced = Promise.withResolvers<void>();
   const informers = createInformers(synced.resolve);
   const source = await openSource(dependencies, { ...options, informers });
@@ -59,10 +57,9 @@ export async function readObjectsOnce(
     const waited = `${LIST_WAIT_MS / 1000} s`;
     synced.reject(new Error(`Cannot list objects within ${waited}: ${source.hindrance()}`));
   });
-  const running = source.run(AbortSignal.any([signal, ending.signal]));
+  const running = source.run(ending.signal);
   try {
     await Promise.race([synced.promise, running]);
-    signal.throwIfAborted();
     return { informers, ...source.found() };
   } finally {
     timer.cancel();

@@ -40,17 +40,10 @@ function createDependencies(clock: FakeClock): Dependencies {
   };
 }
 
-async function read(argv: readonly string[], { clock, signal }: {
-  readonly clock: FakeClock;
-  readonly signal?: AbortSignal;
-}) {
+async function read(argv: readonly string[], { clock }: { readonly clock: FakeClock }) {
   return await readObjectsOnce(
     { ...createDependencies(clock), logger: new MemoryLogger() },
-    {
-      configuration: await load(argv),
-      nodeName: "node-a",
-      signal: signal ?? new AbortController().signal,
-    },
+    { configuration: await load(argv), nodeName: "node-a" },
   );
 }
 
@@ -90,17 +83,5 @@ Deno.test("readObjectsOnce() gives up an API server that does not answer, and sa
   assert(failure instanceof Error);
   assert(failure.message.startsWith("Cannot list objects within 30 s: "), failure.message);
   assert(failure.message.includes(url), failure.message);
-  assertEquals(clock.pendingTimers, 0);
-});
-
-Deno.test("readObjectsOnce() ends at a signal", async () => {
-  const controller = new AbortController();
-  const clock = new FakeClock();
-  const url = `http://127.0.0.1:${unusedPort()}`;
-  const reading = read([`--master=${url}`], { clock, signal: controller.signal });
-  const ended = assertRejects(() => reading, DOMException);
-  await eventually("it has begun", () => clock.pendingTimers > 0);
-  controller.abort();
-  await ended;
   assertEquals(clock.pendingTimers, 0);
 });

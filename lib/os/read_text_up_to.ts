@@ -1,28 +1,123 @@
 /**
- * Reads a text file that may be anything.
+ * Reads a text file that may be anything. Deno's own way to open a file waits in the kernel where a
+ * named pipe has no writer, on a thread that nothing can take back.
  *
  * @module
  */
+import { constants, type FileHandle, open } from "node:fs/promises";
+import { systemClock } from "./clock.ts";
 
-const CHUNK_BYTES = 64 * 1024;
+const CHUNK_BYTES = 256 * 1024;
+
+/** How often a pipe is asked for more. */
+const PIPE_PERIOD_MS = 20;
+/** A pipe that is silent for this time, such as one that nobody writes to, is given up. */
+const PIPE_SILENCE_MS = 60_000;
+
+/** What may be read. */
+export interface ReadTextOptions {
+  /** Refuses what is no regular file. @default {pipes and devices are read to their end} */
+  readonly onlyFiles?: boolean;
+  /** @default {the machine's} */
+  readonly clock?: Pick<typeof systemClock, "now" | "sleep">;
+}
 
 /**
  * The text of a file, pipe or device, without a byte order mark. Rejects with a RangeError after
- * `maxBytes`: a wrong path may lead to a file of many gigabytes, or to one without end.
+ * `maxBytes`: a wrong path may lead to a file of many gigabytes, or to one without end. No system call
+ * waits: not for the writer of a pipe, nor for another program's lease.
  */
-export async function readTextUpTo(path: string, maxBytes: number): Promise<string> {
-  using file = await Deno.open(path);
-  const decoder = new TextDecoder();
-  const chunk = new Uint8Array(CHUNK_BYTES);
-  let text = "";
-  let total = 0;
-  for (;;) {
-    const count = await file.read(chunk);
-    if (count === null) return text + decoder.decode();
-    total += count;
-    if (total > maxBytes) {
-      throw new RangeError(`it has more than ${maxBytes} bytes, which is the most that is read`);
+export async function readTextUpTo(
+  path: string,
+  maxBytes: number,
+  { onlyFiles = false, clock = systemClock }: ReadTextOptions = {},
+): Promise<string> {
+  const file = await openAtOnce(path);
+  try {
+    const { isFile, isNamedPipe } = await kindOf(file, path);
+    if (onlyFiles && !isFile) throw new TypeError("it is no regular file");
+    const decoder = new TextDecoder();
+    let text = "";
+    let total = 0;
+    for await (const chunk of chunksOf(file, { isNamedPipe, clock })) {
+      total += chunk.length;
+      if (total > maxBytes) {
+        throw new RangeError(`it has more than ${maxBytes} bytes, which is the most that is read`);
+      }
+      text += decoder.decode(chunk, { stream: true });
     }
-    text += decoder.decode(chunk.subarray(0, count), { stream: true });
+    return text + decoder.decode();
+  } finally {
+    await file.close();
+  }
+}
+
+/** Rejects with the errors of Deno's `open()`, of which callers know the classes. */
+async function openAtOnce(path: string): Promise<FileHandle> {
+  try {
+    return await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  } catch (error) {
+    if (!(error instanceof Error) || !("code" in error)) throw error;
+    const [, reason = error.message] = /^\w+: (.*), open /.exec(error.message) ?? [];
+    const message = reason.charAt(0).toUpperCase() + reason.slice(1);
+    throw new (ERROR_CLASSES[String(error.code)] ?? Error)(message, { cause: error });
+  }
+}
+
+const ERROR_CLASSES: Readonly<
+  Record<string, new (message: string, options: ErrorOptions) => Error>
+> = {
+  ENOENT: Deno.errors.NotFound,
+  ENOTDIR: Deno.errors.NotADirectory,
+  EACCES: Deno.errors.PermissionDenied,
+};
+
+/** What is open, which need not be what stood there a moment before. */
+async function kindOf(
+  file: FileHandle,
+  path: string,
+): Promise<{ readonly isFile: boolean; readonly isNamedPipe: boolean }> {
+  const status = await file.stat();
+  if (status.isDirectory()) throw new TypeError("it is a folder");
+  // A pipe that was inherited has its writer already.
+  const isInherited = /^\/(?:dev|proc\/self)\/fd\//.test(path);
+  return { isFile: status.isFile(), isNamedPipe: status.isFIFO() && !isInherited };
+}
+
+async function* chunksOf(
+  file: FileHandle,
+  { isNamedPipe, clock }: {
+    readonly isNamedPipe: boolean;
+    readonly clock: Required<ReadTextOptions>["clock"];
+  },
+): AsyncGenerator<Uint8Array> {
+  const buffer = new Uint8Array(CHUNK_BYTES);
+  // The kernel tells the end of a named pipe also before its writer has come.
+  let mayWait = isNamedPipe;
+  let heardAt = clock.now();
+  for (;;) {
+    const count = await readAtOnce(file, buffer);
+    if (count === 0 && !mayWait) return;
+    if (count !== 0) mayWait = false;
+    if (count !== undefined && count > 0) {
+      heardAt = clock.now();
+      yield buffer.subarray(0, count);
+    } else {
+      if (clock.now() - heardAt >= PIPE_SILENCE_MS) {
+        throw new Error(`nothing was written to this pipe for ${PIPE_SILENCE_MS / 1000} s`);
+      }
+      await clock.sleep(PIPE_PERIOD_MS);
+    }
+  }
+}
+
+/** `undefined` = nothing yet. */
+async function readAtOnce(file: FileHandle, buffer: Uint8Array): Promise<number | undefined> {
+  try {
+    const { bytesRead } = await file.read(buffer, 0, buffer.length, null);
+    return bytesRead;
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "EAGAIN") return undefined;
+    throw error;
   }
 }

@@ -167,7 +167,10 @@ async function endedTraces(t: Deno.TestContext, mode: RuleMode): Promise<void> {
       await eventually("it waits", () => trace.errors.includes("Waiting for"));
       if (mode.othersUse === "nft") assert((await stage.leftovers()).length >= 2, "it watches");
       trace.signal(signal);
-      await trace.status();
+      assertEquals(
+        (await trace.status()).code,
+        { SIGINT: 130, SIGTERM: 143, SIGKILL: 137 }[signal],
+      );
       await eventually("all is gone", async () => (await stage.leftovers()).length === 0);
       assertEquals(await mode.state(stage.node), before);
     });

@@ -39,6 +39,6 @@ async function answerQuestions(): Promise<void> {
 if (import.meta.main) {
   void answerQuestions();
   Deno.exit(
-    await runCommandLine(createDependencies(), Deno.args, new AbortController().signal),
+    await runCommandLine(createDependencies(), Deno.args, () => new AbortController().signal),
   );
 }

@@ -6,6 +6,7 @@
  */
 import { runCommandLine } from "../../lib/app/command_line.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import { createEndInOrder } from "../../lib/os/told_to_end.ts";
 import { createDependencies } from "../../main.ts";
 
 /** What the runner itself has for a command that is not told otherwise. */
@@ -25,9 +26,5 @@ if (import.meta.main) {
   const [factor = "1", ...args] = Deno.args;
   const dependencies = createDependencies();
   const commands = patientRunner(dependencies.commands, Number(factor));
-  const controller = new AbortController();
-  for (const signal of ["SIGINT", "SIGTERM"] as const) {
-    Deno.addSignalListener(signal, () => controller.abort());
-  }
-  Deno.exit(await runCommandLine({ ...dependencies, commands }, args, controller.signal));
+  Deno.exit(await runCommandLine({ ...dependencies, commands }, args, createEndInOrder()));
 }

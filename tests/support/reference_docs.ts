@@ -17,7 +17,8 @@ Names, types and defaults are kube-proxy's where it has the flag. \`_\` and \`-\
 follows after \`=\` or as the next argument; booleans take one only after \`=\`. Lists are separated by
 commas or given more than once. A flag that does not exist, a value that cannot be read and a
 configuration that is wrong end the program with exit code 2, where kube-proxy has 1 for every failure;
-everything else that fails has 1 here too. Every mistake is named, not only the first one, with its
+everything else that fails has 1 here too. A verb that SIGINT or
+SIGTERM ends before it is done has 130 or 143, and the first signal is enough. Every mistake is named, not only the first one, with its
 flag or with file, line and column, and with the path that kube-proxy's messages have.
 
 "Beside \`--config\`" says what becomes of a flag when there is a configuration file too: it is

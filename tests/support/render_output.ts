@@ -29,7 +29,7 @@ export async function render(args: readonly string[]): Promise<RenderOutput> {
       complain: (text) => void (texts.err += text),
     },
     ["render", ...args],
-    new AbortController().signal,
+    () => new AbortController().signal,
   );
   return { code, ...texts };
 }

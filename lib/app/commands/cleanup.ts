@@ -24,7 +24,7 @@ export const cleanupCommand: ActiveCommand = {
   examples: ["kube-relay cleanup --dry-run"],
   // A node whose configuration is broken is the one that has to be cleaned; upstream refuses it.
   enoughFlags: ["state-dir", "control-socket", "tools-path", "dry-run"],
-  async run(dependencies, { configuration, logger, signal }) {
+  async run(dependencies, { configuration, logger, endInOrder }) {
     const { relay, proxy } = configuration;
     const { hostChecks, print, complain } = dependencies;
     const { dryRun } = relay;
@@ -34,8 +34,10 @@ export const cleanupCommand: ActiveCommand = {
       if (dryRun) complain("Once it has ended:\n");
       if (!dryRun) return 1;
     }
+    const signal = endInOrder();
     const reports = [];
     for await (const report of ownReports({ ...dependencies, logger }, configuration)) {
+      signal.throwIfAborted();
       printCleanupReport(dependencies, report, { dryRun });
       reports.push(report);
     }

@@ -67,7 +67,7 @@ async function cleanUp(flags: readonly string[], machine: Machine = {}) {
   const code = await runCommandLine(
     dependencies,
     ["--cleanup", "--state-dir=/nonexistent", "--control-socket=/nonexistent/socket", ...flags],
-    new AbortController().signal,
+    () => new AbortController().signal,
   );
   return { code, done, asked, ...texts };
 }

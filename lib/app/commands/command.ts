@@ -6,6 +6,7 @@
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { FlagName, FlagValues } from "../../config/flags.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";
+import type { EndInOrder } from "../../os/told_to_end.ts";
 import type { Dependencies } from "../dependencies.ts";
 
 /** What a verb is given beside the edges. */
@@ -15,8 +16,11 @@ export interface CommandContext {
   readonly operands?: readonly string[];
   readonly configuration: LoadedConfiguration;
   readonly logger: AdjustableLogger;
-  /** Aborted by SIGINT and SIGTERM. */
-  readonly signal: AbortSignal;
+  /**
+   * To be called before something is begun that has to be ended in order: until then SIGINT and SIGTERM
+   * end the process at once. A verb that only computes and prints does without.
+   */
+  readonly endInOrder: EndInOrder;
 }
 
 /** Something that has to stand after a verb, in its place. */

@@ -93,7 +93,7 @@ async function look(
   dependencies: PlanNodeDependencies,
   context: CommandContext,
 ): Promise<SettledLook> {
-  const { flags, configuration: { relay }, signal } = context;
+  const { flags, configuration: { relay } } = context;
   const { service } = flags;
   const keys = chosenService(service);
   const compare = (planned: PlannedNode, repair?: RepairRunner) => {
@@ -111,8 +111,9 @@ async function look(
     if (service !== undefined) checkServiceName(service);
     const [family] = families.length === 1 ? families : [];
     const ask = () => requestDifference(controlSocket, { family, service });
-    return await lookSettled(dependencies, { relay, signal, look: ask, writes: false });
+    return await lookSettled(dependencies, { relay, look: ask, writes: false });
   }
+  const signal = context.endInOrder();
   // Two at once take away what the other has taken, or add a jump twice.
   using _alone = await lockFolder(dependencies, dirname(controlSocket), { maxMs: LOCK_MS, signal });
   const repair = toldRepairs(dependencies, controlSocket);
@@ -128,10 +129,10 @@ async function tellWhatIf(
   context: CommandContext,
 ): Promise<number> {
   const { print, complain, process } = dependencies;
-  const { flags, configuration, signal } = context;
+  const { flags, configuration } = context;
   const before = await planBefore(dependencies, context, configuration.relay);
   const keys = chosenService(flags.service);
-  const whatIf = await planWhatIf(dependencies, { before, configuration, signal, keys });
+  const whatIf = await planWhatIf(dependencies, { before, configuration, keys });
   for (const problem of whatIf.problems) complain(`kube-relay: ${problem}\n`);
   const { columns } = process;
   print(

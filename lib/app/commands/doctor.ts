@@ -13,9 +13,12 @@ import type { ActiveCommand } from "./command.ts";
 export const doctorCommand: ActiveCommand = {
   name: "doctor",
   summary: "tell what this machine has for each mode, and what gets in the way",
-  async run(dependencies, { flags, configuration, logger, signal }) {
+  async run(dependencies, { flags, configuration, logger, endInOrder }) {
     const { print, process } = dependencies;
+    // The trials of a mode leave nothing behind when they are ended in order.
+    const signal = endInOrder();
     const report = await collectDoctorReport(dependencies, { configuration, logger, signal });
+    signal.throwIfAborted();
     print(
       flags.json
         ? `${JSON.stringify(report, undefined, 2)}\n`

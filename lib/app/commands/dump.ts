@@ -43,9 +43,11 @@ export const dumpCommand: ActiveCommand = {
       for await (const piece of pieces) dependencies.print(piece);
       return isIncomplete ? 1 : 0;
     }
+    const signal = context.endInOrder();
     try {
-      await writeNewFile(path, pieces);
+      await writeNewFile(path, untilAborted(pieces, signal));
     } catch (error) {
+      signal.throwIfAborted();
       const cure = error instanceof FileExistsError ? "; remove it, or name another file" : "";
       throw new Error(`Cannot write the dump to '${path}': ${messageOf(error)}${cure}`, {
         cause: error,
@@ -57,6 +59,17 @@ export const dumpCommand: ActiveCommand = {
     return isIncomplete ? 1 : 0;
   },
 };
+
+/** A dump that is ended before it is whole leaves no file behind. */
+async function* untilAborted(
+  pieces: FinishedDump["pieces"],
+  signal: AbortSignal,
+): AsyncIterable<string> {
+  for await (const piece of pieces) {
+    signal.throwIfAborted();
+    yield piece;
+  }
+}
 
 async function makeDump(
   dependencies: Dependencies,

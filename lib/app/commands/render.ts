@@ -41,7 +41,7 @@ export const renderCommand: ActiveCommand = {
 
 async function print(
   { clock, print }: PlanNodeDependencies,
-  { planned, context: { flags, signal } }: {
+  { planned, context: { flags } }: {
     readonly planned: PlannedNode;
     readonly context: CommandContext;
   },
@@ -58,7 +58,6 @@ async function print(
     for (const piece of backend.render(plan, keys)) {
       print(piece);
       await clock.yieldToEventLoop();
-      signal.throwIfAborted();
     }
   }
 }

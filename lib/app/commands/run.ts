@@ -25,21 +25,25 @@ export const runCommand: ActiveCommand = {
   summary: "serve Services (what is done when no verb is given)",
   examples: ["kube-relay --manifests /etc/kube-relay/manifests"],
   serves: true,
-  async run(dependencies, context) {
+  async run(dependencies, { endInOrder, ...context }) {
+    const running = { ...context, signal: endInOrder() };
     try {
-      return await serve(dependencies, context);
+      return await serve(dependencies, running);
     } catch (error) {
       // Told to end while it still looked at the machine: a service manager would call 1 a failure.
-      if (!isGivenUp(error, context)) throw error;
+      if (!isGivenUp(error, running)) throw error;
       context.logger.info("Stopped");
       return 0;
     }
   },
 };
 
+/** What a run is told, and by which signal to end. */
+type RunContext = Omit<CommandContext, "endInOrder"> & { readonly signal: AbortSignal };
+
 async function serve(
   dependencies: Dependencies,
-  { flags, configuration, logger, signal }: CommandContext,
+  { flags, configuration, logger, signal }: RunContext,
 ): Promise<number> {
   const { relay, notices } = configuration;
   dependencies.takeStrayOutput?.(logger);
@@ -86,7 +90,7 @@ async function serve(
 /** Whether the error only says so. What `--init-only` was to do has not been done then. */
 function isGivenUp(
   error: unknown,
-  { configuration: { relay }, signal }: Pick<CommandContext, "configuration" | "signal">,
+  { configuration: { relay }, signal }: Pick<RunContext, "configuration" | "signal">,
 ): boolean {
   if (!signal.aborted || relay.initOnly) return false;
   return error === signal.reason || (error instanceof CommandError && error.kind === "aborted");

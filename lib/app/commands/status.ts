@@ -44,7 +44,7 @@ export const statusCommand: ActiveCommand = {
 
 async function watch(
   { clock, process, openTerminal }: Dependencies,
-  { flags, configuration: { relay }, signal }: CommandContext,
+  { flags, configuration: { relay }, endInOrder }: CommandContext,
 ): Promise<number> {
   const { filter = "", ...others } = flags;
   const odd = (["changes", "json", "from"] as const).filter((name) => others[name]);
@@ -59,6 +59,7 @@ async function watch(
       "once, with --json for programs",
     ]);
   }
+  const signal = endInOrder();
   using terminal = openTerminal();
   const color = usesColor(process);
   await runWatch({ clock, terminal }, { socket: relay.controlSocket, filter, color, signal });

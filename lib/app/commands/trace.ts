@@ -30,7 +30,7 @@ export const traceCommand: ActiveCommand = {
     "kube-relay trace node 10.96.0.10:53/UDP --json",
     "kube-relay trace 10.244.1.7 default/web --wait 1m",
   ],
-  async run(dependencies, { operands = [], flags, configuration, signal }) {
+  async run(dependencies, { operands = [], flags, configuration, endInOrder }) {
     const { clock, random, packetTraces, print, complain, process } = dependencies;
     const [from = "", to = ""] = operands;
     // Here already, so that what is written wrong is wrong use wherever it is looked up.
@@ -55,6 +55,7 @@ export const traceCommand: ActiveCommand = {
     const { wait: waitMs = DEFAULT_WAIT_MS } = flags;
     const onWaiting = (words: string) =>
       complain(`Waiting for ${words}, at most ${waitMs / 1000} s\n`);
+    const signal = endInOrder();
     const options = { report: explained, explain, start, waitMs, signal, onWaiting };
     const report = await runTrace(dependencies, options).catch((error: unknown) => {
       if (!signal.aborted) throw error;

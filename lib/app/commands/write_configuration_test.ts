@@ -93,7 +93,7 @@ async function write(path: string): Promise<string> {
     flags,
     configuration: await load([`--write-config-to=${path}`]),
     logger: Object.assign(new MemoryLogger(), { setVerbosity() {}, setVmodule() {} }) as never,
-    signal: new AbortController().signal,
+    endInOrder: () => new AbortController().signal,
   });
   return printed.join("");
 }

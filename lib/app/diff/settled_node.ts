@@ -12,7 +12,7 @@ import { countDifferences, type NodeDifference } from "./node_difference.ts";
 /** Whom to ask, and what about. */
 export interface SettledNodeOptions {
   readonly relay: Pick<LoadedConfiguration["relay"], "controlSocket">;
-  readonly signal: AbortSignal;
+  readonly signal?: AbortSignal;
   /** Compares, or mends. */
   readonly look: () => Promise<NodeDifference>;
   /** Whether looking may have written something: then the plan must not have changed meanwhile. */

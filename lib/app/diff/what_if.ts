@@ -50,7 +50,6 @@ export interface WhatIf {
 export interface WhatIfOptions {
   readonly before: PlannedNode;
   readonly configuration: LoadedConfiguration;
-  readonly signal: AbortSignal;
   /** The ServicePorts that are meant. @default {all} */
   readonly keys?: ((plan: ProxyPlan) => ReadonlySet<ServicePortKey>) | undefined;
 }
@@ -61,10 +60,10 @@ export interface WhatIfOptions {
  */
 export async function planWhatIf(
   dependencies: PlanNodeDependencies,
-  { before, configuration, signal, keys }: WhatIfOptions,
+  { before, configuration, keys }: WhatIfOptions,
 ): Promise<WhatIf> {
   const { mode, nodeName, machine } = before;
-  const read = await readObjectsOnce(dependencies, { configuration, nodeName, signal });
+  const read = await readObjectsOnce(dependencies, { configuration, nodeName });
   const after = await planObjects(dependencies, {
     informers: withNodesOf(before.informers, read.informers),
     configuration: before.configuration,

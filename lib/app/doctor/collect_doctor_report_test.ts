@@ -68,7 +68,7 @@ async function doctor(
   };
   const line = ["doctor", "--json", ...argv, `--control-socket=${folder}/c.sock`];
   const { signal } = new AbortController();
-  const code = await runCommandLine(dependencies, [...line, `--state-dir=${folder}`], signal);
+  const code = await runCommandLine(dependencies, [...line, `--state-dir=${folder}`], () => signal);
   assertEquals(texts.err, "");
   return { code, report: JSON.parse(texts.out) as DoctorReport, text: texts.out };
 }
