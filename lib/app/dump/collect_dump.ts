@@ -98,11 +98,17 @@ function dumpFamily({ plan, quarantined, ...family }: DumpedFamily) {
   const reasons = reasonsByKey(quarantined);
   return {
     ...family,
-    ...(quarantined.length > 0 && { quarantined }),
+    // Retries change the order in which a mode reports it.
+    ...(quarantined.length > 0 && { quarantined: quarantined.toSorted(byKeyAndAddress) }),
     decisions: {
       *[Symbol.iterator]() {
         for (const plan of plans) yield dumpDecision(plan, reasons.get(plan.key));
       },
     },
   };
+}
+
+function byKeyAndAddress(left: Quarantined, right: Quarantined): number {
+  const [one, other] = [left, right].map(({ key, address = "" }) => `${key} ${address}`);
+  return one === other ? 0 : one! < other! ? -1 : 1;
 }
