@@ -135,7 +135,11 @@ class NftablesBackend implements Backend {
   }
 
   findAffinity: Required<Backend>["findAffinity"] = (plan, packet) =>
-    findAffinity(new NftRunner(this.#dependencies, this.family), plan, packet);
+    findAffinity(
+      new NftRunner(this.#dependencies, this.family),
+      this.#machine?.table.slots(plan) ?? new Map(),
+      packet,
+    );
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     const text = renderText(plan, this.#renderOptions(this.#machine), keys);

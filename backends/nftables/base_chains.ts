@@ -37,7 +37,7 @@ export const TABLE = "kube-relay";
  * An empty chain whose name says how the sets and maps are laid out. A table with another mark was
  * written by another version, and is replaced as a whole.
  */
-export const LAYOUT_MARK = "layout-2";
+export const LAYOUT_MARK = "layout-3";
 
 /** The chain of load balancer addresses with source ranges. */
 export const SOURCE_RANGES_CHAIN = "check-source-ranges";

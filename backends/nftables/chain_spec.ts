@@ -9,7 +9,7 @@ import type { Element } from "./containers.ts";
 import { EXPRESSIONS, PORT } from "./expressions.ts";
 import { fromPod, notFromPod } from "./local_match.ts";
 import { masqueradeMark, type NftablesRenderOptions } from "./render_options.ts";
-import { nameNumber, SLOT_BIT } from "./slots.ts";
+import { LOCAL_BIT, nameNumber, SLOT_BIT, slotText } from "./slots.ts";
 
 /** Among how many endpoints is chosen; or what becomes of a packet when there is none. */
 export type Choice = number | "drop" | "reject";
@@ -127,40 +127,48 @@ function choiceRules(choice: Choice, { spec, options, offset }: ChoiceContext): 
   const isPort = spec.front === "port";
   const front = isPort ? PORT : `${expressions.destination} . ${PORT}`;
   const prefix = isPort ? "node-port-" : "";
-  const draw = `meta priority set numgen random mod ${choice} offset ${FIRST_NUMBER + offset}`;
+  const first = FIRST_NUMBER + offset;
+  const draw = `meta priority set numgen random mod ${choice} offset ${first}`;
   const numbered = `${front} . meta priority`;
   const dnat = `dnat ${expressions.table} addr . port to ${numbered} map @${prefix}endpoints`;
   if (spec.affinitySeconds === undefined) return [`${draw} ${dnat}`];
+  const toSlot = `meta priority set ${numbered} map @${prefix}choices`;
   return stickyRules(spec.affinitySeconds, {
     client: expressions.client,
-    draw: `${draw} meta priority set ${numbered} map @${prefix}choices`,
+    anySlot: `meta priority set ${slotText(first)} ${toSlot}`,
+    draw: `${draw} ${toSlot}`,
+    toList: offset === 0 ? "" : `meta priority set meta priority or ${slotText(LOCAL_BIT)} `,
     isThere: `${numbered} @${prefix}endpoints`,
     dnat,
   });
 }
 
 /**
- * Sends a client to the endpoint that it had last. What is remembered is not the endpoint but its
- * slot: that of an endpoint that is gone is no longer in the map of endpoints, so its clients choose
- * anew, with no one listing or deleting what was remembered.
+ * Sends a client to the endpoint of the ServicePort that it had last, by whichever frontend. What is
+ * remembered is the slot of an endpoint. If the frontend has no such endpoint, or has it no longer,
+ * the slot is not in its map: the client chooses again, and nothing has to be listed or deleted.
  */
 function stickyRules(
   seconds: number,
-  { client, draw, isThere, dnat }: {
+  { client, anySlot, draw, toList, isThere, dnat }: {
     readonly client: string;
+    /** Any slot of the frontend tells whose clients are asked for. */
+    readonly anySlot: string;
     readonly draw: string;
+    /** From what is remembered to how the list of the sender has it. */
+    readonly toList: string;
     readonly isThere: string;
     readonly dnat: string;
   },
 ): readonly string[] {
   const remember = `update @affinity { ${client} timeout ${seconds}s : meta priority }`;
   return [
-    // A known client whose endpoint is there: its time begins anew.
-    `meta priority set ${client} map @affinity ${isThere} ${remember} ${dnat}`,
+    // A known client: its time begins again, and it stays if its endpoint is in the list.
+    `${anySlot} meta priority set ${client} map @affinity ${remember} ${toList}${isThere} ${dnat}`,
     // `update` would leave the value of a key that is there as it is.
     `delete @affinity { ${client} : meta priority }`,
     // A full map ends the rule, not the packet.
     `${draw} ${remember}`,
-    dnat,
+    `${toList}${dnat}`,
   ];
 }

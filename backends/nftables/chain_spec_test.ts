@@ -49,3 +49,27 @@ Deno.test("chainRules() knows nothing of pods without a way to tell them", () =>
   assertEquals(chainRules({ ...SPEC, treatment: "off-cluster" }, context).length, 1);
   assertEquals(chainRules({ ...SPEC, treatment: "local", local: 1 }, context).length, 3);
 });
+
+Deno.test("chainRules() asks for the client of a ServicePort, by whichever frontend it comes", () => {
+  const front = "meta l4proto . th dport . meta priority";
+  const client = "meta priority and 0xbfff8000 . ip saddr";
+  const remember = `update @affinity { ${client} timeout 60s : meta priority }`;
+  const toSlot = `meta priority set ${front} map @node-port-choices`;
+  const dnat = `dnat ip addr . port to ${front} map @node-port-endpoints`;
+  const spec = { front: "port", main: 2, affinitySeconds: 60 } as const;
+  assertEquals(chainRules({ ...spec, treatment: "keep" }, CONTEXT), [
+    `meta priority set 0x80000000 ${toSlot} meta priority set ${client} map @affinity ` +
+    `${remember} ${front} @node-port-endpoints ${dnat}`,
+    `delete @affinity { ${client} : meta priority }`,
+    `meta priority set numgen random mod 2 offset 2147483648 ${toSlot} ${remember}`,
+    dnat,
+  ]);
+  const local = "meta priority set meta priority or 0x40000000";
+  assertEquals(chainRules({ ...spec, treatment: "local", local: 1 }, CONTEXT).slice(-4), [
+    `meta priority set 0x80008000 ${toSlot} meta priority set ${client} map @affinity ` +
+    `${remember} ${local} ${front} @node-port-endpoints ${dnat}`,
+    `delete @affinity { ${client} : meta priority }`,
+    `meta priority set numgen random mod 1 offset 2147516416 ${toSlot} ${remember}`,
+    `${local} ${dnat}`,
+  ]);
+});

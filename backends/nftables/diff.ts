@@ -74,6 +74,7 @@ function* diffSteps(
   const { reading } = applied;
   const isReplaced = applied.isToBeReplaced;
   const present = isReplaced ? undefined : reading;
+  if (present) yield* layout.adoptSlots(present.elements);
   const comparison = new Comparison(layout, applied, present?.elements);
   let seen = 0;
   for (const id of applied.isWritten ? layout.dirty : layout.ids()) {

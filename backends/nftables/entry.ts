@@ -6,9 +6,10 @@
 import { type Cidr, hostCidr, prefixLengthOf } from "../../lib/net/cidr.ts";
 import { CidrCover } from "../../lib/net/cidr_cover.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
-import type { Endpoint } from "../../lib/proxy/endpoint.ts";
+import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
+import type { TableElements } from "./applied_table.ts";
 import { arrangeEndpoints } from "./arrangement.ts";
 import {
   chainName,
@@ -23,7 +24,7 @@ import {
 import { type Claim, type EntryId, keyOfEntry, type Role } from "./claims.ts";
 import type { Element } from "./containers.ts";
 import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
-import { nameNumber, slotsOf, slotText } from "./slots.ts";
+import { LOCAL_BIT, nameNumber, type Slots, slotText } from "./slots.ts";
 
 /** An entry as it is written. The same one always comes to the same elements. */
 export interface Entry {
@@ -34,6 +35,16 @@ export interface Entry {
   readonly main: readonly Endpoint[];
   /** Those for clients from outside, where these have a list of their own. */
   readonly local: readonly Endpoint[];
+  /** How the endpoints are remembered, where the ServicePort has session affinity. */
+  readonly slots?: Slots;
+}
+
+/** What decides about the numbers of endpoints. */
+export interface EntryNumbers {
+  /** The order that they had. @default {none} */
+  readonly previous?: EndpointOrder | undefined;
+  /** Needed for a ServicePort with session affinity. */
+  readonly slots?: Slots | undefined;
 }
 
 /** The keys of endpoints in the order of their numbers. */
@@ -50,11 +61,17 @@ export interface EntryOptions {
 
 const NO_ENDPOINTS: readonly Endpoint[] = [];
 
+/** How the keys of each list of an entry are told from those of the other one. */
+const LISTS = [
+  { list: "main", first: FIRST_NUMBER, listBit: 0 },
+  { list: "local", first: FIRST_NUMBER + LOCAL_OFFSET, listBit: LOCAL_BIT },
+] as const;
+
 /** The entry of a claim, with as many endpoints as can be where they were. */
 export function arrangeEntry(
   { id, role }: Claim,
   plan: ServicePlan,
-  previous: EndpointOrder | undefined,
+  { previous, slots }: EntryNumbers = {},
 ): Entry {
   const { main, local } = verdictsOf(role, plan);
   return {
@@ -63,6 +80,7 @@ export function arrangeEntry(
     plan,
     main: arrangeEndpoints(endpointsOf(main), previous?.main),
     local: arrangeEndpoints(endpointsOf(local), previous?.local),
+    ...(slots && { slots }),
   };
 }
 
@@ -149,33 +167,63 @@ function refusalOf({ role, plan }: Entry): string {
 }
 
 function endpointElements(entry: Entry, prefix: "" | "node-port-"): readonly Element[] {
-  const { plan, main, local } = entry;
+  const { slots } = entry;
   const key = keyOfEntry(entry.id);
-  const numbered = [
-    ...main.map((endpoint, index) => ({ endpoint, number: FIRST_NUMBER + index })),
-    ...local.map((endpoint, index) => ({ endpoint, number: FIRST_NUMBER + LOCAL_OFFSET + index })),
-  ];
-  if (plan.affinityTimeoutSeconds === undefined) {
-    return numbered.map(({ endpoint, number }): Element => ({
-      container: `${prefix}endpoints`,
-      key: `${key} . ${slotText(number)}`,
-      value: targetOf(endpoint),
-    }));
+  const element = (container: "choices" | "endpoints", number: number, value: string): Element => ({
+    container: `${prefix}${container}`,
+    key: `${key} . ${slotText(number)}`,
+    value,
+  });
+  return LISTS.flatMap(({ list, first, listBit }) => {
+    const endpoints = entry[list];
+    if (slots === undefined) {
+      return endpoints.map((endpoint, index) =>
+        element("endpoints", first + index, targetOf(endpoint))
+      );
+    }
+    return [
+      ...endpoints.map((endpoint, index) =>
+        element("choices", first + index, slotText(slotOf(slots, endpoint)))
+      ),
+      ...endpoints.map((endpoint) =>
+        element("endpoints", slotOf(slots, endpoint) + listBit, targetOf(endpoint))
+      ),
+    ];
+  });
+}
+
+/** The slots that the endpoints of a ServicePort have at its frontends in a table that was found. */
+export function foundSlots(
+  frontends: readonly Claim[],
+  { internal, external, externalFromCluster }: ServicePlan,
+  found: TableElements,
+): Slots {
+  const keys = new Map(
+    [internal, external, externalFromCluster].flatMap(endpointsOf)
+      .map((endpoint) => [targetOf(endpoint), endpoint.key]),
+  );
+  const slots = new Map<EndpointKey, number>();
+  for (const { id, role } of frontends) {
+    const prefix = role === "nodePort" ? "node-port-" : "";
+    const choices = found.get(`${prefix}choices`);
+    const endpoints = found.get(`${prefix}endpoints`);
+    for (const { first, listBit } of LISTS) {
+      for (let number = first;; number++) {
+        const slot = choices?.get(`${keyOfEntry(id)} . ${slotText(number)}`);
+        if (slot === undefined) break;
+        const target = endpoints?.get(`${keyOfEntry(id)} . ${slotText(Number(slot) + listBit)}`);
+        const key = keys.get(target ?? "");
+        if (key !== undefined) slots.set(key, Number(slot));
+      }
+    }
   }
-  const slots = slotsOf([...main, ...local]);
-  const byKey = new Map([...main, ...local].map((endpoint) => [endpoint.key, endpoint]));
-  return [
-    ...numbered.map(({ endpoint, number }): Element => ({
-      container: `${prefix}choices`,
-      key: `${key} . ${slotText(number)}`,
-      value: slots.get(endpoint.key)!,
-    })),
-    ...[...byKey.values()].map((endpoint): Element => ({
-      container: `${prefix}endpoints`,
-      key: `${key} . ${slots.get(endpoint.key)}`,
-      value: targetOf(endpoint),
-    })),
-  ];
+  return slots;
+}
+
+function slotOf(slots: Slots, { key }: Endpoint): number {
+  const slot = slots.get(key);
+  if (slot === undefined) throw new Error(`Cannot number endpoint '${key}': it has no slot`);
+  return slot;
 }
 
 function targetOf({ address, port }: Endpoint): string {

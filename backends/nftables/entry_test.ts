@@ -1,19 +1,22 @@
 import { assert, assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { testEndpoint, testForward, testServicePlan } from "../../tests/support/service_plans.ts";
+import { testForward, testServicePlan } from "../../tests/support/service_plans.ts";
 import { chainName } from "./chain_spec.ts";
 import { claimsOf, type Role } from "./claims.ts";
+import type { ContainerName } from "./containers.ts";
 import {
   arrangeEntry,
   chainOf,
   elementsOf,
   type Entry,
   type EntryOptions,
+  foundSlots,
   rangeText,
 } from "./entry.ts";
-import { nameNumber, slotsOf } from "./slots.ts";
+import { LOCAL_BIT, nameNumber, SlotAllocator, type Slots, slotText } from "./slots.ts";
 
 const ENDPOINTS = ["10.0.0.1:80", "10.0.0.2:8080"];
 const VIP = "192.0.2.1 . tcp . 80";
@@ -27,7 +30,10 @@ const POLICY_LOCAL = {
 function entryOf(plan: ServicePlan, role: Role, previous?: Entry): Entry {
   const claim = claimsOf(plan).find((claim) => claim.role === role);
   assert(claim, `no claim as ${role}`);
-  return arrangeEntry(claim, plan, previous);
+  const slots = plan.affinityTimeoutSeconds === undefined
+    ? undefined
+    : new SlotAllocator().slotsOf(plan);
+  return arrangeEntry(claim, plan, { previous, slots });
 }
 
 /** The elements of an entry, as nft is told them. */
@@ -68,21 +74,48 @@ Deno.test("elementsOf() numbers the endpoints for clients from outside apart", (
   ]);
 });
 
-Deno.test("elementsOf() remembers the endpoints of a sticky ServicePort by slots, each once", () => {
-  const plan = testServicePlan({
-    externalIps: ["192.0.2.1"],
-    affinityTimeoutSeconds: 60,
-    ...POLICY_LOCAL,
-  });
-  const [first, second] = [...slotsOf(ENDPOINTS.map((text) => testEndpoint(text))).values()];
+const STICKY_LOCAL = testServicePlan({
+  externalIps: ["192.0.2.1"],
+  nodePort: 30_080,
+  affinityTimeoutSeconds: 60,
+  ...POLICY_LOCAL,
+});
+
+Deno.test("elementsOf() has the slots of a sticky ServicePort, in each list those of its own", () => {
+  const plan = STICKY_LOCAL;
+  const slots = new SlotAllocator().slotsOf(plan);
+  const [first, second] = ENDPOINTS.map((key) => slots.get(key as EndpointKey)!);
   assertEquals(texts(entryOf(plan, "externalIp")), [
     `service-ips ${VIP} : ${nameNumber("local-2-1-sticky-60")}`,
-    `choices ${VIP} . 0x80000000 : ${first}`,
-    `choices ${VIP} . 0x80000001 : ${second}`,
-    `choices ${VIP} . 0x80008000 : ${second}`,
-    `endpoints ${VIP} . ${first} : 10.0.0.1 . 80`,
-    `endpoints ${VIP} . ${second} : 10.0.0.2 . 8080`,
+    `choices ${VIP} . 0x80000000 : ${slotText(first!)}`,
+    `choices ${VIP} . 0x80000001 : ${slotText(second!)}`,
+    `endpoints ${VIP} . ${slotText(first!)} : 10.0.0.1 . 80`,
+    `endpoints ${VIP} . ${slotText(second!)} : 10.0.0.2 . 8080`,
+    `choices ${VIP} . 0x80008000 : ${slotText(second!)}`,
+    `endpoints ${VIP} . ${slotText(second! + LOCAL_BIT)} : 10.0.0.2 . 8080`,
   ]);
+});
+
+Deno.test("foundSlots() reads back the slots of elementsOf(), by whichever frontend", () => {
+  const claims = claimsOf(STICKY_LOCAL);
+  const slots: Slots = new Map(
+    [...new SlotAllocator().slotsOf(STICKY_LOCAL)].map((
+      [key, slot],
+    ) => [key, (slot ^ 0x1000) >>> 0]),
+  );
+  for (const role of ["clusterIp", "externalIp", "nodePort"] as const) {
+    const own = claims.filter((claim) => claim.role === role);
+    const found = new Map<ContainerName, Map<string, string>>();
+    for (const claim of own) {
+      const entry = arrangeEntry(claim, STICKY_LOCAL, { slots });
+      for (const { container, key, value = "" } of elementsOf(entry, {})) {
+        found.set(container, (found.get(container) ?? new Map()).set(key, value));
+      }
+    }
+    const expected = role === "clusterIp" ? [] : [...slots];
+    assertEquals([...foundSlots(own, STICKY_LOCAL, found)].sort(), expected.sort(), role);
+  }
+  assertEquals(foundSlots(claims, STICKY_LOCAL, new Map()).size, 0);
 });
 
 Deno.test("elementsOf() admits only the source ranges of a load balancer", () => {

@@ -9,6 +9,7 @@ import type { PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import { type ChainSpec, FIRST_NUMBER, LOCAL_OFFSET } from "./chain_spec.ts";
 import type { Element } from "./containers.ts";
 import { fromPod } from "./local_match.ts";
+import { LOCAL_BIT } from "./slots.ts";
 
 /** What is known of the sender. */
 export interface RuleContext {
@@ -43,9 +44,11 @@ export function isOfList(
   { key }: Pick<Element, "key">,
   { explanation: { origin } }: RuleContext,
 ): boolean {
-  // Slots are those of endpoints, whatever the list.
-  if (local === undefined || affinitySeconds !== undefined) return true;
+  if (local === undefined) return true;
   const number = Number(key.slice(key.lastIndexOf(" ") + 1));
   const isOutside = !origin.isFromPod && !origin.isFromNode;
-  return (number >= FIRST_NUMBER + LOCAL_OFFSET) === isOutside;
+  const isLocal = affinitySeconds === undefined
+    ? number >= FIRST_NUMBER + LOCAL_OFFSET
+    : (number & LOCAL_BIT) !== 0;
+  return isLocal === isOutside;
 }

@@ -45,11 +45,15 @@ Deno.test("rulesMet() has the mark where the source changes", () => {
 });
 
 Deno.test("isOfList() tells the list of clients outside by its numbers", () => {
-  const all = { key: "10.96.0.1 . tcp . 80 . 0x80000001" };
-  const own = { key: "10.96.0.1 . tcp . 80 . 0x80008001" };
-  const spec = { local: 1 };
-  assertEquals([all, own].map((each) => isOfList(spec, each, context("pod"))), [true, false]);
-  assertEquals([all, own].map((each) => isOfList(spec, each, context("outside"))), [false, true]);
-  assertEquals(isOfList({}, own, context("pod")), true);
-  assertEquals(isOfList({ local: 1, affinitySeconds: 60 }, all, context("outside")), true);
+  const cases = [
+    { spec: { local: 1 }, numbers: ["0x80000001", "0x80008001"] },
+    { spec: { local: 1, affinitySeconds: 60 }, numbers: ["0xbfff9fff", "0xffff9fff"] },
+  ];
+  for (const { spec, numbers } of cases) {
+    const elements = numbers.map((number) => ({ key: `10.96.0.1 . tcp . 80 . ${number}` }));
+    const areOf = (kind: "outside" | "pod") =>
+      elements.map((element) => isOfList(spec, element, context(kind)));
+    assertEquals([areOf("pod"), areOf("outside")], [[true, false], [false, true]]);
+    assertEquals(isOfList({}, elements[1]!, context("pod")), true);
+  }
 });

@@ -4,6 +4,7 @@
  * @module
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
+import { BLOCK_MASK, slotText } from "./slots.ts";
 
 /** Expressions of one IP family. */
 export interface FamilyExpressions {
@@ -15,7 +16,7 @@ export interface FamilyExpressions {
   readonly destination: string;
   /** Every address that never leaves a machine. */
   readonly loopback: string;
-  /** By what a client of a Service address is known again. */
+  /** By what a client of a ServicePort is known again, once the priority holds a slot of that one. */
   readonly client: string;
   /** The type of {@linkcode FamilyExpressions.client}. */
   readonly clientType: string;
@@ -30,16 +31,19 @@ export const PORT = "meta l4proto . th dport";
  */
 export const NUMBER = "numgen random mod 65536";
 
-const IPV4_CLIENT = `ip saddr . ip daddr . ${PORT}`;
-const IPV6_CLIENT = `ip6 saddr . ip6 daddr . ${PORT}`;
+/**
+ * The ServicePort whose client is asked for: of the slot in the priority, what all its slots share. It
+ * comes first in keys; nft 1.0.6 takes a mask in other places only in parentheses, and prints none.
+ */
+const BLOCK = `meta priority and ${slotText(BLOCK_MASK)}`;
 
 /**
  * nft 1.0.6 gives the key of an `update` no more than 16 bytes of registers, whatever its length,
- * and ends on an assertion; two addresses of IPv6 alone are 32. So a client is known by 64 bits of
+ * and ends on an assertion; an address of IPv6 and a slot are 20. So a client is known by 64 bits of
  * hash. Two that have the same would take each other's endpoint away, no more.
  */
 function hashed(seed: string): string {
-  return `jhash ${IPV6_CLIENT} mod 4294967295 seed ${seed}`;
+  return `jhash ip6 saddr mod 4294967295 seed ${seed}`;
 }
 
 /** By IP family. */
@@ -50,8 +54,8 @@ export const EXPRESSIONS: Readonly<Record<IpFamily, FamilyExpressions>> = {
     source: "ip saddr",
     destination: "ip daddr",
     loopback: "127.0.0.0/8",
-    client: IPV4_CLIENT,
-    clientType: IPV4_CLIENT,
+    client: `${BLOCK} . ip saddr`,
+    clientType: "meta priority . ip saddr",
   },
   IPv6: {
     table: "ip6",
@@ -59,8 +63,8 @@ export const EXPRESSIONS: Readonly<Record<IpFamily, FamilyExpressions>> = {
     source: "ip6 saddr",
     destination: "ip6 daddr",
     loopback: "::1",
-    client: `${hashed("0x6b756265")} . ${hashed("0x72656c61")}`,
+    client: `${BLOCK} . ${hashed("0x6b756265")} . ${hashed("0x72656c61")}`,
     // Named by `typeof jhash`, the map could not be listed: nft 1.0.6 ends on a segmentation fault.
-    clientType: `${NUMBER} . ${NUMBER}`,
+    clientType: `meta priority . ${NUMBER} . ${NUMBER}`,
   },
 };

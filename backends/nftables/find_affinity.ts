@@ -5,32 +5,36 @@
  */
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { NftRunner } from "./nft_runner.ts";
-import { slotsOf, slotText } from "./slots.ts";
+import { BLOCK_MASK, type Slots, slotText } from "./slots.ts";
 
 const SECONDS = { d: 86_400, h: 3_600, m: 60, s: 1 } as const;
 /** `expires 2h59m58s996ms : 8bf1:2a` */
 const ELEMENT = /\bexpires (\S+) : (?:([0-9a-f]{0,4}):([0-9a-f]{1,4})|(0x[0-9a-f]+))/;
 
-/** Asks for one element. Rejects in IPv6, where a client is known by a hash that only the kernel makes. */
+/**
+ * Asks for one element. `slots` are those of the ServicePort in the table. Rejects in IPv6, where a
+ * client is known by a hash that only the kernel makes.
+ */
 export async function findAffinity(
   runner: Pick<NftRunner, "element">,
-  { reachable }: Pick<ServicePlan, "reachable">,
-  { from, to, port, protocol }: Packet,
+  slots: Slots,
+  { from, to }: Pick<Packet, "from" | "to">,
 ): Promise<AffinityEntry | undefined> {
   if (to.includes(":")) {
     throw new Error("in IPv6 clients are remembered by a hash, and cannot be asked for");
   }
-  const key = `${from.address} . ${to} . ${protocol.toLowerCase()} . ${port}`;
+  const [any] = slots.values();
+  if (any === undefined) return undefined;
+  const key = `${slotText((any & BLOCK_MASK) >>> 0)} . ${from.address}`;
   const [, expires = "", major, minor, plain] =
     ELEMENT.exec(await runner.element("affinity", key) ?? "") ?? [];
   if (expires === "") return undefined;
   // A handle of tc, as nft prints a priority: an empty half is 0.
-  const slot = plain ?? slotText(
-    (parseInt(major || "0", 16) * 0x10000 + parseInt(minor ?? "0", 16)) >>> 0,
-  );
-  const [endpoint] = [...slotsOf(reachable)].find(([, each]) => each === slot) ?? [];
+  const slot = plain === undefined
+    ? (parseInt(major || "0", 16) * 0x10000 + parseInt(minor ?? "0", 16)) >>> 0
+    : Number(plain);
+  const [endpoint] = [...slots].find(([, each]) => each === slot) ?? [];
   return endpoint && { endpoint, expiresInSeconds: secondsOf(expires) };
 }
 

@@ -1,37 +1,34 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import { parsePort } from "../../lib/net/port.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
-import { testEndpoint } from "../../tests/support/service_plans.ts";
 import { findAffinity } from "./find_affinity.ts";
-import { slotsOf } from "./slots.ts";
+import type { Slots } from "./slots.ts";
 
-const reachable = [testEndpoint("10.0.0.1:80"), testEndpoint("10.0.0.2:80")];
-const [, SLOT = "0x0"] = slotsOf(reachable).values();
-/** As nft prints a priority: a handle of tc. */
-const HANDLE = `${(Number(SLOT) >>> 16).toString(16)}:${(Number(SLOT) & 0xffff).toString(16)}`;
+const SLOTS = new Map<string, number>([["10.0.0.1:80", 0x85f09234], [
+  "10.0.0.2:80",
+  0x85f08077,
+]]) as ReadonlyMap<string, number> as Slots;
+const CLIENT = "0x85f08000 . 10.0.0.9";
 
-function packet(to: string): Packet {
-  return {
-    from: { kind: "pod", address: parseIpAddress("10.0.0.9") },
-    to: parseIpAddress(to),
-    port: parsePort(80),
-    protocol: "TCP",
-  };
+function packet(to: string): Pick<Packet, "from" | "to"> {
+  return { from: { kind: "pod", address: parseIpAddress("10.0.0.9") }, to: parseIpAddress(to) };
 }
 
 function printed(value: string): string {
   return `table ip kube-relay {
 \tmap affinity {
-\t\telements = { 10.0.0.9 . 10.96.0.1 . tcp . 80 timeout 3h expires 2h59m58s996ms : ${value} }
+\t\telements = { ${CLIENT} timeout 3h expires 2h59m58s996ms : ${value} }
 \t}
 }`;
 }
 
 for (
   const [name, text, expected] of [
-    ["a handle", printed(HANDLE), { endpoint: "10.0.0.2:80", expiresInSeconds: 10_798 }],
-    ["a number", printed(SLOT), { endpoint: "10.0.0.2:80", expiresInSeconds: 10_798 }],
+    ["a handle of tc, as nft prints a priority", printed("85f0:8077"), {
+      endpoint: "10.0.0.2:80",
+      expiresInSeconds: 10_798,
+    }],
+    ["a number", printed("0x85f08077"), { endpoint: "10.0.0.2:80", expiresInSeconds: 10_798 }],
     ["an endpoint that has gone", printed("1:2"), undefined],
     ["nothing", undefined, undefined],
   ] as const
@@ -42,8 +39,8 @@ for (
       asked.push(`${container} { ${key} }`);
       return Promise.resolve(text);
     };
-    const found = await findAffinity({ element }, { reachable }, packet("10.96.0.1"));
-    assertEquals(asked, ["affinity { 10.0.0.9 . 10.96.0.1 . tcp . 80 }"]);
+    const found = await findAffinity({ element }, SLOTS, packet("10.96.0.1"));
+    assertEquals(asked, [`affinity { ${CLIENT} }`]);
     assertEquals<unknown>(found, expected);
   });
 }
@@ -51,8 +48,13 @@ for (
 Deno.test("findAffinity() says that it cannot ask in IPv6", async () => {
   const element = () => Promise.reject(new Error("asked"));
   await assertRejects(
-    () => findAffinity({ element }, { reachable }, packet("fd00::1")),
+    () => findAffinity({ element }, SLOTS, packet("fd00::1")),
     Error,
     "by a hash",
   );
+});
+
+Deno.test("findAffinity() asks for nobody where no endpoint is", async () => {
+  const element = () => Promise.reject(new Error("asked"));
+  assertEquals(await findAffinity({ element }, new Map(), packet("10.96.0.1")), undefined);
 });

@@ -12,6 +12,8 @@ import type {
 } from "../../lib/proxy/data_plane_difference.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { pauseBetween } from "../netfilter/pause_between.ts";
 import { refusedByKey } from "../netfilter/refused_services.ts";
@@ -22,6 +24,7 @@ import type { FoundTable } from "./found_table.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftRunner } from "./nft_runner.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
+import { SlotAllocator, type Slots } from "./slots.ts";
 import type { Transaction } from "./transaction.ts";
 import { wantedState, type WantedStateContext } from "./wanted_state.ts";
 
@@ -52,8 +55,9 @@ export async function compareKernel(
     await fill(layout, { plan, scope }, pause);
     if (orders === undefined) return undefined;
     // Where the order is known, nothing of what is found is needed for it.
-    const known = new Map((await orders()).map(readOrder));
-    return await want({ orders: known, found: undefined });
+    const words = await orders();
+    for (const [key, slots] of words.flatMap(readSlots)) layout.setSlots(key, slots);
+    return await want({ orders: new Map(words.map(readOrder)), found: undefined });
   };
   const [found, prepared] = await Promise.all([runner.readWithCode(), prepare()]);
   const wanted = prepared ?? await want({ orders: undefined, found: found?.elements });
@@ -112,17 +116,22 @@ export async function repairKernel(
 const SLICE_SIZE = 512;
 
 /**
- * How the endpoints of entries are numbered, where that is not as in the plan: one text each. In short
- * steps.
+ * How the endpoints of entries are numbered, and by which slots they are remembered, where that is not
+ * as in a process that begins with the plan: one text each. In short steps.
  */
 export function* orderWords(
   entries: Iterable<Entry>,
   layout: NftablesLayout,
 ): Generator<void, readonly string[]> {
   const all: string[] = [];
+  const told = new Set<Slots>();
   let seen = 0;
-  for (const { id, main, local } of entries) {
+  for (const { id, main, local, plan, slots } of entries) {
     if (++seen % SLICE_SIZE === 0) yield;
+    if (slots && !told.has(slots)) {
+      told.add(slots);
+      if (!isUsual(slots, plan)) all.push(slotWords(plan.key, slots));
+    }
     const usual = layout.orderedEntry(id, undefined);
     if (usual && isSame(usual.main, main) && isSame(usual.local, local)) continue;
     const words = (list: Entry["main"]) => list.map(({ key }) => key).join(" ");
@@ -137,6 +146,26 @@ function readOrder(words: string): readonly [EntryId, EndpointOrder] {
     list.split(" ").filter((key) => key !== "").map((key) => ({ key: key as EndpointKey }))
   );
   return [id as EntryId, { main, local }];
+}
+
+/** Whether a ServicePort that is alone would have the same slots. */
+function isUsual(slots: Slots, plan: ServicePlan): boolean {
+  const usual = new SlotAllocator().slotsOf(plan);
+  return slots.size === usual.size && [...slots].every(([key, slot]) => usual.get(key) === slot);
+}
+
+const SLOTS = "slots ";
+
+function slotWords(key: ServicePortKey, slots: Slots): string {
+  return `${SLOTS}${key} = ${[...slots].map(([key, slot]) => `${key} ${slot}`).join(" ")}`;
+}
+
+function readSlots(words: string): readonly (readonly [ServicePortKey, Slots])[] {
+  if (!words.startsWith(SLOTS)) return [];
+  const [key = "", list = ""] = words.slice(SLOTS.length).split(" = ", 2);
+  const slots = [...list.matchAll(/(\S+) (\d+)/g)]
+    .map(([, endpoint = "", slot]) => [endpoint as EndpointKey, Number(slot)] as const);
+  return [[key as ServicePortKey, new Map(slots)]];
 }
 
 async function fill(

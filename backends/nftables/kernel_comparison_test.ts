@@ -2,17 +2,21 @@ import { assertEquals, assertNotEquals } from "@std/assert";
 import fc from "fast-check";
 import { FakeNftMachine } from "../../tests/support/fake_nft_machine.ts";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { meetingServices } from "../../tests/support/meeting_slots.ts";
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { damagedServices } from "../../tests/support/damaged_services.ts";
 import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
 import {
+  testForward,
   testPlanChanges,
   testProxyPlan,
   testServicePlan,
 } from "../../tests/support/service_plans.ts";
 import type { Backend } from "../../lib/proxy/backend.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import { createNftablesBackend } from "./backend.ts";
+import { pickableEndpoints } from "./slots.ts";
 
 function backendOn(machine: FakeNftMachine, facts?: MachineFacts): Backend {
   return createNftablesBackend({
@@ -55,6 +59,55 @@ Deno.test("compare() finds no difference after any history, with and without the
     { numRuns: 30 },
   );
 });
+
+/** All verdicts of a plan for this endpoint. */
+function testVerdicts(
+  to: string,
+): Pick<ServicePlan, "external" | "externalFromCluster" | "internal"> {
+  const verdict = testForward(to);
+  return { internal: verdict, external: verdict, externalFromCluster: verdict };
+}
+
+/** How the endpoints of ServicePorts are remembered. */
+function slotsIn(machine: FakeNftMachine): readonly string[] {
+  const { elements } = machine.tool.table("ip kube-relay");
+  return ["choices", "node-port-choices"].flatMap((name) =>
+    [...elements.get(name) ?? []].map(([key, slot]) => `${name} ${key.replace(/\S+$/, "")}${slot}`)
+  ).sort();
+}
+
+Deno.test("a restart, and a comparison, know the slots of ServicePorts whose hashes meet", async () => {
+  const [left, right] = meetingServices();
+  const machine = new FakeNftMachine();
+  const serving = backendOn(machine);
+  await serving.start();
+  // Whoever comes first has its hash: the second of the ServicePorts, and its second endpoint.
+  const [, last = ""] = [...pickableEndpoints(right)];
+  const first = testProxyPlan([{ ...right, ...testVerdicts(last) }]);
+  await serving.sync(first, testPlanChanges(first));
+  const plan = testProxyPlan([left, right]);
+  await serving.sync(plan, testPlanChanges(plan, first));
+  const slots = slotsIn(machine);
+  assertEquals(new Set(slots).size, slots.length);
+  for (const facts of [serving.facts?.(), { features: {} }]) {
+    await using other = backendOn(machine, facts);
+    assertEquals(await other.compare?.(plan), []);
+  }
+  await serving[Symbol.asyncDispose]();
+  await using restarted = backendOn(machine);
+  await restarted.start();
+  const { quarantined } = await restarted.sync(plan, testPlanChanges(plan));
+  assertEquals([slotsIn(machine), quarantined], [slots, []]);
+  // What is known is not read again: not even when somebody else writes other slots.
+  const [key = "", slot = ""] = [...choicesOf(machine)][0] ?? [];
+  choicesOf(machine).set(key, slot.replace(/.$/, (digit) => digit === "0" ? "1" : "0"));
+  await restarted.repair?.(plan);
+  assertEquals(slotsIn(machine), slots);
+});
+
+function choicesOf(machine: FakeNftMachine): Map<string, string> {
+  return machine.tool.table("ip kube-relay").elements.get("choices") ?? new Map();
+}
 
 Deno.test("compare() of some ServicePorts tells what is theirs and what all share", async () => {
   const machine = new FakeNftMachine();

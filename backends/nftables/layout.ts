@@ -16,10 +16,15 @@ import { baseChains, type Chain } from "./base_chains.ts";
 import { type ChainContext, chainRules, type ChainSpec } from "./chain_spec.ts";
 import { claimsOf, type EntryId, insertClaim, type RankedClaim, rankedClaim } from "./claims.ts";
 import type { Element } from "./containers.ts";
-import { arrangeEntry, type EndpointOrder, type Entry } from "./entry.ts";
+import type { TableElements } from "./applied_table.ts";
+import { arrangeEntry, type EndpointOrder, type Entry, foundSlots } from "./entry.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 import { sharedElements } from "./shared_elements.ts";
+import { SlotAllocator, type Slots } from "./slots.ts";
 import { unsupported } from "./unsupported.ts";
+
+/** ServicePorts between two pauses: well under a millisecond. */
+const SLICE_SIZE = 128;
 
 /** The entries that are wanted, and which of them may differ from what was applied. */
 export class NftablesLayout {
@@ -28,6 +33,9 @@ export class NftablesLayout {
   readonly #claims = new Map<EntryId, RankedClaim[]>();
   readonly #quarantined = new Map<ServicePortKey, Quarantined>();
   readonly #dirty = new Set<EntryId>();
+  /** Those of {@linkcode #plans} that have session affinity. */
+  readonly #sticky = new Set<ServicePortKey>();
+  readonly #slots = new SlotAllocator();
   #shared: SharedPlan;
 
   constructor(shared: SharedPlan, options: NftablesRenderOptions) {
@@ -65,13 +73,16 @@ export class NftablesLayout {
     const { key } = plan;
     const previous = this.#plans.get(key);
     if (previous === plan) return;
-    this.delete(key);
+    this.#takeAway(key);
+    const isSticky = plan.affinityTimeoutSeconds !== undefined;
     const problem = unsupported(plan, this.options.features);
+    if (!isSticky || problem) this.#slots.release(key);
     if (problem !== undefined) {
       this.#quarantined.set(key, problem);
       return;
     }
     this.#plans.set(key, plan);
+    if (isSticky) this.#sticky.add(key);
     for (const { id, role } of claimsOf(plan)) {
       const others = this.#claims.get(id);
       const claim = rankedClaim(plan, role);
@@ -83,10 +94,16 @@ export class NftablesLayout {
 
   /** Takes the entries of a ServicePort away. */
   delete(key: ServicePortKey): void {
+    this.#takeAway(key);
+    this.#slots.release(key);
+  }
+
+  #takeAway(key: ServicePortKey): void {
     this.#quarantined.delete(key);
     const plan = this.#plans.get(key);
     if (plan === undefined) return;
     this.#plans.delete(key);
+    this.#sticky.delete(key);
     for (const { id } of claimsOf(plan)) {
       const left = this.#claims.get(id)?.filter((claim) => claim.key !== key) ?? [];
       if (left.length === 0) this.#claims.delete(id);
@@ -117,14 +134,40 @@ export class NftablesLayout {
     const plan = first && this.#plans.get(first.key);
     if (plan === undefined) return undefined;
     if (previous?.plan === plan && previous.role === first!.role) return previous;
-    return arrangeEntry({ id, role: first!.role }, plan, previous);
+    return arrangeEntry({ id, role: first!.role }, plan, { previous, slots: this.slots(plan) });
   }
 
   /** As {@linkcode entry}, with endpoints in another order than they are in the plan. */
-  orderedEntry(id: EntryId, order: EndpointOrder | undefined): Entry | undefined {
+  orderedEntry(id: EntryId, previous: EndpointOrder | undefined): Entry | undefined {
     const [first] = this.#claims.get(id) ?? [];
     const plan = first && this.#plans.get(first.key);
-    return plan && arrangeEntry({ id, role: first!.role }, plan, order);
+    if (plan === undefined) return undefined;
+    return arrangeEntry({ id, role: first!.role }, plan, { previous, slots: this.slots(plan) });
+  }
+
+  /**
+   * Takes over how another process remembered the endpoints of ServicePorts, in short steps. Those
+   * that have slots keep them.
+   */
+  *adoptSlots(found: TableElements): Generator<void, void> {
+    let seen = 0;
+    for (const key of this.#sticky) {
+      if (++seen % SLICE_SIZE === 0) yield;
+      const plan = this.#plans.get(key);
+      if (plan === undefined || this.#slots.has(key)) continue;
+      const own = claimsOf(plan).filter(({ id }) => this.#claims.get(id)?.[0]?.key === key);
+      this.#slots.adopt(key, foundSlots(own, plan, found));
+    }
+  }
+
+  /** As {@linkcode adoptSlots}, of one ServicePort. */
+  setSlots(key: ServicePortKey, slots: Slots): void {
+    this.#slots.adopt(key, slots);
+  }
+
+  /** How the endpoints of a ServicePort are remembered; `undefined` = they are not. */
+  slots(plan: ServicePlan): Slots | undefined {
+    return plan.affinityTimeoutSeconds === undefined ? undefined : this.#slots.slotsOf(plan);
   }
 
   /** The elements that belong to no Service. */

@@ -5,6 +5,9 @@
  */
 import type { NftFeature } from "../netfilter/probe/nft_trial.ts";
 
+/** A ServicePort, and a hash of the sender. */
+const CLIENT = "meta priority and 0xbfff8000 . jhash {ip} saddr mod 64";
+
 /** Each is tried alone: none uses the objects of another. */
 export const NFT_FEATURES: readonly NftFeature[] = [
   {
@@ -117,13 +120,13 @@ export const NFT_FEATURES: readonly NftFeature[] = [
     feature: "maps filled by rules",
     required: false,
     statements: [
-      "add map {table} clients { typeof numgen random mod 2 : meta priority ; " +
+      "add map {table} clients { typeof meta priority . numgen random mod 2 : meta priority ; " +
       "flags dynamic,timeout ; size 64 ; }",
       "add map {table} slots { type {type} . classid : {type} . inet_service ; }",
-      "add rule {table} probe meta priority set jhash {ip} saddr mod 64 map @clients " +
-      "{ip} daddr . meta priority @slots " +
-      "update @clients { jhash {ip} saddr mod 64 timeout 60s : meta priority }",
-      "add rule {table} probe delete @clients { jhash {ip} saddr mod 64 : meta priority }",
+      `add rule {table} probe meta priority set ${CLIENT} map @clients ` +
+      `update @clients { ${CLIENT} timeout 60s : meta priority } ` +
+      "meta priority set meta priority or 0x40000000 {ip} daddr . meta priority @slots",
+      `add rule {table} probe delete @clients { ${CLIENT} : meta priority }`,
     ],
     lost: "Services with sessionAffinity ClientIP are put in quarantine",
     broughtBy: "modprobe nft_hash, or a kernel with CONFIG_NFT_HASH",

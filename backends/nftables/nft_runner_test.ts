@@ -51,14 +51,14 @@ Deno.test("NftRunner.read() takes no table that is cut off, or is none", async (
 Deno.test("NftRunner.chains() gives the handles of chains, and passes over the tables of others", async () => {
   const stdout = [
     "table ip theirs {\n\tchain services { # handle 3\n\t}\n}",
-    "table ip kube-relay {\n\tchain layout-2 { # handle 15\n\t}\n\tchain nat-output { # handle 18",
+    "table ip kube-relay {\n\tchain layout-3 { # handle 15\n\t}\n\tchain nat-output { # handle 18",
     "\t\ttype nat hook output priority dstnat; policy accept;\n\t}\n}",
     "table ip kube-relay-probe {\n\tchain probe {\n\t}\n}\n",
   ].join("\n");
   const commands = new FakeCommandRunner()
     .on("nft --handle list chains ip", { stdout })
     .on("nft --handle list chains ip6", {});
-  assertEquals([...await runnerOn(commands).chains()], [["layout-2", "15"], ["nat-output", "18"]]);
+  assertEquals([...await runnerOn(commands).chains()], [["layout-3", "15"], ["nat-output", "18"]]);
   assertEquals((await runnerOn(commands, "IPv6").chains()).size, 0);
 });
 

@@ -46,7 +46,7 @@ const LISTING = `table ip kube-relay {
 		elements = { 1.2.3.4 }
 	}
 
-	chain layout-2 {
+	chain layout-3 {
 	}
 
 	chain nat-output {
@@ -64,9 +64,9 @@ function read(text: string) {
 
 Deno.test("TableListing takes names, and elements as they were written", () => {
   const { chains, containers, elements, rules } = read(LISTING);
-  assertEquals(chains, ["layout-2", "nat-output"]);
+  assertEquals(chains, ["layout-3", "nat-output"]);
   assertEquals([...rules], [
-    ["layout-2", ""],
+    ["layout-3", ""],
     ["nat-output", "\t\ttype nat hook output priority -100; policy accept;\n\t\tjump services\n"],
   ]);
   assertEquals(containers, [

@@ -80,7 +80,11 @@ const ROWS: readonly Row[] = [
     rule: /update @affinity/,
     words: (_, choices) => `one of ${choices} is taken at random, and remembered for the client`,
   },
-  { chain: CHOOSING, rule: /delete @affinity/, words: () => "the client has no endpoint yet" },
+  {
+    chain: CHOOSING,
+    rule: /delete @affinity/,
+    words: () => "the client has no endpoint that it may have here",
+  },
   { chain: CHOOSING, verdict: /^drop$/, words: (service) => `${service}: ${NO_LOCAL}` },
   {
     chain: CHOOSING,

@@ -27,4 +27,8 @@ Deno.test("unsupported() says how many endpoints can be numbered", () => {
     {};
   assertStringIncludes(reason, "among 32769 endpoints");
   assertStringIncludes(reason, "32768 of each Service at most");
+  const sticky = { ...most, affinityTimeoutSeconds: 60 };
+  assertEquals(unsupported(sticky, ALL_FEATURES), undefined);
+  const other = { ...sticky, internal: testForward(...to.slice(0, 1)) };
+  assertStringIncludes(unsupported(other, ALL_FEATURES)?.reason ?? "", "among 32769 endpoints");
 });

@@ -49,6 +49,7 @@ export function* wantedState(
   layout: NftablesLayout,
   context: WantedStateContext,
 ): Generator<void, WantedState> {
+  if (context.orders === undefined && context.found) yield* layout.adoptSlots(context.found);
   const state = new StateUnderWay(layout);
   for (const chain of layout.baseChains()) state.chains.set(chain.name, chain);
   for (const element of layout.sharedElements()) state.add(element, undefined);

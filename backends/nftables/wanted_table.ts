@@ -8,14 +8,16 @@ import type { Quarantined } from "../../lib/proxy/backend.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { RefusedServices } from "../netfilter/refused_services.ts";
 import { takeChanges } from "../netfilter/take_changes.ts";
-import type { EntryId } from "./claims.ts";
+import { claimsOf, type EntryId } from "./claims.ts";
 import type { Entry } from "./entry.ts";
 import { orderWords } from "./kernel_comparison.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftRunner } from "./nft_runner.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
+import type { Slots } from "./slots.ts";
 import { TableWriter } from "./table_writer.ts";
 import { WriteFigures } from "./write_figures.ts";
 
@@ -78,6 +80,12 @@ export class WantedTable {
   /** What the kernel is known to hold for an entry. */
   applied(id: EntryId): Entry | undefined {
     return this.#writer.entry(id);
+  }
+
+  /** How the kernel is known to remember the endpoints of a ServicePort; `undefined` = it does not. */
+  slots(plan: ServicePlan): Slots | undefined {
+    const entries = claimsOf(plan).map(({ id }) => this.applied(id));
+    return entries.find((entry) => entry?.plan.key === plan.key && entry.slots)?.slots;
   }
 
   /** How endpoints are numbered where the plan does not tell; as {@linkcode orderWords}. */

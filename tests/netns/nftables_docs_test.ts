@@ -22,7 +22,7 @@ const ignore = isMissing("the commands of docs/nftables.md", [
 
 /** The client of the page, as packets would have it remembered. */
 const REMEMBERED = "add element ip kube-relay affinity { " +
-  "10.180.0.11 . 172.30.0.20 . tcp . 80 timeout 10m : 0xc9ae69d1 }\n";
+  "0x89ae8000 . 10.180.0.11 timeout 10m : 0x89aee9d1 }\n";
 
 /** A node with the Service of the page. */
 async function createNode(): Promise<Namespace> {

@@ -93,28 +93,29 @@ async function checkSctp({ scene }: RuleScene): Promise<void> {
 const CLIENTS = 70_000;
 const STICKY = { sessionAffinity: "ClientIP" } as const;
 const REMEMBERED = new RegExp(
-  String.raw`${IPv4.client.replaceAll(".", "\\.")} \. ${VIP.address} \. tcp \. 80 ` +
+  String.raw`(\S+) \. ${IPv4.client.replaceAll(".", "\\.")} ` +
     String.raw`timeout \S+ expires (?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)? : (\S+)`,
 );
 
-/** For how long the client is remembered from now on, and by which number. */
-async function remembered({ node }: RuleScene): Promise<{ ms: number; slot: string }> {
+/** For how long the client is remembered from now on, by which ServicePort, and by which number. */
+async function remembered(
+  { node }: RuleScene,
+): Promise<{ readonly ms: number; readonly block: string; readonly slot: string }> {
   const listing = await node.output("nft", ["list", "map", "ip", "kube-relay", "affinity"]);
-  const [, hours, minutes, seconds, ms, slot] = REMEMBERED.exec(listing) ?? [];
+  const [, block = "", hours, minutes, seconds, ms, slot] = REMEMBERED.exec(listing) ?? [];
   assert(slot !== undefined, listing);
   const [h, m, s] = [hours, minutes, seconds].map((part) => Number(part ?? 0));
-  return { ms: ((h! * 60 + m!) * 60 + s!) * 1_000 + Number(ms ?? 0), slot: slot.replace(",", "") };
+  const all = ((h! * 60 + m!) * 60 + s!) * 1_000 + Number(ms ?? 0);
+  return { ms: all, block, slot: slot.replace(",", "") };
 }
 
 /** Elements for that many other clients. */
-function manyClients(slot: string): string {
+function manyClients({ block, slot }: { readonly block: string; readonly slot: string }): string {
   const lines = Array.from(
     { length: CLIENTS },
     (_, number) =>
-      `  100.${64 + (number >> 16)}.${(number >> 8) & 255}.${
-        number & 255
-      } . ${VIP.address} . tcp . ` +
-      `80 timeout 10m : ${slot}`,
+      `  ${block} . 100.${64 + (number >> 16)}.${(number >> 8) & 255}.${number & 255} ` +
+      `timeout 10m : ${slot}`,
   );
   return `add element ip kube-relay affinity {\n${lines.join(",\n")}\n}\n`;
 }
@@ -160,17 +161,19 @@ async function checkSliding(stage: RuleScene, client: ProbeClient): Promise<void
   const { ms, slot } = await remembered(stage);
   await eventually("time passes", async () => (await remembered(stage)).ms < ms - 1_000);
   const before = await remembered(stage);
-  await client.who(VIP);
+  // By another frontend of the Service.
+  await client.who({ ...VIP, address: IPv4.externalIp });
   const after = await remembered(stage);
   assert(after.ms > before.ms, `${after.ms} ms after ${before.ms} ms`);
   assertEquals(after.slot, slot);
 }
 
-async function checkManyClients({ node, scene }: RuleScene): Promise<void> {
-  await loadNftables(node, manyClients("0x80000001"));
+async function checkManyClients(stage: RuleScene): Promise<void> {
+  const { node, scene } = stage;
+  await loadNftables(node, manyClients(await remembered(stage)));
   await endpointOf(ProbeClient.start(scene.cluster.otherNode));
   const listing = await node.output("nft", ["list", "map", "ip", "kube-relay", "affinity"]);
-  assert(listing.split(`. ${VIP.address} . tcp`).length > CLIENTS);
+  assert(listing.split(" timeout ").length > CLIENTS);
 }
 
 async function checkChangingEndpoints(

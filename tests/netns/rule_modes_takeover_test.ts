@@ -18,10 +18,11 @@ import { kubeProxyIptablesWeb, kubeProxyNftWeb } from "../support/kube_proxy_web
 import { type Namespace, netnsRequirements } from "../support/netns.ts";
 import { loadNftables } from "../support/nftables_tools.ts";
 import type { RelayProcess } from "../support/relay_process.ts";
-import { asLayout1 } from "../support/nft_layouts.ts";
+import { asLayout1, asLayout2 } from "../support/nft_layouts.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { IPTABLES_MODES, NFTABLES_MODE, RULE_MODES, type RuleMode } from "../support/rule_modes.ts";
 import { RuleScene } from "../support/rule_scene.ts";
+import { webServices, webSlices } from "../support/web_service.ts";
 
 const ignore = isMissing("taking over with real packets", [
   ...netnsRequirements(),
@@ -160,23 +161,26 @@ for (const mode of RULE_MODES) {
   });
 }
 
-Deno.test({
-  name: "nftables mode in place of its layout before: no connection fails",
-  ignore,
-  async fn() {
-    await using stage = await RuleScene.create(NFTABLES_MODE);
-    for (const family of FAMILIES) {
-      await loadNftables(stage.node, asLayout1(await stage.render(family)));
-    }
-    await stage.assertNoFailureWhile(async () => {
-      const relay = stage.start();
-      await relay.settled();
-      await relay.stop();
-    });
-    assertEquals((await stage.node.output("nft", ["list", "chains"])).includes("layout-1"), false);
-    await stage.assertAsAfterFreshStart();
-  },
-});
+for (const [mark, asLayout] of [["layout-1", asLayout1], ["layout-2", asLayout2]] as const) {
+  Deno.test({
+    name: `nftables mode in place of its ${mark}: no connection fails`,
+    ignore,
+    async fn() {
+      await using stage = await RuleScene.create(NFTABLES_MODE);
+      await stage.scene.write(webServices({ sessionAffinity: "ClientIP" }), webSlices("a1"));
+      for (const family of FAMILIES) {
+        await loadNftables(stage.node, asLayout(await stage.render(family)));
+      }
+      await stage.assertNoFailureWhile(async () => {
+        const relay = stage.start();
+        await relay.settled();
+        await relay.stop();
+      });
+      assertEquals((await stage.node.output("nft", ["list", "chains"])).includes(mark), false);
+      await stage.assertAsAfterFreshStart();
+    },
+  });
+}
 
 Deno.test({
   name: "from iptables mode to userspace mode: no connection fails",

@@ -18,7 +18,6 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { FakeNft } from "./fake_nft.ts";
 import { MemoryLogger } from "./memory_logger.ts";
 import { Namespace } from "./netns.ts";
-import { asLayout1 } from "./nft_layouts.ts";
 import { testPlanChanges, testProxyPlan } from "./service_plans.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
@@ -74,10 +73,13 @@ export class NftKernelStage implements AsyncDisposable {
     return this.backend.sync(plan, changes);
   }
 
-  /** Writes the table as a release that had {@linkcode asLayout1} would. */
-  async writeLayout1(plans: readonly ServicePlan[]): Promise<void> {
+  /** Writes the table as an earlier release would; see `nft_layouts.ts`. */
+  async writeLayout(
+    asLayout: (text: string) => string,
+    plans: readonly ServicePlan[],
+  ): Promise<void> {
     const { transaction } = renderNftables(testProxyPlan(plans, { shared: SHARED }), OPTIONS);
-    const stdin = asLayout1([...transaction.text()].join(""));
+    const stdin = asLayout([...transaction.text()].join(""));
     const args = ["netns", "exec", this.namespace.name, "nft", "-f", "-"];
     const { code, stderr } = await systemCommandRunner.run("ip", args, { stdin });
     assertEquals([code, stderr], [0, ""]);

@@ -98,7 +98,7 @@ async function inspectedDifferences(
 async function affinityOf(
   backend: Backend,
   { services }: ProxyPlan,
-  { affinity, service, packet }: PacketExplanation,
+  { affinity, endpoints, service, packet }: PacketExplanation,
 ): Promise<PacketExplanation["affinity"]> {
   const plan = service && services.get(service.key);
   if (affinity === undefined || plan === undefined) return affinity;
@@ -106,7 +106,10 @@ async function affinityOf(
     return { ...affinity, unknown: `mode ${backend.mode} can't tell` };
   }
   try {
-    return { ...affinity, entry: await backend.findAffinity(plan, packet) ?? "none" };
+    const entry = await backend.findAffinity(plan, packet);
+    // The client may have it from another frontend, under another policy.
+    const isUsable = endpoints.some(({ key, eligible }) => eligible && key === entry?.endpoint);
+    return { ...affinity, entry: entry && isUsable ? entry : "none" };
   } catch (error) {
     return { ...affinity, unknown: messageOf(error) };
   }

@@ -33,7 +33,7 @@ export const NFTABLES_DAMAGE: readonly DamageRow[] = [
   ),
   row(
     "the table is laid out as another release would",
-    "rename chain layout-2 layout-1",
+    "rename chain layout-3 layout-1",
     "altered table ip kube-relay",
   ),
   row(
@@ -54,7 +54,7 @@ export const NFTABLES_DAMAGE: readonly DamageRow[] = [
       "add set hairpin { type ipv4_addr . inet_service ;}",
     "altered set hairpin",
   ),
-  row("the mark of the layout is deleted", "delete chain layout-2", "missing chain layout-2"),
+  row("the mark of the layout is deleted", "delete chain layout-3", "missing chain layout-3"),
   row("a base chain is deleted", "delete chain nat-output", "missing chain nat-output"),
   row(
     "a chain that Services lead to is deleted",
@@ -207,18 +207,18 @@ function elementRows(): readonly DamageRow[] {
     ),
     row(
       "a choice of a Service with affinity is another one",
-      element("choices", `${STICKY} . 0x80000001`, "0x8b6182c1"),
+      element("choices", `${STICKY} . 0x80000001`, "0x861e02c1"),
       `altered map element choices ${STICKY} . 0x80000001 [ns/sticky]`,
     ),
     row(
       "a choice of a Service with affinity is added",
-      `add element choices { ${STICKY} . 0x80000002 : 0x8b6182c1 }`,
+      `add element choices { ${STICKY} . 0x80000002 : 0x861e02c1 }`,
       `extra map element choices ${STICKY} . 0x80000002 [ns/sticky]`,
     ),
     row(
       "choices of a Service with affinity are reordered",
-      `${element("choices", `${STICKY} . 0x80000000`, "0xb4b294fc")}; ` +
-        element("choices", `${STICKY} . 0x80000001`, "0x8b6182c1"),
+      `${element("choices", `${STICKY} . 0x80000000`, "0x861e14fc")}; ` +
+        element("choices", `${STICKY} . 0x80000001`, "0x861e02c1"),
       `reordered elements choices ${STICKY} [ns/sticky]`,
     ),
     row(

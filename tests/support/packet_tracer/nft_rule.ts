@@ -7,7 +7,8 @@
 
 /** A part of a key, e.g. `ip daddr`. */
 export type KeyPart =
-  | { readonly kind: "source" | "destination" | "protocol" | "port" | "priority" }
+  | { readonly kind: "source" | "destination" | "protocol" | "port" }
+  | { readonly kind: "priority"; readonly mask: number }
   | { readonly kind: "random"; readonly count: number; readonly offset: number };
 
 /** What is looked up: its parts, or a hash that stands for some of them. */
@@ -29,14 +30,18 @@ export type Statement =
   | { readonly kind: "dnat"; readonly key: Key; readonly container: string }
   | { readonly kind: "recall"; readonly key: Key; readonly container: string }
   | { readonly kind: "remember" | "forget"; readonly key: Key; readonly container: string }
-  | { readonly kind: "was-dnat" | "has-slot" | "clear-slot" | "masquerade" }
+  | { readonly kind: "was-dnat" | "has-slot" | "masquerade" }
+  | { readonly kind: "priority-set" | "priority-or"; readonly value: number }
   | { readonly kind: "mark-set" | "mark-clear" | "marked"; readonly mark: number }
   | { readonly kind: "verdict"; readonly verdict: string };
 
 const PART = String.raw`(?:ip6? [sd]addr|meta l4proto|th dport|meta priority|` +
   String.raw`numgen random mod \d+(?: offset \d+)?)`;
 const KEY = String.raw`(?:${PART}(?: \. ${PART})*)`;
+const MASKED = String.raw`meta priority and 0x[0-9a-f]+`;
 const HASH = String.raw`jhash (${KEY}) mod 4294967295 seed 0x[0-9a-f]+`;
+/** A part of the priority, and a client or two hashes of it. */
+const CLIENT = String.raw`(${MASKED}) \. (?:(${KEY})|${HASH} \. ${HASH})`;
 
 /** Each shape, and what it means; tried in this order. */
 const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[] = [
@@ -60,16 +65,18 @@ const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[]
   [new RegExp(`(${KEY}) @(\\S+)`), look("member")],
   [new RegExp(`dnat ip6? addr \\. port to (${KEY}) map @(\\S+)`), look("dnat")],
   [new RegExp(`meta priority set (${KEY}) map @(\\S+)`), look("recall")],
-  [new RegExp(`meta priority set ${HASH} \\. ${HASH} map @(\\S+)`), hashed("recall")],
-  [new RegExp(`update @(\\S+) \\{ (${KEY}) timeout \\d+s : meta priority \\}`), turned("remember")],
   [
-    new RegExp(`update @(\\S+) \\{ ${HASH} \\. ${HASH} timeout \\d+s : meta priority \\}`),
-    (container, key, again) => hashed("remember")(key, again, container),
+    new RegExp(`meta priority set ${CLIENT} map @(\\S+)`),
+    (mask, key, hashed, again, container) =>
+      ofClient("recall", [mask, key, hashed, again], container),
   ],
-  [new RegExp(`delete @(\\S+) \\{ (${KEY}) : meta priority \\}`), turned("forget")],
   [
-    new RegExp(`delete @(\\S+) \\{ ${HASH} \\. ${HASH} : meta priority \\}`),
-    (container, key, again) => hashed("forget")(key, again, container),
+    new RegExp(`update @(\\S+) \\{ ${CLIENT} timeout \\d+s : meta priority \\}`),
+    (container, ...client) => ofClient("remember", client, container),
+  ],
+  [
+    new RegExp(`delete @(\\S+) \\{ ${CLIENT} : meta priority \\}`),
+    (container, ...client) => ofClient("forget", client, container),
   ],
   [/meta priority set numgen random mod (\d+) offset (\d+)(?= |$)/, (count, first) => ({
     kind: "draw",
@@ -78,7 +85,8 @@ const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[]
   })],
   [/ct status dnat/, () => ({ kind: "was-dnat" })],
   [/meta priority and 0x80000000 != 0/, () => ({ kind: "has-slot" })],
-  [/meta priority set 0/, () => ({ kind: "clear-slot" })],
+  [/meta priority set (0x[0-9a-f]+|0)(?= |$)/, priority("priority-set")],
+  [/meta priority set meta priority or (0x[0-9a-f]+)/, priority("priority-or")],
   [/meta mark set meta mark or (0x[0-9a-f]+)/, mark("mark-set")],
   [/meta mark set meta mark xor (0x[0-9a-f]+)/, mark("mark-clear")],
   [/meta mark and (0x[0-9a-f]+) == \1/, mark("marked")],
@@ -119,16 +127,20 @@ function look(kind: "dnat" | "member" | "recall" | "verdict-map") {
   return (key = "", container = ""): Statement => ({ kind, key: parseKey(key), container });
 }
 
-function turned(kind: "forget" | "remember") {
-  return (container = "", key = ""): Statement => ({ kind, key: parseKey(key), container });
+/** Two hashes of the same stand for what they are made from. */
+function ofClient(
+  kind: "forget" | "recall" | "remember",
+  [mask = "", key, hashed = "", again = ""]: readonly (string | undefined)[],
+  container = "",
+): Statement {
+  if (key === undefined && hashed !== again) {
+    throw new Error(`Cannot trace a hash of '${hashed}' beside one of '${again}'`);
+  }
+  return { kind, key: [...parseKey(mask), ...parseKey(key ?? hashed)], container };
 }
 
-/** Two hashes of the same stand for what they are made from. */
-function hashed(kind: "forget" | "recall" | "remember") {
-  return (key = "", again = "", container = ""): Statement => {
-    if (key !== again) throw new Error(`Cannot trace a hash of '${key}' beside one of '${again}'`);
-    return { kind, key: parseKey(key), container };
-  };
+function priority(kind: "priority-or" | "priority-set") {
+  return (value = ""): Statement => ({ kind, value: Number(value) });
 }
 
 function mark(kind: "mark-clear" | "mark-set" | "marked") {
@@ -148,6 +160,8 @@ function parseKey(text: string): Key {
     if (/^ip6? saddr$/.test(part)) return { kind: "source" };
     if (/^ip6? daddr$/.test(part)) return { kind: "destination" };
     if (part === "meta l4proto") return { kind: "protocol" };
-    return { kind: part === "th dport" ? "port" : "priority" };
+    if (part === "th dport") return { kind: "port" };
+    const [, mask = "0xffffffff"] = /^meta priority and (0x[0-9a-f]+)$/.exec(part) ?? [];
+    return { kind: "priority", mask: Number(mask) };
   });
 }

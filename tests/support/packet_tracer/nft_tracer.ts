@@ -160,8 +160,10 @@ class Walk {
         return state.endpoint ? go() : stop;
       case "has-slot":
         return (priority & 0x80000000) === 0 ? stop : go();
-      case "clear-slot":
-        return go({ priority: 0 });
+      case "priority-set":
+        return go({ priority: statement.value });
+      case "priority-or":
+        return go({ priority: (priority | statement.value) >>> 0 });
       case "marked":
         return (mark & statement.mark) === statement.mark ? go() : stop;
       case "mark-set":
@@ -260,7 +262,7 @@ class Walk {
       case "port":
         return [String(state.endpoint?.port ?? this.#packet.port)];
       case "priority":
-        return [slot(state.priority)];
+        return [slot((state.priority & part.mask) >>> 0)];
       case "random":
         return Array.from({ length: part.count }, (_, index) => String(part.offset + index));
     }
