@@ -113,7 +113,7 @@ export class ServiceEntries {
 
   /** Claims the sockets of a ServicePort and forwards by its plan, without endpoints that lead back. */
   #serve(key: ServicePortKey, shared: SharedPlan): void {
-    const { entries, forwarding, quarantine, sockets } = this.#context;
+    const { entries, quarantine, sockets } = this.#context;
     const entry = entries.get(key);
     if (!entry) return;
     const { plan, wanted } = entry;
