@@ -9,6 +9,7 @@ import { HttpInput } from "./http_input.ts";
 import { type HttpHead, HttpRefusal, parseHttpHead } from "./http_head.ts";
 import { responseHead, statusAnswer, writeResponse } from "./http_output.ts";
 import type { TcpConnection } from "./network.ts";
+import type { TurnShare } from "./turn_share.ts";
 
 /** Answers a request. `peer` is the client's address, IPv4 also where it came by way of `[::]`. */
 export type HttpHandler = (
@@ -35,7 +36,11 @@ export interface HttpTimes {
 export interface HttpConnectionContext {
   readonly clock: Clock;
   readonly times: HttpTimes;
+  /** What all connections of the server may do in one turn. */
+  readonly turns: TurnShare;
   readonly handler: HttpHandler;
+  /** Whether others wait for the place of a connection of this client: it is closed after an answer. */
+  readonly isCrowded: (peer: IpAddress | undefined) => boolean;
   /** A fault of the handler, or of the body that it gave. */
   readonly onError: (error: unknown) => void;
 }
@@ -53,6 +58,7 @@ export class HttpConnection {
   readonly #input: HttpInput;
   readonly #finished = Promise.withResolvers<void>();
   #waitingSince: number | undefined;
+  #isQueued = false;
   #deadline = Infinity;
   #isRefusing = false;
   #isClosed = false;
@@ -77,6 +83,11 @@ export class HttpConnection {
   /** Since when it waits for the client's request, on the clock; `undefined` while one is answered. */
   get waitingSince(): number | undefined {
     return this.#waitingSince;
+  }
+
+  /** Whether a request has come and its answer has not been begun. */
+  get isQueued(): boolean {
+    return this.#isQueued;
   }
 
   /** When {@linkcode expire} is to be called, on the clock. */
@@ -108,7 +119,12 @@ export class HttpConnection {
         const head = await this.#readHead();
         if (head === undefined) break;
         const body = await this.#readBody(head);
-        if (this.#isRefusing || !await this.#answer(head, body)) break;
+        this.#waitingSince = undefined;
+        this.#deadline = Infinity;
+        this.#isQueued = true;
+        await this.#context.turns.take();
+        this.#isQueued = false;
+        if (this.#isRefusing || this.#isClosed || !await this.#answer(head, body)) break;
         // Whoever sends a hundred requests at once waits behind those who send one.
         if (this.#input.hasBegun) await this.#context.clock.yieldToEventLoop();
       }
@@ -148,28 +164,28 @@ export class HttpConnection {
 
   /** Returns whether another request may follow. */
   async #answer(head: HttpHead, body: Uint8Array<ArrayBuffer>): Promise<boolean> {
-    const { clock, times, onError } = this.#context;
-    this.#waitingSince = undefined;
-    this.#deadline = Infinity;
+    const { clock, times, turns, isCrowded, onError } = this.#context;
     const gone = new AbortController();
     let isAnswered = false;
     const onEnd = (isOpen: boolean) => void (isOpen || isAnswered || gone.abort());
     this.#input.watch().then(onEnd, () => onEnd(false));
     const response = await this.#respond(head, body, gone.signal);
     const isStream = response.headers.has("transfer-encoding");
+    const keepsOpen = head.keepsOpen && !isCrowded(this.peer);
     const until = (ms: number) => this.#deadline = clock.now() + ms;
     until(times.answerMs);
     await writeResponse(this.#socket, response, {
-      head,
+      head: { ...head, keepsOpen },
       now: clock.wallNow(),
       gone: gone.signal,
       onError,
+      turns,
       ...(isStream && {
         onPiece: (isUnderWay: boolean) => until(isUnderWay ? times.pieceMs : Infinity),
       }),
     });
     isAnswered = true;
-    return head.keepsOpen && !gone.signal.aborted && (head.takesChunks || !isStream);
+    return keepsOpen && !gone.signal.aborted && (head.takesChunks || !isStream);
   }
 
   async #respond(

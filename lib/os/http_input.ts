@@ -41,10 +41,9 @@ export class HttpInput {
     return this.#filling ??= this.#read().finally(() => this.#filling = undefined);
   }
 
-  /** As {@linkcode fill}, to learn of the end of the stream; a full buffer says nothing of it. */
+  /** As {@linkcode fill}, to learn of the end of the stream; behind another request it is not seen. */
   watch(): Promise<boolean> {
-    const isFull = this.#end - this.#start >= MOST_BYTES;
-    return isFull ? Promise.resolve(true) : this.fill();
+    return this.hasBegun ? Promise.resolve(true) : this.fill();
   }
 
   /** The head of a request without its empty line; `undefined` as long as it is not complete. */

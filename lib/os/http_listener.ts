@@ -20,6 +20,7 @@ import {
 import { STATUS_TEXT } from "./http_head.ts";
 import { SERVER_NAME } from "./http_output.ts";
 import type { SocketAddress } from "./network.ts";
+import { TurnShare } from "./turn_share.ts";
 import { isClientGone, isOutOfSockets, OUT_OF_SOCKETS_CURE } from "./socket_errors.ts";
 
 /** A listening socket, TCP or Unix. */
@@ -65,6 +66,11 @@ export interface HttpDependencies {
 }
 
 const BOUNDS: HttpBounds = { connections: 256, connectionsOfClient: 64 };
+/** Requests, and pieces of answers, of about 0.1 ms each. */
+const REQUESTS_PER_TURN = 2;
+const ACCEPTS_PER_TURN = 4;
+/** So long after a refusal, a connection gives up its place after an answer. */
+const CROWDED_MS = 1000;
 /** A timer that fires so late was held up. */
 const STALL_MS = 500;
 const BUSY = `HTTP/1.1 503 ${STATUS_TEXT[503]}\r\nserver: ${SERVER_NAME}\r\nretry-after: 1\r\n` +
@@ -78,7 +84,8 @@ const TIMES: HttpTimes = {
 
 /**
  * The connections of one server, whatever the number of its sockets. At a bound the connection that
- * has waited for a request for longest is closed: that is always safe, since no answer is lost.
+ * has waited for a request for longest is closed: that is always safe, since no answer is lost. For a
+ * client that has fewer, one of the client that has the most goes first.
  */
 export class HttpConnections {
   readonly #clock: Clock;
@@ -86,7 +93,12 @@ export class HttpConnections {
   readonly #options: HttpConnectionsOptions;
   readonly #bounds: HttpBounds;
   readonly #times: HttpTimes;
+  readonly #turns: TurnShare;
+  /** Apart: else clients that have been accepted hold up those who have not. */
+  readonly #accepts: TurnShare;
   readonly #open = new Set<HttpConnection>();
+  /** Until then others are taken to wait for the place of a connection. */
+  #crowdedUntil = 0;
   #timer: Timer | undefined;
   #timerAt = Infinity;
 
@@ -94,6 +106,8 @@ export class HttpConnections {
     this.#clock = clock;
     this.#logger = logger.with({ server: options.name });
     this.#options = options;
+    this.#turns = new TurnShare({ clock }, REQUESTS_PER_TURN);
+    this.#accepts = new TurnShare({ clock }, ACCEPTS_PER_TURN);
     this.#bounds = options.bounds ?? BOUNDS;
     this.#times = { ...TIMES, ...options.times };
   }
@@ -107,7 +121,9 @@ export class HttpConnections {
       while (!isClosed) {
         try {
           const socket = await acceptor.accept();
-          this.#take(socket, handler, own);
+          await this.#accepts.take();
+          if (isClosed) socket.close();
+          else this.#take(socket, handler, own);
         } catch (error) {
           if (isClosed || isClientGone(error)) continue;
           if (error instanceof Deno.errors.BadResource) break;
@@ -120,6 +136,7 @@ export class HttpConnections {
       }
       for (const connection of own) connection.close();
       await Promise.all([...own].map(({ finished }) => finished));
+      await Promise.all([this.#turns.ended(), this.#accepts.ended()]);
     };
     const finished = accept();
     return {
@@ -142,7 +159,12 @@ export class HttpConnections {
     const peer = peerOf(socket.remoteAddr);
     if (!this.#hasRoom(peer)) return void refuse(socket);
     const onError = (error: unknown) => this.#logger.error("Cannot answer a request", { error });
-    const context = { clock: this.#clock, times: this.#times, handler, onError };
+    const context = {
+      ...{ clock: this.#clock, times: this.#times, turns: this.#turns },
+      ...{ handler, onError },
+      isCrowded: (peer: IpAddress | undefined) =>
+        this.#clock.now() < this.#crowdedUntil && this.#isFull(peer),
+    };
     const connection = new HttpConnection(context, { socket, peer });
     for (const set of [own, this.#open]) set.add(connection);
     void connection.finished.then(() => {
@@ -152,15 +174,38 @@ export class HttpConnections {
     this.#arm(connection.deadline);
   }
 
-  #hasRoom(peer: IpAddress | undefined): boolean {
+  #isFull(peer: IpAddress | undefined): boolean {
     const { connections, connectionsOfClient } = this.#bounds;
-    const isFull = this.#open.size >= connections;
-    const ofClient = peer === undefined ? [] : [...this.#open].filter((each) => each.peer === peer);
-    if (!isFull && ofClient.length < connectionsOfClient) return true;
+    return this.#open.size >= connections || this.#ofClient(peer).length >= connectionsOfClient;
+  }
+
+  #ofClient(peer: IpAddress | undefined): readonly HttpConnection[] {
+    return peer === undefined ? [] : [...this.#open].filter((each) => each.peer === peer);
+  }
+
+  #hasRoom(peer: IpAddress | undefined): boolean {
+    if (!this.#isFull(peer)) return true;
+    this.#crowdedUntil = this.#clock.now() + CROWDED_MS;
     this.#options.onRefused?.();
     this.#logger.warn("Refused a connection at the bound of a server", { ...this.#bounds });
-    const candidates = ofClient.length >= connectionsOfClient ? ofClient : this.#open;
-    return this.#closeLongestWaiting(candidates);
+    const own = this.#ofClient(peer);
+    if (own.length >= this.#bounds.connectionsOfClient) return this.#closeLongestWaiting(own);
+    const most = peer === undefined ? [] : this.#ofLargestClient();
+    if (most.length > own.length + 1 && this.#closeQueued(most)) return true;
+    return this.#closeLongestWaiting(this.#open);
+  }
+
+  #ofLargestClient(): readonly HttpConnection[] {
+    const clients = Map.groupBy(this.#open, ({ peer }) => peer).values();
+    return [...clients].reduce((most, each) => each.length > most.length ? each : most, []);
+  }
+
+  /** For a client that has fewer, a request that was not begun makes way as well. */
+  #closeQueued(candidates: readonly HttpConnection[]): boolean {
+    if (this.#closeLongestWaiting(candidates)) return true;
+    const queued = candidates.find(({ isQueued }) => isQueued);
+    if (queued) this.#close(queued);
+    return queued !== undefined;
   }
 
   /** Returns whether there was one. */
@@ -170,10 +215,13 @@ export class HttpConnections {
       const { waitingSince = Infinity } = connection;
       if (waitingSince < (longest?.waitingSince ?? Infinity)) longest = connection;
     }
-    if (longest === undefined) return false;
-    longest.close();
-    this.#open.delete(longest);
-    return true;
+    if (longest) this.#close(longest);
+    return longest !== undefined;
+  }
+
+  #close(connection: HttpConnection): void {
+    connection.close();
+    this.#open.delete(connection);
   }
 
   /** One timer for all, so that an idle server has next to no wake-ups. */

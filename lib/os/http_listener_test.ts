@@ -1,6 +1,11 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertMatch } from "@std/assert";
+import { eventually } from "../../tests/support/eventually.ts";
+import { FakeClock, settle } from "../../tests/support/fake_clock.ts";
+import { GET, read, startHttpStage, write } from "../../tests/support/http_stage.ts";
+import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { isMissing } from "../../tests/support/requirement.ts";
 import { listenHttp } from "../../tests/support/listen_http.ts";
+import { type HttpAcceptor, HttpConnections } from "./http_listener.ts";
 import { systemNetwork } from "./network.ts";
 import { probeWildcard } from "./wildcard.ts";
 
@@ -68,4 +73,124 @@ Deno.test({
     assertEquals(await response.text(), "127.0.0.1");
     await listener.close();
   },
+});
+
+Deno.test("HttpConnections closes who waits for longest when a client has too many, and goes on", async () => {
+  const bounds = { connections: 100, connectionsOfClient: 3 };
+  await using server = startHttpStage(() => new Response("x"), { bounds });
+  const idle = [];
+  for (let count = 0; count < 3; count++) {
+    idle.push(await server.connect(GET));
+    await read(idle[count]!);
+    await server.clock.advance(1);
+  }
+  const next = await server.connect(GET);
+  // It leaves its place to whoever may come next.
+  assertMatch(await read(next), /^HTTP\/1\.1 200 [^]*\r\nconnection: close\r\n/);
+  assertEquals(await read(idle[0]!), "(closed)");
+  for (const client of idle.slice(1)) {
+    await write(client, GET);
+    assertEquals((await read(client)).includes("connection: close"), false);
+  }
+  assertEquals(server.refused(), 1);
+});
+
+Deno.test("HttpConnections refuses with 503 when every connection is being answered", async () => {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const bounds = { connections: 2, connectionsOfClient: 2 };
+  let asked = 0;
+  await using server = startHttpStage(async () => {
+    asked++;
+    await promise;
+    return new Response("x");
+  }, { bounds });
+  const busy = [await server.connect(GET), await server.connect(GET)];
+  await eventually("both are being answered", () => asked === 2);
+  const text = await read(await server.connect(GET));
+  // The reset for what was not read may come before the answer.
+  assertMatch(text, /^(HTTP\/1\.1 503 |\(closed\)$)/);
+  resolve();
+  for (const client of busy) assertMatch(await read(client), /^HTTP\/1\.1 200 /);
+  assertEquals([asked, server.refused()], [2, 1]);
+});
+
+/** A client that has sent a request, without a socket. */
+function fakeClient(hostname: string) {
+  let hasAsked = false;
+  let end: (() => void) | undefined;
+  const client = {
+    answers: 0,
+    isClosed: false,
+    remoteAddr: { transport: "tcp", hostname, port: 1 },
+    read(buffer: Uint8Array): Promise<number | null> {
+      if (hasAsked) return new Promise((resolve) => end = () => resolve(null));
+      hasAsked = true;
+      return Promise.resolve(new TextEncoder().encodeInto(GET, buffer).written);
+    },
+    write(bytes: Uint8Array): Promise<number> {
+      client.answers++;
+      return Promise.resolve(bytes.length);
+    },
+    close() {
+      client.isClosed = true;
+      end?.();
+    },
+  };
+  return client;
+}
+
+/** Hands out one after the other; a function is called, and its error thrown. */
+function fakeAcceptor(steps: (ReturnType<typeof fakeClient> | string)[]): HttpAcceptor {
+  const { promise: never, reject } = Promise.withResolvers<never>();
+  return {
+    async accept() {
+      // Time for the answer to the one before.
+      await settle();
+      const step = steps.shift();
+      if (typeof step === "string") throw Object.assign(new Error(step), { code: step });
+      return step ?? never;
+    },
+    close: () => reject(new Deno.errors.BadResource("closed")),
+  };
+}
+
+Deno.test("HttpConnections waits, and closes who waits, when no file is left for a client", async () => {
+  const clock = new FakeClock();
+  const connections = new HttpConnections({ clock, logger: new MemoryLogger() }, { name: "test" });
+  const [first, last] = [fakeClient("10.0.0.1"), fakeClient("10.0.0.1")];
+  const listener = connections.serve(
+    fakeAcceptor([first, "EMFILE", "EMFILE", "ENOTCONN", last]),
+    () => new Response("x"),
+  );
+  await eventually("the last one is answered", async () => {
+    await clock.advance(100);
+    return last.answers === 1;
+  });
+  assertEquals([first.answers, first.isClosed, last.isClosed], [1, true, false]);
+  await listener.close();
+  assertEquals([last.isClosed, clock.pendingTimers], [true, 0]);
+});
+
+Deno.test("HttpConnections gives a client that has few the place of one that has many", async () => {
+  const turn = Promise.withResolvers<void>();
+  const clock = Object.assign(new FakeClock(), { yieldToEventLoop: () => turn.promise });
+  const bounds = { connections: 3, connectionsOfClient: 3 };
+  const connections = new HttpConnections({ clock, logger: new MemoryLogger() }, {
+    name: "test",
+    bounds,
+  });
+  const many = Array.from({ length: 3 }, () => fakeClient("10.0.0.1"));
+  const few = fakeClient("10.0.0.2");
+  const { promise, resolve } = Promise.withResolvers<void>();
+  // The first two are being answered, and the third waits for the next turn.
+  const listener = connections.serve(fakeAcceptor([...many, few]), async () => {
+    await promise;
+    return new Response("x");
+  });
+  for (let count = 0; count < 20; count++) await settle();
+  turn.resolve();
+  resolve();
+  await eventually("the one is answered", () => few.answers === 1);
+  assertEquals(many.map(({ answers }) => answers), [1, 1, 0]);
+  await listener.close();
 });

@@ -5,6 +5,7 @@
  */
 import { type HttpHead, STATUS_TEXT } from "./http_head.ts";
 import type { TcpConnection } from "./network.ts";
+import type { TurnShare } from "./turn_share.ts";
 
 /** The header `server` of every answer: it tells ours from kube-proxy's, which sends none. */
 export const SERVER_NAME = "kube-relay";
@@ -14,6 +15,8 @@ export interface ResponseOptions {
   readonly head: Pick<HttpHead, "method" | "takesChunks" | "keepsOpen">;
   /** Milliseconds since 1970. */
   readonly now: number;
+  /** Each piece takes its turn. */
+  readonly turns: TurnShare;
   /** Aborted when the client has gone. */
   readonly gone: AbortSignal;
   /** The body failed before its end. */
@@ -84,7 +87,7 @@ export function responseHead(
 async function writePieces(
   sink: { write(piece: Uint8Array): Promise<void> },
   { body }: Response,
-  { gone, onError, onPiece }: ResponseOptions,
+  { gone, onError, onPiece, turns }: ResponseOptions,
 ): Promise<void> {
   const reader = body?.getReader();
   if (reader === undefined) return;
@@ -98,6 +101,7 @@ async function writePieces(
         throw error;
       });
       if (value === undefined) return;
+      await turns.take();
       onPiece?.(true);
       if (value.length > 0) await sink.write(value);
       onPiece?.(false);

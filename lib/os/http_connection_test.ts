@@ -1,66 +1,12 @@
 /**
- * What clients may do to a server of HTTP: hold connections, send slowly, send too much, and never
- * read. Real sockets; the clock is the test's.
+ * What clients may do to a server of HTTP: send slowly, send too much, and never read. Real sockets; the
+ * clock is the test's.
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
-import { readToEnd, writeFully } from "../../tests/support/tcp_peers.ts";
-import type { HttpHandler } from "./http_connection.ts";
-import {
-  type HttpAcceptor,
-  HttpConnections,
-  type HttpConnectionsOptions,
-} from "./http_listener.ts";
-import { systemNetwork } from "./network.ts";
-
-const GET = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-
-function start(
-  handler: HttpHandler,
-  options: Partial<HttpConnectionsOptions> = {},
-) {
-  const clock = new FakeClock();
-  const logger = new MemoryLogger();
-  let refused = 0;
-  const connections = new HttpConnections({ clock, logger }, {
-    name: "test",
-    onRefused: () => void refused++,
-    ...options,
-  });
-  const socket = systemNetwork.listenTcp({ hostname: "127.0.0.1", port: 0 });
-  const address = socket.addr as Deno.NetAddr;
-  const listener = connections.serve(socket, handler);
-  const clients: Deno.TcpConn[] = [];
-  return {
-    clock,
-    logger,
-    refused: () => refused,
-    async connect(text = ""): Promise<Deno.TcpConn> {
-      const client = await Deno.connect({ hostname: "127.0.0.1", port: address.port });
-      clients.push(client);
-      await write(client, text);
-      return client;
-    },
-    async [Symbol.asyncDispose]() {
-      await listener.close();
-      for (const client of clients) client.close();
-      assertEquals(clock.pendingTimers, 0);
-    },
-  };
-}
-
-async function write(client: Deno.TcpConn, text: string): Promise<void> {
-  await writeFully(client, new TextEncoder().encode(text));
-}
-
-/** What has come by now: something, as soon as there is something. */
-async function read(client: Deno.TcpConn): Promise<string> {
-  const buffer = new Uint8Array(65_536);
-  const count = await client.read(buffer).catch(() => null);
-  return count === null ? "(closed)" : new TextDecoder().decode(buffer.subarray(0, count));
-}
+import type { FakeClock } from "../../tests/support/fake_clock.ts";
+import { GET, read, startHttpStage, write } from "../../tests/support/http_stage.ts";
+import { readToEnd } from "../../tests/support/tcp_peers.ts";
 
 /** Moves the clock on until the client's end is as wanted: the server may not have read it yet. */
 async function statusAfter(clock: FakeClock, ms: number, client: Deno.TcpConn): Promise<string> {
@@ -75,14 +21,14 @@ async function statusAfter(clock: FakeClock, ms: number, client: Deno.TcpConn): 
 }
 
 Deno.test("HttpConnections closes a client that says nothing", async () => {
-  await using server = start(() => new Response("x"));
+  await using server = startHttpStage(() => new Response("x"));
   const client = await server.connect();
   assertEquals(await statusAfter(server.clock, 2500, client), "(closed)");
   assert(server.clock.now() >= 10_000);
 });
 
 Deno.test("HttpConnections answers half a request with 408 in the end", async () => {
-  await using server = start(() => new Response("x"));
+  await using server = startHttpStage(() => new Response("x"));
   for (const text of ["GET / HT", "PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nab"]) {
     const client = await server.connect(text);
     assertEquals(await statusAfter(server.clock, 2500, client), "HTTP/1.1 408 Request Timeout");
@@ -90,7 +36,7 @@ Deno.test("HttpConnections answers half a request with 408 in the end", async ()
 });
 
 Deno.test("HttpConnections gives a client that sends byte by byte no more time", async () => {
-  await using server = start(() => new Response("x"));
+  await using server = startHttpStage(() => new Response("x"));
   const client = await server.connect("GET / ");
   let isDone = false;
   const answer = read(client).finally(() => isDone = true);
@@ -104,7 +50,7 @@ Deno.test("HttpConnections gives a client that sends byte by byte no more time",
 });
 
 Deno.test("HttpConnections keeps a connection for the next request, for a while", async () => {
-  await using server = start(() => new Response("x"));
+  await using server = startHttpStage(() => new Response("x"));
   const client = await server.connect(GET);
   assertMatch(await read(client), /^HTTP\/1\.1 200 OK\r\n[^]*\r\n\r\nx$/);
   await server.clock.advance(60_000);
@@ -115,7 +61,7 @@ Deno.test("HttpConnections keeps a connection for the next request, for a while"
 
 Deno.test("HttpConnections closes a client that does not read its answer", async () => {
   const piece = new Uint8Array(1 << 20);
-  await using server = start(() =>
+  await using server = startHttpStage(() =>
     new Response(ReadableStream.from(Array.from({ length: 64 }, () => piece)), {
       headers: { "content-length": String(64 << 20) },
     })
@@ -131,7 +77,7 @@ Deno.test("HttpConnections closes a client that does not read its answer", async
 Deno.test("HttpConnections sends a stream for as long as somebody reads it", async () => {
   let cancelled = 0;
   const ended = Promise.withResolvers<void>();
-  await using server = start(() => {
+  await using server = startHttpStage(() => {
     const stream = new ReadableStream<Uint8Array>({
       start: (controller) => controller.enqueue(new TextEncoder().encode("first")),
       cancel() {
@@ -153,7 +99,7 @@ Deno.test("HttpConnections sends a stream for as long as somebody reads it", asy
 
 Deno.test("HttpConnections tells a handler that its client has gone", async () => {
   const gone = Promise.withResolvers<string>();
-  await using server = start(({ signal }) => {
+  await using server = startHttpStage(({ signal }) => {
     signal.addEventListener("abort", () => gone.resolve("gone"));
     return new Promise(() => {});
   });
@@ -165,7 +111,7 @@ Deno.test("HttpConnections tells a handler that its client has gone", async () =
 Deno.test("HttpConnections answers requests that come at once one after the other", async () => {
   let underWay = 0;
   let most = 0;
-  await using server = start(async ({ url }) => {
+  await using server = startHttpStage(async ({ url }) => {
     most = Math.max(most, ++underWay);
     await Promise.resolve();
     underWay--;
@@ -180,7 +126,7 @@ Deno.test("HttpConnections answers requests that come at once one after the othe
 });
 
 Deno.test("HttpConnections refuses what is too long", async () => {
-  await using server = start(() => new Response("x"));
+  await using server = startHttpStage(() => new Response("x"));
   const rows: readonly (readonly [string, string])[] = [
     [`GET / HTTP/1.1\r\nHost: a\r\nX: ${"x".repeat(20_000)}`, "HTTP/1.1 431"],
     ["PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 10000\r\n\r\n", "HTTP/1.1 413"],
@@ -193,7 +139,7 @@ Deno.test("HttpConnections refuses what is too long", async () => {
 });
 
 Deno.test("HttpConnections answers HEAD, HTTP/1.0 and a status without a body", async () => {
-  await using server = start(({ url }) =>
+  await using server = startHttpStage(({ url }) =>
     new Response(url.endsWith("/none") ? null : "xyz", {
       status: url.endsWith("/none") ? 204 : 200,
     })
@@ -208,7 +154,7 @@ Deno.test("HttpConnections answers HEAD, HTTP/1.0 and a status without a body", 
 });
 
 Deno.test("HttpConnections answers 500 for a fault, and says so in the log", async () => {
-  await using server = start(({ url }) => {
+  await using server = startHttpStage(({ url }) => {
     if (!url.endsWith("/stream")) throw new Error("a fault");
     const body = new ReadableStream({ pull: () => Promise.reject(new Error("a fault")) });
     return new Response(body, { headers: { "transfer-encoding": "chunked" } });
@@ -219,77 +165,4 @@ Deno.test("HttpConnections answers 500 for a fault, and says so in the log", asy
   assertEquals(text.endsWith("0\r\n\r\n"), false, "a broken answer does not look whole");
   const messages = server.logger.lines.map(({ level, message }) => `${level}: ${message}`);
   assertEquals(messages, Array(2).fill("error: Cannot answer a request"));
-});
-
-Deno.test("HttpConnections closes who waits for longest when a client has too many, and goes on", async () => {
-  const bounds = { connections: 100, connectionsOfClient: 3 };
-  await using server = start(() => new Response("x"), { bounds });
-  const idle = [];
-  for (let count = 0; count < 3; count++) {
-    idle.push(await server.connect(GET));
-    await read(idle[count]!);
-    await server.clock.advance(1);
-  }
-  const next = await server.connect(GET);
-  assertMatch(await read(next), /^HTTP\/1\.1 200 /);
-  assertEquals(await read(idle[0]!), "(closed)");
-  await write(idle[2]!, GET);
-  assertMatch(await read(idle[2]!), /^HTTP\/1\.1 200 /);
-  assertEquals(server.refused(), 1);
-});
-
-Deno.test("HttpConnections refuses with 503 when every connection is being answered", async () => {
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const bounds = { connections: 2, connectionsOfClient: 2 };
-  let asked = 0;
-  await using server = start(async () => {
-    asked++;
-    await promise;
-    return new Response("x");
-  }, { bounds });
-  const busy = [await server.connect(GET), await server.connect(GET)];
-  await eventually("both are being answered", () => asked === 2);
-  const text = await read(await server.connect(GET));
-  // The reset for what was not read may come before the answer.
-  assertMatch(text, /^(HTTP\/1\.1 503 |\(closed\)$)/);
-  resolve();
-  for (const client of busy) assertMatch(await read(client), /^HTTP\/1\.1 200 /);
-  assertEquals([asked, server.refused()], [2, 1]);
-});
-
-Deno.test("HttpConnections waits, and closes who waits, when no file is left for a client", async () => {
-  const clock = new FakeClock();
-  const connections = new HttpConnections({ clock, logger: new MemoryLogger() }, { name: "test" });
-  const steps = ["client", "EMFILE", "EMFILE", "ENOTCONN", "client"];
-  let closed = 0;
-  let answered = 0;
-  const { promise: never, reject } = Promise.withResolvers<never>();
-  const acceptor: HttpAcceptor = {
-    accept() {
-      const step = steps.shift();
-      if (step === undefined) return never;
-      if (step !== "client") return Promise.reject(Object.assign(new Error(step), { code: step }));
-      let hasAsked = false;
-      let end: (() => void) | undefined;
-      return Promise.resolve({
-        remoteAddr: { transport: "tcp", hostname: "10.0.0.1", port: 1 },
-        read(buffer) {
-          if (hasAsked) return new Promise((resolve) => end = () => resolve(null));
-          hasAsked = true;
-          return Promise.resolve(new TextEncoder().encodeInto(GET, buffer).written);
-        },
-        write: (bytes) => (answered++, Promise.resolve(bytes.length)),
-        close: () => (closed++, end?.()),
-      });
-    },
-    close: () => reject(new Deno.errors.BadResource("closed")),
-  };
-  const listener = connections.serve(acceptor, () => new Response("x"));
-  await eventually("all steps", async () => {
-    await clock.advance(100);
-    return steps.length === 0 && answered === 2;
-  });
-  assertEquals(closed, 1);
-  await listener.close();
-  assertEquals([closed, clock.pendingTimers], [2, 0]);
 });
