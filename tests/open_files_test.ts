@@ -211,7 +211,7 @@ Deno.test({
       }
     }
     const start = performance.now();
-    while (performance.now() - start < 2 * ONE_LOOK_MS) {
+    while (performance.now() - start < ONE_LOOK_MS) {
       assertEquals(await exchange(), "pod", "a connection that is open goes on");
     }
     for (const client of clients) client.close();

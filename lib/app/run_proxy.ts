@@ -10,7 +10,7 @@ import type { ServiceHealthServer } from "../health/service_health_server.ts";
 import type { AdjustableLogger } from "../log/logger.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import { serviceKey } from "../proxy/service_port_name.ts";
-import { type OpenFiles, readOpenFiles } from "../os/open_files.ts";
+import { OpenFiles } from "../os/open_files.ts";
 import type { ServiceTrafficTable } from "../proxy/service_traffic.ts";
 import { type CurrentConfiguration, startConfigurationReload } from "./configuration_reload.ts";
 import { ChangeLog } from "./changes/change_log.ts";
@@ -43,7 +43,11 @@ import { TaskGroup } from "./task_group.ts";
 const SERVING = "serving";
 
 /** What a run needs. */
-export type RunDependencies = Dependencies & { readonly logger: AdjustableLogger };
+export type RunDependencies = Dependencies & {
+  readonly logger: AdjustableLogger;
+  /** @default {those of a usual limit} */
+  readonly openFiles?: OpenFiles;
+};
 
 /**
  * Serves until the signal is aborted, then takes no new connections, gives open ones the drain
@@ -54,7 +58,7 @@ export async function runProxy(
   configuration: RunConfiguration,
   signal: AbortSignal,
 ): Promise<void> {
-  const openFiles = await readOpenFiles(dependencies);
+  const { openFiles = new OpenFiles() } = dependencies;
   await using proxy = new RunningProxy({ ...dependencies, openFiles }, configuration);
   const tasks = new TaskGroup(signal);
   try {

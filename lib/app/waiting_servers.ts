@@ -15,11 +15,14 @@ import type { Clock } from "../os/clock.ts";
 import type { HttpHandler } from "../os/http_connection.ts";
 import { runHttpServer } from "../os/http_server.ts";
 import type { Network } from "../os/network.ts";
+import { OpenFiles } from "../os/open_files.ts";
 
 /** What waiting needs. */
 export interface WaitingDependencies {
   readonly clock: Clock;
   readonly network: Network;
+  /** @default {those of a usual limit} */
+  readonly openFiles?: OpenFiles;
 }
 
 /** Where to answer, and what. */
@@ -35,22 +38,23 @@ export interface WaitingOptions {
  * had is left to the servers that come after: they say so, and know whether it ends the program.
  */
 export async function answerWhile<Result>(
-  dependencies: WaitingDependencies,
+  { clock, network, openFiles = new OpenFiles() }: WaitingDependencies,
   { proxy, phase, signal }: WaitingOptions,
   work: () => Promise<Result>,
 ): Promise<Result> {
+  const bounds = openFiles.httpBounds;
   const ending = new AbortController();
   const until = AbortSignal.any([signal, ending.signal]);
   const serve = (name: string, text: string, { port, handler }: WaitingPort) => {
     const address = text === "" ? undefined : tryParseListenAddress(text, port);
     if (address === undefined) return Promise.resolve();
-    const options = { name, address, handler, hardFail: true, signal: until };
-    return runHttpServer({ ...dependencies, logger: SILENT_LOGGER }, options).catch(() => {});
+    const options = { name, address, handler, bounds, hardFail: true, signal: until };
+    return runHttpServer({ clock, network, logger: SILENT_LOGGER }, options).catch(() => {});
   };
   const serving = Promise.all([
     serve("healthz", proxy.healthzBindAddress, {
       port: HEALTHZ_PORT,
-      handler: healthzHandler(dependencies, phase),
+      handler: healthzHandler({ clock }, phase),
     }),
     serve("metrics", proxy.metricsBindAddress, {
       port: METRICS_PORT,
@@ -71,7 +75,7 @@ interface WaitingPort {
 }
 
 /** No Node has been seen: `/healthz` keeps load balancers away, `/livez` is content. */
-function healthzHandler({ clock }: WaitingDependencies, phase: string): HttpHandler {
+function healthzHandler({ clock }: Pick<WaitingDependencies, "clock">, phase: string): HttpHandler {
   return createHealthzHandler({
     health: new ProxyHealth({ clock }, { timeoutMs: Infinity }),
     now: () => clock.wallNow(),

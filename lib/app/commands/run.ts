@@ -5,6 +5,7 @@
  */
 import { effectiveConfiguration } from "../../config/effective_configuration.ts";
 import { CommandError } from "../../os/command_runner.ts";
+import { readOpenFiles } from "../../os/open_files.ts";
 import type { ActiveCommand, CommandContext } from "./command.ts";
 import { chooseFamilies } from "../choose_families.ts";
 import { chooseMode, commonFamilies } from "../choose_mode.ts";
@@ -53,7 +54,9 @@ async function serve(
   const choose = () => chooseMode({ ...dependencies, logger }, configuration.mode, { signal });
   const waiting = { proxy: configuration.proxy, phase: "choosing the mode", signal };
   const endsSoon = relay.initOnly || relay.dryRun;
-  const chosen = endsSoon ? await choose() : await answerWhile(dependencies, waiting, choose);
+  const openFiles = endsSoon ? undefined : await readOpenFiles({ ...dependencies, logger });
+  const edges = { ...dependencies, logger, ...(openFiles && { openFiles }) };
+  const chosen = endsSoon ? await choose() : await answerWhile(edges, waiting, choose);
   const { mode } = chosen;
   if (relay.takeover && relay.dryRun) {
     const excludeCidrs = excludedServers(configuration.proxy);
@@ -76,7 +79,7 @@ async function serve(
     return 0;
   }
   try {
-    await runProxy({ ...dependencies, logger }, run, signal);
+    await runProxy(edges, run, signal);
   } catch (error) {
     if (isGivenUp(error, { configuration, signal })) throw error;
     // Whoever reads the standard error of a process that has begun to serve reads a log.
