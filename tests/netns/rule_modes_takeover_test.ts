@@ -91,10 +91,7 @@ for (const [mode, before] of TAKEOVERS) {
         const relay = stage.start("--takeover");
         await relay.settled();
         await rulesAreGone(stage);
-        await eventually(
-          "that is logged",
-          () => relay.log.includes("Removed what kube-proxy left"),
-        );
+        await relay.logged("Removed what kube-proxy left");
         await relay.stop();
       });
       await stage.assertAsAfterFreshStart();
@@ -121,9 +118,7 @@ for (
         await rulesAreGone(stage);
         await rewriteKubeProxyRules(stage.node, before);
         await kubeProxy.kill();
-        await eventually("it is seen to have ended", () => relay.log.includes("has ended"), {
-          deadlineMs: 20_000,
-        });
+        await relay.logged("has ended");
         await rulesAreGone(stage);
         await relay.stop();
       });
@@ -148,7 +143,7 @@ for (const mode of RULE_MODES) {
         await second.kill();
         for (const words of mode.startWords) {
           const next = stage.start();
-          await eventually(words, () => next.log.includes(words));
+          await next.logged(words);
           await next.kill();
         }
         const last = stage.start();

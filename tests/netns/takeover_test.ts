@@ -157,9 +157,7 @@ Deno.test({
     await eventually("its rules are gone", async () => !(await stage.rules()).includes("KUBE-"));
     assertStringIncludes(await stage.rules(), "-A PREROUTING -s 192.0.2.99/32 -j ACCEPT");
     await kubeProxy.kill();
-    await eventually("it is seen to have ended", () => relay.log.includes("kube-proxy has ended"), {
-      deadlineMs: 20_000,
-    });
+    await relay.logged("kube-proxy has ended");
     const report = await client.stopLoad();
     assert(report.attempts > 100, JSON.stringify(report));
     assertEquals(report.failures, 0, JSON.stringify(report));
@@ -177,11 +175,7 @@ Deno.test({
     const before = await stage.rules();
     const relay = stage.scene.start();
     await relay.settled();
-    await eventually(
-      "the leftovers are named",
-      () => relay.log.includes("kube-proxy-leftovers-iptables"),
-      { deadlineMs: 20_000 },
-    );
+    await relay.logged("kube-proxy-leftovers-iptables");
     assertEquals(await stage.rules(), before);
     await relay.stop();
     assertStringIncludes(await stage.scene.cleanup(), "removed chain KUBE-SERVICES in nat");

@@ -43,6 +43,11 @@ export class LineProcess implements AsyncDisposable {
     return this.#errors;
   }
 
+  /** Whether it is no more. */
+  get hasEnded(): boolean {
+    return this.#ended;
+  }
+
   /** Takes the next line that it prints. Throws, with its last words, when there is none in time. */
   async nextLine(): Promise<string> {
     const timer = setTimeout(() => this.#announce(), DEADLINE_MS);

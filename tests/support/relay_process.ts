@@ -75,10 +75,10 @@ export class RelayProcess implements AsyncDisposable {
   ): Promise<StatusReport> {
     let last: StatusReport | undefined;
     try {
-      return await eventually(what, async () => {
+      return await this.#eventually(what, async () => {
         last = await this.status().catch(() => undefined);
         return last !== undefined && isSo(last) ? last : undefined;
-      }, { deadlineMs });
+      }, deadlineMs);
     } catch (cause) {
       const seen = JSON.stringify(last, undefined, 1);
       throw new Error(`${what}\nlast status: ${seen}\nlog: ${this.log}`, { cause });
@@ -88,6 +88,27 @@ export class RelayProcess implements AsyncDisposable {
   /** Waits until it serves and no change is pending. */
   async settled(): Promise<StatusReport> {
     return await this.until("kube-relay has settled", isSettled);
+  }
+
+  /** Waits until it has logged these words. */
+  async logged(words: string, deadlineMs?: number): Promise<void> {
+    await this.#eventually(`'${words}' in the log`, () => this.log.includes(words), deadlineMs);
+  }
+
+  /** As {@linkcode eventually}, but what has ended does nothing any more. */
+  async #eventually<T>(
+    what: string,
+    ask: () => T | undefined | false | Promise<T | undefined | false>,
+    deadlineMs?: number,
+  ): Promise<T> {
+    return await eventually(what, async () => {
+      const { hasEnded } = this.#process;
+      const answer = await ask();
+      if (hasEnded && (answer === undefined || answer === false)) {
+        throw new Error(`kube-relay has ended without: ${what}\n${this.log}`);
+      }
+      return answer;
+    }, { ...(deadlineMs !== undefined && { deadlineMs }) });
   }
 
   /** What it has logged, or the end of that. */

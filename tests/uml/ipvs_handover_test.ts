@@ -58,7 +58,7 @@ Deno.test({
       await stage.assertNoFailureWhile(async () => {
         for (const words of IPVS_MODE.startWords) {
           const relay = stage.start();
-          await eventually(words, () => relay.log.includes(words));
+          await relay.logged(words);
           await relay.kill();
         }
         const relay = stage.start();

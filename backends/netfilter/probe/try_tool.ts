@@ -8,7 +8,7 @@ import { CommandError, type CommandRunner } from "../../../lib/os/command_runner
 /** What probes run programs with. */
 export interface ProbeDependencies {
   readonly commands: CommandRunner;
-  /** For each program that is not told otherwise. @default {3000} */
+  /** For each program that is not told otherwise. @default {15,000} */
   readonly timeoutMs?: number;
 }
 
@@ -27,8 +27,11 @@ export type ToolAnswer =
   | { readonly kind: "ended"; readonly code: number; readonly out: string; readonly err: string }
   | { readonly kind: "missing" | "stuck" | "failed"; readonly reason: string };
 
-/** Long enough for a busy machine, short enough for a start. */
-const TIMEOUT_MS = 3000;
+/**
+ * A tool answers in milliseconds, on a machine that does ten other things in seconds. Only one that
+ * hangs takes longer.
+ */
+const TIMEOUT_MS = 15_000;
 
 /** Runs it. Throws only when the caller gave up. */
 export async function tryTool(
