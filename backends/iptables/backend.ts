@@ -26,6 +26,7 @@ import type { IptablesTable } from "../netfilter/iptables_objects.ts";
 import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables_variant.ts";
 import { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import { createCounters, readCounters, recreateCounters } from "../netfilter/packet_counters.ts";
 import { ROUTE_LOCALNET } from "../netfilter/route_localnet.ts";
 import type { RuleBackendDependencies, RuleBackendOptions } from "../netfilter/rule_backend.ts";
 import { RuleSyncs } from "../netfilter/rule_syncs.ts";
@@ -37,7 +38,6 @@ import { ExplainedLayout } from "./explained_layout.ts";
 import { findMissingRules } from "./find_missing.ts";
 import { renderOptionsOf, servesLocalhost } from "./live_options.ts";
 import { removeOwnChains } from "./own_chains.ts";
-import { createCounters, readCounters } from "./packet_counters.ts";
 import { probeIptablesMode } from "./probe.ts";
 import { renderText } from "./render_text.ts";
 import { ALL_FEATURES, type IptablesFeatures } from "./render_options.ts";
@@ -60,7 +60,7 @@ export function createIptablesBackend(
 /** What `start()` found out of the machine. */
 interface Machine {
   readonly summary: string;
-  readonly features: IptablesFeatures;
+  features: IptablesFeatures;
   readonly beLiberal: boolean;
   readonly runner: IptablesRunner;
   readonly rules: WantedRules;
@@ -104,7 +104,11 @@ class IptablesBackend implements Backend {
     const { programs: { restore, variant, version }, reason } = choice;
     logger.info("Chose the variant of iptables", { variant, version, reason });
     const runner = new IptablesRunner({ commands }, choice.programs);
-    const rules = new WantedRules({ clock, runner });
+    const rules = new WantedRules({
+      clock,
+      runner,
+      recreateCounters: () => this.#recreateCounters(),
+    });
     await rules.read();
     this.#tellUnreadable(rules.unreadable);
     const drift = createRuleWatch({ ...this.#dependencies, runner, rules, turns: this.#turns }, {
@@ -212,6 +216,14 @@ class IptablesBackend implements Backend {
     };
   }
 
+  /** Where the counters cannot be created, the next sync writes rules without them. */
+  async #recreateCounters(): Promise<boolean> {
+    const exist = await recreateCounters(this.#dependencies);
+    const machine = this.#machine;
+    if (machine && !exist) machine.features = { ...machine.features, nfacct: false };
+    return exist;
+  }
+
   /** Once for as long as it is so. */
   #tellUnreadable(tables: readonly IptablesTable[]): void {
     const told = tables.join(" ");
@@ -226,10 +238,11 @@ class IptablesBackend implements Backend {
 
   async #comparison(plan: ProxyPlan, scope: ComparisonScope | undefined) {
     const { clock, commands } = this.#dependencies;
+    const edges = { clock, recreateCounters: () => this.#recreateCounters() };
     if (this.#machine !== undefined) {
       const { runner, rules: { shape } } = this.#machine;
       const options = this.#renderOptions(this.#machine);
-      return [{ clock, runner }, { plan, options, shape, scope }] as const;
+      return [{ ...edges, runner }, { plan, options, shape, scope }] as const;
     }
     const choice = await chooseIptables({ commands }, { family: this.family });
     if (choice.programs === undefined) {
@@ -241,7 +254,7 @@ class IptablesBackend implements Backend {
       : await findFacts({ commands }, choice);
     const options = renderOptionsOf(settings, { ...settings.node(), features, beLiberal });
     const runner = new IptablesRunner({ commands }, choice.programs);
-    return [{ clock, runner }, { plan, options, shape: facts?.layout, scope }] as const;
+    return [{ ...edges, runner }, { plan, options, shape: facts?.layout, scope }] as const;
   }
 
   #renderOptions(machine: Machine | undefined) {

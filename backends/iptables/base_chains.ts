@@ -25,6 +25,7 @@
  * @module
  */
 import { type Cidr, parseCidr } from "../../lib/net/cidr.ts";
+import { INVALID_COUNTER } from "../netfilter/iptables_features.ts";
 import type { IptablesTable, Rule } from "../netfilter/iptables_objects.ts";
 import type { PathKind } from "./packet_path.ts";
 import { type IptablesRenderOptions, masqueradeMark } from "./render_options.ts";
@@ -58,10 +59,6 @@ export const CANARY = "KUBE-PROXY-CANARY";
  * there, takes every Service away unseen.
  */
 const CANARY_RULES: readonly Rule[] = [{ target: ["RETURN"] }];
-/** Counts connections to node ports on 127.0.0.0/8. */
-export const LOCALHOST_COUNTER = "localhost_nps_accepted_pkts";
-/** Counts packets dropped since conntrack finds them invalid. */
-export const INVALID_COUNTER = "ct_state_invalid_dropped_pkts";
 export const LOOPBACK_RANGE: Cidr = parseCidr("127.0.0.0/8");
 
 /** What each tree is for. */

@@ -20,7 +20,7 @@ import { compareRules, foundShape } from "./compare.ts";
 import { IptablesLayout } from "./layout.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import { RuleWriter } from "./rule_writer.ts";
-import { ServiceRuleWriter } from "./service_rule_writer.ts";
+import { ServiceRuleWriter, type ServiceRuleWriterDependencies } from "./service_rule_writer.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** The edges. */
@@ -28,6 +28,10 @@ export interface KernelComparisonDependencies {
   readonly clock: Clock;
   readonly runner: IptablesRunner;
 }
+
+/** The edges of a repair. */
+export interface KernelRepairDependencies
+  extends KernelComparisonDependencies, Pick<ServiceRuleWriterDependencies, "recreateCounters"> {}
 
 /** What the kernel has to hold. */
 export interface KernelComparisonInput {
@@ -54,16 +58,17 @@ export async function compareKernel(
 
 /** Writes what differs and nothing else, and compares again. Throws an IptablesError. */
 export async function repairKernel(
-  dependencies: KernelComparisonDependencies,
+  dependencies: KernelRepairDependencies,
   input: KernelComparisonInput,
 ): Promise<DataPlaneRepair> {
-  const { clock, runner } = dependencies;
+  const { clock, runner, recreateCounters } = dependencies;
   const found = await compareKernel(dependencies, input);
   if (found.length === 0) return { found, left: [], operations: {} };
   const shape = input.shape ?? foundShape(await runner.save());
   const layout = await layoutOf(clock, { ...input, shape }, undefined);
   const writer = new RuleWriter({ clock, runner });
-  const services = new ServiceRuleWriter({ clock, writer, refused: new RefusedServices() });
+  const refused = new RefusedServices();
+  const services = new ServiceRuleWriter({ clock, writer, refused, recreateCounters });
   const figures = new WriteFigures();
   await services.write(layout, figures);
   const left = await compareKernel(dependencies, { ...input, shape });

@@ -6,6 +6,7 @@
  */
 import { IPTABLES_WORLDS } from "../netfilter/foreign/iptables_world.ts";
 import type { DumpedTable, IptablesDump } from "../netfilter/foreign/iptables_dump.ts";
+import { removeCounters } from "../netfilter/packet_counters.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { removeChains } from "../netfilter/foreign/remove_iptables.ts";
 import type { ChainFilter } from "../netfilter/foreign/render_iptables_removal.ts";
@@ -14,7 +15,6 @@ import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { CleanupReport } from "../../lib/proxy/backend.ts";
 import { CANARY, isServiceChain, MARK_MASQ, TREES } from "./base_chains.ts";
-import { removeCounters } from "./packet_counters.ts";
 import { KUBELET_FIREWALL } from "./jump_repair.ts";
 
 /** How the removal is done. */
@@ -57,8 +57,8 @@ export async function removeOwnChains(
       run,
     });
   }
-  // Rules of the other family refer to the counters too: a preview names them once, at the end.
-  if (!dryRun || family === "IPv6") await removeCounters(edges, run);
+  // A preview names them after the rules of kube-proxy, which may refer to them too.
+  if (!dryRun) await removeCounters(edges, run);
   return run.report();
 }
 

@@ -7,14 +7,13 @@ import type { ProbeResult } from "../../lib/proxy/backend.ts";
 import { missingText, supportOf } from "../../lib/proxy/mode_support.ts";
 import { RULE_FEATURES } from "../netfilter/iptables_features.ts";
 import { IPTABLES_TABLES } from "../netfilter/iptables_tables.ts";
-import type { Feature } from "../netfilter/probe/feature.ts";
+import { type Feature, RIGHTS } from "../netfilter/probe/feature.ts";
 import type { RuleFeature } from "../netfilter/probe/iptables_trial.ts";
 import type { ProbeDependencies } from "../netfilter/probe/try_tool.ts";
 import type { IptablesChoice } from "../netfilter/iptables_variant.ts";
+import { createScratchCounter, hasCounters } from "../netfilter/packet_counters.ts";
 import { probeChosenIptables, probeIptables } from "../netfilter/probe_iptables.ts";
 import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
-import { INVALID_COUNTER, LOCALHOST_COUNTER } from "./base_chains.ts";
-import { createScratchCounter } from "./packet_counters.ts";
 import type { IptablesFeatures } from "./render_options.ts";
 
 /** Matches and targets of the mode's rules. */
@@ -42,12 +41,6 @@ const RULES: readonly RuleFeature[] = [
   RULE_FEATURES.sctp,
 ];
 
-/** The match of both counters. */
-const COUNTING: RuleFeature = {
-  ...RULE_FEATURES.nfacct,
-  rule: `-m nfacct --nfacct-name ${INVALID_COUNTER} -m nfacct --nfacct-name ${LOCALHOST_COUNTER}`,
-};
-
 /** Tries everything that the mode needs, in both families; leaves nothing behind. */
 export async function probeIptablesMode(
   dependencies: ProbeDependencies,
@@ -60,7 +53,9 @@ export async function probeIptablesMode(
     probeIptables(dependencies, { tables: IPTABLES_TABLES, rules, signal }),
     probeSharedTools(dependencies, { signal }),
   ]);
-  return [...tried, ...(missing ? [missing] : []), ...tools];
+  // Without rights nothing could be tried: that says nothing about the kernel.
+  const isRefused = tried.some(({ feature }) => feature === RIGHTS.feature);
+  return [...tried, ...(missing && !isRefused ? [missing] : []), ...tools];
 }
 
 /** What rules may use on this machine. Throws an Error where they cannot be written at all. */
@@ -70,7 +65,8 @@ export async function probeRenderFeatures(
 ): Promise<IptablesFeatures> {
   const rows = await probeChosenIptables(dependencies, choice, {
     tables: IPTABLES_TABLES,
-    rules: [...RULES, COUNTING],
+    // Counters that the tool cannot read, such as those of a kube-proxy, are of no use.
+    rules: await hasCounters(dependencies) ? [...RULES, RULE_FEATURES.nfacct] : RULES,
   });
   const lacking = supportOf(rows).missing;
   if (lacking.length > 0) {

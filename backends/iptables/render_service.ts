@@ -13,15 +13,10 @@ import { hairpinEndpoints, isExternal } from "../../lib/proxy/hairpin.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { servicePortText } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
+import { LOCALHOST_COUNTER } from "../netfilter/iptables_features.ts";
 import type { Rule, RuleMatch } from "../netfilter/iptables_objects.ts";
 import { type ServiceChainNames, serviceChainNames } from "../netfilter/names.ts";
-import {
-  LOCALHOST_COUNTER,
-  LOOPBACK_RANGE,
-  MARK_MASQ,
-  masquerade,
-  type TreeId,
-} from "./base_chains.ts";
+import { LOOPBACK_RANGE, MARK_MASQ, masquerade, type TreeId } from "./base_chains.ts";
 import { FROM_NODE, fromPod, internalMasqueradeMatch } from "./local_match.ts";
 import { addressPath, destinationPath, portPath } from "./packet_path.ts";
 import { endpointRuleCount, endpointRules } from "./render_endpoints.ts";

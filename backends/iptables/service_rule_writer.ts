@@ -18,6 +18,8 @@ export interface ServiceRuleWriterDependencies {
   readonly clock: Clock;
   readonly writer: RuleWriter;
   readonly refused: RefusedServices;
+  /** Creates packet counters that another program deleted; resolves to whether they exist now. */
+  readonly recreateCounters: () => Promise<boolean>;
 }
 
 /** Restores that may be refused in one sync before those that are left are looked for by halves. */
@@ -47,11 +49,16 @@ export class ServiceRuleWriter {
    * quarantine then. Throws an IptablesError when not even the rest could be written.
    */
   async write(layout: IptablesLayout, figures: WriteFigures): Promise<void> {
+    let recreatesCounters = layout.options.features.nfacct;
     for (let refusals = 1;; refusals++) {
       try {
         return await this.#write(layout, figures);
       } catch (error) {
         if (!(error instanceof IptablesError) || error.kind !== "refused") throw error;
+        if (recreatesCounters && mayLackCounter(error)) {
+          recreatesCounters = false;
+          if (await this.#dependencies.recreateCounters()) continue;
+        }
         if (refusals > MAX_NAMED || !this.#leaveOut(layout, error)) {
           return await this.#search(layout, { figures, error });
         }
@@ -174,4 +181,9 @@ export class ServiceRuleWriter {
     layout.quarantine(refusedItem(clock, plan.key, refusal));
     this.#pending.add(plan.key);
   }
+}
+
+/** Whether the rule that was refused refers to a counter, or may: iptables-legacy names the COMMIT only. */
+function mayLackCounter({ line }: IptablesError): boolean {
+  return line === undefined || line.text === "COMMIT" || line.text.includes(" --nfacct-name ");
 }

@@ -32,7 +32,12 @@ class Stage {
       plain: true,
     });
     const writer = new RuleWriter({ clock, runner });
-    this.writer = new ServiceRuleWriter({ clock, writer, refused: this.refused });
+    this.writer = new ServiceRuleWriter({
+      clock,
+      writer,
+      refused: this.refused,
+      recreateCounters: () => Promise.resolve(false),
+    });
   }
 
   /** Gives plans to the writer. Returns who is in quarantine. */

@@ -17,8 +17,14 @@ import { takeChanges } from "../netfilter/take_changes.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import type { RulesByTable } from "./rule_totals.ts";
 import { RuleWriter } from "./rule_writer.ts";
-import { ServiceRuleWriter } from "./service_rule_writer.ts";
+import { ServiceRuleWriter, type ServiceRuleWriterDependencies } from "./service_rule_writer.ts";
 import { WriteFigures } from "./write_figures.ts";
+
+/** What the rules are written with. */
+export interface WantedRulesDependencies
+  extends Pick<ServiceRuleWriterDependencies, "clock" | "recreateCounters"> {
+  readonly runner: IptablesRunner;
+}
 
 /** What comes with a plan. */
 export interface PlanInput {
@@ -37,11 +43,12 @@ export class WantedRules {
   #localTraffic: LocalTrafficDetector | undefined;
   #isPending = false;
 
-  constructor({ clock, runner }: { readonly clock: Clock; readonly runner: IptablesRunner }) {
+  constructor({ clock, runner, recreateCounters }: WantedRulesDependencies) {
     this.#clock = clock;
     this.#writer = new RuleWriter({ clock, runner });
     const writer = this.#writer;
-    this.#services = new ServiceRuleWriter({ clock, writer, refused: this.#refused });
+    const refused = this.#refused;
+    this.#services = new ServiceRuleWriter({ clock, writer, refused, recreateCounters });
   }
 
   /** Whether what the kernel holds is known. */

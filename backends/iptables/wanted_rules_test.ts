@@ -34,7 +34,11 @@ class Stage {
       version: "iptables-restore v1.8.9 (nf_tables)",
       plain: true,
     });
-    this.rules = new WantedRules({ clock: new FakeClock(), runner });
+    this.rules = new WantedRules({
+      clock: new FakeClock(),
+      runner,
+      recreateCounters: () => Promise.resolve(false),
+    });
   }
 
   async apply(plan: ProxyPlan, options = OPTIONS): Promise<WriteFigures> {

@@ -5,6 +5,11 @@
  */
 import type { RuleFeature } from "./probe/iptables_trial.ts";
 
+/** The packet counter of packets that are dropped because conntrack finds them invalid. */
+export const INVALID_COUNTER = "ct_state_invalid_dropped_pkts";
+/** The packet counter of connections to node ports on 127.0.0.0/8. */
+export const LOCALHOST_COUNTER = "localhost_nps_accepted_pkts";
+
 /** How a kernel option and its module are named to an admin. */
 function kernelPart(module: string, option: string): string {
   return `modprobe ${module}, or a kernel with CONFIG_${option}`;
@@ -76,7 +81,7 @@ export const RULE_FEATURES = {
     feature: "match nfacct",
     required: false,
     table: "filter",
-    rule: "-m nfacct --nfacct-name ct_state_invalid_dropped_pkts",
+    rule: `-m nfacct --nfacct-name ${INVALID_COUNTER} -m nfacct --nfacct-name ${LOCALHOST_COUNTER}`,
     lost: "Two packet counters of the metrics; the rules themselves stay",
     broughtBy: "a kernel with CONFIG_NETFILTER_NETLINK_ACCT and CONFIG_NETFILTER_XT_MATCH_NFACCT",
   },

@@ -4,18 +4,17 @@
  *
  * @module
  */
-import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import { ADDRESSES } from "../support/address_plan.ts";
-import { ProbeClient } from "../support/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { checkFlowsOfGoneEndpoint } from "../support/gone_endpoint.ts";
 import { IptablesScene } from "../support/iptables_scene.ts";
 import { IPTABLES_VARIANTS, iptablesRequirements } from "../support/iptables_tools.ts";
+import { INVALID_PORT, sendInvalidPacket } from "../support/invalid_packet.ts";
 import { checkMartians } from "../support/martians.ts";
 import { type Namespace, netnsRequirements } from "../support/netns.ts";
-import { RelayProcess } from "../support/relay_process.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { NODE_PORT, ON_NODE_PORTS, webServices, webSlices } from "../support/web_service.ts";
+import { ON_NODE_PORTS, webServices, webSlices } from "../support/web_service.ts";
 
 const ignore = isMissing("packets beyond the table through iptables mode", [
   ...netnsRequirements(),
@@ -23,10 +22,8 @@ const ignore = isMissing("packets beyond the table through iptables mode", [
   ...["bash", "conntrack", "socat"].map(program),
 ]);
 
-const { IPv4, IPv6 } = ADDRESSES;
+const { IPv4 } = ADDRESSES;
 const HEALTH_CHECK_PORT = 30111;
-/** A port of the client at which nobody listens; only counted. */
-const COUNTED_PORT = 4444;
 
 for (const variant of IPTABLES_VARIANTS) {
   Deno.test({
@@ -57,53 +54,6 @@ for (const variant of IPTABLES_VARIANTS) {
       await relay.stop();
     },
   });
-}
-
-for (const variant of IPTABLES_VARIANTS) {
-  Deno.test({
-    name: `iptables mode (${variant}) counts packets as kube-proxy does, over restarts`,
-    ignore: isMissing("packet counters of iptables mode", [
-      ...netnsRequirements(),
-      ...iptablesRequirements(variant),
-      ...["bash", "nfacct"].map(program),
-    ]),
-    async fn() {
-      await using stage = await IptablesScene.create(variant);
-      await stage.scene.write(webServices(ON_NODE_PORTS), webSlices("a1"));
-      const client = ProbeClient.start(stage.node);
-      const first = stage.start();
-      await first.settled();
-      assertEquals(await accepted(stage.node), 0);
-      const onLocalhost = { protocol: "TCP", address: IPv4.loopback, port: NODE_PORT } as const;
-      assertEquals(await client.who(onLocalhost), "pod-a1");
-      assertEquals(await client.who({ ...onLocalhost, address: IPv4.node }), "pod-a1");
-      assertEquals(await accepted(stage.node), 1, "only connections to 127.0.0.0/8 count");
-      await first.stop();
-      const second = stage.start();
-      await second.settled();
-      assertEquals(await client.who(onLocalhost), "pod-a1");
-      assertEquals(await accepted(stage.node), 2, "a restart goes on");
-      await second.stop();
-      const third = stage.start("--iptables-localhost-nodeports=false");
-      await third.settled();
-      assertEquals(await accepted(stage.node), 2);
-      assertStringIncludes(await stage.node.output("nfacct", ["list"]), "ct_state_invalid_dropped");
-      await third.stop();
-      const { folder } = stage.scene;
-      const removed = await RelayProcess.run(stage.node, { folder, args: ["--cleanup"] });
-      assertStringIncludes(removed, "packet counter localhost_nps_accepted_pkts (nfacct)");
-      assertEquals(await stage.node.output("nfacct", ["list"]), "");
-    },
-  });
-}
-
-/** The counter of connections to node ports on loopback, as the metrics have it. */
-async function accepted(node: Namespace): Promise<number> {
-  const request = "GET /metrics HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n";
-  const script = `exec 3<>/dev/tcp/127.0.0.1/10249 && printf '${request}' >&3 && cat <&3`;
-  const page = await node.output("bash", ["-c", script]);
-  const name = "kubeproxy_iptables_localhost_nodeports_accepted_packets_total";
-  return Number(new RegExp(`^${name} (\\d+)`, "m").exec(page)?.[1]);
 }
 
 const BALANCED = {
@@ -137,15 +87,14 @@ async function checkInvalid(
   { node, scene, variant }: IptablesScene,
   family: "IPv4" | "IPv6",
 ): Promise<void> {
-  const { client, localPods: [pod] } = scene.cluster;
-  const [prefix, to] = family === "IPv4"
-    ? ["iptables", `IP4-SENDTO:${IPv4.client}:6`]
-    : ["ip6tables", `IP6-SENDTO:[${IPv6.client}]:6`];
-  const count = ["INPUT", "-p", "tcp", "--dport", `${COUNTED_PORT}`];
+  const { client } = scene.cluster;
+  const prefix = family === "IPv4" ? "iptables" : "ip6tables";
+  const count = ["INPUT", "-p", "tcp", "--dport", `${INVALID_PORT}`];
   await client.output(`${prefix}-nft`, ["-w", "-A", ...count]);
-  const send = () => pod.output("bash", ["-c", `printf '${SYN_FIN}' | socat -u - '${to}'`]);
+  const send = () => sendInvalidPacket(scene.cluster, family);
   const dropped = () => packetsOf(node, `${prefix}-${variant}`, /^-A KUBE-FORWARD .*INVALID.*DROP/);
-  const arrived = () => packetsOf(client, `${prefix}-nft`, /^-A INPUT .*--dport 4444/);
+  const arrived = () =>
+    packetsOf(client, `${prefix}-nft`, new RegExp(`^-A INPUT .*--dport ${INVALID_PORT}`));
   const before = await dropped();
   await send();
   await eventually("it is dropped", async () => await dropped() > before);
@@ -155,10 +104,6 @@ async function checkInvalid(
   await send();
   await eventually("it arrives", async () => await arrived() > 0);
 }
-
-/** A TCP header to {@linkcode COUNTED_PORT} that opens and ends at once: no state has such. */
-const SYN_FIN = [0x30, 0x39, COUNTED_PORT >> 8, COUNTED_PORT & 255, ...Array(8).fill(0), 0x50, 0x03]
-  .concat(Array(6).fill(0)).map((byte) => `\\x${byte.toString(16).padStart(2, "0")}`).join("");
 
 /** How many packets have met a rule. */
 async function packetsOf(namespace: Namespace, tool: string, rule: RegExp): Promise<number> {

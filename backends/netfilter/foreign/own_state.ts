@@ -26,6 +26,8 @@ export interface OwnState {
   nftTable?(table: NftTable): boolean;
   set?(name: string): boolean;
   device?(name: string): boolean;
+  /** Packet counters of nfacct. */
+  counter?(): boolean;
 }
 
 /** Nothing of ours runs. */

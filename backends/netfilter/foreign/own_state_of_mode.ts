@@ -30,5 +30,8 @@ export async function ownStateOfMode(
   const isInOurWorld = ({ world }: ChainPlace) => worlds.has(nameOfWorld(world));
   if (mode === "ipvs") return { chain: isInOurWorld, set: () => true, device: () => true };
   // Of ipvs mode, which filters by sets and a device that go: nothing may refer to them.
-  return { chain: (place) => isInOurWorld(place) && !isOfOtherModes(place.table, place.chain) };
+  return {
+    chain: (place) => isInOurWorld(place) && !isOfOtherModes(place.table, place.chain),
+    counter: () => true,
+  };
 }

@@ -11,13 +11,13 @@ const OURS = { family: "IPv4", variant: "nft" } as const;
 const OTHER = { family: "IPv4", variant: "legacy" } as const;
 
 Deno.test("ownStateOfMode() keeps kube-proxy's names in the rule set that iptables mode writes", async () => {
-  const { chain, set, device } = await ownStateOfMode({ commands }, { mode: "iptables" });
+  const { chain, set, device, counter } = await ownStateOfMode({ commands }, { mode: "iptables" });
   const isKept = (world: typeof OURS | typeof OTHER, table: string, name: string) =>
     chain?.({ world, table, chain: name });
   assertEquals(isKept(OURS, "nat", "KUBE-SERVICES"), true);
   assertEquals(isKept(OTHER, "nat", "KUBE-SERVICES"), false);
   assertEquals(isKept(OURS, "filter", "KUBE-IPVS-FILTER"), false, "what refers to sets that go");
-  assertEquals([set, device], [undefined, undefined]);
+  assertEquals([set, device, counter?.()], [undefined, undefined, true]);
 });
 
 Deno.test("ownStateOfMode() keeps all of it for ipvs mode, and nothing for userspace mode", async () => {

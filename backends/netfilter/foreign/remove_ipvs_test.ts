@@ -54,7 +54,7 @@ class IpvsNode {
       { interfaceName: "eth0", address: parseIpAddress("192.168.0.5") },
     ];
     this.commands
-      .on("iptables", missing).on("ip6tables", missing).on("nft", missing)
+      .on("iptables", missing).on("ip6tables", missing).on("nft", missing).on("nfacct", missing)
       .on("cat", { code: 1, stderr: "cat: /proc/net/ip_tables_names: No such file or directory" })
       .on("cat /proc/net/ip_vs", () => ({ stdout: this.#table() }))
       .on("ipset save", () => ({ stdout: this.sets }))

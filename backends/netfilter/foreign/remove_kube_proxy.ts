@@ -10,6 +10,7 @@ import type { Network } from "../../../lib/os/network.ts";
 import type { CleanupReport } from "../../../lib/proxy/backend.ts";
 import { IPTABLES_WORLDS } from "./iptables_world.ts";
 import { isKubeProxyTable, listNftTables, renderTableDeletion } from "./nft_tables.ts";
+import { removeCounters } from "../packet_counters.ts";
 import { OWN_NOTHING, type OwnState } from "./own_state.ts";
 import { removeFromIptables } from "./remove_iptables.ts";
 import { removeIpvs } from "./remove_ipvs.ts";
@@ -34,9 +35,9 @@ export interface RemoveKubeProxyOptions {
 }
 
 /**
- * Removes the rules of iptables and ipvs mode from all four rule sets, then the tables of nftables
- * mode, then sets, virtual servers and device of ipvs mode: what refers to something goes before it.
- * Each part whether or not another one failed. What is gone already and what this machine has no tool
+ * Removes the rules of iptables and ipvs mode from all four rule sets, the packet counters that they
+ * referred to, the tables of nftables mode, and the sets, virtual servers and device of ipvs mode, in
+ * this order: what refers to something goes before it. Each part is removed whether or not another one failed. What is gone already and what this machine has no tool
  * for is no failure. What is kubelet's (`KUBE-FIREWALL`, `KUBE-KUBELET-CANARY`, `KUBE-IPTABLES-HINT`)
  * stays, as does everything of others. A kube-proxy that runs writes its rules anew.
  */
@@ -46,6 +47,8 @@ export async function removeKubeProxy(
 ): Promise<CleanupReport> {
   const run = new RemovalRun(edges, options);
   for (const world of IPTABLES_WORLDS) await removeFromIptables(edges, { world, own, run });
+  const counter = own.counter?.() ? undefined : await removeCounters(edges, run);
+  if (counter !== undefined) run.keep(`${counter}: a rule of another program refers to it`);
   await removeNftTables(edges, { own, run });
   await removeIpvs(edges, { own, run, excludeCidrs });
   return run.report();
