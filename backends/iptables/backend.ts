@@ -39,7 +39,7 @@ import { findMissingRules } from "./find_missing.ts";
 import { renderOptionsOf, servesLocalhost } from "./live_options.ts";
 import { removeOwnChains } from "./own_chains.ts";
 import { probeIptablesMode } from "./probe.ts";
-import { renderText } from "./render_text.ts";
+import { renderEach, renderText } from "./render_text.ts";
 import { ALL_FEATURES, type IptablesFeatures } from "./render_options.ts";
 import { WantedRules } from "./wanted_rules.ts";
 import { WriteFigures } from "./write_figures.ts";
@@ -137,6 +137,9 @@ class IptablesBackend implements Backend {
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderText(plan, this.#renderOptions(this.#machine), keys);
   }
+
+  renderEach: Required<Backend>["renderEach"] = (plan, keys) =>
+    renderEach(plan, this.#renderOptions(this.#machine), keys);
 
   facts(): MachineFacts | undefined {
     if (this.#machine === undefined) return undefined;

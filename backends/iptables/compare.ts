@@ -46,7 +46,8 @@ export function* compareRules(
     if (content === undefined) continue;
     const found = tables[ref.table].chains.get(ref.name);
     if (ref.name === KUBELET_FIREWALL && found !== undefined && found.length > 0) continue;
-    differences.push(...compareChain({ ...ref, ...content }, found));
+    // Not push(...list): a list of some 100,000 items is too long for arguments.
+    for (const each of compareChain({ ...ref, ...content }, found)) differences.push(each);
   }
   for (const table of TABLES) {
     for (const [name, rules] of tables[table].chains) {

@@ -43,6 +43,7 @@ import {
   TREE_IDS,
 } from "./tree_shape.ts";
 import {
+  entryId,
   type EntryText,
   RenderedServices,
   type ServiceOutline,
@@ -257,13 +258,10 @@ export class IptablesLayout {
 
   #entry(
     key: ServicePortKey,
-    { tree, path, rank }: Pick<EntryText, "path" | "rank" | "tree">,
+    id: Pick<EntryText, "path" | "rank" | "tree">,
   ): EntryText | undefined {
     const plan = this.#plans.get(key);
-    return plan &&
-      this.#textOf(plan).entries.find((entry) =>
-        entry.tree === tree && entry.path === path && entry.rank === rank
-      );
+    return plan && this.#rendered.entryOf(plan, id, this.#context);
   }
 
   #replace(
@@ -272,11 +270,10 @@ export class IptablesLayout {
     rules: ServiceOutline | undefined,
   ): void {
     const wanted = rules?.entries ?? [];
-    for (const { tree, path, rank } of old?.entries ?? []) {
-      const stays = wanted.some((entry) =>
-        entry.tree === tree && entry.path === path && entry.rank === rank
-      );
-      if (!stays) this.#trees[tree].delete({ path, rank });
+    const stays = new Set(old && wanted.map(entryId));
+    for (const entry of old?.entries ?? []) {
+      const { tree, path, rank } = entry;
+      if (!stays.has(entryId(entry))) this.#trees[tree].delete({ path, rank });
     }
     for (const { tree, path, rank, rules } of wanted) {
       this.#trees[tree].set({ path, rank, key, weight: rules.length });

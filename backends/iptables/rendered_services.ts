@@ -31,12 +31,22 @@ export interface ServiceOutline extends Pick<ServiceRules, "quarantined"> {
   readonly chains: readonly Pick<ServiceChain, "name">[];
 }
 
+/** What tells an entry of a ServicePort from its others. */
+export function entryId({ tree, path, rank }: Pick<EntryText, "path" | "rank" | "tree">): string {
+  return `${tree} ${path} ${rank}`;
+}
+
+/** So many are looked through; of more an index is made. */
+const FEW_ENTRIES = 8;
+
 /** Renders each plan once between two calls of {@linkcode clear}. */
 export class RenderedServices {
   readonly #rendered = new Map<
     ServicePortKey,
     { readonly plan: ServicePlan; readonly text: ServiceText }
   >();
+  /** The entries of those that have many, by {@linkcode entryId}. */
+  readonly #byId = new WeakMap<ServiceText, ReadonlyMap<string, EntryText>>();
 
   /** The text of a plan. The context must be the same in every call. */
   textOf(plan: ServicePlan, context: ServiceRenderContext): ServiceText {
@@ -55,6 +65,24 @@ export class RenderedServices {
     };
     this.#rendered.set(plan.key, { plan, text });
     return text;
+  }
+
+  /** One entry of a plan. */
+  entryOf(
+    plan: ServicePlan,
+    id: Pick<EntryText, "path" | "rank" | "tree">,
+    context: ServiceRenderContext,
+  ): EntryText | undefined {
+    const text = this.textOf(plan, context);
+    const { entries } = text;
+    if (entries.length <= FEW_ENTRIES) {
+      return entries.find(({ tree, path, rank }) =>
+        tree === id.tree && path === id.path && rank === id.rank
+      );
+    }
+    const byId = this.#byId.get(text) ?? new Map(entries.map((entry) => [entryId(entry), entry]));
+    this.#byId.set(text, byId);
+    return byId.get(entryId(id));
   }
 
   /**

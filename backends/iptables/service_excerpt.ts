@@ -14,15 +14,12 @@ export interface ExcerptOptions {
   readonly shared?: ReadonlySet<string>;
 }
 
-/** A line of a `*table … COMMIT`. */
-interface Line {
-  readonly text: string;
-  /** The chain that it makes or adds to. */
+/** A rule of a `*table … COMMIT`. */
+interface RuleLine {
+  /** The chain that it stands in. */
   readonly chain: string;
-  readonly isRule: boolean;
   /** What packets go to by it. */
   readonly target: string | undefined;
-  readonly isOwn: boolean;
 }
 
 const RULE = /^-[AI] (\S+) (.*)$/;
@@ -31,53 +28,97 @@ const QUOTED = /"(?:[^"\\]|\\.)*"/g;
 const TARGET = /(?:^| )-[jg] (\S+)/;
 
 /** Lines of the batch, as input for `iptables-restore --noflush` that is complete in itself. */
-export function* serviceExcerpt(batch: RestoreBatch, options: ExcerptOptions): Generator<string> {
-  let table = "";
-  let lines: Line[] = [];
-  for (const [index, text] of batch.lines.entries()) {
-    if (text.startsWith("*")) {
-      table = text;
-      lines = [];
-    } else if (text === "COMMIT") {
-      const kept = keptLines(lines);
-      if (kept.length > 0) yield [table, ...kept.map(({ text }) => text), text, ""].join("\n");
-    } else {
-      const line = readLine(text, batch.ownerOf(index + 1), options);
-      if (line) lines.push(line);
+export function serviceExcerpt(batch: RestoreBatch, options: ExcerptOptions): Iterable<string> {
+  return new ServiceExcerpts(batch).text(options);
+}
+
+/** Excerpts of one batch. Each takes time in proportion to its own size, not to that of the batch. */
+export class ServiceExcerpts {
+  readonly #tables: readonly TableLines[];
+
+  constructor(batch: RestoreBatch) {
+    const tables: TableLines[] = [];
+    for (const [index, text] of batch.lines.entries()) {
+      if (text.startsWith("*")) tables.push(new TableLines());
+      tables.at(-1)?.add(text, batch.ownerOf(index + 1));
     }
+    this.#tables = tables;
+  }
+
+  /** As {@linkcode serviceExcerpt}. */
+  *text(options: ExcerptOptions): Generator<string> {
+    for (const table of this.#tables) yield* table.text(options);
   }
 }
 
-function readLine(
-  text: string,
-  owner: ServicePortKey | undefined,
-  { keys, shared }: ExcerptOptions,
-): Line | undefined {
-  const chain = CHAIN.exec(text)?.[1];
-  if (chain !== undefined) return { text, chain, isRule: false, target: undefined, isOwn: false };
-  const [, from, rule] = RULE.exec(text) ?? [];
-  if (from === undefined || rule === undefined) return undefined;
-  // A comment may hold anything.
-  const target = TARGET.exec(rule.includes('"') ? rule.replaceAll(QUOTED, "") : rule)?.[1];
-  const isOwn = (owner !== undefined && keys.has(owner)) || shared?.has(rule) === true;
-  return { text, chain: from, isRule: true, target, isOwn };
+/** The lines of one `*table … COMMIT`, by what they have to do with. Lines are named by number. */
+class TableLines {
+  readonly #lines: string[] = [];
+  readonly #rules = new Map<number, RuleLine>();
+  readonly #chains = new Map<string, number>();
+  readonly #byOwner = new Map<ServicePortKey, number[]>();
+  readonly #byRule = new Map<string, number[]>();
+  readonly #byChain = new Map<string, number[]>();
+  readonly #byTarget = new Map<string, number[]>();
+
+  add(text: string, owner: ServicePortKey | undefined): void {
+    const number = this.#lines.push(text) - 1;
+    const chain = CHAIN.exec(text)?.[1];
+    if (chain !== undefined) this.#chains.set(chain, number);
+    const [, from, rule] = RULE.exec(text) ?? [];
+    if (from === undefined || rule === undefined) return;
+    // A comment may hold anything.
+    const target = TARGET.exec(rule.includes('"') ? rule.replaceAll(QUOTED, "") : rule)?.[1];
+    this.#rules.set(number, { chain: from, target });
+    addTo(this.#byChain, from, number);
+    addTo(this.#byRule, rule, number);
+    if (target !== undefined) addTo(this.#byTarget, target, number);
+    if (owner !== undefined) addTo(this.#byOwner, owner, number);
+  }
+
+  *text(options: ExcerptOptions): Generator<string> {
+    const kept = this.#keptLines(options);
+    if (kept.length === 0) return;
+    const numbers = [0, ...kept, this.#lines.length - 1];
+    yield numbers.map((number) => `${this.#lines[number]}\n`).join("");
+  }
+
+  /** The numbers of the lines that are wanted, but for the first and the last. */
+  #keptLines({ keys, shared = new Set() }: ExcerptOptions): readonly number[] {
+    const kept = new Set<number>();
+    for (const key of keys) addAll(kept, this.#byOwner.get(key));
+    for (const rule of shared) addAll(kept, this.#byRule.get(rule));
+    const own = [...kept].map((number) => this.#rules.get(number)!);
+    const above = reached(
+      own.map(({ chain }) => chain),
+      (chain) => this.#rulesOf(this.#byTarget, chain).map(({ chain }) => chain),
+    );
+    const below = reached(
+      own.flatMap(({ target }) => target ?? []),
+      (chain) => this.#rulesOf(this.#byChain, chain).flatMap(({ target }) => target ?? []),
+    );
+    for (const chain of above) addAll(kept, this.#byTarget.get(chain));
+    for (const chain of below) addAll(kept, this.#byChain.get(chain));
+    for (const chain of [...above, ...below]) {
+      const number = this.#chains.get(chain);
+      if (number !== undefined) kept.add(number);
+    }
+    return [...kept].sort((one, other) => one - other);
+  }
+
+  #rulesOf(index: ReadonlyMap<string, readonly number[]>, chain: string): readonly RuleLine[] {
+    return index.get(chain)?.map((number) => this.#rules.get(number)!) ?? [];
+  }
 }
 
-function keptLines(lines: readonly Line[]): readonly Line[] {
-  const own = lines.filter(({ isOwn }) => isOwn);
-  if (own.length === 0) return [];
-  const above = reached(
-    own.map(({ chain }) => chain),
-    (chain) => lines.filter(({ target }) => target === chain).map(({ chain }) => chain),
-  );
-  const below = reached(
-    own.flatMap(({ target }) => target ?? []),
-    (chain) => lines.filter((line) => line.chain === chain).flatMap(({ target }) => target ?? []),
-  );
-  return lines.filter(({ isRule, isOwn, chain, target }) => {
-    if (!isRule) return above.has(chain) || below.has(chain);
-    return isOwn || below.has(chain) || (target !== undefined && above.has(target));
-  });
+function addTo<Key>(index: Map<Key, number[]>, key: Key, number: number): void {
+  const numbers = index.get(key);
+  if (numbers === undefined) index.set(key, [number]);
+  else numbers.push(number);
+}
+
+function addAll(numbers: Set<number>, more: readonly number[] = []): void {
+  for (const number of more) numbers.add(number);
 }
 
 /** Everything that a walk from `start` comes to, itself included. */

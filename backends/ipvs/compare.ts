@@ -57,8 +57,8 @@ export function damagedChains(
   return baseChains(layout.ruleContext).map((chain) => {
     const { table, name } = chain;
     const there = tables[table].chains.get(name);
-    const rules = chain.rules.map(ruleText);
-    if (name === FROM_CLUSTER) rules.push(...inFoundOrder(layout.rules.wanted, there ?? []));
+    const own = name === FROM_CLUSTER ? inFoundOrder(layout.rules.wanted, there ?? []) : [];
+    const rules = chain.rules.map(ruleText).concat(own);
     const owners = rules.map(() => undefined);
     return { chain, differences: compareChain({ table, name, rules, owners }, there) };
   }).filter(({ differences }) => differences.length > 0);

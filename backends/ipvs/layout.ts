@@ -30,6 +30,8 @@ export interface WantedServer {
   readonly owner: ServicePortKey;
 }
 
+/** So many are rendered again and looked through; of more an index is kept. */
+const FEW_FRONTS = 8;
 /** Widest first: rules can be of one kind only, and in one plan all ServicePorts have the same. */
 const MASQUERADE_KINDS = ["all", "off-cluster", "none"] as const;
 
@@ -44,7 +46,9 @@ export class IpvsLayout {
   readonly rules = new Ledger<string>();
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
   /** Who wants a virtual server; the first has it. */
-  readonly #claims = new Map<ServerKey, readonly ServicePlan[]>();
+  readonly #claims = new Map<ServerKey, ServicePlan[]>();
+  /** Of plans with many fronts, until what is wanted was applied. */
+  readonly #fronts = new Map<ServicePlan, ReadonlyMap<ServerKey, ServiceFront>>();
   readonly #dirty = new Set<ServerKey>();
   readonly #problems = new Map<ServicePortKey, readonly Quarantined[]>();
   /** Servers that more than one ServicePort claims. */
@@ -160,6 +164,7 @@ export class IpvsLayout {
     this.addresses.settle();
     this.rules.settle();
     this.#dirty.clear();
+    this.#fronts.clear();
   }
 
   #take(plan: ServicePlan): void {
@@ -172,25 +177,26 @@ export class IpvsLayout {
 
   #claim(plan: ServicePlan, front: ServiceFront): void {
     const { server: { key } } = front;
-    const others = this.#claims.get(key) ?? [];
-    if (others.length > 0) this.#contested.add(key);
-    const claims = others.length === 0 ? [plan] : this.#inOrder(key, [...others, plan]);
+    const claims = this.#claims.get(key) ?? [];
+    const [holder] = claims;
+    if (holder !== undefined) this.#contested.add(key);
+    claims.splice(this.#placeAmong(claims, plan, front), 0, plan);
     this.#claims.set(key, claims);
     if (claims[0] !== plan) return;
-    if (others[0]) this.#lay(this.#front(others[0], key), "release");
+    if (holder) this.#lay(this.#front(holder, key), "release");
     this.#lay(front, "claim");
   }
 
   #unclaim(plan: ServicePlan, front: ServiceFront): void {
     const { server: { key } } = front;
     const claims = this.#claims.get(key) ?? [];
-    const others = claims.filter((each) => each !== plan);
-    if (others.length < 2) this.#contested.delete(key);
-    if (others.length === 0) this.#claims.delete(key);
-    else this.#claims.set(key, others);
-    if (claims[0] !== plan) return;
+    const place = claims.indexOf(plan);
+    if (place >= 0) claims.splice(place, 1);
+    if (claims.length < 2) this.#contested.delete(key);
+    if (claims.length === 0) this.#claims.delete(key);
+    if (place !== 0) return;
     this.#lay(front, "release");
-    if (others[0]) this.#lay(this.#front(others[0], key), "claim");
+    if (claims[0]) this.#lay(this.#front(claims[0], key), "claim");
   }
 
   #lay({ bound, entries, rule, server }: ServiceFront, what: "claim" | "release"): void {
@@ -202,21 +208,37 @@ export class IpvsLayout {
     if (rule !== undefined) this.rules[what](rule);
   }
 
-  #inOrder(key: ServerKey, plans: readonly ServicePlan[]): readonly ServicePlan[] {
-    const ranked = plans.map((plan) => {
-      const { isClusterIp } = this.#front(plan, key);
-      return { plan, rank: claimOrder(plan, { isClusterIp }) };
-    });
-    ranked.sort((one, other) => one.rank < other.rank ? -1 : 1);
-    return ranked.map(({ plan }) => plan);
+  /** Where a claim goes among those that are there, which are in order. */
+  #placeAmong(
+    claims: readonly ServicePlan[],
+    plan: ServicePlan,
+    front: ServiceFront,
+  ): number {
+    const rank = claimOrder(plan, front);
+    let [low, high] = [0, claims.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      const other = claims[middle]!;
+      if (claimOrder(other, this.#front(other, front.server.key)) < rank) low = middle + 1;
+      else high = middle;
+    }
+    return low;
   }
 
   #front(plan: ServicePlan, key: ServerKey): ServiceFront {
-    const front = this.#render(plan).fronts.find(({ server }) => server.key === key);
+    const front = this.#fronts.get(plan)?.get(key) ?? this.#findFront(plan, key);
     if (front === undefined) {
       throw new Error(`Cannot find '${key}' among the addresses of ${plan.key}`);
     }
     return front;
+  }
+
+  #findFront(plan: ServicePlan, key: ServerKey): ServiceFront | undefined {
+    const { fronts } = this.#render(plan);
+    if (fronts.length > FEW_FRONTS) {
+      this.#fronts.set(plan, new Map(fronts.map((front) => [front.server.key, front])));
+    }
+    return fronts.find(({ server }) => server.key === key);
   }
 
   #render(plan: ServicePlan): ServiceParts {

@@ -39,6 +39,8 @@ class ServiceDraft {
   readonly #context: ServiceRenderContext;
   readonly #fronts = new Map<string, ServiceFront>();
   readonly #scheduling: SchedulingChoice;
+  /** Whether the cluster IP leads where clients from inside are to go. */
+  #isInternalForAll: boolean | undefined;
 
   constructor(plan: ServicePlan, context: ServiceRenderContext) {
     this.#plan = plan;
@@ -170,7 +172,9 @@ class ServiceDraft {
    */
   #fromCluster(address: IpAddress, port: Port): Pick<ServiceFront, "rule"> {
     const { clusterIp, externalFromCluster, internal, name, protocol } = this.#plan;
-    if (!this.#isLocalPolicy || !isSameChoice(internal, externalFromCluster)) return {};
+    if (!this.#isLocalPolicy) return {};
+    this.#isInternalForAll ??= isSameChoice(internal, externalFromCluster);
+    if (!this.#isInternalForAll) return {};
     const rule = ruleText({
       destination: { value: address },
       protocol,

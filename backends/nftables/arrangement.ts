@@ -21,9 +21,8 @@ export function arrangeEndpoints(
     left.delete(key);
     return endpoint;
   });
-  const arrivals = [...left.values()];
-  const filled = places.map((place) => place ?? arrivals.shift());
-  filled.push(...arrivals);
+  const arrivals = left.values();
+  const filled = [...places.map((place) => place ?? arrivals.next().value), ...arrivals];
   for (let index = 0; index < filled.length; index++) {
     while (filled.length > 0 && filled.at(-1) === undefined) filled.pop();
     if (index < filled.length && filled[index] === undefined) filled[index] = filled.pop();

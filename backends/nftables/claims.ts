@@ -79,13 +79,28 @@ export function compareClaims(left: RankedClaim, right: RankedClaim): number {
  * external IP, or an endpoint: to sort them anew for each would take as long as their number squared.
  */
 export function insertClaim(claims: RankedClaim[], claim: RankedClaim): void {
+  claims.splice(placeOf(claims, claim), 0, claim);
+}
+
+/** Takes a claim from the sorted ones of an entry. */
+export function removeClaim(claims: RankedClaim[], claim: RankedClaim): void {
+  const place = placeOf(claims, claim);
+  const found = claims[place];
+  if (found === undefined || compareClaims(found, claim) !== 0) return;
+  // V8 moves all others for splice(0, 1), and none for shift().
+  if (place === 0) claims.shift();
+  else claims.splice(place, 1);
+}
+
+/** Where a claim stands, or would stand. */
+function placeOf(claims: readonly RankedClaim[], claim: RankedClaim): number {
   let [low, high] = [0, claims.length];
   while (low < high) {
     const middle = (low + high) >>> 1;
-    if (compareClaims(claims[middle]!, claim) <= 0) low = middle + 1;
+    if (compareClaims(claims[middle]!, claim) < 0) low = middle + 1;
     else high = middle;
   }
-  claims.splice(low, 0, claim);
+  return low;
 }
 
 /** The key of an address of a Service, in the words of nft. */

@@ -108,7 +108,7 @@ class TableChangesUnderWay {
     this.#replacesTable = isOther || altered.length > 0;
     const isNew = isReplaced || this.#replacesTable;
     this.#declares = isNew || found.isDormant;
-    if (isNew) this.#chains.push(...wanted.chains.values());
+    if (isNew) { for (const chain of wanted.chains.values()) this.#chains.push(chain); }
     return isNew;
   }
 

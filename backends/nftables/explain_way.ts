@@ -74,8 +74,8 @@ export class PacketWay {
     if (front === undefined) return;
     this.#addElement(front);
     const spec = chainOf(entry);
-    const targets = [SOURCE_RANGES_CHAIN, REJECT_CHAIN, "drop", ...spec ? [chainName(spec)] : []];
-    for (const target of targets.map(chainElement)) {
+    const chains = [SOURCE_RANGES_CHAIN, REJECT_CHAIN, "drop", ...spec ? [chainName(spec)] : []];
+    for (const target of chains.map(chainElement)) {
       if (target.key === front.value) this.#addElement(target);
     }
     const admitted = rest.filter(({ container }) =>
@@ -92,17 +92,12 @@ export class PacketWay {
     for (const rule of rulesMet(spec, this.#layout.chainRules(spec), sender)) {
       this.#addRule(chainName(spec), rule);
     }
+    const targets = eligibleTargets(explanation);
     for (const element of rest) {
-      if (this.#isEligible(element) && isOfList(spec, element, sender)) this.#addElement(element);
+      const { container, value } = element;
+      if (!container.endsWith("endpoints") || !targets.has(value)) continue;
+      if (isOfList(spec, element, sender)) this.#addElement(element);
     }
-  }
-
-  /** Whether it leads to an endpoint that the packet may go to. */
-  #isEligible({ container, value }: Element): boolean {
-    if (!container.endsWith("endpoints")) return false;
-    return this.#context.explanation.endpoints.some(({ key, eligible }) =>
-      eligible && key.replace(/^\[?([^\]]*)\]?:(\d+)$/, "$1 . $2") === value
-    );
   }
 
   /** What changes the source address on the way out. */
@@ -135,6 +130,12 @@ export class PacketWay {
     const object = value === undefined ? "set element" : "map element";
     this.carriers.push({ object, name: container, text });
   }
+}
+
+/** The endpoints that the packet may go to, as elements have them. */
+function eligibleTargets({ endpoints }: PacketExplanation): ReadonlySet<string | undefined> {
+  const eligible = endpoints.filter(({ eligible }) => eligible);
+  return new Set(eligible.map(({ key }) => key.replace(/^\[?([^\]]*)\]?:(\d+)$/, "$1 . $2")));
 }
 
 /** What the table holds, unless it is of another plan. */

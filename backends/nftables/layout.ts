@@ -14,7 +14,15 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { baseChains, type Chain } from "./base_chains.ts";
 import { type ChainContext, chainRules, type ChainSpec } from "./chain_spec.ts";
-import { claimsOf, type EntryId, insertClaim, type RankedClaim, rankedClaim } from "./claims.ts";
+import {
+  type Claim,
+  claimsOf,
+  type EntryId,
+  insertClaim,
+  type RankedClaim,
+  rankedClaim,
+  removeClaim,
+} from "./claims.ts";
 import type { Element } from "./containers.ts";
 import type { TableElements } from "./applied_table.ts";
 import { arrangeEntry, type EndpointOrder, type Entry, foundSlots } from "./entry.ts";
@@ -73,23 +81,32 @@ export class NftablesLayout {
     const { key } = plan;
     const previous = this.#plans.get(key);
     if (previous === plan) return;
-    this.#takeAway(key);
     const isSticky = plan.affinityTimeoutSeconds !== undefined;
     const problem = unsupported(plan, this.options.features);
     if (!isSticky || problem) this.#slots.release(key);
     if (problem !== undefined) {
+      this.#takeAway(key);
       this.#quarantined.set(key, problem);
       return;
     }
+    this.#quarantined.delete(key);
     this.#plans.set(key, plan);
     if (isSticky) this.#sticky.add(key);
-    for (const { id, role } of claimsOf(plan)) {
-      const others = this.#claims.get(id);
-      const claim = rankedClaim(plan, role);
-      if (others) insertClaim(others, claim);
-      else this.#claims.set(id, [claim]);
-      this.#dirty.add(id);
+    else this.#sticky.delete(key);
+    this.#moveClaims(previous, plan);
+  }
+
+  /** What both plans claim stays: thousands of ports may share an entry, and moving takes long. */
+  #moveClaims(previous: ServicePlan | undefined, plan: ServicePlan): void {
+    const before = previous ? claimsOf(previous) : [];
+    const after = claimsOf(plan);
+    const isRanked = previous?.createdAt === plan.createdAt;
+    const [had, has] = [before, after].map((claims) => new Set(isRanked ? claims.map(textOf) : []));
+    for (const claim of before) {
+      if (has!.has(textOf(claim))) this.#dirty.add(claim.id);
+      else this.#remove(previous!, claim);
     }
+    for (const claim of after) if (!had!.has(textOf(claim))) this.#insert(plan, claim);
   }
 
   /** Takes the entries of a ServicePort away. */
@@ -104,12 +121,7 @@ export class NftablesLayout {
     if (plan === undefined) return;
     this.#plans.delete(key);
     this.#sticky.delete(key);
-    for (const { id } of claimsOf(plan)) {
-      const left = this.#claims.get(id)?.filter((claim) => claim.key !== key) ?? [];
-      if (left.length === 0) this.#claims.delete(id);
-      else this.#claims.set(id, left);
-      this.#dirty.add(id);
-    }
+    for (const claim of claimsOf(plan)) this.#remove(plan, claim);
   }
 
   /** Takes the entries of a ServicePort away, since the kernel refused them, until it is set again. */
@@ -185,7 +197,26 @@ export class NftablesLayout {
     return chainRules(spec, this.#context());
   }
 
+  #insert(plan: ServicePlan, { id, role }: Claim): void {
+    const others = this.#claims.get(id);
+    const claim = rankedClaim(plan, role);
+    if (others) insertClaim(others, claim);
+    else this.#claims.set(id, [claim]);
+    this.#dirty.add(id);
+  }
+
+  #remove(plan: ServicePlan, { id, role }: Claim): void {
+    const claims = this.#claims.get(id);
+    if (claims) removeClaim(claims, rankedClaim(plan, role));
+    if (claims?.length === 0) this.#claims.delete(id);
+    this.#dirty.add(id);
+  }
+
   #context(): ChainContext {
     return { options: this.options, localTraffic: this.#shared.localTraffic };
   }
+}
+
+function textOf({ id, role }: Claim): string {
+  return `${role} ${id}`;
 }

@@ -47,5 +47,10 @@ function servicesOf(
   keys: ReadonlySet<ServicePortKey> | undefined,
 ): ProxyPlan["services"] {
   if (keys === undefined) return services;
-  return new Map([...services].filter(([key]) => keys.has(key)));
+  return new Map(
+    keys.values().flatMap((key) => {
+      const service = services.get(key);
+      return service ? [[key, service] as const] : [];
+    }),
+  );
 }

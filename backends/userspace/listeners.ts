@@ -44,14 +44,14 @@ export function serviceAddresses(plan: ServicePlan, shared: SharedPlan): readonl
   const externalOpen = plan.external.kind === "forward" ||
     plan.externalFromCluster.kind === "forward";
   const external = { traffic: "external", open: externalOpen } as const;
-  const all: ServiceAddress[] = [];
+  const all = new Map<SocketKey, ServiceAddress>();
   const add = (
     rest: Omit<ServiceAddress, "socket" | "port">,
     at: Port = port,
   ) => {
     const socket = socketKey(rest.address, at, protocol);
     // An address may be both an external IP and a load balancer's: the kernel modes try the external one first.
-    if (!all.some((other) => other.socket === socket)) all.push({ ...rest, socket, port: at });
+    if (!all.has(socket)) all.set(socket, { ...rest, socket, port: at });
   };
   add({ role: "ClusterIP", address: plan.clusterIp, traffic: "internal", open: internalOpen });
   for (const address of plan.externalIps) add({ role: "ExternalIP", address, ...external });
@@ -63,10 +63,29 @@ export function serviceAddresses(plan: ServicePlan, shared: SharedPlan): readonl
       add({ role: "NodePort", address, ...external }, nodePort);
     }
   }
-  return all;
+  return [...all.values()];
 }
 
 /** The key of a socket. */
 export function socketKey(address: IpAddress, port: Port, protocol: Protocol): SocketKey {
   return `${formatHostPort(address, port)}/${protocol}` as SocketKey;
+}
+
+/** So many are looked through; of more an index is made. */
+const FEW_ADDRESSES = 8;
+
+/** Finds addresses in lists that may be long, and that are asked for again and again. */
+export class AddressFinder {
+  readonly #bySocket = new WeakMap<
+    readonly ServiceAddress[],
+    ReadonlyMap<SocketKey, ServiceAddress>
+  >();
+
+  find(addresses: readonly ServiceAddress[], socket: SocketKey): ServiceAddress | undefined {
+    if (addresses.length <= FEW_ADDRESSES) return addresses.find((at) => at.socket === socket);
+    const known = this.#bySocket.get(addresses);
+    const bySocket = known ?? new Map(addresses.map((at) => [at.socket, at]));
+    if (known === undefined) this.#bySocket.set(addresses, bySocket);
+    return bySocket.get(socket);
+  }
 }

@@ -13,7 +13,7 @@ import {
 } from "../../lib/proxy/service_port_name.ts";
 import type { AddressBook } from "./address_book.ts";
 import type { Forwarding } from "./forwarding.ts";
-import { type ServiceAddress, type SocketKey, socketKey } from "./listeners.ts";
+import { AddressFinder, type ServiceAddress, type SocketKey, socketKey } from "./listeners.ts";
 import type { Quarantine } from "./quarantine.ts";
 import { openServiceSocket, type ServiceEntry } from "./service_entry.ts";
 import { ServicePortIndex } from "./service_port_index.ts";
@@ -66,6 +66,7 @@ export class SocketTable {
   readonly #claims = new ServicePortIndex<SocketKey>();
   readonly #open = new Map<SocketKey, OpenSocket>();
   readonly #closing = new Set<OpenSocket>();
+  readonly #finder = new AddressFinder();
   /** The sockets that are bound elsewhere, by where that is. */
   readonly #standIns = new Map<SocketKey, SocketKey>();
   /** Sockets whose claims have changed; kept when a sync fails half-way. */
@@ -135,7 +136,7 @@ export class SocketTable {
       else quarantine.add({ key, address: socket, reason: takenBy(socket, winner) });
     }
     const entry = winner === undefined ? undefined : entries.get(winner);
-    const at = entry?.addresses.find((address) => address.socket === socket);
+    const at = entry && this.#finder.find(entry.addresses, socket);
     if (!entry || !at) return this.#retire(socket, open);
     const wanted = this.#wantedAddress(at);
     const isFree = !open?.standIn || !this.#isEndpoint(open.standIn, entry.protocol);
@@ -160,7 +161,7 @@ export class SocketTable {
 
   #claimOrder(socket: SocketKey, key: ServicePortKey): string {
     const { plan, addresses = [] } = this.#context.entries.get(key) ?? {};
-    const at = addresses.find((address) => address.socket === socket);
+    const at = this.#finder.find(addresses, socket);
     return claimOrder(plan ?? { key }, { isClusterIp: at?.role === "ClusterIP" });
   }
 

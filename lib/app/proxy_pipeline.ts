@@ -49,6 +49,9 @@ export interface ProxyPipelineOptions {
   readonly allowExternalIps?: boolean;
 }
 
+/** Samples of the programming latency in one sync. */
+const MOST_TRIGGER_TIMES = 100_000;
+
 /** Everything between informers and backend, for one IP family. Holds state, runs nothing by itself. */
 export class ProxyPipeline {
   readonly services: ServiceChangeTracker;
@@ -180,7 +183,8 @@ export class ProxyPipeline {
         ...(recorder && { onPlanned: (previous, next) => recorder.planned(previous, next) }),
       },
     );
-    this.#triggerTimes.push(...triggerTimes);
+    // While syncs fail, nobody takes them.
+    this.#triggerTimes = this.#triggerTimes.concat(triggerTimes).slice(0, MOST_TRIGGER_TIMES);
     this.#countDropped(fresh);
     const merged = this.#unconfirmed ? mergePlanChanges(this.#unconfirmed, fresh) : fresh;
     const retried = again.filter((key) => this.#plan.services.has(key));

@@ -167,6 +167,7 @@ export class Syncer {
     const { logger } = this.#dependencies;
     const before = new Set(this.#quarantined.map(describe));
     const after = new Set(now.map(describe));
+    const keys = new Set(now.map(({ key }) => key));
     for (const entry of now) {
       if (before.has(describe(entry))) continue;
       const { key, address, reason } = entry;
@@ -177,7 +178,7 @@ export class Syncer {
       });
     }
     for (const entry of this.#quarantined) {
-      if (after.has(describe(entry)) || now.some(({ key }) => key === entry.key)) continue;
+      if (after.has(describe(entry)) || keys.has(entry.key)) continue;
       logger.info("Service port is out of quarantine", { servicePort: entry.key });
     }
     this.#quarantined = now;

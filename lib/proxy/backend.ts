@@ -218,6 +218,14 @@ export interface Backend extends AsyncDisposable {
    */
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string>;
   /**
+   * As {@linkcode render} for each of these ServicePorts alone, in their order. Absent in modes where
+   * that takes no longer one by one.
+   */
+  renderEach?(
+    plan: ProxyPlan,
+    keys: ReadonlySet<ServicePortKey>,
+  ): Iterable<readonly [ServicePortKey, string]>;
+  /**
    * What {@linkcode render} goes by beside the plan and the settings; `undefined` before `start()`.
    * Absent in modes whose text is the same on every machine.
    */

@@ -29,16 +29,15 @@ export function compareLists(
   const differences: ListDifference[] = [];
   const left = reorderedItems({ wanted, found }, same, differences);
   const gaps = [...same, { wanted: wanted.length, found: found.length }];
-  let missing = 0;
-  let extra = 0;
+  let [missing, extra] = [0, 0];
   for (const gap of gaps) {
-    const lacking = left.wanted.filter((index) => index >= missing && index < gap.wanted);
-    const strange = left.found.filter((index) => index >= extra && index < gap.found);
-    for (let index = 0; index < Math.max(lacking.length, strange.length); index++) {
-      differences.push(pairOf(lacking[index], strange[index]));
+    const isLacking = () => left.wanted[missing]! < gap.wanted;
+    const isStrange = () => left.found[extra]! < gap.found;
+    while (isLacking() || isStrange()) {
+      const lacking = isLacking() ? left.wanted[missing++] : undefined;
+      const strange = isStrange() ? left.found[extra++] : undefined;
+      differences.push(pairOf(lacking, strange));
     }
-    missing = gap.wanted + 1;
-    extra = gap.found + 1;
   }
   const placeOf = ({ wanted, found = 0 }: ListDifference) => wanted ?? found;
   return differences.sort((one, other) => placeOf(one) - placeOf(other));
@@ -65,7 +64,9 @@ function reorderedItems(
   const foundInPlace = new Set(same.map((pair) => pair.found));
   const strays = new Map<string, number[]>();
   const moved = new Set<number>();
-  for (const [index, text] of found.entries()) {
+  // From the end: what is taken from the end of a list is then what was found first.
+  for (let index = found.length - 1; index >= 0; index--) {
+    const text = found[index]!;
     if (foundInPlace.has(index)) continue;
     const others = strays.get(text);
     if (others) others.push(index);
@@ -74,7 +75,7 @@ function reorderedItems(
   const lacking: number[] = [];
   for (const [index, text] of wanted.entries()) {
     if (wantedInPlace.has(index)) continue;
-    const place = strays.get(text)?.shift();
+    const place = strays.get(text)?.pop();
     if (place === undefined) {
       lacking.push(index);
       continue;

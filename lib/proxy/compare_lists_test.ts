@@ -1,4 +1,4 @@
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { compareLists } from "./compare_lists.ts";
 
@@ -42,4 +42,18 @@ Deno.test("compareLists() accounts for every item of both lists", () => {
       items.filter((_, index) => !places(side).includes(index)).join();
     assertEquals(rest(wanted, "wanted"), rest(found, "found"));
   }));
+});
+
+Deno.test("compareLists() takes as long as the lists are, however often they differ", () => {
+  const timeOf = (count: number) => {
+    const wanted = Array.from({ length: count }, (_, index) => `rule ${index}`);
+    const found = wanted.map((rule, index) => index % 2 === 0 ? rule : `other ${index}`);
+    const started = performance.now();
+    assertEquals(compareLists(wanted, found).length, count / 2);
+    return performance.now() - started;
+  };
+  const [small, large] = [20_000, 80_000].map((count) =>
+    Math.min(...[1, 2, 3].map(() => timeOf(count)))
+  );
+  assert(large! < 9 * small! + 100, `${small} ms for 20,000 rules, ${large} ms for 80,000`);
 });

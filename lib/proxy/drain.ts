@@ -63,8 +63,12 @@ export async function drainInSlices(
     const endpoints = trackers.endpoints.drain(SLICE_SIZE);
     for (const key of applyChanges(state, { services, endpoints }).keys) keys.add(key);
     for (const name of [...services.services, ...endpoints.services]) names.add(name);
-    for (const times of endpoints.triggerTimes.values()) triggerTimes.push(...times);
-    problems.push(...services.problems, ...endpoints.problems);
+    // Not push(...list): a list of some 100,000 items is too long for arguments.
+    for (const times of endpoints.triggerTimes.values()) {
+      for (const time of times) triggerTimes.push(time);
+    }
+    for (const problem of services.problems) problems.push(problem);
+    for (const problem of endpoints.problems) problems.push(problem);
     touchesUdp ||= endpoints.touchesUdp;
     if (trackers.services.pending === 0 && trackers.endpoints.undrained === 0) break;
     await pause();

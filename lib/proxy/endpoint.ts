@@ -51,13 +51,56 @@ export interface EndpointReading {
   readonly problems: ProblemCollector;
 }
 
+/**
+ * Most endpoints that one object gives to all ServicePorts together: a slice may name 1,000 addresses
+ * and 20,000 ports, and 20 million endpoints would be 5 GB.
+ */
+const MOST_ENDPOINTS = 100_000;
+
+/** The endpoints of one object, while it is read. */
+export class PortEndpointsCollector {
+  readonly #problems: ProblemCollector;
+  readonly #lists = new Map<ServicePortKey, (readonly Endpoint[])[]>();
+  #count = 0;
+
+  constructor(problems: ProblemCollector) {
+    this.#problems = problems;
+  }
+
+  /** What was added, by ServicePort. */
+  get ports(): readonly PortEndpoints[] {
+    return [...this.#lists].map(([key, lists]) => ({ key, endpoints: mergeEndpoints(lists) }));
+  }
+
+  /** Adds the hosts on one port, named by its path in the object. */
+  add(
+    key: ServicePortKey,
+    { hosts, port, path }: {
+      readonly hosts: readonly EndpointHost[];
+      readonly port: Port;
+      readonly path: string;
+    },
+  ): void {
+    this.#count += hosts.length;
+    if (this.#count > MOST_ENDPOINTS) {
+      const message = "The port and those after it are left out: one object may have 100000 " +
+        "endpoints, counted as addresses times ports";
+      return this.#problems.report(path, port, message);
+    }
+    const endpoints = hosts.map((host) => endpointOf(host, port));
+    const lists = this.#lists.get(key);
+    if (lists === undefined) this.#lists.set(key, [endpoints]);
+    else lists.push(endpoints);
+  }
+}
+
 /** The identity of an endpoint inside a ServicePort. */
 export function endpointKey(address: IpAddress, port: Port): EndpointKey {
   return formatHostPort(address, port) as EndpointKey;
 }
 
 /** The endpoint that a host is on one port. */
-export function endpointOf(host: EndpointHost, port: Port): Endpoint {
+function endpointOf(host: EndpointHost, port: Port): Endpoint {
   return { ...host, key: endpointKey(host.address, port), port };
 }
 
@@ -77,7 +120,7 @@ export function endpointsFromSlice(
   const hosts = slice.endpoints.flatMap((endpoint, index) =>
     endpointHost(endpoint, { ...reading, path: `endpoints[${index}]` }) ?? []
   );
-  const byPort = new Map<ServicePortKey, (readonly Endpoint[])[]>();
+  const found = new PortEndpointsCollector(reading.problems);
   for (const [index, slicePort] of slice.ports.entries()) {
     // The API server writes "" where a port is unnamed; a manifest may leave the name out. An
     // explicit null would mean "every port", which no proxy of the field supports.
@@ -94,10 +137,9 @@ export function endpointsFromSlice(
       continue;
     }
     const key = servicePortKey({ ...reading.service, port: slicePort.name ?? "", protocol });
-    const lists = byPort.get(key) ?? [];
-    byPort.set(key, [...lists, hosts.map((host) => endpointOf(host, port))]);
+    found.add(key, { hosts, port, path: `ports[${index}]` });
   }
-  return [...byPort].map(([key, lists]) => ({ key, endpoints: mergeEndpoints(lists) }));
+  return found.ports;
 }
 
 /**

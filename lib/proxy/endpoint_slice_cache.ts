@@ -5,9 +5,8 @@
  */
 import { deepEqual } from "./deep_equal.ts";
 import { mergeEndpoints, type PortEndpoints, reuseEndpoints } from "./endpoint.ts";
-import type { ObjectProblem } from "./problem.ts";
+import { type ObjectProblem, problemText } from "./problem.ts";
 import type { ServiceKey, ServicePortKey } from "./service_port_name.ts";
-import { take } from "./take.ts";
 
 /** One object that gives endpoints to a Service, as one IP family reads it. */
 export interface EndpointSource {
@@ -37,15 +36,25 @@ export interface DrainedEndpoints {
 }
 
 const NO_SOURCES: readonly EndpointSource[] = [];
+/** So many are looked through; of more an index is made. */
+const FEW_SOURCES = 8;
+
+/** The sources of a Service as they will be after the drain. */
+interface Draft {
+  readonly sources: Map<string, EndpointSource>;
+  /** How many of them are slices, of whatever address type. */
+  slices: number;
+}
 
 /**
- * Collects changes until {@linkcode EndpointSliceCache.drain}. A call costs what its Service costs,
- * never more; a Service without objects takes no memory.
+ * Collects changes until {@linkcode EndpointSliceCache.drain}. A call costs what its object costs and,
+ * the first time since a drain, what its Service costs; a Service without objects takes no memory.
  */
 export class EndpointSliceCache {
   readonly #applied = new Map<ServiceKey, readonly EndpointSource[]>();
-  /** The sources of a Service as they will be after the drain. */
-  readonly #pending = new Map<ServiceKey, readonly EndpointSource[]>();
+  readonly #drafts = new Map<ServiceKey, Draft>();
+  /** Whose draft differs from what is applied. */
+  readonly #pending = new Set<ServiceKey>();
 
   /** Services that the next drain has to look at. */
   get undrained(): number {
@@ -54,13 +63,19 @@ export class EndpointSliceCache {
 
   /** Services of which something is kept. */
   get size(): number {
-    const added = [...this.#pending.keys()].filter((service) => !this.#applied.has(service));
+    const added = [...this.#pending].filter((service) => !this.#applied.has(service));
     return this.#applied.size + added.length;
   }
 
   /** One source as it was set last, drained or not. */
   get(service: ServiceKey, id: EndpointSourceId): EndpointSource | undefined {
-    return this.#latest(service).find((source) => isSame(source, id));
+    if (!this.#drafts.has(service)) {
+      const applied = this.#applied.get(service) ?? NO_SOURCES;
+      if (applied.length <= FEW_SOURCES) {
+        return applied.find((source) => textOf(source) === textOf(id));
+      }
+    }
+    return this.#draftOf(service).sources.get(textOf(id));
   }
 
   /** Adds or replaces a source. Returns whether the endpoints of the Service may differ for it. */
@@ -68,24 +83,25 @@ export class EndpointSliceCache {
     const known = this.get(service, source);
     if (known !== undefined && deepEqual(known, source)) return false;
     const slim = known === undefined ? source : withKnownEndpoints(source, known);
-    const others = this.#latest(service).filter((other) => other !== known);
-    // Not [...others, slim]: V8 gives such a list room for 17 items, and it is kept for long.
-    return this.#replace(service, others.concat(slim));
+    return this.#replace(service, known, slim);
   }
 
   /** Takes a source away. Returns whether the endpoints of the Service may differ for it. */
   delete(service: ServiceKey, id: EndpointSourceId): boolean {
     const known = this.get(service, id);
-    if (known === undefined) return false;
-    return this.#replace(service, this.#latest(service).filter((other) => other !== known));
+    return known !== undefined && this.#replace(service, known, undefined);
   }
 
   /** Brings the changes of so many Services into effect, and returns those with an effect. */
   drain(limit = Infinity): ReadonlyMap<ServiceKey, DrainedEndpoints> {
     const drained = new Map<ServiceKey, DrainedEndpoints>();
-    for (const [service, sources] of take(this.#pending, limit)) {
+    for (const service of this.#pending.values().take(limit)) {
       const before = inEffect(this.#applied.get(service) ?? NO_SOURCES);
+      // A copy, as V8 leaves a list that grew with room for more, and it is kept for long.
+      const sources = [...this.#draftOf(service).sources.values()].slice();
       const after = inEffect(sources);
+      this.#pending.delete(service);
+      this.#drafts.delete(service);
       if (sources.length === 0) this.#applied.delete(service);
       else this.#applied.set(service, sources);
       if (sameItems(before, after)) continue;
@@ -97,26 +113,49 @@ export class EndpointSliceCache {
     return drained;
   }
 
-  #latest(service: ServiceKey): readonly EndpointSource[] {
-    return this.#pending.get(service) ?? this.#applied.get(service) ?? NO_SOURCES;
+  #draftOf(service: ServiceKey): Draft {
+    const known = this.#drafts.get(service);
+    if (known !== undefined) return known;
+    const applied = this.#applied.get(service) ?? NO_SOURCES;
+    const draft = {
+      sources: new Map(applied.map((source) => [textOf(source), source])),
+      slices: applied.filter(isSlice).length,
+    };
+    this.#drafts.set(service, draft);
+    return draft;
   }
 
-  #replace(service: ServiceKey, sources: readonly EndpointSource[]): boolean {
-    const before = inEffect(this.#latest(service));
-    this.#pending.set(service, sources);
-    return !sameItems(before, inEffect(sources));
+  /** One of the two is there. Returns whether it makes a difference to what is in effect. */
+  #replace(
+    service: ServiceKey,
+    known: EndpointSource | undefined,
+    next: EndpointSource | undefined,
+  ): boolean {
+    const draft = this.#draftOf(service);
+    const hadSlices = draft.slices > 0;
+    if (next === undefined) draft.sources.delete(textOf(known!));
+    else draft.sources.set(textOf(next), next);
+    draft.slices += (next && isSlice(next) ? 1 : 0) - (known && isSlice(known) ? 1 : 0);
+    this.#pending.add(service);
+    if (known?.kind === "slice" || next?.kind === "slice") return true;
+    if ((next ?? known)?.kind === "endpoints") return !hadSlices;
+    const isFirstOrLast = hadSlices !== (draft.slices > 0);
+    return isFirstOrLast && draft.sources.size > draft.slices;
   }
 }
 
 /** An object keeps its name when its kind changes from one kind of slice to the other. */
-function isSame(source: EndpointSource, id: EndpointSourceId): boolean {
-  return source.name === id.name && (source.kind === "endpoints") === (id.kind === "endpoints");
+function textOf({ kind, name }: EndpointSourceId): string {
+  return kind === "endpoints" ? `endpoints ${name}` : name;
+}
+
+function isSlice({ kind }: EndpointSourceId): boolean {
+  return kind !== "endpoints";
 }
 
 /** The sources that count: the slices of this family or, without any slice, the Endpoints object. */
 function inEffect(sources: readonly EndpointSource[]): readonly EndpointSource[] {
-  const onlyEndpoints = sources.every(({ kind }) => kind === "endpoints");
-  return onlyEndpoints ? sources : sources.filter(({ kind }) => kind === "slice");
+  return sources.some(isSlice) ? sources.filter(({ kind }) => kind === "slice") : sources;
 }
 
 function sameItems(left: readonly EndpointSource[], right: readonly EndpointSource[]): boolean {
@@ -124,8 +163,9 @@ function sameItems(left: readonly EndpointSource[], right: readonly EndpointSour
 }
 
 function withKnownEndpoints(source: EndpointSource, known: EndpointSource): EndpointSource {
+  const before = new Map(known.ports.map((port) => [port.key, port]));
   const ports = source.ports.map((port) => {
-    const old = known.ports.find(({ key }) => key === port.key);
+    const old = before.get(port.key);
     return old === undefined
       ? port
       : { key: old.key, endpoints: reuseEndpoints(old.endpoints, port.endpoints) };
@@ -140,7 +180,11 @@ function replacePorts(
   const lists = new Map<ServicePortKey, PortEndpoints["endpoints"][]>();
   for (const { ports } of before) for (const { key } of ports) lists.set(key, []);
   for (const { ports } of [...after].sort(newestFirst)) {
-    for (const { key, endpoints } of ports) lists.set(key, [...lists.get(key) ?? [], endpoints]);
+    for (const { key, endpoints } of ports) {
+      const others = lists.get(key);
+      if (others === undefined) lists.set(key, [endpoints]);
+      else others.push(endpoints);
+    }
   }
   // A ServicePort of one object, by far the most common, shares that object's list.
   return [...lists].map(([key, [only, ...others]]) => ({
@@ -153,9 +197,9 @@ function newProblems(
   before: readonly EndpointSource[],
   after: readonly EndpointSource[],
 ): readonly ObjectProblem[] {
-  const known = before.flatMap(({ problems }) => problems);
+  const known = new Set(before.flatMap(({ problems }) => problems).map(problemText));
   return after.flatMap(({ problems }) => problems)
-    .filter((problem) => !known.some((old) => deepEqual(old, problem)));
+    .filter((problem) => !known.has(problemText(problem)));
 }
 
 /** Equally old slices are told apart by name, so that the winner never depends on the order of events. */

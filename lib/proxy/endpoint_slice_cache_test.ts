@@ -1,4 +1,4 @@
-import { assertEquals, assertStrictEquals } from "@std/assert";
+import { assert, assertEquals, assertStrictEquals } from "@std/assert";
 import { testEndpoint } from "../../tests/support/builders.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { EndpointSliceCache, type EndpointSource } from "./endpoint_slice_cache.ts";
@@ -237,4 +237,41 @@ Deno.test("EndpointSliceCache tells of the problems of objects in effect, each o
   assertEquals(problems(), [problem]);
   cache.set(WEB, { ...FALLBACK, ports: [], problems: [problem] });
   assertEquals(problems(), []);
+});
+
+Deno.test("EndpointSliceCache looks at each slice of a Service a few times, however many there are", () => {
+  const count = 2000;
+  let reads = 0;
+  const slices = Array.from({ length: count }, (_, index) => {
+    const made = slice(`web-${index}`, `10.0.${index >> 8}.${index & 255}`);
+    return Object.defineProperty({ ...made }, "kind", {
+      enumerable: true,
+      get: () => (reads++, "slice"),
+    });
+  });
+  const cache = new EndpointSliceCache();
+  for (const each of slices) cache.set(WEB, each);
+  assertEquals(drain(cache)[KEY]?.length, count);
+  // A relist, then every slice goes.
+  for (const each of slices) cache.set(WEB, { ...each });
+  for (const each of slices) cache.delete(WEB, each);
+  assertEquals(drain(cache), { [KEY]: [] });
+  assert(reads < 100 * count, `${reads} reads of ${count} slices`);
+});
+
+Deno.test("EndpointSliceCache says which sources make a difference", () => {
+  const cache = new EndpointSliceCache();
+  const other = source({ kind: "otherSlice", name: "web-6", ports: [] });
+  const steps = [
+    cache.set(WEB, other),
+    cache.set(WEB, FALLBACK),
+    cache.delete(WEB, other),
+    cache.set(WEB, other),
+    cache.set(WEB, slice("web-1", "10.0.0.1")),
+    cache.delete(WEB, FALLBACK),
+    cache.set(WEB, { ...other, name: "web-1" }),
+    cache.delete(WEB, { kind: "slice", name: "web-1" }),
+    cache.delete(WEB, other),
+  ];
+  assertEquals(steps, [false, false, true, true, true, false, true, false, false]);
 });

@@ -289,3 +289,15 @@ Deno.test("reuseEndpoints() gives equal lists with every equal object reused", (
     }),
   );
 });
+
+Deno.test("endpointsFromSlice() gives 100,000 endpoints at most, and names the first port too many", () => {
+  const ports = Array.from({ length: 20_000 }, (_, index) => ({
+    name: `p${index}`,
+    protocol: "TCP",
+    port: 80,
+  }));
+  const endpoints = Array.from({ length: 1000 }, (_, index) => `10.0.${index >> 8}.${index & 255}`);
+  const { ports: found, paths } = read(testEndpointSlice("web", { endpoints, ports }));
+  assertEquals([found.length, found[99]?.endpoints.length], [100, 1000]);
+  assertEquals(paths[0], "ports[100]");
+});

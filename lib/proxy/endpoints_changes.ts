@@ -49,6 +49,8 @@ export interface EndpointsChangeTrackerOptions {
   readonly startedAtMs: number;
 }
 
+/** Of one Service between two drains; they are samples of a latency. */
+const MOST_TRIGGER_TIMES = 1000;
 /** Objects with this label belong to headless Services. */
 const HEADLESS_LABEL = "service.kubernetes.io/headless";
 /** Endpoints with this label are of no Service, e.g. leader election of old controllers. */
@@ -179,9 +181,10 @@ export class EndpointsChangeTracker {
   #remember(service: ServiceKey, source: EndpointSource, triggerTime?: number): boolean {
     if (!this.#cache.set(service, source)) return false;
     this.#count(source);
-    if (triggerTime !== undefined && triggerTime > this.#options.startedAtMs) {
-      this.#triggerTimes.set(service, [...this.#triggerTimes.get(service) ?? [], triggerTime]);
-    }
+    if (triggerTime === undefined || triggerTime <= this.#options.startedAtMs) return true;
+    const times = this.#triggerTimes.get(service);
+    if (times === undefined) this.#triggerTimes.set(service, [triggerTime]);
+    else if (times.length < MOST_TRIGGER_TIMES) times.push(triggerTime);
     return true;
   }
 

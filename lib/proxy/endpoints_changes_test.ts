@@ -299,3 +299,12 @@ Deno.test("EndpointsChangeTracker.changed is true where only the other family's 
   tracker.drain();
   assertEquals(tracker.changed, false);
 });
+
+Deno.test("EndpointsChangeTracker keeps a thousand trigger times of one Service", () => {
+  const tracker = createTracker();
+  for (let index = 0; index < 20_000; index++) {
+    tracker.updateSlice(triggered(1, `10.0.${index >> 8}.${index & 255}`), "set");
+  }
+  const { triggerTimes } = tracker.drain();
+  assertEquals([...triggerTimes.values()].map(({ length }) => length), [1000]);
+});

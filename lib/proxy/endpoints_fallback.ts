@@ -6,15 +6,13 @@
  */
 import type { Endpoints, EndpointsAddress } from "../api/objects.ts";
 import { ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
-import { tryParsePort, tryParseProtocol } from "../net/port.ts";
+import { type Port, tryParsePort, tryParseProtocol } from "../net/port.ts";
 import {
-  type Endpoint,
   type EndpointHost,
-  endpointOf,
   type EndpointReading,
   isOnNode,
-  mergeEndpoints,
   type PortEndpoints,
+  PortEndpointsCollector,
 } from "./endpoint.ts";
 import { type ServicePortKey, servicePortKey } from "./service_port_name.ts";
 
@@ -38,15 +36,15 @@ export function endpointsFromEndpoints(
       "Only some endpoints of the Service are used: an Endpoints object holds 1000, EndpointSlices have no such limit",
     );
   }
-  const byPort = new Map<ServicePortKey, (readonly Endpoint[])[]>();
+  const found = new PortEndpointsCollector(reading.problems);
   for (const [index, subset] of endpoints.subsets.entries()) {
     const place = { ...reading, path: `subsets[${index}]` };
     const hosts = hostsOf(subset, place);
-    for (const [key, list] of subsetPorts(subset, hosts, place)) {
-      byPort.set(key, [...byPort.get(key) ?? [], list]);
+    for (const [key, port, path] of subsetPorts(subset, place)) {
+      found.add(key, { hosts, port, path });
     }
   }
-  return [...byPort].map(([key, lists]) => ({ key, endpoints: mergeEndpoints(lists) }));
+  return found.ports;
 }
 
 type SubsetPlace = EndpointReading & { readonly path: string };
@@ -82,9 +80,8 @@ function hostOf(
 
 function* subsetPorts(
   subset: Subset,
-  hosts: readonly EndpointHost[],
   { service, problems, path }: SubsetPlace,
-): Generator<[ServicePortKey, readonly Endpoint[]]> {
+): Generator<[ServicePortKey, Port, path: string]> {
   for (const [index, subsetPort] of (subset.ports ?? []).entries()) {
     const port = tryParsePort(subsetPort.port);
     const protocol = tryParseProtocol(subsetPort.protocol);
@@ -94,6 +91,6 @@ function* subsetPorts(
       continue;
     }
     const key = servicePortKey({ ...service, port: subsetPort.name ?? "", protocol });
-    yield [key, hosts.map((host) => endpointOf(host, port))];
+    yield [key, port, `${path}.ports[${index}]`];
   }
 }

@@ -114,3 +114,15 @@ Deno.test("endpointsFromEndpoints() uses a truncated object and says so", () => 
   assertEquals(keys, { "ns1/web/TCP": ["10.180.0.1:80"] });
   assertEquals(paths, ["metadata.annotations['endpoints.kubernetes.io/over-capacity']"]);
 });
+
+Deno.test("endpointsFromEndpoints() gives 100,000 endpoints at most, of all subsets together", () => {
+  const subset = {
+    addresses: Array.from({ length: 1000 }, (_, index) => ({
+      ip: `10.0.${index >> 8}.${index & 255}`,
+    })),
+    ports: Array.from({ length: 60 }, (_, index) => ({ name: `p${index}`, port: 80 })),
+  };
+  const { ports, paths } = read(testEndpoints("web", [subset, subset]));
+  assertEquals(ports.length, 60);
+  assertEquals(paths[0], "subsets[1].ports[40]");
+});

@@ -17,3 +17,8 @@ export interface ObjectProblem {
   /** What follows from it and what would be right; a constant sentence, so that logs can be grouped. */
   readonly message: string;
 }
+
+/** Equal problems have equal texts. */
+export function problemText({ kind, object, path, value, message }: ObjectProblem): string {
+  return JSON.stringify([kind, object, path, value, message]);
+}

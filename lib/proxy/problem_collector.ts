@@ -5,6 +5,8 @@
  */
 import type { ObjectProblem } from "./problem.ts";
 
+/** Problems of one object that are told; each may be a line of the log. */
+const MOST_PROBLEMS = 20;
 /** A value longer than this is cut: a log line has to stay one line. */
 const MAX_VALUE_LENGTH = 80;
 
@@ -15,7 +17,7 @@ const NO_PROBLEMS: readonly ObjectProblem[] = [];
 export class ProblemCollector {
   readonly #kind: string;
   readonly #object: string;
-  #problems = NO_PROBLEMS;
+  #problems: readonly ObjectProblem[] = NO_PROBLEMS;
 
   constructor(kind: string, object: string) {
     this.#kind = kind;
@@ -27,8 +29,9 @@ export class ProblemCollector {
     return this.#problems;
   }
 
-  /** Adds one problem. `message` is a constant sentence: what follows from it and what would be right. */
+  /** Adds one problem; the first of an object are kept. `message` is a constant sentence: what follows from it and what would be right. */
   report(path: string, value: unknown, message: string): void {
+    if (this.#problems.length === MOST_PROBLEMS) return;
     const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";
     this.#problems = [...this.#problems, {
       kind: this.#kind,

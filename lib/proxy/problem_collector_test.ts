@@ -37,3 +37,12 @@ Deno.test("ProblemCollector cuts long values", () => {
   problems.report("spec", "x".repeat(1000), "It is left out");
   assertEquals(problems.problems[0]?.value, `${"x".repeat(80)}…`);
 });
+
+Deno.test("ProblemCollector keeps the first problems of an object", () => {
+  const problems = new ProblemCollector("Service", "ns1/web");
+  for (let index = 0; index < 50_000; index++) {
+    problems.report(`spec.externalIPs[${index}]`, "x", "It is left out");
+  }
+  assertEquals(problems.problems.length, 20);
+  assertEquals(problems.problems[19]?.path, "spec.externalIPs[19]");
+});

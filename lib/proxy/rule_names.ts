@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type IpAddress, parseIpAddress } from "../net/ip_address.ts";
+import { parseIpAddress } from "../net/ip_address.ts";
 import type { Backend } from "./backend.ts";
 import { explainPacket } from "./explain_packet.ts";
 import type { Packet } from "./packet.ts";
@@ -44,10 +44,12 @@ export function ruleNames(
 ): readonly RuleName[] {
   // The plan of it alone: whose the address is has not to be looked for.
   const alone = { ...plan, services: new Map([[service.key, service]]) };
+  const addresses = new Set<string>(service.reachable.map(({ address }) => address));
+  const own = { nodePort: service.nodePort, addresses };
   const found = new Map<string, Map<string, PacketCarrier>>();
   for (const packet of packetsTo(plan, service)) {
     const { carriers } = explain(plan, explainPacket(alone, packet, { isDraft: true }));
-    for (const carrier of carriers.filter((each) => isOwn(each, packet, service))) {
+    for (const carrier of carriers.filter((each) => isOwn(each, packet, own))) {
       const id = `${carrier.object} ${carrier.name}`;
       const known = found.get(id) ?? new Map<string, PacketCarrier>();
       found.set(id, known.set(carrier.text, carrier));
@@ -76,20 +78,22 @@ function packetsTo({ family, shared }: ProxyPlan, service: ServicePlan): readonl
 function isOwn(
   { text }: PacketCarrier,
   { to, port }: Packet,
-  { nodePort, reachable }: ServicePlan,
+  { nodePort, addresses }: {
+    readonly nodePort: ServicePlan["nodePort"];
+    /** Of the endpoints. */
+    readonly addresses: ReadonlySet<string>;
+  },
 ): boolean {
-  const isNamed = port === nodePort
-    ? new RegExp(`(?<![\\w.])${port}(?![\\w.])`).test(text)
-    : hasAddress(text, to);
-  return isNamed || reachable.some(({ address }) => hasAddress(text, address));
+  if (port === nodePort) {
+    if (new RegExp(`(?<![\\w.])${port}(?![\\w.])`).test(text)) return true;
+  } else if (addressesIn(text).includes(to)) return true;
+  return addressesIn(text).some((address) => addresses.has(address));
 }
 
-/** As the address of one machine: `10.0.0.0/28` is none, nor is `10.0.0.10` one of `10.0.0.1`. */
-function hasAddress(text: string, address: IpAddress): boolean {
-  const follows = address.includes(":") ? /^(?![\w.:]|\/(?!128))/ : /^(?![\w.]|\/(?!32))/;
-  for (let at = text.indexOf(address); at >= 0; at = text.indexOf(address, at + 1)) {
-    const before = text.slice(0, at);
-    if (!/[\w.:]$/.test(before) && follows.test(text.slice(at + address.length))) return true;
-  }
-  return false;
+const IPV4 = /(?<![\w.:])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]|\/(?!32))/g;
+const IPV6 = /(?<![\w.:])[\da-f]*:[\da-f:.]*(?![\w.:]|\/(?!128))/g;
+
+/** Each address of one machine: `10.0.0.0/28` is none. */
+function addressesIn(text: string): readonly string[] {
+  return [...text.match(IPV4) ?? [], ...text.match(IPV6) ?? []];
 }

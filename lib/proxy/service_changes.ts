@@ -5,7 +5,7 @@
  */
 import type { Service } from "../api/objects.ts";
 import { deepEqual } from "./deep_equal.ts";
-import type { ObjectProblem } from "./problem.ts";
+import { type ObjectProblem, problemText } from "./problem.ts";
 import {
   type ServicePort,
   type ServicePortOptions,
@@ -107,9 +107,9 @@ export class ServiceChangeTracker {
 
   /** A problem is told of once, not with every update of the object that has it. */
   #note(key: ServiceKey, before: readonly ObjectProblem[], after: readonly ObjectProblem[]): void {
-    const pending = this.#problems.get(key) ?? [];
-    const told = before.filter((problem) => !pending.some((other) => deepEqual(other, problem)));
-    const news = after.filter((problem) => !told.some((other) => deepEqual(other, problem)));
+    const pending = new Set(this.#problems.get(key)?.map(problemText));
+    const told = new Set(before.map(problemText).filter((problem) => !pending.has(problem)));
+    const news = after.filter((problem) => !told.has(problemText(problem)));
     if (news.length === 0) this.#problems.delete(key);
     else this.#problems.set(key, news);
   }

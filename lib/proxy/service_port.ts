@@ -76,6 +76,8 @@ export interface ServicePorts {
 const DEFAULT_AFFINITY_TIMEOUT_SECONDS = 10_800;
 /** The API's upper bound: one day. */
 const MAX_AFFINITY_TIMEOUT_SECONDS = 86_400;
+/** Most frontends of one Service: 60,000 ports of one address are served. */
+const MOST_FRONTENDS = 100_000;
 /** A Service with this label belongs to another proxy. */
 const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
 const NO_SERVICE_PORTS: ServicePorts = { ports: [], problems: [] };
@@ -114,10 +116,17 @@ export function servicePortsFromService(
   // Upstream looks at the external IPs before the feature gate takes them away: the gate changes
   // which addresses are served, never which endpoint lists are computed.
   const hasExternalAddress = externalIps.length > 0 || shared.loadBalancerVips.length > 0;
+  const mostPorts = mostPortsOf(shared);
   const ports = new Map<ServicePortKey, ServicePort>();
   for (const [index, specPort] of (service.spec.ports ?? []).entries()) {
     const own = portFieldsOf(specPort, { namespacedName, problems, path: `spec.ports[${index}]` });
     if (own === undefined) continue;
+    if (ports.size === mostPorts) {
+      const message = "The port and those after it are left out: a Service may have 100000 " +
+        "frontends, counted as ports times addresses, and load balancer addresses times source ranges";
+      problems.report(`spec.ports[${index}]`, own.port, message);
+      break;
+    }
     if (ports.has(own.key)) {
       problems.report(
         `spec.ports[${index}].name`,
@@ -130,6 +139,15 @@ export function servicePortsFromService(
     ports.set(own.key, { ...own, ...shared, externallyAccessible });
   }
   return { ports: [...ports.values()], problems: problems.problems };
+}
+
+/** Ports, so that the frontends of a Service cost no more than some times what its object does. */
+function mostPortsOf(
+  { externalIps, loadBalancerVips, loadBalancerSourceRanges = [] }: SharedFields,
+): number {
+  const sources = Math.max(1, loadBalancerSourceRanges.length);
+  const addresses = 1 + externalIps.length + loadBalancerVips.length * sources;
+  return Math.max(1, Math.floor(MOST_FRONTENDS / addresses));
 }
 
 /** Why a Service is none of ours, whatever the IP family; `undefined` = it is one. */

@@ -426,3 +426,34 @@ for (
     assertEquals(ports.length > 0, expected === undefined);
   });
 }
+
+for (
+  const [what, spec, ingress, most] of [
+    ["one address", {}, [], 60_000],
+    ["external IPs", { externalIPs: addresses(99) }, [], 1000],
+    ["more external IPs than frontends", { externalIPs: addresses(200_000) }, [], 1],
+    [
+      "load balancer addresses and source ranges",
+      { type: "LoadBalancer", loadBalancerSourceRanges: addresses(100).map((ip) => `${ip}/32`) },
+      addresses(10).map((ip) => ({ ip })),
+      99,
+    ],
+  ] as const
+) {
+  Deno.test(`servicePortsFromService() takes 100,000 frontends at most: ${what}`, () => {
+    const ports = Array.from({ length: 60_000 }, (_, index) => ({
+      name: `p${index}`,
+      port: index + 1,
+    }));
+    const { ports: found, paths } = read(testService("web", { ports, ...spec }, { ingress }));
+    assertEquals(found.length, most);
+    assertEquals(paths, most === ports.length ? [] : [`spec.ports[${most}]`]);
+  });
+}
+
+function addresses(count: number): string[] {
+  return Array.from(
+    { length: count },
+    (_, index) => `30.${index >> 16}.${(index >> 8) & 255}.${index & 255}`,
+  );
+}

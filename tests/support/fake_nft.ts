@@ -160,16 +160,20 @@ export class FakeNft {
 
 /** The statements of a text; one with braces may go over several lines. */
 function* statements(text: string): Generator<{ readonly line: number; readonly words: string }> {
-  let pending = "";
-  let start = 0;
+  const pending: string[] = [];
+  let [start, open] = [0, 0];
   for (const [index, line] of text.split("\n").entries()) {
-    if (pending === "") start = index + 1;
-    pending = pending === "" ? line : `${pending}\n${line}`;
-    if (count(pending, "{") > count(pending, "}")) continue;
-    if (pending.trim() !== "" && !pending.startsWith("#")) yield { line: start, words: pending };
-    pending = "";
+    if (pending.length === 0) start = index + 1;
+    pending.push(line);
+    open += count(line, "{") - count(line, "}");
+    if (open > 0) continue;
+    const words = pending.splice(0).join("\n");
+    open = 0;
+    if (words.trim() !== "" && !words.startsWith("#")) yield { line: start, words };
   }
-  if (pending !== "") throw new Error(`/dev/stdin:${start}: Error: syntax error, unexpected end`);
+  if (pending.length > 0) {
+    throw new Error(`/dev/stdin:${start}: Error: syntax error, unexpected end`);
+  }
 }
 
 function count(text: string, character: string): number {

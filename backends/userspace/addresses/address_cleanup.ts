@@ -38,7 +38,7 @@ export async function cleanupAddresses(
     }
   };
   const report = <T>(removal: Removal<T>, describe: (item: T) => string) => {
-    removed.push(...removal.removed.map(describe));
+    for (const item of removal.removed) removed.push(describe(item));
     for (const [item, { message }] of removal.failures) {
       failed.push(`${describe(item)}: ${message}`);
     }

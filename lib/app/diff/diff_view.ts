@@ -60,7 +60,8 @@ export function renderDifference(
   for (const family of families) {
     // What comes after a list is no part of it.
     if (lines.length > families.indexOf(family) + 1) lines.push("");
-    lines.push(...familyLines(family, view));
+    // Not push(...list): a list of some 100,000 lines is too long for arguments.
+    for (const line of familyLines(family, view)) lines.push(line);
   }
   lines.push("", lastLine(difference, view));
   return `${lines.join("\n")}\n`;

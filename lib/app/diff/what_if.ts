@@ -97,26 +97,44 @@ async function compareFamily(
 ): Promise<FamilyWhatIf> {
   const [before, after] = plans;
   const chosen = keys && new Set([...keys(before), ...keys(after)]);
-  const changes: PlanChange[] = [];
-  const frame = new Set(plans.flatMap((plan) => linesOf(backend, withoutServices(plan))));
-  let seen = 0;
+  const changed: ServicePortKey[] = [];
+  const slices = new Slices(clock);
   for (const key of new Set([...before.services.keys(), ...after.services.keys()])) {
-    if (++seen % SLICE_SIZE === 0) await clock.yieldToEventLoop();
+    await slices.pause();
     if (chosen && !chosen.has(key)) continue;
+    if (!isSame(before.services.get(key), after.services.get(key))) changed.push(key);
+  }
+  changed.sort();
+  const frame = new Set(
+    plans.flatMap((plan) => linesOf([...backend.render(withoutServices(plan))].join(""))),
+  );
+  const options = { backend, changed, frame };
+  const had = await ownLines(slices, before, options);
+  const has = await ownLines(slices, after, options);
+  const changes = changed.map((key): PlanChange => {
     const [was, is] = [before.services.get(key), after.services.get(key)];
-    if (isSame(was, is)) continue;
-    changes.push({
+    return {
       key,
       kind: was === undefined ? "added" : is === undefined ? "removed" : "changed",
       words: is ? describePlan(was, is) : describePlan(undefined, was).map((word) => `had ${word}`),
-      rules: ruleChanges(
-        linesOf(backend, before, key).filter((line) => !frame.has(line)),
-        linesOf(backend, after, key).filter((line) => !frame.has(line)),
-      ),
-    });
-  }
-  changes.sort((one, other) => one.key < other.key ? -1 : 1);
+      rules: ruleChanges(had.get(key) ?? [], has.get(key) ?? []),
+    };
+  });
   return { family: before.family, changes, shared: sharedWords(before, after), plans };
+}
+
+/** Gives others their turn while many ServicePorts are gone through. */
+class Slices {
+  readonly #clock: PlanNodeDependencies["clock"];
+  #seen = 0;
+
+  constructor(clock: PlanNodeDependencies["clock"]) {
+    this.#clock = clock;
+  }
+
+  async pause(): Promise<void> {
+    if (++this.#seen % SLICE_SIZE === 0) await this.#clock.yieldToEventLoop();
+  }
 }
 
 /** ServicePorts between two turns of others. */
@@ -136,9 +154,35 @@ function withoutServices(plan: ProxyPlan): ProxyPlan {
   return { ...plan, services: new Map() };
 }
 
-/** All lines, or what is for a ServicePort and what leads there. */
-function linesOf(backend: Backend, plan: ProxyPlan, key?: ServicePortKey): readonly string[] {
-  const text = [...backend.render(plan, key && new Set([key]))].join("");
+/** The lines of each ServicePort with what leads there, without those of the frame. */
+async function ownLines(
+  slices: Slices,
+  plan: ProxyPlan,
+  { backend, changed, frame }: {
+    readonly backend: Backend;
+    readonly changed: readonly ServicePortKey[];
+    readonly frame: ReadonlySet<string>;
+  },
+): Promise<ReadonlyMap<ServicePortKey, readonly string[]>> {
+  const keys = new Set(changed.filter((key) => plan.services.has(key)));
+  const texts = backend.renderEach?.(plan, keys) ?? renderOneByOne(backend, plan, keys);
+  const lines = new Map<ServicePortKey, readonly string[]>();
+  for (const [key, text] of texts) {
+    lines.set(key, linesOf(text).filter((line) => !frame.has(line)));
+    await slices.pause();
+  }
+  return lines;
+}
+
+function* renderOneByOne(
+  backend: Backend,
+  plan: ProxyPlan,
+  keys: ReadonlySet<ServicePortKey>,
+): Generator<readonly [ServicePortKey, string]> {
+  for (const key of keys) yield [key, [...backend.render(plan, new Set([key]))].join("")];
+}
+
+function linesOf(text: string): readonly string[] {
   const lines: string[] = [];
   let set: string | undefined;
   for (const line of text.split("\n").map((each) => each.trim())) {

@@ -33,7 +33,8 @@ export function renderWhatIf(
   for (const family of families) {
     // What comes after a list is no part of it.
     if (lines.length > families.indexOf(family) + 1) lines.push("");
-    lines.push(...familyLines(family, view));
+    // Not push(...list): a list of some 100,000 lines is too long for arguments.
+    for (const line of familyLines(family, view)) lines.push(line);
   }
   const count = countChanges(whatIf);
   const last = count === 0

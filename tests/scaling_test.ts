@@ -1,0 +1,226 @@
+/**
+ * What one tenant can put into a Service takes time in proportion to its size. The time for four times
+ * as much has to be less than nine times as long; work that grows with the square takes sixteen times.
+ *
+ * @module
+ */
+import { assert, assertEquals } from "@std/assert";
+import process from "node:process";
+import { NftablesLayout } from "../backends/nftables/layout.ts";
+import { defaultRenderOptions } from "../backends/nftables/render_options.ts";
+import type { EndpointSlice, Service } from "../lib/api/objects.ts";
+import { planWhatIf } from "../lib/app/diff/what_if.ts";
+import { renderWhatIf } from "../lib/app/diff/what_if_view.ts";
+import { type PlannedNode, planObjects } from "../lib/app/planned_node.ts";
+import { parseIpAddress } from "../lib/net/ip_address.ts";
+import { parsePort } from "../lib/net/port.ts";
+import type { Backend, BackendMode } from "../lib/proxy/backend.ts";
+import { explainPacket } from "../lib/proxy/explain_packet.ts";
+import type { ProxyPlan } from "../lib/proxy/proxy_plan.ts";
+import { ruleNames } from "../lib/proxy/rule_names.ts";
+import { createDependencies } from "../main.ts";
+import { THIS_NODE } from "./support/address_plan.ts";
+import { testEndpointSlice, testNode, testService } from "./support/builders.ts";
+import { MemoryLogger } from "./support/memory_logger.ts";
+import { rawObjects } from "./support/raw_objects.ts";
+import { testServicePlan, testSharedPlan } from "./support/service_plans.ts";
+import { testDumpParts, testInformer } from "./support/test_dump.ts";
+import { withFolder } from "./support/with_folder.ts";
+
+const DEPENDENCIES = { ...createDependencies(), logger: new MemoryLogger() };
+const PARTS = testDumpParts();
+const CLUSTER_IP = "172.30.0.41";
+const FEW_ENDPOINTS = ["10.180.0.1", "10.180.0.2", "10.180.0.3", "10.180.0.4"];
+
+interface Objects {
+  readonly services: readonly Service[];
+  readonly slices: readonly EndpointSlice[];
+}
+
+function each<T>(count: number, make: (index: number) => T): T[] {
+  return Array.from({ length: count }, (_, index) => make(index));
+}
+
+function addresses(first: number, count: number): string[] {
+  return each(count, (index) => `${first}.${index >> 16}.${(index >> 8) & 255}.${index & 255}`);
+}
+
+function web(spec: Partial<Service["spec"]> = {}): Service {
+  return testService("web", { clusterIP: CLUSTER_IP, ...spec });
+}
+
+/** Objects in which one thing grows. */
+const OBJECTS = {
+  ports: (count: number): Objects => ({
+    services: [web({ ports: each(count, (index) => ({ name: `p${index}`, port: index + 1 })) })],
+    slices: [testEndpointSlice("web", {
+      endpoints: FEW_ENDPOINTS,
+      ports: each(count, (index) => ({ name: `p${index}`, port: 8080 })),
+    })],
+  }),
+  endpoints: (count: number): Objects => ({
+    services: [web()],
+    slices: [testEndpointSlice("web", { endpoints: addresses(10, count) })],
+  }),
+  slices: (count: number): Objects => ({
+    services: [web()],
+    slices: addresses(10, count).map((address, index) =>
+      testEndpointSlice("web", { name: `web-${index}`, endpoints: [address] })
+    ),
+  }),
+  "external IPs": (count: number): Objects => ({
+    services: [web({ externalIPs: addresses(30, count) })],
+    slices: [testEndpointSlice("web", { endpoints: FEW_ENDPOINTS })],
+  }),
+  "Services with one external IP": (count: number): Objects => ({
+    services: addresses(172, count).map((clusterIP, index) =>
+      testService(`web-${index}`, { clusterIP, externalIPs: ["198.51.100.7"] })
+    ),
+    slices: [testEndpointSlice("web-0", { endpoints: FEW_ENDPOINTS })],
+  }),
+} as const;
+
+async function planned(mode: BackendMode, { services, slices }: Objects): Promise<PlannedNode> {
+  return await planObjects(DEPENDENCIES, {
+    informers: {
+      ...PARTS.informers,
+      services: testInformer(...services),
+      endpointSlices: testInformer(...slices),
+      endpoints: testInformer(),
+      nodes: testInformer(testNode()),
+    },
+    configuration: PARTS.configuration,
+    mode,
+    nodeName: THIS_NODE,
+    families: ["IPv4"],
+  });
+}
+
+/** What is done with a plan. */
+type Work = (scene: { readonly plan: ProxyPlan; readonly backend: Backend }) => void;
+
+const WORK = {
+  render: ({ plan, backend }) => {
+    for (const _ of backend.render(plan));
+  },
+  "render --service": ({ plan, backend }) => {
+    for (const _ of backend.render(plan, new Set(plan.services.keys())));
+  },
+  explain: ({ plan, backend }) => {
+    const from = { kind: "outside", address: parseIpAddress("192.0.2.9") } as const;
+    const to = { to: parseIpAddress(CLUSTER_IP), port: parsePort(80), protocol: "TCP" } as const;
+    backend.explain!(plan, explainPacket(plan, { from, ...to }));
+  },
+  "status --changes": ({ plan, backend }) => {
+    const [service] = plan.services.values();
+    ruleNames(plan, service!, { explain: (...given) => backend.explain!(...given) });
+  },
+} as const satisfies Record<string, Work>;
+
+/** Processor time of this process alone, the best of three: others are at work beside it. */
+async function costOf(work: () => unknown): Promise<number> {
+  const costs: number[] = [];
+  for (let run = 0; run < 3; run++) {
+    const before = process.cpuUsage();
+    await work();
+    costs.push(process.cpuUsage(before).user / 1000);
+  }
+  return Math.min(...costs);
+}
+
+async function assertLinear(
+  count: number,
+  prepare: (count: number) => Promise<() => unknown>,
+): Promise<void> {
+  const small = await costOf(await prepare(count));
+  const large = await costOf(await prepare(4 * count));
+  assert(large < 9 * small + 200, `${small} ms for ${count}, ${large} ms for ${4 * count}`);
+}
+
+for (
+  const [mode, count, what, work] of [
+    ["iptables", 800, "ports", "render --service"],
+    ["iptables", 6000, "external IPs", "render"],
+    ["nftables", 1000, "endpoints", "explain"],
+    ["nftables", 1000, "endpoints", "status --changes"],
+    ["ipvs", 1000, "external IPs", "render"],
+    ["ipvs", 1000, "Services with one external IP", "render"],
+    ["userspace", 10_000, "external IPs", "render"],
+  ] as const
+) {
+  Deno.test(`scaling: ${work} with many ${what} in ${mode} mode`, async () => {
+    await assertLinear(count, async (count) => {
+      const { plans, createBackend } = await planned(mode, OBJECTS[what](count));
+      const [plan, backend] = [plans.get("IPv4")!, createBackend("IPv4")];
+      return () => WORK[work]({ plan, backend });
+    });
+  });
+}
+
+Deno.test("scaling: planning many slices of one Service", async () => {
+  await assertLinear(3000, (count) => {
+    const objects = OBJECTS.slices(count);
+    return Promise.resolve(() => planned("userspace", objects));
+  });
+});
+
+Deno.test("scaling: a change of many ports of one Service in nftables mode", async () => {
+  await assertLinear(4000, (count) => {
+    const plans = each(
+      count,
+      (index) => testServicePlan({ portName: `p${index}`, port: index + 1 }),
+    );
+    return Promise.resolve(() => {
+      const layout = new NftablesLayout(testSharedPlan(), defaultRenderOptions("IPv4"));
+      for (const plan of plans) layout.set(plan);
+      for (const plan of plans) layout.set({ ...plan });
+      for (const { key } of plans) layout.delete(key);
+    });
+  });
+});
+
+for (const mode of ["iptables", "nftables", "ipvs", "userspace"] as const) {
+  Deno.test(`scaling: diff --from with many ports of one Service in ${mode} mode`, async () => {
+    const before = await planned(mode, { services: [], slices: [] });
+    await withFolder(async (folder) => {
+      await assertLinear(600, async (count) => {
+        const { services, slices } = OBJECTS.ports(count);
+        const items = [
+          ...rawObjects("Service", ...services),
+          ...rawObjects("EndpointSlice", ...slices),
+        ];
+        const text = JSON.stringify({ apiVersion: "v1", kind: "List", items });
+        await Deno.writeTextFile(`${folder}/${count}.json`, text);
+        const { relay, proxy } = PARTS.configuration;
+        const configuration = {
+          ...{ mode, notices: [], flags: {} },
+          proxy,
+          relay: { ...relay, manifests: [`${folder}/${count}.json`] },
+        };
+        return async () => {
+          const whatIf = await planWhatIf(DEPENDENCIES, { before, configuration });
+          assertEquals(whatIf.families.map(({ changes }) => changes.length), [count]);
+          renderWhatIf(whatIf);
+        };
+      });
+    });
+  });
+}
+
+Deno.test("diff --from prints what would change for 30,000 ports", () => {
+  const change = {
+    kind: "added",
+    words: ["1 endpoint"],
+    rules: { removed: [], added: ["a", "b"] },
+  };
+  const changes = each(30_000, (index) => ({ ...change, key: `ns/web:p${index}/TCP` }));
+  const plan = { services: new Map() };
+  const text = renderWhatIf(
+    {
+      before: { mode: "iptables", nodeName: THIS_NODE },
+      families: [{ family: "IPv4", changes, shared: [], plans: [plan, plan] }],
+      problems: [],
+    } as unknown as Parameters<typeof renderWhatIf>[0],
+  );
+  assert(text.includes("30000 ports of Services"));
+});
