@@ -99,7 +99,8 @@ export class Syncer {
       const report = await backend.sync(this.#pipeline.plan, changes);
       full = report.full;
       this.#succeeded(report, { durationMs: clock.now() - startedAt, changes, times });
-      return report.quarantined.length > 0 ? "retry" : "done";
+      if (report.quarantined.length > 0) return "retry";
+      return Object.keys(report.operations).length === 0 ? "unchanged" : "done";
     } catch (error) {
       if (error instanceof SyncFailure) full = error.full;
       this.#failed(error, times);

@@ -56,7 +56,7 @@ Deno.test("Syncer names the newer of two Services with one address in a mode of 
   assertEquals(await syncer.sync(), "done", "trying again would change nothing");
   const lacking = syncer.quarantined.map(({ key, address }) => `${key} ${address}`);
   assertEquals(lacking, ["ns1/a/TCP 203.0.113.1:80/TCP"]);
-  assertEquals(await syncer.sync(), "done");
+  assertEquals(await syncer.sync(), "unchanged");
   pipeline.onService(OLDER, undefined);
   await syncer.sync();
   assertEquals(syncer.quarantined, []);
@@ -85,6 +85,18 @@ Deno.test("Syncer logs a problem of an object once, and its text once in the lin
     path: "endpoints[0].addresses",
     value: "nonsense",
   }]);
+});
+
+Deno.test("Syncer reports that a sync changed nothing, for an endpoint that is not ready", async () => {
+  const { pipeline, syncer } = createStage({ usesConntrack: true });
+  const slice = (ready: boolean) =>
+    testEndpointSlice("web", { endpoints: [{ addresses: ["10.1.0.1"], conditions: { ready } }] });
+  pipeline.onService(undefined, testService("web"));
+  assertEquals(await syncer.sync(), "done");
+  pipeline.onEndpointSlice(slice(false), "set");
+  assertEquals(await syncer.sync(), "unchanged");
+  pipeline.onEndpointSlice(slice(true), "set");
+  assertEquals(await syncer.sync(), "done");
 });
 
 Deno.test("Syncer leaves it to a backend that knows each address to name who lacks one", async () => {

@@ -9,7 +9,7 @@ import { TokenBucket } from "./token_bucket.ts";
 
 /** When runs may and must happen. */
 export interface SyncRunnerOptions {
-  /** Time in which one token comes back, counted from the end of a run. */
+  /** Time in which one token comes back, counted from the end of a regular run. */
   readonly minPeriodMs: number;
   /** Runs that may follow each other without waiting, after a quiet time. @default {2} */
   readonly burst?: number;
@@ -19,8 +19,11 @@ export interface SyncRunnerOptions {
   readonly retryMs: (attempt: number) => number;
 }
 
-/** What a run says of itself: `retry` asks for another run soon. A rejected promise does so too. */
-export type RunOutcome = "done" | "retry";
+/**
+ * What a run reports. `unchanged`: no operation was needed, so the next change need not wait for it.
+ * `retry` asks for another run soon, and so does a rejected promise.
+ */
+export type RunOutcome = "done" | "unchanged" | "retry";
 
 /** What the runner is doing, for the watchdog and `status`. Times are those of the clock's `now()`. */
 export interface RunnerActivity {
@@ -48,6 +51,8 @@ export class SyncRunner {
   #started = false;
   #stopped = false;
   #requestedAt: number | undefined;
+  /** Whether a request waits for a token. */
+  #waits = false;
   #runningSince: number | undefined;
   #inFlight: Promise<void> | undefined;
   #mustRunAt = Infinity;
@@ -108,12 +113,16 @@ export class SyncRunner {
     const due = this.#requestedAt === undefined ? Math.max(0, this.#mustRunAt - now) : 0;
     const delay = Math.max(due, this.#bucket.waitMs(now));
     if (delay === 0) this.#begin();
-    else this.#timer = this.#clock.setTimer(delay, () => this.#schedule());
+    else {
+      this.#waits = this.#requestedAt !== undefined;
+      this.#timer = this.#clock.setTimer(delay, () => this.#schedule());
+    }
   }
 
   #begin(): void {
     const now = this.#clock.now();
-    this.#bucket.take(now);
+    this.#bucket.take(now, { waited: this.#waits });
+    this.#waits = false;
     this.#requestedAt = undefined;
     this.#runningSince = now;
     this.#inFlight = this.#execute();
@@ -127,7 +136,7 @@ export class SyncRunner {
       // The function reports its own failures; for the runner a throw is one more reason to retry.
     }
     const now = this.#clock.now();
-    this.#bucket.runEnded(now);
+    this.#bucket.runEnded(now, { unchanged: outcome === "unchanged" });
     this.#runningSince = undefined;
     this.#attempt = outcome === "retry" ? this.#attempt + 1 : 0;
     const wait = outcome === "retry" ? this.#options.retryMs(this.#attempt) : Infinity;

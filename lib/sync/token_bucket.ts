@@ -12,17 +12,28 @@ export interface TokenBucketOptions {
   readonly burst: number;
 }
 
+/** Rounding of the clock, which is no reason to take a regular run for an extra one. */
+const ROUNDING_MS = 1;
+/** A run that changed nothing costs this many times its duration, and a token at most. */
+const UNCHANGED_COST = 10;
+
 /**
- * Tokens are kept as milliseconds of credit, so that whole periods add up without rounding. Credit is
- * counted from the END of a run: otherwise a run that lasts longer than the period would be followed
- * by the next one at once (the complaint of kubernetes/kubernetes#138073).
+ * Tokens are kept as milliseconds of credit, so that whole periods add up without rounding.
+ *
+ * A run is *regular* if it starts at least a period after the end of the regular run before it:
+ * kube-proxy would run then as well. Any other run is *extra*. No credit is earned during a regular
+ * run, so a run that lasts longer than the period is followed by a pause (the complaint of
+ * kubernetes/kubernetes#138073). Credit is earned during an extra run, at most one token: otherwise
+ * the run after it would come later than kube-proxy's.
  */
 export class TokenBucket {
   readonly #periodMs: number;
   readonly #capacityMs: number;
   #creditMs: number;
-  /** `undefined` while a run is in flight: no credit then. */
-  #countedFrom: number | undefined = 0;
+  #countedFrom = 0;
+  #regularEndedAt = -Infinity;
+  /** `undefined` while no run is in flight. */
+  #run: { readonly startedAt: number; readonly isRegular: boolean } | undefined;
 
   constructor({ periodMs, burst }: TokenBucketOptions) {
     if (!(periodMs >= 0)) {
@@ -41,22 +52,39 @@ export class TokenBucket {
     return Math.max(0, this.#periodMs - this.#creditAt(now));
   }
 
-  /** Takes a token for a run that starts now. Throws a RangeError when there is none. */
-  take(now: number): void {
+  /**
+   * Takes a token for a run that starts now. A run that `waited` leaves no credit behind: otherwise
+   * late timers would add up to extra runs. Throws a RangeError when there is no token.
+   */
+  take(now: number, { waited = false }: { readonly waited?: boolean } = {}): void {
     if (this.waitMs(now) > 0) {
       throw new RangeError(`Cannot take a token at ${now} ms: none for ${this.waitMs(now)} ms`);
     }
-    this.#creditMs = this.#creditAt(now) - this.#periodMs;
-    this.#countedFrom = undefined;
+    this.#creditMs = waited ? 0 : this.#creditAt(now) - this.#periodMs;
+    this.#run = {
+      startedAt: now,
+      isRegular: now - this.#regularEndedAt >= this.#periodMs - ROUNDING_MS,
+    };
   }
 
-  /** The run that took a token has ended; credit is counted again. */
-  runEnded(now: number): void {
+  /** The run that took a token has ended. Most of the token comes back if it changed nothing. */
+  runEnded(now: number, { unchanged = false }: { readonly unchanged?: boolean } = {}): void {
+    if (this.#run === undefined) return;
+    const { startedAt, isRegular } = this.#run;
+    const durationMs = now - startedAt;
+    this.#run = undefined;
     this.#countedFrom = now;
+    if (unchanged) {
+      this.#creditMs += Math.max(0, this.#periodMs - UNCHANGED_COST * durationMs);
+    } else if (isRegular) this.#regularEndedAt = now;
+    else {this.#creditMs = Math.max(
+        this.#creditMs,
+        Math.min(this.#periodMs, this.#creditMs + durationMs),
+      );}
   }
 
   #creditAt(now: number): number {
-    const earned = this.#countedFrom === undefined ? 0 : Math.max(0, now - this.#countedFrom);
+    const earned = this.#run ? 0 : Math.max(0, now - this.#countedFrom);
     return Math.min(this.#capacityMs, this.#creditMs + earned);
   }
 }

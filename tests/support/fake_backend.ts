@@ -12,6 +12,7 @@ import type {
   Quarantined,
   SyncReport,
 } from "../../lib/proxy/backend.ts";
+import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -55,20 +56,29 @@ export class FakeBackend implements Backend {
     });
     const failure = this.failures.shift();
     if (failure) return Promise.reject(failure);
-    for (const key of changes.removed.keys()) this.held.delete(key);
+    let writes = 0;
+    for (const key of changes.removed.keys()) writes += Number(this.held.delete(key));
     const quarantined: Quarantined[] = [];
     for (const key of changes.upserted) {
       const reason = this.refusals.get(key);
       if (reason !== undefined) quarantined.push({ key, reason });
-      else this.held.set(key, plan.services.get(key)!);
+      else if (this.#hold(plan.services.get(key)!)) writes++;
     }
     const { upserted, removed, everything } = changes;
     return Promise.resolve({
       full: everything,
       services: upserted.size + removed.size,
-      operations: {},
+      operations: writes > 0 ? { writes } : {},
       quarantined,
     });
+  }
+
+  /** Returns whether packets notice: endpoints that no verdict picks have no rules. */
+  #hold(next: ServicePlan): boolean {
+    const previous = this.held.get(next.key);
+    this.held.set(next.key, next);
+    return previous === undefined ||
+      !deepEqual({ ...previous, endpoints: [] }, { ...next, endpoints: [] });
   }
 
   render(): Iterable<string> {
