@@ -9,6 +9,7 @@ import type { RelayOptions } from "../config/load.ts";
 import type { Logger } from "../log/logger.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
+import type { AddressHandover } from "../os/http_server.ts";
 import { whenAborted } from "../os/when_aborted.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
 import type { Dependencies } from "./dependencies.ts";
@@ -42,16 +43,23 @@ const ALIVE_PERIOD_MS = 5_000;
 const LOOK_DELAY_MS = 5_000;
 
 /** Waits for the first good sync of each family, then takes over or tells of leftovers. */
-export class KubeProxyHandover implements SyncObserver {
+export class KubeProxyHandover implements AddressHandover, SyncObserver {
   readonly #dependencies: HandoverDependencies;
   readonly #options: HandoverOptions;
   readonly #missing: Set<IpFamily>;
   readonly #served = Promise.withResolvers<void>();
+  #pending: boolean;
 
   constructor(dependencies: HandoverDependencies, options: HandoverOptions) {
     this.#dependencies = dependencies;
     this.#options = options;
     this.#missing = new Set(options.families);
+    this.#pending = options.relay.takeover;
+  }
+
+  /** With `--takeover`: whether a kube-proxy may still run. */
+  get pending(): boolean {
+    return this.#pending;
   }
 
   synced(family: IpFamily): void {
@@ -75,6 +83,8 @@ export class KubeProxyHandover implements SyncObserver {
       this.#dependencies.logger.error("Cannot look after what another mode or kube-proxy left", {
         error,
       });
+    } finally {
+      this.#pending = false;
     }
   }
 

@@ -91,16 +91,19 @@ Deno.test("KubeProxyHandover takes over at once and again when kube-proxy has en
   await stage.clock.advance(12_000);
   const removals = () => stage.asked.filter((what) => what === "remove").length;
   assertEquals(removals(), 1, "no fight with a kube-proxy that runs");
+  assertEquals(stage.handover.pending, true);
   assertEquals(stage.complaints.length, 1);
   stage.alive = false;
   await stage.clock.advance(5_000);
   await stage.running;
+  assertEquals(stage.handover.pending, false);
   assertEquals(removals(), 2);
   assertEquals(stage.asked.slice(-2), ["remove", "recheck"], "it may have written to our chains");
 });
 
 Deno.test("KubeProxyHandover without --takeover warns of leftovers and removes nothing", async () => {
   const stage = new Stage();
+  assertEquals(stage.handover.pending, false);
   await stage.serve();
   await stage.clock.advance(5_000);
   await stage.running;

@@ -17,7 +17,7 @@ import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import { createSliMetrics } from "../metrics/sli_metrics.ts";
 import type { Clock } from "../os/clock.ts";
 import type { HttpHandler } from "../os/http_connection.ts";
-import { runHttpServer } from "../os/http_server.ts";
+import { type AddressHandover, runHttpServer } from "../os/http_server.ts";
 import type { Network } from "../os/network.ts";
 import type { OpenFiles } from "../os/open_files.ts";
 import { effectiveFlagTexts } from "./effective_flags.ts";
@@ -45,6 +45,8 @@ export interface ProxyServersOptions {
   readonly nodeName: string;
   readonly health: ProxyHealth;
   readonly metrics: ProxyMetrics;
+  /** Of the ports, from a kube-proxy that is taken over. @default {none} */
+  readonly handover?: AddressHandover;
   /** What the process is doing while it does not serve. */
   readonly phase: () => string | undefined;
   /** Pages on the metrics port for who is on this machine. @default {none} */
@@ -96,7 +98,9 @@ export function startProxyServers(
 async function runServer(
   { events, openFiles, ...dependencies }: ProxyServersDependencies,
   { name, text, port, handler, reason }: ProxyServer,
-  { configuration, nodeName, signal }: ProxyServersOptions & { readonly signal: AbortSignal },
+  { configuration, handover, nodeName, signal }: ProxyServersOptions & {
+    readonly signal: AbortSignal;
+  },
 ): Promise<void> {
   const address = tryParseListenAddress(text, port)!;
   const hardFail = configuration.proxy.bindAddressHardFail;
@@ -106,6 +110,7 @@ async function runServer(
       address,
       handler,
       hardFail,
+      ...(handover && { handover }),
       signal,
       bounds: openFiles.httpBounds,
       onRefused: () => openFiles.countRefused(name),

@@ -116,13 +116,13 @@ class RunningProxy implements AsyncDisposable {
     const { serviceCounters } = relay;
     this.#traffic = createServiceTraffic(dependencies, { mode, serviceCounters });
     this.#metrics = createConfiguredMetrics({ clock, traffic: this.#traffic }, configuration);
-    this.#serviceHealth = this.#createServiceHealth();
     this.#handover = new KubeProxyHandover({
       ...dependencies,
       nodeAnnotations: () => this.#startUp.node.annotations,
       recheck: () => this.#families.forEach(({ backend }) => backend.recheck?.()),
       otherModes: new OtherModes(dependencies, { mode, configuration }),
     }, configuration);
+    this.#serviceHealth = this.#createServiceHealth();
     this.#observers.push(this.#startUp, this.#serviceHealth, this.#handover);
     this.#families = this.#createFamilies();
     // A host without a cluster has no Node that could speak against it.
@@ -205,6 +205,7 @@ class RunningProxy implements AsyncDisposable {
       configuration: this.#configuration.proxy,
       settings: this.#settings,
       health: this.#health,
+      handover: this.#handover,
       uidOf: (service) => this.#router.informers.services.get(serviceKey(service))?.metadata.uid,
     });
   }
@@ -262,6 +263,7 @@ class RunningProxy implements AsyncDisposable {
       health: this.#health,
       metrics: this.#metrics,
       phase: () => this.#phase === SERVING ? undefined : this.#phase,
+      handover: this.#handover,
       families: this.#families,
       source: () => this.#source,
       eventLoop: this.#eventLoop,

@@ -14,6 +14,7 @@ import type { EventSink } from "../kube/event.ts";
 import type { Logger } from "../log/logger.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import type { Clock } from "../os/clock.ts";
+import type { AddressHandover } from "../os/http_server.ts";
 import { HttpConnections } from "../os/http_listener.ts";
 import type { Network } from "../os/network.ts";
 import type { OpenFiles } from "../os/open_files.ts";
@@ -37,6 +38,8 @@ export interface ServiceHealthOptions {
   readonly configuration: Pick<KubeProxyConfiguration, "healthzBindAddress">;
   readonly settings: PlanSettings;
   readonly health: ProxyHealth;
+  /** Of the ports, from a kube-proxy that is taken over. @default {none} */
+  readonly handover?: AddressHandover;
   /** The UID of a Service, where the cluster told it. */
   readonly uidOf: (service: NamespacedName) => string | undefined;
 }
@@ -44,13 +47,14 @@ export interface ServiceHealthOptions {
 /** The servers; nothing listens before a sync told of a Service that wants it. */
 export function createServiceHealth(
   { events, metrics, openFiles, ...dependencies }: ServiceHealthDependencies,
-  { configuration, settings, health, uidOf }: ServiceHealthOptions,
+  { configuration, settings, health, handover, uidOf }: ServiceHealthOptions,
 ): ServiceHealthServer {
   const { network } = dependencies;
   // Whoever turned the proxy's health check off does not want load balancers to be told of it.
   const ignoresProxy = configuration.healthzBindAddress === "";
   const listen = countedListen(dependencies, openFiles);
   return new ServiceHealthServer({ ...dependencies, listen }, {
+    ...(handover && { handover }),
     everywhere: (family) =>
       settings.planOptions(family, settings.nodeState(undefined)).nodePortAddresses.kind === "all",
     wildcard: () => probeWildcard(network),

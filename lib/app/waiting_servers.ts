@@ -34,8 +34,9 @@ export interface WaitingOptions {
 }
 
 /**
- * Does the work while both ports answer; they are free again when it has ended. A port that cannot be
- * had is left to the servers that come after: they say so, and know whether it ends the program.
+ * Does the work while both ports answer; they are free again when it has ended. A port that is in use
+ * is tried again, because a kube-proxy that is taken over may end meanwhile. Nothing is logged about it:
+ * the servers that come after do so, and decide whether it ends the program.
  */
 export async function answerWhile<Result>(
   { clock, network, openFiles = new OpenFiles() }: WaitingDependencies,
@@ -48,8 +49,8 @@ export async function answerWhile<Result>(
   const serve = (name: string, text: string, { port, handler }: WaitingPort) => {
     const address = text === "" ? undefined : tryParseListenAddress(text, port);
     if (address === undefined) return Promise.resolve();
-    const options = { name, address, handler, bounds, hardFail: true, signal: until };
-    return runHttpServer({ clock, network, logger: SILENT_LOGGER }, options).catch(() => {});
+    const options = { name, address, handler, bounds, handover: { pending: true }, signal: until };
+    return runHttpServer({ clock, network, logger: SILENT_LOGGER }, options);
   };
   const serving = Promise.all([
     serve("healthz", proxy.healthzBindAddress, {

@@ -59,6 +59,19 @@ Deno.test("answerWhile() leaves a port that is taken to whoever comes after", as
   await other.close();
 });
 
+Deno.test("answerWhile() answers on a port that becomes free meanwhile", async () => {
+  const { healthz, options } = stage();
+  const other = listenHttp({ hostname: "127.0.0.1", port: healthz }, () => new Response("other"));
+  await answerWhile(DEPENDENCIES, options, async () => {
+    assertEquals(await ask(healthz, "/"), [200, "other"]);
+    await other.close();
+    await eventually(
+      "an answer of kube-relay",
+      async () => (await ask(healthz, "/livez").catch(() => undefined))?.[0] === 200,
+    );
+  });
+});
+
 Deno.test("answerWhile() frees the ports of work that fails", async () => {
   const { healthz, options } = stage();
   await assertRejects(

@@ -10,6 +10,7 @@ import type { Port } from "../net/port.ts";
 import type { Clock, Timer } from "../os/clock.ts";
 import type { HttpHandler } from "../os/http_connection.ts";
 import type { HttpListener } from "../os/http_listener.ts";
+import { type AddressHandover, HANDOVER_RETRY_MS } from "../os/http_server.ts";
 import type { SocketAddress } from "../os/network.ts";
 import type { Wildcard } from "../os/wildcard.ts";
 import type { PlanChanges, ProxyPlan } from "../proxy/proxy_plan.ts";
@@ -21,6 +22,8 @@ import { type CheckedService, ServiceHealthTable } from "./service_health_table.
 /** Waits between own tries to open ports, in milliseconds; each sync tries, too. */
 const FIRST_RETRY_MS = 1000;
 const LAST_RETRY_MS = 60_000;
+/** Most Services of a try in a handover: the other program's ports become free all at once. */
+const TRIED_IN_HANDOVER = 16;
 /** Opening a socket takes 0.1 ms. */
 const SOCKETS_PER_TURN = 32;
 
@@ -55,6 +58,8 @@ export interface ServiceHealthOptions {
   readonly wildcard: () => Wildcard;
   /** Whether the proxy of every family keeps up. */
   readonly proxyHealthy: () => boolean;
+  /** While it is pending, a port in use is waited for, and is no failure. @default {none} */
+  readonly handover?: AddressHandover;
   /** Told of each try that failed, for the event on the Service. */
   readonly onListenFailure: (failure: ListenFailure) => void;
 }
@@ -83,6 +88,8 @@ export class ServiceHealthServer {
   #working: Promise<void> | undefined;
   #retry: Timer | undefined;
   #retryMs = FIRST_RETRY_MS;
+  /** A port that could not be had before could be opened since the last look. */
+  #gotOne = false;
   #stopped = false;
 
   constructor(dependencies: ServiceHealthDependencies, options: ServiceHealthOptions) {
@@ -114,10 +121,10 @@ export class ServiceHealthServer {
     for (const service of [...this.#open.keys()]) await this.#close(service);
   }
 
-  #tryFailed(): void {
+  #tryFailed(most = Infinity): void {
     this.#retry?.cancel();
     this.#retry = undefined;
-    for (const service of this.#failed.keys()) this.#dirty.add(service);
+    for (const service of this.#failed.keys().take(most)) this.#dirty.add(service);
     this.#work();
   }
 
@@ -127,7 +134,10 @@ export class ServiceHealthServer {
       .catch((error) => this.#dependencies.logger.error("Cannot close a health check", { error }))
       .finally(() => {
         this.#working = undefined;
-        this.#work();
+        const gotOne = this.#gotOne;
+        this.#gotOne = false;
+        if (gotOne && this.#isHandover) this.#tryFailed();
+        else this.#work();
         this.#planRetry();
       });
   }
@@ -208,18 +218,31 @@ export class ServiceHealthServer {
   }
 
   #tell(service: ServiceKey, { name, port }: CheckedService, error: Error): void {
-    this.#options.onListenFailure({ service: name, port, error });
-    if (this.#failed.get(service) !== error.message) {
-      this.#dependencies.logger.error(
+    const { logger } = this.#dependencies;
+    const waits = this.#isHandover && error instanceof Deno.errors.AddrInUse;
+    const before = this.#failed.get(service);
+    const logged = waits ? "" : error.message;
+    if (!waits) this.#options.onListenFailure({ service: name, port, error });
+    if (waits && before === undefined) {
+      logger.info("Waiting for the health check port of a Service", { object: service, port });
+    } else if (before !== logged && !waits) {
+      logger.error(
         "Cannot listen for the health checks of a Service; load balancers leave this node out, and it is tried again",
         { object: service, port, error },
       );
     }
-    this.#failed.set(service, error.message);
+    // To the end: in a handover only the first ones are tried.
+    this.#failed.delete(service);
+    this.#failed.set(service, logged);
+  }
+
+  get #isHandover(): boolean {
+    return this.#options.handover?.pending === true;
   }
 
   #recovered(service: ServiceKey): void {
     if (!this.#failed.delete(service)) return;
+    this.#gotOne = true;
     this.#dependencies.logger.info("Health checks of a Service are answered", { object: service });
   }
 
@@ -233,6 +256,10 @@ export class ServiceHealthServer {
     if (this.#failed.size === 0) this.#retryMs = FIRST_RETRY_MS;
     if (this.#failed.size === 0 || this.#stopped || this.#working || this.#retry) return;
     const { clock, random } = this.#dependencies;
+    if (this.#isHandover) {
+      this.#retry = clock.setTimer(HANDOVER_RETRY_MS, () => this.#tryFailed(TRIED_IN_HANDOVER));
+      return;
+    }
     this.#retry = clock.setTimer(this.#retryMs * (1 + random() / 10), () => this.#tryFailed());
     this.#retryMs = Math.min(LAST_RETRY_MS, this.#retryMs * 2);
   }

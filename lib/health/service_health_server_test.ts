@@ -15,6 +15,7 @@ import { unusedPort } from "../../tests/support/unused_port.ts";
 import { type IpFamily, parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { systemClock } from "../os/clock.ts";
+import { type AddressHandover, HANDOVER_RETRY_MS } from "../os/http_server.ts";
 import { systemNetwork } from "../os/network.ts";
 import { probeWildcard } from "../os/wildcard.ts";
 import type { ProxyPlan } from "../proxy/proxy_plan.ts";
@@ -36,15 +37,20 @@ interface Stage extends AsyncDisposable {
 }
 
 function createStage(
-  options: { readonly everywhere?: boolean; readonly clock?: FakeClock } = {},
+  options: {
+    readonly everywhere?: boolean;
+    readonly clock?: FakeClock;
+    readonly handover?: AddressHandover;
+  } = {},
 ): Stage {
-  const { everywhere = false, clock = new FakeClock() } = options;
+  const { everywhere = false, clock = new FakeClock(), handover = { pending: false } } = options;
   const logger = new MemoryLogger();
   const failures: string[] = [];
   const previous = new Map<IpFamily, ProxyPlan>();
   const server = new ServiceHealthServer(
     { clock, logger, listen, random: () => 0 },
     {
+      handover,
       everywhere: () => everywhere,
       wildcard: () => probeWildcard(systemNetwork),
       proxyHealthy: () => stage.healthy,
@@ -224,6 +230,36 @@ Deno.test("ServiceHealthServer tries again by itself, more and more slowly, and 
   assertEquals((await ask(port)).status, 503);
   assertEquals(stage.logger.lines.map(({ level }) => level), ["error", "info"]);
   assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("ServiceHealthServer opens all ports one try after a handover, and calls the wait no failure", async () => {
+  const [clock, handover] = [new FakeClock(), { pending: true }];
+  await using stage = createStage({ clock, handover });
+  const foreign = unusedPort();
+  const ports = Array.from({ length: 40 }, unusedPort);
+  const listen = (port: number) => Deno.listen({ hostname: "127.0.0.1", port });
+  {
+    using _ = listen(foreign);
+    const taken = ports.map(listen);
+    const services = [foreign, ...ports].map((port, index) => ({
+      ...service(port),
+      name: `web-${index}`,
+    }));
+    await stage.sync(services);
+    await clock.advance(20 * HANDOVER_RETRY_MS);
+    await stage.server.settled();
+    for (const each of taken) each.close();
+    await clock.advance(HANDOVER_RETRY_MS);
+    await stage.server.settled();
+    for (const port of ports) assertEquals((await ask(port)).status, 503);
+    assertEquals(stage.failures, []);
+    const levels = Object.groupBy(stage.logger.lines, ({ level }) => level);
+    assertEquals([levels.info?.length, levels.error?.length], [41 + 40, undefined]);
+    handover.pending = false;
+    await clock.advance(10_000);
+    await stage.server.settled();
+    assert(stage.failures.length > 0, "another program has it");
+  }
 });
 
 Deno.test("ServiceHealthServer leaves nothing behind when it is stopped", async () => {

@@ -14,6 +14,14 @@ import { probeWildcard, wildcardHostnames } from "./wildcard.ts";
 
 /** Time between two tries to bind. */
 const RETRY_MS = 5000;
+/** The same in a handover: probes that are half a second apart miss one answer at most. */
+export const HANDOVER_RETRY_MS = 100;
+
+/** Another program has the addresses of this one and is about to end. */
+export interface AddressHandover {
+  /** Whether the other program may still have the addresses. */
+  readonly pending: boolean;
+}
 
 /** What is served, and where. */
 export interface HttpServerOptions {
@@ -23,6 +31,11 @@ export interface HttpServerOptions {
   readonly address: SocketAddress;
   /** Whether an address that can't be had ends the server instead of being tried again. */
   readonly hardFail?: boolean;
+  /**
+   * If it is pending at the start, the address is tried every 100 ms. While it is pending, an address
+   * in use is no error, and `hardFail` does not apply to it. @default {none}
+   */
+  readonly handover?: AddressHandover;
   readonly handler: HttpHandler;
   /** @default {those of HttpConnections} */
   readonly bounds?: HttpBounds;
@@ -40,36 +53,40 @@ export interface HttpServerDependencies {
 
 /**
  * Serves until the signal is aborted. An address that is taken is logged once and tried again every
- * 5 s, and so is a server that stops by itself; with `hardFail` either rejects. Resolves when the
- * sockets are closed.
+ * 5 s (100 ms in a handover), and so is a server that stops by itself; with `hardFail` either rejects.
+ * Resolves when the sockets are closed.
  */
 export async function runHttpServer(
   { clock, logger, network = systemNetwork }: HttpServerDependencies,
   options: HttpServerOptions & { readonly signal: AbortSignal },
 ): Promise<void> {
-  const { name, address, hardFail = false, signal } = options;
+  const { name, address, hardFail = false, handover, signal } = options;
+  const retryMs = handover?.pending ? HANDOVER_RETRY_MS : RETRY_MS;
   const connections = new HttpConnections({ clock, logger }, options);
-  let complained = false;
+  let logged: "wait" | "error" | undefined;
   while (!signal.aborted) {
     try {
       const sockets = openAll(hostnamesOf(address, network), address.port);
       const listens = { server: name, ...sockets[0]?.addr };
-      // Whoever read the error above waits for this line.
-      if (complained) logger.info("Server listens", listens);
+      // Whoever read that it cannot listen waits for this line.
+      if (logged) logger.info("Server listens", listens);
       else logger.verbose(1, "Server listens", listens);
-      complained = false;
+      logged = undefined;
       await serve(
         sockets.map((socket) => connections.serve(socket, options.handler)),
         signal,
       );
       if (!signal.aborted) throw new Error("the server stopped by itself");
     } catch (error) {
-      if (hardFail) throw bindError(options, error);
-      if (!complained) {
-        logger.error("Cannot listen; tried again every 5 s", { server: name, ...address, error });
+      const waits = error instanceof Deno.errors.AddrInUse && handover?.pending === true;
+      if (hardFail && !waits) throw bindError(options, error);
+      const fields = { server: name, ...address, retryMs };
+      if (waits && !logged) logger.info("Waiting for the address of another program", fields);
+      if (!waits && logged !== "error") {
+        logger.error("Cannot listen; retrying", { ...fields, error });
       }
-      complained = true;
-      await clock.sleep(RETRY_MS, signal).catch(() => {});
+      logged = waits ? "wait" : "error";
+      await clock.sleep(retryMs, signal).catch(() => {});
     }
   }
 }

@@ -6,7 +6,7 @@ import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { isMissing, type Requirement } from "../../tests/support/requirement.ts";
 import { unusedPort } from "../../tests/support/unused_port.ts";
 import { systemClock } from "./clock.ts";
-import { runHttpServer } from "./http_server.ts";
+import { HANDOVER_RETRY_MS, runHttpServer } from "./http_server.ts";
 import { systemNetwork } from "./network.ts";
 import { probeWildcard } from "./wildcard.ts";
 
@@ -42,7 +42,7 @@ Deno.test("runHttpServer() takes an address as soon as it is free, and tells bot
   });
   await clock.advance(20_000);
   const told = () => logger.lines.map(({ level, message }) => `${level}: ${message}`);
-  assertEquals(told(), ["error: Cannot listen; tried again every 5 s"]);
+  assertEquals(told(), ["error: Cannot listen; retrying"]);
   taken.close();
   await clock.advance(5000);
   const response = await fetch(`http://127.0.0.1:${port}/`);
@@ -51,6 +51,52 @@ Deno.test("runHttpServer() takes an address as soon as it is free, and tells bot
   controller.abort();
   await running;
 });
+
+Deno.test("runHttpServer() answers one try after a handover, and calls the wait no error", async () => {
+  const taken = takePort();
+  const { port } = taken.addr;
+  const [clock, logger] = [new FakeClock(), new MemoryLogger()];
+  const controller = new AbortController();
+  const running = runHttpServer({ clock, logger }, {
+    name: "test",
+    address: { hostname: "127.0.0.1", port },
+    hardFail: true,
+    handover: { pending: true },
+    handler: (_, peer) => new Response(peer),
+    signal: controller.signal,
+  });
+  await clock.advance(20_000);
+  taken.close();
+  await clock.advance(HANDOVER_RETRY_MS);
+  const response = await fetch(`http://127.0.0.1:${port}/`);
+  assertEquals(await response.text(), "127.0.0.1");
+  assertEquals(logger.lines.map(({ level, message }) => `${level}: ${message}`), [
+    "info: Waiting for the address of another program",
+    "info: Server listens",
+  ]);
+  controller.abort();
+  await running;
+});
+
+for (const hardFail of [false, true]) {
+  Deno.test(`runHttpServer() calls an address in use after a handover an error, hardFail ${hardFail}`, async () => {
+    using taken = takePort();
+    const [clock, logger] = [new FakeClock(), new MemoryLogger()];
+    const controller = new AbortController();
+    const handover = { pending: true };
+    const outcome = runHttpServer({ clock, logger }, {
+      ...{ name: "test", address: { hostname: "127.0.0.1", port: taken.addr.port }, hardFail },
+      ...{ handover, handler: () => new Response(), signal: controller.signal },
+    }).then(() => "ended", (error) => error.message);
+    await clock.advance(20_000);
+    handover.pending = false;
+    await clock.advance(20_000);
+    controller.abort();
+    const error = `Cannot listen on 127.0.0.1:${taken.addr.port} for the test server`;
+    assertEquals((await outcome).slice(0, error.length), hardFail ? error : "ended");
+    assertEquals(logger.lines.map(({ level }) => level), hardFail ? ["info"] : ["info", "error"]);
+  });
+}
 
 Deno.test("runHttpServer() refuses a Host header that is none by itself", async () => {
   const free = takePort();
