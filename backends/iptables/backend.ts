@@ -65,6 +65,8 @@ interface Machine {
   readonly runner: IptablesRunner;
   readonly rules: WantedRules;
   readonly drift: DriftWatch;
+  /** Whether there were no rules for Services. */
+  readonly isFresh: boolean;
 }
 
 class IptablesBackend implements Backend {
@@ -83,6 +85,10 @@ class IptablesBackend implements Backend {
     this.family = options.family;
     this.#dependencies = dependencies;
     this.#options = options;
+  }
+
+  get takesPartialPlans(): boolean {
+    return this.#machine?.isFresh === true;
   }
 
   hostSettings(): readonly HostSettingWish[] {
@@ -116,7 +122,8 @@ class IptablesBackend implements Backend {
       tables: features.mangle ? ["mangle", "filter", "nat"] : ["filter", "nat"],
     });
     const summary = `rules by ${restore} ${version}`;
-    this.#machine = { summary, features, beLiberal, runner, rules, drift };
+    const isFresh = rules.unreadable.length === 0 && !rules.foundServices;
+    this.#machine = { summary, features, beLiberal, runner, rules, drift, isFresh };
     drift.start();
   }
 

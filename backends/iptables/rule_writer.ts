@@ -110,6 +110,11 @@ export class RuleWriter {
     this.#readAt = clock.now();
   }
 
+  /** Whether a chain was there when the tables were read; not known once they are written. */
+  found({ table, name }: Pick<ChainRef, "table" | "name">): boolean {
+    return this.#tables?.[table].chains.has(name) === true;
+  }
+
   /**
    * One restore, if anything differs. Throws an IptablesError, and then what is there is unknown:
    * the next write reads it.

@@ -11,6 +11,7 @@ import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { IptablesTable } from "../netfilter/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
+import { TREES } from "./base_chains.ts";
 import { IptablesLayout } from "./layout.ts";
 import { RefusedServices } from "../netfilter/refused_services.ts";
 import { takeChanges } from "../netfilter/take_changes.ts";
@@ -69,6 +70,11 @@ export class WantedRules {
   /** Rules of ours in the kernel, without jumps. */
   get totals(): RulesByTable {
     return this.#writer.totals;
+  }
+
+  /** Whether rules for Services were there when the tables were read: of an earlier run, or kube-proxy's. */
+  get foundServices(): boolean {
+    return this.#writer.found({ table: "nat", name: TREES.services.root });
   }
 
   /** Tables that nobody could read: what others change there goes unseen. */

@@ -65,6 +65,8 @@ interface Machine {
   readonly features: IpvsFeatures;
   /** On the device when the process began: none of the node's own. */
   readonly found: ReadonlySet<IpAddress>;
+  /** Whether there was no such device. */
+  readonly isFresh: boolean;
 }
 
 /** The first iptables that has it. */
@@ -87,6 +89,10 @@ class IpvsBackend implements Backend {
     this.#options = options;
     const renderOptions = () => this.#renderOptions();
     this.#comparison = new KernelComparison(dependencies, { ...options, renderOptions });
+  }
+
+  get takesPartialPlans(): boolean {
+    return this.#machine?.isFresh === true;
   }
 
   hostSettings(): readonly HostSettingWish[] {
@@ -118,7 +124,7 @@ class IpvsBackend implements Backend {
     logger.info("Chose the variant of iptables", { variant, version, reason });
     const iptables = new IptablesRunner({ commands }, choice.programs);
     const runner = new IpvsRunner({ clock, commands, iptables });
-    const found = await runner.deviceAddresses() ?? new Set();
+    const found = await runner.deviceAddresses();
     await setConnectionTimeouts({ logger, runner }, this.#options.timeouts);
     const record = new ServerRecordKeeper({ clock, logger, file });
     await record.open();
@@ -130,7 +136,11 @@ class IpvsBackend implements Backend {
     const summary = `virtual servers on ${DEVICE}, scheduler ${this.#options.scheduler}`;
     const parsed = parseVersion(version);
     const features = { randomFully: parsed === undefined || isAtLeast(parsed, RANDOM_FULLY) };
-    this.#machine = { summary, runner, writer, watch, record, taken, features, found };
+    this.#machine = {
+      ...{ summary, runner, writer, watch, record, taken, features },
+      found: found ?? new Set(),
+      isFresh: found === undefined,
+    };
     watch.start();
   }
 

@@ -72,6 +72,8 @@ interface Machine {
   readonly features: NftablesFeatures;
   readonly table: WantedTable;
   readonly drift: DriftWatch;
+  /** Whether there was no table of ours. */
+  readonly isFresh: boolean;
   /** `undefined` = nobody asked for them. */
   readonly counters: TrafficCounters | undefined;
 }
@@ -92,6 +94,10 @@ class NftablesBackend implements Backend {
     this.#options = options;
   }
 
+  get takesPartialPlans(): boolean {
+    return this.#machine?.isFresh === true;
+  }
+
   hostSettings(): readonly HostSettingWish[] {
     return servesLocalhost(this.#options, this.#options.node()) ? [ROUTE_LOCALNET] : [];
   }
@@ -110,13 +116,13 @@ class NftablesBackend implements Backend {
     const { family, syncPeriodMs: periodMs } = this.#options;
     const runner = new NftRunner({ commands }, family);
     // Says so at once where nft is missing or may not be used.
-    await runner.chains();
+    const chains = await runner.chains();
     const features = await probeRenderFeatures({ commands }, { family });
     const table = new WantedTable({ clock, runner });
     const turns = this.#turns;
     const drift = createTableWatch({ ...this.#dependencies, table, turns }, { periodMs });
     const counters = await startCounting(this.#dependencies, { family, turns });
-    this.#machine = { features, table, drift, counters };
+    this.#machine = { features, table, drift, counters, isFresh: chains.size === 0 };
     drift.start();
   }
 

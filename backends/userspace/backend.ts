@@ -72,6 +72,7 @@ const MOST_ROUNDS = 8;
 class SocketBackend implements UserspaceBackend {
   readonly mode = "userspace";
   readonly usesConntrack = false;
+  readonly takesPartialPlans = true;
   readonly family: IpFamily;
   readonly #local: LocalAddresses;
   readonly #forwarding: Forwarding;
@@ -82,6 +83,8 @@ class SocketBackend implements UserspaceBackend {
   readonly #services: ServiceEntries;
   #nodePortAddresses: readonly IpAddress[] = [];
   #synced = false;
+  /** Whether the addresses that an earlier run left have been released. */
+  #released = false;
 
   constructor(
     { addresses, ...dependencies }: UserspaceBackendDependencies,
@@ -130,8 +133,11 @@ class SocketBackend implements UserspaceBackend {
     // A socket is closed only when the accept that waits on it has been taken back, a turn later.
     if (operations.close > 0) await clock.yieldToEventLoop();
     operations.addressRemove = await this.#addresses.giveBack();
-    if (!this.#synced) operations.addressRemove += await this.#local.releaseUnclaimed();
     this.#synced = true;
+    if (!this.#released && !changes.isPartial) {
+      operations.addressRemove += await this.#local.releaseUnclaimed();
+      this.#released = true;
+    }
     const flowMove = counters.udpMoved - movedBefore;
     return {
       full: changes.everything,

@@ -51,6 +51,15 @@ Deno.test("UserspaceBackend.sync() asks for addresses first, and clears up after
   ]);
 });
 
+Deno.test("UserspaceBackend.sync() of a part of the plan releases nothing that an earlier run left", async () => {
+  await using test = new TestUserspaceBackend();
+  const plan = testServicePlan({ clusterIp: VIP, port: unusedPort(), to: ["127.0.0.1:1"] });
+  await test.sync([plan], { isPartial: true });
+  assertEquals(test.addresses.calls.includes("releaseUnclaimed"), false);
+  await test.sync([plan]);
+  assertEquals(test.addresses.calls.filter((call) => call === "releaseUnclaimed").length, 1);
+});
+
 Deno.test("UserspaceBackend.sync() keeps sockets over endpoint changes", async () => {
   await using a = TcpServer.named("a");
   await using b = TcpServer.named("b");

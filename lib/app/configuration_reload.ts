@@ -5,8 +5,7 @@
  */
 import { watchConfiguration } from "../config/configuration_watch.ts";
 import type { KubeProxyConfiguration } from "../config/configuration.ts";
-import { readConfigurationText } from "../config/read_configuration_text.ts";
-import { hostWatchedFiles } from "../config/watched_file.ts";
+import { rereadConfigurationText } from "../config/read_configuration_text.ts";
 import type { AdjustableLogger } from "../log/logger.ts";
 import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import type { ChangeLog } from "./changes/change_log.ts";
@@ -60,7 +59,7 @@ export function startConfigurationReload(
       return;
     }
     await watchConfiguration(
-      { clock, logger, uid, env, readTextFile: readConfigurationText, files: hostWatchedFiles },
+      { clock, logger, uid, env, readTextFile: rereadConfigurationText },
       {
         flags: { ...flags, config },
         current: { ...configuration, mode: requestedMode },

@@ -45,7 +45,7 @@ export interface FamilyProxiesOptions {
   readonly node: () => Node | undefined;
   /** `undefined` = not yet made. */
   readonly source: () => ObjectSource | undefined;
-  /** Called once for each family. */
+  /** Called for each family, as {@linkcode FamilyProxy} does. */
   readonly onFirstSync: () => void;
 }
 

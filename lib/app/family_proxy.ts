@@ -29,7 +29,7 @@ export interface FamilyProxyDependencies {
   readonly health: ProxyHealth;
   readonly backend: Backend;
   readonly observers: readonly SyncObserver[];
-  /** Called once, after the first sync that succeeded. */
+  /** Called after the first sync that succeeded, and after the first one of a plan that was no part. */
   readonly onFirstSync: () => void;
   /** Writes down which object caused what. */
   readonly recorder?: ChangeRecorder;
@@ -49,6 +49,7 @@ export class FamilyProxy {
   readonly #pipeline: ProxyPipeline;
   readonly #runner: SyncRunner;
   #open = false;
+  #isComplete = false;
   #node: NodeState;
   #addresses: readonly IpAddress[] = [];
 
@@ -75,7 +76,7 @@ export class FamilyProxy {
     return this.#pipeline;
   }
 
-  /** Adopts what the machine holds. Syncs nothing before {@linkcode open}. */
+  /** Adopts what the machine holds. Syncs nothing before {@linkcode open} or {@linkcode openEarly}. */
   async start(): Promise<void> {
     await this.backend.start();
     const { clock, health, metrics } = this.#dependencies;
@@ -83,11 +84,24 @@ export class FamilyProxy {
     metrics.syncQueued(this.family, clock.wallNow());
   }
 
-  /** All objects are known: the first sync may run. Before that rules would be made of half a cluster. */
+  /** All objects are known: from now on what is not among them may be taken away. */
   open(): void {
-    if (this.#open) return;
+    if (this.#isComplete) return;
+    this.#isComplete = true;
+    this.#pipeline.setPartial(false);
+    this.#begin();
+  }
+
+  /** Lets syncs run of what is known so far. Not every mode takes that, see {@linkcode Backend.takesPartialPlans}. */
+  openEarly(): void {
+    if (this.#open || !this.backend.takesPartialPlans) return;
+    this.#pipeline.setPartial(true);
+    this.#begin();
+  }
+
+  #begin(): void {
+    if (!this.#open) this.#runner.start();
     this.#open = true;
-    this.#runner.start();
     this.#request();
   }
 

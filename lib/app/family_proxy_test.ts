@@ -23,6 +23,8 @@ interface Rig {
   readonly finished: readonly (boolean | undefined)[];
   /** Times at which a sync was asked for, in milliseconds since 1970. */
   readonly queued: readonly number[];
+  /** Calls of `onFirstSync`. */
+  readonly firstSyncs: readonly true[];
 }
 
 function createLogger(told: string[]): Logger {
@@ -44,6 +46,7 @@ function createRig(): Rig {
   const told: string[] = [];
   const finished: (boolean | undefined)[] = [];
   const queued: number[] = [];
+  const firstSyncs: true[] = [];
   const metrics: SyncMetrics = {
     syncQueued: (_, at) => void queued.push(at),
     syncFinished: (_, { full }) => void finished.push(full),
@@ -62,7 +65,7 @@ function createRig(): Rig {
       health,
       backend,
       observers: [],
-      onFirstSync: () => {},
+      onFirstSync: () => void firstSyncs.push(true),
     },
     {
       family: "IPv4",
@@ -74,7 +77,7 @@ function createRig(): Rig {
       runner: { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
     },
   );
-  return { clock, backend, proxy, health, told, finished, queued };
+  return { clock, backend, proxy, health, told, finished, queued, firstSyncs };
 }
 
 const WEB = "ns1/web/TCP";
@@ -100,6 +103,36 @@ Deno.test("FamilyProxy syncs nothing before it is opened, then everything at onc
   await rig.clock.advance(0);
   assertEquals(rig.backend.syncs, [{ upserted: [WEB], removed: [], everything: true }]);
   assertEquals(heldEndpoints(rig), ["10.0.0.1"]);
+  await rig.proxy.stop();
+});
+
+Deno.test("FamilyProxy that is opened early says so to its backend, until all is known", async () => {
+  const rig = createRig();
+  rig.backend.takesPartialPlans = true;
+  await rig.proxy.start();
+  addWeb(rig.proxy);
+  rig.proxy.openEarly();
+  await rig.clock.advance(0);
+  const [web] = rig.backend.syncs;
+  assertEquals(web, { upserted: [WEB], removed: [], everything: true, isPartial: true });
+  assertEquals([rig.proxy.syncer.isComplete, rig.firstSyncs.length], [false, 1]);
+  rig.proxy.open();
+  await rig.clock.advance(1_000);
+  assertEquals(rig.backend.syncs.slice(1), [{ upserted: [], removed: [], everything: false }]);
+  assertEquals([rig.proxy.syncer.isComplete, rig.firstSyncs.length], [true, 2]);
+  await rig.proxy.stop();
+});
+
+Deno.test("FamilyProxy leaves a backend alone that found what an earlier run left", async () => {
+  const rig = createRig();
+  await rig.proxy.start();
+  addWeb(rig.proxy);
+  rig.proxy.openEarly();
+  await rig.clock.advance(60_000);
+  assertEquals(rig.backend.syncs, []);
+  rig.proxy.open();
+  await rig.clock.advance(0);
+  assertEquals(rig.backend.syncs, [{ upserted: [WEB], removed: [], everything: true }]);
   await rig.proxy.stop();
 });
 

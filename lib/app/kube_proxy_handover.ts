@@ -12,6 +12,7 @@ import type { Clock } from "../os/clock.ts";
 import type { AddressHandover } from "../os/http_server.ts";
 import { whenAborted } from "../os/when_aborted.ts";
 import type { HostChecks } from "../proxy/host_checks.ts";
+import type { PlanChanges, ProxyPlan } from "../proxy/proxy_plan.ts";
 import type { Dependencies } from "./dependencies.ts";
 import type { OtherModes } from "./other_modes.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
@@ -62,7 +63,8 @@ export class KubeProxyHandover implements AddressHandover, SyncObserver {
     return this.#pending;
   }
 
-  synced(family: IpFamily): void {
+  synced(family: IpFamily, _plan?: ProxyPlan, changes?: PlanChanges): void {
+    if (changes?.isPartial) return;
     this.#missing.delete(family);
     if (this.#missing.size === 0) this.#served.resolve();
   }

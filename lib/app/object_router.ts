@@ -27,6 +27,11 @@ export interface ObjectRouterOptions {
   readonly serviceCidrs: readonly Cidr[];
   /** Called for each state of the own Node; what was known stays when it is deleted. */
   readonly onNode: (node: Node) => void;
+  /**
+   * Whether objects may be served as they come, since each comes with what it needs.
+   * @default {false: of half a cluster rules would be wrong}
+   */
+  readonly servesEarly?: boolean;
   /** Called when the own Node was deleted. */
   readonly onNodeDeleted: () => void;
   /** Called once, when the first sync has been let through. */
@@ -35,7 +40,10 @@ export interface ObjectRouterOptions {
   readonly onWork: () => void;
 }
 
-/** Routes objects to families. Holds the first sync back until Services and endpoints are complete. */
+/**
+ * Routes objects to families. Holds the first sync back until Services and endpoints are complete, if
+ * not told otherwise.
+ */
 export class ObjectRouter {
   readonly informers: Informers;
   readonly #options: ObjectRouterOptions;
@@ -81,10 +89,11 @@ export class ObjectRouter {
   #informer<T extends KubeObject>(
     tell: (previous: T | undefined, current: T | undefined) => void,
   ): Informer<T> {
-    const { onWork } = this.#options;
+    const { families, onWork, servesEarly = false } = this.#options;
     const changed = (previous: T | undefined, current: T | undefined) => {
       onWork();
       tell(previous, current);
+      if (servesEarly && !this.#ready) { for (const family of families) family.openEarly(); }
     };
     return new Informer<T>({
       onAdd: (object) => changed(undefined, object),

@@ -12,12 +12,13 @@ interface Rig {
   readonly told: string[];
 }
 
-function createRig(serviceCidrs: readonly string[] = []): Rig {
+function createRig(serviceCidrs: readonly string[] = [], { servesEarly = false } = {}): Rig {
   const clock = new FakeClock();
   const told: string[] = [];
   const family: Partial<FamilyProxy> = {
     family: "IPv4",
     open: () => void told.push("open"),
+    openEarly: () => void told.push("open early"),
     onService: (previous, current) => void told.push(`service ${!!previous} ${!!current}`),
     onEndpointSlice: ({ metadata }, verb) =>
       void told.push(`slice ${metadata.labels!["kubernetes.io/service-name"]} ${verb}`),
@@ -29,13 +30,14 @@ function createRig(serviceCidrs: readonly string[] = []): Rig {
     serviceCidrs: serviceCidrs.map(parseCidr),
     onNode: ({ metadata }) => void told.push(`node ${metadata.name}`),
     onNodeDeleted: () => void told.push("node deleted"),
+    servesEarly,
     onReady: () => void told.push("ready"),
     onWork: () => {},
   });
   return { clock, router, told };
 }
 
-Deno.test("ObjectRouter opens the families once Services, endpoints and Node are complete", () => {
+Deno.test("ObjectRouter lets the families sync once Services, endpoints and Node are complete", () => {
   const { router, told } = createRig();
   const { services, endpointSlices, endpoints, nodes } = router.informers;
   services.markSynced();
@@ -46,7 +48,7 @@ Deno.test("ObjectRouter opens the families once Services, endpoints and Node are
   assertEquals(told, ["open", "ready"]);
 });
 
-Deno.test("ObjectRouter waits five seconds for the Node, not longer, and opens once", async () => {
+Deno.test("ObjectRouter waits five seconds for the Node, not longer, and is ready once", async () => {
   const { router, told, clock } = createRig();
   const { services, endpointSlices, endpoints, nodes } = router.informers;
   for (const informer of [services, endpointSlices, endpoints]) informer.markSynced();
@@ -57,6 +59,15 @@ Deno.test("ObjectRouter waits five seconds for the Node, not longer, and opens o
   nodes.markSynced();
   assertEquals(told, ["open", "ready"]);
   assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("ObjectRouter opens the families early where objects are served as they come", () => {
+  const { router, told } = createRig([], { servesEarly: true });
+  router.informers.services.upsert(testService("web"));
+  assertEquals(told, ["service false true", "open early"]);
+  for (const informer of Object.values(router.informers)) informer.markSynced();
+  router.informers.services.upsert(testService("db"));
+  assertEquals(told.slice(2), ["open", "ready", "service false true"]);
 });
 
 Deno.test("ObjectRouter.stop() forgets the wait for the Node", async () => {

@@ -62,6 +62,7 @@ export class ProxyPipeline {
   readonly #state: MutableProxyState;
   readonly #plan: MutableProxyPlan;
   #settings: PlanSettings;
+  #isPartial = false;
   /** Whether the settings are others than those of the plan. */
   #hasNewSettings = false;
   /** While what the trackers had is on its way into the plan, and in neither of the two. */
@@ -106,6 +107,11 @@ export class ProxyPipeline {
     return this.services.pending > 0 || this.endpoints.changed ||
       this.#unconfirmed !== undefined || this.#hasNewSettings || this.#hasNewSurroundings ||
       this.#isCollecting;
+  }
+
+  /** Takes whether objects are still being read for the first time: plans may then lack Services. */
+  setPartial(isPartial: boolean): void {
+    this.#isPartial = isPartial;
   }
 
   /** Takes settings in place of those before; the next sync plans everything anew by them. */
@@ -158,6 +164,7 @@ export class ProxyPipeline {
 
   async #collect(again: readonly ServicePortKey[]): Promise<CollectedChanges> {
     const recorder = this.#recorder;
+    const isPartial = this.#isPartial;
     const pause = () => this.#clock.yieldToEventLoop();
     const { dirty, triggerTimes, problems } = await drainInSlices(this, this.#state, {
       changes: {
@@ -192,7 +199,7 @@ export class ProxyPipeline {
       ? merged
       : { ...merged, upserted: new Set([...merged.upserted, ...retried]) };
     this.#unconfirmed = changes;
-    return { changes, problems };
+    return { changes: isPartial ? { ...changes, isPartial } : changes, problems };
   }
 
   /** The backend holds the plan. Returns the times at which the objects concerned were changed. */

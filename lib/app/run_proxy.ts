@@ -41,6 +41,8 @@ import { TaskGroup } from "./task_group.ts";
 
 /** The phase in which everything is known and synced. */
 const SERVING = "serving";
+/** So long systemd waits for the rest once a part of the Services works. */
+const PATIENCE_MS = 60_000;
 
 /** What a run needs. */
 export type RunDependencies = Dependencies & {
@@ -226,9 +228,12 @@ class RunningProxy implements AsyncDisposable {
   }
 
   #createRouter(): ObjectRouter {
+    const { relay } = this.#configuration;
     return new ObjectRouter(this.#dependencies, {
       families: this.#families,
-      serviceCidrs: this.#configuration.relay.serviceCidrs,
+      serviceCidrs: relay.serviceCidrs,
+      // kube-proxy, which is to end then, serves what has not been read.
+      servesEarly: relay.manifests.length > 0 && !relay.takeover,
       onNode: (node) => this.#onNode(node),
       onNodeDeleted: () => this.#startUp.onNodeDeleted(),
       onReady: () => this.#enter(SERVING),
@@ -283,8 +288,11 @@ class RunningProxy implements AsyncDisposable {
 
   /** A unit that is ordered after this one may use Services: so it is ready when they work. */
   #tellReady(): void {
-    if (this.#families.some(({ syncer }) => syncer.lastSync === undefined)) return;
-    void this.#manager.ready();
+    if (this.#families.every(({ syncer }) => syncer.isComplete)) void this.#manager.ready();
+    // A manifest that is never read to its end is no reason to end what works without it.
+    else if (this.#families.every(({ syncer }) => syncer.lastSync)) {
+      this.#manager.readyIn(PATIENCE_MS);
+    }
   }
 
   #enter(phase: string): void {

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Logger } from "../log/logger.ts";
-import type { Clock } from "../os/clock.ts";
+import type { Clock, Timer } from "../os/clock.ts";
 import { createServiceNotifier, type ServiceNotifier } from "../os/sd_notify.ts";
 import type { RunnerActivity } from "../sync/sync_runner.ts";
 import type { ProcessInfo } from "./dependencies.ts";
@@ -25,6 +25,7 @@ export interface ServiceManagerDependencies {
 export class ServiceManager implements Disposable {
   readonly #dependencies: ServiceManagerDependencies;
   readonly #notifier: ServiceNotifier;
+  #readiness: Timer | undefined;
 
   /** `folder` is where the own end of the socket lies. */
   constructor(dependencies: ServiceManagerDependencies, { folder }: { readonly folder: string }) {
@@ -48,6 +49,11 @@ export class ServiceManager implements Disposable {
     return this.#notifier.ready();
   }
 
+  /** As {@linkcode ready}, after `ms` at the latest. */
+  readyIn(ms: number): void {
+    this.#readiness ??= this.#dependencies.clock.setTimer(ms, () => void this.ready());
+  }
+
   stopping(): Promise<void> {
     return this.#notifier.stopping();
   }
@@ -60,6 +66,7 @@ export class ServiceManager implements Disposable {
   }
 
   [Symbol.dispose](): void {
+    this.#readiness?.cancel();
     this.#notifier[Symbol.dispose]();
   }
 

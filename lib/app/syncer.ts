@@ -29,7 +29,7 @@ export interface SyncerDependencies {
   readonly backend: Backend;
   /** Told of each sync, in this order. */
   readonly observers: readonly SyncObserver[];
-  /** Called once, after the first sync that succeeded. */
+  /** Called after the first sync that succeeded, and after the first one of a plan that was no part. */
   readonly onFirstSync: () => void;
   /** Writes down what each sync brought into effect. */
   readonly recorder?: Pick<ChangeRecorder, "applied" | "failed">;
@@ -52,6 +52,7 @@ export class Syncer {
   readonly #contested: ContestedAddresses | undefined;
   #quarantined: readonly Quarantined[] = [];
   #lastSync: LastSync | undefined;
+  #isComplete = false;
   #failures = 0;
   #lastError: string | undefined;
 
@@ -61,6 +62,11 @@ export class Syncer {
     this.#told = new ToldRecently(dependencies);
     this.#pipeline = pipeline;
     if (dependencies.backend.usesConntrack) this.#contested = new ContestedAddresses();
+  }
+
+  /** Whether a plan of all objects has been synced. */
+  get isComplete(): boolean {
+    return this.#isComplete;
   }
 
   get lastSync(): LastSync | undefined {
@@ -124,7 +130,8 @@ export class Syncer {
     const triggerTimes = this.#pipeline.confirmSynced();
     this.#failures = 0;
     this.#lastError = undefined;
-    const isFirst = this.#lastSync === undefined;
+    const isFirst = this.#lastSync === undefined || !this.#isComplete && !changes.isPartial;
+    this.#isComplete ||= !changes.isPartial;
     this.#lastSync = { at, durationMs, report };
     health.synced(backend.family);
     this.#contested?.update(this.#pipeline.plan, changes);

@@ -19,7 +19,7 @@ import {
   type LoadDependencies,
   type LoadedConfiguration,
 } from "./load.ts";
-import { type WatchedFileSystem, watchFile } from "./watched_file.ts";
+import { watchFile } from "./watched_file.ts";
 
 /** The file says something that only a start takes up. */
 export class ConfigurationChanged extends Error {
@@ -36,7 +36,6 @@ export class ConfigurationChanged extends Error {
 export interface WatchConfigurationDependencies extends LoadDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
-  readonly files: WatchedFileSystem;
 }
 
 /** What came of a change of the file, by the words of the metric. */

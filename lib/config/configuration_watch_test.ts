@@ -4,7 +4,6 @@ import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { systemClock } from "../os/clock.ts";
 import { ConfigurationChanged, watchConfiguration } from "./configuration_watch.ts";
 import { loadConfiguration, type LoadedConfiguration } from "./load.ts";
-import { hostWatchedFiles, type WatchedFileSystem } from "./watched_file.ts";
 import { withFolder } from "../../tests/support/with_folder.ts";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
@@ -19,12 +18,11 @@ class Watched {
   readonly #controller = new AbortController();
   readonly #running: Promise<void>;
 
-  private constructor(current: LoadedConfiguration, path: string, files: WatchedFileSystem) {
+  private constructor(current: LoadedConfiguration, path: string) {
     this.#running = watchConfiguration({
       ...machine(),
       clock: systemClock,
       logger: this.#logger,
-      files,
     }, {
       flags: { config: path },
       current,
@@ -36,9 +34,9 @@ class Watched {
     this.#running.catch(() => {});
   }
 
-  static async start(path: string, files = hostWatchedFiles): Promise<Watched> {
+  static async start(path: string): Promise<Watched> {
     const current = await loadConfiguration(machine(), { flags: { config: path } });
-    const watched = new Watched(current, path, files);
+    const watched = new Watched(current, path);
     // The first look finds nothing new.
     await until(() => watched.lines.length > 0);
     return watched;
@@ -192,20 +190,6 @@ Deno.test("watchConfiguration() comes to the last of 100 rapid writes in a few l
     }
     await until(() => watched.clusterCidr === "10.100.0.0/16");
     assert(watched.applied.length <= 20, `${watched.applied.length} looks`);
-  }));
-
-Deno.test("watchConfiguration() looks by itself where no watch can be had", () =>
-  withFolder(async (folder) => {
-    const path = `${folder}/c.yaml`;
-    await Deno.writeTextFile(path, HEAD);
-    await using watched = await Watched.start(path, {
-      ...hostWatchedFiles,
-      watch: () => Promise.reject(new Error("fs.inotify.max_user_watches is reached")),
-    });
-    assertStringIncludes(watched.lines[0]!, "it is looked at instead");
-    await until(() => watched.lines.length > 1);
-    await Deno.writeTextFile(path, `${HEAD}clusterCIDR: 10.2.0.0/16\n`);
-    await until(() => watched.clusterCidr === "10.2.0.0/16");
   }));
 
 Deno.test("watchConfiguration() ends with the names of the fields that only a start takes up", () =>

@@ -36,6 +36,15 @@ const NOT_PLAIN = new RegExp(
   "m",
 );
 
+/**
+ * Longest text that is parsed as YAML, in UTF-16 units: it takes 40 ms. A slice of 1,000 endpoints
+ * has 450 KB.
+ */
+const MAX_LENGTH = 512 * 1024;
+const FLOW = /[[{,]/g;
+/** Lists in brackets take ten times as long as others. */
+const MAX_FLOW = 20_000;
+
 /** Where a document of several begins; what follows may well be JSON. */
 const DOCUMENT_MARKER = /^---[ \t]*\r?\n/;
 
@@ -54,7 +63,8 @@ export function parsePlainYaml(text: string): { readonly value: unknown } | unde
   } catch {
     // Flow YAML also begins with a brace.
   }
-  if (NOT_PLAIN.test(text)) return undefined;
+  if (text.length > MAX_LENGTH || NOT_PLAIN.test(text)) return undefined;
+  if ((text.match(FLOW)?.length ?? 0) > MAX_FLOW) return undefined;
   try {
     return { value: parse(text, { schema: "core" }) };
   } catch {

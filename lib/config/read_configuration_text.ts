@@ -13,3 +13,8 @@ const MAX_BYTES = 4 * MAX_YAML_LENGTH;
 export function readConfigurationText(path: string): Promise<string> {
   return readTextUpTo(path, MAX_BYTES);
 }
+
+/** Reads a configuration file once more. Rejects for a pipe, whose text is gone, and too long a file. */
+export function rereadConfigurationText(path: string): Promise<string> {
+  return readTextUpTo(path, MAX_BYTES, { onlyFiles: true });
+}

@@ -163,7 +163,7 @@ async function readText({ field, file }: { field: string; file: string }): Promi
     return await readTextUpTo(file, LONGEST_FILE);
   } catch (cause) {
     const reason = messageOf(cause);
-    throw new KubeAuthError(`Cannot read ${field}: ${reason}`, { cause });
+    throw new KubeAuthError(`Cannot read ${field}: '${file}': ${reason}`, { cause });
   }
 }
 

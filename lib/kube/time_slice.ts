@@ -11,10 +11,12 @@ import type { Clock } from "../os/clock.ts";
  */
 const BUDGET_MS = 3;
 
-/** Says when a loop has run long enough and should let others run. */
+/** Says when a loop has run long enough and should let others run. Loops that share one take turns. */
 export class TimeSlice {
   readonly #clock: Clock;
   #startedAt: number;
+  /** The last of those that wait: one is let on in each turn of the event loop. */
+  #waiting = Promise.resolve();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -27,8 +29,9 @@ export class TimeSlice {
    */
   pause(): Promise<void> | undefined {
     if (this.#clock.now() - this.#startedAt < BUDGET_MS) return undefined;
-    return this.#clock.yieldToEventLoop().then(() => {
+    this.#waiting = this.#waiting.then(() => this.#clock.yieldToEventLoop()).then(() => {
       this.#startedAt = this.#clock.now();
     });
+    return this.#waiting;
   }
 }

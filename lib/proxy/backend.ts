@@ -188,6 +188,12 @@ export interface Backend extends AsyncDisposable {
   readonly family: IpFamily;
   /** Whether the kernel's connection tracking decides for packets of known flows, past the rules. */
   readonly usesConntrack: boolean;
+  /**
+   * Whether the first plans may be such that {@linkcode PlanChanges.isPartial} says so, as known after
+   * `start()`. A mode whose first sync removes what an earlier run left does not take them where there
+   * is something: it goes on serving as it is. @default {false}
+   */
+  readonly takesPartialPlans?: boolean;
   /** For the metrics, where the mode sees connections at all. */
   readonly counters?: Readonly<TrafficCounters>;
   /** Who watches for connections, where the mode sees them. */

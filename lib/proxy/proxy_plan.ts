@@ -54,6 +54,11 @@ export interface PlanChanges {
   readonly shared: boolean;
   /** First sync, or something that all Services depend on changed. `upserted` then holds every key. */
   readonly everything: boolean;
+  /**
+   * Objects are still being read for the first time: Services that are missing from the plan may be
+   * there. What an earlier run left of them has to stay.
+   */
+  readonly isPartial?: true;
 }
 
 /** The {@linkcode ProxyPlan} that {@linkcode updatePlan} writes. */

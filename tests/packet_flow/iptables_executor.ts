@@ -61,7 +61,7 @@ export function executeOnIptables(rules: RuleSource, packet: PacketFlowCase): Pa
       walk(outcome.lists).every((again) => endpointText(again) === endpointText(outcome))
     ),
     trace: outcomes.flatMap(({ path, verdict }) => [
-      ...path.map(({ name, text }) => `${name}: ${text}`),
+      ...path.map(({ table, chain, rule }) => `${table} ${chain} ${rule}`),
       `= ${verdict}`,
     ]),
   };

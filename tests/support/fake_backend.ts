@@ -22,12 +22,14 @@ export interface FakeSync {
   readonly upserted: readonly string[];
   readonly removed: readonly string[];
   readonly everything: boolean;
+  readonly isPartial?: true;
 }
 
 /** Applies changes the way a real backend has to: what changed, nothing else. */
 export class FakeBackend implements Backend {
   readonly mode = "userspace";
   usesConntrack = false;
+  takesPartialPlans = false;
   /** What it holds after the last sync that did not fail. */
   readonly held = new Map<ServicePortKey, ServicePlan>();
   /** Every sync, failed ones too. */
@@ -53,6 +55,7 @@ export class FakeBackend implements Backend {
       upserted: [...changes.upserted].sort(),
       removed: [...changes.removed.keys()].sort(),
       everything: changes.everything,
+      ...(changes.isPartial && { isPartial: true }),
     });
     const failure = this.failures.shift();
     if (failure) return Promise.reject(failure);

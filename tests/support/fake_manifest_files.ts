@@ -1,42 +1,30 @@
 /**
- * Manifest files that are only in memory, with watches that tests can silence.
+ * Manifest files that are only in memory.
  *
  * @module
  */
-import type {
-  FolderChange,
-  FolderWatch,
-  ManifestFileState,
-  ManifestFileSystem,
-} from "../../lib/kube/manifests/manifest_file_system.ts";
+import type { ManifestFileSystem } from "../../lib/kube/manifests/manifest_file_system.ts";
+import type { FileState } from "../../lib/os/file_state.ts";
 
 /** A {@linkcode ManifestFileSystem} in memory. */
 export class FakeManifestFiles implements ManifestFileSystem {
-  /** Whether changes are told to watches. */
-  tellsWatches = true;
-  /** Whether new watches are refused. */
-  refusesWatches = false;
   /** Paths that cannot be looked at or read. */
   readonly forbidden = new Set<string>();
+  /** Paths that are read only once a promise has resolved, as on a file system that hangs. */
+  readonly slow = new Map<string, Promise<void>>();
   /** How often each file was read. */
   readonly reads = new Map<string, number>();
   readonly #files = new Map<string, { text: string; version: number }>();
-  readonly #folders = new Map<string, number>();
-  readonly #watches = new Map<FolderChange, string>();
+  readonly #folders = new Map<string, { identity: number; version: number }>();
   #sequence = 0;
 
   constructor(...folders: string[]) {
     for (const folder of folders) this.addFolder(folder);
   }
 
-  /** Folders with a watch. */
-  get watched(): readonly string[] {
-    return [...this.#watches.values()].sort();
-  }
-
   addFolder(folder: string): void {
-    this.#folders.set(folder, ++this.#sequence);
-    this.#tell(folder);
+    const identity = ++this.#sequence;
+    this.#folders.set(folder, { identity, version: identity });
   }
 
   removeFolder(folder: string): void {
@@ -44,30 +32,29 @@ export class FakeManifestFiles implements ManifestFileSystem {
       if (path.startsWith(`${folder}/`)) this.#files.delete(path);
     }
     this.#folders.delete(folder);
-    this.#tell(folder);
   }
 
   write(path: string, text: string): void {
+    if (!this.#files.has(path)) this.#changeFolder(path);
     this.#files.set(path, { text, version: ++this.#sequence });
-    this.#tell(path);
   }
 
   remove(path: string): void {
     this.#files.delete(path);
-    this.#tell(path);
+    this.#changeFolder(path);
   }
 
-  /** Tells watches of a change that there may not be. */
-  touch(path: string): void {
-    this.#tell(path);
-  }
-
-  stat(path: string): Promise<ManifestFileState | undefined> {
+  stat(path: string): Promise<FileState | undefined> {
     if (this.forbidden.has(path)) return Promise.reject(new Error(`no permission for ${path}`));
     const folder = this.#folders.get(path);
     if (folder !== undefined) {
-      const identity = `folder ${folder}`;
-      return Promise.resolve({ kind: "folder", identity, version: identity, size: 0 });
+      const { identity, version } = folder;
+      return Promise.resolve({
+        kind: "folder",
+        identity: `folder ${identity}`,
+        version: `${version}`,
+        size: 0,
+      });
     }
     const file = this.#files.get(path);
     return Promise.resolve(
@@ -88,30 +75,17 @@ export class FakeManifestFiles implements ManifestFileSystem {
     return Promise.resolve(names.reverse());
   }
 
-  readText(path: string): Promise<string> {
+  async readText(path: string): Promise<string> {
     this.reads.set(path, (this.reads.get(path) ?? 0) + 1);
+    await this.slow.get(path);
     const file = this.#files.get(path);
-    return file ? Promise.resolve(file.text) : Promise.reject(new Error(`no file ${path}`));
+    if (file === undefined) throw new Error(`no file ${path}`);
+    return file.text;
   }
 
-  watch(folder: string, onChange: FolderChange): Promise<FolderWatch> {
-    if (this.refusesWatches) return Promise.reject(new Error("too many watches"));
-    this.#watches.set(onChange, folder);
-    return Promise.resolve({
-      isAlive: true,
-      close: () => {
-        this.#watches.delete(onChange);
-        return Promise.resolve();
-      },
-    });
-  }
-
-  #tell(path: string): void {
-    if (!this.tellsWatches) return;
-    const slash = path.lastIndexOf("/");
-    for (const [onChange, folder] of this.#watches) {
-      if (folder === path) onChange(undefined);
-      else if (folder === path.slice(0, slash)) onChange(path.slice(slash + 1));
-    }
+  /** A folder has another version once a name in it came or went. */
+  #changeFolder(path: string): void {
+    const folder = this.#folders.get(path.slice(0, path.lastIndexOf("/")));
+    if (folder) folder.version = ++this.#sequence;
   }
 }

@@ -109,11 +109,20 @@ export async function settledUntil(clock: FakeClock, isTrue: () => boolean): Pro
   throw new Error("did not come true");
 }
 
+/** How long a change takes to be seen, to settle and to be read. */
+export const SEEN_MS = 1_100;
+
+const STEP_MS = 50;
+
 /** Lets a change be seen, read and published. */
 export async function letPass(
   { clock }: Pick<StartedManifests, "clock">,
   ms: number,
 ): Promise<void> {
-  await clock.advance(ms);
-  for (let turn = 0; turn < 20; turn++) await clock.advance(0);
+  const until = clock.now() + ms;
+  // In steps: what is under way is not to be late.
+  while (clock.now() < until) {
+    await clock.advance(Math.min(STEP_MS, until - clock.now()));
+    for (let turn = 0; turn < 10; turn++) await clock.advance(0);
+  }
 }

@@ -11,7 +11,7 @@ import {
 import { type Clock, systemClock } from "../../lib/os/clock.ts";
 import { type Network, systemNetwork } from "../../lib/os/network.ts";
 import type { SyncReport } from "../../lib/proxy/backend.ts";
-import type { ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
@@ -49,15 +49,23 @@ export class TestUserspaceBackend implements AsyncDisposable {
    * Syncs to these Services and no others. As the real caller does, it passes what changed since the
    * last sync, and what is in quarantine.
    */
-  async sync(services: readonly ServicePlan[], shared?: Partial<SharedPlan>): Promise<SyncReport> {
-    const fresh = testProxyPlan(services, shared ? { shared } : {});
+  async sync(
+    services: readonly ServicePlan[],
+    { isPartial, ...shared }: Partial<SharedPlan> & Pick<PlanChanges, "isPartial"> = {},
+  ): Promise<SyncReport> {
+    const isSaid = Object.keys(shared).length > 0;
+    const fresh = testProxyPlan(services, isSaid ? { shared } : {});
     // The shared part keeps its identity while nothing is said about it.
-    this.#shared = shared || !this.#shared ? fresh.shared : this.#shared;
+    this.#shared = isSaid || !this.#shared ? fresh.shared : this.#shared;
     const plan = { ...fresh, shared: this.#shared };
     const changes = testPlanChanges(plan, this.#plan);
     const again = this.#retry.filter((key) => plan.services.has(key));
     const upserted = new Set([...changes.upserted, ...again]);
-    const report = await this.backend.sync(plan, { ...changes, upserted });
+    const report = await this.backend.sync(plan, {
+      ...changes,
+      upserted,
+      ...(isPartial && { isPartial }),
+    });
     this.#plan = plan;
     this.#retry = report.quarantined.map(({ key }) => key);
     return report;

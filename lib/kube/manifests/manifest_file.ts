@@ -9,7 +9,6 @@ import {
   type YamlError,
   type YamlResult,
 } from "../../config/yaml_source.ts";
-import type { Clock } from "../../os/clock.ts";
 import { type ManifestObject, type ManifestObjectId, manifestObjectId } from "./manifest_object.ts";
 import {
   ignoredKindOf,
@@ -27,7 +26,7 @@ import {
   splitList,
 } from "./manifest_text.ts";
 import type { StringTable } from "../string_table.ts";
-import { TimeSlice } from "../time_slice.ts";
+import type { TimeSlice } from "../time_slice.ts";
 
 /** An object and the line of the file where it stands. */
 export interface PlacedObject {
@@ -51,7 +50,8 @@ export interface ManifestFileContent {
 
 /** Edges and shared state of {@linkcode readManifestFile}. */
 export interface ManifestFileDependencies {
-  readonly clock: Clock;
+  /** Shared by all that are read at one time. */
+  readonly slice: TimeSlice;
   readonly strings: StringTable;
 }
 
@@ -71,7 +71,7 @@ export async function readManifestFile(
   options: ManifestFileOptions,
 ): Promise<ManifestFileContent> {
   const reader = new FileReader(dependencies, options);
-  const slice = new TimeSlice(dependencies.clock);
+  const { slice } = dependencies;
   for (const part of splitDocuments(text)) {
     const pause = slice.pause();
     if (pause) await pause;

@@ -1,50 +1,24 @@
 /**
- * The files that manifests are read from, and who tells of their changes.
+ * The files that manifests are read from.
  *
  * @module
  */
-import { type FolderChange, type FolderWatch, watchFolder } from "../../os/folder_watch.ts";
-
-export type { FolderChange, FolderWatch } from "../../os/folder_watch.ts";
-
-/** What is known of a file without reading it. */
-export interface ManifestFileState {
-  readonly kind: "file" | "folder" | "other";
-  /** Tells this file from another one of the same name, before or after. */
-  readonly identity: string;
-  /** Differs when the content may differ. */
-  readonly version: string;
-  /** In bytes. */
-  readonly size: number;
-}
+import { type FileState, fileState, isGone } from "../../os/file_state.ts";
+import { readTextUpTo } from "../../os/read_text_up_to.ts";
 
 /** What the manifest source needs of the machine. */
 export interface ManifestFileSystem {
   /** Follows symlinks. `undefined` when there is nothing of this name. */
-  stat(path: string): Promise<ManifestFileState | undefined>;
+  stat(path: string): Promise<FileState | undefined>;
   /** Names in a folder; `undefined` when there is none. */
   list(folder: string): Promise<readonly string[] | undefined>;
-  readText(path: string): Promise<string>;
-  /** Calls back for each change of a name in the folder, or of the content behind it. Rejects when that can't be had. */
-  watch(folder: string, onChange: FolderChange): Promise<FolderWatch>;
+  /** Rejects for what is no regular file, without waiting for it, and after `maxBytes`. */
+  readText(path: string, maxBytes: number): Promise<string>;
 }
 
 /** The machine's files. */
 export const hostFileSystem: ManifestFileSystem = {
-  async stat(path) {
-    const info = await orUndefined(Deno.stat(path));
-    if (!info) return undefined;
-    const identity = `${info.dev}:${info.ino}`;
-    const times = `${info.mtime?.getTime()}:${info.ctime?.getTime()}`;
-    // Deno's ctime has whole seconds: a file that may be read at last can have the same one.
-    const rights = `${info.mode}:${info.uid}:${info.gid}`;
-    return {
-      kind: info.isFile ? "file" : info.isDirectory ? "folder" : "other",
-      identity,
-      version: `${identity}:${info.size}:${times}:${rights}`,
-      size: info.size,
-    };
-  },
+  stat: fileState,
 
   async list(folder) {
     const names: string[] = [];
@@ -57,21 +31,5 @@ export const hostFileSystem: ManifestFileSystem = {
     return names;
   },
 
-  readText: (path) => Deno.readTextFile(path),
-
-  watch: watchFolder,
+  readText: (path, maxBytes) => readTextUpTo(path, maxBytes, { onlyFiles: true }),
 };
-
-async function orUndefined<T>(promise: Promise<T>): Promise<T | undefined> {
-  try {
-    return await promise;
-  } catch (error) {
-    if (isGone(error)) return undefined;
-    throw error;
-  }
-}
-
-/** A file in the place of a folder counts as "not there" too. */
-function isGone(error: unknown): boolean {
-  return error instanceof Deno.errors.NotFound || error instanceof Deno.errors.NotADirectory;
-}

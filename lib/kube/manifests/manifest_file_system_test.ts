@@ -1,4 +1,4 @@
-import { assertEquals, assertNotEquals, assertRejects } from "@std/assert";
+import { assertEquals } from "@std/assert";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { ManifestHarness, serviceYaml } from "../../../tests/support/manifest_harness.ts";
 import { systemClock } from "../../os/clock.ts";
@@ -91,7 +91,6 @@ function start(...paths: string[]): ManifestHarness {
 }
 
 async function untilAddress(harness: ManifestHarness, address: string | undefined): Promise<void> {
-  // Shorter than the interval at which everything is looked at: the watch has to do it.
   await eventually(
     `the cluster IP is ${address}`,
     () => harness.informers.services.synced && harness.informers.clusterIp("web") === address,
@@ -177,37 +176,10 @@ Deno.test("a manifest folder is read with a problem where a folder has the name 
   });
 });
 
-Deno.test("hostFileSystem says that a file is not there, also behind another file", async () => {
+Deno.test("hostFileSystem has no names where there is no folder", async () => {
   await withFolder(async (folder) => {
     await Deno.writeTextFile(file(folder), "");
-    assertEquals(await hostFileSystem.stat(`${folder}/none`), undefined);
-    assertEquals(await hostFileSystem.stat(`${file(folder)}/none`), undefined);
     assertEquals(await hostFileSystem.list(`${folder}/none`), undefined);
     assertEquals(await hostFileSystem.list(file(folder)), undefined);
-    await assertRejects(() => hostFileSystem.watch(`${folder}/none`, () => {}));
   });
-});
-
-Deno.test("hostFileSystem tells another file of the same name by its version", async () => {
-  await withFolder(async (folder) => {
-    await Deno.writeTextFile(file(folder), "a");
-    const first = await hostFileSystem.stat(file(folder));
-    await Deno.writeTextFile(`${folder}/new`, "a");
-    await Deno.rename(`${folder}/new`, file(folder));
-    const second = await hostFileSystem.stat(file(folder));
-    assertEquals([first?.kind, first?.size], ["file", 1]);
-    assertEquals(first?.version === second?.version, false);
-  });
-});
-
-Deno.test("hostFileSystem tells by its version that a file may be read that could not be", async () => {
-  const path = await Deno.makeTempFile();
-  try {
-    await Deno.chmod(path, 0o200);
-    const before = await hostFileSystem.stat(path);
-    await Deno.chmod(path, 0o644);
-    assertNotEquals((await hostFileSystem.stat(path))?.version, before?.version);
-  } finally {
-    await Deno.remove(path);
-  }
 });

@@ -4,8 +4,9 @@
  * @module
  */
 import type { Clock } from "../../os/clock.ts";
+import type { FileState } from "../../os/file_state.ts";
 import { type ManifestFileContent, readManifestFile } from "./manifest_file.ts";
-import type { ManifestFileState, ManifestFileSystem } from "./manifest_file_system.ts";
+import type { ManifestFileSystem } from "./manifest_file_system.ts";
 import { keepLastGood } from "./manifest_last_good.ts";
 import { ManifestProblems } from "./manifest_problem.ts";
 import type { FileObjects } from "./manifest_store.ts";
@@ -16,14 +17,23 @@ import { TimeSlice } from "../time_slice.ts";
  * A file that vanishes or becomes empty is believed to have done so after this time. Programs that
  * don't rename a new file over the old one leave such a moment, and it must not cost a connection.
  */
-export const CONFIRM_MS = 300;
+const CONFIRM_MS = 300;
+
+/** A file is read once it has not changed for this time: one save is several steps. */
+const QUIET_MS = 50;
+/** A file that never stops changing is read all the same after this time. */
+const LONGEST_WAIT_MS = 1000;
+/** The kernel's clock for files goes in steps of up to 10 ms: a change within one leaves no trace. */
+const TICK_MS = 20;
 
 /** Larger files are refused: a file has to fit into memory several times over. */
 const LARGEST_FILE = 64 * 1024 * 1024;
+/** Files of this size in all are read at a time, or one that is larger. */
+const MOST_BYTES = 64 * 1024 * 1024;
 
 /** What is known of one file. */
 export interface ManifestFileRecord {
-  /** Of the content that was read last; `undefined` until then. */
+  /** Of the content that was read last; `undefined` when it has to be read in any case. */
   readonly version?: string;
   readonly problems: ManifestProblems;
   /** Wall-clock milliseconds at which it was last read without an error. */
@@ -38,18 +48,18 @@ export interface ManifestFileRecord {
 /** What a look at a file tells. */
 export type FileLook =
   | { readonly look: "unchanged" }
-  /** It looks gone; look again after {@linkcode CONFIRM_MS}. */
-  | { readonly look: "suspect" }
+  /** It is being written, or looks gone; look again after so many milliseconds. */
+  | { readonly look: "later"; readonly ms: number }
   | { readonly look: "changed"; readonly objects: FileObjects };
 
 /** How to look at a file. */
 export interface LookOptions {
   /** What it gave last time. */
   readonly previous: FileObjects;
-  /** Read it even if its version is the one that was read: versions have only milliseconds. */
-  readonly isForced: boolean;
   /** Whether it still belongs to the paths. */
   readonly isListed: boolean;
+  /** Whether a file that has changed is left alone until it stays as it is. */
+  readonly waitsForQuiet: boolean;
 }
 
 /** Edges of {@linkcode ManifestFiles}. */
@@ -59,6 +69,8 @@ export interface ManifestFilesDependencies {
 }
 
 const UNCHANGED: FileLook = { look: "unchanged" };
+const CHANGING: FileLook = { look: "later", ms: QUIET_MS };
+const SUSPECT: FileLook = { look: "later", ms: CONFIRM_MS };
 const NOTHING: FileObjects = new Map();
 const NO_RECORD: Partial<ManifestFileRecord> & Pick<ManifestFileRecord, "ignored"> = {
   ignored: new Map(),
@@ -71,11 +83,19 @@ export class ManifestFiles {
   readonly #nodeName: string;
   readonly #strings = new StringTable();
   readonly #records = new Map<string, ManifestFileRecord>();
+  /** Versions that are new and may not stay, and since when the file has been changing. */
+  readonly #changing = new Map<string, { readonly version: string; readonly since: number }>();
+  /** Bytes of the files that are being read. */
+  #bytes = 0;
+  #freed = Promise.withResolvers<void>();
+  /** Shared, so that no two files are parsed in one turn of the event loop. */
+  readonly #slice: TimeSlice;
 
   constructor({ clock, fileSystem }: ManifestFilesDependencies, nodeName: string) {
     this.#clock = clock;
     this.#fileSystem = fileSystem;
     this.#nodeName = nodeName;
+    this.#slice = new TimeSlice(clock);
   }
 
   /** What is known of each file, by path. */
@@ -84,40 +104,69 @@ export class ManifestFiles {
   }
 
   /** Looks at a file and reads it if need be. Never rejects for what the file is or holds. */
-  async look(path: string, options: LookOptions): Promise<FileLook> {
-    const { previous, isForced, isListed } = options;
+  async look(path: string, { previous, isListed, waitsForQuiet }: LookOptions): Promise<FileLook> {
     const record = this.#records.get(path);
-    let state: ManifestFileState | undefined;
-    let text: string;
     try {
-      state = isListed ? await this.#fileSystem.stat(path) : undefined;
+      const state = isListed ? await this.#fileSystem.stat(path) : undefined;
       if (!state) return this.#gone(path, previous);
-      const isKnown = state.version === record?.version && record.suspectSince === undefined;
-      if (isKnown && !isForced) return UNCHANGED;
+      if (state.version === record?.version && record.suspectSince === undefined) return UNCHANGED;
+      if (waitsForQuiet && this.#isChanging(path, state)) return CHANGING;
+      this.#changing.delete(path);
       checkReadable(state);
-      text = await this.#fileSystem.readText(path);
+      const version = isFresh(this.#clock, state) ? undefined : state.version;
+      await this.#takeRoom(state.size);
+      try {
+        const text = await this.#fileSystem.readText(path, LARGEST_FILE);
+        return await this.#read(path, { text, previous, version, record });
+      } finally {
+        this.#giveRoom(state.size);
+      }
     } catch (error) {
       return this.#unreadable(path, { error, previous });
     }
-    if (text.trim() === "" && previous.size > 0 && this.#isSuspect(path)) {
-      return { look: "suspect" };
-    }
-    const dependencies = { clock: this.#clock, strings: this.#strings };
+  }
+
+  async #read(
+    path: string,
+    { text, previous, version, record }: {
+      readonly text: string;
+      readonly previous: FileObjects;
+      readonly version: string | undefined;
+      readonly record: ManifestFileRecord | undefined;
+    },
+  ): Promise<FileLook> {
+    if (text.trim() === "" && previous.size > 0 && this.#isSuspect(path)) return SUSPECT;
+    const dependencies = { slice: this.#slice, strings: this.#strings };
     const reading = { file: path, nodeName: this.#nodeName };
     const content = await readManifestFile(text, dependencies, reading);
-    const objects = await keepLastGood(previous, content, new TimeSlice(this.#clock));
-    this.#records.set(path, this.#recordOf(content, { version: state.version, record }));
+    const objects = await keepLastGood(previous, content, this.#slice);
+    this.#records.set(path, this.#recordOf(content, { version, record }));
     return { look: "changed", objects };
+  }
+
+  /** Waits until the texts that are being read leave room for another one. */
+  async #takeRoom(size: number): Promise<void> {
+    while (this.#bytes > 0 && this.#bytes + size > MOST_BYTES) await this.#freed.promise;
+    this.#bytes += size;
+  }
+
+  #giveRoom(size: number): void {
+    this.#bytes -= size;
+    this.#freed.resolve();
+    this.#freed = Promise.withResolvers();
   }
 
   #recordOf(
     content: ManifestFileContent,
-    last: { readonly version: string; readonly record: ManifestFileRecord | undefined },
+    { version, record }: {
+      readonly version: string | undefined;
+      readonly record: ManifestFileRecord | undefined;
+    },
   ): ManifestFileRecord {
     const isStale = content.isIncomplete || content.refused.size > 0;
-    const lastGoodAtMs = isStale ? last.record?.lastGoodAtMs : this.#clock.wallNow();
+    const lastGoodAtMs = isStale ? record?.lastGoodAtMs : this.#clock.wallNow();
     return {
-      version: last.version,
+      ...(version !== undefined && { version }),
       problems: content.problems,
       isStale,
       ...(lastGoodAtMs !== undefined && { lastGoodAtMs }),
@@ -125,9 +174,18 @@ export class ManifestFiles {
     };
   }
 
+  /** Whether a file has changed since it was looked at last, and not for too long. */
+  #isChanging(path: string, { version }: FileState): boolean {
+    const before = this.#changing.get(path);
+    const since = before?.since ?? this.#clock.now();
+    this.#changing.set(path, { version, since });
+    return version !== before?.version && this.#clock.now() - since < LONGEST_WAIT_MS;
+  }
+
   #gone(path: string, previous: FileObjects): FileLook {
+    this.#changing.delete(path);
     if (!this.#records.has(path)) return UNCHANGED;
-    if (previous.size > 0 && this.#isSuspect(path)) return { look: "suspect" };
+    if (previous.size > 0 && this.#isSuspect(path)) return SUSPECT;
     this.#records.delete(path);
     return { look: "changed", objects: NOTHING };
   }
@@ -159,8 +217,12 @@ export class ManifestFiles {
   }
 }
 
-function checkReadable({ kind, size }: ManifestFileState): void {
-  // A pipe would never end.
+/** Whether a file may have changed after its state was read, and still have the same version. */
+export function isFresh(clock: Clock, { modifiedAtMs }: FileState): boolean {
+  return modifiedAtMs !== undefined && Math.abs(clock.wallNow() - modifiedAtMs) < TICK_MS;
+}
+
+function checkReadable({ kind, size }: FileState): void {
   if (kind !== "file") throw new TypeError("it is no regular file");
   if (size > LARGEST_FILE) {
     throw new RangeError(`it has ${size} bytes; at most ${LARGEST_FILE} are accepted, split it`);

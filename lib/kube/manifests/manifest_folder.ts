@@ -1,22 +1,31 @@
 /**
- * Which files belong to the paths of `--manifests`, and which folders have to be watched for them.
+ * Which files belong to the paths of `--manifests`.
  *
  * @module
  */
 import { messageOf } from "../../log/message_of.ts";
+import type { FileState } from "../../os/file_state.ts";
 import type { ManifestFileSystem } from "./manifest_file_system.ts";
 
 /** What the paths lead to at the moment. */
 export interface ManifestListing {
-  /** Files to read, sorted: of two that hold the same object the first wins. */
-  readonly files: readonly string[];
-  /** Folders in which files may appear, change or go, each with its identity. */
-  readonly folders: ReadonlyMap<string, string>;
+  /** Files to read: of two that hold the same object the first by path wins. */
+  readonly files: ReadonlySet<string>;
+  /** What stands at each of the paths; `undefined` = nothing, or it could not be looked at. */
+  readonly states: ReadonlyMap<string, FileState | undefined>;
   /** Paths that lead nowhere, and why. */
   readonly missing: ReadonlyMap<string, string>;
   /** False when something could not be looked at: a file that is not listed may be there all the same. */
   readonly isCertain: boolean;
 }
+
+/** Nothing was listed yet. */
+export const NOT_LISTED: ManifestListing = {
+  files: new Set(),
+  states: new Map(),
+  missing: new Map(),
+  isCertain: false,
+};
 
 /**
  * Whether a file of this name in a folder is read: `.yaml`, `.yml` or `.json`, not hidden. That leaves
@@ -35,40 +44,32 @@ export async function listManifests(
   paths: readonly string[],
 ): Promise<ManifestListing> {
   const files = new Set<string>();
-  const folders = new Map<string, string>();
+  const states = new Map<string, FileState | undefined>();
   const missing = new Map<string, string>();
   let isCertain = true;
   for (const path of paths) {
     try {
+      // Before its names are read: a name that comes later makes another version of it.
       const state = await fileSystem.stat(path);
-      if (state?.kind === "folder") {
-        folders.set(path, state.identity);
+      states.set(path, state);
+      if (state === undefined) {
+        missing.set(path, "there is no such file or folder");
+      } else if (state.kind === "folder") {
         for (const name of await fileSystem.list(path) ?? []) {
           if (isManifestName(name)) files.add(childOf(path, name));
         }
-        continue;
+      } else {
+        files.add(path);
       }
-      if (state) files.add(path);
-      else missing.set(path, "there is no such file or folder");
-      // A file is saved by renaming another one over it, and one that is missing may appear.
-      const parent = folderOf(path);
-      const parentState = await fileSystem.stat(parent);
-      if (parentState) folders.set(parent, parentState.identity);
     } catch (error) {
       isCertain = false;
+      states.set(path, undefined);
       missing.set(path, messageOf(error));
     }
   }
-  return { files: [...files].sort(), folders, missing, isCertain };
+  return { files, states, missing, isCertain };
 }
 
-/** The path of a name in a folder. */
-export function childOf(folder: string, name: string): string {
+function childOf(folder: string, name: string): string {
   return folder === "/" ? `/${name}` : `${folder}/${name}`;
-}
-
-/** The folder that a path stands in. */
-export function folderOf(path: string): string {
-  const slash = path.lastIndexOf("/");
-  return slash < 0 ? "." : path.slice(0, Math.max(1, slash));
 }

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { FakeManifestFiles } from "../../../tests/support/fake_manifest_files.ts";
-import { childOf, folderOf, isManifestName, listManifests } from "./manifest_folder.ts";
+import { isManifestName, listManifests } from "./manifest_folder.ts";
 
 const NAMES: readonly { name: string; isRead: boolean }[] = [
   { name: "web.yaml", isRead: true },
@@ -26,22 +26,19 @@ for (const { name, isRead } of NAMES) {
   });
 }
 
-Deno.test("folderOf() and childOf() are each other's reverse", () => {
-  for (const [path, folder] of [["/a/b", "/a"], ["/a", "/"], ["a/b/c", "a/b"]] as const) {
-    assertEquals(folderOf(path), folder);
-    assertEquals(childOf(folder, path.slice(path.lastIndexOf("/") + 1)), path);
-  }
-  assertEquals(folderOf("a"), ".");
-});
-
-Deno.test("listManifests() sorts the files of all paths, each once", async () => {
+Deno.test("listManifests() lists the files of all paths, each once", async () => {
   const files = new FakeManifestFiles("m", "n", "m/sub");
   for (const path of ["m/b.yaml", "m/a.yaml", "m/x.txt", "m/sub/c.yaml", "n/0", "n/d.yaml"]) {
     files.write(path, "");
   }
   const listing = await listManifests(files, ["n/0", "m", "m/a.yaml", "gone"]);
-  assertEquals(listing.files, ["m/a.yaml", "m/b.yaml", "n/0"]);
-  assertEquals([...listing.folders.keys()], ["n", "m"]);
+  assertEquals([...listing.files].sort(), ["m/a.yaml", "m/b.yaml", "n/0"]);
+  assertEquals([...listing.states].map(([path, state]) => [path, state?.kind]), [
+    ["n/0", "file"],
+    ["m", "folder"],
+    ["m/a.yaml", "file"],
+    ["gone", undefined],
+  ]);
   assertEquals([...listing.missing], [["gone", "there is no such file or folder"]]);
   assertEquals(listing.isCertain, true);
 });

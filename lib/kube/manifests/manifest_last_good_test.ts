@@ -1,5 +1,10 @@
 import { assertEquals } from "@std/assert";
-import { letPass, serviceYaml, withManifests } from "../../../tests/support/manifest_harness.ts";
+import {
+  letPass,
+  SEEN_MS,
+  serviceYaml,
+  withManifests,
+} from "../../../tests/support/manifest_harness.ts";
 
 const WEB_1 = serviceYaml("web", "10.0.0.1");
 const WEB_2 = serviceYaml("web", "10.0.0.2");
@@ -11,7 +16,7 @@ Deno.test("run() keeps the last good content of a file with a syntax error, and 
     const goodAt = clock.wallNow();
     harness.informers.take();
     files.write("m/a.yaml", `${WEB_2}---\nspec: ]\n`);
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     assertEquals(harness.informers.take(), []);
     const [status] = harness.source.status();
     assertEquals([status!.objects, status!.stale, status!.lastGoodAtMs], [2, true, goodAt]);
@@ -20,7 +25,7 @@ Deno.test("run() keeps the last good content of a file with a syntax error, and 
     assertEquals(line?.message, "Cannot use a part of the manifests");
     assertEquals([line?.fields["file"], line?.fields["line"]], ["m/a.yaml", 10]);
     files.write("m/a.yaml", WEB_2);
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     assertEquals(harness.informers.take(), ["~Service default/web", "-Service default/db"]);
     assertEquals(harness.source.status()[0]!.stale, false);
   });
@@ -41,7 +46,7 @@ Deno.test("run() keeps the last good version of a bad object and updates the oth
     harness.informers.take();
     const bad = serviceYaml("db", "10.0.0.8").replace("port: 80", "port: 0");
     files.write("m/a.yaml", `${WEB_2}---\n${bad}`);
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     assertEquals(harness.informers.take(), ["~Service default/web"]);
     assertEquals(harness.informers.clusterIp("db"), "10.0.0.9");
     assertEquals(harness.problems, [
@@ -56,10 +61,10 @@ Deno.test("run() keeps what a file no longer names while an object in it has no 
     const { files, harness } = started;
     harness.informers.take();
     files.write("m/a.yaml", `${WEB_1}---\n${DB.replace("  name: db", "  nmae: db")}`);
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     assertEquals(harness.informers.take(), []);
     files.write("m/a.yaml", WEB_1);
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     assertEquals(harness.informers.take(), ["-Service default/db"]);
   });
 });

@@ -13,6 +13,8 @@ import type { ShadowedObject, StoreChanges } from "./manifest_store.ts";
 
 /** Lines about problems for one reading; `status` shows the others. */
 const MOST_LINES = 20;
+/** After this time the first reading is said to take long. */
+const LONG_MS = 10_000;
 /** File names in one line. */
 const MOST_FILES = 5;
 
@@ -26,12 +28,15 @@ export interface ManifestReadingSummary {
 
 /** Writes the log lines of a manifest source. */
 export class ManifestLog {
+  readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #told: ToldRecently;
+  #isIncompleteTold = false;
   #missing: ReadonlyMap<string, string> = new Map();
 
   constructor({ clock, logger }: { readonly clock: Clock; readonly logger: Logger }) {
     this.#logger = logger.with({ component: "manifests" });
+    this.#clock = clock;
     this.#told = new ToldRecently({ clock });
   }
 
@@ -42,6 +47,15 @@ export class ManifestLog {
       this.#logger.warn("Cannot read manifests; they are read once they appear", { path, reason });
     }
     this.#missing = missing;
+  }
+
+  /** Says once that reading the files for the first time takes long, and why. */
+  incomplete(startedAt: number, underWay: ReadonlySet<string>): void {
+    if (this.#isIncompleteTold || this.#clock.now() - startedAt < LONG_MS) return;
+    this.#isIncompleteTold = true;
+    const message = "Manifests are still being read; Services of those read so far are served";
+    const files = [...underWay].slice(0, MOST_FILES);
+    this.#logger.warn(message, { files, more: underWay.size - files.length });
   }
 
   /** Says what came of reading files. */

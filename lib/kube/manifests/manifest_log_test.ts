@@ -38,7 +38,7 @@ Deno.test("run() warns once an hour of a fault that stays in a file that keeps c
     }
     assertEquals(logger.lines.filter(({ message }) => message === "Read manifests").length, 6);
     assertEquals(warnings().length, 1);
-    await letPass(started, 3_600_000);
+    started.clock.stall(3_600_000);
     files.write("m/b.yaml", `${WEB_1}# later`);
     await letPass(started, 3_000);
     assertEquals(warnings().length, 2);

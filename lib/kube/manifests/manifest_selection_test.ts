@@ -1,5 +1,10 @@
 import { assertEquals } from "@std/assert";
-import { letPass, serviceYaml, withManifests } from "../../../tests/support/manifest_harness.ts";
+import {
+  letPass,
+  SEEN_MS,
+  serviceYaml,
+  withManifests,
+} from "../../../tests/support/manifest_harness.ts";
 
 const WEB_1 = serviceYaml("web", "10.0.0.1");
 
@@ -22,12 +27,12 @@ Deno.test("run() sees what the selectors of the API would let through", async ()
   await withManifests({ "m/a.yaml": text }, async (started) => {
     const { files, harness } = started;
     assertEquals(harness.informers.take(), [
-      "+Service default/web",
       "+EndpointSlice default/web-1",
       "+Node node-a",
+      "+Service default/web",
     ]);
     files.write("m/a.yaml", labelled("web", "service.kubernetes.io/service-proxy-name"));
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     assertEquals(harness.informers.take(), [
       "-Service default/web",
       "-EndpointSlice default/web-1",

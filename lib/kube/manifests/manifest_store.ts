@@ -5,6 +5,7 @@
  */
 import type { KubeKinds, KubeObject } from "../../api/objects.ts";
 import { objectKey } from "../../api/objects.ts";
+import { SERVICE_NAME_LABEL } from "../../api/service_name_label.ts";
 import type { Clock } from "../../os/clock.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
 import type { Informer, Informers } from "../informer.ts";
@@ -22,6 +23,15 @@ export interface StoreChanges {
   deleted: number;
 }
 
+/** How new content is taken. */
+export interface UpdateOptions {
+  /**
+   * Whether more files are still to be read: nothing is deleted then, and no Service is added before
+   * some of its endpoints have been read. @default {false}
+   */
+  readonly isPartial?: boolean;
+}
+
 /** An object that stands in two files; the other one is used. */
 export interface ShadowedObject {
   readonly id: ManifestObjectId;
@@ -37,6 +47,10 @@ export class ManifestStore {
   readonly #informers: Readonly<{ [K in keyof KubeKinds]: Informer<KubeKinds[K]> }>;
   readonly #files = new Map<string, FileObjects>();
   readonly #owners = new Map<ManifestObjectId, string>();
+  /** Services of which endpoints were read while {@linkcode UpdateOptions.isPartial}. */
+  readonly #withEndpoints = new Set<string>();
+  /** Objects that were touched while {@linkcode UpdateOptions.isPartial}, and are not published yet. */
+  readonly #withheld = new Set<ManifestObjectId>();
   /** Files that hold an object besides its owner. */
   readonly #shadows = new Map<ManifestObjectId, Set<string>>();
 
@@ -78,9 +92,13 @@ export class ManifestStore {
   }
 
   /** Takes the new content of files, all at once; an empty one means that the file is gone. */
-  async update(files: ReadonlyMap<string, FileObjects>): Promise<StoreChanges> {
+  async update(
+    files: ReadonlyMap<string, FileObjects>,
+    { isPartial = false }: UpdateOptions = {},
+  ): Promise<StoreChanges> {
     const slice = new TimeSlice(this.#clock);
-    const touched = new Set<ManifestObjectId>();
+    const touched = new Set(this.#withheld);
+    this.#withheld.clear();
     for (const [path, objects] of files) {
       for (const id of this.objectsOf(path).keys()) {
         touched.add(id);
@@ -88,28 +106,34 @@ export class ManifestStore {
         const pause = slice.pause();
         if (pause) await pause;
       }
-      for (const id of objects.keys()) {
+      for (const [id, { entry }] of objects) {
         touched.add(id);
         this.#claim(id, path);
+        if (isPartial) this.#noteEndpoints(entry);
         const pause = slice.pause();
         if (pause) await pause;
       }
       if (objects.size > 0) this.#files.set(path, objects);
       else this.#files.delete(path);
     }
-    return await this.#publish(touched, slice);
+    if (!isPartial) this.#withEndpoints.clear();
+    return await this.#publish(touched, { slice, isPartial });
   }
 
-  /** Deletions come last, as after a list of an API server: what moved is never gone in between. */
+  /**
+   * Services come after endpoints, since a sync may run in between and would refuse their clients.
+   * Deletions come last, as after a list of an API server: what moved is never gone in between.
+   */
   async #publish(
     touched: ReadonlySet<ManifestObjectId>,
-    slice: TimeSlice,
+    { slice, isPartial }: { readonly slice: TimeSlice; readonly isPartial: boolean },
   ): Promise<StoreChanges> {
     const changes: StoreChanges = { added: 0, updated: 0, deleted: 0 };
     const gone: ManifestObjectId[] = [];
-    for (const id of touched) {
+    for (const id of servicesLast(touched)) {
       const owner = this.#owners.get(id);
-      if (owner === undefined) gone.push(id);
+      if (isPartial && (owner === undefined || this.#lacksEndpoints(id))) this.#withheld.add(id);
+      else if (owner === undefined) gone.push(id);
       else this.#upsert(this.#files.get(owner)!.get(id)!.entry, changes);
       const pause = slice.pause();
       if (pause) await pause;
@@ -122,6 +146,19 @@ export class ManifestStore {
       if (pause) await pause;
     }
     return changes;
+  }
+
+  #noteEndpoints({ kind, object }: ManifestObject): void {
+    const { namespace = "", name, labels } = object.metadata;
+    const service = kind === "EndpointSlice" ? labels?.[SERVICE_NAME_LABEL] : name;
+    const isNamed = kind === "EndpointSlice" || kind === "Endpoints";
+    if (isNamed && service !== undefined) this.#withEndpoints.add(`${namespace}/${service}`);
+  }
+
+  /** Whether it is a Service of whose endpoints nothing has been read: it would refuse its clients. */
+  #lacksEndpoints(id: ManifestObjectId): boolean {
+    const [kind, key] = id.split(" ") as [keyof KubeKinds, string];
+    return kind === "Service" && !this.#withEndpoints.has(key);
   }
 
   #upsert({ kind, object }: ManifestObject, changes: StoreChanges): void {
@@ -161,4 +198,10 @@ export class ManifestStore {
     }
     if (shadows?.size === 0) this.#shadows.delete(id);
   }
+}
+
+function servicesLast(ids: ReadonlySet<ManifestObjectId>): readonly ManifestObjectId[] {
+  const all = [...ids];
+  const isService = (id: ManifestObjectId) => id.startsWith("Service ");
+  return [...all.filter((id) => !isService(id)), ...all.filter(isService)];
 }

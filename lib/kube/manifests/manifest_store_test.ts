@@ -17,6 +17,16 @@ function objectsOf(services: Services): FileObjects {
   return new Map(entries);
 }
 
+function endpointsOf(service: string): FileObjects {
+  const labels = { "kubernetes.io/service-name": service };
+  const metadata = { name: `${service}-1`, namespace: "default", labels };
+  const object = { metadata, addressType: "IPv4", endpoints: [], ports: [] } as const;
+  return new Map([[`EndpointSlice default/${service}-1`, {
+    entry: { kind: "EndpointSlice", object },
+    line: 1,
+  }]]);
+}
+
 function changesOf(files: Readonly<Record<string, Services>>): ReadonlyMap<string, FileObjects> {
   return new Map(Object.entries(files).map(([path, services]) => [path, objectsOf(services)]));
 }
@@ -53,6 +63,21 @@ Deno.test("update() keeps the object that the informers know when an equal one c
   await store.update(changesOf({ a: {}, b: { x: "1" } }));
   assertStrictEquals(informers.services.get("default/x"), known);
   assertEquals(informers.take(), ["+Service default/x"]);
+});
+
+Deno.test("update() of a part deletes nothing, and adds a Service with its endpoints", async () => {
+  const { store, informers } = makeStore();
+  const isPartial = true;
+  await store.update(changesOf({ a: { web: "1", db: "1" } }), { isPartial });
+  assertEquals(informers.take(), []);
+  await store.update(new Map([["b", endpointsOf("web")]]), { isPartial });
+  assertEquals(informers.take(), ["+EndpointSlice default/web-1", "+Service default/web"]);
+  await store.update(changesOf({ a: { web: "2" } }), { isPartial });
+  await store.update(changesOf({ a: {} }), { isPartial });
+  assertEquals(informers.take(), ["~Service default/web"]);
+  const changes = await store.update(changesOf({ c: { db: "1" } }));
+  assertEquals(changes, { added: 1, updated: 0, deleted: 1 });
+  assertEquals(informers.take(), ["+Service default/db", "-Service default/web"]);
 });
 
 Deno.test("shadowed() names the file that is used, with lines", async () => {

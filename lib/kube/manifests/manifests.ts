@@ -1,20 +1,20 @@
 /**
  * A source of objects like an API server, for a host without one: files and folders of YAML or JSON,
- * watched while the program runs.
+ * looked at again and again while the program runs.
  *
  * @module
  */
 import type { Logger } from "../../log/logger.ts";
 import type { Clock } from "../../os/clock.ts";
+import { whenAborted } from "../../os/when_aborted.ts";
 import { hostFileSystem, type ManifestFileSystem } from "./manifest_file_system.ts";
-import { CONFIRM_MS, ManifestFiles } from "./manifest_files.ts";
-import { childOf, isManifestName, listManifests, type ManifestListing } from "./manifest_folder.ts";
+import { isFresh, ManifestFiles } from "./manifest_files.ts";
+import { listManifests, type ManifestListing, NOT_LISTED } from "./manifest_folder.ts";
 import { ManifestLog } from "./manifest_log.ts";
-import { ManifestSchedule } from "./manifest_schedule.ts";
+import { ManifestLooks } from "./manifest_looks.ts";
 import { type ManifestFileStatus, manifestStatus } from "./manifest_status.ts";
 import type { Informers } from "../informer.ts";
-import { type FileObjects, ManifestStore } from "./manifest_store.ts";
-import { ManifestWatches } from "./manifest_watches.ts";
+import { ManifestStore } from "./manifest_store.ts";
 
 /** Edges of a manifest source. */
 export interface ManifestSourceDependencies {
@@ -35,7 +35,10 @@ export interface ManifestSourceOptions {
 
 /** A source of objects. */
 export interface ManifestSource {
-  /** Feeds the informers; resolves once the signal is aborted. Synced after the first look, whatever it found. */
+  /**
+   * Feeds the informers; resolves once the signal is aborted. Synced when every file has been read once,
+   * whatever came of it. Before that objects are added as they are read, and none is deleted.
+   */
   run(signal: AbortSignal): Promise<void>;
   /** How each file is doing. */
   status(): readonly ManifestFileStatus[];
@@ -49,18 +52,14 @@ export function createManifestSource(
   return new FileManifestSource(dependencies, options);
 }
 
-/**
- * Without any event everything is looked at this often: a watch tells nothing of network file systems,
- * of the far end of symlinks, and of what it dropped because there was too much.
- */
-const POLL_MS = 10_000;
-/** The same for folders that cannot be watched. */
-const POLL_UNWATCHED_MS = 2_000;
-/** The longest part of the time that looking at everything may take: one in a hundred. */
-const POLL_SHARE = 100;
-
-/** Files that are read at a time: of many small ones most of the time is waiting. */
-const LANES = 8;
+/** How often the paths are looked at, and what was read meanwhile is published. */
+const PERIOD_MS = 1_000;
+/** Every file is looked at this often at least. */
+const LONGEST_PERIOD_MS = 60_000;
+/** The longest part of the time that looking at every file may take: one in a hundred. */
+const PERIOD_SHARE = 100;
+/** Names that are sorted, so that objects come in the order of the files. Of more it is not worth the time. */
+const MOST_SORTED = 1_000;
 
 class FileManifestSource implements ManifestSource {
   readonly #clock: Clock;
@@ -68,18 +67,14 @@ class FileManifestSource implements ManifestSource {
   readonly #paths: readonly string[];
   readonly #files: ManifestFiles;
   readonly #store: ManifestStore;
-  readonly #watches: ManifestWatches;
-  readonly #schedule: ManifestSchedule;
+  readonly #looks: ManifestLooks;
   readonly #log: ManifestLog;
-  /** Files that a watch has told of. */
-  #changed = new Set<string>();
-  #isEverythingChanged = true;
-  #listing: ManifestListing = {
-    files: [],
-    folders: new Map(),
-    missing: new Map(),
-    isCertain: false,
-  };
+  #listing: ManifestListing = NOT_LISTED;
+  #everythingDueAt = 0;
+  /** Whether each file has been begun with. */
+  #isBegun = false;
+  /** Whether each file has been read once. */
+  #isComplete = false;
 
   constructor(dependencies: ManifestSourceDependencies, options: ManifestSourceOptions) {
     const { clock, logger, fileSystem = hostFileSystem } = dependencies;
@@ -88,12 +83,8 @@ class FileManifestSource implements ManifestSource {
     this.#paths = options.paths.map((path) => path.replace(/(?<=.)\/+$/, ""));
     this.#files = new ManifestFiles({ clock, fileSystem }, options.nodeName);
     this.#store = new ManifestStore({ clock }, options.informers);
-    this.#schedule = new ManifestSchedule({ clock });
+    this.#looks = new ManifestLooks({ clock, files: this.#files, store: this.#store });
     this.#log = new ManifestLog({ clock, logger });
-    this.#watches = new ManifestWatches(
-      { fileSystem, logger },
-      (folder, name) => this.#noteChange(folder, name),
-    );
   }
 
   status(): readonly ManifestFileStatus[] {
@@ -105,96 +96,80 @@ class FileManifestSource implements ManifestSource {
   }
 
   async run(signal: AbortSignal): Promise<void> {
-    try {
-      await this.#lookAtEverything(signal);
-      if (!signal.aborted) this.#store.markSynced();
-      for (;;) {
-        const wake = await this.#schedule.wait(signal);
-        if (wake === "aborted") return;
-        if (wake === "due" || this.#isEverythingChanged) await this.#lookAtEverything(signal);
-        else await this.#lookAtChanges(signal);
-      }
-    } finally {
-      await this.#watches.close();
-    }
-  }
-
-  #noteChange(folder: string, name: string | undefined): void {
-    // A ConfigMap volume changes by a symlink '..data' to which all others lead.
-    if (name === undefined || name.startsWith("..")) {
-      this.#isEverythingChanged = true;
-      return this.#schedule.noteChange();
-    }
-    const path = childOf(folder, name);
-    const given = this.#paths.find((own) => own === path || (folder === "." && own === name));
-    if (given !== undefined) {
-      this.#changed.add(given);
-      // What stands there now may be a folder.
-      this.#isEverythingChanged = true;
-    } else if (isManifestName(name) && this.#paths.includes(folder)) {
-      this.#changed.add(path);
-    } else {
-      return;
-    }
-    this.#schedule.noteChange();
-  }
-
-  async #lookAtEverything(signal: AbortSignal): Promise<void> {
     const startedAt = this.#clock.now();
-    const changed = this.#changed;
-    this.#changed = new Set();
-    this.#isEverythingChanged = false;
-    this.#listing = await listManifests(this.#fileSystem, this.#paths);
-    if (await this.#watches.follow(this.#listing.folders)) {
-      this.#listing = await listManifests(this.#fileSystem, this.#paths);
-    }
-    this.#log.missing(this.#listing.missing);
-    const known = [...this.#listing.files, ...this.#files.records.keys()];
-    const paths = [...new Set(known)].sort();
-    const listed = new Set(this.#listing.isCertain ? this.#listing.files : paths);
-    await this.#read(paths, { listed, changed, signal });
-    const pollMs = this.#watches.hasGaps ? POLL_UNWATCHED_MS : POLL_MS;
-    const tookMs = this.#clock.now() - startedAt;
-    this.#schedule.lookAgainIn(Math.max(pollMs, tookMs * POLL_SHARE));
-  }
-
-  async #lookAtChanges(signal: AbortSignal): Promise<void> {
-    const changed = this.#changed;
-    this.#changed = new Set();
-    await this.#read([...changed], { listed: changed, changed, signal });
-  }
-
-  async #read(
-    paths: readonly string[],
-    { listed, changed, signal }: {
-      readonly listed: ReadonlySet<string>;
-      readonly changed: ReadonlySet<string>;
-      readonly signal: AbortSignal;
-    },
-  ): Promise<void> {
-    const startedAt = this.#clock.now();
-    const looks = new Map<string, FileObjects | undefined>();
-    // Set here, so that objects come in the order of the files and not of what was read first.
-    for (const path of paths) looks.set(path, undefined);
-    const waiting = looks.keys();
-    const readSome = async () => {
-      for (const path of waiting) {
-        if (signal.aborted) return;
-        const previous = this.#store.objectsOf(path);
-        const options = { previous, isForced: changed.has(path), isListed: listed.has(path) };
-        const look = await this.#files.look(path, options);
-        if (look.look === "changed") looks.set(path, look.objects);
-        if (look.look === "suspect") this.#schedule.lookAgainIn(CONFIRM_MS);
+    const rounds = async () => {
+      while (!signal.aborted) {
+        await this.#round(signal);
+        if (!this.#isComplete) this.#log.incomplete(startedAt, this.#looks.underWay);
+        await this.#looks.wait(PERIOD_MS, signal);
       }
     };
-    await Promise.all(Array.from({ length: LANES }, readSome));
-    const files = new Map<string, FileObjects>();
-    for (const [path, objects] of looks) if (objects) files.set(path, objects);
-    if (files.size === 0 || signal.aborted) return;
-    const changes = await this.#store.update(files);
+    const ended = new AbortController();
+    // A file system that hangs does not answer to an abort.
+    const late = whenAborted(signal).then(() => this.#clock.sleep(PERIOD_MS, ended.signal));
+    await Promise.race([rounds(), late]).finally(() => ended.abort());
+    await late.catch(() => {});
+  }
+
+  /** Looks at what is due, and publishes what has been read. */
+  async #round(signal: AbortSignal): Promise<void> {
+    const startedAt = this.#clock.now();
+    const due = this.#looks.takeDue();
+    const isEverything = startedAt >= this.#everythingDueAt || await this.#havePathsChanged();
+    const paths = isEverything ? await this.#list() : due;
+    const { files, isCertain } = this.#listing;
+    const looking = this.#looks.lookAt(paths, {
+      isListed: (path) => !isEverything || !isCertain || files.has(path),
+      waitsForQuiet: this.#isComplete,
+      signal,
+    });
+    while (!await this.#looks.endsIn(PERIOD_MS, { looking, signal })) {
+      if (!this.#isComplete) await this.#publish({ isPartial: true });
+    }
+    if (signal.aborted) return;
+    this.#isBegun ||= isEverything && await looking;
+    const isComplete = this.#isComplete || this.#isBegun && this.#looks.underWay.size === 0;
+    await this.#publish({ isPartial: !isComplete });
+    if (isEverything) this.#everythingDueAt = this.#nextTime(startedAt);
+    if (!isComplete || this.#isComplete) return;
+    this.#isComplete = true;
+    this.#store.markSynced();
+  }
+
+  /** When every file is looked at again, where the last time began at `startedAt`. */
+  #nextTime(startedAt: number): number {
+    const now = this.#clock.now();
+    // The first time most of it was reading.
+    const tookMs = this.#isComplete ? now - startedAt : 0;
+    return now + Math.min(Math.max(tookMs * PERIOD_SHARE, PERIOD_MS), LONGEST_PERIOD_MS);
+  }
+
+  /** Whether another file or folder stands at one of the paths, or other names in a folder. */
+  async #havePathsChanged(): Promise<boolean> {
+    for (const [path, before] of this.#listing.states) {
+      const state = await this.#fileSystem.stat(path).catch(() => undefined);
+      if (state?.version !== before?.version) return true;
+      if (before?.kind === "folder" && isFresh(this.#clock, before)) return true;
+    }
+    return false;
+  }
+
+  /** Finds the files that belong to the paths. Returns these, and those that did before. */
+  async #list(): Promise<readonly string[]> {
+    this.#listing = await listManifests(this.#fileSystem, this.#paths);
+    this.#log.missing(this.#listing.missing);
+    const paths = [...new Set([...this.#listing.files, ...this.#files.records.keys()])];
+    return paths.length > MOST_SORTED ? paths : paths.sort();
+  }
+
+  async #publish({ isPartial }: { readonly isPartial: boolean }): Promise<void> {
+    const { files, ms } = this.#looks.takeRead();
+    if (files.size === 0 && isPartial) return;
+    const changes = await this.#store.update(files, { isPartial });
+    if (files.size === 0) return;
     this.#log.read([...files.keys()], {
       changes,
-      ms: this.#clock.now() - startedAt,
+      ms,
       records: this.#files.records,
       shadowed: this.#store.shadowed(),
     });

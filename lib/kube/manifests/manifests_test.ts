@@ -4,6 +4,7 @@ import { FakeManifestFiles } from "../../../tests/support/fake_manifest_files.ts
 import {
   letPass,
   ManifestHarness,
+  SEEN_MS,
   serviceYaml,
   settledUntil,
   withManifests,
@@ -15,12 +16,11 @@ const DB = serviceYaml("db", "10.0.0.9");
 
 Deno.test("createManifestSource() does nothing until it is run, and resolves when aborted", async () => {
   const clock = new FakeClock();
-  const files = new FakeManifestFiles("m");
   {
-    await using _ = new ManifestHarness(clock, files, "m");
-    await settledUntil(clock, () => files.watched.length === 1);
+    await using harness = new ManifestHarness(clock, new FakeManifestFiles("m"), "m");
+    await settledUntil(clock, () => harness.informers.services.synced);
   }
-  assertEquals([files.watched.length, clock.pendingTimers], [0, 0]);
+  assertEquals(clock.pendingTimers, 0);
 });
 
 Deno.test("run() feeds all informers and counts them as synced", async () => {
@@ -43,7 +43,7 @@ Deno.test("run() counts as synced with nothing to read, and reads what appears l
     ]);
     files.write("./later.yaml", WEB_1);
     files.write("later.yaml", WEB_1);
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     assertEquals(harness.informers.take(), ["+Service default/web"]);
     files.addFolder("n");
     files.write("n/db.yaml", DB);
@@ -59,14 +59,14 @@ Deno.test("run() tells of real differences only and keeps the identity of what d
     informers.take();
     const db = informers.services.get("default/db");
     files.write("m/a.yaml", `# a comment\n${WEB_2}---\n${DB}`);
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     assertEquals(informers.take(), ["~Service default/web"]);
     assertStrictEquals(informers.services.get("default/db"), db);
     files.write("m/a.yaml", `${DB}---\n${WEB_2}`);
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     assertEquals(informers.take(), []);
     files.write("m/a.yaml", WEB_2);
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     assertEquals(informers.take(), ["-Service default/db"]);
   });
 });
@@ -80,13 +80,13 @@ Deno.test("run() takes an object of two files from the first by path, and from t
       "m/b.yaml:1:1: Service default/web: is not used: m/a.yaml:1 has it too, and comes first by name",
     ]);
     files.remove("m/a.yaml");
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     await letPass(started, 300);
     assertEquals(harness.informers.take(), ["~Service default/web"]);
     assertEquals(harness.informers.clusterIp("web"), "10.0.0.2");
     assertEquals(harness.problems, []);
     files.write("m/a.yaml", WEB_1);
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     assertEquals(harness.informers.clusterIp("web"), "10.0.0.1");
   });
 });
@@ -107,7 +107,7 @@ Deno.test("run() moves an object between files without deleting it", async () =>
     harness.informers.take();
     files.write("m/a.yaml", WEB_1);
     files.write("m/b.yaml", DB);
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     assertEquals(harness.informers.take(), []);
     assertEquals(harness.source.status().map(({ path, objects }) => [path, objects]), [
       ["m/a.yaml", 1],
@@ -122,15 +122,15 @@ Deno.test("run() believes that a file is gone or empty only after a moment", asy
     harness.informers.take();
     files.remove("m/a.yaml");
     files.write("m/b.yaml", " \n");
-    await letPass(started, 250);
+    await letPass(started, 1_250);
     assertEquals(harness.informers.take(), []);
     files.write("m/a.yaml", WEB_2);
     files.write("m/b.yaml", DB);
-    await letPass(started, 1000);
+    await letPass(started, 2_000);
     assertEquals(harness.informers.take(), ["~Service default/web"]);
     files.remove("m/a.yaml");
     files.write("m/b.yaml", "");
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     await letPass(started, 300);
     assertEquals(harness.informers.take(), ["-Service default/web", "-Service default/db"]);
     assertEquals(harness.source.status().map(({ path, objects }) => [path, objects]), [
@@ -139,47 +139,32 @@ Deno.test("run() believes that a file is gone or empty only after a moment", asy
   });
 });
 
-Deno.test("run() finds by looking what no watch told of", async () => {
-  await withManifests({ "m/a.yaml": WEB_1 }, async (started) => {
-    const { files, harness } = started;
-    files.tellsWatches = false;
-    files.write("m/a.yaml", WEB_2);
-    await letPass(started, 9_000);
-    assertEquals(harness.informers.clusterIp("web"), "10.0.0.1");
-    await letPass(started, 1_000);
-    assertEquals(harness.informers.clusterIp("web"), "10.0.0.2");
-    assertEquals(files.reads.get("m/a.yaml"), 2);
-  });
-});
-
-Deno.test("run() looks more often at a folder that cannot be watched, and says so once", async () => {
-  const clock = new FakeClock();
-  const files = new FakeManifestFiles("m");
-  files.refusesWatches = true;
-  await using harness = new ManifestHarness(clock, files, "m");
-  await settledUntil(clock, () => harness.informers.services.synced);
-  files.write("m/a.yaml", WEB_1);
-  await letPass({ clock }, 2_000);
-  assertEquals(harness.informers.take(), ["+Service default/web"]);
-  await letPass({ clock }, 20_000);
-  const warnings = harness.logger.lines.filter(({ message }) => message.includes("watch folder"));
-  assertEquals(warnings.length, 1);
-  files.refusesWatches = false;
-  await letPass({ clock }, 2_000);
-  assertEquals(files.watched, ["m"]);
-});
-
-Deno.test("run() watches a folder anew that was deleted and made again", async () => {
+Deno.test("run() reads a folder anew that was deleted and made again", async () => {
   await withManifests({ "m/a.yaml": WEB_1 }, async (started) => {
     const { files, harness } = started;
     files.removeFolder("m");
     files.addFolder("m");
     files.write("m/a.yaml", WEB_2);
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     assertEquals(harness.informers.clusterIp("web"), "10.0.0.2");
     files.write("m/a.yaml", WEB_1);
-    await letPass(started, 50);
+    await letPass(started, SEEN_MS);
     assertEquals(harness.informers.clusterIp("web"), "10.0.0.1");
+  });
+});
+
+Deno.test("run() reads a file once it stays as it is, or a second after it began to change", async () => {
+  await withManifests({ "m/a.yaml": WEB_1 }, async (started) => {
+    const { files, harness } = started;
+    for (let step = 0; step < 25; step++) {
+      files.write("m/a.yaml", step % 2 === 0 ? WEB_2.slice(0, -10) : WEB_2);
+      await letPass(started, 50);
+      if (step < 19) assertEquals(files.reads.get("m/a.yaml"), 1, `step ${step}`);
+    }
+    files.write("m/a.yaml", WEB_2);
+    await letPass(started, SEEN_MS);
+    assertEquals(harness.informers.clusterIp("web"), "10.0.0.2");
+    assert(files.reads.get("m/a.yaml")! <= 4, "it is not read at each step");
   });
 });
 
@@ -213,8 +198,58 @@ Deno.test("run() reads only what changed, and leaves what editors leave behind a
     for (const name of [".a.yaml.swp", "a.yaml~", "4913", "#a.yaml#", ".#a.yaml", "a.yaml.new"]) {
       files.write(`m/${name}`, "spec: ]");
     }
-    files.touch("m/b.yaml");
-    await letPass(started, 50);
+    files.write("m/b.yaml", DB);
+    await letPass(started, SEEN_MS);
     assertEquals([...files.reads], [["m/a.yaml", 1], ["m/b.yaml", 2]]);
   });
+});
+
+/** An EndpointSlice of a Service, as YAML. */
+function sliceYaml(service: string): string {
+  return "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata:\n" +
+    `  name: ${service}-1\n  labels: {kubernetes.io/service-name: ${service}}\n` +
+    "addressType: IPv4\nendpoints: [{addresses: [10.0.1.1]}]\nports: [{port: 80}]\n";
+}
+
+Deno.test("run() gives out what it has read while another file takes long, and deletes nothing before", async () => {
+  const clock = new FakeClock();
+  const files = new FakeManifestFiles("m");
+  const slow = Promise.withResolvers<void>();
+  files.slow.set("m/slow.yaml", slow.promise);
+  files.write("m/slow.yaml", DB);
+  files.write("m/web.yaml", `${WEB_1}---\n${sliceYaml("web")}`);
+  files.write("m/bare.yaml", serviceYaml("bare", "10.0.0.7"));
+  await using harness = new ManifestHarness(clock, files, "m");
+  const { informers, logger } = harness;
+  await letPass({ clock }, SEEN_MS);
+  assertEquals(informers.take(), ["+EndpointSlice default/web-1", "+Service default/web"]);
+  files.write("m/web.yaml", `${WEB_2}---\n${sliceYaml("web")}`);
+  await letPass({ clock }, 2 * SEEN_MS);
+  assertEquals(informers.take(), ["~Service default/web"], "changes of others are seen");
+  files.remove("m/web.yaml");
+  await letPass({ clock }, 10_000);
+  assertEquals([informers.take(), informers.services.synced], [[], false]);
+  const warnings = logger.lines.filter(({ message }) => message.includes("still being read"));
+  assertEquals(warnings.map(({ fields }) => fields["files"]), [["m/slow.yaml"]]);
+  slow.resolve();
+  await letPass({ clock }, SEEN_MS);
+  assertEquals(informers.services.synced, true);
+  assertEquals(informers.take(), [
+    "+Service default/bare",
+    "+Service default/db",
+    "-Service default/web",
+    "-EndpointSlice default/web-1",
+  ]);
+});
+
+Deno.test("run() ends while a file system hangs", async () => {
+  const clock = new FakeClock();
+  const files = new FakeManifestFiles("m");
+  files.slow.set("m/a.yaml", new Promise(() => {}));
+  files.write("m/a.yaml", WEB_1);
+  {
+    await using _ = new ManifestHarness(clock, files, "m");
+    await letPass({ clock }, SEEN_MS);
+  }
+  assertEquals(clock.pendingTimers, 0);
 });
