@@ -15,7 +15,7 @@ export interface TokenBucketOptions {
 /** Rounding of the clock, which is no reason to take a regular run for an extra one. */
 const ROUNDING_MS = 1;
 /** A run that changed nothing costs this many times its duration, and a token at most. */
-const UNCHANGED_COST = 10;
+const UNCHANGED_COST = 20;
 
 /**
  * Tokens are kept as milliseconds of credit, so that whole periods add up without rounding.

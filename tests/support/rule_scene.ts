@@ -85,11 +85,15 @@ export class RuleScene implements AsyncDisposable {
    */
   async assertNoFailureWhile(
     act: () => Promise<void>,
-    { keepsOpen = true }: { readonly keepsOpen?: boolean } = {},
+    { keepsOpen = true, expect = ["pod-a1"] }: {
+      readonly keepsOpen?: boolean;
+      /** The servers that may answer. */
+      readonly expect?: readonly string[];
+    } = {},
   ): Promise<void> {
     const { client, localPodClient } = this.scene.cluster;
     const clients = [client, localPodClient].map((each) => ProbeClient.start(each));
-    const targets = [VIP, VIP_6, VIP_UDP].map((target) => ({ ...target, expect: ["pod-a1"] }));
+    const targets = [VIP, VIP_6, VIP_UDP].map((target) => ({ ...target, expect }));
     const kept = ProbeClient.start(client);
     const connection = await kept.open(VIP);
     for (const each of clients) {
