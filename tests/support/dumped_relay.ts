@@ -22,6 +22,7 @@ import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { THIS_NODE } from "./address_plan.ts";
 import { eventually } from "./eventually.ts";
 import { fakeHostChecks } from "./fake_host_checks.ts";
+import { isSettled } from "./relay_process.ts";
 import { unusedPort } from "./unused_port.ts";
 
 /** What it is started with. */
@@ -123,7 +124,7 @@ export class DumpedRelay implements AsyncDisposable {
       const status = await requestStatus(this.controlSocket, { brief: true }).catch(() =>
         undefined
       );
-      return status?.families.every(({ lastSync, pending }) => lastSync !== undefined && !pending);
+      return status !== undefined && isSettled(status);
     }, { deadlineMs: this.#options.deadlineMs ?? 10_000 });
   }
 

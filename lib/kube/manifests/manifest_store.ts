@@ -123,6 +123,7 @@ export class ManifestStore {
   /**
    * Services come after endpoints, since a sync may run in between and would refuse their clients.
    * Deletions come last, as after a list of an API server: what moved is never gone in between.
+   * There Services come first.
    */
   async #publish(
     touched: ReadonlySet<ManifestObjectId>,
@@ -138,7 +139,7 @@ export class ManifestStore {
       const pause = slice.pause();
       if (pause) await pause;
     }
-    for (const id of gone) {
+    for (const id of servicesLast(gone.reverse()).reverse()) {
       const [kind, key] = id.split(" ") as [keyof KubeKinds, string];
       if (this.#informers[kind].get(key)) changes.deleted++;
       this.#informers[kind].delete(key);
@@ -200,7 +201,7 @@ export class ManifestStore {
   }
 }
 
-function servicesLast(ids: ReadonlySet<ManifestObjectId>): readonly ManifestObjectId[] {
+function servicesLast(ids: Iterable<ManifestObjectId>): ManifestObjectId[] {
   const all = [...ids];
   const isService = (id: ManifestObjectId) => id.startsWith("Service ");
   return [...all.filter((id) => !isService(id)), ...all.filter(isService)];
