@@ -15,7 +15,7 @@ import { HungTools } from "./netfilter/probe/hung_tools.ts";
 import { probeNftablesMode } from "./nftables/probe.ts";
 
 /** What the checks stand on. */
-export interface HostCheckDependencies {
+interface HostCheckDependencies {
   readonly clock: Clock;
   readonly network: Network;
   readonly commands: CommandRunner;

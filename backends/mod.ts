@@ -23,7 +23,7 @@ import { createUserspaceBackend } from "./userspace/backend.ts";
 import { userspaceComparison } from "./userspace/kernel_comparison.ts";
 
 /** The edges that backends are made with. */
-export interface BackendDependencies extends RuleBackendDependencies {
+interface BackendDependencies extends RuleBackendDependencies {
   readonly network: Network;
   /** Bounds of what may be open. @default {those of a usual limit, for this backend alone} */
   readonly openFiles?: OpenFiles;

@@ -45,7 +45,7 @@ import { WantedRules } from "./wanted_rules.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** Settings of the iptables backend. */
-export interface IptablesBackendOptions extends RuleBackendOptions {
+interface IptablesBackendOptions extends RuleBackendOptions {
   readonly localhostNodePorts: boolean;
 }
 

@@ -22,7 +22,7 @@ import type { IptablesLayout } from "./layout.ts";
 import { prefixOfRule } from "./packet_path.ts";
 
 /** What is compared. */
-export interface RuleComparisonInput {
+interface RuleComparisonInput {
   readonly layout: IptablesLayout;
   readonly tables: SavedTables;
   /** Only these ServicePorts, and what all share. @default {all} */

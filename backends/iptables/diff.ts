@@ -22,7 +22,7 @@ import type { IptablesLayout } from "./layout.ts";
 import { type RemovedJump, RestoreBatch, type RestorePart } from "./restore_batch.ts";
 
 /** What goes into a batch beside the chains that differ. */
-export interface DiffOptions {
+interface DiffOptions {
   /** Jumps that are missing, in the order of insertion. @default {none} */
   readonly jumps?: readonly Jump[];
   /** Jumps that are in the wrong place, or there twice. @default {none} */
@@ -37,7 +37,7 @@ export interface DiffOptions {
 export type StaleChains = Readonly<Record<IptablesTable, readonly string[]>>;
 
 /** {@linkcode DiffOptions}, and what keeps the event loop alive. */
-export interface SlicedDiffOptions extends DiffOptions {
+interface SlicedDiffOptions extends DiffOptions {
   /** Called every few chains; what it returns is waited for. */
   readonly pause: () => Promise<void> | undefined;
 }

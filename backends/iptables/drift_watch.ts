@@ -20,7 +20,7 @@ import type { WantedRules } from "./wanted_rules.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** What the watch stands on. */
-export interface RuleWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
+interface RuleWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
   readonly runner: Pick<IptablesRunner, "hasRules">;
   readonly rules: Pick<WantedRules, "isKnown" | "isPending" | "verify">;
   /** What else writes rules. */
@@ -28,7 +28,7 @@ export interface RuleWatchDependencies extends Omit<RuleBackendDependencies, "co
 }
 
 /** How often it looks, and where. */
-export interface RuleWatchOptions {
+interface RuleWatchOptions {
   /** Longest time between two looks for the canaries, milliseconds. */
   readonly periodMs: number;
   readonly tables: readonly IptablesTable[];

@@ -10,7 +10,7 @@ import { layOut } from "./render.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 
 /** What is known beside the plan. */
-export interface ExplainedLayoutOptions {
+interface ExplainedLayoutOptions {
   /** Of the plan, if it is the one in force. */
   readonly applied: IptablesLayout | undefined;
   readonly options: IptablesRenderOptions;

@@ -24,17 +24,17 @@ import { ServiceRuleWriter, type ServiceRuleWriterDependencies } from "./service
 import { WriteFigures } from "./write_figures.ts";
 
 /** The edges. */
-export interface KernelComparisonDependencies {
+interface KernelComparisonDependencies {
   readonly clock: Clock;
   readonly runner: IptablesRunner;
 }
 
 /** The edges of a repair. */
-export interface KernelRepairDependencies
+interface KernelRepairDependencies
   extends KernelComparisonDependencies, Pick<ServiceRuleWriterDependencies, "recreateCounters"> {}
 
 /** What the kernel has to hold. */
-export interface KernelComparisonInput {
+interface KernelComparisonInput {
   readonly plan: ProxyPlan;
   readonly options: IptablesRenderOptions;
   /** Of the layout of the process that writes the rules; `undefined` = that of what is found. */

@@ -9,14 +9,14 @@ import type { NodeSettings } from "../netfilter/rule_backend.ts";
 import type { IptablesFeatures, IptablesRenderOptions } from "./render_options.ts";
 
 /** What does not change while the process runs. */
-export interface FixedSettings {
+interface FixedSettings {
   readonly family: IpFamily;
   readonly masqueradeBit: number;
   readonly localhostNodePorts: boolean;
 }
 
 /** What the kernel has to say. */
-export interface KernelSettings {
+interface KernelSettings {
   readonly features: IptablesFeatures;
   readonly beLiberal: boolean;
 }

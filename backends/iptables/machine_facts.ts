@@ -10,7 +10,7 @@ import { probeRenderFeatures } from "./probe.ts";
 import type { IptablesFeatures } from "./render_options.ts";
 
 /** What was found. */
-export interface IptablesFacts {
+interface IptablesFacts {
   readonly features: IptablesFeatures;
   readonly beLiberal: boolean;
 }

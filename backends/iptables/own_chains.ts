@@ -18,7 +18,7 @@ import { CANARY, isServiceChain, MARK_MASQ, TREES } from "./base_chains.ts";
 import { KUBELET_FIREWALL } from "./jump_repair.ts";
 
 /** How the removal is done. */
-export interface OwnChainsRemoval {
+interface OwnChainsRemoval {
   readonly family: IpFamily;
   /** Only tells what would be done. */
   readonly dryRun: boolean;
@@ -66,7 +66,7 @@ export async function removeOwnChains(
  * The chains that are ours. Those with kube-proxy's names are when they lead to chains that only we
  * have: a kube-proxy that came after us wrote them anew.
  */
-export function ownChainsOf({ tables }: IptablesDump): ChainFilter {
+function ownChainsOf({ tables }: IptablesDump): ChainFilter {
   const isInForce = tables.some(({ name, jumps }) =>
     jumps.some(({ from, to }) => isOursAlone(name, to) && !isOursAlone(name, from))
   );

@@ -37,7 +37,7 @@ export interface TreeNode<E extends TreeEntry> {
 }
 
 /** How large nodes get. */
-export interface TreeLimits {
+interface TreeLimits {
   /** Rules in a node, jumps to its children among them, beyond which a group of entries moves out. */
   readonly maxWeight: number;
   /** Entries in a node beyond which a group of them moves out. */

@@ -18,7 +18,7 @@ import type { RestoreBatch } from "./restore_batch.ts";
 import type { LayoutOrigin } from "./tree_shape.ts";
 
 /** All rules of one IP family. */
-export interface IptablesRuleset {
+interface IptablesRuleset {
   /** For `iptables-restore --noflush`, or `ip6tables-restore --noflush`. */
   readonly batch: RestoreBatch;
   /** What could not be expressed with the features at hand. */

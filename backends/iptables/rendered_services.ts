@@ -16,7 +16,7 @@ import type { ServiceChain, ServiceEntry, ServiceRules } from "./service_rules.t
 export type EntryText = Omit<ServiceEntry, "rules"> & { readonly rules: readonly string[] };
 
 /** A {@linkcode ServiceChain} whose rules are text, without the chain's name. */
-export type ChainText = Omit<ServiceChain, "rules"> & { readonly rules: readonly string[] };
+type ChainText = Omit<ServiceChain, "rules"> & { readonly rules: readonly string[] };
 
 /** {@linkcode ServiceRules} as text. */
 export interface ServiceText extends Pick<ServiceRules, "quarantined"> {

@@ -36,7 +36,7 @@ export interface RemovedJump {
 }
 
 /** How much a batch is. */
-export interface BatchCounts {
+interface BatchCounts {
   bytes: number;
   /** Jumps inserted or taken away. */
   jumps: number;

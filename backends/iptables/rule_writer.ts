@@ -21,7 +21,7 @@ import { withUnreadable } from "./unreadable_table.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
 /** What writing needs. */
-export interface RuleWriterDependencies {
+interface RuleWriterDependencies {
   readonly clock: Clock;
   readonly runner: IptablesRunner;
 }

@@ -8,7 +8,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { RestoreBatch } from "./restore_batch.ts";
 
 /** Which rules are wanted. */
-export interface ExcerptOptions {
+interface ExcerptOptions {
   readonly keys: ReadonlySet<ServicePortKey>;
   /** Rules that several ServicePorts have in common and that stand there once, as text without chain. */
   readonly shared?: ReadonlySet<string>;

@@ -9,7 +9,7 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { IptablesFeatures } from "./render_options.ts";
 
 /** What of a ServicePort gets no rules, and why. */
-export interface Unsupported {
+interface Unsupported {
   /** Nothing of it does. */
   readonly everything: boolean;
   /** Its external addresses and node port do not. */

@@ -22,13 +22,13 @@ import { ServiceRuleWriter, type ServiceRuleWriterDependencies } from "./service
 import { WriteFigures } from "./write_figures.ts";
 
 /** What the rules are written with. */
-export interface WantedRulesDependencies
+interface WantedRulesDependencies
   extends Pick<ServiceRuleWriterDependencies, "clock" | "recreateCounters"> {
   readonly runner: IptablesRunner;
 }
 
 /** What comes with a plan. */
-export interface PlanInput {
+interface PlanInput {
   readonly changes: PlanChanges;
   readonly options: IptablesRenderOptions;
 }

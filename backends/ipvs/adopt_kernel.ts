@@ -25,7 +25,7 @@ import { looksForeign } from "./taken_servers.ts";
 import { addressOfServer, type ServerKey } from "./virtual_server.ts";
 
 /** Whose a virtual server is. */
-export interface Ownership {
+interface Ownership {
   /** `ipvs.excludeCIDRs`: what is in there is somebody else's. */
   readonly excludeCidrs: readonly Cidr[];
   /** Where an earlier run served node ports: the node may have lost the address since. */

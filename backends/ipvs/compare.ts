@@ -24,7 +24,7 @@ import { ownersOfEntries } from "./set_entry_owners.ts";
 import { describeServer, type ServerKey } from "./virtual_server.ts";
 
 /** What is compared: a layout and servers that have adopted what was read, and what they don't keep. */
-export interface IpvsComparisonInput {
+interface IpvsComparisonInput {
   readonly layout: IpvsLayout;
   readonly servers: AppliedServers;
   readonly state: KernelState;

@@ -20,7 +20,7 @@ export interface IpvsConfigurationFields {
 }
 
 /** What is known beside them. */
-export interface IpvsOptionsContext {
+interface IpvsOptionsContext {
   readonly family: IpFamily;
   readonly masqueradeBit: number;
   readonly drainTimeoutMs: number;

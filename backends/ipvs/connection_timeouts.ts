@@ -7,7 +7,7 @@ import type { Logger } from "../../lib/log/logger.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 
 /** Milliseconds; 0 leaves what the kernel has. */
-export interface ConnectionTimeouts {
+interface ConnectionTimeouts {
   readonly tcp: number;
   readonly tcpFin: number;
   readonly udp: number;

@@ -12,13 +12,13 @@ import type { IpvsLayout } from "./layout.ts";
 import { type ServerKey, serverKey } from "./virtual_server.ts";
 
 /** Entries, by when their turn is. */
-export interface EntriesInTurn {
+interface EntriesInTurn {
   readonly early: readonly string[];
   readonly late: readonly string[];
 }
 
 /** What becomes of one set. */
-export interface SetChanges {
+interface SetChanges {
   readonly id: SetId;
   readonly name: string;
   readonly added: EntriesInTurn;

@@ -20,7 +20,7 @@ export interface DrainingServer {
 }
 
 /** Settings of the list. */
-export interface DrainOptions {
+interface DrainOptions {
   /** Longest time for connections to end, milliseconds; 0 = as long as they like. */
   readonly timeoutMs: number;
   /** Told when one has come or gone. */

@@ -13,7 +13,7 @@ import type { ServerKey } from "./virtual_server.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
 /** What draining stands on. */
-export interface DrainingDependencies {
+interface DrainingDependencies {
   readonly clock: Clock;
   readonly runner: IpvsRunner;
   readonly record: ServerRecordKeeper;

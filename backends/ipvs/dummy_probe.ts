@@ -14,7 +14,7 @@ import {
 import { DUMMY } from "./ipvs_features.ts";
 
 /** Of one name for all runs; the kernel allows 15 characters. */
-export const SCRATCH_DEVICE = "kr-probe0";
+const SCRATCH_DEVICE = "kr-probe0";
 
 const ADD = `link add ${SCRATCH_DEVICE} type dummy\n`;
 const REMOVE = `link del ${SCRATCH_DEVICE}\n`;

@@ -8,7 +8,7 @@ import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
 import { isAtLeast, parseVersion } from "../netfilter/probe/tool_version.ts";
 
 /** What they depend on. */
-export interface IpvsHostContext {
+interface IpvsHostContext {
   readonly family: IpFamily;
   readonly strictArp: boolean;
   /** As `uname -r` prints it. */

@@ -17,7 +17,7 @@ import { renderService } from "./render_service.ts";
 import { addressOfServer, type ServerKey } from "./virtual_server.ts";
 
 /** What is known beside the plan. */
-export interface InspectionContext {
+interface InspectionContext {
   readonly layout: IpvsLayout;
   /** Virtual servers that the kernel holds. */
   readonly seen: ReadonlyMap<ServerKey, SeenServer>;

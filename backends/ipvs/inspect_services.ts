@@ -15,7 +15,7 @@ import type { SeenServer } from "./proc_ip_vs.ts";
 import type { ServerKey } from "./virtual_server.ts";
 
 /** What an inspection stands on. */
-export interface InspectionDependencies {
+interface InspectionDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly layout: IpvsLayout;

@@ -6,7 +6,7 @@
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 
 /** The types of sets, with what an entry of each looks like. */
-export type SetType =
+type SetType =
   /** `10.0.0.1` */
   | "hash:ip"
   /** `10.0.0.1,tcp:80` */
@@ -19,7 +19,7 @@ export type SetType =
   | "bitmap:port";
 
 /** A set, whatever the IP family. */
-export interface SetSpec {
+interface SetSpec {
   readonly type: SetType;
   /** What rules that name it say of it. */
   readonly comment: string;

@@ -24,7 +24,7 @@ import { type IpvsStep, stepText } from "./steps.ts";
 import type { ServerKey } from "./virtual_server.ts";
 
 /** The edges. */
-export interface IpvsRunnerDependencies {
+interface IpvsRunnerDependencies {
   readonly clock: Pick<Clock, "now" | "yieldToEventLoop">;
   readonly commands: CommandRunner;
   readonly iptables: IptablesRunner;

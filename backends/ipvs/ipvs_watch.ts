@@ -14,7 +14,7 @@ import type { SeenServer } from "./proc_ip_vs.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** What the watch stands on. */
-export interface IpvsWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
+interface IpvsWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
   readonly runner: Pick<IpvsRunner, "deviceAddresses" | "servers">;
   readonly iptables: Pick<IptablesRunner, "hasRules">;
   readonly writer: IpvsWriter;
@@ -23,7 +23,7 @@ export interface IpvsWatchDependencies extends Omit<RuleBackendDependencies, "co
 }
 
 /** How often it looks. */
-export interface IpvsWatchOptions {
+interface IpvsWatchOptions {
   /** Longest time between two looks, milliseconds. */
   readonly periodMs: number;
 }

@@ -34,7 +34,7 @@ import type { ServerKey } from "./virtual_server.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
 /** What writing needs. */
-export interface IpvsWriterDependencies {
+interface IpvsWriterDependencies {
   readonly clock: Clock;
   readonly runner: IpvsRunner;
   readonly record: ServerRecordKeeper;
@@ -42,7 +42,7 @@ export interface IpvsWriterDependencies {
 }
 
 /** Settings that stay. */
-export interface IpvsWriterOptions {
+interface IpvsWriterOptions {
   readonly excludeCidrs: readonly Cidr[];
   /** Longest time for connections to end, milliseconds; 0 = as long as they like. */
   readonly drainTimeoutMs: number;

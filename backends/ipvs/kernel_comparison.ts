@@ -39,7 +39,7 @@ import type { IpvsStep } from "./steps.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** The edges. */
-export interface KernelComparisonDependencies {
+interface KernelComparisonDependencies {
   readonly clock: Clock;
   readonly commands: CommandRunner;
   readonly network: Pick<Network, "interfaceAddresses">;
@@ -47,7 +47,7 @@ export interface KernelComparisonDependencies {
 }
 
 /** Settings of the backend that asks. */
-export interface KernelComparisonOptions {
+interface KernelComparisonOptions {
   readonly family: IpFamily;
   readonly excludeCidrs: readonly Cidr[];
   readonly facts?: MachineFacts;

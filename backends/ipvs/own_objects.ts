@@ -35,14 +35,14 @@ import { defaultIpvsOptions } from "./render_options.ts";
 import type { NodePortServers } from "./server_record.ts";
 
 /** What removing needs. */
-export interface RemovalEdges {
+interface RemovalEdges {
   readonly clock: Clock;
   readonly commands: CommandRunner;
   readonly network: Network;
 }
 
 /** How the removal is done. */
-export interface OwnObjectsRemoval {
+interface OwnObjectsRemoval {
   readonly family: IpFamily;
   readonly excludeCidrs: readonly Cidr[];
   /** Where an earlier run served node ports. */

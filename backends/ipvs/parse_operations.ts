@@ -13,7 +13,7 @@ import {
 } from "./virtual_server.ts";
 
 /** What a text comes to. */
-export interface ParsedOperations {
+interface ParsedOperations {
   readonly operations: readonly IpvsOperation[];
   /** Lines that are none of the program's. */
   readonly rejected: readonly string[];

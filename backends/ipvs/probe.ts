@@ -19,7 +19,7 @@ import { IPSET, IPVS_OF_KERNEL, IPVSADM, SCHEDULER, SET_FEATURES } from "./ipvs_
 import { tryScheduler } from "./scheduler_probe.ts";
 
 /** How the probe is run. */
-export interface IpvsProbeOptions {
+interface IpvsProbeOptions {
   /** @default {"rr"} */
   readonly scheduler?: string;
   readonly signal?: AbortSignal | undefined;

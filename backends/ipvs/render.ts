@@ -13,7 +13,7 @@ import type { IpvsRenderOptions } from "./render_options.ts";
 import type { IpvsStep } from "./steps.ts";
 
 /** Everything of one IP family. */
-export interface IpvsRendering {
+interface IpvsRendering {
   readonly steps: readonly IpvsStep[];
   /** What is not as its Service asks. */
   readonly quarantined: readonly Quarantined[];

@@ -21,7 +21,7 @@ import type { ServiceFront, ServiceParts, SetEntry } from "./service_front.ts";
 import { serverKey, type VirtualServer } from "./virtual_server.ts";
 
 /** What all ServicePorts share. */
-export interface ServiceRenderContext {
+interface ServiceRenderContext {
   readonly shared: Pick<SharedPlan, "nodePortAddresses">;
   readonly options: IpvsRenderOptions;
 }

@@ -28,7 +28,7 @@ export type Scheduler = typeof SCHEDULERS[number];
 export const DEFAULT_SCHEDULER: Scheduler = "rr";
 
 /** What a virtual server is told. */
-export interface Scheduling {
+interface Scheduling {
   readonly scheduler: Scheduler;
   /** As `ipvsadm -b` has them; sorted. */
   readonly flags: readonly string[];
@@ -41,13 +41,13 @@ export interface SchedulingChoice extends Scheduling {
 }
 
 /** The annotation for the scheduler; kube-router's is taken as well, ours first. */
-export const SCHEDULER_ANNOTATIONS: readonly ModeAnnotation[] = [
+const SCHEDULER_ANNOTATIONS: readonly ModeAnnotation[] = [
   "kube-relay.io/ipvs-scheduler",
   "kube-router.io/service.scheduler",
 ];
 
 /** The annotation for its flags, separated by commas. */
-export const FLAGS_ANNOTATIONS: readonly ModeAnnotation[] = [
+const FLAGS_ANNOTATIONS: readonly ModeAnnotation[] = [
   "kube-relay.io/ipvs-scheduler-flags",
   "kube-router.io/service.schedflags",
 ];

@@ -12,10 +12,10 @@ import {
 } from "../netfilter/probe/try_tool.ts";
 
 /** An address for documentation (RFC 5737), and kube-proxy's port. */
-export const SCRATCH_SERVER = "198.51.100.0:20000";
+const SCRATCH_SERVER = "198.51.100.0:20000";
 
 /** What was found. */
-export type SchedulerFound =
+type SchedulerFound =
   | { readonly kind: "tried"; readonly reason?: string; readonly detail?: string }
   | { readonly kind: "no ipvs"; readonly reason: string }
   | { readonly kind: "not permitted" };

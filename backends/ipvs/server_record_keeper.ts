@@ -18,7 +18,7 @@ import { loadServerRecord, type ServerRecordFile } from "./server_record_file.ts
 import type { RealServerKey, ServerKey } from "./virtual_server.ts";
 
 /** What the keeper stands on. */
-export interface ServerRecordKeeperDependencies {
+interface ServerRecordKeeperDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly file: ServerRecordFile;

@@ -16,7 +16,7 @@ import type { IpvsStep } from "./steps.ts";
 import type { ServerKey } from "./virtual_server.ts";
 
 /** What is known of a refusal. */
-export interface RefusalDetails extends ErrorOptions {
+interface RefusalDetails extends ErrorOptions {
   readonly step: IpvsStep;
   /** The line that the tool names, from 1. `ipvsadm` names none. */
   readonly line?: number | undefined;

@@ -42,7 +42,7 @@ export interface RealServer {
 }
 
 /** Where a virtual server listens; without one it goes by a firewall mark. */
-export interface ServerAddress {
+interface ServerAddress {
   readonly protocol: Protocol;
   readonly address: IpAddress;
   /** 0 = all ports, which only a persistent server of somebody else may have. */

@@ -10,7 +10,7 @@ import type { IptablesTable } from "./iptables_objects.ts";
 import { isSameRule, normalRule } from "./rule_normal_form.ts";
 
 /** A chain with its rules, as lines without its name. */
-export interface WantedChain {
+interface WantedChain {
   readonly table: IptablesTable;
   readonly name: string;
   readonly rules: readonly string[];

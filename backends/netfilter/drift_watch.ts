@@ -33,7 +33,7 @@ export interface DriftFound extends Readonly<Record<DriftFigures["kind"], number
 }
 
 /** What the log calls it. */
-export interface DriftWords {
+interface DriftWords {
   /** What a flush takes along is gone. */
   readonly lost: string;
   /** A look or a comparison failed. */
@@ -41,7 +41,7 @@ export interface DriftWords {
 }
 
 /** What the watch stands on. */
-export interface DriftWatchDependencies {
+interface DriftWatchDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   /** When everything is compared. Whoever makes it plans the first time, by `expect()`. */

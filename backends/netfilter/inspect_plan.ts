@@ -13,7 +13,7 @@ import { inspectService } from "./inspect_service.ts";
 import { pauseBetween } from "./pause_between.ts";
 
 /** What is known beside the plan, and what is asked for. */
-export interface PlanInspectionContext {
+interface PlanInspectionContext {
   readonly clock: Clock;
   /** Of all ServicePorts. */
   readonly quarantined?: readonly Quarantined[] | undefined;

@@ -10,7 +10,7 @@ import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 
 /** What is known beside the plan. */
-export interface InspectionContext {
+interface InspectionContext {
   readonly shared: SharedPlan;
   readonly quarantined: readonly Quarantined[];
 }

@@ -11,14 +11,14 @@ import type { Protocol } from "../../lib/net/port.ts";
 export type IptablesTable = "filter" | "mangle" | "nat";
 
 /** A match that may be turned round. */
-export interface Negatable<T> {
+interface Negatable<T> {
   readonly value: T;
   /** Everything but the value. */
   readonly not?: true;
 }
 
 /** Ports from the first to the last, both included. */
-export interface PortRange {
+interface PortRange {
   readonly first: number;
   readonly last: number;
 }

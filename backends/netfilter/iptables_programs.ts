@@ -22,7 +22,7 @@ export interface IptablesPrograms {
 }
 
 /** What was found on the PATH. */
-export interface ProgramsFound {
+interface ProgramsFound {
   /** At most one of each variant, the one with the plain name first. */
   readonly usable: readonly IptablesPrograms[];
   /** Why the plain name is of no use; absent where it is. */

@@ -11,7 +11,7 @@ import { isAtLeast, parseVersion } from "./probe/tool_version.ts";
 import { errorOfCommand, errorOfRead, errorOfRestore, type RestoreInput } from "./restore_error.ts";
 
 /** Text for a restore, and whom its lines are for. */
-export interface RestoreText extends RestoreInput {
+interface RestoreText extends RestoreInput {
   /** The lines, in pieces. */
   text(): Iterable<string>;
 }

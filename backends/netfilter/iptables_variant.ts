@@ -21,14 +21,14 @@ export interface IptablesChoice {
 }
 
 /** Why there is none to be used. */
-export interface NoIptables {
+interface NoIptables {
   readonly family: IpFamily;
   readonly programs?: undefined;
   readonly problem: string;
 }
 
 /** What is asked for. */
-export interface VariantOptions {
+interface VariantOptions {
   readonly family: IpFamily;
   readonly signal?: AbortSignal | undefined;
 }

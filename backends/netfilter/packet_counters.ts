@@ -98,7 +98,7 @@ export async function removeCounters(
 }
 
 /** A counter that rules can be tried with; `missing` = there is none, and why. */
-export interface ScratchCounter extends AsyncDisposable {
+interface ScratchCounter extends AsyncDisposable {
   /** The match of a rule that refers to it. */
   readonly rule: string;
   readonly missing: ProbeResult | undefined;

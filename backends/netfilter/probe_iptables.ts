@@ -12,7 +12,7 @@ import { type Findings, tryFeatures } from "./probe/try_features.ts";
 import type { ProbeDependencies } from "./probe/try_tool.ts";
 
 /** What a mode needs of iptables. */
-export interface IptablesNeeds {
+interface IptablesNeeds {
   readonly tables: readonly TableFeature[];
   readonly rules: readonly RuleFeature[];
   readonly signal?: AbortSignal | undefined;

@@ -9,7 +9,7 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 
 /** Why a ServicePort was refused, and from when on it is tried again. */
-export interface Refusal {
+interface Refusal {
   readonly reason: string;
   /** By the clock that was given, milliseconds. */
   readonly retryAt: number;

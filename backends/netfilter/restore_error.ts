@@ -11,10 +11,10 @@ import { firstLine, saysNotPermitted } from "./probe/try_tool.ts";
  * `unavailable`: the program is missing or may not be used. `unclear`: it hung, was killed, or said
  * something that nobody understands.
  */
-export type IptablesErrorKind = "locked" | "refused" | "unavailable" | "unclear";
+type IptablesErrorKind = "locked" | "refused" | "unavailable" | "unclear";
 
 /** The line that was refused. */
-export interface RefusedLine {
+interface RefusedLine {
   /** From 1. */
   readonly number: number;
   readonly text: string;
@@ -45,7 +45,7 @@ export class IptablesError extends Error {
 }
 
 /** How a tool ended that did not succeed. */
-export interface FailedExit {
+interface FailedExit {
   readonly program: string;
   readonly code: number;
   readonly stderr: string;

@@ -9,7 +9,7 @@ import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
 
 /** What is known of the rules that the kernel holds. */
-export interface KnownRules {
+interface KnownRules {
   /** Whether what the kernel holds is known; else a write reads it, and compares all of it. */
   readonly isKnown: boolean;
   /** Writes that were refused, since the process began. */
@@ -17,7 +17,7 @@ export interface KnownRules {
 }
 
 /** One sync. */
-export interface RuleSync {
+interface RuleSync {
   readonly plan: ProxyPlan;
   readonly changes: PlanChanges;
   /** Takes what has changed; nothing is written. */

@@ -12,7 +12,7 @@ import { pauseBetween } from "./pause_between.ts";
 import { refusedItem, type RefusedServices } from "./refused_services.ts";
 
 /** What is wanted of a mode, by ServicePort. */
-export interface ServiceLayout {
+interface ServiceLayout {
   /** Gives a ServicePort what a plan says, and takes it out of quarantine. */
   set(plan: ServicePlan): void;
   delete(key: ServicePortKey): void;
@@ -22,7 +22,7 @@ export interface ServiceLayout {
 }
 
 /** What is brought in step, and who is to know. */
-export interface LayoutKeeper {
+interface LayoutKeeper {
   readonly layout: ServiceLayout;
   readonly refused: RefusedServices;
   readonly clock: Clock;

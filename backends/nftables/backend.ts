@@ -54,7 +54,7 @@ import { WantedTable } from "./wanted_table.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** The edges of the nftables backend. */
-export interface NftablesBackendDependencies extends RuleBackendDependencies {
+interface NftablesBackendDependencies extends RuleBackendDependencies {
   /** Where what goes through each Service is counted; left out = it is not. */
   readonly traffic?: FamilyTraffic;
 }

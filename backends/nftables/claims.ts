@@ -14,7 +14,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
  * As what a key is claimed. Where several roles of one ServicePort meet at a key, the earlier one wins,
  * as in kube-proxy: an external IP that is also a load balancer's has no source ranges.
  */
-export const ROLES = [
+const ROLES = [
   "clusterIp",
   "externalIp",
   "loadBalancer",

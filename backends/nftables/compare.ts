@@ -30,7 +30,7 @@ import { type ElementChange, type TableChanges, Transaction } from "./transactio
 import type { WantedState } from "./wanted_state.ts";
 
 /** What is compared. */
-export interface TableComparisonInput {
+interface TableComparisonInput {
   readonly options: NftablesRenderOptions;
   readonly wanted: WantedState;
   /** What the rules of the wanted chains do. */

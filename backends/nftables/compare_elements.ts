@@ -17,7 +17,7 @@ import type { ElementChange } from "./transaction.ts";
 import type { WantedElement, WantedState } from "./wanted_state.ts";
 
 /** What is compared. */
-export interface ElementComparisonInput {
+interface ElementComparisonInput {
   readonly containers: Readonly<Record<ContainerName, Container>>;
   readonly wanted: Pick<WantedState, "elements" | "fronts">;
   readonly found: TableElements;
@@ -28,13 +28,13 @@ export interface ElementComparisonInput {
 }
 
 /** A difference, and where it is. */
-export interface ElementDifference {
+interface ElementDifference {
   readonly container: ContainerName;
   readonly difference: DataPlaneDifference;
 }
 
 /** What differs, and what is to be taken away and added so that it does not. */
-export interface ElementComparison {
+interface ElementComparison {
   readonly differences: readonly ElementDifference[];
   readonly removed: ReadonlyMap<ContainerName, readonly ElementChange[]>;
   readonly added: ReadonlyMap<ContainerName, readonly ElementChange[]>;

@@ -24,7 +24,7 @@ import { EXPRESSIONS } from "./expressions.ts";
 export const COUNTING_TABLE = "kube-relay-counters";
 
 /** Its sets; each element has a counter. */
-export const COUNTING_SETS = ["service-ips", "node-ports"] as const;
+const COUNTING_SETS = ["service-ips", "node-ports"] as const;
 
 /** Where a packet goes, as conntrack says it. */
 export const DIRECTIONS = ["original", "reply"] as const;
@@ -58,7 +58,7 @@ const PRIORITY = -80;
 const CHUNK_ELEMENTS = 500;
 
 /** The chains, in an order in which each one is there before others lead to it. */
-export function countingChains(family: IpFamily): readonly CountingChain[] {
+function countingChains(family: IpFamily): readonly CountingChain[] {
   const { table } = EXPRESSIONS[family];
   // Without the protocols first, nft 1.0.6 takes a port of conntrack into no key.
   const vip = `${PROTOCOLS} ct original ${table} daddr . ${PORT}`;

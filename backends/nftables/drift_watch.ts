@@ -16,7 +16,7 @@ import type { WantedTable } from "./wanted_table.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** What the watch stands on. */
-export interface TableWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
+interface TableWatchDependencies extends Omit<RuleBackendDependencies, "commands"> {
   readonly table: Pick<
     WantedTable,
     "isKnown" | "isPending" | "missingChains" | "serviceCount" | "verify"

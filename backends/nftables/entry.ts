@@ -40,7 +40,7 @@ export interface Entry {
 }
 
 /** What decides about the numbers of endpoints. */
-export interface EntryNumbers {
+interface EntryNumbers {
   /** The order that they had. @default {none} */
   readonly previous?: EndpointOrder | undefined;
   /** Needed for a ServicePort with session affinity. */

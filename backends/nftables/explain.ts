@@ -21,7 +21,7 @@ import type { NftablesRenderOptions } from "./render_options.ts";
 import { unsupported } from "./unsupported.ts";
 
 /** What is known beside the plan. */
-export interface NftablesExplainOptions {
+interface NftablesExplainOptions {
   readonly options: NftablesRenderOptions;
   /** What the kernel is known to hold: endpoints may have other numbers there. */
   readonly table?: { applied(id: EntryId): Entry | undefined } | undefined;

@@ -17,7 +17,7 @@ import { NftablesLayout } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
 /** What a way depends on beside the plan. */
-export interface PacketWayContext {
+interface PacketWayContext {
   readonly explanation: PacketExplanation;
   readonly options: NftablesRenderOptions;
   /** What the table holds, as far as it is known: endpoints may have other numbers there. */

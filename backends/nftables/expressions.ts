@@ -7,7 +7,7 @@ import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { BLOCK_MASK, slotText } from "./slots.ts";
 
 /** Expressions of one IP family. */
-export interface FamilyExpressions {
+interface FamilyExpressions {
   /** The family of the table. */
   readonly table: "ip" | "ip6";
   /** The type of an address. */
@@ -29,7 +29,7 @@ export const PORT = "meta l4proto . th dport";
  * A 32-bit whole number as a type. A named type for that is missing in nft; `typeof` takes the one
  * of any expression that has it.
  */
-export const NUMBER = "numgen random mod 65536";
+const NUMBER = "numgen random mod 65536";
 
 /**
  * The ServicePort whose client is asked for: of the slot in the priority, what all its slots share. It

@@ -29,13 +29,13 @@ import type { Transaction } from "./transaction.ts";
 import { wantedState, type WantedStateContext } from "./wanted_state.ts";
 
 /** The edges. */
-export interface KernelComparisonDependencies {
+interface KernelComparisonDependencies {
   readonly clock: Clock;
   readonly runner: Pick<NftRunner, "readRules" | "readWithCode" | "ruleCode" | "write">;
 }
 
 /** What the kernel has to hold. */
-export interface KernelComparisonInput {
+interface KernelComparisonInput {
   readonly plan: ProxyPlan;
   readonly options: NftablesRenderOptions;
   /** Has {@linkcode orderWords} of the process that writes the table; `undefined` = they are not known. */

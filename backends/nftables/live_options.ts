@@ -9,7 +9,7 @@ import type { NodeSettings } from "../netfilter/rule_backend.ts";
 import type { NftablesFeatures, NftablesRenderOptions } from "./render_options.ts";
 
 /** What does not change while the process runs. */
-export interface FixedSettings {
+interface FixedSettings {
   readonly family: IpFamily;
   readonly masqueradeBit: number;
 }

@@ -11,10 +11,10 @@ import { firstLine, saysNotPermitted } from "../netfilter/probe/try_tool.ts";
  * missing or may not be used. `unclear`: it hung, was killed, or said something that nobody
  * understands; what it did is unknown.
  */
-export type NftErrorKind = "refused" | "unavailable" | "unclear";
+type NftErrorKind = "refused" | "unavailable" | "unclear";
 
 /** A line that was refused. */
-export interface RefusedLine {
+interface RefusedLine {
   /** From 1. */
   readonly number: number;
   readonly reason: string;

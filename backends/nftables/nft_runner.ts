@@ -21,7 +21,7 @@ import { type RuleCode, RuleCodeListing, trialText } from "./rule_code.ts";
 import { TableListing } from "./table_listing.ts";
 
 /** Text for `nft -f -`, and whom its lines are for. */
-export interface NftText extends NftInput {
+interface NftText extends NftInput {
   /** The lines, in pieces. */
   text(): Iterable<string>;
 }

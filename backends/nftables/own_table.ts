@@ -16,7 +16,7 @@ import { NftError } from "./nft_error.ts";
 import { NftRunner } from "./nft_runner.ts";
 
 /** How the removal is done. */
-export interface OwnTableRemoval {
+interface OwnTableRemoval {
   readonly family: IpFamily;
   /** Only tells what would be done. */
   readonly dryRun: boolean;

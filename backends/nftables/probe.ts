@@ -15,14 +15,14 @@ import { NFT_FEATURES } from "./nft_features.ts";
 import type { NftablesFeatures } from "./render_options.ts";
 
 /** What is probed with, beside programs. */
-export interface NftablesProbeDependencies extends ProbeDependencies {
+interface NftablesProbeDependencies extends ProbeDependencies {
   /** As `uname -r` says it. */
   readonly kernelRelease: string;
   readonly env: (name: string) => string | undefined;
 }
 
 /** How the probe is run. */
-export interface NftablesProbeOptions {
+interface NftablesProbeOptions {
   readonly signal?: AbortSignal | undefined;
 }
 

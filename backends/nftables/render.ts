@@ -12,7 +12,7 @@ import type { NftablesRenderOptions } from "./render_options.ts";
 import type { Transaction } from "./transaction.ts";
 
 /** The table of one IP family. */
-export interface NftablesRuleset {
+interface NftablesRuleset {
   /** For `nft -f -`. */
   readonly transaction: Transaction;
   /** What could not be expressed with the features at hand. */

@@ -47,7 +47,7 @@ interface Block {
 }
 
 /** What of a ServicePort decides about its slots. */
-export type StickyPlan = Pick<
+type StickyPlan = Pick<
   ServicePlan,
   "external" | "externalFromCluster" | "internal" | "key"
 >;

@@ -11,7 +11,7 @@ import { CountingRunner } from "./counting_runner.ts";
 import { TrafficCounters, type TrafficCountersDependencies } from "./traffic_counters.ts";
 
 /** What counting stands on, if it was asked for. */
-export type CountingDependencies =
+type CountingDependencies =
   & Omit<TrafficCountersDependencies, "traffic">
   & Partial<Pick<TrafficCountersDependencies, "traffic">>;
 

@@ -18,7 +18,7 @@ import type { Transaction } from "./transaction.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
 /** What writing needs. */
-export interface TableWriterDependencies {
+interface TableWriterDependencies {
   readonly clock: Clock;
   readonly runner: Pick<NftRunner, "chains" | "read" | "write">;
   readonly refused: RefusedServices;

@@ -22,7 +22,7 @@ import { TableWriter } from "./table_writer.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** What comes with a plan. */
-export interface PlanInput {
+interface PlanInput {
   readonly changes: PlanChanges;
   readonly options: NftablesRenderOptions;
 }

@@ -40,7 +40,7 @@ import { forEachInSlices } from "./slices.ts";
 import { type SocketOperations, SocketTable } from "./socket_table.ts";
 
 /** The edges of the userspace backend. */
-export interface UserspaceBackendDependencies extends ForwardingDependencies {
+interface UserspaceBackendDependencies extends ForwardingDependencies {
   readonly addresses: LocalAddresses;
 }
 

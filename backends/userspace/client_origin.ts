@@ -11,7 +11,7 @@ import type { VerdictName } from "./endpoint_picker.ts";
 import type { ServiceAddress } from "./listeners.ts";
 
 /** What clients are told apart by. */
-export interface ClientOriginFacts {
+interface ClientOriginFacts {
   /** Addresses of the machine's interfaces. */
   readonly ownAddresses: ReadonlySet<IpAddress>;
   readonly localTraffic: LocalTrafficDetector;

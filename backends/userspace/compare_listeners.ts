@@ -12,7 +12,7 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { type ServiceAddress, serviceAddresses, type SocketKey } from "./listeners.ts";
 
 /** What is compared. */
-export interface ListenerComparisonInput {
+interface ListenerComparisonInput {
   readonly plan: ProxyPlan;
   readonly scope: ComparisonScope;
   /** Of the whole machine; `undefined` = the kernel does not tell. */

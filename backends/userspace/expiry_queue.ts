@@ -7,7 +7,7 @@ import type { Clock, Timer } from "../../lib/os/clock.ts";
 import { type RecencyItem, RecencyList } from "./recency_list.ts";
 
 /** Settings of an {@linkcode ExpiryQueue}. */
-export interface ExpiryQueueOptions<T> {
+interface ExpiryQueueOptions<T> {
   /** How long an item may go unused. */
   readonly ttlMs: number;
   /** Called for each item that went unused so long, after it was taken out. */

@@ -68,15 +68,15 @@ export interface ForwardingCounters {
 }
 
 /** Bytes of the buffer with which each direction of a TCP connection begins. */
-export const SMALL_BUFFER_BYTES = 4096;
+const SMALL_BUFFER_BYTES = 4096;
 /** Bytes of the buffer of a direction that fills the small one. */
-export const LARGE_BUFFER_BYTES = 65_536;
+const LARGE_BUFFER_BYTES = 65_536;
 
 /** A connection that is silent for so long makes way when no files are left for other Services. */
 const HOARDED_MS = 10_000;
 
 /** A forwarder that can be asked to close connections. */
-export interface ConnectionCloser {
+interface ConnectionCloser {
   /** Connections that are open now. */
   readonly connections: number;
   /** Closes up to `count` that are silent for long, and returns how many. @default {silentMs of the options} */

@@ -23,7 +23,7 @@ import { systemErrorOf } from "../../lib/os/socket_errors.ts";
 import type { SocketTable, SocketTableContext } from "./socket_table.ts";
 
 /** What {@linkcode ServiceEntries} work with. */
-export interface ServiceEntriesContext extends SocketTableContext {
+interface ServiceEntriesContext extends SocketTableContext {
   readonly entries: Map<ServicePortKey, ServiceEntry>;
   readonly sockets: SocketTable;
 }

@@ -31,13 +31,13 @@ export interface SocketTableContext {
 }
 
 /** Where a socket is bound in place of the Service's own address. */
-export interface StandInPlace {
+interface StandInPlace {
   readonly address: IpAddress;
   readonly port: Port;
 }
 
 /** A socket that serves a ServicePort. */
-export interface ServingSocket {
+interface ServingSocket {
   readonly standIn: StandInPlace | undefined;
 }
 

@@ -10,7 +10,7 @@ import type { Network } from "../os/network.ts";
 import { createSysctl } from "../os/sysctl.ts";
 
 /** What is asked. */
-export interface FamilyChoiceDependencies {
+interface FamilyChoiceDependencies {
   readonly network: Pick<Network, "interfaceAddresses">;
   readonly commands: CommandRunner;
   readonly logger: Logger;

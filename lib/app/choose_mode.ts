@@ -23,17 +23,17 @@ export class ModeError extends Error {
 }
 
 /** What the choice depends on. */
-export type ModeDependencies =
+type ModeDependencies =
   & Pick<Dependencies, "backends" | "hostChecks">
   & { readonly logger: Logger };
 
 /** What is asked for. */
-export interface ModeChoiceOptions {
+interface ModeChoiceOptions {
   readonly signal?: AbortSignal;
 }
 
 /** What was chosen. */
-export interface ChosenMode {
+interface ChosenMode {
   readonly mode: BackendMode;
   /** IP families in which the host can do it. */
   readonly families: readonly IpFamily[];
@@ -68,7 +68,7 @@ export function commonFamilies(
 }
 
 /** How a choice is made; `doctor` gives verdicts that it has already. */
-export interface VerdictOptions {
+interface VerdictOptions {
   readonly request: ModeRequest;
   readonly weigh: (mode: BackendMode) => Promise<ModeVerdict>;
 }

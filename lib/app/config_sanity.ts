@@ -23,7 +23,7 @@ export interface SanityContext {
 }
 
 /** One thing that makes no sense. */
-export interface SanityFinding {
+interface SanityFinding {
   /** `fatal`: every rule would be wrong, so upstream ends here, and so do we. */
   readonly severity: "fatal" | "warning";
   /** The field. */

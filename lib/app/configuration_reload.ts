@@ -18,7 +18,7 @@ import type { StartUp } from "./start_up.ts";
 import type { TaskGroup } from "./task_group.ts";
 
 /** What runs, and what of it can be changed. */
-export interface ConfigurationReloadOptions {
+interface ConfigurationReloadOptions {
   readonly configuration: RunConfiguration;
   readonly nodeName: string;
   readonly settings: LivePlanSettings;
@@ -29,7 +29,7 @@ export interface ConfigurationReloadOptions {
 }
 
 /** What is needed to read the file again. */
-export interface ConfigurationReloadDependencies extends Pick<Dependencies, "clock" | "process"> {
+interface ConfigurationReloadDependencies extends Pick<Dependencies, "clock" | "process"> {
   readonly logger: AdjustableLogger;
   readonly metrics: Pick<ProxyMetrics, "configReloaded">;
 }

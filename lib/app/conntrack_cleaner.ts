@@ -23,7 +23,7 @@ import type { ChangeLog } from "./changes/change_log.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
 /** Told of each run that succeeded. */
-export interface ConntrackMetrics {
+interface ConntrackMetrics {
   conntrackReconciled(
     family: IpFamily,
     run: { readonly seconds: number; readonly deleted: number },

@@ -87,7 +87,7 @@ export async function tellRepair(path: string, message: RepairNote): Promise<voi
 }
 
 /** One question. */
-export interface ControlQuestion {
+interface ControlQuestion {
   /** A path with its query. */
   readonly route: `/${string}`;
   /** What is to be told, as JSON; left out = something is asked. */

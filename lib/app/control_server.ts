@@ -18,7 +18,7 @@ import { jsonPieces } from "./json_stream.ts";
  * Answers one question. What it resolves to is sent as JSON, in pieces; a rejection with a
  * {@linkcode BadQuestion} says what is wrong with the question. `signal`: who asked has gone.
  */
-export type ControlRoute = (query: URLSearchParams, signal?: AbortSignal) => Promise<unknown>;
+type ControlRoute = (query: URLSearchParams, signal?: AbortSignal) => Promise<unknown>;
 
 /** Questions by path, e.g. `/status`. */
 export type ControlRoutes = Readonly<Record<`/${string}`, ControlRoute>>;
@@ -27,13 +27,13 @@ export type ControlRoutes = Readonly<Record<`/${string}`, ControlRoute>>;
  * Takes one message, any JSON. What it resolves to is the answer; a rejection with a
  * {@linkcode BadQuestion} says what is wrong with the message.
  */
-export type ControlMessage = (message: unknown) => Promise<unknown>;
+type ControlMessage = (message: unknown) => Promise<unknown>;
 
 /** Messages by path, e.g. `/repair`. */
 export type ControlMessages = Readonly<Record<`/${string}`, ControlMessage>>;
 
 /** What the socket serves. */
-export interface ControlServerOptions {
+interface ControlServerOptions {
   readonly path: string;
   readonly routes: ControlRoutes;
   /** Sent by POST. @default {none} */

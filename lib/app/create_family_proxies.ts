@@ -26,12 +26,12 @@ import type { SyncObserver } from "./sync_observer.ts";
 const MAX_SYNC_PERIOD_MS = 3_600_000;
 
 /** What families are made with. */
-export interface FamilyProxiesDependencies extends Omit<BackendDependencies, "onDrift"> {
+interface FamilyProxiesDependencies extends Omit<BackendDependencies, "onDrift"> {
   readonly backends: BackendTable;
 }
 
 /** What the families of a run have in common. */
-export interface FamilyProxiesOptions {
+interface FamilyProxiesOptions {
   readonly configuration: RunConfiguration;
   readonly settings: PlanSettings;
   readonly health: ProxyHealth;

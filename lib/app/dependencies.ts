@@ -50,7 +50,7 @@ export interface Dependencies {
 }
 
 /** By mode: sets a watch for one packet. */
-export type PacketTraces = Readonly<Partial<Record<BackendMode, StartPacketWatch>>>;
+type PacketTraces = Readonly<Partial<Record<BackendMode, StartPacketWatch>>>;
 
 /** What the process knows of itself. */
 export interface ProcessInfo {

@@ -11,7 +11,7 @@ import type { ExplainedPacket, ExplainReport } from "./explain/explain_report.ts
 import { printableText } from "../log/printable_text.ts";
 
 /** How the text looks. */
-export interface ExplanationViewOptions {
+interface ExplanationViewOptions {
   /** Width of the terminal. @default {80} */
   readonly columns?: number;
   /** @default {false} */

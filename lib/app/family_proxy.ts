@@ -22,7 +22,7 @@ import { ProxyPipeline, type ProxyPipelineOptions } from "./proxy_pipeline.ts";
 import { Syncer } from "./syncer.ts";
 
 /** What a family's proxy needs. */
-export interface FamilyProxyDependencies {
+interface FamilyProxyDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly metrics: SyncMetrics;
@@ -36,7 +36,7 @@ export interface FamilyProxyDependencies {
 }
 
 /** Settings of a family's proxy. */
-export interface FamilyProxyOptions extends ProxyPipelineOptions {
+interface FamilyProxyOptions extends ProxyPipelineOptions {
   readonly runner: SyncRunnerOptions;
 }
 

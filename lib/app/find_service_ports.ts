@@ -9,7 +9,7 @@ import type { ProxyPlan } from "../proxy/proxy_plan.ts";
 import { serviceKey, type ServicePortKey } from "../proxy/service_port_name.ts";
 
 /** Where to look. */
-export interface ServiceSearch {
+interface ServiceSearch {
   /** Of each IP family that was asked for. */
   readonly plans: readonly ProxyPlan[];
   /** Keys of all Services, those that nothing is planned for included. */

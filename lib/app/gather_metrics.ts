@@ -10,7 +10,7 @@ import type { FamilyProxy } from "./family_proxy.ts";
 import type { ObjectSource } from "./object_source.ts";
 
 /** Where the figures come from. */
-export interface MetricSources {
+interface MetricSources {
   readonly families: readonly FamilyProxy[];
   /** `undefined` while it is being opened. */
   readonly source: ObjectSource | undefined;

@@ -11,7 +11,7 @@ import type { HostSettingOutcome, HostSettingWish } from "../proxy/host_setting.
 import type { SyncObserver } from "./sync_observer.ts";
 
 /** What {@linkcode HostSettings} stands on. */
-export interface HostSettingsDependencies {
+interface HostSettingsDependencies {
   readonly commands: CommandRunner;
   readonly logger: Logger;
 }

@@ -13,7 +13,7 @@ import type { Network } from "../os/network.ts";
 const PERIOD_MS = 10_000;
 
 /** What the watcher works with. */
-export interface InterfaceWatcherDependencies {
+interface InterfaceWatcherDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly network: Pick<Network, "interfaceAddresses">;

@@ -20,7 +20,7 @@ import type { SyncObserver } from "./sync_observer.ts";
 import { excludedServers, findKubeProxyAlive } from "./takeover.ts";
 
 /** What a handover needs. */
-export interface HandoverDependencies {
+interface HandoverDependencies {
   readonly hostChecks: HostChecks;
   readonly clock: Clock;
   readonly logger: Logger;
@@ -33,7 +33,7 @@ export interface HandoverDependencies {
 }
 
 /** What of the configuration it goes by. */
-export type HandoverOptions = Pick<RunConfiguration, "mode" | "families"> & {
+type HandoverOptions = Pick<RunConfiguration, "mode" | "families"> & {
   readonly relay: Pick<RelayOptions, "takeover">;
   readonly proxy: Pick<KubeProxyConfiguration, "ipvs">;
 };

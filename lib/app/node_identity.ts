@@ -31,7 +31,7 @@ export class NodeMismatchError extends Error {
 }
 
 /** What an identity is made with. */
-export interface NodeIdentityOptions {
+interface NodeIdentityOptions {
   readonly name: string;
   readonly configuration: Pick<RunConfiguration, "proxy" | "mode">;
   /** The families that run. */

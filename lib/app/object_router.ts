@@ -21,7 +21,7 @@ import type { FamilyProxy } from "./family_proxy.ts";
 const NODE_WAIT_MS = 5000;
 
 /** Whom the router tells. */
-export interface ObjectRouterOptions {
+interface ObjectRouterOptions {
   readonly families: readonly FamilyProxy[];
   /** Ranges given on the command line; they stand in for the API's ServiceCIDRs. */
   readonly serviceCidrs: readonly Cidr[];

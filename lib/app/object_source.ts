@@ -32,13 +32,13 @@ export interface ObjectSource {
 }
 
 /** How long a source runs. */
-export interface SourceRunOptions {
+interface SourceRunOptions {
   /** What {@linkcode ObjectSource.client} is still needed for after the signal. Must not reject. */
   readonly keepOpen?: Promise<void>;
 }
 
 /** What had to be done again for one resource. */
-export interface SourceRepetitions {
+interface SourceRepetitions {
   /** Watches that failed. */
   readonly watchFailures: number;
   /** Lists that were read once more. */

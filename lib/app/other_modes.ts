@@ -15,7 +15,7 @@ import type { Dependencies } from "./dependencies.ts";
 import { idleBackendOptions } from "./idle_backend_options.ts";
 
 /** Which mode stays, and how the others were set up. */
-export interface OtherModesOptions {
+interface OtherModesOptions {
   readonly mode: BackendMode;
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
 }

@@ -22,10 +22,10 @@ import type { ToText } from "./packet_end_text.ts";
 import { PacketEndsError, type PacketWorld } from "./packet_world.ts";
 
 /** What a packet is for. */
-export type PacketDestination = Omit<Packet, "from">;
+type PacketDestination = Omit<Packet, "from">;
 
 /** Where names are looked up, and for which family. */
-export interface DestinationSearch {
+interface DestinationSearch {
   readonly world: PacketWorld;
   /** Of the sender; `undefined` = either. */
   readonly family: IpFamily | undefined;

@@ -19,7 +19,7 @@ import { destinationsOf } from "./packet_destinations.ts";
 import { PacketEndsError, type PacketWorld } from "./packet_world.ts";
 
 /** What two ends come to. */
-export interface PacketEnds {
+interface PacketEnds {
   /** At least one; several where the port was left out, or both IP families are meant. */
   readonly packets: readonly Packet[];
   /** What had to be assumed, each a sentence without a full stop. */
@@ -44,7 +44,7 @@ export function readPacketEnds(
 }
 
 /** As {@linkcode readPacketEnds}, of what was read before. */
-export function resolvePacketEnds(
+function resolvePacketEnds(
   { from, to }: { readonly from: FromText; readonly to: ToText },
   world: PacketWorld,
 ): PacketEnds {

@@ -58,7 +58,7 @@ interface PlanObjectsOptions {
 }
 
 /** What a running proxy found of its machine. */
-export interface KnownMachine {
+interface KnownMachine {
   readonly interfaceAddresses?: readonly IpAddress[];
   readonly facts?: MachineFacts;
   /** What it could not bring into effect. */

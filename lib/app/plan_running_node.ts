@@ -13,7 +13,7 @@ import { checkDump } from "./dump/read_dump.ts";
 import type { PlannedNode, PlanNodeDependencies } from "./plan_objects.ts";
 
 /** Whom to ask. */
-export interface PlanRunningNodeOptions {
+interface PlanRunningNodeOptions {
   /** Of this the control socket, and paths that decide nothing. */
   readonly relay: LoadedConfiguration["relay"];
   /** @default {both} */

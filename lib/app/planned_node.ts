@@ -22,7 +22,7 @@ import { readObjectsOnce } from "./read_objects_once.ts";
 export { type PlannedNode, type PlanNodeDependencies, planObjects } from "./plan_objects.ts";
 
 /** Which plans are wanted. */
-export interface PlanNodeOptions {
+interface PlanNodeOptions {
   readonly flags: Pick<FlagValues, "family" | "from">;
   readonly configuration: LoadedConfiguration;
 }

@@ -27,14 +27,14 @@ import type { ChangeRecorder } from "./changes/change_recorder.ts";
 import type { PlanSettings } from "./plan_settings.ts";
 
 /** What {@linkcode ProxyPipeline.collectChanges} found. */
-export interface CollectedChanges {
+interface CollectedChanges {
   readonly changes: PlanChanges;
   /** Values of changed objects that could not be used. */
   readonly problems: readonly ObjectProblem[];
 }
 
 /** What a pipeline needs, and whom it tells of its steps. */
-export interface ProxyPipelineDependencies {
+interface ProxyPipelineDependencies {
   readonly clock: Clock;
   readonly recorder?: Pick<ChangeRecorder, "drained" | "planned">;
 }

@@ -18,7 +18,7 @@ import type { Dependencies } from "./dependencies.ts";
 const LIST_WAIT_MS = 30_000;
 
 /** What was found. */
-export interface ReadObjects {
+interface ReadObjects {
   readonly informers: Informers;
   /** What is wrong with what was read, one line each. */
   readonly problems: readonly string[];
@@ -27,7 +27,7 @@ export interface ReadObjects {
 }
 
 /** Where to look, and as which node. */
-export interface ReadObjectsOptions {
+interface ReadObjectsOptions {
   readonly configuration: LoadedConfiguration;
   readonly nodeName: string;
 }

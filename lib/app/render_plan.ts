@@ -16,13 +16,13 @@ import type { PlanSettings } from "./plan_settings.ts";
 import { ProxyPipeline } from "./proxy_pipeline.ts";
 
 /** The plan of one family, and what could not be used for it. */
-export interface RenderedPlan {
+interface RenderedPlan {
   readonly plan: ProxyPlan;
   readonly problems: readonly ObjectProblem[];
 }
 
 /** For whom it is planned. */
-export interface RenderPlanOptions {
+interface RenderPlanOptions {
   readonly family: IpFamily;
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
   readonly settings: PlanSettings;

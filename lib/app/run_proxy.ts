@@ -45,7 +45,7 @@ const SERVING = "serving";
 const PATIENCE_MS = 60_000;
 
 /** What a run needs. */
-export type RunDependencies = Dependencies & {
+type RunDependencies = Dependencies & {
   readonly logger: AdjustableLogger;
   /** @default {those of a usual limit} */
   readonly openFiles?: OpenFiles;

@@ -22,12 +22,12 @@ import type { StartUp } from "./start_up.ts";
 import type { TaskGroup } from "./task_group.ts";
 
 /** What the servers need. */
-export type RunningServersDependencies =
+type RunningServersDependencies =
   & ProxyServersDependencies
   & Pick<Dependencies, "hostChecks" | "uncaught">;
 
 /** The parts of the program that answer. */
-export interface RunningServersOptions extends Omit<ProxyServersOptions, "gather" | "localPages"> {
+interface RunningServersOptions extends Omit<ProxyServersOptions, "gather" | "localPages"> {
   readonly families: readonly FamilyProxy[];
   readonly source: () => ObjectSource | undefined;
   readonly eventLoop: EventLoopMonitor;

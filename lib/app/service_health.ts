@@ -23,7 +23,7 @@ import type { NamespacedName } from "../proxy/service_port_name.ts";
 import type { PlanSettings } from "./plan_settings.ts";
 
 /** What the servers need. */
-export interface ServiceHealthDependencies {
+interface ServiceHealthDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly network: Network;
@@ -34,7 +34,7 @@ export interface ServiceHealthDependencies {
 }
 
 /** What the servers depend on. */
-export interface ServiceHealthOptions {
+interface ServiceHealthOptions {
   readonly configuration: Pick<KubeProxyConfiguration, "healthzBindAddress">;
   readonly settings: PlanSettings;
   readonly health: ProxyHealth;

@@ -15,7 +15,7 @@ import { mayFeedWatchdog } from "./watchdog.ts";
 const SYNC_DEADLINE_MS = 120_000;
 
 /** What the service manager is told with. */
-export interface ServiceManagerDependencies {
+interface ServiceManagerDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly process: Pick<ProcessInfo, "env" | "pid">;

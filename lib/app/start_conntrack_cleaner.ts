@@ -11,7 +11,7 @@ import type { SyncObserver } from "./sync_observer.ts";
 import type { TaskGroup } from "./task_group.ts";
 
 /** What the cleaner stands on, but for the table itself. */
-export type StartConntrackCleanerDependencies =
+type StartConntrackCleanerDependencies =
   & Omit<ConntrackCleanerDependencies, "conntrack">
   & { readonly commands: CommandRunner };
 

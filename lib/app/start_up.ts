@@ -23,7 +23,7 @@ import type { TaskGroup } from "./task_group.ts";
 import { VERSION } from "./version.ts";
 
 /** What {@linkcode StartUp} stands on. */
-export type StartUpDependencies =
+type StartUpDependencies =
   & Pick<Dependencies, "clock" | "commands" | "process" | "random">
   & { readonly logger: Logger };
 

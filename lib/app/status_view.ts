@@ -13,7 +13,7 @@ import { printableText } from "../log/printable_text.ts";
 import type { StatusEndpoint, StatusFamily, StatusReport, StatusService } from "./status_report.ts";
 
 /** How the text looks. */
-export interface StatusViewOptions {
+interface StatusViewOptions {
   /** Milliseconds since 1970, for ages. */
   readonly now: number;
   /** Width of the terminal. @default {80} */

@@ -21,7 +21,7 @@ import type { ProxyPipeline } from "./proxy_pipeline.ts";
 import type { RunOutcome } from "../sync/sync_runner.ts";
 
 /** What a sync needs. */
-export interface SyncerDependencies {
+interface SyncerDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly metrics: SyncMetrics;
@@ -36,7 +36,7 @@ export interface SyncerDependencies {
 }
 
 /** How the last successful sync went, for `status`. */
-export interface LastSync {
+interface LastSync {
   /** Milliseconds since 1970. */
   readonly at: number;
   readonly durationMs: number;

@@ -18,7 +18,7 @@ export class KubeProxyAliveError extends Error {
 }
 
 /** What admission is decided by. */
-export interface AdmissionDependencies {
+interface AdmissionDependencies {
   readonly hostChecks: HostChecks;
   readonly process: Pick<Dependencies["process"], "uid">;
   readonly logger: Logger;

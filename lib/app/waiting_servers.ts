@@ -18,7 +18,7 @@ import type { Network } from "../os/network.ts";
 import { OpenFiles } from "../os/open_files.ts";
 
 /** What waiting needs. */
-export interface WaitingDependencies {
+interface WaitingDependencies {
   readonly clock: Clock;
   readonly network: Network;
   /** @default {those of a usual limit} */
@@ -26,7 +26,7 @@ export interface WaitingDependencies {
 }
 
 /** Where to answer, and what. */
-export interface WaitingOptions {
+interface WaitingOptions {
   readonly proxy: Pick<KubeProxyConfiguration, "healthzBindAddress" | "metricsBindAddress">;
   /** What is being done, in the words of `status`. */
   readonly phase: string;

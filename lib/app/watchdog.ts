@@ -6,7 +6,7 @@
 import type { RunnerActivity } from "../sync/sync_runner.ts";
 
 /** How long a sync may take. */
-export interface WatchdogOptions {
+interface WatchdogOptions {
   /** Longest time for a run in flight. */
   readonly runDeadlineMs: number;
   /** Longest time for which a request may wait while no run is in flight. */

@@ -18,7 +18,7 @@ export interface ModeVerdict {
 }
 
 /** How it is found out. */
-export interface WeighOptions {
+interface WeighOptions {
   /** Tries also what a mode needs that this build lacks. @default {false} */
   readonly always?: boolean;
   readonly signal?: AbortSignal;

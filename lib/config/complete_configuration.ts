@@ -8,7 +8,7 @@ import type { KubeProxyConfiguration } from "./configuration.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
 
 /** The ports of kube-proxy's two deprecated flags; `undefined` where they were not given. */
-export interface ServerPorts {
+interface ServerPorts {
   readonly healthz?: number | undefined;
   readonly metrics?: number | undefined;
 }

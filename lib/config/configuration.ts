@@ -24,7 +24,7 @@ export interface SyncPeriods {
 }
 
 /** How the API server is reached. */
-export interface ClientConnection {
+interface ClientConnection {
   /** Path of the kubeconfig; empty = the service account of the pod. */
   readonly kubeconfig: string;
   readonly acceptContentTypes: string;
@@ -35,7 +35,7 @@ export interface ClientConnection {
 }
 
 /** Buffering of one log format; accepted, without effect. */
-export interface LogFormatOptions {
+interface LogFormatOptions {
   readonly splitStream: boolean;
   /** A Kubernetes quantity. */
   readonly infoBufferSize: string;
@@ -76,7 +76,7 @@ export interface NftablesConfiguration extends SyncPeriods {
 }
 
 /** Fields of Windows; accepted, without effect. */
-export interface WinkernelConfiguration {
+interface WinkernelConfiguration {
   readonly networkName: string;
   readonly sourceVip: string;
   readonly enableDSR: boolean;

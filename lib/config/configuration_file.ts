@@ -10,7 +10,7 @@ import { unknownFields } from "./unknown_fields.ts";
 import { readYaml, type YamlDocument } from "./yaml_source.ts";
 
 /** A field that is ignored, and where it stands. */
-export interface FileWarning {
+interface FileWarning {
   /** `file:line:column`. */
   readonly at: string;
   readonly reason: string;

@@ -198,7 +198,7 @@ const ENTRIES = {
 } as const;
 
 /** Fields of the file with their types and defaults, `apiVersion` and `kind` left out. */
-export const CONFIGURATION_SCHEMA: v.GenericSchema<unknown, KubeProxyConfiguration> = v.object(
+const CONFIGURATION_SCHEMA: v.GenericSchema<unknown, KubeProxyConfiguration> = v.object(
   ENTRIES,
   wanted("fields"),
 );
@@ -226,7 +226,7 @@ function fieldsOf(entries: v.ObjectEntries): FieldTree {
 }
 
 /** A field whose value has the wrong type. */
-export interface FieldProblem {
+interface FieldProblem {
   readonly path: readonly (string | number)[];
   readonly message: string;
 }

@@ -33,16 +33,16 @@ export class ConfigurationChanged extends Error {
 }
 
 /** What is needed to read the file again. */
-export interface WatchConfigurationDependencies extends LoadDependencies {
+interface WatchConfigurationDependencies extends LoadDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
 }
 
 /** What came of a change of the file, by the words of the metric. */
-export type ReloadResult = "applied" | "restart" | "unchanged" | "refused";
+type ReloadResult = "applied" | "restart" | "unchanged" | "refused";
 
 /** What runs, and who takes up changes. */
-export interface WatchConfigurationOptions {
+interface WatchConfigurationOptions {
   /** With `--config`. Those that win over the file go on winning. */
   readonly flags: FlagValues & { readonly config: string };
   /** As it was loaded at the start. */

@@ -15,7 +15,7 @@ import {
 import { formatDuration } from "./duration.ts";
 
 /** A configuration as its file has it: durations are text in Go's form, an empty list is null. */
-export type EncodedConfiguration = Readonly<Record<string, unknown>>;
+type EncodedConfiguration = Readonly<Record<string, unknown>>;
 
 /**
  * Encodes a configuration for the mode that it came to. As upstream, which has these settings once

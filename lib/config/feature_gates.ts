@@ -99,7 +99,7 @@ export const FEATURE_GATES = [
 ] as const satisfies readonly FeatureGate[];
 
 /** Name of a gate of the table. */
-export type FeatureGateName = typeof FEATURE_GATES[number]["name"];
+type FeatureGateName = typeof FEATURE_GATES[number]["name"];
 
 /**
  * Gates of older releases that manifests still carry. What they switched is fixed now; upstream
@@ -134,7 +134,7 @@ export function featureEnabled(
 }
 
 /** What is to be said of one gate that was set. */
-export interface FeatureGateFinding {
+interface FeatureGateFinding {
   readonly name: string;
   readonly message: string;
 }

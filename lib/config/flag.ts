@@ -20,13 +20,13 @@ export const FLAG_GROUPS = [
 ] as const;
 
 /** A group of `--help`. */
-export type FlagGroup = typeof FLAG_GROUPS[number];
+type FlagGroup = typeof FLAG_GROUPS[number];
 
 /**
  * What a flag's text is read as: a duration becomes milliseconds, lists are split at commas. `gates`
  * are `Name=true` pairs, `vmodule` is `pattern=N` pairs.
  */
-export type FlagType =
+type FlagType =
   | "boolean"
   | "text"
   | "integer"

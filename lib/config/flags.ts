@@ -17,7 +17,7 @@ import { RETIRED_FLAGS } from "./flags/retired_flags.ts";
 import { SERVING_FLAGS } from "./flags/serving_flags.ts";
 
 /** Every flag. */
-export const FLAGS = [
+const FLAGS = [
   ...CLUSTER_FLAGS,
   ...NODE_FLAGS,
   ...PROXYING_FLAGS,

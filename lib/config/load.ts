@@ -45,7 +45,7 @@ export interface LoadDependencies extends UserContext {
 }
 
 /** What is to be loaded. */
-export interface LoadOptions {
+interface LoadOptions {
   readonly flags: FlagValues;
 }
 

@@ -16,7 +16,7 @@ export const KNOWN_MODES: readonly BackendMode[] = ["iptables", "ipvs", "nftable
 export type ModeRequest = BackendMode | "auto" | "default";
 
 /** What was asked for, or why that is nothing that exists. */
-export type ModeRequestResult =
+type ModeRequestResult =
   | { readonly mode: ModeRequest }
   | { readonly problem: string };
 

@@ -6,7 +6,7 @@
 import { closest, distance } from "fastest-levenshtein";
 
 /** How near is near. */
-export interface NearestNameOptions {
+interface NearestNameOptions {
   /** Letters that may differ. @default a third of them */
   readonly mostEdits?: number;
 }

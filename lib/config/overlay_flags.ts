@@ -10,7 +10,7 @@ import type { ConfigurationNotice } from "./notice.ts";
 import { givenFlags } from "./parse_flags.ts";
 
 /** Flags, and whether there is a file beside them. */
-export interface OverlayOptions {
+interface OverlayOptions {
   readonly flags: FlagValues;
   readonly hasFile: boolean;
   /** Takes what is to be said of flags that are ignored, deprecated or without effect. */

@@ -8,7 +8,7 @@ import { type Flag, typedFlag, type VerbosityPattern } from "./flag.ts";
 import { didYouMean } from "./nearest_name.ts";
 
 /** The value, or a sentence that names flag, text and what would be right. */
-export type FlagValueResult = { readonly value: unknown } | { readonly problem: string };
+type FlagValueResult = { readonly value: unknown } | { readonly problem: string };
 
 /** Reads the text of one flag by the type of its row. */
 export function parseFlagValue(flag: Flag, text: string): FlagValueResult {

@@ -14,7 +14,7 @@ const RETIRED_FIELDS: ReadonlyMap<string, string> = new Map([
 ]);
 
 /** A field that is none. */
-export interface UnknownField {
+interface UnknownField {
   readonly path: readonly string[];
   /** What follows from it, with the name that was probably meant. */
   readonly message: string;

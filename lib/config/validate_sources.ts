@@ -10,7 +10,7 @@ import type { FlagValues } from "./flags.ts";
 const LONGEST_SOCKET_PATH = 107;
 
 /** What is checked beside the flags. */
-export interface SourcesAndSocket {
+interface SourcesAndSocket {
   /** The kubeconfig of the flag or the file; empty = none. */
   readonly kubeconfig: string;
   readonly controlSocket: string;

@@ -15,7 +15,7 @@ const SETTLE_MS = 100;
 const LONGEST_SETTLE_MS = 2_000;
 
 /** Which file, and who is told. */
-export interface WatchFileOptions {
+interface WatchFileOptions {
   readonly path: string;
   readonly signal: AbortSignal;
   /** Told once at the start, and of each change; `false` = the file is gone. A rejection ends the watch. */

@@ -5,7 +5,7 @@
  */
 
 /** How text is broken. */
-export interface WrapOptions {
+interface WrapOptions {
   /** Longest line, indent included. */
   readonly width: number;
   /** Blanks before each line. @default {0} */

@@ -50,7 +50,7 @@ export interface YamlDocument {
 }
 
 /** Options of {@linkcode readYaml}. */
-export interface ReadYamlOptions {
+interface ReadYamlOptions {
   /** How the text is called in errors. */
   file: string;
   /** Where in the file the text begins, when it is a part of it. */

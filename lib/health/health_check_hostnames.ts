@@ -15,7 +15,7 @@ export interface FamilyAddresses {
 }
 
 /** Which addresses there are, and what `[::]` takes. */
-export interface HealthCheckHostnames {
+interface HealthCheckHostnames {
   readonly families: ReadonlyMap<IpFamily, FamilyAddresses>;
   readonly wildcard: Wildcard;
 }

@@ -6,7 +6,7 @@
 import type { ProxyHealth } from "./proxy_health.ts";
 
 /** What an answer is made from. */
-export interface HealthzOptions {
+interface HealthzOptions {
   readonly health: ProxyHealth;
   /** Time of day, in milliseconds since 1970. */
   readonly now: () => number;

@@ -7,7 +7,7 @@ import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
 
 /** Health of one IP family. */
-export interface FamilyHealth {
+interface FamilyHealth {
   /** Milliseconds since 1970 of the last good sync, or of the start of the sync loop. */
   readonly lastUpdated: number;
   readonly healthy: boolean;

@@ -7,7 +7,7 @@
 import type { NamespacedName } from "../proxy/service_port_name.ts";
 
 /** What an answer is made from. */
-export interface ServiceHealth {
+interface ServiceHealth {
   readonly service: NamespacedName;
   /** Ready endpoints on this node. */
   readonly localEndpoints: number;

@@ -42,7 +42,7 @@ export type ListenForService = (
 ) => HttpListener;
 
 /** What the servers need. */
-export interface ServiceHealthDependencies {
+interface ServiceHealthDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly listen: ListenForService;
@@ -51,7 +51,7 @@ export interface ServiceHealthDependencies {
 }
 
 /** What the servers depend on beside the plans. */
-export interface ServiceHealthOptions {
+interface ServiceHealthOptions {
   /** Whether node ports of the family are on every address of the node. */
   readonly everywhere: (family: IpFamily) => boolean;
   /** Asked at each look at the addresses, for IPv6 may come up later. */

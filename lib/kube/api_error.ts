@@ -16,7 +16,7 @@ interface Status {
 }
 
 /** What {@linkcode ApiError} keeps of an answer. */
-export interface ApiErrorDetails {
+interface ApiErrorDetails {
   /** HTTP status, or `code` of the `Status`. */
   readonly status: number;
   /** `reason` of the `Status`, such as `Expired`. */

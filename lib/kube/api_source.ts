@@ -31,7 +31,7 @@ import { slimObject } from "./slim.ts";
 import { StringTable } from "./string_table.ts";
 
 /** What {@linkcode ApiSource} stands on. */
-export interface ApiSourceDependencies {
+interface ApiSourceDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly auth: KubeAuth;

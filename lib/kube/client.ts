@@ -21,7 +21,7 @@ export interface Selection {
 }
 
 /** One page of a list. */
-export interface ListPageOptions extends Selection {
+interface ListPageOptions extends Selection {
   /** Most items of the page. */
   readonly limit?: number | undefined;
   /** From the page before. */
@@ -30,7 +30,7 @@ export interface ListPageOptions extends Selection {
 }
 
 /** A watch. */
-export interface WatchOptions extends Selection {
+interface WatchOptions extends Selection {
   /** Events after this version; left out together with `sendInitialEvents`. */
   readonly resourceVersion?: string | undefined;
   /** Begins with everything that exists, ended by a bookmark: a list as a stream. */
@@ -41,7 +41,7 @@ export interface WatchOptions extends Selection {
 }
 
 /** What {@linkcode KubeClient} stands on. */
-export interface KubeClientDependencies {
+interface KubeClientDependencies {
   readonly clock: Clock;
   readonly auth: KubeAuth;
   readonly transport: HttpTransport;

@@ -18,13 +18,13 @@ import {
 } from "./raw_fields.ts";
 
 /** What a plugin is run with. */
-export interface CredentialPluginDependencies {
+interface CredentialPluginDependencies {
   readonly clock: Clock;
   readonly commands: CommandRunner;
 }
 
 /** What the kubeconfig says of it. */
-export interface CredentialPluginOptions {
+interface CredentialPluginOptions {
   /** The `exec` field as it stands there. */
   readonly exec: unknown;
   /** How messages name that field. */

@@ -13,7 +13,7 @@ import { type EventSeries, EventSeriesTable, SERIES_IDLE_MS } from "./event_seri
 import { TransportError } from "./http_transport.ts";
 
 /** What a recorder stands on. */
-export interface EventRecorderDependencies {
+interface EventRecorderDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   /** Gives numbers from 0 to just below 1. */

@@ -16,7 +16,7 @@ import {
 } from "./http_transport.ts";
 
 /** What {@linkcode Http1Transport} stands on. */
-export interface Http1TransportDependencies {
+interface Http1TransportDependencies {
   readonly clock: Clock;
   /** URL of the server; only its origin is used. */
   readonly server: string;

@@ -22,7 +22,7 @@ import {
 import { StreamChunks } from "./stream_chunks.ts";
 
 /** What a session is made with. */
-export interface Http2SessionOptions {
+interface Http2SessionOptions {
   /** `https://host:port` */
   readonly origin: string;
   readonly tls: TlsMaterial;

@@ -17,7 +17,7 @@ import {
 import type { KubeAuth } from "./kube_auth.ts";
 
 /** What {@linkcode Http2Transport} stands on. */
-export interface Http2TransportDependencies {
+interface Http2TransportDependencies {
   readonly clock: Clock;
   readonly auth: KubeAuth;
 }

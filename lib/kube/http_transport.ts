@@ -61,7 +61,7 @@ export function completeTiming(timing: TransportTiming = {}): Required<Transport
 }
 
 /** Why a request failed below HTTP. */
-export type TransportFailure =
+type TransportFailure =
   /** No connection could be made. */
   | "connect"
   /** The connection was made and broke. */

@@ -10,7 +10,7 @@ import type { KubeAuth, KubeAuthDescription, TlsMaterial } from "./kube_auth.ts"
 import { KubeAuthError, type KubeIdentity, type PemSource } from "./kube_identity.ts";
 
 /** What {@linkcode IdentityAuth} stands on. */
-export interface IdentityAuthDependencies {
+interface IdentityAuthDependencies {
   readonly logger: Logger;
   /** Reads the identity; called again when its file changed, and after a 401. */
   readonly readIdentity: () => Promise<KubeIdentity>;

@@ -10,7 +10,7 @@ import type { KubeIdentity } from "./kube_identity.ts";
 const SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /** What {@linkcode inClusterIdentity} looks at. */
-export interface InClusterOptions {
+interface InClusterOptions {
   readonly env: (name: string) => string | undefined;
   /** URL of the server in place of the one in the environment. */
   readonly master: string | undefined;

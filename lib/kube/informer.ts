@@ -14,7 +14,7 @@ import {
 } from "../api/objects.ts";
 
 /** Who is told of changes. Called synchronously, in order; must not throw. */
-export interface InformerHandler<T> {
+interface InformerHandler<T> {
   onAdd(object: T): void;
   onUpdate(previous: T, current: T): void;
   onDelete(object: T): void;

@@ -29,7 +29,7 @@ import { KubeAuthError, type KubeIdentity, type PemSource } from "./kube_identit
 import { serverUrl } from "./server_url.ts";
 
 /** What {@linkcode loadKubeAuth} stands on. */
-export interface KubeAuthDependencies {
+interface KubeAuthDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   /** Runs credential plugins. @default {systemCommandRunner} */
@@ -37,7 +37,7 @@ export interface KubeAuthDependencies {
 }
 
 /** Where to look for the API server and our identity. */
-export interface KubeAuthOptions {
+interface KubeAuthOptions {
   /** Path of the kubeconfig; without it `KUBECONFIG`, then the pod's service account. */
   readonly kubeconfig?: string;
   /** URL of the server, in place of the one found. */

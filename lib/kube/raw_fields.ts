@@ -118,7 +118,7 @@ function within<T>(name: string, read: () => T): T {
 }
 
 /** An object type in which what may be `undefined` is optional instead. */
-export type Present<T> =
+type Present<T> =
   & { [K in keyof T as undefined extends T[K] ? never : K]: T[K] }
   & { [K in keyof T as undefined extends T[K] ? K : never]?: Exclude<T[K], undefined> };
 

@@ -28,7 +28,7 @@ import { Watchdog } from "./watchdog.ts";
 import { WatchFeed } from "./watch_feed.ts";
 
 /** What {@linkcode Reflector} stands on. */
-export interface ReflectorDependencies {
+interface ReflectorDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly client: KubeClient;

@@ -9,7 +9,7 @@ import { ListStreamError } from "./list_stream.ts";
 import { WatchStreamError } from "./watch_stream.ts";
 
 /** What a reflector is doing. */
-export type ReflectorPhase =
+type ReflectorPhase =
   | "listing"
   | "watching"
   /** Waiting after a failure; what is known stays in use. */

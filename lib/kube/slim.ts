@@ -37,7 +37,7 @@ import { repeated, slimMetadata, slimMetadataWithUid } from "./slim_metadata.ts"
 import type { StringTable } from "./string_table.ts";
 
 /** What {@linkcode slimObject} needs besides the object. */
-export interface SlimOptions {
+interface SlimOptions {
   /** Strings that come again and again are kept once. */
   readonly strings: StringTable;
   /** Told of an object that cannot be read. */

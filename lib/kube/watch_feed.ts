@@ -11,7 +11,7 @@ import { TimeSlice } from "./time_slice.ts";
 import type { WatchEvent } from "./watch_stream.ts";
 
 /** What a {@linkcode WatchFeed} is made with. */
-export interface WatchFeedOptions<T extends KubeObject> {
+interface WatchFeedOptions<T extends KubeObject> {
   readonly informer: Informer<T>;
   /** Keeps what is needed of a raw object; `undefined` leaves it out. */
   readonly slim: (raw: unknown) => T | undefined;

@@ -6,7 +6,7 @@
 import { fstatSync } from "node:fs";
 
 /** Device and inode of a file, as they identify it. */
-export interface FileIdentity {
+interface FileIdentity {
   readonly dev: number;
   readonly ino: number;
 }

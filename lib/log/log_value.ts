@@ -31,7 +31,7 @@ export function toValueText(name: string, value: unknown): string {
 }
 
 /** Message and causes of an error, in one line's worth of text. */
-export function errorText(error: Error): string {
+function errorText(error: Error): string {
   const texts: string[] = [];
   for (let each: unknown = error; each !== undefined && texts.length < 5;) {
     const text = each instanceof Error ? each.message || each.name : String(each);

@@ -14,7 +14,7 @@ const MAX_LEVEL = 10;
 const MAX_BODY_BYTES = 16;
 
 /** What is set. */
-export interface LogLevelOptions {
+interface LogLevelOptions {
   readonly setVerbosity: (level: number) => void;
   /** The client's address. */
   readonly peer: IpAddress | undefined;

@@ -9,7 +9,7 @@ import { type Instruments, setCounter } from "./instruments.ts";
 import { METRICS } from "./metric_table.ts";
 
 /** How far one family is with the changes of objects. */
-export interface ChangeFigures {
+interface ChangeFigures {
   readonly servicesPending: number;
   /** Since the process began. */
   readonly servicesTotal: number;
@@ -19,7 +19,7 @@ export interface ChangeFigures {
 }
 
 /** One request to the API server that was answered, or was not. */
-export interface ApiAnswer {
+interface ApiAnswer {
   readonly method: "GET" | "POST" | "PATCH";
   /** Host and port of the server. */
   readonly host: string;
@@ -30,7 +30,7 @@ export interface ApiAnswer {
 }
 
 /** What came of a change of the configuration file. */
-export type ConfigReload = typeof METRICS.configReloads.labels.result[number];
+type ConfigReload = typeof METRICS.configReloads.labels.result[number];
 
 /** Told of everything that is no sync. */
 export interface ProcessInstruments {

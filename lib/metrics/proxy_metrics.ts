@@ -19,7 +19,7 @@ import { type ProcessInstruments, processInstruments } from "./process_instrumen
 import { type SyncInstruments, syncInstruments } from "./sync_instruments.ts";
 
 /** A feature gate as it is set. */
-export interface FeatureGateState {
+interface FeatureGateState {
   readonly name: string;
   /** The empty string for one that is generally available, as upstream spells it. */
   readonly stage: typeof METRICS.featureEnabled.labels.stage[number];
@@ -27,7 +27,7 @@ export interface FeatureGateState {
 }
 
 /** What the build info says, and when the process began. */
-export interface MetricsOptions {
+interface MetricsOptions {
   /** Version of kube-relay. */
   readonly version: string;
   readonly mode: BackendMode;

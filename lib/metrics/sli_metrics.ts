@@ -6,10 +6,10 @@
 import { Counter, Gauge, Registry } from "prom-client";
 
 /** How a check went. */
-export type CheckStatus = "success" | "error";
+type CheckStatus = "success" | "error";
 
 /** The text of a scrape. */
-export interface RenderedMetrics {
+interface RenderedMetrics {
   readonly contentType: string;
   readonly body: string;
 }

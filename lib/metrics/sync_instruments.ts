@@ -10,7 +10,7 @@ import { type Instruments, setCounter } from "./instruments.ts";
 import { METRICS } from "./metric_table.ts";
 
 /** Figures of one successful sync. */
-export interface SyncFigures {
+interface SyncFigures {
   /** Milliseconds since 1970. */
   readonly at: number;
   readonly quarantined: number;
@@ -22,7 +22,7 @@ export interface SyncFigures {
 }
 
 /** How one sync went, good or not. */
-export interface SyncDuration {
+interface SyncDuration {
   readonly seconds: number;
   /** Whether everything was compared; `undefined` = it failed before that was known. */
   readonly full?: boolean;

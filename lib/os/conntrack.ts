@@ -9,7 +9,7 @@ import type { UdpFlow } from "../proxy/stale_flows.ts";
 import type { CommandOptions, CommandResult, CommandRunner } from "./command_runner.ts";
 
 /** Which flows are listed, and who takes them. */
-export interface ListUdpFlows {
+interface ListUdpFlows {
   /** Destination ports that the client's packets have; flows to others are left out. */
   readonly ports: ReadonlySet<Port>;
   readonly onFlow: (flow: UdpFlow) => void;

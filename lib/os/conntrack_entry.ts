@@ -27,7 +27,7 @@ export interface ConntrackEntry {
 }
 
 /** Which connection is asked for. */
-export interface ConntrackQuery {
+interface ConntrackQuery {
   readonly family: IpFamily;
   readonly protocol: Protocol;
   /** Without it, or its port, any connection to there is taken. */

@@ -6,7 +6,7 @@
 import type { Clock } from "./clock.ts";
 
 /** How long is waited for it. */
-export interface FolderLockOptions {
+interface FolderLockOptions {
   readonly maxMs: number;
   /** Ends waiting: then it is not had. */
   readonly signal?: AbortSignal;

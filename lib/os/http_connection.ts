@@ -33,7 +33,7 @@ export interface HttpTimes {
 }
 
 /** What a connection works with. */
-export interface HttpConnectionContext {
+interface HttpConnectionContext {
   readonly clock: Clock;
   readonly times: HttpTimes;
   /** What all connections of the server may do in one turn. */

@@ -59,7 +59,7 @@ export interface HttpConnectionsOptions {
 }
 
 /** What {@linkcode HttpConnections} work with. */
-export interface HttpDependencies {
+interface HttpDependencies {
   readonly clock: Clock;
   /** Told of faults of handlers, whose clients get 500, and of connections that were refused. */
   readonly logger: Logger;

@@ -11,7 +11,7 @@ import type { TurnShare } from "./turn_share.ts";
 export const SERVER_NAME = "kube-relay";
 
 /** What the form of an answer depends on. */
-export interface ResponseOptions {
+interface ResponseOptions {
   readonly head: Pick<HttpHead, "method" | "takesChunks" | "keepsOpen">;
   /** Milliseconds since 1970. */
   readonly now: number;

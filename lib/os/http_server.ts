@@ -24,7 +24,7 @@ export interface AddressHandover {
 }
 
 /** What is served, and where. */
-export interface HttpServerOptions {
+interface HttpServerOptions {
   /** For the log: `health`, `metrics`. */
   readonly name: string;
   /** An unspecified address, of either family, means every address of both, as in Go. */
@@ -44,7 +44,7 @@ export interface HttpServerOptions {
 }
 
 /** What a server needs. */
-export interface HttpServerDependencies {
+interface HttpServerDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   /** Tells what listening on every address means. @default {systemNetwork} */

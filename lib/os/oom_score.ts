@@ -7,13 +7,13 @@
 import { CommandError, type CommandRunner } from "./command_runner.ts";
 
 /** From -1000 (never) to 1000 (first). */
-export interface OomScore {
+interface OomScore {
   readonly pid: number;
   readonly adjust: number;
 }
 
 /** What became of it. */
-export type OomScoreOutcome =
+type OomScoreOutcome =
   | { readonly state: "kept" | "changed" }
   | { readonly state: "refused"; readonly reason: string };
 

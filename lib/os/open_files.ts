@@ -20,10 +20,10 @@ export const HTTP_USES = ["healthz", "metrics", "service_health", "control"] as 
 export const SOCKET_USES = ["listener", "connection", "flow", ...HTTP_USES] as const;
 
 /** What a socket is opened for. */
-export type SocketUse = typeof SOCKET_USES[number];
+type SocketUse = typeof SOCKET_USES[number];
 
 /** How many files each use may take. */
-export interface OpenFileShares {
+interface OpenFileShares {
   /** Listening sockets of Services, health check node ports included. */
   readonly listeners: number;
   readonly listenersOfService: number;

@@ -9,7 +9,7 @@
 import { allowRunList } from "./tools.ts";
 
 /** An environment variable that the product reads. All others are unseen (`--ignore-env`). */
-export interface EnvironmentVariable {
+interface EnvironmentVariable {
   readonly name: string;
   /** What it is read for, as the end of the sentence "is read to …". */
   readonly purpose: string;

@@ -15,7 +15,7 @@ const PIPE_PERIOD_MS = 20;
 const PIPE_SILENCE_MS = 60_000;
 
 /** What may be read. */
-export interface ReadTextOptions {
+interface ReadTextOptions {
   /** Refuses what is no regular file. @default {pipes and devices are read to their end} */
   readonly onlyFiles?: boolean;
   /** @default {the machine's} */

@@ -5,7 +5,7 @@
  */
 
 /** What systemd says of itself in the environment. */
-export interface ServiceManagerEnvironment {
+interface ServiceManagerEnvironment {
   /** `NOTIFY_SOCKET`: a path, or an abstract name after `@`. */
   readonly notifySocket?: string;
   /** `WATCHDOG_USEC`: the service is killed when it has not been heard of for so long. */
@@ -29,7 +29,7 @@ export interface ServiceNotifier extends Disposable {
 }
 
 /** What a notifier is made with. */
-export interface ServiceNotifierOptions {
+interface ServiceNotifierOptions {
   readonly environment: ServiceManagerEnvironment;
   readonly pid: number;
   /** A folder that can be written to, for the moment in which the sending socket has a name. */

@@ -7,7 +7,7 @@
 import { CommandError, type CommandRunner } from "./command_runner.ts";
 
 /** What was read. */
-export interface SysctlReading {
+interface SysctlReading {
   /** Values by name, as the kernel spells them, blanks at the ends left out. */
   readonly values: ReadonlyMap<string, string>;
   /** Why names are missing in `values`, by name. */

@@ -6,7 +6,7 @@
  */
 
 /** A program that kube-relay may start. */
-export interface Tool {
+interface Tool {
   /** Its name on the PATH. Permissions are given by name: `--allow-run=ip`. */
   readonly name: string;
   /** The Debian package that has it; absent where Debian has none. */

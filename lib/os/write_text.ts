@@ -5,7 +5,7 @@
  */
 
 /** Where text goes; the part of `Deno.stdout` that is used. */
-export interface TextStream {
+interface TextStream {
   /** May write less than it was given. */
   writeSync(data: Uint8Array): number;
 }

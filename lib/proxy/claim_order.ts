@@ -7,7 +7,7 @@
 import type { ServicePlan } from "./service_plan.ts";
 
 /** What decides. */
-export type Claimant = Pick<ServicePlan, "createdAt" | "key">;
+type Claimant = Pick<ServicePlan, "createdAt" | "key">;
 
 /**
  * The rank of a claim, as text that sorts: the first has the address. A cluster IP goes before what a

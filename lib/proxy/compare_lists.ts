@@ -5,7 +5,7 @@
  */
 
 /** One item that is not as it should be. Numbers count from 0. */
-export interface ListDifference {
+interface ListDifference {
   readonly kind: "missing" | "extra" | "altered" | "reordered";
   /** Where it is wanted; absent where it is extra. */
   readonly wanted?: number;

@@ -21,7 +21,7 @@ export interface Trackers {
 }
 
 /** What {@linkcode drainInSlices} is told beside the trackers. */
-export interface DrainOptions {
+interface DrainOptions {
   /** What changed beside Services and endpoints. */
   readonly changes?: Omit<StateChanges, "services" | "endpoints">;
   /** Called between pieces; what it returns is waited for. Must not reject. */
@@ -31,7 +31,7 @@ export interface DrainOptions {
 }
 
 /** What a drain came to. */
-export interface DrainedChanges {
+interface DrainedChanges {
   readonly dirty: DirtyState;
   readonly services: ReadonlySet<ServiceKey>;
   readonly triggerTimes: readonly number[];

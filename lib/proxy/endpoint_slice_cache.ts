@@ -28,7 +28,7 @@ export interface EndpointSource {
 export type EndpointSourceId = Pick<EndpointSource, "kind" | "name">;
 
 /** What a drain says of one Service. */
-export interface DrainedEndpoints {
+interface DrainedEndpoints {
   /** Every ServicePort that has or had endpoints; an empty list = it has none any more. */
   readonly ports: readonly PortEndpoints[];
   /** What of its objects cannot be used, as far as it was not said before. */

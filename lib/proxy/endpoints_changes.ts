@@ -25,7 +25,7 @@ import {
 import { triggerTimeOf } from "./trigger_time.ts";
 
 /** What an informer says of an object: it is now so, or it is gone. */
-export type ObjectAction = "set" | "delete";
+type ObjectAction = "set" | "delete";
 
 /** What changed between two drains. */
 export interface EndpointsChanges {
@@ -41,7 +41,7 @@ export interface EndpointsChanges {
 }
 
 /** What an {@linkcode EndpointsChangeTracker} has to know. */
-export interface EndpointsChangeTrackerOptions {
+interface EndpointsChangeTrackerOptions {
   readonly family: IpFamily;
   /** Name of the own node; empty = no endpoint is local. */
   readonly nodeName: string;

@@ -10,7 +10,7 @@ import type { PacketExplanation } from "./packet_explanation.ts";
 import type { ProxyPlan } from "./proxy_plan.ts";
 
 /** What is known beside the plan. */
-export interface ExplainInModeOptions extends Omit<ExplainOptions, "deviations" | "isDraft"> {
+interface ExplainInModeOptions extends Omit<ExplainOptions, "deviations" | "isDraft"> {
   readonly backend: Pick<Backend, "explain">;
 }
 

@@ -19,7 +19,7 @@ import type {
 import type { SharedPlan } from "./proxy_plan.ts";
 
 /** What words depend on beside the explanation. */
-export interface StepContext {
+interface StepContext {
   readonly mode: BackendMode;
   readonly shared: SharedPlan;
   readonly kernel: KernelState;

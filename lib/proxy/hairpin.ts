@@ -7,7 +7,7 @@ import type { Endpoint } from "./endpoint.ts";
 import type { ServicePlan } from "./service_plan.ts";
 
 /** What decides. */
-export type HairpinPlan = Pick<
+type HairpinPlan = Pick<
   ServicePlan,
   "externalIps" | "loadBalancerVips" | "masqueradeExternal" | "nodePort" | "reachable"
 >;

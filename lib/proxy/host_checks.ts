@@ -8,7 +8,7 @@ import type { Cidr } from "../net/cidr.ts";
 import type { BackendMode, CleanupReport, ProbeResult } from "./backend.ts";
 
 /** Software beside us that makes rules for Services or policies. */
-export type ForeignSoftware = "kube-proxy" | "kube-router" | "klipper" | "other";
+type ForeignSoftware = "kube-proxy" | "kube-router" | "klipper" | "other";
 
 /** Something on this machine that an admin should know of. */
 export interface HostFinding {

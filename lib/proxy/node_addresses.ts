@@ -6,10 +6,10 @@
 import { type IpAddress, type IpFamily, ipFamilyOf, isUnspecified } from "../net/ip_address.ts";
 
 /** What said an address: the Node object, `bindAddress`, or nothing, so that it is loopback. */
-export type NodeAddressOrigin = "Node" | "bindAddress" | "none";
+type NodeAddressOrigin = "Node" | "bindAddress" | "none";
 
 /** The node's address in one family. */
-export interface NodeAddress {
+interface NodeAddress {
   readonly address: IpAddress;
   readonly origin: NodeAddressOrigin;
 }

@@ -28,7 +28,7 @@ export interface ExplainedOrigin {
 }
 
 /** The ServicePort that has the address and port. */
-export interface ExplainedService {
+interface ExplainedService {
   readonly key: ServicePortKey;
   readonly role: AddressRole;
   /** Others that claim the same, and do not get it. */
@@ -63,7 +63,7 @@ export interface NearMiss {
 export type UnservedReason = UnproxiedReason | "external IP" | "ipMode Proxy" | "no usable port";
 
 /** Why nothing of ours has a part in a packet. */
-export type UnclaimedReason = "nobody" | "quarantined" | "unserved-by-mode";
+type UnclaimedReason = "nobody" | "quarantined" | "unserved-by-mode";
 
 /** What becomes of the packet. */
 export type ExplainedVerdict =
@@ -81,7 +81,7 @@ export type ExplainedVerdict =
   };
 
 /** Why a packet to a Service is not forwarded. */
-export type RefusalReason = "no-endpoints" | "no-local-endpoints" | "source-ranges" | "mode";
+type RefusalReason = "no-endpoints" | "no-local-endpoints" | "source-ranges" | "mode";
 
 /** One endpoint of the ServicePort. */
 export interface ExplainedEndpoint {
@@ -136,7 +136,7 @@ export interface ExplainedSource {
 }
 
 /** Where clients stay with their endpoint. */
-export interface ExplainedAffinity {
+interface ExplainedAffinity {
   readonly timeoutSeconds: number;
   /** What is remembered of this client: absent = that was not asked, or cannot be told. */
   readonly entry?: AffinityEntry | "none";

@@ -12,7 +12,7 @@ import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
 /** Where a packet is to go. */
-export type PacketTarget = Pick<Packet, "to" | "port" | "protocol">;
+type PacketTarget = Pick<Packet, "to" | "port" | "protocol">;
 
 /** The ServicePort that has an address and port. */
 export interface PacketHit {
@@ -47,7 +47,7 @@ export function findHit(
 }
 
 /** What an address and port are to a ServicePort; an address that is two things to it is the first. */
-export function roleOf(
+function roleOf(
   service: ServicePlan,
   { to, port, protocol }: PacketTarget,
   { nodePortAddresses }: Pick<SharedPlan, "nodePortAddresses">,

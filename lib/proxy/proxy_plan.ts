@@ -68,7 +68,7 @@ export interface MutableProxyPlan extends ProxyPlan {
 }
 
 /** {@linkcode PlanOptions}, and what keeps the event loop alive. */
-export interface SlicedPlanOptions extends PlanOptions {
+interface SlicedPlanOptions extends PlanOptions {
   /** Called every 256 ServicePorts; what it returns is waited for. Must not reject. */
   readonly pause: () => Promise<void> | undefined;
   /** Called for each ServicePort whose plan comes out different, in constant time; one side may be absent. */
@@ -76,7 +76,7 @@ export interface SlicedPlanOptions extends PlanOptions {
 }
 
 /** Told of the plan of a ServicePort before and after; `undefined` = it had or has none. */
-export type PlanListener = (
+type PlanListener = (
   previous: ServicePlan | undefined,
   next: ServicePlan | undefined,
 ) => void;

@@ -24,7 +24,7 @@ export interface RuleName {
 /** Addresses of a ServicePort that are looked at; it may have hundreds. */
 const MOST_TARGETS = 4;
 /** Names that are told of one ServicePort. */
-export const MOST_RULE_NAMES = 12;
+const MOST_RULE_NAMES = 12;
 
 /** From where packets are looked at: addresses for documentation, which nobody has. */
 const OUTSIDE = {

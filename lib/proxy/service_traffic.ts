@@ -65,7 +65,7 @@ export interface FamilyTraffic {
 }
 
 /** The most of each, to be set by tests. */
-export interface ServiceTrafficBounds {
+interface ServiceTrafficBounds {
   /** @default {2000} */
   readonly maxServices?: number;
   /** @default {8000} */

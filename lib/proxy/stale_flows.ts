@@ -33,7 +33,7 @@ export function* suspectKeys(suspects: SuspectFrontEnds): Generator<ServicePortK
 }
 
 /** Called every 256 ServicePorts; what it returns is waited for. */
-export type Pause = () => Promise<void> | undefined;
+type Pause = () => Promise<void> | undefined;
 
 const SLICE_SIZE = 256;
 /** What was given up and could not be looked after, where conntrack never works: the oldest go. */

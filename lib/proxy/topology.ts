@@ -75,7 +75,7 @@ const CRITERIA = {
 } as const satisfies Record<string, readonly Criterion[]>;
 
 /** The endpoints that a traffic policy may pick, and by what they are told from the others. */
-export interface EndpointSelection {
+interface EndpointSelection {
   readonly endpoints: readonly Endpoint[];
   /** No endpoint is ready: those that still serve while they end are used. */
   readonly isFallback: boolean;

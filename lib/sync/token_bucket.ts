@@ -5,7 +5,7 @@
  */
 
 /** What a bucket is made of. */
-export interface TokenBucketOptions {
+interface TokenBucketOptions {
   /** Milliseconds in which one token comes back; 0 = never any waiting. */
   readonly periodMs: number;
   /** Most tokens that the bucket holds; it starts full. */

@@ -21,6 +21,6 @@ export async function findDummyDevices(
 }
 
 /** Reads `ip -o link show`: lines as `7: kube-ipvs0: <BROADCAST,NOARP> mtu 1500 …`. */
-export function parseDeviceNames(text: string): string[] {
+function parseDeviceNames(text: string): string[] {
   return [...text.matchAll(/^\d+: ([^:@\s]+)/gm)].map(([, name]) => name!);
 }

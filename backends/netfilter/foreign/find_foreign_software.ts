@@ -21,7 +21,7 @@ export interface ForeignSoftwareEdges extends LookEdges {
 }
 
 /** What is looked for. */
-export interface ForeignSoftwareOptions {
+interface ForeignSoftwareOptions {
   /** `ports`: only whether a kube-proxy answers now, 300 ms at most. @default {"everything"} */
   readonly scope?: "ports" | "everything";
   /** Annotations of the own Node, where it is known: k3s tells there how it was started. */

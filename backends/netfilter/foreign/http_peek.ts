@@ -17,7 +17,7 @@ export interface HttpAnswer {
 }
 
 /** What is asked. */
-export interface HttpQuestion {
+interface HttpQuestion {
   readonly address: SocketAddress;
   readonly path: string;
   /** Gives up after so long. */

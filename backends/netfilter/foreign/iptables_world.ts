@@ -24,7 +24,7 @@ export interface WorldContents {
 }
 
 /** How a world is looked at. */
-export interface WorldOptions {
+interface WorldOptions {
   readonly keepJump: JumpFilter;
   readonly signal?: AbortSignal;
 }

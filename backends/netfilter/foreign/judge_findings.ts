@@ -28,7 +28,7 @@ export interface SeenOnHost {
 const SEVERITIES: readonly HostFinding["severity"][] = ["blocking", "warning", "info"];
 
 /** How a kube-proxy is turned off, wherever it may come from. */
-export const TURN_OFF = [
+const TURN_OFF = [
   "k3s: start it with --disable-kube-proxy, on servers and agents",
   "kubeadm: delete DaemonSet and ConfigMap kube-proxy in kube-system",
   "systemd: systemctl disable --now kube-proxy",

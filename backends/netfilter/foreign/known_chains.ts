@@ -9,7 +9,7 @@
 export type ChainOwner = "kube-proxy" | "kubelet" | "kube-router" | "portmap";
 
 /** A chain, or all chains of a kind. */
-export interface KnownChain {
+interface KnownChain {
   readonly owner: ChainOwner;
   /** For a person: the name, or the prefix with an ellipsis. */
   readonly label: string;

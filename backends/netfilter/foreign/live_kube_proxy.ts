@@ -19,7 +19,7 @@ import { formatHostPort } from "../../../lib/net/port.ts";
 import { type HttpAnswer, peekHttp } from "./http_peek.ts";
 
 /** The answers on kube-proxy's ports. */
-export interface KubeProxyAnswers {
+interface KubeProxyAnswers {
   /** A kube-proxy that runs; absent if none answers. */
   readonly live?: LiveKubeProxy;
   /** Answers like kube-proxy's from programs of other users, one line each. */
@@ -49,7 +49,7 @@ const LOOPBACKS = ["127.0.0.1", "::1"];
 const MODES = ["iptables", "ipvs", "nftables", "userspace", "kernelspace"];
 
 /** What asking needs. */
-export interface LiveKubeProxyEdges {
+interface LiveKubeProxyEdges {
   readonly network: Network;
   readonly clock: Clock;
   readonly commands: CommandRunner;

@@ -17,7 +17,7 @@ export interface RemovalStep {
 }
 
 /** How a removal is run. */
-export interface RemovalOptions {
+interface RemovalOptions {
   readonly dryRun: boolean;
   readonly signal?: AbortSignal;
 }

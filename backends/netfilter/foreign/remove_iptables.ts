@@ -26,7 +26,7 @@ import {
 } from "./render_iptables_removal.ts";
 
 /** What of kube-proxy's is removed from where. */
-export interface IptablesRemovalInput {
+interface IptablesRemovalInput {
   readonly world: IptablesWorld;
   readonly own: OwnState;
   readonly run: RemovalRun;
@@ -58,7 +58,7 @@ export async function removeFromIptables(
 }
 
 /** Which chains are removed from where. */
-export interface ChainRemovalInput {
+interface ChainRemovalInput {
   readonly world: IptablesWorld;
   /** For a person, e.g. `kube-proxy's`. */
   readonly whose: string;

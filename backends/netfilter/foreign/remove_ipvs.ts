@@ -25,14 +25,14 @@ import {
 } from "./virtual_servers.ts";
 
 /** What looking and removing need. */
-export interface IpvsRemovalEdges {
+interface IpvsRemovalEdges {
   readonly commands: CommandRunner;
   readonly clock: Clock;
   readonly network: Network;
 }
 
 /** What is removed, and what is somebody else's. */
-export interface IpvsRemovalInput {
+interface IpvsRemovalInput {
   readonly own: OwnState;
   readonly run: RemovalRun;
   readonly excludeCidrs: readonly Cidr[];

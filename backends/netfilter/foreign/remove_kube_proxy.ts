@@ -17,7 +17,7 @@ import { removeIpvs } from "./remove_ipvs.ts";
 import { RemovalRun } from "./removal_run.ts";
 
 /** The machine, as far as it is looked at and changed. */
-export interface RemovalEdges {
+interface RemovalEdges {
   readonly commands: CommandRunner;
   readonly clock: Clock;
   readonly network: Network;

@@ -19,7 +19,7 @@ export interface Feature {
 }
 
 /** What was found of a feature. */
-export interface Found {
+interface Found {
   /** Why it is missing; absent: it is there. */
   readonly reason?: string | undefined;
   /** What was found, where it is there. @default {"works"} */

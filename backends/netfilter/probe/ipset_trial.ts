@@ -8,7 +8,7 @@ import { noAnswer, type Trial, trialOfLine, type Verdict } from "./try_features.
 import { firstLine, type ProbeDependencies, saysNotPermitted, tryTool } from "./try_tool.ts";
 
 /** Of fixed names: what a killed probe left is taken over and destroyed by the next one. */
-export const SCRATCH_SET = "KUBE-RELAY-PROBE";
+const SCRATCH_SET = "KUBE-RELAY-PROBE";
 
 /** A type of set. */
 export interface SetFeature extends Feature {

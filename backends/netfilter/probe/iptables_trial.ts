@@ -21,7 +21,7 @@ import {
 } from "./try_tool.ts";
 
 /** Of one name for all runs: what a killed probe left is emptied and removed by the next one. */
-export const SCRATCH_CHAIN = "KUBE-RELAY-PROBE";
+const SCRATCH_CHAIN = "KUBE-RELAY-PROBE";
 
 /** The chain whose deletion the kernel must refuse. */
 const HELD_CHAIN = "KUBE-RELAY-PROBE-HELD";

@@ -10,7 +10,7 @@ import { noAnswer, type Trial, trialOfLine, type Verdict } from "./try_features.
 import { firstLine, type ProbeDependencies, saysNotPermitted, tryTool } from "./try_tool.ts";
 
 /** The table that the statements speak of; it never comes to be. */
-export const SCRATCH_TABLE = "kube-relay-probe";
+const SCRATCH_TABLE = "kube-relay-probe";
 
 /** Statements to be tried. `{table}` stands for family and table, `{address}` for an address, `{type}` for its type. */
 export interface NftFeature extends Feature {

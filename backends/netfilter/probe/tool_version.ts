@@ -5,7 +5,7 @@
  */
 
 /** Numbers of a version, e.g. `[1, 0, 6]`. */
-export type Version = readonly number[];
+type Version = readonly number[];
 
 /** The first version in a text: `nftables v1.0.6 (…)`, `6.18.44-generic`. Undefined when there is none. */
 export function parseVersion(text: string): Version | undefined {

@@ -18,7 +18,7 @@ import { type CountedRules, CountedRulesReader, movedRules, targetOf } from "./r
 import type { TraceEdges } from "./trace_edges.ts";
 
 /** How counters are read. */
-export interface CounterWatchOptions {
+interface CounterWatchOptions {
   /** E.g. `iptables-legacy-save`. */
   readonly save: string;
   /** Why not otherwise, as a sentence without a full stop. */

@@ -41,7 +41,7 @@ export interface TraceMonitor {
 }
 
 /** How a packet is watched. */
-export interface EventWatchOptions {
+interface EventWatchOptions {
   readonly monitor: TraceMonitor;
   readonly describe: (step: TraceStep, service: string | undefined) => string | undefined;
   readonly signal: AbortSignal;

@@ -31,7 +31,7 @@ const IPTABLES_TABLES: ReadonlySet<string> = new Set([
 ]);
 
 /** What it is made of. */
-export interface IptablesNftOptions {
+interface IptablesNftOptions {
   readonly family: IpFamily;
   /** The table that marks the packet. */
   readonly table: string;

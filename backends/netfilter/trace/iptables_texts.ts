@@ -10,7 +10,7 @@ import { mapAtOnce } from "./map_at_once.ts";
 export type IptablesTexts = ReadonlyMap<string, readonly string[]>;
 
 /** Which chains, and of what. */
-export interface IptablesTextsOptions {
+interface IptablesTextsOptions {
   /** E.g. `ip6tables-nft-save`. */
   readonly save: string;
   /** Each as `table chain`. */

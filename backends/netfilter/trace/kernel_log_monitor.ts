@@ -12,7 +12,7 @@ import { CountedRulesReader, targetOf, verdictOf } from "./rule_counters.ts";
 import type { TraceEvent } from "./trace_event.ts";
 
 /** What it is made of. */
-export interface KernelLogOptions {
+interface KernelLogOptions {
   /** The table that marks the packet. */
   readonly table: string;
   /** E.g. `iptables-legacy-save`, for the text of rules: the log has their numbers only. */

@@ -9,7 +9,7 @@ import type { TraceEvent } from "./trace_event.ts";
 import { isTraceTable } from "./mark_table.ts";
 
 /** Whom the follower tells. */
-export interface FollowerOptions {
+interface FollowerOptions {
   /** Name of the table whose rules mark packets, without its family. */
   readonly table: string;
   /** From and to this port go the packets by which is seen whether the tool watches already. */

@@ -7,7 +7,7 @@
 import type { TraceStep } from "../../../lib/proxy/packet_trace.ts";
 
 /** A rule and how many packets matched it. */
-export interface CountedRule {
+interface CountedRule {
   /** As `iptables-save` spells it, without `-A` and the chain. */
   readonly rule: string;
   readonly packets: number;
@@ -17,7 +17,7 @@ export interface CountedRule {
 export type CountedRules = ReadonlyMap<string, readonly CountedRule[]>;
 
 /** Which rules are kept. */
-export interface CountedRulesOptions {
+interface CountedRulesOptions {
   /** Whether those that never matched are left out: of ten thousand Services it is most. @default {false} */
   readonly usedOnly?: boolean;
 }
@@ -62,7 +62,7 @@ const WAYS = {
 } as const;
 
 /** What is known of the packet. */
-export interface CountedWay {
+interface CountedWay {
   readonly comesFrom: keyof typeof WAYS;
 }
 

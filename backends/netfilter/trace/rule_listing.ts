@@ -9,7 +9,7 @@ import { withoutCounters } from "./nft_monitor_text.ts";
 import type { FollowedStep } from "./packet_follower.ts";
 
 /** A rule of nftables. */
-export interface ListedRule {
+interface ListedRule {
   readonly handle: number;
   /** In the words of nft, without number and counters. */
   readonly text: string;

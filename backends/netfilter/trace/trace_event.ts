@@ -22,7 +22,7 @@ export type TraceEvent =
   );
 
 /** Of which packet, and where. */
-export interface TracePlace {
+interface TracePlace {
   /** Number of the packet: it may get another one when it comes in again. */
   readonly id: string;
   /** Absent where a tool prints the packet alone. */
@@ -31,7 +31,7 @@ export interface TracePlace {
 }
 
 /** Fields of a header as they were printed. */
-export interface HeaderText {
+interface HeaderText {
   readonly source: string | undefined;
   readonly destination: string | undefined;
   readonly sourcePort?: string | undefined;

@@ -34,7 +34,7 @@ export interface WalkedHost {
 }
 
 /** A rule that a packet matched. */
-export interface WalkedStep {
+interface WalkedStep {
   readonly table: WalkedTable;
   readonly chain: string;
   /** The rule without its chain. */

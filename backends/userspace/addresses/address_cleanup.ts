@@ -14,7 +14,7 @@ import { messageOf } from "../../../lib/log/message_of.ts";
 import type { OwnAddresses } from "./own_addresses.ts";
 
 /** What holds the things to take away. */
-export interface AddressCleanupInput {
+interface AddressCleanupInput {
   readonly ledger: AddressLedger;
   readonly own: OwnAddresses;
   readonly routes: AnyIpRoutes;

@@ -10,7 +10,7 @@ import { type AddressRecord, type AddressStore, EMPTY_RECORD } from "./address_s
 import { messageOf } from "../../../lib/log/message_of.ts";
 
 /** Things that are about to be added, or that are gone. */
-export interface LedgerEntries {
+interface LedgerEntries {
   readonly addresses?: Iterable<IpAddress>;
   readonly routes?: Iterable<Cidr>;
 }

@@ -37,7 +37,7 @@ export interface AddressPlacerDependencies {
 export const SLICE = 256;
 
 /** What bounds the choice of places. */
-export interface AddressPlacerOptions {
+interface AddressPlacerOptions {
   readonly family: IpFamily;
   /** Why nothing may be added to the machine; undefined when it may. */
   readonly refusal: string | undefined;

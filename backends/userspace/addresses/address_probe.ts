@@ -54,7 +54,7 @@ export async function tryOwnAddress(
 }
 
 /** What is probed with. */
-export interface AddressProbeInput {
+interface AddressProbeInput {
   readonly own: OwnAddresses;
   readonly routes: AnyIpRoutes;
   readonly network: Network;

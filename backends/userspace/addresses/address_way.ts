@@ -34,9 +34,9 @@ export interface AddressWayInput {
 }
 
 /** More addresses than this are better served by a route: `ip addr` and every look at `lo` get slow. */
-export const ANYIP_ABOVE = 1_000;
+const ANYIP_ABOVE = 1_000;
 /** Fewer than this go back to one each. Well below, so that a count near the bound does not flap. */
-export const EACH_BELOW = 500;
+const EACH_BELOW = 500;
 
 /**
  * The way to use. One address each is preferred where their number allows it, since a route makes
@@ -58,7 +58,7 @@ export const ANYIP_WARNING =
   "passes NetworkPolicies that allow nodes";
 
 /** What {@linkcode describeAddressWay} tells. */
-export interface AddressWayFacts {
+interface AddressWayFacts {
   readonly family: IpFamily;
   /** Why nothing may be added to the machine. */
   readonly refusal: string | undefined;

@@ -42,7 +42,7 @@ import { OwnAddresses } from "./own_addresses.ts";
 import { Turns } from "./turns.ts";
 
 /** The edges that addresses are made local with. */
-export interface LocalAddressesDependencies {
+interface LocalAddressesDependencies {
   readonly runner: CommandRunner;
   readonly network: Network;
   readonly clock: Clock;

@@ -14,7 +14,7 @@ import { messageOf } from "../../../lib/log/message_of.ts";
 import { rangeConflict } from "./route_guard.ts";
 
 /** The edges and the ledger that the routes work with. */
-export interface AnyIpDependencies {
+interface AnyIpDependencies {
   readonly device: LoDevice;
   readonly ledger: AddressLedger;
   readonly network: Network;

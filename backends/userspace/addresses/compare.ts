@@ -17,7 +17,7 @@ import type { FoundAddresses } from "./found_addresses.ts";
 import { addAddressLine, addRouteLine } from "./ip_batch.ts";
 
 /** What is compared. */
-export interface AddressComparisonInput {
+interface AddressComparisonInput {
   readonly plan: ProxyPlan;
   readonly record: Pick<AddressRecord, "addresses" | "routes">;
   readonly found: FoundAddresses;

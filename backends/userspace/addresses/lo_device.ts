@@ -124,7 +124,7 @@ export class LoDevice {
 }
 
 /** Whether the program did not even start, so that nothing can have changed. */
-export function wasNotRun(error: unknown): error is CommandError {
+function wasNotRun(error: unknown): error is CommandError {
   return error instanceof CommandError &&
     (error.kind === "not-found" || error.kind === "not-permitted");
 }

@@ -5,7 +5,7 @@
  */
 
 /** How a {@linkcode BufferPool} gets its memory. */
-export interface BufferPoolOptions {
+interface BufferPoolOptions {
   /** Bytes of each buffer. */
   readonly size: number;
   /** Unused buffers that are kept; more than that go to the garbage collector. */

@@ -15,7 +15,7 @@ import {
 } from "../../../lib/os/socket_errors.ts";
 
 /** Who gets the connections of a listening socket. */
-export interface TcpTarget {
+interface TcpTarget {
   readonly at: ServiceAddress;
   readonly forwarder: { accept(connection: TcpConnection, at: ServiceAddress): void };
 }

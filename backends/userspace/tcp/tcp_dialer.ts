@@ -12,7 +12,7 @@ import type { RecencyItem } from "../recency_list.ts";
 import { isOutOfSockets, systemErrorOf } from "../../../lib/os/socket_errors.ts";
 
 /** Who wants to be connected. */
-export interface DialRequest {
+interface DialRequest {
   readonly verdict: VerdictName;
   /** Address of the client, without its port. */
   readonly client: string;
@@ -27,7 +27,7 @@ export interface DialFailure {
 }
 
 /** What a {@linkcode TcpDialer} works with. */
-export interface TcpDialerContext {
+interface TcpDialerContext {
   readonly clock: Clock;
   readonly network: Network;
   readonly options: { readonly dialTimeoutsMs: readonly number[] };

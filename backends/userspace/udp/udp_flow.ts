@@ -22,7 +22,7 @@ export interface UdpFlowPort {
 }
 
 /** What a flow connects. */
-export interface UdpFlowEnds {
+interface UdpFlowEnds {
   readonly port: UdpFlowPort;
   readonly client: SocketAddress;
   /** The flow's own socket, which only its endpoint is to know. */

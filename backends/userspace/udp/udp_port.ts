@@ -12,7 +12,7 @@ import type { UdpFlow, UdpFlowPort } from "./udp_flow.ts";
 import type { UdpForwarder } from "./udp_forwarder.ts";
 
 /** Who gets the datagrams of a listening socket. */
-export interface UdpTarget {
+interface UdpTarget {
   readonly at: ServiceAddress;
   readonly forwarder: UdpForwarder;
 }

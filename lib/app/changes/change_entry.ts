@@ -48,7 +48,7 @@ export interface ChangeEffect {
 }
 
 /** Tracked UDP flows of one ServicePort that the kernel was made to forget. */
-export interface CleanedService {
+interface CleanedService {
   readonly servicePort: string;
   readonly flows: number;
 }

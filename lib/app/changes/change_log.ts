@@ -11,7 +11,7 @@ import { type FlowCleaning, withCleanedFlows } from "./cleaned_flows.ts";
 import { entryToContinue, mergedRepairs, type RepairNote } from "./repair_note.ts";
 
 /** How much is kept. */
-export interface ChangeLogBounds {
+interface ChangeLogBounds {
   /** @default {500} */
   readonly entries?: number;
   /** Memory for their texts, about. @default {1 MiB} */
@@ -26,7 +26,7 @@ type Without<Entry, Fields extends PropertyKey> = Entry extends unknown ? Omit<E
   : never;
 
 /** An entry that has no number yet. */
-export type NewEntry = Without<ChangeEntry, "sequence">;
+type NewEntry = Without<ChangeEntry, "sequence">;
 
 /** An entry and what it takes. */
 interface Kept {

@@ -9,7 +9,7 @@ import type { ChangeEntry, ChangesReport } from "./change_entry.ts";
 import { entryDuration, entryLines, type LineTone } from "./entry_text.ts";
 
 /** How the text looks. */
-export interface ChangesViewOptions {
+interface ChangesViewOptions {
   /** Width of the terminal. @default {80} */
   readonly columns?: number;
   /** @default {false} */

@@ -26,7 +26,7 @@ export function describePlan(
 }
 
 /** `3 endpoints`, `refuses` or `drops`. */
-export function verdictText(verdict: Verdict): string {
+function verdictText(verdict: Verdict): string {
   if (verdict.kind === "reject") return "refuses";
   if (verdict.kind === "drop") return "drops";
   const { length } = verdict.endpoints;

@@ -22,7 +22,7 @@ import type {
 export type LineTone = "cause" | "effect" | "detail" | "bad" | "warning" | "good";
 
 /** A line before it is broken and coloured. */
-export interface EntryLine {
+interface EntryLine {
   readonly tone: LineTone;
   readonly text: string;
 }

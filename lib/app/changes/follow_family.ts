@@ -9,7 +9,7 @@ import type { ChangeLog } from "./change_log.ts";
 import { ChangeRecorder, type ChangeRecorderOptions } from "./change_recorder.ts";
 
 /** Who is told of one family. */
-export interface FamilyFollowers {
+interface FamilyFollowers {
   readonly recorder: ChangeRecorder;
   /** Tells the metrics, too. */
   readonly onDrift: (figures: DriftFigures) => void;

@@ -17,7 +17,7 @@ import {
 } from "./object_change.ts";
 
 /** Objects that are named; a person reads no more of one sync. */
-export const MOST_CAUSES = 16;
+const MOST_CAUSES = 16;
 
 /** One object of them. */
 interface Pending {
@@ -27,7 +27,7 @@ interface Pending {
 }
 
 /** What is kept of them, and how it is written. */
-export interface DescribeOptions {
+interface DescribeOptions {
   /** Whether something of a Service differs in the plan: what has had no effect is no cause. */
   readonly hasEffect: (service: ServiceKey) => boolean;
   /** From the clock of `seenAt` to RFC 3339. */

@@ -41,7 +41,7 @@ export function createHelpCommand(verbs: readonly Command[]): TellingCommand {
 }
 
 /** The whole help, in lines of at most 80 columns. */
-export function helpText(verbs: readonly DescribedVerb[]): string {
+function helpText(verbs: readonly DescribedVerb[]): string {
   const shown = verbs.filter(({ hidden }) => !hidden);
   // One of each: the others are in the help of the verb.
   const examples = shown.flatMap(({ examples = [] }) => examples.slice(0, 1));
@@ -64,7 +64,7 @@ Exit codes: 0 done, 1 failed, 2 wrong command line or configuration.
 }
 
 /** The help of one verb, in lines of at most 80 columns. */
-export function verbHelp(verb: DescribedVerb): string {
+function verbHelp(verb: DescribedVerb): string {
   const { name, summary, operands = [], examples = [] } = verb;
   const own = flagsOf(name);
   const usage = `  kube-relay ${verbUsage(verb)}${own.length === 0 ? "" : " [flags]"}\n`;
@@ -88,7 +88,7 @@ export function verbUsage({ name, operands = [] }: DescribedVerb): string {
 }
 
 /** Flags that belong to a verb; for `run` all that belong to no other one. */
-export function flagsOf(verb: string): readonly Flag[] {
+function flagsOf(verb: string): readonly Flag[] {
   const rows: readonly Flag[] = FLAG_ROWS;
   return rows.filter(({ verbs, name, retired }) =>
     !retired && (verbs?.includes(verb) ??

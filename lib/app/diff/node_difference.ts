@@ -51,7 +51,7 @@ export type RepairRunner = (
 ) => Promise<DataPlaneRepair>;
 
 /** One family's plan, and who looks at the machine. */
-export interface ComparedFamily extends Pick<ComparisonScope, "serving"> {
+interface ComparedFamily extends Pick<ComparisonScope, "serving"> {
   readonly backend: Pick<Backend, "mode" | "compare" | "repair">;
   readonly plan: ProxyPlan;
   /** Of the process that serves. */

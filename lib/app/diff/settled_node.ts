@@ -10,7 +10,7 @@ import { requestStatus } from "../control_client.ts";
 import { countDifferences, type NodeDifference } from "./node_difference.ts";
 
 /** Whom to ask, and what about. */
-export interface SettledNodeOptions {
+interface SettledNodeOptions {
   readonly relay: Pick<LoadedConfiguration["relay"], "controlSocket">;
   readonly signal?: AbortSignal;
   /** Compares, or mends. */

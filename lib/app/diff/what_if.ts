@@ -47,7 +47,7 @@ export interface WhatIf {
 }
 
 /** Where the new objects are. */
-export interface WhatIfOptions {
+interface WhatIfOptions {
   readonly before: PlannedNode;
   readonly configuration: LoadedConfiguration;
   /** The ServicePorts that are meant. @default {all} */

@@ -22,7 +22,7 @@ import { examineRelay } from "./examine_relay.ts";
 import { userspaceFindings } from "./userspace_findings.ts";
 
 /** What is examined. */
-export interface DoctorOptions {
+interface DoctorOptions {
   readonly configuration: LoadedConfiguration;
   readonly logger: Logger;
   readonly signal: AbortSignal;

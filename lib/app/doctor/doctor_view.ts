@@ -12,7 +12,7 @@ import { printableText } from "../../log/printable_text.ts";
 import { type DoctorMode, type DoctorReport, isBlocked } from "./doctor_report.ts";
 
 /** How the text looks. */
-export interface DoctorViewOptions {
+interface DoctorViewOptions {
   /** Width of the terminal. @default {80} */
   readonly columns?: number;
   /** @default {false} */

@@ -23,7 +23,7 @@ import type { DoctorApi, Examined, KnownNode } from "./doctor_report.ts";
 const TIMEOUT_MS = 5000;
 
 /** What is examined. */
-export interface ApiExamination {
+interface ApiExamination {
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
   readonly signal: AbortSignal;
 }

@@ -17,7 +17,7 @@ import { CollectingLogger } from "./collecting_logger.ts";
 import type { DoctorChoice, DoctorMode } from "./doctor_report.ts";
 
 /** What is examined. */
-export interface ModeExamination {
+interface ModeExamination {
   readonly request: ModeRequest;
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
   /** Why the userspace mode's own additions must not be tried. */
@@ -27,7 +27,7 @@ export interface ModeExamination {
 }
 
 /** What was found of modes. */
-export interface ExaminedModes {
+interface ExaminedModes {
   readonly modes: readonly DoctorMode[];
   readonly choice: DoctorChoice;
   readonly findings: readonly HostFinding[];

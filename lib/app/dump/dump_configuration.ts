@@ -21,7 +21,7 @@ import * as v from "valibot";
 const syncPeriods = { syncPeriod: number, minSyncPeriod: number };
 
 /** Fields of kube-proxy's configuration, with its names; times are milliseconds. */
-export const PROXY_FIELDS = fields({
+const PROXY_FIELDS = fields({
   featureGates: table(flag),
   hostnameOverride: v.union([v.literal(""), objectName], "has to be the name of a node"),
   bindAddress: plainText,
@@ -61,7 +61,7 @@ export const PROXY_FIELDS = fields({
 });
 
 /** kube-relay's own options. */
-export const RELAY_FIELDS = fields({
+const RELAY_FIELDS = fields({
   serviceCidrs: list(cidr),
   addressMode: v.picklist(
     ["auto", "each", "anyip", "none"],

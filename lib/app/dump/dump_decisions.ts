@@ -8,7 +8,7 @@ import { assertNever, type Verdict } from "../../proxy/verdict.ts";
 import type { DumpInput } from "./dump_schema.ts";
 
 /** One decision of a dump. */
-export type DumpDecision = DumpInput["families"] extends Iterable<
+type DumpDecision = DumpInput["families"] extends Iterable<
   { readonly decisions: Iterable<infer Decision> }
 > ? Decision
   : never;

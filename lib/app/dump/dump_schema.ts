@@ -81,7 +81,7 @@ export const INPUT_PART = fields({ ...identity, ...inputs, families: list(fields
 export const OUTCOME_PART = fields({ ...identity, ...outcome });
 
 /** A dump. */
-export type Dump = v.InferOutput<typeof DUMP_SCHEMA>;
+type Dump = v.InferOutput<typeof DUMP_SCHEMA>;
 
 /** A dump that is to be planned. */
 export type InputDump = v.InferOutput<typeof INPUT_PART>;

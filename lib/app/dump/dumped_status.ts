@@ -9,7 +9,7 @@ import { OUTCOME_PART } from "./dump_schema.ts";
 import { DumpError, readDumpFile } from "./read_dump.ts";
 
 /** A status of then. */
-export interface DumpedStatus {
+interface DumpedStatus {
   readonly report: StatusReport;
   /** When that was, in milliseconds since 1970. */
   readonly now: number;

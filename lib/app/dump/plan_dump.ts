@@ -18,7 +18,7 @@ import { DumpError } from "./read_dump.ts";
 const LONGEST_PROBLEM = 300;
 
 /** How a dump is planned. */
-export interface PlanDumpOptions {
+interface PlanDumpOptions {
   readonly dump: InputDump;
   /** What it is called in errors. */
   readonly source: string;

@@ -11,7 +11,7 @@ import * as v from "valibot";
 export const REFUSED = Symbol("refused");
 
 /** Gives what the schema makes of a value, or {@linkcode REFUSED}. */
-export type QuickReader = (value: unknown) => unknown;
+type QuickReader = (value: unknown) => unknown;
 
 /** What is looked at of a schema, or of a step of one. */
 interface SchemaShape {

@@ -23,7 +23,7 @@ export class DumpError extends Error {
 }
 
 /** How a dump is read. */
-export interface ReadDumpOptions<Part extends DumpPart> {
+interface ReadDumpOptions<Part extends DumpPart> {
   /** What the dump is called in errors. */
   readonly source: string;
   /** What is wanted of it; the rest may be anything. */

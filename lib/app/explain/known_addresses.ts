@@ -10,7 +10,7 @@ import type { BackendMode } from "../../proxy/backend.ts";
 import { planSettingsOf } from "../plan_settings.ts";
 
 /** What is known of a node. */
-export interface KnownNode {
+interface KnownNode {
   readonly proxy: KubeProxyConfiguration;
   readonly nodeName: string;
   readonly mode: BackendMode;

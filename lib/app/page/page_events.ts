@@ -18,7 +18,7 @@ const SILENCE_MS = 15_000;
 const STALLED_MS = 60_000;
 
 /** What streams are made with. */
-export interface PageEventsOptions {
+interface PageEventsOptions {
   /** All sections as they are now, for a filter. */
   readonly sections: (filter: string) => Promise<readonly PageSection[]>;
 }

@@ -13,7 +13,7 @@ import type { Introspection } from "../introspection.ts";
 import { createStatusPage, type LocalPages } from "./status_page.ts";
 
 /** What the page asks. */
-export interface RunningPageOptions {
+interface RunningPageOptions {
   readonly introspection: Pick<Introspection, "status">;
   readonly changes: { recent(): ChangesReport };
   readonly mode: BackendMode;

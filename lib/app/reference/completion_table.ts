@@ -25,7 +25,7 @@ export interface CompletedFlag {
 }
 
 /** A verb, with what stands after it. */
-export interface CompletedVerb {
+interface CompletedVerb {
   readonly name: string;
   readonly summary: string;
   readonly operands: readonly ValueKind[];

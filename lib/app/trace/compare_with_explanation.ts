@@ -8,7 +8,7 @@ import type { ExplainedVerdict, PacketExplanation } from "../../proxy/packet_exp
 import type { TraceComparison, TraceOutcome } from "./trace_report.ts";
 
 /** What was seen. */
-export interface SeenPacket {
+interface SeenPacket {
   readonly outcome: TraceOutcome;
   readonly nodeAddresses: readonly IpAddress[];
   /** The source address that it really had. */

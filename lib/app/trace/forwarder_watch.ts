@@ -18,7 +18,7 @@ import { flowRoute } from "../answer_flow.ts";
 import { askControl } from "../control_client.ts";
 
 /** What is asked, and with what. */
-export interface ForwarderEdges {
+interface ForwarderEdges {
   readonly clock: Clock;
   readonly controlSocket: string;
   /** Tells this watch from others'. */

@@ -26,14 +26,14 @@ import { outcomeOf } from "./trace_outcome.ts";
 import type { TraceOrigin, TraceReport } from "./trace_report.ts";
 
 /** The edges of a trace. */
-export interface TraceDependencies {
+interface TraceDependencies {
   readonly clock: Clock;
   readonly network: Network;
   readonly commands: CommandRunner;
 }
 
 /** What is traced. */
-export interface TraceOptions {
+interface TraceOptions {
   /** What the running kube-relay says of the packets that may be meant. */
   readonly report: ExplainReport;
   /** Asks it for another packet. */

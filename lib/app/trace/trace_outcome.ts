@@ -10,7 +10,7 @@ import { NO_ROUTE, REFUSED } from "./send_packet.ts";
 import type { TraceOrigin, TraceOutcome } from "./trace_report.ts";
 
 /** What is known beside the rules. */
-export interface OutcomeEvidence {
+interface OutcomeEvidence {
   readonly entry: ConntrackEntry | undefined;
   readonly origin: TraceOrigin;
   /** Whether rules of the kernel decide: else its table of connections says nothing of endpoints. */

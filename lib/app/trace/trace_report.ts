@@ -10,7 +10,7 @@ import type { BackendMode } from "../../proxy/backend.ts";
 import type { TraceStep } from "../../proxy/packet_trace.ts";
 
 /** The packet that was asked for, and found if its source port is known. */
-export interface TracedPacket {
+interface TracedPacket {
   readonly family: IpFamily;
   readonly from: IpAddress | "anybody";
   readonly sourcePort?: number;

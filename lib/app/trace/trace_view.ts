@@ -12,7 +12,7 @@ import { printableText } from "../../log/printable_text.ts";
 import type { TraceOutcome, TraceReport } from "./trace_report.ts";
 
 /** How the text looks. */
-export interface TraceViewOptions {
+interface TraceViewOptions {
   /** Width of the terminal. @default {80} */
   readonly columns?: number;
   /** @default {false} */
@@ -53,7 +53,7 @@ export function renderTrace(report: TraceReport, options: TraceViewOptions = {})
 }
 
 /** What was waited for, or found: `TCP 10.0.0.1:40000 -> 10.96.0.1:80`. */
-export function packetLine({ packet }: Pick<TraceReport, "packet">): string {
+function packetLine({ packet }: Pick<TraceReport, "packet">): string {
   const { protocol, from, sourcePort, to, port } = packet;
   const source = sourcePort === undefined ? from : formatHostPort(from, sourcePort);
   return `${protocol} ${source} -> ${formatHostPort(to, port)}`;

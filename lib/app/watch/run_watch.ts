@@ -12,7 +12,7 @@ import { answered, pressed, unanswered, type WatchAnswer, type WatchModel } from
 import { mostScrolled, renderWatch } from "./watch_view.ts";
 
 /** What is watched and how it looks. */
-export interface WatchOptions {
+interface WatchOptions {
   readonly socket: string;
   readonly filter: string;
   readonly color: boolean;
@@ -20,7 +20,7 @@ export interface WatchOptions {
 }
 
 /** What it needs. */
-export interface WatchDependencies {
+interface WatchDependencies {
   readonly clock: Clock;
   readonly terminal: Terminal;
   /** @default {over the control socket} */

@@ -29,7 +29,7 @@ export interface WatchModel {
 }
 
 /** A model, and whether the view is to end. */
-export interface KeyOutcome {
+interface KeyOutcome {
   readonly model: WatchModel;
   readonly ends: boolean;
 }

@@ -16,7 +16,7 @@ import { sparkline } from "./sparkline.ts";
 import type { WatchAnswer, WatchModel } from "./watch_model.ts";
 
 /** How the lines look. */
-export interface WatchViewOptions {
+interface WatchViewOptions {
   readonly size: TerminalSize;
   /** Milliseconds since 1970. */
   readonly now: number;

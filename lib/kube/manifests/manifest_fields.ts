@@ -63,7 +63,7 @@ const FIELDS: Readonly<Record<keyof KubeKinds, FieldTree>> = {
 };
 
 /** A name that is no field. */
-export interface UnknownField {
+interface UnknownField {
   readonly path: FieldPath;
   readonly value: unknown;
   /** What was probably meant. */

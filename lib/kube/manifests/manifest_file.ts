@@ -49,14 +49,14 @@ export interface ManifestFileContent {
 }
 
 /** Edges and shared state of {@linkcode readManifestFile}. */
-export interface ManifestFileDependencies {
+interface ManifestFileDependencies {
   /** Shared by all that are read at one time. */
   readonly slice: TimeSlice;
   readonly strings: StringTable;
 }
 
 /** Which file it is, and for whom it is read. */
-export interface ManifestFileOptions {
+interface ManifestFileOptions {
   readonly file: string;
   readonly nodeName: string;
 }

@@ -46,14 +46,14 @@ export interface ManifestFileRecord {
 }
 
 /** What a look at a file tells. */
-export type FileLook =
+type FileLook =
   | { readonly look: "unchanged" }
   /** It is being written, or looks gone; look again after so many milliseconds. */
   | { readonly look: "later"; readonly ms: number }
   | { readonly look: "changed"; readonly objects: FileObjects };
 
 /** How to look at a file. */
-export interface LookOptions {
+interface LookOptions {
   /** What it gave last time. */
   readonly previous: FileObjects;
   /** Whether it still belongs to the paths. */
@@ -63,7 +63,7 @@ export interface LookOptions {
 }
 
 /** Edges of {@linkcode ManifestFiles}. */
-export interface ManifestFilesDependencies {
+interface ManifestFilesDependencies {
   readonly clock: Clock;
   readonly fileSystem: ManifestFileSystem;
 }

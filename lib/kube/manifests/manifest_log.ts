@@ -19,7 +19,7 @@ const LONG_MS = 10_000;
 const MOST_FILES = 5;
 
 /** The outcome of a reading. */
-export interface ManifestReadingSummary {
+interface ManifestReadingSummary {
   readonly changes: StoreChanges;
   readonly ms: number;
   readonly records: ReadonlyMap<string, ManifestFileRecord>;

@@ -15,7 +15,7 @@ const PATIENCE_MS = 1_000;
 const MOST_UNDER_WAY = 64;
 
 /** How to look at files. */
-export interface LookAtOptions {
+interface LookAtOptions {
   /** Whether a file still belongs to the paths. */
   readonly isListed: (path: string) => boolean;
   /** Whether files that have changed are left alone until they stay as they are. */
@@ -24,7 +24,7 @@ export interface LookAtOptions {
 }
 
 /** What {@linkcode ManifestLooks} needs. */
-export interface ManifestLooksDependencies {
+interface ManifestLooksDependencies {
   readonly clock: Clock;
   readonly files: ManifestFiles;
   readonly store: Pick<ManifestStore, "objectsOf">;

@@ -30,7 +30,7 @@ export interface ManifestType {
 }
 
 /** What {@linkcode readManifestObjects} needs besides the document. */
-export interface ManifestReading {
+interface ManifestReading {
   readonly problems: ManifestProblems;
   readonly strings: StringTable;
   /** Type of an item of a list that was split. */

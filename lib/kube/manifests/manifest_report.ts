@@ -12,7 +12,7 @@ import {
 } from "./manifest_problem.ts";
 
 /** Where an object stands. */
-export interface ObjectPlace {
+interface ObjectPlace {
   readonly document: YamlDocument;
   /** Path of the object inside of the document; not empty for items of a list. */
   readonly root: FieldPath;
@@ -20,7 +20,7 @@ export interface ObjectPlace {
 }
 
 /** Something that can be said of a field. */
-export interface Finding {
+interface Finding {
   /** From the object on. */
   readonly path: FieldPath;
   readonly value?: unknown;

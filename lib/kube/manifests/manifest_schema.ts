@@ -220,7 +220,7 @@ const serviceCidr = fields({
 });
 
 /** The schema of each kind. */
-export const MANIFEST_SCHEMAS = {
+const MANIFEST_SCHEMAS = {
   Service: service,
   EndpointSlice: endpointSlice,
   Endpoints: endpoints,
@@ -234,7 +234,7 @@ export type CheckedManifest<K extends keyof KubeKinds> = v.InferOutput<
 >;
 
 /** One reason why a value does not fit its schema. */
-export interface ShapeIssue {
+interface ShapeIssue {
   readonly path: readonly (string | number)[];
   readonly value: unknown;
   readonly message: string;

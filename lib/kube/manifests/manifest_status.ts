@@ -25,7 +25,7 @@ export interface ManifestFileStatus {
 }
 
 /** What {@linkcode manifestStatus} looks at. */
-export interface ManifestState {
+interface ManifestState {
   readonly files: ManifestFiles;
   readonly store: ManifestStore;
   /** Paths that lead nowhere, and why. */
@@ -58,7 +58,7 @@ export function manifestStatus({ files, store, missing }: ManifestState): Manife
 }
 
 /** Why nothing is read from a path. */
-export function missingProblem(path: string, reason: string): ManifestProblem {
+function missingProblem(path: string, reason: string): ManifestProblem {
   return {
     file: path,
     line: 1,

@@ -24,7 +24,7 @@ export interface StoreChanges {
 }
 
 /** How new content is taken. */
-export interface UpdateOptions {
+interface UpdateOptions {
   /**
    * Whether more files are still to be read: nothing is deleted then, and no Service is added before
    * some of its endpoints have been read. @default {false}

@@ -17,7 +17,7 @@ import type { Informers } from "../informer.ts";
 import { ManifestStore } from "./manifest_store.ts";
 
 /** Edges of a manifest source. */
-export interface ManifestSourceDependencies {
+interface ManifestSourceDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   /** The machine's, unless a test gives another one. */
@@ -25,7 +25,7 @@ export interface ManifestSourceDependencies {
 }
 
 /** What a manifest source reads, and for whom. */
-export interface ManifestSourceOptions {
+interface ManifestSourceOptions {
   /** Files and folders; those that don't exist yet are waited for. */
   readonly paths: readonly string[];
   readonly informers: Informers;
