@@ -59,10 +59,16 @@ export class ProbeClient {
     return wordOf(await this.probe(target, timeoutMs));
   }
 
-  /** Opens a connection, or a UDP flow, that lasts until it is closed. */
-  async open(target: ProbeTarget): Promise<KeptLine> {
+  /**
+   * Opens a connection, or a UDP flow, that lasts until it is closed. With `everyMs` a UDP flow also
+   * sends on its own, so the kernel sees its packets at every moment of a change.
+   */
+  async open(
+    target: ProbeTarget,
+    options: { readonly everyMs?: number } = {},
+  ): Promise<KeptLine> {
     const id = crypto.randomUUID();
-    await this.#ask({ do: "open", id, target });
+    await this.#ask({ do: "open", id, target, ...options });
     return {
       who: async (timeoutMs = SILENCE_MS) =>
         wordOf(await this.#ask({ do: "talk", id, timeoutMs }) as ProbeAnswer),

@@ -76,7 +76,7 @@ async function openTcp({ address, port }: ProbeTarget, signal: AbortSignal): Pro
 /** A busy server's lost datagram comes again, as a SYN does. No probe waits for silence so long. */
 const RESEND_MS = 2_000;
 
-function openUdp({ address, port }: ProbeTarget): Line {
+function openUdp({ address, port }: ProbeTarget, everyMs?: number): Line {
   const hostname = address.includes(":") ? "::" : "0.0.0.0";
   const socket = Deno.listenDatagram({ transport: "udp", hostname, port: 0 });
   const to: Deno.NetAddr = { transport: "udp", hostname: address, port };
@@ -100,8 +100,12 @@ function openUdp({ address, port }: ProbeTarget): Line {
   };
   const receiving = receiveEchoes();
   receiving.catch(() => {});
+  const sendUnasked = () =>
+    void socket.send(new TextEncoder().encode("unasked"), to).catch(() => {});
+  const sending = everyMs === undefined ? undefined : setInterval(sendUnasked, everyMs);
   return {
     close() {
+      clearInterval(sending);
       if (open) socket.close();
       open = false;
     },
@@ -152,8 +156,11 @@ async function withTimeout<T>(start: (giveUp: AbortSignal) => Promise<T>, ms: nu
   }
 }
 
-async function openLine(target: ProbeTarget, timeoutMs: number): Promise<Line> {
-  if (target.protocol === "UDP") return openUdp(target);
+async function openLine(
+  target: ProbeTarget,
+  { timeoutMs, everyMs }: { readonly timeoutMs: number; readonly everyMs?: number },
+): Promise<Line> {
+  if (target.protocol === "UDP") return openUdp(target, everyMs);
   const giveUp = new AbortController();
   const { signal } = giveUp;
   const cancel = afterSilence(timeoutMs, () => giveUp.abort());
@@ -169,7 +176,7 @@ async function openLine(target: ProbeTarget, timeoutMs: number): Promise<Line> {
 async function probe(target: ProbeTarget, timeoutMs: number): Promise<ProbeAnswer> {
   let line: Line | undefined;
   try {
-    const opened = line = await openLine(target, timeoutMs);
+    const opened = line = await openLine(target, { timeoutMs });
     const by = await withTimeout((giveUp) => opened.talk(giveUp), timeoutMs);
     await withTimeout(() => opened.finish(), timeoutMs);
     return { kind: "answered", by };
@@ -266,7 +273,10 @@ class Client {
       case "probe":
         return await probe(request.target, request.timeoutMs);
       case "open":
-        this.#lines.set(request.id, await openLine(request.target, 5_000));
+        this.#lines.set(
+          request.id,
+          await openLine(request.target, { ...request, timeoutMs: 5_000 }),
+        );
         return {};
       case "talk":
         return await this.#talk(request.id, request.timeoutMs);

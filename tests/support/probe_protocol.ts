@@ -32,7 +32,13 @@ export type ProbeRequest =
   /** One exchange on a new socket. */
   | { readonly do: "probe"; readonly target: ProbeTarget; readonly timeoutMs: number }
   /** A TCP connection, or a UDP socket with one peer, that is kept. */
-  | { readonly do: "open"; readonly id: string; readonly target: ProbeTarget }
+  | {
+    readonly do: "open";
+    readonly id: string;
+    readonly target: ProbeTarget;
+    /** UDP only: the socket also sends on its own, at this interval, and ignores the answers. */
+    readonly everyMs?: number;
+  }
   /** One exchange on what is kept. */
   | { readonly do: "talk"; readonly id: string; readonly timeoutMs: number }
   | { readonly do: "close"; readonly id: string }

@@ -8,7 +8,7 @@ import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
 import { SCHEDULERS } from "../../backends/ipvs/scheduler.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
 import { testService } from "../support/builders.ts";
-import { type KeptLine, ProbeClient } from "../support/echo_network.ts";
+import { ProbeClient } from "../support/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import type { ProbeTarget } from "../support/probe_protocol.ts";
 import { IPVS_MODE } from "../support/ipvs_mode.ts";
@@ -18,7 +18,6 @@ import { type RelayProcess, servicesOf } from "../support/relay_process.ts";
 import { RelayScene } from "../support/relay_scene.ts";
 import { isMissing } from "../support/requirement.ts";
 import {
-  NODE_PORT,
   ON_NODE_PORTS,
   VIP,
   VIP_6,
@@ -234,46 +233,6 @@ Deno.test({
     await scene.write(services, webSlices("a1"));
     await eventually("it has its weight again", async () => await weight() === "-m -w 1");
     assertEquals(await probes.who(VIP), "pod-a1");
-  },
-});
-
-Deno.test({
-  name:
-    "ipvs mode serves a UDP flow that is older than its Service, its endpoints or its node port",
-  ignore,
-  async fn(t) {
-    await using scene = await RelayScene.create();
-    const { client, node, localPods: [pod] } = scene.cluster;
-    await scene.write([], []);
-    await using relay = start(scene);
-    await relay.settled();
-    const onNodePort = { ...VIP_UDP, address: ADDRESSES.IPv4.node, port: NODE_PORT } as const;
-    const flows: { readonly name: string; readonly flow: KeptLine }[] = [];
-    for (const [from, namespace] of Object.entries({ client, pod, node })) {
-      const probes = ProbeClient.start(namespace);
-      for (const target of [VIP_UDP, { ...VIP_UDP, address: VIP_6.address }, onNodePort]) {
-        if (from === "node" && target === onNodePort) continue;
-        const flow = await probes.open(target);
-        flows.push({ name: `${from} to ${target.address}:${target.port}`, flow });
-      }
-    }
-    const all = async () => {
-      for (const { flow } of flows) await flow.who(200);
-    };
-    await all();
-    await t.step("no Service has the address", async () => {
-      for (const { name, flow } of flows) assert(!(await flow.who(200)).startsWith("pod"), name);
-    });
-    await scene.write(webServices(ON_NODE_PORTS), []);
-    await relay.settled();
-    await all();
-    await scene.write(webServices(ON_NODE_PORTS), webSlices("b1"));
-    for (const { name, flow } of flows) {
-      await t.step(name, async () => {
-        await eventually(`${name} is served`, async () => await flow.who(500) === "pod-b1");
-      });
-    }
-    for (const { flow } of flows) await flow.close();
   },
 });
 

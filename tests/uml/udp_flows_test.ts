@@ -1,0 +1,28 @@
+/**
+ * UDP flows that are older than their Service, or than its endpoint, through IPVS.
+ *
+ * @module
+ */
+import { IPVS_MODE } from "../support/ipvs_mode.ts";
+import { RelayScene } from "../support/relay_scene.ts";
+import { isMissing, program } from "../support/requirement.ts";
+import { checkSendersFollowTheirService } from "../support/udp_senders.ts";
+import { GUEST } from "./guest.ts";
+
+const ignore = isMissing("UDP flows through IPVS", [
+  GUEST,
+  program("conntrack"),
+  ...IPVS_MODE.requirements(),
+]);
+
+Deno.test({
+  name: "ipvs mode serves UDP clients whose sockets are older than the Service",
+  ignore,
+  async fn(t) {
+    await using scene = await RelayScene.create();
+    await scene.write([], []);
+    await using relay = scene.start([...IPVS_MODE.args]);
+    await relay.settled();
+    await checkSendersFollowTheirService(scene, t);
+  },
+});
