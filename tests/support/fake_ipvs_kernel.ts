@@ -5,8 +5,8 @@
  *
  * @module
  */
-import { IpvsTable } from "../../backends/ipvs/ipvs_table.ts";
-import { tryParseOperation } from "../../backends/ipvs/parse_operations.ts";
+import { IpvsTable } from "./ipvs_table.ts";
+import { tryParseOperation } from "./parse_operations.ts";
 import { type IpvsStep, stepText } from "../../backends/ipvs/steps.ts";
 import { serverKey } from "../../backends/ipvs/virtual_server.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";

@@ -44,18 +44,6 @@ export interface AddressStore {
   setAside(): Promise<string | undefined>;
 }
 
-/** A record that lasts as long as the process. */
-export function createMemoryStore(): AddressStore {
-  let record = EMPTY_RECORD;
-  return {
-    path: undefined,
-    load: () => Promise.resolve(record),
-    save: (next) => Promise.resolve(void (record = next)),
-    remove: () => Promise.resolve(void (record = EMPTY_RECORD)),
-    setAside: () => Promise.resolve(undefined),
-  };
-}
-
 /**
  * A record in a file of `directory`, one for each family. The directory is made when needed, for its
  * owner only; it should not outlive a boot, as `/run` does not: the addresses do not either.

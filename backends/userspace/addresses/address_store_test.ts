@@ -2,12 +2,7 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { serviceKey } from "../../../lib/proxy/service_port_name.ts";
-import {
-  type AddressRecord,
-  createFileStore,
-  createMemoryStore,
-  EMPTY_RECORD,
-} from "./address_store.ts";
+import { type AddressRecord, createFileStore, EMPTY_RECORD } from "./address_store.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";
 
 const RECORD: AddressRecord = {
@@ -87,12 +82,3 @@ for (const [what, text] of BROKEN) {
     });
   });
 }
-
-Deno.test("createMemoryStore() keeps a record until it is removed", async () => {
-  const store = createMemoryStore();
-  assertEquals(store.path, undefined);
-  await store.save(RECORD);
-  assertEquals(await store.load(), RECORD);
-  await store.remove();
-  assertEquals(await store.load(), EMPTY_RECORD);
-});

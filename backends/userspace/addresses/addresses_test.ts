@@ -6,9 +6,21 @@ import { serviceKey } from "../../../lib/proxy/service_port_name.ts";
 import { FakeClock } from "../../../tests/support/fake_clock.ts";
 import { FakeHost } from "../../../tests/support/fake_host.ts";
 import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
-import { type AddressStore, createMemoryStore } from "./address_store.ts";
+import { type AddressStore, EMPTY_RECORD } from "./address_store.ts";
 import { createLocalAddresses, type LocalAddressesOptions } from "./addresses.ts";
 import type { LocalAddresses, WantedAddress } from "../local_addresses.ts";
+
+/** A record that lasts as long as the process. */
+function createMemoryStore(): AddressStore {
+  let record = EMPTY_RECORD;
+  return {
+    path: undefined,
+    load: () => Promise.resolve(record),
+    save: (next) => Promise.resolve(void (record = next)),
+    remove: () => Promise.resolve(void (record = EMPTY_RECORD)),
+    setAside: () => Promise.resolve(undefined),
+  };
+}
 
 const RANGE = parseCidr("10.96.0.0/12");
 const RANGE6 = parseCidr("fd00:96::/112");

@@ -1,9 +1,9 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
-import { randomIpvsOperation } from "../../tests/support/random_ipvs.ts";
-import { operationLine, renderOperations } from "./ipvs_operation.ts";
+import { randomIpvsOperation } from "./random_ipvs.ts";
+import { operationLine, renderOperations } from "../../backends/ipvs/ipvs_operation.ts";
 import { parseOperations, tryParseOperation } from "./parse_operations.ts";
-import { addressOfServer, describeServer } from "./virtual_server.ts";
+import { addressOfServer, describeServer } from "../../backends/ipvs/virtual_server.ts";
 
 Deno.test("parseOperations() gives back what renderOperations() was given", () => {
   fc.assert(fc.property(fc.array(randomIpvsOperation), (operations) => {

@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import fc from "fast-check";
-import { randomIpvsOperation } from "../../tests/support/random_ipvs.ts";
-import { operationLine, renderOperations } from "./ipvs_operation.ts";
+import { randomIpvsOperation } from "./random_ipvs.ts";
+import { operationLine, renderOperations } from "../../backends/ipvs/ipvs_operation.ts";
 import { IpvsTable } from "./ipvs_table.ts";
 import { parseOperations, tryParseOperation } from "./parse_operations.ts";
 

@@ -3,14 +3,14 @@
  *
  * @module
  */
-import type { IpvsOperation } from "./ipvs_operation.ts";
+import type { IpvsOperation } from "../../backends/ipvs/ipvs_operation.ts";
 import {
   type Forwarding,
   type ServerKey,
   tryParseRealServer,
   tryParseServer,
   type VirtualServer,
-} from "./virtual_server.ts";
+} from "../../backends/ipvs/virtual_server.ts";
 
 /** What a text comes to. */
 interface ParsedOperations {

@@ -4,8 +4,13 @@
  *
  * @module
  */
-import type { IpvsOperation } from "./ipvs_operation.ts";
-import type { RealServer, RealServerKey, ServerKey, VirtualServer } from "./virtual_server.ts";
+import type { IpvsOperation } from "../../backends/ipvs/ipvs_operation.ts";
+import type {
+  RealServer,
+  RealServerKey,
+  ServerKey,
+  VirtualServer,
+} from "../../backends/ipvs/virtual_server.ts";
 
 interface Entry {
   server: VirtualServer;
