@@ -4,17 +4,12 @@
  * @module
  */
 import { isLoopback } from "../../lib/net/ip_address.ts";
-import type { Packet } from "../../lib/proxy/packet.ts";
 import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { ruleText } from "../netfilter/iptables_objects.ts";
-import {
-  type RuleSource,
-  stepsOf,
-  type WalkedPacket,
-  walkIptables,
-} from "../netfilter/walk/iptables_walk.ts";
+import { type RuleSource, walkIptables } from "../netfilter/walk/iptables_walk.ts";
+import { carriersOf, walkedPacket } from "../netfilter/walk/walk_steps.ts";
 import { baseJumps } from "./base_chains.ts";
 import { chainKey } from "./chain_ref.ts";
 import type { IptablesLayout } from "./layout.ts";
@@ -42,13 +37,7 @@ export function explainIptables(
       (packet.from.kind === "node" && address === packet.from.address),
     isListed: () => undefined,
   });
-  return {
-    carriers: stepsOf(outcomes).map(({ table, chain, rule }) => ({
-      object: "rule",
-      name: `${table} ${chain}`,
-      text: `${chain.startsWith("KUBE-") ? "-A" : "-I"} ${chain} ${rule}`,
-    })),
-  };
+  return { carriers: carriersOf(outcomes) };
 }
 
 function unservedReason(
@@ -79,15 +68,5 @@ function rulesOf(layout: IptablesLayout): RuleSource {
     if (ref === undefined) return undefined;
     for (const next of layout.next(ref)) known.set(chainKey(next), next);
     return layout.content(ref)?.rules;
-  };
-}
-
-function walkedPacket({ from, to, port, protocol }: Packet): WalkedPacket {
-  return {
-    source: from.address,
-    destination: to,
-    port,
-    protocol,
-    ...(from.kind !== "node" && { inInterface: from.interfaceName ?? "" }),
   };
 }

@@ -7,6 +7,7 @@ import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port } from "../../lib/net/port.ts";
 import { claimOrder } from "../../lib/proxy/claim_order.ts";
 import { hairpinEndpoints } from "../../lib/proxy/hairpin.ts";
+import type { Packet } from "../../lib/proxy/packet.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 
@@ -48,7 +49,7 @@ export function claimsOf(plan: ServicePlan): readonly Claim[] {
   const { clusterIp, externalIps, loadBalancerVips, nodePort } = plan;
   const claims: Claim[] = [
     { id: vipId(clusterIp, plan), role: "clusterIp" },
-    { id: entryId("cluster-ips", clusterIp), role: "allocated" },
+    { id: allocatedId(clusterIp), role: "allocated" },
   ];
   for (const address of externalIps) claims.push({ id: vipId(address, plan), role: "externalIp" });
   for (const address of loadBalancerVips) {
@@ -61,6 +62,17 @@ export function claimsOf(plan: ServicePlan): readonly Claim[] {
     claims.push({ id: entryId("hairpin", `${address} . ${address}`), role: "hairpin" });
   }
   return claims;
+}
+
+/** Every entry that a packet may meet, the one for an endpoint that is sent its own packet included. */
+export function entriesMet({ from, to, port, protocol }: Packet): readonly EntryId[] {
+  const front = { port, protocol };
+  return [
+    entryId("service-ips", vipKey(to, front)),
+    entryId("node-ports", portKey(front, port)),
+    allocatedId(to),
+    entryId("hairpin", `${from.address} . ${from.address}`),
+  ];
 }
 
 /** The claim of a ServicePort to an entry, with what decides between several. */
@@ -103,8 +115,15 @@ function placeOf(claims: readonly RankedClaim[], claim: RankedClaim): number {
   return low;
 }
 
-/** The key of an address of a Service, in the words of nft. */
-export function vipKey(address: IpAddress, { port, protocol }: ServicePlan): string {
+/** The entry of a cluster IP, whatever its ports. */
+export function allocatedId(address: IpAddress): EntryId {
+  return entryId("cluster-ips", address);
+}
+
+function vipKey(
+  address: IpAddress,
+  { port, protocol }: Pick<ServicePlan, "port" | "protocol">,
+): string {
   return `${address} . ${protocol.toLowerCase()} . ${port}`;
 }
 
@@ -117,7 +136,7 @@ function vipId(address: IpAddress, plan: ServicePlan): EntryId {
   return entryId("service-ips", vipKey(address, plan));
 }
 
-function portKey({ protocol }: ServicePlan, port: Port): string {
+function portKey({ protocol }: Pick<ServicePlan, "protocol">, port: Port): string {
   return `${protocol.toLowerCase()} . ${port}`;
 }
 

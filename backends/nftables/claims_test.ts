@@ -1,5 +1,4 @@
 import { assert, assertEquals } from "@std/assert";
-import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { randomFrom } from "../../tests/support/seeded_random.ts";
 import { testEndpoint, testServicePlan } from "../../tests/support/service_plans.ts";
@@ -11,7 +10,6 @@ import {
   type RankedClaim,
   rankedClaim,
   type Role,
-  vipKey,
 } from "./claims.ts";
 
 /** As texts, e.g. `clusterIp: service-ips 172.30.0.1 . tcp . 80`. */
@@ -107,5 +105,4 @@ Deno.test("keyOfEntry() gives back the key of a claim", () => {
   const plan = testServicePlan({ clusterIp: "fd00::1" });
   const [claim] = claimsOf(plan);
   assertEquals(claim && keyOfEntry(claim.id), "fd00::1 . tcp . 80");
-  assertEquals(vipKey(parseIpAddress("fd00::1"), plan), "fd00::1 . tcp . 80");
 });

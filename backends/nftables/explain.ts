@@ -1,11 +1,8 @@
 /**
- * Which chains, rules and elements carry a packet, and what this mode does in another way than the
- * plan says. Pure.
+ * The rules and elements that carry a packet, and where this mode deviates from the plan. Pure.
  *
  * @module
  */
-import { cidrContains } from "../../lib/net/cidr.ts";
-import { CidrCover } from "../../lib/net/cidr_cover.ts";
 import { isLoopback } from "../../lib/net/ip_address.ts";
 import type {
   ModeDeviations,
@@ -14,43 +11,43 @@ import type {
 } from "../../lib/proxy/packet_explanation.ts";
 import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { EntryId } from "./claims.ts";
-import { type Entry, rangeText } from "./entry.ts";
-import { type Keeper, PacketWay } from "./explain_way.ts";
+import { type NftOutcome, walkNft } from "../netfilter/walk/nft_walk.ts";
+import { carriersOf, walkedPacket } from "../netfilter/walk/walk_steps.ts";
+import { packetTable, type PacketTableOptions } from "./packet_table.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 import { unsupported } from "./unsupported.ts";
 
-/** What is known beside the plan. */
-interface NftablesExplainOptions {
-  readonly options: NftablesRenderOptions;
-  /** What the kernel is known to hold: endpoints may have other numbers there. */
-  readonly table?: { applied(id: EntryId): Entry | undefined } | undefined;
-}
-
-/** What carries the packet of an explanation. */
+/** Explains a packet by walking the rules and elements that the kernel is given. */
 export function explainNftables(
   plan: ProxyPlan,
   explanation: PacketExplanation,
-  context: NftablesExplainOptions,
+  context: PacketTableOptions,
 ): ModeExplanation {
-  const { packet } = explanation;
+  const { packet, service, verdict } = explanation;
+  const { options } = context;
   const hit = findHit(plan, packet);
-  const { options, table } = context;
-  const applied = (id: EntryId) => table?.applied(id);
   const unserved = hit && unservedReason(hit, explanation, options);
-  const way = new PacketWay(plan, { explanation, options, applied });
-  if (hit && unserved === undefined && explanation.verdict.kind !== "unclaimed") {
-    way.toService(hit);
-    const rejects = explanation.verdict.kind === "reject" && !options.features.reject;
-    return { ...(rejects && { deviations: DROPS }), carriers: way.carriers };
+  const isUnclaimed = verdict.kind === "unclaimed";
+  const table = packetTable(plan, packet, {
+    ...context,
+    ...(isUnclaimed && service && { without: service.key }),
+  });
+  const { nodePortAddresses } = plan.shared;
+  const outcomes = walkNft(table, walkedPacket(packet), {
+    isLocal: (address) =>
+      isLoopback(address) || address === options.nodeIp || nodePortAddresses.includes(address) ||
+      (packet.from.kind === "node" && address === packet.from.address),
+  });
+  const carriers = carriersOf(outcomes);
+  if (hit && unserved === undefined && !isUnclaimed) {
+    const rejects = verdict.kind === "reject" && !options.features.reject;
+    return { ...(rejects && { deviations: DROPS }), carriers };
   }
-  const keeper = keeperOf(plan, explanation, options);
-  if (keeper) way.toKeeper(keeper);
-  const deviations: ModeDeviations = {
-    ...(unserved !== undefined && { unserved }),
-    ...(keeper && { fate: fateOf(keeper, options) }),
+  const fate = fateOf(outcomes);
+  return {
+    deviations: { ...(unserved !== undefined && { unserved }), ...(fate && { fate }) },
+    carriers: fate ? carriers : [],
   };
-  return { deviations, carriers: way.carriers };
 }
 
 const DROPS: ModeDeviations = {
@@ -76,36 +73,23 @@ function unservedReason(
   return unsupported(service, options.features)?.reason;
 }
 
-/** The set that keeps a packet for nobody from going on; `undefined` = none does. */
-function keeperOf(
-  { services, shared }: ProxyPlan,
-  { packet: { to }, service: own }: PacketExplanation,
-  options: NftablesRenderOptions,
-): Keeper | undefined {
-  // Both rules leave alone what is an address of the node.
-  if (isLoopback(to) || to === options.nodeIp || shared.nodePortAddresses.includes(to)) {
-    return undefined;
+/** The fate of a packet that no Service has, if the rules do not let it pass. */
+function fateOf(outcomes: readonly NftOutcome[]): ModeDeviations["fate"] {
+  for (const { verdict, path } of outcomes) {
+    if (verdict === "ACCEPT") continue;
+    const kind = verdict === "DROP" ? "drop" : "reject";
+    const { name, text } = path.find(({ object }) => object === "set element") ?? {};
+    switch (name) {
+      case "cluster-ips":
+        return {
+          kind,
+          why: `${text} is a cluster IP: every port that it does not serve is refused`,
+        };
+      case "service-cidrs":
+        return { kind, why: `no other host can answer for ${text}, the range of cluster IPs` };
+      default:
+        return { kind, why: "other hosts may not reach the loopback addresses of this node" };
+    }
   }
-  for (const service of services.values()) {
-    // One that is not in effect has no element there.
-    if (service.clusterIp !== to || service.key === own?.key) continue;
-    if (unsupported(service, options.features)) continue;
-    return { container: "cluster-ips", key: to };
-  }
-  const range = new CidrCover(shared.serviceCidrs).outermost.find((cidr) => cidrContains(cidr, to));
-  return range && { container: "service-cidrs", key: rangeText(range) };
-}
-
-function fateOf(
-  { container, key }: Keeper,
-  { features }: NftablesRenderOptions,
-): NonNullable<ModeDeviations["fate"]> {
-  if (container === "service-cidrs") {
-    return {
-      kind: "drop",
-      why: `nobody outside could answer for ${key}, the range of cluster IPs`,
-    };
-  }
-  const why = `${key} is a cluster IP, and those refuse every port that they do not serve`;
-  return { kind: features.reject ? "reject" : "drop", why };
+  return undefined;
 }

@@ -2,6 +2,7 @@ import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import { explainPacket } from "../../lib/proxy/explain_packet.ts";
+import type { Quarantined } from "../../lib/proxy/backend.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { testEndpoint, testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
 import { explainNftables } from "./explain.ts";
@@ -19,22 +20,30 @@ const OPTIONS = defaultRenderOptions("IPv4");
 
 function explain(
   service: ServicePlan,
-  { options = OPTIONS, appliedPlan = service }: {
+  { options = OPTIONS, appliedPlan = service, others = [], quarantined = [], port = 80 }: {
     readonly options?: NftablesRenderOptions;
     readonly appliedPlan?: ServicePlan;
+    readonly others?: readonly ServicePlan[];
+    readonly quarantined?: readonly Quarantined[];
+    readonly port?: number;
   } = {},
 ) {
-  const plan = testProxyPlan([service]);
+  const plan = testProxyPlan([service, ...others]);
   const explanation = explainPacket(plan, {
     from: { kind: "outside", address: parseIpAddress("203.0.113.1") },
     to: parseIpAddress("10.96.0.1"),
-    port: parsePort(80),
+    port: parsePort(port),
     protocol: "TCP",
-  });
+  }, { quarantined });
   const main = [...ENDPOINTS].reverse();
   return explainNftables(plan, explanation, {
     options,
-    table: { applied: (id) => ({ id, role: "clusterIp", plan: appliedPlan, main, local: [] }) },
+    table: {
+      applied: (id) =>
+        id.startsWith("service-ips ")
+          ? { id, role: "clusterIp", plan: appliedPlan, main, local: [] }
+          : undefined,
+    },
   });
 }
 
@@ -64,4 +73,37 @@ Deno.test("explainNftables() knows what a kernel lacks", () => {
   assertEquals(sticky.deviations?.unserved?.startsWith("Cannot express session affinity"), true);
   const refused = explain({ ...WEB, internal: { kind: "reject" } }, { options });
   assertEquals(refused.deviations?.refusal?.kind, "drop");
+});
+
+Deno.test("explainNftables() leads a packet to the ServicePort that has the address, among many", () => {
+  const others = Array.from(
+    { length: 3 },
+    (_, index) =>
+      testServicePlan({ name: `other-${index}`, clusterIp: "10.96.0.1", port: 81 + index }),
+  );
+  const { carriers } = explain(WEB, { others });
+  const names = carriers.map(({ object, name }) => `${object} ${name}`);
+  assertEquals(names.filter((name) => name.startsWith("map element service-ips")).length, 1);
+  assertEquals(names.filter((name) => name === "map element endpoints").length, 2);
+});
+
+Deno.test("explainNftables() knows why a packet that no Service has goes no further", () => {
+  const { deviations, carriers } = explain(WEB, { port: 81 });
+  assertEquals(deviations?.fate, {
+    kind: "reject",
+    why: "10.96.0.1 is a cluster IP: every port that it does not serve is refused",
+  });
+  assertEquals(carriers.map(({ name, text }) => `${name}: ${text}`), [
+    "unclaimed-prerouting: unclaimed-prerouting jump unclaimed",
+    "unclaimed: unclaimed ip daddr @cluster-ips fib daddr type != local goto reject-all",
+    "cluster-ips: 10.96.0.1",
+    "reject-all: reject-all reject",
+  ]);
+});
+
+Deno.test("explainNftables() has no carriers for a ServicePort in quarantine", () => {
+  const quarantined = [{ key: WEB.key, reason: "refused" }];
+  assertEquals(explain(WEB, { quarantined }), { deviations: {}, carriers: [] });
+  const others = [testServicePlan({ name: "other", clusterIp: "10.96.0.1", port: 81 })];
+  assertEquals(explain(WEB, { quarantined, others }).deviations?.fate?.kind, "reject");
 });

@@ -6,6 +6,8 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import type { BackendMode } from "../../lib/proxy/backend.ts";
+import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
+import type { PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
 import { PACKET_FLOW_CASES } from "./cases.ts";
 import { explainCase, explainStage, outcomeOf } from "./explain_executor.ts";
@@ -30,6 +32,13 @@ const TABLES: readonly (readonly [name: string, cases: readonly PacketFlowCase[]
   ["UDP, other family", inOtherFamily(asUdp(PACKET_FLOW_CASES))],
 ];
 
+/** Whether a rule, an element or a real server sends packets to an endpoint. */
+function leadsTo({ text }: PacketCarrier, endpoint: EndpointKey): boolean {
+  const element = endpoint.replace(/^\[?([^\]]*)\]?:(\d+)$/, "$1 . $2");
+  return text.endsWith(` : ${element}`) || text.endsWith(` --to-destination ${endpoint}`) ||
+    text.includes(` -r ${endpoint} `);
+}
+
 for (const mode of MODES) {
   for (const [table, cases] of TABLES) {
     const concerns = ({ cases: test }: PacketFlowSkip) =>
@@ -44,12 +53,12 @@ for (const mode of MODES) {
     });
   }
 
-  Deno.test(`every carrier that explain names in mode ${mode} is part of what it renders`, () => {
+  Deno.test(`explain in mode ${mode} names carriers that it renders, and those of all endpoints that may get it`, () => {
     for (const [table, cases] of TABLES) {
       for (const packet of cases) {
         const stage = explainStage(mode, packet.scenario, packet.family);
         const text = [...stage.backend.render(stage.plan)].join("");
-        const { carriers, verdict } = explainCase(stage, packet);
+        const { carriers, endpoints, verdict } = explainCase(stage, packet);
         const where = `${table}: ${packet.name}`;
         for (const carrier of carriers) {
           assert(
@@ -58,6 +67,10 @@ for (const mode of MODES) {
           );
         }
         if (verdict.kind !== "unclaimed") assert(carriers.length > 0, `${where}: no carrier`);
+        if (mode !== "userspace") {
+          const named = endpoints.filter(({ key }) => carriers.some((each) => leadsTo(each, key)));
+          assertEquals(named, endpoints.filter(({ eligible }) => eligible), where);
+        }
         const isKept = verdict.kind === "unclaimed" && verdict.fate !== "passes";
         if (mode === "nftables" && isKept) assert(carriers.length > 0, `${where}: no carrier`);
       }

@@ -61,7 +61,7 @@ export function executeOnIptables(rules: RuleSource, packet: PacketFlowCase): Pa
       walk(outcome.lists).every((again) => endpointText(again) === endpointText(outcome))
     ),
     trace: outcomes.flatMap(({ path, verdict }) => [
-      ...path.map(({ table, chain, rule }) => `${table} ${chain} ${rule}`),
+      ...path.map(({ name, text }) => `${name}: ${text}`),
       `= ${verdict}`,
     ]),
   };

@@ -7,7 +7,8 @@ import { assert, assertEquals } from "@std/assert";
 import { renderIptables } from "../../backends/iptables/render.ts";
 import { defaultRenderOptions } from "../../backends/iptables/render_options.ts";
 import { IP_FAMILIES, type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
-import { type WalkedPacket, walkIptables } from "../../backends/netfilter/walk/iptables_walk.ts";
+import { walkIptables } from "../../backends/netfilter/walk/iptables_walk.ts";
+import type { WalkedPacket } from "../../backends/netfilter/walk/walk_steps.ts";
 import { formatHostPort, parsePort } from "../../lib/net/port.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
@@ -62,7 +63,10 @@ for (const family of IP_FAMILIES) {
         host,
       );
       assertEquals(others, []);
-      assert(outcome && outcome.path.length <= 16, outcome?.path.join("\n"));
+      assert(
+        outcome && outcome.path.length <= 16,
+        outcome?.path.map(({ text }) => text).join("\n"),
+      );
       return outcome.endpoint
         ? formatHostPort(outcome.endpoint.address, outcome.endpoint.port)
         : outcome.verdict;

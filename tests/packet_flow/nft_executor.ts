@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { walkNft } from "../../backends/netfilter/walk/nft_walk.ts";
 import { TABLE } from "../../backends/nftables/base_chains.ts";
 import { EXPRESSIONS } from "../../backends/nftables/expressions.ts";
 import { renderNftables } from "../../backends/nftables/render.ts";
@@ -15,7 +16,6 @@ import { nodePortAddressesFor } from "../../lib/proxy/node_port_addresses.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
 import { testNodeState } from "../support/builders.ts";
 import { FakeNft, type FakeNftTable } from "../support/fake_nft.ts";
-import { traceNft } from "../support/packet_tracer/nft_tracer.ts";
 import type { PacketFlowCase, PacketFlowScenario, PacketOutcome } from "./packet_flow_case.ts";
 import { planScenario } from "./plan_scenario.ts";
 import { endpointText, isMasqueraded, tracedPacket, verdictOf } from "./traced_verdict.ts";
@@ -48,9 +48,13 @@ export function nftScenarioTable(scenario: PacketFlowScenario, family: IpFamily)
 /** What becomes of a packet. */
 export function executeOnNft(table: FakeNftTable, packet: PacketFlowCase): PacketOutcome {
   const { loopback, node, nodeSecond } = ADDRESSES[packet.family];
-  const addresses = [loopback, node, nodeSecond];
   const traced = tracedPacket(packet);
-  const outcomes = traceNft(table, traced, { addresses });
+  const walk = (affinity: ReadonlyMap<string, string>) =>
+    walkNft(table, traced, {
+      isLocal: (address) => [loopback, node, nodeSecond].includes(address),
+      affinity,
+    });
+  const outcomes = walk(new Map());
   for (const { endpoint, mark, priority } of outcomes) {
     if (endpoint && (mark !== 0 || priority !== 0)) {
       throw new Error("Cannot accept what is left on the packet");
@@ -63,9 +67,11 @@ export function executeOnNft(table: FakeNftTable, packet: PacketFlowCase): Packe
     masquerade: isForwarded && isMasqueraded(outcomes, traced.source),
     sticky: isForwarded && outcomes.every((outcome) =>
       outcome.affinity.size > 0 &&
-      traceNft(table, traced, { addresses, affinity: outcome.affinity })
-        .every((again) => endpointText(again) === endpointText(outcome))
+      walk(outcome.affinity).every((again) => endpointText(again) === endpointText(outcome))
     ),
-    trace: outcomes.flatMap(({ path, verdict }) => [...path, `= ${verdict}`]),
+    trace: outcomes.flatMap(({ path, verdict }) => [
+      ...path.map(({ object, name, text }) => `${object} ${name}: ${text}`),
+      `= ${verdict}`,
+    ]),
   };
 }

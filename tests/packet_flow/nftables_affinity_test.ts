@@ -4,12 +4,12 @@
  * @module
  */
 import { assertEquals } from "@std/assert";
+import { type NftOutcome, walkNft } from "../../backends/netfilter/walk/nft_walk.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { formatHostPort, parsePort, PROTOCOLS } from "../../lib/net/port.ts";
 import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../support/address_plan.ts";
 import { testEndpointSlice, testService } from "../support/builders.ts";
 import type { FakeNftTable } from "../support/fake_nft.ts";
-import { type NftOutcome, traceNft } from "../support/packet_tracer/nft_tracer.ts";
 import { nftScenarioTable } from "./nft_executor.ts";
 import type { PacketFlowCase } from "./packet_flow_case.ts";
 import { endpointText, tracedPacket } from "./traced_verdict.ts";
@@ -61,16 +61,19 @@ class AffinityTable {
   }
 
   /** Every end that a packet may come to. */
-  send({ to, port }: Frontend, affinity?: NftOutcome["affinity"]): readonly NftOutcome[] {
+  send(
+    { to, port }: Frontend,
+    affinity: NftOutcome["affinity"] = new Map(),
+  ): readonly NftOutcome[] {
     const { family } = this.#packet;
     const { loopback, node, nodeSecond } = ADDRESSES[family];
     const name = "";
     const scenario = { name, services: [] };
     const expected = { verdict: [], masquerade: false, sticky: true };
     const packet = { ...this.#packet, ...expected, name, scenario, from: "client" as const };
-    return traceNft(this.#table, tracedPacket({ ...packet, to, port }), {
-      addresses: [loopback, node, nodeSecond],
-      ...(affinity && { affinity }),
+    return walkNft(this.#table, tracedPacket({ ...packet, to, port }), {
+      isLocal: (address) => [loopback, node, nodeSecond].includes(address),
+      affinity,
     });
   }
 }

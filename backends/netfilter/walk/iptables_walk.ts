@@ -6,8 +6,9 @@
  */
 import { cidrContains } from "../../../lib/net/cidr.ts";
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
-import type { Protocol } from "../../../lib/net/port.ts";
+import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";
 import { parseIptablesRule, type WalkedRule } from "./iptables_rule.ts";
+import { type WalkedPacket, WalkSteps } from "./walk_steps.ts";
 
 /** The tables that a walk passes. */
 type WalkedTable = "filter" | "nat";
@@ -15,32 +16,12 @@ type WalkedTable = "filter" | "nat";
 /** Returns the rules of a chain, as text without the chain's name; `undefined` = there is no such chain. */
 export type RuleSource = (table: WalkedTable, chain: string) => readonly string[] | undefined;
 
-/** A packet that opens a connection. */
-export interface WalkedPacket {
-  readonly source: IpAddress;
-  readonly destination: IpAddress;
-  readonly port: number;
-  readonly protocol: Protocol;
-  /** The interface by which it arrives, empty if unknown; absent = the node itself sends it. */
-  readonly inInterface?: string;
-}
-
 /** The state of the host, apart from its rules. */
 export interface WalkedHost {
   /** Whether an address is one of the node, loopback included. */
   readonly isLocal: (address: IpAddress) => boolean;
   /** Whether a list of `recent` has the sender; `undefined` = unknown, so that both paths are walked. */
   readonly isListed: (list: string) => boolean | undefined;
-}
-
-/** A rule that a packet matched. */
-interface WalkedStep {
-  readonly table: WalkedTable;
-  readonly chain: string;
-  /** The rule without its chain. */
-  readonly rule: string;
-  /** Its place among the rules that any path of this packet met. */
-  readonly order: number;
 }
 
 /** One end that a packet may come to. */
@@ -57,13 +38,7 @@ export interface WalkOutcome {
   /** The lists that the sender was put into. */
   readonly lists: readonly string[];
   /** The rules that had a part in it: a jump whose chain did nothing is left out. */
-  readonly path: readonly WalkedStep[];
-}
-
-/** Returns the rules that have a part in any outcome, each once, in the order in which they are met. */
-export function stepsOf(outcomes: readonly WalkOutcome[]): readonly WalkedStep[] {
-  const steps = new Set(outcomes.flatMap(({ path }) => path));
-  return [...steps].sort((left, right) => left.order - right.order);
+  readonly path: readonly PacketCarrier[];
 }
 
 /** nf_tables follows no more (NFT_JUMP_STACK_SIZE). */
@@ -113,7 +88,7 @@ class Walk {
   readonly #host: WalkedHost;
   /** Many paths meet the same rules. */
   readonly #parsed = new Map<string, WalkedRule>();
-  readonly #steps = new Map<string, WalkedStep>();
+  readonly #steps = new WalkSteps();
 
   constructor(rules: RuleSource, packet: WalkedPacket, host: WalkedHost) {
     this.#rules = rules;
@@ -199,11 +174,11 @@ class Walk {
     throw new Error(`Cannot walk the target '${target.join(" ")}'`);
   }
 
-  #step(table: WalkedTable, chain: string, rule: string): WalkedStep {
-    const key = `${table} ${chain} ${rule}`;
-    const step = this.#steps.get(key) ?? { table, chain, rule, order: this.#steps.size };
-    this.#steps.set(key, step);
-    return step;
+  #step(table: WalkedTable, chain: string, rule: string): PacketCarrier {
+    // What jumps out of a built-in chain is inserted at its top.
+    const command = chain.startsWith("KUBE-") ? "-A" : "-I";
+    const text = `${command} ${chain} ${rule}`;
+    return this.#steps.step({ object: "rule", name: `${table} ${chain}`, text });
   }
 
   #parse(text: string): WalkedRule {

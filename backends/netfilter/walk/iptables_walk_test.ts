@@ -1,12 +1,8 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { FakeIptables } from "../../../tests/support/fake_iptables.ts";
-import {
-  type RuleSource,
-  type WalkedHost,
-  type WalkedPacket,
-  walkIptables,
-} from "./iptables_walk.ts";
+import { type RuleSource, type WalkedHost, walkIptables } from "./iptables_walk.ts";
+import type { WalkedPacket } from "./walk_steps.ts";
 
 const PACKET: WalkedPacket = {
   source: parseIpAddress("10.0.0.9"),
@@ -138,8 +134,8 @@ Deno.test("walkIptables() names the rules that had a part in the outcome", () =>
     ...["COMMIT", ""],
   ].join("\n"));
   const [outcome] = walkIptables(sourceOf(tool), PACKET, HOST);
-  assertEquals(outcome?.path.map(({ table, chain, rule }) => `${table} ${chain} ${rule}`), [
-    "nat PREROUTING -j KUBE-C",
-    "nat KUBE-C -j DNAT --to-destination 10.0.0.1:80",
+  assertEquals(outcome?.path.map(({ object, name, text }) => [object, name, text]), [
+    ["rule", "nat PREROUTING", "-I PREROUTING -j KUBE-C"],
+    ["rule", "nat KUBE-C", "-A KUBE-C -j DNAT --to-destination 10.0.0.1:80"],
   ]);
 });

@@ -1,6 +1,6 @@
 /**
- * Rules of nftables as values: just the shapes that we write. Anything else is an error, so that a
- * new one has to be taught.
+ * Reads rules of nftables as the modes of Services write them, and no others: a new kind of rule has
+ * to be added here. Pure.
  *
  * @module
  */
@@ -11,7 +11,7 @@ export type KeyPart =
   | { readonly kind: "priority"; readonly mask: number }
   | { readonly kind: "random"; readonly count: number; readonly offset: number };
 
-/** What is looked up: its parts, or a hash that stands for some of them. */
+/** The key of a look-up. A hash in it is replaced by the parts that it is made from. */
 export type Key = readonly KeyPart[];
 
 /** One step of a rule. */
@@ -43,7 +43,7 @@ const HASH = String.raw`jhash (${KEY}) mod 4294967295 seed 0x[0-9a-f]+`;
 /** A part of the priority, and a client or two hashes of it. */
 const CLIENT = String.raw`(${MASKED}) \. (?:(${KEY})|${HASH} \. ${HASH})`;
 
-/** Each shape, and what it means; tried in this order. */
+/** Each shape and its meaning, tried in this order. */
 const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[] = [
   [/ip6? ([sd])addr (!= )?([0-9a-f:][0-9a-f.:/]*)(?= |$)/, (part, not, value) => ({
     kind: "in-range",
@@ -94,21 +94,19 @@ const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[]
   [/((?:goto|jump) \S+|drop|reject)$/, (verdict) => ({ kind: "verdict", verdict: verdict ?? "" })],
 ];
 
-const known = new Map<string, readonly Statement[]>();
+const ANCHORED = SHAPES.map(([shape, meaning]) =>
+  [new RegExp(`^${shape.source}`), meaning] as const
+);
 
-/** The steps of a rule, in order. */
+/** Returns the steps of a rule, in order. Throws a SyntaxError for whatever it does not know. */
 export function parseNftRule(text: string): readonly Statement[] {
-  const parsed = known.get(text) ?? parse(text);
-  known.set(text, parsed);
-  return parsed;
-}
-
-function parse(text: string): readonly Statement[] {
   const steps: Statement[] = [];
   let rest = text;
   while (rest !== "") {
     const step = firstStep(rest);
-    if (step === undefined) throw new Error(`Cannot trace the rule '${text}' from '${rest}' on`);
+    if (step === undefined) {
+      throw new SyntaxError(`Cannot read the rule '${text}': '${rest}' is not known`);
+    }
     steps.push(step.statement);
     rest = rest.slice(step.length).trimStart();
   }
@@ -116,8 +114,8 @@ function parse(text: string): readonly Statement[] {
 }
 
 function firstStep(text: string): { statement: Statement; length: number } | undefined {
-  for (const [shape, meaning] of SHAPES) {
-    const match = new RegExp(`^${shape.source}`).exec(text);
+  for (const [shape, meaning] of ANCHORED) {
+    const match = shape.exec(text);
     if (match) return { statement: meaning(...match.slice(1)), length: match[0].length };
   }
   return undefined;
@@ -127,14 +125,14 @@ function look(kind: "dnat" | "member" | "recall" | "verdict-map") {
   return (key = "", container = ""): Statement => ({ kind, key: parseKey(key), container });
 }
 
-/** Two hashes of the same stand for what they are made from. */
+/** The key of a client. Two hashes of the same parts stand for these parts. */
 function ofClient(
   kind: "forget" | "recall" | "remember",
   [mask = "", key, hashed = "", again = ""]: readonly (string | undefined)[],
   container = "",
 ): Statement {
   if (key === undefined && hashed !== again) {
-    throw new Error(`Cannot trace a hash of '${hashed}' beside one of '${again}'`);
+    throw new SyntaxError(`Cannot read a hash of '${hashed}' next to one of '${again}'`);
   }
   return { kind, key: [...parseKey(mask), ...parseKey(key ?? hashed)], container };
 }

@@ -1,0 +1,90 @@
+/**
+ * Matches and look-up keys of nftables rules for one packet. Pure.
+ *
+ * @module
+ */
+import { cidrContains, hostCidr, tryParseCidr } from "../../../lib/net/cidr.ts";
+import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
+import type { Key, KeyPart, Statement } from "./nft_rule.ts";
+import type { WalkedPacket } from "./walk_steps.ts";
+
+/** A packet as a rule sees it, after the rules before. */
+export interface SeenPacket extends WalkedPacket {
+  readonly priority: number;
+}
+
+/** A key, and how likely chance makes it. */
+interface DrawnKey {
+  readonly text: string;
+  readonly chance: number;
+}
+
+/** Whether a statement that only matches lets the rule go on. */
+export function matches(
+  statement: Extract<Statement, { readonly kind: "in-range" | "interface" | "local" }>,
+  packet: SeenPacket,
+  isLocal: (address: IpAddress) => boolean,
+): boolean {
+  if (statement.kind === "interface") {
+    const { name, not } = statement;
+    const { inInterface = "" } = packet;
+    const isWanted = name.endsWith("*")
+      ? inInterface.startsWith(name.slice(0, -1))
+      : inInterface === name;
+    return isWanted !== not;
+  }
+  const address = packet[statement.part];
+  const isMet = statement.kind === "local" ? isLocal(address) : isInRange(address, statement.value);
+  return isMet !== statement.not;
+}
+
+/** Returns every key that chance may make for a packet. */
+export function keysOf(key: Key, packet: SeenPacket): readonly DrawnKey[] {
+  let keys: readonly DrawnKey[] = [{ text: "", chance: 1 }];
+  for (const part of key) {
+    const values = valuesOf(part, packet);
+    keys = keys.flatMap(({ text, chance }) => {
+      const start = text === "" ? "" : `${text} . `;
+      return values.map((value) => ({ text: start + value, chance: chance / values.length }));
+    });
+  }
+  return keys;
+}
+
+/** Returns the element of a set that holds a key: the key, or one whose last part is a range. */
+export function memberOf(elements: ReadonlyMap<string, string>, key: string): string | undefined {
+  if (elements.has(key)) return key;
+  const at = key.lastIndexOf(" . ");
+  const start = at < 0 ? "" : key.slice(0, at + " . ".length);
+  for (const element of elements.keys()) {
+    if (!element.includes("/") || !element.startsWith(start)) continue;
+    const range = element.slice(start.length);
+    if (isInRange(parseIpAddress(key.slice(start.length)), range)) return element;
+  }
+  return undefined;
+}
+
+/** A priority as elements have it. */
+export function numberText(priority: number): string {
+  return `0x${priority.toString(16)}`;
+}
+
+function valuesOf(part: KeyPart, packet: SeenPacket): readonly string[] {
+  switch (part.kind) {
+    case "source":
+    case "destination":
+      return [packet[part.kind]];
+    case "protocol":
+      return [packet.protocol.toLowerCase()];
+    case "port":
+      return [String(packet.port)];
+    case "priority":
+      return [numberText((packet.priority & part.mask) >>> 0)];
+    case "random":
+      return Array.from({ length: part.count }, (_, index) => String(part.offset + index));
+  }
+}
+
+function isInRange(address: IpAddress, range: string): boolean {
+  return cidrContains(tryParseCidr(range) ?? hostCidr(parseIpAddress(range)), address);
+}

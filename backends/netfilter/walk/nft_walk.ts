@@ -1,0 +1,300 @@
+/**
+ * Walks the first packet of a connection through a table of nftables, along every path that chance and
+ * unknown state allow. Pure.
+ *
+ * @module
+ */
+import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
+import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";
+import { keysOf, matches, memberOf, numberText, type SeenPacket } from "./nft_match.ts";
+import { type Key, parseNftRule, type Statement } from "./nft_rule.ts";
+import { type WalkedPacket, WalkSteps } from "./walk_steps.ts";
+
+/** A table, or the part of it that a packet can meet. */
+export interface WalkedNftTable {
+  /** Rules by chain. */
+  readonly chains: ReadonlyMap<string, readonly string[]>;
+  /** Hooks by base chain. */
+  readonly hooks: ReadonlyMap<string, string>;
+  /** Values of elements by key, by set or map; in sets the empty text. */
+  readonly elements: ReadonlyMap<string, ReadonlyMap<string, string>>;
+}
+
+/** The state of the host, apart from the table. */
+export interface WalkedNftHost {
+  /** Whether an address is one of the node, loopback included. */
+  readonly isLocal: (address: IpAddress) => boolean;
+  /**
+   * The elements that the packet path added to the map `affinity`; absent = unknown, so that the paths
+   * of a new client and of a remembered one are walked.
+   */
+  readonly affinity?: ReadonlyMap<string, string>;
+}
+
+/** One end that a packet may come to. */
+export interface NftOutcome {
+  /** `ACCEPT` = it goes on to its destination. */
+  readonly verdict: "ACCEPT" | "DROP" | "REJECT";
+  /** How likely this path is. */
+  readonly probability: number;
+  /** Set when the destination was rewritten. */
+  readonly endpoint?: { readonly address: IpAddress; readonly port: number };
+  readonly masquerade: boolean;
+  /** The mark when it leaves. */
+  readonly mark: number;
+  /** The priority when it leaves. */
+  readonly priority: number;
+  /** The elements of the map `affinity` after it. */
+  readonly affinity: ReadonlyMap<string, string>;
+  /** The rules and elements that had a part in it: a jump whose chain did nothing is left out. */
+  readonly path: readonly PacketCarrier[];
+}
+
+/** nf_tables follows no more (NFT_JUMP_STACK_SIZE). */
+const MAX_DEPTH = 16;
+/** The map that the packet path itself writes. */
+const AFFINITY = "affinity";
+
+/** A packet on its path. */
+type State = Omit<NftOutcome, "verdict">;
+/** `next` = goes on in the same rule, `break` = at the next rule, else it left the hook. */
+interface Step {
+  readonly state: State;
+  readonly ending: "ACCEPT" | "DROP" | "REJECT" | "break" | "next";
+}
+
+/**
+ * Returns every end that the packet may come to; their probabilities add up to 1. Throws an error that
+ * quotes a rule which it cannot read.
+ */
+export function walkNft(
+  table: WalkedNftTable,
+  packet: WalkedPacket,
+  host: WalkedNftHost,
+): readonly NftOutcome[] {
+  const walk = new Walk(table, packet, host);
+  if (host.affinity) return walk.outcomes(host.affinity, 1);
+  const asNew = walk.outcomes(new Map(), 1);
+  const remembered = asNew.filter(({ affinity }) => affinity.size > 0);
+  if (remembered.length === 0) return asNew;
+  // Unknown state counts as an even chance.
+  return [
+    ...remembered.flatMap(({ affinity, probability }) => walk.outcomes(affinity, probability / 2)),
+    ...asNew.map((outcome) => ({ ...outcome, probability: outcome.probability / 2 })),
+  ];
+}
+
+class Walk {
+  readonly #table: WalkedNftTable;
+  readonly #packet: WalkedPacket;
+  readonly #host: WalkedNftHost;
+  /** Many paths meet the same rules. */
+  readonly #parsed = new Map<string, readonly Statement[]>();
+  readonly #steps = new WalkSteps();
+  /** Base chains by hook, in the order of their priority. */
+  readonly #hooks: ReadonlyMap<string, readonly { readonly chain: string }[]>;
+
+  constructor(table: WalkedNftTable, packet: WalkedPacket, host: WalkedNftHost) {
+    this.#table = table;
+    this.#packet = packet;
+    this.#host = host;
+    const hooks = [...table.hooks].map(([chain, hook]) => {
+      const [, name = "", priority] = /hook (\w+) priority (-?\d+)/.exec(hook) ?? [];
+      return { chain, name, priority: Number(priority) };
+    }).sort((left, right) => left.priority - right.priority);
+    this.#hooks = Map.groupBy(hooks, ({ name }) => name);
+  }
+
+  outcomes(affinity: ReadonlyMap<string, string>, probability: number): readonly NftOutcome[] {
+    const isFromNode = this.#packet.inInterface === undefined;
+    const start: State = {
+      ...{ probability, affinity, masquerade: false, mark: 0, priority: 0, path: [] },
+    };
+    return this.#hook(isFromNode ? "output" : "prerouting", start).flatMap((step): NftOutcome[] => {
+      const { state, ending } = step;
+      if (ending === "DROP" || ending === "REJECT") return [{ ...state, verdict: ending }];
+      // The path of an accepted packet ends at a local socket. The node's own packets still pass postrouting.
+      if (!isFromNode && this.#host.isLocal(this.#seen(state).destination)) {
+        return [{ ...state, verdict: "ACCEPT" }];
+      }
+      return this.#hook("postrouting", state).map(({ state }) => ({ ...state, verdict: "ACCEPT" }));
+    });
+  }
+
+  /** All chains of a hook, by priority. */
+  #hook(name: string, state: State): readonly Step[] {
+    let steps: readonly Step[] = [{ state, ending: "break" }];
+    for (const { chain } of this.#hooks.get(name) ?? []) {
+      steps = steps.flatMap((step) =>
+        // The kernel asks no further chain of type nat once an address was rewritten.
+        step.ending === "DROP" || step.ending === "REJECT" ||
+          step.state.endpoint && name !== "postrouting"
+          ? [step]
+          : this.#chain(chain, step.state, 0)
+      );
+    }
+    return steps;
+  }
+
+  #chain(chain: string, state: State, depth: number): readonly Step[] {
+    const rules = this.#table.chains.get(chain);
+    if (rules === undefined) throw new Error(`Cannot walk: there is no chain '${chain}'`);
+    if (depth > MAX_DEPTH) throw new Error(`Cannot walk: '${chain}' is too deep`);
+    let open: readonly State[] = [state];
+    const left: Step[] = [];
+    for (const text of rules) {
+      const statements = this.#parse(text);
+      const next: State[] = [];
+      const rule = this.#steps.step({ object: "rule", name: chain, text: `${chain} ${text}` });
+      for (const state of open) {
+        const path = [...state.path, rule];
+        for (const step of this.#statements(statements, { ...state, path }, depth)) {
+          // A rule that did not match, or whose chain did nothing, has no part in the outcome.
+          const isIdle = step.ending === "break" ||
+            (step.ending === "next" && step.state.path === path && !statements.some(acts));
+          if (isIdle) next.push({ ...step.state, path: state.path });
+          else if (step.ending === "next") next.push(step.state);
+          else left.push(step);
+        }
+      }
+      open = next;
+    }
+    return [...left, ...open.map((state): Step => ({ state, ending: "break" }))];
+  }
+
+  #parse(text: string): readonly Statement[] {
+    const statements = this.#parsed.get(text) ?? parseNftRule(text);
+    this.#parsed.set(text, statements);
+    return statements;
+  }
+
+  #statements(
+    [first, ...rest]: readonly Statement[],
+    state: State,
+    depth: number,
+  ): readonly Step[] {
+    if (first === undefined) return [{ state, ending: "next" }];
+    return this.#statement(first, state, depth).flatMap((step) =>
+      step.ending === "next" ? this.#statements(rest, step.state, depth) : [step]
+    );
+  }
+
+  #statement(statement: Statement, state: State, depth: number): readonly Step[] {
+    const go = (changes: Partial<State> = {}): Step[] => [
+      { state: { ...state, ...changes }, ending: "next" },
+    ];
+    const stop: Step[] = [{ state, ending: "break" }];
+    const { mark, priority } = state;
+    switch (statement.kind) {
+      case "in-range":
+      case "interface":
+      case "local":
+        return matches(statement, this.#seen(state), this.#host.isLocal) ? go() : stop;
+      case "draw": {
+        const { count, first } = statement;
+        const probability = state.probability / count;
+        return Array.from(
+          { length: count },
+          (_, index) => go({ priority: first + index, probability }),
+        ).flat();
+      }
+      case "was-dnat":
+        return state.endpoint ? go() : stop;
+      case "has-slot":
+        return (priority & 0x80000000) === 0 ? stop : go();
+      case "priority-set":
+        return go({ priority: statement.value });
+      case "priority-or":
+        return go({ priority: (priority | statement.value) >>> 0 });
+      case "marked":
+        return (mark & statement.mark) === statement.mark ? go() : stop;
+      case "mark-set":
+        return go({ mark: mark | statement.mark });
+      case "mark-clear":
+        return go({ mark: mark ^ statement.mark });
+      case "masquerade":
+        return [{ state: { ...state, masquerade: true }, ending: "ACCEPT" }];
+      case "verdict":
+        return this.#verdict(statement.verdict, state, depth);
+      default:
+        return this.#look(statement, state, depth);
+    }
+  }
+
+  #look(
+    { kind, key, container }: Extract<Statement, { readonly key: Key }>,
+    state: State,
+    depth: number,
+  ): readonly Step[] {
+    const elements = container === AFFINITY ? state.affinity : this.#elements(container);
+    return keysOf(key, this.#seen(state)).flatMap(({ text, chance }): readonly Step[] => {
+      const drawn: State = { ...state, probability: state.probability * chance };
+      const go = (changes: Partial<State>): Step[] => [
+        { state: { ...drawn, ...changes }, ending: "next" },
+      ];
+      if (kind === "remember") {
+        if (elements.has(text)) return go({});
+        return go({ affinity: new Map([...state.affinity, [text, numberText(state.priority)]]) });
+      }
+      if (kind === "forget") {
+        return go({ affinity: new Map([...state.affinity].filter(([known]) => known !== text)) });
+      }
+      const found = kind === "member" ? memberOf(elements, text) : text;
+      const value = elements.get(found ?? "");
+      if (found === undefined || value === undefined) return [{ state: drawn, ending: "break" }];
+      const path = this.#met(state, { container, key: found, value });
+      if (kind === "member") return go({ path });
+      if (kind === "recall") return go({ path, priority: Number(value) });
+      if (kind === "verdict-map") return this.#verdict(value, { ...drawn, path }, depth);
+      return [{ state: { ...drawn, path, endpoint: endpointOf(value) }, ending: "ACCEPT" }];
+    });
+  }
+
+  /** The path with an element. Those that the packet path wrote are not part of any rendered text. */
+  #met(
+    { path }: State,
+    { container, key, value }: Readonly<Record<"container" | "key" | "value", string>>,
+  ): State["path"] {
+    if (container === AFFINITY) return path;
+    const object = value === "" ? "set element" : "map element";
+    const text = value === "" ? key : `${key} : ${value}`;
+    return [...path, this.#steps.step({ object, name: container, text })];
+  }
+
+  #verdict(verdict: string, state: State, depth: number): readonly Step[] {
+    const [word, chain = ""] = verdict.split(" ");
+    if (word === "drop") return [{ state, ending: "DROP" }];
+    if (word === "reject") return [{ state, ending: "REJECT" }];
+    const steps = this.#chain(chain, state, depth + 1);
+    if (word === "jump") {
+      return steps.map((step) => step.ending === "break" ? { ...step, ending: "next" } : step);
+    }
+    // The end of a chain that was gone to is the end of the base chain, if no jump led there.
+    return steps.map((step) => step.ending === "break" ? { ...step, ending: "ACCEPT" } : step);
+  }
+
+  /** What rules see of the packet now. */
+  #seen({ endpoint, priority }: State): SeenPacket {
+    const { address: destination = this.#packet.destination, port = this.#packet.port } =
+      endpoint ?? {};
+    return { ...this.#packet, destination, port, priority };
+  }
+
+  #elements(container: string): ReadonlyMap<string, string> {
+    const elements = this.#table.elements.get(container);
+    if (elements === undefined) {
+      throw new Error(`Cannot walk: there is no set or map '${container}'`);
+    }
+    return elements;
+  }
+}
+
+/** Whether a statement changes the packet or what is remembered, besides matching or leading on. */
+function acts({ kind }: Statement): boolean {
+  return /^(?:draw|forget|mark-(?:clear|set)|priority-(?:or|set)|recall|remember)$/.test(kind);
+}
+
+function endpointOf(text: string): NonNullable<NftOutcome["endpoint"]> {
+  const [address = "", port] = text.split(" . ");
+  return { address: parseIpAddress(address), port: Number(port) };
+}
