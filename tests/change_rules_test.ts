@@ -54,9 +54,8 @@ const EXPECTED: Readonly<Record<BackendMode, readonly [web: string[], empty: str
     "2 map element node-port-endpoints",
   ], ["1 map element service-ips"]],
   ipvs: [[
-    "1 address 10.96.0.16",
-    "1 ip set entry KUBE-CLUSTER-IP",
     "1 ip set entry KUBE-SERVED",
+    "1 address 10.96.0.16",
     "1 virtual server 10.96.0.16:80/TCP",
     "1 real server 10.96.0.16:80/TCP 10.180.0.1:8080",
     "1 real server 10.96.0.16:80/TCP 10.180.0.2:8080",
@@ -65,9 +64,8 @@ const EXPECTED: Readonly<Record<BackendMode, readonly [web: string[], empty: str
     "1 real server 192.168.0.2:30080/TCP 10.180.0.1:8080",
     "1 real server 192.168.0.2:30080/TCP 10.180.0.2:8080",
   ], [
-    "1 address 10.96.0.17",
-    "1 ip set entry KUBE-CLUSTER-IP",
     "1 ip set entry KUBE-SERVED",
+    "1 address 10.96.0.17",
     "1 virtual server 10.96.0.17:80/TCP",
   ]],
   userspace: [

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { DrainList, isDrained } from "./drain_list.ts";
-import { operationLine } from "./ipvs_operation.ts";
+import { renderOperations } from "./ipvs_operation.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
 import { type RealServerKey, realServerKey, serverKey } from "./virtual_server.ts";
 
@@ -24,7 +24,7 @@ function seen(
 }
 
 function lines(list: DrainList, servers: readonly SeenServer[], nowMs: number): string[] {
-  return list.due(servers, nowMs).map(operationLine);
+  return [...renderOperations(list.due(servers, nowMs))].map((line) => line.trimEnd());
 }
 
 function listWith(timeoutMs: number, ...reals: readonly RealServerKey[]): DrainList {

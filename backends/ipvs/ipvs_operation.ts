@@ -23,7 +23,7 @@ export type IpvsOperation =
 const FORWARDING = { masquerade: "-m", route: "-g", tunnel: "-i" } as const;
 
 /** The line of an operation, without its end. */
-export function operationLine(operation: IpvsOperation): string {
+function operationLine(operation: IpvsOperation): string {
   switch (operation.kind) {
     case "flush":
       return "-C";

@@ -208,7 +208,7 @@ function endpointsOf(verdict: Verdict): readonly Endpoint[] {
 }
 
 /** Whether two verdicts forward to the same endpoints. */
-export function isSameChoice(one: Verdict, other: Verdict): boolean {
+function isSameChoice(one: Verdict, other: Verdict): boolean {
   if (one.kind !== "forward" || other.kind !== "forward") return false;
   return one.endpoints === other.endpoints ||
     (one.endpoints.length === other.endpoints.length &&

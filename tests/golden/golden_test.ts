@@ -10,7 +10,7 @@ import { renderText as renderIpvsText } from "../../backends/ipvs/render_text.ts
 import { renderText as renderNftText, withCounters } from "../../backends/nftables/render_text.ts";
 import { type IpFamily, IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import { scenarioOptions } from "../packet_flow/iptables_executor.ts";
-import { ipvsScenarioOptions } from "../packet_flow/ipvs_scenario.ts";
+import { ipvsScenarioOptions } from "../packet_flow/ipvs_executor.ts";
 import { nftScenarioOptions } from "../packet_flow/nft_executor.ts";
 import { goldenPlan, goldenScenario, goldenScenarioNames } from "./golden_scenario.ts";
 

@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import fc from "fast-check";
 import { randomIpvsOperation } from "./random_ipvs.ts";
-import { operationLine, renderOperations } from "../../backends/ipvs/ipvs_operation.ts";
+import { renderOperations } from "../../backends/ipvs/ipvs_operation.ts";
 import { IpvsTable } from "./ipvs_table.ts";
 import { parseOperations, tryParseOperation } from "./parse_operations.ts";
 
@@ -18,7 +18,7 @@ function applyLine(table: IpvsTable, line: string): void {
 }
 
 function linesOf(table: IpvsTable): string[] {
-  return [...table.operations()].map(operationLine);
+  return [...renderOperations(table.operations())].map((line) => line.trimEnd());
 }
 
 const SERVER = "-A -t 1.2.3.4:80 -s rr";

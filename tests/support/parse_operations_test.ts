@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { randomIpvsOperation } from "./random_ipvs.ts";
-import { operationLine, renderOperations } from "../../backends/ipvs/ipvs_operation.ts";
+import { renderOperations } from "../../backends/ipvs/ipvs_operation.ts";
 import { parseOperations, tryParseOperation } from "./parse_operations.ts";
 import { addressOfServer, describeServer } from "../../backends/ipvs/virtual_server.ts";
 
@@ -57,7 +57,7 @@ for (const [line, ours] of LINES) {
   Deno.test(`tryParseOperation() reads '${line}'`, () => {
     const operation = tryParseOperation(line);
     assert(operation !== undefined);
-    assertEquals(operationLine(operation), ours);
+    assertEquals([...renderOperations([operation])], [`${ours}\n`]);
   });
 }
 

@@ -14,6 +14,15 @@ interface Negatable<T> {
   readonly not: boolean;
 }
 
+/** A side of a packet, in the words of an ip set. */
+export type PacketSide = "dst" | "src";
+
+/** The set that has to hold a packet, and the sides of the packet that are looked up. */
+export interface SetMatch {
+  readonly name: string;
+  readonly sides: readonly PacketSide[];
+}
+
 /** A rule, read. */
 export interface WalkedRule {
   readonly source?: Negatable<Cidr>;
@@ -27,6 +36,7 @@ export interface WalkedRule {
   readonly local?: "destination" | "source";
   /** The chance of a match. */
   readonly probability?: number;
+  readonly set?: SetMatch;
   readonly recent?: { readonly list: string; readonly action: "set" | "update" };
   readonly target: readonly string[];
   readonly isGoto: boolean;
@@ -157,6 +167,9 @@ function readExtension(words: Words, draft: Draft): void {
       draft.probability = Number(probability);
       return;
     }
+    case "set":
+      draft.set = readSet(words);
+      return;
     case "recent":
       draft.recent = readRecent(words);
       return;
@@ -178,6 +191,17 @@ function readNegatable(name: "conntrack" | "mark", words: Words, draft: Draft): 
   const [mark, mask] = value.split("/").map(Number);
   if (mark === undefined || mark !== mask) throw new SyntaxError(`'${value}' as a mark`);
   draft.mark = { value: mark, not };
+}
+
+function readSet(words: Words): SetMatch {
+  const [name = "", sides = ""] = words.expect("--match-set", "*", "*");
+  return {
+    name,
+    sides: sides.split(",").map((side) => {
+      if (side !== "dst" && side !== "src") throw new SyntaxError(`'${side}' of set`);
+      return side;
+    }),
+  };
 }
 
 function readRecent(words: Words): NonNullable<WalkedRule["recent"]> {

@@ -21,8 +21,20 @@ Deno.test("parseIptablesRule() refuses every rule that we do not write", () => {
     "-m recent --name X --rcheck -j DROP",
     "-m mark --mark 0x1/0x3 -j DROP",
     "-m nfacct --name x",
+    "-m set --match-set X dst,both -j DROP",
+    "-m set ! --match-set X dst -j DROP",
+    "-m set --match-set X",
   ];
   for (const rule of rules) {
     assertThrows(() => parseIptablesRule(rule), SyntaxError, `Cannot read the rule '${rule}'`);
   }
+});
+
+Deno.test("parseIptablesRule() reads which sides of a packet a set is asked for", () => {
+  const rule =
+    "-p tcp -m set --match-set KUBE-LOOP-BACK dst,dst,src -m comment --comment x -j DROP";
+  assertEquals(parseIptablesRule(rule).set, {
+    name: "KUBE-LOOP-BACK",
+    sides: ["dst", "dst", "src"],
+  });
 });

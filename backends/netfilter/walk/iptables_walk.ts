@@ -5,13 +5,14 @@
  * @module
  */
 import { cidrContains } from "../../../lib/net/cidr.ts";
-import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
+import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";
 import { parseIptablesRule, type WalkedRule } from "./iptables_rule.ts";
+import { endpointOf, IpvsObjects, type IpvsSource } from "./ipvs_objects.ts";
 import { type WalkedPacket, WalkSteps } from "./walk_steps.ts";
 
 /** The tables that a walk passes. */
-type WalkedTable = "filter" | "nat";
+type WalkedTable = "filter" | "mangle" | "nat";
 
 /** Returns the rules of a chain, as text without the chain's name; `undefined` = there is no such chain. */
 export type RuleSource = (table: WalkedTable, chain: string) => readonly string[] | undefined;
@@ -22,6 +23,8 @@ export interface WalkedHost {
   readonly isLocal: (address: IpAddress) => boolean;
   /** Whether a list of `recent` has the sender; `undefined` = unknown, so that both paths are walked. */
   readonly isListed: (list: string) => boolean | undefined;
+  /** Absent in modes that use neither sets nor IPVS. */
+  readonly ipvs?: IpvsSource;
 }
 
 /** One end that a packet may come to. */
@@ -64,22 +67,41 @@ export function walkIptables(
 ): readonly WalkOutcome[] {
   const walk = new Walk(rules, packet, host);
   const isFromNode = packet.inInterface === undefined;
+  const first = isFromNode ? "OUTPUT" : "PREROUTING";
   const start: State = { probability: 1, masquerade: false, mark: 0, lists: [], path: [] };
-  return walk.builtIn("nat", isFromNode ? "OUTPUT" : "PREROUTING", start).flatMap((step) => {
-    const { address = packet.destination } = step.state.endpoint ?? {};
-    const hook = isFromNode ? "OUTPUT" : host.isLocal(address) ? "INPUT" : "FORWARD";
-    return walk.builtIn("filter", hook, step.state);
-  }).flatMap(({ state, ending }): WalkOutcome[] => {
+  let steps: readonly Step[] = [{ state: start, ending: "ACCEPT" }];
+  const pass = (stage: (state: State) => readonly Step[]) => {
+    steps = steps.flatMap((step) => step.ending === "ACCEPT" ? stage(step.state) : [step]);
+  };
+  if (host.ipvs) pass((state) => walk.builtIn("mangle", first, state));
+  pass((state) => walk.builtIn("nat", first, state));
+  pass((state) => walk.route(state));
+  if (isFromNode) {
+    pass((state) => walk.balance(state));
+    pass((state) => walk.builtIn("filter", "OUTPUT", state));
+    // Without a virtual server the packet comes back to this node by lo.
+    if (host.ipvs) {
+      pass((state) => walk.isForNode(state) ? walk.builtIn("filter", "INPUT", state) : on(state));
+    }
+  } else {
+    pass((state) => walk.builtIn("filter", walk.isForNode(state) ? "INPUT" : "FORWARD", state));
+    pass((state) => walk.isForNode(state) ? walk.balance(state) : on(state));
+  }
+  return steps.flatMap(({ state, ending }): readonly WalkOutcome[] => {
     if (ending === "DROP" || ending === "REJECT") return [{ ...state, verdict: ending }];
-    const { address = packet.destination } = state.endpoint ?? {};
     // The path of an accepted packet ends at a local socket. The node's own packets still pass POSTROUTING.
-    if (!isFromNode && host.isLocal(address)) return [{ ...state, verdict: "ACCEPT" }];
+    if (!isFromNode && walk.isForNode(state)) return [{ ...state, verdict: "ACCEPT" }];
     return walk.builtIn("nat", "POSTROUTING", state).map(({ state, ending }) => ({
       ...state,
       verdict: "ACCEPT",
       masquerade: ending === "MASQUERADE",
     }));
   });
+}
+
+/** The step of a stage that does nothing. */
+function on(state: State): readonly Step[] {
+  return [{ state, ending: "ACCEPT" }];
 }
 
 class Walk {
@@ -89,21 +111,57 @@ class Walk {
   /** Many paths meet the same rules. */
   readonly #parsed = new Map<string, WalkedRule>();
   readonly #steps = new WalkSteps();
+  readonly #ipvs: IpvsObjects | undefined;
 
   constructor(rules: RuleSource, packet: WalkedPacket, host: WalkedHost) {
     this.#rules = rules;
     this.#packet = packet;
     this.#host = host;
+    this.#ipvs = host.ipvs && new IpvsObjects(host.ipvs);
+  }
+
+  #isLocal(address: IpAddress): boolean {
+    return this.#host.isLocal(address) || this.#ipvs?.address(address) !== undefined;
+  }
+
+  /** The packet as it is now. */
+  #seen({ endpoint }: State): WalkedPacket {
+    if (endpoint === undefined) return this.#packet;
+    return { ...this.#packet, destination: endpoint.address, port: endpoint.port };
   }
 
   /** The policy of built-in chains is ACCEPT. */
-  builtIn(table: "filter" | "nat", chain: string, state: State): readonly Step[] {
+  builtIn(table: WalkedTable, chain: string, state: State): readonly Step[] {
     return this.#chain({ table, chain, depth: 0 }, state)
       .map((step) => step.ending === "RETURN" ? { ...step, ending: "ACCEPT" } : step);
   }
 
+  /** Whether the packet is for this node, by the address that it has now. */
+  isForNode(state: State): boolean {
+    return this.#isLocal(this.#seen(state).destination);
+  }
+
+  /** Notes the address that makes the packet one for this node. */
+  route(state: State): readonly Step[] {
+    const address = this.#ipvs?.address(this.#seen(state).destination);
+    return on(address ? { ...state, path: [...state.path, this.#steps.step(address)] } : state);
+  }
+
+  /** Sends a packet to a real server of the virtual server that it is for. */
+  balance(state: State): readonly Step[] {
+    const { server, reals = [] } = this.#ipvs?.server(this.#seen(state)) ?? {};
+    if (server === undefined) return on(state);
+    const path = [...state.path, this.#steps.step(server)];
+    // IPVS itself tells the sender.
+    if (reals.length === 0) return [{ state: { ...state, path }, ending: "REJECT" }];
+    const probability = state.probability / reals.length;
+    return reals.flatMap(({ real, endpoint }) =>
+      on({ ...state, probability, endpoint, path: [...path, this.#steps.step(real)] })
+    );
+  }
+
   #chain(
-    place: { readonly table: "filter" | "nat"; readonly chain: string; readonly depth: number },
+    place: { readonly table: WalkedTable; readonly chain: string; readonly depth: number },
     state: State,
   ): readonly Step[] {
     const { table, chain, depth } = place;
@@ -120,7 +178,9 @@ class Walk {
         if (chance < 1) next.push({ ...state, probability: state.probability * (1 - chance) });
         if (chance === 0) continue;
         const lists = rule.recent?.action === "set" ? [rule.recent.list] : [];
+        const entry = rule.set && this.#ipvs?.entry(rule.set, this.#seen(state));
         const path = [...state.path, this.#step(table, chain, text)];
+        if (entry) path.push(this.#steps.step(entry));
         const matched: State = {
           ...state,
           probability: state.probability * chance,
@@ -145,7 +205,7 @@ class Walk {
 
   #target(
     { target, isGoto }: WalkedRule,
-    { table, depth }: { readonly table: "filter" | "nat"; readonly depth: number },
+    { table, depth }: { readonly table: WalkedTable; readonly depth: number },
     state: State,
   ): readonly Step[] {
     const [name, option, value = "", ...rest] = target;
@@ -196,10 +256,9 @@ class Walk {
     return isListed === undefined ? probability / 2 : isListed ? probability : 0;
   }
 
-  #matchesPacket(rule: WalkedRule, { endpoint }: State): boolean {
-    const { source, protocol, inInterface = "" } = this.#packet;
-    const destination = endpoint?.address ?? this.#packet.destination;
-    const port = endpoint?.port ?? this.#packet.port;
+  #matchesPacket(rule: WalkedRule, state: State): boolean {
+    const packet = this.#seen(state);
+    const { source, destination, port, protocol, inInterface = "" } = packet;
     const { inInterface: wanted, ports: [first, last] = [0, 65535] } = rule;
     const isWanted = wanted?.value.endsWith("+")
       ? inInterface !== "" && inInterface.startsWith(wanted.value.slice(0, -1))
@@ -211,7 +270,8 @@ class Walk {
       (!wanted || isWanted !== wanted.not) &&
       (!rule.protocol || rule.protocol === protocol.toLowerCase()) &&
       first <= port && port <= last &&
-      (!rule.local || this.#host.isLocal(local));
+      (!rule.local || this.#isLocal(local)) &&
+      (!rule.set || this.#ipvs?.entry(rule.set, packet) !== undefined);
   }
 
   #matchesState(rule: WalkedRule, { endpoint, mark }: State): boolean {
@@ -223,18 +283,16 @@ class Walk {
   }
 }
 
-/** Whether a rule does something itself, besides leading to a chain or leaving one. */
-function acts({ target: [name = "RETURN"], isGoto, recent }: WalkedRule): boolean {
+/**
+ * Whether a rule does something itself, besides leading to a chain or leaving one. A return by a set
+ * does: the set holds those that are spared what the chain does to all others.
+ */
+function acts({ target: [name = "RETURN"], isGoto, recent, set }: WalkedRule): boolean {
+  if (name === "RETURN" && set) return true;
   return recent !== undefined || !(isGoto || name === "RETURN" || name.startsWith("KUBE-"));
 }
 
 function endingOf(name: string): Ending {
   if (name === "DROP" || name === "REJECT" || name === "RETURN") return name;
   return "ACCEPT";
-}
-
-function endpointOf(text: string): NonNullable<WalkOutcome["endpoint"]> {
-  const colon = text.lastIndexOf(":");
-  const address = parseIpAddress(text.slice(0, colon).replaceAll(/^\[|\]$/g, ""));
-  return { address, port: Number(text.slice(colon + 1)) };
 }

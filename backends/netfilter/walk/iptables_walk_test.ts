@@ -2,7 +2,7 @@ import { assertEquals, assertThrows } from "@std/assert";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { FakeIptables } from "../../../tests/support/fake_iptables.ts";
 import { type RuleSource, type WalkedHost, walkIptables } from "./iptables_walk.ts";
-import type { WalkedPacket } from "./walk_steps.ts";
+import { carriersOf, type WalkedPacket } from "./walk_steps.ts";
 
 const PACKET: WalkedPacket = {
   source: parseIpAddress("10.0.0.9"),
@@ -115,6 +115,127 @@ Deno.test("walkIptables() knows the lists that a client is in", () => {
   assertEquals(trace({ nat }, {}, { isListed: () => undefined }), [
     ...["ACCEPT 0.50 10.0.0.1:80", "ACCEPT 0.50 10.0.0.2:80"],
   ]);
+});
+
+/** As {@linkcode trace}, with IPVS: entries by set, and lines by address and port. */
+function balance(
+  { rules = {}, sets = {}, servers = {}, addresses = [] }: {
+    readonly rules?: Readonly<Record<string, readonly string[]>>;
+    readonly sets?: Readonly<Record<string, readonly string[]>>;
+    readonly servers?: Readonly<Record<string, readonly string[]>>;
+    readonly addresses?: readonly string[];
+  },
+  { packet = PACKET, named = false }: {
+    readonly packet?: WalkedPacket;
+    /** Whether what had a part in it is named, in place of the ends. */
+    readonly named?: boolean;
+  } = {},
+): readonly string[] {
+  const outcomes = walkIptables((table, chain) => rules[`${table} ${chain}`] ?? [], packet, {
+    ...HOST,
+    ipvs: {
+      entries: (set) => sets[set],
+      address: (address) => addresses.includes(address) ? `addr replace ${address}` : undefined,
+      server: ({ destination, port }) => servers[`${destination}:${port}`],
+    },
+  });
+  if (named) return carriersOf(outcomes).map(({ object, text }) => `${object}: ${text}`);
+  return outcomes.map(({ verdict, probability, endpoint, masquerade }) => {
+    const to = endpoint ? ` ${endpoint.address}:${endpoint.port}` : "";
+    return `${verdict} ${probability.toFixed(2)}${to}${masquerade ? " masqueraded" : ""}`;
+  });
+}
+
+const { inInterface: _, ...OWN } = PACKET;
+const SERVERS = {
+  "172.30.0.1:80": [
+    "-A -t 172.30.0.1:80 -s rr",
+    "-a -t 172.30.0.1:80 -r 10.0.0.1:8080 -m -w 1",
+    "-a -t 172.30.0.1:80 -r 10.0.0.9:8080 -m -w 1",
+  ],
+};
+const addresses = [PACKET.destination];
+
+Deno.test("walkIptables() sends what is for a virtual server to each of its real servers", () => {
+  const both = ["ACCEPT 0.50 10.0.0.1:8080", "ACCEPT 0.50 10.0.0.9:8080"];
+  assertEquals(balance({ servers: SERVERS, addresses }), both);
+  assertEquals(balance({ servers: SERVERS, addresses }, { packet: OWN }), both);
+  // IPVS stands behind INPUT: it does not see what is only forwarded.
+  assertEquals(balance({ servers: SERVERS }), ["ACCEPT 1.00"]);
+  const empty = { "172.30.0.1:80": ["-A -t 172.30.0.1:80 -s rr"] };
+  assertEquals(balance({ servers: empty, addresses }), ["REJECT 1.00"]);
+});
+
+Deno.test("walkIptables() passes a packet through mangle, nat and filter before IPVS, and nat after it", () => {
+  const drop = (chain: string) =>
+    balance({ rules: { [chain]: ["-j DROP"] }, servers: SERVERS, addresses });
+  for (const chain of ["mangle PREROUTING", "nat PREROUTING", "filter INPUT"]) {
+    assertEquals(drop(chain), ["DROP 1.00"], chain);
+  }
+  assertEquals(drop("filter FORWARD").length, 2);
+  const rules = { "nat POSTROUTING": ["-m set --match-set BACK dst,dst,src -j MASQUERADE"] };
+  const sets = { BACK: ["10.0.0.9,tcp:8080,10.0.0.9"] };
+  const scene = { rules, sets, servers: SERVERS, addresses };
+  assertEquals(balance(scene), [
+    "ACCEPT 0.50 10.0.0.1:8080",
+    "ACCEPT 0.50 10.0.0.9:8080 masqueraded",
+  ]);
+  assertEquals(balance(scene, { named: true }), [
+    "address: addr replace 172.30.0.1",
+    ...["virtual server: -A -t 172.30.0.1:80 -s rr"],
+    "real server: -a -t 172.30.0.1:80 -r 10.0.0.1:8080 -m -w 1",
+    "real server: -a -t 172.30.0.1:80 -r 10.0.0.9:8080 -m -w 1",
+    "rule: -I POSTROUTING -m set --match-set BACK dst,dst,src -j MASQUERADE",
+    "ip set entry: add BACK 10.0.0.9,tcp:8080,10.0.0.9",
+  ]);
+});
+
+Deno.test("walkIptables() meets the rules of INPUT where the node's own packet has no virtual server", () => {
+  const rules = { "filter INPUT": ["-m set --match-set IPS dst -j REJECT"] };
+  const scene = { rules, sets: { IPS: ["172.30.0.1"] }, addresses };
+  assertEquals(balance(scene, { packet: OWN }), ["REJECT 1.00"]);
+  assertEquals(balance({ ...scene, servers: SERVERS }, { packet: OWN }).length, 2);
+});
+
+Deno.test("walkIptables() looks packets up in sets of every type", () => {
+  for (
+    const [sides, entry, isMet] of [
+      ["dst", "172.30.0.1", true],
+      ["dst", "10.0.0.9", false],
+      ["src", "10.0.0.9", true],
+      ["dst", "80", true],
+      ["dst", "8080", false],
+      ["dst,dst", "172.30.0.1,tcp:80", true],
+      ["dst,dst", "172.30.0.1,udp:80", false],
+      ["src,dst", "10.0.0.9,tcp:80", true],
+      ["dst,dst,src", "172.30.0.1,tcp:80,10.0.0.9", true],
+      ["dst,dst,src", "172.30.0.1,tcp:80,10.0.0.0/24", true],
+      ["dst,dst,src", "172.30.0.1,tcp:81,10.0.0.0/24", false],
+      ["dst,dst,src", "172.30.0.1,tcp:80,10.0.1.0/24", false],
+    ] as const
+  ) {
+    const rules = { "nat PREROUTING": [`-m set --match-set X ${sides} -j DROP`] };
+    const verdict = isMet ? "DROP 1.00" : "ACCEPT 1.00";
+    assertEquals(balance({ rules, sets: { X: [entry] } }), [verdict], `${sides} ${entry}`);
+  }
+});
+
+Deno.test("walkIptables() names a return by a set, which spares a packet the rest of the chain", () => {
+  const rules = {
+    "filter FORWARD": ["-j KUBE-A"],
+    "filter KUBE-A": ["-m set --match-set SPARED src -j RETURN", "-j DROP"],
+  };
+  assertEquals(balance({ rules, sets: { SPARED: ["10.0.0.9"] } }, { named: true }), [
+    "rule: -I FORWARD -j KUBE-A",
+    "rule: -A KUBE-A -m set --match-set SPARED src -j RETURN",
+    "ip set entry: add SPARED 10.0.0.9",
+  ]);
+  assertThrows(() => balance({ rules }), Error, "there is no set 'SPARED'");
+});
+
+Deno.test("walkIptables() throws for a real server that it cannot read", () => {
+  const servers = { "172.30.0.1:80": ["-A …", "-a -t 172.30.0.1:80 -r 10.0.0.1:8080 -g -w 1"] };
+  assertThrows(() => balance({ servers, addresses }), Error, "Cannot walk the real server");
 });
 
 Deno.test("walkIptables() throws for a target that it does not know", () => {

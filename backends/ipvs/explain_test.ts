@@ -1,0 +1,89 @@
+import { assertEquals } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import { parsePort } from "../../lib/net/port.ts";
+import { explainPacket } from "../../lib/proxy/explain_packet.ts";
+import type { Packet } from "../../lib/proxy/packet.ts";
+import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
+import { explainIpvs } from "./explain.ts";
+import { defaultIpvsOptions } from "./render_options.ts";
+
+const WEB = testServicePlan({
+  clusterIp: "10.96.0.1",
+  externalIps: ["192.0.2.80"],
+  to: ["10.0.0.1:80", "10.0.0.2:80"],
+});
+const OTHER = testServicePlan({ name: "other", clusterIp: "10.96.0.1", port: 81 });
+
+function explain(
+  services: readonly ServicePlan[],
+  { to = "10.96.0.1", port = 80, from = "outside", isRefused = false }: {
+    readonly to?: string;
+    readonly port?: number;
+    readonly from?: Packet["from"]["kind"];
+    /** Whether the kernel refused the first Service. */
+    readonly isRefused?: boolean;
+  } = {},
+) {
+  const plan = testProxyPlan(services);
+  const packet = {
+    from: { kind: from, address: parseIpAddress("203.0.113.1") },
+    to: parseIpAddress(to),
+    port: parsePort(port),
+    protocol: "TCP",
+  } as const;
+  const quarantined = isRefused ? [{ key: WEB.key, reason: "refused" }] : [];
+  return explainIpvs(
+    plan,
+    explainPacket(plan, packet, { quarantined }),
+    defaultIpvsOptions("IPv4"),
+  );
+}
+
+function named({ carriers }: ReturnType<typeof explain>, object: string): readonly string[] {
+  return carriers.filter((each) => each.object === object).map(({ name }) => name);
+}
+
+Deno.test("explainIpvs() names the address, the virtual server and its real servers, among many", () => {
+  const found = explain([OTHER, WEB]);
+  assertEquals(named(found, "address"), ["10.96.0.1"]);
+  assertEquals(named(found, "virtual server"), ["10.96.0.1:80/TCP"]);
+  assertEquals(named(found, "real server"), [
+    "10.96.0.1:80/TCP 10.0.0.1:80",
+    "10.96.0.1:80/TCP 10.0.0.2:80",
+  ]);
+});
+
+Deno.test("explainIpvs() knows that Service addresses are closed for all else", () => {
+  for (const to of ["10.96.0.1", "192.0.2.80"]) {
+    for (const from of ["node", "outside"] as const) {
+      const { deviations, carriers } = explain([WEB], { to, port: 22, from });
+      assertEquals(deviations?.fate?.kind, "reject", `${to} ${from}`);
+      assertEquals(carriers.at(-1)?.text, `add KUBE-IPVS-IPS ${to}`);
+    }
+  }
+  assertEquals(explain([WEB], { to: "10.96.0.2" }), { carriers: [] });
+});
+
+Deno.test("explainIpvs() has nothing of a ServicePort in quarantine", () => {
+  assertEquals(explain([WEB], { isRefused: true }), { carriers: [] });
+  assertEquals(explain([WEB, OTHER], { isRefused: true }).deviations?.fate?.kind, "reject");
+});
+
+Deno.test("explainIpvs() knows that the node takes the Service address itself as source", () => {
+  const plan = { ...WEB, masqueradeInternal: "none" } as const;
+  assertEquals(explain([plan], { from: "node" }).deviations?.source?.rewritten, "always");
+  assertEquals(explain([plan]).deviations, {});
+});
+
+Deno.test("explainIpvs() knows that source ranges come before a missing endpoint", () => {
+  const plan = testServicePlan({
+    clusterIp: "10.96.0.1",
+    loadBalancerVips: ["192.0.2.80"],
+    sourceRanges: [parseCidr("198.51.100.0/24")],
+    to: [],
+  });
+  assertEquals(explain([plan], { to: "192.0.2.80" }).deviations?.refusal?.kind, "drop");
+  assertEquals(explain([plan]).deviations, {});
+});
