@@ -25,7 +25,7 @@ import { inspectPlan } from "../netfilter/inspect_plan.ts";
 import type { IptablesTable } from "../netfilter/iptables_objects.ts";
 import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables_variant.ts";
-import { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { createCounters, readCounters, recreateCounters } from "../netfilter/packet_counters.ts";
 import { ROUTE_LOCALNET } from "../netfilter/route_localnet.ts";
 import type { RuleBackendDependencies, RuleBackendOptions } from "../netfilter/rule_backend.ts";

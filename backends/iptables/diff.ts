@@ -20,6 +20,7 @@ import { isServiceChain, type Jump } from "./base_chains.ts";
 import { type ChainContent, chainKey, type ChainRef } from "./chain_ref.ts";
 import type { IptablesLayout } from "./layout.ts";
 import { type RemovedJump, RestoreBatch, type RestorePart } from "./restore_batch.ts";
+import type { TimeSlice } from "../../lib/os/time_slice.ts";
 
 /** What goes into a batch beside the chains that differ. */
 interface DiffOptions {
@@ -39,7 +40,7 @@ export type StaleChains = Readonly<Record<IptablesTable, readonly string[]>>;
 /** {@linkcode DiffOptions}, and what keeps the event loop alive. */
 interface SlicedDiffOptions extends DiffOptions {
   /** Called every few chains; what it returns is waited for. */
-  readonly pause: () => Promise<void> | undefined;
+  readonly slice: Pick<TimeSlice, "pause">;
 }
 
 /** A chain and its content, for one part. */
@@ -90,7 +91,7 @@ export async function diffRulesInSlices(
   for (;;) {
     const step = steps.next();
     if (step.done) return step.value;
-    await options.pause();
+    await options.slice.pause();
   }
 }
 

@@ -133,9 +133,11 @@ Deno.test("diffRulesInSlices() gives the same, with pauses", async () => {
   const options = { jumps: baseJumps(OPTIONS) };
   const batch = await diffRulesInSlices(layout, new AppliedRules(), {
     ...options,
-    pause: () => {
-      pauses++;
-      return undefined;
+    slice: {
+      pause: () => {
+        pauses++;
+        return undefined;
+      },
     },
   });
   assertEquals(batch.lines, diffRules(layout, new AppliedRules(), options).lines);

@@ -14,7 +14,7 @@ import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables_save.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
-import { pauseBetween } from "../netfilter/pause_between.ts";
+import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { refusedByKey, RefusedServices } from "../netfilter/refused_services.ts";
 import { compareRules, foundShape } from "./compare.ts";
 import { IptablesLayout } from "./layout.ts";
@@ -80,7 +80,7 @@ async function layoutOf(
   { plan, options, shape, scope }: KernelComparisonInput,
   tables: SavedTables | undefined,
 ): Promise<IptablesLayout> {
-  const pause = pauseBetween(clock);
+  const slice = new TimeSlice(clock);
   const layout = new IptablesLayout(plan.shared, options, {
     shape: shape ?? (tables ? foundShape(tables) : []),
   });
@@ -89,7 +89,7 @@ async function layoutOf(
     const item = refused.get(service.key);
     if (item) layout.quarantine(item);
     else layout.set(service);
-    await pause();
+    await slice.pause();
   }
   layout.dropEmpty();
   return layout;

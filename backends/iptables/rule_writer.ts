@@ -8,7 +8,7 @@ import type { Clock } from "../../lib/os/clock.ts";
 import type { IptablesTable } from "../netfilter/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables_save.ts";
-import { pauseBetween } from "../netfilter/pause_between.ts";
+import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { AppliedRules } from "./applied_rules.ts";
 import { CANARY } from "./base_chains.ts";
 import type { ChainRef } from "./chain_ref.ts";
@@ -131,7 +131,7 @@ export class RuleWriter {
     const batch = await diffRulesInSlices(layout, this.#applied, {
       ...this.#repair,
       kept: this.#kept,
-      pause: pauseBetween(clock),
+      slice: new TimeSlice(clock),
     });
     this.#batch = batch;
     if (!batch.isEmpty) {
@@ -156,12 +156,12 @@ export class RuleWriter {
   }
 
   async #confirm({ applied }: RestoreBatch): Promise<void> {
-    const pause = pauseBetween(this.#dependencies.clock);
+    const slice = new TimeSlice(this.#dependencies.clock);
     for (let start = 0; start < applied.length; start += SLICE_SIZE) {
-      const slice = applied.slice(start, start + SLICE_SIZE);
-      this.#applied.confirm(slice);
-      this.#totals.confirm(slice);
-      await pause();
+      const chains = applied.slice(start, start + SLICE_SIZE);
+      this.#applied.confirm(chains);
+      this.#totals.confirm(chains);
+      await slice.pause();
     }
   }
 
@@ -200,11 +200,11 @@ export class RuleWriter {
   }
 
   async #wantedChains(layout: IptablesLayout): Promise<readonly ChainRef[]> {
-    const pause = pauseBetween(this.#dependencies.clock);
+    const slice = new TimeSlice(this.#dependencies.clock);
     const wanted: ChainRef[] = [];
     for (const ref of layout.chains()) {
       wanted.push(ref);
-      if (wanted.length % SLICE_SIZE === 0) await pause();
+      if (wanted.length % SLICE_SIZE === 0) await slice.pause();
     }
     return wanted;
   }

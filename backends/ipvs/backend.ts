@@ -26,7 +26,7 @@ import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
 import { isAtLeast, parseVersion } from "../netfilter/probe/tool_version.ts";
 import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables_variant.ts";
-import { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import type { IpvsBackendDependencies, IpvsBackendOptions } from "./backend_options.ts";
 import { setConnectionTimeouts } from "./connection_timeouts.ts";
 import { DEVICE } from "./diff.ts";

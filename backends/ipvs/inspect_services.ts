@@ -7,7 +7,7 @@ import type { Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { ServerRates, ServiceInspection } from "../../lib/proxy/backend.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { pauseBetween } from "../netfilter/pause_between.ts";
+import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { inspectService } from "./inspect.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 import type { IpvsLayout } from "./layout.ts";
@@ -31,12 +31,12 @@ export async function inspectServices(
   const servers = await runner.servers();
   const seen = new Map(servers.map((server) => [server.key, server]));
   const rates = isBusy(servers) ? await ratesOf({ logger, runner }) : new Map();
-  const pause = pauseBetween(clock);
+  const slice = new TimeSlice(clock);
   const services: ServiceInspection[] = [];
   for (const key of keys ?? layout.keys) {
     const plan = layout.plan(key);
     if (plan) services.push(inspectService(plan, { layout, seen, rates }));
-    await pause();
+    await slice.pause();
   }
   return services;
 }

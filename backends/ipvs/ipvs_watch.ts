@@ -5,7 +5,7 @@
  * @module
  */
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
-import type { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";

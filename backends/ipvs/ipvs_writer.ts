@@ -13,7 +13,7 @@ import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
-import { pauseBetween } from "../netfilter/pause_between.ts";
+import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { refusedItem, RefusedServices } from "../netfilter/refused_services.ts";
 import { adoptKernel } from "./adopt_kernel.ts";
 import { AppliedServers, unlikeExpected } from "./applied_servers.ts";
@@ -131,7 +131,7 @@ export class IpvsWriter {
     { changes, options }: { readonly changes: PlanChanges; readonly options: IpvsRenderOptions },
   ): Promise<void> {
     this.#isPending = true;
-    const pause = pauseBetween(this.#dependencies.clock);
+    const slice = new TimeSlice(this.#dependencies.clock);
     const current = this.#layout;
     const isNew = current === undefined || changes.everything || changes.shared ||
       !isSame(current.options, options);
@@ -146,7 +146,7 @@ export class IpvsWriter {
     for (const key of isNew ? plan.services.keys() : changes.upserted) {
       const service = plan.services.get(key);
       if (service) this.#lay(layout, service);
-      if (++count % SLICE_SIZE === 0) await pause();
+      if (++count % SLICE_SIZE === 0) await slice.pause();
     }
     if (isNew && current) layout.inherit(current);
     this.#layout = layout;

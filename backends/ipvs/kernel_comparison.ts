@@ -20,7 +20,7 @@ import { inSteps } from "../netfilter/in_steps.ts";
 import { chainLine, ruleText } from "../netfilter/iptables_objects.ts";
 import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables_variant.ts";
-import { pauseBetween } from "../netfilter/pause_between.ts";
+import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { refusedByKey } from "../netfilter/refused_services.ts";
 import { normalRule } from "../netfilter/rule_normal_form.ts";
 import { adoptKernel } from "./adopt_kernel.ts";
@@ -167,14 +167,14 @@ async function adopt(
   { clock, runner, recordFile }: ComparedKernel,
   { plan, options, excludeCidrs, scope }: ComparedKernelInput,
 ): Promise<Adopted> {
-  const pause = pauseBetween(clock);
+  const slice = new TimeSlice(clock);
   const layout = new IpvsLayout(plan.shared, options);
   const refused = refusedByKey(scope.quarantined);
   for (const service of plan.services.values()) {
     const item = refused.get(service.key);
     if (item) leaveOutRefused(layout, service, item);
     else layout.set(service);
-    await pause();
+    await slice.pause();
   }
   const servers = new AppliedServers();
   // Flags of a scheduler can't be read: they are taken for the wanted ones.

@@ -9,7 +9,7 @@
 import type { LogFields, Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { DriftFigures } from "./drift_figures.ts";
-import type { OneAtATime } from "./one_at_a_time.ts";
+import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import type { VerificationSchedule } from "./verification_schedule.ts";
 
 /** What a mode has in the kernel for one family. */

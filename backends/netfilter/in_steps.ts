@@ -4,18 +4,18 @@
  * @module
  */
 import type { Clock } from "../../lib/os/clock.ts";
-import { pauseBetween } from "./pause_between.ts";
+import { TimeSlice } from "../../lib/os/time_slice.ts";
 
 /** Runs `work` to its end and returns its result; other tasks get their turn every 5 ms. */
 export async function inSteps<T>(
   { clock }: { readonly clock: Pick<Clock, "now" | "yieldToEventLoop"> },
   work: Generator<void, T>,
 ): Promise<T> {
-  const pause = pauseBetween(clock);
+  const slice = new TimeSlice(clock);
   for (;;) {
     const step = work.next();
     if (step.done) return step.value;
-    const turn = pause();
+    const turn = slice.pause();
     // Nothing to wait for, as nearly always, costs nothing.
     if (turn) await turn;
   }

@@ -10,7 +10,7 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 import { inspectService } from "./inspect_service.ts";
-import { pauseBetween } from "./pause_between.ts";
+import { TimeSlice } from "../../lib/os/time_slice.ts";
 
 /** What is known beside the plan, and what is asked for. */
 interface PlanInspectionContext {
@@ -31,9 +31,9 @@ export async function inspectPlan(
   if (plan === undefined) return { services: [], quarantined: [] };
   const quarantined = keys ? all.filter(({ key }) => keys.includes(key)) : all;
   const services: ServiceInspection[] = [];
-  const pause = pauseBetween(clock);
+  const slice = new TimeSlice(clock);
   for (const key of keys ?? plan.services.keys()) {
-    await pause();
+    await slice.pause();
     const service = plan.services.get(key);
     if (service === undefined) continue;
     const traffic = trafficOf?.(service);

@@ -8,7 +8,7 @@ import type { Quarantined } from "../../lib/proxy/backend.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { pauseBetween } from "./pause_between.ts";
+import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { refusedItem, type RefusedServices } from "./refused_services.ts";
 
 /** What is wanted of a mode, by ServicePort. */
@@ -52,9 +52,9 @@ export async function takeChanges(
     refused.forget(key);
     changed?.(key);
   }
-  const pause = pauseBetween(clock);
+  const slice = new TimeSlice(clock);
   for (const key of isNew ? plan.services.keys() : changes.upserted) {
-    await pause();
+    await slice.pause();
     const service = plan.services.get(key);
     if (service === undefined) continue;
     const refusal = refused.waitingFor(service, clock.now());

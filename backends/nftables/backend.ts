@@ -31,7 +31,7 @@ import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import type { DriftWatch } from "../netfilter/drift_watch.ts";
 import { atOnce, inSteps } from "../netfilter/in_steps.ts";
 import { inspectPlan } from "../netfilter/inspect_plan.ts";
-import { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { ROUTE_LOCALNET } from "../netfilter/route_localnet.ts";
 import type { RuleBackendDependencies, RuleBackendOptions } from "../netfilter/rule_backend.ts";
 import { RuleSyncs } from "../netfilter/rule_syncs.ts";

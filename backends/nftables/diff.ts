@@ -18,6 +18,7 @@ import {
 import { chainOf, elementsOf, type Entry } from "./entry.ts";
 import type { NftablesLayout } from "./layout.ts";
 import { type ElementChange, Transaction } from "./transaction.ts";
+import type { TimeSlice } from "../../lib/os/time_slice.ts";
 
 /** Entries compared between two pauses: about a millisecond. */
 const SLICE_SIZE = 128;
@@ -36,13 +37,13 @@ export function diffTable(layout: NftablesLayout, applied: AppliedTable): Transa
 export async function diffTableInSlices(
   layout: NftablesLayout,
   applied: AppliedTable,
-  { pause }: { readonly pause: () => Promise<void> | undefined },
+  { slice }: { readonly slice: Pick<TimeSlice, "pause"> },
 ): Promise<Transaction> {
   const steps = diffSteps(layout, applied);
   for (;;) {
     const step = steps.next();
     if (step.done) return step.value;
-    await pause();
+    await slice.pause();
   }
 }
 

@@ -212,9 +212,11 @@ Deno.test("diffTableInSlices() comes to the same, with pauses", async () => {
   for (let number = 0; number < 1_000; number++) stage.layout.set(plan(number));
   let pauses = 0;
   const transaction = await diffTableInSlices(stage.layout, stage.applied, {
-    pause: () => {
-      pauses++;
-      return undefined;
+    slice: {
+      pause: () => {
+        pauses++;
+        return undefined;
+      },
     },
   });
   assert(pauses > 10);

@@ -15,7 +15,7 @@ import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
-import { pauseBetween } from "../netfilter/pause_between.ts";
+import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { refusedByKey } from "../netfilter/refused_services.ts";
 import type { EntryId } from "./claims.ts";
 import { compareTable, type TableComparison } from "./compare.ts";
@@ -48,11 +48,11 @@ export async function compareKernel(
   { clock, runner }: KernelComparisonDependencies,
   { plan, options, orders, scope }: KernelComparisonInput,
 ): Promise<TableComparison> {
-  const pause = pauseBetween(clock);
+  const slice = new TimeSlice(clock);
   const layout = new NftablesLayout(plan.shared, options);
   const want = (context: WantedStateContext) => inSteps({ clock }, wantedState(layout, context));
   const prepare = async () => {
-    await fill(layout, { plan, scope }, pause);
+    await fill(layout, { plan, scope }, slice);
     if (orders === undefined) return undefined;
     // Where the order is known, nothing of what is found is needed for it.
     const words = await orders();
@@ -171,14 +171,14 @@ function readSlots(words: string): readonly (readonly [ServicePortKey, Slots])[]
 async function fill(
   layout: NftablesLayout,
   { plan, scope }: Pick<KernelComparisonInput, "plan" | "scope">,
-  pause: () => Promise<void> | undefined,
+  slice: TimeSlice,
 ): Promise<void> {
   const refused = refusedByKey(scope?.quarantined);
   for (const service of plan.services.values()) {
     const item = refused.get(service.key);
     if (item) layout.quarantine(item);
     else layout.set(service);
-    await pause();
+    await slice.pause();
   }
 }
 

@@ -6,7 +6,7 @@
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { FamilyTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
-import type { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { CountingRunner } from "./counting_runner.ts";
 import { TrafficCounters, type TrafficCountersDependencies } from "./traffic_counters.ts";
 

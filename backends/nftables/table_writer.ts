@@ -5,7 +5,7 @@
  * @module
  */
 import type { Clock } from "../../lib/os/clock.ts";
-import { pauseBetween } from "../netfilter/pause_between.ts";
+import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { refusedItem, type RefusedServices } from "../netfilter/refused_services.ts";
 import { AppliedTable, type TableReading } from "./applied_table.ts";
 import { diffTableInSlices, removeIdleChains } from "./diff.ts";
@@ -168,8 +168,8 @@ export class TableWriter {
   }
 
   #diff(layout: NftablesLayout): Promise<Transaction> {
-    const pause = pauseBetween(this.#dependencies.clock);
-    return diffTableInSlices(layout, this.#applied, { pause });
+    const slice = new TimeSlice(this.#dependencies.clock);
+    return diffTableInSlices(layout, this.#applied, { slice });
   }
 
   /**

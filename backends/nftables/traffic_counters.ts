@@ -14,8 +14,8 @@ import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import type { DriftFigures } from "../netfilter/drift_figures.ts";
-import type { OneAtATime } from "../netfilter/one_at_a_time.ts";
-import { pauseBetween } from "../netfilter/pause_between.ts";
+import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
+import { TimeSlice } from "../../lib/os/time_slice.ts";
 import type { EntryId } from "./claims.ts";
 import type { CountedElement, CountingReading } from "./counting_listing.ts";
 import { CountingRunner } from "./counting_runner.ts";
@@ -81,7 +81,7 @@ export class TrafficCounters {
 
   async #take(plan: ProxyPlan, { everything, upserted, removed }: PlanChanges): Promise<void> {
     this.#hasPlan = true;
-    const pause = pauseBetween(this.#dependencies.clock);
+    const slice = new TimeSlice(this.#dependencies.clock);
     const gone = everything
       ? [...this.#fronts.keys].filter((key) => !plan.services.has(key))
       : removed.keys();
@@ -90,7 +90,7 @@ export class TrafficCounters {
       if (name) this.#dependencies.traffic.leave(name);
     }
     for (const key of everything ? plan.services.keys() : upserted) {
-      await pause();
+      await slice.pause();
       const service = plan.services.get(key);
       if (service) this.#fronts.set(service);
     }
@@ -126,12 +126,12 @@ export class TrafficCounters {
   }
 
   async #count({ elements }: CountingReading): Promise<void> {
-    const pause = pauseBetween(this.#dependencies.clock);
+    const slice = new TimeSlice(this.#dependencies.clock);
     const before = this.#last;
     this.#last = new Map();
     for (const element of elements) {
       if (element.packets === 0) continue;
-      await pause();
+      await slice.pause();
       const key = `${element.id} ${element.direction}`;
       this.#last.set(key, element);
       this.#add(element, before.get(key));

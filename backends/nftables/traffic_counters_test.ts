@@ -10,7 +10,7 @@ import {
   testServicePlan,
 } from "../../tests/support/service_plans.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { OneAtATime } from "../netfilter/one_at_a_time.ts";
+import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { TrafficCounters } from "./traffic_counters.ts";
 
 const NAME = "ip kube-relay-counters";

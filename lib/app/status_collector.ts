@@ -9,10 +9,8 @@ import type { Endpoint } from "../proxy/endpoint.ts";
 import type { ServicePlan } from "../proxy/service_plan.ts";
 import { type ServicePortKey, servicePortText } from "../proxy/service_port_name.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
+import { TimeSlice } from "../os/time_slice.ts";
 import type { StatusEndpoint, StatusFamily, StatusService } from "./status_report.ts";
-
-/** Services between two turns of the event loop. */
-const SLICE_SIZE = 256;
 
 /** The status of one family. Yields, so that 10,000 Services hold nobody up; `brief` leaves them out. */
 export async function collectFamilyStatus(
@@ -26,10 +24,11 @@ export async function collectFamilyStatus(
   const reasons = reasonsByKey(syncer.quarantined);
   const retries = new Map(syncer.quarantined.map(({ key, retryAt }) => [key, retryAt]));
   const services: StatusService[] = [];
+  const slice = new TimeSlice(clock);
   for (const [key, plan] of brief ? [] : pipeline.plan.services) {
     const quarantine = { reason: reasons.get(key), retryAt: retries.get(key) };
     services.push(serviceStatus(plan, { inspection: byKey.get(key), ...quarantine }));
-    if (services.length % SLICE_SIZE === 0) await clock.yieldToEventLoop();
+    await slice.pause();
   }
   return {
     ...familyFacts(family, backend),

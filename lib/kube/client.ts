@@ -9,7 +9,7 @@ import type { HttpResponse, HttpTransport } from "./http_transport.ts";
 import type { KubeAuth } from "./kube_auth.ts";
 import { LONGEST_OBJECT, parseJson, TextPieces } from "./json_text.ts";
 import { ListDecoder, type ListMeta } from "./list_stream.ts";
-import { TimeSlice } from "./time_slice.ts";
+import { TimeSlice } from "../os/time_slice.ts";
 import { decodeWatch, type WatchEvent } from "./watch_stream.ts";
 
 /** Which objects of one resource. */

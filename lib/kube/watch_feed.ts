@@ -7,7 +7,7 @@ import { type KubeObject, objectKey, type ObjectMeta } from "../api/objects.ts";
 import type { Clock } from "../os/clock.ts";
 import { apiErrorFromStatus } from "./api_error.ts";
 import type { Informer, Replacement } from "./informer.ts";
-import { TimeSlice } from "./time_slice.ts";
+import { TimeSlice } from "../os/time_slice.ts";
 import type { WatchEvent } from "./watch_stream.ts";
 
 /** What a {@linkcode WatchFeed} is made with. */

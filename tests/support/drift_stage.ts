@@ -6,7 +6,7 @@
 import { assertEquals } from "@std/assert";
 import type { DriftFigures } from "../../backends/netfilter/drift_figures.ts";
 import type { DriftWatch } from "../../backends/netfilter/drift_watch.ts";
-import { OneAtATime } from "../../backends/netfilter/one_at_a_time.ts";
+import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { FakeClock, settle } from "./fake_clock.ts";
 import { MemoryLogger } from "./memory_logger.ts";
 

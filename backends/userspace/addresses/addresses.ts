@@ -39,7 +39,7 @@ import { LocalCheck } from "./local_check.ts";
 import { LoDevice } from "./lo_device.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 import { OwnAddresses } from "./own_addresses.ts";
-import { Turns } from "./turns.ts";
+import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
 
 /** The edges that addresses are made local with. */
 interface LocalAddressesDependencies {
@@ -89,7 +89,7 @@ class MachineAddresses implements LocalAddresses {
   /** The ranges that were last asked for, whether or not they could be had. */
   #rangesAsked = "";
   /** One call at a time: the ledger, `lo` and what is held change in step. */
-  readonly #turns = new Turns();
+  readonly #turns = new OneAtATime();
 
   constructor(dependencies: LocalAddressesDependencies, options: LocalAddressesOptions) {
     const { runner, network, store } = dependencies;
@@ -118,7 +118,7 @@ class MachineAddresses implements LocalAddresses {
   }
 
   start(): Promise<void> {
-    return this.#turns.take(async () => {
+    return this.#turns.run(async () => {
       const { family, mode = "auto" } = this.#options;
       const { ledger, own, logger } = this.#parts;
       this.#refusal = await ledger.open() ??
@@ -135,7 +135,7 @@ class MachineAddresses implements LocalAddresses {
   }
 
   probe(): Promise<readonly ProbeResult[]> {
-    return this.#turns.take(async () => {
+    return this.#turns.run(async () => {
       const refusal = await this.#parts.ledger.open();
       const { network, store } = this.#dependencies;
       const recordedIn = store.path ?? "memory only, so that a kill -9 leaves them behind";
@@ -145,7 +145,7 @@ class MachineAddresses implements LocalAddresses {
   }
 
   configure({ serviceCidrs, count }: AddressDemand): Promise<boolean> {
-    return this.#turns.take(async () => {
+    return this.#turns.run(async () => {
       const { family, mode = "auto" } = this.#options;
       const ranges = serviceCidrs.filter((range) => cidrFamilyOf(range) === family);
       const way = chooseAddressWay({
@@ -170,7 +170,7 @@ class MachineAddresses implements LocalAddresses {
   }
 
   acquire(wanted: readonly WantedAddress[]): Promise<ReadonlyMap<IpAddress, AcquiredAddress>> {
-    return this.#turns.take(async () => {
+    return this.#turns.run(async () => {
       const check = new LocalCheck(this.#dependencies.network);
       const places = new Map<IpAddress, Place>();
       const missing = new Map<IpAddress, WantedAddress>();
@@ -190,7 +190,7 @@ class MachineAddresses implements LocalAddresses {
   }
 
   release(addresses: readonly IpAddress[]): Promise<number> {
-    return this.#turns.take(() => {
+    return this.#turns.run(() => {
       const leaving: IpAddress[] = [];
       for (const address of addresses) {
         const held = this.#held.get(address);
@@ -204,7 +204,7 @@ class MachineAddresses implements LocalAddresses {
   }
 
   releaseUnclaimed(): Promise<number> {
-    return this.#turns.take(async () => {
+    return this.#turns.run(async () => {
       this.#settled = true;
       await this.#placer.releaseUnclaimedStandIns();
       return await this.#dropUnneeded();
@@ -212,7 +212,7 @@ class MachineAddresses implements LocalAddresses {
   }
 
   cleanup(): Promise<CleanupReport> {
-    return this.#turns.take(async () => {
+    return this.#turns.run(async () => {
       const refusal = await this.#parts.ledger.open();
       if (refusal !== undefined) return { removed: [], failed: [refusal] };
       this.#held.clear();
@@ -220,7 +220,7 @@ class MachineAddresses implements LocalAddresses {
     });
   }
 
-  readonly previewCleanup = () => this.#turns.take(() => previewAddressCleanup(this.#parts));
+  readonly previewCleanup = () => this.#turns.run(() => previewAddressCleanup(this.#parts));
 
   #createPlacer(): AddressPlacer {
     const { family, belongsTo = () => undefined } = this.#options;

@@ -17,6 +17,7 @@ import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { describePlan } from "../changes/describe_plan.ts";
 import { type PlannedNode, type PlanNodeDependencies, planObjects } from "../planned_node.ts";
 import { readObjectsOnce } from "../read_objects_once.ts";
+import { TimeSlice } from "../../os/time_slice.ts";
 
 /** What would change for one ServicePort. */
 export interface PlanChange {
@@ -98,9 +99,9 @@ async function compareFamily(
   const [before, after] = plans;
   const chosen = keys && new Set([...keys(before), ...keys(after)]);
   const changed: ServicePortKey[] = [];
-  const slices = new Slices(clock);
+  const slice = new TimeSlice(clock);
   for (const key of new Set([...before.services.keys(), ...after.services.keys()])) {
-    await slices.pause();
+    await slice.pause();
     if (chosen && !chosen.has(key)) continue;
     if (!isSame(before.services.get(key), after.services.get(key))) changed.push(key);
   }
@@ -109,8 +110,8 @@ async function compareFamily(
     plans.flatMap((plan) => linesOf([...backend.render(withoutServices(plan))].join(""))),
   );
   const options = { backend, changed, frame };
-  const had = await ownLines(slices, before, options);
-  const has = await ownLines(slices, after, options);
+  const had = await ownLines(slice, before, options);
+  const has = await ownLines(slice, after, options);
   const changes = changed.map((key): PlanChange => {
     const [was, is] = [before.services.get(key), after.services.get(key)];
     return {
@@ -122,23 +123,6 @@ async function compareFamily(
   });
   return { family: before.family, changes, shared: sharedWords(before, after), plans };
 }
-
-/** Gives others their turn while many ServicePorts are gone through. */
-class Slices {
-  readonly #clock: PlanNodeDependencies["clock"];
-  #seen = 0;
-
-  constructor(clock: PlanNodeDependencies["clock"]) {
-    this.#clock = clock;
-  }
-
-  async pause(): Promise<void> {
-    if (++this.#seen % SLICE_SIZE === 0) await this.#clock.yieldToEventLoop();
-  }
-}
-
-/** ServicePorts between two turns of others. */
-const SLICE_SIZE = 256;
 
 /** When an object was made decides nothing but who is older. */
 function isSame(was: ServicePlan | undefined, is: ServicePlan | undefined): boolean {
@@ -156,7 +140,7 @@ function withoutServices(plan: ProxyPlan): ProxyPlan {
 
 /** The lines of each ServicePort with what leads there, without those of the frame. */
 async function ownLines(
-  slices: Slices,
+  slice: TimeSlice,
   plan: ProxyPlan,
   { backend, changed, frame }: {
     readonly backend: Backend;
@@ -169,7 +153,7 @@ async function ownLines(
   const lines = new Map<ServicePortKey, readonly string[]>();
   for (const [key, text] of texts) {
     lines.set(key, linesOf(text).filter((line) => !frame.has(line)));
-    await slices.pause();
+    await slice.pause();
   }
   return lines;
 }

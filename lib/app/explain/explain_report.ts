@@ -22,6 +22,7 @@ import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { unservedAt } from "../../proxy/unserved_services.ts";
 import { readPacketEnds } from "../packet_ends.ts";
 import type { PacketWorld } from "../packet_world.ts";
+import { TimeSlice } from "../../os/time_slice.ts";
 
 /** What is explained, and by what. */
 export interface ExplainWorld extends PacketWorld {
@@ -63,9 +64,6 @@ export interface ExplainReport {
   readonly assumptions: readonly string[];
   readonly packets: readonly ExplainedPacket[];
 }
-
-/** Services between two turns of the event loop. */
-const SLICE_SIZE = 256;
 
 /**
  * Explains every packet that two ends mean. Throws a ConfigurationError for what cannot be read, a
@@ -128,10 +126,10 @@ async function unservedOf(
   services: Iterable<Service>,
 ): Promise<readonly NearMiss[]> {
   const found: NearMiss[] = [];
-  let seen = 0;
+  const slice = new TimeSlice(clock);
   for (const service of services) {
     found.push(...unservedAt([service], to));
-    if (++seen % SLICE_SIZE === 0) await clock.yieldToEventLoop();
+    await slice.pause();
   }
   return found;
 }

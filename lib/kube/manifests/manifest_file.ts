@@ -26,7 +26,7 @@ import {
   splitList,
 } from "./manifest_text.ts";
 import type { StringTable } from "../string_table.ts";
-import type { TimeSlice } from "../time_slice.ts";
+import type { TimeSlice } from "../../os/time_slice.ts";
 
 /** An object and the line of the file where it stands. */
 export interface PlacedObject {

@@ -6,7 +6,7 @@ import { type Clock, systemClock } from "../../os/clock.ts";
 import { type ManifestFileContent, readManifestFile } from "./manifest_file.ts";
 import { formatProblem } from "./manifest_problem.ts";
 import { StringTable } from "../string_table.ts";
-import { TimeSlice } from "../time_slice.ts";
+import { TimeSlice } from "../../os/time_slice.ts";
 import { serviceYaml } from "../../../tests/support/manifest_harness.ts";
 
 function read(text: string, clock: Clock = systemClock): Promise<ManifestFileContent> {

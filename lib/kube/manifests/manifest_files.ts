@@ -11,7 +11,7 @@ import { keepLastGood } from "./manifest_last_good.ts";
 import { ManifestProblems } from "./manifest_problem.ts";
 import type { FileObjects } from "./manifest_store.ts";
 import { StringTable } from "../string_table.ts";
-import { TimeSlice } from "../time_slice.ts";
+import { TimeSlice } from "../../os/time_slice.ts";
 
 /**
  * A file that vanishes or becomes empty is believed to have done so after this time. Programs that

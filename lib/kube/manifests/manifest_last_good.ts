@@ -7,7 +7,7 @@ import { deepEqual } from "../../proxy/deep_equal.ts";
 import type { ManifestFileContent, PlacedObject } from "./manifest_file.ts";
 import type { ManifestObjectId } from "./manifest_object.ts";
 import type { FileObjects } from "./manifest_store.ts";
-import type { TimeSlice } from "../time_slice.ts";
+import type { TimeSlice } from "../../os/time_slice.ts";
 
 /**
  * Brings the last good content of a file up to date.

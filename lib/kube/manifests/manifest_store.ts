@@ -11,7 +11,7 @@ import { deepEqual } from "../../proxy/deep_equal.ts";
 import type { Informer, Informers } from "../informer.ts";
 import type { PlacedObject } from "./manifest_file.ts";
 import type { ManifestObject, ManifestObjectId } from "./manifest_object.ts";
-import { TimeSlice } from "../time_slice.ts";
+import { TimeSlice } from "../../os/time_slice.ts";
 
 /** The objects of one file. */
 export type FileObjects = ReadonlyMap<ManifestObjectId, PlacedObject>;

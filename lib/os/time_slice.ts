@@ -3,22 +3,24 @@
  *
  * @module
  */
-import type { Clock } from "../os/clock.ts";
+import type { Clock } from "./clock.ts";
 
 /**
- * Longest synchronous piece of a loop, in milliseconds. Nothing may hold up the event loop for more than 10 ms,
- * and two lists that come in together have their turns one right after the other.
+ * Longest synchronous piece of a loop, milliseconds. Nothing may hold up the event loop for more than
+ * 10 ms, and two loops may have their turns one right after the other.
  */
-const BUDGET_MS = 3;
+const BUDGET_MS = 4;
+
+type SliceClock = Pick<Clock, "now" | "yieldToEventLoop">;
 
 /** Says when a loop has run long enough and should let others run. Loops that share one take turns. */
 export class TimeSlice {
-  readonly #clock: Clock;
+  readonly #clock: SliceClock;
   #startedAt: number;
   /** The last of those that wait: one is let on in each turn of the event loop. */
   #waiting = Promise.resolve();
 
-  constructor(clock: Clock) {
+  constructor(clock: SliceClock) {
     this.#clock = clock;
     this.#startedAt = clock.now();
   }
