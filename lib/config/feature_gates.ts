@@ -30,7 +30,7 @@ export const FEATURE_GATES = [
     stage: "GA",
     default: true,
     locked: true,
-    effect: "hints for nodes are followed, as those for zones",
+    effect: "hints for nodes are used, like those for zones",
   },
   {
     name: "MultiCIDRServiceAllocator",
@@ -44,7 +44,7 @@ export const FEATURE_GATES = [
     stage: "GA",
     default: true,
     locked: true,
-    effect: "mode nftables may be asked for",
+    effect: "nftables mode is available",
   },
   {
     name: "ComponentFlagz",
@@ -68,7 +68,7 @@ export const FEATURE_GATES = [
     name: "LoggingAlphaOptions",
     stage: "alpha",
     default: false,
-    effect: "options of the log formats (split streams) may be set; they have no effect",
+    effect: "options of the log formats (split streams) are accepted, without effect",
   },
   {
     name: "LoggingBetaOptions",
@@ -80,7 +80,7 @@ export const FEATURE_GATES = [
     name: "NativeHistograms",
     stage: "alpha",
     default: false,
-    effect: "none: histograms have their classic form only",
+    effect: "none: histograms only have the classic form",
   },
   { name: "ContextualLogging", stage: "beta", default: true, effect: "none" },
   { name: "InformerResourceVersion", stage: "GA", default: true, effect: "none" },
@@ -88,13 +88,13 @@ export const FEATURE_GATES = [
     name: "AllAlpha",
     stage: "alpha",
     default: false,
-    effect: "sets every alpha gate that is not set by itself",
+    effect: "sets every alpha gate that is not set individually",
   },
   {
     name: "AllBeta",
     stage: "beta",
     default: false,
-    effect: "sets every beta gate that is not set by itself",
+    effect: "sets every beta gate that is not set individually",
   },
 ] as const satisfies readonly FeatureGate[];
 

@@ -28,14 +28,14 @@ export const KUBE_PROXY_METRICS = {
   syncDuration: {
     name: "kubeproxy_sync_proxy_rules_duration_seconds",
     type: "histogram",
-    help: "Time that each sync took, failed ones too",
+    help: "Duration of each sync, including failed ones",
     labels: FAMILY,
     buckets: SYNC_BUCKETS,
   },
   fullSyncDuration: {
     name: "kubeproxy_sync_full_proxy_rules_duration_seconds",
     type: "histogram",
-    help: "Time that each full sync took, failed ones too",
+    help: "Duration of each full sync, including failed ones",
     labels: FAMILY,
     buckets: SYNC_BUCKETS,
     modes: PARTIAL_SYNC_MODES,
@@ -43,7 +43,7 @@ export const KUBE_PROXY_METRICS = {
   partialSyncDuration: {
     name: "kubeproxy_sync_partial_proxy_rules_duration_seconds",
     type: "histogram",
-    help: "Time that each sync of changes only took, failed ones too",
+    help: "Duration of each sync that writes only changes, including failed ones",
     labels: FAMILY,
     buckets: SYNC_BUCKETS,
     modes: PARTIAL_SYNC_MODES,
@@ -51,19 +51,19 @@ export const KUBE_PROXY_METRICS = {
   lastSynced: {
     name: "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
     type: "gauge",
-    help: "Unix time of the last sync that succeeded",
+    help: "Unix time of the last successful sync",
     labels: FAMILY,
   },
   lastQueued: {
     name: "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
     type: "gauge",
-    help: "Unix time at which a sync was last asked for, or the sync loop began",
+    help: "Unix time of the last request for a sync, or of the start of the sync loop",
     labels: FAMILY,
   },
   programmingDuration: {
     name: "kubeproxy_network_programming_duration_seconds",
     type: "histogram",
-    help: "Time from a change of endpoints in the control plane until it was brought about here",
+    help: "Time from a change of endpoints in the control plane until it took effect on this node",
     labels: FAMILY,
     buckets: PROGRAMMING_BUCKETS,
   },
@@ -75,7 +75,7 @@ export const KUBE_PROXY_METRICS = {
   endpointChanges: {
     name: "kubeproxy_sync_proxy_rules_endpoint_changes_total",
     type: "counter",
-    help: "Changes of endpoints that were taken in",
+    help: "Changes of endpoints received",
   },
   serviceChangesPending: {
     name: "kubeproxy_sync_proxy_rules_service_changes_pending",
@@ -85,7 +85,7 @@ export const KUBE_PROXY_METRICS = {
   serviceChanges: {
     name: "kubeproxy_sync_proxy_rules_service_changes_total",
     type: "counter",
-    help: "Changes of Services that were taken in",
+    help: "Changes of Services received",
   },
   noLocalEndpoints: {
     name: "kubeproxy_sync_proxy_rules_no_local_endpoints_total",
@@ -96,19 +96,19 @@ export const KUBE_PROXY_METRICS = {
   healthzAnswers: {
     name: "kubeproxy_proxy_healthz_total",
     type: "counter",
-    help: "Answers of /healthz",
+    help: "Answers of /healthz, by status code",
     labels: CODE,
   },
   livezAnswers: {
     name: "kubeproxy_proxy_livez_total",
     type: "counter",
-    help: "Answers of /livez",
+    help: "Answers of /livez, by status code",
     labels: CODE,
   },
   iptablesRules: {
     name: "kubeproxy_sync_proxy_rules_iptables_total",
     type: "gauge",
-    help: "iptables rules that this program has",
+    help: "iptables rules of kube-relay",
     labels: { table: ["nat", "filter"], ...FAMILY },
     modes: ["iptables"],
   },
@@ -122,14 +122,14 @@ export const KUBE_PROXY_METRICS = {
   restoreFailures: {
     name: "kubeproxy_sync_proxy_rules_iptables_restore_failures_total",
     type: "counter",
-    help: "Calls of iptables-restore that failed, those of a cleanup too",
+    help: "Failed calls of iptables-restore, including those of a cleanup",
     labels: FAMILY,
     modes: ["iptables", "ipvs"],
   },
   partialRestoreFailures: {
     name: "kubeproxy_sync_proxy_rules_iptables_partial_restore_failures_total",
     type: "counter",
-    help: "Syncs of changes only that failed; a full one follows",
+    help: "Failed syncs that write only changes; a full sync follows each",
     labels: FAMILY,
     modes: ["iptables"],
   },
@@ -143,14 +143,14 @@ export const KUBE_PROXY_METRICS = {
   nftablesCleanupFailures: {
     name: "kubeproxy_sync_proxy_rules_nftables_cleanup_failures_total",
     type: "counter",
-    help: "Removals of chains out of use that nftables refused",
+    help: "Removals of unused chains that nftables refused",
     labels: FAMILY,
     modes: ["nftables"],
   },
   conntrackDuration: {
     name: "kubeproxy_conntrack_reconciler_sync_duration_seconds",
     type: "histogram",
-    help: "Time that each search for stale UDP flows took",
+    help: "Duration of each search for stale UDP flows",
     labels: FAMILY,
     buckets: SYNC_BUCKETS,
     modes: KERNEL_MODES,
@@ -165,8 +165,7 @@ export const KUBE_PROXY_METRICS = {
   invalidDropped: {
     name: "kubeproxy_iptables_ct_state_invalid_dropped_packets_total",
     type: "counter",
-    help:
-      "Packets that connection tracking calls invalid and that were dropped; absent without nfacct",
+    help: "Dropped packets that connection tracking considers invalid; absent without nfacct",
     modes: ["iptables"],
   },
   localhostNodePorts: {

@@ -29,54 +29,54 @@ export const RELAY_METRICS = {
   buildInfo: {
     name: "kube_relay_build_info",
     type: "gauge",
-    help: "Always 1; version of kube-relay, its mode, and the Deno that runs it",
+    help: "Always 1; the labels are the version of kube-relay, its mode and the version of Deno",
     labels: { version: ["(version)"], mode: ["(mode)"], deno: ["(version)"] },
   },
   syncFailures: {
     name: "kube_relay_sync_failures_total",
     type: "counter",
-    help: "Syncs that failed; their changes stayed and were tried again",
+    help: "Failed syncs; their changes are kept and tried again",
     labels: FAMILY,
   },
   quarantined: {
     name: "kube_relay_quarantined_service_ports",
     type: "gauge",
-    help: "Service ports, or addresses of them, that could not be brought into effect",
+    help: "Service ports, or addresses of them, that could not be applied",
     labels: FAMILY,
   },
   apiSilence: {
     name: "kube_relay_api_last_sign_of_life_age_seconds",
     type: "gauge",
     help:
-      "Time since the API server was last heard of: by an event or a list of a kind, or by anything " +
-      "on the connection",
+      "Time since the API server last sent data: an event or a list of a kind, or anything on the " +
+      "connection",
     labels: RESOURCE,
   },
   watchFailures: {
     name: "kube_relay_watch_failures_total",
     type: "counter",
-    help: "Watches that failed and were opened again",
+    help: "Failed watches, which were opened again",
     labels: RESOURCE,
     startsAtZero: false,
   },
   relists: {
     name: "kube_relay_relists_total",
     type: "counter",
-    help: "Complete lists that were read again because a watch could not be resumed",
+    help: "Full lists that were read because a watch could not be resumed",
     labels: RESOURCE,
     startsAtZero: false,
   },
   driftFound: {
     name: "kube_relay_drift_found_total",
     type: "counter",
-    help: "Things of ours on the machine that were found missing or changed by someone else",
+    help: "Objects of kube-relay that another program removed or changed",
     labels: DRIFT,
     startsAtZero: false,
   },
   driftRepaired: {
     name: "kube_relay_drift_repaired_total",
     type: "counter",
-    help: "Things of ours on the machine that were put back",
+    help: "Objects of kube-relay that were repaired",
     labels: DRIFT,
     startsAtZero: false,
   },
@@ -84,20 +84,19 @@ export const RELAY_METRICS = {
     name: "kube_relay_config_reloads_total",
     type: "counter",
     help:
-      "Changes of the configuration file: applied while running, left to a restart, without effect, " +
-      "or refused since they were wrong",
+      "Changes of the configuration file: applied while running, applied by a restart, without " +
+      "effect, or refused as invalid",
     labels: { result: ["applied", "restart", "unchanged", "refused"] },
   },
   healthBindFailures: {
     name: "kube_relay_service_health_bind_failures_total",
     type: "counter",
-    help: "Attempts to listen on a healthCheckNodePort that failed",
+    help: "Failed attempts to listen on a healthCheckNodePort",
   },
   hostSettingsRefused: {
     name: "kube_relay_host_settings_refused",
     type: "gauge",
-    help:
-      "Settings of the machine that are needed and could not be made; `kube-relay status` names them",
+    help: "Required kernel settings that could not be made; `kube-relay status` names them",
   },
   openSockets: {
     name: "kube_relay_open_sockets",
@@ -109,19 +108,19 @@ export const RELAY_METRICS = {
     name: "kube_relay_refused_sockets_total",
     type: "counter",
     help:
-      "Sockets that were refused, or closed for new ones, so that the limit of open files is kept: of " +
-      "Services, and connections to the own servers",
+      "Sockets that were refused, or closed in favour of new ones, to keep within the limit of open " +
+      "files: those of Services, and connections to the servers of kube-relay",
     labels: { use: SOCKET_USES },
   },
   uncaughtErrors: {
     name: "kube_relay_uncaught_errors_total",
     type: "counter",
-    help: "Errors that nothing caught; each is logged and is a fault of kube-relay",
+    help: "Uncaught errors; each is logged and is a bug in kube-relay",
   },
   tcpAccepted: {
     name: "kube_relay_userspace_tcp_connections_total",
     type: "counter",
-    help: "TCP connections taken from clients",
+    help: "TCP connections accepted from clients",
     labels: FAMILY,
     modes: ["userspace"],
   },
@@ -129,29 +128,28 @@ export const RELAY_METRICS = {
     name: "kube_relay_userspace_tcp_refused_connections_total",
     type: "counter",
     help:
-      "TCP connections closed at once: not allowed, over the bound, or no endpoint could be reached",
+      "TCP connections closed at once: not admitted, above the limit, or no endpoint could be reached",
     labels: FAMILY,
     modes: ["userspace"],
   },
   tcpSilentClosed: {
     name: "kube_relay_userspace_tcp_silent_closed_connections_total",
     type: "counter",
-    help:
-      "TCP connections closed since they were silent and the bound of their Service was reached",
+    help: "Idle TCP connections closed because the limit of their Service was reached",
     labels: FAMILY,
     modes: ["userspace"],
   },
   dialFailures: {
     name: "kube_relay_userspace_tcp_dial_failures_total",
     type: "counter",
-    help: "Attempts to connect to an endpoint that failed",
+    help: "Failed attempts to connect to an endpoint, including time-outs",
     labels: FAMILY,
     modes: ["userspace"],
   },
   dialTimeouts: {
     name: "kube_relay_userspace_tcp_dial_timeouts_total",
     type: "counter",
-    help: "Attempts to connect to an endpoint that took too long; they failed, too",
+    help: "Attempts to connect to an endpoint that timed out",
     labels: FAMILY,
     modes: ["userspace"],
   },
@@ -165,27 +163,27 @@ export const RELAY_METRICS = {
   udpMoved: {
     name: "kube_relay_userspace_udp_moved_flows_total",
     type: "counter",
-    help: "UDP flows that went over to another endpoint",
+    help: "UDP flows that moved to another endpoint",
     labels: FAMILY,
     modes: ["userspace"],
   },
   udpDropped: {
     name: "kube_relay_userspace_udp_dropped_datagrams_total",
     type: "counter",
-    help: "Datagrams of clients that were not allowed, had no endpoint, or could not be sent",
+    help: "Datagrams of clients that were not admitted, had no endpoint, or could not be sent",
     labels: FAMILY,
     modes: ["userspace"],
   },
   udpForeignDropped: {
     name: "kube_relay_userspace_udp_foreign_dropped_datagrams_total",
     type: "counter",
-    help: "Datagrams to a flow that did not come from its endpoint",
+    help: "Datagrams to a flow from another sender than its endpoint",
     labels: FAMILY,
     modes: ["userspace"],
   },
   eventLoopDelay: {
     name: "kube_relay_event_loop_delay_max_seconds",
     type: "gauge",
-    help: "Longest time for which the event loop did not turn, since the start",
+    help: "Longest delay of the event loop since the start",
   },
 } as const satisfies Readonly<Record<string, Metric>>;

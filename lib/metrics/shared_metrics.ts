@@ -12,13 +12,13 @@ export const SHARED_METRICS = {
     name: "kubernetes_build_info",
     type: "gauge",
     help:
-      "Always 1; the Kubernetes version that this program behaves like, and its own after the +",
+      "Always 1; the Kubernetes version whose behaviour kube-relay has, and its own after the +",
     labels: { major: ["1"], minor: ["36"], git_version: ["(version)"], platform: ["(platform)"] },
   },
   featureEnabled: {
     name: "kubernetes_feature_enabled",
     type: "gauge",
-    help: "1 where a feature gate is on, 0 where it is off",
+    help: "1 if the feature gate is on, 0 if it is off",
     labels: {
       name: ["(each gate of --feature-gates)"],
       stage: ["", "ALPHA", "BETA", "DEPRECATED"],
@@ -27,7 +27,7 @@ export const SHARED_METRICS = {
   apiRequests: {
     name: "rest_client_requests_total",
     type: "counter",
-    help: "Requests to the API server, by the status of the answer; `<error>` where there was none",
+    help: "Requests to the API server, by status of the answer; `<error>` if there was none",
     labels: {
       code: ["(status)", "<error>"],
       method: ["GET", "POST", "PATCH"],
@@ -38,7 +38,7 @@ export const SHARED_METRICS = {
   apiRequestDuration: {
     name: "rest_client_request_duration_seconds",
     type: "histogram",
-    help: "Time until the API server's answer began; watches are left out",
+    help: "Time until the API server's answer began, without watches",
     labels: { verb: ["GET", "POST", "PATCH"], host: ["(API server)"] },
     startsAtZero: false,
     buckets: [0.005, 0.025, 0.1, 0.25, 0.5, 1, 2, 4, 8, 15, 30, 60],
@@ -46,17 +46,17 @@ export const SHARED_METRICS = {
   processCpu: {
     name: "process_cpu_seconds_total",
     type: "counter",
-    help: "CPU time of the process, in user and in system mode",
+    help: "CPU time of the process in user and system mode",
   },
   processMemory: {
     name: "process_resident_memory_bytes",
     type: "gauge",
-    help: "Memory of the process that is in RAM",
+    help: "Resident memory of the process",
   },
   processMaxFds: {
     name: "process_max_fds",
     type: "gauge",
-    help: "The limit of open files; 65536 is assumed where it cannot be read",
+    help: "Limit of open files; 65536 if it cannot be read",
   },
   processStart: {
     name: "process_start_time_seconds",

@@ -29,19 +29,19 @@ export function createSliMetrics({ startedAt }: { readonly startedAt: number }):
   const registers = [registry];
   const state = new Gauge({
     name: "kubernetes_healthcheck",
-    help: "Result of the last health check: 1 = passed, 0 = not",
+    help: "Result of the last health check: 1 passed, 0 failed",
     labelNames: ["name", "type"],
     registers,
   });
   const total = new Counter({
     name: "kubernetes_healthchecks_total",
-    help: "Health checks made, by their results",
+    help: "Health checks, by result",
     labelNames: ["name", "type", "status"],
     registers,
   });
   new Gauge({
     name: "process_start_time_seconds",
-    help: "Unix time at which the process began",
+    help: "Unix time at which the process started",
     registers,
   }).set(startedAt / 1000);
   return {

@@ -13,89 +13,86 @@ import { METRIC_ROWS } from "../../lib/metrics/metric_table.ts";
 
 const FLAGS_INTRODUCTION = `# Flags
 
-Names, types and defaults are kube-proxy's where it has the flag. \`_\` and \`-\` mean the same. A value
-follows after \`=\` or as the next argument; booleans take one only after \`=\`. Lists are separated by
-commas or given more than once. A flag that does not exist, a value that cannot be read and a
-configuration that is wrong end the program with exit code 2, where kube-proxy has 1 for every failure;
-everything else that fails has 1 here too. A verb that SIGINT or
-SIGTERM ends before it is done has 130 or 143, and the first signal is enough. Every mistake is named, not only the first one, with its
-flag or with file, line and column, and with the path that kube-proxy's messages have.
+Names, types and defaults are those of kube-proxy if it has the flag. \`_\` and \`-\` are equivalent in
+names. A value follows after \`=\` or as the next argument; booleans take one only after \`=\`. Lists are
+separated by commas or given more than once.
 
-"Beside \`--config\`" says what becomes of a flag when there is a configuration file too: it is
-_ignored_ with a warning (as kube-proxy does, nothing is merged), it _wins_ over the file, or it is
-_used_, since the file has no such field. The patterns of \`--vmodule\` are _merged_: they come before
-those of the file.
+An unknown flag, an invalid value or an invalid configuration exits with status 2. Every mistake is
+reported, not only the first one, with its flag or with file, line and column. Every other failure exits
+with status 1. kube-proxy uses 1 for both. A verb that is ended by SIGINT or SIGTERM exits with 130 or 143.
 
-The file is watched, by whatever way it is written: in place, renamed over, or by the swap of a
-ConfigMap's symlink. Changes of \`logging.verbosity\`, \`logging.vmodule\`, \`clusterCIDR\`,
-\`detectLocalMode\`, \`detectLocal\`, \`nodePortAddresses\` and \`masqueradeAll\` are taken up at once. For any
-other change that counts in the mode that runs the program ends with 1, after the drain, and its
-supervisor starts it again (kube-proxy does so for every change that it sees). A file that is wrong or
-gone is told in the log, and the last good configuration stays.
+"With \`--config\`" describes a flag that is given together with a configuration file. It is _ignored_
+with a warning (as in kube-proxy, nothing is merged), it _wins_ over the file, or it is _used_ because the
+file has no such field. The patterns of \`--vmodule\` are _merged_: they come before those of the file.
 
-Made from \`lib/config/flags.ts\`. To make it again:
+The file is watched, whether it is written in place, replaced by a rename, or swapped like a ConfigMap.
+Changes of \`logging.verbosity\`, \`logging.vmodule\`, \`clusterCIDR\`, \`detectLocalMode\`,
+\`detectLocal\`, \`nodePortAddresses\` and \`masqueradeAll\` are applied at once. After any other change
+that matters in the running mode, kube-relay drains and exits with status 1, and its supervisor restarts it.
+kube-proxy exits after every change. If the file becomes invalid or is removed, the log says so and the
+last valid configuration stays in use.
+
+Generated from \`lib/config/flags.ts\` by:
 
 \`UPDATE_DOCS=1 deno test -A tests/docs_test.ts\`
 `;
 
 const METRICS_INTRODUCTION = `# Metrics
 
-Served as Prometheus text on \`--metrics-bind-address\` under \`/metrics\`. What begins with \`kubeproxy_\`
-has kube-proxy's name, type, labels, buckets and modes, what begins with \`kubernetes_\`, \`rest_client_\`
-or \`process_\` those of every Kubernetes component, so that dashboards and alerts go on working; what
-begins with \`kube_relay_\` is ours. A metric is served in the modes named beside it and in no other.
-Each label has a bounded set of values: the number of series does not grow with the cluster. Values in
-parentheses stand for one that the process or the cluster fills in.
+\`/metrics\` on \`--metrics-bind-address\` serves Prometheus text. Existing dashboards and alerts keep
+working: \`kubeproxy_*\` metrics have the names, types, labels, buckets and modes of kube-proxy, and
+\`kubernetes_*\`, \`rest_client_*\` and \`process_*\` those of every Kubernetes component. \`kube_relay_*\`
+metrics are specific to kube-relay. A metric is served only in the modes that the table names. Each
+label has a bounded set of values, so the number of series does not grow with the cluster. Values in
+parentheses are placeholders.
 
-## What is not there, and why
+## Missing metrics
 
-- \`go_*\`: there is no Go runtime. \`kube_relay_event_loop_delay_max_seconds\` and the \`process_*\` ones say
-  how the process is doing.
-- \`promhttp_metric_handler_*\`: they count the requests of Prometheus' Go library. \`up\` and
-  \`scrape_duration_seconds\` of Prometheus itself say the same.
-- \`/debug/pprof/\`: profiles of a Go program; the path answers 404.
-- \`process_open_fds\` and \`process_virtual_memory_bytes\`: they cannot be had without
-  reading \`/proc\`, which Deno opens only to a program that may do everything.
-- Of \`rest_client_*\`: sizes, rate limiter and retries; there is no rate limiter here, and each attempt counts
-  as a request. Watches are in \`rest_client_requests_total\` only.
-- Of \`kubernetes_build_info\`: the labels that describe a build with Go.
+- \`go_*\`: there is no Go runtime. Use \`kube_relay_event_loop_delay_max_seconds\` and \`process_*\`.
+- \`promhttp_metric_handler_*\`: they count requests in Prometheus' Go library. Use \`up\` and
+  \`scrape_duration_seconds\` of Prometheus.
+- \`/debug/pprof/\` returns 404, because it serves profiles of Go programs.
+- \`process_open_fds\` and \`process_virtual_memory_bytes\`: they need \`/proc\`, which Deno opens only to
+  programs with all permissions.
+- \`rest_client_*\` for sizes, rate limiter and retries: there is no rate limiter, and each attempt counts
+  as a request. Watches are counted only in \`rest_client_requests_total\`.
+- The labels of \`kubernetes_build_info\` that describe a Go build.
 - \`kubeproxy_iptables_ct_state_invalid_dropped_packets_total\` and
-  \`kubeproxy_iptables_localhost_nodeports_accepted_packets_total\` have no series where the kernel
-  lacks nfacct (kube-proxy: the same) or the program \`nfacct\` is not installed (kube-proxy does not need it).
+  \`kubeproxy_iptables_localhost_nodeports_accepted_packets_total\` have no series if the kernel lacks
+  nfacct (as in kube-proxy) or the program \`nfacct\` is not installed (which kube-proxy does not need).
   \`kube-relay doctor\` names what is missing. \`--cleanup\` removes the counters.
 
-## Services one by one
+## Metrics of each Service
 
-With \`--service-counters\` \`kube_relay_service_*\` tell what goes through each port of a Service: in userspace
-mode bytes of data and connections, in nftables mode bytes and packets of IP. The other modes count nothing, and say
-so when they start. The first 2,000 Services that carry traffic (and at most 8,000 of their ports, both IP families
-counted) have series of their own for as long as they exist; a Service without traffic takes no place.
-What comes when all places are taken is summed under \`service="other"\` with an empty namespace, and stays
-there: no counter ever jumps from one series to another. The series of a Service end with it; connections
-that outlive it are not counted any further. A Service that is made anew begins at zero.
-\`kube-relay status\` shows the same figures.
+\`--service-counters\` enables \`kube_relay_service_*\`, which count the traffic of each port of a Service.
+In userspace mode they count payload bytes and connections; in nftables mode, bytes and packets of IP. The
+other modes count nothing and log that at the start. \`kube-relay status\` shows the same figures.
 
-In nftables mode the kernel counts, in a table of its own, and is asked when somebody asks for the metrics or the
-status: [what is counted, and what it costs](nftables.md#counting). The counters outlive a restart.
+The first 2,000 Services with traffic (and at most 8,000 of their ports in both IP families) have their own
+series while they exist. All others are summed under \`service="other"\` with an empty namespace, and stay
+there, so a counter never moves from one series to another. The series of a Service end with it; connections
+that continue are no longer counted. A Service that is created again starts at zero.
 
-What it costs in userspace mode, by \`deno task bench:forwarding --only=kube-relay\` (with and without in turn, within the same
-minutes, CPU per unit of work): too little to be told from the noise of the machine. Over 9 rounds of UDP round
-trips and 4 of each TCP workload the CPU without, divided by that with, lay between 0.85 and 1.29. Without the flag all that
-is left is one comparison for each piece of data. A scrape with all 8,000 ports (32,000 series, 4.8 MB) takes
-0.2 s and stops the event loop for less than 10 ms at a time.
+In nftables mode the kernel counts, and is read for each request of metrics or
+status: [what is counted, and what it costs](nftables.md#counting). The counters survive a restart.
 
-Made from \`lib/metrics/metric_table.ts\`. To make it again:
+In userspace mode the cost is below the noise of the measurement (\`deno task bench:forwarding
+--only=kube-relay\`, alternating with and without). The ratio of CPU without and with counters was between
+0.85 and 1.29, over 9 rounds of UDP and 4 of each TCP workload. A scrape of all 8,000 ports (32,000 series,
+4.8 MB) takes 0.2 s and blocks the event loop for less than 10 ms at a time.
+
+## All metrics
+
+Generated from \`lib/metrics/metric_table.ts\` by:
 
 \`UPDATE_DOCS=1 deno test -A tests/docs_test.ts\`
-
-## The table
 `;
 
 /** docs/flags.md. */
 export function flagsPage(): string {
   const sections = FLAG_GROUPS.map((group) => {
     const rows = FLAG_ROWS.filter((flag) => flag.group === group).map(flagCells);
-    const titles = ["Flag", "Type", "Default", "Field of the file", "Beside `--config`", "Meaning"];
+    const titles = ["Flag", "Type", "Default", "Field of the file", "With `--config`", "Meaning"];
     return `\n## ${group}\n\n${markdownTable(titles, rows)}`;
   });
   return wrapParagraphs(FLAGS_INTRODUCTION) + sections.join("") + featureGateSection();
@@ -104,10 +101,10 @@ export function flagsPage(): string {
 function featureGateSection(): string {
   const introduction = `## Feature gates
 
-Set by \`--feature-gates\` or \`featureGates\`. What looks like a misspelt name of
-this table is an error. Gates of other programs of Kubernetes, and those of older releases
-(${RETIRED_GATES.map(code).join(", ")}) are taken
-with a warning and have no effect.
+Set by \`--feature-gates\` or \`featureGates\`. A name that resembles one in
+this table is an error, because it is probably misspelt. Gates of other Kubernetes programs and of older
+releases (${RETIRED_GATES.map(code).join(", ")}) cause
+a warning and have no effect.
 `;
   const rows: readonly FeatureGate[] = FEATURE_GATES;
   const cells = rows.map(({ name, stage, default: value, locked, effect }) => [

@@ -24,9 +24,8 @@ export const CLUSTER_FLAGS = [
     group: "Cluster",
     value: "FILE",
     field: "clientConnection.kubeconfig",
-    help:
-      "kubeconfig that says where the API server is and who we are; without it the pod's service " +
-      "account is used",
+    help: "kubeconfig with the address of the API server and the credentials; without it the " +
+      "service account of the pod is used",
     withConfig: "ignored",
   },
   {
@@ -34,7 +33,7 @@ export const CLUSTER_FLAGS = [
     type: "text",
     group: "Cluster",
     value: "URL",
-    help: "URL of the API server, in place of the one in the kubeconfig",
+    help: "URL of the API server; overrides the kubeconfig",
     emptyIsAbsent: true,
     withConfig: "used",
   },
@@ -44,7 +43,8 @@ export const CLUSTER_FLAGS = [
     group: "Cluster",
     value: "TYPE",
     field: "clientConnection.contentType",
-    help: "content type asked of the API server; whatever it says, JSON is what is asked for",
+    help:
+      "content type of requests to the API server; accepted without effect, JSON is always used",
     withConfig: "ignored",
   },
   {
@@ -54,8 +54,8 @@ export const CLUSTER_FLAGS = [
     value: "N",
     field: "clientConnection.qps",
     help:
-      "requests a second that the API server is sent at most; accepted without effect, since it is sent " +
-      "a handful: the lists and watches, which back off by themselves, and events",
+      "most requests per second to the API server; accepted without effect, since kube-relay sends " +
+      "only a few lists, watches and events",
     withConfig: "ignored",
   },
   {
@@ -66,7 +66,7 @@ export const CLUSTER_FLAGS = [
     minimum: 0,
     maximum: 2 ** 31 - 1,
     field: "clientConnection.burst",
-    help: "requests that may be sent at once above that rate; accepted without effect",
+    help: "most requests at once above --kube-api-qps; accepted without effect",
     withConfig: "ignored",
   },
   {
@@ -74,8 +74,7 @@ export const CLUSTER_FLAGS = [
     type: "duration",
     group: "Cluster",
     field: "configSyncPeriod",
-    help:
-      "time after which everything known of the cluster is gone through again; accepted, since nothing here depends on it",
+    help: "interval at which all known objects are processed again; accepted without effect",
     withConfig: "ignored",
   },
   {
@@ -84,7 +83,7 @@ export const CLUSTER_FLAGS = [
     group: "Cluster",
     value: "NAME=BOOLEAN",
     field: "featureGates",
-    help: "feature gates of Kubernetes; those that mean something here are listed in docs/flags.md",
+    help: "feature gates of Kubernetes; docs/flags.md lists those that have an effect",
     withConfig: "ignored",
   },
   {
@@ -92,8 +91,8 @@ export const CLUSTER_FLAGS = [
     type: "list",
     group: "Cluster",
     value: "PATH",
-    help: "file or folder of YAML manifests to take Services and endpoints from, watched; may be " +
-      "given more than once. No API server is asked then, and none may be given",
+    help: "file or folder of YAML or JSON manifests with Services and endpoints, watched for " +
+      "changes; may be given more than once. No API server is used, and none may be given",
     withConfig: "used",
   },
   {
@@ -102,7 +101,8 @@ export const CLUSTER_FLAGS = [
     group: "Cluster",
     default: "false",
     help:
-      "take endpoints from Endpoints objects where a Service has no EndpointSlice, and where the API server has none",
+      "use Endpoints objects for Services without an EndpointSlice, and if the API server has " +
+      "no EndpointSlices",
     withConfig: "used",
   },
 ] as const satisfies readonly Flag[];

@@ -13,8 +13,8 @@ export const COMMAND_FLAGS = [
     group: "Control",
     value: "PATH",
     help:
-      "Unix socket that status and other verbs ask; by default /run/kube-relay/control.sock for " +
-      "root and a place of the user's own for others",
+      "Unix socket for status and other verbs; the default is /run/kube-relay/control.sock for " +
+      "root and a private folder for other users",
     withConfig: "used",
   },
   {
@@ -22,9 +22,9 @@ export const COMMAND_FLAGS = [
     type: "text",
     group: "Control",
     value: "DIR",
-    help:
-      "folder that remembers what was added to the machine, for --cleanup and the next start; by " +
-      "default the folder of the control socket's default, which a boot clears",
+    help: "folder for the record of what was added to the machine, which --cleanup and the next " +
+      "start read; the default is the default folder of the control socket, which is cleared at" +
+      " boot",
     withConfig: "used",
   },
   {
@@ -32,7 +32,7 @@ export const COMMAND_FLAGS = [
     type: "boolean",
     group: "Output",
     default: "false",
-    help: "print JSON for programs in place of tables for people",
+    help: "print JSON for programs instead of text",
     verbs: ["status", "doctor", "explain", "trace", "diff"],
     withConfig: "used",
   },
@@ -41,7 +41,7 @@ export const COMMAND_FLAGS = [
     type: "boolean",
     group: "Output",
     default: "false",
-    help: "show the last changes: which object, what came of it, and how long it took",
+    help: "show the last changes: the object, the effect, and the duration",
     verbs: ["status"],
     withConfig: "used",
   },
@@ -50,7 +50,7 @@ export const COMMAND_FLAGS = [
     type: "boolean",
     group: "Output",
     default: "false",
-    help: "show the state on the whole terminal, and go on as it changes, until q is pressed",
+    help: "show the state on the whole terminal and update it until q is pressed",
     verbs: ["status"],
     withConfig: "used",
   },
@@ -60,7 +60,7 @@ export const COMMAND_FLAGS = [
     group: "Output",
     minimum: 1,
     default: "30s",
-    help: "how long to wait for a packet that others send",
+    help: "longest time to wait for a packet from another sender",
     verbs: ["trace"],
     withConfig: "used",
   },
@@ -69,7 +69,7 @@ export const COMMAND_FLAGS = [
     type: "text",
     group: "Output",
     value: "TEXT",
-    help: "only Services whose namespace/name begins with this, or has it as a whole word",
+    help: "only Services whose namespace/name begins with this text or contains it as a whole word",
     verbs: ["status"],
     withConfig: "used",
   },
@@ -78,7 +78,7 @@ export const COMMAND_FLAGS = [
     type: "text",
     group: "Output",
     value: "FILE",
-    help: "as the node was when 'kube-relay dump FILE' wrote this file, on any machine",
+    help: "use the state in this file, written by 'kube-relay dump FILE', on any machine",
     verbs: ["render", "explain", "status", "diff"],
     withConfig: "used",
   },
@@ -87,7 +87,7 @@ export const COMMAND_FLAGS = [
     type: "boolean",
     group: "Output",
     default: "false",
-    help: "mend what differs from the plan of the running process, and touch nothing else",
+    help: "repair the differences from the plan of the running process, and change nothing else",
     verbs: ["diff"],
     withConfig: "used",
   },
@@ -96,7 +96,7 @@ export const COMMAND_FLAGS = [
     type: "text",
     group: "Output",
     value: "NAMESPACE/NAME",
-    help: "only what is for this Service, and the rules that lead there",
+    help: "only objects of this Service, and the rules that lead to them",
     verbs: ["render", "diff"],
     withConfig: "used",
   },
@@ -107,7 +107,7 @@ export const COMMAND_FLAGS = [
     choices: ["ipv4", "ipv6"],
     // As Kubernetes' objects have them.
     pattern: /^IPv[46]$/,
-    help: "only what is for this IP family; without it both, one after the other",
+    help: "only this IP family; the default is both, one after the other",
     verbs: ["render", "diff"],
     withConfig: "used",
   },
@@ -124,7 +124,7 @@ export const COMMAND_FLAGS = [
     type: "boolean",
     group: "Commands",
     default: "false",
-    help: "do what needs privileges once, and exit; later runs can do with CAP_NET_ADMIN only",
+    help: "do once what needs privileges, and exit; later runs need only CAP_NET_ADMIN",
     withConfig: "used",
   },
   {
@@ -132,7 +132,7 @@ export const COMMAND_FLAGS = [
     type: "text",
     group: "Commands",
     value: "FILE",
-    help: "write the configuration that follows from flags or --config to this file, and exit",
+    help: "write the effective configuration to this file, and exit",
     emptyIsAbsent: true,
     verbs: ["write-config"],
     withConfig: "used",
@@ -150,7 +150,7 @@ export const COMMAND_FLAGS = [
     type: "boolean",
     group: "Commands",
     default: "false",
-    help: "with --cleanup or --takeover: say what would be done, and do nothing",
+    help: "with --cleanup or --takeover: print what would be done, and do nothing",
     withConfig: "used",
   },
   {
@@ -161,8 +161,8 @@ export const COMMAND_FLAGS = [
     choices: ["true", "false", "raw"],
     pattern: /^v\d+\.\d+\.\d+/,
     default: "false",
-    help:
-      "print the version and exit; raw prints more of it. A version such as v1.36.0 is taken without effect",
+    help: "print the version and exit; raw prints more details. A version such as v1.36.0 is " +
+      "accepted without effect",
     withConfig: "used",
   },
   {

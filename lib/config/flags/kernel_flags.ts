@@ -12,7 +12,7 @@ export const KERNEL_FLAGS = [
     type: "duration",
     group: "IPVS",
     field: "ipvs.syncPeriod",
-    help: "as --iptables-sync-period, in mode ipvs",
+    help: "like --iptables-sync-period, in ipvs mode",
     withConfig: "ignored",
   },
   {
@@ -20,7 +20,7 @@ export const KERNEL_FLAGS = [
     type: "duration",
     group: "IPVS",
     field: "ipvs.minSyncPeriod",
-    help: "as --iptables-min-sync-period, in mode ipvs",
+    help: "like --iptables-min-sync-period, in ipvs mode",
     withConfig: "ignored",
   },
   {
@@ -46,8 +46,8 @@ export const KERNEL_FLAGS = [
     type: "boolean",
     group: "IPVS",
     field: "ipvs.strictARP",
-    help:
-      "answer ARP only for addresses of the interface that is asked (arp_ignore=1, arp_announce=2 of each interface that has an IPv4 address)",
+    help: "answer ARP only for addresses of the interface that is asked (arp_ignore=1 and " +
+      "arp_announce=2 for each interface with an IPv4 address)",
     withConfig: "ignored",
   },
   {
@@ -56,7 +56,7 @@ export const KERNEL_FLAGS = [
     group: "IPVS",
     minimum: 0,
     field: "ipvs.tcpTimeout",
-    help: "time-out of idle TCP connections; 0s leaves what the kernel has",
+    help: "time-out of idle TCP connections; 0s keeps the kernel's value",
     withConfig: "ignored",
   },
   {
@@ -65,7 +65,7 @@ export const KERNEL_FLAGS = [
     group: "IPVS",
     minimum: 0,
     field: "ipvs.tcpFinTimeout",
-    help: "time-out of TCP connections after a FIN; 0s leaves what the kernel has",
+    help: "time-out of TCP connections after a FIN; 0s keeps the kernel's value",
     withConfig: "ignored",
   },
   {
@@ -74,7 +74,7 @@ export const KERNEL_FLAGS = [
     group: "IPVS",
     minimum: 0,
     field: "ipvs.udpTimeout",
-    help: "time-out of idle UDP flows; 0s leaves what the kernel has",
+    help: "time-out of idle UDP flows; 0s keeps the kernel's value",
     withConfig: "ignored",
   },
   {
@@ -84,7 +84,8 @@ export const KERNEL_FLAGS = [
     minimum: 0,
     default: "15m",
     help:
-      "longest time that TCP connections to a removed endpoint are given to end; 0s gives them all the time they like",
+      "longest time for which TCP connections to a removed endpoint may continue; 0s means no " +
+      "limit",
     withConfig: "used",
   },
   {
@@ -107,7 +108,8 @@ export const KERNEL_FLAGS = [
     maximum: 2 ** 31 - 1,
     field: "conntrack.maxPerCore",
     help:
-      "connections to track for each CPU; 0 leaves what the kernel has, whatever --conntrack-min says",
+      "tracked connections for each CPU; 0 keeps the kernel's value, whatever --conntrack-min " +
+      "says",
     withConfig: "ignored",
   },
   {
@@ -118,7 +120,7 @@ export const KERNEL_FLAGS = [
     minimum: 0,
     maximum: 2 ** 31 - 1,
     field: "conntrack.min",
-    help: "connections to track at least, whatever the number of CPUs",
+    help: "least number of tracked connections, whatever the number of CPUs",
     withConfig: "ignored",
   },
   {
@@ -127,7 +129,7 @@ export const KERNEL_FLAGS = [
     group: "Kernel",
     minimum: 0,
     field: "conntrack.tcpEstablishedTimeout",
-    help: "time-out of idle TCP connections; 0s leaves what the kernel has",
+    help: "time-out of idle TCP connections; 0s keeps the kernel's value",
     withConfig: "ignored",
   },
   {
@@ -136,7 +138,7 @@ export const KERNEL_FLAGS = [
     group: "Kernel",
     minimum: 0,
     field: "conntrack.tcpCloseWaitTimeout",
-    help: "time-out of TCP connections in CLOSE_WAIT; 0s leaves what the kernel has",
+    help: "time-out of TCP connections in CLOSE_WAIT; 0s keeps the kernel's value",
     withConfig: "ignored",
   },
   {
@@ -144,7 +146,7 @@ export const KERNEL_FLAGS = [
     type: "boolean",
     group: "Kernel",
     field: "conntrack.tcpBeLiberal",
-    help: "take packets outside of the TCP window for valid ones",
+    help: "treat packets outside the TCP window as valid",
     withConfig: "ignored",
   },
   {
@@ -153,7 +155,7 @@ export const KERNEL_FLAGS = [
     group: "Kernel",
     minimum: 0,
     field: "conntrack.udpTimeout",
-    help: "time-out of UDP flows without an answer; 0s leaves what the kernel has",
+    help: "time-out of UDP flows without an answer; 0s keeps the kernel's value",
     withConfig: "ignored",
   },
   {
@@ -162,7 +164,7 @@ export const KERNEL_FLAGS = [
     group: "Kernel",
     minimum: 0,
     field: "conntrack.udpStreamTimeout",
-    help: "time-out of UDP flows with answers; 0s leaves what the kernel has",
+    help: "time-out of UDP flows with answers; 0s keeps the kernel's value",
     withConfig: "ignored",
   },
 ] as const satisfies readonly Flag[];

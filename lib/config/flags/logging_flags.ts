@@ -15,8 +15,7 @@ export const LOGGING_FLAGS = [
     minimum: 0,
     maximum: 2 ** 31 - 1,
     field: "logging.verbosity",
-    help:
-      "how much is logged: 0 what an operator wants to know, 2 each sync, 4 and more for debugging",
+    help: "verbosity of the log: 0 for operators, 2 adds each sync, 4 and more for debugging",
     withConfig: "wins",
   },
   {
@@ -25,9 +24,9 @@ export const LOGGING_FLAGS = [
     group: "Logging",
     value: "PATTERN=N",
     field: "logging.vmodule",
-    help: "verbosity of single parts of the program (the component of a line: reflector, syncer, " +
-      "manifests, conntrack_cleaner) as PATTERN=N; those of the file count too, after these. " +
-      "Only with text logs",
+    help:
+      "verbosity of single components (such as reflector, syncer, manifests, conntrack_cleaner)" +
+      " as PATTERN=N; patterns of the file apply after these. Only with text logs",
     withConfig: "merged",
   },
   {
@@ -37,7 +36,7 @@ export const LOGGING_FLAGS = [
     value: "FORMAT",
     choices: ["text", "json"],
     field: "logging.format",
-    help: "how a line of the log looks",
+    help: "format of the log",
     withConfig: "wins",
   },
   {
@@ -45,7 +44,8 @@ export const LOGGING_FLAGS = [
     type: "duration",
     group: "Logging",
     field: "logging.flushFrequency",
-    help: "longest time that lines are held back; accepted, since each line is written at once",
+    help: "longest time for which log lines are buffered; accepted without effect, each line is " +
+      "written at once",
     withConfig: "wins",
   },
   {
@@ -63,8 +63,8 @@ export const LOGGING_FLAGS = [
     group: "Logging",
     value: "QUANTITY",
     field: "logging.options.text.infoBufferSize",
-    help:
-      "bytes that are held back with --log-text-split-stream; accepted without effect, and only with feature gate LoggingAlphaOptions",
+    help: "bytes buffered with --log-text-split-stream; accepted without effect, and only with " +
+      "feature gate LoggingAlphaOptions",
     withConfig: "wins",
   },
   {
@@ -82,8 +82,8 @@ export const LOGGING_FLAGS = [
     group: "Logging",
     value: "QUANTITY",
     field: "logging.options.json.infoBufferSize",
-    help:
-      "bytes that are held back with --log-json-split-stream; accepted without effect, and only with feature gate LoggingAlphaOptions",
+    help: "bytes buffered with --log-json-split-stream; accepted without effect, and only with " +
+      "feature gate LoggingAlphaOptions",
     withConfig: "wins",
   },
 ] as const satisfies readonly Flag[];

@@ -13,7 +13,7 @@ export const NODE_FLAGS = [
     group: "Node and addresses",
     value: "NAME",
     field: "hostnameOverride",
-    help: "name of this node, where it is not the name of the machine",
+    help: "name of this node, if it differs from the name of the machine",
     withConfig: "wins",
   },
   {
@@ -22,7 +22,7 @@ export const NODE_FLAGS = [
     group: "Node and addresses",
     value: "IP",
     field: "bindAddress",
-    help: "the node's own address where the Node object has none; nothing is bound to it",
+    help: "the node's own address, if the Node object has none; no socket is bound to it",
     withConfig: "ignored",
   },
   {
@@ -31,9 +31,8 @@ export const NODE_FLAGS = [
     group: "Node and addresses",
     value: "CIDRS",
     field: "nodePortAddresses",
-    help:
-      "ranges of node addresses that serve node ports, or the word primary; empty means all, and " +
-      "primary in nftables mode",
+    help: "ranges of node addresses that serve node ports, or the word primary; empty means all " +
+      "addresses, and primary in nftables mode",
     withConfig: "ignored",
   },
   {
@@ -42,8 +41,7 @@ export const NODE_FLAGS = [
     group: "Node and addresses",
     value: "CIDR[,CIDR]",
     field: "clusterCIDR",
-    help:
-      "range of pod addresses, one for each IP family; tells a pod's traffic from other traffic",
+    help: "range of pod addresses, one for each IP family; traffic from it is traffic of pods",
     withConfig: "ignored",
   },
   {
@@ -52,7 +50,7 @@ export const NODE_FLAGS = [
     group: "Node and addresses",
     choices: ["", "ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"],
     field: "detectLocalMode",
-    help: "how a pod's traffic is told from other traffic",
+    help: "how traffic of pods is recognized",
     withConfig: "ignored",
   },
   {
@@ -61,7 +59,7 @@ export const NODE_FLAGS = [
     group: "Node and addresses",
     value: "NAME",
     field: "detectLocal.bridgeInterface",
-    help: "bridge that pods are attached to, for --detect-local-mode BridgeInterface",
+    help: "bridge of the pods, for --detect-local-mode BridgeInterface",
     withConfig: "ignored",
   },
   {
@@ -70,7 +68,8 @@ export const NODE_FLAGS = [
     group: "Node and addresses",
     value: "PREFIX",
     field: "detectLocal.interfaceNamePrefix",
-    help: "beginning of the names of pods' interfaces, for --detect-local-mode InterfaceNamePrefix",
+    help:
+      "prefix of the names of the pods' interfaces, for --detect-local-mode InterfaceNamePrefix",
     withConfig: "ignored",
   },
   {
@@ -78,9 +77,8 @@ export const NODE_FLAGS = [
     type: "list",
     group: "Node and addresses",
     value: "CIDRS",
-    help:
-      "ranges that cluster IPs are taken from, where the API server does not tell (before 1.33, " +
-      "or with --manifests)",
+    help: "ranges of cluster IPs, if the API server does not provide them (before 1.33, or with " +
+      "--manifests)",
     withConfig: "used",
   },
   {
@@ -90,9 +88,9 @@ export const NODE_FLAGS = [
     value: "MODE",
     choices: ["auto", "each", "anyip", "none"],
     default: "auto",
-    help:
-      "how Service addresses become local: one address each on lo, an AnyIP route for the service " +
-      "ranges, not at all (node ports and stand-ins on loopback only), or the first that works",
+    help: "how Service addresses become local: one address each on lo, an AnyIP route for the " +
+      "service ranges, not at all (only node ports and stand-ins on loopback), or the first of " +
+      "these that works",
     withConfig: "used",
   },
 ] as const satisfies readonly Flag[];

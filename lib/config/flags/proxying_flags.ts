@@ -14,10 +14,9 @@ export const PROXYING_FLAGS = [
     group: "Proxying",
     value: "MODE",
     field: "mode",
-    help:
-      "how Services are brought about: iptables, ipvs, nftables, userspace, or auto for the best one " +
-      "that the host can do. Empty means iptables, and auto on a host that cannot do that; with " +
-      "--manifests it means userspace. A mode that was named is taken or refused, never replaced",
+    help: "iptables, ipvs, nftables, userspace, or auto for the best one that the host supports. " +
+      "Empty means iptables, or auto on a host without support for it; with --manifests it " +
+      "means userspace. A mode that is given by name is used or refused, never replaced",
     withConfig: "ignored",
   },
   {
@@ -26,9 +25,8 @@ export const PROXYING_FLAGS = [
     group: "Proxying",
     field: "iptables.syncPeriod",
     alsoField: "nftables.syncPeriod",
-    help:
-      "base of the health time-out, in every mode but ipvs: a change that waits for twice as long " +
-      "makes /healthz fail",
+    help: "base of the health time-out, in every mode but ipvs: /healthz fails when a change has " +
+      "waited for twice as long",
     withConfig: "ignored",
   },
   {
@@ -46,7 +44,7 @@ export const PROXYING_FLAGS = [
     group: "Proxying",
     field: "iptables.masqueradeAll",
     alsoField: "nftables.masqueradeAll",
-    help: "let all traffic to cluster IPs come from the address of the node",
+    help: "masquerade all traffic to cluster IPs",
     withConfig: "ignored",
   },
   {
@@ -57,9 +55,8 @@ export const PROXYING_FLAGS = [
     minimum: 0,
     maximum: 31,
     field: "iptables.masqueradeBit",
-    help:
-      "bit of the packet mark that asks for masquerading, in modes iptables and ipvs; for nftables " +
-      "there is a field of the file, and no flag",
+    help: "bit of the packet mark that requests masquerade, in modes iptables and ipvs; nftables " +
+      "mode has a field in the file and no flag",
     withConfig: "ignored",
   },
   {
@@ -67,7 +64,7 @@ export const PROXYING_FLAGS = [
     type: "boolean",
     group: "Proxying",
     field: "iptables.localhostNodePorts",
-    help: "serve node ports on 127.0.0.1 too, in mode iptables",
+    help: "also serve node ports on 127.0.0.1, in iptables mode",
     withConfig: "ignored",
   },
   {
@@ -76,9 +73,8 @@ export const PROXYING_FLAGS = [
     group: "Proxying",
     minimum: 1,
     default: "1m",
-    help:
-      "time of silence after which a UDP flow is forgotten in userspace mode. A flag of this name of " +
-      "kube-proxy's old userspace mode meant the same, and had 250ms",
+    help: "idle time after which a UDP flow is forgotten in userspace mode. kube-proxy's old " +
+      "userspace mode had this flag with a default of 250ms",
     withConfig: "used",
   },
   {
@@ -87,7 +83,7 @@ export const PROXYING_FLAGS = [
     group: "Proxying",
     minimum: 0,
     default: "10s",
-    help: "longest time that open connections are given after SIGTERM",
+    help: "time for which open connections may continue after SIGTERM",
     withConfig: "used",
   },
   {
@@ -98,8 +94,8 @@ export const PROXYING_FLAGS = [
     minimum: 1,
     maximum: 1_000_000,
     default: "10000",
-    help: "TCP connections and UDP flows that one Service port may have open; at the bound those " +
-      "silent for 5 minutes go first",
+    help: "most open TCP connections and UDP flows of one Service port; at the limit, those idle " +
+      "for 5 minutes are closed first",
     withConfig: "used",
   },
   {
@@ -108,8 +104,8 @@ export const PROXYING_FLAGS = [
     group: "Proxying",
     default: "false",
     help:
-      "count what goes through each Service (modes userspace and nftables); the number of metrics " +
-      "grows with the cluster then",
+      "count the traffic of each Service (modes userspace and nftables); the number of metric " +
+      "series then grows with the cluster",
     withConfig: "used",
   },
   {
@@ -119,8 +115,8 @@ export const PROXYING_FLAGS = [
     value: "DIR",
     help:
       "folders that are searched for iptables, nft, ipset and the other tools before the usual " +
-      "ones, for hosts such as those of k3s that carry their own; only the self-extracting " +
-      "executable can do that itself, any other form has to be started with them in its PATH",
+      "ones, for hosts such as k3s that ship their own; works only in the self-extracting " +
+      "executable, for any other form set the PATH",
     withConfig: "used",
   },
 ] as const satisfies readonly Flag[];

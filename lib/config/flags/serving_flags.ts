@@ -13,7 +13,7 @@ export const SERVING_FLAGS = [
     group: "Health and metrics",
     value: "IP[:PORT]",
     field: "healthzBindAddress",
-    help: "where /healthz and /livez are served",
+    help: "address of /healthz and /livez",
     withConfig: "ignored",
   },
   {
@@ -24,7 +24,7 @@ export const SERVING_FLAGS = [
     minimum: 0,
     maximum: 65535,
     default: "10256",
-    help: "port of /healthz where --healthz-bind-address names none; 0 turns the server off",
+    help: "port of /healthz if --healthz-bind-address names none; 0 turns the server off",
     withConfig: "ignored",
     deprecated: "use --healthz-bind-address",
   },
@@ -34,7 +34,7 @@ export const SERVING_FLAGS = [
     group: "Health and metrics",
     value: "IP[:PORT]",
     field: "metricsBindAddress",
-    help: "where /metrics is served",
+    help: "address of /metrics",
     withConfig: "ignored",
   },
   {
@@ -45,7 +45,7 @@ export const SERVING_FLAGS = [
     minimum: 0,
     maximum: 65535,
     default: "10249",
-    help: "port of /metrics where --metrics-bind-address names none; 0 turns the server off",
+    help: "port of /metrics if --metrics-bind-address names none; 0 turns the server off",
     withConfig: "ignored",
     deprecated: "use --metrics-bind-address",
   },
@@ -54,7 +54,7 @@ export const SERVING_FLAGS = [
     type: "boolean",
     group: "Health and metrics",
     field: "bindAddressHardFail",
-    help: "exit when one of these two addresses cannot be had, in place of trying again every 5 s",
+    help: "exit if one of these two addresses cannot be bound, instead of trying again every 5 s",
     withConfig: "ignored",
   },
   {
@@ -80,7 +80,8 @@ export const SERVING_FLAGS = [
     group: "Health and metrics",
     value: "VERSION",
     field: "showHiddenMetricsForVersion",
-    help: "show metrics that were hidden since this release; only the one before ours is right",
+    help: "show metrics that were hidden since this release; only the previous minor release is " +
+      "valid",
     withConfig: "ignored",
   },
 ] as const satisfies readonly Flag[];
