@@ -14,7 +14,7 @@ import { systemCommandRunner } from "./lib/os/command_runner.ts";
 import { systemNetwork } from "./lib/os/network.ts";
 import { takeStrayOutput } from "./lib/os/stray_output.ts";
 import { openTerminal } from "./lib/os/terminal.ts";
-import { createEndInOrder } from "./lib/os/told_to_end.ts";
+import { createTerminationSource } from "./lib/os/termination_signals.ts";
 import { UncaughtErrors } from "./lib/os/uncaught_errors.ts";
 import { writeText } from "./lib/os/write_text.ts";
 
@@ -59,5 +59,5 @@ export function createDependencies(): Dependencies {
 }
 
 if (import.meta.main) {
-  Deno.exit(await runCommandLine(createDependencies(), Deno.args, createEndInOrder()));
+  Deno.exit(await runCommandLine(createDependencies(), Deno.args, createTerminationSource()));
 }

@@ -17,7 +17,7 @@ import { createServerRecordFile } from "./ipvs/server_record_file.ts";
 import type { NodeSettings, RuleBackendDependencies } from "./netfilter/rule_backend.ts";
 import { createNftablesBackend } from "./nftables/backend.ts";
 import { createLocalAddresses } from "./userspace/addresses/addresses.ts";
-import type { AddressMode } from "./userspace/addresses/address_way.ts";
+import type { AddressMode } from "./userspace/addresses/address_method.ts";
 import { createFileStore } from "./userspace/addresses/address_store.ts";
 import { createUserspaceBackend } from "./userspace/backend.ts";
 import { userspaceComparison } from "./userspace/kernel_comparison.ts";

@@ -120,8 +120,8 @@ Deno.test("every KUBE_RELAY_ARGS in the docs and in deploy/ is taken by the real
 Deno.test("README.md says what each mode of this release is for, and names no other", async () => {
   const page = await readPage("README.md");
   for (const mode of KNOWN_MODES) {
-    const isTold = new RegExp(`^\\| \`${mode}\` +\\| \\S.+ \\|$`, "m").test(page);
+    const isReported = new RegExp(`^\\| \`${mode}\` +\\| \\S.+ \\|$`, "m").test(page);
     const isThere = BACKENDS[mode] !== undefined;
-    assertEquals(isTold, isThere, `the table of modes at the beginning of README.md: ${mode}`);
+    assertEquals(isReported, isThere, `the table of modes at the beginning of README.md: ${mode}`);
   }
 });

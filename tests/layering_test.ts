@@ -97,7 +97,7 @@ const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
   {
     what: "listens for signals, which then wait for a turn of the event loop",
     pattern: /\bDeno\.addSignalListener\b/,
-    files: /^lib\/os\/(told_to_end|terminal)\.ts$/,
+    files: /^lib\/os\/(termination_signals|terminal)\.ts$/,
   },
   {
     what: "prints",

@@ -16,7 +16,7 @@ import type {
   RuleCounters,
   SyncReport,
 } from "../../lib/proxy/backend.ts";
-import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
+import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -91,7 +91,7 @@ class IptablesBackend implements Backend {
     return this.#machine?.isFresh === true;
   }
 
-  hostSettings(): readonly HostSettingWish[] {
+  hostSettings(): readonly HostSettingRequest[] {
     return servesLocalhost(this.#options, this.#options.node()) ? [ROUTE_LOCALNET] : [];
   }
 

@@ -178,7 +178,7 @@ Deno.test("IptablesBackend refuses to start where it cannot forward at all", asy
   await assertRejects(() => bare.backend.start(), Error, "Cannot start mode iptables for IPv4");
 });
 
-Deno.test("IptablesBackend wishes route_localnet only where node ports are served on loopback", () => {
+Deno.test("IptablesBackend requests route_localnet only where node ports are served on loopback", () => {
   const stage = new IptablesStage();
   assertEquals(stage.backend.hostSettings!().map(({ name, value }) => `${name}=${value}`), [
     "net.ipv4.conf.all.route_localnet=1",

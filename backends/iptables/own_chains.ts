@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { IPTABLES_WORLDS } from "../netfilter/foreign/iptables_world.ts";
+import { IPTABLES_RULE_SETS } from "../netfilter/foreign/iptables_rule_set.ts";
 import type { DumpedTable, IptablesDump } from "../netfilter/foreign/iptables_dump.ts";
 import { removeCounters } from "../netfilter/packet_counters.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
@@ -47,7 +47,7 @@ export async function removeOwnChains(
   { family, dryRun }: OwnChainsRemoval,
 ): Promise<CleanupReport> {
   const run = new RemovalRun(edges, { dryRun });
-  for (const world of IPTABLES_WORLDS.filter((each) => each.family === family)) {
+  for (const world of IPTABLES_RULE_SETS.filter((each) => each.family === family)) {
     await removeChains(edges, {
       world,
       whose: "kube-relay's",

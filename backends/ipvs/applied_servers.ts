@@ -6,12 +6,12 @@
  */
 import type { SeenRealServer, SeenServer } from "./proc_ip_vs.ts";
 import { mayBeSeconds } from "./proc_ip_vs.ts";
-import { setupWords } from "./ipvs_operation.ts";
+import { setupText } from "./ipvs_operation.ts";
 import type { RealServerKey, ServerKey, VirtualServer } from "./virtual_server.ts";
 
 /** A virtual server with its real ones. */
 export interface AppliedServer {
-  /** How it distributes, as `setupWords()` has it; `undefined` = that cannot be read. */
+  /** How it distributes, as `setupText()` has it; `undefined` = that cannot be read. */
   readonly setup: string | undefined;
   /**
    * Weights of the real servers; 0 = it gets no new connections, {@linkcode OTHER_FORWARDING} = packets
@@ -103,7 +103,7 @@ function setupFromSeen(
   seen: SeenServer,
   { wanted, known }: { readonly wanted: VirtualServer; readonly known: string | undefined },
 ): string | undefined {
-  const setup = setupWords(wanted);
+  const setup = setupText(wanted);
   const looksSo = seen.scheduler === wanted.scheduler && !seen.isOnePacket &&
     mayBeSeconds(seen.persistenceTicks, wanted.persistenceSeconds);
   if (!looksSo) return undefined;

@@ -17,7 +17,7 @@ import type {
   RuleCounters,
   SyncReport,
 } from "../../lib/proxy/backend.ts";
-import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
+import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
@@ -42,7 +42,7 @@ import { probeIpvsMode } from "./probe.ts";
 import { defaultIpvsOptions, type IpvsFeatures, type IpvsRenderOptions } from "./render_options.ts";
 import { renderText } from "./render_text.ts";
 import { recordedNodePorts } from "./server_record_file.ts";
-import { ServerRecordKeeper } from "./server_record_keeper.ts";
+import { ServerRecordWriter } from "./server_record_writer.ts";
 import { TakenServers } from "./taken_servers.ts";
 import { WriteFigures } from "./write_figures.ts";
 
@@ -60,7 +60,7 @@ interface Machine {
   readonly runner: IpvsRunner;
   readonly writer: IpvsWriter;
   readonly watch: IpvsWatch;
-  readonly record: ServerRecordKeeper;
+  readonly record: ServerRecordWriter;
   readonly taken: TakenServers;
   readonly features: IpvsFeatures;
   /** On the device when the process began: none of the node's own. */
@@ -95,7 +95,7 @@ class IpvsBackend implements Backend {
     return this.#machine?.isFresh === true;
   }
 
-  hostSettings(): readonly HostSettingWish[] {
+  hostSettings(): readonly HostSettingRequest[] {
     const { family, strictArp } = this.#options;
     const interfaces = new Set(
       this.#dependencies.network.interfaceAddresses()
@@ -126,7 +126,7 @@ class IpvsBackend implements Backend {
     const runner = new IpvsRunner({ clock, commands, iptables });
     const found = await runner.deviceAddresses();
     await setConnectionTimeouts({ logger, runner }, this.#options.timeouts);
-    const record = new ServerRecordKeeper({ clock, logger, file });
+    const record = new ServerRecordWriter({ clock, logger, file });
     await record.open();
     const taken = new TakenServers({ logger });
     const tools = { clock, runner, record, taken };

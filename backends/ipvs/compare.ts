@@ -18,7 +18,7 @@ import { DEVICE, type KernelState } from "./diff.ts";
 import { diffServers } from "./diff_servers.ts";
 import { SET_IDS, setName, setOptions } from "./ipset_table.ts";
 import type { SavedSet } from "./ipset_text.ts";
-import { type IpvsOperation, setupWords } from "./ipvs_operation.ts";
+import { type IpvsOperation, setupText } from "./ipvs_operation.ts";
 import type { IpvsLayout } from "./layout.ts";
 import { ownersOfEntries } from "./set_entry_owners.ts";
 import { describeServer, type ServerKey } from "./virtual_server.ts";
@@ -84,13 +84,13 @@ function compareServers(
       case "addServer": {
         const { server } = operation;
         fresh.add(server.key);
-        note(server.key, { object: "virtual server", kind: "missing", wanted: setupWords(server) });
+        note(server.key, { object: "virtual server", kind: "missing", wanted: setupText(server) });
         break;
       }
       case "editServer": {
         const { key } = operation.server;
         const found = servers.get(key)?.setup ?? "another scheduler or persistence";
-        const wanted = setupWords(operation.server);
+        const wanted = setupText(operation.server);
         note(key, { object: "virtual server", kind: "altered", wanted, found });
         break;
       }

@@ -5,7 +5,7 @@
  */
 import type { AppliedServer, AppliedServers } from "./applied_servers.ts";
 import { isDrained } from "./drain_list.ts";
-import { type IpvsOperation, setupWords } from "./ipvs_operation.ts";
+import { type IpvsOperation, setupText } from "./ipvs_operation.ts";
 import type { IpvsLayout, WantedServer } from "./layout.ts";
 import type { RealServer, RealServerKey, ServerKey } from "./virtual_server.ts";
 
@@ -44,7 +44,7 @@ export function* diffServers(
     const before = operations.length;
     const reals = there ? change(wanted, there, operations) : create(wanted, operations);
     if (operations.length > before) {
-      outcome.set(key, { setup: setupWords(wanted.server), reals });
+      outcome.set(key, { setup: setupText(wanted.server), reals });
     }
   }
   return { operations, applied: outcome };
@@ -79,7 +79,7 @@ function change(
     }
     reals.set(key, WEIGHT);
   }
-  if (there.setup !== setupWords(server)) operations.push({ kind: "editServer", server });
+  if (there.setup !== setupText(server)) operations.push({ kind: "editServer", server });
   for (const [key, weight] of there.reals) {
     if (reals.has(key)) continue;
     if (!isDrained(server.key)) {

@@ -4,8 +4,8 @@ import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import {
-  type FakeFate,
   FakeIpvsKernel,
+  type FakeOutcome,
   type FakePacket,
 } from "../../tests/support/fake_ipvs_kernel.ts";
 import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
@@ -166,7 +166,7 @@ const PACKETS: readonly FakePacket[] = [
 ];
 
 /** Whether a packet may meet this on the way from one fate to another. What goes refuses before. */
-function isBetween(fate: FakeFate, before: FakeFate, after: FakeFate): boolean {
+function isBetween(fate: FakeOutcome, before: FakeOutcome, after: FakeOutcome): boolean {
   if (fate === "reject" && after === "away") return true;
   if (typeof fate === "string") return fate === before || fate === after;
   const known = [before, after].flatMap((each) => typeof each === "string" ? [] : each);
@@ -194,7 +194,7 @@ Deno.test("diffIpvs() lets no packet find a half state, and comes to what a fres
           plans.delete(key);
           stage.layout.delete(key);
         } else {
-          const seen: { readonly line: string; readonly fates: FakeFate[] }[] = [];
+          const seen: { readonly line: string; readonly fates: FakeOutcome[] }[] = [];
           const before = fates(stage.kernel);
           stage.sync(KNOWN_KERNEL, (line) => seen.push({ line, fates: fates(stage.kernel) }));
           const after = fates(stage.kernel);

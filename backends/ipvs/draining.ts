@@ -8,7 +8,7 @@ import type { AppliedServers } from "./applied_servers.ts";
 import { DrainList } from "./drain_list.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
-import type { ServerRecordKeeper } from "./server_record_keeper.ts";
+import type { ServerRecordWriter } from "./server_record_writer.ts";
 import type { ServerKey } from "./virtual_server.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
@@ -16,7 +16,7 @@ import type { WriteFigures } from "./write_figures.ts";
 interface DrainingDependencies {
   readonly clock: Clock;
   readonly runner: IpvsRunner;
-  readonly record: ServerRecordKeeper;
+  readonly record: ServerRecordWriter;
   /** What the kernel holds; what is taken away is no longer there. */
   readonly servers: AppliedServers;
 }

@@ -4,7 +4,7 @@
  * @module
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
+import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { isAtLeast, parseVersion } from "../netfilter/probe/tool_version.ts";
 
 /** What they depend on. */
@@ -24,7 +24,7 @@ const FIRST_WITH_FAST_REUSE = [5, 9];
 /** All of them; those of IPVS are the same for both families, those of ARP are for IPv4. */
 export function ipvsHostSettings(
   { family, strictArp, kernelRelease, interfaces }: IpvsHostContext,
-): readonly HostSettingWish[] {
+): readonly HostSettingRequest[] {
   return [
     {
       name: "net.ipv4.vs.conntrack",
@@ -48,13 +48,13 @@ export function ipvsHostSettings(
   ];
 }
 
-const FORWARDING: HostSettingWish = {
+const FORWARDING: HostSettingRequest = {
   name: "net.ipv4.ip_forward",
   value: "1",
   purpose: "forward packets to pods",
 };
 
-const REUSE: HostSettingWish = {
+const REUSE: HostSettingRequest = {
   name: "net.ipv4.vs.conn_reuse_mode",
   value: "0",
   purpose: "answer clients that use a port again at once (kernels before 5.9)",
@@ -71,7 +71,7 @@ function waitsForReuse(kernelRelease: string): boolean {
  * of `all`. Who sets `all` breaks interfaces without an address, as some networks of pods have, and new
  * network namespaces inherit it (kubernetes/kubernetes#71555).
  */
-function strictArpOf(name: string): readonly HostSettingWish[] {
+function strictArpOf(name: string): readonly HostSettingRequest[] {
   // `sysctl` takes a dot in the name of an interface for a slash, and a slash for a dot.
   const prefix = `net.ipv4.conf.${name.replaceAll(".", "/")}`;
   return [

@@ -28,15 +28,15 @@ function operationLine(operation: IpvsOperation): string {
     case "flush":
       return "-C";
     case "addServer":
-      return `-A ${serverWords(operation.server)}`;
+      return `-A ${serverText(operation.server)}`;
     case "editServer":
-      return `-E ${serverWords(operation.server)}`;
+      return `-E ${serverText(operation.server)}`;
     case "deleteServer":
       return `-D ${operation.key}`;
     case "addReal":
-      return `-a ${operation.server} ${realWords(operation.real)}`;
+      return `-a ${operation.server} ${realServerText(operation.real)}`;
     case "editReal":
-      return `-e ${operation.server} ${realWords(operation.real)}`;
+      return `-e ${operation.server} ${realServerText(operation.real)}`;
     case "deleteReal":
       return `-d ${operation.server} -r ${operation.key}`;
   }
@@ -51,7 +51,7 @@ export function* renderOperations(operations: Iterable<IpvsOperation>): Generato
  * How a server distributes, as words of `ipvsadm`. Two servers of one key are the same when these are.
  * Without `-p` an edit ends persistence, without `-b` it takes flags away.
  */
-export function setupWords(server: Omit<VirtualServer, "key">): string {
+export function setupText(server: Omit<VirtualServer, "key">): string {
   const { scheduler, flags, persistenceSeconds, persistenceMask, isOnePacket } = server;
   let words = `-s ${scheduler}`;
   if (isOnePacket) words += " -o";
@@ -63,10 +63,10 @@ export function setupWords(server: Omit<VirtualServer, "key">): string {
   return words;
 }
 
-function serverWords(server: VirtualServer): string {
-  return `${server.key} ${setupWords(server)}`;
+function serverText(server: VirtualServer): string {
+  return `${server.key} ${setupText(server)}`;
 }
 
-function realWords({ key, forwarding, weight }: RealServer): string {
+function realServerText({ key, forwarding, weight }: RealServer): string {
   return `-r ${key} ${FORWARDING[forwarding]} -w ${weight}`;
 }

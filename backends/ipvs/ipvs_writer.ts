@@ -26,7 +26,7 @@ import { IpvsLayout } from "./layout.ts";
 import { haveNodePortsChanged, nodePortServers } from "./node_port_servers.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
-import type { ServerRecordKeeper } from "./server_record_keeper.ts";
+import type { ServerRecordWriter } from "./server_record_writer.ts";
 import { blamedServices, ownersOfAddedRules, StepRefusal } from "./step_refusal.ts";
 import type { IpvsStep } from "./steps.ts";
 import { looksForeign, type TakenServers } from "./taken_servers.ts";
@@ -37,7 +37,7 @@ import type { WriteFigures } from "./write_figures.ts";
 interface IpvsWriterDependencies {
   readonly clock: Clock;
   readonly runner: IpvsRunner;
-  readonly record: ServerRecordKeeper;
+  readonly record: ServerRecordWriter;
   readonly taken: TakenServers;
 }
 
@@ -259,9 +259,11 @@ export class IpvsWriter {
     const layout = this.#layout;
     if (layout === undefined) return false;
     const blamed = await inSteps({ clock }, blamedServices(refusal, layout));
-    const isTold = blamed.length > 0 || fromMemory === undefined ||
+    const isReported = blamed.length > 0 || fromMemory === undefined ||
       refusal.details.step.tool !== "iptables";
-    const keys = isTold ? blamed : await inSteps({ clock }, ownersOfAddedRules(fromMemory, layout));
+    const keys = isReported
+      ? blamed
+      : await inSteps({ clock }, ownersOfAddedRules(fromMemory, layout));
     const reason = refusal.message;
     for (const key of keys) {
       const tried = layout.plan(key);

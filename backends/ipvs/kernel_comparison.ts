@@ -28,7 +28,7 @@ import { AppliedServers } from "./applied_servers.ts";
 import { FROM_CLUSTER } from "./base_rules.ts";
 import { compareIpvs, damagedChains } from "./compare.ts";
 import { DEVICE, diffInSteps, type KernelState } from "./diff.ts";
-import { setupWords } from "./ipvs_operation.ts";
+import { setupText } from "./ipvs_operation.ts";
 import { IpvsRunner, type KernelReading } from "./ipvs_runner.ts";
 import { IpvsLayout } from "./layout.ts";
 import { leaveOutRefused } from "./leave_out_refused.ts";
@@ -180,7 +180,7 @@ async function adopt(
   // Flags of a scheduler can't be read: they are taken for the wanted ones.
   for (const key of layout.servers) {
     const server = layout.server(key)?.server;
-    if (server) servers.confirm(key, { setup: setupWords(server), reals: new Map() });
+    if (server) servers.confirm(key, { setup: setupText(server), reals: new Map() });
   }
   const reading = await runner.read();
   const earlierNodePorts = await recordedNodePorts(recordFile);

@@ -3,7 +3,7 @@ import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { testForward, testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
-import { setupWords } from "./ipvs_operation.ts";
+import { setupText } from "./ipvs_operation.ts";
 import type { SetId } from "./ipset_table.ts";
 import { IpvsLayout } from "./layout.ts";
 import { defaultIpvsOptions, type IpvsRenderOptions } from "./render_options.ts";
@@ -31,7 +31,7 @@ function layoutOf(
 function serversOf(layout: IpvsLayout): string[] {
   return [...layout.servers].map((key) => {
     const { server, endpoints } = layout.server(key)!;
-    return `${key} ${setupWords(server)} -> ${endpoints.map((each) => each.key).join(" ")}`
+    return `${key} ${setupText(server)} -> ${endpoints.map((each) => each.key).join(" ")}`
       .trimEnd();
   });
 }

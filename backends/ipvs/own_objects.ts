@@ -14,7 +14,7 @@ import { findDummyDevices } from "../netfilter/foreign/dummy_devices.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { type NotedServers, readNotedServers } from "../netfilter/foreign/ip_sets.ts";
 import type { IptablesDump } from "../netfilter/foreign/iptables_dump.ts";
-import { IPTABLES_WORLDS } from "../netfilter/foreign/iptables_world.ts";
+import { IPTABLES_RULE_SETS } from "../netfilter/foreign/iptables_rule_set.ts";
 import { isKubeProxyChain } from "../netfilter/foreign/known_chains.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { removeChains } from "../netfilter/foreign/remove_iptables.ts";
@@ -80,7 +80,7 @@ export async function removeOwnObjects(
       removes: deletion.map((server) => `virtual server ${describeServer(server)}`),
     });
   }
-  for (const world of IPTABLES_WORLDS.filter(({ family }) => family === removal.family)) {
+  for (const world of IPTABLES_RULE_SETS.filter(({ family }) => family === removal.family)) {
     await removeChains(edges, {
       world,
       whose: "kube-relay's",
@@ -104,7 +104,7 @@ export async function removeStaleChains(
   const run = new RemovalRun(edges, { dryRun: false });
   const isStale: ChainFilter = (table, chain) =>
     isKubeProxyChain(table, chain) && !isOfMode(table, chain);
-  for (const world of IPTABLES_WORLDS.filter((each) => each.family === family)) {
+  for (const world of IPTABLES_RULE_SETS.filter((each) => each.family === family)) {
     await removeChains(edges, {
       world,
       whose: "kube-proxy's",

@@ -35,7 +35,7 @@ async function summaryOf({ backend }: IpvsStage): Promise<string> {
 }
 
 /** What is told of it, once. */
-async function assertTold(stage: IpvsStage): Promise<void> {
+async function assertReported(stage: IpvsStage): Promise<void> {
   const [warning = "", ...more] = warningsOf(stage);
   for (const part of ["198.51.100.7:80/TCP", "web", "another address or port"]) {
     assertStringIncludes(warning, part);
@@ -48,7 +48,7 @@ async function assertTold(stage: IpvsStage): Promise<void> {
 Deno.test("IpvsBackend tells that it found a virtual server of others where a Service is", async () => {
   await using stage = await IpvsStage.started(machineOfOthers());
   await stage.sync(ipvsPlanOf(WEB, OTHER));
-  await assertTold(stage);
+  await assertReported(stage);
   await stage.sync(ipvsPlanOf(OTHER));
   assert(!(await summaryOf(stage)).includes("198.51.100.7"), "the Service has gone");
 });
@@ -58,7 +58,7 @@ Deno.test("IpvsBackend tells that a new Service stands where somebody has a virt
   await stage.sync(ipvsPlanOf(OTHER));
   makeTheirs(stage.machine);
   await stage.sync(ipvsPlanOf(WEB, OTHER));
-  await assertTold(stage);
+  await assertReported(stage);
 });
 
 Deno.test("IpvsBackend warns once of a virtual server that others make again and again", async () => {
@@ -68,7 +68,7 @@ Deno.test("IpvsBackend warns once of a virtual server that others make again and
     makeTheirs(stage.machine);
     await stage.sync(ipvsPlanOf(WEB, OTHER));
   }
-  await assertTold(stage);
+  await assertReported(stage);
 });
 
 Deno.test("IpvsBackend tells of a whole table of others in few lines", async () => {

@@ -33,7 +33,7 @@ export interface DriftFound extends Readonly<Record<DriftFigures["kind"], number
 }
 
 /** What the log calls it. */
-interface DriftWords {
+interface DriftTexts {
   /** What a flush takes along is gone. */
   readonly lost: string;
   /** A look or a comparison failed. */
@@ -55,13 +55,13 @@ interface DriftWatchDependencies {
 /** Looks after the rules of one family, from `start()` to `stop()`. */
 export class DriftWatch {
   readonly #dependencies: DriftWatchDependencies;
-  readonly #words: DriftWords;
+  readonly #words: DriftTexts;
   #abort: AbortController | undefined;
   #running: Promise<void> | undefined;
   /** Whether a comparison failed, or was asked for: it comes at the next look. */
   #isUnfinished = false;
 
-  constructor(dependencies: DriftWatchDependencies, words: DriftWords) {
+  constructor(dependencies: DriftWatchDependencies, words: DriftTexts) {
     const logger = dependencies.logger.with({ component: "drift_watch" });
     this.#dependencies = { ...dependencies, logger };
     this.#words = words;

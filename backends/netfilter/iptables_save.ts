@@ -24,7 +24,7 @@ export interface SaveOptions {
   readonly mayLack?: boolean;
 }
 
-interface TableUnderWay {
+interface PendingTable {
   readonly builtIn: Map<string, string[]>;
   readonly chains: Map<string, string[]>;
   isUnreadable?: true;
@@ -32,12 +32,12 @@ interface TableUnderWay {
 
 /** Takes the lines of a dump. */
 export class IptablesSave {
-  readonly #tables: Record<IptablesTable, TableUnderWay> = {
+  readonly #tables: Record<IptablesTable, PendingTable> = {
     filter: { builtIn: new Map(), chains: new Map() },
     mangle: { builtIn: new Map(), chains: new Map() },
     nat: { builtIn: new Map(), chains: new Map() },
   };
-  #current: TableUnderWay | "other" | undefined;
+  #current: PendingTable | "other" | undefined;
 
   /** Takes a line without its end. Throws a SyntaxError for what no dump has at that place. */
   take(line: string): void {
@@ -76,7 +76,7 @@ export class IptablesSave {
   }
 }
 
-function takeLine(table: TableUnderWay, line: string): void {
+function takeLine(table: PendingTable, line: string): void {
   if (line.startsWith(":")) {
     const [name = "", policy] = line.slice(1).split(" ", 2);
     (policy === "-" ? table.chains : table.builtIn).set(name, []);

@@ -3,10 +3,10 @@
  *
  * @module
  */
-import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
+import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 
 /** Without it the kernel drops what goes from 127.0.0.0/8 to another machine. */
-export const ROUTE_LOCALNET: HostSettingWish = {
+export const ROUTE_LOCALNET: HostSettingRequest = {
   name: "net.ipv4.conf.all.route_localnet",
   value: "1",
   purpose: "serve node ports on 127.0.0.1",

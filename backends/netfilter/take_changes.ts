@@ -22,7 +22,7 @@ interface ServiceLayout {
 }
 
 /** What is brought in step, and who is to know. */
-interface LayoutKeeper {
+interface LayoutHolder {
   readonly layout: ServiceLayout;
   readonly refused: RefusedServices;
   readonly clock: Clock;
@@ -42,7 +42,7 @@ export interface LayoutChanges {
  * while it is too early to try it again. Costs what has changed.
  */
 export async function takeChanges(
-  { layout, refused, clock, changed }: LayoutKeeper,
+  { layout, refused, clock, changed }: LayoutHolder,
   plan: ProxyPlan,
   { changes, isNew }: LayoutChanges,
 ): Promise<void> {

@@ -17,7 +17,7 @@ import type {
   SyncReport,
 } from "../../lib/proxy/backend.ts";
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
-import type { HostSettingWish } from "../../lib/proxy/host_setting.ts";
+import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type {
   ModeExplanation,
@@ -98,7 +98,7 @@ class NftablesBackend implements Backend {
     return this.#machine?.isFresh === true;
   }
 
-  hostSettings(): readonly HostSettingWish[] {
+  hostSettings(): readonly HostSettingRequest[] {
     return servesLocalhost(this.#options, this.#options.node()) ? [ROUTE_LOCALNET] : [];
   }
 

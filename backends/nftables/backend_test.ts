@@ -157,12 +157,12 @@ Deno.test("NftablesBackend drops what it should refuse on a kernel without rejec
   assertEquals(chains.get("reject-all"), ["drop"]);
 });
 
-Deno.test("NftablesBackend wishes route_localnet only where loopback is asked for", () => {
+Deno.test("NftablesBackend requests route_localnet only where loopback is asked for", () => {
   const stage = new NftablesStage();
-  const wishes = () => stage.backend.hostSettings!().map(({ name, value }) => `${name}=${value}`);
-  assertEquals(wishes(), []);
+  const requests = () => stage.backend.hostSettings!().map(({ name, value }) => `${name}=${value}`);
+  assertEquals(requests(), []);
   stage.nodePortAddresses = { kind: "cidrs", cidrs: [parseCidr("127.0.0.0/8")] };
-  assertEquals(wishes(), ["net.ipv4.conf.all.route_localnet=1"]);
+  assertEquals(requests(), ["net.ipv4.conf.all.route_localnet=1"]);
 });
 
 Deno.test("NftablesBackend lays all out anew when the addresses of node ports change", async () => {

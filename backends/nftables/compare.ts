@@ -55,7 +55,7 @@ export function* compareTable(
   input: TableComparisonInput,
 ): Generator<void, TableComparison> {
   const { found } = input;
-  const comparison = new TableChangesUnderWay(input);
+  const comparison = new PendingTableChanges(input);
   const isReplaced = comparison.compareTableItself();
   if (found && !isReplaced) {
     comparison.compareContainers(found);
@@ -67,7 +67,7 @@ export function* compareTable(
 
 const NOTHING_APPLIED: TableChanges["applied"] = { chains: [], entries: [] };
 
-class TableChangesUnderWay {
+class PendingTableChanges {
   readonly #input: TableComparisonInput;
   readonly #differences: DataPlaneDifference[] = [];
   readonly #chains: Chain[] = [];

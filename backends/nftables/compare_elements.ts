@@ -100,14 +100,14 @@ interface NotedElement {
   readonly found: string | undefined;
 }
 
-interface ContainerWords {
+interface ContainerTexts {
   readonly container: ContainerName;
   readonly kind: Container["kind"];
 }
 
 function differencesOf(
   noted: readonly NotedElement[],
-  words: ContainerWords,
+  words: ContainerTexts,
 ): readonly DataPlaneDifference[] {
   if (!NUMBERED.has(words.container)) return noted.map((each) => differenceOf(each, words));
   const fronts = Map.groupBy(noted, ({ key }) => frontOf(words.container, key));
@@ -128,7 +128,7 @@ function isReordered(group: readonly NotedElement[]): boolean {
 function reorderedEndpoints(
   front: string,
   group: readonly NotedElement[],
-  { container }: ContainerWords,
+  { container }: ContainerTexts,
 ): DataPlaneDifference {
   const [{ owner } = { owner: undefined }] = group;
   const text = (side: "found" | "wanted") =>
@@ -145,7 +145,7 @@ function reorderedEndpoints(
 
 function differenceOf(
   { key, owner, wanted, found }: NotedElement,
-  { container, kind }: ContainerWords,
+  { container, kind }: ContainerTexts,
 ): DataPlaneDifference {
   return {
     object: `${kind} element`,

@@ -2,7 +2,7 @@ import { assertEquals, assertNotEquals } from "@std/assert";
 import fc from "fast-check";
 import { FakeNftMachine } from "../../tests/support/fake_nft_machine.ts";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { meetingServices } from "../../tests/support/meeting_slots.ts";
+import { collidingServices } from "../../tests/support/colliding_slots.ts";
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { damagedServices } from "../../tests/support/damaged_services.ts";
 import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
@@ -77,7 +77,7 @@ function slotsIn(machine: FakeNftMachine): readonly string[] {
 }
 
 Deno.test("a restart, and a comparison, know the slots of ServicePorts whose hashes meet", async () => {
-  const [left, right] = meetingServices();
+  const [left, right] = collidingServices();
   const machine = new FakeNftMachine();
   const serving = backendOn(machine);
   await serving.start();

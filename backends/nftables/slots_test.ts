@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { meetingServices } from "../../tests/support/meeting_slots.ts";
+import { collidingServices } from "../../tests/support/colliding_slots.ts";
 import { testServicePlan } from "../../tests/support/service_plans.ts";
 import { BLOCK_MASK, LOCAL_BIT, MAX_SLOTS, SLOT_BIT, SlotAllocator, type Slots } from "./slots.ts";
 
@@ -93,7 +93,7 @@ Deno.test("slotsOf() keeps the slots of endpoints that stay", () => {
 });
 
 Deno.test("adopt() gives ServicePorts whose hashes meet the slots that they had", () => {
-  const [left, right] = meetingServices();
+  const [left, right] = collidingServices();
   const before = new SlotAllocator();
   const slots = [right, left].map((plan) => before.slotsOf(plan));
   assertNotEquals(blockOf(slots[0]!), blockOf(slots[1]!));

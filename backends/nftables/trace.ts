@@ -10,7 +10,7 @@ import { nftMonitorLines } from "../netfilter/trace/nft_monitor_lines.ts";
 import { parseNftTraceLines } from "../netfilter/trace/nft_monitor_text.ts";
 import { listRulesets, tellUnknownRules } from "../netfilter/trace/rule_listing.ts";
 import type { TraceEdges } from "../netfilter/trace/trace_edges.ts";
-import { describeNftablesStep } from "./trace_words.ts";
+import { describeNftablesStep } from "./describe_trace_step.ts";
 
 /** A watch for packets, in this mode. */
 export function createNftablesTrace(edges: TraceEdges): StartPacketWatch {

@@ -50,7 +50,7 @@ export function* wantedState(
   context: WantedStateContext,
 ): Generator<void, WantedState> {
   if (context.orders === undefined && context.found) yield* layout.adoptSlots(context.found);
-  const state = new StateUnderWay(layout);
+  const state = new PendingState(layout);
   for (const chain of layout.baseChains()) state.chains.set(chain.name, chain);
   for (const element of layout.sharedElements()) state.add(element, undefined);
   let seen = 0;
@@ -62,7 +62,7 @@ export function* wantedState(
   return state;
 }
 
-class StateUnderWay implements WantedState {
+class PendingState implements WantedState {
   readonly elements = new Map<ContainerName, Map<string, WantedElement>>();
   readonly chains = new Map<string, Chain>();
   readonly fronts = new Map<string, ServicePortKey>();

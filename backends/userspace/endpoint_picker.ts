@@ -12,7 +12,7 @@ import { AffinityTable } from "./affinity_table.ts";
 /** The verdicts of a ServicePlan: each has a rotation of its own. */
 export type VerdictName = "internal" | "external" | "externalFromCluster";
 
-/** One wish for an endpoint. */
+/** One request for an endpoint. */
 export interface PickRequest {
   readonly verdict: VerdictName;
   /** Address of the client, without its port. */

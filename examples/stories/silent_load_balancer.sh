@@ -13,10 +13,10 @@ run asks client 203.0.113.80:80
 run kube-relay explain 192.0.2.9 203.0.113.80:80
 
 tell "Would externalTrafficPolicy Cluster help? Nothing is applied yet; any machine can tell:"
-mkdir /run/wish
-sed 's/Policy: Local/Policy: Cluster/' site.yaml >/run/wish/site.yaml
+mkdir /run/next
+sed 's/Policy: Local/Policy: Cluster/' site.yaml >/run/next/site.yaml
 run kube-relay dump /run/node-a.json
-run kube-relay diff --from /run/node-a.json --manifests /run/wish
+run kube-relay diff --from /run/node-a.json --manifests /run/next
 
 tell "It is applied. Clients are served, and the pod takes them all for node-a. Why?"
 apply site.yaml 's/Policy: Local/Policy: Cluster/'

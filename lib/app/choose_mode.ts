@@ -9,7 +9,7 @@ import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import type { BackendMode } from "../proxy/backend.ts";
 import { missingText } from "../proxy/mode_support.ts";
 import type { Dependencies } from "./dependencies.ts";
-import { type ModeVerdict, weighMode } from "./weigh_mode.ts";
+import { evaluateMode, type ModeVerdict } from "./evaluate_mode.ts";
 
 /** The modes of `auto`, best first. IPVS is for those who ask for it. */
 export const AUTO_ORDER: readonly BackendMode[] = ["nftables", "iptables", "userspace"];
@@ -48,7 +48,7 @@ export async function chooseMode(
   request: ModeRequest,
   options: ModeChoiceOptions = {},
 ): Promise<ChosenMode> {
-  const weigh = (mode: BackendMode) => weighMode(dependencies, mode, options);
+  const weigh = (mode: BackendMode) => evaluateMode(dependencies, mode, options);
   const verdict = await chooseVerdict(dependencies, { request, weigh });
   logLimits(dependencies, verdict);
   return { mode: verdict.mode, families: verdict.support.families };

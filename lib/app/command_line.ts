@@ -16,7 +16,7 @@ import { messageOf } from "../log/message_of.ts";
 import { printableColors, printableLines } from "../log/printable_text.ts";
 import type { ActiveCommand, Command, Operand } from "./commands/command.ts";
 import { COMMANDS } from "./commands/mod.ts";
-import { type EndInOrder, ToldToEnd } from "../os/told_to_end.ts";
+import { TerminationRequest, type TerminationSource } from "../os/termination_signals.ts";
 import type { Dependencies } from "./dependencies.ts";
 import { seldomYielding } from "./seldom_yielding.ts";
 
@@ -29,7 +29,7 @@ const FAILED = 1;
 export async function runCommandLine(
   machine: Dependencies,
   argv: readonly string[],
-  endInOrder: EndInOrder,
+  endInOrder: TerminationSource,
 ): Promise<number> {
   const dependencies = withPrintableOutput(machine);
   let isJson = false;
@@ -76,7 +76,7 @@ function withPrintableOutput(machine: Dependencies): Dependencies {
 /** The exit code of a verb that a signal may have ended before it was done. */
 function endedCode(code: number, ending: AbortSignal | undefined): number {
   const reason: unknown = ending?.reason;
-  return code !== DONE && reason instanceof ToldToEnd ? reason.exitCode : code;
+  return code !== DONE && reason instanceof TerminationRequest ? reason.exitCode : code;
 }
 
 /** What the arguments ask for. */

@@ -7,7 +7,7 @@ import type { Logger } from "../log/logger.ts";
 import type { CommandRunner } from "../os/command_runner.ts";
 import { createSysctl, type Sysctl, type SysctlProblem } from "../os/sysctl.ts";
 import { whenAborted } from "../os/when_aborted.ts";
-import type { HostSettingOutcome, HostSettingWish } from "../proxy/host_setting.ts";
+import type { HostSettingOutcome, HostSettingRequest } from "../proxy/host_setting.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
 /** What {@linkcode HostSettings} stands on. */
@@ -17,29 +17,34 @@ interface HostSettingsDependencies {
 }
 
 /**
- * Wishes and what became of them. No refusal ends the process: a proxy that does so leaves a node
+ * Requests and what became of them. No refusal ends the process: a proxy that does so leaves a node
  * without Services, for a number that may be right enough.
  */
 export class HostSettings implements SyncObserver {
   readonly #logger: Logger;
   readonly #sysctl: Sysctl;
-  readonly #wishes: HostSettingWish[];
+  readonly #requests: HostSettingRequest[];
   readonly #outcomes = new Map<string, HostSettingOutcome>();
   readonly #firstSync = Promise.withResolvers<void>();
   /** Settings that the kernel did not know at first: a module brings them. */
-  #unknown: readonly HostSettingWish[] = [];
+  #unknown: readonly HostSettingRequest[] = [];
 
-  constructor({ commands, logger }: HostSettingsDependencies, wishes: readonly HostSettingWish[]) {
+  constructor(
+    { commands, logger }: HostSettingsDependencies,
+    requests: readonly HostSettingRequest[],
+  ) {
     this.#logger = logger;
     this.#sysctl = createSysctl(commands);
-    // Backends of both families wish for the same; the first one stands.
-    this.#wishes = [...new Map(wishes.toReversed().map((wish) => [wish.name, wish])).values()]
+    // Backends of both families ask for the same; the first one stands.
+    this.#requests = [
+      ...new Map(requests.toReversed().map((request) => [request.name, request])).values(),
+    ]
       .toReversed();
   }
 
-  /** What became of each wish, in their order. */
+  /** What became of each request, in their order. */
   get outcomes(): readonly HostSettingOutcome[] {
-    return this.#wishes.flatMap(({ name }) => this.#outcomes.get(name) ?? []);
+    return this.#requests.flatMap(({ name }) => this.#outcomes.get(name) ?? []);
   }
 
   /**
@@ -47,9 +52,9 @@ export class HostSettings implements SyncObserver {
    * left to {@linkcode run}, unless nothing will come after this (`final`).
    */
   async apply({ final = false }: { readonly final?: boolean } = {}): Promise<void> {
-    const unknown = await this.#apply(this.#wishes);
+    const unknown = await this.#apply(this.#requests);
     this.#unknown = final ? [] : unknown;
-    for (const wish of this.#wishes) if (!this.#unknown.includes(wish)) this.#tell(wish);
+    for (const request of this.#requests) if (!this.#unknown.includes(request)) this.#tell(request);
   }
 
   /** Comes back once to what the kernel did not know: the first rules load `nf_conntrack`. */
@@ -60,68 +65,69 @@ export class HostSettings implements SyncObserver {
     const again = this.#unknown;
     this.#unknown = [];
     await this.#apply(again);
-    for (const wish of again) this.#tell(wish);
+    for (const request of again) this.#tell(request);
   }
 
-  /** Takes wishes that may be known already: a new interface has settings of its own. */
-  async add(wishes: readonly HostSettingWish[]): Promise<void> {
-    const known = new Set(this.#wishes.map(({ name }) => name));
-    const fresh = wishes.filter(({ name }) => !known.has(name));
+  /** Takes requests that may be known already: a new interface has settings of its own. */
+  async add(requests: readonly HostSettingRequest[]): Promise<void> {
+    const known = new Set(this.#requests.map(({ name }) => name));
+    const fresh = requests.filter(({ name }) => !known.has(name));
     if (fresh.length === 0) return;
-    this.#wishes.push(...fresh);
+    this.#requests.push(...fresh);
     await this.#apply(fresh);
-    for (const wish of fresh) this.#tell(wish);
+    for (const request of fresh) this.#tell(request);
   }
 
   synced(): void {
     this.#firstSync.resolve();
   }
 
-  /** Returns the wishes that the kernel knows nothing of. */
-  async #apply(wishes: readonly HostSettingWish[]): Promise<readonly HostSettingWish[]> {
-    const { values, problems } = await this.#sysctl.read(wishes.map(({ name }) => name));
-    const written: HostSettingWish[] = [];
+  /** Returns the requests that the kernel knows nothing of. */
+  async #apply(requests: readonly HostSettingRequest[]): Promise<readonly HostSettingRequest[]> {
+    const { values, problems } = await this.#sysctl.read(requests.map(({ name }) => name));
+    const written: HostSettingRequest[] = [];
     const reasons = new Map<string, string>();
-    for (const wish of wishes) {
-      const found = values.get(wish.name);
-      const problem = problems.get(wish.name);
-      if (problem !== undefined) this.#outcomes.set(wish.name, unreadable(wish, problem));
-      else if (satisfies(wish, found)) this.#outcomes.set(wish.name, outcome(wish, "kept", found));
-      else {
-        const reason = await this.#sysctl.write(wish.name, wish.value);
-        if (reason !== undefined) reasons.set(wish.name, reason);
-        written.push(wish);
+    for (const request of requests) {
+      const found = values.get(request.name);
+      const problem = problems.get(request.name);
+      if (problem !== undefined) this.#outcomes.set(request.name, unreadable(request, problem));
+      else if (satisfies(request, found)) {
+        this.#outcomes.set(request.name, outcome(request, "kept", found));
+      } else {
+        const reason = await this.#sysctl.write(request.name, request.value);
+        if (reason !== undefined) reasons.set(request.name, reason);
+        written.push(request);
       }
     }
     await this.#check(written, { before: values, reasons });
-    return wishes.filter(({ name }) => problems.get(name)?.kind === "unknown");
+    return requests.filter(({ name }) => problems.get(name)?.kind === "unknown");
   }
 
   /** What was written is read again: not every refusal has an exit code, and kernels round. */
   async #check(
-    written: readonly HostSettingWish[],
+    written: readonly HostSettingRequest[],
     { before, reasons }: {
       readonly before: ReadonlyMap<string, string>;
       readonly reasons: ReadonlyMap<string, string>;
     },
   ): Promise<void> {
     const { values } = await this.#sysctl.read(written.map(({ name }) => name));
-    for (const wish of written) {
-      const { name } = wish;
+    for (const request of written) {
+      const { name } = request;
       const found = before.get(name);
-      if (satisfies(wish, values.get(name))) {
-        this.#outcomes.set(name, outcome(wish, "changed", found));
+      if (satisfies(request, values.get(name))) {
+        this.#outcomes.set(name, outcome(request, "changed", found));
         continue;
       }
       this.#outcomes.set(name, {
-        ...outcome(wish, "refused", found),
+        ...outcome(request, "refused", found),
         reason: reasons.get(name) ?? `it is ${values.get(name) ?? "not to be read"} all the same`,
-        cure: cureOf(wish),
+        cure: cureOf(request),
       });
     }
   }
 
-  #tell({ name }: HostSettingWish): void {
+  #tell({ name }: HostSettingRequest): void {
     const told = this.#outcomes.get(name);
     if (told?.state === "refused") {
       this.#logger.warn("Cannot set kernel setting, and goes on without", { ...told });
@@ -133,29 +139,32 @@ export class HostSettings implements SyncObserver {
 }
 
 /** Whether a value is good enough. Numbers compare as numbers where a larger one is as good. */
-function satisfies({ value, atLeast }: HostSettingWish, found: string | undefined): boolean {
+function satisfies({ value, atLeast }: HostSettingRequest, found: string | undefined): boolean {
   if (found === undefined) return false;
   return atLeast ? Number(found) >= Number(value) : found === value;
 }
 
 function outcome(
-  { name, value, purpose }: HostSettingWish,
+  { name, value, purpose }: HostSettingRequest,
   state: HostSettingOutcome["state"],
   found: string | undefined,
 ): HostSettingOutcome {
   return { name, wanted: value, ...(found !== undefined && { found }), state, purpose };
 }
 
-function unreadable(wish: HostSettingWish, { kind, reason }: SysctlProblem): HostSettingOutcome {
-  const isConntrack = kind === "unknown" && wish.name.includes(".nf_conntrack_");
+function unreadable(
+  request: HostSettingRequest,
+  { kind, reason }: SysctlProblem,
+): HostSettingOutcome {
+  const isConntrack = kind === "unknown" && request.name.includes(".nf_conntrack_");
   return {
-    ...outcome(wish, "refused", undefined),
+    ...outcome(request, "refused", undefined),
     reason: isConntrack ? `${reason}: module nf_conntrack is not loaded` : reason,
-    cure: `${isConntrack ? "modprobe nf_conntrack && " : ""}${cureOf(wish)}`,
+    cure: `${isConntrack ? "modprobe nf_conntrack && " : ""}${cureOf(request)}`,
   };
 }
 
 /** The exact command for an admin, on the host itself rather than in a container. */
-function cureOf({ name, value }: HostSettingWish): string {
+function cureOf({ name, value }: HostSettingRequest): string {
   return `sysctl -w ${name}=${value}`;
 }

@@ -1,7 +1,7 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
-import type { HostSettingWish } from "../proxy/host_setting.ts";
+import type { HostSettingRequest } from "../proxy/host_setting.ts";
 import { HostSettings } from "./host_settings.ts";
 
 const MAX = "net.netfilter.nf_conntrack_max";
@@ -34,25 +34,25 @@ class FakeKernel {
     });
 }
 
-function wish(name: string, value: string, atLeast?: boolean): HostSettingWish {
+function request(name: string, value: string, atLeast?: boolean): HostSettingRequest {
   return { name, value, ...(atLeast !== undefined && { atLeast }), purpose: "do something" };
 }
 
-function stage(kernel: FakeKernel, wishes: readonly HostSettingWish[]) {
+function stage(kernel: FakeKernel, requests: readonly HostSettingRequest[]) {
   const logger = new MemoryLogger();
-  const settings = new HostSettings({ commands: kernel.commands, logger }, wishes);
+  const settings = new HostSettings({ commands: kernel.commands, logger }, requests);
   const states = () => settings.outcomes.map(({ name, state }) => `${state} ${name}`);
   return { settings, logger, states };
 }
 
-Deno.test("HostSettings.apply() writes only what differs, in the order of the wishes", async () => {
+Deno.test("HostSettings.apply() writes only what differs, in the order of the requests", async () => {
   const kernel = new FakeKernel();
   kernel.settings.set(MAX, "262144").set(BUCKETS, "1024").set(LOCALNET, "0");
   const { settings, logger, states } = stage(kernel, [
-    wish(MAX, "262144"),
-    wish(BUCKETS, "65536", true),
-    wish(LOCALNET, "1"),
-    wish(LOCALNET, "1"),
+    request(MAX, "262144"),
+    request(BUCKETS, "65536", true),
+    request(LOCALNET, "1"),
+    request(LOCALNET, "1"),
   ]);
   await settings.apply();
   assertEquals(kernel.written, [`${BUCKETS}=65536`, `${LOCALNET}=1`]);
@@ -63,7 +63,7 @@ Deno.test("HostSettings.apply() writes only what differs, in the order of the wi
 Deno.test("HostSettings.apply() leaves a larger number alone where that is as good", async () => {
   const kernel = new FakeKernel();
   kernel.settings.set(MAX, "999").set(BUCKETS, "999");
-  const { settings } = stage(kernel, [wish(MAX, "100"), wish(BUCKETS, "100", true)]);
+  const { settings } = stage(kernel, [request(MAX, "100"), request(BUCKETS, "100", true)]);
   await settings.apply();
   assertEquals(kernel.written, [`${MAX}=100`]);
 });
@@ -72,7 +72,7 @@ Deno.test("HostSettings.apply() goes on after a refusal, and names the command f
   const kernel = new FakeKernel();
   kernel.settings.set(MAX, "1").set(LOCALNET, "0");
   kernel.readOnly.add(MAX);
-  const { settings, logger, states } = stage(kernel, [wish(MAX, "2"), wish(LOCALNET, "1")]);
+  const { settings, logger, states } = stage(kernel, [request(MAX, "2"), request(LOCALNET, "1")]);
   await settings.apply();
   assertEquals(states(), [`refused ${MAX}`, `changed ${LOCALNET}`]);
   assertEquals(settings.outcomes[0], {
@@ -91,7 +91,7 @@ Deno.test("HostSettings.apply() finds a value that did not take, though sysctl e
   const kernel = new FakeKernel();
   kernel.settings.set(MAX, "1");
   kernel.commands.on("sysctl -w", {});
-  const { settings } = stage(kernel, [wish(MAX, "2")]);
+  const { settings } = stage(kernel, [request(MAX, "2")]);
   await settings.apply();
   assertEquals(settings.outcomes[0]?.reason, "it is 1 all the same");
 });
@@ -99,7 +99,7 @@ Deno.test("HostSettings.apply() finds a value that did not take, though sysctl e
 Deno.test("HostSettings.apply() takes a missing tool for a refusal", async () => {
   const kernel = new FakeKernel();
   kernel.commands.failNext("not-found");
-  const { settings, states } = stage(kernel, [wish(LOCALNET, "1")]);
+  const { settings, states } = stage(kernel, [request(LOCALNET, "1")]);
   await settings.apply();
   assertEquals(states(), [`refused ${LOCALNET}`]);
   assertEquals(settings.outcomes[0]?.cure, `sysctl -w ${LOCALNET}=1`);
@@ -107,7 +107,7 @@ Deno.test("HostSettings.apply() takes a missing tool for a refusal", async () =>
 
 Deno.test("HostSettings.run() comes back to what the first rules loaded a module for", async () => {
   const kernel = new FakeKernel();
-  const { settings, logger, states } = stage(kernel, [wish(MAX, "2")]);
+  const { settings, logger, states } = stage(kernel, [request(MAX, "2")]);
   await settings.apply();
   assertEquals([states(), logger.lines], [[`refused ${MAX}`], []]);
   const running = settings.run(new AbortController().signal);
@@ -118,7 +118,7 @@ Deno.test("HostSettings.run() comes back to what the first rules loaded a module
 });
 
 Deno.test("HostSettings tells of what the kernel does not know once nothing comes after", async () => {
-  const { settings, logger } = stage(new FakeKernel(), [wish(MAX, "2")]);
+  const { settings, logger } = stage(new FakeKernel(), [request(MAX, "2")]);
   await settings.apply({ final: true });
   assertEquals(logger.lines.map(({ level }) => level), ["warn"]);
   assertStringIncludes(String(logger.lines[0]?.fields.cure), "modprobe nf_conntrack && sysctl -w");
@@ -127,7 +127,7 @@ Deno.test("HostSettings tells of what the kernel does not know once nothing come
 });
 
 Deno.test("HostSettings.run() ends with the process", async () => {
-  const { settings } = stage(new FakeKernel(), [wish(MAX, "2")]);
+  const { settings } = stage(new FakeKernel(), [request(MAX, "2")]);
   await settings.apply();
   const controller = new AbortController();
   const running = settings.run(controller.signal);
@@ -140,10 +140,10 @@ Deno.test("HostSettings.add() brings what it did not know, once", async () => {
   const name = "net.ipv4.conf.eth1.arp_ignore";
   const kernel = new FakeKernel();
   kernel.settings.set(LOCALNET, "1").set(name, "0");
-  const { settings, logger, states } = stage(kernel, [wish(LOCALNET, "1")]);
+  const { settings, logger, states } = stage(kernel, [request(LOCALNET, "1")]);
   await settings.apply();
   for (let times = 0; times < 2; times++) {
-    await settings.add([wish(LOCALNET, "1"), wish(name, "1")]);
+    await settings.add([request(LOCALNET, "1"), request(name, "1")]);
     assertEquals(states(), [`kept ${LOCALNET}`, `changed ${name}`]);
   }
   assertEquals(kernel.written, [`${name}=1`]);

@@ -185,11 +185,12 @@ Deno.test("NodeIdentity holds a configuration that is taken up later against the
 
 Deno.test("NodeIdentity says once that the node's own family does not run, and goes on", () =>
   withIdentity({ families: ["IPv4"] }, async ({ clock, identity, lines }) => {
-    const isTold = () => lines().filter((line) => line.startsWith("error: Nothing is served in"));
+    const isReported = () =>
+      lines().filter((line) => line.startsWith("error: Nothing is served in"));
     await clock.advance(30_000);
-    assertEquals(isTold(), [], "the family of the node is a guess");
+    assertEquals(isReported(), [], "the family of the node is a guess");
     for (const last of [1, 2]) identity.see(node([`2001:db8::${last}`, "10.0.0.1"]));
-    assertEquals(isTold().length, 1);
+    assertEquals(isReported().length, 1);
   }));
 
 Deno.test("NodeIdentity ends nothing while it only guesses the family of the node", () =>

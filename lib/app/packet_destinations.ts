@@ -19,14 +19,14 @@ import { unproxiedReason } from "../proxy/service_port.ts";
 import { namespacedNameOf, serviceKey } from "../proxy/service_port_name.ts";
 import { nearestServices } from "./find_service_ports.ts";
 import type { ToText } from "./packet_end_text.ts";
-import { PacketEndsError, type PacketWorld } from "./packet_world.ts";
+import { PacketEndsError, type PacketScope } from "./packet_scope.ts";
 
 /** What a packet is for. */
 type PacketDestination = Omit<Packet, "from">;
 
 /** Where names are looked up, and for which family. */
 interface DestinationSearch {
-  readonly world: PacketWorld;
+  readonly world: PacketScope;
   /** Of the sender; `undefined` = either. */
   readonly family: IpFamily | undefined;
 }
@@ -97,7 +97,7 @@ function ofNode(
 /** The node's own address where it serves node ports, else the first that does. */
 function nodePortAddressOf(
   { family, shared: { nodePortAddresses } }: ProxyPlan,
-  { nodeAddresses }: PacketWorld,
+  { nodeAddresses }: PacketScope,
 ): IpAddress | undefined {
   const own = nodeAddresses.filter((address) =>
     ipFamilyOf(address) === family && !isLoopback(address) && !address.startsWith("fe80:")
@@ -159,7 +159,7 @@ function portText({ name, port, protocol }: ServicePlan): string {
 
 function unknownService(
   to: ToText & { readonly kind: "service" },
-  { services, plans }: PacketWorld,
+  { services, plans }: PacketScope,
 ): PacketEndsError {
   const key = serviceKey(to);
   const all = new Map<string, Service>();

@@ -16,7 +16,7 @@ import type { Packet, PacketSender } from "../proxy/packet.ts";
 import type { ProxyPlan } from "../proxy/proxy_plan.ts";
 import { type FromText, parseFrom, parseTo, type ToText } from "./packet_end_text.ts";
 import { destinationsOf } from "./packet_destinations.ts";
-import { PacketEndsError, type PacketWorld } from "./packet_world.ts";
+import { PacketEndsError, type PacketScope } from "./packet_scope.ts";
 
 /** What two ends come to. */
 interface PacketEnds {
@@ -38,7 +38,7 @@ const OUTSIDERS: Readonly<Record<IpFamily, readonly IpAddress[]>> = {
  */
 export function readPacketEnds(
   { from, to }: { readonly from: string; readonly to: string },
-  world: PacketWorld,
+  world: PacketScope,
 ): PacketEnds {
   return resolvePacketEnds({ from: parseFrom(from), to: parseTo(to) }, world);
 }
@@ -46,7 +46,7 @@ export function readPacketEnds(
 /** As {@linkcode readPacketEnds}, of what was read before. */
 function resolvePacketEnds(
   { from, to }: { readonly from: FromText; readonly to: ToText },
-  world: PacketWorld,
+  world: PacketScope,
 ): PacketEnds {
   const family = from.kind === "address" ? ipFamilyOf(from.address) : undefined;
   const destinations = destinationsOf(to, { world, family });
@@ -68,7 +68,7 @@ function sentTo(to: IpAddress, sender: PacketSender): PacketSender {
 
 interface SenderContext {
   readonly family: IpFamily;
-  readonly world: PacketWorld;
+  readonly world: PacketScope;
   readonly assumptions: Set<string>;
 }
 
@@ -154,6 +154,6 @@ function isNodeAddress(address: IpAddress, { family, world }: SenderContext): bo
     world.plans.get(family)?.shared.nodePortAddresses.includes(address) === true;
 }
 
-function detectorOf(world: PacketWorld, family: IpFamily): LocalTrafficDetector {
+function detectorOf(world: PacketScope, family: IpFamily): LocalTrafficDetector {
   return world.plans.get(family)?.shared.localTraffic ?? { kind: "none" };
 }

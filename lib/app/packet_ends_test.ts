@@ -8,7 +8,7 @@ import type { Service } from "../api/objects.ts";
 import { ConfigurationError } from "../config/load.ts";
 import { IP_FAMILIES } from "../net/ip_address.ts";
 import { readPacketEnds } from "./packet_ends.ts";
-import { PacketEndsError, type PacketWorld } from "./packet_world.ts";
+import { PacketEndsError, type PacketScope } from "./packet_scope.ts";
 
 const { IPv4, IPv6 } = ADDRESSES;
 
@@ -33,7 +33,7 @@ const SERVICES: readonly Service[] = [
   testService("evil-name\x1b[", { clusterIP: "None" }),
 ];
 
-function world(settings: PacketFlowSettings = {}): PacketWorld {
+function world(settings: PacketFlowSettings = {}): PacketScope {
   const slices = [testEndpointSlice("web", {
     endpoints: [
       { addresses: [IPv4.localPods[0]], nodeName: THIS_NODE },

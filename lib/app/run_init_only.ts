@@ -7,7 +7,7 @@
 import type { Logger } from "../log/logger.ts";
 import type { BackendTable, Dependencies } from "./dependencies.ts";
 import { HostSettings } from "./host_settings.ts";
-import { hostSettingWishes } from "./host_setting_wishes.ts";
+import { hostSettingRequests } from "./host_setting_requests.ts";
 import { modeSettingsOf } from "./mode_settings.ts";
 import { nodeSettingsOf } from "./node_settings.ts";
 import { planSettingsOf } from "./plan_settings.ts";
@@ -32,8 +32,8 @@ export async function runInitOnly(
     })
   );
   const { conntrack } = proxy;
-  const wishes = await hostSettingWishes(dependencies, { conntrack, backends });
-  const settings = new HostSettings(dependencies, wishes);
+  const requests = await hostSettingRequests(dependencies, { conntrack, backends });
+  const settings = new HostSettings(dependencies, requests);
   // Nothing comes after this that would load a module.
   await settings.apply({ final: true });
   const refused = settings.outcomes.filter(({ state }) => state === "refused").length;

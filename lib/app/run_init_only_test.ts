@@ -4,12 +4,12 @@ import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { loadConfiguration } from "../config/load.ts";
 import { parseFlags } from "../config/parse_flags.ts";
-import type { HostSettingWish } from "../proxy/host_setting.ts";
+import type { HostSettingRequest } from "../proxy/host_setting.ts";
 import type { Dependencies } from "./dependencies.ts";
 import { runInitOnly } from "./run_init_only.ts";
 
-class WishingBackend extends FakeBackend {
-  hostSettings(): readonly HostSettingWish[] {
+class RequestingBackend extends FakeBackend {
+  hostSettings(): readonly HostSettingRequest[] {
     return [{ name: "net.ipv4.ip_forward", value: "1", purpose: "forward packets" }];
   }
 
@@ -36,7 +36,7 @@ for (const [name, code, refused] of [["works", 0, 0], ["is refused", 1, 1]] as c
     const logger = new MemoryLogger();
     const dependencies: Partial<Dependencies> = {
       commands,
-      backends: { userspace: (_, { family }) => new WishingBackend(family) },
+      backends: { userspace: (_, { family }) => new RequestingBackend(family) },
     };
     await runInitOnly({ ...dependencies as Dependencies, logger }, {
       ...configuration,

@@ -9,7 +9,7 @@ import { type ControlServer, startControlServer } from "./control_server.ts";
 import type { Dependencies } from "./dependencies.ts";
 import type { EventLoopMonitor } from "./event_loop_monitor.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
-import { gatherMetrics } from "./gather_metrics.ts";
+import { collectMetrics } from "./collect_metrics.ts";
 import type { Introspection } from "./introspection.ts";
 import type { ObjectSource } from "./object_source.ts";
 import { createRunningPage } from "./page/running_page.ts";
@@ -50,7 +50,7 @@ export async function startRunningServers(
       localPages: createRunningPage(dependencies, { introspection, changes, mode, signal }),
     }),
     gather: () =>
-      gatherMetrics(metrics, {
+      collectMetrics(metrics, {
         families: options.families,
         source: options.source(),
         largestDelayMs: options.eventLoop.largestMs,

@@ -14,7 +14,7 @@ import { setOomScore } from "../os/oom_score.ts";
 import type { HostSettingOutcome } from "../proxy/host_setting.ts";
 import type { Dependencies } from "./dependencies.ts";
 import { HostSettings } from "./host_settings.ts";
-import { hostSettingWishes, type WishingBackend } from "./host_setting_wishes.ts";
+import { hostSettingRequests, type RequestingBackend } from "./host_setting_requests.ts";
 import { NodeIdentity } from "./node_identity.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import type { StatusNode } from "./status_report.ts";
@@ -39,7 +39,7 @@ export class StartUp implements SyncObserver {
   readonly #identity: NodeIdentity;
   readonly #recorder: EventRecorder | undefined;
   #settings: HostSettings | undefined;
-  #backends: readonly WishingBackend[] = [];
+  #backends: readonly RequestingBackend[] = [];
 
   constructor(
     dependencies: StartUpDependencies,
@@ -86,12 +86,12 @@ export class StartUp implements SyncObserver {
     return this.#settings?.outcomes ?? [];
   }
 
-  /** Brings the settings of the machine to what is wished, before a backend starts. Never rejects. */
-  async prepare(backends: readonly WishingBackend[]): Promise<void> {
+  /** Brings the settings of the machine to what is requested, before a backend starts. Never rejects. */
+  async prepare(backends: readonly RequestingBackend[]): Promise<void> {
     const { conntrack } = this.#configuration.proxy;
     this.#backends = backends;
-    const wishes = await hostSettingWishes(this.#dependencies, { conntrack, backends });
-    this.#settings = new HostSettings(this.#dependencies, wishes);
+    const requests = await hostSettingRequests(this.#dependencies, { conntrack, backends });
+    this.#settings = new HostSettings(this.#dependencies, requests);
     await this.#settings.apply();
   }
 
@@ -115,8 +115,8 @@ export class StartUp implements SyncObserver {
 
   /** The interfaces of the machine were looked at: new ones may have settings of their own. */
   async onInterfaces(): Promise<void> {
-    const wishes = this.#backends.flatMap((backend) => backend.hostSettings?.() ?? []);
-    await this.#settings?.add(wishes);
+    const requests = this.#backends.flatMap((backend) => backend.hostSettings?.() ?? []);
+    await this.#settings?.add(requests);
   }
 
   /** Takes the configuration that is in force from now on. */

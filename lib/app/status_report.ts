@@ -86,7 +86,7 @@ export interface StatusReport {
   readonly largestEventLoopDelayMs: number;
   readonly node: StatusNode;
   readonly sources: readonly StatusSource[];
-  /** Settings of the kernel that were wished for, and what became of them. */
+  /** Settings of the kernel that were requested, and what became of them. */
   readonly hostSettings: readonly HostSettingOutcome[];
   readonly families: readonly StatusFamily[];
 }

@@ -5,7 +5,7 @@
  * @module
  */
 import type { Logger } from "../log/logger.ts";
-import { ToldRecently } from "../log/told_recently.ts";
+import { RecentTexts } from "../log/recent_texts.ts";
 import type { SyncMetrics } from "./sync_metrics.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
@@ -47,7 +47,7 @@ interface LastSync {
 export class Syncer {
   readonly #dependencies: SyncerDependencies;
   readonly #pipeline: ProxyPipeline;
-  readonly #told: ToldRecently;
+  readonly #told: RecentTexts;
   /** Only where the backend can't tell by itself. */
   readonly #contested: ContestedAddresses | undefined;
   #quarantined: readonly Quarantined[] = [];
@@ -59,7 +59,7 @@ export class Syncer {
   constructor(dependencies: SyncerDependencies, pipeline: ProxyPipeline) {
     const logger = dependencies.logger.with({ component: "syncer" });
     this.#dependencies = { ...dependencies, logger };
-    this.#told = new ToldRecently(dependencies);
+    this.#told = new RecentTexts(dependencies);
     this.#pipeline = pipeline;
     if (dependencies.backend.usesConntrack) this.#contested = new ContestedAddresses();
   }

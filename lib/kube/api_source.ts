@@ -5,7 +5,7 @@
  */
 import type { KubeKinds } from "../api/objects.ts";
 import type { Logger } from "../log/logger.ts";
-import { ToldRecently } from "../log/told_recently.ts";
+import { RecentTexts } from "../log/recent_texts.ts";
 import type { Clock } from "../os/clock.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
 import { apiAddressHint } from "./api_address_hint.ts";
@@ -187,7 +187,7 @@ export class ApiSource {
     const { clock, logger, random } = this.#dependencies;
     const { timing, streamingLists } = this.#options;
     const strings = this.#strings;
-    const told = new ToldRecently({ clock });
+    const told = new RecentTexts({ clock });
     const onProblem = (problem: ObjectProblem) => {
       if (!told.isNews(JSON.stringify(problem))) return;
       logger.warn("Left out an object that cannot be read", { ...problem });

@@ -80,9 +80,9 @@ function slimService(raw: RawFields, strings: StringTable): Service {
   const metadata = slimMetadata(raw, strings);
   const spec = requiredObject(raw, "spec", (spec) => slimServiceSpec(spec, strings));
   // The only events about Services are those of health check node ports.
-  const isTold = spec.healthCheckNodePort !== undefined && spec.healthCheckNodePort !== 0;
+  const isReported = spec.healthCheckNodePort !== undefined && spec.healthCheckNodePort !== 0;
   return present({
-    metadata: isTold ? slimMetadataWithUid(raw, strings) : metadata,
+    metadata: isReported ? slimMetadataWithUid(raw, strings) : metadata,
     spec,
     status: optionalObject(raw, "status", slimServiceStatus),
   });

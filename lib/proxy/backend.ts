@@ -7,7 +7,7 @@ import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
 import type { DataPlaneDifference, DataPlaneRepair } from "./data_plane_difference.ts";
 import type { FlowWatches } from "./flow_watches.ts";
-import type { HostSettingWish } from "./host_setting.ts";
+import type { HostSettingRequest } from "./host_setting.ts";
 import type { MachineFacts } from "./machine_facts.ts";
 import type { Packet } from "./packet.ts";
 import type {
@@ -206,7 +206,7 @@ export interface Backend extends AsyncDisposable {
    */
   refreshTraffic?(): Promise<void>;
   /** Settings of the machine that this mode needs; told before `start()`. */
-  hostSettings?(): readonly HostSettingWish[];
+  hostSettings?(): readonly HostSettingRequest[];
   /** Tries each thing that the mode needs and leaves nothing behind. */
   probe(): Promise<readonly ProbeResult[]>;
   /** Reads what the machine holds from an earlier run and adopts it. Nothing is torn down. */

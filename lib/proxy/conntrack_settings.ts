@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { HostSettingWish } from "./host_setting.ts";
+import type { HostSettingRequest } from "./host_setting.ts";
 
 /** The field, with upstream's names. Times are milliseconds; 0 leaves the kernel's value. */
 export interface ConntrackLimits {
@@ -36,19 +36,19 @@ export function conntrackMax(
 }
 
 /**
- * The wishes, in upstream's order. The hash is set by a sysctl: the file that upstream writes,
+ * The requests, in upstream's order. The hash is set by a sysctl: the file that upstream writes,
  * `/sys/module/nf_conntrack/parameters/hashsize`, is closed to this process, and is the same number.
  */
 export function conntrackSettings(
   limits: ConntrackLimits,
   cpus: number,
-): readonly HostSettingWish[] {
+): readonly HostSettingRequest[] {
   const max = conntrackMax(limits, cpus);
   return [
     ...(max === undefined ? [] : [
-      wish("nf_conntrack_max", max, "track the connections of every Service"),
+      request("nf_conntrack_max", max, "track the connections of every Service"),
       {
-        ...wish(
+        ...request(
           "nf_conntrack_buckets",
           Math.floor(max / ENTRIES_PER_BUCKET),
           "find connections fast when the table is full",
@@ -59,20 +59,20 @@ export function conntrackSettings(
     ...seconds("tcp_timeout_established", limits.tcpEstablishedTimeout),
     ...seconds("tcp_timeout_close_wait", limits.tcpCloseWaitTimeout),
     ...(limits.tcpBeLiberal
-      ? [wish("nf_conntrack_tcp_be_liberal", 1, "let packets outside of the TCP window pass")]
+      ? [request("nf_conntrack_tcp_be_liberal", 1, "let packets outside of the TCP window pass")]
       : []),
     ...seconds("udp_timeout", limits.udpTimeout),
     ...seconds("udp_timeout_stream", limits.udpStreamTimeout),
   ];
 }
 
-function wish(key: string, value: number, purpose: string): HostSettingWish {
+function request(key: string, value: number, purpose: string): HostSettingRequest {
   return { name: `net.netfilter.${key}`, value: String(value), purpose };
 }
 
-function seconds(key: string, milliseconds: number): readonly HostSettingWish[] {
+function seconds(key: string, milliseconds: number): readonly HostSettingRequest[] {
   if (milliseconds <= 0) return [];
   // Upstream makes 0 of a part of a second, with which the kernel forgets connections at once.
   const value = Math.max(1, Math.floor(milliseconds / 1000));
-  return [wish(`nf_conntrack_${key}`, value, "keep idle connections as long as was asked for")];
+  return [request(`nf_conntrack_${key}`, value, "keep idle connections as long as was asked for")];
 }

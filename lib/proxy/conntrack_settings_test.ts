@@ -34,7 +34,7 @@ Deno.test("conntrackSettings() wants nothing where all is left to the kernel", (
 });
 
 Deno.test("conntrackSettings() wants everything in upstream's order, the hash as a lower bound", () => {
-  const wishes = conntrackSettings({
+  const requests = conntrackSettings({
     maxPerCore: 32_768,
     min: 131_072,
     tcpEstablishedTimeout: 86_400_000,
@@ -43,7 +43,7 @@ Deno.test("conntrackSettings() wants everything in upstream's order, the hash as
     udpTimeout: 30_900,
     udpStreamTimeout: 180_000,
   }, 8);
-  const lines = wishes.map(({ name, value, atLeast }) =>
+  const lines = requests.map(({ name, value, atLeast }) =>
     `${name} ${atLeast ? ">=" : "="} ${value}`
   );
   assertEquals(lines, [
@@ -58,6 +58,6 @@ Deno.test("conntrackSettings() wants everything in upstream's order, the hash as
 });
 
 Deno.test("conntrackSettings() makes a second of any part of one", () => {
-  const wishes = conntrackSettings({ ...NOTHING, tcpEstablishedTimeout: 500, udpTimeout: 1 }, 8);
-  assertEquals(wishes.map(({ value }) => value), ["1", "1"]);
+  const requests = conntrackSettings({ ...NOTHING, tcpEstablishedTimeout: 500, udpTimeout: 1 }, 8);
+  assertEquals(requests.map(({ value }) => value), ["1", "1"]);
 });

@@ -157,9 +157,9 @@ function* endpointsStep(
   { endpoints, verdict }: PacketExplanation,
   { shared: { node } }: StepContext,
 ): Generator<ExplanationStep> {
-  const isTold = verdict.kind === "forward" ||
+  const isReported = verdict.kind === "forward" ||
     (verdict.kind !== "unclaimed" && verdict.why !== "source-ranges");
-  if (!isTold || endpoints.length === 0) return;
+  if (!isReported || endpoints.length === 0) return;
   const eligible = endpoints.filter((endpoint) => endpoint.eligible);
   const others = endpoints.filter((endpoint) => !endpoint.eligible);
   const items = [eligible, others].flatMap((list) => [

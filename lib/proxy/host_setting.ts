@@ -8,7 +8,7 @@
  */
 
 /** A kernel setting that somebody needs. */
-export interface HostSettingWish {
+export interface HostSettingRequest {
   /** Name as `sysctl` has it, e.g. `net.ipv4.conf.all.route_localnet`. */
   readonly name: string;
   /** The value in the kernel's own spelling. */
@@ -19,7 +19,7 @@ export interface HostSettingWish {
   readonly purpose: string;
 }
 
-/** What became of a wish. */
+/** What became of a request. */
 export interface HostSettingOutcome {
   readonly name: string;
   readonly wanted: string;

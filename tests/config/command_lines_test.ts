@@ -85,8 +85,10 @@ Deno.test("tests/config/command_lines has a case for every flag, with the field 
     const cases = accepted.filter(({ parsed }) => givenFlags(parsed.values).includes(name));
     assert(cases.length > 0, `--${name} is in no case`);
     for (const own of [field, alsoField].filter((path) => path !== undefined)) {
-      const isTold = cases.some(({ values }) => values.some(([path]) => path === `proxy.${own}`));
-      assert(isTold, `${own} is told by no case with --${name}`);
+      const isReported = cases.some(({ values }) =>
+        values.some(([path]) => path === `proxy.${own}`)
+      );
+      assert(isReported, `${own} is told by no case with --${name}`);
     }
   }
 });

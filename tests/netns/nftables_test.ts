@@ -10,7 +10,7 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { eventually } from "../support/eventually.ts";
 import { netnsRequirements } from "../support/netns.ts";
-import { meetingServices } from "../support/meeting_slots.ts";
+import { collidingServices } from "../support/colliding_slots.ts";
 import { NftKernelStage } from "../support/nft_kernel_stage.ts";
 import { asLayout1, asLayout2 } from "../support/nft_layouts.ts";
 import { randomServicePlan } from "../support/random_service_plan.ts";
@@ -178,7 +178,7 @@ Deno.test({
   ignore,
   fn: async () => {
     await using stage = await NftKernelStage.create();
-    const [left, right] = meetingServices();
+    const [left, right] = collidingServices();
     await stage.sync([right]);
     await stage.sync([left, right]);
     const choices = () => stage.nft("list map ip kube-relay choices");

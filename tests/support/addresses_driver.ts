@@ -5,7 +5,7 @@
  * @module
  */
 import { createFileStore } from "../../backends/userspace/addresses/address_store.ts";
-import { ADDRESS_MODES } from "../../backends/userspace/addresses/address_way.ts";
+import { ADDRESS_MODES } from "../../backends/userspace/addresses/address_method.ts";
 import { createLocalAddresses } from "../../backends/userspace/addresses/addresses.ts";
 import type {
   AcquiredAddress,

@@ -23,7 +23,7 @@ export interface FakePacket {
  * What becomes of it. `away`: the address is not one of this node. `node`: it reaches what the node has
  * on that port.
  */
-export type FakeFate = "away" | "drop" | "node" | "reject" | readonly string[];
+export type FakeOutcome = "away" | "drop" | "node" | "reject" | readonly string[];
 
 /** Of one IP family, IPv4. */
 export class FakeIpvsKernel {
@@ -53,7 +53,7 @@ export class FakeIpvsKernel {
   }
 
   /** What becomes of the first packet of a connection. */
-  fate({ protocol, address, port }: FakePacket): FakeFate {
+  fate({ protocol, address, port }: FakePacket): FakeOutcome {
     if (!this.addresses.has(address)) return "away";
     const entry = `${address},${protocol.toLowerCase()}:${port}`;
     const isIn = (set: string) => this.sets.get(`KUBE-${set}`)?.has(entry) ?? false;

@@ -6,7 +6,7 @@
  */
 import { runCommandLine } from "../../lib/app/command_line.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import { createEndInOrder } from "../../lib/os/told_to_end.ts";
+import { createTerminationSource } from "../../lib/os/termination_signals.ts";
 import { createDependencies } from "../../main.ts";
 
 /** What the runner itself has for a command that is not told otherwise. */
@@ -26,5 +26,5 @@ if (import.meta.main) {
   const [factor = "1", ...args] = Deno.args;
   const dependencies = createDependencies();
   const commands = patientRunner(dependencies.commands, Number(factor));
-  Deno.exit(await runCommandLine({ ...dependencies, commands }, args, createEndInOrder()));
+  Deno.exit(await runCommandLine({ ...dependencies, commands }, args, createTerminationSource()));
 }

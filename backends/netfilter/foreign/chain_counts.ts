@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { nameOfWorld, type WorldContents } from "./iptables_world.ts";
+import { nameOfRuleSet, type RuleSetContents } from "./iptables_rule_set.ts";
 import { type ChainOwner, knownChain } from "./known_chains.ts";
 import type { OwnState } from "./own_state.ts";
 
@@ -12,7 +12,7 @@ export interface ChainCount {
   readonly owner: ChainOwner;
   readonly label: string;
   readonly table: string;
-  /** As {@linkcode nameOfWorld} has it. */
+  /** As {@linkcode nameOfRuleSet} has it. */
   readonly world: string;
   readonly count: number;
 }
@@ -22,7 +22,7 @@ const CHAINS_PER_STEP = 256;
 
 /** Counts the known chains of all worlds, but for those that are ours, in short steps. */
 export function* countChains(
-  worlds: readonly WorldContents[],
+  worlds: readonly RuleSetContents[],
   own: OwnState,
 ): Generator<void, ChainCount[]> {
   const counts: ChainCount[] = [];
@@ -39,7 +39,7 @@ export function* countChains(
         else kinds.set(known.label, { owner: known.owner, count: 1 });
       }
       for (const [label, kind] of kinds) {
-        counts.push({ ...kind, label, table, world: nameOfWorld(world) });
+        counts.push({ ...kind, label, table, world: nameOfRuleSet(world) });
       }
     }
   }

@@ -6,7 +6,7 @@
 import type { HostFinding } from "../../../lib/proxy/host_checks.ts";
 import type { Network } from "../../../lib/os/network.ts";
 import { countChains } from "./chain_counts.ts";
-import { lookAtHost, type LookEdges } from "./host_look.ts";
+import { type HostEdges, readHostContents } from "./host_contents.ts";
 import { inSteps } from "../in_steps.ts";
 import { impostorFindings, judgeFindings, liveFinding } from "./judge_findings.ts";
 import { K3S_NODE_ARGS, parseK3sNodeArgs } from "./k3s_node_args.ts";
@@ -14,7 +14,7 @@ import { findLiveKubeProxy } from "./live_kube_proxy.ts";
 import { OWN_NOTHING, type OwnState } from "./own_state.ts";
 
 /** What looking needs. */
-export interface ForeignSoftwareEdges extends LookEdges {
+export interface ForeignSoftwareEdges extends HostEdges {
   readonly network: Network;
   /** The user of this process; `undefined` = unknown. */
   readonly uid: number | undefined;
@@ -46,7 +46,7 @@ export async function findForeignSoftware(
   if (scope === "ports") {
     return [...(live ? [liveFinding(live)] : []), ...impostorFindings(impostors)];
   }
-  const look = await lookAtHost(edges, looking);
+  const look = await readHostContents(edges, looking);
   const chains = await inSteps(edges, countChains(look.worlds, own));
   const nodeArgs = parseK3sNodeArgs(nodeAnnotations[K3S_NODE_ARGS] ?? "");
   return judgeFindings({

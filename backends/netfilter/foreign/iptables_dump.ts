@@ -36,7 +36,7 @@ export interface IptablesDump {
 /** Which jumps are kept. */
 export type JumpFilter = (table: string, jump: Pick<Jump, "from" | "to">) => boolean;
 
-interface TableUnderWay {
+interface PendingTable {
   readonly name: string;
   readonly builtIn: Set<string>;
   readonly chains: Map<string, number>;
@@ -47,9 +47,9 @@ interface TableUnderWay {
 /** Takes a dump line by line. Lines that mean nothing here are passed over. */
 export class IptablesDumpReader {
   readonly #keepJump: JumpFilter;
-  readonly #tables: TableUnderWay[] = [];
+  readonly #tables: PendingTable[] = [];
   readonly #unreadable: string[] = [];
-  #table: TableUnderWay | undefined;
+  #table: PendingTable | undefined;
 
   constructor(keepJump: JumpFilter) {
     this.#keepJump = keepJump;
@@ -80,7 +80,7 @@ export class IptablesDumpReader {
   }
 }
 
-function readTableLine(table: TableUnderWay, line: string, keepJump: JumpFilter): void {
+function readTableLine(table: PendingTable, line: string, keepJump: JumpFilter): void {
   if (line.startsWith(":")) {
     const [name = "", policy] = line.slice(1).split(" ", 2);
     if (policy === "-") table.chains.set(name, 0);

@@ -6,9 +6,9 @@
 import { type HostFinding, KUBE_PROXY_ALIVE } from "../../../lib/proxy/host_checks.ts";
 import { type ChainCount, describeCount } from "./chain_counts.ts";
 import { IPVS_DEVICE, KUBE_ROUTER_DEVICE } from "./dummy_devices.ts";
-import type { HostLook } from "./host_look.ts";
+import type { HostContents } from "./host_contents.ts";
 import { isKubeProxySet, isKubeRouterSet } from "./ip_sets.ts";
-import { nameOfWorld } from "./iptables_world.ts";
+import { nameOfRuleSet } from "./iptables_rule_set.ts";
 import type { K3sNodeArgs } from "./k3s_node_args.ts";
 import type { LiveKubeProxy } from "./live_kube_proxy.ts";
 import { isKubeProxyTable } from "./nft_tables.ts";
@@ -16,7 +16,7 @@ import type { OwnState } from "./own_state.ts";
 
 /** All that was seen. */
 export interface SeenOnHost {
-  readonly look: HostLook;
+  readonly look: HostContents;
   readonly chains: readonly ChainCount[];
   readonly own: OwnState;
   readonly live?: LiveKubeProxy;
@@ -211,7 +211,7 @@ function worldFindings({ look }: SeenOnHost): HostFinding[] {
         chains.includes(chain)
       );
       const chosen = hint === undefined ? "" : `; kubelet writes here (${hint})`;
-      return `${rules} rules in ${nameOfWorld(world)}${chosen}`;
+      return `${rules} rules in ${nameOfRuleSet(world)}${chosen}`;
     }),
     cure: "keep to the variant that kubelet uses, and flush the other where its rules are nobody's",
   }];
@@ -235,7 +235,7 @@ function relayFindings({ look, own }: SeenOnHost): HostFinding[] {
 
 function unseenFindings({ look }: SeenOnHost): HostFinding[] {
   const unreadable = look.worlds.flatMap(({ world, dump }) =>
-    dump.unreadable.map((table) => `table ${table} (${nameOfWorld(world)}): only nft can show it`)
+    dump.unreadable.map((table) => `table ${table} (${nameOfRuleSet(world)}): only nft can show it`)
   );
   const evidence = [...look.unseen, ...unreadable];
   if (evidence.length === 0) return [];

@@ -1,10 +1,10 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import type { ChainCount } from "./chain_counts.ts";
-import type { HostLook } from "./host_look.ts";
-import type { WorldContents } from "./iptables_world.ts";
+import type { HostContents } from "./host_contents.ts";
+import type { RuleSetContents } from "./iptables_rule_set.ts";
 import { judgeFindings, type SeenOnHost } from "./judge_findings.ts";
 
-const NOTHING: HostLook = {
+const NOTHING: HostContents = {
   worlds: [],
   nftTables: [],
   sets: [],
@@ -13,7 +13,7 @@ const NOTHING: HostLook = {
   unseen: [],
 };
 
-function seen(look: Partial<HostLook> = {}, more: Partial<SeenOnHost> = {}): SeenOnHost {
+function seen(look: Partial<HostContents> = {}, more: Partial<SeenOnHost> = {}): SeenOnHost {
   return { look: { ...NOTHING, ...look }, chains: [], own: {}, impostors: [], ...more };
 }
 
@@ -21,7 +21,7 @@ function chains(owner: ChainCount["owner"], label: string): ChainCount[] {
   return [{ owner, label, table: "nat", world: "iptables-nft", count: 3 }];
 }
 
-function world(variant: "nft" | "legacy", rules: number): WorldContents {
+function world(variant: "nft" | "legacy", rules: number): RuleSetContents {
   const table = { name: "nat", builtIn: new Set<string>(), chains: new Map(), jumps: [], rules };
   return {
     world: { family: "IPv4", variant },

@@ -16,7 +16,7 @@ import {
 } from "../../../lib/os/kernel_sockets.ts";
 import { IP_FAMILIES } from "../../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../../lib/net/port.ts";
-import { type HttpAnswer, peekHttp } from "./http_peek.ts";
+import { type HttpAnswer, requestHttp } from "./http_request.ts";
 
 /** The answers on kube-proxy's ports. */
 interface KubeProxyAnswers {
@@ -67,7 +67,7 @@ export async function findLiveKubeProxy(
   );
   const answers = await Promise.all(
     questions.map((question) =>
-      peekHttp(edges, { ...question, ...options, timeoutMs: TIMEOUT_MS })
+      requestHttp(edges, { ...question, ...options, timeoutMs: TIMEOUT_MS })
     ),
   );
   const evidence: string[] = [];

@@ -5,7 +5,7 @@ import { eventually } from "../../../tests/support/eventually.ts";
 import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
 import { FakeClock } from "../../../tests/support/fake_clock.ts";
 import { findLiveKubeProxy, kubeProxyAnswer } from "./live_kube_proxy.ts";
-import { parseAnswer, peekHttp } from "./http_peek.ts";
+import { parseAnswer, requestHttp } from "./http_request.ts";
 
 const HEALTHZ =
   '{"lastUpdated":"2026-01-01T00:00:00Z","currentTime":"2026-01-01T00:00:00Z","nodeEligible":true,"healthy":true}';
@@ -143,7 +143,7 @@ for (const [what, path, text, is] of ANSWERS) {
   });
 }
 
-Deno.test("peekHttp() ends with its signal, and leaves no connection", async () => {
+Deno.test("requestHttp() ends with its signal, and leaves no connection", async () => {
   using machine = new Machine();
   machine.answer("127.0.0.1", 10256, undefined);
   const controller = new AbortController();
@@ -153,7 +153,7 @@ Deno.test("peekHttp() ends with its signal, and leaves no connection", async () 
     path: "/",
     timeoutMs: 60_000,
   };
-  const asked = peekHttp(edges, { ...question, signal: controller.signal });
+  const asked = requestHttp(edges, { ...question, signal: controller.signal });
   controller.abort();
   assertEquals(await asked, undefined);
 });

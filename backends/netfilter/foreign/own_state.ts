@@ -4,11 +4,11 @@
  *
  * @module
  */
-import type { IptablesWorld } from "./iptables_world.ts";
+import type { IptablesRuleSet } from "./iptables_rule_set.ts";
 
 /** A chain and where it is. */
 export interface ChainPlace {
-  readonly world: IptablesWorld;
+  readonly world: IptablesRuleSet;
   readonly table: string;
   readonly chain: string;
 }

@@ -7,7 +7,7 @@ import { IP_FAMILIES } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
 import { chooseIptables } from "../iptables_variant.ts";
-import { nameOfWorld } from "./iptables_world.ts";
+import { nameOfRuleSet } from "./iptables_rule_set.ts";
 import { isOfOtherModes } from "./known_chains.ts";
 import { type ChainPlace, OWN_NOTHING, type OwnState } from "./own_state.ts";
 
@@ -25,9 +25,9 @@ export async function ownStateOfMode(
   const worlds = new Set<string>();
   for (const family of IP_FAMILIES) {
     const { programs } = await chooseIptables({ commands }, { family, signal });
-    if (programs) worlds.add(nameOfWorld({ family, variant: programs.variant }));
+    if (programs) worlds.add(nameOfRuleSet({ family, variant: programs.variant }));
   }
-  const isInOurWorld = ({ world }: ChainPlace) => worlds.has(nameOfWorld(world));
+  const isInOurWorld = ({ world }: ChainPlace) => worlds.has(nameOfRuleSet(world));
   if (mode === "ipvs") return { chain: isInOurWorld, set: () => true, device: () => true };
   // Of ipvs mode, which filters by sets and a device that go: nothing may refer to them.
   return {

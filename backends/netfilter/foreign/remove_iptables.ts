@@ -8,11 +8,11 @@ import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { inSteps } from "../in_steps.ts";
 import type { IptablesDump, JumpFilter } from "./iptables_dump.ts";
 import {
-  type IptablesWorld,
-  lookAtWorld,
-  nameOfWorld,
-  type WorldContents,
-} from "./iptables_world.ts";
+  type IptablesRuleSet,
+  nameOfRuleSet,
+  readRuleSet,
+  type RuleSetContents,
+} from "./iptables_rule_set.ts";
 import { isKubeProxyChain } from "./known_chains.ts";
 import type { OwnState } from "./own_state.ts";
 import type { RemovalRun, RemovalStep } from "./removal_run.ts";
@@ -27,7 +27,7 @@ import {
 
 /** What of kube-proxy's is removed from where. */
 interface IptablesRemovalInput {
-  readonly world: IptablesWorld;
+  readonly world: IptablesRuleSet;
   readonly own: OwnState;
   readonly run: RemovalRun;
 }
@@ -59,7 +59,7 @@ export async function removeFromIptables(
 
 /** Which chains are removed from where. */
 interface ChainRemovalInput {
-  readonly world: IptablesWorld;
+  readonly world: IptablesRuleSet;
   /** For a person, e.g. `kube-proxy's`. */
   readonly whose: string;
   /** Jumps into chains that may go, from chains that don't. */
@@ -76,8 +76,8 @@ export async function removeChains(
 ): Promise<void> {
   let failures: string[] = [];
   for (let attempt = 1; attempt <= ATTEMPTS; attempt++) {
-    const seen = await lookAtWorld(edges, world, { keepJump, ...run.signal });
-    if (seen.state === "refused") run.unseen(`rules of ${nameOfWorld(world)}`, seen.reason);
+    const seen = await readRuleSet(edges, world, { keepJump, ...run.signal });
+    if (seen.state === "refused") run.unseen(`rules of ${nameOfRuleSet(world)}`, seen.reason);
     if (seen.state !== "seen") return;
     const isTheirs = choose(seen.value.dump);
     failures = await removeOnce(edges, { contents: seen.value, isTheirs, whose, run });
@@ -90,7 +90,7 @@ export async function removeChains(
 async function removeOnce(
   { clock }: { readonly clock: Clock },
   { contents, isTheirs, whose, run }: {
-    readonly contents: WorldContents;
+    readonly contents: RuleSetContents;
     readonly isTheirs: ChainFilter;
     readonly whose: string;
     readonly run: RemovalRun;
@@ -102,23 +102,23 @@ async function removeOnce(
     .toSorted((a, b) => TABLE_ORDER.indexOf(a.name) - TABLE_ORDER.indexOf(b.name));
   for (const table of tables) {
     const removal = await inSteps({ clock }, planTableRemoval(table, isTheirs));
-    for (const kept of removal.kept) run.keep(`${kept} (${nameOfWorld(world)})`);
+    for (const kept of removal.kept) run.keep(`${kept} (${nameOfRuleSet(world)})`);
     if (isNothing(removal)) continue;
     const reason = await run.try(stepOf(contents, removal));
     if (reason === undefined) continue;
-    failures.push(`${whose} chains in ${table.name} (${nameOfWorld(world)}): ${reason}`);
+    failures.push(`${whose} chains in ${table.name} (${nameOfRuleSet(world)}): ${reason}`);
   }
   for (const table of dump.unreadable) {
-    run.keep(`table ${table} (${nameOfWorld(world)}): it has rules that only nft can show`);
+    run.keep(`table ${table} (${nameOfRuleSet(world)}): it has rules that only nft can show`);
   }
   return failures;
 }
 
-function stepOf({ world, restoreProgram }: WorldContents, removal: TableRemoval): RemovalStep {
+function stepOf({ world, restoreProgram }: RuleSetContents, removal: TableRemoval): RemovalStep {
   return {
     // Without -w, iptables-legacy waits for its lock for ever; the nft variant takes the flag too.
     command: [restoreProgram, "-w", "5", "--noflush"],
     input: () => renderTableRemoval(removal),
-    removes: describeTableRemoval(removal, nameOfWorld(world)),
+    removes: describeTableRemoval(removal, nameOfRuleSet(world)),
   };
 }

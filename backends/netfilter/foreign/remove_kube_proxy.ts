@@ -8,7 +8,7 @@ import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";
 import type { CleanupReport } from "../../../lib/proxy/backend.ts";
-import { IPTABLES_WORLDS } from "./iptables_world.ts";
+import { IPTABLES_RULE_SETS } from "./iptables_rule_set.ts";
 import { isKubeProxyTable, listNftTables, renderTableDeletion } from "./nft_tables.ts";
 import { removeCounters } from "../packet_counters.ts";
 import { OWN_NOTHING, type OwnState } from "./own_state.ts";
@@ -46,7 +46,7 @@ export async function removeKubeProxy(
   { own = OWN_NOTHING, excludeCidrs = [], ...options }: RemoveKubeProxyOptions,
 ): Promise<CleanupReport> {
   const run = new RemovalRun(edges, options);
-  for (const world of IPTABLES_WORLDS) await removeFromIptables(edges, { world, own, run });
+  for (const world of IPTABLES_RULE_SETS) await removeFromIptables(edges, { world, own, run });
   const counter = own.counter?.() ? undefined : await removeCounters(edges, run);
   if (counter !== undefined) run.keep(`${counter}: a rule of another program refers to it`);
   await removeNftTables(edges, { own, run });

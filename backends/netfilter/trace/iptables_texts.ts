@@ -57,8 +57,8 @@ export async function readIptablesTexts(
   const texts = await mapAtOnce(chains, AT_ONCE, async (place) => {
     const [table = "", chain = ""] = place.split(" ");
     const reader = new IptablesTextReader(table);
-    const isTold = await read(commands, [program, "-t", table, "-S", chain], reader);
-    return isTold ? [place, reader.rules.get(place) ?? []] as const : undefined;
+    const isReported = await read(commands, [program, "-t", table, "-S", chain], reader);
+    return isReported ? [place, reader.rules.get(place) ?? []] as const : undefined;
   });
   const told = texts.filter((each) => each !== undefined);
   return told.length === chains.length ? new Map(told) : await readAll(commands, save);

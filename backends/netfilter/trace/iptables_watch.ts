@@ -17,7 +17,7 @@ import { tryTool } from "../probe/try_tool.ts";
 import { startCounterWatch } from "./counter_watch.ts";
 import { MonitorIsBlind, startEventWatch } from "./event_watch.ts";
 import { iptablesNftMonitor } from "./iptables_nft_monitor.ts";
-import { describeIptablesStep as describe } from "./iptables_words.ts";
+import { describeIptablesStep as describe } from "./describe_iptables_step.ts";
 import { kernelLogMonitor } from "./kernel_log_monitor.ts";
 import { markTableName } from "./mark_table.ts";
 import type { TraceEdges } from "./trace_edges.ts";

@@ -62,7 +62,7 @@ const WAYS = {
 } as const;
 
 /** What is known of the packet. */
-interface CountedWay {
+interface CountedPath {
   readonly comesFrom: keyof typeof WAYS;
 }
 
@@ -70,7 +70,7 @@ interface CountedWay {
 export function movedRules(
   before: CountedRules,
   after: CountedRules,
-  { comesFrom }: CountedWay,
+  { comesFrom }: CountedPath,
 ): readonly TraceStep[] {
   const steps: TraceStep[] = [];
   const told = new Set<string>();

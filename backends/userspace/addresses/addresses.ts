@@ -22,12 +22,12 @@ import {
 import { probeAddresses, tryOwnAddress } from "./address_probe.ts";
 import type { AddressStore } from "./address_store.ts";
 import {
+  type AddressMethod,
   type AddressMode,
-  type AddressWay,
   ANYIP_WARNING,
-  chooseAddressWay,
-  describeAddressWay,
-} from "./address_way.ts";
+  chooseAddressMethod,
+  describeAddressMethod,
+} from "./address_method.ts";
 import { AnyIpRoutes } from "./anyip_routes.ts";
 import type {
   AcquiredAddress,
@@ -81,7 +81,7 @@ class MachineAddresses implements LocalAddresses {
   readonly #parts: AddressPlacerDependencies;
   readonly #held = new Map<IpAddress, Held>();
   #placer: AddressPlacer;
-  #way: AddressWay = "standIn";
+  #way: AddressMethod = "standIn";
   /** Why nothing may be added to the machine. */
   #refusal: string | undefined = "not started yet";
   /** Whether the first sync is over: before it, what an earlier run left is not touched. */
@@ -105,7 +105,7 @@ class MachineAddresses implements LocalAddresses {
   }
 
   get summary(): string {
-    return describeAddressWay(this.#way, {
+    return describeAddressMethod(this.#way, {
       family: this.#options.family,
       refusal: this.#refusal,
       ownCount: this.#parts.ledger.addresses.size,
@@ -148,7 +148,7 @@ class MachineAddresses implements LocalAddresses {
     return this.#turns.run(async () => {
       const { family, mode = "auto" } = this.#options;
       const ranges = serviceCidrs.filter((range) => cidrFamilyOf(range) === family);
-      const way = chooseAddressWay({
+      const way = chooseAddressMethod({
         mode,
         permitted: this.#refusal === undefined,
         count,

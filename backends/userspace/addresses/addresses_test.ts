@@ -194,7 +194,7 @@ Deno.test("acquire() adds nothing that it cannot record", async () => {
   assertEquals(await acquire(addresses, clusterIp("10.96.0.1")), { "10.96.0.1": "local" });
 });
 
-Deno.test("acquire() throws when the outcome is unknown, and the same wish succeeds later", async () => {
+Deno.test("acquire() throws when the outcome is unknown, and the same request succeeds later", async () => {
   const machine = new Machine();
   const addresses = await machine.start();
   machine.host.runner.failNext("timeout", { carriedOut: true });

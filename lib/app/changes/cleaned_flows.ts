@@ -6,7 +6,7 @@
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { ChangeEntry, CleanedFlows, SyncEntry } from "./change_entry.ts";
-import { shortened } from "./change_words.ts";
+import { shortened } from "./change_parts.ts";
 import { MOST_EFFECTS } from "./pending_effects.ts";
 
 /** One look for stale flows. */

@@ -15,7 +15,7 @@ import type { IpAddress } from "../../net/ip_address.ts";
 import { formatHostPort, type Port, tryParsePort } from "../../net/port.ts";
 import { tryParseIpAddress } from "../../net/ip_address.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
-import { changeOf, itemChanges, limited } from "./change_words.ts";
+import { changeOf, itemChanges, limited } from "./change_parts.ts";
 
 /** Endpoints of a larger slice are only counted: naming them would hold up the sync. */
 const MOST_COMPARED = 200;
@@ -57,7 +57,7 @@ export function describeService(
   }
   return limited([
     ...VALUES.flatMap(([label, read]) => changeOf(label, [read(previous), read(current)])),
-    ...nodePortWords(previous, current),
+    ...nodePortText(previous, current),
     ...LISTS.flatMap(([label, read]) => itemChanges(label, [read(previous), read(current)])),
   ]);
 }
@@ -74,7 +74,7 @@ export function describeEndpointSlice(
   return limited([
     ...(isPart || service === undefined ? [] : [`of Service ${service}`]),
     ...(isPart ? itemChanges("port", [portTexts(previous), portTexts(current)]) : []),
-    ...readyWords(before.filter(isReady).length, after.filter(isReady).length),
+    ...readyText(before.filter(isReady).length, after.filter(isReady).length),
     ...(Math.max(before.length, after.length) > MOST_COMPARED
       ? changeOf("endpoints", [before.length, after.length])
       : endpointWords(previous, current)),
@@ -89,7 +89,7 @@ export function describeEndpoints(
   const [before, after] = [previous, current].map(readyAddresses) as [string[], string[]];
   const isLarge = Math.max(before.length, after.length) > MOST_COMPARED;
   return limited([
-    ...readyWords(before.length, after.length),
+    ...readyText(before.length, after.length),
     ...(isLarge ? [] : itemChanges("endpoint", [before, after])),
   ]);
 }
@@ -122,7 +122,7 @@ function servicePortText(
 }
 
 /** Of ports that both states have. */
-function nodePortWords(previous: Service, current: Service): readonly string[] {
+function nodePortText(previous: Service, current: Service): readonly string[] {
   const before = new Map(
     (previous.spec.ports ?? []).map((port) => [servicePortText(port), port.nodePort]),
   );
@@ -138,7 +138,7 @@ function loadBalancerAddresses({ status }: Service): readonly string[] {
   return (status?.loadBalancer?.ingress ?? []).flatMap(({ ip }) => ip ?? []);
 }
 
-function readyWords(before: number, after: number): readonly string[] {
+function readyText(before: number, after: number): readonly string[] {
   return changeOf("ready", [before, after]);
 }
 

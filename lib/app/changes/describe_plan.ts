@@ -5,7 +5,7 @@
  */
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { Verdict } from "../../proxy/verdict.ts";
-import { changeOf, itemChanges, limited } from "./change_words.ts";
+import { changeOf, itemChanges, limited } from "./change_parts.ts";
 
 /** Longer lists of endpoints are only counted. */
 const MOST_COMPARED = 200;

@@ -197,7 +197,7 @@ function driftLine({ object, found, repaired, times }: DriftEntry): EntryLine {
 function repairLines({ uid, pid, objects, times, error }: RepairEntry): readonly EntryLine[] {
   const who = uid === undefined ? `process ${pid}` : `user ${uid}, process ${pid}`;
   const often = times > 1 ? `, ${times} times` : "";
-  const words = repairWords(objects);
+  const words = repairText(objects);
   return [
     line("warning", `REPAIR by 'kube-relay diff --repair' (${who})${often}: ${words}`),
     ...(error === undefined ? [] : [line("bad", `FAILED, so that more may be written: ${error}`)]),
@@ -205,7 +205,7 @@ function repairLines({ uid, pid, objects, times, error }: RepairEntry): readonly
 }
 
 /** `2 of 3 rules mended`. */
-export function repairWords(objects: RepairEntry["objects"]): string {
+export function repairText(objects: RepairEntry["objects"]): string {
   const parts = objects.map(({ object, found, mended }) =>
     `${grouped(mended)} of ${grouped(found)} ${found === 1 ? object : pluralOf(object)}`
   );

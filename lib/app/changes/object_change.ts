@@ -10,7 +10,7 @@ import type { IpAddress } from "../../net/ip_address.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../../proxy/service_port_name.ts";
 import type { CauseKind, ChangeAction } from "./change_entry.ts";
-import { shortened } from "./change_words.ts";
+import { shortened } from "./change_parts.ts";
 import {
   describeAddresses,
   describeEndpoints,

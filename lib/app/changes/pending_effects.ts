@@ -6,7 +6,7 @@
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { type ServiceKey, serviceKey, type ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { ChangeAction, ChangeEffect } from "./change_entry.ts";
-import { shortened } from "./change_words.ts";
+import { shortened } from "./change_parts.ts";
 import { describePlan } from "./describe_plan.ts";
 import { actionOf } from "./object_change.ts";
 

@@ -5,7 +5,7 @@
  */
 import type { Quarantined } from "../../proxy/backend.ts";
 import type { QuarantineEntry } from "./change_entry.ts";
-import { shortened } from "./change_words.ts";
+import { shortened } from "./change_parts.ts";
 
 /** Of one sync; when a whole range of addresses is lost, the first ones tell why. */
 const MOST_TOLD = 16;

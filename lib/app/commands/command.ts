@@ -6,7 +6,7 @@
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { FlagName, FlagValues } from "../../config/flags.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";
-import type { EndInOrder } from "../../os/told_to_end.ts";
+import type { TerminationSource } from "../../os/termination_signals.ts";
 import type { Dependencies } from "../dependencies.ts";
 
 /** What a verb is given beside the edges. */
@@ -20,7 +20,7 @@ export interface CommandContext {
    * To be called before something is begun that has to be ended in order: until then SIGINT and SIGTERM
    * end the process at once. A verb that only computes and prints does without.
    */
-  readonly endInOrder: EndInOrder;
+  readonly endInOrder: TerminationSource;
 }
 
 /** Something that has to stand after a verb, in its place. */

@@ -17,7 +17,7 @@ import { renderDifference } from "../diff/diff_view.ts";
 import { compareNode, countDifferences, type RepairRunner } from "../diff/node_difference.ts";
 import { withServing } from "../diff/serving_node.ts";
 import { lookSettled, type SettledLook } from "../diff/settled_node.ts";
-import { toldRepairs } from "../diff/told_repair.ts";
+import { reportedRepairs } from "../diff/reported_repairs.ts";
 import { countChanges, planWhatIf } from "../diff/what_if.ts";
 import { renderWhatIf, whatIfJson } from "../diff/what_if_view.ts";
 import { checkService, checkServiceName, servicePortsOf } from "../find_service_ports.ts";
@@ -116,7 +116,7 @@ async function look(
   const signal = context.endInOrder();
   // Two at once take away what the other has taken, or add a jump twice.
   using _alone = await lockFolder(dependencies, dirname(controlSocket), { maxMs: LOCK_MS, signal });
-  const repair = toldRepairs(dependencies, controlSocket);
+  const repair = reportedRepairs(dependencies, controlSocket);
   const mend = async () => {
     const planned = await planRunningNode(dependencies, { relay, families });
     return await compare(await withServing(planned, relay), repair);

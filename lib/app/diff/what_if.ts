@@ -121,7 +121,7 @@ async function compareFamily(
       rules: ruleChanges(had.get(key) ?? [], has.get(key) ?? []),
     };
   });
-  return { family: before.family, changes, shared: sharedWords(before, after), plans };
+  return { family: before.family, changes, shared: sharedTexts(before, after), plans };
 }
 
 /** When an object was made decides nothing but who is older. */
@@ -195,7 +195,7 @@ function ruleChanges(
   };
 }
 
-function sharedWords({ shared: was }: ProxyPlan, { shared: is }: ProxyPlan): readonly string[] {
+function sharedTexts({ shared: was }: ProxyPlan, { shared: is }: ProxyPlan): readonly string[] {
   const list = (items: readonly string[]) => items.join(", ") || "none";
   const words: string[] = [];
   if (!deepEqual(was.serviceCidrs, is.serviceCidrs)) {

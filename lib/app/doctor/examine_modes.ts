@@ -12,7 +12,7 @@ import type { HostFinding } from "../../proxy/host_checks.ts";
 import { AUTO_ORDER, chooseVerdict, ModeError } from "../choose_mode.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { idleBackendOptions } from "../idle_backend_options.ts";
-import { type ModeVerdict, weighMode } from "../weigh_mode.ts";
+import { evaluateMode, type ModeVerdict } from "../evaluate_mode.ts";
 import { CollectingLogger } from "./collecting_logger.ts";
 import type { DoctorChoice, DoctorMode } from "./doctor_report.ts";
 
@@ -49,7 +49,7 @@ export async function examineModes(
   const verdicts: ModeVerdict[] = [];
   const modes: DoctorMode[] = [];
   for (const mode of ALL_MODES) {
-    const verdict = await weighMode(dependencies, mode, { always: true, signal });
+    const verdict = await evaluateMode(dependencies, mode, { always: true, signal });
     verdicts.push(verdict);
     const { results, support: { families } } = verdict;
     const inRelease = dependencies.backends[mode] !== undefined;

@@ -21,11 +21,11 @@ import { findHit } from "../../proxy/packet_hit.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { unservedAt } from "../../proxy/unserved_services.ts";
 import { readPacketEnds } from "../packet_ends.ts";
-import type { PacketWorld } from "../packet_world.ts";
+import type { PacketScope } from "../packet_scope.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
 
 /** What is explained, and by what. */
-export interface ExplainWorld extends PacketWorld {
+export interface ExplainWorld extends PacketScope {
   readonly mode: BackendMode;
   readonly nodeName: string;
   readonly backend: (family: IpFamily) => Backend;

@@ -9,8 +9,8 @@ import type { IpFamily } from "../../net/ip_address.ts";
 import { BadQuestion } from "../control_server.ts";
 import type { FamilyProxy } from "../family_proxy.ts";
 import type { IntrospectedParts } from "../introspection.ts";
-import { PacketEndsError } from "../packet_world.ts";
-import { askMachine } from "./ask_machine.ts";
+import { PacketEndsError } from "../packet_scope.ts";
+import { askMachine } from "./machine_questions.ts";
 import { explainEnds, type ExplainReport } from "./explain_report.ts";
 import { knownNodeAddresses } from "./known_addresses.ts";
 

@@ -10,7 +10,7 @@ import type {
   ChangesReport,
   SyncEntry,
 } from "../changes/change_entry.ts";
-import { durationText, repairWords } from "../changes/entry_text.ts";
+import { durationText, repairText } from "../changes/entry_text.ts";
 import { operationsText } from "../operations_text.ts";
 import type { PageChange } from "./page_model.ts";
 
@@ -43,7 +43,7 @@ function lineOf(entry: ChangeEntry): Omit<PageChange, "at"> {
       const who = uid === undefined ? "somebody" : `user ${uid}`;
       const cause = `kube-relay diff --repair by ${who}, ${family}`;
       const failed = error === undefined ? "" : `; it failed: ${error}`;
-      return { cause, effect: `${repairWords(objects)}${failed}`, attention: "drift" };
+      return { cause, effect: `${repairText(objects)}${failed}`, attention: "drift" };
     }
     case "configuration":
       return { cause: `The configuration file: ${entry.fields.join(", ")}`, effect: "taken up" };

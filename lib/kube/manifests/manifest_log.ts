@@ -4,7 +4,7 @@
  * @module
  */
 import type { Logger } from "../../log/logger.ts";
-import { ToldRecently } from "../../log/told_recently.ts";
+import { RecentTexts } from "../../log/recent_texts.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { ManifestFileRecord } from "./manifest_files.ts";
 import type { ManifestProblem } from "./manifest_problem.ts";
@@ -30,14 +30,14 @@ interface ManifestReadingSummary {
 export class ManifestLog {
   readonly #clock: Clock;
   readonly #logger: Logger;
-  readonly #told: ToldRecently;
+  readonly #told: RecentTexts;
   #isIncompleteTold = false;
   #missing: ReadonlyMap<string, string> = new Map();
 
   constructor({ clock, logger }: { readonly clock: Clock; readonly logger: Logger }) {
     this.#logger = logger.with({ component: "manifests" });
     this.#clock = clock;
-    this.#told = new ToldRecently({ clock });
+    this.#told = new RecentTexts({ clock });
   }
 
   /** Says which paths lead nowhere, once as long as that lasts. */

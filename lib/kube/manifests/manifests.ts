@@ -11,7 +11,7 @@ import { hostFileSystem, type ManifestFileSystem } from "./manifest_file_system.
 import { isFresh, ManifestFiles } from "./manifest_files.ts";
 import { listManifests, type ManifestListing, NOT_LISTED } from "./manifest_folder.ts";
 import { ManifestLog } from "./manifest_log.ts";
-import { ManifestLooks } from "./manifest_looks.ts";
+import { ManifestReader } from "./manifest_reader.ts";
 import { type ManifestFileStatus, manifestStatus } from "./manifest_status.ts";
 import type { Informers } from "../informer.ts";
 import { ManifestStore } from "./manifest_store.ts";
@@ -67,7 +67,7 @@ class FileManifestSource implements ManifestSource {
   readonly #paths: readonly string[];
   readonly #files: ManifestFiles;
   readonly #store: ManifestStore;
-  readonly #looks: ManifestLooks;
+  readonly #looks: ManifestReader;
   readonly #log: ManifestLog;
   #listing: ManifestListing = NOT_LISTED;
   #everythingDueAt = 0;
@@ -83,7 +83,7 @@ class FileManifestSource implements ManifestSource {
     this.#paths = options.paths.map((path) => path.replace(/(?<=.)\/+$/, ""));
     this.#files = new ManifestFiles({ clock, fileSystem }, options.nodeName);
     this.#store = new ManifestStore({ clock }, options.informers);
-    this.#looks = new ManifestLooks({ clock, files: this.#files, store: this.#store });
+    this.#looks = new ManifestReader({ clock, files: this.#files, store: this.#store });
     this.#log = new ManifestLog({ clock, logger });
   }
 

@@ -8,16 +8,16 @@ import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { findDummyDevices } from "./dummy_devices.ts";
 import { inSteps } from "../in_steps.ts";
-import { IPTABLES_WORLDS, lookAtWorld, type WorldContents } from "./iptables_world.ts";
+import { IPTABLES_RULE_SETS, readRuleSet, type RuleSetContents } from "./iptables_rule_set.ts";
 import { listNftTables } from "./nft_tables.ts";
 import type { NftTable } from "./own_state.ts";
 import { askTool, readProcFile, type Seen } from "./tool_output.ts";
 import { IP_VS_FILE, readVirtualServers, type VirtualServer } from "./virtual_servers.ts";
 
 /** What is there. A part that could not be looked at is empty, and named in `unseen`. */
-export interface HostLook {
+export interface HostContents {
   /** The iptables rule sets that exist. */
-  readonly worlds: readonly WorldContents[];
+  readonly worlds: readonly RuleSetContents[];
   readonly nftTables: readonly NftTable[];
   /** Names of ipsets. */
   readonly sets: readonly string[];
@@ -29,16 +29,16 @@ export interface HostLook {
 }
 
 /** What looking needs. */
-export interface LookEdges {
+export interface HostEdges {
   readonly commands: CommandRunner;
   readonly clock: Clock;
 }
 
 /** Looks. Never rejects for a tool that is missing or refuses. */
-export async function lookAtHost(
-  edges: LookEdges,
+export async function readHostContents(
+  edges: HostEdges,
   options: { readonly signal?: AbortSignal } = {},
-): Promise<HostLook> {
+): Promise<HostContents> {
   const { commands, clock } = edges;
   const unseen: string[] = [];
   const seen = <T, E>(what: string, result: Seen<T>, empty: E): T | E => {
@@ -46,10 +46,10 @@ export async function lookAtHost(
     if (result.state === "refused") unseen.push(`${what}: ${result.reason}`);
     return empty;
   };
-  const worlds: WorldContents[] = [];
-  for (const world of IPTABLES_WORLDS) {
+  const worlds: RuleSetContents[] = [];
+  for (const world of IPTABLES_RULE_SETS) {
     // One after the other: each dump may be 10 MB.
-    const looked = await lookAtWorld(edges, world, { keepJump: () => false, ...options });
+    const looked = await readRuleSet(edges, world, { keepJump: () => false, ...options });
     const contents = seen(`${world.family} rules of iptables-${world.variant}`, looked, undefined);
     if (contents !== undefined) worlds.push(contents);
   }

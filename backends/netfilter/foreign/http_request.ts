@@ -33,7 +33,7 @@ const MAX_BODY_LENGTH = 4 * 1024;
  * Asks by `GET`. `undefined`: nobody listens, or who does says nothing in time or does not speak HTTP.
  * By a plain socket: Deno's own client would follow redirects and keep the connection.
  */
-export async function peekHttp(
+export async function requestHttp(
   { network, clock }: { readonly network: Network; readonly clock: Clock },
   { address, path, timeoutMs, signal }: HttpQuestion,
 ): Promise<HttpAnswer | undefined> {

@@ -11,26 +11,26 @@ import { type IptablesDump, IptablesDumpReader, type JumpFilter } from "./iptabl
 import { askTool, readProcFile, type Seen } from "./tool_output.ts";
 
 /** One rule set. */
-export interface IptablesWorld {
+export interface IptablesRuleSet {
   readonly family: IpFamily;
   readonly variant: IptablesVariant;
 }
 
 /** What a world holds, and the program that changes it (`iptables-restore` by whatever name). */
-export interface WorldContents {
-  readonly world: IptablesWorld;
+export interface RuleSetContents {
+  readonly world: IptablesRuleSet;
   readonly dump: IptablesDump;
   readonly restoreProgram: string;
 }
 
 /** How a world is looked at. */
-interface WorldOptions {
+interface RuleSetOptions {
   readonly keepJump: JumpFilter;
   readonly signal?: AbortSignal;
 }
 
 /** Every rule set; the order in which they are looked at and cleaned. */
-export const IPTABLES_WORLDS: readonly IptablesWorld[] = [
+export const IPTABLES_RULE_SETS: readonly IptablesRuleSet[] = [
   { family: "IPv4", variant: "nft" },
   { family: "IPv6", variant: "nft" },
   { family: "IPv4", variant: "legacy" },
@@ -41,7 +41,7 @@ export const IPTABLES_WORLDS: readonly IptablesWorld[] = [
 const SAVE_TIMEOUT_MS = 60_000;
 
 /** For a person: `iptables-nft` or `ip6tables-legacy`. */
-export function nameOfWorld({ family, variant }: IptablesWorld): string {
+export function nameOfRuleSet({ family, variant }: IptablesRuleSet): string {
   return `${prefixOf(family)}-${variant}`;
 }
 
@@ -49,23 +49,23 @@ export function nameOfWorld({ family, variant }: IptablesWorld): string {
  * Reads a world. `absent`: nobody uses it, or the machine has no tool for it. No module is loaded for
  * it: legacy tables are asked for by `/proc` first, since `iptables-legacy` makes those it looks at.
  */
-export async function lookAtWorld(
+export async function readRuleSet(
   { commands }: { readonly commands: CommandRunner },
-  world: IptablesWorld,
-  { keepJump, signal }: WorldOptions,
-): Promise<Seen<WorldContents>> {
+  world: IptablesRuleSet,
+  { keepJump, signal }: RuleSetOptions,
+): Promise<Seen<RuleSetContents>> {
   const options = { timeoutMs: SAVE_TIMEOUT_MS, ...(signal && { signal }) };
   let tables = "";
   if (world.variant === "legacy") {
     const seen = await readProcFile(commands, legacyTablesFile(world), options);
     if (seen.state !== "seen") return seen;
     tables = seen.value.trim().replaceAll("\n", ", ");
-    if (tables === "") return { state: "absent", reason: `${nameOfWorld(world)} has no tables` };
+    if (tables === "") return { state: "absent", reason: `${nameOfRuleSet(world)} has no tables` };
   }
   const { usable } = await findIptablesPrograms({ commands }, { family: world.family, signal });
   const programs = usable.find(({ variant }) => variant === world.variant);
   if (programs === undefined) {
-    const reason = `${nameOfWorld(world)} is not installed`;
+    const reason = `${nameOfRuleSet(world)} is not installed`;
     if (tables === "") return { state: "absent", reason };
     return { state: "refused", reason: `${reason}, but its tables ${tables} exist` };
   }
@@ -78,7 +78,7 @@ export async function lookAtWorld(
 }
 
 /** The file that names a family's legacy tables; empty or missing while nobody uses them. */
-function legacyTablesFile({ family }: IptablesWorld): string {
+function legacyTablesFile({ family }: IptablesRuleSet): string {
   return family === "IPv6" ? "/proc/net/ip6_tables_names" : "/proc/net/ip_tables_names";
 }
 

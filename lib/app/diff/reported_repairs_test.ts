@@ -2,7 +2,7 @@ import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fake_clock.ts";
 import type { DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
 import { startControlServer } from "../control_server.ts";
-import { toldRepairs } from "./told_repair.ts";
+import { reportedRepairs } from "./reported_repairs.ts";
 
 const REPAIR: DataPlaneRepair = {
   found: [{ object: "rule", name: "services, rule 1", kind: "missing" }],
@@ -10,7 +10,7 @@ const REPAIR: DataPlaneRepair = {
   operations: { lines: 1 },
 };
 
-Deno.test("toldRepairs() gives back what was mended though nobody can be told", async () => {
+Deno.test("reportedRepairs() gives back what was mended though nobody can be told", async () => {
   const folder = await Deno.makeTempDir();
   // An older release knows nothing of messages.
   const path = `${folder}/control.sock`;
@@ -22,7 +22,7 @@ Deno.test("toldRepairs() gives back what was mended though nobody can be told", 
       complain: (text: string) => void complaints.push(text),
       process: { pid: 1, uid: 0 },
     };
-    const run = toldRepairs(edges, socket);
+    const run = reportedRepairs(edges, socket);
     assertEquals(await run("IPv4", () => Promise.resolve(REPAIR)), REPAIR);
     assertEquals(complaints.length, 1);
     assertStringIncludes(complaints[0]!, "kube-relay: this repair is not in the change log: ");

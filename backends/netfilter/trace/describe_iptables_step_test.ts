@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { describeIptablesStep } from "./iptables_words.ts";
+import { describeIptablesStep } from "./describe_iptables_step.ts";
 
 const SERVICE = "ns1/web:http/TCP";
 const words = (place: string, rule: string) =>

@@ -5,7 +5,7 @@ import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { MemoryRecordFile } from "../../tests/support/memory_record_file.ts";
 import type { DrainingServer } from "./drain_list.ts";
 import { parseServerRecord } from "./server_record.ts";
-import { ServerRecordKeeper } from "./server_record_keeper.ts";
+import { ServerRecordWriter } from "./server_record_writer.ts";
 import { realServerKey, serverKey } from "./virtual_server.ts";
 
 const SERVER = serverKey({ protocol: "TCP", address: parseIpAddress("10.96.0.1"), port: 80 });
@@ -20,11 +20,11 @@ const MINUTE = 60_000;
 class Stage {
   readonly clock = new FakeClock();
   readonly logger = new MemoryLogger();
-  readonly keeper: ServerRecordKeeper;
+  readonly keeper: ServerRecordWriter;
   drains: DrainingServer[] = [{ server: SERVER, real: REAL, sinceMs: 0 }];
 
   constructor(readonly file = new MemoryRecordFile()) {
-    this.keeper = new ServerRecordKeeper({ clock: this.clock, logger: this.logger, file });
+    this.keeper = new ServerRecordWriter({ clock: this.clock, logger: this.logger, file });
     this.keeper.follow(() => this.drains);
   }
 
@@ -38,7 +38,7 @@ class Stage {
   }
 }
 
-Deno.test("ServerRecordKeeper tells the next run since when a real server drains", async () => {
+Deno.test("ServerRecordWriter tells the next run since when a real server drains", async () => {
   const stage = new Stage();
   await stage.keeper.open();
   stage.keeper.touch();
@@ -48,7 +48,7 @@ Deno.test("ServerRecordKeeper tells the next run since when a real server drains
   await stage.keeper.close();
 });
 
-Deno.test("ServerRecordKeeper takes what began in the future as begun now", async () => {
+Deno.test("ServerRecordWriter takes what began in the future as begun now", async () => {
   const stage = new Stage();
   stage.keeper.touch();
   await stage.clock.advance(5 * MINUTE);
@@ -57,7 +57,7 @@ Deno.test("ServerRecordKeeper takes what began in the future as begun now", asyn
 });
 
 for (const step of [-50 * 365 * 24 * 60 * MINUTE, 50 * 365 * 24 * 60 * MINUTE]) {
-  Deno.test(`ServerRecordKeeper writes anew when the clock is set while it runs, by ${step} ms`, async () => {
+  Deno.test(`ServerRecordWriter writes anew when the clock is set while it runs, by ${step} ms`, async () => {
     const stage = new Stage();
     stage.keeper.touch();
     await stage.clock.advance(5 * MINUTE);
@@ -73,7 +73,7 @@ for (const step of [-50 * 365 * 24 * 60 * MINUTE, 50 * 365 * 24 * 60 * MINUTE]) 
   });
 }
 
-Deno.test("ServerRecordKeeper writes once for many changes, and not what is there already", async () => {
+Deno.test("ServerRecordWriter writes once for many changes, and not what is there already", async () => {
   const stage = new Stage();
   for (let change = 0; change < 1_000; change++) stage.keeper.touch();
   assertEquals(stage.file.saves, 0, "nothing in the way of who tells");
@@ -85,7 +85,7 @@ Deno.test("ServerRecordKeeper writes once for many changes, and not what is ther
   assertEquals(stage.clock.pendingTimers, 0);
 });
 
-Deno.test("ServerRecordKeeper writes nothing where there is nothing to know", async () => {
+Deno.test("ServerRecordWriter writes nothing where there is nothing to know", async () => {
   const stage = new Stage();
   await stage.keeper.open();
   stage.drains = [];
@@ -95,7 +95,7 @@ Deno.test("ServerRecordKeeper writes nothing where there is nothing to know", as
   assertEquals([stage.file.saves, stage.file.text], [0, undefined]);
 });
 
-Deno.test("ServerRecordKeeper.close() writes what is not written yet, and sets no timer", async () => {
+Deno.test("ServerRecordWriter.close() writes what is not written yet, and sets no timer", async () => {
   const stage = new Stage();
   stage.keeper.touch();
   await stage.keeper.close();
@@ -104,7 +104,7 @@ Deno.test("ServerRecordKeeper.close() writes what is not written yet, and sets n
   assertEquals(stage.clock.pendingTimers, 0);
 });
 
-Deno.test("ServerRecordKeeper.settled() forgets what the kernel does not hold", async () => {
+Deno.test("ServerRecordWriter.settled() forgets what the kernel does not hold", async () => {
   const stage = new Stage();
   stage.keeper.setNodePorts(() => PORTS);
   await stage.keeper.close();
@@ -125,7 +125,7 @@ Deno.test("ServerRecordKeeper.settled() forgets what the kernel does not hold", 
   assertEquals([drains.length, addresses.size], [0, 0]);
 });
 
-Deno.test("ServerRecordKeeper puts aside what it cannot understand, says so, and begins anew", async () => {
+Deno.test("ServerRecordWriter puts aside what it cannot understand, says so, and begins anew", async () => {
   const stage = new Stage();
   stage.file.text = '{"version":1,"drains":[["-t 10.9';
   await stage.keeper.open();
@@ -138,7 +138,7 @@ Deno.test("ServerRecordKeeper puts aside what it cannot understand, says so, and
   assertEquals(stage.logger.lines.length, 1);
 });
 
-Deno.test("ServerRecordKeeper says once that it cannot write, goes on trying, and says when it can", async () => {
+Deno.test("ServerRecordWriter says once that it cannot write, goes on trying, and says when it can", async () => {
   const stage = new Stage();
   stage.file.problem = new Error("Read-only file system (os error 30)");
   await stage.keeper.open();

@@ -18,17 +18,17 @@ export interface ModeVerdict {
 }
 
 /** How it is found out. */
-interface WeighOptions {
+interface EvaluateOptions {
   /** Tries also what a mode needs that this build lacks. @default {false} */
   readonly always?: boolean;
   readonly signal?: AbortSignal;
 }
 
 /** Weighs one mode. Rejects only when the caller gave up. */
-export async function weighMode(
+export async function evaluateMode(
   { backends, hostChecks }: Pick<Dependencies, "backends" | "hostChecks">,
   mode: BackendMode,
-  { always = false, signal }: WeighOptions = {},
+  { always = false, signal }: EvaluateOptions = {},
 ): Promise<ModeVerdict> {
   const absent = backends[mode] === undefined;
   const results = absent && !always

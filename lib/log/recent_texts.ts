@@ -10,7 +10,7 @@ const HOUR_MS = 3_600_000;
 const MOST_TEXTS = 1000;
 
 /** Tells whether something was said within the last hour. */
-export class ToldRecently {
+export class RecentTexts {
   readonly #clock: Clock;
   /** When each text was said, oldest first. */
   readonly #told = new Map<string, number>();

@@ -11,7 +11,7 @@ import type { Dependencies, ProcessInfo } from "../dependencies.ts";
 import type { RepairRunner } from "./node_difference.ts";
 
 /** Makes each repair, and tells of it where it found something or failed. That it can't is said only. */
-export function toldRepairs(
+export function reportedRepairs(
   { clock, complain, process: { pid, uid } }: {
     readonly clock: Clock;
     readonly complain: Dependencies["complain"];

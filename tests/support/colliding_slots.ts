@@ -27,7 +27,7 @@ function slotOf(name: string, endpoint: string): number {
 }
 
 /** Two of IPv4 with session affinity, two endpoints each, whose numbers would be the same. */
-export function meetingServices(): readonly [ServicePlan, ServicePlan] {
+export function collidingServices(): readonly [ServicePlan, ServicePlan] {
   const to = firstTwo(
     (index) => `10.1.${index >> 8}.${index & 255}:8080`,
     (endpoint) => slotOf("web", endpoint),

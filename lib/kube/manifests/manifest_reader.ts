@@ -23,15 +23,15 @@ interface LookAtOptions {
   readonly signal: AbortSignal;
 }
 
-/** What {@linkcode ManifestLooks} needs. */
-interface ManifestLooksDependencies {
+/** What {@linkcode ManifestReader} needs. */
+interface ManifestReaderDependencies {
   readonly clock: Clock;
   readonly files: ManifestFiles;
   readonly store: Pick<ManifestStore, "objectsOf">;
 }
 
 /** The looks under way, those to come, and what was found and is not published. */
-export class ManifestLooks {
+export class ManifestReader {
   readonly #clock: Clock;
   readonly #files: ManifestFiles;
   readonly #store: Pick<ManifestStore, "objectsOf">;
@@ -42,7 +42,7 @@ export class ManifestLooks {
   #readSince: number | undefined;
   #wake: () => void = () => {};
 
-  constructor({ clock, files, store }: ManifestLooksDependencies) {
+  constructor({ clock, files, store }: ManifestReaderDependencies) {
     this.#clock = clock;
     this.#files = files;
     this.#store = store;

@@ -18,7 +18,7 @@ import { loadServerRecord, type ServerRecordFile } from "./server_record_file.ts
 import type { RealServerKey, ServerKey } from "./virtual_server.ts";
 
 /** What the keeper stands on. */
-interface ServerRecordKeeperDependencies {
+interface ServerRecordWriterDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly file: ServerRecordFile;
@@ -31,8 +31,8 @@ const RETRY_MS = 60_000;
 const CLOCK_STEP_MS = 1_000;
 
 /** Of one family. Nothing here ever throws: without a record all is served the same. */
-export class ServerRecordKeeper {
-  readonly #dependencies: ServerRecordKeeperDependencies;
+export class ServerRecordWriter {
+  readonly #dependencies: ServerRecordWriterDependencies;
   /** By the times of this process. */
   readonly #beginnings = new Map<string, number>();
   #drains: () => readonly DrainingServer[] = () => [];
@@ -47,7 +47,7 @@ export class ServerRecordKeeper {
   #timer: Timer | undefined;
   #saving: Promise<void> | undefined;
 
-  constructor(dependencies: ServerRecordKeeperDependencies) {
+  constructor(dependencies: ServerRecordWriterDependencies) {
     this.#dependencies = dependencies;
   }
 

@@ -9,7 +9,7 @@ import type { ProxyPlan } from "../proxy/proxy_plan.ts";
 import { printableText } from "../log/printable_text.ts";
 
 /** What names are looked up in. */
-export interface PacketWorld {
+export interface PacketScope {
   readonly plans: ReadonlyMap<IpFamily, ProxyPlan>;
   /** Of both families; the first of each stands for the node. */
   readonly nodeAddresses: readonly IpAddress[];

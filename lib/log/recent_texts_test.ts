@@ -1,10 +1,10 @@
 import { assert, assertEquals } from "@std/assert";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { ToldRecently } from "./told_recently.ts";
+import { RecentTexts } from "./recent_texts.ts";
 
-Deno.test("ToldRecently.isNews() is true once an hour for each text", async () => {
+Deno.test("RecentTexts.isNews() is true once an hour for each text", async () => {
   const clock = new FakeClock();
-  const told = new ToldRecently({ clock });
+  const told = new RecentTexts({ clock });
   assertEquals([told.isNews("a"), told.isNews("a"), told.isNews("b")], [true, false, true]);
   await clock.advance(3_599_999);
   assert(!told.isNews("a"));
@@ -12,8 +12,8 @@ Deno.test("ToldRecently.isNews() is true once an hour for each text", async () =
   assertEquals([told.isNews("a"), told.isNews("a")], [true, false]);
 });
 
-Deno.test("ToldRecently.isNews() forgets the oldest of very many texts", () => {
-  const told = new ToldRecently({ clock: new FakeClock() });
+Deno.test("RecentTexts.isNews() forgets the oldest of very many texts", () => {
+  const told = new RecentTexts({ clock: new FakeClock() });
   for (let index = 0; index < 1001; index++) told.isNews(`text ${index}`);
   assert(!told.isNews("text 1"), "a thousand are remembered");
   assert(told.isNews("text 0"), "not one more");

@@ -21,7 +21,7 @@ interface MetricSources {
 }
 
 /** Tells the metrics what the parts know. */
-export async function gatherMetrics(
+export async function collectMetrics(
   metrics: ProxyMetrics,
   { families, source, largestDelayMs, hostSettings, openFiles, uncaughtErrors }: MetricSources,
 ): Promise<void> {

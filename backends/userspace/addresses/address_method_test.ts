@@ -1,13 +1,13 @@
 import { assert, assertEquals } from "@std/assert";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import {
-  type AddressWay,
-  type AddressWayInput,
-  chooseAddressWay,
-  describeAddressWay,
-} from "./address_way.ts";
+  type AddressMethod,
+  type AddressMethodInput,
+  chooseAddressMethod,
+  describeAddressMethod,
+} from "./address_method.ts";
 
-const usual: AddressWayInput = {
+const usual: AddressMethodInput = {
   mode: "auto",
   permitted: true,
   count: 10,
@@ -15,7 +15,7 @@ const usual: AddressWayInput = {
   current: "each",
 };
 
-const CASES: readonly [string, Partial<AddressWayInput>, AddressWay][] = [
+const CASES: readonly [string, Partial<AddressMethodInput>, AddressMethod][] = [
   ["one each for few addresses", {}, "each"],
   ["one each up to 1000", { count: 1_000 }, "each"],
   ["a route for more than 1000", { count: 1_001 }, "anyip"],
@@ -31,26 +31,26 @@ const CASES: readonly [string, Partial<AddressWayInput>, AddressWay][] = [
 ];
 
 for (const [what, input, expected] of CASES) {
-  Deno.test(`chooseAddressWay() takes ${what}`, () => {
-    assertEquals(chooseAddressWay({ ...usual, ...input }), expected);
+  Deno.test(`chooseAddressMethod() takes ${what}`, () => {
+    assertEquals(chooseAddressMethod({ ...usual, ...input }), expected);
   });
 }
 
-Deno.test("describeAddressWay() warns of what a route opens, and only then", () => {
+Deno.test("describeAddressMethod() warns of what a route opens, and only then", () => {
   const facts = {
     family: "IPv4",
     refusal: undefined,
     ownCount: 3,
     ranges: [parseCidr("10.96.0.0/12")],
   } as const;
-  const anyip = describeAddressWay("anyip", facts);
+  const anyip = describeAddressMethod("anyip", facts);
   assert(anyip.includes("10.96.0.0/12") && anyip.includes("sshd on 0.0.0.0:22"), anyip);
   assert(anyip.includes("NetworkPolicies"), anyip);
-  assertEquals(describeAddressWay("each", facts), "3 IPv4 addresses on lo, one each");
+  assertEquals(describeAddressMethod("each", facts), "3 IPv4 addresses on lo, one each");
 });
 
-Deno.test("describeAddressWay() says why there are only stand-ins", () => {
-  const text = describeAddressWay("standIn", {
+Deno.test("describeAddressMethod() says why there are only stand-ins", () => {
+  const text = describeAddressMethod("standIn", {
     family: "IPv6",
     refusal: "Operation not permitted",
     ownCount: 0,

@@ -18,10 +18,10 @@ export const ADDRESS_MODES: readonly AddressMode[] = ["auto", "each", "anyip", "
  * for the service ranges, and adds to `lo` only what lies outside of them; `standIn` adds nothing and
  * takes a loopback address in its place.
  */
-export type AddressWay = "each" | "anyip" | "standIn";
+export type AddressMethod = "each" | "anyip" | "standIn";
 
 /** What the choice depends on. */
-export interface AddressWayInput {
+export interface AddressMethodInput {
   readonly mode: AddressMode;
   /** Whether this process may add addresses to `lo`. */
   readonly permitted: boolean;
@@ -30,7 +30,7 @@ export interface AddressWayInput {
   /** Whether the ranges of the cluster IPs are known. */
   readonly rangesKnown: boolean;
   /** The way in use. */
-  readonly current: AddressWay;
+  readonly current: AddressMethod;
 }
 
 /** More addresses than this are better served by a route: `ip addr` and every look at `lo` get slow. */
@@ -43,7 +43,7 @@ const EACH_BELOW = 500;
  * every address of the range local, the unallocated ones too, on every port that any program of the
  * host listens on with a wildcard.
  */
-export function chooseAddressWay(input: AddressWayInput): AddressWay {
+export function chooseAddressMethod(input: AddressMethodInput): AddressMethod {
   const { mode, permitted, count, rangesKnown, current } = input;
   if (mode === "none" || !permitted) return "standIn";
   if (mode === "each" || !rangesKnown) return "each";
@@ -57,8 +57,8 @@ export const ANYIP_WARNING =
   "all addresses of the range; what a pod sends to a Service leaves with the node's address, which " +
   "passes NetworkPolicies that allow nodes";
 
-/** What {@linkcode describeAddressWay} tells. */
-interface AddressWayFacts {
+/** What {@linkcode describeAddressMethod} tells. */
+interface AddressMethodFacts {
   readonly family: IpFamily;
   /** Why nothing may be added to the machine. */
   readonly refusal: string | undefined;
@@ -69,7 +69,7 @@ interface AddressWayFacts {
 }
 
 /** The way in use, as one sentence for the log and for `status`. */
-export function describeAddressWay(way: AddressWay, facts: AddressWayFacts): string {
+export function describeAddressMethod(way: AddressMethod, facts: AddressMethodFacts): string {
   const { family, refusal, ownCount, ranges } = facts;
   const each = `${ownCount} ${family} addresses on lo, one each`;
   if (way === "each") return each;
