@@ -113,7 +113,7 @@ Deno.test("diff counts listeners that are missing, and mends none", () =>
     assertStringIncludes(lost.out, "\n1 difference\n");
     const repair = await diff(LOST, socket, "--repair");
     assertEquals(repair.code, 3);
-    assertStringIncludes(repair.out, "1 difference, of which 0 mended");
+    assertStringIncludes(repair.out, "1 difference, of which 0 repaired");
     assertStringIncludes(repair.out, "1 difference left");
     const { families } = JSON.parse((await diff(LOST, socket, "--json")).out);
     const [{ service, object, name, kind, cure }] = families[0].differences;

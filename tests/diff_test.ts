@@ -109,12 +109,12 @@ Deno.test("diff ends with 0 where nothing differs, with 3 where something does, 
     const damaged = await ask();
     assertEquals(damaged.code, 3);
     assertStringIncludes(damaged.out, "shop/web:http TCP\n  missing  map element endpoints");
-    assertStringIncludes(damaged.out, "1 difference; 'kube-relay diff --repair' mends it\n");
+    assertStringIncludes(damaged.out, "1 difference; 'kube-relay diff --repair' repairs it\n");
     assertEquals(JSON.parse((await ask("--json")).out).differences, 1);
     assertEquals((await ask("--service=shop/web")).code, 3);
     const mended = await ask("--repair");
     assertEquals(mended.code, 0);
-    assertStringIncludes(mended.out, "1 difference, of which 1 mended");
+    assertStringIncludes(mended.out, "1 difference, of which 1 repaired");
     assertEquals((await ask()).code, 0);
   }));
 
@@ -309,5 +309,5 @@ Deno.test("diff --repair writes only what the running process wants", async () =
 Deno.test("diff says where nobody can be asked", async () => {
   const { code, err } = await diff(NO_COMMANDS, "--control-socket=/nowhere/control.sock");
   assertEquals(code, 1);
-  assertStringIncludes(err, "nobody listens there");
+  assertStringIncludes(err, "no program listens there");
 });

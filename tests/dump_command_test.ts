@@ -63,8 +63,7 @@ Deno.test("dump writes a file of a running kube-relay, and status and render rea
     assertEquals(await run("dump", file, socket), {
       code: 1,
       out: "",
-      err:
-        `kube-relay: Cannot write the dump to '${file}': a file '${file}' is there already, and is ` +
+      err: `kube-relay: Cannot write the dump to '${file}': a file '${file}' exists and is ` +
         "not replaced; remove it, or name another file\n",
     });
     const rendered = await run("render", "--from", file, "--family=ipv4");
@@ -108,7 +107,10 @@ Deno.test("dump says what is missing: a file, a running process, a folder", () =
     const nobody = `--control-socket=${folder}/nobody`;
     assertEquals((await run("dump")).code, 2);
     assertStringIncludes((await run("dump")).err, "'dump' lacks FILE");
-    assertStringIncludes((await run("dump", `${folder}/a`, nobody)).err, "nobody listens there");
+    assertStringIncludes(
+      (await run("dump", `${folder}/a`, nobody)).err,
+      "no program listens there",
+    );
     const { err } = await run("dump", "/nowhere/a", "--mode=iptables", `--manifests=${MANIFESTS}`);
     assertStringIncludes(err, "Cannot write the dump to '/nowhere/a': No such file or directory");
   }));

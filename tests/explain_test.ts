@@ -142,7 +142,7 @@ Deno.test("explain tells wrong use from what is not there", async () => {
       [["here", "shop/web"], 2, "Cannot read FROM 'here'"],
       [["node", "web"], 2, "Cannot read TO 'web'"],
       [["node", "a/b", "c"], 2, "Unexpected argument 'c'"],
-      [["node", "a/b", nobody], 1, "nobody listens there"],
+      [["node", "a/b", nobody], 1, "no program listens there"],
     ] as const
   ) {
     const result = await explain(...argv);

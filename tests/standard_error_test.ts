@@ -108,7 +108,7 @@ for (const form of ["text", "json"] as const) {
       await using _ = relay;
       assertEquals((await relay.status()).code, 1);
       assertEquals(strayLines(relay, form), []);
-      assert(relay.errors.includes("Ended by a failure"), relay.errors);
+      assert(relay.errors.includes("Exiting after an error"), relay.errors);
     }));
 }
 

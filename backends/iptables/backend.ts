@@ -239,7 +239,7 @@ class IptablesBackend implements Backend {
     const told = tables.join(" ");
     if (told !== "" && told !== this.#toldUnreadable) {
       this.#dependencies.logger.warn(
-        "Tables of iptables hold rules that only nft can show; what others change there goes unseen",
+        "Tables of iptables contain rules that only nft can show; changes by other programs are not noticed there",
         { tables, cure: "see 'nft list ruleset', and move those rules to a table of their own" },
       );
     }

@@ -44,8 +44,8 @@ export function createRuleWatch(
   schedule.expect(clock.now(), 0);
   const subject = new RulesWithCanaries(dependencies, options);
   return new DriftWatch({ clock, logger, onDrift, schedule, subject, turns }, {
-    lost: "Somebody has flushed a table of iptables",
-    failed: "Cannot look after the rules; it is tried again",
+    lost: "Another program flushed a table of iptables; repairing",
+    failed: "Cannot check the rules; trying again",
   });
 }
 

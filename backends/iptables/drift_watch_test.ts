@@ -54,8 +54,8 @@ for (const table of ["mangle", "filter", "nat"]) {
       { kind: "rule", found: 1, repaired: 1 },
     ]);
     assertEquals(stage.messages, [
-      "Somebody has flushed a table of iptables",
-      "Rules were missing or changed; they are repaired",
+      "Another program flushed a table of iptables; repairing",
+      "Another program removed or changed rules; repairing",
     ]);
     stage.flushed.add(table);
     await stage.pass(2);

@@ -177,8 +177,8 @@ for (const table of ["mangle", "filter", "nat"] as const) {
       assertEquals(kinds, table === "mangle" ? ["chain"] : ["chain", "rule"]);
       const warnings = stage.logger.lines.filter(({ level }) => level === "warn");
       assertEquals(warnings.map(({ message }) => message), [
-        "Somebody has flushed a table of iptables",
-        "Rules were missing or changed; they are repaired",
+        "Another program flushed a table of iptables; repairing",
+        "Another program removed or changed rules; repairing",
       ]);
     });
   }

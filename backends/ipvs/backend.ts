@@ -252,8 +252,8 @@ class IpvsBackend implements Backend {
     this.#hasCleared = true;
     const { logger } = this.#dependencies;
     const { removed, failed } = await removeStaleChains(this.#dependencies, this.family);
-    if (removed.length > 0) logger.info("Removed chains that are out of use", { removed });
-    if (failed.length > 0) logger.warn("Cannot remove chains that are out of use", { failed });
+    if (removed.length > 0) logger.info("Removed unused chains", { removed });
+    if (failed.length > 0) logger.warn("Cannot remove unused chains", { failed });
   }
 
   #renderOptions(): IpvsRenderOptions {

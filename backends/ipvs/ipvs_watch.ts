@@ -74,7 +74,7 @@ export class IpvsWatch {
       try {
         await turns.run(() => this.#look());
       } catch (error) {
-        logger.warn("Cannot look after the virtual servers; it is tried again", { error });
+        logger.warn("Cannot check the virtual servers; trying again", { error });
       }
     }
   }
@@ -99,7 +99,7 @@ export class IpvsWatch {
     if (drained > 0) logger.verbose(2, "Took away what has drained", { drained });
     const lost = await this.#lost(seen);
     if (lost !== undefined) {
-      logger.warn("Somebody has taken away what is ours", { lost });
+      logger.warn("Another program removed objects of kube-relay; repairing", { lost });
     }
     const isDue = lost !== undefined || this.#isUnfinished || this.#schedule.isDue(clock.now());
     if (isDue) await this.#verify();
@@ -129,7 +129,9 @@ export class IpvsWatch {
     this.#schedule.verified(clock.now(), 0);
     const { reads: _, processes, ...found } = figures.operations;
     if (processes === undefined) return;
-    logger.warn("Something of ours was missing or changed; it is repaired", { ...found });
+    logger.warn("Another program removed or changed objects of kube-relay; repairing", {
+      ...found,
+    });
     const count = Object.values(found).reduce((sum, each) => sum + each, 0);
     onDrift?.({ kind: "rule", found: count, repaired: count });
   }

@@ -79,7 +79,7 @@ async function load(path: string): Promise<string | undefined> {
   try {
     // A pipe would keep whoever opens it waiting.
     const { isFile } = await Deno.lstat(path);
-    if (!isFile) throw new SyntaxError("it is no regular file");
+    if (!isFile) throw new SyntaxError("it is not a regular file");
     return await readTextUpTo(path, MAX_RECORD_BYTES);
   } catch (error) {
     if (error instanceof Deno.errors.NotFound) return undefined;

@@ -72,7 +72,7 @@ export class ServerRecordWriter {
       if (record.drains.length > 0) this.#savedOffset = wallNow - now;
     } catch (error) {
       logger.warn(
-        "Cannot read the record of virtual servers; endpoints that drain get their whole time again",
+        "Cannot read the record of virtual servers; draining endpoints get their whole time again",
         { file: file.path, error: messageOf(error), movedTo: await this.#setAside(error) },
       );
     }
@@ -155,7 +155,7 @@ export class ServerRecordWriter {
       return false;
     }
     this.#savedText = text;
-    if (this.#isFailureTold) logger.info("The record of virtual servers is kept again");
+    if (this.#isFailureTold) logger.info("The record of virtual servers can be written again");
     this.#isFailureTold = false;
     return true;
   }
@@ -165,7 +165,7 @@ export class ServerRecordWriter {
     if (this.#isFailureTold) return;
     this.#isFailureTold = true;
     logger.warn(
-      "Cannot write to the state directory: all is served, but after a restart endpoints that drain " +
+      "Cannot write to the state directory: Services work, but after a restart draining endpoints " +
         "get their whole time again",
       {
         file: file.path,

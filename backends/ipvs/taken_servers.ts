@@ -38,11 +38,11 @@ export class TakenServers {
   note(key: ServerKey, { owner }: Pick<WantedServer, "owner">): void {
     if (this.#keys.has(key) || this.#keys.size === MOST_TOLD) return;
     this.#keys.add(key);
-    this.#logger.warn("A virtual server of somebody else stood where a Service is; it is changed", {
+    this.#logger.warn("A foreign virtual server had the address of a Service; it was changed", {
       server: describeServer(key),
       servicePort: owner,
       cure: CURE,
-      ...(this.#keys.size === MOST_TOLD && { more: "others like it are not told" }),
+      ...(this.#keys.size === MOST_TOLD && { more: "further conflicts are not logged" }),
     });
   }
 

@@ -85,7 +85,7 @@ Deno.test("IpvsBackend tells of a whole table of others in few lines", async () 
   await using stage = await IpvsStage.started(machine);
   await stage.sync(ipvsPlanOf(...services));
   assertEquals(warningsOf(stage).length, 20);
-  assertStringIncludes(warningsOf(stage).at(-1) ?? "", "others like it are not told");
+  assertStringIncludes(warningsOf(stage).at(-1) ?? "", "further conflicts are not logged");
   assertStringIncludes(await summaryOf(stage), "and 17 or more others");
 });
 

@@ -113,7 +113,7 @@ function refusedBy(
     place: "IPVS",
     rule: `${key} -s ${scheduler}`,
     verdict: "reject",
-    meaning: `the virtual server of ${service} has no endpoint: the sender is told so`,
+    meaning: `the virtual server of ${service} has no endpoint: the sender gets an error`,
   };
   return { ...path, steps: [...path.steps, step], ending: "rejected" };
 }

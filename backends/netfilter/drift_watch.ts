@@ -121,7 +121,7 @@ export class DriftWatch {
     }
     const { fields, ...counts } = found;
     if (counts.chain + counts.rule === 0) return;
-    logger.warn("Rules were missing or changed; they are repaired", fields);
+    logger.warn("Another program removed or changed rules; repairing", fields);
     for (const kind of ["chain", "rule"] as const) {
       const found = counts[kind];
       if (found > 0) onDrift?.({ kind, found, repaired: found });

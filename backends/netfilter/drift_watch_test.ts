@@ -6,7 +6,7 @@ import { VerificationSchedule } from "./verification_schedule.ts";
 
 const LOST = "Somebody was here";
 const FAILED = "Cannot look";
-const REPAIRED = "Rules were missing or changed; they are repaired";
+const REPAIRED = "Another program removed or changed rules; repairing";
 const NOTHING: DriftFound = { chain: 0, rule: 0, fields: {} };
 
 /** Rules that are looked at every ten seconds, and compared every five minutes. */

@@ -34,7 +34,7 @@ export const RULE_FEATURES = {
     required: true,
     table: "filter",
     rule: "-m conntrack --ctstate NEW",
-    lost: "Established connections cannot be told from new ones",
+    lost: "Established connections cannot be distinguished from new ones",
     broughtBy: match("conntrack"),
   },
   addrtype: {
@@ -90,7 +90,7 @@ export const RULE_FEATURES = {
     required: false,
     table: "nat",
     rule: "-m physdev ! --physdev-is-in",
-    lost: "Traffic of pods on a bridge to external IPs is not told from other traffic",
+    lost: "Traffic of pods on a bridge to external IPs is not recognized",
     broughtBy: match("physdev"),
   },
   ipvs: {

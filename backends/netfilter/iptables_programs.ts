@@ -46,7 +46,7 @@ export async function findIptablesPrograms(
     const [version] = (answer.kind === "ended" && / v\d+\.\d+.*/.exec(answer.out)) || [];
     if (version === undefined || answer.kind !== "ended" || answer.code !== 0) {
       problem ??= answer.kind === "ended"
-        ? `${name}-restore --version ended with ${answer.code} and told no version`
+        ? `${name}-restore --version ended with ${answer.code} and printed no version`
         : answer.reason;
       continue;
     }

@@ -101,6 +101,6 @@ Deno.test("chooseIptables() says why there is none", async () => {
   const broken = await chooseIptables({ commands: rubbish }, { family: "IPv4" });
   assertEquals(
     broken.programs === undefined && broken.problem,
-    "iptables-restore --version ended with 0 and told no version",
+    "iptables-restore --version ended with 0 and printed no version",
   );
 });

@@ -44,9 +44,12 @@ export async function recreateCounters(
   if (exist) {
     logger.warn("Another program deleted the packet counters of nfacct; created them again");
   } else {
-    logger.warn("Cannot create the packet counters of nfacct again; rules do without them", {
-      cure: "see 'kube-relay doctor', then restart kube-relay",
-    });
+    logger.warn(
+      "Cannot create the packet counters of nfacct again; rules are written without them",
+      {
+        cure: "see 'kube-relay doctor', then restart kube-relay",
+      },
+    );
   }
   return exist;
 }

@@ -31,7 +31,8 @@ const SYSCTL: Feature = {
 const BRIDGE: Feature = {
   feature: "bridged traffic passes the rules",
   required: false,
-  lost: "Where pods hang on a bridge, a Service whose endpoint is on the same node may not answer",
+  lost:
+    "If pods are attached to a bridge, a Service whose endpoint is on the same node may not answer",
   broughtBy: "modprobe br_netfilter && sysctl -w net.bridge.bridge-nf-call-iptables=1",
 };
 

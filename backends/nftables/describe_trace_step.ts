@@ -58,7 +58,7 @@ const ROWS: readonly Row[] = [
     chain: new RegExp(`^${SOURCE_RANGES_CHAIN}$`),
     words: (service) => `the sender is in a source range of ${service}`,
   },
-  { chain: new RegExp(`^${REJECT_CHAIN}$`), words: () => "refused: the sender is told so" },
+  { chain: new RegExp(`^${REJECT_CHAIN}$`), words: () => "refused: the sender gets an error" },
   {
     chain: CHOOSING,
     rule: /^(?:(?!dnat).)*meta mark set/,

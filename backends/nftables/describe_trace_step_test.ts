@@ -18,7 +18,7 @@ Deno.test("describeNftablesStep() says what a rule does", () => {
     `an address of ${SERVICE}, which has no endpoint`,
   );
   assertEquals(words("off-cluster-5", CHOOSE), "goes to one of 5 endpoints, taken at random");
-  assertEquals(words("reject-all", "reject", "drop"), "refused: the sender is told so");
+  assertEquals(words("reject-all", "reject", "drop"), "refused: the sender gets an error");
   assertEquals(
     words("check-source-ranges", "drop", "drop"),
     `the sender is in no source range of ${SERVICE}: dropped`,

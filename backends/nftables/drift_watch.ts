@@ -44,8 +44,8 @@ export function createTableWatch(
   const schedule = new VerificationSchedule(random, { shortestMs: 2 * pauseMs });
   const subject = new TableWithChains({ ...dependencies, schedule }, pauseMs);
   return new DriftWatch({ clock, logger, onDrift, schedule, subject, turns }, {
-    lost: "Somebody has taken away chains of nftables, or made them anew",
-    failed: "Cannot look after the table; it is tried again",
+    lost: "Another program removed or replaced chains of nftables; repairing",
+    failed: "Cannot check the table; trying again",
   });
 }
 

@@ -4,9 +4,9 @@ import type { DriftWatch } from "../netfilter/drift_watch.ts";
 import { createTableWatch } from "./drift_watch.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
-const TAKEN = "Somebody has taken away chains of nftables, or made them anew";
-const REPAIRED = "Rules were missing or changed; they are repaired";
-const FAILED = "Cannot look after the table; it is tried again";
+const TAKEN = "Another program removed or replaced chains of nftables; repairing";
+const REPAIRED = "Another program removed or changed rules; repairing";
+const FAILED = "Cannot check the table; trying again";
 
 /** A table that others change, and what the watch does about it. */
 class Stage extends DriftStage {

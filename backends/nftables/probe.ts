@@ -104,7 +104,7 @@ async function probeProgram(
   const version = parseVersion(answer.out);
   if (answer.code !== 0 || version === undefined) {
     const said = firstLine(answer.err) || firstLine(answer.out) || "nothing";
-    return probeResult(PROGRAM, { reason: `nft --version told no version, but: ${said}` });
+    return probeResult(PROGRAM, { reason: `nft --version printed no version, but: ${said}` });
   }
   const detail = `version ${versionText(version)}`;
   if (isAtLeast(version, LEAST_NFT)) return probeResult(PROGRAM, { detail });

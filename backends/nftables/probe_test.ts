@@ -43,7 +43,7 @@ Deno.test("probeNftablesMode() keeps kube-proxy's bounds for nft and the kernel"
   const cases: readonly [Host, missing: string][] = [
     [{ version: "nftables v1.0.1 (x)" }, ""],
     [{ version: "nftables v1.0.0 (x)" }, "nft: version 1.0.0 is older than 1.0.1"],
-    [{ version: "Segmentation fault" }, "nft: nft --version told no version, but: Segmentation"],
+    [{ version: "Segmentation fault" }, "nft: nft --version printed no version, but: Segmentation"],
     [{ kernelRelease: "5.13.0" }, ""],
     [{ kernelRelease: "5.4.0-150-generic" }, "kernel: 5.4.0-150-generic is older than 5.13"],
     [{ kernelRelease: "custom" }, "kernel: 'custom' tells no version"],

@@ -144,8 +144,8 @@ Deno.test("sequence: somebody deletes the table; it is repaired within seconds",
   assertEquals(stage.drift.map(({ kind }) => kind), ["chain", "rule"]);
   for (const { found, repaired } of stage.drift) assert(found > 0 && found === repaired);
   assertEquals(stage.warnings, [
-    "Somebody has taken away chains of nftables, or made them anew",
-    "Rules were missing or changed; they are repaired",
+    "Another program removed or replaced chains of nftables; repairing",
+    "Another program removed or changed rules; repairing",
   ]);
 });
 
@@ -163,7 +163,7 @@ Deno.test("sequence: the repair fails, and is tried again", async () => {
   stage.machine.judge = (line) => line.startsWith("add table") ? "Out of memory" : undefined;
   await stage.pass(6_000);
   assertEquals([stage.drift, stage.machine.tool.tables], [[], ["ip theirs"]]);
-  assert(stage.warnings.includes("Cannot look after the table; it is tried again"));
+  assert(stage.warnings.includes("Cannot check the table; trying again"));
   stage.machine.judge = () => undefined;
   await stage.pass(6_000);
   assertGolden(stage);

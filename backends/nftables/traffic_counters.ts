@@ -75,7 +75,7 @@ export class TrafficCounters {
   /** As {@linkcode refresh}; what cannot be read keeps its last figures. */
   async tryRefresh(): Promise<void> {
     await this.refresh().catch((error) =>
-      this.#dependencies.logger.warn("Cannot read what went through Services", { error })
+      this.#dependencies.logger.warn("Cannot read the traffic counters of Services", { error })
     );
   }
 
@@ -107,7 +107,7 @@ export class TrafficCounters {
       const reading = await this.#runner.read();
       if (reading) await this.#count(reading);
       if (this.#isIntact(reading)) return;
-      this.#dependencies.logger.warn("The table that counts was changed; it is repaired");
+      this.#dependencies.logger.warn("Another program changed the table of counters; repairing");
       this.#dependencies.onDrift?.({ kind: "chain", found: 1, repaired: 1 });
       this.#applied = undefined;
       await this.#write();
@@ -187,9 +187,12 @@ export class TrafficCounters {
     this.#applied = undefined;
     // A kernel that lacks something says so at every sync.
     if (!this.#hasFailed) {
-      this.#dependencies.logger.warn("Cannot count what goes through Services; they are served", {
-        error,
-      });
+      this.#dependencies.logger.warn(
+        "Cannot count the traffic of Services; they are still served",
+        {
+          error,
+        },
+      );
     }
     this.#hasFailed = true;
   }

@@ -158,8 +158,8 @@ Deno.test("TrafficCounters lets no sync fail, and says once why nothing is count
   await stage.counters.tryRefresh();
   const messages = stage.logger.lines.map(({ message }) => message);
   assertEquals(messages, [
-    "Cannot count what goes through Services; they are served",
-    "Cannot read what went through Services",
+    "Cannot count the traffic of Services; they are still served",
+    "Cannot read the traffic counters of Services",
   ]);
   assertEquals(stage.machine.tool.tables, []);
   stage.machine.judge = () => undefined;

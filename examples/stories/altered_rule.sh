@@ -21,6 +21,6 @@ run asks client 10.96.0.80:80
 run kube-relay explain outside shop/web
 run kube-relay diff --family ipv4
 
-tell "It could wait for the next look that kube-relay has by itself, or be mended now:"
+tell "kube-relay would repair it at its next check; repair it now:"
 run kube-relay diff --family ipv4 --repair
 run asks client 10.96.0.80:80

@@ -27,7 +27,7 @@ export async function chooseFamilies(
 ): Promise<readonly IpFamily[]> {
   const reason = await whyNoIpv6(dependencies);
   if (reason === undefined) return IP_FAMILIES;
-  dependencies.logger.info("Leaves out IP family", { ipFamily: "IPv6", reason });
+  dependencies.logger.info("Skipping an IP family", { ipFamily: "IPv6", reason });
   return ["IPv4"];
 }
 

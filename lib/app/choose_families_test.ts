@@ -36,6 +36,6 @@ for (
     });
     assertEquals(chosen.join(" "), families);
     const lines = logger.lines.map(({ level, message }) => `${level}: ${message}`);
-    assertEquals(lines, chosen.length === 2 ? [] : ["info: Leaves out IP family"]);
+    assertEquals(lines, chosen.length === 2 ? [] : ["info: Skipping an IP family"]);
   });
 }

@@ -88,7 +88,7 @@ export async function chooseVerdict(
     throw new ModeError(`Cannot run in mode '${wanted.mode}': ${wanted.refusal}${hint}`);
   }
   logger.warn(
-    "No mode was asked for, which means iptables; it cannot be had, so the best is taken",
+    "No mode is set, which means iptables; it is not available, so the best available mode is used",
     {
       reason: wanted.refusal,
     },
@@ -110,7 +110,7 @@ async function chooseBest(
       return verdict;
     }
     refusals.push(`${mode}: ${verdict.refusal}`);
-    if (!told) logger.info("Passed over a mode", { mode, reason: verdict.refusal });
+    if (!told) logger.info("Skipped a mode", { mode, reason: verdict.refusal });
   }
   throw new ModeError(`Cannot find a mode that works here: ${refusals.join("; ")}`);
 }
@@ -126,7 +126,7 @@ function logLimits(
   }
   if (reduced.length === 0) return;
   const features = [...new Set(reduced.map(({ feature }) => feature))].join(", ");
-  logger.info("Mode goes without features that are missing; kube-relay doctor tells more", {
+  logger.info("Some features of the mode are missing; kube-relay doctor lists them", {
     mode,
     features,
   });

@@ -54,10 +54,10 @@ Deno.test("chooseMode() takes the best mode that works for auto", async () => {
 Deno.test("chooseMode() logs one line for each mode that auto passes over, with the reason", async () => {
   const { lines } = await choose("auto", { host: { probes: NO_FILTERS } });
   assertEquals(lines.map(({ level, message, fields }) => [level, message, fields]), [
-    ["info", "Passed over a mode", { mode: "nftables", reason: "nft: no nft (get nft)" }],
+    ["info", "Skipped a mode", { mode: "nftables", reason: "nft: no nft (get nft)" }],
     [
       "info",
-      "Passed over a mode",
+      "Skipped a mode",
       { mode: "iptables", reason: "table nat: no table nat (get table nat)" },
     ],
     ["info", "Chose the best mode that works here", { mode: "userspace" }],

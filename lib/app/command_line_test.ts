@@ -299,5 +299,5 @@ Deno.test("runCommandLine() status has colour on a terminal, and none with NO_CO
 Deno.test("runCommandLine() status says that nobody listens and ends with 1", async () => {
   const { code, err } = await run(["status", "--control-socket=/does/not/exist.sock"]);
   assertEquals(code, 1);
-  assertStringIncludes(err, "nobody listens there; is it running?");
+  assertStringIncludes(err, "no program listens there; is it running?");
 });

@@ -53,7 +53,7 @@ function checkLocalRanges(
       severity: "fatal",
       field,
       problem: `${cidrs.join(",")} has no ${primary} range, but ${primary} is the node's family: ` +
-        `no pod could be told from other clients; name a range of ${primary}`,
+        `no pod could be recognized; give a range of ${primary}`,
     }];
   if (detectLocalMode === "NodeCIDR") return missing("spec.podCIDRs of the Node", podCidrs);
   const isClusterCidr = detectLocalMode === "" || detectLocalMode === "ClusterCIDR";

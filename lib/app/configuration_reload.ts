@@ -55,7 +55,7 @@ export function startConfigurationReload(
   const { clock, logger, metrics, process: { uid, env } } = dependencies;
   tasks.run("configuration file", async (signal) => {
     if (await isPipe(config)) {
-      logger.info("Configuration came by a pipe, and stays as it is", { file: config });
+      logger.info("Configuration was read from a pipe; changes are not watched", { file: config });
       return;
     }
     await watchConfiguration(

@@ -99,7 +99,7 @@ Deno.test("startConfigurationReload() hands on what changes, and ends the progra
     await Deno.writeTextFile(path, `${HEAD}oomScoreAdj: 5\n`);
     await tasks.stopped();
     const error = await assertRejects(() => tasks.ended(), ConfigurationChanged);
-    assertStringIncludes(error.message, "oomScoreAdj, which only a start takes up");
+    assertStringIncludes(error.message, "oomScoreAdj changed, which needs a restart");
     assertEquals(results, ["applied", "applied", "restart"]);
   } finally {
     tasks.stop();
@@ -120,7 +120,7 @@ Deno.test("startConfigurationReload() reads no pipe for a second time", async ()
     tasks.stop();
     await tasks.ended();
     const messages = logger.lines.map(({ message }) => message);
-    assertEquals(messages, ["Configuration came by a pipe, and stays as it is"]);
+    assertEquals(messages, ["Configuration was read from a pipe; changes are not watched"]);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }

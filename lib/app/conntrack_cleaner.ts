@@ -249,7 +249,7 @@ export class ConntrackCleaner implements SyncObserver {
     }
     this.#complaints.add(text);
     logger.warn(
-      "Cannot delete stale UDP flows; a client that keeps sending may stay with an endpoint that is gone",
+      "Cannot delete stale UDP flows; a client that keeps sending may stay with a removed endpoint",
       { ipFamily: family, error },
     );
   }

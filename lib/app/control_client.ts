@@ -169,7 +169,7 @@ async function explain(
       );
     }
     return new ControlError(
-      `Cannot ask kube-relay at '${path}': nobody listens there; is it running? ` +
+      `Cannot ask kube-relay at '${path}': no program listens there; is it running? ` +
         "--control-socket names the socket of one that was started with that flag",
       { cause: error, kind: "not-running" },
     );

@@ -21,7 +21,7 @@ Deno.test("startControlServer() answers status to its owner only", async () => {
     assertEquals((await Deno.stat(path)).mode! & 0o777, 0o600);
     assertEquals((await Deno.stat(`${folder}/run`)).mode! & 0o777, 0o700);
     await server.stop();
-    const gone = await assertRejects(() => requestStatus(path), ControlError, "nobody listens");
+    const gone = await assertRejects(() => requestStatus(path), ControlError, "no program listens");
     assertEquals(gone.kind, "not-running");
   });
 });
@@ -139,7 +139,7 @@ Deno.test("startControlServer() stops though a client never reads its answer", a
     // The answer has begun, and is more than a socket holds.
     assertEquals(await client.read(new Uint8Array(1)), 1);
     await server.stop();
-    await assertRejects(() => requestStatus(path), ControlError, "nobody listens");
+    await assertRejects(() => requestStatus(path), ControlError, "no program listens");
   });
 });
 

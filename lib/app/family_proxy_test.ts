@@ -199,7 +199,7 @@ Deno.test("FamilyProxy tries a quarantined ServicePort again and says so once", 
   assertEquals([...rig.backend.held.keys()], [WEB]);
   assertEquals(rig.proxy.syncer.quarantined, []);
   assertEquals(rig.told, [
-    "Service port is in quarantine; the others work and it is tried again",
+    "Service port is in quarantine; it is tried again, all others work",
     "Service port is out of quarantine",
   ]);
   await rig.proxy.stop();

@@ -130,7 +130,7 @@ export class HostSettings implements SyncObserver {
   #tell({ name }: HostSettingRequest): void {
     const told = this.#outcomes.get(name);
     if (told?.state === "refused") {
-      this.#logger.warn("Cannot set kernel setting, and goes on without", { ...told });
+      this.#logger.warn("Cannot change kernel setting; continuing without it", { ...told });
     } else if (told?.state === "changed") {
       const { found, wanted, purpose } = told;
       this.#logger.info("Set kernel setting", { name, before: found, now: wanted, purpose });

@@ -44,9 +44,12 @@ export class InterfaceWatcher {
       addresses = network.interfaceAddresses().map(({ address }) => address);
     } catch (error) {
       // It takes a file, and there may be none left. The last addresses stay.
-      return logger.warn("Cannot read the addresses of this machine; the last ones stay", {
-        error,
-      });
+      return logger.warn(
+        "Cannot read the addresses of this machine; the last known ones stay in use",
+        {
+          error,
+        },
+      );
     }
     this.#tell([...new Set(addresses)].sort());
   }

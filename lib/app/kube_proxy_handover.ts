@@ -82,7 +82,7 @@ export class KubeProxyHandover implements AddressHandover, SyncObserver {
     } catch (error) {
       if (signal.aborted) return;
       // Services work: what was there before is no reason to end.
-      this.#dependencies.logger.error("Cannot look after what another mode or kube-proxy left", {
+      this.#dependencies.logger.error("Cannot check for leftovers of another mode or kube-proxy", {
         error,
       });
     } finally {
@@ -113,10 +113,13 @@ export class KubeProxyHandover implements AddressHandover, SyncObserver {
     const { mode, proxy } = this.#options;
     const options = { dryRun: false, mode, excludeCidrs: excludedServers(proxy), signal };
     const { removed, failed, kept = [] } = await hostChecks.removeKubeProxy(options);
-    for (const what of removed) logger.verbose(1, "Removed something of kube-proxy's", { what });
-    for (const what of kept) logger.info("Something of kube-proxy's stays", { what });
-    for (const what of failed) logger.warn("Cannot remove something of kube-proxy's", { what });
-    logger.info("Removed what kube-proxy left", { things: removed.length, failed: failed.length });
+    for (const what of removed) logger.verbose(1, "Removed objects of kube-proxy", { what });
+    for (const what of kept) logger.info("Objects of kube-proxy remain", { what });
+    for (const what of failed) logger.warn("Cannot remove objects of kube-proxy", { what });
+    logger.info("Removed leftovers of kube-proxy", {
+      things: removed.length,
+      failed: failed.length,
+    });
   }
 
   /** Only told, not removed: nobody has said that kube-proxy is not to come back. */
@@ -133,7 +136,7 @@ export class KubeProxyHandover implements AddressHandover, SyncObserver {
     });
     for (const { id, severity, summary, evidence, cure } of findings) {
       if (severity === "info") continue;
-      logger.warn("Other software's rules are in the way", { id, summary, evidence, cure });
+      logger.warn("Foreign rules interfere with Services", { id, summary, evidence, cure });
     }
   }
 }

@@ -137,5 +137,5 @@ Deno.test("KubeProxyHandover that fails does not end the proxy", async () => {
   stage.broken = true;
   await stage.serve();
   await stage.running;
-  assertEquals(stage.complaints, ["Cannot look after what another mode or kube-proxy left"]);
+  assertEquals(stage.complaints, ["Cannot check for leftovers of another mode or kube-proxy"]);
 });

@@ -100,7 +100,7 @@ export class NodeIdentity {
     if (before.podCidrs.length === 0) {
       this.#logger.info("Chose podCIDRs of the Node as the ranges of pods", { podCIDRs: podCidrs });
     } else {
-      this.#logger.warn("Ranges of pods follow the Node, whose podCIDRs were changed", {
+      this.#logger.warn("The podCIDRs of the Node changed; the ranges of pods follow", {
         before: before.podCidrs,
         now: podCidrs,
       });
@@ -109,7 +109,7 @@ export class NodeIdentity {
 
   /** The Node was deleted. What was known of it is still the best that is known. */
   lose(): void {
-    this.#logger.warn("Goes on with what was known of the Node, which was deleted", {
+    this.#logger.warn("The Node was deleted; continuing with its last known state", {
       node: this.name,
     });
   }
@@ -138,22 +138,28 @@ export class NodeIdentity {
   async #wait(signal: AbortSignal): Promise<void> {
     if (!this.#options.expected) return this.#decide();
     if (!isNodeName(this.name)) {
-      this.#logger.warn("No Node can have this name; give the Node's with --hostname-override", {
-        node: this.name,
-      });
+      this.#logger.warn(
+        "No Node can have this name; set the Node's name with --hostname-override",
+        {
+          node: this.name,
+        },
+      );
     }
     if (!await this.#comesWithin(ADDRESS_WAIT_MS, this.#known.promise, signal)) {
-      this.#logger.warn("Goes on without addresses of the Node, and takes them when they come", {
-        node: this.name,
-        waitedMs: ADDRESS_WAIT_MS,
-      });
+      this.#logger.warn(
+        "Continuing without addresses of the Node; they are used when they appear",
+        {
+          node: this.name,
+          waitedMs: ADDRESS_WAIT_MS,
+        },
+      );
       this.#decide();
     }
     if (!this.#usesPodCidrs) return;
     if (!await this.#comesWithin(POD_CIDR_WAIT_MS, this.#ranges.promise, signal)) {
       this.#logger.error(
-        "Cannot tell pods from other clients until the Node has podCIDRs: nothing is masqueraded " +
-          "for detectLocalMode NodeCIDR; start the controller that sets them, or choose another mode",
+        "Cannot recognize pods until the Node has podCIDRs: nothing is masqueraded " +
+          "for detectLocalMode NodeCIDR; start the controller that sets them, or use another detectLocalMode",
         { node: this.name, waitedMs: POD_CIDR_WAIT_MS },
       );
     }
@@ -177,7 +183,7 @@ export class NodeIdentity {
       const { primary, IPv4, IPv6 } = addresses;
       const message = this.#addresses === undefined
         ? "Chose node addresses"
-        : "Node ports follow the Node, whose addresses were changed";
+        : "The addresses of the Node changed; node ports follow";
       this.#logger.info(message, {
         primaryFamily: primary,
         IPv4: `${IPv4.address} (${IPv4.origin})`,
@@ -194,7 +200,7 @@ export class NodeIdentity {
       this.#told.add(text);
       if (finding.severity === "fatal") {
         this.#mismatch.reject(new NodeMismatchError(`Cannot go on: ${text}`));
-      } else this.#logger.warn("Setting makes no sense here", { ...finding });
+      } else this.#logger.warn("Setting is not plausible", { ...finding });
     }
   }
 
@@ -203,7 +209,7 @@ export class NodeIdentity {
     const { families } = this.#options;
     if (families.includes(primary) || this.#guesses || this.#told.has(primary)) return;
     this.#told.add(primary);
-    this.#logger.error("Nothing is served in the node's own IP family, which does not run here", {
+    this.#logger.error("The node's own IP family is not available here; nothing is served in it", {
       primaryFamily: primary,
       families: families.join(", "),
       cure: "a mode and a kernel that have it: see `kube-relay doctor`",

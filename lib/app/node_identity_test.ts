@@ -62,7 +62,7 @@ Deno.test("NodeIdentity says at once that no Node can have its name", () =>
   withIdentity({ name: "(none)" }, async ({ lines }) => {
     await settle();
     assertEquals(lines(), [
-      "warn: No Node can have this name; give the Node's with --hostname-override",
+      "warn: No Node can have this name; set the Node's name with --hostname-override",
     ]);
   }));
 
@@ -92,11 +92,11 @@ Deno.test("NodeIdentity goes on with loopback after 30 s, and takes the addresse
     await clock.advance(1);
     identity.see(node([]));
     assertEquals(lines(), [
-      "warn: Goes on without addresses of the Node, and takes them when they come",
+      "warn: Continuing without addresses of the Node; they are used when they appear",
       "info: Chose node addresses",
     ]);
     identity.see(node(["192.168.1.1"]));
-    assertEquals(lines()[2], "info: Node ports follow the Node, whose addresses were changed");
+    assertEquals(lines()[2], "info: The addresses of the Node changed; node ports follow");
   }));
 
 Deno.test("NodeIdentity waits for nothing where there is no cluster", () =>
@@ -111,8 +111,8 @@ Deno.test("NodeIdentity tells of changed addresses and of the deletion", () =>
     identity.see(node(["192.168.1.2"]));
     identity.lose();
     assertEquals(lines().slice(1), [
-      "info: Node ports follow the Node, whose addresses were changed",
-      "warn: Goes on with what was known of the Node, which was deleted",
+      "info: The addresses of the Node changed; node ports follow",
+      "warn: The Node was deleted; continuing with its last known state",
     ]);
     assertEquals<readonly string[]>(identity.state.addresses, ["192.168.1.2"]);
     await Promise.resolve();
@@ -125,13 +125,13 @@ Deno.test("NodeIdentity tells of podCIDRs that are missing for 5 min more, that 
     assertEquals(lines().length, 1);
     await clock.advance(1);
     assertEquals(lines().length, 2);
-    assertEquals(lines()[1]?.startsWith("error: Cannot tell pods from other clients"), true);
+    assertEquals(lines()[1]?.startsWith("error: Cannot recognize pods"), true);
     identity.see(node(["192.168.1.1"], ["10.1.0.0/24"]));
     identity.see(node(["192.168.1.1"], ["10.1.0.0/24"]));
     identity.see(node(["192.168.1.1"], ["10.2.0.0/24"]));
     assertEquals(lines().slice(2), [
       "info: Chose podCIDRs of the Node as the ranges of pods",
-      "warn: Ranges of pods follow the Node, whose podCIDRs were changed",
+      "warn: The podCIDRs of the Node changed; the ranges of pods follow",
     ]);
   }));
 
@@ -162,7 +162,7 @@ Deno.test("NodeIdentity warns once of a setting that makes no sense", () =>
     identity.see(node(["192.168.1.1"]));
     identity.see(node(["192.168.1.2"]));
     await Promise.resolve();
-    assertEquals(lines().filter((line) => line === "warn: Setting makes no sense here").length, 1);
+    assertEquals(lines().filter((line) => line === "warn: Setting is not plausible").length, 1);
   }));
 
 Deno.test("NodeIdentity holds a configuration that is taken up later against the node", () =>
@@ -186,7 +186,7 @@ Deno.test("NodeIdentity holds a configuration that is taken up later against the
 Deno.test("NodeIdentity says once that the node's own family does not run, and goes on", () =>
   withIdentity({ families: ["IPv4"] }, async ({ clock, identity, lines }) => {
     const isReported = () =>
-      lines().filter((line) => line.startsWith("error: Nothing is served in"));
+      lines().filter((line) => line.startsWith("error: The node's own IP family"));
     await clock.advance(30_000);
     assertEquals(isReported(), [], "the family of the node is a guess");
     for (const last of [1, 2]) identity.see(node([`2001:db8::${last}`, "10.0.0.1"]));

@@ -69,9 +69,9 @@ export class OtherModes {
       const options = idleBackendOptions(this.#options.configuration, family);
       await using backend = backends[other]!(this.#dependencies, options);
       const { removed, failed } = await backend.cleanup();
-      for (const what of removed) logger.info("Removed something of another mode", { other, what });
+      for (const what of removed) logger.info("Removed objects of another mode", { other, what });
       for (const what of failed) {
-        logger.warn("Cannot remove something of another mode", { other, what });
+        logger.warn("Cannot remove objects of another mode", { other, what });
         isDone = false;
       }
     }
@@ -98,7 +98,7 @@ export class OtherModes {
 
   #tell(error: unknown): void {
     this.#dependencies.logger.warn(
-      "Cannot keep the record of modes; what another mode left has to be removed by --cleanup",
+      "Cannot write the record of modes; leftovers of another mode must be removed with --cleanup",
       { path: this.#path, error },
     );
   }

@@ -78,7 +78,7 @@ function parseNode(text: string): ToText | undefined {
   if (word === undefined) return undefined;
   const { port, protocol } = parsePortText("TO", text, ports);
   if (port === undefined) {
-    throw wrong("TO", text, "a node port has to be named, as in node:30080");
+    throw wrong("TO", text, "name a node port, as in node:30080");
   }
   return { kind: "node", port, ...(protocol && { protocol }) };
 }
@@ -98,7 +98,7 @@ function parseService(text: string): ToText | undefined {
     /^([^/:\s]+)\/([^/:\s]+)(?::([^/:\s]+)(?:\/([^/:\s]*))?)?$/.exec(text) ?? [];
   if (namespace === undefined || name === undefined) return undefined;
   if (tryParseIpAddress(name) !== undefined) {
-    throw wrong("TO", text, `an address stands alone, as in ${name}:${portText ?? "80"}`);
+    throw wrong("TO", text, `give only the address, as in ${name}:${portText ?? "80"}`);
   }
   const protocol = word === undefined ? undefined : parseProtocolWord("TO", text, word);
   return {
@@ -115,7 +115,11 @@ function parsePortText(end: "FROM" | "TO", text: string, ports: string | undefin
   const [number = "", word, ...rest] = ports.split("/");
   const port = tryParsePort(number);
   if (port === undefined || rest.length > 0) {
-    throw wrong(end, text, `'${ports}' is no port; a port is a whole number between 1 and 65535`);
+    throw wrong(
+      end,
+      text,
+      `'${ports}' is not a port; a port is a whole number between 1 and 65535`,
+    );
   }
   return word === undefined ? { port } : { port, protocol: parseProtocolWord(end, text, word) };
 }

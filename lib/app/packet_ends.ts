@@ -87,7 +87,9 @@ function nodeAddressOf({ family, world }: SenderContext): IpAddress {
   const own = world.nodeAddresses.filter((address) => ipFamilyOf(address) === family);
   const address = own.find((each) => !isLoopback(each) && !each.startsWith("fe80:")) ?? own[0];
   if (address !== undefined) return address;
-  throw new PacketEndsError(`Cannot tell what the node sends: no ${family} address of it is known`);
+  throw new PacketEndsError(
+    `Cannot determine the node's address: no ${family} address of it is known`,
+  );
 }
 
 function outsiderOf({ family, world, assumptions }: SenderContext): IpAddress {

@@ -132,12 +132,12 @@ const WRONG_USE: readonly (readonly [from: string, to: string, says: string])[] 
   ["10.0.0.1@a/b", "172.30.0.41:80", "no interface can be called 'a/b'"],
   ["node", "", "expected ADDRESS:PORT"],
   ["node", "web", "expected ADDRESS:PORT"],
-  ["node", "node", "a node port has to be named"],
-  ["node", "node:http", "'http' is no port"],
-  ["node", "172.30.0.41:0", "'0' is no port"],
+  ["node", "node", "name a node port"],
+  ["node", "node:http", "'http' is not a port"],
+  ["node", "172.30.0.41:0", "'0' is not a port"],
   ["node", "172.30.0.41:80/ICMP", "none of the protocols TCP, UDP, SCTP"],
   ["node", "ns/web:80/ICMP", "none of the protocols TCP, UDP, SCTP"],
-  ["node", "ns/10.0.0.1:80", "an address stands alone, as in 10.0.0.1:80"],
+  ["node", "ns/10.0.0.1:80", "give only the address, as in 10.0.0.1:80"],
 ];
 
 for (const [from, to, says] of WRONG_USE) {

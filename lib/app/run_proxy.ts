@@ -133,7 +133,7 @@ class RunningProxy implements AsyncDisposable {
     this.#interfaces = new InterfaceWatcher(dependencies, (addresses) => {
       for (const family of this.#families) family.onInterfaceAddresses(addresses);
       this.#startUp.onInterfaces().catch((error) =>
-        dependencies.logger.warn("Cannot look after kernel settings of new interfaces", { error })
+        dependencies.logger.warn("Cannot check kernel settings of new interfaces", { error })
       );
     });
     this.#introspection = this.#createIntrospection();

@@ -35,7 +35,7 @@ export class ServiceManager implements Disposable {
       environment: environmentOf(process.env),
       pid: process.pid,
       folder,
-      onError: (error) => logger.warn("Cannot tell systemd how the service is doing", { error }),
+      onError: (error) => logger.warn("Cannot notify systemd", { error }),
     });
   }
 
@@ -85,7 +85,7 @@ export class ServiceManager implements Disposable {
         pendingDeadlineMs: SYNC_DEADLINE_MS,
       });
       if (alive) await this.#notifier.feedWatchdog();
-      else logger.error("A sync is overdue; systemd's watchdog is not fed any more");
+      else logger.error("A sync is overdue; systemd's watchdog is no longer notified");
       await clock.sleep(periodMs, signal).catch(() => {});
     }
   }

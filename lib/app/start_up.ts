@@ -154,7 +154,7 @@ export class StartUp implements SyncObserver {
         reason: "clusterCIDR is not set: every client is taken for a pod, and none is masqueraded",
       }),
     };
-    const message = "Chose how pods are told from other clients";
+    const message = "Chose how pods are recognized";
     // Nothing in userspace mode depends on it: every connection leaves from the node itself.
     if (mode === "userspace") this.#dependencies.logger.verbose(2, message, fields);
     else this.#dependencies.logger.info(message, fields);
@@ -187,7 +187,7 @@ export class StartUp implements SyncObserver {
     // Not a warning, as upstream: a plain user is always refused, and nothing depends on it.
     if (outcome.state === "refused") {
       const { reason } = outcome;
-      logger.verbose(2, "Cannot set OOM score, and goes on without", { adjust, reason });
+      logger.verbose(2, "Cannot set OOM score; continuing without it", { adjust, reason });
     } else logger.verbose(2, "OOM score is set", { adjust, state: outcome.state });
   }
 }

@@ -164,10 +164,13 @@ export class Syncer {
     this.#lastError = messageOf(error);
     recorder?.failed(times, this.#lastError);
     metrics.syncFailed(backend.family);
-    logger.error("Cannot sync proxy rules; the last good state stays and the changes come again", {
-      error,
-      failures: this.#failures,
-    });
+    logger.error(
+      "Cannot sync proxy rules; the last applied state stays and the changes are tried again",
+      {
+        error,
+        failures: this.#failures,
+      },
+    );
   }
 
   /** Says once when a ServicePort goes into quarantine and once when it comes out. */
@@ -179,7 +182,7 @@ export class Syncer {
     for (const entry of now) {
       if (before.has(describe(entry))) continue;
       const { key, address, reason } = entry;
-      logger.warn("Service port is in quarantine; the others work and it is tried again", {
+      logger.warn("Service port is in quarantine; it is tried again, all others work", {
         servicePort: key,
         ...(address !== undefined && { address }),
         reason,

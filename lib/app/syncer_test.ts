@@ -63,7 +63,7 @@ Deno.test("Syncer names the newer of two Services with one address in a mode of 
   assertEquals(quarantined, [1, 1, 0]);
   const told = logger.lines.filter(({ level }) => level !== "verbose");
   assertEquals(told.map(({ message }) => message), [
-    "Service port is in quarantine; the others work and it is tried again",
+    "Service port is in quarantine; it is tried again, all others work",
     "Service port is out of quarantine",
   ]);
 });

@@ -62,7 +62,7 @@ export async function admitStart(
   logger.warn(
     relay.takeover
       ? "A kube-proxy runs on this node; it is taken over from once Services work here"
-      : "A kube-proxy runs on this node; Services are served beside it",
+      : "A kube-proxy runs on this node; kube-relay serves Services next to it",
     { evidence },
   );
 }

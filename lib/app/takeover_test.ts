@@ -44,7 +44,7 @@ Deno.test("admitStart() goes on with --takeover, and for a plain user's manifest
     "warn A kube-proxy runs on this node; it is taken over from once Services work here",
   ]);
   assertEquals(await admit({ uid: 1000, relay: { manifests: ["m"] } }), [
-    "warn A kube-proxy runs on this node; Services are served beside it",
+    "warn A kube-proxy runs on this node; kube-relay serves Services next to it",
   ]);
 });
 

@@ -63,7 +63,9 @@ export class TaskGroup {
   ): Promise<void> {
     const overdue = Promise.withResolvers<void>();
     const timer = clock.setTimer(END_MS, () => {
-      logger.error("Goes on without tasks that did not end", { tasks: [...this.#tasks.keys()] });
+      logger.error("Continuing without waiting for tasks that did not end", {
+        tasks: [...this.#tasks.keys()],
+      });
       overdue.resolve();
     });
     try {

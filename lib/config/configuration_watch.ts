@@ -26,8 +26,8 @@ export class ConfigurationChanged extends Error {
   override name = "ConfigurationChanged";
   constructor(readonly file: string, readonly fields: readonly string[]) {
     super(
-      `Cannot go on with configuration file '${file}': it has changed in ${fields.join(", ")}, ` +
-        "which only a start takes up; the supervisor has to start this again",
+      `Exiting because of configuration file '${file}': ${fields.join(", ")} changed, ` +
+        "which needs a restart by the supervisor",
     );
   }
 }
@@ -77,7 +77,9 @@ export async function watchConfiguration(
     async onChange(exists) {
       if (!exists) {
         const file = path;
-        logger.warn("Configuration file is gone; the last good configuration stays", { file });
+        logger.warn("Configuration file was removed; the last valid configuration stays in use", {
+          file,
+        });
         return;
       }
       try {
@@ -98,7 +100,7 @@ export async function watchConfiguration(
 const MOST_PROBLEMS = 3;
 
 function tellProblems(logger: Logger, file: string, problems: readonly string[]): void {
-  const message = "Configuration file is wrong; the last good configuration stays";
+  const message = "Configuration file is invalid; the last valid configuration stays in use";
   for (const [index, problem] of problems.slice(0, MOST_PROBLEMS).entries()) {
     const more = index + 1 < MOST_PROBLEMS ? 0 : problems.length - MOST_PROBLEMS;
     logger.error(message, { file, problem, ...(more > 0 && { more }) });
@@ -138,7 +140,7 @@ class ConfigurationTracker {
     this.#current = next;
     onApplicable({ ...next, proxy: effectiveConfiguration(next.proxy, mode) }, applicable);
     onResult("applied");
-    this.#logger.info("Took up changes of the configuration file", {
+    this.#logger.info("Applied changes of the configuration file", {
       file,
       fields: applicable.join(", "),
     });

@@ -154,14 +154,20 @@ Deno.test("watchConfiguration() keeps the last good configuration while the file
       watched.forget();
       await Deno.writeTextFile(path, text!);
       await until(() => watched.lines.length > 0);
-      assertStringIncludes(watched.lines[0]!, "is wrong; the last good configuration stays");
+      assertStringIncludes(
+        watched.lines[0]!,
+        "is invalid; the last valid configuration stays in use",
+      );
       assertStringIncludes(watched.lines[0]!, expected!);
     }
     assertEquals(new Set(watched.results), new Set(["refused"]));
     watched.forget();
     await Deno.remove(path);
     await until(() => watched.lines.length > 0);
-    assertStringIncludes(watched.lines[0]!, "is gone; the last good configuration stays");
+    assertStringIncludes(
+      watched.lines[0]!,
+      "was removed; the last valid configuration stays in use",
+    );
     assertEquals(watched.applied, []);
     await Deno.writeTextFile(path, `${HEAD}clusterCIDR: 10.2.0.0/16\n`);
     await until(() => watched.clusterCidr === "10.2.0.0/16");
@@ -203,7 +209,7 @@ Deno.test("watchConfiguration() ends with the names of the fields that only a st
     );
     const error = await assertRejects(() => watched.ended(), ConfigurationChanged);
     assertEquals(error.fields, ["mode", "clientConnection.qps"]);
-    assertStringIncludes(error.message, "it has changed in mode, clientConnection.qps, which");
+    assertStringIncludes(error.message, "mode, clientConnection.qps changed, which");
     assertEquals([watched.applied, watched.results], [[], ["restart"]]);
   }));
 

@@ -227,7 +227,7 @@ export class ServiceHealthServer {
       logger.info("Waiting for the health check port of a Service", { object: service, port });
     } else if (before !== logged && !waits) {
       logger.error(
-        "Cannot listen for the health checks of a Service; load balancers leave this node out, and it is tried again",
+        "Cannot listen for the health checks of a Service; load balancers skip this node until a later try succeeds",
         { object: service, port, error },
       );
     }

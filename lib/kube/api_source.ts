@@ -190,7 +190,7 @@ export class ApiSource {
     const told = new RecentTexts({ clock });
     const onProblem = (problem: ObjectProblem) => {
       if (!told.isNews(JSON.stringify(problem))) return;
-      logger.warn("Left out an object that cannot be read", { ...problem });
+      logger.warn("Skipped an object that cannot be parsed", { ...problem });
     };
     const reflector = new Reflector<KubeKinds[K]>({ clock, logger, random, client: this.#client }, {
       ...options,
@@ -239,8 +239,11 @@ export class ApiSource {
     const hint = this.#hint();
     if (hint === undefined || hint === this.#hintLogged) return;
     this.#hintLogged = hint;
-    this.#dependencies.logger.warn("API server is reached through an address that may need us", {
-      hint,
-    });
+    this.#dependencies.logger.warn(
+      "The address of the API server may be a Service that needs kube-relay",
+      {
+        hint,
+      },
+    );
   }
 }

@@ -181,7 +181,7 @@ export class EventRecorder implements EventSink {
     const fields = { reason, regarding: regarding.name, note, error };
     if (this.#refusalTold) return this.#logger.verbose(2, "Cannot post event", fields);
     this.#refusalTold = true;
-    this.#logger.warn("Cannot post event; further failures are told at -v 2 only", fields);
+    this.#logger.warn("Cannot post event; further failures are logged only at -v 2", fields);
   }
 }
 

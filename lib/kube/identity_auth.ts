@@ -101,7 +101,7 @@ export class IdentityAuth implements KubeAuth {
     } catch (error) {
       if (former === undefined || !(error instanceof Error)) throw error;
       if (this.#warnings.get(what) !== error.message) {
-        this.#logger.warn("Credentials cannot be read again; the former ones stay in use", {
+        this.#logger.warn("Cannot reload credentials; the previous ones stay in use", {
           error: error.message,
         });
       }

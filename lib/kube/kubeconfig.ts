@@ -64,7 +64,7 @@ export async function loadKubeAuth(
   await warnOfOpenFiles(identity, logger);
   if (identity.insecure) {
     logger.warn(
-      "The API server's certificate is not checked: anybody on the way can read the token",
+      "The API server's certificate is not checked: anyone on the network path can read the token",
       {
         field: "insecure-skip-tls-verify",
         file: identity.file,
@@ -173,7 +173,7 @@ function userPart(
     file: absolutePath(folder, user.keyFile),
   });
   if (!cert !== !key) {
-    throw unusable(file, `${path}: client-certificate and client-key need each other`);
+    throw unusable(file, `${path}: client-certificate and client-key must be given together`);
   }
   const authorization = authorizationOf(user);
   return {
@@ -228,11 +228,11 @@ function currentOf(
   const path = `contexts['${current}'].context`;
   const cluster = clusters.find(({ name }) => name === context.cluster);
   if (!cluster) {
-    throw unusable(file, `${path}.cluster is '${context.cluster}', which is no cluster`);
+    throw unusable(file, `${path}.cluster is '${context.cluster}', which is not in 'clusters'`);
   }
   // A context may do without a user.
   const user = context.user ? users.find(({ name }) => name === context.user) : { name: "" };
-  if (!user) throw unusable(file, `${path}.user is '${context.user}', which is no user`);
+  if (!user) throw unusable(file, `${path}.user is '${context.user}', which is not in 'users'`);
   return { cluster, user };
 }
 
@@ -290,7 +290,7 @@ function parseYaml(text: string, file: string): unknown {
   } catch (error) {
     // What it says and its cause show the file's text, which may be a token.
     const [place = ""] = / at line \d+, column \d+/.exec(messageOf(error)) ?? [];
-    throw unusable(file, `it is no YAML${place}`);
+    throw unusable(file, `it is not YAML${place}`);
   }
 }
 

@@ -252,7 +252,7 @@ const BROKEN: readonly (readonly [string, Kubeconfig, readonly string[]])[] = [
   [
     "a certificate without its key",
     { user: { "client-certificate-data": btoa(CERT) } },
-    ["users['proxy'].user: client-certificate and client-key need each other"],
+    ["users['proxy'].user: client-certificate and client-key must be given together"],
   ],
   [
     "a CA together with insecure-skip-tls-verify",

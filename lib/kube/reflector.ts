@@ -185,7 +185,7 @@ export class Reflector<T extends KubeObject> {
     using _deadline = new Watchdog(clock, {
       silenceMs: timeoutSeconds * 1000 + (timing?.watchGraceMs ?? 30_000),
       onSilence: () =>
-        call.abort(new TransportError("frozen", "Cannot watch: it did not end at its time")),
+        call.abort(new TransportError("frozen", "Cannot watch: it did not end when expected")),
     });
     const feed = new WatchFeed(clock, {
       informer,
@@ -202,7 +202,7 @@ export class Reflector<T extends KubeObject> {
       onSilence: () => {
         if (!feed.listing) return;
         call.abort(
-          new StalledListError("Cannot list: the streaming list does not come to its end"),
+          new StalledListError("Cannot list: the streaming list does not end"),
         );
       },
     });

@@ -86,7 +86,7 @@ export class ReflectorProgress {
     this.#wasUnreadable = false;
     if (this.#lastError === undefined) return;
     this.#lastError = undefined;
-    this.#logger.info("Following the API server again");
+    this.#logger.info("Connected to the API server again");
   }
 
   noteEvent(): void {
@@ -114,9 +114,10 @@ export class ReflectorProgress {
   backOff(error: string, retryInMs: number): void {
     const fields = { error, retryInMs: Math.round(retryInMs) };
     // An outage of an hour is told once, not at each attempt.
-    if (this.#lastError === error) this.#logger.verbose(2, "Lost sight of objects still", fields);
-    else {this.#logger.warn(
-        "Lost sight of the API server's objects; those known stay in use",
+    if (this.#lastError === error) {
+      this.#logger.verbose(2, "The API server is still not reachable", fields);
+    } else {this.#logger.warn(
+        "Lost the connection to the API server; known objects stay in use",
         fields,
       );}
     this.#phase = "backoff";
@@ -126,7 +127,9 @@ export class ReflectorProgress {
   /** It goes on without these objects. */
   giveUp(error: string): void {
     if (this.#lastError !== error) {
-      this.#logger.warn("Going on without objects that the API server does not give", { error });
+      this.#logger.warn("Continuing without objects that the API server does not provide", {
+        error,
+      });
     }
     this.#phase = "unavailable";
     this.#lastError = error;

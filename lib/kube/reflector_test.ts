@@ -180,7 +180,9 @@ Deno.test("Reflector.run() leaves a line without end, keeps what it knows, and s
     fake.store.create(service("c"));
     await stage.has("a", "b", "c");
     assertEquals(stage.asked.slice(0, 2), ["streaming list", "watch 1002"]);
-    assertEquals(told().map(({ message }) => message).slice(1), ["Following the API server again"]);
+    assertEquals(told().map(({ message }) => message).slice(1), [
+      "Connected to the API server again",
+    ]);
     assertEquals(stage.reflector.status.lastError, undefined);
   }, { scheme: "http" }));
 
@@ -220,7 +222,7 @@ Deno.test("Reflector.run() asks for the server's version only after a watch brok
 
 Deno.test("Reflector.run() gives up a watch that does not end at its time", () =>
   followServices(async (stage, fake) => {
-    await stage.failed("at its time");
+    await stage.failed("when expected");
     fake.store.create(service("c"));
     await stage.has("a", "b", "c");
     assertEquals(stage.asked.slice(0, 2), ["streaming list", "watch 1002"]);

@@ -187,7 +187,9 @@ export class HttpConnections {
     if (!this.#isFull(peer)) return true;
     this.#crowdedUntil = this.#clock.now() + CROWDED_MS;
     this.#options.onRefused?.();
-    this.#logger.warn("Refused a connection at the bound of a server", { ...this.#bounds });
+    this.#logger.warn("Refused a connection: the limit of the server is reached", {
+      ...this.#bounds,
+    });
     const own = this.#ofClient(peer);
     if (own.length >= this.#bounds.connectionsOfClient) return this.#closeLongestWaiting(own);
     const most = peer === undefined ? [] : this.#ofLargestClient();

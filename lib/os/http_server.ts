@@ -81,7 +81,9 @@ export async function runHttpServer(
       const waits = error instanceof Deno.errors.AddrInUse && handover?.pending === true;
       if (hardFail && !waits) throw bindError(options, error);
       const fields = { server: name, ...address, retryMs };
-      if (waits && !logged) logger.info("Waiting for the address of another program", fields);
+      if (waits && !logged) {
+        logger.info("Waiting until another program releases the address", fields);
+      }
       if (!waits && logged !== "error") {
         logger.error("Cannot listen; retrying", { ...fields, error });
       }

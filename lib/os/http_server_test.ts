@@ -71,7 +71,7 @@ Deno.test("runHttpServer() answers one try after a handover, and calls the wait 
   const response = await fetch(`http://127.0.0.1:${port}/`);
   assertEquals(await response.text(), "127.0.0.1");
   assertEquals(logger.lines.map(({ level, message }) => `${level}: ${message}`), [
-    "info: Waiting for the address of another program",
+    "info: Waiting until another program releases the address",
     "info: Server listens",
   ]);
   controller.abort();

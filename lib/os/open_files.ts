@@ -169,7 +169,7 @@ export async function readOpenFiles(
     if (limit === undefined) throw new Error(`no line 'Max open files' in '${stdout}'`);
     return new OpenFiles(limit === "unlimited" ? USEFUL_LIMIT : Number(limit));
   } catch (error) {
-    logger.warn("Cannot read the limit of open files; a usual one is assumed", {
+    logger.warn("Cannot read the limit of open files; using a default", {
       assumed: ASSUMED_LIMIT,
       reason: messageOf(error),
     });

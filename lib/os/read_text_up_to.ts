@@ -35,14 +35,14 @@ export async function readTextUpTo(
   const file = await openAtOnce(path);
   try {
     const { isFile, isNamedPipe } = await kindOf(file, path);
-    if (onlyFiles && !isFile) throw new TypeError("it is no regular file");
+    if (onlyFiles && !isFile) throw new TypeError("it is not a regular file");
     const decoder = new TextDecoder();
     let text = "";
     let total = 0;
     for await (const chunk of chunksOf(file, { isNamedPipe, clock })) {
       total += chunk.length;
       if (total > maxBytes) {
-        throw new RangeError(`it has more than ${maxBytes} bytes, which is the most that is read`);
+        throw new RangeError(`it has more than ${maxBytes} bytes, which is the limit`);
       }
       text += decoder.decode(chunk, { stream: true });
     }

@@ -103,6 +103,6 @@ Deno.test({
         await assertRejects(() => readTextUpTo(path, 100, { onlyFiles: true }));
       }
       const reading = () => readTextUpTo(link, 100, { onlyFiles: true });
-      await assertRejects(reading, TypeError, "it is no regular file");
+      await assertRejects(reading, TypeError, "it is not a regular file");
     }),
 });

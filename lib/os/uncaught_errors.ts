@@ -20,7 +20,7 @@ export class UncaughtErrors {
     const report = (error: unknown) => {
       this.#count++;
       try {
-        logger.error("An error that nothing caught; please report it", {
+        logger.error("Uncaught error; please report it", {
           error,
           stack: stackOf(error),
         });

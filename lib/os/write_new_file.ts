@@ -84,5 +84,5 @@ async function isThere(path: string): Promise<boolean> {
 }
 
 function existsError(path: string): FileExistsError {
-  return new FileExistsError(`a file '${path}' is there already, and is not replaced`);
+  return new FileExistsError(`a file '${path}' exists and is not replaced`);
 }

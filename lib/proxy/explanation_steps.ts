@@ -65,7 +65,9 @@ function fromStep(
   if (origin.isFromNode) return say(", this node itself");
   switch (localTraffic.kind) {
     case "none":
-      return say(": whether it is a pod cannot be told (no --cluster-cidr, nor another detector)");
+      return say(
+        ": it is unknown whether it is a pod (neither --cluster-cidr nor another detector is set)",
+      );
     case "byCidr":
       return say(
         origin.isFromPod
@@ -88,7 +90,7 @@ function toStep(explanation: PacketExplanation, { mode }: StepContext): Explanat
   const { packet, service, verdict, serviceCidr } = explanation;
   const items: string[] = [];
   for (const loser of service?.losers ?? []) {
-    items.push(`${nameOf(loser)} claims it too, and does not get it: the older Service does`);
+    items.push(`${nameOf(loser)} also has this address, but the older Service is served`);
   }
   if (verdict.kind === "unclaimed") {
     if (verdict.detail !== undefined) items.push(verdict.detail);
@@ -96,7 +98,7 @@ function toStep(explanation: PacketExplanation, { mode }: StepContext): Explanat
       items.push(`it is in ${serviceCidr}, from which cluster IPs are taken`);
     }
     items.push(
-      verdict.fateWhy ?? `mode ${mode} leaves it alone: it is routed like any other packet`,
+      verdict.fateWhy ?? `mode ${mode} does not handle it: it is routed like any other packet`,
     );
   }
   const owner = service
@@ -120,7 +122,7 @@ function* sourceRangesStep(
   if (sourceRanges === undefined) return;
   const { ranges, admitted } = sourceRanges;
   const text = ranges.length === 0
-    ? "loadBalancerSourceRanges has no valid range of this IP family: nobody is admitted"
+    ? "loadBalancerSourceRanges has no valid range of this IP family: no client is admitted"
     : `loadBalancerSourceRanges ${admitted ? "admit" : "do not admit"} ${from.address}: ` +
       ranges.join(", ");
   yield { topic: "sources", text };

@@ -170,7 +170,7 @@ function sharedFieldsOf(
     problems.report(
       "spec.loadBalancerSourceRanges",
       `${family}: ${spec.loadBalancerSourceRanges?.join(", ")}`,
-      "The load balancer addresses of this IP family admit nobody: source ranges are given, but none is valid for the family",
+      "The load balancer addresses of this IP family admit no client: none of the given source ranges is valid for the family",
     );
   }
   const affinityTimeoutSeconds = affinityTimeoutOf(reading);

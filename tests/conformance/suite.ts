@@ -212,7 +212,7 @@ const CASES: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
     await stage.server.create(testService("web"));
     await using follower = await stage.follow();
     await stage.server.killApi();
-    await follower.logs("Lost sight of the API server's objects; those known stay in use");
+    await follower.logs("Lost the connection to the API server; known objects stay in use");
     assert(serviceOf(follower, "web"));
     await stage.server.restartApi();
     await stage.server.update(testService("web", "10.0.0.2"));

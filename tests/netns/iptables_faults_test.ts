@@ -140,7 +140,7 @@ for (const variant of VARIANTS) {
           });
         }
       }
-      assertStringIncludes(relay.log, "Somebody has flushed a table of iptables");
+      assertStringIncludes(relay.log, "Another program flushed a table of iptables; repairing");
       await relay.stop();
     },
   });

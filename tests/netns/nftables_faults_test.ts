@@ -303,8 +303,8 @@ Deno.test({
         assertEquals(await foreignTables(node), foreign);
       });
     }
-    assertStringIncludes(relay.log, "Somebody has taken away chains of nftables");
-    assertStringIncludes(relay.log, "Rules were missing or changed; they are repaired");
+    assertStringIncludes(relay.log, "Another program removed or replaced chains of nftables");
+    assertStringIncludes(relay.log, "Another program removed or changed rules; repairing");
     await relay.stop();
   },
 });

@@ -91,7 +91,7 @@ for (const [mode, before] of TAKEOVERS) {
         const relay = stage.start("--takeover");
         await relay.settled();
         await rulesAreGone(stage);
-        await relay.logged("Removed what kube-proxy left");
+        await relay.logged("Removed leftovers of kube-proxy");
         await relay.stop();
       });
       await stage.assertAsAfterFreshStart();
@@ -193,7 +193,7 @@ Deno.test({
         "the rules are gone",
         async () => JSON.stringify(await stage.state()) === before,
       );
-      assertStringIncludes(second.log, "Removed something of another mode");
+      assertStringIncludes(second.log, "Removed objects of another mode");
     });
   },
 });

@@ -169,7 +169,7 @@ Deno.test({
     await telling.gone();
     // It ended, rather than went on to its end.
     for (let rest = await output.read(); !rest.done; rest = await output.read()) told += rest.value;
-    assert(!told.includes("mended"), told);
+    assert(!told.includes("repaired"), told);
     await telling.process.stderr.cancel();
   },
 });

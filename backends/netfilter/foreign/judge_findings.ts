@@ -185,7 +185,7 @@ function kubeRouterFindings({ look, chains, nodeArgs }: SeenOnHost): HostFinding
     severity: stale ? "warning" : "info",
     software: "kube-router",
     summary: stale
-      ? "Rules of k3s's network policies are left, though k3s was told not to enforce any"
+      ? "Rules of k3s's network policies remain, although k3s is configured not to enforce any"
       : "kube-router, or k3s by its library, enforces network policies on this node",
     evidence,
   }];
@@ -213,7 +213,7 @@ function worldFindings({ look }: SeenOnHost): HostFinding[] {
       const chosen = hint === undefined ? "" : `; kubelet writes here (${hint})`;
       return `${rules} rules in ${nameOfRuleSet(world)}${chosen}`;
     }),
-    cure: "keep to the variant that kubelet uses, and flush the other where its rules are nobody's",
+    cure: "use the variant of the kubelet, and flush the other one if no program needs its rules",
   }];
 }
 

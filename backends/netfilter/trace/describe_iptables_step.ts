@@ -62,8 +62,8 @@ const ROWS: readonly Row[] = [
     rule: /! --mark \S+ -j RETURN$/,
     words: "keeps its source",
   },
-  { place: / KUBE-/, rule: /-j REJECT/, words: "refused: the sender is told so" },
-  { place: / KUBE-/, rule: /-j DROP/, words: "dropped: the sender is told nothing" },
+  { place: / KUBE-/, rule: /-j REJECT/, words: "refused: the sender gets an error" },
+  { place: / KUBE-/, rule: /-j DROP/, words: "dropped: the sender gets no answer" },
 ];
 
 /** What a step in a chain of a Service proxy means; `undefined` for others. */

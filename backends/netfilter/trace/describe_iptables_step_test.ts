@@ -16,7 +16,7 @@ Deno.test("describeIptablesStep() says what a rule of a Service does", () => {
   );
   assertEquals(
     words("filter KUBE-SERVICES", "-d 10.96.0.1/32 -j REJECT --reject-with icmp-port-unreachable"),
-    "refused: the sender is told so",
+    "refused: the sender gets an error",
   );
 });
 

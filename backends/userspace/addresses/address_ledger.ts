@@ -72,7 +72,7 @@ export class AddressLedger {
 
   async #setAside(error: unknown): Promise<AddressRecord> {
     if (!(error instanceof SyntaxError)) throw error;
-    this.#logger.warn("Cannot understand what an earlier run recorded; what it added stays", {
+    this.#logger.warn("Cannot parse the record of an earlier run; what it added stays", {
       error: messageOf(error),
       movedTo: await this.#store.setAside(),
     });

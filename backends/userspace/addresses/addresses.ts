@@ -284,12 +284,12 @@ class MachineAddresses implements LocalAddresses {
   #logWay(count: number, refused: ReadonlyMap<Cidr, string>): void {
     const { logger, routes } = this.#parts;
     for (const [range, reason] of refused) {
-      logger.warn("Cannot make a service range local as a whole", { range, reason });
+      logger.warn("Cannot make a whole service range local", { range, reason });
     }
     const detail = this.summary;
     logger.info("Changed how Service addresses become local", { way: this.#way, count, detail });
     if (routes.active.size > 0) {
-      logger.warn("Service ranges are local to this host as a whole", { effect: ANYIP_WARNING });
+      logger.warn("Whole service ranges are local to this host", { effect: ANYIP_WARNING });
     }
   }
 }

@@ -344,7 +344,7 @@ Deno.test("configure() makes the range local by a route; addresses outside are a
   assertEquals([...machine.host.localRoutes], [RANGE]);
   assertEquals(machine.lo, ["203.0.113.1"]);
   assertEquals((await machine.recorded()).sort(), ["10.96.0.0/12", "203.0.113.1"]);
-  assert(machine.warnings().includes("Service ranges are local to this host as a whole"));
+  assert(machine.warnings().includes("Whole service ranges are local to this host"));
   assertStringIncludes(addresses.summary, "sshd on 0.0.0.0:22");
   assertEquals(addresses.owns(parseIpAddress("10.96.0.1")), false);
 });

@@ -63,5 +63,5 @@ async function write(
   });
   if (code === 0) return undefined;
   const reason = stderr.trim().split("\n")[0] || `exit code ${code}`;
-  return `Cannot mend addresses of lo: 'ip ${args.join(" ")}': ${reason}`;
+  return `Cannot repair addresses of lo: 'ip ${args.join(" ")}': ${reason}`;
 }

@@ -239,10 +239,10 @@ export class TcpForwarder implements TcpSessionOwner {
     if (this.#sessions.size < bound) return this.#takeSockets();
     const servicePort = this.#plan.key;
     if (this.closeSilent(1) === 1) {
-      log.warn("Closed a silent connection for a new one", { servicePort, bound });
+      log.warn("Closed an idle connection for a new one", { servicePort, bound });
       return this.#takeSockets();
     }
-    log.warn("Refused a connection at the bound of the Service", { servicePort, bound });
+    log.warn("Refused a connection: the limit of the Service is reached", { servicePort, bound });
     return false;
   }
 
@@ -256,7 +256,7 @@ export class TcpForwarder implements TcpSessionOwner {
     if (isExchange && openFiles.takeTraffic(this.#service, SOCKETS, { isExchange })) return true;
     openFiles.countRefused("connection");
     const servicePort = this.#plan.key;
-    log.warn("Refused a connection, since few files are left", {
+    log.warn("Refused a connection: too few open files remain", {
       ...{ servicePort, limit: openFiles.limit, cure: OUT_OF_SOCKETS_CURE },
     });
     return false;

@@ -109,7 +109,7 @@ Deno.test("TcpForwarder.accept() refuses at the bound while nobody is silent for
   await clock.advance(299_000);
   const third = await accept();
   assertEquals([first.closed, third.closed, forwarder.connections], [false, true, 2]);
-  assertEquals(messages(), ["Refused a connection at the bound of the Service"]);
+  assertEquals(messages(), ["Refused a connection: the limit of the Service is reached"]);
   forwarding.close();
   await forwarding.loops.zero();
 });
@@ -123,7 +123,7 @@ Deno.test("TcpForwarder.accept() closes the longest silent connection at the bou
   await clock.advance(100_000);
   const third = await accept();
   assertEquals([first.closed, second.closed, third.closed], [false, true, false]);
-  assertEquals(messages(), ["Closed a silent connection for a new one"]);
+  assertEquals(messages(), ["Closed an idle connection for a new one"]);
   assertEquals(forwarding.counters.tcpSilentClosed, 1);
   assertEquals(forwarder.connections, 2);
   forwarding.close();
@@ -136,7 +136,7 @@ Deno.test("TcpForwarder.accept() takes files from the Service that hoards them, 
   const hoard: FakeConnection[] = [];
   while (hoard.at(-1)?.closed !== true) hoard.push(await greedy.accept());
   const most = greedy.forwarder.connections;
-  assertEquals(greedy.messages(), ["Refused a connection, since few files are left"]);
+  assertEquals(greedy.messages(), ["Refused a connection: too few open files remain"]);
   // Whoever else asks has what was left, and then one in exchange for one.
   const { forwarding } = greedy;
   const modest = new TcpForwarder(forwarding, testServicePlan({ name: "modest", to: [B] }));

@@ -200,11 +200,11 @@ export class UdpForwarder {
     if (size < bound && openFiles.takeTraffic(this.#service, 1)) return true;
     if (oldest) {
       this.end(oldest);
-      log.warn("Ended the longest unused flow for a new one", { servicePort, bound });
+      log.warn("Closed the longest idle flow for a new one", { servicePort, bound });
     } else this.#forwarding.relieve(1);
     if (size < bound) openFiles.countRefused("flow");
     if (openFiles.takeTraffic(this.#service, 1)) return true;
-    log.warn("Refused a flow, since few files are left", {
+    log.warn("Refused a flow: too few open files remain", {
       ...{ servicePort, limit: openFiles.limit, cure: OUT_OF_SOCKETS_CURE },
     });
     return false;

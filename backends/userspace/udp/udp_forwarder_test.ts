@@ -216,7 +216,7 @@ Deno.test("UdpForwarder ends the longest unused flow at the bound", async () => 
   await client1.next();
   assertEquals(service.forwarding.counters.udpFlows, 3, "client 1 was used after client 2");
   assertEquals(service.logger.lines.map(({ message }) => message), [
-    "Ended the longest unused flow for a new one",
+    "Closed the longest idle flow for a new one",
   ]);
 });
 

@@ -125,7 +125,7 @@ Deno.test("renderChanges() tells who mended what, and how long that took", () =>
     [
       "00:00:01  IPv4    312 ms  REPAIR by 'kube-relay diff --repair' (user 0,",
       "                            process 4711): 3 of 3 map elements, 0 of 1 rule",
-      "                            mended",
+      "                            repaired",
       "",
     ],
   );

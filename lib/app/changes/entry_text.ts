@@ -204,12 +204,12 @@ function repairLines({ uid, pid, objects, times, error }: RepairEntry): readonly
   ];
 }
 
-/** `2 of 3 rules mended`. */
+/** `2 of 3 rules repaired`. */
 export function repairText(objects: RepairEntry["objects"]): string {
   const parts = objects.map(({ object, found, mended }) =>
     `${grouped(mended)} of ${grouped(found)} ${found === 1 ? object : pluralOf(object)}`
   );
-  return parts.length === 0 ? "nothing known to be mended" : `${parts.join(", ")} mended`;
+  return parts.length === 0 ? "no known difference was repaired" : `${parts.join(", ")} repaired`;
 }
 
 function configurationLine({ fields }: ConfigurationEntry): EntryLine {

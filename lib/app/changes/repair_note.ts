@@ -32,7 +32,7 @@ const SCHEMA = v.strictObject({
         found: count,
         mended: count,
       }),
-      v.check(({ found, mended }) => mended <= found, "more mended than found"),
+      v.check(({ found, mended }) => mended <= found, "more repaired than found"),
     )),
     v.maxLength(MOST_KINDS),
     v.check((list) => new Set(list.map(({ object }) => object)).size === list.length, "twice"),

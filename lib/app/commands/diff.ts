@@ -37,7 +37,7 @@ const DIFFERS = 3;
  */
 export const diffCommand: ActiveCommand = {
   name: "diff",
-  summary: "compare the kernel with the plan by object, mend it, or see what objects would change",
+  summary: "compare the kernel with the plan, repair it, or show what other objects would change",
   examples: [
     "kube-relay diff",
     "kube-relay diff --repair",
@@ -52,7 +52,7 @@ export const diffCommand: ActiveCommand = {
     const asksWhatIf = namesObjects(context);
     if (flags.repair && (asksWhatIf || flags.from !== undefined)) {
       throw new ConfigurationError([
-        "Cannot use --repair beside --from, --manifests, --kubeconfig or --master: only what the " +
+        "Cannot use --repair with --from, --manifests, --kubeconfig or --master: only what the " +
         "running process wants is ever written",
       ]);
     }

@@ -83,7 +83,7 @@ async function serve(
   } catch (error) {
     if (isGivenUp(error, { configuration, signal })) throw error;
     // Whoever reads the standard error of a process that has begun to serve reads a log.
-    logger.error("Ended by a failure", { error });
+    logger.error("Exiting after an error", { error });
     return FAILED;
   }
   logger.info("Stopped");

@@ -50,7 +50,9 @@ export const traceCommand: ActiveCommand = {
       })
       : packetTraces?.[explained.mode];
     if (start === undefined) {
-      throw new TraceError(`Cannot trace in mode '${explained.mode}': this release has no way to`);
+      throw new TraceError(
+        `Cannot trace in mode '${explained.mode}': this release cannot trace in it`,
+      );
     }
     const { wait: waitMs = DEFAULT_WAIT_MS } = flags;
     const onWaiting = (words: string) =>

@@ -78,7 +78,7 @@ function familyLines(
   if (shown.length === 0) return [`${colors.bold(family)}     as planned`, ...left];
   const mended = repair === undefined
     ? countText(shown.length)
-    : `${countText(shown.length)}, of which ${shown.length - differences.length} mended`;
+    : `${countText(shown.length)}, of which ${shown.length - differences.length} repaired`;
   const lines = [`${colors.bold(family)}${label.slice(family.length)}${mended}`];
   const groups = [...Map.groupBy(shown, ({ key }) => titleOf(services, key))].sort((
     [one],
@@ -162,7 +162,7 @@ function lastLine(difference: NodeDifference, { colors }: View): string {
     const mendable = difference.families.flatMap(({ differences }) => differences)
       .filter(({ cure }) => cure === undefined).length;
     const which = mendable < left ? `${mendable} of them` : left === 1 ? "it" : "them";
-    const cure = isRepair || mendable === 0 ? "" : `; 'kube-relay diff --repair' mends ${which}`;
+    const cure = isRepair || mendable === 0 ? "" : `; 'kube-relay diff --repair' repairs ${which}`;
     return colors.red(`${countText(left)}${isRepair ? " left" : ""}${cure}`);
   }
   const but = countQuarantined(difference) > 0 ? ", but for what is in quarantine" : "";

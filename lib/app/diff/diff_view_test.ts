@@ -55,7 +55,7 @@ For all Services
            wanted jump unclaimed
            found drop
 
-2 differences; 'kube-relay diff --repair' mends them
+2 differences; 'kube-relay diff --repair' repairs them
 `,
   );
 });
@@ -67,11 +67,11 @@ Deno.test("renderDifference() says that nothing differs, and what was mended", (
   };
   assertEquals(lastLines(of([])), ["IPv4     as planned", "The machine is as planned"]);
   assertEquals(lastLines(of([], [MISSING])), [
-    "IPv4     1 difference, of which 1 mended",
+    "IPv4     1 difference, of which 1 repaired",
     "All is as planned now",
   ]);
   assertEquals(lastLines(of([ALTERED], [ALTERED, MISSING])), [
-    "IPv4     2 differences, of which 1 mended",
+    "IPv4     2 differences, of which 1 repaired",
     "1 difference left",
   ]);
 });
@@ -170,5 +170,8 @@ Deno.test("renderDifference() says who puts right what a repair can't, and offer
   assertEquals(alone.includes("\n           kube-relay opens it itself\n"), true, alone);
   assertEquals(alone.endsWith("\n1 difference\n"), true, alone);
   const both = renderDifference(of([listener, ALTERED]));
-  assertEquals(both.endsWith("2 differences; 'kube-relay diff --repair' mends 1 of them\n"), true);
+  assertEquals(
+    both.endsWith("2 differences; 'kube-relay diff --repair' repairs 1 of them\n"),
+    true,
+  );
 });

@@ -205,7 +205,7 @@ function sharedTexts({ shared: was }: ProxyPlan, { shared: is }: ProxyPlan): rea
     const [before, after] = [list(was.nodePortAddresses), list(is.nodePortAddresses)];
     words.push(`addresses of node ports: ${before} -> ${after}`);
   }
-  if (!deepEqual(was.localTraffic, is.localTraffic)) words.push("how local traffic is told");
+  if (!deepEqual(was.localTraffic, is.localTraffic)) words.push("how local traffic is recognized");
   return words;
 }
 

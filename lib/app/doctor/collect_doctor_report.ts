@@ -41,7 +41,7 @@ export async function collectDoctorReport(
   ]);
   const leaveUserspaceAlone = running.fact.state === "not running"
     ? {}
-    : { leaveUserspaceAlone: "not tried beside a kube-relay that may be running" };
+    : { leaveUserspaceAlone: "not tested because kube-relay may be running" };
   const modes = await examineModes(dependencies, {
     ...{ request, configuration, logger, signal },
     ...leaveUserspaceAlone,

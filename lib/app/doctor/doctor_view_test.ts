@@ -29,7 +29,7 @@ const REPORT: DoctorReport = {
   ],
   choice: { request: "default", mode: "userspace", reasons: ["iptables: it is missing"] },
   api: { state: "not configured", detail: "nothing was given" },
-  relay: { state: "not running", detail: "nobody listens" },
+  relay: { state: "not running", detail: "no program listens" },
   findings: [
     {
       id: "kube-proxy-alive",
@@ -49,7 +49,7 @@ Machine    node-a, kernel 6.1.0
 User       root; its tools have CAP_NET_ADMIN
 Tools      first in /opt/tools
 API        not configured: nothing was given
-Running    not running: nobody listens
+Running    not running: no program listens
 
 Mode       a start would take userspace; no mode was asked for, which means
            iptables

@@ -26,7 +26,7 @@ export async function examineRelay(
   } catch (error) {
     const absent = error instanceof ControlError && error.kind === "not-running";
     const detail = absent
-      ? `nobody listens at ${controlSocket}`
+      ? `no program listens at ${controlSocket}`
       : error instanceof Error
       ? error.message
       : String(error);

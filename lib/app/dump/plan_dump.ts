@@ -65,7 +65,7 @@ export async function planDump(
 function checkLists({ families, objects }: InputDump, source: string): void {
   const names = families.map(({ family }) => family);
   if (new Set(names).size < names.length) {
-    throw new DumpError(`Cannot plan ${source}: families has to have each IP family once at most`);
+    throw new DumpError(`Cannot plan ${source}: families must contain each IP family at most once`);
   }
   const { length } = objects.nodes;
   if (length > 1) {

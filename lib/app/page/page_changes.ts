@@ -35,12 +35,12 @@ function lineOf(entry: ChangeEntry): Omit<PageChange, "at"> {
     }
     case "drift": {
       const { family, object, found, repaired } = entry;
-      const cause = `${found} of ours (${object}, ${family}) were missing or changed`;
+      const cause = `${found} objects of kube-relay (${object}, ${family}) were missing or changed`;
       return { cause, effect: `${repaired} put back`, attention: "drift" };
     }
     case "repair": {
       const { family, objects, error, uid } = entry;
-      const who = uid === undefined ? "somebody" : `user ${uid}`;
+      const who = uid === undefined ? "an unknown user" : `user ${uid}`;
       const cause = `kube-relay diff --repair by ${who}, ${family}`;
       const failed = error === undefined ? "" : `; it failed: ${error}`;
       return { cause, effect: `${repairText(objects)}${failed}`, attention: "drift" };

@@ -98,7 +98,7 @@ Deno.test.each<readonly [ChangeEntry, string, string, PageChange["attention"]]>(
       ...{ kind: "drift", sequence: 3, at: AT, family: "IPv4", object: "chain" },
       ...{ found: 2, repaired: 2, times: 1 },
     },
-    "2 of ours (chain, IPv4) were missing or changed",
+    "2 objects of kube-relay (chain, IPv4) were missing or changed",
     "2 put back",
     "drift",
   ],
@@ -108,7 +108,7 @@ Deno.test.each<readonly [ChangeEntry, string, string, PageChange["attention"]]>(
       ...{ objects: [{ object: "rule", found: 2, mended: 1 }], times: 1, error: "full" },
     },
     "kube-relay diff --repair by user 0, IPv4",
-    "1 of 2 rules mended; it failed: full",
+    "1 of 2 rules repaired; it failed: full",
     "drift",
   ],
   [

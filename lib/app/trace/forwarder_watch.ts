@@ -79,7 +79,7 @@ const NOT_SEEN: TracedPath = {
   steps: [],
   ending: "not seen",
   notes: [
-    "The process that forwards took no such connection: nobody listens there, or it was kept " +
+    "kube-relay accepted no such connection: no program listens there, or it was kept " +
     "from arriving",
   ],
 };

@@ -84,6 +84,6 @@ Deno.test("a forwarder's watch needs a kube-relay that runs", async () => {
   await assertRejects(
     () => startWatch("/nonexistent/control.sock"),
     ControlError,
-    "nobody listens",
+    "no program listens",
   );
 });

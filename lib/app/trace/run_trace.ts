@@ -93,7 +93,7 @@ async function watch(
   const isUnsent = origin.kind === "sent" && origin.result === NO_ROUTE;
   const path = await set.path({ service, isUnsent });
   if (path.ending === "not seen" && path.steps.length === 0 && ready === undefined) {
-    throw new TraceError("Cannot trace: the packet was seen, but not followed");
+    throw new TraceError("Cannot trace: the packet was seen, but its path was not");
   }
   return { watched: exact, origin, way: set.way, path };
 }

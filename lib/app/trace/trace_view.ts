@@ -75,8 +75,8 @@ function serviceText({ service }: TraceReport): string {
 /** The tables of NAT see the first packet of a flow only. */
 function noStepsText({ conntrack, mode, origin }: TraceReport): string {
   return conntrack !== undefined && mode !== "userspace" && origin.kind === "waited for"
-    ? "none was asked: the kernel knows this flow, and goes on as with its first packet"
-    : "none of those that are watched had a part in it";
+    ? "no rule was asked: the kernel knows this flow and treats it like its first packet"
+    : "no watched rule matched it";
 }
 
 function stepLines({ place, rule, verdict, header, meaning }: TraceStep, view: View): string[] {

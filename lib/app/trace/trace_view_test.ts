@@ -92,7 +92,7 @@ Deno.test("renderTrace() lets no text of others move the cursor", () => {
 
 Deno.test("renderTrace() says why no rule had a part in a packet of a flow that is known", () => {
   const report: TraceReport = { ...REPORT, steps: [], origin: { kind: "waited for" } };
-  assert(renderTrace(report).includes("\nRules    none was asked: the kernel knows this flow"));
+  assert(renderTrace(report).includes("\nRules    no rule was asked: the kernel knows this flow"));
   const { conntrack: _, ...unknown } = report;
-  assert(renderTrace(unknown).includes("\nRules    none of those that are watched had a part"));
+  assert(renderTrace(unknown).includes("\nRules    no watched rule matched it"));
 });

@@ -26,10 +26,10 @@ function rows(model: WatchModel, size = { columns: 60, rows: 12 }): readonly str
 
 Deno.test("renderWatch() tells before the first answer whom it asks, and why nobody answers", () => {
   assertEquals(rows(MODEL)[0], "Asking /run/a.sock");
-  const lost = { since: NOW - 5000, reason: "nobody listens there" };
+  const lost = { since: NOW - 5000, reason: "no program listens there" };
   const [first, second] = rows({ ...MODEL, lost });
   assertEquals(first, "kube-relay: not running since 11:59:55 (5s); goes on when i\u2026");
-  assertEquals(second, "nobody listens there");
+  assertEquals(second, "no program listens there");
 });
 
 Deno.test("renderWatch() fits every size and lets no text move the cursor", () => {

@@ -171,7 +171,7 @@ Deno.test("a manifest folder is read with a problem where a folder has the name 
     await using harness = start(folder);
     await untilAddress(harness, "10.0.0.1");
     assertEquals(harness.problems, [
-      `${folder}/odd.yaml:1:1: Cannot read manifest: it is no regular file`,
+      `${folder}/odd.yaml:1:1: Cannot read manifest: it is not a regular file`,
     ]);
   });
 });

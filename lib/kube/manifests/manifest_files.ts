@@ -223,7 +223,7 @@ export function isFresh(clock: Clock, { modifiedAtMs }: FileState): boolean {
 }
 
 function checkReadable({ kind, size }: FileState): void {
-  if (kind !== "file") throw new TypeError("it is no regular file");
+  if (kind !== "file") throw new TypeError("it is not a regular file");
   if (size > LARGEST_FILE) {
     throw new RangeError(`it has ${size} bytes; at most ${LARGEST_FILE} are accepted, split it`);
   }

@@ -22,7 +22,7 @@ Deno.test("run() keeps the last good content of a file with a syntax error, and 
     assertEquals([status!.objects, status!.stale, status!.lastGoodAtMs], [2, true, goodAt]);
     assertEquals([status!.problems[0]!.line, status!.problems[0]!.column], [10, 7]);
     const line = harness.logger.lines.find(({ level }) => level === "error");
-    assertEquals(line?.message, "Cannot use a part of the manifests");
+    assertEquals(line?.message, "Cannot use parts of the manifests");
     assertEquals([line?.fields["file"], line?.fields["line"]], ["m/a.yaml", 10]);
     files.write("m/a.yaml", WEB_2);
     await letPass(started, SEEN_MS);

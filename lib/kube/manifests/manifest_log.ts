@@ -84,10 +84,10 @@ export class ManifestLog {
 
   #problem({ severity, path, message, ...place }: ManifestProblem): void {
     const fields = { ...place, field: path, reason: message };
-    if (severity === "error") this.#logger.error("Cannot use a part of the manifests", fields);
+    if (severity === "error") this.#logger.error("Cannot use parts of the manifests", fields);
     // Without its line, which moves when something above it is edited.
     else if (this.#told.isNews([place.file, place.object, path, place.value, message].join("\n"))) {
-      this.#logger.warn("Manifest may not mean what it says", fields);
+      this.#logger.warn("Manifest may have another effect than intended", fields);
     }
   }
 

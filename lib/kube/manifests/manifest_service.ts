@@ -70,8 +70,7 @@ function clusterAddresses(
 
 function checkAddresses(addresses: readonly string[], spec: Spec, report: ObjectReport): void {
   if (addresses.length === 0) {
-    const message =
-      "is missing: without an API server nobody assigns one; give an address, or None";
+    const message = "is missing: without an API server none is assigned; give an address, or None";
     return report.error({ path: ["spec", "clusterIP"], message });
   }
   const families = addresses.map(familyOf);
@@ -127,7 +126,7 @@ function checkNodePorts(ports: Ports, type: string, report: ObjectReport): void 
     const path = ["spec", "ports", index, "nodePort"];
     if (!nodePort) {
       if (type !== "NodePort") continue;
-      const message = "is missing: without an API server nobody assigns one, so that there is none";
+      const message = "is missing: without an API server none is assigned";
       report.warn({ path, message });
       continue;
     }

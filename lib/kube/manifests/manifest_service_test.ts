@@ -90,7 +90,7 @@ const REFUSED: readonly { what: string; text: string; problem: string }[] = [
     what: "a cluster IP that is missing",
     text: serviceText("{ports: [{port: 80}]}"),
     problem: "a.yaml:5:1: Service default/web: spec.clusterIP: is missing: without an API server " +
-      "nobody assigns one; give an address, or None",
+      "none is assigned; give an address, or None",
   },
   {
     what: "ports that are missing",
@@ -199,7 +199,7 @@ const WARNED: readonly { what: string; text: string; problem: string }[] = [
     what: "a NodePort Service without a node port",
     text: serviceText("{clusterIP: 10.0.0.1, type: NodePort, ports: [{port: 80}]}"),
     problem: "a.yaml:5:53: Service default/web: spec.ports[0].nodePort: is missing: " +
-      "without an API server nobody assigns one, so that there is none",
+      "without an API server none is assigned",
   },
 ];
 
