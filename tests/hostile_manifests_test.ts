@@ -131,7 +131,7 @@ Deno.test({
   fn: () =>
     withRelay(async (stage) => {
       const script = `cd '${stage.manifests}'; mkfifo ../pipe; ` +
-        'for i in $(seq 2000); do echo "# $i" > ../file; mv ../file a.yaml; ' +
+        'for i in $(seq 500); do echo "# $i" > ../file; mv ../file a.yaml; ' +
         "ln -f ../pipe ../pipe2; mv ../pipe2 a.yaml; done";
       await runTool("bash", ["-c", script]);
       await isAlive(stage);
