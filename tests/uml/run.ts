@@ -71,7 +71,7 @@ async function runTests(given: readonly string[]): Promise<GuestEnd> {
     folder: ROOT,
     modules: MODULES,
     writable: [cache],
-    limitSeconds: Number(flags["limit"] ?? 3300),
+    limitSeconds: Number(flags["limit"] ?? 4200),
     memoryMiB: 1536,
     onOutput(bytes) {
       Deno.stdout.writeSync(bytes);
