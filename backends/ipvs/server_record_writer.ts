@@ -170,7 +170,7 @@ export class ServerRecordWriter {
       {
         file: file.path,
         error: messageOf(error),
-        cure: "make it writable, or name another one with --state-dir",
+        cure: "make it writable, or give another one with --state-dir",
       },
     );
   }

@@ -151,7 +151,7 @@ Deno.test("ServerRecordWriter says once that it cannot write, goes on trying, an
   assertEquals(unwritten?.fields, {
     file: "/state/ipvs.ipv4.json",
     error: "Read-only file system (os error 30)",
-    cure: "make it writable, or name another one with --state-dir",
+    cure: "make it writable, or give another one with --state-dir",
   });
   assertEquals(more, []);
   stage.file.problem = undefined;

@@ -26,7 +26,7 @@ export const RULE_FEATURES = {
     required: false,
     table: "filter",
     rule: '-m comment --comment "kube-relay probe"',
-    lost: "Rules do not say which Service they belong to",
+    lost: "Rules do not name their Services",
     broughtBy: match("comment"),
   },
   conntrack: {
@@ -98,7 +98,7 @@ export const RULE_FEATURES = {
     required: false,
     table: "filter",
     rule: "-m ipvs --vaddr {address}/{bits} --vproto tcp --vport 80",
-    lost: "Source ranges of load balancers do not hold for the node's own traffic",
+    lost: "Source ranges of load balancers do not apply to the node's own traffic",
     broughtBy: kernelPart("xt_ipvs", "NETFILTER_XT_MATCH_IPVS"),
   },
   dnat: {
@@ -139,7 +139,7 @@ export const RULE_FEATURES = {
     required: false,
     table: "filter",
     rule: "-j REJECT",
-    lost: "Connections to Services without endpoints time out in place of being refused",
+    lost: "Connections to Services without endpoints time out instead of being refused",
     broughtBy: kernelPart("ipt_REJECT (ip6t_REJECT)", "IP_NF_TARGET_REJECT (IP6_NF_TARGET_REJECT)"),
   },
 } as const satisfies Readonly<Record<string, RuleFeature>>;

@@ -27,7 +27,7 @@ const MANGLE: TableFeature = {
   feature: "table mangle",
   table: "mangle",
   required: false,
-  lost: "Rules that another program flushed are noticed late",
+  lost: "Rules that another program flushed are repaired late",
   broughtBy: "modprobe iptable_mangle (ip6table_mangle), or a kernel with CONFIG_IP_NF_MANGLE",
 };
 

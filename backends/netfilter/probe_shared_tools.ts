@@ -16,7 +16,7 @@ import {
 const CONNTRACK: Feature = {
   feature: "conntrack",
   required: false,
-  lost: "UDP flows to endpoints that are gone stay until they time out",
+  lost: "UDP flows to removed endpoints stay until they time out",
   broughtBy: "install conntrack (Debian package conntrack); it needs CAP_NET_ADMIN and the " +
     "kernel's CONFIG_NF_CT_NETLINK",
 };
@@ -24,7 +24,7 @@ const CONNTRACK: Feature = {
 const SYSCTL: Feature = {
   feature: "sysctl",
   required: false,
-  lost: "Kernel settings are neither looked at nor set",
+  lost: "Kernel settings are neither checked nor set",
   broughtBy: "install sysctl (Debian package procps)",
 };
 

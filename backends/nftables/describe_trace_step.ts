@@ -62,7 +62,7 @@ const ROWS: readonly Row[] = [
   {
     chain: CHOOSING,
     rule: /^(?:(?!dnat).)*meta mark set/,
-    words: () => "is to leave with an address of this node as its source (masquerade)",
+    words: () => "marked to leave with an address of this node as its source (masquerade)",
   },
   {
     chain: CHOOSING,

@@ -43,7 +43,7 @@ export const NFT_FEATURES: readonly NftFeature[] = [
       "meta priority vmap @numbers",
       "add rule {table} probe meta priority and 0x80000000 != 0 meta priority set 0",
     ],
-    lost: "No look-up can lead to the next one",
+    lost: "Lookups cannot be chained",
     broughtBy: "nftables 1.0.1 or newer and a kernel with CONFIG_NF_TABLES (5.13 or newer)",
   },
   {
@@ -103,7 +103,7 @@ export const NFT_FEATURES: readonly NftFeature[] = [
       "add chain {table} refuse { type nat hook prerouting priority -100 ; }",
       "add rule {table} refuse reject",
     ],
-    lost: "Connections to Services without endpoints time out in place of being refused",
+    lost: "Connections to Services without endpoints time out instead of being refused",
     broughtBy: "modprobe nft_reject_ipv4 (nft_reject_ipv6), or a kernel with CONFIG_NFT_REJECT",
   },
   {

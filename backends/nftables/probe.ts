@@ -40,7 +40,7 @@ const PROGRAM: Feature = {
   required: true,
   lost: "No rule can be written",
   broughtBy: `install nftables ${versionText(LEAST_NFT)} or newer (Debian package nftables), or ` +
-    "name the folder that has it by --tools-path",
+    "give its folder with --tools-path",
 };
 
 const KERNEL: Feature = {

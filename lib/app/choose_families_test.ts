@@ -17,7 +17,7 @@ for (
     ["leaves out IPv6 where it is disabled", ["127.0.0.1", "fe80::1"], "off", "IPv4"],
     ["leaves out IPv6 where no interface has an address of it", ["127.0.0.1"], "on", "IPv4"],
     [
-      "goes by the addresses where sysctl is missing",
+      "uses the addresses if sysctl is missing",
       ["127.0.0.1", "::1"],
       "without the tool sysctl",
       "IPv4 IPv6",

@@ -141,7 +141,7 @@ async function makeFolder(folder: string): Promise<void> {
   } catch (error) {
     throw new ControlError(
       `Cannot make the folder '${folder}' of the control socket: ${messageOf(error)}; ` +
-        "name another place with --control-socket",
+        "give another path with --control-socket",
       { cause: error },
     );
   }
@@ -163,7 +163,7 @@ async function removeStaleSocket(path: string): Promise<void> {
   if (other) {
     throw new ControlError(
       `Cannot open the control socket '${path}': kube-relay with process id ${other.pid} runs ` +
-        "already; stop it, or name another place with --control-socket",
+        "already; stop it, or give another path with --control-socket",
     );
   }
   await Deno.remove(path);

@@ -151,7 +151,7 @@ export class StartUp implements SyncObserver {
       detectLocalMode,
       by: by[detectLocalMode] ?? (clusterCIDR || "nothing"),
       ...(isUnknown && {
-        reason: "clusterCIDR is not set: every client is taken for a pod, and none is masqueraded",
+        reason: "clusterCIDR is not set: every client counts as a pod, and none is masqueraded",
       }),
     };
     const message = "Chose how pods are recognized";

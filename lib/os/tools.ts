@@ -35,7 +35,7 @@ export const TOOLS: readonly Tool[] = [
   {
     name: "ip",
     debianPackage: "iproute2",
-    purpose: "make Service addresses local and take them away again",
+    purpose: "make Service addresses local and remove them again",
     kind: "system",
   },
   {
@@ -53,8 +53,7 @@ export const TOOLS: readonly Tool[] = [
   {
     name: "conntrack",
     debianPackage: "conntrack",
-    purpose:
-      "end UDP flows to endpoints that are gone, in the modes that leave packets to the kernel",
+    purpose: "end UDP flows to removed endpoints, in the kernel modes",
     kind: "system",
   },
   {
@@ -108,7 +107,7 @@ export const TOOLS: readonly Tool[] = [
   {
     name: "setpriv",
     debianPackage: "util-linux",
-    purpose: "have a tool that watches end with kube-relay, also when that is killed",
+    purpose: "end a watching tool together with kube-relay, even if kube-relay is killed",
     kind: "system",
   },
   { name: "aws", debianPackage: "awscli", purpose: "sign in to Amazon EKS", kind: "credential" },

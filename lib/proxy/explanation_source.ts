@@ -8,7 +8,7 @@ import type { ExplainedSource, SourceReason } from "./packet_explanation.ts";
 
 const REASONS: Readonly<Record<SourceReason, string>> = {
   "cluster-policy": "with externalTrafficPolicy Cluster the endpoint may be on another node, and " +
-    "its answers have to come back this way; the client's address is lost (policy Local keeps it)",
+    "its answers must come back through this node; the client's address is lost (policy Local keeps it)",
   "from-node": "the node's own address may be one that the endpoint cannot answer",
   "keeps-client": "externalTrafficPolicy Local keeps the client's address",
   "masquerade-all": "masqueradeAll is set",

@@ -185,7 +185,8 @@ Deno.test({
     // Each look comes before the reading that it may lead to.
     await eventually(
       "it says so",
-      () => stage.logger.lines.some(({ message }) => message.includes("or made them anew")),
+      () =>
+        stage.logger.lines.some(({ message }) => message.includes("removed or replaced chains")),
     );
     await eventually("drift is told", () => stage.drift.length > 0);
     await stage.check(changed);

@@ -74,7 +74,7 @@ export function impostorFindings(evidence: readonly string[]): HostFinding[] {
     software: "other",
     summary: "A program of another user answers like kube-proxy on its ports; it is ignored",
     evidence,
-    cure: "find it with 'ss -lptn' and stop it: kube-relay cannot use the port meanwhile",
+    cure: "find it with 'ss -lptn' and stop it; kube-relay cannot use the port until then",
   }];
 }
 
@@ -139,7 +139,7 @@ function k3sFindings({ nodeArgs, chains }: SeenOnHost): HostFinding[] {
       id: "k3s-kube-proxy-on",
       severity: "warning",
       software: "kube-proxy",
-      summary: "k3s on this node runs its own kube-proxy, which comes back with each start of k3s",
+      summary: "k3s on this node runs its own kube-proxy, which returns with each start of k3s",
       evidence: ["annotation k3s.io/node-args lacks --disable-kube-proxy"],
       cure: "start k3s with --disable-kube-proxy, on servers and agents",
     });
@@ -150,8 +150,7 @@ function k3sFindings({ nodeArgs, chains }: SeenOnHost): HostFinding[] {
       id: "klipper-service-lb",
       severity: "info",
       software: "klipper",
-      summary:
-        "k3s's ServiceLB (klipper) may hold host ports: its pods send them on to cluster IPs",
+      summary: "k3s's ServiceLB (klipper) may use host ports; its pods forward them to cluster IPs",
       evidence: hostPorts,
     });
   }
@@ -242,8 +241,8 @@ function unseenFindings({ look }: SeenOnHost): HostFinding[] {
   return [{
     id: "not-looked-at",
     severity: "info",
-    summary: "Some places where other software leaves rules could not be looked at",
+    summary: "Some sources of foreign rules could not be checked",
     evidence,
-    cure: "look again as root, with iptables, nftables and ipset installed",
+    cure: "run it again as root, with iptables, nftables and ipset installed",
   }];
 }

@@ -44,7 +44,7 @@ export function probeResult(
 export const RIGHTS: Feature = {
   feature: "right to change packet filters",
   required: true,
-  lost: "Nothing can be tried, and no rule can be written",
+  lost: "Nothing can be tested, and no rule can be written",
   broughtBy: "run as root or with CAP_NET_ADMIN and CAP_NET_RAW",
 };
 

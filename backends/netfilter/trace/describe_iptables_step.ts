@@ -34,7 +34,7 @@ const ROWS: readonly Row[] = [
   {
     place: / KUBE-/,
     rule: /-j KUBE-MARK-MASQ$/,
-    words: "is to leave with an address of this node as its source (masquerade)",
+    words: "marked to leave with an address of this node as its source (masquerade)",
   },
   { place: / KUBE-MARK-MASQ$/, words: "carries the mark for it from now on" },
   { place: /^nat KUBE-/, rule: /-j DNAT /, words: "goes to this endpoint of %s" },

@@ -23,7 +23,7 @@ Deno.test("describeIptablesStep() says what a rule of a Service does", () => {
 Deno.test("describeIptablesStep() is not misled by the words of a comment", () => {
   assertEquals(
     words("nat KUBE-SERVICES", '-m comment --comment "x -j REJECT " -j KUBE-MARK-MASQ'),
-    "is to leave with an address of this node as its source (masquerade)",
+    "marked to leave with an address of this node as its source (masquerade)",
   );
 });
 

@@ -140,7 +140,7 @@ export class AddressLedger {
       {
         file: this.#store.path,
         error: messageOf(error),
-        cure: "make it writable, or name another one with --state-dir",
+        cure: "make it writable, or give another one with --state-dir",
       },
     );
   }

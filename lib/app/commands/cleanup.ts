@@ -20,7 +20,8 @@ import type { ActiveCommand } from "./command.ts";
 /** Removes what earlier runs left, then what kube-proxy left. Needs no cluster. */
 export const cleanupCommand: ActiveCommand = {
   name: "cleanup",
-  summary: "remove all that earlier runs, or kube-proxy, added to the machine (as --cleanup)",
+  summary:
+    "remove everything that earlier runs or kube-proxy added to the machine (like --cleanup)",
   examples: ["kube-relay cleanup --dry-run"],
   // A node whose configuration is broken is the one that has to be cleaned; upstream refuses it.
   enoughFlags: ["state-dir", "control-socket", "tools-path", "dry-run"],

@@ -26,7 +26,7 @@ export function createCompletionsCommand(verbs: () => readonly Command[]): Telli
   const names = Object.keys(SHELLS);
   return {
     name: "completions",
-    summary: "print a script that makes bash, zsh or fish complete verbs, flags and Services",
+    summary: "print a completion script for bash, zsh or fish: verbs, flags and Services",
     operands: [{ name: "SHELL", help: names.join(", "), choices: names }],
     examples: [
       "source <(kube-relay completions bash)",
@@ -46,7 +46,7 @@ export function createCompletionsCommand(verbs: () => readonly Command[]): Telli
 /** Names of Services for a shell; says nothing at all when it has nothing to say. */
 export const completeServicesCommand: ActiveCommand = {
   name: SERVICES_VERB,
-  summary: "print the names of Services that begin so",
+  summary: "print the names of Services with this prefix",
   hidden: true,
   operands: [{ name: "PREFIX", help: "the beginning of namespace/name", optional: true }],
   async run({ print }, { configuration, operands: [prefix = ""] = [] }) {

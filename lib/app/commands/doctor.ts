@@ -12,7 +12,7 @@ import type { ActiveCommand } from "./command.ts";
 /** Prints the examination. Ends with 1 when something has to be done before kube-relay can work. */
 export const doctorCommand: ActiveCommand = {
   name: "doctor",
-  summary: "tell what this machine has for each mode, and what gets in the way",
+  summary: "check this machine: features for each mode, and problems",
   async run(dependencies, { flags, configuration, logger, endInOrder }) {
     const { print, process } = dependencies;
     // The trials of a mode leave nothing behind when they are ended in order.

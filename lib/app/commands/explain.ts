@@ -27,7 +27,7 @@ interface Ends {
  */
 export const explainCommand: ActiveCommand = {
   name: "explain",
-  summary: "tell what becomes of a packet from FROM to TO, and why, step by step",
+  summary: "explain what happens to a packet from FROM to TO, step by step",
   operands: [{ name: "FROM", help: FROM_FORMS }, { name: "TO", help: TO_FORMS }],
   examples: [
     "kube-relay explain 10.244.1.7 default/web:http",

@@ -11,9 +11,9 @@ import type { Command, Operand, TellingCommand } from "./command.ts";
 import { versionText } from "../version.ts";
 
 const NAME = "help";
-const SUMMARY = "print this help (as --help), or that of a verb";
+const SUMMARY = "print this help (like --help), or the help of a verb";
 const OPERANDS: readonly Operand[] = [
-  { name: "VERB", help: "the verb to tell of", optional: true },
+  { name: "VERB", help: "the verb to describe", optional: true },
 ];
 
 /** What help tells of a verb. */
@@ -59,7 +59,7 @@ Examples:
 ${indented(examples)}
 ${flagHelp()}
 Flags are kube-proxy's where it has them; docs/flags.md tells more.
-Exit codes: 0 done, 1 failed, 2 wrong command line or configuration.
+Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.
 `;
 }
 
@@ -76,7 +76,7 @@ function verbHelp(verb: DescribedVerb): string {
     ...(examples.length === 0 ? [] : [`Examples:\n${indented(examples)}`]),
     ...(own.length === 0 ? [] : [flagHelp(own)]),
     name === "run"
-      ? "Exit codes: 0 done, 1 failed, 2 wrong command line or configuration.\n"
+      ? "Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.\n"
       : "Flags of the configuration: kube-relay run --help\n",
   ].join("\n");
 }

@@ -23,7 +23,7 @@ const FAILED = 1;
 /** Serves Services. */
 export const runCommand: ActiveCommand = {
   name: "run",
-  summary: "serve Services (what is done when no verb is given)",
+  summary: "serve Services (the default without a verb)",
   examples: ["kube-relay --manifests /etc/kube-relay/manifests"],
   serves: true,
   async run(dependencies, { endInOrder, ...context }) {

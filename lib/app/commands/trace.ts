@@ -23,7 +23,7 @@ const NOT_TRACED = 1;
 /** Sends one packet or waits for one, and prints what became of it. */
 export const traceCommand: ActiveCommand = {
   name: "trace",
-  summary: "send one packet, or wait for one, and show its real path through the rules",
+  summary: "send one packet, or wait for one, and show its path through the rules",
   operands: [{ name: "FROM", help: FROM_FORMS }, { name: "TO", help: TO_FORMS }],
   examples: [
     "kube-relay trace node default/web:http",

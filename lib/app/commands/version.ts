@@ -9,7 +9,7 @@ import { KUBE_PROXY_RELEASE, VERSION, versionText } from "../version.ts";
 /** Prints which version this is. */
 export const versionCommand: TellingCommand = {
   name: "version",
-  summary: "print the version (as --version; --version=raw prints more)",
+  summary: "print the version (like --version; --version=raw prints more)",
   text: ({ version }) => `${version === "raw" ? rawVersion() : versionText()}\n`,
 };
 

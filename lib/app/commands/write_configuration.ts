@@ -17,7 +17,7 @@ const STANDARD_OUTPUT: readonly string[] = ["/dev/stdout", "/dev/fd/1", "/proc/s
 /** Writes the file. Asks neither the machine nor a cluster. */
 export const writeConfigurationCommand: ActiveCommand = {
   name: "write-config",
-  summary: "write the configuration that would count to a file (as --write-config-to FILE)",
+  summary: "write the effective configuration to a file (like --write-config-to FILE)",
   async run({ print }, { flags, configuration, logger }) {
     const path = flags["write-config-to"];
     if (!path) throw new Error("Cannot write the configuration: give --write-config-to FILE");

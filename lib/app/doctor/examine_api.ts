@@ -65,9 +65,9 @@ function unusable(detail: string): Examined<DoctorApi> {
   const finding: HostFinding = {
     id: "api-credentials-unusable",
     severity: "blocking",
-    summary: "The API server cannot be asked with the credentials that were given",
+    summary: "The API server does not accept the given credentials",
     evidence: [detail],
-    cure: "give a kubeconfig that this user can read, by --kubeconfig",
+    cure: "give a kubeconfig that this user can read with --kubeconfig",
   };
   return { fact: { state: "unusable", detail }, findings: [finding] };
 }

@@ -94,9 +94,9 @@ async function choose(
     const finding: HostFinding = {
       id: "no-mode",
       severity: "blocking",
-      summary: "kube-relay would not start with the mode that it is given",
+      summary: "kube-relay would not start in the given mode",
       evidence: [error.message],
-      cure: "bring what is missing, or give --proxy-mode=auto",
+      cure: "install what is missing, or use --proxy-mode=auto",
     };
     return { choice: { request, reasons: [error.message] }, findings: [finding] };
   }

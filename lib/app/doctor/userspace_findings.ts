@@ -22,7 +22,7 @@ const ANYIP: HostFinding = {
   severity: "info",
   summary: "An AnyIP route makes every wildcard listener of this host answer on every ClusterIP",
   evidence: ["e.g. an sshd on 0.0.0.0:22 answers on port 22 of all Services"],
-  cure: "bind such programs to the node's own address, or give --address-mode=each",
+  cure: "bind such programs to the node's own address, or use --address-mode=each",
 };
 
 /** For a start that would take this mode. */

@@ -84,15 +84,15 @@ function checkIdentity(value: unknown, source: string): void {
   const { kind, formatVersion } = Object(value) as Readonly<Record<string, unknown>>;
   if (kind !== DUMP_KIND) {
     throw new DumpError(
-      `Cannot read ${source}: it is none: 'kind' has to be '${DUMP_KIND}'; ` +
+      `Cannot read ${source}: it is not a dump: 'kind' has to be '${DUMP_KIND}'; ` +
         "'kube-relay dump FILE' writes one",
     );
   }
   if (formatVersion === FORMAT_VERSION) return;
   const found = typeof formatVersion === "number" ? `version ${formatVersion}` : "no version";
   throw new DumpError(
-    `Cannot read ${source}: it has ${found} of the format, and this release reads version ` +
-      `${FORMAT_VERSION} only; take the release that wrote it`,
+    `Cannot read ${source}: it has ${found} of the format, and this release reads only version ` +
+      `${FORMAT_VERSION}; use the release that wrote it`,
   );
 }
 

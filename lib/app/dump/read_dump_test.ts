@@ -34,12 +34,12 @@ const REFUSALS: readonly (readonly [path: string, value: unknown, said: string])
   [
     "kind",
     "Pod",
-    "it is none: 'kind' has to be 'kube-relay dump'; 'kube-relay dump FILE' writes one",
+    "it is not a dump: 'kind' has to be 'kube-relay dump'; 'kube-relay dump FILE' writes one",
   ],
   [
     "formatVersion",
     2,
-    "it has version 2 of the format, and this release reads version 1 only; take the release that wrote it",
+    "it has version 2 of the format, and this release reads only version 1; use the release that wrote it",
   ],
   ["mode", "ebpf", 'mode is "ebpf": it has to be iptables, ipvs, nftables or userspace'],
   ["nodeName", undefined, "nodeName is missing"],
@@ -118,7 +118,7 @@ Deno.test("parseDump() takes no field from a prototype, and gives none to it", (
   const dump = parseDump(text, SOURCE);
   assertEquals("polluted" in dump || "polluted" in {}, false);
   assertEquals(
-    refusal(`{"__proto__":${testDump()}}`).includes("it is none"),
+    refusal(`{"__proto__":${testDump()}}`).includes("it is not a dump"),
     true,
   );
 });

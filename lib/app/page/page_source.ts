@@ -98,7 +98,7 @@ export class PageSource {
     this.#parts.findings().catch((error: unknown): readonly HostFinding[] => [{
       id: "not-looked-at",
       severity: "warning",
-      summary: "The machine could not be looked at",
+      summary: "The machine could not be checked",
       evidence: [String(error)],
     }]).then((findings) => this.#findings = { at: this.#clock.wallNow(), findings });
   }
