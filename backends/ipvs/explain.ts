@@ -110,7 +110,7 @@ function deviationsOf(
   { family }: IpvsRenderOptions,
 ): ModeDeviations {
   if (verdict.kind === "reject" && outcomes.every(({ verdict }) => verdict === "DROP")) {
-    const detail = "source ranges are looked at before it is known that there is no endpoint";
+    const detail = "source ranges are checked before the lack of endpoints is known";
     return { refusal: { kind: "drop", detail } };
   }
   const reached = outcomes.flatMap(({ endpoint, verdict }) =>

@@ -60,7 +60,7 @@ Deno.test("removeOwnTable() keeps for root what a plain user may not look at", a
   const commands = new FakeCommandRunner().on("nft --handle list chains", { code: 1, stderr });
   const { failed, kept } = await removeOwnTable({ commands }, REMOVAL);
   assertEquals([failed, kept?.length], [[], 1]);
-  assertStringIncludes(kept?.[0] ?? "", "table ip kube-relay: not looked at, which takes root");
+  assertStringIncludes(kept?.[0] ?? "", "table ip kube-relay: not checked, which needs root");
 });
 
 Deno.test("removeOwnTable() tells what it can't look at or remove", async () => {

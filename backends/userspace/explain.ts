@@ -69,7 +69,7 @@ function outsiderReason(
   const isAffected = goesByInterface && !origin.isFromNode && isFromCluster(origin) &&
     policy?.verdict === "externalFromCluster" && policy.ofService === "Local";
   return isAffected
-    ? "a socket does not tell by which interface a client came, so pods count as clients outside"
+    ? "a socket does not show the interface of a client, so pods count as outside clients"
     : undefined;
 }
 

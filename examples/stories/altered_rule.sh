@@ -11,7 +11,7 @@ apply web.yaml
 start_relay --proxy-mode nftables
 run asks client 10.96.0.80:80
 
-tell "Somebody's script changes one element among the rules. Every object in the cluster is right," \
+tell "A script of another program changes one element of the rules. Every object in the cluster is right," \
   "and clients get the pages of last year:"
 nft -f - <<'EOF'
 delete element ip kube-relay endpoints { 10.96.0.80 . tcp . 80 . 0x80000000 }

@@ -63,7 +63,7 @@ export function commonFamilies(
   if (common.length > 0) return common;
   throw new ModeError(
     `Cannot run in mode '${mode}': it works here for ${families.join(", ")} only, and this host ` +
-      `has ${ofHost.join(", ")}; 'kube-relay doctor' tells more`,
+      `has ${ofHost.join(", ")}; 'kube-relay doctor' shows more`,
   );
 }
 
@@ -84,7 +84,7 @@ export async function chooseVerdict(
   if (request !== "default") {
     const hint = wanted.results.length === 0
       ? ""
-      : "; --proxy-mode=auto takes the best mode that works here, 'kube-relay doctor' tells more";
+      : "; --proxy-mode=auto uses the best mode that works here, 'kube-relay doctor' shows more";
     throw new ModeError(`Cannot run in mode '${wanted.mode}': ${wanted.refusal}${hint}`);
   }
   logger.warn(

@@ -17,7 +17,7 @@ export function nodeNameOf(
   const name = hostnameOverride || hostname.trim().toLowerCase();
   if (name !== "") return name;
   throw new Error(
-    "Cannot tell the name of this node: the machine has no host name; give one to the machine, or " +
+    "Cannot determine the name of this node: the machine has no host name; set one, or " +
       "the Node's with --hostname-override",
   );
 }

@@ -68,7 +68,7 @@ function ofAddress(
     .filter((service) => hasAddress(service, address));
   if (services.length > 0) return unique(services.map((plan) => at(plan, address)));
   throw new PacketEndsError(
-    `Cannot tell which port of ${address} is meant: no Service has this address; ` +
+    `Cannot determine the port of ${address}: no Service has this address; ` +
       `name a port, as in ${formatHostPort(address, 80)}`,
   );
 }
@@ -89,7 +89,7 @@ function ofNode(
   });
   if (found.length > 0) return found;
   throw new PacketEndsError(
-    `Cannot tell which address of the node is meant: none ${family ?? "of either IP family"} is ` +
+    `Cannot determine the address of the node: none ${family ?? "of either IP family"} is ` +
       "known; name the address in place of 'node'",
   );
 }

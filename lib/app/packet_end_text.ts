@@ -143,7 +143,7 @@ function wrongFrom(
       "FROM",
       text,
       "kube-relay reads no Pod objects and knows pods by their addresses only; " +
-        `'kubectl get pod -o wide' tells it, for ${namespace}/ADDRESS`,
+        `'kubectl get pod -o wide' shows it, for ${namespace}/ADDRESS`,
     );
   }
   return wrong("FROM", text, `expected ${FROM_FORMS}`);

@@ -41,7 +41,7 @@ export function renderHeading(options: HeadingOptions): string {
   }
   if (asksKernel) {
     paragraphs.push(
-      "The kernel is taken to have all that rules use; 'kube-relay doctor' tells what it has.",
+      "The kernel is assumed to support all rules; 'kube-relay doctor' checks it.",
     );
   }
   return paragraphs.flatMap((text) => wrapText(text, { width: WIDTH - 2 }).split("\n"))

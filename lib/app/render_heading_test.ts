@@ -35,6 +35,6 @@ Deno.test("renderHeading() counts ports and Services", () => {
 Deno.test("renderHeading() says what was assumed, in comments of at most 80 columns", () => {
   const lines = heading({ isNodeKnown: false, asksKernel: true });
   assert(lines.some((line) => line.startsWith("# There is no Node 'node-a': ")));
-  assert(lines.some((line) => line.startsWith("# The kernel is taken to have all ")));
+  assert(lines.some((line) => line.startsWith("# The kernel is assumed to support all ")));
   for (const line of lines.slice(0, -1)) assert(line.startsWith("# ") && line.length <= 80, line);
 });

@@ -76,7 +76,7 @@ export async function runHttpServer(
         sockets.map((socket) => connections.serve(socket, options.handler)),
         signal,
       );
-      if (!signal.aborted) throw new Error("the server stopped by itself");
+      if (!signal.aborted) throw new Error("the server stopped unexpectedly");
     } catch (error) {
       const waits = error instanceof Deno.errors.AddrInUse && handover?.pending === true;
       if (hardFail && !waits) throw bindError(options, error);

@@ -23,7 +23,7 @@ export const ENVIRONMENT: readonly EnvironmentVariable[] = [
   { name: "HOME", purpose: "find ~/.kube/config" },
   { name: "KUBERNETES_SERVICE_HOST", purpose: "find the API server from inside a pod" },
   { name: "KUBERNETES_SERVICE_PORT", purpose: "find the API server from inside a pod" },
-  { name: "NOTIFY_SOCKET", purpose: "tell systemd READY=1 and STATUS=" },
+  { name: "NOTIFY_SOCKET", purpose: "notify systemd: READY=1 and STATUS=" },
   { name: "WATCHDOG_USEC", purpose: "notify systemd's watchdog in time" },
   { name: "WATCHDOG_PID", purpose: "notify systemd's watchdog only if it watches this process" },
   { name: "CREDENTIALS_DIRECTORY", purpose: "find what the unit's LoadCredential= gave" },

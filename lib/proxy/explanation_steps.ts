@@ -239,7 +239,7 @@ function* kernelStep(
   const count = differences.length === 1 ? "1 difference" : `${differences.length} differences`;
   yield {
     topic: "kernel",
-    text: `asked just now: ${count} from what this Service needs; 'kube-relay diff' tells more`,
+    text: `asked just now: ${count} from what this Service needs; 'kube-relay diff' shows more`,
     items: differences.map(differenceText),
   };
 }

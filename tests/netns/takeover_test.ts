@@ -219,7 +219,7 @@ Deno.test({
     const lines = relay.log.split("\n");
     assertEquals(lines.filter((line) => / ERROR /.test(line)), []);
     assertEquals(
-      lines.filter((line) => line.includes("Waiting for")).length,
+      lines.filter((line) => line.includes("Waiting ")).length,
       urls.length,
       relay.log,
     );

@@ -57,7 +57,7 @@ export class RemovalRun {
 
   /** Something that could not even be looked at: a plain user can't, but has left nothing there either. */
   unseen(what: string, reason: string): void {
-    if (wantsRights(reason)) this.keep(`${what}: not looked at, which takes root: ${reason}`);
+    if (wantsRights(reason)) this.keep(`${what}: not checked, which needs root: ${reason}`);
     else this.fail(`${what}: ${reason}`);
   }
 

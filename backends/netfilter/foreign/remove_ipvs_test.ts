@@ -198,5 +198,5 @@ Deno.test("removeKubeProxy() says what a plain user can't look at, and does not 
     });
   const { failed, kept = [] } = await node.remove();
   assertEquals(ipvsOnly(failed), []);
-  assertStringIncludes(kept.join("\n"), "ipsets: not looked at, which takes root: ");
+  assertStringIncludes(kept.join("\n"), "ipsets: not checked, which needs root: ");
 });

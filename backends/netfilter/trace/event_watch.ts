@@ -217,7 +217,7 @@ class EventWatch implements PacketWatch {
     while (!this.#isReady) {
       if (clock.now() >= deadline) {
         throw new MonitorIsBlind(
-          `Cannot trace: '${this.#line}' told nothing of a marked packet within ` +
+          `Cannot trace: '${this.#line}' reported no marked packet within ` +
             `${readyMs / 1000} s; is the interface lo up?`,
         );
       }

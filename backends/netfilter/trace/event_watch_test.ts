@@ -196,7 +196,7 @@ Deno.test("startEventWatch() says that a tool sees nothing, and leaves nothing r
   await assertRejects(
     () => start(nft, { readyMs: 100 }),
     MonitorIsBlind,
-    "told nothing of a marked packet",
+    "reported no marked packet",
   );
   assertEquals(nft.running.size, 0);
 });

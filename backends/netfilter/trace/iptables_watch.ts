@@ -28,8 +28,8 @@ const LOG_READY_MS = 400;
 const FOREIGN_LOG_READY_MS = 100;
 
 const LOG_IS_SILENT =
-  "The kernel's log tells nothing of marked packets: it does so in the initial network namespace " +
-  "only, and where net.netfilter.nf_log.2 (IPv6: nf_log.10) names a logger";
+  "The kernel's log shows no marked packets: it does so only in the initial network namespace " +
+  "and if net.netfilter.nf_log.2 (IPv6: nf_log.10) names a logger";
 
 /** A watch for packets, in a mode that writes to iptables. */
 export function createIptablesTrace(edges: TraceEdges): StartPacketWatch {

@@ -177,7 +177,7 @@ function retryTimeText(
   retryAt: string | undefined,
   { now, timeZone }: { readonly now: number; readonly timeZone: string | undefined },
 ): string {
-  if (retryAt === undefined) return "looked at again with each sync";
+  if (retryAt === undefined) return "checked again with each sync";
   const { day, time } = timeTexts(timeZone);
   const waitMs = Date.parse(retryAt) - now;
   return waitMs > 0

@@ -133,7 +133,7 @@ In quarantine (left out until tried again; no difference):
     space left on device
     tried again in 32s, from 15:30:12 on
   ns/web:http TCP 10.96.0.1:80/TCP: it is taken
-    looked at again with each sync
+    checked again with each sync
 
 The machine is as planned, but for what is in quarantine
 `,

@@ -32,6 +32,6 @@ export async function readDumpedChanges(path: string): Promise<ChangesReport> {
 function nothingTold(path: string, what: string): DumpError {
   return new DumpError(
     `Cannot tell ${what} from dump '${path}': no kube-relay was running when it was made; ` +
-      "'kube-relay render --from FILE' tells what would be applied",
+      "'kube-relay render --from FILE' prints what would be applied",
   );
 }

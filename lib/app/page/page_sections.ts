@@ -193,7 +193,7 @@ function changeList(changes: readonly PageChange[]): Html {
 }
 
 function doctor({ doctor: { at, findings } }: PageModel): Html {
-  if (at === undefined) return html`<p>The machine is being looked at …</p>`;
+  if (at === undefined) return html`<p>The machine is being checked …</p>`;
   const when = html`<p>Looked at ${time(at)}; <code>kube-relay doctor</code> looks at more.</p>`;
   if (findings.length === 0) return html`<p class="good">No findings.</p>${when}`;
   return html`${when}<ul>${findings.map(finding)}</ul>`;
