@@ -43,6 +43,14 @@ for (const text of LEFT_ALONE) {
   });
 }
 
+Deno.test("parsePlainYaml() takes lines in quotes without indentation, up to a bound", () => {
+  const quoted = (lines: number): string => `a: "${"x\n".repeat(lines)}"`;
+  const few = parsePlainYaml(quoted(3));
+  assertEquals(few, { value: { a: "x x x " } });
+  // A warning for each line held up the event loop for 3 s.
+  assertEquals(parsePlainYaml(quoted(250_000)), undefined);
+});
+
 /** Lines and pieces as they stand in manifests, and worse. */
 const PIECES = [
   ..."-:,[]{}#|>'\"~ab01.+_/eEx%@`?!&*",

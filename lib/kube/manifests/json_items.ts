@@ -4,6 +4,8 @@
  *
  * @module
  */
+import { MAX_PLAIN_LENGTH } from "../../config/yaml_source.ts";
+
 /** Where the items of a list stand in its text, and what to cut out to leave an empty list. */
 export interface FoundItems {
   readonly start: number;
@@ -53,8 +55,10 @@ export function* findJsonItems(text: string): Generator<void, FoundItems | undef
   return undefined;
 }
 
+/** A string that nobody would read has no end. */
 function endOfString(text: string, start: number): number {
   for (let at = text.indexOf('"', start + 1); at >= 0; at = text.indexOf('"', at + 1)) {
+    if (at - start > MAX_PLAIN_LENGTH) break;
     let backslashes = 0;
     while (text[at - 1 - backslashes] === "\\") backslashes++;
     if (backslashes % 2 === 0) return at + 1;
@@ -64,7 +68,7 @@ function endOfString(text: string, start: number): number {
 
 /** The item begins at its first character, so that its place in the file is the one to show. */
 function trim(text: string, start: number, end: number): { start: number; end: number } {
-  let from = start;
-  while (/\s/.test(text[from]!)) from++;
-  return { start: from, end };
+  const first = /\S/g;
+  first.lastIndex = start;
+  return { start: first.exec(text)?.index ?? end, end };
 }

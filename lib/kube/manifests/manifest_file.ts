@@ -75,6 +75,7 @@ export async function readManifestFile(
   for (const part of splitDocuments(text)) {
     const pause = slice.pause();
     if (pause) await pause;
+    if (part === undefined) continue;
     const list = await split(part, slice);
     const itemOf = list && reader.readEnvelope(list);
     if (!itemOf) reader.readPart(part);

@@ -1,3 +1,4 @@
+import process from "node:process";
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { objectKey } from "../../api/objects.ts";
@@ -100,10 +101,46 @@ for (const { form, write } of FORMS) {
   });
 }
 
+/** Each is one piece of work that took 0.2 to 1 s. */
+const LONG_PIECES: Readonly<Record<string, string>> = {
+  "lines that are almost markers": "---a\n".repeat(3_000_000),
+  "lines that are almost a kind": "kind:a\n".repeat(2_000_000),
+  "signs that are no aliases": `kind: List\nitems:\n- a\n${"&".repeat(16_000_000)}`,
+  "blanks before an item": `{"items":[${" ".repeat(16_000_000)}1]}`,
+  "a string of escapes": `{"items":["${'\\"'.repeat(8_000_000)}"]}`,
+};
+
+for (const [what, text] of Object.entries(LONG_PIECES)) {
+  Deno.test(`readManifestFile() lets others run while it reads ${what}`, async () => {
+    // What it takes in all, on a machine that is busy with other things, is not asserted.
+    let longestMs = 0;
+    let last = cpuMs();
+    const timer = setInterval(() => {
+      const now = cpuMs();
+      longestMs = Math.max(longestMs, now - last);
+      last = now;
+    }, 0);
+    await read(text);
+    await systemClock.sleep(5);
+    clearInterval(timer);
+    assert(longestMs < 150, `${longestMs} ms`);
+  });
+}
+
+function cpuMs(): number {
+  const { user, system } = process.cpuUsage();
+  return (user + system) / 1000;
+}
+
 Deno.test("readManifestFile() gives items what their list says of them", async () => {
   const items = services(300).map(({ metadata, spec }) => ({ metadata, spec }));
   const text = JSON.stringify({ apiVersion: "v1", kind: "ServiceList", items }, null, 1);
   assertEquals((await read(text)).objects.size, 300);
+});
+
+Deno.test("readManifestFile() takes a million comments before the items calmly", async () => {
+  const content = await read(`kind: List\nitems:\n${"#\n".repeat(1_000_000)}- a\n`);
+  assert(content.isIncomplete);
 });
 
 Deno.test("readManifestFile() tells syntax errors from bad objects", async () => {

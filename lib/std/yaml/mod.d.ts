@@ -15,6 +15,8 @@ export interface StringifyOptions {
 export interface ParseOptions {
   /** Which plain scalars are more than strings; `core` leaves timestamps and merge keys alone. */
   schema?: "core" | "default" | "failsafe" | "json";
+  /** Told of what is odd; what it throws ends the parsing. */
+  onWarning?: (error: Error) => void;
 }
 
 /** Parses one YAML document. Throws a SyntaxError. */
