@@ -75,9 +75,11 @@ export class ManifestStore {
     const byFile = new Map<string, ShadowedObject[]>();
     for (const [id, files] of this.#shadows) {
       const usedFile = this.#owners.get(id)!;
-      const usedLine = this.objectsOf(usedFile).get(id)!.line;
+      const usedLine = this.objectsOf(usedFile).get(id)?.line;
       for (const file of files) {
-        const line = this.objectsOf(file).get(id)!.line;
+        const line = this.objectsOf(file).get(id)?.line;
+        // An update is under way, and has not come to the end of this file.
+        if (line === undefined || usedLine === undefined) continue;
         const list = byFile.get(file) ?? [];
         list.push({ id, line, usedFile, usedLine });
         byFile.set(file, list);
@@ -193,7 +195,8 @@ export class ManifestStore {
     } else if (!shadows) {
       this.#owners.delete(id);
     } else {
-      const heir = [...shadows].sort()[0]!;
+      let heir = path;
+      for (const other of shadows) if (heir === path || other < heir) heir = other;
       this.#owners.set(id, heir);
       shadows.delete(heir);
     }

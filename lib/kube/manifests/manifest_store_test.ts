@@ -124,3 +124,19 @@ Deno.test("update() ends with the first file by path for each object, whatever c
     { numRuns: 300, seed: 20261121 },
   );
 });
+
+Deno.test("shadowed() can be asked while an update is under way", async () => {
+  let time = 0;
+  // Each look at the clock is the end of a time slice.
+  const clock = { ...systemClock, now: () => time += 1000 };
+  const store = new ManifestStore({ clock }, new RecordingInformers());
+  await store.update(changesOf({ "b.yaml": { a: "1", b: "1" } }));
+  const updating = store.update(changesOf({ "a.yaml": { a: "1", b: "1" }, "c.yaml": { a: "1" } }));
+  let isUnderWay = true;
+  void updating.finally(() => isUnderWay = false);
+  while (isUnderWay) {
+    store.shadowed();
+    await systemClock.yieldToEventLoop();
+  }
+  assertEquals([...store.shadowed().keys()].sort(), ["b.yaml", "c.yaml"]);
+});
