@@ -195,10 +195,10 @@ export class ManifestStore {
     } else if (!shadows) {
       this.#owners.delete(id);
     } else {
-      let heir = path;
-      for (const other of shadows) if (heir === path || other < heir) heir = other;
-      this.#owners.set(id, heir);
-      shadows.delete(heir);
+      let next = path;
+      for (const other of shadows) if (next === path || other < next) next = other;
+      this.#owners.set(id, next);
+      shadows.delete(next);
     }
     if (shadows?.size === 0) this.#shadows.delete(id);
   }
