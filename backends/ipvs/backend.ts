@@ -65,7 +65,7 @@ interface Machine {
   readonly features: IpvsFeatures;
   /** On the device when the process began: none of the node's own. */
   readonly found: ReadonlySet<IpAddress>;
-  /** Whether there was no such device. */
+  /** Whether there were neither such a device nor rules of iptables mode, whose chains ipvs mode shares. */
   readonly isFresh: boolean;
 }
 
@@ -139,7 +139,7 @@ class IpvsBackend implements Backend {
     this.#machine = {
       ...{ summary, runner, writer, watch, record, taken, features },
       found: found ?? new Set(),
-      isFresh: found === undefined,
+      isFresh: found === undefined && !await hasServiceRules(iptables),
     };
     watch.start();
   }
@@ -237,7 +237,7 @@ class IpvsBackend implements Backend {
     } catch (cause) {
       throw new SyncFailure(messageOf(cause), { full, cause });
     }
-    await this.#clearStaleChains();
+    if (!changes.isPartial) await this.#clearStaleChains();
     return {
       full,
       services: changes.upserted.size + changes.removed.size,
@@ -280,5 +280,14 @@ class IpvsBackend implements Backend {
         interfaceName !== DEVICE && ipFamilyOf(address) === this.family
       ).map(({ address }) => address),
     );
+  }
+}
+
+/** Whether the chain that iptables mode and a kube-proxy fill too is there. What cannot be read may be. */
+async function hasServiceRules(iptables: IptablesRunner): Promise<boolean> {
+  try {
+    return await iptables.rulesOf("nat", "KUBE-SERVICES") !== undefined;
+  } catch {
+    return true;
   }
 }

@@ -240,3 +240,15 @@ Deno.test("IpvsBackend asks for rates only when it is asked itself, and somethin
   });
   assertEquals(syncs.filter((line) => line.includes("--rate")), []);
 });
+
+Deno.test("IpvsBackend takes partial plans on a node without rules for Services only", async () => {
+  const machine = new FakeIpvsMachine();
+  {
+    await using stage = await IpvsStage.started(machine);
+    assertEquals(stage.backend.takesPartialPlans, true);
+  }
+  const stdin = "*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n";
+  await machine.commands.run("iptables-restore", ["-w", "5", "--noflush"], { stdin });
+  await using stage = await IpvsStage.started(machine);
+  assertEquals(stage.backend.takesPartialPlans, false, "the first sync would replace them");
+});
