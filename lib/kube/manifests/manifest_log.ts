@@ -11,8 +11,9 @@ import type { ManifestProblem } from "./manifest_problem.ts";
 import { mergeProblems } from "./manifest_status.ts";
 import type { ShadowedObject, StoreChanges } from "./manifest_store.ts";
 
-/** Lines about problems for one reading; `status` shows the others. */
+/** Lines about problems within {@linkcode LINES_MS}; `status` shows the others. */
 const MOST_LINES = 20;
+const LINES_MS = 60_000;
 /** After this time the first reading is said to take long. */
 const LONG_MS = 10_000;
 /** File names in one line. */
@@ -31,6 +32,9 @@ export class ManifestLog {
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #told: RecentTexts;
+  #lines = 0;
+  /** When the first of these lines was written. */
+  #linesSince = -Infinity;
   #isIncompleteTold = false;
   #missing: ReadonlyMap<string, string> = new Map();
 
@@ -61,34 +65,42 @@ export class ManifestLog {
   /** Says what came of reading files. */
   read(paths: readonly string[], summary: ManifestReadingSummary): void {
     const { changes, ms, records, shadowed } = summary;
-    this.#logger.info("Read manifests", {
-      files: paths.length <= MOST_FILES ? paths : paths.length,
-      ...changes,
-      ms: Math.round(ms),
-    });
-    let lines = 0;
-    let left = 0;
+    let [problems, logged] = [0, 0];
     for (const path of paths) {
       const record = records.get(path);
       if (!record) continue;
       this.#ignored(path, record.ignored);
-      const problems = mergeProblems(record.problems, shadowed.get(path) ?? []);
-      left += problems.notShown + record.problems.notShown;
-      for (const problem of problems.list) {
-        if (lines++ < MOST_LINES) this.#problem(problem);
-        else left++;
+      const found = mergeProblems(record.problems, shadowed.get(path) ?? []);
+      problems += found.list.length + found.notShown + record.problems.notShown;
+      for (const problem of found.list) {
+        if (this.#isLogged(problem)) logged++;
       }
     }
-    if (left > 0) this.#logger.warn("Manifests have more problems; see status", { problems: left });
+    this.#logger.info("Read manifests", {
+      files: paths.length <= MOST_FILES ? paths : paths.length,
+      ...changes,
+      ms: Math.round(ms),
+      // Of those that were logged already, nothing else reminds.
+      ...(problems > logged && { problems, moreIn: "status" }),
+    });
   }
 
-  #problem({ severity, path, message, ...place }: ManifestProblem): void {
+  /**
+   * Logs a problem, unless it did so within the last hour: a program may write a bad file again many
+   * times a second. The line in the file is no part of it: it moves when something above it is edited.
+   */
+  #isLogged({ severity, path, message, ...place }: ManifestProblem): boolean {
+    const now = this.#clock.now();
+    if (now - this.#linesSince >= LINES_MS) [this.#lines, this.#linesSince] = [0, now];
+    if (this.#lines >= MOST_LINES) return false;
+    if (!this.#told.isNews([place.file, place.object, path, place.value, message].join("\n"))) {
+      return false;
+    }
+    this.#lines++;
     const fields = { ...place, field: path, reason: message };
     if (severity === "error") this.#logger.error("Cannot use parts of the manifests", fields);
-    // Without its line, which moves when something above it is edited.
-    else if (this.#told.isNews([place.file, place.object, path, place.value, message].join("\n"))) {
-      this.#logger.warn("Manifest may have another effect than intended", fields);
-    }
+    else this.#logger.warn("Manifest may have another effect than intended", fields);
+    return true;
   }
 
   #ignored(file: string, ignored: ReadonlyMap<string, number>): void {

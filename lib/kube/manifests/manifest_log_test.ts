@@ -14,16 +14,26 @@ Deno.test("run() counts other kinds in one verbose line for each file", async ()
   });
 });
 
-Deno.test("run() writes at most twenty lines about problems, status() shows more", async () => {
-  const bad = Array.from({ length: 150 }, (_, index) => serviceYaml(`web-${index}`, "x"));
-  await withManifests({ "m/a.yaml": bad.join("---\n") }, ({ harness }) => {
-    const errors = harness.logger.lines.filter(({ level }) => level === "error");
-    assertEquals(errors.length, 20);
-    const rest = harness.logger.lines.find(({ message }) => message.includes("more problems"));
-    assertEquals(rest?.fields, { component: "manifests", problems: 130 });
+Deno.test("run() writes at most twenty lines about problems a minute, status() shows more", async () => {
+  const bad = (value: string) =>
+    Array.from({ length: 150 }, (_, index) => serviceYaml(`web-${index}`, value)).join("---\n");
+  await withManifests({ "m/a.yaml": bad("x") }, async (started) => {
+    const { files, harness } = started;
+    const linesOf = (wanted: string) =>
+      harness.logger.lines.filter(({ level }) => level === wanted);
+    assertEquals(linesOf("error").length, 20);
+    assertEquals(linesOf("info").at(-1)?.fields?.["problems"], 150);
     const [status] = harness.source.status();
     assertEquals([status!.problems.length, status!.problemsNotShown], [100, 50]);
-    return Promise.resolve();
+    for (let save = 0; save < 5; save++) {
+      files.write("m/a.yaml", bad(`x${save}`));
+      await letPass(started, 3_000);
+    }
+    assertEquals(linesOf("error").length, 20);
+    started.clock.stall(60_000);
+    files.write("m/a.yaml", bad("other"));
+    await letPass(started, 3_000);
+    assertEquals(linesOf("error").length, 40);
   });
 });
 
