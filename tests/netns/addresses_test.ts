@@ -17,6 +17,7 @@ import type {
 } from "../support/addresses_driver.ts";
 import { createClusterTopology } from "../support/cluster_topology.ts";
 import { ProbeClient, startEchoServer } from "../support/echo_network.ts";
+import { eventually } from "../support/eventually.ts";
 import type { LineProcess } from "../support/line_process.ts";
 import { Namespace, netnsRequirements } from "../support/netns.ts";
 import { isMissing } from "../support/requirement.ts";
@@ -119,6 +120,11 @@ async function createScene(): Promise<Scene> {
     ...FOREIGN.map((address) => `addr add ${address} dev lo`),
     "route add local 10.200.0.0/16 dev lo",
   ]);
+  await eventually("the kernel has the local routes of IPv6 addresses", async () => {
+    const routes = await node.ip("-6 route show table local type local");
+    return ["2001:db8:7::1 dev eth0", "fd00:96::c8 dev lo", "fe80::"]
+      .every((route) => routes.includes(route));
+  });
   return {
     node,
     folder,

@@ -92,7 +92,10 @@ export class RelayProcess implements AsyncDisposable {
 
   /** Waits until it has logged these words. */
   async logged(words: string, deadlineMs?: number): Promise<void> {
-    await this.#eventually(`'${words}' in the log`, () => this.log.includes(words), deadlineMs);
+    const isLogged = () => this.log.includes(words);
+    await this.#eventually(`'${words}' in the log`, isLogged, deadlineMs).catch((cause) => {
+      throw new Error(`'${words}' is not in the log:\n${this.log}`, { cause });
+    });
   }
 
   /** As {@linkcode eventually}, but what has ended does nothing any more. */
