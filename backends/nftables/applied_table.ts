@@ -136,6 +136,18 @@ export class AppliedTable {
   }
 
   /**
+   * Chains whose rules, and sets and maps whose types, are others than at an earlier reading. Pure.
+   */
+  changesIn(reading: TableReading | undefined): readonly string[] {
+    const differs = (known: ReadonlyMap<string, string>) => ([name, text]: [string, string]) =>
+      (known.get(name) ?? text) !== text;
+    return [
+      ...[...reading?.declarations ?? []].filter(differs(this.#declarations)),
+      ...[...reading?.rules ?? []].filter(differs(this.#prints)),
+    ].map(([name]) => name);
+  }
+
+  /**
    * The table was read, or is known to be absent: what was known before is void. Of rules the tool
    * does not print what it was told, so they are compared with what it printed at an earlier reading;
    * a chain that is read for the first time is taken for wrong, and written once more.

@@ -84,6 +84,8 @@ class TableWithChains implements DriftSubject {
     await table.verify(figures);
     const chains = missing.length + figures.changedObjects;
     const { elements } = figures;
-    return { chain: chains, rule: elements, fields: { chains, elements } };
+    const [chain] = [...missing, ...figures.changed];
+    const fields = { chains, elements, ...(chain !== undefined && { chain }) };
+    return { chain: chains, rule: elements, fields };
   }
 }

@@ -101,15 +101,19 @@ export class TableWriter {
    * look, as by restoring what the table once was. Lists no rules and no elements.
    */
   async missingChains(): Promise<readonly string[]> {
-    const present = await this.#dependencies.runner.chains();
-    const lost = [...this.#applied.chains].filter((name) => {
-      const handle = present.get(name);
-      return handle === undefined || handle !== (this.#handles.get(name) ?? handle);
-    });
-    if (lost.length === 0) {
+    let lost = this.#applied.chains;
+    // One listing alone raises no alarm, see read_whole.ts.
+    for (let listings = 0; listings < 2; listings++) {
+      const present = await this.#dependencies.runner.chains();
+      lost = new Set([...lost].filter((name) => {
+        const handle = present.get(name);
+        return handle === undefined || handle !== (this.#handles.get(name) ?? handle);
+      }));
+      if (lost.size > 0) continue;
       for (const [name, handle] of present) this.#handles.set(name, handle);
+      return [];
     }
-    return lost;
+    return [...lost];
   }
 
   /**
@@ -181,7 +185,12 @@ export class TableWriter {
     figures.reads++;
     this.#handles.clear();
     try {
-      this.#applied.adopt(await this.#dependencies.runner.read());
+      const { runner } = this.#dependencies;
+      let reading = await runner.read();
+      // One listing alone raises no alarm, see read_whole.ts.
+      if (this.#applied.changesIn(reading).length > 0) reading = await runner.read();
+      figures.changed.push(...this.#applied.changesIn(reading));
+      this.#applied.adopt(reading);
       this.#failedReads = 0;
     } catch (error) {
       const isUnclear = error instanceof NftError && error.kind === "unclear";

@@ -21,6 +21,8 @@ export class WriteFigures {
   removedChains = 0;
   /** Chains, sets and maps that were found other than before. */
   changedObjects = 0;
+  /** Names of these, without a table that the kernel passes over. */
+  readonly changed: string[] = [];
 
   /** A transaction was accepted. */
   add({ lines, elements, applied }: Transaction): void {

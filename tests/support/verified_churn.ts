@@ -116,7 +116,9 @@ class VerifiedChurn implements AsyncDisposable {
       const before = this.#readings;
       await this.#verify();
       if (done) assert(this.#readings > before, "everything was read after the sync");
-      assertEquals(this.#drift, [], `false alarm after ${syncs} syncs: ${JSON.stringify(done)}`);
+      const warnings = JSON.stringify(this.#logger.lines.filter(({ level }) => level === "warn"));
+      const when = `after ${syncs} syncs, the last ${JSON.stringify(done)}`;
+      assertEquals(this.#drift, [], `false alarm ${when}: ${warnings}`);
     }
     const rate = (changes * 1000 / passed()).toFixed(0);
     // deno-lint-ignore no-console -- the figures
