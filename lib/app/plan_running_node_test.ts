@@ -70,7 +70,7 @@ Deno.test("planRunningNode() does not take a family that the process leaves alon
 
 Deno.test("planRunningNode() says so where the process knows no dump, or gives a strange one", async () => {
   await assertRejects(() => plan(undefined), ControlError, "it may be an older release");
-  await assertRejects(() => plan({ kind: "status" }), DumpError, "it is none");
+  await assertRejects(() => plan({ kind: "status" }), DumpError, "it is not a dump");
 });
 
 Deno.test("planRunningNode() refuses two states of one family, and a second Node", async () => {
@@ -79,7 +79,7 @@ Deno.test("planRunningNode() refuses two states of one family, and a second Node
   await assertRejects(
     () => plan({ ...dump, families: [family, family] }),
     DumpError,
-    "once at most",
+    "at most once",
   );
   const nodes = [...objects.nodes, ...objects.nodes];
   await assertRejects(

