@@ -25,11 +25,13 @@ const ignore = isMissing("faults of iptables mode", [
 ]);
 
 const MARK = "-m mark --mark 0x77 -j ACCEPT";
-/** One rule of somebody else's in each built-in chain, and one in a chain of his own. */
+/** As a CNI plugin has one: it keeps connection tracking on when our rules go (docs/going_back.md). */
+const MASQUERADE = "-A POSTROUTING -m mark --mark 0x77 -j MASQUERADE";
+/** One rule of another program in each built-in chain, and one in a chain of its own. */
 const FOREIGN = [
   ["*mangle", ...rulesOf("PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING")],
   ["*filter", ":THEIRS - [0:0]", ...rulesOf("INPUT", "FORWARD", "OUTPUT", "THEIRS")],
-  ["*nat", ...rulesOf("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING")],
+  ["*nat", ...rulesOf("PREROUTING", "INPUT", "OUTPUT", "POSTROUTING"), MASQUERADE],
 ].flatMap((lines) => [...lines, "COMMIT", ""]).join("\n");
 
 function rulesOf(...chains: readonly string[]): string[] {
