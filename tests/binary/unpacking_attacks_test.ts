@@ -210,7 +210,7 @@ Deno.test({
     await using packed = await PackedScript.ofBuilt(BUILT);
     if (!packed) return; // Nothing is unpacked by the form that `deno compile` makes.
     const { stdout, stderr } = await packed.play(`
-      ARGUMENTS=--version B=/var/cache/kube-relay
+      ARGUMENTS='--version -v=1' B=/var/cache/kube-relay
       mkdir -m 700 $B; plant $B/$ID; chown 1234 $B; root; rm -r $B /run/kube-relay
       mkdir -m 700 $B.real; plant $B.real/$ID; ln -s $B.real $B; root; rm $B; rm -r /run/kube-relay
       root; plant $B/$ID; root; ls -A $B`);
