@@ -26,6 +26,8 @@ export class TraceStage implements AsyncDisposable {
   readonly scene: RelayScene;
   readonly relay: RelayProcess;
   readonly mode: RuleMode | undefined;
+  /** As it was before. */
+  readonly #history = historyOfNft();
 
   private constructor(scene: RelayScene, relay: RelayProcess, mode: RuleMode | undefined) {
     this.scene = scene;
@@ -68,13 +70,14 @@ export class TraceStage implements AsyncDisposable {
     return this.node.start(program, line);
   }
 
-  /** What a trace may leave behind: tables, rules of both kinds, and processes of the namespace. */
+  /** What a trace may leave behind: tables, rules of both kinds, processes of the namespace, and lines in the history of nft. */
   async leftovers(): Promise<readonly string[]> {
     // A kernel without nftables has no tables of it.
     const tables = (await this.node.run("nft", ["list", "tables"])).stdout.split("\n");
     const processes = (await this.node.output("ps", ["-eo", "pid=,stat=,args="])).split("\n");
     const here = new Set((await ownPids(this.node)).split(/\s+/));
     return [
+      ...(historyOfNft() === this.#history ? [] : ["~/.nft.history"]),
       ...tables.filter((table) => table.includes("trace")),
       ...processes.filter((line) => {
         const [, pid, stat, args] = /^\s*(\d+) (\S+)\s+(.*)$/.exec(line) ?? [];
@@ -103,4 +106,13 @@ export class TraceStage implements AsyncDisposable {
 async function ownPids({ name }: Namespace): Promise<string> {
   const { stdout } = await systemCommandRunner.run("ip", ["netns", "pids", name]);
   return stdout;
+}
+
+/** The size of what `nft -i` remembers for the user; 0 where it never ran. */
+function historyOfNft(): number {
+  try {
+    return Deno.statSync(`${Deno.env.get("HOME")}/.nft.history`).size;
+  } catch {
+    return 0;
+  }
 }

@@ -19,6 +19,9 @@ export interface HeldTable extends AsyncDisposable {
 /** Nobody watches for longer; a process that hangs is ended then. */
 export const LONGEST_WATCH_MS = 3_600_000;
 
+/** Without a home, `nft -i` neither reads `~/.nft.history`, which may be long, nor adds to it. */
+const NO_HISTORY = { HOME: "/dev/null" };
+
 /** Tries the text first: `nft -i` reports an error at its end only. Throws a TraceError. */
 export async function holdTable(
   { commands }: { readonly commands: CommandRunner },
@@ -36,7 +39,11 @@ export async function holdTable(
     yield rule;
     await end.promise;
   }
-  const held = commands.run("nft", ["-i"], { stdin: input(), timeoutMs: LONGEST_WATCH_MS });
+  const held = commands.run("nft", ["-i"], {
+    stdin: input(),
+    env: NO_HISTORY,
+    timeoutMs: LONGEST_WATCH_MS,
+  });
   const lost = held.then(
     ({ stderr }) => new TraceError(`The table that marks the packet is gone: ${firstLine(stderr)}`),
     (error: unknown) => error,
