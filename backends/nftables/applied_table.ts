@@ -205,6 +205,8 @@ export class AppliedTable {
   /** A transaction was taken. */
   confirm(changes: AppliedChanges): void {
     const { chains, entries, shared, strangers = [], removedChains = [] } = changes;
+    // Written from memory: an earlier print may be of what was there under this name before.
+    if (this.#state === "written") { for (const name of chains) this.#prints.delete(name); }
     this.#state = "written";
     this.#reading = undefined;
     this.#lastEntries = new Map();

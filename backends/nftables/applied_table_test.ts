@@ -95,6 +95,16 @@ Deno.test("AppliedTable takes the rules of a chain for right that are printed as
   assertEquals(adopt({}), [[], 0]);
 });
 
+Deno.test("AppliedTable takes no chain for changed that was written since it was read", () => {
+  const applied = new AppliedTable();
+  applied.adopt(reading({ "to-2": "print" }));
+  applied.confirm({ chains: ["to-2"], entries: [] });
+  applied.confirm({ chains: [], entries: [], strangers: ["to-2"] });
+  applied.confirm({ chains: ["to-2"], entries: [] });
+  applied.adopt(reading({ "to-2": "another" }));
+  assertEquals([[...applied.chains], applied.changedObjects], [[], 0]);
+});
+
 Deno.test("AppliedTable forgets how rules are printed when they are to be others", () => {
   const applied = new AppliedTable();
   applied.adopt(reading({ services: "print" }));
