@@ -71,7 +71,7 @@ Deno.test("dump writes a file of a running kube-relay, and status and render rea
     const status = await run("status", "--from", file);
     assertStringIncludes(status.out, "process 4711");
     assertStringIncludes(status.out, "databases/orders-db");
-    assertStringIncludes((await run("status", "--changes", "--from", file)).out, "orders-db");
+    assertStringIncludes((await run("status", "--changes", "--from", file)).out, "First sync");
     const { out } = await run("dump", "-", socket);
     assertEquals(JSON.parse(out).nodeName, JSON.parse(await Deno.readTextFile(file)).nodeName);
   }));
