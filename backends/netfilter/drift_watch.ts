@@ -58,8 +58,11 @@ export class DriftWatch {
   readonly #words: DriftTexts;
   #abort: AbortController | undefined;
   #running: Promise<void> | undefined;
+  #pause: AbortController | undefined;
   /** Whether a comparison failed, or was asked for: it comes at the next look. */
   #isUnfinished = false;
+  /** Whether the next look is not waited for. */
+  #isAsked = false;
 
   constructor(dependencies: DriftWatchDependencies, words: DriftTexts) {
     const logger = dependencies.logger.with({ component: "drift_watch" });
@@ -73,21 +76,28 @@ export class DriftWatch {
     this.#running = this.#run(this.#abort.signal);
   }
 
-  /** Everything is compared at the next look. */
+  /** Everything is compared now: a look that is slow comes once in minutes. */
   recheck(): void {
     this.#isUnfinished = true;
+    this.#isAsked = true;
+    this.#pause?.abort();
   }
 
   /** Ends looking; a repair that is under way comes to its end. */
   async stop(): Promise<void> {
     this.#abort?.abort();
+    this.#pause?.abort();
     await this.#running;
   }
 
   async #run(signal: AbortSignal): Promise<void> {
     const { clock, logger, subject } = this.#dependencies;
     for (;;) {
-      await clock.sleep(subject.pauseMs, signal).catch(() => {});
+      if (!this.#isAsked && !signal.aborted) {
+        this.#pause = new AbortController();
+        await clock.sleep(subject.pauseMs, this.#pause.signal).catch(() => {});
+      }
+      this.#isAsked = false;
       if (signal.aborted) return;
       // Before the first sync, and after one that failed, the next one compares everything.
       if (!subject.isKnown && !this.#isUnfinished) continue;
