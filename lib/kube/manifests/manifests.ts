@@ -56,8 +56,8 @@ export function createManifestSource(
 const PERIOD_MS = 1_000;
 /** Every file is looked at this often at least. */
 const LONGEST_PERIOD_MS = 60_000;
-/** The longest part of the time that looking at every file may take: one in a hundred. */
-const PERIOD_SHARE = 100;
+/** So much longer is the time between two looks for each file: a look at one costs about 0.05 ms. */
+const PERIOD_PER_FILE_MS = 20;
 /** Names that are sorted, so that objects come in the order of the files. Of more it is not worth the time. */
 const MOST_SORTED = 1_000;
 
@@ -130,18 +130,19 @@ class FileManifestSource implements ManifestSource {
     this.#isBegun ||= isEverything && await looking;
     const isComplete = this.#isComplete || this.#isBegun && this.#looks.underWay.size === 0;
     await this.#publish({ isPartial: !isComplete });
-    if (isEverything) this.#everythingDueAt = this.#nextTime(startedAt);
+    if (isEverything) this.#everythingDueAt = this.#nextTime();
     if (!isComplete || this.#isComplete) return;
     this.#isComplete = true;
     this.#store.markSynced();
   }
 
-  /** When every file is looked at again, where the last time began at `startedAt`. */
-  #nextTime(startedAt: number): number {
-    const now = this.#clock.now();
-    // The first time most of it was reading.
-    const tookMs = this.#isComplete ? now - startedAt : 0;
-    return now + Math.min(Math.max(tookMs * PERIOD_SHARE, PERIOD_MS), LONGEST_PERIOD_MS);
+  /**
+   * When every file is looked at again. Not by how long it took: on a busy machine changes would be
+   * noticed late.
+   */
+  #nextTime(): number {
+    const period = this.#listing.files.size * PERIOD_PER_FILE_MS;
+    return this.#clock.now() + Math.min(Math.max(period, PERIOD_MS), LONGEST_PERIOD_MS);
   }
 
   /** Whether another file or folder stands at one of the paths, or other names in a folder. */

@@ -253,3 +253,19 @@ Deno.test("run() ends while a file system hangs", async () => {
   }
   assertEquals(clock.pendingTimers, 0);
 });
+
+Deno.test("run() notices a change soon on a machine that is too busy for quick looks", async () => {
+  await withManifests({ "m/a.yaml": WEB_1 }, async (started) => {
+    const { clock, files, harness: { informers } } = started;
+    const stat = files.stat.bind(files);
+    files.stat = (path) => {
+      clock.stall(200);
+      return stat(path);
+    };
+    for (const address of ["10.0.0.2", "10.0.0.3", "10.0.0.4"]) {
+      files.write("m/a.yaml", serviceYaml("web", address));
+      await letPass(started, 5_000);
+      assertEquals(informers.clusterIp("web"), address);
+    }
+  });
+});
