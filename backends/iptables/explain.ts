@@ -4,6 +4,7 @@
  * @module
  */
 import { isLoopback } from "../../lib/net/ip_address.ts";
+import { admission } from "../../lib/proxy/admitted_sources.ts";
 import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
@@ -37,7 +38,11 @@ export function explainIptables(
       (packet.from.kind === "node" && address === packet.from.address),
     isListed: () => undefined,
   });
-  return { carriers: carriersOf(outcomes) };
+  const deviations = admission(hit, {
+    source: packet.from.address,
+    nodeIps: [layout.options.nodeIp],
+  });
+  return { deviations, carriers: carriersOf(outcomes) };
 }
 
 function unservedReason(

@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { cidrContains } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port } from "../../lib/net/port.ts";
+import { type AdmittedSources, admittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import { claimOrder } from "../../lib/proxy/claim_order.ts";
@@ -112,16 +112,18 @@ class ServiceDraft {
   }
 
   #addLoadBalancer(): void {
-    const { loadBalancerVips, port, protocol, sourceRanges } = this.#plan;
+    const { loadBalancerVips, port, protocol } = this.#plan;
+    const { nodeIp } = this.#context.options;
+    const admitted = admittedSources({ role: "LoadBalancer", service: this.#plan }, [nodeIp]);
     // The firewall chain holds what is admitted. Nobody is: nothing may lead to an endpoint.
-    const target = sourceRanges?.length ? [this.#firewallChain(sourceRanges)] : undefined;
+    const target = admitted?.ranges.length ? [this.#firewallChain(admitted)] : undefined;
     for (const address of loadBalancerVips) {
       const match = this.#to(address);
-      if (sourceRanges === undefined || target) {
+      if (admitted === undefined || target) {
         const rules = target ? [{ ...match, target }] : this.#toExternal(match);
         this.#addDestination("services", address, rules, "loadbalancer IP");
       }
-      if (sourceRanges === undefined) continue;
+      if (admitted === undefined) continue;
       const path = destinationPath(address, protocol, port);
       this.#add("firewall", path, [{
         ...match,
@@ -132,14 +134,9 @@ class ServiceDraft {
   }
 
   /** Who may use the load balancer addresses goes to the external chain; others come back. */
-  #firewallChain(sourceRanges: NonNullable<ServicePlan["sourceRanges"]>): string {
-    const { nodeIp } = this.#context.options;
-    const { loadBalancerVips } = this.#plan;
-    const admitsNode = nodeIp !== undefined &&
-      sourceRanges.some((range) => cidrContains(range, nodeIp));
-    // The node's own packets may have the address itself as source, where it is bound here.
-    const sources = [...sourceRanges, ...(admitsNode ? loadBalancerVips : [])];
+  #firewallChain({ ranges, own }: AdmittedSources): string {
     const target = [this.#externalChain()];
+    const sources = [...ranges, ...own];
     return this.#chain("firewall", () => sources.map((value) => ({ source: { value }, target })));
   }
 

@@ -5,7 +5,8 @@
  * @module
  */
 import { formatHostPort } from "../../lib/net/port.ts";
-import { isLoopback } from "../../lib/net/ip_address.ts";
+import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
+import { admission } from "../../lib/proxy/admitted_sources.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type {
   ModeDeviations,
@@ -41,13 +42,20 @@ export function explainIpvs(
   }
   const without = isUnclaimed ? service?.key : undefined;
   const kernel = readRenderedKernel(stepsMet(plan, packet, { options, without }));
-  const outcomes = walkPacket(plan, packet, { kernel, options });
+  const { from, to } = packet;
+  // The kernel chooses an address of the node as source, and a bound one is the nearest.
+  const isBound = from.kind === "node" && kernel.ipvs.address(to) !== undefined;
+  const source = isBound ? to : from.address;
+  const outcomes = walkPacket(plan, packet, { kernel, options, source });
   if (hit === undefined || isUnclaimed) {
     const fate = fateOf(outcomes, packet);
     return { ...(fate && { deviations: { fate } }), carriers: fate ? carriersOf(outcomes) : [] };
   }
   return {
-    deviations: deviationsOf(explanation, outcomes, options),
+    deviations: {
+      ...deviationsOf(explanation, outcomes, options),
+      ...admission(hit, { source, nodeIps: [options.nodeIp] }),
+    },
     carriers: carriersOf(outcomes),
   };
 }
@@ -86,19 +94,17 @@ function isMet(service: ServicePlan, { to, port, protocol }: Packet, layout: Ipv
 function walkPacket(
   { shared: { nodePortAddresses } }: ProxyPlan,
   packet: Packet,
-  { kernel: { rules, ipvs }, options: { nodeAddresses, nodeIp } }: {
+  { kernel: { rules, ipvs }, options: { nodeAddresses, nodeIp }, source }: {
     readonly kernel: RenderedKernel;
+    readonly source: IpAddress;
     readonly options: IpvsRenderOptions;
   },
 ): readonly WalkOutcome[] {
-  const { from, to } = packet;
-  const isFromNode = from.kind === "node";
-  // The kernel chooses an address of the node as source, and a bound one is the nearest.
-  const source = isFromNode && ipvs.address(to) !== undefined ? to : from.address;
+  const { from } = packet;
   return walkIptables(rules, { ...walkedPacket(packet), source }, {
     isLocal: (address) =>
       nodeAddresses.has(address) || nodePortAddresses.includes(address) || isLoopback(address) ||
-      address === nodeIp || (isFromNode && address === from.address),
+      address === nodeIp || (from.kind === "node" && address === from.address),
     isListed: () => undefined,
     ipvs,
   });

@@ -3,9 +3,10 @@
  *
  * @module
  */
-import { cidrContains, prefixLengthOf } from "../../lib/net/cidr.ts";
+import { prefixLengthOf } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port } from "../../lib/net/port.ts";
+import { admittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import { hairpinEndpoints } from "../../lib/proxy/hairpin.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
@@ -93,19 +94,19 @@ class ServiceDraft {
 
   /** Without a range for this family nobody is admitted: all that is there is the firewall's entry. */
   #sourceRanges(address: IpAddress, entry: string): readonly SetEntry[] {
-    const { sourceRanges } = this.#plan;
-    // No set has room for a /0, and none is needed.
-    if (!sourceRanges || sourceRanges.some((range) => prefixLengthOf(range) === 0)) return [];
     const { nodeIp } = this.#context.options;
-    const admitsNode = nodeIp !== undefined &&
-      sourceRanges.some((range) => cidrContains(range, nodeIp));
+    const admitted = admittedSources({ role: "LoadBalancer", service: this.#plan }, [nodeIp]);
+    // No set has room for a /0, and none is needed.
+    if (!admitted || admitted.ranges.some((range) => prefixLengthOf(range) === 0)) return [];
     return [
-      ...sourceRanges.map((range): SetEntry => [
+      ...admitted.ranges.map((range): SetEntry => [
         "LOAD-BALANCER-SOURCE-CIDR",
         `${entry},${entryOfCidr(range)}`,
       ]),
       // The node's own packets have the address itself as source: it is bound here.
-      ...(admitsNode ? [["LOAD-BALANCER-SOURCE-IP", `${entry},${address}`] as const] : []),
+      ...(admitted.own.length > 0
+        ? [["LOAD-BALANCER-SOURCE-IP", `${entry},${address}`] as const]
+        : []),
       ["LOAD-BALANCER-FW", entry],
     ];
   }

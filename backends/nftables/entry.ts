@@ -4,8 +4,8 @@
  * @module
  */
 import { type Cidr, hostCidr, prefixLengthOf } from "../../lib/net/cidr.ts";
-import { CidrCover } from "../../lib/net/cidr_cover.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
+import { type AdmittedSources, admittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
@@ -85,7 +85,7 @@ export function arrangeEntry(
 }
 
 /** Every element of an entry. */
-export function elementsOf(entry: Entry, options: EntryOptions): readonly Element[] {
+export function elementsOf(entry: Entry, { nodeIp }: EntryOptions): readonly Element[] {
   const { role } = entry;
   const key = keyOfEntry(entry.id);
   if (role === "allocated") return [{ container: "cluster-ips", key }];
@@ -93,19 +93,21 @@ export function elementsOf(entry: Entry, options: EntryOptions): readonly Elemen
   const spec = chainOf(entry);
   const target = spec ? chainName(spec) : refusalOf(entry);
   const value = nameNumber(target);
-  const { sourceRanges } = entry.plan;
   if (role === "nodePort") {
     return [{ container: "node-ports", key, value }, ...endpointElements(entry, "node-port-")];
   }
   const rest = endpointElements(entry, "");
+  const admitted = role === "loadBalancer"
+    ? admittedSources({ role: "LoadBalancer", service: entry.plan }, [nodeIp])
+    : undefined;
   // A Service that refuses does so to everybody: there is nothing to protect.
-  if (role !== "loadBalancer" || sourceRanges === undefined || target === REJECT_CHAIN) {
+  if (admitted === undefined || target === REJECT_CHAIN) {
     return [{ container: "service-ips", key, value }, ...rest];
   }
   return [
     { container: "service-ips", key, value: nameNumber(SOURCE_RANGES_CHAIN) },
     { container: "admitted", key, value: target === DROP ? DROP : `goto ${target}` },
-    ...admittedSources(entry.plan, options).map((source): Element => ({
+    ...sourceTexts(admitted).map((source): Element => ({
       container: "source-ranges",
       key: `${key} . ${source}`,
     })),
@@ -230,24 +232,9 @@ function targetOf({ address, port }: Endpoint): string {
   return `${address} . ${port}`;
 }
 
-const covers = new WeakMap<readonly Cidr[], CidrCover>();
-
-/** The source ranges of a Service stay the same through all changes of its endpoints. */
-function coverOf(ranges: readonly Cidr[]): CidrCover {
-  const cover = covers.get(ranges) ?? new CidrCover(ranges);
-  covers.set(ranges, cover);
-  return cover;
-}
-
 /** The kernel refuses ranges that lie in others. */
-function admittedSources(
-  { sourceRanges = [], loadBalancerVips }: ServicePlan,
-  { nodeIp }: EntryOptions,
-): readonly string[] {
-  const cover = coverOf(sourceRanges);
-  const admitsNode = nodeIp !== undefined && cover.contains(nodeIp);
-  // The node's own packets may have the address itself as source, where it is bound here.
-  const more = admitsNode ? loadBalancerVips.filter((vip) => !cover.contains(vip)) : [];
+function sourceTexts({ cover, own }: AdmittedSources): readonly string[] {
+  const more = own.filter((address) => !cover.contains(address));
   return [...cover.outermost, ...new Set(more.map(hostCidr))].map(rangeText);
 }
 

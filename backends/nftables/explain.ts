@@ -4,6 +4,7 @@
  * @module
  */
 import { isLoopback } from "../../lib/net/ip_address.ts";
+import { admission } from "../../lib/proxy/admitted_sources.ts";
 import type {
   ModeDeviations,
   ModeExplanation,
@@ -41,7 +42,8 @@ export function explainNftables(
   const carriers = carriersOf(outcomes);
   if (hit && unserved === undefined && !isUnclaimed) {
     const rejects = verdict.kind === "reject" && !options.features.reject;
-    return { ...(rejects && { deviations: DROPS }), carriers };
+    const admitted = admission(hit, { source: packet.from.address, nodeIps: [options.nodeIp] });
+    return { deviations: { ...(rejects && DROPS), ...admitted }, carriers };
   }
   const fate = fateOf(outcomes);
   return {

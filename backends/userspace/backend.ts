@@ -148,10 +148,11 @@ class SocketBackend implements UserspaceBackend {
   }
 
   explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
-    const { deviations, carriers } = explainUserspace(plan, explanation);
+    const { clients, endpointLoops } = this.#forwarding;
+    const { deviations, carriers } = explainUserspace(plan, explanation, clients);
     const service = explanation.service && plan.services.get(explanation.service.key);
     if (!service || !deviations) return { carriers, ...(deviations && { deviations }) };
-    const leftOut = this.#forwarding.endpointLoops.find(service);
+    const leftOut = endpointLoops.find(service);
     return { carriers, deviations: leftOut.size === 0 ? deviations : { ...deviations, leftOut } };
   }
 

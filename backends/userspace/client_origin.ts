@@ -5,6 +5,7 @@
  */
 import { cidrContains } from "../../lib/net/cidr.ts";
 import { type IpAddress, isLoopback, tryParseIpAddress } from "../../lib/net/ip_address.ts";
+import { admittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { VerdictName } from "./endpoint_picker.ts";
@@ -19,10 +20,13 @@ interface ClientOriginFacts {
 
 /** Tells clients apart by their address. */
 export class ClientOrigin {
+  /** The addresses of the node by which source ranges admit it. */
+  nodeIps: readonly IpAddress[] = [];
   #facts: ClientOriginFacts = { ownAddresses: new Set(), localTraffic: { kind: "none" } };
 
   update(facts: ClientOriginFacts): void {
     this.#facts = facts;
+    this.nodeIps = [...facts.ownAddresses].filter((own) => !isLoopback(own));
   }
 
   /**
@@ -30,7 +34,7 @@ export class ClientOrigin {
    * to be forwarded. `client` is the text that the socket reports.
    */
   verdictFor(plan: ServicePlan, at: ServiceAddress, client: string): VerdictName | undefined {
-    if (at.sourceRanges && !this.#isAdmitted(at, client)) return undefined;
+    if (this.#isRefused(plan, at, client)) return undefined;
     const name = this.#verdictName(plan, at, client);
     return plan[name].kind === "forward" ? name : undefined;
   }
@@ -60,16 +64,13 @@ export class ClientOrigin {
     return client === at.address || isLoopback(client) || this.#facts.ownAddresses.has(client);
   }
 
-  /** As the kernel modes have it, the node's own clients may come if one of its addresses may. */
-  #isAdmitted(at: ServiceAddress, text: string): boolean {
-    const client = tryParseIpAddress(text);
-    const ranges = at.sourceRanges ?? [];
-    if (client === undefined) return false;
-    if (ranges.some((range) => cidrContains(range, client))) return true;
-    if (!this.isNode(client, at)) return false;
-    for (const own of this.#facts.ownAddresses) {
-      if (!isLoopback(own) && ranges.some((range) => cidrContains(range, own))) return true;
-    }
-    return false;
+  /** The node's own clients are admitted if a range contains any of its addresses. */
+  #isRefused(service: ServicePlan, at: ServiceAddress, client: string): boolean {
+    const admitted = admittedSources({ role: at.role, service }, this.nodeIps);
+    if (admitted === undefined) return false;
+    const address = tryParseIpAddress(client);
+    if (address === undefined) return true;
+    if (admitted.cover.contains(address)) return false;
+    return admitted.own.length === 0 || !this.isNode(address, at);
   }
 }

@@ -3,7 +3,6 @@
  *
  * @module
  */
-import type { Cidr } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port, type Protocol } from "../../lib/net/port.ts";
 import type { ServedAddress } from "../../lib/proxy/backend.ts";
@@ -27,8 +26,6 @@ export interface ServiceAddress {
    * netfilter; refusing is the nearest.
    */
   readonly open: boolean;
-  /** Who may come; `undefined` = everybody. Load balancer addresses only. */
-  readonly sourceRanges?: readonly Cidr[];
 }
 
 /**
@@ -39,7 +36,7 @@ export interface ServiceAddress {
  * Service address as well, since those are local to this machine.
  */
 export function serviceAddresses(plan: ServicePlan, shared: SharedPlan): readonly ServiceAddress[] {
-  const { protocol, port, nodePort, sourceRanges } = plan;
+  const { protocol, port, nodePort } = plan;
   const internalOpen = plan.internal.kind === "forward";
   const externalOpen = plan.external.kind === "forward" ||
     plan.externalFromCluster.kind === "forward";
@@ -56,7 +53,7 @@ export function serviceAddresses(plan: ServicePlan, shared: SharedPlan): readonl
   add({ role: "ClusterIP", address: plan.clusterIp, traffic: "internal", open: internalOpen });
   for (const address of plan.externalIps) add({ role: "ExternalIP", address, ...external });
   for (const address of plan.loadBalancerVips) {
-    add({ role: "LoadBalancer", address, ...external, ...(sourceRanges && { sourceRanges }) });
+    add({ role: "LoadBalancer", address, ...external });
   }
   if (nodePort !== undefined) {
     for (const address of shared.nodePortAddresses) {

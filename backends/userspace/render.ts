@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { admittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -40,11 +41,12 @@ function renderService(plan: ServicePlan, shared: SharedPlan): string {
     .join("");
 }
 
-function renderVerdicts(plan: ServicePlan, { traffic, sourceRanges }: ServiceAddress): string {
+function renderVerdicts(plan: ServicePlan, { traffic, role }: ServiceAddress): string {
   if (traffic === "internal") return renderVerdict(plan.internal);
   const external = renderVerdict(plan.external);
   const fromCluster = renderVerdict(plan.externalFromCluster);
-  const ranges = sourceRanges ? `, only from ${sourceRanges.join(" ") || "nobody"}` : "";
+  const admitted = admittedSources({ role, service: plan }, []);
+  const ranges = admitted ? `, only from ${admitted.ranges.join(" ") || "nobody"}` : "";
   if (external === fromCluster) return external + ranges;
   return `${external}, from this cluster ${fromCluster}${ranges}`;
 }

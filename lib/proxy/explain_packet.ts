@@ -6,6 +6,7 @@
  */
 import { cidrContains } from "../net/cidr.ts";
 import { formatHostPort } from "../net/port.ts";
+import { admission } from "./admitted_sources.ts";
 import type { Quarantined } from "./backend.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { explainSource, isSourceRewritten } from "./explain_source.ts";
@@ -167,11 +168,13 @@ function verdictOf(passage: Passage, verdict: Verdict): ExplainedVerdict {
 }
 
 function sourceRangesOf(
-  { packet, hit: { role, service: { sourceRanges: ranges } } }: Passage,
+  { packet, hit, options }: Passage,
 ): PacketExplanation["sourceRanges"] {
-  if (role !== "LoadBalancer" || ranges === undefined) return undefined;
-  const { address } = packet.from;
-  return { ranges, admitted: ranges.some((range) => cidrContains(range, address)) };
+  const { admitted: inRanges } = admission(hit, { source: packet.from.address, nodeIps: [] });
+  if (inRanges === undefined) return undefined;
+  const admitted = options.deviations?.admitted ?? inRanges;
+  const { sourceRanges: ranges = [] } = hit.service;
+  return { ranges, admitted, ...(admitted !== inRanges && { isException: true }) };
 }
 
 /** Every endpoint of the ServicePort, those that the verdict may pick among them. */

@@ -120,10 +120,13 @@ function* sourceRangesStep(
   { sourceRanges, packet: { from } }: PacketExplanation,
 ): Generator<ExplanationStep> {
   if (sourceRanges === undefined) return;
-  const { ranges, admitted } = sourceRanges;
+  const { ranges, admitted, isException } = sourceRanges;
+  const exception = isException ? ", by the exception for packets of the node" : "";
   const text = ranges.length === 0
     ? "loadBalancerSourceRanges has no valid range of this IP family: no client is admitted"
-    : `loadBalancerSourceRanges ${admitted ? "admit" : "do not admit"} ${from.address}: ` +
+    : `loadBalancerSourceRanges ${
+      admitted ? "admit" : "do not admit"
+    } ${from.address}${exception}: ` +
       ranges.join(", ");
   yield { topic: "sources", text };
 }

@@ -193,7 +193,12 @@ export interface PacketExplanation {
   readonly nearMisses: readonly NearMiss[];
   /** The range of cluster IPs that the destination is in. */
   readonly serviceCidr?: Cidr;
-  readonly sourceRanges?: { readonly admitted: boolean; readonly ranges: readonly Cidr[] };
+  readonly sourceRanges?: {
+    readonly admitted: boolean;
+    readonly ranges: readonly Cidr[];
+    /** The exception for the node's own packets decided, not the ranges. */
+    readonly isException?: true;
+  };
   readonly policy?: ExplainedPolicy;
   readonly verdict: ExplainedVerdict;
   readonly endpoints: readonly ExplainedEndpoint[];
@@ -204,6 +209,8 @@ export interface PacketExplanation {
 
 /** Where a mode differs from what the plan says, each with its reason for people. */
 export interface ModeDeviations {
+  /** Whether the source ranges admit the packet, by the source that it has in this mode. */
+  readonly admitted?: boolean;
   /** Who is in the cluster is treated as if not. */
   readonly asOutsider?: string;
   /** It is not forwarded, or refused in another way. */

@@ -5,8 +5,10 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
+import { parsePort } from "../../lib/net/port.ts";
 import type { BackendMode } from "../../lib/proxy/backend.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
+import { explainInMode } from "../../lib/proxy/explain_in_mode.ts";
 import type { PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
 import { PACKET_FLOW_CASES } from "./cases.ts";
@@ -14,7 +16,7 @@ import { explainCase, explainStage, outcomeOf } from "./explain_executor.ts";
 import { executeOnIptables, scenarioRules } from "./iptables_executor.ts";
 import { MODE_ADAPTATIONS } from "./mode_exceptions.ts";
 import { executeOnNft, nftScenarioTable } from "./nft_executor.ts";
-import type { PacketFlowCase } from "./packet_flow_case.ts";
+import type { PacketFlowCase, PacketVerdict } from "./packet_flow_case.ts";
 import { type PacketFlowSkip, runPacketFlowSuite } from "./suite.ts";
 import { asUdp, inOtherFamily } from "./variants.ts";
 
@@ -90,6 +92,56 @@ Deno.test("explain has the reason of each endpoint that is left out, for every r
     );
   }
 });
+
+/** What explain says of a connection from the node to the load balancer of a row. */
+function fromNode(mode: BackendMode, name: string, { source, ranges }: {
+  readonly source: "loadBalancerIp" | "nodeSecond";
+  readonly ranges: readonly string[];
+}): readonly [outcome: PacketVerdict, carried: readonly EndpointKey[]] {
+  const { scenario } = PACKET_FLOW_CASES.find((row) => row.scenario.name === name)!;
+  const services = scenario.services.map((service) => ({
+    ...service,
+    spec: { ...service.spec, loadBalancerSourceRanges: [...ranges] },
+  }));
+  const { plan, backend } = explainStage(mode, { ...scenario, services }, "IPv4");
+  const explanation = explainInMode(plan, {
+    from: { kind: "node", address: ADDRESSES.IPv4[source] },
+    to: ADDRESSES.IPv4.loadBalancerIp,
+    port: parsePort(80),
+    protocol: "TCP",
+  }, { backend });
+  const { carriers, endpoints } = explanation;
+  const carried = endpoints.map(({ key }) => key)
+    .filter((key) => carriers.some((carrier) => leadsTo(carrier, key)));
+  return [outcomeOf(explanation).verdict, carried];
+}
+
+for (const mode of MODES) {
+  Deno.test(`explain in mode ${mode} admits the node's own sources as the mode does`, () => {
+    // IPVS binds the address, so the kernel chooses it. A socket knows every address of the node.
+    const knowsAll = mode === "ipvs" || mode === "userspace";
+    const rows = [
+      ["loadBalancerIp", "192.168.0.0/24", true],
+      ["loadBalancerIp", "203.0.113.0/24", false],
+      ["nodeSecond", "192.168.0.0/24", knowsAll],
+      ["nodeSecond", "192.168.1.0/24", mode !== "ipvs"],
+    ] as const;
+    for (const policy of ["Cluster", "Local"]) {
+      const name = policy === "Local"
+        ? "LoadBalancer, source ranges and policy Local"
+        : "LoadBalancer, source ranges";
+      for (const [source, range, admitted] of rows) {
+        const [outcome, carried] = fromNode(mode, name, { source, ranges: [range] });
+        const all = ["10.180.0.1:8080", "10.180.1.1:8080"];
+        // Userspace mode closes the TCP connection: it cannot drop it.
+        const refusal = mode === "userspace" ? "REJECT" : "DROP";
+        const where = `${policy}: ${source} with ${range}`;
+        assertEquals(outcome, admitted ? all : refusal, where);
+        if (mode !== "userspace") assertEquals(carried.length > 0, admitted, `rules, ${where}`);
+      }
+    }
+  });
+}
 
 /** What the rules do with packets that no Service has, traced through their text. */
 const FATES = { UNCLAIMED: "passes", REJECT: "reject", DROP: "drop" } as const;

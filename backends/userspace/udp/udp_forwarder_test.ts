@@ -171,13 +171,15 @@ Deno.test("UdpForwarder.update() ends flows of clients that may not come any mor
   await using service = new ForwardedService({ to: [endpoint.endpoint] });
   await client.send("x", service.address);
   await client.next();
-  const plan = planOf({
+  const admitsNobody = {
     to: [endpoint.endpoint],
     loadBalancerVips: ["127.96.0.54"],
     sourceRanges: [],
-  });
-  const at = serviceAddresses(plan, testSharedPlan())[1]!;
+  };
+  const at = serviceAddresses(planOf(admitsNobody), testSharedPlan())[1]!;
   service.port.assign({ at, forwarder: service.forwarder });
+  assertEquals(service.flows, 1);
+  service.update(admitsNobody);
   assertEquals(service.flows, 0);
 });
 
