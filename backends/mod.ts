@@ -14,7 +14,7 @@ import { createIptablesBackend } from "./iptables/backend.ts";
 import { createIpvsBackend } from "./ipvs/backend.ts";
 import { type IpvsConfigurationFields, ipvsOptionsOf } from "./ipvs/configured_options.ts";
 import { createServerRecordFile } from "./ipvs/server_record_file.ts";
-import type { NodeSettings, RuleBackendDependencies } from "./netfilter/rule_backend.ts";
+import type { RuleBackendDependencies } from "./netfilter/rule_backend.ts";
 import { createNftablesBackend } from "./nftables/backend.ts";
 import { createLocalAddresses } from "./userspace/addresses/addresses.ts";
 import type { AddressMode } from "./userspace/addresses/address_method.ts";
@@ -47,8 +47,6 @@ export interface BackendOptions {
   };
   readonly ipvs: IpvsConfigurationFields;
   readonly nftables: { readonly masqueradeBit: number; readonly syncPeriod: number };
-  /** What may change while the backend runs. */
-  readonly node: () => NodeSettings;
   /** What a machine was found to have, for a backend that is not started there. @default {everything} */
   readonly facts?: MachineFacts;
   /** Where what goes through each Service is counted; left out = it is not. */
@@ -63,27 +61,26 @@ export interface BackendOptions {
 export const BACKENDS: Readonly<
   Partial<Record<BackendMode, (edges: BackendDependencies, options: BackendOptions) => Backend>>
 > = {
-  iptables({ network: _, ...edges }, { family, iptables, node, facts }) {
+  iptables({ network: _, ...edges }, { family, iptables, facts }) {
     const { masqueradeBit, localhostNodePorts, syncPeriod: syncPeriodMs } = iptables;
     return createIptablesBackend(edges, {
       family,
       masqueradeBit,
       localhostNodePorts,
       syncPeriodMs,
-      node,
       ...(facts && { facts }),
     });
   },
-  ipvs(edges, { family, iptables: { masqueradeBit }, ipvs, node, relay, facts }) {
+  ipvs(edges, { family, iptables: { masqueradeBit }, ipvs, relay, facts }) {
     const { ipvsDrainTimeoutMs: drainTimeoutMs } = relay;
-    const context = { family, masqueradeBit, node, drainTimeoutMs };
+    const context = { family, masqueradeBit, drainTimeoutMs };
     const recordFile = createServerRecordFile({ directory: relay.stateDirectory, family });
     const options = { ...ipvsOptionsOf(ipvs, context), ...(facts && { facts }) };
     return createIpvsBackend({ ...edges, recordFile }, options);
   },
-  nftables({ network: _, ...edges }, { family, nftables, node, facts, traffic }) {
+  nftables({ network: _, ...edges }, { family, nftables, facts, traffic }) {
     const { masqueradeBit, syncPeriod: syncPeriodMs } = nftables;
-    const options = { family, masqueradeBit, syncPeriodMs, node };
+    const options = { family, masqueradeBit, syncPeriodMs };
     return createNftablesBackend(
       { ...edges, ...(traffic && { traffic }) },
       { ...options, ...(facts && { facts }) },

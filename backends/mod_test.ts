@@ -40,7 +40,6 @@ for (const [mode, create] of Object.entries(BACKENDS)) {
           syncPeriod: 30_000,
         },
         nftables: { masqueradeBit: 14, syncPeriod: 30_000 },
-        node: () => ({ nodePortAddresses: { kind: "all" } }),
         belongsTo: () => undefined,
       },
     );

@@ -18,6 +18,7 @@ import type {
 } from "../../lib/proxy/backend.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
+import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { DriftWatch } from "../netfilter/drift_watch.ts";
@@ -91,8 +92,8 @@ class IptablesBackend implements Backend {
     return this.#machine?.isFresh === true;
   }
 
-  hostSettings(): readonly HostSettingRequest[] {
-    return servesLocalhost(this.#options, this.#options.node()) ? [ROUTE_LOCALNET] : [];
+  hostSettings(nodePorts: NodePortAddresses): readonly HostSettingRequest[] {
+    return servesLocalhost(this.#options, nodePorts) ? [ROUTE_LOCALNET] : [];
   }
 
   probe(): Promise<readonly ProbeResult[]> {
@@ -133,7 +134,7 @@ class IptablesBackend implements Backend {
 
   explain: Required<Backend>["explain"] = (plan, explanation) => {
     const applied = plan === this.#syncs.plan ? this.#machine?.rules.layout : undefined;
-    const options = this.#renderOptions(this.#machine);
+    const options = this.#renderOptions(plan);
     const layout = this.#explained.of(plan, { applied, options, facts: this.#options.facts });
     return explainIptables(plan, explanation, layout);
   };
@@ -142,11 +143,11 @@ class IptablesBackend implements Backend {
     findMissingRules(this.#machine?.runner, carriers);
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
-    return renderText(plan, this.#renderOptions(this.#machine), keys);
+    return renderText(plan, this.#renderOptions(plan), keys);
   }
 
   renderEach: Required<Backend>["renderEach"] = (plan, keys) =>
-    renderEach(plan, this.#renderOptions(this.#machine), keys);
+    renderEach(plan, this.#renderOptions(plan), keys);
 
   facts(): MachineFacts | undefined {
     if (this.#machine === undefined) return undefined;
@@ -208,7 +209,7 @@ class IptablesBackend implements Backend {
     const report = await this.#syncs.run(rules, {
       plan,
       changes,
-      take: () => rules.take(plan, { changes, options: this.#renderOptions(this.#machine) }),
+      take: () => rules.take(plan, { changes, options: this.#renderOptions(plan) }),
       write: async () => {
         await rules.write(figures);
         this.#tellUnreadable(rules.unreadable);
@@ -251,7 +252,7 @@ class IptablesBackend implements Backend {
     const edges = { clock, recreateCounters: () => this.#recreateCounters() };
     if (this.#machine !== undefined) {
       const { runner, rules: { shape } } = this.#machine;
-      const options = this.#renderOptions(this.#machine);
+      const options = this.#renderOptions(plan);
       return [{ ...edges, runner }, { plan, options, shape, scope }] as const;
     }
     const choice = await chooseIptables({ commands }, { family: this.family });
@@ -262,15 +263,15 @@ class IptablesBackend implements Backend {
     const { features, beLiberal = false } = facts
       ? { ...facts, features: featuresFound(ALL_FEATURES, facts) }
       : await findFacts({ commands }, choice);
-    const options = renderOptionsOf(settings, { ...settings.node(), features, beLiberal });
+    const options = renderOptionsOf(settings, plan.shared, { features, beLiberal });
     const runner = new IptablesRunner({ commands }, choice.programs);
     return [{ ...edges, runner }, { plan, options, shape: facts?.layout, scope }] as const;
   }
 
-  #renderOptions(machine: Machine | undefined) {
+  #renderOptions({ shared }: ProxyPlan) {
     const { facts = { features: {} } } = this.#options;
-    const { features, beLiberal = false } = machine ??
+    const { features, beLiberal = false } = this.#machine ??
       { ...facts, features: featuresFound(ALL_FEATURES, facts) };
-    return renderOptionsOf(this.#options, { ...this.#options.node(), features, beLiberal });
+    return renderOptionsOf(this.#options, shared, { features, beLiberal });
   }
 }

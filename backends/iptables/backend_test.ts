@@ -61,8 +61,9 @@ Deno.test("IptablesBackend reports what it wrote", async () => {
 Deno.test("IptablesBackend compares everything when the addresses of node ports change", async () => {
   await using stage = await started();
   await stage.sync(PLAN);
-  stage.nodePortAddresses = { kind: "cidrs", cidrs: [parseCidr("192.168.0.0/16")] };
-  const { full, operations } = await stage.sync(PLAN);
+  const nodePortRanges = { kind: "cidrs", cidrs: [parseCidr("192.168.0.0/16")] } as const;
+  const moved = { ...PLAN, shared: { ...PLAN.shared, nodePortRanges } };
+  const { full, operations } = await stage.sync(moved);
   assertEquals([full, operations["reads"]], [true, 1]);
 });
 
@@ -180,9 +181,12 @@ Deno.test("IptablesBackend refuses to start where it cannot forward at all", asy
 
 Deno.test("IptablesBackend requests route_localnet only where node ports are served on loopback", () => {
   const stage = new IptablesStage();
-  assertEquals(stage.backend.hostSettings!().map(({ name, value }) => `${name}=${value}`), [
-    "net.ipv4.conf.all.route_localnet=1",
-  ]);
+  assertEquals(
+    stage.backend.hostSettings!({ kind: "all" }).map(({ name, value }) => `${name}=${value}`),
+    [
+      "net.ipv4.conf.all.route_localnet=1",
+    ],
+  );
 });
 
 Deno.test("IptablesBackend says once of a table that nobody can read, and serves all the same", async () => {

@@ -21,7 +21,6 @@ function anotherOn({ machine }: IptablesStage, facts?: MachineFacts): Backend {
     masqueradeBit: 14,
     localhostNodePorts: true,
     syncPeriodMs: 30_000,
-    node: () => ({ nodePortAddresses: { kind: "all" } }),
     ...(facts && { facts }),
   });
 }

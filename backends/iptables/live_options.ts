@@ -1,11 +1,12 @@
 /**
- * From settings, and what is known of the Node and the kernel now, to what rules depend on. Pure.
+ * From settings, the plan and what the kernel has to what rules depend on. Pure.
  *
  * @module
  */
 import { cidrContains } from "../../lib/net/cidr.ts";
 import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
-import type { NodeSettings } from "../netfilter/rule_backend.ts";
+import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
+import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { IptablesFeatures, IptablesRenderOptions } from "./render_options.ts";
 
 /** What does not change while the process runs. */
@@ -26,26 +27,27 @@ const LOOPBACK = parseIpAddress("127.0.0.1");
 /** Whether node ports are served on 127.0.0.0/8. IPv6 has no route_localnet. */
 export function servesLocalhost(
   { family, localhostNodePorts }: FixedSettings,
-  { nodePortAddresses }: NodeSettings,
+  nodePorts: NodePortAddresses,
 ): boolean {
   if (family !== "IPv4" || !localhostNodePorts) return false;
-  return nodePortAddresses.kind === "all" ||
-    nodePortAddresses.cidrs.some((cidr) => cidrContains(cidr, LOOPBACK));
+  return nodePorts.kind === "all" ||
+    nodePorts.cidrs.some((cidr) => cidrContains(cidr, LOOPBACK));
 }
 
-/** Everything that rules depend on beside the plan. */
+/** Everything that rules depend on beside the Services of the plan. */
 export function renderOptionsOf(
   fixed: FixedSettings,
-  { features, beLiberal, ...node }: NodeSettings & KernelSettings,
+  { nodePortRanges, nodeIp }: Pick<SharedPlan, "nodePortRanges" | "nodeIp">,
+  { features, beLiberal }: KernelSettings,
 ): IptablesRenderOptions {
   const { family, masqueradeBit } = fixed;
   return {
     family,
     features,
     masqueradeBit,
-    nodePortAddresses: node.nodePortAddresses,
-    localhostNodePorts: servesLocalhost(fixed, node),
-    ...(node.nodeIp !== undefined && { nodeIp: node.nodeIp }),
+    nodePortAddresses: nodePortRanges,
+    localhostNodePorts: servesLocalhost(fixed, nodePortRanges),
+    ...(nodeIp !== undefined && { nodeIp }),
     beLiberal,
     serviceComments: true,
   };

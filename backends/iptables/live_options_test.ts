@@ -14,7 +14,7 @@ function only(...cidrs: readonly string[]): NodePortAddresses {
 
 Deno.test("servesLocalhost() needs IPv4, the setting, and an address list that has 127.0.0.1", () => {
   const on = (nodePortAddresses: NodePortAddresses, fixed = {}) =>
-    servesLocalhost({ ...FIXED, ...fixed }, { nodePortAddresses });
+    servesLocalhost({ ...FIXED, ...fixed }, nodePortAddresses);
   assertEquals(on(ALL), true);
   assertEquals(on(ALL, { family: "IPv6" }), false);
   assertEquals(on(ALL, { localhostNodePorts: false }), false);
@@ -27,11 +27,11 @@ Deno.test("renderOptionsOf() gives kube-proxy's defaults where nothing else is s
   const kernel = { features: ALL_FEATURES, beLiberal: false };
   for (const family of ["IPv4", "IPv6"] as const) {
     assertEquals(
-      renderOptionsOf({ ...FIXED, family }, { ...kernel, nodePortAddresses: ALL }),
+      renderOptionsOf({ ...FIXED, family }, { nodePortRanges: ALL }, kernel),
       defaultRenderOptions(family),
     );
   }
   const nodeIp = parseIpAddress("192.168.0.2");
-  const options = renderOptionsOf(FIXED, { ...kernel, nodePortAddresses: ALL, nodeIp });
+  const options = renderOptionsOf(FIXED, { nodePortRanges: ALL, nodeIp }, kernel);
   assertEquals(options.nodeIp, nodeIp);
 });

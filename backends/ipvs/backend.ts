@@ -87,7 +87,7 @@ class IpvsBackend implements Backend {
     this.family = options.family;
     this.#dependencies = dependencies;
     this.#options = options;
-    const renderOptions = () => this.#renderOptions();
+    const renderOptions = (plan: ProxyPlan) => this.#renderOptions(plan);
     this.#comparison = new KernelComparison(dependencies, { ...options, renderOptions });
   }
 
@@ -149,11 +149,11 @@ class IpvsBackend implements Backend {
   }
 
   explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
-    return explainIpvs(plan, explanation, this.#renderOptions());
+    return explainIpvs(plan, explanation, this.#renderOptions(plan));
   }
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
-    return renderText(plan, this.#renderOptions(), keys);
+    return renderText(plan, this.#renderOptions(plan), keys);
   }
 
   facts(): MachineFacts | undefined {
@@ -232,7 +232,7 @@ class IpvsBackend implements Backend {
     const figures = new WriteFigures();
     const full = changes.everything || !writer.isKnown;
     try {
-      await writer.take(plan, { changes, options: this.#renderOptions() });
+      await writer.take(plan, { changes, options: this.#renderOptions(plan) });
       await writer.write(figures);
     } catch (cause) {
       throw new SyncFailure(messageOf(cause), { full, cause });
@@ -256,11 +256,10 @@ class IpvsBackend implements Backend {
     if (failed.length > 0) logger.warn("Cannot remove unused chains", { failed });
   }
 
-  #renderOptions(): IpvsRenderOptions {
-    const { family, masqueradeBit, scheduler, node, facts = { features: {} } } = this.#options;
+  #renderOptions({ shared: { nodeIp } }: ProxyPlan): IpvsRenderOptions {
+    const { family, masqueradeBit, scheduler, facts = { features: {} } } = this.#options;
     const { features } = this.#machine ??
       { features: featuresFound(defaultIpvsOptions(family).features, facts) };
-    const { nodeIp } = node();
     return {
       family,
       features,

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Cidr } from "../../lib/net/cidr.ts";
-import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { Network } from "../../lib/os/network.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
@@ -33,8 +33,6 @@ export interface IpvsBackendOptions {
   readonly drainTimeoutMs: number;
   /** Why it cannot be started: a setting that makes no sense. */
   readonly problem?: string;
-  /** What the configuration and the Node say now. */
-  readonly node: () => { readonly nodeIp?: IpAddress };
   /** What a machine was found to have, for text without a `start()`. @default {everything} */
   readonly facts?: MachineFacts;
 }

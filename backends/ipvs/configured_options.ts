@@ -4,7 +4,7 @@
  * @module
  */
 import { type Cidr, tryParseCidr } from "../../lib/net/cidr.ts";
-import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { IpvsBackendOptions } from "./backend_options.ts";
 import { DEFAULT_SCHEDULER, SCHEDULERS, tryParseScheduler } from "./scheduler.ts";
 
@@ -24,19 +24,17 @@ interface IpvsOptionsContext {
   readonly family: IpFamily;
   readonly masqueradeBit: number;
   readonly drainTimeoutMs: number;
-  readonly node: () => { readonly nodeIp?: IpAddress };
 }
 
 /** The options. A scheduler that there is not is the default; {@linkcode unknownScheduler} tells. */
 export function ipvsOptionsOf(
   ipvs: IpvsConfigurationFields,
-  { family, masqueradeBit, node, drainTimeoutMs }: IpvsOptionsContext,
+  { family, masqueradeBit, drainTimeoutMs }: IpvsOptionsContext,
 ): IpvsBackendOptions {
   const { tcpTimeout: tcp, tcpFinTimeout: tcpFin, udpTimeout: udp } = ipvs;
   return {
     family,
     masqueradeBit,
-    node,
     scheduler: tryParseScheduler(ipvs.scheduler) ?? DEFAULT_SCHEDULER,
     ...unknownScheduler(ipvs.scheduler),
     // The configuration was validated before.

@@ -51,7 +51,7 @@ interface KernelComparisonOptions {
   readonly family: IpFamily;
   readonly excludeCidrs: readonly Cidr[];
   readonly facts?: MachineFacts;
-  readonly renderOptions: () => IpvsRenderOptions;
+  readonly renderOptions: (plan: ProxyPlan) => IpvsRenderOptions;
 }
 
 /** Compares and mends; each time the tools are chosen anew. */
@@ -79,7 +79,7 @@ export class KernelComparison {
 
   #input(plan: ProxyPlan, scope: ComparisonScope = {}): ComparedKernelInput {
     const { excludeCidrs, facts, renderOptions } = this.#options;
-    const options = renderOptions();
+    const options = renderOptions(plan);
     if (facts) return { plan, scope, excludeCidrs, options };
     const all = this.#dependencies.network.interfaceAddresses();
     const own = all.filter(({ interfaceName, address }) =>

@@ -24,6 +24,7 @@ import type {
   PacketCarrier,
   PacketExplanation,
 } from "../../lib/proxy/packet_explanation.ts";
+import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -98,8 +99,8 @@ class NftablesBackend implements Backend {
     return this.#machine?.isFresh === true;
   }
 
-  hostSettings(): readonly HostSettingRequest[] {
-    return servesLocalhost(this.#options, this.#options.node()) ? [ROUTE_LOCALNET] : [];
+  hostSettings(nodePorts: NodePortAddresses): readonly HostSettingRequest[] {
+    return servesLocalhost(this.#options, nodePorts) ? [ROUTE_LOCALNET] : [];
   }
 
   probe(): Promise<readonly ProbeResult[]> {
@@ -131,7 +132,7 @@ class NftablesBackend implements Backend {
   }
 
   explain(plan: ProxyPlan, explanation: PacketExplanation): ModeExplanation {
-    const options = this.#renderOptions(this.#machine);
+    const options = this.#renderOptions(plan);
     return explainNftables(plan, explanation, { options, table: this.#machine?.table });
   }
 
@@ -148,7 +149,7 @@ class NftablesBackend implements Backend {
     );
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
-    const text = renderText(plan, this.#renderOptions(this.#machine), keys);
+    const text = renderText(plan, this.#renderOptions(plan), keys);
     return this.#dependencies.traffic ? withCounters(text, plan, keys) : text;
   }
 
@@ -221,7 +222,7 @@ class NftablesBackend implements Backend {
     const report = await this.#syncs.run(table, {
       plan,
       changes,
-      take: () => table.take(plan, { changes, options: this.#renderOptions(this.#machine) }),
+      take: () => table.take(plan, { changes, options: this.#renderOptions(plan) }),
       write: async () => {
         await table.write(figures);
         await counters?.sync(plan, changes);
@@ -239,7 +240,7 @@ class NftablesBackend implements Backend {
       (facts
         ? featuresFound(ALL_FEATURES, facts)
         : await probeRenderFeatures({ commands }, { family }));
-    const options = renderOptionsOf(settings, { ...settings.node(), features });
+    const options = renderOptionsOf(settings, plan.shared, { features });
     const runner = new NftRunner({ commands }, family);
     const layout = facts?.layout;
     const orders = table
@@ -248,9 +249,9 @@ class NftablesBackend implements Backend {
     return [{ clock, runner }, { plan, options, orders, scope }] as const;
   }
 
-  #renderOptions(machine: Machine | undefined) {
+  #renderOptions({ shared }: ProxyPlan) {
     const { facts = { features: {} } } = this.#options;
-    const features = machine?.features ?? featuresFound(ALL_FEATURES, facts);
-    return renderOptionsOf(this.#options, { ...this.#options.node(), features });
+    const features = this.#machine?.features ?? featuresFound(ALL_FEATURES, facts);
+    return renderOptionsOf(this.#options, shared, { features });
   }
 }

@@ -1,5 +1,6 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
+import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
 import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
 import {
   goldenNftMeaning,
@@ -159,10 +160,12 @@ Deno.test("NftablesBackend drops what it should refuse on a kernel without rejec
 
 Deno.test("NftablesBackend requests route_localnet only where loopback is asked for", () => {
   const stage = new NftablesStage();
-  const requests = () => stage.backend.hostSettings!().map(({ name, value }) => `${name}=${value}`);
-  assertEquals(requests(), []);
-  stage.nodePortAddresses = { kind: "cidrs", cidrs: [parseCidr("127.0.0.0/8")] };
-  assertEquals(requests(), ["net.ipv4.conf.all.route_localnet=1"]);
+  const requests = (nodePorts: NodePortAddresses) =>
+    stage.backend.hostSettings!(nodePorts).map(({ name, value }) => `${name}=${value}`);
+  assertEquals(requests({ kind: "all" }), []);
+  assertEquals(requests({ kind: "cidrs", cidrs: [parseCidr("127.0.0.0/8")] }), [
+    "net.ipv4.conf.all.route_localnet=1",
+  ]);
 });
 
 Deno.test("NftablesBackend lays all out anew when the addresses of node ports change", async () => {
@@ -170,8 +173,9 @@ Deno.test("NftablesBackend lays all out anew when the addresses of node ports ch
   await stage.sync(PLAN);
   const rules = () => stage.machine.tool.table("ip kube-relay").chains.get("services");
   assertStringIncludes(rules()?.[1] ?? "", "fib daddr type local");
-  stage.nodePortAddresses = { kind: "cidrs", cidrs: [parseCidr("192.168.0.0/16")] };
-  const { full, operations } = await stage.sync(PLAN);
+  const nodePortRanges = { kind: "cidrs", cidrs: [parseCidr("192.168.0.0/16")] } as const;
+  const moved = { ...PLAN, shared: { ...PLAN.shared, nodePortRanges } };
+  const { full, operations } = await stage.sync(moved);
   assertEquals([full, operations["reads"]], [true, 1]);
   assertStringIncludes(rules()?.[1] ?? "", "@node-port-ips");
 });

@@ -28,7 +28,6 @@ function backendOn(machine: FakeNftMachine, facts?: MachineFacts): Backend {
     family: "IPv4",
     masqueradeBit: 14,
     syncPeriodMs: 30_000,
-    node: () => ({ nodePortAddresses: { kind: "all" } }),
     ...(facts && { facts }),
   });
 }

@@ -1,11 +1,12 @@
 /**
- * From settings, and what is known of the Node and the kernel now, to what rules depend on. Pure.
+ * From settings, the plan and what the kernel has to what rules depend on. Pure.
  *
  * @module
  */
 import { cidrContains } from "../../lib/net/cidr.ts";
 import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
-import type { NodeSettings } from "../netfilter/rule_backend.ts";
+import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
+import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { NftablesFeatures, NftablesRenderOptions } from "./render_options.ts";
 
 /** What does not change while the process runs. */
@@ -23,24 +24,25 @@ const LOOPBACK = parseIpAddress("127.0.0.1");
  */
 export function servesLocalhost(
   { family }: Pick<FixedSettings, "family">,
-  { nodePortAddresses }: NodeSettings,
+  nodePorts: NodePortAddresses,
 ): boolean {
-  return family === "IPv4" && nodePortAddresses.kind === "cidrs" &&
-    nodePortAddresses.cidrs.some((cidr) => cidrContains(cidr, LOOPBACK));
+  return family === "IPv4" && nodePorts.kind === "cidrs" &&
+    nodePorts.cidrs.some((cidr) => cidrContains(cidr, LOOPBACK));
 }
 
-/** Everything that rules depend on beside the plan. */
+/** Everything that rules depend on beside the Services of the plan. */
 export function renderOptionsOf(
   fixed: FixedSettings,
-  { features, ...node }: NodeSettings & { readonly features: NftablesFeatures },
+  { nodePortRanges, nodeIp }: Pick<SharedPlan, "nodePortRanges" | "nodeIp">,
+  { features }: { readonly features: NftablesFeatures },
 ): NftablesRenderOptions {
   const { family, masqueradeBit } = fixed;
   return {
     family,
     features,
     masqueradeBit,
-    nodePortAddresses: node.nodePortAddresses,
-    localhostNodePorts: servesLocalhost(fixed, node),
-    ...(node.nodeIp !== undefined && { nodeIp: node.nodeIp }),
+    nodePortAddresses: nodePortRanges,
+    localhostNodePorts: servesLocalhost(fixed, nodePortRanges),
+    ...(nodeIp !== undefined && { nodeIp }),
   };
 }

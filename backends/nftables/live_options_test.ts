@@ -14,7 +14,7 @@ function only(...cidrs: readonly string[]): NodePortAddresses {
 
 Deno.test("servesLocalhost() needs IPv4, and a range that has 127.0.0.1", () => {
   const on = (nodePortAddresses: NodePortAddresses, family: "IPv4" | "IPv6" = "IPv4") =>
-    servesLocalhost({ family }, { nodePortAddresses });
+    servesLocalhost({ family }, nodePortAddresses);
   assertEquals(on(only("127.0.0.0/8")), true);
   assertEquals(on(only("192.168.0.0/16", "127.0.0.1/32")), true);
   assertEquals(on(only("127.0.0.2/32")), false);
@@ -26,21 +26,24 @@ Deno.test("servesLocalhost() needs IPv4, and a range that has 127.0.0.1", () => 
 Deno.test("renderOptionsOf() gives kube-proxy's defaults where nothing else is said", () => {
   for (const family of ["IPv4", "IPv6"] as const) {
     assertEquals(
-      renderOptionsOf({ ...FIXED, family }, { features: ALL_FEATURES, nodePortAddresses: ALL }),
+      renderOptionsOf({ ...FIXED, family }, { nodePortRanges: ALL }, { features: ALL_FEATURES }),
       defaultRenderOptions(family),
     );
   }
 });
 
-Deno.test("renderOptionsOf() takes what the Node and the kernel have", () => {
+Deno.test("renderOptionsOf() takes what the plan and the kernel have", () => {
   const nodeIp = parseIpAddress("192.168.0.2");
   const features = { affinity: false, reject: true };
   const nodePortAddresses = only("127.0.0.0/8");
-  assertEquals(renderOptionsOf(FIXED, { features, nodePortAddresses, nodeIp }), {
-    ...FIXED,
-    features,
-    nodePortAddresses,
-    nodeIp,
-    localhostNodePorts: true,
-  });
+  assertEquals(
+    renderOptionsOf(FIXED, { nodePortRanges: nodePortAddresses, nodeIp }, { features }),
+    {
+      ...FIXED,
+      features,
+      nodePortAddresses,
+      nodeIp,
+      localhostNodePorts: true,
+    },
+  );
 });

@@ -3,7 +3,6 @@
  *
  * @module
  */
-import type { Node } from "../api/objects.ts";
 import { syncPeriodsOf } from "../config/configuration.ts";
 import { featureEnabled } from "../config/feature_gates.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
@@ -16,7 +15,6 @@ import { followFamily } from "./changes/follow_family.ts";
 import type { BackendDependencies, BackendOptions, BackendTable } from "./dependencies.ts";
 import { FamilyProxy } from "./family_proxy.ts";
 import { modeSettingsOf } from "./mode_settings.ts";
-import { nodeSettingsOf } from "./node_settings.ts";
 import type { ObjectSource } from "./object_source.ts";
 import type { PlanSettings } from "./plan_settings.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
@@ -41,8 +39,6 @@ interface FamilyProxiesOptions {
   readonly changes: ChangeLog;
   /** `undefined` = nothing is counted. */
   readonly traffic: ServiceTrafficTable | undefined;
-  /** `undefined` = its object has not been seen. */
-  readonly node: () => Node | undefined;
   /** `undefined` = not yet made. */
   readonly source: () => ObjectSource | undefined;
   /** Called for each family, as {@linkcode FamilyProxy} does. */
@@ -90,12 +86,11 @@ function createFamilyProxy(
 }
 
 function backendOptionsOf(
-  { configuration, family, node, settings, source, traffic }: FamilyOptions,
+  { configuration, family, source, traffic }: FamilyOptions,
 ): BackendOptions {
   return {
     family,
     ...modeSettingsOf(configuration),
-    node: () => nodeSettingsOf(settings, { family, node: node() }),
     ...(traffic && { traffic: traffic.of(family) }),
     belongsTo: (address) => source()?.belongsTo(address),
   };

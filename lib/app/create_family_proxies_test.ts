@@ -1,6 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { ADDRESSES, THIS_NODE } from "../../tests/support/address_plan.ts";
-import { testNode } from "../../tests/support/builders.ts";
+import { THIS_NODE } from "../../tests/support/address_plan.ts";
 import { FakeBackend } from "../../tests/support/fake_backend.ts";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
 import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
@@ -53,7 +52,6 @@ class Stage {
       observers: [],
       changes: this.changes,
       traffic,
-      node: () => this.node,
       source: () => this.source as ObjectSource | undefined,
       onFirstSync: () => {},
     });
@@ -82,12 +80,10 @@ Deno.test("createFamilyProxies() gives each backend the counters of its own fami
 
 Deno.test("createFamilyProxies() lets backends ask what is not known yet", async () => {
   const stage = await Stage.configured();
-  const { belongsTo, node } = stage.made[0]!.options;
-  assertEquals([belongsTo(API_SERVER), node().nodeIp], [undefined, undefined]);
+  const { belongsTo } = stage.made[0]!.options;
+  assertEquals(belongsTo(API_SERVER), undefined);
   stage.source = { belongsTo: (address) => address === API_SERVER ? "the API server" : undefined };
-  stage.node = testNode();
   assertEquals(belongsTo(API_SERVER), "the API server");
-  assertEquals(node().nodeIp, ADDRESSES.IPv4.node);
 });
 
 Deno.test("createFamilyProxies() names the family in logs, and writes down its drift", async () => {

@@ -23,7 +23,6 @@ import type {
 } from "../config/configuration.ts";
 import type { RelayOptions } from "../config/load.ts";
 import type { DriftFigures } from "../metrics/sync_instruments.ts";
-import type { NodeSettings } from "./node_settings.ts";
 
 /** The machine and the process, as far as the application asks for them. */
 export interface Dependencies {
@@ -86,8 +85,6 @@ export interface BackendOptions {
   readonly iptables: IptablesConfiguration;
   readonly ipvs: IpvsConfiguration;
   readonly nftables: NftablesConfiguration;
-  /** What the configuration and the own Node say now: both may change while a backend runs. */
-  readonly node: () => NodeSettings;
   /** What a machine was found to have, for a backend that is not started there. @default {everything} */
   readonly facts?: MachineFacts;
   /** Where what goes through each Service is counted; left out = it is not. */

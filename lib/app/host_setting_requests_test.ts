@@ -3,17 +3,18 @@ import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
 import { defaultConfiguration } from "../config/configuration_schema.ts";
 import { hostSettingRequests, type RequestingBackend } from "./host_setting_requests.ts";
 
-const { conntrack } = defaultConfiguration();
+const proxy = defaultConfiguration();
 const FORWARD = { name: "net.ipv4.ip_forward", value: "1", purpose: "forward packets" };
 
 function backend(usesConntrack: boolean): RequestingBackend {
-  return { usesConntrack, hostSettings: () => [FORWARD] };
+  return { family: "IPv4", usesConntrack, hostSettings: () => [FORWARD] };
 }
 
 Deno.test("hostSettingRequests() wants conntrack's settings first, for the CPUs of the machine", async () => {
   const commands = new FakeCommandRunner().on("nproc --all", { stdout: "8\n" });
   const requests = await hostSettingRequests({ commands }, {
-    conntrack,
+    proxy,
+    mode: "iptables",
     backends: [backend(true)],
   });
   assertEquals(requests[0]?.value, "262144");
@@ -22,15 +23,18 @@ Deno.test("hostSettingRequests() wants conntrack's settings first, for the CPUs 
 
 Deno.test("hostSettingRequests() wants nothing of conntrack for a mode that has none", async () => {
   const commands = new FakeCommandRunner();
-  const backends = [backend(false), { usesConntrack: false }];
-  assertEquals(await hostSettingRequests({ commands }, { conntrack, backends }), [FORWARD]);
+  const backends = [backend(false), { family: "IPv4" as const, usesConntrack: false }];
+  assertEquals(await hostSettingRequests({ commands }, { proxy, mode: "userspace", backends }), [
+    FORWARD,
+  ]);
   assertEquals(commands.calls, []);
 });
 
 Deno.test("hostSettingRequests() counts no CPUs where the size is left to the kernel", async () => {
   const commands = new FakeCommandRunner();
   const requests = await hostSettingRequests({ commands }, {
-    conntrack: { ...conntrack, maxPerCore: 0 },
+    proxy: { ...proxy, conntrack: { ...proxy.conntrack, maxPerCore: 0 } },
+    mode: "iptables",
     backends: [backend(true)],
   });
   assertEquals(requests.some(({ name }) => name.endsWith("nf_conntrack_max")), false);

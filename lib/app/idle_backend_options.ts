@@ -17,7 +17,6 @@ export function idleBackendOptions(
   return {
     family,
     ...modeSettingsOf(configuration),
-    node: () => ({ nodePortAddresses: { kind: "all" } }),
     // For what is to be shown of it: nothing is counted.
     ...(configuration.relay.serviceCounters && { traffic: new ServiceTrafficTable().of(family) }),
     belongsTo: () => undefined,

@@ -14,7 +14,6 @@ import type { ProxyPlan } from "../proxy/proxy_plan.ts";
 import { namespacedNameOf, serviceKey } from "../proxy/service_port_name.ts";
 import type { BackendDependencies, BackendTable, Dependencies } from "./dependencies.ts";
 import { idleBackendOptions } from "./idle_backend_options.ts";
-import { nodeSettingsOf } from "./node_settings.ts";
 import { planSettingsOf } from "./plan_settings.ts";
 import { ownNode, renderPlan } from "./render_plan.ts";
 
@@ -101,7 +100,6 @@ export async function planObjects(
       const { facts } = machine(family);
       return (dependencies.backends as Required<BackendTable>)[mode](dependencies, {
         ...idleBackendOptions(configuration, family),
-        node: () => nodeSettingsOf(settings, { family, node }),
         ...(facts && { facts }),
       });
     },

@@ -9,7 +9,11 @@ import { parseCidr } from "../net/cidr.ts";
 import { type IpFamily, ipFamilyOf, isUnspecified, parseIpAddress } from "../net/ip_address.ts";
 import type { BackendMode } from "../proxy/backend.ts";
 import { type DetectLocalMode, localTrafficDetector } from "../proxy/local_traffic.ts";
-import { nodePortAddressesFor, nodePortEntries } from "../proxy/node_port_addresses.ts";
+import {
+  type NodePortAddresses,
+  nodePortAddressesFor,
+  nodePortEntries,
+} from "../proxy/node_port_addresses.ts";
 import { type NodeState, nodeStateFromNode } from "../proxy/node_state.ts";
 import type { PlanOptions } from "../proxy/proxy_plan.ts";
 
@@ -19,6 +23,14 @@ export interface PlanSettings {
   nodeState(node: Node | undefined): NodeState;
   /** Some settings name things that only the Node object tells: `primary`, mode NodeCIDR. */
   planOptions(family: IpFamily, node: NodeState): PlanOptions;
+}
+
+/** Which addresses serve node ports by the configuration alone: `primary` matches none here. */
+export function configuredNodePorts(
+  { nodePortAddresses }: Pick<KubeProxyConfiguration, "nodePortAddresses">,
+  { mode, family }: { readonly mode: BackendMode; readonly family: IpFamily },
+): NodePortAddresses {
+  return nodePortAddressesFor(family, nodePortEntries(nodePortAddresses, mode), { addresses: [] });
 }
 
 /** The settings of a validated configuration, for the node of that name in this mode. */

@@ -9,8 +9,6 @@ import type { BackendTable, Dependencies } from "./dependencies.ts";
 import { HostSettings } from "./host_settings.ts";
 import { hostSettingRequests } from "./host_setting_requests.ts";
 import { modeSettingsOf } from "./mode_settings.ts";
-import { nodeSettingsOf } from "./node_settings.ts";
-import { planSettingsOf } from "./plan_settings.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 
 /**
@@ -27,12 +25,10 @@ export async function runInitOnly(
     createBackend(dependencies, {
       family,
       ...modeSettingsOf({ proxy, relay }),
-      node: () => nodeSettingsOf(planSettingsOf(proxy, { nodeName: "", mode }), { family }),
       belongsTo: () => undefined,
     })
   );
-  const { conntrack } = proxy;
-  const requests = await hostSettingRequests(dependencies, { conntrack, backends });
+  const requests = await hostSettingRequests(dependencies, { proxy, mode, backends });
   const settings = new HostSettings(dependencies, requests);
   // Nothing comes after this that would load a module.
   await settings.apply({ final: true });

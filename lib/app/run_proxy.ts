@@ -221,7 +221,6 @@ class RunningProxy implements AsyncDisposable {
       observers: this.#observers,
       changes: this.#changes,
       traffic: this.#traffic,
-      node: () => this.#node,
       source: () => this.#source,
       onFirstSync: () => this.#tellReady(),
     });

@@ -14,7 +14,11 @@ import { setOomScore } from "../os/oom_score.ts";
 import type { HostSettingOutcome } from "../proxy/host_setting.ts";
 import type { Dependencies } from "./dependencies.ts";
 import { HostSettings } from "./host_settings.ts";
-import { hostSettingRequests, type RequestingBackend } from "./host_setting_requests.ts";
+import {
+  hostSettingRequests,
+  modeSettingRequests,
+  type RequestingBackend,
+} from "./host_setting_requests.ts";
 import { NodeIdentity } from "./node_identity.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import type { StatusNode } from "./status_report.ts";
@@ -38,6 +42,8 @@ export class StartUp implements SyncObserver {
   readonly #configuration: RunConfiguration;
   readonly #identity: NodeIdentity;
   readonly #recorder: EventRecorder | undefined;
+  /** In force now. */
+  #proxy: KubeProxyConfiguration;
   #settings: HostSettings | undefined;
   #backends: readonly RequestingBackend[] = [];
 
@@ -51,6 +57,7 @@ export class StartUp implements SyncObserver {
     const { families, relay } = configuration;
     this.#dependencies = dependencies;
     this.#configuration = configuration;
+    this.#proxy = configuration.proxy;
     const expected = relay.manifests.length === 0;
     this.#identity = new NodeIdentity(dependencies, {
       name: nodeName,
@@ -88,9 +95,10 @@ export class StartUp implements SyncObserver {
 
   /** Brings the settings of the machine to what is requested, before a backend starts. Never rejects. */
   async prepare(backends: readonly RequestingBackend[]): Promise<void> {
-    const { conntrack } = this.#configuration.proxy;
+    const { mode } = this.#configuration;
     this.#backends = backends;
-    const requests = await hostSettingRequests(this.#dependencies, { conntrack, backends });
+    const options = { proxy: this.#proxy, mode, backends };
+    const requests = await hostSettingRequests(this.#dependencies, options);
     this.#settings = new HostSettings(this.#dependencies, requests);
     await this.#settings.apply();
   }
@@ -115,12 +123,14 @@ export class StartUp implements SyncObserver {
 
   /** The interfaces of the machine were looked at: new ones may have settings of their own. */
   async onInterfaces(): Promise<void> {
-    const requests = this.#backends.flatMap((backend) => backend.hostSettings?.() ?? []);
-    await this.#settings?.add(requests);
+    const { mode } = this.#configuration;
+    const options = { proxy: this.#proxy, mode, backends: this.#backends };
+    await this.#settings?.add(modeSettingRequests(options));
   }
 
   /** Takes the configuration that is in force from now on. */
   onConfiguration(proxy: KubeProxyConfiguration): void {
+    this.#proxy = proxy;
     this.#identity.onConfiguration(proxy);
   }
 

@@ -16,7 +16,7 @@ import { StartUp } from "./start_up.ts";
 import { TaskGroup } from "./task_group.ts";
 
 const FORWARD = { name: "net.ipv4.ip_forward", value: "1", purpose: "forward packets" };
-const BACKEND = { usesConntrack: false, hostSettings: () => [FORWARD] };
+const BACKEND = { family: "IPv4" as const, usesConntrack: false, hostSettings: () => [FORWARD] };
 const EVENTS = collectionOf({ kind: "Event", apiVersion: "events.k8s.io/v1" });
 
 interface Stage {
@@ -77,7 +77,7 @@ Deno.test("StartUp.prepare() brings the settings of the mode to the machine, and
 
 Deno.test("StartUp is quiet as a plain user without a cluster, whose OOM score is refused", () =>
   withStartUp({ mode: "userspace", argv: MANIFESTS }, async ({ startUp, logger, tasks }) => {
-    await startUp.prepare([{ usesConntrack: false }]);
+    await startUp.prepare([{ family: "IPv4", usesConntrack: false }]);
     startUp.start(tasks, undefined);
     startUp.events.record({} as never);
     await eventually(

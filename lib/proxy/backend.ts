@@ -9,6 +9,7 @@ import type { DataPlaneDifference, DataPlaneRepair } from "./data_plane_differen
 import type { FlowWatches } from "./flow_watches.ts";
 import type { HostSettingRequest } from "./host_setting.ts";
 import type { MachineFacts } from "./machine_facts.ts";
+import type { NodePortAddresses } from "./node_port_addresses.ts";
 import type { Packet } from "./packet.ts";
 import type {
   AffinityEntry,
@@ -205,8 +206,11 @@ export interface Backend extends AsyncDisposable {
    * fails. Nothing is asked where nobody counts.
    */
   refreshTraffic?(): Promise<void>;
-  /** Settings of the machine that this mode needs; told before `start()`. */
-  hostSettings?(): readonly HostSettingRequest[];
+  /**
+   * Settings of the machine that this mode needs, for node ports as they are configured. Asked before
+   * `start()`, and again where interfaces are new.
+   */
+  hostSettings?(nodePorts: NodePortAddresses): readonly HostSettingRequest[];
   /** Tries each thing that the mode needs and leaves nothing behind. */
   probe(): Promise<readonly ProbeResult[]>;
   /** Reads what the machine holds from an earlier run and adopts it. Nothing is torn down. */

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Cidr } from "../net/cidr.ts";
-import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import { deepEqual } from "./deep_equal.ts";
 import type { Endpoint } from "./endpoint.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
@@ -25,8 +25,12 @@ export interface PlanOptions {
 
 /** The part of the plan that all Services share. */
 export interface SharedPlan {
-  /** Addresses of this node on which node ports are served, sorted. */
+  /** Which addresses of this node serve node ports. */
+  readonly nodePortRanges: NodePortAddresses;
+  /** Those of them that the node has, sorted. */
   readonly nodePortAddresses: readonly IpAddress[];
+  /** The node's address of this family; absent while it is not known. */
+  readonly nodeIp?: IpAddress;
   /** Ranges that cluster IPs are taken from, sorted. */
   readonly serviceCidrs: readonly Cidr[];
   readonly localTraffic: LocalTrafficDetector;
@@ -86,11 +90,19 @@ const SLICE_SIZE = 256;
 const NO_ENDPOINTS: readonly Endpoint[] = [];
 
 /** A plan without Services. */
-export function createProxyPlan({ family, localTraffic }: PlanOptions): MutableProxyPlan {
+export function createProxyPlan(
+  { family, localTraffic, nodePortAddresses }: PlanOptions,
+): MutableProxyPlan {
   return {
     family,
     services: new Map(),
-    shared: { nodePortAddresses: [], serviceCidrs: [], localTraffic, node: { name: "" } },
+    shared: {
+      nodePortRanges: nodePortAddresses,
+      nodePortAddresses: [],
+      serviceCidrs: [],
+      localTraffic,
+      node: { name: "" },
+    },
   };
 }
 
@@ -202,14 +214,17 @@ function updateShared(
   { dirty, options }: { readonly dirty: DirtyState; readonly options: PlanOptions },
 ): boolean {
   if (!dirty.shared && !dirty.everything) return false;
-  const { name, zone } = state.node;
+  const { name, zone, addresses } = state.node;
+  const nodeIp = addresses.find((address) => ipFamilyOf(address) === plan.family);
   const shared: SharedPlan = {
+    nodePortRanges: options.nodePortAddresses,
     nodePortAddresses: selectNodePortAddresses(
       options.nodePortAddresses,
       state.interfaceAddresses,
     ),
     serviceCidrs: [...new Set(state.serviceCidrs)].sort(),
     localTraffic: options.localTraffic,
+    ...(nodeIp !== undefined && { nodeIp }),
     node: { name, ...(zone !== undefined && { zone }) },
   };
   const isSame = deepEqual(plan.shared, shared);

@@ -130,6 +130,8 @@ Deno.test("updatePlan() sorts the shared part and says whether it differs", () =
     );
   assertEquals(changes(["172.31.0.0/16", "172.30.0.0/16"]).shared, true);
   assertEquals<unknown>(plan.shared, {
+    nodePortRanges: OPTIONS.nodePortAddresses,
+    nodeIp: state.node.addresses[0],
     nodePortAddresses: ["192.168.0.2", "192.168.1.2"],
     serviceCidrs: ["172.30.0.0/16", "172.31.0.0/16"],
     localTraffic: { kind: "none" },

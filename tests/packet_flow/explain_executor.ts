@@ -9,12 +9,10 @@ import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import type { Backend, BackendMode } from "../../lib/proxy/backend.ts";
 import { explainInMode } from "../../lib/proxy/explain_in_mode.ts";
-import { nodePortAddressesFor, nodePortEntries } from "../../lib/proxy/node_port_addresses.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
-import { testNodeState } from "../support/builders.ts";
 import { FakeClock } from "../support/fake_clock.ts";
 import { FakeHost } from "../support/fake_host.ts";
 import {
@@ -61,12 +59,6 @@ export function explainStage(
   scenario: PacketFlowScenario,
   family: IpFamily,
 ): ExplainStage {
-  const { nodePortAddresses = [] } = scenario.settings ?? {};
-  const entries = nodePortEntries(nodePortAddresses, mode);
-  const node = {
-    nodePortAddresses: nodePortAddressesFor(family, entries, testNodeState()),
-    nodeIp: ADDRESSES[family].node,
-  };
   const host = new FakeHost();
   const edges = {
     clock: new FakeClock(),
@@ -79,7 +71,7 @@ export function explainStage(
   if (create === undefined) throw new Error(`Cannot find mode ${mode}`);
   return {
     plan: planScenario(scenario, family, { mode }),
-    backend: create(edges, { ...SETTINGS, family, node: () => node }),
+    backend: create(edges, { ...SETTINGS, family }),
   };
 }
 

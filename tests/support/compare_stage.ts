@@ -108,7 +108,6 @@ export class CompareStage implements AsyncDisposable {
       iptables: { ...configuration.iptables, syncPeriod: SYNC_PERIOD_MS },
       nftables: { ...configuration.nftables, syncPeriod: SYNC_PERIOD_MS },
       ipvs: configuration.ipvs,
-      node: () => ({ nodePortAddresses: { kind: "all" } }),
       belongsTo: () => undefined,
       ...options,
     });

@@ -10,7 +10,6 @@ import { defaultRenderOptions } from "../../backends/iptables/render_options.ts"
 import { renderIptables } from "../../backends/iptables/render.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { Backend, SyncReport } from "../../lib/proxy/backend.ts";
-import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { FakeClock, settle } from "./fake_clock.ts";
@@ -37,7 +36,6 @@ export class IptablesStage implements AsyncDisposable {
   readonly clock = new FakeClock();
   readonly logger = new MemoryLogger();
   readonly drift: DriftFigures[] = [];
-  nodePortAddresses: NodePortAddresses = { kind: "all" };
   #backend: Backend;
   /** The plan of the last sync that succeeded. */
   #synced: ProxyPlan | undefined;
@@ -107,7 +105,6 @@ export class IptablesStage implements AsyncDisposable {
       masqueradeBit: 14,
       localhostNodePorts: true,
       syncPeriodMs: 30_000,
-      node: () => ({ nodePortAddresses: this.nodePortAddresses }),
     });
   }
 }

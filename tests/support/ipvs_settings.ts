@@ -14,5 +14,4 @@ export const IPVS_SETTINGS: Omit<IpvsBackendOptions, "family"> = {
   timeouts: { tcp: 0, tcpFin: 0, udp: 0 },
   syncPeriodMs: 30_000,
   drainTimeoutMs: 900_000,
-  node: () => ({}),
 };

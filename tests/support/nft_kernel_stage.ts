@@ -153,7 +153,6 @@ export class NftKernelStage implements AsyncDisposable {
       family: "IPv4",
       masqueradeBit: 14,
       syncPeriodMs: this.#syncPeriodMs,
-      node: () => ({ nodePortAddresses: { kind: "all" } }),
     });
   }
 }

@@ -9,7 +9,6 @@ import type { DriftFigures } from "../../backends/netfilter/drift_figures.ts";
 import { defaultRenderOptions } from "../../backends/nftables/render_options.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { Backend, SyncReport } from "../../lib/proxy/backend.ts";
-import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { FakeClock, settle } from "./fake_clock.ts";
@@ -41,7 +40,6 @@ export class NftablesStage implements AsyncDisposable {
   readonly clock = new FakeClock();
   readonly logger = new MemoryLogger();
   readonly drift: DriftFigures[] = [];
-  nodePortAddresses: NodePortAddresses = { kind: "all" };
   #backend: Backend;
   /** The plan of the last sync that succeeded. */
   #synced: ProxyPlan | undefined;
@@ -109,7 +107,6 @@ export class NftablesStage implements AsyncDisposable {
       family: "IPv4",
       masqueradeBit: 14,
       syncPeriodMs: 30_000,
-      node: () => ({ nodePortAddresses: this.nodePortAddresses }),
     });
   }
 }

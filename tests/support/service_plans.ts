@@ -78,6 +78,7 @@ export function testServicePlan(options: TestServicePlan = {}): ServicePlan {
 /** The shared part of a plan, for a node without anything special. */
 export function testSharedPlan(overrides: Partial<SharedPlan> = {}): SharedPlan {
   return {
+    nodePortRanges: { kind: "all" },
     nodePortAddresses: [],
     serviceCidrs: [],
     localTraffic: { kind: "none" },

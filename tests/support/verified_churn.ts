@@ -224,7 +224,6 @@ class VerifiedChurn implements AsyncDisposable {
       family: this.#family,
       masqueradeBit: 14,
       syncPeriodMs: 1_000,
-      node: () => ({ nodePortAddresses: { kind: "all" as const } }),
     };
     return this.#mode.mode === "nftables"
       ? createNftablesBackend(edges, options)
