@@ -6,7 +6,8 @@
 import type { Clock } from "../lib/os/clock.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import type { Network } from "../lib/os/network.ts";
-import type { BackendMode, ProbeResult } from "../lib/proxy/backend.ts";
+import type { BackendMode } from "../lib/proxy/backend.ts";
+import type { ProbeResult } from "../lib/proxy/service_mode.ts";
 import type { HostCheckOptions, HostChecks } from "../lib/proxy/host_checks.ts";
 import { probeIptablesMode } from "./iptables/probe.ts";
 import { probeIpvsMode } from "./ipvs/probe.ts";

@@ -95,9 +95,10 @@ export const BACKENDS: Readonly<
       { family, mode, belongsTo },
     );
     const { udpTimeoutMs, maxConnectionsPerService } = relay;
-    const backend = createUserspaceBackend(
+    const comparison = userspaceComparison({ runner: commands, store }, { family });
+    return createUserspaceBackend(
       {
-        ...{ clock, logger, network, addresses, random },
+        ...{ clock, logger, network, addresses, comparison, random },
         ...(openFiles && { openFiles }),
         ...(traffic && { traffic }),
       },
@@ -109,6 +110,5 @@ export const BACKENDS: Readonly<
         ...(localListeners && { localListeners }),
       },
     );
-    return Object.assign(backend, userspaceComparison({ runner: commands, store }, { family }));
   },
 };

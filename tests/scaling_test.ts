@@ -113,7 +113,7 @@ const WORK = {
   },
   "status --changes": ({ plan, backend }) => {
     const [service] = plan.services.values();
-    ruleNames(plan, service!, { explain: (...given) => backend.explain!(...given) });
+    ruleNames(plan, service!, backend);
   },
 } as const satisfies Record<string, Work>;
 

@@ -7,15 +7,13 @@
  * @module
  */
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
+import type { Backend, RuleCounters, RuleCounting } from "../../lib/proxy/backend.ts";
+import type { CleanupReport, SyncReport } from "../../lib/proxy/data_plane.ts";
 import type {
-  Backend,
   BackendInspection,
-  CleanupReport,
   ComparisonScope,
   ProbeResult,
-  RuleCounters,
-  SyncReport,
-} from "../../lib/proxy/backend.ts";
+} from "../../lib/proxy/service_mode.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
@@ -88,6 +86,10 @@ class IptablesBackend implements Backend {
     this.#options = options;
   }
 
+  get counting(): RuleCounting {
+    return this;
+  }
+
   get takesPartialPlans(): boolean {
     return this.#machine?.isFresh === true;
   }
@@ -132,22 +134,26 @@ class IptablesBackend implements Backend {
     return this.#turns.run(() => this.#sync(plan, changes));
   }
 
-  explain: Required<Backend>["explain"] = (plan, explanation) => {
+  explain: Backend["explain"] = (plan, explanation) => {
     const applied = plan === this.#syncs.plan ? this.#machine?.rules.layout : undefined;
     const options = this.#renderOptions(plan);
     const layout = this.#explained.of(plan, { applied, options, facts: this.#options.facts });
     return explainIptables(plan, explanation, layout);
   };
 
-  findMissing: Required<Backend>["findMissing"] = (carriers) =>
+  findMissing: Backend["findMissing"] = (carriers) =>
     findMissingRules(this.#machine?.runner, carriers);
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderText(plan, this.#renderOptions(plan), keys);
   }
 
-  renderEach: Required<Backend>["renderEach"] = (plan, keys) =>
+  renderEach: Backend["renderEach"] = (plan, keys) =>
     renderEach(plan, this.#renderOptions(plan), keys);
+
+  findAffinity(): Promise<never> {
+    return Promise.reject(new Error("mode iptables does not show which client has which endpoint"));
+  }
 
   facts(): MachineFacts | undefined {
     if (this.#machine === undefined) return undefined;
@@ -155,10 +161,10 @@ class IptablesBackend implements Backend {
     return { features: { ...features }, beLiberal, layout: rules.shape };
   }
 
-  compare: Required<Backend>["compare"] = async (plan, scope) =>
+  compare: Backend["compare"] = async (plan, scope) =>
     await compareKernel(...await this.#comparison(plan, scope));
 
-  repair: Required<Backend>["repair"] = async (plan, scope) =>
+  repair: Backend["repair"] = async (plan, scope) =>
     await repairKernel(...await this.#comparison(plan, scope));
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
@@ -173,6 +179,10 @@ class IptablesBackend implements Backend {
     const { failedPartialWrites } = this.#syncs;
     const packets = features?.nfacct ? await readCounters(this.#dependencies) : {};
     return { failedWrites, failedPartialWrites, failedCleanups: 0, ...packets };
+  }
+
+  refreshTraffic(): Promise<void> {
+    return Promise.resolve();
   }
 
   recheck(): void {

@@ -104,7 +104,7 @@ for (const tellsCommitOnly of [false, true]) {
     }
     const others = iptablesPlan(TWENTY.filter(({ key }) => !bad.includes(key)));
     assertEquals(meaningOf(stage.machine.tool), goldenMeaning(others));
-    const counters = await stage.backend.ruleCounters!();
+    const counters = await stage.backend.counting!.ruleCounters();
     assert(counters.failedWrites >= 2);
 
     const soon = await programsOf(stage, () => stage.sync(PLAN));
@@ -182,7 +182,7 @@ Deno.test("IptablesBackend refuses to start where it cannot forward at all", asy
 Deno.test("IptablesBackend requests route_localnet only where node ports are served on loopback", () => {
   const stage = new IptablesStage();
   assertEquals(
-    stage.backend.hostSettings!({ kind: "all" }).map(({ name, value }) => `${name}=${value}`),
+    stage.backend.hostSettings({ kind: "all" }).map(({ name, value }) => `${name}=${value}`),
     [
       "net.ipv4.conf.all.route_localnet=1",
     ],

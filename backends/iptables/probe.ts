@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ProbeResult } from "../../lib/proxy/backend.ts";
+import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import { missingText, supportOf } from "../../lib/proxy/mode_support.ts";
 import { RULE_FEATURES } from "../netfilter/iptables_features.ts";
 import { IPTABLES_TABLES } from "../netfilter/iptables_tables.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Quarantined } from "../../lib/proxy/backend.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { Rule } from "../netfilter/iptables_objects.ts";
 import type { TreeId } from "./base_chains.ts";
 

@@ -5,7 +5,7 @@
  */
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import type { Quarantined } from "../../lib/proxy/backend.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";

@@ -8,15 +8,14 @@
  */
 import { type IpAddress, type IpFamily, ipFamilyOf, isLoopback } from "../../lib/net/ip_address.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
-import type {
-  Backend,
-  BackendInspection,
-  CleanupReport,
-  ComparisonScope,
-  ProbeResult,
-  RuleCounters,
-  SyncReport,
-} from "../../lib/proxy/backend.ts";
+import type { Backend, RuleCounters, RuleCounting } from "../../lib/proxy/backend.ts";
+import type { CleanupReport, SyncReport } from "../../lib/proxy/data_plane.ts";
+import {
+  type BackendInspection,
+  type ComparisonScope,
+  type ProbeResult,
+  renderOneByOne,
+} from "../../lib/proxy/service_mode.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
@@ -91,6 +90,10 @@ class IpvsBackend implements Backend {
     this.#comparison = new KernelComparison(dependencies, { ...options, renderOptions });
   }
 
+  get counting(): RuleCounting {
+    return this;
+  }
+
   get takesPartialPlans(): boolean {
     return this.#machine?.isFresh === true;
   }
@@ -156,6 +159,19 @@ class IpvsBackend implements Backend {
     return renderText(plan, this.#renderOptions(plan), keys);
   }
 
+  renderEach(plan: ProxyPlan, keys: ReadonlySet<ServicePortKey>) {
+    return renderOneByOne({ render: (key) => this.render(plan, new Set([key])) }, keys);
+  }
+
+  /** Sets and servers of one Service cannot be asked for alone. */
+  findMissing(): Promise<undefined> {
+    return Promise.resolve(undefined);
+  }
+
+  findAffinity(): Promise<never> {
+    return Promise.reject(new Error("mode ipvs does not show which client has which endpoint"));
+  }
+
   facts(): MachineFacts | undefined {
     if (this.#machine === undefined) return undefined;
     const { features } = this.#machine;
@@ -187,6 +203,14 @@ class IpvsBackend implements Backend {
   ruleCounters(): Promise<RuleCounters> {
     const failedWrites = this.#machine?.writer.failedRestores ?? 0;
     return Promise.resolve({ failedWrites, failedPartialWrites: 0, failedCleanups: 0 });
+  }
+
+  refreshTraffic(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  recheck(): void {
+    this.#machine?.watch.recheck();
   }
 
   ownsAddress(address: IpAddress): boolean {

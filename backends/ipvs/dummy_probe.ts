@@ -4,7 +4,7 @@
  * @module
  */
 import { NOT_PERMITTED, probeResult, RIGHTS } from "../netfilter/probe/feature.ts";
-import type { ProbeResult } from "../../lib/proxy/backend.ts";
+import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import {
   firstLine,
   type ProbeDependencies,

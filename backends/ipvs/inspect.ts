@@ -8,7 +8,7 @@ import type {
   ServerLoad,
   ServerRates,
   ServiceInspection,
-} from "../../lib/proxy/backend.ts";
+} from "../../lib/proxy/service_mode.ts";
 import { tryParsePort } from "../../lib/net/port.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { IpvsLayout } from "./layout.ts";

@@ -5,7 +5,7 @@
  */
 import type { Logger } from "../../lib/log/logger.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import type { ServerRates, ServiceInspection } from "../../lib/proxy/backend.ts";
+import type { ServerRates, ServiceInspection } from "../../lib/proxy/service_mode.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { inspectService } from "./inspect.ts";

@@ -6,7 +6,7 @@
 import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import type { ServerRates } from "../../lib/proxy/backend.ts";
+import type { ServerRates } from "../../lib/proxy/service_mode.ts";
 import { findDummyDevices } from "../netfilter/foreign/dummy_devices.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { type NotedServers, readNotedServers } from "../netfilter/foreign/ip_sets.ts";

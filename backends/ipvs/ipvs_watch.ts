@@ -7,10 +7,12 @@
 import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
+import type { DriftFigures } from "../netfilter/drift_figures.ts";
 import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import type { IpvsRunner } from "./ipvs_runner.ts";
 import type { IpvsWriter } from "./ipvs_writer.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
+import type { IpvsStep } from "./steps.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** What the watch stands on. */
@@ -33,6 +35,14 @@ const DRAIN_LOOK_MS = 5_000;
 const LONGEST_PAUSE_MS = 30_000;
 const SHORTEST_PAUSE_MS = 1_000;
 
+/** What each tool writes. */
+const KINDS: Readonly<Record<IpvsStep["tool"], DriftFigures["kind"]>> = {
+  ipset: "set",
+  iptables: "rule",
+  ipvsadm: "virtual_server",
+  ip: "address",
+};
+
 /** Looks after one family, from `start()` to `stop()`. */
 export class IpvsWatch {
   readonly #dependencies: IpvsWatchDependencies;
@@ -41,7 +51,7 @@ export class IpvsWatch {
   readonly #schedule: VerificationSchedule;
   #abort: AbortController | undefined;
   #running: Promise<void> | undefined;
-  /** Whether a comparison failed: it comes again at the next look. */
+  /** Whether a comparison failed, or was asked for: it comes at the next look. */
   #isUnfinished = false;
 
   constructor(dependencies: IpvsWatchDependencies, options: IpvsWatchOptions) {
@@ -55,6 +65,11 @@ export class IpvsWatch {
   start(): void {
     this.#abort = new AbortController();
     this.#running = this.#run(this.#abort.signal);
+  }
+
+  /** Everything is compared at the next look. */
+  recheck(): void {
+    this.#isUnfinished = true;
   }
 
   /** Ends looking; a repair that is under way comes to its end. */
@@ -132,7 +147,9 @@ export class IpvsWatch {
     logger.warn("Another program removed or changed objects of kube-relay; repairing", {
       ...found,
     });
-    const count = Object.values(found).reduce((sum, each) => sum + each, 0);
-    onDrift?.({ kind: "rule", found: count, repaired: count });
+    for (const [tool, kind] of Object.entries(KINDS)) {
+      const count = found[tool] ?? 0;
+      if (count > 0) onDrift?.({ kind, found: count, repaired: count });
+    }
   }
 }

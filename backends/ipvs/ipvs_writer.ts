@@ -7,7 +7,7 @@
 import type { Cidr } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import type { Quarantined } from "../../lib/proxy/backend.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";

@@ -11,7 +11,7 @@ import type {
   DataPlaneDifference,
   DataPlaneRepair,
 } from "../../lib/proxy/data_plane_difference.ts";
-import type { ComparisonScope } from "../../lib/proxy/backend.ts";
+import type { ComparisonScope } from "../../lib/proxy/service_mode.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { Network } from "../../lib/os/network.ts";

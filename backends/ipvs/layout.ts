@@ -8,7 +8,7 @@
  * @module
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
-import type { Quarantined } from "../../lib/proxy/backend.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import { claimOrder } from "../../lib/proxy/claim_order.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Quarantined } from "../../lib/proxy/backend.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { IpvsLayout } from "./layout.ts";
 

@@ -105,7 +105,7 @@ Deno.test("IpvsBackend puts the ServicePort of a rule that iptables refuses into
   assertEquals(quarantined.map(({ key }) => key), [BAD.key]);
   assertStringIncludes(quarantined[0]!.reason, "Invalid argument");
   assertEquals(machine.dump(), await golden());
-  assertEquals((await stage.backend.ruleCounters?.())?.failedWrites, 1);
+  assertEquals((await stage.backend.counting!.ruleCounters())?.failedWrites, 1);
 });
 
 for (const isFirst of [false, true]) {

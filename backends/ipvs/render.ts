@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Quarantined } from "../../lib/proxy/backend.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { AppliedServers } from "./applied_servers.ts";

@@ -13,7 +13,7 @@
  * @module
  */
 import { tryParseProtocol } from "../../lib/net/port.ts";
-import type { ServerRates } from "../../lib/proxy/backend.ts";
+import type { ServerRates } from "../../lib/proxy/service_mode.ts";
 import { type ServerKey, tryParseServer } from "./virtual_server.ts";
 
 /** Lines between two pauses. */

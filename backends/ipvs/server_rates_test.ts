@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import fc from "fast-check";
-import type { ServerRates } from "../../lib/proxy/backend.ts";
+import type { ServerRates } from "../../lib/proxy/service_mode.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
 import { readServerRates } from "./server_rates.ts";
 

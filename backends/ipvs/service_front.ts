@@ -4,7 +4,7 @@
  * @module
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
-import type { Quarantined } from "../../lib/proxy/backend.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { SetId } from "./ipset_table.ts";
 import type { VirtualServer } from "./virtual_server.ts";

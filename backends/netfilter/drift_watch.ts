@@ -27,7 +27,7 @@ export interface DriftSubject {
 }
 
 /** What a comparison of everything found other than it was, and put right. */
-export interface DriftFound extends Readonly<Record<DriftFigures["kind"], number>> {
+export interface DriftFound extends Readonly<Record<"chain" | "rule", number>> {
   /** What is said of it, where it is anything. */
   readonly fields: LogFields;
 }

@@ -4,7 +4,8 @@
  * @module
  */
 import type { Clock } from "../../lib/os/clock.ts";
-import type { BackendInspection, Quarantined, ServiceInspection } from "../../lib/proxy/backend.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
+import type { BackendInspection, ServiceInspection } from "../../lib/proxy/service_mode.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";

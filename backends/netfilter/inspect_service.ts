@@ -5,7 +5,8 @@
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port } from "../../lib/net/port.ts";
-import type { Quarantined, ServedAddress, ServiceInspection } from "../../lib/proxy/backend.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
+import type { ServedAddress, ServiceInspection } from "../../lib/proxy/service_mode.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 

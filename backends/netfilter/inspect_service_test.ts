@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import type { Quarantined } from "../../lib/proxy/backend.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import { testForward, testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
 import { inspectService } from "./inspect_service.ts";
 

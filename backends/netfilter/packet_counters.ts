@@ -7,7 +7,8 @@
  */
 import type { Logger } from "../../lib/log/logger.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import type { ProbeResult, RuleCounters } from "../../lib/proxy/backend.ts";
+import type { RuleCounters } from "../../lib/proxy/backend.ts";
+import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import type { RemovalRun } from "./foreign/removal_run.ts";
 import { INVALID_COUNTER, LOCALHOST_COUNTER, RULE_FEATURES } from "./iptables_features.ts";
 import { probeResult } from "./probe/feature.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
-import type { ProbeResult } from "../../lib/proxy/backend.ts";
+import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import { chooseIptables, type IptablesChoice } from "./iptables_variant.ts";
 import { type Feature, NOT_PERMITTED, probeResult, RIGHTS } from "./probe/feature.ts";
 import { attemptRules, type RuleFeature, ruleTrial } from "./probe/iptables_trial.ts";

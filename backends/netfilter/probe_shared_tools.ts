@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ProbeResult } from "../../lib/proxy/backend.ts";
+import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import { type Feature, probeResult } from "./probe/feature.ts";
 import {
   firstLine,

@@ -4,7 +4,7 @@
  * @module
  */
 import { messageOf } from "../../lib/log/message_of.ts";
-import type { SyncReport } from "../../lib/proxy/backend.ts";
+import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
 

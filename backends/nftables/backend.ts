@@ -7,15 +7,14 @@
  * @module
  */
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import type {
-  Backend,
-  BackendInspection,
-  CleanupReport,
-  ComparisonScope,
-  ProbeResult,
-  RuleCounters,
-  SyncReport,
-} from "../../lib/proxy/backend.ts";
+import type { Backend, RuleCounters, RuleCounting } from "../../lib/proxy/backend.ts";
+import type { CleanupReport, SyncReport } from "../../lib/proxy/data_plane.ts";
+import {
+  type BackendInspection,
+  type ComparisonScope,
+  type ProbeResult,
+  renderOneByOne,
+} from "../../lib/proxy/service_mode.ts";
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
 import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.ts";
@@ -95,6 +94,10 @@ class NftablesBackend implements Backend {
     this.#options = options;
   }
 
+  get counting(): RuleCounting {
+    return this;
+  }
+
   get takesPartialPlans(): boolean {
     return this.#machine?.isFresh === true;
   }
@@ -141,7 +144,7 @@ class NftablesBackend implements Backend {
     return findMissingElements(new NftRunner({ commands }, this.family), carriers);
   }
 
-  findAffinity: Required<Backend>["findAffinity"] = (plan, packet) =>
+  findAffinity: Backend["findAffinity"] = (plan, packet) =>
     findAffinity(
       new NftRunner(this.#dependencies, this.family),
       this.#machine?.table.slots(plan) ?? new Map(),
@@ -151,6 +154,10 @@ class NftablesBackend implements Backend {
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     const text = renderText(plan, this.#renderOptions(plan), keys);
     return this.#dependencies.traffic ? withCounters(text, plan, keys) : text;
+  }
+
+  renderEach(plan: ProxyPlan, keys: ReadonlySet<ServicePortKey>) {
+    return renderOneByOne({ render: (key) => this.render(plan, new Set([key])) }, keys);
   }
 
   async refreshTraffic(): Promise<void> {
@@ -163,10 +170,10 @@ class NftablesBackend implements Backend {
     return { features: { ...features }, layout: atOnce(table.orders()) };
   }
 
-  compare: Required<Backend>["compare"] = async (plan, scope) =>
+  compare: Backend["compare"] = async (plan, scope) =>
     (await compareKernel(...await this.#comparison(plan, scope))).differences;
 
-  repair: Required<Backend>["repair"] = async (plan, scope) =>
+  repair: Backend["repair"] = async (plan, scope) =>
     await repairKernel(...await this.#comparison(plan, scope));
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {

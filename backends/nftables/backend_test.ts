@@ -88,7 +88,7 @@ Deno.test("NftablesBackend quarantines whose elements are refused, and applies t
   assertStringIncludes(report.quarantined[0]!.reason, "Invalid argument");
   const others = nftablesPlan(TWENTY.filter(({ key }) => !bad.includes(key)));
   assertEquals(stage.meaning, goldenNftMeaning(others));
-  assert((await stage.backend.ruleCounters!()).failedWrites >= 1);
+  assert((await stage.backend.counting!.ruleCounters()).failedWrites >= 1);
   const { quarantined } = await stage.backend.inspect();
   assertEquals(quarantined, report.quarantined);
   assertEquals((await stage.backend.inspect([service(1).key])).quarantined, []);
@@ -122,7 +122,7 @@ Deno.test("NftablesBackend counts what failed of partial syncs apart", async () 
   await using stage = await started();
   stage.machine.commands.failCall(stage.machine.commands.calls.length + 2, { code: 134 });
   await assertRejects(() => stage.sync(PLAN), SyncFailure);
-  assertEquals(await stage.backend.ruleCounters!(), {
+  assertEquals(await stage.backend.counting!.ruleCounters(), {
     failedWrites: 1,
     failedCleanups: 0,
     failedPartialWrites: 0,
@@ -134,7 +134,7 @@ Deno.test("NftablesBackend counts what failed of partial syncs apart", async () 
     SyncFailure,
   );
   assertEquals(error.full, false);
-  const { failedWrites, failedPartialWrites } = await stage.backend.ruleCounters!();
+  const { failedWrites, failedPartialWrites } = await stage.backend.counting!.ruleCounters();
   assertEquals([failedWrites, failedPartialWrites], [2, 1]);
 });
 
@@ -161,7 +161,7 @@ Deno.test("NftablesBackend drops what it should refuse on a kernel without rejec
 Deno.test("NftablesBackend requests route_localnet only where loopback is asked for", () => {
   const stage = new NftablesStage();
   const requests = (nodePorts: NodePortAddresses) =>
-    stage.backend.hostSettings!(nodePorts).map(({ name, value }) => `${name}=${value}`);
+    stage.backend.hostSettings(nodePorts).map(({ name, value }) => `${name}=${value}`);
   assertEquals(requests({ kind: "all" }), []);
   assertEquals(requests({ kind: "cidrs", cidrs: [parseCidr("127.0.0.0/8")] }), [
     "net.ipv4.conf.all.route_localnet=1",

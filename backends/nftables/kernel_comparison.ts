@@ -5,7 +5,7 @@
  * @module
  */
 import type { Clock } from "../../lib/os/clock.ts";
-import type { ComparisonScope } from "../../lib/proxy/backend.ts";
+import type { ComparisonScope } from "../../lib/proxy/service_mode.ts";
 import type {
   DataPlaneDifference,
   DataPlaneRepair,

@@ -4,7 +4,7 @@
  * @module
  */
 import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
-import type { ProbeResult } from "../../lib/proxy/backend.ts";
+import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import { type Feature, NOT_PERMITTED, probeResult, RIGHTS } from "../netfilter/probe/feature.ts";
 import { attemptStatements, statementTrial } from "../netfilter/probe/nft_trial.ts";
 import { isAtLeast, parseVersion, versionText } from "../netfilter/probe/tool_version.ts";

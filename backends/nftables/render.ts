@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Quarantined } from "../../lib/proxy/backend.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { AppliedTable } from "./applied_table.ts";
 import { diffTable } from "./diff.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Clock } from "../../lib/os/clock.ts";
-import type { Quarantined } from "../../lib/proxy/backend.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";

@@ -8,28 +8,25 @@
  * @module
  */
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import type {
-  Backend,
-  BackendInspection,
-  CleanupReport,
-  ProbeResult,
-  ServedAddress,
-  ServiceInspection,
-  SyncReport,
-} from "../../lib/proxy/backend.ts";
-import type { FlowWatches } from "../../lib/proxy/flow_watches.ts";
+import type { Backend, ConnectionView } from "../../lib/proxy/backend.ts";
+import type { CleanupReport, SyncReport } from "../../lib/proxy/data_plane.ts";
+import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
+import {
+  type BackendInspection,
+  type ComparisonScope,
+  type ProbeResult,
+  renderOneByOne,
+  type ServedAddress,
+  type ServiceInspection,
+  type ServiceMode,
+} from "../../lib/proxy/service_mode.ts";
 import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 import { AddressBook } from "./address_book.ts";
 import { explainUserspace } from "./explain.ts";
-import {
-  Forwarding,
-  type ForwardingCounters,
-  type ForwardingDependencies,
-  type ForwardingOptions,
-} from "./forwarding.ts";
+import { Forwarding, type ForwardingDependencies, type ForwardingOptions } from "./forwarding.ts";
 import type { ServiceAddress } from "./listeners.ts";
 import type { LocalAddresses } from "./local_addresses.ts";
 import { Quarantine } from "./quarantine.ts";
@@ -42,6 +39,7 @@ import { type SocketOperations, SocketTable } from "./socket_table.ts";
 /** The edges of the userspace backend. */
 interface UserspaceBackendDependencies extends ForwardingDependencies {
   readonly addresses: LocalAddresses;
+  readonly comparison: Pick<ServiceMode, "compare" | "repair">;
 }
 
 /** Settings of the userspace backend. */
@@ -49,11 +47,8 @@ export interface UserspaceBackendOptions extends ForwardingOptions {
   readonly family: IpFamily;
 }
 
-/** The userspace backend, and what only it can tell. */
-export interface UserspaceBackend extends Backend {
-  /** Counts since the start. */
-  readonly counters: Readonly<ForwardingCounters>;
-}
+/** A backend that forwards connections itself. */
+export type UserspaceBackend = Backend & { readonly connections: ConnectionView };
 
 /** Makes a userspace backend for one IP family. Opens nothing before the first sync. */
 export function createUserspaceBackend(
@@ -75,6 +70,7 @@ class SocketBackend implements UserspaceBackend {
   readonly takesPartialPlans = true;
   readonly family: IpFamily;
   readonly #local: LocalAddresses;
+  readonly #comparison: UserspaceBackendDependencies["comparison"];
   readonly #forwarding: Forwarding;
   readonly #addresses: AddressBook;
   readonly #quarantine = new Quarantine();
@@ -87,11 +83,12 @@ class SocketBackend implements UserspaceBackend {
   #released = false;
 
   constructor(
-    { addresses, ...dependencies }: UserspaceBackendDependencies,
+    { addresses, comparison, ...dependencies }: UserspaceBackendDependencies,
     { family, ...options }: UserspaceBackendOptions,
   ) {
     this.family = family;
     this.#local = addresses;
+    this.#comparison = comparison;
     this.#forwarding = new Forwarding(dependencies, options);
     this.#addresses = new AddressBook({ clock: dependencies.clock, local: addresses });
     const context = {
@@ -104,12 +101,12 @@ class SocketBackend implements UserspaceBackend {
     this.#services = new ServiceEntries({ ...context, sockets: this.#sockets });
   }
 
-  get counters(): Readonly<ForwardingCounters> {
-    return this.#forwarding.counters;
+  get connections(): ConnectionView {
+    return this.#forwarding;
   }
 
-  get flowWatches(): FlowWatches {
-    return this.#forwarding.watches;
+  hostSettings(): readonly HostSettingRequest[] {
+    return [];
   }
 
   probe(): Promise<readonly ProbeResult[]> {
@@ -156,12 +153,34 @@ class SocketBackend implements UserspaceBackend {
     return { carriers, deviations: leftOut.size === 0 ? deviations : { ...deviations, leftOut } };
   }
 
-  findAffinity: Required<Backend>["findAffinity"] = ({ key }, { from }) =>
+  findAffinity: Backend["findAffinity"] = ({ key }, { from }) =>
     Promise.resolve(this.#entries.get(key)?.forwarder?.remembered(from.address));
 
   render(plan: ProxyPlan, keys?: ReadonlySet<ServicePortKey>): Iterable<string> {
     return renderForwardingTable(plan, keys);
   }
+
+  renderEach(plan: ProxyPlan, keys: ReadonlySet<ServicePortKey>) {
+    return renderOneByOne({ render: (key) => this.render(plan, new Set([key])) }, keys);
+  }
+
+  /** The text is the same on every machine. */
+  facts(): undefined {}
+
+  compare(plan: ProxyPlan, scope?: ComparisonScope) {
+    return this.#comparison.compare(plan, scope);
+  }
+
+  repair(plan: ProxyPlan, scope?: ComparisonScope) {
+    return this.#comparison.repair(plan, scope);
+  }
+
+  findMissing(): Promise<undefined> {
+    return Promise.resolve(undefined);
+  }
+
+  /** Nobody else can write where this mode does. */
+  recheck(): void {}
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {
     const services: ServiceInspection[] = [];

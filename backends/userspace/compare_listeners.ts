@@ -5,7 +5,7 @@
  * @module
  */
 import { formatHostPort } from "../../lib/net/port.ts";
-import type { ComparisonScope, ServedAddress } from "../../lib/proxy/backend.ts";
+import type { ComparisonScope, ServedAddress } from "../../lib/proxy/service_mode.ts";
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { TestUserspaceBackend } from "../../tests/support/userspace_backend.ts";
 import { testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
-import type { ComparisonScope, ServedAddress } from "../../lib/proxy/backend.ts";
+import type { ComparisonScope, ServedAddress } from "../../lib/proxy/service_mode.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort, parseProtocol } from "../../lib/net/port.ts";
 import { compareListeners } from "./compare_listeners.ts";

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { Backend, ComparisonScope } from "../../lib/proxy/backend.ts";
+import type { ComparisonScope, ServiceMode } from "../../lib/proxy/service_mode.ts";
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
@@ -15,11 +15,11 @@ import {
 import { compareListeners } from "./compare_listeners.ts";
 import { kernelSockets } from "./kernel_sockets.ts";
 
-/** What a backend of the userspace mode has of {@linkcode Backend.compare} and {@linkcode Backend.repair}. */
+/** {@linkcode ServiceMode.compare} and {@linkcode ServiceMode.repair} of userspace mode. */
 export function userspaceComparison(
   dependencies: AddressComparisonDependencies,
   { family }: { readonly family: IpFamily },
-): Required<Pick<Backend, "compare" | "repair">> {
+): Pick<ServiceMode, "compare" | "repair"> {
   const addresses = addressComparison(dependencies, { family });
   const listeners = async (
     plan: ProxyPlan,

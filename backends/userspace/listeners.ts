@@ -5,7 +5,7 @@
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port, type Protocol } from "../../lib/net/port.ts";
-import type { ServedAddress } from "../../lib/proxy/backend.ts";
+import type { ServedAddress } from "../../lib/proxy/service_mode.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 

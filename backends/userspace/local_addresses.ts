@@ -7,7 +7,8 @@
  */
 import type { Cidr } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
-import type { CleanupReport, ProbeResult } from "../../lib/proxy/backend.ts";
+import type { CleanupReport } from "../../lib/proxy/data_plane.ts";
+import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import type { ServiceKey } from "../../lib/proxy/service_port_name.ts";
 
 /** An address of a Service that sockets shall be bound to. Each address is wanted once, however many ports use it. */

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Quarantined } from "../../lib/proxy/backend.ts";
+import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 
 /** What is in quarantine now. */

@@ -30,7 +30,7 @@ export function answerFlow(
   if (!ID.test(id)) throw new BadQuestion("Cannot watch without an 'id' of letters and digits");
   const wanted = parseFlowQuery(query);
   const family = families.find(({ family }) => family === ipFamilyOf(wanted.to));
-  const watches = family?.backend.flowWatches;
+  const watches = family?.backend.connections?.watches;
   if (!watches) throw new BadQuestion("Cannot watch: this mode sees no connections");
   return watches.ask(id, { query: wanted, now: clock.now() });
 }

@@ -14,8 +14,10 @@ const QUERY = {
   sourcePort: parsePort(4000),
 } as const;
 
-function parts(flowWatches?: FlowWatches): FlowParts {
-  const backend = { ...(flowWatches && { flowWatches }) } as FlowParts["families"][0]["backend"];
+function parts(watches?: FlowWatches): FlowParts {
+  const backend = {
+    ...(watches && { connections: { watches } }),
+  } as FlowParts["families"][0]["backend"];
   return { clock: systemClock, families: [{ family: "IPv4", backend }] };
 }
 

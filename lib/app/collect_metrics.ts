@@ -37,10 +37,11 @@ export async function collectMetrics(
   for (const { family, pipeline, backend } of families) {
     const { services, endpoints } = pipeline;
     // What cannot be read keeps its last figure; why is for the log of the backend's own syncs.
-    const rules = await backend.ruleCounters?.().catch(() => undefined);
+    const { connections, counting } = backend;
+    const rules = await counting?.ruleCounters().catch(() => undefined);
     if (rules) metrics.setRuleCounters(family, rules);
-    await backend.refreshTraffic?.().catch(() => undefined);
-    if (backend.counters) metrics.setTraffic(family, backend.counters);
+    await counting?.refreshTraffic().catch(() => undefined);
+    if (connections) metrics.setTraffic(family, connections.counters);
     metrics.setChanges(family, {
       servicesPending: services.pending,
       servicesTotal: services.total,

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import type { BackendMode, ProbeResult } from "../proxy/backend.ts";
+import type { BackendMode } from "../proxy/backend.ts";
+import type { ProbeResult } from "../proxy/service_mode.ts";
 import { missingText, type ModeSupport, supportOf } from "../proxy/mode_support.ts";
 import type { Dependencies } from "./dependencies.ts";
 

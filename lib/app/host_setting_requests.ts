@@ -25,10 +25,9 @@ interface RequestOptions {
 export function modeSettingRequests(
   { proxy, mode, backends }: RequestOptions,
 ): readonly HostSettingRequest[] {
-  return backends.flatMap((backend) => {
-    const { family } = backend;
-    return backend.hostSettings?.(configuredNodePorts(proxy, { mode, family })) ?? [];
-  });
+  return backends.flatMap((backend) =>
+    backend.hostSettings(configuredNodePorts(proxy, { mode, family: backend.family }))
+  );
 }
 
 /**

@@ -23,7 +23,7 @@ Deno.test("hostSettingRequests() wants conntrack's settings first, for the CPUs 
 
 Deno.test("hostSettingRequests() wants nothing of conntrack for a mode that has none", async () => {
   const commands = new FakeCommandRunner();
-  const backends = [backend(false), { family: "IPv4" as const, usesConntrack: false }];
+  const backends = [backend(false)];
   assertEquals(await hostSettingRequests({ commands }, { proxy, mode: "userspace", backends }), [
     FORWARD,
   ]);

@@ -15,9 +15,9 @@ import { planSettingsOf } from "./plan_settings.ts";
 /** A backend that counts what only somebody who asks can want of it. */
 class AskedBackend extends FakeBackend {
   readonly asked: string[] = [];
-  explain: Required<Backend>["explain"] = () => this.#note("explain", { carriers: [] });
-  compare: Required<Backend>["compare"] = () => this.#note("compare", Promise.resolve([]));
-  findMissing: Required<Backend>["findMissing"] = () =>
+  override explain: Backend["explain"] = () => this.#note("explain", { carriers: [] });
+  override compare: Backend["compare"] = () => this.#note("compare", Promise.resolve([]));
+  override findMissing: Backend["findMissing"] = () =>
     this.#note("findMissing", Promise.resolve([]));
 
   #note<Answer>(what: string, answer: Answer): Answer {

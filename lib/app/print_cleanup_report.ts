@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { CleanupReport } from "../proxy/backend.ts";
+import type { CleanupReport } from "../proxy/data_plane.ts";
 import type { Dependencies } from "./dependencies.ts";
 
 /** Prints a report; of a dry run, also the commands, which a shell takes as they are. */

@@ -9,7 +9,7 @@ import type { Dependencies } from "./dependencies.ts";
 import { runInitOnly } from "./run_init_only.ts";
 
 class RequestingBackend extends FakeBackend {
-  hostSettings(): readonly HostSettingRequest[] {
+  override hostSettings(): readonly HostSettingRequest[] {
     return [{ name: "net.ipv4.ip_forward", value: "1", purpose: "forward packets" }];
   }
 

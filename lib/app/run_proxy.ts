@@ -121,7 +121,7 @@ class RunningProxy implements AsyncDisposable {
     this.#handover = new KubeProxyHandover({
       ...dependencies,
       nodeAnnotations: () => this.#startUp.node.annotations,
-      recheck: () => this.#families.forEach(({ backend }) => backend.recheck?.()),
+      recheck: () => this.#families.forEach(({ backend }) => backend.recheck()),
       otherModes: new OtherModes(dependencies, { mode, configuration }),
     }, configuration);
     this.#serviceHealth = this.#createServiceHealth();

@@ -77,7 +77,7 @@ Deno.test("StartUp.prepare() brings the settings of the mode to the machine, and
 
 Deno.test("StartUp is quiet as a plain user without a cluster, whose OOM score is refused", () =>
   withStartUp({ mode: "userspace", argv: MANIFESTS }, async ({ startUp, logger, tasks }) => {
-    await startUp.prepare([{ family: "IPv4", usesConntrack: false }]);
+    await startUp.prepare([{ family: "IPv4", usesConntrack: false, hostSettings: () => [] }]);
     startUp.start(tasks, undefined);
     startUp.events.record({} as never);
     await eventually(

@@ -4,7 +4,9 @@
  * @module
  */
 import type { Clock } from "../os/clock.ts";
-import type { Backend, Quarantined, ServiceInspection } from "../proxy/backend.ts";
+import type { Backend } from "../proxy/backend.ts";
+import type { Quarantined } from "../proxy/data_plane.ts";
+import type { ServiceInspection } from "../proxy/service_mode.ts";
 import type { Endpoint } from "../proxy/endpoint.ts";
 import type { ServicePlan } from "../proxy/service_plan.ts";
 import { type ServicePortKey, servicePortText } from "../proxy/service_port_name.ts";

@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { FakeBackend } from "../../tests/support/fake_backend.ts";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
 import { testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
-import type { Quarantined } from "../proxy/backend.ts";
+import type { Quarantined } from "../proxy/data_plane.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import { collectFamilyStatus } from "./status_collector.ts";
 

@@ -5,7 +5,9 @@
  */
 import type { IpFamily } from "../net/ip_address.ts";
 import type { HostSettingOutcome } from "../proxy/host_setting.ts";
-import type { BackendMode, Quarantined, ServedAddress } from "../proxy/backend.ts";
+import type { BackendMode } from "../proxy/backend.ts";
+import type { Quarantined } from "../proxy/data_plane.ts";
+import type { ServedAddress } from "../proxy/service_mode.ts";
 import type { TrafficFigures } from "../proxy/service_traffic.ts";
 
 /** An endpoint of a ServicePort, for a person to read. */

@@ -6,7 +6,7 @@
 import { createColors } from "picocolors";
 import { wrapText } from "../config/wrap_text.ts";
 import { formatHostPort } from "../net/port.ts";
-import type { ServedAddress } from "../proxy/backend.ts";
+import type { ServedAddress } from "../proxy/service_mode.ts";
 import { operationsText } from "./operations_text.ts";
 import { loadNotes, trafficText } from "./traffic_text.ts";
 import { printableText } from "../log/printable_text.ts";

@@ -2,7 +2,7 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { testStatusFamily, testStatusReport } from "../../tests/support/status_reports.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
-import type { ServedAddress } from "../proxy/backend.ts";
+import type { ServedAddress } from "../proxy/service_mode.ts";
 import { servicePortKey } from "../proxy/service_port_name.ts";
 import type { StatusFamily, StatusReport, StatusService } from "./status_report.ts";
 import { ageText, matchesFilter, renderStatus } from "./status_view.ts";

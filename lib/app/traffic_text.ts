@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ServerLoad } from "../proxy/backend.ts";
+import type { ServerLoad } from "../proxy/service_mode.ts";
 import type { TrafficFigures } from "../proxy/service_traffic.ts";
 
 const UNITS = ["B", "kB", "MB", "GB", "TB", "PB"] as const;

@@ -5,7 +5,8 @@
  */
 import type { Counter } from "prom-client";
 import type { IpFamily } from "../net/ip_address.ts";
-import type { RuleCounters, SyncReport, TrafficCounters } from "../proxy/backend.ts";
+import type { RuleCounters, TrafficCounters } from "../proxy/backend.ts";
+import type { SyncReport } from "../proxy/data_plane.ts";
 import { type Instruments, setCounter } from "./instruments.ts";
 import { METRICS } from "./metric_table.ts";
 

@@ -4,7 +4,7 @@
  * @module
  */
 import type { IpAddress } from "../net/ip_address.ts";
-import type { Quarantined } from "../proxy/backend.ts";
+import type { Quarantined } from "../proxy/data_plane.ts";
 import { messageOf } from "../log/message_of.ts";
 
 /** What to do when {@linkcode isOutOfSockets}. */

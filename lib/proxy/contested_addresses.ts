@@ -5,7 +5,7 @@
  */
 import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort } from "../net/port.ts";
-import type { Quarantined } from "./backend.ts";
+import type { Quarantined } from "./data_plane.ts";
 import { claimOrder } from "./claim_order.ts";
 import type { PlanChanges, ProxyPlan } from "./proxy_plan.ts";
 import type { ServicePlan } from "./service_plan.ts";

@@ -21,14 +21,14 @@ export function explainInMode(
   { backend, ...options }: ExplainInModeOptions,
 ): PacketExplanation {
   const draft = explainPacket(plan, packet, { ...options, isDraft: true });
-  let told = backend.explain?.(plan, draft);
-  const admitted = told?.deviations?.admitted;
+  let told = backend.explain(plan, draft);
+  const admitted = told.deviations?.admitted;
   // What else a mode says depends on whether it admits the client.
   if (admitted !== undefined && admitted !== draft.sourceRanges?.admitted) {
     const known = { ...options, deviations: { admitted }, isDraft: true };
-    told = backend.explain?.(plan, explainPacket(plan, packet, known));
+    told = backend.explain(plan, explainPacket(plan, packet, known));
   }
-  const { deviations, carriers = [] } = told ?? {};
+  const { deviations, carriers = [] } = told;
   const explained = explainPacket(plan, packet, { ...options, ...(deviations && { deviations }) });
   return { ...explained, carriers };
 }

@@ -7,7 +7,7 @@
 import { cidrContains } from "../net/cidr.ts";
 import { formatHostPort } from "../net/port.ts";
 import { admission } from "./admitted_sources.ts";
-import type { Quarantined } from "./backend.ts";
+import type { Quarantined } from "./data_plane.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { explainSource, isSourceRewritten } from "./explain_source.ts";
 import { isFromPod } from "./local_traffic.ts";

@@ -5,7 +5,9 @@
  * @module
  */
 import type { Cidr } from "../net/cidr.ts";
-import type { BackendMode, CleanupReport, ProbeResult } from "./backend.ts";
+import type { BackendMode } from "./backend.ts";
+import type { CleanupReport } from "./data_plane.ts";
+import type { ProbeResult } from "./service_mode.ts";
 
 /** Software beside us that makes rules for Services or policies. */
 type ForeignSoftware = "kube-proxy" | "kube-router" | "klipper" | "other";

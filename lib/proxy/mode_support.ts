@@ -4,7 +4,7 @@
  * @module
  */
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
-import type { ProbeResult } from "./backend.ts";
+import type { ProbeResult } from "./service_mode.ts";
 
 /** What a machine has for a mode. */
 export interface ModeSupport {

@@ -6,7 +6,7 @@
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
-import type { ServedAddress } from "./backend.ts";
+import type { ServedAddress } from "./service_mode.ts";
 import type { DataPlaneDifference } from "./data_plane_difference.ts";
 import type { EndpointKey } from "./endpoint.ts";
 import type { Packet } from "./packet.ts";

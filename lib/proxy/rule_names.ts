@@ -4,11 +4,11 @@
  * @module
  */
 import { parseIpAddress } from "../net/ip_address.ts";
-import type { Backend } from "./backend.ts";
 import { explainPacket } from "./explain_packet.ts";
 import type { Packet } from "./packet.ts";
 import type { PacketCarrier } from "./packet_explanation.ts";
 import type { ProxyPlan } from "./proxy_plan.ts";
+import type { ServiceMode } from "./service_mode.ts";
 import type { ServicePlan } from "./service_plan.ts";
 
 /** Things of one kind and name that are for a ServicePort. */
@@ -40,7 +40,7 @@ const OUTSIDE = {
 export function ruleNames(
   plan: ProxyPlan,
   service: ServicePlan,
-  { explain }: { readonly explain: Required<Backend>["explain"] },
+  mode: Pick<ServiceMode, "explain">,
 ): readonly RuleName[] {
   // The plan of it alone: whose the address is has not to be looked for.
   const alone = { ...plan, services: new Map([[service.key, service]]) };
@@ -48,7 +48,7 @@ export function ruleNames(
   const own = { nodePort: service.nodePort, addresses };
   const found = new Map<string, Map<string, PacketCarrier>>();
   for (const packet of packetsTo(plan, service)) {
-    const { carriers } = explain(plan, explainPacket(alone, packet, { isDraft: true }));
+    const { carriers } = mode.explain(plan, explainPacket(alone, packet, { isDraft: true }));
     for (const carrier of carriers.filter((each) => isOwn(each, packet, own))) {
       const id = `${carrier.object} ${carrier.name}`;
       const known = found.get(id) ?? new Map<string, PacketCarrier>();

@@ -4,14 +4,11 @@
  * @module
  */
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
-import type {
-  Backend,
-  BackendInspection,
-  CleanupReport,
-  ProbeResult,
-  Quarantined,
-  SyncReport,
-} from "../../lib/proxy/backend.ts";
+import type { Backend } from "../../lib/proxy/backend.ts";
+import type { CleanupReport, Quarantined, SyncReport } from "../../lib/proxy/data_plane.ts";
+import type { HostSettingRequest } from "../../lib/proxy/host_setting.ts";
+import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
+import type { BackendInspection, ProbeResult } from "../../lib/proxy/service_mode.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
@@ -84,9 +81,29 @@ export class FakeBackend implements Backend {
       !deepEqual({ ...previous, endpoints: [] }, { ...next, endpoints: [] });
   }
 
+  hostSettings(): readonly HostSettingRequest[] {
+    return [];
+  }
+
   render(): Iterable<string> {
     return [];
   }
+
+  renderEach(): Iterable<readonly [ServicePortKey, string]> {
+    return [];
+  }
+
+  facts(): MachineFacts | undefined {
+    return undefined;
+  }
+
+  compare: Backend["compare"] = () => Promise.resolve([]);
+  repair: Backend["repair"] = () => Promise.resolve({ found: [], left: [], operations: {} });
+  explain: Backend["explain"] = () => ({ carriers: [] });
+  findMissing: Backend["findMissing"] = () => Promise.resolve(undefined);
+  findAffinity: Backend["findAffinity"] = () => Promise.resolve(undefined);
+
+  recheck(): void {}
 
   inspect(): Promise<BackendInspection> {
     return Promise.resolve({ summary: "in memory", services: [], quarantined: [] });
@@ -98,6 +115,10 @@ export class FakeBackend implements Backend {
 
   cleanup(): Promise<CleanupReport> {
     return Promise.resolve({ removed: [], failed: [] });
+  }
+
+  previewCleanup(): Promise<CleanupReport> {
+    return this.cleanup();
   }
 
   drain(): Promise<void> {

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import type { BackendMode, ProbeResult } from "../../lib/proxy/backend.ts";
+import type { BackendMode } from "../../lib/proxy/backend.ts";
+import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import type { FindingOptions, HostChecks, HostFinding } from "../../lib/proxy/host_checks.ts";
 
 /** What the machine has. */

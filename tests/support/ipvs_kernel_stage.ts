@@ -15,7 +15,8 @@ import {
   systemCommandRunner,
 } from "../../lib/os/command_runner.ts";
 import type { InterfaceAddress } from "../../lib/os/network.ts";
-import type { Backend, SyncReport } from "../../lib/proxy/backend.ts";
+import type { Backend } from "../../lib/proxy/backend.ts";
+import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { planScenario } from "../packet_flow/plan_scenario.ts";

@@ -5,7 +5,8 @@
  */
 import { createIpvsBackend } from "../../backends/ipvs/backend.ts";
 import type { IpvsBackendOptions } from "../../backends/ipvs/backend_options.ts";
-import type { Backend, SyncReport } from "../../lib/proxy/backend.ts";
+import type { Backend } from "../../lib/proxy/backend.ts";
+import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { FakeClock, settle } from "./fake_clock.ts";

@@ -12,7 +12,7 @@ import { TableListing } from "../../backends/nftables/table_listing.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../../lib/os/command_runner.ts";
-import type { SyncReport } from "../../lib/proxy/backend.ts";
+import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { FakeNft } from "./fake_nft.ts";

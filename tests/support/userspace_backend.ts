@@ -10,7 +10,7 @@ import {
 } from "../../backends/userspace/backend.ts";
 import { type Clock, systemClock } from "../../lib/os/clock.ts";
 import { type Network, systemNetwork } from "../../lib/os/network.ts";
-import type { SyncReport } from "../../lib/proxy/backend.ts";
+import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -27,6 +27,12 @@ export interface TestBackendOptions extends Partial<UserspaceBackendOptions> {
 }
 
 /** A backend, and the plan that it was synced to last. */
+const COMPARISON = { compare: unasked, repair: unasked };
+
+function unasked(): never {
+  throw new Error("Cannot compare: the test has no machine");
+}
+
 export class TestUserspaceBackend implements AsyncDisposable {
   readonly addresses = new FakeLocalAddresses();
   readonly logger = new MemoryLogger();
@@ -40,7 +46,7 @@ export class TestUserspaceBackend implements AsyncDisposable {
   ) {
     const { logger, addresses } = this;
     this.backend = createUserspaceBackend(
-      { clock, network, logger, addresses, ...(traffic && { traffic }) },
+      { clock, network, logger, addresses, comparison: COMPARISON, ...(traffic && { traffic }) },
       { family: "IPv4", udpTimeoutMs: 10_000, ...options },
     );
   }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { CleanupReport } from "../../../lib/proxy/backend.ts";
+import type { CleanupReport } from "../../../lib/proxy/data_plane.ts";
 import type {
   FindingOptions,
   HostFinding,

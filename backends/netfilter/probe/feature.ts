@@ -4,7 +4,7 @@
  * @module
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
-import type { ProbeResult } from "../../../lib/proxy/backend.ts";
+import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
 
 /** One row of a mode's table of needs. */
 export interface Feature {

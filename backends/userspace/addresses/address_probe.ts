@@ -6,7 +6,7 @@
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { Network } from "../../../lib/os/network.ts";
-import type { ProbeResult } from "../../../lib/proxy/backend.ts";
+import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
 import type { AnyIpRoutes } from "./anyip_routes.ts";
 import { canBind } from "./local_check.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";

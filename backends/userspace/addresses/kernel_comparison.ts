@@ -6,12 +6,12 @@
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import type { Backend } from "../../../lib/proxy/backend.ts";
 import type {
   DataPlaneDifference,
   DataPlaneRepair,
 } from "../../../lib/proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
+import type { ServiceMode } from "../../../lib/proxy/service_mode.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { AddressStore } from "./address_store.ts";
 import { type AddressComparison, compareAddresses } from "./compare.ts";
@@ -23,11 +23,11 @@ export interface AddressComparisonDependencies {
   readonly store: Pick<AddressStore, "load">;
 }
 
-/** What a backend of the userspace mode has of {@linkcode Backend.compare} and {@linkcode Backend.repair}. */
+/** {@linkcode ServiceMode.compare} and {@linkcode ServiceMode.repair} of userspace mode. */
 export function addressComparison(
   dependencies: AddressComparisonDependencies,
   { family }: { readonly family: IpFamily },
-): Required<Pick<Backend, "compare" | "repair">> {
+): Pick<ServiceMode, "compare" | "repair"> {
   const compare = async (
     plan: ProxyPlan,
     keys: ReadonlySet<ServicePortKey> | undefined,

@@ -5,7 +5,7 @@
  */
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
-import type { Quarantined, SyncReport } from "../../proxy/backend.ts";
+import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ChangeLog } from "./change_log.ts";
 import type { SyncEntry } from "./change_entry.ts";

@@ -5,7 +5,7 @@ import { FakeClock } from "../../../tests/support/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
-import type { SyncReport } from "../../proxy/backend.ts";
+import type { SyncReport } from "../../proxy/data_plane.ts";
 import { FamilyProxy } from "../family_proxy.ts";
 import { planSettingsOf } from "../plan_settings.ts";
 import type { ChangeEntry, SyncEntry } from "./change_entry.ts";

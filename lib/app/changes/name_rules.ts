@@ -71,12 +71,11 @@ class Namer {
 
   #look(servicePort: string): readonly RuleName[] | undefined {
     const { backend, pipeline: { plan } } = this.#served;
-    if (backend.explain === undefined) return undefined;
     const services: ReadonlyMap<string, ServicePlan> = plan.services;
     const service = services.get(servicePort);
     if (service === undefined) return [];
     try {
-      return ruleNames(plan, service, { explain: (...given) => backend.explain!(...given) });
+      return ruleNames(plan, service, backend);
     } catch {
       // A node in trouble has to be able to tell what changed: names are an addition.
       return undefined;

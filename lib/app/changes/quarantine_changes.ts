@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Quarantined } from "../../proxy/backend.ts";
+import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { QuarantineEntry } from "./change_entry.ts";
 import { shortened } from "./change_parts.ts";
 

@@ -7,7 +7,7 @@
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
-import type { CleanupReport } from "../../proxy/backend.ts";
+import type { CleanupReport } from "../../proxy/data_plane.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { ControlError, requestStatus } from "../control_client.ts";
 import { printCleanupReport } from "../print_cleanup_report.ts";
@@ -86,8 +86,8 @@ async function* ownReports(
         dependencies,
         idleBackendOptions(configuration, family),
       );
-      if (!configuration.relay.dryRun) yield await backend.cleanup();
-      else if (backend.previewCleanup) yield await backend.previewCleanup();
+      const { dryRun } = configuration.relay;
+      yield await (dryRun ? backend.previewCleanup() : backend.cleanup());
     }
   }
 }

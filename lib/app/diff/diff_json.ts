@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Quarantined } from "../../proxy/backend.ts";
+import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
 import { countDifferences, type NodeDifference, type ServicePortNames } from "./node_difference.ts";

@@ -5,7 +5,7 @@
  */
 import { createColors } from "picocolors";
 import { wrapText } from "../../config/wrap_text.ts";
-import type { Quarantined } from "../../proxy/backend.ts";
+import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { servicePortText } from "../../proxy/service_port_name.ts";
 import { printableText } from "../../log/printable_text.ts";

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { testProxyPlan, testServicePlan } from "../../../tests/support/service_plans.ts";
-import type { Quarantined } from "../../proxy/backend.ts";
+import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { differenceJson } from "./diff_json.ts";
 import { renderDifference } from "./diff_view.ts";

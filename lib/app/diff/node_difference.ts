@@ -4,7 +4,9 @@
  * @module
  */
 import type { IpFamily } from "../../net/ip_address.ts";
-import type { Backend, BackendMode, ComparisonScope, Quarantined } from "../../proxy/backend.ts";
+import type { Backend, BackendMode } from "../../proxy/backend.ts";
+import type { Quarantined } from "../../proxy/data_plane.ts";
+import type { ComparisonScope } from "../../proxy/service_mode.ts";
 import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
@@ -82,11 +84,9 @@ export async function compareFamily(
   const scope = { keys: chosen, quarantined: all, serving };
   const common = { family, services, quarantined };
   if (repair) {
-    if (backend.repair === undefined) throw unable(backend.mode);
-    const report = await repair(family, () => backend.repair!(plan, scope));
+    const report = await repair(family, () => backend.repair(plan, scope));
     return { ...common, differences: report.left, repair: report };
   }
-  if (backend.compare === undefined) throw unable(backend.mode);
   return { ...common, differences: await backend.compare(plan, scope) };
 }
 
@@ -98,10 +98,4 @@ export function countQuarantined({ families }: NodeDifference): number {
 /** How many there are, of all families. */
 export function countDifferences({ families }: NodeDifference): number {
   return families.reduce((sum, { differences }) => sum + differences.length, 0);
-}
-
-function unable(mode: BackendMode): Error {
-  return new Error(
-    `Cannot compare this machine with a plan of mode '${mode}': it keeps no objects`,
-  );
 }

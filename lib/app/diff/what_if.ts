@@ -149,21 +149,13 @@ async function ownLines(
   },
 ): Promise<ReadonlyMap<ServicePortKey, readonly string[]>> {
   const keys = new Set(changed.filter((key) => plan.services.has(key)));
-  const texts = backend.renderEach?.(plan, keys) ?? renderOneByOne(backend, plan, keys);
+  const texts = backend.renderEach(plan, keys);
   const lines = new Map<ServicePortKey, readonly string[]>();
   for (const [key, text] of texts) {
     lines.set(key, linesOf(text).filter((line) => !frame.has(line)));
     await slice.pause();
   }
   return lines;
-}
-
-function* renderOneByOne(
-  backend: Backend,
-  plan: ProxyPlan,
-  keys: ReadonlySet<ServicePortKey>,
-): Generator<readonly [ServicePortKey, string]> {
-  for (const key of keys) yield [key, [...backend.render(plan, new Set([key]))].join("")];
 }
 
 function linesOf(text: string): readonly string[] {

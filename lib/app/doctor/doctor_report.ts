@@ -5,7 +5,8 @@
  */
 import type { ModeRequest } from "../../config/mode_request.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
-import type { BackendMode, ProbeResult } from "../../proxy/backend.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
+import type { ProbeResult } from "../../proxy/service_mode.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 
 /** This program. */

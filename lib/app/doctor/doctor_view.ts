@@ -6,7 +6,7 @@
 import { createColors } from "picocolors";
 import { wrapText } from "../../config/wrap_text.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
-import type { ProbeResult } from "../../proxy/backend.ts";
+import type { ProbeResult } from "../../proxy/service_mode.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import { printableText } from "../../log/printable_text.ts";
 import { type DoctorMode, type DoctorReport, isBlocked } from "./doctor_report.ts";

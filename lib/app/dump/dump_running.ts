@@ -36,7 +36,7 @@ export function dumpRunning(
 }
 
 function familyOf({ family, backend, pipeline, syncer }: FamilyProxy): DumpedFamily {
-  const facts = backend.facts?.();
+  const facts = backend.facts();
   const { plan, interfaceAddresses } = pipeline;
   return {
     family,

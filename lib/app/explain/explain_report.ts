@@ -6,7 +6,8 @@
 import type { Service } from "../../api/objects.ts";
 import { type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
-import type { Backend, BackendMode, Quarantined } from "../../proxy/backend.ts";
+import type { Backend, BackendMode } from "../../proxy/backend.ts";
+import type { Quarantined } from "../../proxy/data_plane.ts";
 import { explainInMode } from "../../proxy/explain_in_mode.ts";
 import { headline } from "../../proxy/explanation_headline.ts";
 import { explanationSteps } from "../../proxy/explanation_steps.ts";

@@ -61,9 +61,9 @@ async function differencesOf(
   const { service, carriers } = explanation;
   const isFew = plan.services.size <= MOST_COMPARED;
   const isSocket = carriers.some(({ object }) => object === "socket");
-  if (backend.compare === undefined || isSocket) {
+  if (isSocket) {
     const found = await inspectedDifferences(backend, explanation);
-    if (found.length > 0 || backend.compare === undefined || !isFew) return found;
+    if (found.length > 0 || !isFew) return found;
   }
   if (isFew && service) {
     const { key } = service;
@@ -73,7 +73,7 @@ async function differencesOf(
       ...(inspected && { serving: inspected.services, quarantined: inspected.quarantined }),
     });
   }
-  return await backend.findMissing?.(carriers);
+  return await backend.findMissing(carriers);
 }
 
 /** Of a mode that serves by itself: it knows which sockets it has. */
@@ -102,9 +102,6 @@ async function affinityOf(
 ): Promise<PacketExplanation["affinity"]> {
   const plan = service && services.get(service.key);
   if (affinity === undefined || plan === undefined) return affinity;
-  if (backend.findAffinity === undefined) {
-    return { ...affinity, unknown: `mode ${backend.mode} can't tell` };
-  }
   try {
     const entry = await backend.findAffinity(plan, packet);
     // The client may have it from another frontend, under another policy.

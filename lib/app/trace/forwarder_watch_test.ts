@@ -35,7 +35,7 @@ async function withWatch(
 ): Promise<void> {
   const folder = await Deno.makeTempDir();
   const watches = new FlowWatches();
-  const families = [{ family: "IPv4", backend: { flowWatches: watches } }];
+  const families = [{ family: "IPv4", backend: { connections: { watches } } }];
   const parts = { clock: systemClock, families } as unknown as FlowParts;
   const path = `${folder}/control.sock`;
   const routes = { "/flow": (query: URLSearchParams) => Promise.resolve(answerFlow(parts, query)) };
