@@ -49,6 +49,11 @@ const PURE_IN_BACKENDS =
 /** The docstring of a module, and a claim in it. */
 const CLAIMS_PURITY = /^\s*\/\*\*(?:(?!\*\/)[\s\S])*\bPure\b/;
 
+/** What a sync runs through in a backend, and the tools that it must not depend on. */
+const WRITE_PATH =
+  /^backends\/\w+\/(wanted_\w+|applied_\w+|\w+_writer|adopt_\w+|layout|drift_watch|diff|render_service)\.ts$/;
+const TOOL = /\/(compare\w*|kernel_comparison|explain\w*|trace\w*|inspect\w*|find_\w+)\.ts$/;
+
 const REACHES_OUTSIDE = [
   /\bDeno\./,
   /\bDate\.now\b/,
@@ -165,6 +170,10 @@ function violationsOf(file: SourceFile): string[] {
   const found = importsOf(file)
     .filter((to) => !mayImport(path, to))
     .map((to) => `${path} imports ${to}: ${layerOf(path)} must not know ${layerOf(to)}`);
+  if (WRITE_PATH.test(path)) {
+    const tools = importsOf(file).filter((to) => TOOL.test(to));
+    found.push(...tools.map((to) => `${path} writes and imports the tool ${to}`));
+  }
   if (isPure(file)) {
     for (const pattern of REACHES_OUTSIDE) {
       const match = pattern.exec(code);
@@ -251,6 +260,7 @@ const PLANTED: readonly (readonly [path: string, text: string, says: string])[] 
   ["lib/app/a.ts", 'import { K } from "@kubernetes/client-node";', "costs 10 MB"],
   ["lib/kube/a.ts", 'import x from "@kubernetes/client-node/dist/config.js";', "costs 10 MB"],
   ["lib/app/a.ts", 'import { x } from "../../tests/support/x.ts";', "is code for tests"],
+  ["backends/ipvs/ipvs_writer.ts", 'import { x } from "./compare.ts";', "imports the tool"],
 ];
 
 for (const [path, text, says] of PLANTED) {

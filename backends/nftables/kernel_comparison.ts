@@ -10,21 +10,16 @@ import type {
   DataPlaneDifference,
   DataPlaneRepair,
 } from "../../lib/proxy/data_plane_difference.ts";
-import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { refusedByKey } from "../netfilter/refused_services.ts";
-import type { EntryId } from "./claims.ts";
 import { compareTable, type TableComparison } from "./compare.ts";
-import type { EndpointOrder, Entry } from "./entry.ts";
+import { readOrder, readSlots } from "./endpoint_orders.ts";
 import type { FoundTable } from "./found_table.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftRunner } from "./nft_runner.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
-import { SlotAllocator, type Slots } from "./slots.ts";
 import type { Transaction } from "./transaction.ts";
 import { wantedState, type WantedStateContext } from "./wanted_state.ts";
 
@@ -112,62 +107,6 @@ export async function repairKernel(
   return { found: first.differences, left: comparison.differences, operations };
 }
 
-/** Entries between two pauses: well under a millisecond. */
-const SLICE_SIZE = 512;
-
-/**
- * How the endpoints of entries are numbered, and by which slots they are remembered, where that is not
- * as in a process that begins with the plan: one text each. In short steps.
- */
-export function* orderWords(
-  entries: Iterable<Entry>,
-  layout: NftablesLayout,
-): Generator<void, readonly string[]> {
-  const all: string[] = [];
-  const told = new Set<Slots>();
-  let seen = 0;
-  for (const { id, main, local, plan, slots } of entries) {
-    if (++seen % SLICE_SIZE === 0) yield;
-    if (slots && !told.has(slots)) {
-      told.add(slots);
-      if (!isUsual(slots, plan)) all.push(slotWords(plan.key, slots));
-    }
-    const usual = layout.orderedEntry(id, undefined);
-    if (usual && isSame(usual.main, main) && isSame(usual.local, local)) continue;
-    const words = (list: Entry["main"]) => list.map(({ key }) => key).join(" ");
-    all.push(`${id} = ${words(main)} / ${words(local)}`);
-  }
-  return all;
-}
-
-function readOrder(words: string): readonly [EntryId, EndpointOrder] {
-  const [id = "", lists = ""] = words.split(" = ", 2);
-  const [main = [], local = []] = lists.split(" / ").map((list) =>
-    list.split(" ").filter((key) => key !== "").map((key) => ({ key: key as EndpointKey }))
-  );
-  return [id as EntryId, { main, local }];
-}
-
-/** Whether a ServicePort that is alone would have the same slots. */
-function isUsual(slots: Slots, plan: ServicePlan): boolean {
-  const usual = new SlotAllocator().slotsOf(plan);
-  return slots.size === usual.size && [...slots].every(([key, slot]) => usual.get(key) === slot);
-}
-
-const SLOTS = "slots ";
-
-function slotWords(key: ServicePortKey, slots: Slots): string {
-  return `${SLOTS}${key} = ${[...slots].map(([key, slot]) => `${key} ${slot}`).join(" ")}`;
-}
-
-function readSlots(words: string): readonly (readonly [ServicePortKey, Slots])[] {
-  if (!words.startsWith(SLOTS)) return [];
-  const [key = "", list = ""] = words.slice(SLOTS.length).split(" = ", 2);
-  const slots = [...list.matchAll(/(\S+) (\d+)/g)]
-    .map(([, endpoint = "", slot]) => [endpoint as EndpointKey, Number(slot)] as const);
-  return [[key as ServicePortKey, new Map(slots)]];
-}
-
 async function fill(
   layout: NftablesLayout,
   { plan, scope }: Pick<KernelComparisonInput, "plan" | "scope">,
@@ -180,8 +119,4 @@ async function fill(
     else layout.set(service);
     await slice.pause();
   }
-}
-
-function isSame(left: Entry["main"], right: Entry["main"]): boolean {
-  return left.length === right.length && left.every(({ key }, index) => key === right[index]?.key);
 }

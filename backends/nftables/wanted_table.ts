@@ -13,7 +13,7 @@ import { RefusedServices } from "../netfilter/refused_services.ts";
 import { takeChanges } from "../netfilter/take_changes.ts";
 import { claimsOf, type EntryId } from "./claims.ts";
 import type { Entry } from "./entry.ts";
-import { orderWords } from "./kernel_comparison.ts";
+import { orderWords } from "./endpoint_orders.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftRunner } from "./nft_runner.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
