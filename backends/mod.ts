@@ -12,7 +12,7 @@ import type { MachineFacts } from "../lib/proxy/machine_facts.ts";
 import type { FamilyTraffic } from "../lib/proxy/service_traffic.ts";
 import { createIptablesBackend } from "./iptables/backend.ts";
 import { createIpvsBackend } from "./ipvs/backend.ts";
-import { type IpvsConfigurationFields, ipvsOptionsOf } from "./ipvs/configured_options.ts";
+import { type IpvsConfigurationFields, ipvsOptionsOf } from "./ipvs/backend_options.ts";
 import { createServerRecordFile } from "./ipvs/server_record_file.ts";
 import type { RuleBackendDependencies } from "./netfilter/rule_backend.ts";
 import { createNftablesBackend } from "./nftables/backend.ts";

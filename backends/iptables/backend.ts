@@ -31,14 +31,14 @@ import type { RuleBackendDependencies, RuleBackendOptions } from "../netfilter/r
 import { RuleSyncs } from "../netfilter/rule_syncs.ts";
 import { createRuleWatch } from "./drift_watch.ts";
 import { compareKernel, repairKernel } from "./kernel_comparison.ts";
-import { findFacts } from "./machine_facts.ts";
+import { findFacts } from "./probe.ts";
 import { explainIptables } from "./explain.ts";
 import { ExplainedLayout } from "./explained_layout.ts";
 import { findMissingRules } from "./find_missing.ts";
 import { renderOptionsOf, servesLocalhost } from "./live_options.ts";
 import { removeOwnChains } from "./own_chains.ts";
 import { probeIptablesMode } from "./probe.ts";
-import { renderEach, renderText } from "./render_text.ts";
+import { renderEach, renderText } from "./render.ts";
 import { ALL_FEATURES, type IptablesFeatures } from "./render_options.ts";
 import { WantedRules } from "./wanted_rules.ts";
 import { WriteFigures } from "./write_figures.ts";

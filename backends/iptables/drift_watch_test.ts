@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { DriftStage } from "../../tests/support/drift_stage.ts";
 import { IptablesError } from "../netfilter/restore_error.ts";
 import type { DriftWatch } from "../netfilter/drift_watch.ts";
-import { createRuleWatch } from "./drift_watch.ts";
+import { CanarySchedule, createRuleWatch } from "./drift_watch.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
 /** A machine on which tables are flushed, and what the watch does about it. */
@@ -98,4 +98,21 @@ Deno.test("DriftWatch waits for a sync that is under way", async () => {
   await running;
   await stage.pass(1);
   assertEquals(stage.verifications, 1);
+});
+
+Deno.test("CanarySchedule looks every period, and at least every ten seconds", () => {
+  assertEquals(new CanarySchedule(1_000).pauseMs, 1_000);
+  assertEquals(new CanarySchedule(30_000).pauseMs, 10_000);
+});
+
+Deno.test("CanarySchedule looks seldom where a look is dear, and often after a flush", () => {
+  const schedule = new CanarySchedule(30_000);
+  schedule.looked(300);
+  assertEquals(schedule.pauseMs, 30_000);
+  schedule.lost();
+  for (let look = 1; look <= 5; look++) {
+    assertEquals(schedule.pauseMs, 1_000);
+    schedule.looked(300);
+  }
+  assertEquals(schedule.pauseMs, 30_000);
 });

@@ -3,15 +3,17 @@
  *
  * @module
  */
-import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import { createSysctl } from "../../lib/os/sysctl.ts";
 import { missingText, supportOf } from "../../lib/proxy/mode_support.ts";
+import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import { RULE_FEATURES } from "../netfilter/iptables_features.ts";
 import { IPTABLES_TABLES } from "../netfilter/iptables_tables.ts";
+import type { IptablesChoice } from "../netfilter/iptables_variant.ts";
+import { createScratchCounter, hasCounters } from "../netfilter/packet_counters.ts";
 import { type Feature, RIGHTS } from "../netfilter/probe/feature.ts";
 import type { RuleFeature } from "../netfilter/probe/iptables_trial.ts";
 import type { ProbeDependencies } from "../netfilter/probe/try_tool.ts";
-import type { IptablesChoice } from "../netfilter/iptables_variant.ts";
-import { createScratchCounter, hasCounters } from "../netfilter/packet_counters.ts";
 import { probeChosenIptables, probeIptables } from "../netfilter/probe_iptables.ts";
 import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
 import type { IptablesFeatures } from "./render_options.ts";
@@ -84,4 +86,22 @@ export async function probeRenderFeatures(
     sctp: has(RULE_FEATURES.sctp),
     statistic: has(RULE_FEATURES.statistic),
   };
+}
+
+/** What was found. */
+interface IptablesFacts {
+  readonly features: IptablesFeatures;
+  readonly beLiberal: boolean;
+}
+
+const BE_LIBERAL = "net.netfilter.nf_conntrack_tcp_be_liberal";
+
+/** Tries what rules may use, and reads the setting that one of them depends on. */
+export async function findFacts(
+  { commands }: { readonly commands: CommandRunner },
+  choice: IptablesChoice,
+): Promise<IptablesFacts> {
+  const features = await probeRenderFeatures({ commands }, choice);
+  const { values } = await createSysctl(commands).read([BE_LIBERAL]);
+  return { features, beLiberal: values.get(BE_LIBERAL) === "1" };
 }

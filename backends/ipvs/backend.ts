@@ -39,7 +39,7 @@ import { IpvsWriter } from "./ipvs_writer.ts";
 import { removeOwnObjects, removeStaleChains } from "./own_objects.ts";
 import { probeIpvsMode } from "./probe.ts";
 import { defaultIpvsOptions, type IpvsFeatures, type IpvsRenderOptions } from "./render_options.ts";
-import { renderText } from "./render_text.ts";
+import { renderText } from "./render.ts";
 import { recordedNodePorts } from "./server_record_file.ts";
 import { ServerRecordWriter } from "./server_record_writer.ts";
 import { TakenServers } from "./taken_servers.ts";

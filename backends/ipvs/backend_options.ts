@@ -3,12 +3,12 @@
  *
  * @module
  */
-import type { Cidr } from "../../lib/net/cidr.ts";
+import { type Cidr, tryParseCidr } from "../../lib/net/cidr.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { Network } from "../../lib/os/network.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
-import type { Scheduler } from "./scheduler.ts";
+import { DEFAULT_SCHEDULER, type Scheduler, SCHEDULERS, tryParseScheduler } from "./scheduler.ts";
 import type { ServerRecordFile } from "./server_record_file.ts";
 
 /** The edges of the ipvs backend. */
@@ -35,4 +35,50 @@ export interface IpvsBackendOptions {
   readonly problem?: string;
   /** What a machine was found to have, for text without a `start()`. @default {everything} */
   readonly facts?: MachineFacts;
+}
+
+/** The fields of the configuration that are read. Times are milliseconds. */
+export interface IpvsConfigurationFields {
+  readonly scheduler: string;
+  readonly excludeCIDRs: readonly string[];
+  readonly strictARP: boolean;
+  readonly tcpTimeout: number;
+  readonly tcpFinTimeout: number;
+  readonly udpTimeout: number;
+  readonly syncPeriod: number;
+}
+
+/** What is known beside them. */
+interface IpvsOptionsContext {
+  readonly family: IpFamily;
+  readonly masqueradeBit: number;
+  readonly drainTimeoutMs: number;
+}
+
+/** The options. A scheduler that there is not is the default; {@linkcode unknownScheduler} tells. */
+export function ipvsOptionsOf(
+  ipvs: IpvsConfigurationFields,
+  { family, masqueradeBit, drainTimeoutMs }: IpvsOptionsContext,
+): IpvsBackendOptions {
+  const { tcpTimeout: tcp, tcpFinTimeout: tcpFin, udpTimeout: udp } = ipvs;
+  return {
+    family,
+    masqueradeBit,
+    scheduler: tryParseScheduler(ipvs.scheduler) ?? DEFAULT_SCHEDULER,
+    ...unknownScheduler(ipvs.scheduler),
+    // The configuration was validated before.
+    excludeCidrs: ipvs.excludeCIDRs.map(tryParseCidr).filter((cidr): cidr is Cidr =>
+      cidr !== undefined
+    ),
+    strictArp: ipvs.strictARP,
+    timeouts: { tcp, tcpFin, udp },
+    syncPeriodMs: ipvs.syncPeriod,
+    drainTimeoutMs,
+  };
+}
+
+/** Why a scheduler cannot be had, as a row that the probe and the start tell. */
+function unknownScheduler(name: string): Pick<IpvsBackendOptions, "problem"> {
+  if (tryParseScheduler(name) !== undefined) return {};
+  return { problem: `there is no scheduler '${name}', only ${SCHEDULERS.join(", ")}` };
 }

@@ -20,7 +20,8 @@ import { SET_IDS, setName, setOptions } from "./ipset_table.ts";
 import type { SavedSet } from "./ipset_text.ts";
 import { type IpvsOperation, setupText } from "./ipvs_operation.ts";
 import type { IpvsLayout } from "./layout.ts";
-import { ownersOfEntries } from "./set_entry_owners.ts";
+import { renderService } from "./render_service.ts";
+import type { ServiceFront, SetEntry } from "./service_front.ts";
 import { describeServer, type ServerKey } from "./virtual_server.ts";
 
 /** What is compared: a layout and servers that have adopted what was read, and what they don't keep. */
@@ -220,4 +221,32 @@ function inFoundOrder(wanted: Iterable<string>, found: readonly string[]): reado
   const places = new Map(found.map((rule, index) => [normalRule(rule), index]));
   const place = (rule: string) => places.get(normalRule(rule)) ?? found.length;
   return [...wanted].sort((one, other) => place(one) - place(other));
+}
+
+/** ServicePorts between two pauses. */
+const SLICE_SIZE = 64;
+
+/** By set and entry; of several ServicePorts that need one, the first. In short steps. */
+function* ownersOfEntries(
+  layout: IpvsLayout,
+): Generator<void, ReadonlyMap<string, ServicePortKey>> {
+  const owners = new Map<string, ServicePortKey>();
+  let seen = 0;
+  for (const key of layout.keys) {
+    if (++seen % SLICE_SIZE === 0) yield;
+    const plan = layout.plan(key);
+    if (plan === undefined) continue;
+    const { entries, fronts } = renderService(plan, layout);
+    const ours = fronts.filter(({ server }) => layout.server(server.key)?.owner === key);
+    const all = [...entries, ...ours.flatMap((front) => [...front.entries, ...boundEntry(front)])];
+    for (const [id, entry] of all) {
+      const name = `${setName(id, layout.options.family)} ${entry}`;
+      if (!owners.has(name)) owners.set(name, key);
+    }
+  }
+  return owners;
+}
+
+function boundEntry({ bound }: ServiceFront): readonly SetEntry[] {
+  return bound === undefined ? [] : [["IPVS-IPS", bound]];
 }

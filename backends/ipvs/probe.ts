@@ -11,11 +11,15 @@ import { attemptSets, setTrial } from "../netfilter/probe/ipset_trial.ts";
 import type { RuleFeature } from "../netfilter/probe/iptables_trial.ts";
 import { isAtLeast, parseVersion, versionText } from "../netfilter/probe/tool_version.ts";
 import { tryFeatures } from "../netfilter/probe/try_features.ts";
-import { firstLine, type ProbeDependencies, tryTool } from "../netfilter/probe/try_tool.ts";
+import {
+  firstLine,
+  type ProbeDependencies,
+  saysNotPermitted,
+  tryTool,
+} from "../netfilter/probe/try_tool.ts";
 import { probeIptables, type TableFeature } from "../netfilter/probe_iptables.ts";
 import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
-import { tryDummyDevice } from "./dummy_probe.ts";
-import { IPSET, IPVS_OF_KERNEL, IPVSADM, SCHEDULER, SET_FEATURES } from "./ipvs_features.ts";
+import { DUMMY, IPSET, IPVS_OF_KERNEL, IPVSADM, SCHEDULER, SET_FEATURES } from "./ipvs_features.ts";
 import { tryScheduler } from "./scheduler_probe.ts";
 
 /** How the probe is run. */
@@ -110,4 +114,37 @@ async function probeSets(
     program,
     ...SET_FEATURES.map((row) => probeResult(row, { reason: reasons.get(row) ?? base })),
   ];
+}
+
+/** Of one name for all runs; the kernel allows 15 characters. */
+const SCRATCH_DEVICE = "kr-probe0";
+
+const ADD = `link add ${SCRATCH_DEVICE} type dummy\n`;
+const REMOVE = `link del ${SCRATCH_DEVICE}\n`;
+
+/** Throws only when the caller gave up; the device is removed then too. */
+async function tryDummyDevice(
+  dependencies: ProbeDependencies,
+  { signal }: { readonly signal?: AbortSignal | undefined } = {},
+): Promise<ProbeResult> {
+  const run = (stdin: string, options: { signal?: AbortSignal | undefined } = {}) =>
+    tryTool(dependencies, ["ip", "-batch", "-"], { ...options, stdin });
+  let known = false;
+  try {
+    let answer = await run(ADD + REMOVE, { signal });
+    if (answer.kind === "ended" && answer.err.includes("File exists")) {
+      // A killed probe left it.
+      await run(REMOVE);
+      answer = await run(ADD + REMOVE, { signal });
+    }
+    known = answer.kind === "ended" || answer.kind === "missing";
+    if (answer.kind !== "ended") return probeResult(DUMMY, { reason: answer.reason });
+    const { code, err } = answer;
+    if (code === 0) return probeResult(DUMMY);
+    if (saysNotPermitted(err)) return probeResult(RIGHTS, { reason: NOT_PERMITTED });
+    const reason = firstLine(err) || `ip ended with ${code} and no word why`;
+    return probeResult(DUMMY, { reason });
+  } finally {
+    if (!known) await run(REMOVE);
+  }
 }

@@ -10,7 +10,7 @@ import { AppliedServers } from "./applied_servers.ts";
 import { diffIpvs, EMPTY_KERNEL, KNOWN_KERNEL } from "./diff.ts";
 import { IpvsLayout } from "./layout.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
-import type { IpvsStep } from "./steps.ts";
+import { type IpvsStep, stepText } from "./steps.ts";
 
 /** Everything of one IP family. */
 interface IpvsRendering {
@@ -36,4 +36,36 @@ export function renderIpvs(
   const kernel = keys === undefined ? EMPTY_KERNEL : KNOWN_KERNEL;
   const { steps } = diffIpvs(layout, new AppliedServers(), kernel);
   return { steps, quarantined: layout.quarantined };
+}
+
+/**
+ * Everything, or what is for these ServicePorts. `ipvsadm -R` would end at a comment: what is to be
+ * given to a tool is what stands between two of them.
+ */
+export function* renderText(
+  plan: ProxyPlan,
+  options: IpvsRenderOptions,
+  keys?: ReadonlySet<ServicePortKey>,
+): Generator<string> {
+  const { steps, quarantined } = renderIpvs(plan, options, keys);
+  for (const step of steps) {
+    yield `# ${commandOf(step, options)}\n`;
+    yield* stepText(step);
+  }
+  for (const { key, address, reason } of quarantined) {
+    yield `# Left out: ${key}${address === undefined ? "" : ` (${address})`}: ${reason}\n`;
+  }
+}
+
+function commandOf({ tool }: IpvsStep, { family }: IpvsRenderOptions): string {
+  switch (tool) {
+    case "ipset":
+      return "ipset restore";
+    case "iptables":
+      return `${family === "IPv4" ? "iptables" : "ip6tables"}-restore --noflush`;
+    case "ipvsadm":
+      return "ipvsadm -R";
+    case "ip":
+      return "ip -batch -";
+  }
 }

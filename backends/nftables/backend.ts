@@ -47,7 +47,7 @@ import { NftRunner } from "./nft_runner.ts";
 import { removeOwnTable } from "./own_table.ts";
 import { probeNftablesMode, probeRenderFeatures } from "./probe.ts";
 import { ALL_FEATURES, type NftablesFeatures } from "./render_options.ts";
-import { renderText, withCounters } from "./render_text.ts";
+import { renderText, withCounters } from "./render.ts";
 import { countedFor, startCounting } from "./start_counting.ts";
 import type { TrafficCounters } from "./traffic_counters.ts";
 import { WantedTable } from "./wanted_table.ts";

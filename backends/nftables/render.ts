@@ -5,7 +5,10 @@
  */
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { AppliedTable } from "./applied_table.ts";
+import { claimsOf } from "./claims.ts";
+import { countingText, isCounted } from "./counting_table.ts";
 import { diffTable } from "./diff.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
@@ -27,4 +30,49 @@ export function renderNftables(plan: ProxyPlan, options: NftablesRenderOptions):
     if (service) layout.set(service);
   }
   return { transaction: diffTable(layout, new AppliedTable()), quarantined: layout.quarantined };
+}
+
+/**
+ * Everything, or what is for these ServicePorts in a table of their own. What has no rules since the
+ * kernel lacks what they need is told in comments at the end.
+ */
+export function* renderText(
+  plan: ProxyPlan,
+  options: NftablesRenderOptions,
+  keys?: ReadonlySet<ServicePortKey>,
+): Generator<string> {
+  // Elements of different ServicePorts have nothing in common but chains that hold no name: so the
+  // part of some is what they alone would come to.
+  const services = servicesOf(plan, keys);
+  const { transaction, quarantined } = renderNftables({ ...plan, services }, options);
+  yield* transaction.text();
+  for (const { key, reason } of quarantined) {
+    // Comments of the tool end with their line, and no name or reason has a line break.
+    yield `# Left out: ${key}: ${reason}\n`;
+  }
+}
+
+/** The text, and after it the table that counts what goes through the same ServicePorts. */
+export function* withCounters(
+  text: Iterable<string>,
+  plan: ProxyPlan,
+  keys?: ReadonlySet<ServicePortKey>,
+): Generator<string> {
+  yield* text;
+  const fronts = [...servicesOf(plan, keys).values()].flatMap(claimsOf).map(({ id }) => id);
+  const added = [...new Set(fronts.filter(isCounted))].sort();
+  yield* countingText(plan.family, { declares: true, removed: [], added });
+}
+
+function servicesOf(
+  { services }: ProxyPlan,
+  keys: ReadonlySet<ServicePortKey> | undefined,
+): ProxyPlan["services"] {
+  if (keys === undefined) return services;
+  return new Map(
+    keys.values().flatMap((key) => {
+      const service = services.get(key);
+      return service ? [[key, service] as const] : [];
+    }),
+  );
 }

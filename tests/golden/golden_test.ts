@@ -5,9 +5,9 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { renderText } from "../../backends/iptables/render_text.ts";
-import { renderText as renderIpvsText } from "../../backends/ipvs/render_text.ts";
-import { renderText as renderNftText, withCounters } from "../../backends/nftables/render_text.ts";
+import { renderText } from "../../backends/iptables/render.ts";
+import { renderText as renderIpvsText } from "../../backends/ipvs/render.ts";
+import { renderText as renderNftText, withCounters } from "../../backends/nftables/render.ts";
 import { type IpFamily, IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import { scenarioOptions } from "../packet_flow/iptables_executor.ts";
 import { ipvsScenarioOptions } from "../packet_flow/ipvs_executor.ts";

@@ -11,7 +11,7 @@ import {
 } from "../../tests/support/service_plans.ts";
 import { renderIptables } from "./render.ts";
 import { ALL_FEATURES, defaultRenderOptions } from "./render_options.ts";
-import { renderText, sharedRules } from "./render_text.ts";
+import { renderText, sharedRules } from "./render.ts";
 import { serviceExcerpt } from "./service_excerpt.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");

@@ -2,7 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import { testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
 import { chainElement } from "./chain_spec.ts";
 import { defaultRenderOptions } from "./render_options.ts";
-import { renderText, withCounters } from "./render_text.ts";
+import { renderText, withCounters } from "./render.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 const WEB = testServicePlan({ name: "web", clusterIp: "172.30.0.1", to: ["10.0.0.1:8080"] });
