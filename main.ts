@@ -7,7 +7,7 @@
 import { createHostChecks } from "./backends/host_checks.ts";
 import { BACKENDS } from "./backends/mod.ts";
 import { createPacketTraces } from "./backends/packet_traces.ts";
-import { runCommandLine } from "./lib/app/command_line.ts";
+import { runCommandLine } from "./lib/app/cli/command_line.ts";
 import type { Dependencies } from "./lib/app/dependencies.ts";
 import { systemClock } from "./lib/os/clock.ts";
 import { systemCommandRunner } from "./lib/os/command_runner.ts";

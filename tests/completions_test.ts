@@ -4,12 +4,12 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { COMMANDS } from "../lib/app/commands/mod.ts";
-import { bashCompletion } from "../lib/app/reference/bash_completion.ts";
-import { completionTable } from "../lib/app/reference/completion_table.ts";
-import { fishCompletion } from "../lib/app/reference/fish_completion.ts";
-import { manPage } from "../lib/app/reference/man_page.ts";
-import { zshCompletion } from "../lib/app/reference/zsh_completion.ts";
+import { COMMANDS } from "../lib/app/cli/commands/mod.ts";
+import { bashCompletion } from "../lib/app/cli/reference/bash_completion.ts";
+import { completionTable } from "../lib/app/cli/reference/completion_table.ts";
+import { fishCompletion } from "../lib/app/cli/reference/fish_completion.ts";
+import { manPage } from "../lib/app/cli/reference/man_page.ts";
+import { zshCompletion } from "../lib/app/cli/reference/zsh_completion.ts";
 import { isMissing } from "./support/requirement.ts";
 
 const TABLE = completionTable(COMMANDS);

@@ -5,7 +5,7 @@
  * @module
  */
 import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
-import { runCommandLine } from "../lib/app/command_line.ts";
+import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import { type CommandRunner, systemCommandRunner } from "../lib/os/command_runner.ts";
 import type { DataPlaneDifference } from "../lib/proxy/data_plane_difference.ts";
 import { createDependencies } from "../main.ts";

@@ -4,8 +4,8 @@
  * @module
  */
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
-import { requestChanges } from "../lib/app/control_client.ts";
-import { runCommandLine } from "../lib/app/command_line.ts";
+import { requestChanges } from "../lib/app/control/control_client.ts";
+import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import { systemClock } from "../lib/os/clock.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import { createDependencies } from "../main.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 import { assertEquals } from "@std/assert";
-import { VERSION } from "../lib/app/version.ts";
+import { VERSION } from "../lib/app/cli/version.ts";
 import { flagsPage, metricsPage } from "./support/reference_docs.ts";
 
 const ROOT = new URL("..", import.meta.url).pathname;

@@ -5,7 +5,7 @@
  * @module
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { runCommandLine } from "../lib/app/command_line.ts";
+import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import { createDependencies } from "../main.ts";
 import { testNode } from "./support/builders.ts";
 import { DumpedRelay } from "./support/dumped_relay.ts";

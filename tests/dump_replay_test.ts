@@ -5,8 +5,8 @@
  * @module
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { runCommandLine } from "../lib/app/command_line.ts";
-import { askControlText } from "../lib/app/control_client.ts";
+import { runCommandLine } from "../lib/app/cli/command_line.ts";
+import { askControlText } from "../lib/app/control/control_client.ts";
 import { INPUT_PART } from "../lib/app/dump/dump_schema.ts";
 import { checkDump } from "../lib/app/dump/read_dump.ts";
 import type { Service } from "../lib/api/objects.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { runCommandLine } from "../lib/app/command_line.ts";
+import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import type { ExplainReport } from "../lib/app/explain/explain_report.ts";
 import { createDependencies } from "../main.ts";
 import { ADDRESSES, OTHER_NODE, THIS_NODE } from "./support/address_plan.ts";

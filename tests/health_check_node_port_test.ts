@@ -7,8 +7,8 @@
 import { assertEquals } from "@std/assert";
 import { BACKENDS } from "../backends/mod.ts";
 import type { Dependencies } from "../lib/app/dependencies.ts";
-import type { RunConfiguration } from "../lib/app/run_configuration.ts";
-import { runProxy } from "../lib/app/run_proxy.ts";
+import type { RunConfiguration } from "../lib/app/run/run_configuration.ts";
+import { runProxy } from "../lib/app/run/run_proxy.ts";
 import { loadConfiguration } from "../lib/config/load.ts";
 import { parseFlags } from "../lib/config/parse_flags.ts";
 import { createLogger } from "../lib/log/create_logger.ts";

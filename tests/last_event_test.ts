@@ -5,7 +5,7 @@
  */
 import { assertEquals, assertRejects } from "@std/assert";
 import { BACKENDS } from "../backends/mod.ts";
-import { runProxy } from "../lib/app/run_proxy.ts";
+import { runProxy } from "../lib/app/run/run_proxy.ts";
 import { loadConfiguration } from "../lib/config/load.ts";
 import { parseFlags } from "../lib/config/parse_flags.ts";
 import { createLogger } from "../lib/log/create_logger.ts";

@@ -76,7 +76,7 @@ const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
   {
     what: "opens a socket",
     pattern: /\bDeno\.(listen|listenTls|listenDatagram|connect|connectTls)\b|node:(net|tls|dgram)"/,
-    files: /^lib\/(os\/(network|sd_notify)|app\/control_(client|server))\.ts$/,
+    files: /^lib\/(os\/(network|sd_notify)|app\/control\/control_(client|server))\.ts$/,
   },
   {
     what: "serves HTTP without bounds",
@@ -91,7 +91,7 @@ const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
   {
     what: "asks by HTTP",
     pattern: /(?<![.#\w])fetch\(|\bDeno\.createHttpClient\b|node:https?2?"/,
-    files: /^lib\/(kube\/\w+|app\/control_client)\.ts$/,
+    files: /^lib\/(kube\/\w+|app\/control\/control_client)\.ts$/,
   },
   {
     what: "reads a clock or sets a timer",

@@ -11,7 +11,7 @@ import { defaultRenderOptions } from "../backends/nftables/render_options.ts";
 import type { EndpointSlice, Service } from "../lib/api/objects.ts";
 import { planWhatIf } from "../lib/app/diff/what_if.ts";
 import { renderWhatIf } from "../lib/app/diff/what_if_view.ts";
-import { type PlannedNode, planObjects } from "../lib/app/planned_node.ts";
+import { type PlannedNode, planObjects } from "../lib/app/offline/planned_node.ts";
 import { parseIpAddress } from "../lib/net/ip_address.ts";
 import { parsePort } from "../lib/net/port.ts";
 import type { Backend, BackendMode } from "../lib/proxy/backend.ts";

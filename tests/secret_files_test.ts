@@ -5,7 +5,7 @@
  * @module
  */
 import { assertEquals, assertNotEquals } from "@std/assert";
-import { runCommandLine } from "../lib/app/command_line.ts";
+import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import { createDependencies } from "../main.ts";
 
 const SECRET = "hunter2";

@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
-import { requestStatus } from "../lib/app/control_client.ts";
+import { requestStatus } from "../lib/app/control/control_client.ts";
 import { permissionFlags } from "../lib/os/permissions.ts";
 import { testEndpointSlice, testService } from "./support/builders.ts";
 import { eventually } from "./support/eventually.ts";
@@ -116,7 +116,7 @@ for (const form of ["text", "json"] as const) {
 const TALKATIVE = `
 import { EventEmitter } from "node:events";
 import process from "node:process";
-import { runCommandLine } from "${import.meta.resolve("../lib/app/command_line.ts")}";
+import { runCommandLine } from "${import.meta.resolve("../lib/app/cli/command_line.ts")}";
 import { createDependencies } from "${import.meta.resolve("../main.ts")}";
 
 const running = runCommandLine(createDependencies(), Deno.args, () => new AbortController().signal);

@@ -26,7 +26,7 @@ export type { RelayOptions } from "./relay_options.ts";
 export interface LoadedConfiguration {
   readonly proxy: KubeProxyConfiguration;
   readonly relay: RelayOptions;
-  /** What was asked for; what it comes to depends on the host (`lib/app/choose_mode.ts`). */
+  /** What was asked for; what it comes to depends on the host (`lib/app/run/choose_mode.ts`). */
   readonly mode: ModeRequest;
   readonly notices: readonly ConfigurationNotice[];
 }

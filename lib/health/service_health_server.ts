@@ -71,7 +71,7 @@ interface OpenService {
 }
 
 /**
- * Opens and closes the ports as plans change; an observer of syncs (`lib/app/sync_observer.ts`). The
+ * Opens and closes the ports as plans change; an observer of syncs (`lib/app/service/sync_observer.ts`). The
  * work is done off the sync path. A port that can't be had holds up no other.
  */
 export class ServiceHealthServer {

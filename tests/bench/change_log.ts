@@ -7,8 +7,8 @@
 import { defaultConfiguration } from "../../lib/config/configuration_schema.ts";
 import { ChangeLog } from "../../lib/app/changes/change_log.ts";
 import { ChangeRecorder } from "../../lib/app/changes/change_recorder.ts";
-import { FamilyProxy } from "../../lib/app/family_proxy.ts";
-import { planSettingsOf } from "../../lib/app/plan_settings.ts";
+import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
+import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
 import { ProxyHealth } from "../../lib/health/proxy_health.ts";
 import { testEndpointSlice, testNodeState, testService } from "../support/builders.ts";
 import { FakeBackend } from "../support/fake_backend.ts";

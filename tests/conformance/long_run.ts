@@ -7,9 +7,9 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { FamilyProxy } from "../../lib/app/family_proxy.ts";
-import { ObjectRouter } from "../../lib/app/object_router.ts";
-import { planSettingsOf } from "../../lib/app/plan_settings.ts";
+import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
+import { ObjectRouter } from "../../lib/app/run/object_router.ts";
+import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
 import { defaultConfiguration } from "../../lib/config/configuration_schema.ts";
 import { ProxyHealth } from "../../lib/health/proxy_health.ts";
 import { type ApiSource, createApiSource } from "../../lib/kube/api_source.ts";

@@ -6,7 +6,7 @@
  * @module
  */
 import { assert, assertAlmostEquals, assertEquals } from "@std/assert";
-import { requestStatus } from "../../lib/app/control_client.ts";
+import { requestStatus } from "../../lib/app/control/control_client.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
 import { type ApiMachinery, startApiMachinery } from "../support/api_machinery.ts";
 import { eventually } from "../support/eventually.ts";

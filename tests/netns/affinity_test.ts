@@ -8,7 +8,7 @@
  */
 import { assertEquals } from "@std/assert";
 import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
-import { askControl } from "../../lib/app/control_client.ts";
+import { askControl } from "../../lib/app/control/control_client.ts";
 import type { ExplainReport } from "../../lib/app/explain/explain_report.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../support/address_plan.ts";

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { StatusReport } from "../../lib/app/status_report.ts";
+import type { StatusReport } from "../../lib/app/status/status_report.ts";
 import { runChurn, servedServices } from "../support/churn_stage.ts";
 import { type Namespace, netnsRequirements } from "../support/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";

@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { ConntrackCleaner } from "../../lib/app/conntrack_cleaner.ts";
+import { ConntrackCleaner } from "../../lib/app/service/conntrack_cleaner.ts";
 import { IP_FAMILIES, type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, parsePort } from "../../lib/net/port.ts";
 import { systemClock } from "../../lib/os/clock.ts";

@@ -6,7 +6,7 @@
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
-import type { StatusReport } from "../../lib/app/status_report.ts";
+import type { StatusReport } from "../../lib/app/status/status_report.ts";
 import { ADDRESSES, THIS_NODE } from "../support/address_plan.ts";
 import { testEndpointSlice, testService } from "../support/builders.ts";
 import { ProbeClient, startEchoServer } from "../support/echo_network.ts";

@@ -5,10 +5,10 @@
  * @module
  */
 import { BACKENDS } from "../../backends/mod.ts";
-import { askControlText, requestStatus } from "../../lib/app/control_client.ts";
+import { askControlText, requestStatus } from "../../lib/app/control/control_client.ts";
 import type { Dependencies } from "../../lib/app/dependencies.ts";
-import { renderHeading } from "../../lib/app/render_heading.ts";
-import { runProxy } from "../../lib/app/run_proxy.ts";
+import { renderHeading } from "../../lib/app/offline/render_heading.ts";
+import { runProxy } from "../../lib/app/run/run_proxy.ts";
 import { effectiveConfiguration } from "../../lib/config/effective_configuration.ts";
 import { loadConfiguration } from "../../lib/config/load.ts";
 import { parseFlags } from "../../lib/config/parse_flags.ts";

@@ -1,5 +1,5 @@
 /**
- * The ipvs backend on a machine in memory, synced as `lib/app/syncer.ts` does.
+ * The ipvs backend on a machine in memory, synced as `lib/app/service/syncer.ts` does.
  *
  * @module
  */
@@ -23,7 +23,7 @@ export function ipvsPlanOf(...services: readonly ServicePlan[]): ProxyPlan {
   return { ...testProxyPlan(services), shared: SHARED };
 }
 
-/** A backend on a machine of its own, synced as `lib/app/syncer.ts` does. */
+/** A backend on a machine of its own, synced as `lib/app/service/syncer.ts` does. */
 export class IpvsStage implements AsyncDisposable {
   readonly machine: FakeIpvsMachine;
   readonly clock = new FakeClock();

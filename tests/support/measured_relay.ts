@@ -6,7 +6,7 @@
  * @module
  */
 import { cpuUsage } from "node:process";
-import { runCommandLine } from "../../lib/app/command_line.ts";
+import { runCommandLine } from "../../lib/app/cli/command_line.ts";
 import { createDependencies } from "../../main.ts";
 
 /** What a process holds once everything unreachable is gone. Bytes; CPU in microseconds. */

@@ -1,5 +1,5 @@
 /**
- * An nftables backend on a machine of its own, synced as `lib/app/syncer.ts` does: what a failed sync
+ * An nftables backend on a machine of its own, synced as `lib/app/service/syncer.ts` does: what a failed sync
  * should have done comes again with the next one.
  *
  * @module

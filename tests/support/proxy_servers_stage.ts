@@ -4,8 +4,8 @@
  *
  * @module
  */
-import { startProxyServers } from "../../lib/app/proxy_servers.ts";
-import { TaskGroup } from "../../lib/app/task_group.ts";
+import { startProxyServers } from "../../lib/app/serving/proxy_servers.ts";
+import { TaskGroup } from "../../lib/app/run/task_group.ts";
 import type { KubeProxyConfiguration } from "../../lib/config/configuration.ts";
 import { loadConfiguration } from "../../lib/config/load.ts";
 import { parseFlags } from "../../lib/config/parse_flags.ts";

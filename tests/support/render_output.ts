@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { runCommandLine } from "../../lib/app/command_line.ts";
+import { runCommandLine } from "../../lib/app/cli/command_line.ts";
 import { createDependencies } from "../../main.ts";
 import { THIS_NODE } from "./address_plan.ts";
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { StatusFamily, StatusReport } from "../../lib/app/status_report.ts";
+import type { StatusFamily, StatusReport } from "../../lib/app/status/status_report.ts";
 
 /** Of a process 4711 on node `node-a` that serves since 2026 began, but for what is given. */
 export function testStatusReport(overrides: Partial<StatusReport> = {}): StatusReport {

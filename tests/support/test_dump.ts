@@ -6,7 +6,7 @@
 import type { KubeObject, Node } from "../../lib/api/objects.ts";
 import { collectDump, type DumpParts } from "../../lib/app/dump/collect_dump.ts";
 import type { ChangesReport } from "../../lib/app/changes/change_entry.ts";
-import type { StatusReport } from "../../lib/app/status_report.ts";
+import type { StatusReport } from "../../lib/app/status/status_report.ts";
 import { defaultConfiguration } from "../../lib/config/configuration_schema.ts";
 import { relayOptionsOf } from "../../lib/config/relay_options.ts";
 import { Informer } from "../../lib/kube/informer.ts";

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { operationsText } from "../operations_text.ts";
+import { operationsText } from "../status/operations_text.ts";
 import { printableText } from "../../log/printable_text.ts";
 import type { RuleName } from "../../proxy/rule_names.ts";
 import type {

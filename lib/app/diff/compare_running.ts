@@ -8,10 +8,10 @@ import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
-import { BadQuestion } from "../control_server.ts";
-import type { FamilyProxy } from "../family_proxy.ts";
-import { checkService, servicePortsOf } from "../find_service_ports.ts";
-import type { IntrospectedParts } from "../introspection.ts";
+import { BadQuestion } from "../control/control_server.ts";
+import type { FamilyProxy } from "../service/family_proxy.ts";
+import { checkService, servicePortsOf } from "../explain/find_service_ports.ts";
+import type { IntrospectedParts } from "../control/introspection.ts";
 import { type DifferenceAnswer, differenceAnswer } from "./difference_answer.ts";
 import {
   compareFamily,

@@ -6,7 +6,7 @@ import type { Backend } from "../../proxy/backend.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
-import { BadQuestion } from "../control_server.ts";
+import { BadQuestion } from "../control/control_server.ts";
 import { RunningComparison } from "./compare_running.ts";
 import { answeredDifference } from "./difference_answer.ts";
 

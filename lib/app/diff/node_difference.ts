@@ -11,7 +11,7 @@ import type { DataPlaneDifference, DataPlaneRepair } from "../../proxy/data_plan
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import type { PlannedNode } from "../planned_node.ts";
+import type { PlannedNode } from "../offline/planned_node.ts";
 
 /** What ServicePorts are called. */
 export type ServicePortNames = ReadonlyMap<

@@ -6,7 +6,7 @@
 import { messageOf } from "../../log/message_of.ts";
 import type { Clock } from "../../os/clock.ts";
 import { repairedObjects, type RepairNote, shortReason } from "../changes/repair_note.ts";
-import { tellRepair } from "../control_client.ts";
+import { tellRepair } from "../control/control_client.ts";
 import type { Dependencies, ProcessInfo } from "../dependencies.ts";
 import type { RepairRunner } from "./node_difference.ts";
 

@@ -5,9 +5,9 @@
  */
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import { requestStatus } from "../control_client.ts";
-import type { PlannedNode } from "../planned_node.ts";
-import type { StatusReport } from "../status_report.ts";
+import { requestStatus } from "../control/control_client.ts";
+import type { PlannedNode } from "../offline/planned_node.ts";
+import type { StatusReport } from "../status/status_report.ts";
 
 /** The node with what its process says of its sockets; in modes of the kernel nobody is asked. */
 export async function withServing(

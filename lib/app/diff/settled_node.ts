@@ -6,7 +6,7 @@
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { Clock } from "../../os/clock.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
-import { requestStatus } from "../control_client.ts";
+import { requestStatus } from "../control/control_client.ts";
 import { countDifferences, type NodeDifference } from "./node_difference.ts";
 
 /** Whom to ask, and what about. */

@@ -15,8 +15,12 @@ import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { describePlan } from "../changes/describe_plan.ts";
-import { type PlannedNode, type PlanNodeDependencies, planObjects } from "../planned_node.ts";
-import { readObjectsOnce } from "../read_objects_once.ts";
+import {
+  type PlannedNode,
+  type PlanNodeDependencies,
+  planObjects,
+} from "../offline/planned_node.ts";
+import { readObjectsOnce } from "../offline/read_objects_once.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
 
 /** What would change for one ServicePort. */

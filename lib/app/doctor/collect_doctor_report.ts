@@ -9,7 +9,7 @@ import { toolCapabilities } from "../../os/capabilities.ts";
 import { toolsPathProblem } from "../../os/tools_path.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
-import { KUBE_PROXY_RELEASE, VERSION } from "../version.ts";
+import { KUBE_PROXY_RELEASE, VERSION } from "../cli/version.ts";
 import {
   byGravity,
   type DoctorMachine,

@@ -11,8 +11,8 @@ import {
 import { writeKubeconfig } from "../../../tests/support/kubeconfig_file.ts";
 import { testStatusFamily, testStatusReport } from "../../../tests/support/status_reports.ts";
 import { systemClock } from "../../os/clock.ts";
-import { runCommandLine } from "../command_line.ts";
-import { startControlServer } from "../control_server.ts";
+import { runCommandLine } from "../cli/command_line.ts";
+import { startControlServer } from "../control/control_server.ts";
 import type { FindingOptions } from "../../proxy/host_checks.ts";
 import type { BackendTable, Dependencies } from "../dependencies.ts";
 import type { DoctorReport } from "./doctor_report.ts";

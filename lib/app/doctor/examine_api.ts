@@ -16,7 +16,7 @@ import { messageOf } from "../../log/message_of.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { type CollectedLine, CollectingLogger } from "./collecting_logger.ts";
-import { nodeNameOf } from "../node_name.ts";
+import { nodeNameOf } from "../run/node_name.ts";
 import type { DoctorApi, Examined, KnownNode } from "./doctor_report.ts";
 
 /** An API server on the same network answers in milliseconds. */

@@ -10,10 +10,10 @@ import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { ProbeResult } from "../../proxy/service_mode.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
-import { AUTO_ORDER, chooseVerdict, ModeError } from "../choose_mode.ts";
+import { AUTO_ORDER, chooseVerdict, ModeError } from "../run/choose_mode.ts";
 import type { Dependencies } from "../dependencies.ts";
-import { idleBackendOptions } from "../idle_backend_options.ts";
-import { evaluateMode, type ModeVerdict } from "../evaluate_mode.ts";
+import { idleBackendOptions } from "../run/idle_backend_options.ts";
+import { evaluateMode, type ModeVerdict } from "../run/evaluate_mode.ts";
 import { CollectingLogger } from "./collecting_logger.ts";
 import type { DoctorChoice, DoctorMode } from "./doctor_report.ts";
 

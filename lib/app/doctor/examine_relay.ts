@@ -4,8 +4,8 @@
  * @module
  */
 import type { HostFinding } from "../../proxy/host_checks.ts";
-import { ControlError, requestStatus } from "../control_client.ts";
-import type { StatusReport } from "../status_report.ts";
+import { ControlError, requestStatus } from "../control/control_client.ts";
+import type { StatusReport } from "../status/status_report.ts";
 import type { DoctorRelay, Examined, KnownNode } from "./doctor_report.ts";
 
 /** Lines of evidence that one finding shows. */

@@ -14,9 +14,9 @@ import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { MachineFacts } from "../../proxy/machine_facts.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
-import { reasonsByKey } from "../status_collector.ts";
-import type { StatusReport } from "../status_report.ts";
-import { VERSION } from "../version.ts";
+import { reasonsByKey } from "../status/status_collector.ts";
+import type { StatusReport } from "../status/status_report.ts";
+import { VERSION } from "../cli/version.ts";
 import { dumpDecision } from "./dump_decisions.ts";
 import {
   DUMP_KIND,

@@ -6,9 +6,9 @@
 import type { Clock } from "../../os/clock.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
 import type { ProcessInfo } from "../dependencies.ts";
-import type { FamilyProxy } from "../family_proxy.ts";
-import type { IntrospectedParts } from "../introspection.ts";
-import type { StatusReport } from "../status_report.ts";
+import type { FamilyProxy } from "../service/family_proxy.ts";
+import type { IntrospectedParts } from "../control/introspection.ts";
+import type { StatusReport } from "../status/status_report.ts";
 import { collectDump, type DumpedFamily } from "./collect_dump.ts";
 
 /**

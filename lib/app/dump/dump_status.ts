@@ -6,7 +6,7 @@
 import * as v from "valibot";
 import { PROTOCOLS, tryParsePort } from "../../net/port.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import type { StatusReport } from "../status_report.ts";
+import type { StatusReport } from "../status/status_report.ts";
 import {
   fields,
   flag,

@@ -4,7 +4,7 @@
  * @module
  */
 import type { ChangesReport } from "../changes/change_entry.ts";
-import type { StatusReport } from "../status_report.ts";
+import type { StatusReport } from "../status/status_report.ts";
 import { OUTCOME_PART } from "./dump_schema.ts";
 import { DumpError, readDumpFile } from "./read_dump.ts";
 

@@ -9,7 +9,11 @@ import type { LoadedConfiguration } from "../../config/load.ts";
 import { validateConfiguration } from "../../config/validate.ts";
 import { Informer, type Informers } from "../../kube/informer.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
-import { type PlannedNode, type PlanNodeDependencies, planObjects } from "../plan_objects.ts";
+import {
+  type PlannedNode,
+  type PlanNodeDependencies,
+  planObjects,
+} from "../offline/plan_objects.ts";
 import { printableText } from "../../log/printable_text.ts";
 import type { InputDump } from "./dump_schema.ts";
 import { DumpError } from "./read_dump.ts";

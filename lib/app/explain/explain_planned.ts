@@ -6,7 +6,7 @@
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { Backend } from "../../proxy/backend.ts";
-import type { PlannedNode } from "../plan_objects.ts";
+import type { PlannedNode } from "../offline/plan_objects.ts";
 import { explainEnds, type ExplainReport } from "./explain_report.ts";
 import { knownNodeAddresses } from "./known_addresses.ts";
 

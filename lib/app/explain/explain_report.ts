@@ -21,8 +21,8 @@ import type {
 import { findHit } from "../../proxy/packet_hit.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { unservedAt } from "../../proxy/unserved_services.ts";
-import { readPacketEnds } from "../packet_ends.ts";
-import type { PacketScope } from "../packet_scope.ts";
+import { readPacketEnds } from "./packet_ends.ts";
+import type { PacketScope } from "./packet_scope.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
 
 /** What is explained, and by what. */

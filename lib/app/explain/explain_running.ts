@@ -6,10 +6,10 @@
 import { ConfigurationError } from "../../config/load.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
-import { BadQuestion } from "../control_server.ts";
-import type { FamilyProxy } from "../family_proxy.ts";
-import type { IntrospectedParts } from "../introspection.ts";
-import { PacketEndsError } from "../packet_scope.ts";
+import { BadQuestion } from "../control/control_server.ts";
+import type { FamilyProxy } from "../service/family_proxy.ts";
+import type { IntrospectedParts } from "../control/introspection.ts";
+import { PacketEndsError } from "./packet_scope.ts";
 import { askMachine } from "./machine_questions.ts";
 import { explainEnds, type ExplainReport } from "./explain_report.ts";
 import { knownNodeAddresses } from "./known_addresses.ts";

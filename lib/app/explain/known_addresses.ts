@@ -7,7 +7,7 @@ import type { Node } from "../../api/objects.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
-import { planSettingsOf } from "../plan_settings.ts";
+import { planSettingsOf } from "../run/plan_settings.ts";
 
 /** What is known of a node. */
 interface KnownNode {

@@ -6,8 +6,8 @@
 import { formatHostPort } from "../../net/port.ts";
 import type { WatchedPacket } from "../../proxy/packet_trace.ts";
 import type { ExplainedPacket, ExplainReport } from "../explain/explain_report.ts";
-import { parseFrom } from "../packet_end_text.ts";
-import { PacketEndsError } from "../packet_scope.ts";
+import { parseFrom } from "../explain/packet_end_text.ts";
+import { PacketEndsError } from "../explain/packet_scope.ts";
 
 /** The packet as it is looked for, and what is to become of it. */
 export interface ChosenPacket {

@@ -14,8 +14,8 @@ import type {
   TraceStep,
   WatchedPacket,
 } from "../../proxy/packet_trace.ts";
-import { flowRoute } from "../answer_flow.ts";
-import { askControl } from "../control_client.ts";
+import { flowRoute } from "../control/answer_flow.ts";
+import { askControl } from "../control/control_client.ts";
 
 /** What is asked, and with what. */
 interface ForwarderEdges {

@@ -6,9 +6,9 @@ import type { EndpointKey } from "../../proxy/endpoint.ts";
 import { FlowWatches, type WatchedFlow } from "../../proxy/flow_watches.ts";
 import type { WatchedPacket } from "../../proxy/packet_trace.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import { answerFlow, type FlowParts } from "../answer_flow.ts";
-import { ControlError } from "../control_client.ts";
-import { startControlServer } from "../control_server.ts";
+import { answerFlow, type FlowParts } from "../control/answer_flow.ts";
+import { ControlError } from "../control/control_client.ts";
+import { startControlServer } from "../control/control_server.ts";
 import { createForwarderTrace } from "./forwarder_watch.ts";
 
 const PACKET: WatchedPacket = {

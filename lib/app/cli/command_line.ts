@@ -1,0 +1,189 @@
+/**
+ * From arguments to a verb and an exit code: 0 done, 2 wrong command line or configuration, 1 any
+ * other failure, 130 or 143 where a signal ended it.
+ *
+ * @module
+ */
+import {
+  ConfigurationError,
+  loadConfiguration,
+  type LoadedConfiguration,
+} from "../../config/load.ts";
+import { findFlag, type FlagValues } from "../../config/flags.ts";
+import { didYouMean } from "../../config/nearest_name.ts";
+import { givenFlags, parseFlags } from "../../config/parse_flags.ts";
+import { objectsBesideDump } from "../../config/validate_sources.ts";
+import { readConfigurationText } from "../../config/read_configuration_text.ts";
+import { createLogger } from "../../log/create_logger.ts";
+import { logsToJournal } from "../../log/journal.ts";
+import { messageOf } from "../../log/message_of.ts";
+import { printableColors, printableLines } from "../../log/printable_text.ts";
+import type { ActiveCommand, Command, Operand } from "./commands/command.ts";
+import { COMMANDS } from "./commands/mod.ts";
+import { TerminationRequest, type TerminationSource } from "../../os/termination_signals.ts";
+import type { Dependencies } from "../dependencies.ts";
+import { seldomYielding } from "./seldom_yielding.ts";
+
+const DONE = 0;
+/** Exit code for a wrong command line or configuration. */
+const WRONG_USE = 2;
+const FAILED = 1;
+
+/** Runs what the arguments ask for. Never rejects. */
+export async function runCommandLine(
+  machine: Dependencies,
+  argv: readonly string[],
+  endInOrder: TerminationSource,
+): Promise<number> {
+  const dependencies = withPrintableOutput(machine);
+  let isJson = false;
+  let ending: AbortSignal | undefined;
+  try {
+    const { command, flags, operands } = chooseCommand(argv);
+    if ("text" in command) {
+      dependencies.print(command.text(flags, operands));
+      return DONE;
+    }
+    const configuration = await loadFor(dependencies, { command, flags });
+    isJson = configuration.proxy.logging.format === "json";
+    const logger = createLogger({
+      format: isJson ? "json" : "text",
+      verbosity: configuration.proxy.logging.verbosity,
+      vmodule: configuration.proxy.logging.vmodule,
+      journal: logsToJournal(dependencies.process.env),
+    });
+    const clock = command.serves ? dependencies.clock : seldomYielding(dependencies.clock);
+    const context = {
+      ...{ flags, operands, configuration, logger },
+      endInOrder: () => ending ??= endInOrder(),
+    };
+    const code = await command.run({ ...dependencies, clock }, context);
+    return command.serves ? code : endedCode(code, ending);
+  } catch (error) {
+    return endedCode(explain(dependencies, { error, isJson }), ending);
+  }
+}
+
+/**
+ * The last line of defence of the terminal: flags, files, objects and tools may hold any text. What a
+ * program or a file takes is left as it is.
+ */
+function withPrintableOutput(machine: Dependencies): Dependencies {
+  const { print, complain, process } = machine;
+  return {
+    ...machine,
+    print: process.stdoutIsTerminal ? (text) => print(printableColors(text)) : print,
+    complain: (text) => complain(printableLines(text)),
+  };
+}
+
+/** The exit code of a verb that a signal may have ended before it was done. */
+function endedCode(code: number, ending: AbortSignal | undefined): number {
+  const reason: unknown = ending?.reason;
+  return code !== DONE && reason instanceof TerminationRequest ? reason.exitCode : code;
+}
+
+/** What the arguments ask for. */
+interface ChosenCommand {
+  readonly command: Command;
+  readonly flags: FlagValues;
+  readonly operands: readonly string[];
+}
+
+function chooseCommand(argv: readonly string[]): ChosenCommand {
+  const { values, positionals, problems } = parseFlags(argv);
+  const [verb, ...rest] = positionals;
+  const all = [...problems];
+  const names = COMMANDS.map(({ name }) => name);
+  const wanted = values.help ? "help" : verb ?? verbOf(values);
+  const found = COMMANDS.find(({ name }) => name === wanted);
+  if (!found) all.push(`Unknown command '${verb}'${didYouMean(verb ?? "", names)}`);
+  if (wanted !== "help") {
+    if (found) all.push(...operandProblems(rest, found));
+    all.push(...misplacedFlags(values, wanted));
+    // Which compares the two.
+    if (wanted !== "diff") all.push(...objectsBesideDump(values));
+  }
+  if (!found || all.length > 0) throw new ConfigurationError(all);
+  // `VERB --help` is `help VERB`.
+  const operands = values.help && verb !== undefined && verb !== "help" ? [verb] : rest;
+  return { command: found, flags: values, operands };
+}
+
+/** What is missing after the verb, and what is too much. */
+function operandProblems(
+  given: readonly string[],
+  { name: verb, operands = [] }: Command,
+): readonly string[] {
+  const missing = operands.slice(given.length).filter(({ optional = false }) => !optional);
+  const extra = given.slice(operands.length);
+  return [
+    ...missing.map(({ name, help }: Operand) => `'${verb}' lacks ${name}: ${help}`),
+    ...extra.map((text) => `Unexpected argument '${text}'; flags begin with --`),
+  ];
+}
+
+/** Flags that stand for verbs, as kube-proxy has them. */
+function verbOf({ version, cleanup, "write-config-to": file }: FlagValues): string {
+  // A version such as v1.36.0 only replaces the one that kube-proxy reports.
+  if (version === "true" || version === "raw") return "version";
+  if (file !== undefined) return "write-config";
+  return cleanup ? "cleanup" : "run";
+}
+
+/** Flags that would have no effect beside this verb. */
+function misplacedFlags(values: FlagValues, verb: string): readonly string[] {
+  return givenFlags(values).flatMap((name) => {
+    const { verbs } = findFlag(name)!;
+    if (verbs === undefined || verbs.includes(verb)) return [];
+    return [`Flag --${name} belongs to '${verbs.join("', '")}', not to '${verb}'`];
+  });
+}
+
+/** Loads the configuration, as far as the verb needs a right one. */
+async function loadFor(
+  dependencies: Dependencies,
+  { command, flags }: { readonly command: ActiveCommand; readonly flags: FlagValues },
+): Promise<LoadedConfiguration> {
+  try {
+    return await load(dependencies, flags);
+  } catch (error) {
+    const { enoughFlags, name } = command;
+    if (!(error instanceof ConfigurationError) || enoughFlags === undefined) throw error;
+    for (const problem of error.problems) dependencies.complain(`kube-relay: ${problem}\n`);
+    dependencies.complain(`kube-relay: going on with '${name}' without the configuration\n`);
+    const enough = enoughFlags.map((flag) => [flag, flags[flag]]).filter(([, value]) =>
+      value !== undefined
+    );
+    return await load(dependencies, Object.fromEntries(enough));
+  }
+}
+
+function load(dependencies: Dependencies, flags: FlagValues): Promise<LoadedConfiguration> {
+  const { process } = dependencies;
+  return loadConfiguration(
+    { uid: process.uid, env: process.env, readTextFile: readConfigurationText },
+    { flags },
+  );
+}
+
+function explain(
+  { complain }: Dependencies,
+  { error, isJson }: { readonly error: unknown; readonly isJson: boolean },
+): number {
+  if (error instanceof ConfigurationError) {
+    for (const problem of error.problems) complain(`kube-relay: ${problem}\n`);
+    complain("kube-relay: see --help\n");
+    return WRONG_USE;
+  }
+  // Who collects JSON lines would lose a line of text, and with it why the program ended.
+  if (isJson) {
+    const logger = createLogger({
+      format: "json",
+      verbosity: 0,
+      sink: (line) => complain(`${line}\n`),
+    });
+    logger.error("Command failed", { error: messageOf(error) });
+  } else complain(`kube-relay: ${messageOf(error)}\n`);
+  return FAILED;
+}

@@ -1,0 +1,101 @@
+/**
+ * `--cleanup`: takes away everything that any mode of kube-relay, or kube-proxy, ever added to the
+ * machine, and nothing else.
+ *
+ * @module
+ */
+import { IP_FAMILIES } from "../../../net/ip_address.ts";
+import type { Logger } from "../../../log/logger.ts";
+import { messageOf } from "../../../log/message_of.ts";
+import type { CleanupReport } from "../../../proxy/data_plane.ts";
+import type { Dependencies } from "../../dependencies.ts";
+import { ControlError, requestStatus } from "../../control/control_client.ts";
+import { printCleanupReport } from "../print_cleanup_report.ts";
+import { forgetModes } from "../../handover/other_modes.ts";
+import { excludedServers, findKubeProxyAlive } from "../../handover/takeover.ts";
+import { idleBackendOptions } from "../../run/idle_backend_options.ts";
+import type { LoadedConfiguration } from "../../../config/load.ts";
+import type { ActiveCommand } from "./command.ts";
+
+/** Removes what earlier runs left, then what kube-proxy left. Needs no cluster. */
+export const cleanupCommand: ActiveCommand = {
+  name: "cleanup",
+  summary:
+    "remove everything that earlier runs or kube-proxy added to the machine (like --cleanup)",
+  examples: ["kube-relay cleanup --dry-run"],
+  // A node whose configuration is broken is the one that has to be cleaned; upstream refuses it.
+  enoughFlags: ["state-dir", "control-socket", "tools-path", "dry-run"],
+  async run(dependencies, { configuration, logger, endInOrder }) {
+    const { relay, proxy } = configuration;
+    const { hostChecks, print, complain } = dependencies;
+    const { dryRun } = relay;
+    const running = await findRunning(relay.controlSocket);
+    if (running !== undefined) {
+      complain(`${dryRun ? "Nothing would be removed now" : "Cannot clean up"}: ${running}\n`);
+      if (dryRun) complain("Once it has ended:\n");
+      if (!dryRun) return 1;
+    }
+    const signal = endInOrder();
+    const reports = [];
+    for await (const report of ownReports({ ...dependencies, logger }, configuration)) {
+      signal.throwIfAborted();
+      printCleanupReport(dependencies, report, { dryRun });
+      reports.push(report);
+    }
+    // One that stays costs the next start a clean-up in vain: no reason to fail.
+    if (!dryRun && reports.every(isDone)) await forgetModes(relay.stateDirectory).catch(() => {});
+    const alive = await findKubeProxyAlive(hostChecks, { signal });
+    if (alive) {
+      complain(`${alive.summary} and will write its rules again; ${alive.cure ?? ""}\n`);
+      for (const line of alive.evidence) complain(`  ${line}\n`);
+    }
+    // Ours is gone by now: whatever has kube-proxy's names is kube-proxy's.
+    const excludeCidrs = excludedServers(proxy);
+    const theirs = await hostChecks.removeKubeProxy({ dryRun, excludeCidrs, signal });
+    printCleanupReport(dependencies, theirs, { dryRun });
+    reports.push(theirs);
+    if (reports.every(isEmpty)) {
+      print("Nothing of kube-relay's or kube-proxy's is left on this machine.\n");
+    }
+    return reports.every(isDone) ? 0 : 1;
+  },
+};
+
+/**
+ * Says that a kube-relay runs. What is taken away under it is missed by every client, and not put back
+ * before something changes.
+ */
+async function findRunning(controlSocket: string): Promise<string | undefined> {
+  try {
+    const { pid } = await requestStatus(controlSocket, { brief: true });
+    return `kube-relay with process id ${pid} serves Services here; stop it first`;
+  } catch (error) {
+    if (error instanceof ControlError && error.kind === "not-running") return undefined;
+    return `${messageOf(error)}; if it runs, stop it first, else remove that file`;
+  }
+}
+
+/** What each mode of this build removes in each family, or would remove. */
+async function* ownReports(
+  dependencies: Dependencies & { readonly logger: Logger },
+  configuration: LoadedConfiguration,
+): AsyncGenerator<CleanupReport> {
+  for (const createBackend of Object.values(dependencies.backends)) {
+    for (const family of IP_FAMILIES) {
+      await using backend = createBackend(
+        dependencies,
+        idleBackendOptions(configuration, family),
+      );
+      const { dryRun } = configuration.relay;
+      yield await (dryRun ? backend.previewCleanup() : backend.cleanup());
+    }
+  }
+}
+
+function isDone({ failed }: CleanupReport): boolean {
+  return failed.length === 0;
+}
+
+function isEmpty({ removed, failed, kept = [] }: CleanupReport): boolean {
+  return removed.length + failed.length + kept.length === 0;
+}

@@ -1,0 +1,113 @@
+/**
+ * `dump`: what a node knows and decided, as one file for others to look at and to plan again.
+ *
+ * @module
+ */
+import { messageOf } from "../../../log/message_of.ts";
+import { FileExistsError, writeNewFile } from "../../../os/write_new_file.ts";
+import { askControlText, ControlError } from "../../control/control_client.ts";
+import type { Dependencies } from "../../dependencies.ts";
+import { collectDump } from "../../dump/collect_dump.ts";
+import { DUMP_KIND } from "../../dump/dump_schema.ts";
+import { jsonPieces } from "../json_stream.ts";
+import { planNode } from "../../offline/planned_node.ts";
+import type { ActiveCommand, CommandContext } from "./command.ts";
+
+/** The name that stands for standard output. */
+const STANDARD_OUTPUT = "-";
+
+/** A dump and what there was to say of it. */
+interface FinishedDump {
+  readonly pieces: Iterable<string> | AsyncIterable<string>;
+  /** Whether objects were left out. */
+  readonly isIncomplete: boolean;
+}
+
+/**
+ * Writes the dump of the running process, or of what `--manifests` or the kubeconfig that was named
+ * come to. What could not be used of these is named on standard error, and then the exit code is 1.
+ */
+export const dumpCommand: ActiveCommand = {
+  name: "dump",
+  summary: "write what a running kube-relay knows and decided to a file",
+  operands: [{ name: "FILE", help: "a new file for the dump, or - for standard output" }],
+  examples: [
+    "kube-relay dump node7.json",
+    "kube-relay dump - | ssh desk 'cat > node7.json'",
+    "kube-relay dump --mode nftables --manifests DIR what-if.json",
+  ],
+  async run(dependencies, context) {
+    const [path = STANDARD_OUTPUT] = context.operands ?? [];
+    const { pieces, isIncomplete } = await makeDump(dependencies, context);
+    if (path === STANDARD_OUTPUT) {
+      for await (const piece of pieces) dependencies.print(piece);
+      return isIncomplete ? 1 : 0;
+    }
+    const signal = context.endInOrder();
+    try {
+      await writeNewFile(path, untilAborted(pieces, signal));
+    } catch (error) {
+      signal.throwIfAborted();
+      const cure = error instanceof FileExistsError ? "; remove it, or name another file" : "";
+      throw new Error(`Cannot write the dump to '${path}': ${messageOf(error)}${cure}`, {
+        cause: error,
+      });
+    }
+    dependencies.print(
+      `Dump written to ${path}; status, explain, diff and render read it with --from\n`,
+    );
+    return isIncomplete ? 1 : 0;
+  },
+};
+
+/** A dump that is ended before it is whole leaves no file behind. */
+async function* untilAborted(
+  pieces: FinishedDump["pieces"],
+  signal: AbortSignal,
+): AsyncIterable<string> {
+  for await (const piece of pieces) {
+    signal.throwIfAborted();
+    yield piece;
+  }
+}
+
+async function makeDump(
+  dependencies: Dependencies,
+  context: CommandContext,
+): Promise<FinishedDump> {
+  const { flags, configuration: { relay } } = context;
+  const isAtRest = [flags.manifests, flags.kubeconfig, flags.master].some((given) =>
+    given !== undefined
+  );
+  if (!isAtRest) {
+    const text = await askControlText(relay.controlSocket, { route: "/dump" });
+    if (!text.startsWith(`{"kind":"${DUMP_KIND}"`)) {
+      throw new ControlError(
+        `Cannot dump kube-relay at '${relay.controlSocket}': what answers there sends no dump`,
+      );
+    }
+    return { pieces: [text, "\n"], isIncomplete: false };
+  }
+  return await dumpAtRest(dependencies, context);
+}
+
+/** Without a process: what is there, and what would be decided. */
+async function dumpAtRest(
+  { complain, ...rest }: Dependencies,
+  context: CommandContext,
+): Promise<FinishedDump> {
+  const { configuration: { notices }, logger } = context;
+  for (const { level, message, fields } of notices) logger[level](message, fields);
+  const planned = await planNode({ ...rest, complain, logger }, context);
+  for (const problem of planned.problems) complain(`kube-relay: ${problem}\n`);
+  const { clock, process: { kernelRelease } } = rest;
+  const dump = collectDump({ clock, kernelRelease }, {
+    ...planned,
+    families: [...planned.plans].map(([family, plan]) => ({
+      family,
+      plan,
+      quarantined: [],
+    })),
+  });
+  return { pieces: jsonPieces(dump, { clock }), isIncomplete: planned.isIncomplete };
+}

@@ -1,0 +1,74 @@
+/**
+ * `trace`: the real path of one packet through this node. It acts in this process, with the rights of
+ * whoever calls it; the process that serves is only asked.
+ *
+ * @module
+ */
+import { TraceError } from "../../../proxy/packet_trace.ts";
+import { askControl } from "../../control/control_client.ts";
+import type { ExplainReport } from "../../explain/explain_report.ts";
+import { FROM_FORMS, parseFrom, parseTo, TO_FORMS } from "../../explain/packet_end_text.ts";
+import { createForwarderTrace } from "../../trace/forwarder_watch.ts";
+import { runTrace } from "../../trace/run_trace.ts";
+import { renderTrace } from "../../trace/trace_view.ts";
+import { usesColor } from "../uses_color.ts";
+import type { ActiveCommand } from "./command.ts";
+
+const DEFAULT_WAIT_MS = 30_000;
+/** Exit code where the packet did not go as `explain` says. */
+const DIFFERS = 3;
+/** Exit code where the packet was sent and nothing of it was seen. */
+const NOT_TRACED = 1;
+
+/** Sends one packet or waits for one, and prints what became of it. */
+export const traceCommand: ActiveCommand = {
+  name: "trace",
+  summary: "send one packet, or wait for one, and show its path through the rules",
+  operands: [{ name: "FROM", help: FROM_FORMS }, { name: "TO", help: TO_FORMS }],
+  examples: [
+    "kube-relay trace node default/web:http",
+    "kube-relay trace node 10.96.0.10:53/UDP --json",
+    "kube-relay trace 10.244.1.7 default/web --wait 1m",
+  ],
+  async run(dependencies, { operands = [], flags, configuration, endInOrder }) {
+    const { clock, random, packetTraces, print, complain, process } = dependencies;
+    const [from = "", to = ""] = operands;
+    // Here already, so that what is written wrong is wrong use wherever it is looked up.
+    parseFrom(from);
+    parseTo(to);
+    const { controlSocket } = configuration.relay;
+    const explain = async (ends: { readonly from: string; readonly to: string }) => {
+      const query = new URLSearchParams({ ...ends, brief: "" });
+      return await askControl(controlSocket, { route: `/explain?${query}` }) as ExplainReport;
+    };
+    const explained = await explain({ from, to });
+    const start = explained.mode === "userspace"
+      ? createForwarderTrace({
+        clock,
+        controlSocket,
+        id: `${process.pid}-${Math.floor(random() * 2 ** 32)}`,
+      })
+      : packetTraces?.[explained.mode];
+    if (start === undefined) {
+      throw new TraceError(
+        `Cannot trace in mode '${explained.mode}': this release cannot trace in it`,
+      );
+    }
+    const { wait: waitMs = DEFAULT_WAIT_MS } = flags;
+    const onWaiting = (words: string) =>
+      complain(`Waiting for ${words}, at most ${waitMs / 1000} s\n`);
+    const signal = endInOrder();
+    const options = { report: explained, explain, start, waitMs, signal, onWaiting };
+    const report = await runTrace(dependencies, options).catch((error: unknown) => {
+      if (!signal.aborted) throw error;
+      throw new TraceError("Cannot trace: ended by a signal before the packet was seen");
+    });
+    print(
+      flags.json
+        ? `${JSON.stringify(report, undefined, 2)}\n`
+        : renderTrace(report, { columns: process.columns, color: usesColor(process) }),
+    );
+    if (report.outcome.kind === "not seen") return NOT_TRACED;
+    return report.comparison?.differences.length ? DIFFERS : 0;
+  },
+};

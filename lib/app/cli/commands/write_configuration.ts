@@ -1,0 +1,50 @@
+/**
+ * `--write-config-to`: the configuration that follows from flags or a file, as a file.
+ *
+ * @module
+ */
+import { stringify } from "@std/yaml";
+import { effectiveConfiguration } from "../../../config/effective_configuration.ts";
+import { encodeConfiguration } from "../../../config/encode_configuration.ts";
+import type { LoadedConfiguration } from "../../../config/load.ts";
+import { messageOf } from "../../../log/message_of.ts";
+import { writeFileWhole } from "../../../os/write_file_whole.ts";
+import type { ActiveCommand } from "./command.ts";
+
+/** Paths that kube-proxy can write to as to a file; Deno opens no devices without full access. */
+const STANDARD_OUTPUT: readonly string[] = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
+
+/** Writes the file. Asks neither the machine nor a cluster. */
+export const writeConfigurationCommand: ActiveCommand = {
+  name: "write-config",
+  summary: "write the effective configuration to a file (like --write-config-to FILE)",
+  async run({ print }, { flags, configuration, logger }) {
+    const path = flags["write-config-to"];
+    if (!path) throw new Error("Cannot write the configuration: give --write-config-to FILE");
+    for (const { level, message, fields } of configuration.notices) logger[level](message, fields);
+    const text = configurationText(configuration);
+    if (STANDARD_OUTPUT.includes(path)) {
+      print(text);
+      return 0;
+    }
+    try {
+      await writeFileWhole(path, text);
+    } catch (error) {
+      const reason = messageOf(error);
+      throw new Error(`Cannot write the configuration to '${path}': ${reason}`);
+    }
+    print(`Configuration written to ${path}\n`);
+    return 0;
+  },
+};
+
+/** The file. Nothing that was asked for means `iptables`, as upstream writes it. */
+export function configurationText({ proxy, mode }: LoadedConfiguration): string {
+  const written = mode === "default" ? "iptables" : mode;
+  const effective = written === "auto" ? proxy : effectiveConfiguration(proxy, written);
+  return stringify(encodeConfiguration(effective, written), {
+    sortKeys: true,
+    useAnchors: false,
+    lineWidth: -1,
+  });
+}

@@ -1,0 +1,21 @@
+/**
+ * What a clean-up did, or would do, for the one who asked for it.
+ *
+ * @module
+ */
+import type { CleanupReport } from "../../proxy/data_plane.ts";
+import type { Dependencies } from "../dependencies.ts";
+
+/** Prints a report; of a dry run, also the commands, which a shell takes as they are. */
+export function printCleanupReport(
+  { print, complain }: Pick<Dependencies, "print" | "complain">,
+  { removed, failed, kept = [], commands = [] }: CleanupReport,
+  { dryRun }: { readonly dryRun: boolean },
+): void {
+  for (const line of removed) print(`${dryRun ? "would remove" : "removed"} ${line}\n`);
+  for (const line of kept) print(`left ${line}\n`);
+  for (const line of failed) complain(`Cannot remove ${line}\n`);
+  if (commands.length === 0) return;
+  print("\nby these commands:\n\n");
+  for (const command of commands) print(command);
+}

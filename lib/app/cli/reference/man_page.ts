@@ -1,0 +1,95 @@
+/**
+ * The manual page, in roff with the man macros, from the same tables as `--help`.
+ *
+ * @module
+ */
+import { type Flag, FLAG_GROUPS } from "../../../config/flag.ts";
+import { flagDefault, flagUsage } from "../../../config/flag_help.ts";
+import { FLAG_ROWS } from "../../../config/flags.ts";
+import { ENVIRONMENT } from "../../../os/permissions.ts";
+import { type DescribedVerb, verbUsage } from "../commands/help.ts";
+
+/** The page of section 8. */
+export function manPage(
+  verbs: readonly DescribedVerb[],
+  { version }: { readonly version: string },
+): string {
+  const shown = verbs.filter(({ hidden }) => !hidden);
+  return `${
+    [
+      `.TH KUBE-RELAY 8 "" "kube-relay ${version}" "System Administration"`,
+      section("NAME"),
+      "kube-relay \\- a Kubernetes Service proxy for one node",
+      section("SYNOPSIS"),
+      "\\fBkube-relay\\fR [\\fBrun\\fR] [\\fIflags\\fR]",
+      ".br",
+      "\\fBkube-relay\\fR \\fIverb\\fR [\\fIoperands\\fR] [\\fIflags\\fR]",
+      section("DESCRIPTION"),
+      text(
+        "Makes the Services of a Kubernetes cluster, or of a folder of manifests, reachable on this " +
+          "node. Flags and configuration are kube-proxy's where it has them. Without a verb it " +
+          "serves until a signal ends it.",
+      ),
+      section("VERBS"),
+      ...shown.flatMap(verbLines),
+      section("OPTIONS"),
+      ...FLAG_GROUPS.flatMap(groupLines),
+      section("ENVIRONMENT"),
+      ...ENVIRONMENT.flatMap(({ name, purpose }) => [
+        ".TP",
+        `\\fB${text(name)}\\fR`,
+        text(`read to ${purpose}`),
+      ]),
+      section("EXIT STATUS"),
+      ".TP",
+      "0",
+      "done",
+      ".TP",
+      "1",
+      "failed",
+      ".TP",
+      "2",
+      "wrong command line or configuration",
+    ].join("\n")
+  }\n`;
+}
+
+function verbLines(verb: DescribedVerb): readonly string[] {
+  const { summary, operands = [], examples = [] } = verb;
+  return [
+    ".TP",
+    `\\fB${text(verbUsage(verb))}\\fR`,
+    text(summary),
+    ...operands.flatMap(({ name, help }) => [".br", `\\fI${text(name)}\\fR: ${text(help)}`]),
+    ...(examples.length === 0
+      ? []
+      : [".sp", ".nf", ".in 2n", ...examples.map((example) => text(example)), ".in", ".fi"]),
+  ];
+}
+
+function groupLines(group: typeof FLAG_GROUPS[number]): readonly string[] {
+  const rows: readonly Flag[] = FLAG_ROWS;
+  const members = rows.filter((flag) => flag.group === group && !flag.retired);
+  if (members.length === 0) return [];
+  return [`.SS "${text(group)}"`, ...members.flatMap(flagLines)];
+}
+
+function flagLines(flag: Flag): readonly string[] {
+  const standard = flagDefault(flag);
+  const notes = [
+    ...(standard === "" || standard === "false" ? [] : [`default ${standard}`]),
+    ...(flag.verbs ? [`for ${flag.verbs.join(", ")}`] : []),
+    ...(flag.deprecated === undefined ? [] : [`deprecated: ${flag.deprecated}`]),
+  ];
+  const note = notes.length === 0 ? "" : ` (${notes.join("; ")})`;
+  return [".TP", `\\fB${text(flagUsage(flag))}\\fR`, text(`${flag.help}${note}`)];
+}
+
+function section(name: string): string {
+  return `.SH "${name}"`;
+}
+
+/** Text that troff takes as it is; a dash that is typed must stay one. */
+function text(plain: string): string {
+  return plain.replaceAll("\\", "\\e").replaceAll("-", "\\-").replace(/^([.'])/, "\\&$1");
+}

@@ -1,0 +1,66 @@
+/**
+ * The question what became of a connection that a forwarder of our own takes, for `trace`.
+ *
+ * @module
+ */
+import { ipFamilyOf, tryParseIpAddress } from "../../net/ip_address.ts";
+import { PROTOCOLS, tryParsePort } from "../../net/port.ts";
+import type { Clock } from "../../os/clock.ts";
+import type { FlowQuery, WatchedFlow } from "../../proxy/flow_watches.ts";
+import { BadQuestion } from "./control_server.ts";
+import type { FamilyProxy } from "../service/family_proxy.ts";
+
+/** What is asked of a running proxy. */
+export interface FlowParts {
+  readonly clock: Clock;
+  readonly families: readonly Pick<FamilyProxy, "backend" | "family">[];
+}
+
+const ID = /^[\w-]{1,64}$/;
+
+/**
+ * What was seen since the same question was asked first; after 10 s without one it is forgotten.
+ * Throws a BadQuestion for what can't be read, and in a mode that sees no connections.
+ */
+export function answerFlow(
+  { clock, families }: FlowParts,
+  query: URLSearchParams,
+): readonly WatchedFlow[] {
+  const id = query.get("id") ?? "";
+  if (!ID.test(id)) throw new BadQuestion("Cannot watch without an 'id' of letters and digits");
+  const wanted = parseFlowQuery(query);
+  const family = families.find(({ family }) => family === ipFamilyOf(wanted.to));
+  const watches = family?.backend.connections?.watches;
+  if (!watches) throw new BadQuestion("Cannot watch: this mode sees no connections");
+  return watches.ask(id, { query: wanted, now: clock.now() });
+}
+
+/** The same of the one who asks. */
+export function flowRoute(id: string, query: FlowQuery): `/flow?${string}` {
+  const fields = new URLSearchParams({ id });
+  for (const [name, value] of Object.entries(query)) {
+    if (value !== undefined) fields.set(name, `${value}`);
+  }
+  return `/flow?${fields}`;
+}
+
+function parseFlowQuery(query: URLSearchParams): FlowQuery {
+  const protocol = PROTOCOLS.find((each) => each === query.get("protocol"));
+  const to = tryParseIpAddress(query.get("to") ?? "");
+  const port = tryParsePort(query.get("port") ?? "");
+  const from = optional(query.get("from"), tryParseIpAddress);
+  const sourcePort = optional(query.get("sourcePort"), tryParsePort);
+  if (!protocol || !to || !port || from === "wrong" || sourcePort === "wrong") {
+    throw new BadQuestion(
+      "Cannot watch: expected protocol, to, port, and perhaps from, sourcePort",
+    );
+  }
+  return { protocol, to, port, ...(from && { from }), ...(sourcePort && { sourcePort }) };
+}
+
+function optional<Value>(
+  text: string | null,
+  parse: (text: string) => Value | undefined,
+): Value | "wrong" | undefined {
+  return text === null ? undefined : parse(text) ?? "wrong";
+}

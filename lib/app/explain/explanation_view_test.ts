@@ -1,0 +1,205 @@
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../../../tests/support/address_plan.ts";
+import { testEndpointSlice, testService } from "../../../tests/support/builders.ts";
+import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { explainStage } from "../../../tests/packet_flow/explain_executor.ts";
+import type { PacketFlowScenario } from "../../../tests/packet_flow/packet_flow_case.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
+import type { KernelState } from "../../proxy/packet_explanation.ts";
+import { explainEnds, type ExplainReport, type ExplainWorld } from "./explain_report.ts";
+import { renderExplanation } from "./explanation_view.ts";
+
+const { IPv4 } = ADDRESSES;
+const HOSTILE = "evil\x1b[2J\u202e\nname";
+
+const SCENARIO: PacketFlowScenario = {
+  name: "view",
+  services: [
+    testService("web", {
+      type: "LoadBalancer",
+      externalTrafficPolicy: "Local",
+      loadBalancerSourceRanges: [IPv4.clientRange],
+      sessionAffinity: "ClientIP",
+      ports: [{ name: "http", port: 80, nodePort: 30080 }],
+    }, { ingress: [{ ip: IPv4.loadBalancerIp }] }),
+    testService(HOSTILE, { clusterIP: "172.30.0.66" }),
+    testService("dead", { clusterIP: "172.30.0.67" }),
+  ],
+  slices: [testEndpointSlice("web", {
+    endpoints: [
+      { addresses: [IPv4.localPods[0]], nodeName: THIS_NODE },
+      { addresses: [IPv4.remotePods[0]], nodeName: OTHER_NODE },
+      {
+        addresses: [IPv4.remotePods[1]],
+        nodeName: OTHER_NODE,
+        conditions: { ready: false, serving: false, terminating: false },
+      },
+    ],
+    ports: [{ name: "http", port: 8080 }],
+  })],
+};
+
+function explain(
+  from: string,
+  to: string,
+  { mode = "iptables", kernel = { kind: "asked", differences: [] } }: {
+    readonly mode?: BackendMode;
+    readonly kernel?: KernelState;
+  } = {},
+): Promise<ExplainReport> {
+  const { plan, backend } = explainStage(mode, SCENARIO, "IPv4");
+  const world: ExplainWorld = {
+    mode,
+    nodeName: THIS_NODE,
+    plans: new Map([["IPv4", plan]]),
+    nodeAddresses: [IPv4.node],
+    services: () => SCENARIO.services,
+    backend: () => backend,
+    quarantined: () => [],
+    machine: {
+      kernel: () => Promise.resolve(kernel),
+      affinity: (_, { affinity }) => Promise.resolve(affinity && { ...affinity, entry: "none" }),
+    },
+  };
+  return explainEnds({ clock: new FakeClock() }, { from, to }, world);
+}
+
+/** What has to be said in each case, without the line breaks. */
+const CASES: readonly (readonly [
+  name: string,
+  from: string,
+  to: string,
+  says: readonly string[],
+])[] = [
+  ["from a pod", IPv4.localPodClient, "172.30.0.41:80", [
+    "FORWARDED to one of 2 endpoints of ns1/web:http.",
+    "a pod: it is in 10.0.0.0/8, the range of pods",
+    "the cluster IP of ns1/web:http",
+    "internalTrafficPolicy Cluster: endpoints on every node",
+    "2 of 3 may get it",
+    "+ 10.180.0.1:8080 (this node)",
+    "+ 10.180.1.1:8080 (on node-b)",
+    "- 10.180.1.2:8080 (on node-b): not ready",
+    "stays 10.180.0.99: pods keep theirs",
+    "keeps its endpoint until it stays away for 10800 s",
+    "nothing is remembered of this client",
+    "rule (nat): -I PREROUTING",
+    "asked just now: it has all of it",
+  ]],
+  ["from outside", IPv4.client, IPv4.loadBalancerIp, [
+    "FORWARDED to 10.180.0.1:8080, the only endpoint of ns1/web:http that may get it.",
+    "counts as outside: it is not in 10.0.0.0/8",
+    `admit ${IPv4.client}: ${IPv4.clientRange}`,
+    "only endpoints on this node (node-a)",
+    "(on node-b): not on this node, and the policy is Local",
+    "externalTrafficPolicy Local keeps the client's address",
+  ]],
+  ["not admitted", IPv4.blockedClient, IPv4.loadBalancerIp, [
+    `DROPPED in silence: the source ranges of ns1/web:http do not admit ${IPv4.blockedClient}.`,
+    "KUBE-PROXY-FIREWALL",
+  ]],
+  ["from the node", "node", "172.30.0.41:80", [
+    "this node itself",
+    "CHANGES from 192.168.0.2 to an address of the node",
+  ]],
+  ["to its own node port", IPv4.localPodClient, "node:30080", [
+    "externalTrafficPolicy Local binds clients outside only, not pods and the node",
+  ]],
+  ["a pod that may reach itself", IPv4.localPods[0], "172.30.0.41:80", [
+    "10.180.0.1:8080 would get its own packet (hairpin)",
+  ]],
+  ["without endpoints", IPv4.client, "172.30.0.67:80", [
+    "REFUSED at once: ns1/dead has no endpoints.",
+  ]],
+  ["to the port of the endpoints", IPv4.client, "172.30.0.41:8080", [
+    "NOT HANDLED: no Service has 172.30.0.41:8080/TCP.",
+    "172.30.0.0/16, from which cluster IPs are taken",
+    "ns1/web:http has this address, on port 80/TCP; 8080 is the port of its endpoints",
+  ]],
+  ["straight to a pod", IPv4.client, "10.180.1.1:8080", [
+    "is an endpoint of ns1/web:http itself",
+  ]],
+  ["to somebody else's node port", "outside", "192.168.7.7:30080", [
+    "Note: 192.0.2.1 stands for a client outside",
+    "30080/TCP is the node port of ns1/web:http; node ports are on 127.0.0.1, 192.168.0.2",
+  ]],
+  ["to the wrong address", IPv4.client, "172.30.0.68:80", [
+    "ns1/dead has port 80/TCP on 172.30.0.67",
+  ]],
+];
+
+for (const [name, from, to, says] of CASES) {
+  Deno.test(`renderExplanation() of a packet ${name}`, async () => {
+    const text = renderExplanation(await explain(from, to));
+    const flat = text.replaceAll(/\s+/g, " ");
+    for (const words of says) assertStringIncludes(flat, words);
+    for (const line of text.split("\n")) assert(line.length <= 80 || !/ \S+ /.test(line), line);
+  });
+}
+
+Deno.test("renderExplanation() says at the top that the kernel holds something else", async () => {
+  const kernel: KernelState = {
+    kind: "asked",
+    differences: [
+      { object: "chain", name: "nat KUBE-SERVICES", kind: "missing", wanted: ":x" },
+      {
+        object: "map element",
+        name: "endpoints a",
+        kind: "altered",
+        wanted: "a : b",
+        found: "a : c",
+      },
+    ],
+  };
+  const text = renderExplanation(await explain("node", "172.30.0.41:80", { kernel }));
+  const lines = text.split("\n");
+  assertStringIncludes(lines.slice(0, 5).join("\n"), "BUT the kernel holds something else");
+  assertStringIncludes(text, "MISSING chain nat KUBE-SERVICES: :x");
+  const flat = text.replaceAll(/\s+/g, " ");
+  assertStringIncludes(flat, "ALTERED map element endpoints a: wanted a : b; found a : c");
+});
+
+Deno.test("renderExplanation() lets no text of a manifest through that moves the cursor", async () => {
+  for (const to of ["172.30.0.66:80", "172.30.0.66:81"]) {
+    for (const mode of ["iptables", "ipvs", "nftables", "userspace"] as const) {
+      const text = renderExplanation(await explain("node", to, { mode }));
+      assertStringIncludes(text, "evil");
+      // deno-lint-ignore no-control-regex
+      assert(!/[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]/.test(text), JSON.stringify(text));
+      assertEquals(text.split("\n").filter((line) => line.startsWith("name")), []);
+    }
+  }
+});
+
+Deno.test("renderExplanation() speaks of sockets where the kernel has no rules", async () => {
+  const text = renderExplanation(await explain("node", "172.30.0.41:80", { mode: "userspace" }));
+  assertStringIncludes(text, "looked just now: the sockets are as they should be");
+});
+
+Deno.test("renderExplanation() is plain text unless colour is asked for", async () => {
+  const report = await explain("node", "172.30.0.41:80");
+  assert(!renderExplanation(report).includes("\x1b"));
+  assertStringIncludes(renderExplanation(report, { color: true }), "\x1b[32m");
+  const wide = renderExplanation(report, { columns: 200 });
+  assert(wide.split("\n").length < renderExplanation(report).split("\n").length);
+});
+
+Deno.test("renderExplanation() tells how many items it leaves out; JSON has all", async () => {
+  const report = await explain("node", "172.30.0.41:80");
+  const items = Array.from({ length: 1000 }, (_, index) => `map element ${index}:`);
+  const packets = report.packets.map((packet) => ({
+    ...packet,
+    steps: packet.steps.map((step) => step.topic === "carriers" ? { ...step, items } : step),
+  }));
+  const text = renderExplanation({ ...report, packets });
+  assertStringIncludes(text, "map element 39:");
+  assert(!text.includes("map element 40:"), text);
+  assertStringIncludes(text, "and 960 more; --json has all");
+});
+
+Deno.test("explainEnds() gives a report that JSON can carry", async () => {
+  const report = await explain(IPv4.client, IPv4.loadBalancerIp);
+  assertEquals(JSON.parse(JSON.stringify(report)), report);
+  const [packet] = report.packets;
+  assertEquals([packet?.verdict, packet?.policy?.policy], [{ kind: "forward" }, "Local"]);
+});

@@ -1,0 +1,158 @@
+/**
+ * The two ends of a packet as a person writes them: `FROM` and `TO` of the verbs that ask what becomes
+ * of one. Only the words are read here; what they mean on a node is found by `packet_ends.ts`. Pure.
+ *
+ * @module
+ */
+import { ConfigurationError } from "../../config/load.ts";
+import { isInterfaceName } from "../../net/interface_name.ts";
+import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";
+import { type Port, type Protocol, PROTOCOLS, tryParsePort } from "../../net/port.ts";
+import { printableText } from "../../log/printable_text.ts";
+
+/** Who sends the packet. */
+export type FromText =
+  | { readonly kind: "node" | "outside" }
+  | {
+    readonly kind: "address";
+    readonly address: IpAddress;
+    /** By which it arrives at this node. */
+    readonly interfaceName?: string;
+    /** Whether it was named as a pod's: `namespace/address`. */
+    readonly isPod: boolean;
+  };
+
+/** For whom it is. Without a port every one of the Service or address is meant. */
+export type ToText =
+  | { readonly kind: "address"; readonly address: IpAddress } & PortText
+  | { readonly kind: "node"; readonly port: Port; readonly protocol?: Protocol }
+  | {
+    readonly kind: "service";
+    readonly namespace: string;
+    readonly name: string;
+    /** Name or number of a port of the Service. */
+    readonly portText?: string;
+    readonly protocol?: Protocol;
+  };
+
+interface PortText {
+  readonly port?: Port;
+  readonly protocol?: Protocol;
+}
+
+/** For help, and for whoever wrote something else. */
+export const FROM_FORMS = "an address (10.1.2.3, or 10.1.2.3@eth0 with the interface by which it " +
+  "arrives), NAMESPACE/ADDRESS of a pod, 'node' or 'outside'";
+/** The same of the other end. */
+export const TO_FORMS =
+  "ADDRESS:PORT, [IPv6]:PORT, NAMESPACE/SERVICE[:PORT] with the port's name " +
+  "or number, or node:NODEPORT; each with /UDP or /SCTP behind a port that is not TCP's";
+
+/** Reads FROM. Throws a ConfigurationError that says what would be right. */
+export function parseFrom(text: string): FromText {
+  if (text === "node" || text === "outside") return { kind: text };
+  const [, namespace, host = "", interfaceName] =
+    /^(?:([^/@]+)\/)?([^/@]+)(?:@(.*))?$/.exec(text) ??
+      [];
+  const address = tryParseIpAddress(host.replace(/^\[(.*)\]$/, "$1"));
+  if (address === undefined) throw wrongFrom(text, { namespace, host });
+  if (interfaceName !== undefined && !isInterfaceName(interfaceName)) {
+    throw wrong("FROM", text, `no interface can be called '${interfaceName}'`);
+  }
+  return {
+    kind: "address",
+    address,
+    ...(interfaceName !== undefined && { interfaceName }),
+    isPod: namespace !== undefined,
+  };
+}
+
+/** Reads TO. Throws a ConfigurationError that says what would be right. */
+export function parseTo(text: string): ToText {
+  return parseNode(text) ?? parseAddress(text) ?? parseService(text) ??
+    raise(wrong("TO", text, `expected ${TO_FORMS}`));
+}
+
+function parseNode(text: string): ToText | undefined {
+  const [word, ports] = /^node(?::(.*))?$/.exec(text) ?? [];
+  if (word === undefined) return undefined;
+  const { port, protocol } = parsePortText("TO", text, ports);
+  if (port === undefined) {
+    throw wrong("TO", text, "name a node port, as in node:30080");
+  }
+  return { kind: "node", port, ...(protocol && { protocol }) };
+}
+
+function parseAddress(text: string): ToText | undefined {
+  // An IPv6 address without brackets is taken whole: where its port began could not be known.
+  const whole = tryParseIpAddress(text);
+  if (whole !== undefined) return { kind: "address", address: whole };
+  const [, bracketed, plain, ports] = /^(?:\[([^\]]*)\]|([0-9.]+))(?::(.*))?$/.exec(text) ?? [];
+  const address = tryParseIpAddress(bracketed ?? plain ?? "");
+  if (address === undefined) return undefined;
+  return { kind: "address", address, ...parsePortText("TO", text, ports) };
+}
+
+function parseService(text: string): ToText | undefined {
+  const [, namespace, name, portText, word] =
+    /^([^/:\s]+)\/([^/:\s]+)(?::([^/:\s]+)(?:\/([^/:\s]*))?)?$/.exec(text) ?? [];
+  if (namespace === undefined || name === undefined) return undefined;
+  if (tryParseIpAddress(name) !== undefined) {
+    throw wrong("TO", text, `give only the address, as in ${name}:${portText ?? "80"}`);
+  }
+  const protocol = word === undefined ? undefined : parseProtocolWord("TO", text, word);
+  return {
+    kind: "service",
+    namespace,
+    name,
+    ...(portText !== undefined && { portText }),
+    ...(protocol && { protocol }),
+  };
+}
+
+function parsePortText(end: "FROM" | "TO", text: string, ports: string | undefined): PortText {
+  if (ports === undefined) return {};
+  const [number = "", word, ...rest] = ports.split("/");
+  const port = tryParsePort(number);
+  if (port === undefined || rest.length > 0) {
+    throw wrong(
+      end,
+      text,
+      `'${ports}' is not a port; a port is a whole number between 1 and 65535`,
+    );
+  }
+  return word === undefined ? { port } : { port, protocol: parseProtocolWord(end, text, word) };
+}
+
+function parseProtocolWord(end: "FROM" | "TO", text: string, word: string): Protocol {
+  const protocol = PROTOCOLS.find((each) => each === word.toUpperCase());
+  return protocol ??
+    raise(wrong(end, text, `'${word}' is none of the protocols ${PROTOCOLS.join(", ")}`));
+}
+
+function wrongFrom(
+  text: string,
+  { namespace, host }: { readonly namespace: string | undefined; readonly host: string },
+): ConfigurationError {
+  const [, plain] = /^(.*):\d+$/.exec(host) ?? [];
+  if (tryParseIpAddress(plain?.replace(/^\[(.*)\]$/, "$1") ?? "") !== undefined) {
+    return wrong("FROM", text, "the port that it is sent from plays no part: leave it out");
+  }
+  if (namespace !== undefined) {
+    return wrong(
+      "FROM",
+      text,
+      "kube-relay reads no Pod objects and knows pods by their addresses only; " +
+        `'kubectl get pod -o wide' shows it, for ${namespace}/ADDRESS`,
+    );
+  }
+  return wrong("FROM", text, `expected ${FROM_FORMS}`);
+}
+
+function wrong(end: "FROM" | "TO", text: string, reason: string): ConfigurationError {
+  return new ConfigurationError([printableText(`Cannot read ${end} '${text}': ${reason}`)]);
+}
+
+function raise(error: Error): never {
+  throw error;
+}

@@ -1,0 +1,28 @@
+/**
+ * What the two ends of a packet are looked up in, and what it says when something is not there.
+ *
+ * @module
+ */
+import type { Service } from "../../api/objects.ts";
+import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
+import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
+import { printableText } from "../../log/printable_text.ts";
+
+/** What names are looked up in. */
+export interface PacketScope {
+  readonly plans: ReadonlyMap<IpFamily, ProxyPlan>;
+  /** Of both families; the first of each stands for the node. */
+  readonly nodeAddresses: readonly IpAddress[];
+  /** Every Service, those that nothing is planned for included. Asked only where something is unknown. */
+  readonly services: () => Iterable<Service>;
+}
+
+/** What was named is not there, or says too little. */
+export class PacketEndsError extends Error {
+  override name = "PacketEndsError";
+
+  /** Names of objects may be part of the message. */
+  constructor(message: string) {
+    super(printableText(message));
+  }
+}

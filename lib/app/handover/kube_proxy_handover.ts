@@ -1,0 +1,142 @@
+/**
+ * What is done about kube-proxy, and about another mode of ours, once Services work without it: ours
+ * first, then theirs away, so that there is no moment without either.
+ *
+ * @module
+ */
+import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import type { RelayOptions } from "../../config/load.ts";
+import type { Logger } from "../../log/logger.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
+import type { Clock } from "../../os/clock.ts";
+import type { AddressHandover } from "../../os/http_server.ts";
+import { whenAborted } from "../../os/when_aborted.ts";
+import type { HostChecks } from "../../proxy/host_checks.ts";
+import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { Dependencies } from "../dependencies.ts";
+import type { OtherModes } from "./other_modes.ts";
+import type { RunConfiguration } from "../run/run_configuration.ts";
+import type { SyncObserver } from "../service/sync_observer.ts";
+import { excludedServers, findKubeProxyAlive } from "./takeover.ts";
+
+/** What a handover needs. */
+interface HandoverDependencies {
+  readonly hostChecks: HostChecks;
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly process: Pick<Dependencies["process"], "uid">;
+  readonly otherModes: Pick<OtherModes, "note" | "remove">;
+  /** A kube-proxy that ran beside us has written where we do. */
+  readonly recheck: () => void;
+  /** Annotations of the own Node, as far as they are known when it is asked. */
+  readonly nodeAnnotations: () => Readonly<Record<string, string>> | undefined;
+}
+
+/** What of the configuration it goes by. */
+type HandoverOptions = Pick<RunConfiguration, "mode" | "families"> & {
+  readonly relay: Pick<RelayOptions, "takeover">;
+  readonly proxy: Pick<KubeProxyConfiguration, "ipvs">;
+};
+
+/** Time between two questions whether a kube-proxy has ended. */
+const ALIVE_PERIOD_MS = 5_000;
+/** A look at all rules is not worth a Service's first moments. */
+const LOOK_DELAY_MS = 5_000;
+
+/** Waits for the first good sync of each family, then takes over or tells of leftovers. */
+export class KubeProxyHandover implements AddressHandover, SyncObserver {
+  readonly #dependencies: HandoverDependencies;
+  readonly #options: HandoverOptions;
+  readonly #missing: Set<IpFamily>;
+  readonly #served = Promise.withResolvers<void>();
+  #pending: boolean;
+
+  constructor(dependencies: HandoverDependencies, options: HandoverOptions) {
+    this.#dependencies = dependencies;
+    this.#options = options;
+    this.#missing = new Set(options.families);
+    this.#pending = options.relay.takeover;
+  }
+
+  /** With `--takeover`: whether a kube-proxy may still run. */
+  get pending(): boolean {
+    return this.#pending;
+  }
+
+  synced(family: IpFamily, _plan?: ProxyPlan, changes?: PlanChanges): void {
+    if (changes?.isPartial) return;
+    this.#missing.delete(family);
+    if (this.#missing.size === 0) this.#served.resolve();
+  }
+
+  /** Ends when there is nothing left to do, or with the signal. */
+  async run(signal: AbortSignal): Promise<void> {
+    const { otherModes } = this.#dependencies;
+    await otherModes.note();
+    await Promise.race([this.#served.promise, whenAborted(signal)]);
+    if (signal.aborted) return;
+    try {
+      await otherModes.remove(signal);
+      if (this.#options.relay.takeover) await this.#takeOver(signal);
+      else await this.#tellLeftovers(signal);
+    } catch (error) {
+      if (signal.aborted) return;
+      // Services work: what was there before is no reason to end.
+      this.#dependencies.logger.error("Cannot check for leftovers of another mode or kube-proxy", {
+        error,
+      });
+    } finally {
+      this.#pending = false;
+    }
+  }
+
+  /** A kube-proxy that runs writes its rules anew: those go once it has ended, without a fight. */
+  async #takeOver(signal: AbortSignal): Promise<void> {
+    const { hostChecks, clock, logger } = this.#dependencies;
+    const alive = await findKubeProxyAlive(hostChecks, { signal });
+    await this.#remove(signal);
+    if (alive === undefined) return;
+    logger.warn("kube-proxy still runs and will write its rules again; they go when it has ended", {
+      evidence: alive.evidence,
+      cure: alive.cure,
+    });
+    while (await findKubeProxyAlive(hostChecks, { signal })) {
+      await clock.sleep(ALIVE_PERIOD_MS, signal);
+    }
+    logger.info("kube-proxy has ended");
+    await this.#remove(signal);
+    this.#dependencies.recheck();
+  }
+
+  async #remove(signal: AbortSignal): Promise<void> {
+    const { hostChecks, logger } = this.#dependencies;
+    const { mode, proxy } = this.#options;
+    const options = { dryRun: false, mode, excludeCidrs: excludedServers(proxy), signal };
+    const { removed, failed, kept = [] } = await hostChecks.removeKubeProxy(options);
+    for (const what of removed) logger.verbose(1, "Removed objects of kube-proxy", { what });
+    for (const what of kept) logger.info("Objects of kube-proxy remain", { what });
+    for (const what of failed) logger.warn("Cannot remove objects of kube-proxy", { what });
+    logger.info("Removed leftovers of kube-proxy", {
+      things: removed.length,
+      failed: failed.length,
+    });
+  }
+
+  /** Only told, not removed: nobody has said that kube-proxy is not to come back. */
+  async #tellLeftovers(signal: AbortSignal): Promise<void> {
+    const { hostChecks, clock, logger, process, nodeAnnotations } = this.#dependencies;
+    // A plain user sees none of it.
+    if (process.uid !== 0) return;
+    await clock.sleep(LOOK_DELAY_MS, signal);
+    const annotations = nodeAnnotations();
+    const findings = await hostChecks.findings({
+      mode: this.#options.mode,
+      signal,
+      ...(annotations && { nodeAnnotations: annotations }),
+    });
+    for (const { id, severity, summary, evidence, cure } of findings) {
+      if (severity === "info") continue;
+      logger.warn("Foreign rules interfere with Services", { id, summary, evidence, cure });
+    }
+  }
+}

@@ -1,0 +1,122 @@
+/**
+ * What kube-relay itself left on the machine in another mode: it goes once Services work in this one.
+ *
+ * A record in the state directory says which modes have run. Without it a run beside another one, such
+ * as the demo on a node of a cluster, would take that one's rules away.
+ *
+ * @module
+ */
+import type { LoadedConfiguration } from "../../config/load.ts";
+import type { Logger } from "../../log/logger.ts";
+import { IP_FAMILIES } from "../../net/ip_address.ts";
+import { writeFileWhole } from "../../os/write_file_whole.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
+import type { Dependencies } from "../dependencies.ts";
+import { idleBackendOptions } from "../run/idle_backend_options.ts";
+
+/** Which mode stays, and how the others were set up. */
+interface OtherModesOptions {
+  readonly mode: BackendMode;
+  readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
+}
+
+/** Knows which modes have run here since the state directory was made. */
+export class OtherModes {
+  readonly #dependencies: Dependencies & { readonly logger: Logger };
+  readonly #options: OtherModesOptions;
+  readonly #directory: string;
+  readonly #path: string;
+
+  constructor(
+    dependencies: Dependencies & { readonly logger: Logger },
+    options: OtherModesOptions,
+  ) {
+    this.#dependencies = dependencies;
+    this.#options = options;
+    this.#directory = options.configuration.relay.stateDirectory;
+    this.#path = recordIn(this.#directory);
+  }
+
+  /** Notes that the mode runs, before it leaves anything. Never throws. */
+  async note(): Promise<void> {
+    const modes = await this.#modes();
+    if (!modes.has(this.#options.mode)) await this.#write(modes.add(this.#options.mode));
+  }
+
+  /**
+   * Takes away what every other mode that has run here added. Rules that stayed would go on sending
+   * packets to endpoints that are no more. What can't be removed is told, left, and tried at the next
+   * start.
+   */
+  async remove(signal: AbortSignal): Promise<void> {
+    const { backends } = this.#dependencies;
+    const { mode } = this.#options;
+    const modes = await this.#modes();
+    for (const other of Object.keys(backends).filter(isMode)) {
+      if (other === mode || !modes.has(other)) continue;
+      if (!await this.#cleanUp(other, signal)) return;
+      modes.delete(other);
+      await this.#write(modes);
+    }
+  }
+
+  /** Whether nothing of it is left. */
+  async #cleanUp(other: BackendMode, signal: AbortSignal): Promise<boolean> {
+    const { backends, logger } = this.#dependencies;
+    let isDone = true;
+    for (const family of IP_FAMILIES) {
+      if (signal.aborted) return false;
+      const options = idleBackendOptions(this.#options.configuration, family);
+      await using backend = backends[other]!(this.#dependencies, options);
+      const { removed, failed } = await backend.cleanup();
+      for (const what of removed) logger.info("Removed objects of another mode", { other, what });
+      for (const what of failed) {
+        logger.warn("Cannot remove objects of another mode", { other, what });
+        isDone = false;
+      }
+    }
+    return isDone;
+  }
+
+  async #modes(): Promise<Set<string>> {
+    try {
+      return new Set((await Deno.readTextFile(this.#path)).split("\n").filter(Boolean));
+    } catch (error) {
+      if (!(error instanceof Deno.errors.NotFound)) this.#tell(error);
+      return new Set();
+    }
+  }
+
+  async #write(modes: ReadonlySet<string>): Promise<void> {
+    try {
+      await Deno.mkdir(this.#directory, { recursive: true, mode: 0o700 });
+      await writeFileWhole(this.#path, [...modes].map((mode) => `${mode}\n`).join(""));
+    } catch (error) {
+      this.#tell(error);
+    }
+  }
+
+  #tell(error: unknown): void {
+    this.#dependencies.logger.warn(
+      "Cannot write the record of modes; leftovers of another mode must be removed with --cleanup",
+      { path: this.#path, error },
+    );
+  }
+}
+
+/** Removes the record: every mode has been cleaned up after. Throws what Deno.remove() throws. */
+export async function forgetModes(stateDirectory: string): Promise<void> {
+  try {
+    await Deno.remove(recordIn(stateDirectory));
+  } catch (error) {
+    if (!(error instanceof Deno.errors.NotFound)) throw error;
+  }
+}
+
+function recordIn(stateDirectory: string): string {
+  return `${stateDirectory}/modes`;
+}
+
+function isMode(name: string): name is BackendMode {
+  return name === "iptables" || name === "ipvs" || name === "nftables" || name === "userspace";
+}

@@ -1,0 +1,93 @@
+/**
+ * What is done about a kube-proxy that runs on this node when kube-relay starts.
+ *
+ * @module
+ */
+import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import type { RelayOptions } from "../../config/load.ts";
+import type { Logger } from "../../log/logger.ts";
+import { type Cidr, tryParseCidr } from "../../net/cidr.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
+import { type HostChecks, type HostFinding, KUBE_PROXY_ALIVE } from "../../proxy/host_checks.ts";
+import type { Dependencies } from "../dependencies.ts";
+import { printCleanupReport } from "../cli/print_cleanup_report.ts";
+
+/** A kube-proxy runs on this node, and nobody said that it is to be taken over. */
+export class KubeProxyAliveError extends Error {
+  override name = "KubeProxyAliveError";
+}
+
+/** What admission is decided by. */
+interface AdmissionDependencies {
+  readonly hostChecks: HostChecks;
+  readonly process: Pick<Dependencies["process"], "uid">;
+  readonly logger: Logger;
+}
+
+/** The kube-proxy that answers on this node now; undefined where none does. Takes 3 s at most. */
+export async function findKubeProxyAlive(
+  hostChecks: HostChecks,
+  options: { readonly signal?: AbortSignal } = {},
+): Promise<HostFinding | undefined> {
+  const findings = await hostChecks.findings({ scope: "ports", ...options });
+  return findings.find(({ id }) => id === KUBE_PROXY_ALIVE);
+}
+
+/**
+ * Lets a start go on, or throws a {@linkcode KubeProxyAliveError} that says how kube-proxy is turned
+ * off: two proxies that write rules for the same packets undo each other's. With `--takeover` it goes on.
+ * So it does for a plain user with manifests, as in the demo, who can't get in anybody's way.
+ */
+export async function admitStart(
+  { hostChecks, process, logger }: AdmissionDependencies,
+  { relay, signal }: { readonly relay: RelayOptions; readonly signal?: AbortSignal },
+): Promise<void> {
+  const findings = await hostChecks.findings({ scope: "ports", ...(signal && { signal }) });
+  for (const { id, summary, evidence, cure } of findings) {
+    if (id !== KUBE_PROXY_ALIVE) {
+      logger.warn("Port of kube-proxy in use", { summary, evidence, cure });
+    }
+  }
+  const alive = findings.find(({ id }) => id === KUBE_PROXY_ALIVE);
+  if (alive === undefined) return;
+  const { summary, evidence, cure } = alive;
+  const harmless = relay.manifests.length > 0 && process.uid !== 0;
+  if (!relay.takeover && !harmless) {
+    throw new KubeProxyAliveError(
+      `Cannot start: ${summary} (${
+        evidence.join("; ")
+      }), and two would undo each other's rules; ${cure}`,
+    );
+  }
+  logger.warn(
+    relay.takeover
+      ? "A kube-proxy runs on this node; it is taken over from once Services work here"
+      : "A kube-proxy runs on this node; kube-relay serves Services next to it",
+    { evidence },
+  );
+}
+
+/** Prints what `--takeover` would do. Changes nothing. */
+export async function showTakeover(
+  dependencies: Pick<Dependencies, "hostChecks" | "print" | "complain">,
+  { signal, ...options }: {
+    readonly mode: BackendMode;
+    readonly excludeCidrs: readonly Cidr[];
+    readonly signal: AbortSignal;
+  },
+): Promise<void> {
+  const { hostChecks, print } = dependencies;
+  const alive = await findKubeProxyAlive(hostChecks, { signal });
+  print(alive ? `${alive.summary}:\n` : "No kube-proxy answers on this node.\n");
+  for (const line of alive?.evidence ?? []) print(`  ${line}\n`);
+  print("Services would be served first; then, of what kube-proxy has on this machine:\n");
+  const report = await hostChecks.removeKubeProxy({ dryRun: true, signal, ...options });
+  if (report.removed.length === 0) print("there is nothing to remove.\n");
+  printCleanupReport(dependencies, report, { dryRun: true });
+  if (alive) print(`\nIt would write its rules again: ${alive.cure}\n`);
+}
+
+/** Where virtual servers are somebody else's: `ipvs.excludeCIDRs`. */
+export function excludedServers({ ipvs }: Pick<KubeProxyConfiguration, "ipvs">): Cidr[] {
+  return ipvs.excludeCIDRs.map(tryParseCidr).filter((cidr) => cidr !== undefined);
+}

@@ -1,0 +1,71 @@
+import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { fakeHostChecks } from "../../../tests/support/fake_host_checks.ts";
+import type { RelayOptions } from "../../config/load.ts";
+import { type HostChecks, type HostFinding, KUBE_PROXY_ALIVE } from "../../proxy/host_checks.ts";
+import { admitStart, KubeProxyAliveError, showTakeover } from "./takeover.ts";
+
+const ALIVE: HostFinding = {
+  id: KUBE_PROXY_ALIVE,
+  severity: "blocking",
+  summary: "A kube-proxy runs",
+  evidence: ["127.0.0.1:10249/proxyMode says iptables"],
+  cure: "turn it off",
+};
+
+interface Start {
+  readonly findings?: readonly HostFinding[];
+  readonly uid?: number;
+  readonly relay?: Partial<RelayOptions>;
+}
+
+async function admit({ findings = [ALIVE], uid = 0, relay = {} }: Start): Promise<string[]> {
+  const logger = new MemoryLogger();
+  const options = { manifests: [], takeover: false, ...relay } as unknown as RelayOptions;
+  const hostChecks = fakeHostChecks({ findings });
+  await admitStart({ hostChecks, process: { uid }, logger }, { relay: options });
+  return logger.lines.map(({ level, message }) => `${level} ${message}`);
+}
+
+Deno.test("admitStart() says nothing where no kube-proxy answers", async () => {
+  assertEquals(await admit({ findings: [] }), []);
+});
+
+Deno.test("admitStart() refuses beside a live kube-proxy, and says where it is and how it goes", async () => {
+  for (const start of [{}, { uid: 1000 }, { relay: { manifests: ["m"] } }]) {
+    const { message } = await assertRejects(() => admit(start), KubeProxyAliveError);
+    assertStringIncludes(message, "127.0.0.1:10249/proxyMode says iptables");
+    assertStringIncludes(message, "turn it off");
+  }
+});
+
+Deno.test("admitStart() goes on with --takeover, and for a plain user's manifests", async () => {
+  assertEquals(await admit({ relay: { takeover: true } }), [
+    "warn A kube-proxy runs on this node; it is taken over from once Services work here",
+  ]);
+  assertEquals(await admit({ uid: 1000, relay: { manifests: ["m"] } }), [
+    "warn A kube-proxy runs on this node; kube-relay serves Services next to it",
+  ]);
+});
+
+Deno.test("showTakeover() prints what would go and how, and removes nothing", async () => {
+  const asked: boolean[] = [];
+  const hostChecks: HostChecks = {
+    ...fakeHostChecks({ findings: [ALIVE] }),
+    removeKubeProxy({ dryRun }) {
+      asked.push(dryRun);
+      return Promise.resolve({ removed: ["chain X"], failed: [], commands: ["rm X\n"] });
+    },
+  };
+  let out = "";
+  const print = (text: string) => void (out += text);
+  await showTakeover({ hostChecks, print, complain: print }, {
+    mode: "userspace",
+    excludeCidrs: [],
+    signal: new AbortController().signal,
+  });
+  assertEquals(asked, [true]);
+  for (const words of [ALIVE.evidence[0]!, "would remove chain X\n", "rm X\n", "turn it off"]) {
+    assertStringIncludes(out, words);
+  }
+});

@@ -1,0 +1,104 @@
+import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { FakeBackend } from "../../../tests/support/fake_backend.ts";
+import { testDump, testDumpParts } from "../../../tests/support/test_dump.ts";
+import { SILENT_LOGGER } from "../../log/silent_logger.ts";
+import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
+import { systemClock } from "../../os/clock.ts";
+import type { MachineFacts } from "../../proxy/machine_facts.ts";
+import { ControlError } from "../control/control_client.ts";
+import { startControlServer } from "../control/control_server.ts";
+import { DumpError } from "../dump/read_dump.ts";
+import type { PlanNodeDependencies } from "./plan_objects.ts";
+import { planRunningNode } from "./plan_running_node.ts";
+
+/** Plans the node behind a socket that answers so; `facts` gets what a backend is made with. */
+async function plan(
+  answer: unknown,
+  facts: (MachineFacts | undefined)[] = [],
+  families: readonly IpFamily[] = IP_FAMILIES,
+) {
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/control.sock`;
+  const server = await startControlServer({
+    path,
+    routes: answer === undefined ? {} : { "/dump": () => Promise.resolve(answer) },
+  });
+  const dependencies = {
+    clock: systemClock,
+    logger: SILENT_LOGGER,
+    backends: {
+      iptables: (_, options) => {
+        facts.push(options.facts);
+        return new FakeBackend();
+      },
+    },
+  } satisfies Partial<PlanNodeDependencies>;
+  const { relay } = testDumpParts().configuration;
+  try {
+    return await planRunningNode(dependencies as unknown as PlanNodeDependencies, {
+      relay: { ...relay, controlSocket: path },
+      families,
+    });
+  } finally {
+    await server.stop();
+    await Deno.remove(folder, { recursive: true });
+  }
+}
+
+Deno.test("planRunningNode() plans what the running process has, with what it found", async () => {
+  const facts: (MachineFacts | undefined)[] = [];
+  const planned = await plan(JSON.parse(testDump()), facts);
+  assertEquals(
+    [planned.mode, planned.isNodeKnown, planned.isMachineKnown, [...planned.services]],
+    ["iptables", true, true, ["ns1/web"]],
+  );
+  assertEquals([...planned.plans.keys()], ["IPv4"]);
+  const { services, shared } = planned.plans.get("IPv4")!;
+  assertEquals(services.get("ns1/web/TCP" as never)?.internal.kind, "forward");
+  assertEquals(shared.nodePortAddresses as readonly string[], ["192.168.0.2"]);
+  planned.createBackend("IPv4");
+  assertEquals(facts, [
+    { features: { comment: false }, beLiberal: true, nodeAddresses: [], layout: [] },
+  ]);
+});
+
+Deno.test("planRunningNode() does not take a family that the process leaves alone for one in order", async () => {
+  const error = await assertRejects(() => plan(JSON.parse(testDump()), [], ["IPv6"]), DumpError);
+  assertStringIncludes(error.message, "Cannot plan IPv6 of the dump of kube-relay at '");
+  assertStringIncludes(error.message, ": IPv4 is all that it serves");
+});
+
+Deno.test("planRunningNode() says so where the process knows no dump, or gives a strange one", async () => {
+  await assertRejects(() => plan(undefined), ControlError, "it may be an older release");
+  await assertRejects(() => plan({ kind: "status" }), DumpError, "it is not a dump");
+});
+
+Deno.test("planRunningNode() refuses two states of one family, and a second Node", async () => {
+  const dump = JSON.parse(testDump());
+  const { families: [family], objects } = dump;
+  await assertRejects(
+    () => plan({ ...dump, families: [family, family] }),
+    DumpError,
+    "at most once",
+  );
+  const nodes = [...objects.nodes, ...objects.nodes];
+  await assertRejects(
+    () => plan({ ...dump, objects: { ...objects, nodes } }),
+    DumpError,
+    "objects.nodes has to have one Node at most, the own one: it has 2",
+  );
+});
+
+Deno.test("planRunningNode() refuses a configuration that no start would take", async () => {
+  const dump = JSON.parse(testDump());
+  dump.configuration.proxy.clusterCIDR = "10.0.0.0/99";
+  await assertRejects(() => plan(dump), DumpError, "configuration.proxy.clusterCIDR");
+});
+
+Deno.test("planRunningNode() refuses a mode that this release has not", async () => {
+  await assertRejects(
+    () => plan({ ...JSON.parse(testDump()), mode: "ipvs" }),
+    DumpError,
+    "this release has iptables only",
+  );
+});

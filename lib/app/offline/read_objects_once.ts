@@ -1,0 +1,144 @@
+/**
+ * All objects as they are now, for commands that look once and end: a list at the API server, or one
+ * look at the manifests.
+ *
+ * @module
+ */
+import type { KubeObject } from "../../api/objects.ts";
+import type { LoadedConfiguration } from "../../config/load.ts";
+import { Informer, type Informers } from "../../kube/informer.ts";
+import { formatProblem } from "../../kube/manifests/manifest_problem.ts";
+import { createManifestSource } from "../../kube/manifests/manifests.ts";
+import type { Logger } from "../../log/logger.ts";
+import { SILENT_LOGGER } from "../../log/silent_logger.ts";
+import { createApiObjectSource } from "../run/api_object_source.ts";
+import type { Dependencies } from "../dependencies.ts";
+
+/** So long an API server is tried; a running proxy would try for ever. */
+const LIST_WAIT_MS = 30_000;
+
+/** What was found. */
+interface ReadObjects {
+  readonly informers: Informers;
+  /** What is wrong with what was read, one line each. */
+  readonly problems: readonly string[];
+  /** Whether something could not be used. */
+  readonly isIncomplete: boolean;
+}
+
+/** Where to look, and as which node. */
+interface ReadObjectsOptions {
+  readonly configuration: LoadedConfiguration;
+  readonly nodeName: string;
+}
+
+/** A source while it is read. */
+interface OnceSource {
+  run(signal: AbortSignal): Promise<void>;
+  /** Why it takes so long. */
+  hindrance(): string;
+  found(): Omit<ReadObjects, "informers">;
+}
+
+/**
+ * Reads everything, then closes what it opened. Throws what reading a kubeconfig throws, for a path of
+ * `--manifests` that leads nowhere, and when the API server gave no complete list in 30 s.
+ */
+export async function readObjectsOnce(
+  dependencies: Dependencies & { readonly logger: Logger },
+  options: ReadObjectsOptions,
+): Promise<ReadObjects> {
+  const { clock } = dependencies;
+  const synced = Promise.withResolvers<void>();
+  const informers = createInformers(synced.resolve);
+  const source = await openSource(dependencies, { ...options, informers });
+  const ending = new AbortController();
+  const timer = clock.setTimer(LIST_WAIT_MS, () => {
+    const waited = `${LIST_WAIT_MS / 1000} s`;
+    synced.reject(new Error(`Cannot list objects within ${waited}: ${source.hindrance()}`));
+  });
+  const running = source.run(ending.signal);
+  try {
+    await Promise.race([synced.promise, running]);
+    return { informers, ...source.found() };
+  } finally {
+    timer.cancel();
+    ending.abort();
+    await running;
+  }
+}
+
+/** Informers that tell once, when all of them are complete. */
+function createInformers(onAllSynced: () => void): Informers {
+  const create = <T extends KubeObject>() =>
+    new Informer<T>({
+      onAdd: () => {},
+      onUpdate: () => {},
+      onDelete: () => {},
+      onSynced: () => {
+        if (Object.values(informers).every(({ synced }) => synced)) onAllSynced();
+      },
+    });
+  const informers: Informers = {
+    services: create(),
+    endpointSlices: create(),
+    endpoints: create(),
+    nodes: create(),
+    serviceCidrs: create(),
+  };
+  return informers;
+}
+
+async function openSource(
+  dependencies: Dependencies & { readonly logger: Logger },
+  options: ReadObjectsOptions & { readonly informers: Informers },
+): Promise<OnceSource> {
+  const paths = options.configuration.relay.manifests;
+  if (paths.length > 0) return openManifests(dependencies, { ...options, paths });
+  const source = await createApiObjectSource(dependencies, options);
+  return {
+    run: (signal) => source.run(signal),
+    hindrance: () => {
+      const told = source.status().flatMap(({ name, state, problems }) =>
+        problems.map((problem) => `${name} (${state}): ${problem}`)
+      );
+      return told.join("; ") || "the API server is silent";
+    },
+    // What cannot be read there is told by the log.
+    found: () => ({ problems: [], isIncomplete: false }),
+  };
+}
+
+function openManifests(
+  { clock }: Dependencies,
+  { paths, informers, nodeName }: ReadObjectsOptions & {
+    readonly informers: Informers;
+    readonly paths: readonly string[];
+  },
+): OnceSource {
+  // Its log keeps to twenty problems, and tells of a life that ends here.
+  const source = createManifestSource({ clock, logger: SILENT_LOGGER }, {
+    paths,
+    informers,
+    nodeName,
+  });
+  return {
+    run: (signal) => source.run(signal),
+    hindrance: () => "the manifests are being read",
+    found() {
+      const files = source.status();
+      const { path, missing } = files.find(({ missing }) => missing !== undefined) ?? {};
+      // A proxy waits for it; whoever looks once would be told that there are no Services.
+      if (missing !== undefined) throw new Error(`Cannot read manifests of '${path}': ${missing}`);
+      return {
+        problems: files.flatMap(({ path, problems, problemsNotShown }) => [
+          ...problems.map(formatProblem),
+          ...(problemsNotShown > 0 ? [`${path}: ${problemsNotShown} more problems`] : []),
+        ]),
+        isIncomplete: files.some(({ problems }) =>
+          problems.some(({ severity }) => severity === "error")
+        ),
+      };
+    },
+  };
+}

@@ -1,0 +1,87 @@
+import { assert, assertEquals, assertRejects } from "@std/assert";
+import { eventually } from "../../../tests/support/eventually.ts";
+import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { fakeHostChecks } from "../../../tests/support/fake_host_checks.ts";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { unusedPort } from "../../../tests/support/unused_port.ts";
+import { loadConfiguration, type LoadedConfiguration } from "../../config/load.ts";
+import { parseFlags } from "../../config/parse_flags.ts";
+import { systemNetwork } from "../../os/network.ts";
+import type { Dependencies } from "../dependencies.ts";
+import { readObjectsOnce } from "./read_objects_once.ts";
+
+const SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n" +
+  "  clusterIP: 10.96.0.1\n  ports: [{port: 80}]\n";
+
+function load(argv: readonly string[]): Promise<LoadedConfiguration> {
+  const readTextFile = () => Promise.resolve("");
+  const { values: flags } = parseFlags(argv);
+  return loadConfiguration({ readTextFile, uid: 0, env: () => undefined }, { flags });
+}
+
+function createDependencies(clock: FakeClock): Dependencies {
+  return {
+    clock,
+    network: systemNetwork,
+    commands: { run: (program) => Promise.reject(new Error(`Unexpected start of ${program}`)) },
+    random: () => 0.5,
+    backends: {},
+    hostChecks: fakeHostChecks(),
+    process: {
+      pid: 1,
+      uid: 0,
+      hostname: "node-a",
+      env: () => undefined,
+      stdoutIsTerminal: false,
+      columns: 80,
+    },
+    print: () => {},
+    complain: () => {},
+  };
+}
+
+async function read(argv: readonly string[], { clock }: { readonly clock: FakeClock }) {
+  return await readObjectsOnce(
+    { ...createDependencies(clock), logger: new MemoryLogger() },
+    { configuration: await load(argv), nodeName: "node-a" },
+  );
+}
+
+Deno.test("readObjectsOnce() takes manifests as they are, and leaves no watch behind", async () => {
+  const folder = await Deno.makeTempDir();
+  try {
+    await Deno.writeTextFile(`${folder}/web.yaml`, SERVICE);
+    await Deno.writeTextFile(`${folder}/bad.yaml`, "kind: [\n");
+    const clock = new FakeClock();
+    const { informers, problems, isIncomplete } = await read([`--manifests=${folder}`], { clock });
+    assertEquals([...informers.services.values()].map(({ metadata }) => metadata.name), ["web"]);
+    assertEquals([problems.length, isIncomplete, clock.pendingTimers], [1, true, 0]);
+    assert(problems[0]!.startsWith(`${folder}/bad.yaml:`), problems[0]);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("readObjectsOnce() refuses a path that leads nowhere: it would be a cluster without Services", async () => {
+  await assertRejects(
+    () => read(["--manifests=/does/not/exist"], { clock: new FakeClock() }),
+    Error,
+    "Cannot read manifests of '/does/not/exist': there is no such file or folder",
+  );
+});
+
+Deno.test("readObjectsOnce() gives up an API server that does not answer, and says why", async () => {
+  const clock = new FakeClock();
+  const url = `http://127.0.0.1:${unusedPort()}`;
+  let failure: unknown;
+  const reading = read([`--master=${url}`], { clock }).catch((error) => failure = error);
+  await eventually("the reading ends", async () => {
+    await clock.advance(1_000);
+    return failure !== undefined;
+  });
+  await reading;
+  assert(failure instanceof Error);
+  assert(failure.message.startsWith("Cannot list objects within 30 s: "), failure.message);
+  assert(failure.message.includes(url), failure.message);
+  assertEquals(clock.pendingTimers, 0);
+});

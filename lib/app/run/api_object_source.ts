@@ -1,0 +1,89 @@
+/**
+ * The API server as the source of objects.
+ *
+ * @module
+ */
+import type { KubeKinds } from "../../api/objects.ts";
+import { featureEnabled } from "../../config/feature_gates.ts";
+import { createApiSource } from "../../kube/api_source.ts";
+import { loadKubeAuth } from "../../kube/kubeconfig.ts";
+import { tryParseIpAddress } from "../../net/ip_address.ts";
+import type { Logger } from "../../log/logger.ts";
+import type { Dependencies } from "../dependencies.ts";
+import type { ObjectSource, ObjectSourceOptions } from "./object_source.ts";
+import type { StatusSource } from "../status/status_report.ts";
+
+/** The names that resources have in the metrics. */
+const RESOURCES: Readonly<Record<keyof KubeKinds, string>> = {
+  Service: "services",
+  EndpointSlice: "endpointslices",
+  Endpoints: "endpoints",
+  Node: "nodes",
+  ServiceCIDR: "servicecidrs",
+};
+
+/** The source; throws what reading the kubeconfig throws. */
+export async function createApiObjectSource(
+  dependencies: Dependencies & { readonly logger: Logger },
+  { configuration, nodeName, informers, onApiAnswer }: ObjectSourceOptions,
+): Promise<ObjectSource> {
+  const { clock, logger, random, process } = dependencies;
+  const { proxy, relay: { master, endpointsFallback } } = configuration;
+  const { kubeconfig } = proxy.clientConnection;
+  const auth = await loadKubeAuth({ clock, logger }, {
+    ...(kubeconfig !== "" && { kubeconfig }),
+    ...(master !== undefined && { master }),
+    env: process.env,
+  });
+  const source = createApiSource({ clock, logger, random, auth }, {
+    nodeName,
+    informers,
+    endpointsFallback,
+    streamingLists: featureEnabled(proxy, "WatchListClient"),
+    ...(onApiAnswer && { onAnswer: onApiAnswer }),
+  });
+  const server = tryParseIpAddress(new URL(auth.server).hostname.replace(/^\[|\]$/g, ""));
+  return {
+    client: source.client,
+    run: (signal, options) => source.run(signal, options),
+    belongsTo: (address) => address === server ? "the API server" : undefined,
+    status() {
+      const { auth, connected, hint, resources } = source.status();
+      const connection: StatusSource = {
+        name: auth.server,
+        state: `${connected ? "connected" : "not connected"}, ${auth.method} (${auth.source})`,
+        problems: hint === undefined ? [] : [hint],
+      };
+      const kinds = Object.keys(resources) as (keyof KubeKinds)[];
+      return [
+        connection,
+        ...kinds.map((kind) => {
+          const { phase, relists, watchFailures, lastError } = resources[kind]!;
+          return {
+            name: kind,
+            state: `${phase}, ${relists} relists, ${watchFailures} failed watches`,
+            problems: lastError === undefined ? [] : [lastError],
+          };
+        }),
+      ];
+    },
+    repetitions() {
+      const { resources } = source.status();
+      const kinds = Object.keys(resources) as (keyof KubeKinds)[];
+      return new Map(kinds.map((kind) => [RESOURCES[kind], resources[kind]!]));
+    },
+    ages() {
+      const { lastSignOfLifeMs, resources } = source.status();
+      const ages = new Map<string, number>();
+      const note = (name: string, at: number | undefined) => {
+        if (at !== undefined) ages.set(name, (clock.now() - at) / 1000);
+      };
+      note("connection", lastSignOfLifeMs);
+      for (const kind of Object.keys(resources) as (keyof KubeKinds)[]) {
+        const { lastEventAtMs, lastListAtMs } = resources[kind]!;
+        note(RESOURCES[kind], Math.max(lastEventAtMs ?? 0, lastListAtMs ?? 0) || undefined);
+      }
+      return ages;
+    },
+  };
+}

@@ -1,0 +1,142 @@
+import { assertEquals, assertRejects, assertStringIncludes, assertThrows } from "@std/assert";
+import {
+  type FakeHost,
+  fakeHostChecks,
+  missingFeature,
+} from "../../../tests/support/fake_host_checks.ts";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import type { ModeRequest } from "../../config/mode_request.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
+import { chooseMode, commonFamilies, ModeError } from "./choose_mode.ts";
+import type { BackendTable } from "../dependencies.ts";
+
+const ALL: readonly BackendMode[] = ["iptables", "ipvs", "nftables", "userspace"];
+
+/** A build that has these modes; none of them is ever made. */
+function build(modes: readonly BackendMode[]): BackendTable {
+  const create = () => {
+    throw new Error("Unexpected backend");
+  };
+  return Object.fromEntries(modes.map((mode) => [mode, create]));
+}
+
+async function choose(
+  request: ModeRequest,
+  { host = {}, modes = ALL }: { host?: FakeHost; modes?: readonly BackendMode[] } = {},
+) {
+  const logger = new MemoryLogger();
+  const asked: BackendMode[] = [];
+  const hostChecks = fakeHostChecks(host, asked);
+  const chosen = await chooseMode({ backends: build(modes), hostChecks, logger }, request);
+  return { ...chosen, asked, lines: logger.lines };
+}
+
+const NO_NFT = { nftables: [missingFeature("nft")] };
+const NO_FILTERS = { ...NO_NFT, iptables: [missingFeature("table nat")] };
+
+Deno.test("chooseMode() takes what was asked for where the host has what it needs", async () => {
+  for (const mode of ALL) assertEquals((await choose(mode)).mode, mode);
+});
+
+Deno.test("chooseMode() takes the best mode that works for auto", async () => {
+  const cases: readonly [FakeHost, readonly BackendMode[], BackendMode][] = [
+    [{}, ALL, "nftables"],
+    [{ probes: NO_NFT }, ALL, "iptables"],
+    [{ probes: NO_FILTERS }, ALL, "userspace"],
+    [{}, ["userspace"], "userspace"],
+    [{}, ["iptables", "userspace"], "iptables"],
+  ];
+  for (const [host, modes, expected] of cases) {
+    assertEquals((await choose("auto", { host, modes })).mode, expected);
+  }
+});
+
+Deno.test("chooseMode() logs one line for each mode that auto passes over, with the reason", async () => {
+  const { lines } = await choose("auto", { host: { probes: NO_FILTERS } });
+  assertEquals(lines.map(({ level, message, fields }) => [level, message, fields]), [
+    ["info", "Skipped a mode", { mode: "nftables", reason: "nft: no nft (get nft)" }],
+    [
+      "info",
+      "Skipped a mode",
+      { mode: "iptables", reason: "table nat: no table nat (get table nat)" },
+    ],
+    ["info", "Chose the best mode that works here", { mode: "userspace" }],
+  ]);
+});
+
+Deno.test("chooseMode() takes iptables when nothing was asked for, without a word", async () => {
+  const { mode, lines, asked } = await choose("default");
+  assertEquals([mode, lines, asked], ["iptables", [], ["iptables"]]);
+});
+
+Deno.test("chooseMode() goes on as auto with one warning when iptables cannot be had", async () => {
+  const host = { probes: { iptables: [missingFeature("table nat")] } };
+  const onHost = await choose("default", { host });
+  assertEquals([onHost.mode, onHost.asked], ["nftables", ["iptables", "nftables"]]);
+  const inBuild = await choose("default", { modes: ["userspace"] });
+  assertEquals([inBuild.mode, inBuild.asked], ["userspace", ["userspace"]]);
+  for (
+    const [{ lines }, reason] of [
+      [onHost, "table nat: no table nat (get table nat)"],
+      [inBuild, "this release has userspace only"],
+    ] as const
+  ) {
+    const warnings = lines.filter(({ level }) => level === "warn");
+    assertEquals(warnings.map(({ fields }) => fields.reason), [reason]);
+  }
+});
+
+Deno.test("chooseMode() refuses a mode that was asked for, naming all that is missing", async () => {
+  const host = {
+    probes: {
+      nftables: [missingFeature("nft"), missingFeature("kernel", { cure: "a newer one" })],
+    },
+  };
+  const error = await assertRejects(() => choose("nftables", { host }), ModeError);
+  assertStringIncludes(
+    error.message,
+    "Cannot run in mode 'nftables': nft: no nft (get nft); kernel: no kernel (a newer one)",
+  );
+  const lacking = await assertRejects(() => choose("ipvs", { modes: ["userspace"] }), ModeError);
+  assertStringIncludes(lacking.message, "mode 'ipvs': this release has userspace only");
+});
+
+Deno.test("chooseMode() fails when not even userspace is there", async () => {
+  const modes = ["nftables"] as const;
+  const error = await assertRejects(
+    () => choose("auto", { host: { probes: NO_NFT }, modes }),
+    ModeError,
+  );
+  assertStringIncludes(error.message, "nftables: nft: no nft (get nft); iptables: this release");
+});
+
+Deno.test("chooseMode() does not hold a missing IPv6 against a mode, and says so", async () => {
+  const probes = { iptables: [missingFeature("table nat", { family: "IPv6" })] };
+  const { mode, families, lines } = await choose("default", { host: { probes } });
+  assertEquals([mode, families], ["iptables", ["IPv4"]]);
+  assertEquals(lines.map(({ level, fields }) => [level, fields.ipFamily, fields.reason]), [
+    ["warn", "IPv6", "table nat (IPv6): no table nat (get table nat)"],
+  ]);
+});
+
+Deno.test("chooseMode() names features that the mode goes without, each once", async () => {
+  const missing = { required: false } as const;
+  const probes = {
+    iptables: [
+      missingFeature("match recent", { ...missing, family: "IPv4" }),
+      missingFeature("match recent", { ...missing, family: "IPv6" }),
+      missingFeature("conntrack", missing),
+    ],
+  };
+  const { lines } = await choose("iptables", { host: { probes } });
+  assertEquals(lines.map(({ level, fields }) => [level, fields.features]), [
+    ["info", "match recent, conntrack"],
+  ]);
+});
+
+Deno.test("commonFamilies() takes what host and mode both have, and refuses none", () => {
+  const of = (...families: ("IPv4" | "IPv6")[]) => ({ mode: "iptables", families }) as const;
+  assertEquals(commonFamilies(of("IPv4", "IPv6"), ["IPv4"]), ["IPv4"]);
+  assertEquals(commonFamilies(of("IPv6"), ["IPv4", "IPv6"]), ["IPv6"]);
+  assertThrows(() => commonFamilies(of("IPv6"), ["IPv4"]), ModeError, "for IPv6 only");
+});

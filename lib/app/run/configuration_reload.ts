@@ -1,0 +1,101 @@
+/**
+ * Takes up what changes in the configuration file while the proxy runs.
+ *
+ * @module
+ */
+import { watchConfiguration } from "../../config/configuration_watch.ts";
+import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import { rereadConfigurationText } from "../../config/read_configuration_text.ts";
+import type { AdjustableLogger } from "../../log/logger.ts";
+import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
+import type { ChangeLog } from "../changes/change_log.ts";
+import type { Dependencies } from "../dependencies.ts";
+import type { FamilyProxy } from "../service/family_proxy.ts";
+import type { LivePlanSettings } from "./live_plan_settings.ts";
+import { planSettingsOf } from "./plan_settings.ts";
+import type { RunConfiguration } from "./run_configuration.ts";
+import type { StartUp } from "./start_up.ts";
+import type { TaskGroup } from "./task_group.ts";
+
+/** What runs, and what of it can be changed. */
+interface ConfigurationReloadOptions {
+  readonly configuration: RunConfiguration;
+  readonly nodeName: string;
+  readonly settings: LivePlanSettings;
+  readonly families: readonly Pick<FamilyProxy, "onSettings">[];
+  /** What holds the configuration against the node. */
+  readonly startUp: Pick<StartUp, "onConfiguration">;
+  readonly changes?: Pick<ChangeLog, "configurationChanged">;
+}
+
+/** What is needed to read the file again. */
+interface ConfigurationReloadDependencies extends Pick<Dependencies, "clock" | "process"> {
+  readonly logger: AdjustableLogger;
+  readonly metrics: Pick<ProxyMetrics, "configReloaded">;
+}
+
+/** What is in force now. */
+export interface CurrentConfiguration {
+  readonly proxy: KubeProxyConfiguration;
+}
+
+/**
+ * Watches the file of `--config`, where there is one, as a task of the program. The task fails, and
+ * the program ends, when the file changes in what only a start takes up.
+ */
+export function startConfigurationReload(
+  dependencies: ConfigurationReloadDependencies,
+  tasks: TaskGroup,
+  { configuration, nodeName, settings, families, startUp, changes }: ConfigurationReloadOptions,
+): CurrentConfiguration {
+  const { flags, mode, requestedMode = mode } = configuration;
+  const { config } = flags;
+  const current = { proxy: configuration.proxy };
+  if (config === undefined) return current;
+  const { clock, logger, metrics, process: { uid, env } } = dependencies;
+  tasks.run("configuration file", async (signal) => {
+    if (await isPipe(config)) {
+      logger.info("Configuration was read from a pipe; changes are not watched", { file: config });
+      return;
+    }
+    await watchConfiguration(
+      { clock, logger, uid, env, readTextFile: rereadConfigurationText },
+      {
+        flags: { ...flags, config },
+        current: { ...configuration, mode: requestedMode },
+        mode,
+        signal,
+        onApplicable({ proxy }, fields) {
+          current.proxy = proxy;
+          changes?.configurationChanged(fields);
+          takeUpLogging(logger, proxy, fields);
+          if (fields.every((field) => field.startsWith("logging."))) return;
+          settings.replace(planSettingsOf(proxy, { nodeName, mode }));
+          for (const family of families) family.onSettings(settings);
+          startUp.onConfiguration(proxy);
+        },
+        onResult: (result) => metrics.configReloaded(result),
+      },
+    );
+  });
+  return current;
+}
+
+/** As of `--config <(…)`. Read once more it is empty, or keeps its reader waiting. */
+async function isPipe(path: string): Promise<boolean> {
+  try {
+    return (await Deno.stat(path)).isFifo === true;
+  } catch {
+    return false;
+  }
+}
+
+/** Only what has changed: the verbosity may have been set at /debug/flags/v meanwhile. */
+function takeUpLogging(
+  logger: AdjustableLogger,
+  { logging: { verbosity, vmodule } }: KubeProxyConfiguration,
+  fields: readonly string[],
+): void {
+  if (fields.includes("logging.verbosity")) logger.setVerbosity(verbosity);
+  if (fields.includes("logging.vmodule")) logger.setVmodule(vmodule);
+}

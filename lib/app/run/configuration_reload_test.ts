@@ -1,0 +1,127 @@
+import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { eventually } from "../../../tests/support/eventually.ts";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { runTool } from "../../../tests/support/run_tool.ts";
+import { testNodeState } from "../../../tests/support/builders.ts";
+import { ConfigurationChanged } from "../../config/configuration_watch.ts";
+import { loadConfiguration } from "../../config/load.ts";
+import type { AdjustableLogger } from "../../log/logger.ts";
+import { systemClock } from "../../os/clock.ts";
+import { startConfigurationReload } from "./configuration_reload.ts";
+import { LivePlanSettings } from "./live_plan_settings.ts";
+import { planSettingsOf } from "./plan_settings.ts";
+import { TaskGroup } from "./task_group.ts";
+
+const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+const PROCESS = {
+  pid: 1,
+  uid: 0,
+  hostname: "a",
+  env: () => undefined,
+  stdoutIsTerminal: false,
+  columns: 80,
+};
+
+class AdjustableMemoryLogger extends MemoryLogger implements AdjustableLogger {
+  verbosity = 0;
+  patterns: readonly unknown[] = [];
+  setVerbosity(level: number): void {
+    this.verbosity = level;
+  }
+  setVmodule(entries: readonly unknown[]): void {
+    this.patterns = entries;
+  }
+}
+
+async function startReload(
+  path: string,
+  tasks: TaskGroup,
+  onLoaded: () => Promise<void> = () => Promise.resolve(),
+) {
+  await Deno.writeTextFile(path, HEAD);
+  const logger = new AdjustableMemoryLogger();
+  const flags = { config: path };
+  const loaded = await loadConfiguration(
+    { uid: 0, env: () => undefined, readTextFile: (file) => Deno.readTextFile(file) },
+    { flags },
+  );
+  await onLoaded();
+  const of = { nodeName: "node-1", mode: "iptables" } as const;
+  const settings = new LivePlanSettings(planSettingsOf(loaded.proxy, of));
+  let replans = 0;
+  const [results, told]: [string[], boolean[]] = [[], []];
+  const current = startConfigurationReload(
+    {
+      ...{ clock: systemClock, process: PROCESS, logger },
+      metrics: { configReloaded: (result) => void results.push(result) },
+    },
+    tasks,
+    {
+      configuration: {
+        ...loaded,
+        mode: "iptables",
+        requestedMode: loaded.mode,
+        families: ["IPv4"],
+        flags,
+      },
+      nodeName: "node-1",
+      settings,
+      families: [{ onSettings: () => void replans++ }],
+      startUp: { onConfiguration: (proxy) => void told.push(proxy.iptables.masqueradeAll) },
+    },
+  );
+  await eventually("the file is looked at", () => logger.lines.length > 0);
+  return { logger, settings, current, results, told, replans: () => replans };
+}
+
+Deno.test("startConfigurationReload() hands on what changes, and ends the program for what it cannot", async () => {
+  const folder = await Deno.makeTempDir();
+  const tasks = new TaskGroup(new AbortController().signal);
+  const path = `${folder}/c.yaml`;
+  try {
+    const { logger, settings, current, results, told, replans } = await startReload(path, tasks);
+    await Deno.writeTextFile(
+      path,
+      `${HEAD}logging: {verbosity: 4, vmodule: [{filePattern: a, verbosity: 5}]}\n`,
+    );
+    await eventually("the log has changed", () => logger.verbosity === 4);
+    assertEquals([logger.patterns, replans()], [[{ filePattern: "a", verbosity: 5 }], 0]);
+    logger.setVerbosity(9);
+    await Deno.writeTextFile(
+      path,
+      `${HEAD}logging: {verbosity: 4, vmodule: [{filePattern: a, verbosity: 5}]}\niptables: {masqueradeAll: true}\n`,
+    );
+    await eventually("everything is planned anew", () => replans() === 1);
+    assertEquals(settings.planOptions("IPv4", testNodeState()).masqueradeAll, true);
+    assertEquals([current.proxy.iptables.masqueradeAll, current.proxy.mode], [true, "iptables"]);
+    assertEquals(logger.verbosity, 9, "what was set elsewhere stays");
+    assertEquals(told, [true]);
+    await Deno.writeTextFile(path, `${HEAD}oomScoreAdj: 5\n`);
+    await tasks.stopped();
+    const error = await assertRejects(() => tasks.ended(), ConfigurationChanged);
+    assertStringIncludes(error.message, "oomScoreAdj changed, which needs a restart");
+    assertEquals(results, ["applied", "applied", "restart"]);
+  } finally {
+    tasks.stop();
+    await tasks.ended().catch(() => {});
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("startConfigurationReload() reads no pipe for a second time", async () => {
+  const folder = await Deno.makeTempDir();
+  const tasks = new TaskGroup(new AbortController().signal);
+  const path = `${folder}/pipe`;
+  try {
+    const { logger } = await startReload(path, tasks, async () => {
+      await Deno.remove(path);
+      await runTool("mkfifo", [path]);
+    });
+    tasks.stop();
+    await tasks.ended();
+    const messages = logger.lines.map(({ message }) => message);
+    assertEquals(messages, ["Configuration was read from a pipe; changes are not watched"]);
+  } finally {
+    await Deno.remove(folder, { recursive: true });
+  }
+});

@@ -1,0 +1,97 @@
+/**
+ * How the proxy of each IP family is put together: its backend, its pipeline, and who follows it.
+ *
+ * @module
+ */
+import { syncPeriodsOf } from "../../config/configuration.ts";
+import { featureEnabled } from "../../config/feature_gates.ts";
+import type { ProxyHealth } from "../../health/proxy_health.ts";
+import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
+import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
+import { retryBackoff } from "../../sync/sync_runner.ts";
+import type { ChangeLog } from "../changes/change_log.ts";
+import { followFamily } from "../changes/follow_family.ts";
+import type { BackendDependencies, BackendOptions, BackendTable } from "../dependencies.ts";
+import { FamilyProxy } from "../service/family_proxy.ts";
+import { modeSettingsOf } from "./mode_settings.ts";
+import type { ObjectSource } from "./object_source.ts";
+import type { PlanSettings } from "./plan_settings.ts";
+import type { RunConfiguration } from "./run_configuration.ts";
+import type { SyncObserver } from "../service/sync_observer.ts";
+
+/** Longest time from one sync to the next, as upstream has it for its table based modes. */
+const MAX_SYNC_PERIOD_MS = 3_600_000;
+
+/** What families are made with. */
+interface FamilyProxiesDependencies extends Omit<BackendDependencies, "onDrift"> {
+  readonly backends: BackendTable;
+}
+
+/** What the families of a run have in common. */
+interface FamilyProxiesOptions {
+  readonly configuration: RunConfiguration;
+  readonly settings: PlanSettings;
+  readonly health: ProxyHealth;
+  readonly metrics: ProxyMetrics;
+  /** Told of each successful sync; some may join later. */
+  readonly observers: readonly SyncObserver[];
+  readonly changes: ChangeLog;
+  /** `undefined` = nothing is counted. */
+  readonly traffic: ServiceTrafficTable | undefined;
+  /** `undefined` = not yet made. */
+  readonly source: () => ObjectSource | undefined;
+  /** Called for each family, as {@linkcode FamilyProxy} does. */
+  readonly onFirstSync: () => void;
+}
+
+/** One for each family that is served. Starts nothing. */
+export function createFamilyProxies(
+  dependencies: FamilyProxiesDependencies,
+  options: FamilyProxiesOptions,
+): readonly FamilyProxy[] {
+  const { families } = options.configuration;
+  return families.map((family) => createFamilyProxy(dependencies, { ...options, family }));
+}
+
+type FamilyOptions = FamilyProxiesOptions & { readonly family: IpFamily };
+
+function createFamilyProxy(
+  dependencies: FamilyProxiesDependencies,
+  options: FamilyOptions,
+): FamilyProxy {
+  const { configuration, changes, family, health, metrics, observers, onFirstSync } = options;
+  const { proxy, mode } = configuration;
+  const logger = dependencies.logger.with({ ipFamily: family });
+  const waitMs = syncPeriodsOf(proxy, mode).minSyncPeriod;
+  const following = { ...dependencies, log: changes, metrics };
+  const { recorder, onDrift } = followFamily(following, { family, waitMs });
+  const edges = { ...dependencies, logger, onDrift };
+  const create = (dependencies.backends as Required<BackendTable>)[mode];
+  const backend = create(edges, backendOptionsOf(options));
+  return new FamilyProxy(
+    { ...edges, metrics, health, observers, onFirstSync, recorder, backend },
+    {
+      family,
+      node: options.settings.nodeState(undefined),
+      settings: options.settings,
+      allowExternalIps: featureEnabled(proxy, "AllowServiceExternalIPs"),
+      runner: {
+        minPeriodMs: waitMs,
+        maxPeriodMs: MAX_SYNC_PERIOD_MS,
+        retryMs: retryBackoff(dependencies.random),
+      },
+    },
+  );
+}
+
+function backendOptionsOf(
+  { configuration, family, source, traffic }: FamilyOptions,
+): BackendOptions {
+  return {
+    family,
+    ...modeSettingsOf(configuration),
+    ...(traffic && { traffic: traffic.of(family) }),
+    belongsTo: (address) => source()?.belongsTo(address),
+  };
+}

@@ -1,0 +1,97 @@
+import { assertEquals } from "@std/assert";
+import { THIS_NODE } from "../../../tests/support/address_plan.ts";
+import { FakeBackend } from "../../../tests/support/fake_backend.ts";
+import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
+import { FakeNetwork } from "../../../tests/support/fake_network.ts";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import type { Node } from "../../api/objects.ts";
+import { loadConfiguration } from "../../config/load.ts";
+import { ProxyHealth } from "../../health/proxy_health.ts";
+import { parseIpAddress } from "../../net/ip_address.ts";
+import { ChangeLog } from "../changes/change_log.ts";
+import { createConfiguredMetrics } from "./configured_metrics.ts";
+import { createFamilyProxies } from "./create_family_proxies.ts";
+import type { BackendDependencies, BackendOptions } from "../dependencies.ts";
+import type { FamilyProxy } from "../service/family_proxy.ts";
+import { LivePlanSettings } from "./live_plan_settings.ts";
+import type { ObjectSource } from "./object_source.ts";
+import { planSettingsOf } from "./plan_settings.ts";
+import { createServiceTraffic } from "../service/service_counting.ts";
+
+const API_SERVER = parseIpAddress("192.0.2.1");
+
+/** The families of a node in userspace mode, and what their backends were made with. */
+class Stage {
+  readonly logger = new MemoryLogger();
+  readonly changes: ChangeLog;
+  readonly families: readonly FamilyProxy[];
+  readonly made: { readonly edges: BackendDependencies; readonly options: BackendOptions }[] = [];
+  node: Node | undefined;
+  source: Pick<ObjectSource, "belongsTo"> | undefined;
+
+  private constructor(loaded: Awaited<ReturnType<typeof loadConfiguration>>) {
+    const mode = "userspace";
+    const configuration = { ...loaded, mode, families: ["IPv4", "IPv6"], flags: {} } as const;
+    const clock = new FakeClock();
+    const { logger } = this;
+    const traffic = createServiceTraffic({ logger }, { mode, serviceCounters: true });
+    this.changes = new ChangeLog({ clock });
+    const edges = { clock, logger, network: new FakeNetwork(), commands: new FakeCommandRunner() };
+    const backends = {
+      userspace: (edges: BackendDependencies, options: BackendOptions) => {
+        this.made.push({ edges, options });
+        return new FakeBackend(options.family);
+      },
+    };
+    this.families = createFamilyProxies({ ...edges, random: () => 0, backends }, {
+      configuration,
+      settings: new LivePlanSettings(planSettingsOf(loaded.proxy, { nodeName: THIS_NODE, mode })),
+      health: new ProxyHealth({ clock }, { timeoutMs: 1 }),
+      metrics: createConfiguredMetrics({ clock, traffic }, configuration),
+      observers: [],
+      changes: this.changes,
+      traffic,
+      source: () => this.source as ObjectSource | undefined,
+      onFirstSync: () => {},
+    });
+  }
+
+  static async configured(): Promise<Stage> {
+    const process = { uid: 0, env: () => undefined, readTextFile: () => Promise.reject() };
+    return new Stage(await loadConfiguration(process, { flags: {} }));
+  }
+}
+
+Deno.test("createFamilyProxies() makes one of each family, in their order", async () => {
+  const { families, made } = await Stage.configured();
+  assertEquals(families.map(({ family, backend }) => [family, backend.family]), [
+    ["IPv4", "IPv4"],
+    ["IPv6", "IPv6"],
+  ]);
+  assertEquals(made.map(({ options }) => options.family), ["IPv4", "IPv6"]);
+});
+
+Deno.test("createFamilyProxies() gives each backend the counters of its own family", async () => {
+  const { made: [v4, v6] } = await Stage.configured();
+  assertEquals(v4!.options.traffic !== undefined, true);
+  assertEquals(v4!.options.traffic === v6!.options.traffic, false);
+});
+
+Deno.test("createFamilyProxies() lets backends ask what is not known yet", async () => {
+  const stage = await Stage.configured();
+  const { belongsTo } = stage.made[0]!.options;
+  assertEquals(belongsTo(API_SERVER), undefined);
+  stage.source = { belongsTo: (address) => address === API_SERVER ? "the API server" : undefined };
+  assertEquals(belongsTo(API_SERVER), "the API server");
+});
+
+Deno.test("createFamilyProxies() names the family in logs, and writes down its drift", async () => {
+  const { changes, logger, made } = await Stage.configured();
+  const { edges } = made[1]!;
+  edges.logger.info("made");
+  assertEquals(logger.lines.at(-1)?.fields, { ipFamily: "IPv6" });
+  edges.onDrift?.({ kind: "rule", found: 2, repaired: 2 });
+  const told = changes.recent().entries.map((entry) => entry.kind === "drift" && entry.family);
+  assertEquals(told, ["IPv6"]);
+});

@@ -1,0 +1,151 @@
+import { assertEquals, assertStringIncludes } from "@std/assert";
+import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import type { HostSettingRequest } from "../../proxy/host_setting.ts";
+import { HostSettings } from "./host_settings.ts";
+
+const MAX = "net.netfilter.nf_conntrack_max";
+const BUCKETS = "net.netfilter.nf_conntrack_buckets";
+const LOCALNET = "net.ipv4.conf.all.route_localnet";
+
+/** A kernel of which `sysctl` shows and changes the settings. */
+class FakeKernel {
+  readonly settings = new Map<string, string>();
+  readonly readOnly = new Set<string>();
+  readonly written: string[] = [];
+  readonly commands = new FakeCommandRunner()
+    .on("sysctl ", ({ args }) => {
+      const known = args.filter((name) => this.settings.has(name));
+      const stdout = known.map((name) => `${name} = ${this.settings.get(name)}\n`).join("");
+      const missing = args.filter((name) => !this.settings.has(name));
+      const stderr = missing.map((name) =>
+        `sysctl: cannot stat /proc/sys/${name.replaceAll(".", "/")}: No such file or directory\n`
+      ).join("");
+      return { code: missing.length > 0 ? 1 : 0, stdout, stderr };
+    })
+    .on("sysctl -w ", ({ args }) => {
+      const [name = "", value = ""] = args[1]?.split("=") ?? [];
+      this.written.push(`${name}=${value}`);
+      if (this.readOnly.has(name)) {
+        return { code: 1, stderr: `sysctl: setting key "${name}": Read-only file system\n` };
+      }
+      this.settings.set(name, value);
+      return {};
+    });
+}
+
+function request(name: string, value: string, atLeast?: boolean): HostSettingRequest {
+  return { name, value, ...(atLeast !== undefined && { atLeast }), purpose: "do something" };
+}
+
+function stage(kernel: FakeKernel, requests: readonly HostSettingRequest[]) {
+  const logger = new MemoryLogger();
+  const settings = new HostSettings({ commands: kernel.commands, logger }, requests);
+  const states = () => settings.outcomes.map(({ name, state }) => `${state} ${name}`);
+  return { settings, logger, states };
+}
+
+Deno.test("HostSettings.apply() writes only what differs, in the order of the requests", async () => {
+  const kernel = new FakeKernel();
+  kernel.settings.set(MAX, "262144").set(BUCKETS, "1024").set(LOCALNET, "0");
+  const { settings, logger, states } = stage(kernel, [
+    request(MAX, "262144"),
+    request(BUCKETS, "65536", true),
+    request(LOCALNET, "1"),
+    request(LOCALNET, "1"),
+  ]);
+  await settings.apply();
+  assertEquals(kernel.written, [`${BUCKETS}=65536`, `${LOCALNET}=1`]);
+  assertEquals(states(), [`kept ${MAX}`, `changed ${BUCKETS}`, `changed ${LOCALNET}`]);
+  assertEquals(logger.lines.map(({ level }) => level), ["info", "info"]);
+});
+
+Deno.test("HostSettings.apply() leaves a larger number alone where that is as good", async () => {
+  const kernel = new FakeKernel();
+  kernel.settings.set(MAX, "999").set(BUCKETS, "999");
+  const { settings } = stage(kernel, [request(MAX, "100"), request(BUCKETS, "100", true)]);
+  await settings.apply();
+  assertEquals(kernel.written, [`${MAX}=100`]);
+});
+
+Deno.test("HostSettings.apply() goes on after a refusal, and names the command for an admin", async () => {
+  const kernel = new FakeKernel();
+  kernel.settings.set(MAX, "1").set(LOCALNET, "0");
+  kernel.readOnly.add(MAX);
+  const { settings, logger, states } = stage(kernel, [request(MAX, "2"), request(LOCALNET, "1")]);
+  await settings.apply();
+  assertEquals(states(), [`refused ${MAX}`, `changed ${LOCALNET}`]);
+  assertEquals(settings.outcomes[0], {
+    name: MAX,
+    wanted: "2",
+    found: "1",
+    state: "refused",
+    purpose: "do something",
+    reason: "Read-only file system",
+    cure: `sysctl -w ${MAX}=2`,
+  });
+  assertEquals(logger.lines.filter(({ level }) => level === "warn").length, 1);
+});
+
+Deno.test("HostSettings.apply() finds a value that did not take, though sysctl ended with 0", async () => {
+  const kernel = new FakeKernel();
+  kernel.settings.set(MAX, "1");
+  kernel.commands.on("sysctl -w", {});
+  const { settings } = stage(kernel, [request(MAX, "2")]);
+  await settings.apply();
+  assertEquals(settings.outcomes[0]?.reason, "it is 1 all the same");
+});
+
+Deno.test("HostSettings.apply() takes a missing tool for a refusal", async () => {
+  const kernel = new FakeKernel();
+  kernel.commands.failNext("not-found");
+  const { settings, states } = stage(kernel, [request(LOCALNET, "1")]);
+  await settings.apply();
+  assertEquals(states(), [`refused ${LOCALNET}`]);
+  assertEquals(settings.outcomes[0]?.cure, `sysctl -w ${LOCALNET}=1`);
+});
+
+Deno.test("HostSettings.run() comes back to what the first rules loaded a module for", async () => {
+  const kernel = new FakeKernel();
+  const { settings, logger, states } = stage(kernel, [request(MAX, "2")]);
+  await settings.apply();
+  assertEquals([states(), logger.lines], [[`refused ${MAX}`], []]);
+  const running = settings.run(new AbortController().signal);
+  kernel.settings.set(MAX, "1");
+  settings.synced();
+  await running;
+  assertEquals(states(), [`changed ${MAX}`]);
+});
+
+Deno.test("HostSettings tells of what the kernel does not know once nothing comes after", async () => {
+  const { settings, logger } = stage(new FakeKernel(), [request(MAX, "2")]);
+  await settings.apply({ final: true });
+  assertEquals(logger.lines.map(({ level }) => level), ["warn"]);
+  assertStringIncludes(String(logger.lines[0]?.fields.cure), "modprobe nf_conntrack && sysctl -w");
+  await settings.run(new AbortController().signal);
+  assertEquals(logger.lines.length, 1);
+});
+
+Deno.test("HostSettings.run() ends with the process", async () => {
+  const { settings } = stage(new FakeKernel(), [request(MAX, "2")]);
+  await settings.apply();
+  const controller = new AbortController();
+  const running = settings.run(controller.signal);
+  controller.abort();
+  await running;
+  assertEquals(settings.outcomes[0]?.state, "refused");
+});
+
+Deno.test("HostSettings.add() brings what it did not know, once", async () => {
+  const name = "net.ipv4.conf.eth1.arp_ignore";
+  const kernel = new FakeKernel();
+  kernel.settings.set(LOCALNET, "1").set(name, "0");
+  const { settings, logger, states } = stage(kernel, [request(LOCALNET, "1")]);
+  await settings.apply();
+  for (let times = 0; times < 2; times++) {
+    await settings.add([request(LOCALNET, "1"), request(name, "1")]);
+    assertEquals(states(), [`kept ${LOCALNET}`, `changed ${name}`]);
+  }
+  assertEquals(kernel.written, [`${name}=1`]);
+  assertEquals(logger.lines.map(({ level }) => level), ["info"]);
+});

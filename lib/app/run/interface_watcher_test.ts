@@ -1,0 +1,48 @@
+import { assertEquals } from "@std/assert";
+import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { FakeNetwork } from "../../../tests/support/fake_network.ts";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { InterfaceWatcher } from "./interface_watcher.ts";
+
+Deno.test("InterfaceWatcher looks at once and every 10 s until it is stopped", async () => {
+  const clock = new FakeClock();
+  const logger = new MemoryLogger();
+  const told: (readonly string[])[] = [];
+  const watcher = new InterfaceWatcher(
+    { clock, logger, network: new FakeNetwork() },
+    (addresses) => {
+      told.push(addresses);
+    },
+  );
+  assertEquals(told.length, 0);
+  watcher.start();
+  assertEquals(told.length, 1);
+  assertEquals(told[0], [...new Set(told[0])].sort());
+  await clock.advance(20_000);
+  assertEquals(told.length, 3);
+  watcher.stop();
+  await clock.advance(20_000);
+  assertEquals([told.length, clock.pendingTimers], [3, 0]);
+});
+
+Deno.test("InterfaceWatcher goes on looking, and says so, when the addresses cannot be read", async () => {
+  const clock = new FakeClock();
+  const logger = new MemoryLogger();
+  const fake = new FakeNetwork();
+  let isExhausted = true;
+  const network = {
+    interfaceAddresses() {
+      if (isExhausted) throw new Error("Too many open files (os error 24)");
+      return fake.interfaceAddresses();
+    },
+  };
+  let told = 0;
+  const watcher = new InterfaceWatcher({ clock, logger, network }, () => void told++);
+  watcher.start();
+  await clock.advance(10_000);
+  assertEquals([told, logger.lines.map(({ level }) => level)], [0, ["warn", "warn"]]);
+  isExhausted = false;
+  await clock.advance(10_000);
+  assertEquals([told, logger.lines.length], [1, 2]);
+  watcher.stop();
+});

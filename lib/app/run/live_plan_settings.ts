@@ -1,0 +1,32 @@
+/**
+ * Settings of the plan that can be replaced while everything that was given them goes on.
+ *
+ * @module
+ */
+import type { Node } from "../../api/objects.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
+import type { NodeState } from "../../proxy/node_state.ts";
+import type { PlanOptions } from "../../proxy/proxy_plan.ts";
+import type { PlanSettings } from "./plan_settings.ts";
+
+/** {@linkcode PlanSettings} that answer as those last given. */
+export class LivePlanSettings implements PlanSettings {
+  #current: PlanSettings;
+
+  constructor(current: PlanSettings) {
+    this.#current = current;
+  }
+
+  /** Who planned by the old ones has to be told to plan again. */
+  replace(settings: PlanSettings): void {
+    this.#current = settings;
+  }
+
+  nodeState(node: Node | undefined): NodeState {
+    return this.#current.nodeState(node);
+  }
+
+  planOptions(family: IpFamily, node: NodeState): PlanOptions {
+    return this.#current.planOptions(family, node);
+  }
+}

@@ -1,0 +1,31 @@
+/**
+ * The name of the own Node.
+ *
+ * @module
+ */
+import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import type { ProcessInfo } from "../dependencies.ts";
+
+/**
+ * What was given by `hostnameOverride`, else the machine's name as the kubelet has it: in small letters.
+ * Throws where both are empty, as upstream.
+ */
+export function nodeNameOf(
+  { hostnameOverride }: Pick<KubeProxyConfiguration, "hostnameOverride">,
+  { hostname }: Pick<ProcessInfo, "hostname">,
+): string {
+  const name = hostnameOverride || hostname.trim().toLowerCase();
+  if (name !== "") return name;
+  throw new Error(
+    "Cannot determine the name of this node: the machine has no host name; set one, or " +
+      "the Node's with --hostname-override",
+  );
+}
+
+/** RFC 1123, as Kubernetes wants names of objects. */
+const NODE_NAME = /^(?=.{1,253}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$/;
+
+/** Whether a Node can have this name: letters, digits, `-` and `.`, up to 253. */
+export function isNodeName(name: string): boolean {
+  return NODE_NAME.test(name);
+}

@@ -1,0 +1,129 @@
+import { assertEquals } from "@std/assert";
+import { testEndpointSlice, testNode, testService } from "../../../tests/support/builders.ts";
+import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { parseCidr } from "../../net/cidr.ts";
+import type { FamilyProxy } from "../service/family_proxy.ts";
+import { ObjectRouter } from "./object_router.ts";
+
+interface Rig {
+  readonly clock: FakeClock;
+  readonly router: ObjectRouter;
+  /** What the family was told, in order. */
+  readonly told: string[];
+}
+
+function createRig(serviceCidrs: readonly string[] = [], { servesEarly = false } = {}): Rig {
+  const clock = new FakeClock();
+  const told: string[] = [];
+  const family: Partial<FamilyProxy> = {
+    family: "IPv4",
+    open: () => void told.push("open"),
+    openEarly: () => void told.push("open early"),
+    onService: (previous, current) => void told.push(`service ${!!previous} ${!!current}`),
+    onEndpointSlice: ({ metadata }, verb) =>
+      void told.push(`slice ${metadata.labels!["kubernetes.io/service-name"]} ${verb}`),
+    onEndpoints: (_, verb) => void told.push(`endpoints ${verb}`),
+    onServiceCidrs: (cidrs) => void told.push(`cidrs ${cidrs.join(" ")}`),
+  };
+  const router = new ObjectRouter({ clock }, {
+    families: [family as FamilyProxy],
+    serviceCidrs: serviceCidrs.map(parseCidr),
+    onNode: ({ metadata }) => void told.push(`node ${metadata.name}`),
+    onNodeDeleted: () => void told.push("node deleted"),
+    servesEarly,
+    onReady: () => void told.push("ready"),
+    onWork: () => {},
+  });
+  return { clock, router, told };
+}
+
+Deno.test("ObjectRouter lets the families sync once Services, endpoints and Node are complete", () => {
+  const { router, told } = createRig();
+  const { services, endpointSlices, endpoints, nodes } = router.informers;
+  services.markSynced();
+  nodes.markSynced();
+  endpoints.markSynced();
+  assertEquals(told, []);
+  endpointSlices.markSynced();
+  assertEquals(told, ["open", "ready"]);
+});
+
+Deno.test("ObjectRouter waits five seconds for the Node, not longer, and is ready once", async () => {
+  const { router, told, clock } = createRig();
+  const { services, endpointSlices, endpoints, nodes } = router.informers;
+  for (const informer of [services, endpointSlices, endpoints]) informer.markSynced();
+  await clock.advance(4999);
+  assertEquals(told, []);
+  await clock.advance(1);
+  assertEquals(told, ["open", "ready"]);
+  nodes.markSynced();
+  assertEquals(told, ["open", "ready"]);
+  assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("ObjectRouter opens the families early where objects are served as they come", () => {
+  const { router, told } = createRig([], { servesEarly: true });
+  router.informers.services.upsert(testService("web"));
+  assertEquals(told, ["service false true", "open early"]);
+  for (const informer of Object.values(router.informers)) informer.markSynced();
+  router.informers.services.upsert(testService("db"));
+  assertEquals(told.slice(2), ["open", "ready", "service false true"]);
+});
+
+Deno.test("ObjectRouter.stop() forgets the wait for the Node", async () => {
+  const { router, told, clock } = createRig();
+  const { services, endpointSlices, endpoints } = router.informers;
+  for (const informer of [services, endpointSlices, endpoints]) informer.markSynced();
+  router.stop();
+  await clock.advance(60_000);
+  assertEquals(told, []);
+});
+
+Deno.test("ObjectRouter passes each change on, and the Node", () => {
+  const { router, told } = createRig();
+  const { services, endpointSlices, nodes } = router.informers;
+  services.upsert(testService("web"));
+  services.upsert(testService("web", { type: "NodePort" }));
+  services.delete("ns1/web");
+  endpointSlices.upsert(testEndpointSlice("web"));
+  endpointSlices.delete("ns1/web-1");
+  nodes.upsert(testNode());
+  nodes.delete(testNode().metadata.name);
+  assertEquals(told, [
+    "service false true",
+    "service true true",
+    "service true false",
+    "slice web set",
+    "slice web delete",
+    `node ${testNode().metadata.name}`,
+    "node deleted",
+  ]);
+});
+
+Deno.test("ObjectRouter takes a slice from the Service that it leaves", () => {
+  const { router, told } = createRig();
+  const { endpointSlices } = router.informers;
+  endpointSlices.upsert(testEndpointSlice("web", { name: "slice" }));
+  endpointSlices.upsert(testEndpointSlice("shop", { name: "slice" }));
+  assertEquals(told, ["slice web set", "slice web delete", "slice shop set"]);
+});
+
+Deno.test("ObjectRouter tells the API's ServiceCIDRs of the family, sorted", () => {
+  const { router, told } = createRig();
+  const { serviceCidrs } = router.informers;
+  serviceCidrs.upsert({
+    metadata: { name: "kubernetes" },
+    spec: { cidrs: ["10.96.0.0/12", "fd00::/112", "nonsense"] },
+  });
+  serviceCidrs.upsert({ metadata: { name: "more" }, spec: { cidrs: ["10.112.0.0/16"] } });
+  assertEquals(told, ["cidrs 10.96.0.0/12", "cidrs 10.112.0.0/16 10.96.0.0/12"]);
+});
+
+Deno.test("ObjectRouter takes the ranges of the command line in place of the API's", () => {
+  const { router, told } = createRig(["10.43.0.0/16", "fd00::/112"]);
+  router.informers.serviceCidrs.upsert({
+    metadata: { name: "kubernetes" },
+    spec: { cidrs: ["10.96.0.0/12"] },
+  });
+  assertEquals(told, ["cidrs 10.43.0.0/16", "cidrs 10.43.0.0/16"]);
+});

@@ -1,0 +1,66 @@
+/**
+ * Where objects come from: an API server, or a folder of manifests. One or the other: a list of one
+ * would delete what only the other knows.
+ *
+ * @module
+ */
+import type { LoadedConfiguration } from "../../config/load.ts";
+import type { IpAddress } from "../../net/ip_address.ts";
+import type { Logger } from "../../log/logger.ts";
+import { createApiObjectSource } from "./api_object_source.ts";
+import { createManifestObjectSource } from "./manifest_object_source.ts";
+import type { Dependencies } from "../dependencies.ts";
+import type { ApiAnswer } from "../../kube/client.ts";
+import type { KubeClient } from "../../kube/client.ts";
+import type { Informers } from "../../kube/informer.ts";
+import type { StatusSource } from "../status/status_report.ts";
+
+/** A source of objects. */
+export interface ObjectSource {
+  /** Feeds the informers until the signal is aborted. Rejects only for what a restart could mend. */
+  run(signal: AbortSignal, options?: SourceRunOptions): Promise<void>;
+  /** The API server, for what has to be told to it; absent where there is none. */
+  readonly client?: KubeClient;
+  /** Whose an address is that no Service may take over: what the source itself is reached by. */
+  belongsTo(address: IpAddress): string | undefined;
+  /** How it is doing. */
+  status(): readonly StatusSource[];
+  /** Seconds since a sign of life, by resource; empty where there is nothing to be heard of. */
+  ages(): ReadonlyMap<string, number>;
+  /** What had to be done again since the start, by resource; empty where nothing can break off. */
+  repetitions(): ReadonlyMap<string, SourceRepetitions>;
+}
+
+/** How long a source runs. */
+interface SourceRunOptions {
+  /** What {@linkcode ObjectSource.client} is still needed for after the signal. Must not reject. */
+  readonly keepOpen?: Promise<void>;
+}
+
+/** What had to be done again for one resource. */
+interface SourceRepetitions {
+  /** Watches that failed. */
+  readonly watchFailures: number;
+  /** Lists that were read once more. */
+  readonly relists: number;
+}
+
+/** What a source is made with. */
+export interface ObjectSourceOptions {
+  readonly configuration: LoadedConfiguration;
+  readonly nodeName: string;
+  readonly informers: Informers;
+  /** Called for each answer of an API server, and for each that did not come. */
+  readonly onApiAnswer?: (answer: ApiAnswer) => void;
+}
+
+/** The source that the configuration names. Throws what reading a kubeconfig throws. */
+export async function createObjectSource(
+  dependencies: Dependencies & { readonly logger: Logger },
+  options: ObjectSourceOptions,
+): Promise<ObjectSource> {
+  if (options.configuration.relay.manifests.length > 0) {
+    return createManifestObjectSource(dependencies, options);
+  }
+  return await createApiObjectSource(dependencies, options);
+}

@@ -1,0 +1,70 @@
+/**
+ * From the configuration to what enters into the plan's decisions.
+ *
+ * @module
+ */
+import type { Node } from "../../api/objects.ts";
+import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import { parseCidr } from "../../net/cidr.ts";
+import { type IpFamily, ipFamilyOf, isUnspecified, parseIpAddress } from "../../net/ip_address.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
+import { type DetectLocalMode, localTrafficDetector } from "../../proxy/local_traffic.ts";
+import {
+  type NodePortAddresses,
+  nodePortAddressesFor,
+  nodePortEntries,
+} from "../../proxy/node_port_addresses.ts";
+import { type NodeState, nodeStateFromNode } from "../../proxy/node_state.ts";
+import type { PlanOptions } from "../../proxy/proxy_plan.ts";
+
+/** How the plan depends on the configuration and on the own node. */
+export interface PlanSettings {
+  /** What is known of the own node; `undefined` = its object has not been seen. */
+  nodeState(node: Node | undefined): NodeState;
+  /** Some settings name things that only the Node object tells: `primary`, mode NodeCIDR. */
+  planOptions(family: IpFamily, node: NodeState): PlanOptions;
+}
+
+/** Which addresses serve node ports by the configuration alone: `primary` matches none here. */
+export function configuredNodePorts(
+  { nodePortAddresses }: Pick<KubeProxyConfiguration, "nodePortAddresses">,
+  { mode, family }: { readonly mode: BackendMode; readonly family: IpFamily },
+): NodePortAddresses {
+  return nodePortAddressesFor(family, nodePortEntries(nodePortAddresses, mode), { addresses: [] });
+}
+
+/** The settings of a validated configuration, for the node of that name in this mode. */
+export function planSettingsOf(
+  configuration: KubeProxyConfiguration,
+  { nodeName, mode }: { readonly nodeName: string; readonly mode: BackendMode },
+): PlanSettings {
+  const bindAddress = parseIpAddress(configuration.bindAddress);
+  const clusterCidrs = configuration.clusterCIDR.split(",").filter((text) => text !== "")
+    .map(parseCidr);
+  const entries = nodePortEntries(configuration.nodePortAddresses, mode);
+  // ipvs has no such field of its own.
+  const { masqueradeAll } = mode === "nftables" ? configuration.nftables : configuration.iptables;
+  return {
+    nodeState(node) {
+      const state = nodeStateFromNode(node, nodeName);
+      if (isUnspecified(bindAddress)) return state;
+      // A bind address that says something overrides the Node's address of its family (upstream).
+      const others = state.addresses.filter((address) =>
+        ipFamilyOf(address) !== ipFamilyOf(bindAddress)
+      );
+      return { ...state, addresses: [bindAddress, ...others] };
+    },
+    planOptions: (family, node) => ({
+      family,
+      localTraffic: localTrafficDetector({
+        mode: (configuration.detectLocalMode || "ClusterCIDR") as DetectLocalMode,
+        clusterCidrs,
+        podCidrs: node.podCidrs,
+        bridgeInterface: configuration.detectLocal.bridgeInterface,
+        interfaceNamePrefix: configuration.detectLocal.interfaceNamePrefix,
+      }, family),
+      nodePortAddresses: nodePortAddressesFor(family, entries, node),
+      masqueradeAll,
+    }),
+  };
+}

@@ -1,0 +1,203 @@
+/**
+ * What is decided, set and told once when a run begins: who the node is, the settings of the machine,
+ * the birth of this proxy as an event on its Node.
+ *
+ * @module
+ */
+import type { Node } from "../../api/objects.ts";
+import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import type { KubeClient } from "../../kube/client.ts";
+import { type EventSink, NO_EVENTS, nodeRegarding } from "../../kube/event.ts";
+import { EventRecorder } from "../../kube/event_recorder.ts";
+import type { Logger } from "../../log/logger.ts";
+import { setOomScore } from "../../os/oom_score.ts";
+import type { HostSettingOutcome } from "../../proxy/host_setting.ts";
+import type { Dependencies } from "../dependencies.ts";
+import { HostSettings } from "./host_settings.ts";
+import {
+  hostSettingRequests,
+  modeSettingRequests,
+  type RequestingBackend,
+} from "./host_setting_requests.ts";
+import { NodeIdentity } from "./node_identity.ts";
+import type { RunConfiguration } from "./run_configuration.ts";
+import type { StatusNode } from "../status/status_report.ts";
+import type { SyncObserver } from "../service/sync_observer.ts";
+import type { TaskGroup } from "./task_group.ts";
+import { VERSION } from "../cli/version.ts";
+
+/** What {@linkcode StartUp} stands on. */
+type StartUpDependencies =
+  & Pick<Dependencies, "clock" | "commands" | "process" | "random">
+  & { readonly logger: Logger };
+
+/** Upstream's name: dashboards and alerts select events by it. */
+const CONTROLLER = "kube-proxy";
+/** Upstream's word for what is being done when it starts. */
+const ACTION = "StartKubeProxy";
+
+/** The beginning of a run. */
+export class StartUp implements SyncObserver {
+  readonly #dependencies: StartUpDependencies;
+  readonly #configuration: RunConfiguration;
+  readonly #identity: NodeIdentity;
+  readonly #recorder: EventRecorder | undefined;
+  /** In force now. */
+  #proxy: KubeProxyConfiguration;
+  #settings: HostSettings | undefined;
+  #backends: readonly RequestingBackend[] = [];
+
+  constructor(
+    dependencies: StartUpDependencies,
+    { configuration, nodeName }: {
+      readonly configuration: RunConfiguration;
+      readonly nodeName: string;
+    },
+  ) {
+    const { families, relay } = configuration;
+    this.#dependencies = dependencies;
+    this.#configuration = configuration;
+    this.#proxy = configuration.proxy;
+    const expected = relay.manifests.length === 0;
+    this.#identity = new NodeIdentity(dependencies, {
+      name: nodeName,
+      configuration,
+      families,
+      expected,
+    });
+    if (!expected) return;
+    this.#recorder = new EventRecorder(dependencies, {
+      controller: CONTROLLER,
+      // The machine's name, never the overridden one, as upstream.
+      instance: `${CONTROLLER}-${dependencies.process.hostname}`,
+    });
+  }
+
+  /** Takes events from the first moment on; they go nowhere on a host without a cluster. */
+  get events(): EventSink {
+    return this.#recorder ?? NO_EVENTS;
+  }
+
+  /** What is known of the own node. */
+  get node(): StatusNode {
+    const { name, state: { zone }, annotations } = this.#identity;
+    return {
+      name,
+      ...(zone !== undefined && { zone }),
+      ...(annotations && { annotations }),
+    };
+  }
+
+  /** What became of the machine's settings. */
+  get hostSettings(): readonly HostSettingOutcome[] {
+    return this.#settings?.outcomes ?? [];
+  }
+
+  /** Brings the settings of the machine to what is requested, before a backend starts. Never rejects. */
+  async prepare(backends: readonly RequestingBackend[]): Promise<void> {
+    const { mode } = this.#configuration;
+    this.#backends = backends;
+    const options = { proxy: this.#proxy, mode, backends };
+    const requests = await hostSettingRequests(this.#dependencies, options);
+    this.#settings = new HostSettings(this.#dependencies, requests);
+    await this.#settings.apply();
+  }
+
+  /**
+   * Begins what goes on beside the sync loop. Without a `client` nobody is told of events. Resolves
+   * when the client is needed no more, a moment after the tasks were stopped.
+   */
+  start(tasks: TaskGroup, client: KubeClient | undefined): Promise<void> {
+    const settings = this.#settings;
+    this.#tellLocalTraffic();
+    tasks.run("node identity", (signal) => this.#identity.run(signal));
+    tasks.run("OOM score", () => this.#setOomScore());
+    if (settings) tasks.run("kernel settings", (signal) => settings.run(signal));
+    const recorder = this.#recorder;
+    let told = Promise.resolve();
+    if (!recorder || !client) return told;
+    tasks.run("events", (signal) => told = recorder.run(client, signal));
+    this.#tellBirth();
+    return told;
+  }
+
+  /** The interfaces of the machine were looked at: new ones may have settings of their own. */
+  async onInterfaces(): Promise<void> {
+    const { mode } = this.#configuration;
+    const options = { proxy: this.#proxy, mode, backends: this.#backends };
+    await this.#settings?.add(modeSettingRequests(options));
+  }
+
+  /** Takes the configuration that is in force from now on. */
+  onConfiguration(proxy: KubeProxyConfiguration): void {
+    this.#proxy = proxy;
+    this.#identity.onConfiguration(proxy);
+  }
+
+  /** Takes a state of the own Node. */
+  onNode(node: Node): void {
+    this.#identity.see(node);
+  }
+
+  /** The own Node was deleted. */
+  onNodeDeleted(): void {
+    this.#identity.lose();
+  }
+
+  synced(): void {
+    this.#settings?.synced();
+  }
+
+  /** In mode NodeCIDR the ranges are told when the Node names them. */
+  #tellLocalTraffic(): void {
+    const { mode, proxy: { detectLocalMode, detectLocal, clusterCIDR } } = this.#configuration;
+    const by: Readonly<Record<string, string>> = {
+      NodeCIDR: "podCIDRs of the Node",
+      BridgeInterface: `interface ${detectLocal.bridgeInterface}`,
+      InterfaceNamePrefix: `interfaces ${detectLocal.interfaceNamePrefix}*`,
+    };
+    const isUnknown = by[detectLocalMode] === undefined && clusterCIDR === "";
+    const fields = {
+      detectLocalMode,
+      by: by[detectLocalMode] ?? (clusterCIDR || "nothing"),
+      ...(isUnknown && {
+        reason: "clusterCIDR is not set: every client counts as a pod, and none is masqueraded",
+      }),
+    };
+    const message = "Chose how pods are recognized";
+    // Nothing in userspace mode depends on it: every connection leaves from the node itself.
+    if (mode === "userspace") this.#dependencies.logger.verbose(2, message, fields);
+    else this.#dependencies.logger.info(message, fields);
+  }
+
+  #tellBirth(): void {
+    const { mode } = this.#configuration;
+    const regarding = nodeRegarding(this.#identity.name);
+    this.events.record({
+      type: "Normal",
+      reason: "Starting",
+      action: ACTION,
+      note: `Starting kube-relay ${VERSION} in mode ${mode}`,
+      regarding,
+    });
+    if (mode !== "ipvs") return;
+    this.events.record({
+      type: "Warning",
+      reason: "IPVSDeprecation",
+      action: ACTION,
+      note: "Kubernetes deprecates mode ipvs since 1.35; nftables takes its place",
+      regarding,
+    });
+  }
+
+  async #setOomScore(): Promise<void> {
+    const { commands, process, logger } = this.#dependencies;
+    const adjust = this.#configuration.proxy.oomScoreAdj;
+    const outcome = await setOomScore(commands, { pid: process.pid, adjust });
+    // Not a warning, as upstream: a plain user is always refused, and nothing depends on it.
+    if (outcome.state === "refused") {
+      const { reason } = outcome;
+      logger.verbose(2, "Cannot set OOM score; continuing without it", { adjust, reason });
+    } else logger.verbose(2, "OOM score is set", { adjust, state: outcome.state });
+  }
+}

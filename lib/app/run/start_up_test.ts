@@ -1,0 +1,136 @@
+import { assert, assertEquals } from "@std/assert";
+import { eventually } from "../../../tests/support/eventually.ts";
+import { FakeApiServer } from "../../../tests/support/fake_api_server.ts";
+import { collectionOf } from "../../../tests/support/fake_api_store.ts";
+import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { StaticAuth } from "../../../tests/support/static_auth.ts";
+import { testNode } from "../../../tests/support/builders.ts";
+import { parseFlags } from "../../config/parse_flags.ts";
+import { loadConfiguration } from "../../config/load.ts";
+import { KubeClient } from "../../kube/client.ts";
+import { Http2Transport } from "../../kube/http2_transport.ts";
+import { systemClock } from "../../os/clock.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
+import { StartUp } from "./start_up.ts";
+import { TaskGroup } from "./task_group.ts";
+
+const FORWARD = { name: "net.ipv4.ip_forward", value: "1", purpose: "forward packets" };
+const BACKEND = { family: "IPv4" as const, usesConntrack: false, hostSettings: () => [FORWARD] };
+const EVENTS = collectionOf({ kind: "Event", apiVersion: "events.k8s.io/v1" });
+
+interface Stage {
+  readonly startUp: StartUp;
+  readonly logger: MemoryLogger;
+  readonly commands: FakeCommandRunner;
+  readonly tasks: TaskGroup;
+}
+
+async function withStartUp(
+  { mode, argv }: { readonly mode: BackendMode; readonly argv: readonly string[] },
+  run: (stage: Stage) => Promise<void>,
+): Promise<void> {
+  const { values: flags } = parseFlags([...argv, "--control-socket=/run/test/control.sock"]);
+  const configuration = await loadConfiguration({
+    uid: 0,
+    env: () => undefined,
+    readTextFile: () => Promise.reject(new Error("no file was thought to be read")),
+  }, { flags });
+  const logger = new MemoryLogger();
+  const commands = new FakeCommandRunner()
+    .on("choom -p 42", { stdout: "pid 42's current OOM score adjust value: 0\n" })
+    .on("choom -n -999 -p 42", { code: 1, stderr: "choom: Permission denied\n" });
+  const startUp = new StartUp({
+    clock: systemClock,
+    commands,
+    logger,
+    random: Math.random,
+    process: {
+      pid: 42,
+      uid: 0,
+      hostname: "host-a",
+      env: () => undefined,
+      stdoutIsTerminal: false,
+      columns: 80,
+    },
+  }, {
+    configuration: { ...configuration, mode, families: ["IPv4", "IPv6"], flags },
+    nodeName: "node-a",
+  });
+  const tasks = new TaskGroup(new AbortController().signal);
+  await run({ startUp, logger, commands, tasks });
+  tasks.stop();
+  await tasks.ended();
+}
+
+const MANIFESTS = ["--manifests=examples"];
+const KUBECONFIG = ["--kubeconfig=/etc/kube-relay/kubeconfig"];
+
+Deno.test("StartUp.prepare() brings the settings of the mode to the machine, and keeps what became of them", () =>
+  withStartUp({ mode: "iptables", argv: MANIFESTS }, async ({ startUp, commands }) => {
+    commands.on("sysctl net", { stdout: "net.ipv4.ip_forward = 0\n" })
+      .on("sysctl -w", { code: 1, stderr: "sysctl: permission denied on key\n" });
+    assertEquals(startUp.hostSettings, []);
+    await startUp.prepare([BACKEND, BACKEND]);
+    assertEquals(startUp.hostSettings.map(({ state }) => state), ["refused"]);
+  }));
+
+Deno.test("StartUp is quiet as a plain user without a cluster, whose OOM score is refused", () =>
+  withStartUp({ mode: "userspace", argv: MANIFESTS }, async ({ startUp, logger, tasks }) => {
+    await startUp.prepare([{ family: "IPv4", usesConntrack: false, hostSettings: () => [] }]);
+    startUp.start(tasks, undefined);
+    startUp.events.record({} as never);
+    await eventually(
+      "the OOM score was refused",
+      () => logger.lines.some(({ message }) => message.startsWith("Cannot set OOM score")),
+    );
+    assert(logger.lines.every(({ level }) => level === "info" || level === "verbose"));
+  }));
+
+for (
+  const [mode, reasons] of [
+    ["userspace", ["Starting"]],
+    ["ipvs", ["IPVSDeprecation", "Starting"]],
+  ] as const
+) {
+  Deno.test(`StartUp tells the Node of the birth of a proxy in mode ${mode}`, () =>
+    withStartUp({ mode, argv: KUBECONFIG }, async ({ startUp, tasks }) => {
+      await using fake = await FakeApiServer.start();
+      const auth = new StaticAuth(fake.url, { ca: fake.ca });
+      await using transport = new Http2Transport({ clock: systemClock, auth });
+      startUp.onNode(testNode());
+      startUp.start(tasks, new KubeClient({ clock: systemClock, auth, transport }));
+      const stored = await eventually("the events are there", () => {
+        const found = fake.store.list(EVENTS);
+        return found.length === reasons.length && found;
+      });
+      assertEquals<unknown>(stored.map(({ reason }) => reason).sort(), reasons);
+      for (const event of stored) {
+        assertEquals(event.reportingInstance, "kube-proxy-host-a");
+        assertEquals(event.regarding, { apiVersion: "v1", kind: "Node", name: "node-a" });
+      }
+      tasks.stop();
+      await tasks.ended();
+    }));
+}
+
+for (
+  const [argv, by] of [
+    [[], "nothing"],
+    [["--cluster-cidr=10.0.0.0/8"], "10.0.0.0/8"],
+    [["--detect-local-mode=NodeCIDR"], "podCIDRs of the Node"],
+    [["--detect-local-mode=BridgeInterface", "--pod-bridge-interface=cbr0"], "interface cbr0"],
+  ] as const
+) {
+  Deno.test(`StartUp tells that pods are told from other clients by ${by}`, () =>
+    withStartUp(
+      { mode: "iptables", argv: [...MANIFESTS, ...argv] },
+      async ({ startUp, logger, tasks }) => {
+        startUp.start(tasks, undefined);
+        const line = logger.lines.find(({ message }) => message.startsWith("Chose how pods"));
+        assertEquals([line?.level, line?.fields.by], ["info", by]);
+        await eventually("the OOM score was tried", () =>
+          logger.lines.some(({ message }) => message.startsWith("Cannot set OOM score")));
+      },
+    ));
+}

@@ -1,0 +1,276 @@
+/**
+ * Makes the kernel forget stale UDP flows after syncs: off their path, one run at a time. What came
+ * meanwhile waits for the next run, what failed comes again.
+ *
+ * @module
+ */
+import type { Logger } from "../../log/logger.ts";
+import { messageOf } from "../../log/message_of.ts";
+import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
+import { formatHostPort } from "../../net/port.ts";
+import type { Clock } from "../../os/clock.ts";
+import type { Conntrack } from "../../os/conntrack.ts";
+import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import {
+  type StaleFlowMatcher,
+  type SuspectFrontEnds,
+  suspectKeys,
+  type UdpFlow,
+  UdpFrontEnds,
+} from "../../proxy/stale_flows.ts";
+import type { ChangeLog } from "../changes/change_log.ts";
+import type { SyncObserver } from "./sync_observer.ts";
+
+/** Told of each run that succeeded. */
+interface ConntrackMetrics {
+  conntrackReconciled(
+    family: IpFamily,
+    run: { readonly seconds: number; readonly deleted: number },
+  ): void;
+}
+
+/** What cleaning needs. */
+export interface ConntrackCleanerDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly conntrack: Conntrack;
+  readonly metrics: ConntrackMetrics;
+  /** Told of each run, also of one that failed. */
+  readonly changes?: Pick<ChangeLog, "flowsCleaned">;
+}
+
+/** One family's part. */
+interface FamilyWork {
+  readonly frontEnds: UdpFrontEnds;
+  lastFullAt: number;
+  /** While flows are being deleted. */
+  deletion?: Deletion | undefined;
+}
+
+/** Stale flows that are alike, and how many of them were listed. */
+interface FoundFlows {
+  readonly flow: UdpFlow;
+  count: number;
+}
+
+/** What is being deleted, and how that is ended. */
+interface Deletion {
+  readonly flows: readonly UdpFlow[];
+  readonly matcher: StaleFlowMatcher;
+  readonly controller: AbortController;
+  /** Resolves when no more is deleted. Never rejects. */
+  readonly ended: Promise<unknown>;
+}
+
+/**
+ * A packet that was on its way through the old rules while they were replaced makes a flow that
+ * nobody looks for. Syncs come at least hourly, so no timer is needed for it.
+ */
+const FULL_EVERY_MS = 3_600_000;
+const FIRST_RETRY_MS = 1_000;
+const LONGEST_RETRY_MS = 300_000;
+const MOST_COMPLAINTS = 5;
+
+/** Looks after the flows of backends whose packets the kernel tracks. */
+export class ConntrackCleaner implements SyncObserver {
+  readonly #dependencies: ConntrackCleanerDependencies;
+  readonly #families: ReadonlyMap<IpFamily, FamilyWork>;
+  #wake = Promise.withResolvers<void>();
+  /** What was complained about since the last run that succeeded. */
+  readonly #complaints = new Set<string>();
+
+  constructor(dependencies: ConntrackCleanerDependencies) {
+    const logger = dependencies.logger.with({ component: "conntrack_cleaner" });
+    this.#dependencies = { ...dependencies, logger };
+    this.#families = new Map(
+      IP_FAMILIES.map((family) => [family, { frontEnds: new UdpFrontEnds(), lastFullAt: 0 }]),
+    );
+  }
+
+  /**
+   * Ends a deletion of flows to what the sync is about to bring back: an entry is deleted by its
+   * endpoint, not by its age, so that it would take those with it that clients make by the new rules.
+   */
+  async syncing(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): Promise<void> {
+    const { frontEnds, deletion } = this.#families.get(family)!;
+    frontEnds.expect(plan, changes);
+    if (!deletion || deletion.flows.every((flow) => deletion.matcher.isStale(flow))) return;
+    deletion.controller.abort();
+    await deletion.ended;
+  }
+
+  synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void {
+    const work = this.#families.get(family)!;
+    const now = this.#dependencies.clock.now();
+    work.frontEnds.note(plan, changes);
+    if (changes.everything || now - work.lastFullAt >= FULL_EVERY_MS) {
+      work.frontEnds.suspectAll();
+      work.lastFullAt = now;
+    }
+    if (work.frontEnds.pending) this.#wake.resolve();
+  }
+
+  /** Cleans whenever there is something to clean, until the signal is aborted. Never rejects. */
+  async run(signal: AbortSignal): Promise<void> {
+    const onAbort = () => this.#wake.resolve();
+    signal.addEventListener("abort", onAbort, { once: true });
+    let failures = 0;
+    while (!signal.aborted) {
+      await this.#wake.promise;
+      this.#wake = Promise.withResolvers();
+      if (await this.#cleanAll(signal)) {
+        failures = 0;
+        continue;
+      }
+      const retryMs = Math.min(FIRST_RETRY_MS * 2 ** failures++, LONGEST_RETRY_MS);
+      await this.#dependencies.clock.sleep(retryMs, signal).catch(() => {});
+      this.#wake.resolve();
+    }
+    signal.removeEventListener("abort", onAbort);
+  }
+
+  /** Returns whether nothing is left to be tried again. */
+  async #cleanAll(signal: AbortSignal): Promise<boolean> {
+    let clean = true;
+    for (const [family, work] of this.#families) {
+      const { frontEnds } = work;
+      if (signal.aborted || !frontEnds.pending) continue;
+      const suspects = frontEnds.take();
+      const startedAt = this.#dependencies.clock.now();
+      try {
+        await this.#clean(family, { work, suspects, startedAt, signal });
+      } catch (error) {
+        frontEnds.giveBack(suspects);
+        clean = false;
+        if (signal.aborted) continue;
+        this.#complain(family, error);
+        this.#tell(family, { suspects, startedAt, error: messageOf(error) });
+      }
+    }
+    if (clean && this.#complaints.size > 0) {
+      this.#complaints.clear();
+      this.#dependencies.logger.info("Stale UDP flows can be deleted again");
+    }
+    return clean;
+  }
+
+  async #clean(
+    family: IpFamily,
+    { work, suspects, startedAt, signal }: {
+      readonly work: FamilyWork;
+      readonly suspects: SuspectFrontEnds;
+      readonly startedAt: number;
+      readonly signal: AbortSignal;
+    },
+  ): Promise<void> {
+    const { clock, logger, conntrack, metrics } = this.#dependencies;
+    const { frontEnds } = work;
+    using matcher = await frontEnds.matcherOf(suspects, () => clock.yieldToEventLoop());
+    const found = new Map<string, FoundFlows>();
+    const entries = await conntrack.listUdp(family, {
+      ports: matcher.ports,
+      signal,
+      onFlow: (flow) => {
+        if (!matcher.isStale(flow)) return;
+        const alike = found.get(describe(flow));
+        if (alike) alike.count++;
+        else found.set(describe(flow), { flow, count: 1 });
+      },
+    });
+    // Reading a large table takes seconds: an endpoint may have come meanwhile, or come back.
+    const stale = [...found.values()].filter(({ flow }) => matcher.isStale(flow));
+    const flows = stale.map(({ flow }) => flow);
+    const known = await this.#delete(family, { work, matcher, flows, signal });
+    const deleted = known ?? 0;
+    const removed = known === undefined ? new Map() : countByOwner(stale, matcher);
+    this.#tell(family, { suspects, startedAt, removed });
+    const seconds = (clock.now() - startedAt) / 1000;
+    metrics.conntrackReconciled(family, { seconds, deleted });
+    const ms = Math.round(seconds * 1000);
+    logger.verbose(2, "Looked for stale UDP flows", { ipFamily: family, entries, deleted, ms });
+    if (!matcher.isGuess) return;
+    // What was about to come may never have: only a sync that succeeds tells.
+    frontEnds.giveBack(suspects);
+    if (!frontEnds.expecting) this.#wake.resolve();
+  }
+
+  /** Resolves to the number of entries deleted; `undefined` of a deletion that a sync ended. */
+  async #delete(
+    family: IpFamily,
+    { work, matcher, flows, signal }: {
+      readonly work: FamilyWork;
+      readonly matcher: StaleFlowMatcher;
+      readonly flows: readonly UdpFlow[];
+      readonly signal: AbortSignal;
+    },
+  ): Promise<number | undefined> {
+    const controller = new AbortController();
+    const deleting = this.#dependencies.conntrack.deleteUdp(family, flows, {
+      signal: AbortSignal.any([signal, controller.signal]),
+    });
+    work.deletion = { flows, matcher, controller, ended: deleting.catch(() => {}) };
+    try {
+      return await deleting;
+    } catch (error) {
+      if (!controller.signal.aborted) throw error;
+      return undefined;
+    } finally {
+      work.deletion = undefined;
+    }
+  }
+
+  /** The change log has it with the changes that caused it. */
+  #tell(
+    family: IpFamily,
+    { suspects, startedAt, removed = new Map(), error }: {
+      readonly suspects: SuspectFrontEnds;
+      readonly startedAt: number;
+      readonly removed?: ReadonlyMap<ServicePortKey, number>;
+      readonly error?: string;
+    },
+  ): void {
+    const { clock, changes } = this.#dependencies;
+    changes?.flowsCleaned(family, {
+      suspects: suspectKeys(suspects),
+      removed,
+      tookMs: clock.now() - startedAt,
+      ...(error !== undefined && { error }),
+    });
+  }
+
+  /** Says what does not work once, until it works. */
+  #complain(family: IpFamily, error: unknown): void {
+    const { logger } = this.#dependencies;
+    const text = messageOf(error);
+    if (this.#complaints.has(text) || this.#complaints.size >= MOST_COMPLAINTS) {
+      logger.verbose(2, "Cannot delete stale UDP flows still", { ipFamily: family, error });
+      return;
+    }
+    this.#complaints.add(text);
+    logger.warn(
+      "Cannot delete stale UDP flows; a client that keeps sending may stay with a removed endpoint",
+      { ipFamily: family, error },
+    );
+  }
+}
+
+/** How many flows there were of each ServicePort. */
+function countByOwner(
+  found: readonly FoundFlows[],
+  matcher: StaleFlowMatcher,
+): ReadonlyMap<ServicePortKey, number> {
+  const counts = new Map<ServicePortKey, number>();
+  for (const { flow, count } of found) {
+    const owner = matcher.ownerOf(flow);
+    if (owner !== undefined) counts.set(owner, (counts.get(owner) ?? 0) + count);
+  }
+  return counts;
+}
+
+/** Flows with the same description are stale together, and go together. */
+function describe({ destination, destinationPort, replySource, replySourcePort }: UdpFlow): string {
+  return `${formatHostPort(destination, destinationPort)} ${
+    formatHostPort(replySource, replySourcePort)
+  }`;
+}

@@ -1,0 +1,176 @@
+/**
+ * One IP family's proxy: pipeline, runner, syncer and backend. The families know nothing of each
+ * other (their semantics are separate), so one that fails leaves the other working.
+ *
+ * @module
+ */
+import type { Endpoints, EndpointSlice, Service } from "../../api/objects.ts";
+import type { Cidr } from "../../net/cidr.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
+import type { Logger } from "../../log/logger.ts";
+import type { ProxyHealth } from "../../health/proxy_health.ts";
+import type { SyncMetrics } from "./sync_metrics.ts";
+import type { SyncObserver } from "./sync_observer.ts";
+import type { Clock } from "../../os/clock.ts";
+import type { Backend } from "../../proxy/backend.ts";
+import type { NodeState } from "../../proxy/node_state.ts";
+import { type RunnerActivity, SyncRunner, type SyncRunnerOptions } from "../../sync/sync_runner.ts";
+import type { ChangeRecorder } from "../changes/change_recorder.ts";
+import type { ObjectChange } from "../changes/object_change.ts";
+import type { PlanSettings } from "../run/plan_settings.ts";
+import { ProxyPipeline, type ProxyPipelineOptions } from "./proxy_pipeline.ts";
+import { Syncer } from "./syncer.ts";
+
+/** What a family's proxy needs. */
+interface FamilyProxyDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly metrics: SyncMetrics;
+  readonly health: ProxyHealth;
+  readonly backend: Backend;
+  readonly observers: readonly SyncObserver[];
+  /** Called after the first sync that succeeded, and after the first one of a plan that was no part. */
+  readonly onFirstSync: () => void;
+  /** Writes down which object caused what. */
+  readonly recorder?: ChangeRecorder;
+}
+
+/** Settings of a family's proxy. */
+interface FamilyProxyOptions extends ProxyPipelineOptions {
+  readonly runner: SyncRunnerOptions;
+}
+
+/** Keeps one family's data plane in step with the objects it is told of. */
+export class FamilyProxy {
+  readonly family: IpFamily;
+  readonly backend: Backend;
+  readonly syncer: Syncer;
+  readonly #dependencies: FamilyProxyDependencies;
+  readonly #pipeline: ProxyPipeline;
+  readonly #runner: SyncRunner;
+  #open = false;
+  #isComplete = false;
+  #node: NodeState;
+  #addresses: readonly IpAddress[] = [];
+
+  constructor(dependencies: FamilyProxyDependencies, options: FamilyProxyOptions) {
+    this.family = options.family;
+    this.backend = dependencies.backend;
+    this.#dependencies = dependencies;
+    this.#node = options.node;
+    this.#pipeline = new ProxyPipeline(dependencies, options);
+    this.syncer = new Syncer(dependencies, this.#pipeline);
+    this.#runner = new SyncRunner(dependencies, {
+      ...options.runner,
+      run: () => this.syncer.sync(),
+    });
+  }
+
+  /** What waits and what runs, on the clock of `now()`. */
+  get activity(): RunnerActivity {
+    return this.#runner.activity;
+  }
+
+  /** The plan and what waits for it. */
+  get pipeline(): ProxyPipeline {
+    return this.#pipeline;
+  }
+
+  /** Adopts what the machine holds. Syncs nothing before {@linkcode open} or {@linkcode openEarly}. */
+  async start(): Promise<void> {
+    await this.backend.start();
+    const { clock, health, metrics } = this.#dependencies;
+    health.syncLoopStarted(this.family);
+    metrics.syncQueued(this.family, clock.wallNow());
+  }
+
+  /** All objects are known: from now on what is not among them may be taken away. */
+  open(): void {
+    if (this.#isComplete) return;
+    this.#isComplete = true;
+    this.#pipeline.setPartial(false);
+    this.#begin();
+  }
+
+  /** Lets syncs run of what is known so far. Not every mode takes that, see {@linkcode Backend.takesPartialPlans}. */
+  openEarly(): void {
+    if (this.#open || !this.backend.takesPartialPlans) return;
+    this.#pipeline.setPartial(true);
+    this.#begin();
+  }
+
+  #begin(): void {
+    if (!this.#open) this.#runner.start();
+    this.#open = true;
+    this.#request();
+  }
+
+  /** Starts no further sync, waits for the running one. */
+  async stop(): Promise<void> {
+    await this.#runner.stop();
+  }
+
+  onService(previous: Service | undefined, current: Service | undefined): void {
+    if (!this.#pipeline.onService(previous, current)) return;
+    this.#request({ kind: "Service", previous, current });
+  }
+
+  /** `previous` is what the object was before, where it was there. */
+  onEndpointSlice(
+    slice: EndpointSlice,
+    verb: "set" | "delete",
+    { previous }: { readonly previous?: EndpointSlice | undefined } = {},
+  ): void {
+    if (!this.#pipeline.onEndpointSlice(slice, verb)) return;
+    const change = verb === "set" ? { previous, current: slice } : { previous: slice };
+    this.#request({ kind: "EndpointSlice", current: undefined, ...change });
+  }
+
+  /** `previous` is what the object was before, where it was there. */
+  onEndpoints(
+    endpoints: Endpoints,
+    verb: "set" | "delete",
+    { previous }: { readonly previous?: Endpoints | undefined } = {},
+  ): void {
+    if (!this.#pipeline.onEndpoints(endpoints, verb)) return;
+    const change = verb === "set" ? { previous, current: endpoints } : { previous: endpoints };
+    this.#request({ kind: "Endpoints", current: undefined, ...change });
+  }
+
+  onNode(node: NodeState): void {
+    const previous = this.#node;
+    this.#node = node;
+    if (this.#pipeline.setNode(node)) this.#request({ kind: "Node", previous, current: node });
+  }
+
+  /** Takes other settings of the plan: everything is planned anew. */
+  onSettings(settings: PlanSettings): void {
+    this.#pipeline.setSettings(settings);
+    this.#request({ kind: "configuration", previous: undefined, current: undefined });
+  }
+
+  onServiceCidrs(cidrs: readonly Cidr[]): void {
+    if (!this.#pipeline.setServiceCidrs(cidrs)) return;
+    this.#request({ kind: "ServiceCIDR", previous: undefined, current: undefined });
+  }
+
+  /** Takes the addresses of the machine, sorted; those that the backend put there are none of its own. */
+  onInterfaceAddresses(addresses: readonly IpAddress[]): void {
+    const own = addresses.filter((address) =>
+      ipFamilyOf(address) === this.family && !this.backend.ownsAddress(address)
+    );
+    const previous = this.#addresses;
+    this.#addresses = own;
+    if (!this.#pipeline.setInterfaceAddresses(own)) return;
+    this.#request({ kind: "addresses", previous, current: own });
+  }
+
+  #request(cause?: ObjectChange): void {
+    if (cause) this.#dependencies.recorder?.seen(cause);
+    if (!this.#open) return;
+    const { clock, health, metrics } = this.#dependencies;
+    health.syncQueued(this.family);
+    metrics.syncQueued(this.family, clock.wallNow());
+    this.#runner.request();
+  }
+}

@@ -1,0 +1,335 @@
+import { assertEquals } from "@std/assert";
+import { ADDRESSES } from "../../../tests/support/address_plan.ts";
+import { testEndpointSlice, testNodeState, testService } from "../../../tests/support/builders.ts";
+import { FakeBackend } from "../../../tests/support/fake_backend.ts";
+import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import { ProxyHealth } from "../../health/proxy_health.ts";
+import type { Logger } from "../../log/logger.ts";
+import { parseIpAddress } from "../../net/ip_address.ts";
+import { SyncFailure } from "../../proxy/sync_failure.ts";
+import { FamilyProxy } from "./family_proxy.ts";
+import { planSettingsOf } from "../run/plan_settings.ts";
+import type { SyncMetrics } from "./sync_metrics.ts";
+
+interface Rig {
+  readonly clock: FakeClock;
+  readonly backend: FakeBackend;
+  readonly proxy: FamilyProxy;
+  readonly health: ProxyHealth;
+  /** Messages of the log, and what the metrics were told. */
+  readonly told: string[];
+  /** Of each sync that ended, whether it was full, as far as that is known. */
+  readonly finished: readonly (boolean | undefined)[];
+  /** Times at which a sync was asked for, in milliseconds since 1970. */
+  readonly queued: readonly number[];
+  /** Calls of `onFirstSync`. */
+  readonly firstSyncs: readonly true[];
+}
+
+function createLogger(told: string[]): Logger {
+  const logger: Logger = {
+    error: (message) => void told.push(message),
+    warn: (message) => void told.push(message),
+    info: (message) => void told.push(message),
+    verbose: () => {},
+    enabled: () => false,
+    with: () => logger,
+  };
+  return logger;
+}
+
+function createRig(): Rig {
+  const clock = new FakeClock();
+  const backend = new FakeBackend();
+  const health = new ProxyHealth({ clock }, { timeoutMs: 60_000 });
+  const told: string[] = [];
+  const finished: (boolean | undefined)[] = [];
+  const queued: number[] = [];
+  const firstSyncs: true[] = [];
+  const metrics: SyncMetrics = {
+    syncQueued: (_, at) => void queued.push(at),
+    syncFinished: (_, { full }) => void finished.push(full),
+    syncSucceeded: (_, { programmingSeconds, noLocalEndpoints }) => {
+      if (programmingSeconds.length > 0) told.push(`programmed in ${programmingSeconds} s`);
+      if (noLocalEndpoints.internal > 0) told.push(`${noLocalEndpoints.internal} without local`);
+    },
+    syncFailed: () => void told.push("sync failed"),
+  };
+  const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
+  const proxy = new FamilyProxy(
+    {
+      clock,
+      logger: createLogger(told),
+      metrics,
+      health,
+      backend,
+      observers: [],
+      onFirstSync: () => void firstSyncs.push(true),
+    },
+    {
+      family: "IPv4",
+      node: testNodeState(),
+      settings: planSettingsOf(configuration, {
+        nodeName: testNodeState().name,
+        mode: "userspace",
+      }),
+      runner: { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
+    },
+  );
+  return { clock, backend, proxy, health, told, finished, queued, firstSyncs };
+}
+
+const WEB = "ns1/web/TCP";
+const { IPv4 } = ADDRESSES;
+
+function addWeb(proxy: FamilyProxy, endpoints: readonly string[] = ["10.0.0.1"]): void {
+  proxy.onService(undefined, testService("web"));
+  proxy.onEndpointSlice(testEndpointSlice("web", { endpoints }), "set");
+}
+
+function heldEndpoints({ backend }: Rig): readonly string[] {
+  const verdict = [...backend.held.values()][0]?.internal;
+  return verdict?.kind === "forward" ? verdict.endpoints.map(({ address }) => address) : [];
+}
+
+Deno.test("FamilyProxy syncs nothing before it is opened, then everything at once", async () => {
+  const rig = createRig();
+  await rig.proxy.start();
+  addWeb(rig.proxy);
+  await rig.clock.advance(60_000);
+  assertEquals(rig.backend.syncs, []);
+  rig.proxy.open();
+  await rig.clock.advance(0);
+  assertEquals(rig.backend.syncs, [{ upserted: [WEB], removed: [], everything: true }]);
+  assertEquals(heldEndpoints(rig), ["10.0.0.1"]);
+  await rig.proxy.stop();
+});
+
+Deno.test("FamilyProxy that is opened early says so to its backend, until all is known", async () => {
+  const rig = createRig();
+  rig.backend.takesPartialPlans = true;
+  await rig.proxy.start();
+  addWeb(rig.proxy);
+  rig.proxy.openEarly();
+  await rig.clock.advance(0);
+  const [web] = rig.backend.syncs;
+  assertEquals(web, { upserted: [WEB], removed: [], everything: true, isPartial: true });
+  assertEquals([rig.proxy.syncer.isComplete, rig.firstSyncs.length], [false, 1]);
+  rig.proxy.open();
+  await rig.clock.advance(1_000);
+  assertEquals(rig.backend.syncs.slice(1), [{ upserted: [], removed: [], everything: false }]);
+  assertEquals([rig.proxy.syncer.isComplete, rig.firstSyncs.length], [true, 2]);
+  await rig.proxy.stop();
+});
+
+Deno.test("FamilyProxy leaves a backend alone that found what an earlier run left", async () => {
+  const rig = createRig();
+  await rig.proxy.start();
+  addWeb(rig.proxy);
+  rig.proxy.openEarly();
+  await rig.clock.advance(60_000);
+  assertEquals(rig.backend.syncs, []);
+  rig.proxy.open();
+  await rig.clock.advance(0);
+  assertEquals(rig.backend.syncs, [{ upserted: [WEB], removed: [], everything: true }]);
+  await rig.proxy.stop();
+});
+
+Deno.test("FamilyProxy hands only what changed to its backend", async () => {
+  const rig = createRig();
+  await rig.proxy.start();
+  addWeb(rig.proxy);
+  rig.proxy.onService(undefined, testService("other", { clusterIP: "172.30.0.99" }));
+  rig.proxy.open();
+  await rig.clock.advance(0);
+  rig.proxy.onEndpointSlice(testEndpointSlice("web", { endpoints: ["10.0.0.2"] }), "set");
+  await rig.clock.advance(0);
+  assertEquals(rig.backend.syncs[1], { upserted: [WEB], removed: [], everything: false });
+  assertEquals(heldEndpoints(rig), ["10.0.0.2"]);
+  await rig.proxy.stop();
+});
+
+Deno.test("FamilyProxy does not sync for a change that is taken back, or that is not read", async () => {
+  const rig = createRig();
+  await rig.proxy.start();
+  const web = testService("web");
+  rig.proxy.onService(undefined, web);
+  rig.proxy.open();
+  await rig.clock.advance(5000);
+  const syncs = rig.backend.syncs.length;
+  rig.proxy.onService(
+    web,
+    testService("web", {}, { metadata: { annotations: { note: "hello" } } }),
+  );
+  await rig.clock.advance(5000);
+  assertEquals(rig.backend.syncs.length, syncs);
+  await rig.proxy.stop();
+});
+
+Deno.test("FamilyProxy keeps the changes of failed syncs and retries, the first sync included", async () => {
+  const rig = createRig();
+  await rig.proxy.start();
+  addWeb(rig.proxy);
+  rig.backend.failures.push(new Error("no such device"), new Error("no such device"));
+  rig.proxy.open();
+  await rig.clock.advance(0);
+  assertEquals(rig.backend.held.size, 0);
+  const other = testService("other", { clusterIP: "172.30.0.99" });
+  rig.proxy.onService(undefined, other);
+  rig.proxy.onService(testService("web"), undefined);
+  await rig.clock.advance(10_000);
+  assertEquals([...rig.backend.held.keys()], ["ns1/other/TCP"]);
+  assertEquals(rig.backend.syncs.at(-1)!.everything, true);
+  assertEquals(rig.proxy.syncer.failure.count, 0);
+  assertEquals(rig.told.filter((line) => line === "sync failed").length, 2);
+  await rig.proxy.stop();
+});
+
+Deno.test("FamilyProxy tries a quarantined ServicePort again and says so once", async () => {
+  const rig = createRig();
+  await rig.proxy.start();
+  addWeb(rig.proxy);
+  rig.backend.refusals.set(WEB, "port 80 is taken");
+  rig.proxy.open();
+  await rig.clock.advance(3000);
+  assertEquals(rig.proxy.syncer.quarantined, [{ key: WEB, reason: "port 80 is taken" }] as never);
+  rig.backend.refusals.clear();
+  await rig.clock.advance(3000);
+  assertEquals([...rig.backend.held.keys()], [WEB]);
+  assertEquals(rig.proxy.syncer.quarantined, []);
+  assertEquals(rig.told, [
+    "Service port is in quarantine; it is tried again, all others work",
+    "Service port is out of quarantine",
+  ]);
+  await rig.proxy.stop();
+});
+
+Deno.test("FamilyProxy turns unhealthy while its syncs fail for a minute, and recovers", async () => {
+  const rig = createRig();
+  await rig.proxy.start();
+  rig.backend.failures.push(...Array.from({ length: 400 }, () => new Error("broken")));
+  rig.proxy.open();
+  await rig.clock.advance(59_000);
+  assertEquals(rig.health.healthy(), true);
+  await rig.clock.advance(2000);
+  assertEquals(rig.health.healthy(), false);
+  rig.backend.failures.length = 0;
+  await rig.clock.advance(2000);
+  assertEquals(rig.health.healthy(), true);
+  await rig.proxy.stop();
+});
+
+Deno.test("FamilyProxy stays healthy when the time of day jumps while a change waits", async () => {
+  const rig = createRig();
+  await rig.proxy.start();
+  rig.backend.failures.push(...Array.from({ length: 400 }, () => new Error("broken")));
+  rig.proxy.open();
+  await rig.clock.advance(1000);
+  for (const ms of [3_600_000, -7_200_000]) {
+    rig.clock.jump(ms);
+    assertEquals(rig.health.healthy(), true);
+  }
+  await rig.clock.advance(60_000);
+  assertEquals(rig.health.healthy(), false, "a jump back hides nothing");
+  await rig.proxy.stop();
+});
+
+Deno.test("FamilyProxy follows the addresses of the machine, but for those that are its own", async () => {
+  const rig = createRig();
+  const own = parseIpAddress(IPv4.clusterIp);
+  rig.backend.own.add(own);
+  await rig.proxy.start();
+  rig.proxy.onInterfaceAddresses([parseIpAddress(IPv4.node)]);
+  rig.proxy.open();
+  await rig.clock.advance(0);
+  assertEquals(rig.proxy.pipeline.plan.shared.nodePortAddresses, [IPv4.node]);
+  const now = [IPv4.node, "192.168.0.77", "fd00::77", own].map((text) => parseIpAddress(text));
+  rig.proxy.onInterfaceAddresses(now.sort());
+  await rig.clock.advance(2000);
+  assertEquals(
+    rig.proxy.pipeline.plan.shared.nodePortAddresses,
+    [
+      IPv4.node,
+      parseIpAddress("192.168.0.77"),
+    ].sort(),
+  );
+  await rig.proxy.stop();
+});
+
+Deno.test("FamilyProxy measures how long a change of endpoints took to work", async () => {
+  const rig = createRig();
+  await rig.proxy.start();
+  rig.proxy.onService(undefined, testService("web"));
+  rig.proxy.open();
+  await rig.clock.advance(5000);
+  const changed = new Date(rig.clock.wallNow() - 1500).toISOString();
+  rig.proxy.onEndpointSlice(
+    testEndpointSlice("web", {
+      endpoints: ["10.0.0.1"],
+      metadata: {
+        annotations: { "endpoints.kubernetes.io/last-change-trigger-time": changed },
+      },
+    }),
+    "set",
+  );
+  await rig.clock.advance(0);
+  assertEquals(rig.told, ["programmed in 1.5 s"]);
+  await rig.proxy.stop();
+});
+
+Deno.test("FamilyProxy counts Services whose endpoints are all elsewhere", async () => {
+  const rig = createRig();
+  await rig.proxy.start();
+  rig.proxy.onService(undefined, testService("web", { internalTrafficPolicy: "Local" }));
+  rig.proxy.onEndpointSlice(testEndpointSlice("web", { endpoints: ["10.0.0.1"] }), "set");
+  rig.proxy.open();
+  await rig.clock.advance(0);
+  assertEquals(rig.told, ["1 without local"]);
+  rig.proxy.onService(testService("web", { internalTrafficPolicy: "Local" }), undefined);
+  await rig.clock.advance(5000);
+  assertEquals(rig.proxy.pipeline.noLocalEndpoints(), { internal: 0, external: 0 });
+  await rig.proxy.stop();
+});
+
+Deno.test("FamilyProxy says once what is wrong with an object that comes and goes", async () => {
+  const { clock, proxy, told, backend } = createRig();
+  proxy.open();
+  const wrong = testService("web", { externalIPs: ["not-an-address"] });
+  for (let turn = 0; turn < 15; turn++) {
+    proxy.onService(undefined, wrong);
+    await clock.advance(2000);
+    proxy.onService(wrong, undefined);
+    await clock.advance(2000);
+  }
+  assertEquals(backend.syncs.filter(({ removed }) => removed.length > 0).length, 15);
+  assertEquals(told.length, 1, told.join("\n"));
+  await proxy.stop();
+});
+
+Deno.test("FamilyProxy is not late for a Node with a zone that comes before the first sync may run", async () => {
+  const { clock, proxy, health } = createRig();
+  await proxy.start();
+  proxy.onNode(testNodeState({ zone: "another" }));
+  await clock.advance(120_000);
+  assertEquals(health.healthy(), true);
+  await proxy.stop();
+});
+
+Deno.test("FamilyProxy tells the metrics of its start as of a request, and of syncs full and partial", async () => {
+  const rig = createRig();
+  const startedAt = rig.clock.wallNow();
+  await rig.proxy.start();
+  assertEquals(rig.queued, [startedAt]);
+  rig.backend.failures.push(
+    new Error("no such device"),
+    new SyncFailure("Cannot write rules", { full: true }),
+  );
+  addWeb(rig.proxy);
+  rig.proxy.open();
+  await rig.clock.advance(10_000);
+  rig.proxy.onService(undefined, testService("other", { clusterIP: "172.30.0.99" }));
+  await rig.clock.advance(10_000);
+  assertEquals(rig.finished, [undefined, true, true, false]);
+  await rig.proxy.stop();
+});

@@ -1,0 +1,250 @@
+/**
+ * Trackers, state and plan of one IP family: takes objects in, gives plan changes out.
+ *
+ * @module
+ */
+import type { Endpoints, EndpointSlice, Service } from "../../api/objects.ts";
+import type { Cidr } from "../../net/cidr.ts";
+import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
+import type { Clock } from "../../os/clock.ts";
+import { deepEqual } from "../../proxy/deep_equal.ts";
+import { drainInSlices } from "../../proxy/drain.ts";
+import { EndpointsChangeTracker } from "../../proxy/endpoints_changes.ts";
+import type { NodeState } from "../../proxy/node_state.ts";
+import type { ObjectProblem } from "../../proxy/problem.ts";
+import {
+  createProxyPlan,
+  mergePlanChanges,
+  type MutableProxyPlan,
+  type PlanChanges,
+  type ProxyPlan,
+  updatePlanInSlices,
+} from "../../proxy/proxy_plan.ts";
+import { createProxyState, type MutableProxyState } from "../../proxy/proxy_state.ts";
+import { ServiceChangeTracker } from "../../proxy/service_changes.ts";
+import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import type { ChangeRecorder } from "../changes/change_recorder.ts";
+import type { PlanSettings } from "../run/plan_settings.ts";
+
+/** What {@linkcode ProxyPipeline.collectChanges} found. */
+interface CollectedChanges {
+  readonly changes: PlanChanges;
+  /** Values of changed objects that could not be used. */
+  readonly problems: readonly ObjectProblem[];
+}
+
+/** What a pipeline needs, and whom it tells of its steps. */
+interface ProxyPipelineDependencies {
+  readonly clock: Clock;
+  readonly recorder?: Pick<ChangeRecorder, "drained" | "planned">;
+}
+
+/** What a pipeline is made with. */
+export interface ProxyPipelineOptions {
+  readonly family: IpFamily;
+  /** What is known of the own node before its object has been seen. */
+  readonly node: NodeState;
+  readonly settings: PlanSettings;
+  /** Whether `spec.externalIPs` is honoured. @default {true} */
+  readonly allowExternalIps?: boolean;
+}
+
+/** Samples of the programming latency in one sync. */
+const MOST_TRIGGER_TIMES = 100_000;
+
+/** Everything between informers and backend, for one IP family. Holds state, runs nothing by itself. */
+export class ProxyPipeline {
+  readonly services: ServiceChangeTracker;
+  readonly endpoints: EndpointsChangeTracker;
+  readonly #clock: Clock;
+  readonly #recorder: ProxyPipelineDependencies["recorder"];
+  readonly #options: ProxyPipelineOptions;
+  readonly #state: MutableProxyState;
+  readonly #plan: MutableProxyPlan;
+  #settings: PlanSettings;
+  #isPartial = false;
+  /** Whether the settings are others than those of the plan. */
+  #hasNewSettings = false;
+  /** While what the trackers had is on its way into the plan, and in neither of the two. */
+  #isCollecting = false;
+  #node: NodeState | undefined;
+  #serviceCidrs: readonly Cidr[] | undefined;
+  #interfaceAddresses: readonly IpAddress[] | undefined;
+  /** Changes that no backend has confirmed yet: those of failed syncs and of the running one. */
+  #unconfirmed: PlanChanges | undefined;
+  #triggerTimes: number[] = [];
+  readonly #droppedInternally = new Set<ServicePortKey>();
+  readonly #droppedExternally = new Set<ServicePortKey>();
+
+  constructor({ clock, recorder }: ProxyPipelineDependencies, options: ProxyPipelineOptions) {
+    const { family, node, settings, allowExternalIps = true } = options;
+    this.#clock = clock;
+    this.#recorder = recorder;
+    this.#options = options;
+    this.#settings = settings;
+    this.services = new ServiceChangeTracker({ family, allowExternalIps });
+    this.endpoints = new EndpointsChangeTracker({
+      family,
+      nodeName: node.name,
+      startedAtMs: clock.wallNow(),
+    });
+    this.#state = createProxyState(node);
+    this.#plan = createProxyPlan(settings.planOptions(family, node));
+  }
+
+  /** What the last {@linkcode collectChanges} planned. */
+  get plan(): ProxyPlan {
+    return this.#plan;
+  }
+
+  /** The node's own addresses of this family; `undefined` before they were told. */
+  get interfaceAddresses(): readonly IpAddress[] | undefined {
+    return this.#interfaceAddresses;
+  }
+
+  /** Whether something waits for the next sync. */
+  get pending(): boolean {
+    return this.services.pending > 0 || this.endpoints.changed ||
+      this.#unconfirmed !== undefined || this.#hasNewSettings || this.#hasNewSurroundings ||
+      this.#isCollecting;
+  }
+
+  /** Takes whether objects are still being read for the first time: plans may then lack Services. */
+  setPartial(isPartial: boolean): void {
+    this.#isPartial = isPartial;
+  }
+
+  /** Takes settings in place of those before; the next sync plans everything anew by them. */
+  setSettings(settings: PlanSettings): void {
+    this.#settings = settings;
+    this.#hasNewSettings = true;
+  }
+
+  /** Takes the own Node; returns whether a sync is due. */
+  setNode(node: NodeState): boolean {
+    const before = this.#node ?? this.#state.node;
+    this.#node = node;
+    return !deepEqual(before, node);
+  }
+
+  /** Takes the ranges of cluster IPs of this family; returns whether a sync is due. */
+  setServiceCidrs(cidrs: readonly Cidr[]): boolean {
+    const before = this.#serviceCidrs ?? this.#state.serviceCidrs;
+    this.#serviceCidrs = cidrs;
+    return !deepEqual(before, cidrs);
+  }
+
+  /** Takes the node's own addresses of this family, sorted; returns whether a sync is due. */
+  setInterfaceAddresses(addresses: readonly IpAddress[]): boolean {
+    const before = this.#interfaceAddresses ?? this.#state.interfaceAddresses;
+    this.#interfaceAddresses = addresses;
+    return !deepEqual(before, addresses);
+  }
+
+  /** Whether the node, its addresses or the ranges are others than those of the plan. */
+  get #hasNewSurroundings(): boolean {
+    const { node, serviceCidrs, interfaceAddresses } = this.#state;
+    const planned = [node, serviceCidrs, interfaceAddresses];
+    const told = [this.#node, this.#serviceCidrs, this.#interfaceAddresses];
+    return told.some((value, index) => value !== undefined && !deepEqual(value, planned[index]));
+  }
+
+  /**
+   * Drains the trackers into state and plan. The changes are those since the last
+   * {@linkcode confirmSynced}; `again` names ServicePorts to be tried once more all the same.
+   */
+  async collectChanges(again: readonly ServicePortKey[]): Promise<CollectedChanges> {
+    this.#isCollecting = true;
+    try {
+      return await this.#collect(again);
+    } finally {
+      this.#isCollecting = false;
+    }
+  }
+
+  async #collect(again: readonly ServicePortKey[]): Promise<CollectedChanges> {
+    const recorder = this.#recorder;
+    const isPartial = this.#isPartial;
+    const pause = () => this.#clock.yieldToEventLoop();
+    const { dirty, triggerTimes, problems } = await drainInSlices(this, this.#state, {
+      changes: {
+        ...(this.#node && { node: this.#node }),
+        ...(this.#serviceCidrs && { serviceCidrs: this.#serviceCidrs }),
+        ...(this.#interfaceAddresses && { interfaceAddresses: this.#interfaceAddresses }),
+      },
+      pause,
+      ...(recorder && { onDrained: () => recorder.drained() }),
+    });
+    const options = this.#settings.planOptions(this.#options.family, this.#state.node);
+    // In mode NodeCIDR the Node brings the detector, which every ServicePlan depends on.
+    const isAsBefore = !this.#hasNewSettings &&
+      deepEqual(options.localTraffic, this.#plan.shared.localTraffic);
+    this.#hasNewSettings = false;
+    const fresh = await updatePlanInSlices(
+      this.#plan,
+      this.#state,
+      isAsBefore ? dirty : { ...dirty, shared: true, everything: true },
+      {
+        ...options,
+        pause,
+        ...(recorder && { onPlanned: (previous, next) => recorder.planned(previous, next) }),
+      },
+    );
+    // While syncs fail, nobody takes them.
+    this.#triggerTimes = this.#triggerTimes.concat(triggerTimes).slice(0, MOST_TRIGGER_TIMES);
+    this.#countDropped(fresh);
+    const merged = this.#unconfirmed ? mergePlanChanges(this.#unconfirmed, fresh) : fresh;
+    const retried = again.filter((key) => this.#plan.services.has(key));
+    const changes = retried.length === 0
+      ? merged
+      : { ...merged, upserted: new Set([...merged.upserted, ...retried]) };
+    this.#unconfirmed = changes;
+    return { changes: isPartial ? { ...changes, isPartial } : changes, problems };
+  }
+
+  /** The backend holds the plan. Returns the times at which the objects concerned were changed. */
+  confirmSynced(): readonly number[] {
+    this.#unconfirmed = undefined;
+    const times = this.#triggerTimes;
+    this.#triggerTimes = [];
+    return times;
+  }
+
+  /** ServicePorts with policy Local whose endpoints are all elsewhere. */
+  noLocalEndpoints(): { readonly internal: number; readonly external: number } {
+    return { internal: this.#droppedInternally.size, external: this.#droppedExternally.size };
+  }
+
+  #countDropped(changes: PlanChanges): void {
+    for (const key of changes.removed.keys()) {
+      this.#droppedInternally.delete(key);
+      this.#droppedExternally.delete(key);
+    }
+    for (const key of changes.upserted) {
+      const plan = this.#plan.services.get(key);
+      if (!plan) continue;
+      note(this.#droppedInternally, key, plan.internal.kind === "drop");
+      note(this.#droppedExternally, key, plan.external.kind === "drop");
+    }
+  }
+
+  /** Tells the service tracker of a change; returns whether a sync is due. */
+  onService(previous: Service | undefined, current: Service | undefined): boolean {
+    return this.services.update(previous, current);
+  }
+
+  /** Tells the endpoints tracker of a slice; returns whether a sync is due. */
+  onEndpointSlice(slice: EndpointSlice, verb: "set" | "delete"): boolean {
+    return this.endpoints.updateSlice(slice, verb);
+  }
+
+  /** Tells the endpoints tracker of an Endpoints object; returns whether a sync is due. */
+  onEndpoints(endpoints: Endpoints, verb: "set" | "delete"): boolean {
+    return this.endpoints.updateEndpoints(endpoints, verb);
+  }
+}
+
+function note(set: Set<ServicePortKey>, key: ServicePortKey, present: boolean): void {
+  if (present) set.add(key);
+  else set.delete(key);
+}

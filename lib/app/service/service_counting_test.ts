@@ -1,0 +1,23 @@
+import { assert, assertEquals } from "@std/assert";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { createServiceTraffic } from "./service_counting.ts";
+
+Deno.test("createServiceTraffic() counts in the modes that can, if it is asked for", () => {
+  const logger = new MemoryLogger();
+  for (const mode of ["userspace", "nftables"] as const) {
+    assert(createServiceTraffic({ logger }, { mode, serviceCounters: true }));
+    assertEquals(createServiceTraffic({ logger }, { mode, serviceCounters: false }), undefined);
+  }
+  assertEquals(logger.lines, []);
+});
+
+Deno.test("createServiceTraffic() says which modes count, where this one does not", () => {
+  for (const mode of ["iptables", "ipvs"] as const) {
+    const logger = new MemoryLogger();
+    assertEquals(createServiceTraffic({ logger }, { mode, serviceCounters: false }), undefined);
+    assertEquals(logger.lines, []);
+    assertEquals(createServiceTraffic({ logger }, { mode, serviceCounters: true }), undefined);
+    const [{ level, fields } = {}] = logger.lines;
+    assertEquals([level, fields], ["warn", { mode, modes: "userspace, nftables" }]);
+  }
+});

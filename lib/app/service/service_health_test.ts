@@ -1,0 +1,134 @@
+import { assertEquals } from "@std/assert";
+import { testNodeState } from "../../../tests/support/builders.ts";
+import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import {
+  testEndpoint,
+  testPlanChanges,
+  testProxyPlan,
+  testServicePlan,
+} from "../../../tests/support/service_plans.ts";
+import { unusedPort } from "../../../tests/support/unused_port.ts";
+import { ProxyHealth } from "../../health/proxy_health.ts";
+import type { KubeEvent } from "../../kube/event.ts";
+import { hostCidr } from "../../net/cidr.ts";
+import { parseIpAddress } from "../../net/ip_address.ts";
+import { parsePort } from "../../net/port.ts";
+import { OpenFiles } from "../../os/open_files.ts";
+import { systemNetwork } from "../../os/network.ts";
+import type { NamespacedName } from "../../proxy/service_port_name.ts";
+import { LivePlanSettings } from "../run/live_plan_settings.ts";
+import type { PlanSettings } from "../run/plan_settings.ts";
+import { createServiceHealth } from "./service_health.ts";
+
+const LOOPBACK = parseIpAddress("127.0.0.1");
+
+/** Node ports on 127.0.0.1 alone. */
+const SETTINGS: PlanSettings = {
+  nodeState: () => testNodeState(),
+  planOptions: (family) => ({
+    family,
+    localTraffic: { kind: "none" },
+    nodePortAddresses: { kind: "cidrs", cidrs: [hostCidr(LOOPBACK)] },
+    masqueradeAll: false,
+  }),
+};
+
+/** The servers, told of one Service with this health check node port and one endpoint. */
+async function serve(
+  port: number,
+  { healthzBindAddress = "0.0.0.0:10256", settings = SETTINGS } = {},
+) {
+  const events: KubeEvent[] = [];
+  const counted: "failure"[] = [];
+  const clock = new FakeClock();
+  const uidOf = ({ namespace, name }: NamespacedName) => `uid of ${namespace}/${name}`;
+  const health = new ProxyHealth({ clock }, { timeoutMs: 0 });
+  const server = createServiceHealth({
+    clock,
+    logger: new MemoryLogger(),
+    network: systemNetwork,
+    openFiles: new OpenFiles(),
+    random: () => 0,
+    events: { record: (event) => events.push(event) },
+    metrics: { healthBindFailed: () => void counted.push("failure") },
+  }, { configuration: { healthzBindAddress }, settings, health, uidOf });
+  const plan = testProxyPlan([testServicePlan({
+    healthCheckNodePort: parsePort(port),
+    endpoints: [testEndpoint("10.0.0.1:80", { isLocal: true })],
+  })], { shared: { nodePortAddresses: [LOOPBACK] } });
+  server.synced("IPv4", plan, testPlanChanges(plan));
+  await server.settled();
+  const ask = async () => {
+    const answer = await fetch(`http://127.0.0.1:${port}/`);
+    await answer.body?.cancel();
+    return answer.status;
+  };
+  return { server, plan, health, events, counted, ask };
+}
+
+Deno.test("createServiceHealth() takes the proxy of every family into account", async () => {
+  const { server, health, ask } = await serve(unusedPort());
+  assertEquals(await ask(), 200);
+  health.syncQueued("IPv6");
+  assertEquals(await ask(), 503);
+  await server.stop();
+});
+
+Deno.test("createServiceHealth() takes the proxy for healthy where its health check is off", async () => {
+  const { server, health, ask } = await serve(unusedPort(), { healthzBindAddress: "" });
+  health.syncQueued("IPv6");
+  assertEquals(await ask(), 200);
+  await server.stop();
+});
+
+Deno.test("createServiceHealth() moves to other addresses when the configuration changes", async () => {
+  const port = unusedPort();
+  const settings = new LivePlanSettings(SETTINGS);
+  const { server, plan } = await serve(port, { settings });
+  const all = parseIpAddress("127.0.0.2");
+  const status = async () => {
+    const answer = await fetch(`http://${all}:${port}/`).catch(() => undefined);
+    await answer?.body?.cancel();
+    return answer?.status;
+  };
+  assertEquals(await status(), undefined);
+  settings.replace({
+    ...SETTINGS,
+    planOptions: (family, node) => ({
+      ...SETTINGS.planOptions(family, node),
+      nodePortAddresses: { kind: "all" },
+    }),
+  });
+  // As of a sync after new settings: everything is planned anew, and comes to the same.
+  server.synced("IPv4", plan, testPlanChanges(plan));
+  await server.settled();
+  assertEquals(await status(), 200);
+  settings.replace(SETTINGS);
+  server.synced("IPv4", plan, testPlanChanges(plan));
+  await server.settled();
+  assertEquals(await status(), undefined);
+  await server.stop();
+});
+
+Deno.test("createServiceHealth() tells of a port that is taken in an event on the Service, and counts it", async () => {
+  using taken = Deno.listen({ hostname: "127.0.0.1", port: 0 });
+  const { port } = taken.addr;
+  const { server, events, counted } = await serve(port);
+  assertEquals([events.length, counted], [1, ["failure"]]);
+  const { note, ...event } = events[0]!;
+  assertEquals(event, {
+    type: "Warning",
+    reason: "FailedToStartServiceHealthcheck",
+    action: "Listen",
+    regarding: {
+      apiVersion: "v1",
+      kind: "Service",
+      namespace: "ns",
+      name: "web",
+      uid: "uid of ns/web",
+    },
+  });
+  assertEquals(note.includes(`health check node port ${port}: `), true, note);
+  await server.stop();
+});

@@ -1,0 +1,39 @@
+import { assertEquals } from "@std/assert";
+import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import {
+  testPlanChanges,
+  testProxyPlan,
+  testServicePlan,
+} from "../../../tests/support/service_plans.ts";
+import { startConntrackCleaner } from "./start_conntrack_cleaner.ts";
+import { TaskGroup } from "../run/task_group.ts";
+
+async function commandsAfterSync(usesConntrack: boolean): Promise<string[]> {
+  const clock = new FakeClock();
+  const commands = new FakeCommandRunner().on("conntrack", {});
+  const tasks = new TaskGroup(new AbortController().signal);
+  const metrics = { conntrackReconciled: () => {} };
+  const observers = startConntrackCleaner(
+    { clock, commands, metrics, logger: new MemoryLogger() },
+    tasks,
+    { backends: [{ usesConntrack }] },
+  );
+  const plan = testProxyPlan([testServicePlan({ protocol: "UDP", port: 53 })]);
+  for (const observer of observers) observer.synced("IPv4", plan, testPlanChanges(plan));
+  await clock.advance(0);
+  tasks.stop();
+  await tasks.ended();
+  return commands.calls.map(({ line }) => line);
+}
+
+Deno.test("startConntrackCleaner() asks conntrack for modes whose packets the kernel tracks", async () => {
+  assertEquals(await commandsAfterSync(true), [
+    "conntrack -L -f ipv4 -p udp -o save --orig-port-dst 53",
+  ]);
+});
+
+Deno.test("startConntrackCleaner() runs nothing for a mode that forwards by itself", async () => {
+  assertEquals(await commandsAfterSync(false), []);
+});

@@ -1,0 +1,135 @@
+import { assertEquals } from "@std/assert";
+import { testEndpointSlice, testNodeState, testService } from "../../../tests/support/builders.ts";
+import { FakeBackend } from "../../../tests/support/fake_backend.ts";
+import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { defaultConfiguration } from "../../config/configuration_schema.ts";
+import { ProxyHealth } from "../../health/proxy_health.ts";
+import { planSettingsOf } from "../run/plan_settings.ts";
+import { ProxyPipeline } from "./proxy_pipeline.ts";
+import type { SyncObserver } from "./sync_observer.ts";
+import { Syncer } from "./syncer.ts";
+
+function createStage(
+  { usesConntrack, backend = new FakeBackend(), observers = [] }: {
+    readonly usesConntrack: boolean;
+    readonly backend?: FakeBackend;
+    readonly observers?: readonly SyncObserver[];
+  },
+) {
+  const clock = new FakeClock();
+  const logger = new MemoryLogger();
+  const quarantined: number[] = [];
+  const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
+  const pipeline = new ProxyPipeline({ clock }, {
+    family: "IPv4",
+    node: testNodeState(),
+    settings: planSettingsOf(configuration, { nodeName: "node-a", mode: "iptables" }),
+  });
+  const syncer = new Syncer({
+    ...{ clock, logger, observers, onFirstSync: () => {} },
+    backend: Object.assign(backend, { usesConntrack }),
+    health: new ProxyHealth({ clock }, { timeoutMs: 60_000 }),
+    metrics: {
+      syncQueued() {},
+      syncFinished() {},
+      syncFailed() {},
+      syncSucceeded: (_, figures) => void quarantined.push(figures.quarantined),
+    },
+  }, pipeline);
+  return { pipeline, syncer, logger, quarantined };
+}
+
+/** Two Services with one external IP, the older one last by name. */
+const [OLDER, NEWER] = ["z", "a"].map((name, index) => {
+  const { metadata, ...service } = testService(name, {
+    clusterIP: `172.30.0.${index + 1}`,
+    externalIPs: ["203.0.113.1"],
+  });
+  const creationTimestamp = `2026-01-0${index + 1}T00:00:00Z`;
+  return { ...service, metadata: { ...metadata, creationTimestamp } };
+});
+
+Deno.test("Syncer names the newer of two Services with one address in a mode of the kernel", async () => {
+  const { pipeline, syncer, logger, quarantined } = createStage({ usesConntrack: true });
+  for (const service of [OLDER, NEWER]) pipeline.onService(undefined, service);
+  assertEquals(await syncer.sync(), "done", "trying again would change nothing");
+  const lacking = syncer.quarantined.map(({ key, address }) => `${key} ${address}`);
+  assertEquals(lacking, ["ns1/a/TCP 203.0.113.1:80/TCP"]);
+  assertEquals(await syncer.sync(), "unchanged");
+  pipeline.onService(OLDER, undefined);
+  await syncer.sync();
+  assertEquals(syncer.quarantined, []);
+  assertEquals(quarantined, [1, 1, 0]);
+  const told = logger.lines.filter(({ level }) => level !== "verbose");
+  assertEquals(told.map(({ message }) => message), [
+    "Service port is in quarantine; it is tried again, all others work",
+    "Service port is out of quarantine",
+  ]);
+});
+
+Deno.test("Syncer logs a problem of an object once, and its text once in the line", async () => {
+  const { pipeline, syncer, logger } = createStage({ usesConntrack: true });
+  const slice = testEndpointSlice("web", { endpoints: ["nonsense"] });
+  for (let times = 0; times < 2; times++) {
+    pipeline.onEndpointSlice(slice, "set");
+    await syncer.sync();
+    pipeline.onEndpointSlice(slice, "delete");
+    await syncer.sync();
+  }
+  const warnings = logger.lines.filter(({ level }) => level === "warn");
+  assertEquals(warnings.map(({ fields }) => fields), [{
+    component: "syncer",
+    kind: "EndpointSlice",
+    object: "ns1/web-1",
+    path: "endpoints[0].addresses",
+    value: "nonsense",
+  }]);
+});
+
+Deno.test("Syncer reports that a sync changed nothing, for an endpoint that is not ready", async () => {
+  const { pipeline, syncer } = createStage({ usesConntrack: true });
+  const slice = (ready: boolean) =>
+    testEndpointSlice("web", { endpoints: [{ addresses: ["10.1.0.1"], conditions: { ready } }] });
+  pipeline.onService(undefined, testService("web"));
+  assertEquals(await syncer.sync(), "done");
+  pipeline.onEndpointSlice(slice(false), "set");
+  assertEquals(await syncer.sync(), "unchanged");
+  pipeline.onEndpointSlice(slice(true), "set");
+  assertEquals(await syncer.sync(), "done");
+});
+
+Deno.test("Syncer leaves it to a backend that knows each address to name who lacks one", async () => {
+  const { pipeline, syncer } = createStage({ usesConntrack: false });
+  for (const service of [OLDER, NEWER]) pipeline.onService(undefined, service);
+  await syncer.sync();
+  assertEquals(syncer.quarantined, []);
+});
+
+Deno.test("Syncer changes nothing before those who were told of it are ready", async () => {
+  const ready = Promise.withResolvers<void>();
+  const told: string[] = [];
+  const observer: SyncObserver = {
+    syncing: (_, plan, { upserted }) => {
+      told.push(`before ${upserted.size} of ${plan.services.size}`);
+      return ready.promise;
+    },
+    synced: (_, plan, { upserted }) =>
+      void told.push(`after ${upserted.size} of ${plan.services.size}`),
+  };
+  const backend = new FakeBackend();
+  backend.failures.push(new Error("busy"));
+  const stage = createStage({ usesConntrack: true, backend, observers: [observer] });
+  stage.pipeline.onService(undefined, OLDER);
+  const syncing = stage.syncer.sync();
+  for (let turn = 0; turn < 20; turn++) await Promise.resolve();
+  assertEquals([told, backend.syncs.length], [["before 1 of 1"], 0]);
+  ready.resolve();
+  assertEquals([await syncing, backend.syncs.length], ["retry", 1]);
+  assertEquals(await stage.syncer.sync(), "done");
+  assertEquals(
+    told,
+    ["before 1 of 1", "before 1 of 1", "after 1 of 1"],
+    "a failure is not told of",
+  );
+});

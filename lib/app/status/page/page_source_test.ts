@@ -1,0 +1,97 @@
+import { assertEquals } from "@std/assert";
+import { FakeClock } from "../../../../tests/support/fake_clock.ts";
+import { eventually } from "../../../../tests/support/eventually.ts";
+import { testStatusFamily, testStatusReport } from "../../../../tests/support/status_reports.ts";
+import { PageSource } from "./page_source.ts";
+
+function stage() {
+  const clock = new FakeClock();
+  const asked = { brief: 0, full: 0, findings: 0 };
+  let lastSync = 0;
+  const report = () => {
+    const at = new Date(lastSync).toISOString();
+    const sync = { at, durationMs: 1, full: false, services: 1, operations: {} };
+    return testStatusReport({ families: [testStatusFamily({ lastSync: sync })] });
+  };
+  const source = new PageSource({ clock }, {
+    status: ({ brief }) => Promise.resolve((asked[brief ? "brief" : "full"]++, report())),
+    changes: () => ({ entries: [], syncs: [] }),
+    findings: () => Promise.resolve((asked.findings++, [])),
+  });
+  return { clock, asked, source, sync: () => lastSync = clock.wallNow() };
+}
+
+Deno.test("PageSource asks once for readers that come together", async () => {
+  const { asked, source } = stage();
+  await Promise.all([source.model("a"), source.model("b"), source.model("")]);
+  assertEquals(asked, { brief: 1, full: 1, findings: 1 });
+  assertEquals((await source.model("a")).filter, "a");
+});
+
+Deno.test("PageSource does not ask again while the program has not answered", async () => {
+  const { clock, source: working } = stage();
+  const { report } = await working.model("");
+  const answer = Promise.withResolvers<void>();
+  let asked = 0;
+  const source = new PageSource({ clock }, {
+    status: async () => {
+      asked++;
+      await answer.promise;
+      return report;
+    },
+    changes: () => ({ entries: [], syncs: [] }),
+    findings: () => Promise.resolve([]),
+  });
+  const readers = [source.model("")];
+  for (let reader = 0; reader < 5; reader++) {
+    await clock.advance(2000);
+    readers.push(source.model(""));
+  }
+  assertEquals(asked, 1);
+  answer.resolve();
+  await Promise.all(readers);
+});
+
+Deno.test("PageSource looks at all Services only after a sync, or after some seconds", async () => {
+  const { asked, clock, source, sync } = stage();
+  await source.model("");
+  await clock.advance(3000);
+  await source.model("");
+  assertEquals(asked.full, 1, "no sync came");
+  sync();
+  await clock.advance(1000);
+  await source.model("");
+  assertEquals(asked.full, 2, "a sync came");
+  await clock.advance(5000);
+  await source.model("");
+  assertEquals(asked.full, 3, "traffic goes on");
+});
+
+Deno.test("PageSource looks at the machine every ten minutes while somebody reads", async () => {
+  const { asked, clock, source } = stage();
+  await source.model("");
+  await clock.advance(599_000);
+  assertEquals((await source.model("")).doctor.findings, []);
+  assertEquals(asked.findings, 1);
+  await clock.advance(2000);
+  await source.model("");
+  assertEquals(asked.findings, 2);
+});
+
+Deno.test("PageSource tells why the machine could not be looked at", async () => {
+  const clock = new FakeClock();
+  const { source: working } = stage();
+  const { report } = await working.model("");
+  const source = new PageSource({ clock }, {
+    status: () => Promise.resolve(report),
+    changes: () => ({ entries: [], syncs: [] }),
+    findings: () => Promise.reject(new Error("no such tool")),
+  });
+  await source.model("");
+  const findings = await eventually("the findings", async () => {
+    await clock.advance(1000);
+    const { doctor } = await source.model("");
+    return doctor.at !== undefined && doctor.findings;
+  });
+  assertEquals(findings[0]?.evidence, ["Error: no such tool"]);
+});

@@ -1,0 +1,83 @@
+/**
+ * The status page: read only, for who sits on this machine, on the metrics port and off unless
+ * `--status-page` asks for it. Nothing on it comes from elsewhere.
+ *
+ * @module
+ */
+import { isLocalRequest } from "../../../metrics/local_request.ts";
+import { answerText } from "../../../metrics/plain_answer.ts";
+import type { IpAddress } from "../../../net/ip_address.ts";
+import type { Clock } from "../../../os/clock.ts";
+import css from "./page.css" with { type: "text" };
+import icon from "./icon.svg" with { type: "text" };
+import js from "./page.js" with { type: "text" };
+import { pageDocument } from "./page_document.ts";
+import { MOST_STREAMS, PageEvents } from "./page_events.ts";
+import { pageSections } from "./page_sections.ts";
+import { type PageParts, PageSource } from "./page_source.ts";
+
+/** Answers a request for one of the page's paths; `undefined` for those that are not the page's. */
+export type LocalPages = (
+  request: Request,
+  peer: IpAddress | undefined,
+) => Promise<Response> | undefined;
+
+/** A browser may fetch nothing from elsewhere, and nobody may show the page within another. */
+const HEADERS = {
+  "content-security-policy":
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
+  "x-frame-options": "DENY",
+  "x-content-type-options": "nosniff",
+  "referrer-policy": "no-referrer",
+  "cache-control": "no-store",
+};
+
+/** Longest filter that is looked at; no name is longer. */
+const LONGEST_FILTER = 512;
+
+/**
+ * The page. For who is not on this machine, or asks by another name than `localhost` or an address, its
+ * paths are not there; nor for any method but GET.
+ */
+export function createStatusPage(
+  { clock }: { readonly clock: Clock },
+  parts: PageParts,
+): LocalPages {
+  const source = new PageSource({ clock }, parts);
+  const events = new PageEvents({ clock }, {
+    sections: async (filter) => pageSections(await source.model(filter)),
+  });
+  const page = async (filter: string) =>
+    answer(pageDocument(await source.model(filter)), "text/html");
+  const paths: Readonly<Record<string, (filter: string) => Promise<Response>>> = {
+    "/": page,
+    "/page.css": () => Promise.resolve(answer(css, "text/css")),
+    "/page.js": () => Promise.resolve(answer(js, "text/javascript")),
+    "/icon.svg": () => Promise.resolve(answer(icon, "image/svg+xml")),
+    "/events": (filter) => Promise.resolve(answerEvents(events, filter)),
+  };
+  return (request, peer) => {
+    const { pathname, searchParams } = new URL(request.url);
+    if (!Object.hasOwn(paths, pathname)) return undefined;
+    if (request.method !== "GET" || !isLocalRequest(request, peer)) return undefined;
+    return paths[pathname]!((searchParams.get("filter") ?? "").slice(0, LONGEST_FILTER));
+  };
+}
+
+function answer(body: string, type: string): Response {
+  return new Response(body, { headers: { ...HEADERS, "content-type": `${type}; charset=utf-8` } });
+}
+
+function answerEvents(events: PageEvents, filter: string): Response {
+  const stream = events.open(filter);
+  if (stream === undefined) {
+    return answerText(`There are ${MOST_STREAMS} event streams already: close a page\n`, 503);
+  }
+  return new Response(stream, {
+    headers: {
+      ...HEADERS,
+      "content-type": "text/event-stream",
+      "transfer-encoding": "chunked",
+    },
+  });
+}

@@ -1,0 +1,249 @@
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { testStatusFamily, testStatusReport } from "../../../tests/support/status_reports.ts";
+import { parseIpAddress } from "../../net/ip_address.ts";
+import { parsePort } from "../../net/port.ts";
+import type { ServedAddress } from "../../proxy/service_mode.ts";
+import { servicePortKey } from "../../proxy/service_port_name.ts";
+import type { StatusFamily, StatusReport, StatusService } from "./status_report.ts";
+import { ageText, matchesFilter, renderStatus } from "./status_view.ts";
+
+const NOW = Date.UTC(2026, 0, 1, 12);
+
+function address(
+  text: string,
+  { port = 80, ...rest }: Partial<Omit<ServedAddress, "address" | "port">> & { port?: number } = {},
+): ServedAddress {
+  return {
+    role: "ClusterIP",
+    address: parseIpAddress(text),
+    port: parsePort(port),
+    protocol: "TCP",
+    state: "serving",
+    ...rest,
+  };
+}
+
+function service(name: string, rest: Partial<StatusService> = {}): StatusService {
+  return { name, protocol: "TCP", addresses: [], endpoints: [], ...rest };
+}
+
+function report(
+  services: readonly StatusService[],
+  family: Partial<StatusFamily> = {},
+): StatusReport {
+  return testStatusReport({
+    pid: 42,
+    startedAt: new Date(NOW - 192_000).toISOString(),
+    node: { name: "node-a", zone: "eu-1" },
+    sources: [{ name: "examples/demo", state: "12 objects", problems: [] }],
+    families: [testStatusFamily({
+      summary: "one address each on lo",
+      lastSync: {
+        at: new Date(NOW - 2_000).toISOString(),
+        durationMs: 1.2,
+        full: false,
+        services: 2,
+        operations: { listen: 2, close: 1 },
+      },
+      services,
+      ...family,
+    })],
+  });
+}
+
+const WEB = service("demo/web:http", {
+  connections: 3,
+  addresses: [
+    address("10.96.0.10"),
+    address("192.168.0.2", { role: "NodePort", port: 30080 }),
+  ],
+  endpoints: [
+    { address: "10.0.1.1:8080", state: "ready", local: true },
+    { address: "10.0.1.2:8080", state: "serving, terminating", local: false },
+  ],
+});
+
+const DNS = service("demo/dns", {
+  protocol: "UDP",
+  addresses: [address("10.96.0.53", { port: 53, protocol: "UDP", state: "refusing" })],
+});
+
+Deno.test("renderStatus() shows what is served, sorted by name", () => {
+  assertEquals(
+    renderStatus(report([WEB, DNS]), { now: NOW }),
+    `kube-relay v0.1.0  serving, up 3m12s  (process 42)
+Node     node-a, zone eu-1
+Source   examples/demo: 12 objects
+
+IPv4     userspace: one address each on lo
+Sync     2s ago in 1.2 ms (changes only: 2 listen, 1 close)
+
+SERVICE            ADDRESSES                   ENDPOINTS
+demo/dns UDP       10.96.0.53:53 (refusing)    none: refused
+demo/web:http TCP  10.96.0.10:80               10.0.1.1:8080 (local)
+(3 open)           192.168.0.2:30080 NodePort  10.0.1.2:8080 (serving,
+                                               terminating)
+`,
+  );
+});
+
+Deno.test("renderStatus() names what is in quarantine, with the reason", () => {
+  const reason = "10.96.0.10:80/TCP: Address already in use by another program; free the port or " +
+    "change the Service";
+  const key = servicePortKey({ namespace: "demo", name: "web", port: "http", protocol: "TCP" });
+  const retryAt = new Date(NOW + 90_000).toISOString();
+  const refused = { ...WEB, name: "demo/web:https", quarantined: "No such file", retryAt };
+  const text = renderStatus(
+    report([{ ...WEB, quarantined: reason }, refused], {
+      quarantined: [{ key, reason }],
+      failures: 2,
+      pending: true,
+      lastError: "Cannot bind",
+    }),
+    { now: NOW },
+  );
+  assertStringIncludes(text, "(3 open, quarantined)");
+  assertStringIncludes(text, "changes wait, 2 failed since");
+  assertStringIncludes(text, "         ! Cannot bind\n");
+  assertStringIncludes(
+    text,
+    `In quarantine (the others work):
+  demo/web:http TCP: 10.96.0.10:80/TCP: Address already in use by another
+    program; free the port or change the Service; tried again at each sync
+  demo/web:https TCP: No such file; tried again in 1m30s
+`,
+  );
+});
+
+Deno.test("renderStatus() says so when there is nothing yet", () => {
+  const { lastSync: _, ...never } = report([]).families[0]!;
+  const text = renderStatus({ ...report([]), families: [never] }, { now: NOW });
+  assertStringIncludes(text, "Sync     none yet");
+  assertStringIncludes(text, "No Services.");
+  const filtered = renderStatus(report([WEB]), { now: NOW, filter: "nope" });
+  assertStringIncludes(filtered, "No Service matches 'nope'.");
+});
+
+Deno.test("renderStatus() fits the terminal, whatever the names", () => {
+  const long = "x".repeat(63);
+  const services = [
+    service(`${long}/${long}:${long.slice(0, 15)}`, {
+      addresses: [address("fd00:1234:5678:9abc:def0:1234:5678:9abc", { role: "LoadBalancer" })],
+      endpoints: [{
+        address: "[fd00:1234:5678:9abc:def0:1234:5678:9abc]:65535",
+        state: "serving, terminating",
+        local: true,
+      }],
+    }),
+  ];
+  for (const columns of [20, 60, 80, 100, 200]) {
+    const text = renderStatus(report(services), { now: NOW, columns });
+    const table = text.slice(text.indexOf("SERVICE"));
+    for (const line of table.split("\n")) assert(line.length <= Math.max(60, columns), line);
+    const letters = table.replaceAll(/[^x]/g, "").length;
+    assertEquals(letters, 63 + 63 + 15, `cut off at ${columns} columns`);
+  }
+});
+
+Deno.test("renderStatus() counts endpoints beyond the first few", () => {
+  const endpoints = Array.from({ length: 100 }, (_, index) => ({
+    address: `10.0.0.${index}:80`,
+    state: "ready" as const,
+    local: false,
+  }));
+  const text = renderStatus(report([service("a/b", { endpoints })]), { now: NOW });
+  assertStringIncludes(text, "and 92 more");
+});
+
+Deno.test("renderStatus() tells what went through a Service, where that is counted", () => {
+  const traffic = { bytesFromClients: 999, bytesToClients: 3_456_000, opened: 12, open: 3 };
+  const text = renderStatus(report([{ ...WEB, traffic }]), { now: NOW, columns: 120 });
+  assertStringIncludes(text, "(3 open, 12 in all, 999 B in, 3.5 MB out)");
+});
+
+Deno.test("renderStatus() has colour only when asked for", () => {
+  const escape = "\u001b[";
+  const services = [{ ...WEB, quarantined: "x" }];
+  assert(!renderStatus(report(services), { now: NOW }).includes(escape));
+  assert(renderStatus(report(services), { now: NOW, color: true }).includes(escape));
+});
+
+Deno.test("renderStatus() lets no text from a manifest move the cursor", () => {
+  const evil = "a\u001b[2Jb\n\u009bc";
+  const text = renderStatus(
+    {
+      ...report([service(evil, { quarantined: evil })], { summary: evil, lastError: evil }),
+      node: { name: evil, zone: evil },
+      sources: [{ name: evil, state: evil, problems: [evil] }],
+    },
+    { now: NOW },
+  );
+  // deno-lint-ignore no-control-regex
+  assertEquals(text.replaceAll("\n", "").match(/[\x00-\x1f\x7f-\x9f]/), null);
+});
+
+Deno.test("matchesFilter() takes the start of the name or a whole word of it", () => {
+  for (const filter of ["", "demo", "demo/we", "web", "http", "demo/web:http"]) {
+    assert(matchesFilter(WEB, filter), filter);
+  }
+  for (const filter of ["eb", "htt", "other"]) assert(!matchesFilter(WEB, filter), filter);
+});
+
+Deno.test("ageText() shows the two largest units", () => {
+  const cases: readonly [number, string][] = [
+    [-5, "0s"],
+    [59_400, "59s"],
+    [61_000, "1m1s"],
+    [3_600_000 * 3 + 720_000, "3h12m"],
+    [86_400_000 * 2 + 3_600_000, "2d1h"],
+  ];
+  for (const [milliseconds, text] of cases) assertEquals(ageText(milliseconds), text);
+});
+
+Deno.test("renderStatus() names kernel settings that were refused, with the command for an admin", () => {
+  const setting = { name: "net.a", wanted: "2", found: "1", purpose: "p" } as const;
+  const text = renderStatus({
+    ...report([]),
+    hostSettings: [
+      { ...setting, name: "net.kept", state: "kept" },
+      {
+        ...setting,
+        state: "refused",
+        reason: "Read-only file system",
+        cure: "sysctl -w net.a=2",
+      },
+    ],
+  }, { now: NOW });
+  assertStringIncludes(
+    text,
+    "Kernel   net.a is 1, not 2: Read-only file system; where that is allowed:\n",
+  );
+  assertStringIncludes(text, "         sysctl -w net.a=2\n");
+  assert(!text.includes("net.kept"));
+});
+
+Deno.test("renderStatus() breaks what is wrong with a source and a sync as other texts", () => {
+  const problem =
+    "/etc/manifests/shop.yaml:12:5: Service shop/web: spec.ports[0].port is 70000: it " +
+    "has to be a whole number between 1 and 65535; the Service is left out until that is mended";
+  const text = renderStatus({
+    ...report([], { lastError: `${problem} ${problem}`, failures: 2 }),
+    sources: [
+      {
+        name: "/etc/manifests/shop.yaml",
+        state: "2 objects".repeat(8),
+        problems: [problem, "short"],
+      },
+    ],
+  }, { now: NOW });
+  for (const line of text.split("\n")) assert(line.length <= 80, line);
+  assertStringIncludes(
+    text,
+    `
+         ! /etc/manifests/shop.yaml:12:5: Service shop/web: spec.ports[0].port
+           is 70000: it has to be a whole number between 1 and 65535; the
+           Service is left out until that is mended
+         ! short
+`,
+  );
+});

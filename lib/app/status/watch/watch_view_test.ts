@@ -1,0 +1,56 @@
+import { assert, assertEquals } from "@std/assert";
+import { testStatusFamily, testStatusReport } from "../../../../tests/support/status_reports.ts";
+import type { WatchModel } from "./watch_model.ts";
+import { renderWatch } from "./watch_view.ts";
+
+const NOW = Date.UTC(2026, 0, 1, 12);
+const MODEL: WatchModel = { socket: "/run/a.sock", filter: "", scrolledBy: 0 };
+
+const STATUS = testStatusReport({
+  startedAt: new Date(NOW - 60_000).toISOString(),
+  node: { name: "node-a\x1b[2J" },
+  sources: [{ name: "API server", state: "watching", problems: ["\u8b66\u544a".repeat(80)] }],
+  families: [
+    testStatusFamily({
+      mode: "nftables",
+      pending: true,
+      failures: 2,
+      lastError: "line 3: no such table",
+    }),
+  ],
+});
+
+function rows(model: WatchModel, size = { columns: 60, rows: 12 }): readonly string[] {
+  return renderWatch(model, { size, now: NOW, timeZone: "UTC" });
+}
+
+Deno.test("renderWatch() tells before the first answer whom it asks, and why nobody answers", () => {
+  assertEquals(rows(MODEL)[0], "Asking /run/a.sock");
+  const lost = { since: NOW - 5000, reason: "no program listens there" };
+  const [first, second] = rows({ ...MODEL, lost });
+  assertEquals(first, "kube-relay: not running since 11:59:55 (5s); goes on when i\u2026");
+  assertEquals(second, "no program listens there");
+});
+
+Deno.test("renderWatch() fits every size and lets no text move the cursor", () => {
+  const answer = { status: STATUS, changes: { entries: [], forgotten: 0, syncs: [] } };
+  for (const size of [[1, 1], [10, 3], [40, 8], [200, 60]] as const) {
+    const [columns, height] = size;
+    const lines = rows({ ...MODEL, answer }, { columns, rows: height });
+    assertEquals(lines.length, height);
+    for (const line of lines) {
+      assert(/^[\x20-\x7e\u2026\u2581-\u2588]*$/.test(line), JSON.stringify(line));
+      assert(line.length <= columns, `${line.length} > ${columns}`);
+    }
+  }
+});
+
+Deno.test("renderWatch() tells failures, what waits, and the filter that is typed", () => {
+  const answer = { status: STATUS, changes: { entries: [], forgotten: 0, syncs: [] } };
+  const text = rows({ ...MODEL, answer, typed: "we" }, { columns: 100, rows: 20 }).join("\n");
+  for (
+    const part of ["up 1m0s", "changes wait, 2 FAILED since", "! line 3: no such table", "we_"]
+  ) {
+    assert(text.includes(part), `${part}\n${text}`);
+  }
+});
