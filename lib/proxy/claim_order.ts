@@ -1,18 +1,17 @@
 /**
- * Who gets an address and port that several ServicePorts claim. Every node has to come to the same
- * answer, in every mode and after every restart. Pure.
+ * Decides which ServicePort owns an address and port that several claim. Every node must reach the
+ * same result, in every mode and after every restart. Pure.
  *
  * @module
  */
 import type { ServicePlan } from "./service_plan.ts";
 
-/** What decides. */
 type Claimant = Pick<ServicePlan, "createdAt" | "key">;
 
 /**
- * The rank of a claim, as text that sorts: the first has the address. A cluster IP goes before what a
- * user may write into `externalIPs` (CVE-2020-8554), then the older Service before the newer, so that
- * nobody takes over what another one serves, then the name decides.
+ * The rank of a claim, as text that sorts: the first owns the address. A cluster IP precedes an
+ * entry of `externalIPs`, which a user may write (CVE-2020-8554). Next the older Service precedes
+ * the newer one, so that no Service takes over an address in use. Then the name decides.
  */
 export function claimOrder(
   { createdAt = "", key }: Claimant,

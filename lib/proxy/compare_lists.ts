@@ -1,25 +1,24 @@
 /**
- * How a list that was found differs from the one that is wanted, where order matters. Pure.
+ * Compares two lists in which order matters: the wanted one and the one found. Pure.
  *
  * @module
  */
 
-/** One item that is not as it should be. Numbers count from 0. */
+/** One difference. Indexes count from 0. */
 interface ListDifference {
   readonly kind: "missing" | "extra" | "altered" | "reordered";
-  /** Where it is wanted; absent where it is extra. */
+  /** Index in the wanted list; absent if extra. */
   readonly wanted?: number;
-  /** Where it was found; absent where it is missing. */
+  /** Index in the found list; absent if missing. */
   readonly found?: number;
 }
 
-/** Beyond this many pairs items are told by their places alone: nobody reads so many by hand. */
+/** With more pairs than this, items are compared by index only: nobody reads so many by hand. */
 const MAX_PAIRS = 1_000_000;
 
 /**
- * Compares two lists of items that are equal when their texts are. What is there in another place is
- * reordered; of what is left, one that is missing and one that is extra between the same neighbours
- * are one that was altered.
+ * Compares two lists of texts. An item found at another place is reordered. Of the remaining items,
+ * a missing and an extra one between the same neighbours make one altered item.
  */
 export function compareLists(
   wanted: readonly string[],
@@ -54,7 +53,7 @@ function pairOf(wanted: number | undefined, found: number | undefined): ListDiff
   return { kind: "altered", wanted, found };
 }
 
-/** Notes what is in both lists and in no common order; returns what is in one of them only. */
+/** Records items that both lists have in different order; returns the items of only one list. */
 function reorderedItems(
   { wanted, found }: { readonly wanted: readonly string[]; readonly found: readonly string[] },
   same: readonly Pair[],
@@ -64,7 +63,7 @@ function reorderedItems(
   const foundInPlace = new Set(same.map((pair) => pair.found));
   const strays = new Map<string, number[]>();
   const moved = new Set<number>();
-  // From the end: what is taken from the end of a list is then what was found first.
+  // In reverse, so that pop() below returns the first one found.
   for (let index = found.length - 1; index >= 0; index--) {
     const text = found[index]!;
     if (foundInPlace.has(index)) continue;
@@ -87,7 +86,7 @@ function reorderedItems(
   return { wanted: lacking, found: [...strange] };
 }
 
-/** The longest sequence that both have, as the places of its items. */
+/** The longest common subsequence, as pairs of indexes. */
 function commonItems(wanted: readonly string[], found: readonly string[]): readonly Pair[] {
   let start = 0;
   while (start < wanted.length && start < found.length && wanted[start] === found[start]) start++;
@@ -120,7 +119,7 @@ function middlePairs(wanted: readonly string[], found: readonly string[]): reado
       text === found[index] ? [{ wanted: index, found: index }] : []
     );
   }
-  // How many items the rests of both lists have in common, from each pair of places on.
+  // Length of the longest common subsequence of both tails, for each pair of indexes.
   const lengths = new Uint32Array((wanted.length + 1) * width);
   const at = (row: number, column: number) => lengths[row * width + column] ?? 0;
   for (let row = wanted.length - 1; row >= 0; row--) {

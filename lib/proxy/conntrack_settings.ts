@@ -1,5 +1,5 @@
 /**
- * Which kernel settings the field `conntrack` of the configuration comes to.
+ * Derives kernel settings from the field `conntrack` of the configuration.
  *
  * @module
  */
@@ -16,15 +16,19 @@ export interface ConntrackLimits {
   readonly udpStreamTimeout: number;
 }
 
-/** More entries than this cost memory and gain nothing (upstream since 1.36, kubernetes/kubernetes#137002). */
+/**
+ * More entries than this cost memory without benefit (upstream since 1.36,
+ * kubernetes/kubernetes#137002).
+ */
 const MOST_ENTRIES = 1_048_576;
 /** The kernel's own ratio of entries to hash buckets. */
 const ENTRIES_PER_BUCKET = 4;
 
 /**
- * Most entries of the connection table for so many CPUs; `undefined` leaves the kernel's value.
+ * Maximum size of the connection table for this many CPUs; `undefined` keeps the kernel's value.
  *
- * The cap also overrides `min`, as upstream. Once `maxPerCore` is set, so is a value.
+ * The cap also overrides `min`, as upstream. If `maxPerCore` is set, the result is never
+ * `undefined`.
  */
 export function conntrackMax(
   { maxPerCore, min }: Pick<ConntrackLimits, "maxPerCore" | "min">,
@@ -36,8 +40,8 @@ export function conntrackMax(
 }
 
 /**
- * The requests, in upstream's order. The hash is set by a sysctl: the file that upstream writes,
- * `/sys/module/nf_conntrack/parameters/hashsize`, is closed to this process, and is the same number.
+ * The requests, in upstream's order. The hash size is set by a sysctl: this process may not write
+ * upstream's file, `/sys/module/nf_conntrack/parameters/hashsize`, which holds the same number.
  */
 export function conntrackSettings(
   limits: ConntrackLimits,
@@ -72,7 +76,7 @@ function request(key: string, value: number, purpose: string): HostSettingReques
 
 function seconds(key: string, milliseconds: number): readonly HostSettingRequest[] {
   if (milliseconds <= 0) return [];
-  // Upstream makes 0 of a part of a second, with which the kernel forgets connections at once.
+  // Upstream rounds a fraction of a second to 0, with which the kernel drops connections at once.
   const value = Math.max(1, Math.floor(milliseconds / 1000));
   return [request(`nf_conntrack_${key}`, value, "keep idle connections as long as was asked for")];
 }

@@ -1,5 +1,5 @@
 /**
- * Which ServicePorts claim an address and port that another one has. Pure but for its own state.
+ * Finds ServicePorts that claim an address and port that another one owns. No I/O.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import type { PlanChanges, ProxyPlan } from "./proxy_plan.ts";
 import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
-/** What a ServicePort claims; only those that have external addresses are kept. */
+/** The claims of a ServicePort; kept only if it has external addresses. */
 interface Claims {
   readonly addresses: ReadonlySet<IpAddress>;
   readonly sockets: readonly string[];
@@ -19,24 +19,24 @@ interface Claims {
 }
 
 /**
- * For modes that write rules: there the loser's rules stand behind the winner's, and nothing fails
- * that would tell. Costs what changed. Cluster IPs and node ports are unique by the API server; that
- * an external IP is somebody's cluster IP it does not see.
+ * For modes that write rules: the rules of the owner come first, and a conflict causes no error.
+ * The cost depends on the changes only. The API server keeps cluster IPs and node ports unique, but
+ * does not check external IPs against cluster IPs.
  */
 export class ContestedAddresses {
   readonly #claims = new Map<ServicePortKey, Claims>();
-  /** Almost always one claimant each. */
+  /** Almost always one claimant per address. */
   readonly #claimants = new Map<string, Set<ServicePortKey>>();
-  /** Whose cluster IP it is; only what is claimed as well is kept. */
+  /** ServicePorts by cluster IP, for cluster IPs that another ServicePort claims. */
   readonly #owners = new Map<string, ServicePortKey>();
   readonly #losers = new Map<string, readonly Quarantined[]>();
 
-  /** Who lacks an address now. */
+  /** ServicePorts that lack an address now. */
   get losers(): readonly Quarantined[] {
     return [...this.#losers.values()].flat();
   }
 
-  /** Takes in what a sync brought about. */
+  /** Applies the changes of a sync. */
   update(plan: ProxyPlan, { upserted, removed }: PlanChanges): void {
     const touched = new Set<string>();
     const addresses = new Set<IpAddress>();
@@ -51,7 +51,9 @@ export class ContestedAddresses {
     for (const socket of touched) this.#decide(socket);
   }
 
-  /** Finds out whose cluster IPs are claimed: of what changed, and of addresses that are new here. */
+  /**
+   * Finds the owners of claimed cluster IPs, for changed ServicePorts and newly claimed addresses.
+   */
   #own(
     { services }: ProxyPlan,
     { upserted, removed, addresses }: Pick<PlanChanges, "removed" | "upserted"> & {

@@ -1,32 +1,35 @@
 /**
- * One way in which a machine holds something else than a plan wants.
+ * One difference between the machine and a plan.
  *
  * @module
  */
 import type { ServicePortKey } from "./service_port_name.ts";
 
-/** An object of the data plane that is not as it should be. */
+/** An object of the data plane that differs from the plan. */
 export interface DataPlaneDifference {
   /** What kind of thing it is, in the mode's own words: `chain`, `rule`, `map element`, `ip set entry`, `virtual server`, `address` … */
   readonly object: string;
-  /** Which one: what a person would look for, e.g. `nat KUBE-SVC-…` or `10.96.0.1:443/TCP`. */
+  /**
+   * Its name, as the administrator would search for it, e.g. `nat KUBE-SVC-…` or
+   * `10.96.0.1:443/TCP`.
+   */
   readonly name: string;
   readonly kind: "missing" | "extra" | "altered" | "reordered";
-  /** The ServicePort that it is for; absent for what all share. */
+  /** The ServicePort that it serves; absent if all ServicePorts share it. */
   readonly key?: ServicePortKey;
-  /** In the tool's own language; absent where it is extra. */
+  /** The wanted text in the tool's own language; absent if extra. */
   readonly wanted?: string;
-  /** The same of what is there; absent where it is missing. */
+  /** The found text; absent if missing. */
   readonly found?: string;
-  /** Who puts it right, where a repair can't. */
+  /** How it is corrected, if a repair cannot do it. */
   readonly cure?: string;
 }
 
-/** What a repair found and did. */
+/** The result of a repair. */
 export interface DataPlaneRepair {
-  /** What differed before. */
+  /** The differences before. */
   readonly found: readonly DataPlaneDifference[];
-  /** What still differs. */
+  /** The remaining differences. */
   readonly left: readonly DataPlaneDifference[];
   /** Operations on the data plane, by name (`transactions`, `lines`, `commands` …). */
   readonly operations: Readonly<Record<string, number>>;

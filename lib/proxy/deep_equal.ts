@@ -5,8 +5,8 @@
  */
 
 /**
- * Whether two values of plain data (primitives, arrays, objects without prototype tricks) are equal.
- * Parts that are the same object are not looked into, so comparing what mostly kept its identity is cheap.
+ * Whether two values of plain data (primitives, arrays, objects without a custom prototype) are
+ * equal. Identical objects are not traversed, so comparing mostly unchanged data is cheap.
  */
 export function deepEqual(left: unknown, right: unknown): boolean {
   if (left === right) return true;

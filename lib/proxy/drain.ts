@@ -1,5 +1,5 @@
 /**
- * Brings what the trackers have collected into the state, a piece at a time.
+ * Moves the changes from the trackers into the state, in slices.
  *
  * @module
  */
@@ -20,17 +20,17 @@ export interface Trackers {
   readonly endpoints: EndpointsChangeTracker;
 }
 
-/** What {@linkcode drainInSlices} is told beside the trackers. */
+/** What {@linkcode drainInSlices} needs besides the trackers. */
 interface DrainOptions {
-  /** What changed beside Services and endpoints. */
+  /** Changes other than those of Services and endpoints. */
   readonly changes?: Omit<StateChanges, "services" | "endpoints">;
-  /** Called between pieces; what it returns is waited for. Must not reject. */
+  /** Called and awaited between slices. Must not reject. */
   readonly pause: () => Promise<void> | undefined;
-  /** Called at the end: what arrives from now on is left for the next drain. */
+  /** Called at the end: later changes belong to the next drain. */
   readonly onDrained?: () => void;
 }
 
-/** What a drain came to. */
+/** The result of a drain. */
 interface DrainedChanges {
   readonly dirty: DirtyState;
   readonly services: ReadonlySet<ServiceKey>;
@@ -39,12 +39,12 @@ interface DrainedChanges {
   readonly problems: readonly ObjectProblem[];
 }
 
-/** Services drained between two pauses: about 1 ms of work. */
+/** Number of Services drained between two pauses: about 1 ms of work. */
 const SLICE_SIZE = 256;
 
 /**
- * Drains both trackers into the state, with pauses. What arrives at a tracker during a pause is
- * drained, too. Nobody else may write the state meanwhile.
+ * Drains both trackers into the state, with pauses. Changes that arrive during a pause are drained,
+ * too. No other caller may write the state meanwhile.
  */
 export async function drainInSlices(
   trackers: Trackers,
@@ -55,7 +55,7 @@ export async function drainInSlices(
   const names = new Set<ServiceKey>();
   const triggerTimes: number[] = [];
   const problems: ObjectProblem[] = [];
-  // Only the first call can touch these: no later one brings a Node, ranges or addresses.
+  // Only this call can change these: the calls below pass no Node, ranges or addresses.
   const { shared, everything } = applyChanges(state, changes ?? {});
   let touchesUdp = false;
   for (;;) {
@@ -63,7 +63,7 @@ export async function drainInSlices(
     const endpoints = trackers.endpoints.drain(SLICE_SIZE);
     for (const key of applyChanges(state, { services, endpoints }).keys) keys.add(key);
     for (const name of [...services.services, ...endpoints.services]) names.add(name);
-    // Not push(...list): a list of some 100,000 items is too long for arguments.
+    // Not push(...list): some 100,000 items are too many arguments.
     for (const times of endpoints.triggerTimes.values()) {
       for (const time of times) triggerTimes.push(time);
     }

@@ -21,30 +21,30 @@ export interface Endpoint {
   /** Whether it runs on this node. */
   readonly isLocal: boolean;
   readonly nodeName?: string;
-  /** Unset conditions count as ready, serving and not terminating. */
+  /** Unset conditions mean ready, serving and not terminating. */
   readonly ready: boolean;
   readonly serving: boolean;
   readonly terminating: boolean;
-  /** Zones for which it is hinted; `undefined` = no hint. */
+  /** Zones that it is hinted for; `undefined` = no hint. */
   readonly zoneHints?: readonly string[];
-  /** Nodes for which it is hinted; `undefined` = no hint. */
+  /** Nodes that it is hinted for; `undefined` = no hint. */
   readonly nodeHints?: readonly string[];
 }
 
-/** The endpoints that one object gives to one ServicePort. */
+/** The endpoints that one object contributes to one ServicePort. */
 export interface PortEndpoints {
   readonly key: ServicePortKey;
   /** Sorted by {@linkcode Endpoint.key}, without duplicates. */
   readonly endpoints: readonly Endpoint[];
 }
 
-/** An {@linkcode Endpoint} before it is known for which port. */
+/** An {@linkcode Endpoint} without its port. */
 export type EndpointHost = Omit<Endpoint, "key" | "port">;
 
-/** For whom an object with endpoints is read. */
+/** The context in which an object with endpoints is read. */
 export interface EndpointReading {
   readonly family: IpFamily;
-  /** Endpoints on this node are local; empty = none is. */
+  /** Endpoints on this node are local; empty = no endpoint is local. */
   readonly nodeName: string;
   /** The Service that the object belongs to. */
   readonly service: NamespacedName;
@@ -52,12 +52,12 @@ export interface EndpointReading {
 }
 
 /**
- * Most endpoints that one object gives to all ServicePorts together: a slice may name 1,000 addresses
- * and 20,000 ports, and 20 million endpoints would be 5 GB.
+ * Maximum number of endpoints of one object for all ServicePorts together: a slice may name 1,000
+ * addresses and 20,000 ports, and 20 million endpoints would take 5 GB.
  */
 const MOST_ENDPOINTS = 100_000;
 
-/** The endpoints of one object, while it is read. */
+/** Collects the endpoints of one object while it is read. */
 export class PortEndpointsCollector {
   readonly #problems: ProblemCollector;
   readonly #lists = new Map<ServicePortKey, (readonly Endpoint[])[]>();
@@ -67,12 +67,12 @@ export class PortEndpointsCollector {
     this.#problems = problems;
   }
 
-  /** What was added, by ServicePort. */
+  /** The added endpoints, by ServicePort. */
   get ports(): readonly PortEndpoints[] {
     return [...this.#lists].map(([key, lists]) => ({ key, endpoints: mergeEndpoints(lists) }));
   }
 
-  /** Adds the hosts on one port, named by its path in the object. */
+  /** Adds these hosts on one port; `path` is the port's path in the object. */
   add(
     key: ServicePortKey,
     { hosts, port, path }: {
@@ -99,19 +99,19 @@ export function endpointKey(address: IpAddress, port: Port): EndpointKey {
   return formatHostPort(address, port) as EndpointKey;
 }
 
-/** The endpoint that a host is on one port. */
+/** The endpoint of a host on one port. */
 function endpointOf(host: EndpointHost, port: Port): Endpoint {
   return { ...host, key: endpointKey(host.address, port), port };
 }
 
-/** Whether an endpoint runs on the own node. Nobody's node name equals an unknown one. */
+/** Whether an endpoint runs on the own node; false if the own node's name is unknown. */
 export function isOnNode(endpointNode: string | undefined, ownNode: string): boolean {
   return ownNode !== "" && endpointNode === ownNode;
 }
 
 /**
- * Reads the endpoints of an EndpointSlice, by ServicePort: port name and protocol have to be those
- * of the Service, the number is the slice's own. What cannot be used is left out and reported.
+ * Reads the endpoints of an EndpointSlice, by ServicePort. Port name and protocol must match the
+ * Service's; the port number is the slice's own. Unusable values are omitted and reported.
  */
 export function endpointsFromSlice(
   slice: EndpointSlice,
@@ -122,8 +122,8 @@ export function endpointsFromSlice(
   );
   const found = new PortEndpointsCollector(reading.problems);
   for (const [index, slicePort] of slice.ports.entries()) {
-    // The API server writes "" where a port is unnamed; a manifest may leave the name out. An
-    // explicit null would mean "every port", which no proxy of the field supports.
+    // The API server writes "" for an unnamed port; a manifest may omit the name. An explicit null
+    // would mean "every port", which no known proxy supports.
     if (slicePort.name === null) {
       const message = "The port is left out: it has to have a name, the empty one if need be";
       reading.problems.report(`ports[${index}].name`, null, message);
@@ -143,10 +143,10 @@ export function endpointsFromSlice(
 }
 
 /**
- * Puts the lists of several objects together: sorted by key, one endpoint for each. Of two with the
- * same key the one that can serve better wins (ready, then serving, then not terminating), between
- * equals the one of the earlier list. Upstream leaves the winner to the order of a hash map
- * (kubernetes/kubernetes#135266): an address reused by a new pod may be taken for the old one.
+ * Merges the lists of several objects: sorted by key, one endpoint per key. Of two with the same
+ * key, the one more able to serve wins (ready, then serving, then not terminating), then the one of
+ * the earlier list. Upstream depends on the order of a hash map (kubernetes/kubernetes#135266), and
+ * may mistake an address reused by a new pod for the old one.
  */
 export function mergeEndpoints(lists: readonly (readonly Endpoint[])[]): readonly Endpoint[] {
   const winners = new Map<EndpointKey, Endpoint>();
@@ -163,8 +163,8 @@ export function compareEndpoints(left: Endpoint, right: Endpoint): number {
 }
 
 /**
- * `next`, with the objects of `previous` in place of equal ones, and `previous` itself if nothing
- * differs. Both are sorted. Keeps one copy in memory, and later comparisons cheap.
+ * `next`, with equal objects taken from `previous`, or `previous` itself if nothing differs. Both
+ * are sorted. Keeps one copy in memory, and later comparisons cheap.
  */
 export function reuseEndpoints(
   previous: readonly Endpoint[],

@@ -1,5 +1,5 @@
 /**
- * The objects that give endpoints to Services, and what they come to together.
+ * The objects that provide endpoints for Services, and their combined result.
  *
  * @module
  */
@@ -8,11 +8,11 @@ import { mergeEndpoints, type PortEndpoints, reuseEndpoints } from "./endpoint.t
 import { type ObjectProblem, problemText } from "./problem.ts";
 import type { ServiceKey, ServicePortKey } from "./service_port_name.ts";
 
-/** One object that gives endpoints to a Service, as one IP family reads it. */
+/** One object that provides endpoints for a Service, as one IP family reads it. */
 export interface EndpointSource {
   /**
-   * `otherSlice`: an EndpointSlice of another address type. It gives no endpoints to this family,
-   * but a Service that has any slice does without its Endpoints object.
+   * `otherSlice`: an EndpointSlice of another address type. It provides no endpoints for this
+   * family, but a Service that has any slice ignores its Endpoints object.
    */
   readonly kind: "slice" | "otherSlice" | "endpoints";
   /** Name of the object. */
@@ -20,54 +20,55 @@ export interface EndpointSource {
   /** Creation time as written in the object, which sorts as text; empty = unknown. */
   readonly createdAt: string;
   readonly ports: readonly PortEndpoints[];
-  /** What of the object could not be used. */
+  /** The values of the object that could not be used. */
   readonly problems: readonly ObjectProblem[];
 }
 
-/** What identifies an {@linkcode EndpointSource} inside its Service. */
+/** Identifies an {@linkcode EndpointSource} within its Service. */
 export type EndpointSourceId = Pick<EndpointSource, "kind" | "name">;
 
-/** What a drain says of one Service. */
+/** The result of a drain for one Service. */
 interface DrainedEndpoints {
-  /** Every ServicePort that has or had endpoints; an empty list = it has none any more. */
+  /** Every ServicePort that has or had endpoints; an empty list = it has none any longer. */
   readonly ports: readonly PortEndpoints[];
-  /** What of its objects cannot be used, as far as it was not said before. */
+  /** Unusable values of its objects that were not reported before. */
   readonly problems: readonly ObjectProblem[];
 }
 
 const NO_SOURCES: readonly EndpointSource[] = [];
-/** So many are looked through; of more an index is made. */
+/** Up to this many sources are searched one by one; for more, an index is built. */
 const FEW_SOURCES = 8;
 
-/** The sources of a Service as they will be after the drain. */
+/** The sources of a Service after the next drain. */
 interface Draft {
   readonly sources: Map<string, EndpointSource>;
-  /** How many of them are slices, of whatever address type. */
+  /** Number of slices among them, of any address type. */
   slices: number;
 }
 
 /**
- * Collects changes until {@linkcode EndpointSliceCache.drain}. A call costs what its object costs and,
- * the first time since a drain, what its Service costs; a Service without objects takes no memory.
+ * Collects changes until {@linkcode EndpointSliceCache.drain}. A call costs as much as its object
+ * and, the first time after a drain, as much as its Service. A Service without objects uses no
+ * memory.
  */
 export class EndpointSliceCache {
   readonly #applied = new Map<ServiceKey, readonly EndpointSource[]>();
   readonly #drafts = new Map<ServiceKey, Draft>();
-  /** Whose draft differs from what is applied. */
+  /** Services whose draft differs from the applied sources. */
   readonly #pending = new Set<ServiceKey>();
 
-  /** Services that the next drain has to look at. */
+  /** Services that the next drain must process. */
   get undrained(): number {
     return this.#pending.size;
   }
 
-  /** Services of which something is kept. */
+  /** Number of Services with stored sources. */
   get size(): number {
     const added = [...this.#pending].filter((service) => !this.#applied.has(service));
     return this.#applied.size + added.length;
   }
 
-  /** One source as it was set last, drained or not. */
+  /** The latest state of one source, drained or not. */
   get(service: ServiceKey, id: EndpointSourceId): EndpointSource | undefined {
     if (!this.#drafts.has(service)) {
       const applied = this.#applied.get(service) ?? NO_SOURCES;
@@ -78,7 +79,7 @@ export class EndpointSliceCache {
     return this.#draftOf(service).sources.get(textOf(id));
   }
 
-  /** Adds or replaces a source. Returns whether the endpoints of the Service may differ for it. */
+  /** Adds or replaces a source. Returns whether the endpoints of the Service may change. */
   set(service: ServiceKey, source: EndpointSource): boolean {
     const known = this.get(service, source);
     if (known !== undefined && deepEqual(known, source)) return false;
@@ -86,18 +87,18 @@ export class EndpointSliceCache {
     return this.#replace(service, known, slim);
   }
 
-  /** Takes a source away. Returns whether the endpoints of the Service may differ for it. */
+  /** Removes a source. Returns whether the endpoints of the Service may change. */
   delete(service: ServiceKey, id: EndpointSourceId): boolean {
     const known = this.get(service, id);
     return known !== undefined && this.#replace(service, known, undefined);
   }
 
-  /** Brings the changes of so many Services into effect, and returns those with an effect. */
+  /** Applies the changes of at most this many Services and returns the Services that changed. */
   drain(limit = Infinity): ReadonlyMap<ServiceKey, DrainedEndpoints> {
     const drained = new Map<ServiceKey, DrainedEndpoints>();
     for (const service of this.#pending.values().take(limit)) {
       const before = inEffect(this.#applied.get(service) ?? NO_SOURCES);
-      // A copy, as V8 leaves a list that grew with room for more, and it is kept for long.
+      // A copy without the spare capacity that V8 leaves in a list that grew; it is kept for long.
       const sources = [...this.#draftOf(service).sources.values()].slice();
       const after = inEffect(sources);
       this.#pending.delete(service);
@@ -125,7 +126,7 @@ export class EndpointSliceCache {
     return draft;
   }
 
-  /** One of the two is there. Returns whether it makes a difference to what is in effect. */
+  /** One of the two is defined. Returns whether the sources in effect change. */
   #replace(
     service: ServiceKey,
     known: EndpointSource | undefined,
@@ -144,7 +145,7 @@ export class EndpointSliceCache {
   }
 }
 
-/** An object keeps its name when its kind changes from one kind of slice to the other. */
+/** An object keeps its name if its kind changes from one kind of slice to the other. */
 function textOf({ kind, name }: EndpointSourceId): string {
   return kind === "endpoints" ? `endpoints ${name}` : name;
 }
@@ -153,7 +154,7 @@ function isSlice({ kind }: EndpointSourceId): boolean {
   return kind !== "endpoints";
 }
 
-/** The sources that count: the slices of this family or, without any slice, the Endpoints object. */
+/** The sources in effect: the slices of this family or, without any slice, the Endpoints object. */
 function inEffect(sources: readonly EndpointSource[]): readonly EndpointSource[] {
   return sources.some(isSlice) ? sources.filter(({ kind }) => kind === "slice") : sources;
 }
@@ -186,7 +187,7 @@ function replacePorts(
       else others.push(endpoints);
     }
   }
-  // A ServicePort of one object, by far the most common, shares that object's list.
+  // Most ServicePorts come from one object and share that object's list.
   return [...lists].map(([key, [only, ...others]]) => ({
     key,
     endpoints: others.length === 0 ? only ?? [] : mergeEndpoints([only ?? [], ...others]),
@@ -202,7 +203,7 @@ function newProblems(
     .filter((problem) => !known.has(problemText(problem)));
 }
 
-/** Equally old slices are told apart by name, so that the winner never depends on the order of events. */
+/** Orders equally old slices by name, so that the result never depends on the order of events. */
 function newestFirst(left: EndpointSource, right: EndpointSource): number {
   if (left.createdAt !== right.createdAt) return left.createdAt > right.createdAt ? -1 : 1;
   return left.name < right.name ? -1 : 1;

@@ -24,48 +24,50 @@ import {
 } from "./service_port_name.ts";
 import { triggerTimeOf } from "./trigger_time.ts";
 
-/** What an informer says of an object: it is now so, or it is gone. */
+/** The event of an informer: the object was set or deleted. */
 type ObjectAction = "set" | "delete";
 
 /** What changed between two drains. */
 export interface EndpointsChanges {
   /** Services whose endpoints may differ. */
   readonly services: ReadonlySet<ServiceKey>;
-  /** All endpoints of the ServicePorts concerned; an empty list says that there are none any more. */
+  /** All endpoints of these ServicePorts; an empty list = the ServicePort has none any longer. */
   readonly endpoints: ReadonlyMap<ServicePortKey, readonly Endpoint[]>;
-  /** When the changes were made that led here, in milliseconds since 1970. */
+  /** When the changes were made that caused this update, in milliseconds since 1970. */
   readonly triggerTimes: ReadonlyMap<ServiceKey, readonly number[]>;
-  /** Whether one of the Services had or has a UDP port: only then can a UDP flow have gone stale. */
+  /** Whether one of the Services had or has a UDP port: only UDP flows can become stale. */
   readonly touchesUdp: boolean;
   readonly problems: readonly ObjectProblem[];
 }
 
-/** What an {@linkcode EndpointsChangeTracker} has to know. */
+/** Options of an {@linkcode EndpointsChangeTracker}. */
 interface EndpointsChangeTrackerOptions {
   readonly family: IpFamily;
   /** Name of the own node; empty = no endpoint is local. */
   readonly nodeName: string;
-  /** Milliseconds since 1970. Changes made before are no measure of this process's latency. */
+  /** Milliseconds since 1970. Earlier changes do not count for this process's latency. */
   readonly startedAtMs: number;
 }
 
-/** Of one Service between two drains; they are samples of a latency. */
+/** Limit per Service between two drains; the times are samples of a latency. */
 const MOST_TRIGGER_TIMES = 1000;
 /** Objects with this label belong to headless Services. */
 const HEADLESS_LABEL = "service.kubernetes.io/headless";
-/** Endpoints with this label are of no Service, e.g. leader election of old controllers. */
+/** Endpoints with this label belong to no Service, e.g. leader election of old controllers. */
 const SKIP_MIRROR_LABEL = "endpointslice.kubernetes.io/skip-mirror";
 
-/** Shared: with two IP families every slice is another type's for one of the trackers. */
+/** Shared: with two IP families, every slice has another address type for one of the trackers. */
 const NOTHING: readonly never[] = [];
 
-/** EndpointSlices, and Endpoints where there is no slice, of one IP family. */
+/** Tracks EndpointSlices, and Endpoints of Services without a slice, of one IP family. */
 export class EndpointsChangeTracker {
   readonly #options: EndpointsChangeTrackerOptions;
   readonly #cache = new EndpointSliceCache();
   readonly #triggerTimes = new Map<ServiceKey, number[]>();
   #pending = 0;
-  /** A slice of the other address type came or went: its Service's Endpoints object may not count. */
+  /**
+   * A slice of the other address type was added or removed, which may affect the Endpoints object.
+   */
   #otherChanged = false;
   #total = 0;
 
@@ -73,32 +75,32 @@ export class EndpointsChangeTracker {
     this.#options = options;
   }
 
-  /** Changes of objects of this family since everything was drained. */
+  /** Changes to objects of this family since the last complete drain. */
   get pending(): number {
     return this.#pending;
   }
 
-  /** Whether a drain has something to do, be it for objects of the other family. */
+  /** Whether a drain has work to do, including changes to objects of the other family. */
   get changed(): boolean {
     return this.#pending > 0 || this.#otherChanged;
   }
 
-  /** Objects of this family seen since the start, whether they changed anything or not. */
+  /** Objects of this family seen since the start, changed or not. */
   get total(): number {
     return this.#total;
   }
 
-  /** Services of which something is kept. */
+  /** Number of Services with stored sources. */
   get size(): number {
     return this.#cache.size;
   }
 
   /**
-   * Takes a new state of an EndpointSlice. Slices of another address type give no endpoints. Slices
-   * without the service-name label are for other consumers, and those of host names (`FQDN`) for
-   * none of the families: both are ignored, as in kube-proxy. A slice whose service-name label
-   * changed has to be deleted in its old form first. Returns whether a sync has something to do for
-   * it; metadata that is not read here is no change.
+   * Applies a new state of an EndpointSlice. Slices of another address type provide no endpoints.
+   * Slices without the service-name label are for other consumers, and those of host names (`FQDN`)
+   * for neither family: both are ignored, as in kube-proxy. If the service-name label changes, the
+   * slice must be deleted in its old form first. Returns whether a sync has work to do; metadata
+   * that is not read here is no change.
    */
   updateSlice(slice: EndpointSlice, action: ObjectAction): boolean {
     const { family, nodeName } = this.#options;
@@ -126,7 +128,9 @@ export class EndpointsChangeTracker {
     }, triggerTime);
   }
 
-  /** As {@linkcode updateSlice}, for an Endpoints object. It counts while its Service has no slice. */
+  /**
+   * As {@linkcode updateSlice}, for an Endpoints object. It is used while its Service has no slice.
+   */
   updateEndpoints(endpoints: Endpoints, action: ObjectAction): boolean {
     const { family, nodeName } = this.#options;
     const service = namespacedNameOf(endpoints);
@@ -143,12 +147,12 @@ export class EndpointsChangeTracker {
     return this.#remember(key, source, triggerTime);
   }
 
-  /** Services that the next drain has to look at, some of them perhaps in vain. */
+  /** Services that the next drain must process; some may turn out unchanged. */
   get undrained(): number {
     return this.#cache.undrained;
   }
 
-  /** Hands over what changed in so many Services, and forgets that it did. */
+  /** Returns and forgets the changes of at most this many Services. */
   drain(limit = Infinity): EndpointsChanges {
     const drained = this.#cache.drain(limit);
     const ports = [...drained.values()].flatMap((service) => service.ports);
@@ -191,7 +195,7 @@ export class EndpointsChangeTracker {
   #forget(service: ServiceKey, id: EndpointSourceId): boolean {
     if (!this.#cache.delete(service, id)) return false;
     this.#count(id);
-    // The annotation of a deleted object tells of its last update, not of its deletion.
+    // The annotation of a deleted object dates from its last update, not from its deletion.
     if (id.kind !== "otherSlice") this.#triggerTimes.delete(service);
     return true;
   }

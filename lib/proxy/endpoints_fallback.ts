@@ -16,14 +16,14 @@ import {
 } from "./endpoint.ts";
 import { type ServicePortKey, servicePortKey } from "./service_port_name.ts";
 
-/** Set by the endpoints controller where it cut the list at 1,000 addresses. */
+/** Set by the endpoints controller if it truncated the list at 1,000 addresses. */
 const OVER_CAPACITY_ANNOTATION = "endpoints.kubernetes.io/over-capacity";
 
 type Subset = Endpoints["subsets"][number];
 
 /**
- * Reads the endpoints of one IP family; both may be mixed in one object. `addresses` are ready and
- * serving, `notReadyAddresses` are neither; Endpoints know no terminating state and no hints.
+ * Reads the endpoints of one IP family; an object may contain both families. `addresses` are ready
+ * and serving, `notReadyAddresses` are neither. Endpoints have no terminating state and no hints.
  */
 export function endpointsFromEndpoints(
   endpoints: Endpoints,

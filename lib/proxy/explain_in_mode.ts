@@ -1,5 +1,5 @@
 /**
- * What becomes of a packet in the mode that is used.
+ * Explains a packet in the active mode.
  *
  * @module
  */
@@ -9,12 +9,15 @@ import type { Packet } from "./packet.ts";
 import type { PacketExplanation } from "./packet_explanation.ts";
 import type { ProxyPlan } from "./proxy_plan.ts";
 
-/** What is known beside the plan. */
+/** The context besides the plan. */
 interface ExplainInModeOptions extends Omit<ExplainOptions, "deviations" | "isDraft"> {
   readonly backend: Pick<Backend, "explain">;
 }
 
-/** As {@linkcode explainPacket}, with what the mode does in another way and what carries the packet. */
+/**
+ * As {@linkcode explainPacket}, with the deviations of the mode and the objects that carry the
+ * packet.
+ */
 export function explainInMode(
   plan: ProxyPlan,
   packet: Packet,

@@ -1,5 +1,5 @@
 /**
- * Whom the endpoints see as the sender of a packet, and why.
+ * Determines which source address the endpoints see in a packet, and why.
  *
  * @module
  */
@@ -10,7 +10,7 @@ import type { ExplainedOrigin, ExplainedSource, ModeDeviations } from "./packet_
 import type { PacketHit } from "./packet_hit.ts";
 import { assertNever } from "./verdict.ts";
 
-/** Whether the source address changes, but for endpoints that are sent their own packets. */
+/** Whether the source address changes, apart from endpoints that receive their own packets. */
 export function explainSource(
   { service, role }: Pick<PacketHit, "role" | "service">,
   { isFromPod, isFromNode }: ExplainedOrigin,
@@ -40,7 +40,7 @@ export function explainSource(
   }
 }
 
-/** Whether one endpoint sees an address of the node in place of the sender's. */
+/** Whether one endpoint sees an address of the node instead of the sender's. */
 export function isSourceRewritten(
   { service, endpoint, source, sender }: Pick<PacketHit, "service"> & {
     readonly endpoint: Endpoint;

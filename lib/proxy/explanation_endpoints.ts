@@ -1,5 +1,5 @@
 /**
- * Endpoints of an explanation in words.
+ * Describes the endpoints of an explanation in text.
  *
  * @module
  */
@@ -7,7 +7,7 @@ import type { ExplainedEndpoint } from "./packet_explanation.ts";
 import type { NodeTopology } from "./topology.ts";
 import { assertNever } from "./verdict.ts";
 
-/** One endpoint: `+` may get the packet, `-` may not, with the reason. */
+/** One endpoint: `+` may receive the packet, `-` may not, with the reason. */
 export function endpointItem(endpoint: ExplainedEndpoint, node: NodeTopology): string {
   const { key, eligible } = endpoint;
   const place = placeText(endpoint);

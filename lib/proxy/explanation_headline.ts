@@ -1,5 +1,5 @@
 /**
- * What becomes of a packet, in one sentence.
+ * Describes the result for a packet in one sentence.
  *
  * @module
  */
@@ -7,7 +7,7 @@ import { formatHostPort } from "../net/port.ts";
 import type { ExplainedVerdict, PacketExplanation } from "./packet_explanation.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
-/** The answer in one sentence, without a full stop. */
+/** The result in one sentence, without a full stop. */
 export function headline(explanation: PacketExplanation): string {
   const { verdict, service, endpoints } = explanation;
   const name = service && nameOf(service.key);
@@ -67,12 +67,12 @@ function absenceText(
   }
 }
 
-/** A ServicePort as people name it. */
+/** The display name of a ServicePort. */
 export function nameOf(key: ServicePortKey): string {
   return key.slice(0, key.lastIndexOf("/"));
 }
 
-/** Where a packet goes, e.g. `10.96.0.1:443/TCP`. */
+/** The destination of a packet, e.g. `10.96.0.1:443/TCP`. */
 export function socketOf({ to, port, protocol }: PacketExplanation["packet"]): string {
   return `${formatHostPort(to, port)}/${protocol}`;
 }

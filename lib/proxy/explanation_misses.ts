@@ -1,5 +1,5 @@
 /**
- * What may have been meant, in words.
+ * Describes near misses in text.
  *
  * @module
  */
@@ -19,7 +19,7 @@ const UNSERVED: Readonly<Record<UnservedReason, string>> = {
   "no usable port": "it has no port that can be used",
 };
 
-/** One of them. */
+/** Describes one near miss. */
 export function missItem(
   { kind, service, address, port, protocol, reason }: NearMiss,
   { packet, shared }: {

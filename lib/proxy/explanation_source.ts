@@ -1,5 +1,5 @@
 /**
- * What becomes of the source address, in words.
+ * Describes in text what happens to the source address.
  *
  * @module
  */
@@ -19,7 +19,7 @@ const REASONS: Readonly<Record<SourceReason, string>> = {
   "pod": "pods keep theirs",
 };
 
-/** Whether the endpoints see the sender, and why. */
+/** Whether the endpoints see the sender's address, and why. */
 export function sourceText(
   { rewritten, reason, detail }: ExplainedSource,
   sender: IpAddress,

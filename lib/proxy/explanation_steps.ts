@@ -1,5 +1,5 @@
 /**
- * An explanation in words, step by step, for who stands at the node at night.
+ * Describes an explanation step by step, for the administrator of a node.
  *
  * @module
  */
@@ -18,14 +18,14 @@ import type {
 } from "./packet_explanation.ts";
 import type { SharedPlan } from "./proxy_plan.ts";
 
-/** What words depend on beside the explanation. */
+/** What the text depends on besides the explanation. */
 interface StepContext {
   readonly mode: BackendMode;
   readonly shared: SharedPlan;
   readonly kernel: KernelState;
 }
 
-/** Endpoints of each kind that are named. */
+/** Maximum number of named endpoints of each kind. */
 const MOST_ENDPOINTS = 12;
 
 const ROLE_WORDS: Readonly<Record<AddressRole, string>> = {
@@ -35,7 +35,7 @@ const ROLE_WORDS: Readonly<Record<AddressRole, string>> = {
   NodePort: "node port",
 };
 
-/** The steps, in the order in which they are decided. */
+/** The steps, in the order of the decisions. */
 export function explanationSteps(
   explanation: PacketExplanation,
   context: StepContext,

@@ -1,9 +1,9 @@
 /**
- * Who wants to know what becomes of a connection or flow that a forwarder of our own takes. Pure but
- * for its own state; time is passed in.
+ * Requests to report connections or flows that a forwarder of kube-relay accepts. No I/O; the
+ * caller passes the time.
  *
- * A watch is there as long as somebody asks for it again and again: nothing has to be taken away when
- * whoever asks is killed, and where nobody asks, nothing is kept.
+ * A watch exists only while a caller keeps asking for it. It expires if the caller is killed, so no
+ * cleanup is needed.
  *
  * @module
  */
@@ -12,38 +12,38 @@ import type { Port, Protocol } from "../net/port.ts";
 import type { EndpointKey } from "./endpoint.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
-/** What is watched for. */
+/** The flows that a watch reports. */
 export interface FlowQuery {
   readonly protocol: Protocol;
   readonly to: IpAddress;
   readonly port: Port;
-  /** Without it, anybody's. */
+  /** Absent: any source. */
   readonly from?: IpAddress;
   readonly sourcePort?: number;
 }
 
-/** What became of a connection or flow. */
+/** The result of one connection or flow. */
 export interface WatchedFlow {
   readonly protocol: Protocol;
   readonly client: IpAddress;
   readonly clientPort: number;
-  /** Where the client sent it. */
+  /** The original destination. */
   readonly to: IpAddress;
   readonly port: Port;
   readonly service: ServicePortKey;
-  /** Where it was sent; absent where it was refused. */
+  /** The chosen endpoint; absent if refused. */
   readonly endpoint?: EndpointKey;
   /** The address that the endpoint sees. */
   readonly seenAs?: IpAddress;
-  /** Why it was refused, or attempts that had failed before. */
+  /** Why it was refused, or which attempts failed before. */
   readonly detail?: string;
 }
 
-/** Watches at a time. */
+/** Maximum number of watches at a time. */
 export const MOST_WATCHES = 8;
-/** A watch that nobody asked for again is over. */
+/** A watch expires after this time without a request. */
 export const WATCH_TTL_MS = 10_000;
-/** The first ones are kept. */
+/** Flows per watch; later ones are dropped. */
 const MOST_FLOWS = 16;
 
 interface Watch {
@@ -56,14 +56,14 @@ interface Watch {
 export class FlowWatches {
   readonly #watches = new Map<string, Watch>();
 
-  /** Whether nobody watches: then nothing needs to be told. */
+  /** Whether there is no watch, so that nothing needs to be reported. */
   get isIdle(): boolean {
     return this.#watches.size === 0;
   }
 
   /**
-   * What was seen for a watch so far. The first time that it is asked for, it begins. Throws a
-   * RangeError where there are too many.
+   * The flows seen so far by a watch. The first call starts the watch. Throws a RangeError if there
+   * are too many.
    */
   ask(
     id: string,
@@ -82,7 +82,7 @@ export class FlowWatches {
     return [];
   }
 
-  /** Tells the watches of a connection or flow. */
+  /** Reports a connection or flow to the matching watches. */
   report(flow: WatchedFlow, now: number): void {
     this.#forget(now);
     for (const { query, flows } of this.#watches.values()) {

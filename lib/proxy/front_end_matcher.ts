@@ -1,5 +1,5 @@
 /**
- * Judges tracked UDP flows by who may answer at the front ends that are looked at.
+ * Finds stale UDP flows: those whose endpoint may no longer answer at their frontend.
  *
  * @module
  */
@@ -9,43 +9,43 @@ import type { Endpoint } from "./endpoint.ts";
 import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
-/** Of a tracked UDP flow what decides: where its client sends to, and who answers. */
+/** The relevant fields of a tracked UDP flow: its destination, and the address that answers. */
 export interface UdpFlow {
   readonly destination: IpAddress;
   readonly destinationPort: Port;
-  /** The endpoint; the destination itself for a flow that no rule has turned. */
+  /** The endpoint; the destination itself if no rule translated the flow. */
   readonly replySource: IpAddress;
   readonly replySourcePort: Port;
 }
 
-/** What may have stale flows. */
+/** Frontends that may have stale flows. */
 export interface SuspectFrontEnds {
-  /** ServicePorts that are there. */
+  /** ServicePorts that exist. */
   readonly keys: ReadonlySet<ServicePortKey>;
-  /** `ip:port` that some ServicePort had and gave up; and node ports, with whose they were. */
+  /** `ip:port` that a ServicePort gave up; and node ports given up, with their last ServicePort. */
   readonly goneAddresses: ReadonlyMap<string, GoneAddress>;
   readonly goneNodePorts: ReadonlyMap<Port, ServicePortKey>;
 }
 
-/** What was given up. */
+/** An address that was given up. */
 export interface GoneAddress {
   readonly port: Port;
-  /** Who had it last. */
+  /** Its last ServicePort. */
   readonly key: ServicePortKey;
 }
 
-/** Judges flows to suspects, by all that has come since it was made too, until it is disposed of. */
+/** Finds stale flows of suspects. Follows later changes until it is disposed of. */
 export interface StaleFlowMatcher extends Disposable {
-  /** Destination ports that a stale flow may have; empty = there is nothing to look for. */
+  /** Destination ports that a stale flow may have; empty = no flow can be stale. */
   readonly ports: ReadonlySet<Port>;
-  /** Whether it spares flows that are right only if the sync under way succeeds. */
+  /** Whether it spares flows that are valid only if the current sync succeeds. */
   readonly isGuess: boolean;
   isStale(flow: UdpFlow): boolean;
-  /** Whose flow it is, or was; `undefined` for one that is not looked at. */
+  /** The ServicePort that has or had the flow; `undefined` for a flow of no suspect. */
   ownerOf(flow: UdpFlow): ServicePortKey | undefined;
 }
 
-/** Who may answer at each address that is looked at. */
+/** The endpoints that may answer at each suspect address. */
 export class FrontEndMatcher implements StaleFlowMatcher {
   readonly ports = new Set<Port>();
   isGuess = false;
@@ -73,7 +73,7 @@ export class FrontEndMatcher implements StaleFlowMatcher {
     for (const [nodePort, key] of suspects.goneNodePorts) this.#watchNodePort(nodePort, key);
   }
 
-  /** Looks at the front ends of this ServicePort. */
+  /** Adds the frontends of this ServicePort to the suspects. */
   watch(plan: ServicePlan): void {
     for (const address of frontEndsOf(plan)) {
       this.#allowed.set(address, new Set());
@@ -83,14 +83,14 @@ export class FrontEndMatcher implements StaleFlowMatcher {
     if (plan.nodePort !== undefined) this.#watchNodePort(plan.nodePort, plan.key);
   }
 
-  /** As {@linkcode allow}, for a plan that may never come. */
+  /** As {@linkcode allow}, for a plan that may never be applied. */
   allowGuess(plan: ServicePlan): void {
     if (this.allow(plan)) this.isGuess = true;
   }
 
   /**
-   * Lets the endpoints of this ServicePort answer at those of its front ends that are looked at.
-   * Returns whether some might not before.
+   * Allows the endpoints of this ServicePort to answer at its suspect frontends. Returns whether
+   * some were not allowed before.
    */
   allow(plan: ServicePlan): boolean {
     if (!this.ports.has(plan.port) && !this.ports.has(plan.nodePort ?? plan.port)) return false;
@@ -131,15 +131,15 @@ export class FrontEndMatcher implements StaleFlowMatcher {
   }
 }
 
-/** `ip:port` of each address of a ServicePort, but for its node port. */
+/** `ip:port` of each address of a ServicePort, without its node port. */
 export function frontEndsOf(plan: ServicePlan): string[] {
   return [plan.clusterIp, ...plan.loadBalancerVips, ...plan.externalIps]
     .map((address) => formatHostPort(address, plan.port));
 }
 
 /**
- * Endpoints that may keep their flows: also one that is ending and still answers, one that policy or
- * topology would not choose for a new flow, and one that is published though it is not ready
+ * Endpoints that may keep their flows. Includes one that is terminating and still serves, one that
+ * policy or topology would not choose for a new flow, and one that is published before it is ready
  * (`publishNotReadyAddresses`: ready and not serving).
  */
 export function answeringOf({ endpoints }: ServicePlan): readonly Endpoint[] {

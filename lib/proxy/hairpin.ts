@@ -1,18 +1,17 @@
 /**
- * Endpoints that may be sent their own packets.
+ * Selects the endpoints that may receive their own packets.
  *
  * @module
  */
 import type { Endpoint } from "./endpoint.ts";
 import type { ServicePlan } from "./service_plan.ts";
 
-/** What decides. */
 type HairpinPlan = Pick<
   ServicePlan,
   "externalIps" | "loadBalancerVips" | "masqueradeExternal" | "nodePort" | "reachable"
 >;
 
-/** Whether any address of a ServicePort is one for clients from outside. */
+/** Whether a ServicePort has an address for clients outside of the cluster. */
 export function isExternal(
   { nodePort, externalIps, loadBalancerVips }: Omit<HairpinPlan, "reachable">,
 ): boolean {
@@ -20,10 +19,10 @@ export function isExternal(
 }
 
 /**
- * The endpoints that this node may send their own packets. Such a packet has to come from the node:
- * with its own address as source the endpoint would answer itself, past the proxy. Only a pod of this
- * node is sent its own packets by its own node; a pod of another one only where packets to an external
- * address are sent on as they are. An endpoint of an unknown node may be here.
+ * The endpoints that may receive their own packets through this node. Such a packet must come from
+ * the node: with its own address as source the endpoint would answer itself, past the proxy. A node
+ * sends only its own pods their own packets. A pod of another node receives them only if packets to
+ * an external address keep their source. An endpoint of an unknown node may be local.
  */
 export function hairpinEndpoints(plan: HairpinPlan): readonly Endpoint[] {
   const isSentOn = plan.masqueradeExternal === "from-node" && isExternal(plan);

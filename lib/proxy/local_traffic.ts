@@ -1,5 +1,5 @@
 /**
- * How a packet is known to come from a pod of this cluster.
+ * Detects whether a packet comes from a pod of this cluster.
  *
  * @module
  */
@@ -9,8 +9,8 @@ import type { PacketSender } from "./packet.ts";
 import { assertNever } from "./verdict.ts";
 
 /**
- * `none` means that nothing is known: all traffic is treated as from a pod, so nothing from outside
- * is masqueraded on its way to a cluster IP (upstream's "not implemented" detector).
+ * `none` means that nothing is known: all traffic is treated as from a pod, so no traffic from
+ * outside to a cluster IP is masqueraded (upstream's "not implemented" detector).
  */
 export type LocalTrafficDetector =
   | { readonly kind: "byCidr"; readonly cidr: Cidr }
@@ -25,12 +25,12 @@ export type DetectLocalMode =
   | "BridgeInterface"
   | "InterfaceNamePrefix";
 
-/** From what {@linkcode localTrafficDetector} chooses. */
+/** Options of {@linkcode localTrafficDetector}. */
 export interface LocalTrafficOptions {
   readonly mode: DetectLocalMode;
-  /** For mode ClusterCIDR; of either family. */
+  /** For mode ClusterCIDR; may contain both families. */
   readonly clusterCidrs?: readonly Cidr[];
-  /** For mode NodeCIDR; of either family. */
+  /** For mode NodeCIDR; may contain both families. */
   readonly podCidrs?: readonly Cidr[];
   /** For mode BridgeInterface. */
   readonly bridgeInterface?: string;
@@ -40,7 +40,7 @@ export interface LocalTrafficOptions {
 
 /**
  * The detector of one IP family. Only the first range of the family counts, as in upstream; without
- * one nothing is known. Throws a RangeError where the mode lacks its interface name.
+ * a range the result is `none`. Throws a RangeError if the mode lacks its interface name.
  */
 export function localTrafficDetector(
   options: LocalTrafficOptions,
@@ -61,8 +61,8 @@ export function localTrafficDetector(
 }
 
 /**
- * Whether a packet counts as one from a pod. `undefined` = that is not known: there is no detector, or
- * it goes by the interface and that is not known.
+ * Whether a packet counts as one from a pod. `undefined` = unknown: there is no detector, or it
+ * depends on an unknown interface.
  */
 export function isFromPod(
   detector: LocalTrafficDetector,
@@ -84,7 +84,8 @@ export function isFromPod(
 
 function byCidr(cidrs: readonly Cidr[] = [], family: IpFamily): LocalTrafficDetector {
   const cidr = cidrs.find((candidate) => cidrFamilyOf(candidate) === family);
-  // Whoever is in 0.0.0.0/0 is a pod; iptables refuses "! -s 0.0.0.0/0", in the rules of every Service.
+  // 0.0.0.0/0 would match every source; iptables refuses "! -s 0.0.0.0/0", in the rules of every
+  // Service.
   const tellsApart = cidr !== undefined && !cidr.endsWith("/0");
   return tellsApart ? { kind: "byCidr", cidr } : { kind: "none" };
 }

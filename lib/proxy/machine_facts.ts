@@ -1,27 +1,27 @@
 /**
- * What a backend found of the machine that its rules depend on, as a value that can be carried
- * elsewhere: with it another machine renders what this one has.
+ * The properties of a machine that a backend's rules depend on, as a portable value: with it
+ * another machine renders the same rules.
  *
  * @module
  */
 import type { IpAddress } from "../net/ip_address.ts";
 
-/** Found once by `start()`, or now where that may change. */
+/** Read once by `start()`, or on each call if they may change. */
 export interface MachineFacts {
-  /** What the kernel and the tools have, by the mode's own names. */
+  /** Features of the kernel and the tools, by the mode's own names. */
   readonly features: Readonly<Record<string, boolean>>;
   /** Whether `nf_conntrack_tcp_be_liberal` is set, in a mode whose rules depend on it. */
   readonly beLiberal?: boolean;
   /** Addresses of the node's own interfaces, sorted, in a mode that binds those of Services. */
   readonly nodeAddresses?: readonly IpAddress[];
   /**
-   * How what was applied is laid out where the plan leaves that open and the past decides, in the
-   * mode's own words: another process that compares or mends it goes by it.
+   * The layout of the applied objects where it depends on history, not only on the plan, in the
+   * mode's own words. Another process needs it to compare or repair them.
    */
   readonly layout?: readonly string[];
 }
 
-/** The features of a mode as they were found; one that nothing was noted of is there. */
+/** The features of a mode as found; a feature that was not recorded keeps its value in `all`. */
 export function featuresFound<T extends { readonly [K in keyof T]: boolean }>(
   all: T,
   { features }: MachineFacts,

@@ -1,14 +1,14 @@
 /**
- * Annotations by which a Service asks something of a single mode. They mean nothing to the plan, which
- * hands them on.
+ * Annotations of a Service that concern a single mode. The plan does not read them; it passes them
+ * on.
  *
  * @module
  */
 
-/** What is handed on, by the whole name of the annotation. */
+/** The annotations that are passed on, by full name. */
 export type ModeAnnotations = Readonly<Partial<Record<ModeAnnotation, string>>>;
 
-/** Of mode ipvs: the scheduler and its flags, by our names and by kube-router's. */
+/** For mode ipvs: the scheduler and its flags, by the names of kube-relay and of kube-router. */
 export const MODE_ANNOTATIONS = [
   "kube-relay.io/ipvs-scheduler",
   "kube-relay.io/ipvs-scheduler-flags",
@@ -19,7 +19,7 @@ export const MODE_ANNOTATIONS = [
 /** One of {@linkcode MODE_ANNOTATIONS}. */
 export type ModeAnnotation = typeof MODE_ANNOTATIONS[number];
 
-/** Those of a Service; `undefined` where there are none, as nearly everywhere. */
+/** The annotations of a Service for modes; `undefined` if it has none, as almost always. */
 export function modeAnnotationsOf(
   annotations: Readonly<Record<string, string>> | undefined,
 ): ModeAnnotations | undefined {

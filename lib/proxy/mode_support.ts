@@ -1,24 +1,24 @@
 /**
- * From what was tried on a machine to whether a mode can run there.
+ * Decides from probe results whether a mode can run on a machine.
  *
  * @module
  */
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import type { ProbeResult } from "./service_mode.ts";
 
-/** What a machine has for a mode. */
+/** What a machine provides for a mode. */
 export interface ModeSupport {
-  /** IP families that have all they need; empty: the mode cannot run. */
+  /** IP families that have all they need; empty = the mode cannot run. */
   readonly families: readonly IpFamily[];
-  /** Required things that are missing, of both families. */
+  /** Missing requirements, of both families. */
   readonly missing: readonly ProbeResult[];
-  /** Things that the mode can do without, and that are missing. */
+  /** Missing features that the mode can work without. */
   readonly reduced: readonly ProbeResult[];
 }
 
 /**
- * A mode can run when all that both families need is there, and all that one of them needs: a host
- * without IPv6 is no reason against a mode (upstream too leaves out the family then).
+ * A mode can run if the machine has all shared requirements and all those of at least one family. A
+ * host without IPv6 can run every mode; upstream, too, omits the family then.
  */
 export function supportOf(results: readonly ProbeResult[]): ModeSupport {
   const absent = results.filter(({ available }) => !available);
@@ -33,7 +33,7 @@ export function supportOf(results: readonly ProbeResult[]): ModeSupport {
   };
 }
 
-/** What is missing, and what brings it, as one line for an error or the log. */
+/** The missing features and their cures, as one line for an error or the log. */
 export function missingText(missing: readonly ProbeResult[]): string {
   return missing.map(({ feature, family, detail, cure }) => {
     const name = family === undefined ? feature : `${feature} (${family})`;

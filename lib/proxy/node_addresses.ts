@@ -1,11 +1,11 @@
 /**
- * Which address of the node stands for it in each IP family, and which family comes first.
+ * Selects the node's address in each IP family, and the primary family.
  *
  * @module
  */
 import { type IpAddress, type IpFamily, ipFamilyOf, isUnspecified } from "../net/ip_address.ts";
 
-/** What said an address: the Node object, `bindAddress`, or nothing, so that it is loopback. */
+/** Source of an address: the Node object, `bindAddress`, or none, which means loopback. */
 type NodeAddressOrigin = "Node" | "bindAddress" | "none";
 
 /** The node's address in one family. */
@@ -14,7 +14,7 @@ interface NodeAddress {
   readonly origin: NodeAddressOrigin;
 }
 
-/** The node's addresses, with the family that a single-stack host takes. */
+/** The node's addresses, and the family that a single-stack host uses. */
 export interface NodeAddresses {
   readonly primary: IpFamily;
   readonly IPv4: NodeAddress;
@@ -27,9 +27,9 @@ const LOOPBACK: Readonly<Record<IpFamily, NodeAddress>> = {
 };
 
 /**
- * Chooses from what the Node says (InternalIPs, then ExternalIPs) and from `bindAddress`, which
- * overrides the Node in its family unless it is unspecified. The order of the Node's list decides
- * which family is primary: a cluster that is IPv6 first lists IPv6 first.
+ * Chooses from the Node's addresses (InternalIPs, then ExternalIPs) and `bindAddress`, which
+ * overrides the Node in its family unless it is unspecified. The first address decides which family
+ * is primary: a cluster that is IPv6 first lists IPv6 first.
  */
 export function nodeAddressesOf(
   ofNode: readonly IpAddress[],

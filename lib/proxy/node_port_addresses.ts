@@ -1,5 +1,5 @@
 /**
- * Which addresses of the node accept node ports.
+ * Selects the addresses of the node that accept node ports.
  *
  * @module
  */
@@ -15,19 +15,19 @@ import { type IpAddress, type IpFamily, ipFamilyOf, isLoopback } from "../net/ip
 import type { BackendMode } from "./backend.ts";
 import type { NodeState } from "./node_state.ts";
 
-/** Node ports on every address of the node, or only on those inside one of the ranges. */
+/** Node ports on every address of the node, or only on addresses inside the ranges. */
 export type NodePortAddresses =
   | { readonly kind: "all" }
   | { readonly kind: "cidrs"; readonly cidrs: readonly Cidr[] };
 
 /**
- * Reads the setting `nodePortAddresses` for one IP family: CIDRs, and the words of KEP-6032, which
- * may stand beside them: `primary` is the first address of the Node, `localhost` the loopback range,
- * `all` a /0. A family without an entry matches everything, and so does a /0; both as in upstream.
- * Unlike there, `primary` on a node without an address of the family matches nothing: who asked for
- * one address never meant all of them.
+ * Reads the setting `nodePortAddresses` for one IP family: CIDRs and, mixed with them, the keywords
+ * of KEP-6032. `primary` is the first address of the Node, `localhost` the loopback range, `all` a
+ * /0. A family without an entry matches everything, and so does a /0, both as in upstream. Unlike
+ * upstream, `primary` on a node without an address of the family matches nothing: a user who asks
+ * for one address never means all of them.
  *
- * Throws a SyntaxError that quotes an entry which is neither.
+ * Throws a SyntaxError that quotes an entry that is neither.
  */
 export function nodePortAddressesFor(
   family: IpFamily,
@@ -42,8 +42,8 @@ export function nodePortAddressesFor(
 }
 
 /**
- * What the setting comes to in a mode: unset means every address, but in nftables mode `primary`,
- * as upstream since that mode is there.
+ * The entries in effect in a mode: unset means every address, except in nftables mode, where it
+ * means `primary`, as upstream since that mode exists.
  */
 export function nodePortEntries(
   entries: readonly string[],
@@ -62,7 +62,7 @@ const EVERYTHING: Readonly<Record<IpFamily, Cidr>> = {
   IPv6: parseCidr("::/0"),
 };
 
-/** What an entry says of a family; `undefined` = nothing, since it is a range of the other one. */
+/** The ranges of an entry in a family; `undefined` = it is a range of the other family. */
 function rangesOf(
   entry: string,
   family: IpFamily,
@@ -84,7 +84,7 @@ function rangesOf(
   }
 }
 
-/** The addresses on which node ports are served, sorted as text, each once. */
+/** The addresses on which node ports are served, sorted as text, without duplicates. */
 export function selectNodePortAddresses(
   nodePortAddresses: NodePortAddresses,
   interfaceAddresses: readonly IpAddress[],

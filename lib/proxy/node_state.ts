@@ -1,5 +1,5 @@
 /**
- * What is known of the node that this process serves.
+ * State of the node that this process serves.
  *
  * @module
  */
@@ -18,12 +18,12 @@ export interface NodeState {
 }
 
 const ZONE_LABEL = "topology.kubernetes.io/zone";
-/** The types whose addresses count; a host name is none. In the order of preference. */
+/** The address types that are used, in order of preference; host names are not. */
 const ADDRESS_TYPES = ["InternalIP", "ExternalIP"];
 
 /**
- * Reads the own Node; without one only the name is known. An address or range that cannot be parsed
- * is passed over: the kubelet writes them, and nobody who reads our log could mend it.
+ * Reads the own Node; without one only the name is known. Skips an address or range that cannot be
+ * parsed: the kubelet writes them, and no reader of the log could correct it.
  */
 export function nodeStateFromNode(node: Node | undefined, name: string): NodeState {
   const addresses = node?.status.addresses ?? [];

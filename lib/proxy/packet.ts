@@ -1,16 +1,18 @@
 /**
- * A packet that somebody asks about.
+ * A packet to explain.
  *
  * @module
  */
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
 
-/** Who sends a packet. Policies for traffic from outside bind neither pods nor the node itself. */
+/**
+ * The sender of a packet. Policies for traffic from outside bind neither pods nor the node itself.
+ */
 export interface PacketSender {
   readonly kind: "pod" | "node" | "outside";
   readonly address: IpAddress;
-  /** Interface of this node by which its packets arrive, where it is known. */
+  /** Interface of this node on which its packets arrive, if known. */
   readonly interfaceName?: string;
 }
 

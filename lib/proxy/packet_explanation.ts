@@ -1,5 +1,5 @@
 /**
- * What becomes of a packet, and why: the answer as data. Everything in it can be written as JSON.
+ * The explanation of a packet, as data. All of it can be written as JSON.
  *
  * @module
  */
@@ -14,68 +14,71 @@ import type { TrafficPolicy, UnproxiedReason } from "./service_port.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 import type { ExclusionReason } from "./topology.ts";
 
-/** What an address is to the ServicePort that has it. */
+/** The role of an address for the ServicePort that owns it. */
 export type AddressRole = Exclude<ServedAddress["role"], "StandIn">;
 
-/** Which of the verdicts of a ServicePlan binds a packet. */
+/** The verdict of a ServicePlan that applies to a packet. */
 export type VerdictName = "internal" | "external" | "externalFromCluster";
 
-/** As what the sender counts. */
+/** How the sender is classified. */
 export interface ExplainedOrigin {
-  /** By the detector of local traffic; `undefined` = it can't tell. */
+  /** From the detector of local traffic; `undefined` = unknown. */
   readonly isFromPod: boolean | undefined;
   readonly isFromNode: boolean;
 }
 
-/** The ServicePort that has the address and port. */
+/** The ServicePort that owns the address and port. */
 interface ExplainedService {
   readonly key: ServicePortKey;
   readonly role: AddressRole;
-  /** Others that claim the same, and do not get it. */
+  /** Other ServicePorts that claim the address and port without owning it. */
   readonly losers: readonly ServicePortKey[];
 }
 
-/** A ServicePort or Service that may have been meant. */
+/** A ServicePort or Service that the user may have meant. */
 export interface NearMiss {
   readonly kind:
     /** It has the address, with another port or protocol. */
     | "other-port"
     /** It has the address, and its endpoints have the port. */
     | "target-port"
-    /** It has the port as node port, and the packet is for an address that serves none. */
+    /** It has the port as node port, but the destination serves no node ports. */
     | "node-port"
     /** The address and port are those of one of its endpoints. */
     | "endpoint"
     /** It has the port, on another address. */
     | "other-address"
-    /** Its object has the address, and nothing is planned for it. */
+    /** Its object has the address, but the plan has no entry for it. */
     | "unserved";
   /** Key of a ServicePort, or `namespace/name` of a Service. */
   readonly service: string;
   readonly address: IpAddress;
   readonly port?: Port;
   readonly protocol?: Protocol;
-  /** Of an unserved one: why. */
+  /** Why it is not served, for kind `unserved`. */
   readonly reason?: UnservedReason;
 }
 
 /** Why an address of a Service object is not served. */
 export type UnservedReason = UnproxiedReason | "external IP" | "ipMode Proxy" | "no usable port";
 
-/** Why nothing of ours has a part in a packet. */
+/** Why kube-relay does not handle a packet. */
 type UnclaimedReason = "nobody" | "quarantined" | "unserved-by-mode";
 
-/** What becomes of the packet. */
+/** The result for the packet. */
 export type ExplainedVerdict =
   | { readonly kind: "forward" }
-  /** `why`: no endpoint at all; none by policy Local; its source is not admitted; or the mode can't. */
+  /**
+   * `why`: no endpoint at all; none by policy Local; source not admitted; or not possible in the
+   * mode.
+   */
   | { readonly kind: "reject" | "drop"; readonly why: RefusalReason; readonly detail?: string }
-  /** No Service has it in effect. */
+  /** No Service has this address in effect. */
   | {
     readonly kind: "unclaimed";
     readonly why: UnclaimedReason;
     readonly detail?: string;
-    /** Whether it goes on as if no proxy were there, or is kept from that. */
+    /** Whether the packet passes as if there were no proxy, or is rejected or dropped. */
     readonly fate: "passes" | "reject" | "drop";
     readonly fateWhy?: string;
   };
@@ -90,16 +93,16 @@ export interface ExplainedEndpoint {
   readonly nodeName?: string;
   /** Whether the packet may go there. */
   readonly eligible: boolean;
-  /** Why not. */
+  /** Why the packet may not go there. */
   readonly exclusion?: ExclusionReason;
-  /** Why the mode leaves it out, where the plan does not. */
+  /** Why the mode does not use it, although the plan does. */
   readonly leftOut?: string;
   readonly ready: boolean;
   readonly serving: boolean;
   readonly terminating: boolean;
   readonly zoneHints?: readonly string[];
   readonly nodeHints?: readonly string[];
-  /** Of one that is eligible: whether it sees an address of the node in place of the sender's. */
+  /** For an eligible endpoint: whether it sees an address of the node instead of the sender's. */
   readonly seesNode?: boolean;
 }
 
@@ -107,11 +110,11 @@ export interface ExplainedEndpoint {
 export interface ExplainedPolicy {
   readonly verdict: VerdictName;
   readonly policy: TrafficPolicy;
-  /** What the Service says; another one where the sender is not bound by it. */
+  /** The policy of the Service; `policy` differs if the sender is not bound by it. */
   readonly ofService: TrafficPolicy;
   readonly isFallback: boolean;
   readonly hints?: "node" | "zone";
-  /** Why a mode applies another policy than others would. */
+  /** Why a mode applies another policy than other modes. */
   readonly modeReason?: string;
 }
 
@@ -126,42 +129,42 @@ export type SourceReason =
   | "off-cluster"
   | "pod";
 
-/** What the endpoints see as source. */
+/** The source address that the endpoints see. */
 export interface ExplainedSource {
-  /** `own-packets`: only an endpoint that is sent its own packet sees the node. */
+  /** `own-packets`: only an endpoint that receives its own packet sees the node's address. */
   readonly rewritten: "always" | "own-packets" | "never";
   readonly reason: SourceReason;
-  /** What the mode has to say of it. */
+  /** The mode's explanation. */
   readonly detail?: string;
 }
 
-/** Where clients stay with their endpoint. */
+/** The session affinity of the ServicePort. */
 interface ExplainedAffinity {
   readonly timeoutSeconds: number;
-  /** What is remembered of this client: absent = that was not asked, or cannot be told. */
+  /** The affinity entry of this client; absent = not queried, or unknown. */
   readonly entry?: AffinityEntry | "none";
-  /** Why nothing can be told. */
+  /** Why the entry is unknown. */
   readonly unknown?: string;
 }
 
-/** Where a client goes, as long as it comes again in time. */
+/** The endpoint of a client, while the entry has not expired. */
 export interface AffinityEntry {
   readonly endpoint: EndpointKey;
-  /** Seconds until it is forgotten. */
+  /** Seconds until the entry expires. */
   readonly expiresInSeconds?: number;
 }
 
-/** One object of the data plane that has a part in what becomes of the packet. */
+/** One object of the data plane that affects the packet. */
 export interface PacketCarrier {
   /** What kind of thing it is, in the mode's own words. As {@linkcode DataPlaneDifference.object}. */
   readonly object: string;
-  /** What a person would look for. */
+  /** The name that an administrator would search for. */
   readonly name: string;
   /** As the mode writes it: part of what `render` prints. */
   readonly text: string;
 }
 
-/** Whether the machine has it. */
+/** Whether the machine has these objects. */
 export type KernelState =
   | { readonly kind: "asked"; readonly differences: readonly DataPlaneDifference[] }
   | { readonly kind: "not asked"; readonly why: string };
@@ -184,14 +187,14 @@ export interface ExplanationStep {
   readonly items?: readonly string[];
 }
 
-/** The answer. */
+/** The complete explanation. */
 export interface PacketExplanation {
   readonly packet: Packet;
   readonly origin: ExplainedOrigin;
   readonly service?: ExplainedService;
-  /** Of a packet that no Service has. */
+  /** For a packet to no Service. */
   readonly nearMisses: readonly NearMiss[];
-  /** The range of cluster IPs that the destination is in. */
+  /** The range of cluster IPs that contains the destination. */
   readonly serviceCidr?: Cidr;
   readonly sourceRanges?: {
     readonly admitted: boolean;
@@ -207,13 +210,13 @@ export interface PacketExplanation {
   readonly carriers: readonly PacketCarrier[];
 }
 
-/** Where a mode differs from what the plan says, each with its reason for people. */
+/** Deviations of a mode from the plan, each with its reason for the user. */
 export interface ModeDeviations {
   /** Whether the source ranges admit the packet, by the source that it has in this mode. */
   readonly admitted?: boolean;
   /** Who is in the cluster is treated as if not. */
   readonly asOutsider?: string;
-  /** It is not forwarded, or refused in another way. */
+  /** The packet is not forwarded, or refused in another way. */
   readonly refusal?: { readonly kind: "drop" | "reject"; readonly detail: string };
   /** The mode does not serve this address at all. */
   readonly unserved?: string;
@@ -221,13 +224,13 @@ export interface ModeDeviations {
   readonly source?: { readonly rewritten: "always" | "never"; readonly detail: string };
   /** Endpoints that the mode does not forward to, with the reason. */
   readonly leftOut?: ReadonlyMap<EndpointKey, string>;
-  /** What becomes of it where no Service has it. */
+  /** The result if no Service has the address. */
   readonly fate?: { readonly kind: "reject" | "drop"; readonly why: string };
 }
 
-/** What a mode has to say of a packet. */
+/** A mode's part of the explanation. */
 export interface ModeExplanation {
   readonly deviations?: ModeDeviations;
-  /** What carries it, in the order in which the packet meets it. */
+  /** The objects that carry the packet, in the order in which the packet reaches them. */
   readonly carriers: readonly PacketCarrier[];
 }

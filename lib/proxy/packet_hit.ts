@@ -1,5 +1,5 @@
 /**
- * Which ServicePort a packet is for, and which others may have been meant.
+ * Finds the ServicePort for a packet, and near misses.
  *
  * @module
  */
@@ -11,21 +11,21 @@ import type { ProxyPlan, SharedPlan } from "./proxy_plan.ts";
 import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
-/** Where a packet is to go. */
+/** The destination of a packet. */
 type PacketTarget = Pick<Packet, "to" | "port" | "protocol">;
 
-/** The ServicePort that has an address and port. */
+/** The ServicePort that owns an address and port. */
 export interface PacketHit {
   readonly service: ServicePlan;
   readonly role: AddressRole;
-  /** Others that claim it, in order. */
+  /** Other claimants, in order. */
   readonly losers: readonly ServicePortKey[];
 }
 
-/** So many others of each kind are named. */
+/** Maximum number of near misses of each kind. */
 const MOST_MISSES = 4;
 
-/** Who has the address and port. Walks over all ServicePorts: about 1 ms for 10,000. */
+/** Finds the owner of the address and port. Walks over all ServicePorts: about 1 ms for 10,000. */
 export function findHit(
   { services, shared }: ProxyPlan,
   target: PacketTarget,
@@ -46,7 +46,7 @@ export function findHit(
   return { service, role, losers: others.map(({ service: { key } }) => key) };
 }
 
-/** What an address and port are to a ServicePort; an address that is two things to it is the first. */
+/** The role of an address and port for a ServicePort; if several apply, the first one. */
 function roleOf(
   service: ServicePlan,
   { to, port, protocol }: PacketTarget,
@@ -66,7 +66,7 @@ function addressRoleOf(service: ServicePlan, to: IpAddress): AddressRole | undef
   return service.loadBalancerVips.includes(to) ? "LoadBalancer" : undefined;
 }
 
-/** ServicePorts that may have been meant, the likeliest first. */
+/** ServicePorts that the user may have meant, the likeliest first. */
 export function nearMisses({ services }: ProxyPlan, target: PacketTarget): readonly NearMiss[] {
   const { to, port, protocol } = target;
   const found: Record<"sameAddress" | "nodePort" | "endpoint", NearMiss[]> = {
@@ -112,7 +112,7 @@ function hasEndpoint(service: ServicePlan, { to, port, protocol }: PacketTarget)
     service.endpoints.some((endpoint) => endpoint.address === to && endpoint.port === port);
 }
 
-/** The few whose address has most letters in common from the left: a slip of the pen is at the end. */
+/** The few with the longest common prefix of the address: typing errors tend to be at the end. */
 class NearestMisses {
   readonly #to: IpAddress;
   #ranked: readonly { readonly miss: NearMiss; readonly common: number }[] = [];

@@ -1,96 +1,103 @@
 /**
- * The real way of one packet through a machine, as far as a mode can watch it.
+ * The actual path of one packet through a machine, as far as a mode can observe it.
  *
  * @module
  */
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
 
-/** Which packet is waited for: the first one that is like this. */
+/** The packet to wait for: the first one that matches. */
 export interface WatchedPacket {
   readonly family: IpFamily;
-  /** `undefined` = anybody's. */
+  /** `undefined` = any source. */
   readonly from: IpAddress | undefined;
-  /** Of the one that we send ourselves. */
+  /** Only for a packet that kube-relay sends itself. */
   readonly sourcePort?: Port;
   readonly to: IpAddress;
   readonly port: Port;
   readonly protocol: Protocol;
-  /** Whether this machine sends it, or it arrives here. */
+  /** Whether this machine sends the packet or receives it. */
   readonly comesFrom: "this machine" | "elsewhere";
 }
 
-/** The header of a packet at some point of its way; what a tool does not tell is absent. */
+/**
+ * The header of a packet at one point of its path; values that a tool does not report are absent.
+ */
 export interface PacketHeader {
   readonly source: IpAddress;
   readonly destination: IpAddress;
   readonly sourcePort?: number;
   readonly destinationPort?: number;
-  /** IPv4's identification: it stays when addresses and ports are rewritten. */
+  /** IPv4's identification: it stays the same when addresses and ports are rewritten. */
   readonly id?: number;
-  /** The interface by which it arrived, or leaves. */
+  /** The interface on which it arrived or leaves. */
   readonly arrivedBy?: string;
   readonly leavesBy?: string;
 }
 
-/** Something that was done about the packet. */
+/** One step of the packet's path. */
 export interface TraceStep {
-  /** Where, in the tool's words: table and chain, or what stands for them. */
+  /** The place, in the tool's words: table and chain, or their equivalent. */
   readonly place: string;
   /** The rule that matched, in the tool's language; absent for the policy at a chain's end. */
   readonly rule?: string;
-  /** What followed, in the tool's words, e.g. `jump services`. */
+  /** The action, in the tool's words, e.g. `jump services`. */
   readonly verdict: string;
-  /** The packet as it came there, where that differs from the step before. */
+  /** The packet at this step, if it differs from the step before. */
   readonly header?: PacketHeader;
-  /** What this means, for a step of ours. */
+  /** What a step of kube-relay means. */
   readonly meaning?: string;
 }
 
-/** What became of the packet by these rules. */
+/** The final result of these rules for the packet. */
 export type TraceEnding = "went on" | "rejected" | "dropped" | "not seen";
 
-/** What was seen. */
+/** What the watch observed. */
 export interface TracedPath {
   readonly steps: readonly TraceStep[];
   readonly ending: TraceEnding;
   /** The packet as it was first seen. */
   readonly header?: PacketHeader;
-  /** Where it was sent, as `ADDRESS:PORT`, by a mode that knows that beside the rules. */
+  /** The chosen endpoint, as `ADDRESS:PORT`, in a mode that knows it without the rules. */
   readonly endpoint?: string;
-  /** Where the rules send it, as `ADDRESS:PORT`, in a way that sees rules and no packet. */
+  /**
+   * The destination according to the rules, as `ADDRESS:PORT`, from a method that sees rules but no
+   * packets.
+   */
   readonly turnedTo?: string;
-  /** What the endpoint sees as the client, by a mode that knows it. */
+  /** The client address that the endpoint sees, in a mode that knows it. */
   readonly seenAs?: IpAddress;
-  /** What has to be known to read the steps, each a sentence. */
+  /** What the reader needs to know to understand the steps, each a sentence. */
   readonly notes: readonly string[];
 }
 
-/** A watch that is set. Disposing of it takes away everything that it added to the machine. */
+/** An active watch. Disposing of it removes everything that it added to the machine. */
 export interface PacketWatch extends AsyncDisposable {
-  /** How the packet is watched, as the end of "seen by …". */
+  /** The method of observation, as the end of "seen by …". */
   readonly way: string;
-  /** Resolves once the packet was seen; never where this way can't tell. Rejects when the watch broke. */
+  /**
+   * Resolves once the packet is seen; never if this method cannot tell. Rejects if the watch fails.
+   */
   readonly seen: Promise<void>;
-  /** Waits until nothing more comes, and tells what was seen. */
+  /** Waits until no more steps arrive, and returns what was seen. */
   path(options: PathOptions): Promise<TracedPath>;
 }
 
-/** What is known of the packet beside what was watched. */
+/** What is known of the packet besides the observation. */
 export interface PathOptions {
-  /** Whose address it was sent to. */
+  /** The ServicePort that owns the destination. */
   readonly service?: string | undefined;
-  /** It never came as far as to a rule, as the sender knows: there is nothing to wait for. */
+  /** The packet never reached a rule, as its sender knows: there is nothing to wait for. */
   readonly isUnsent?: boolean;
 }
 
-/** Sets a watch. Throws a {@linkcode TraceError} where nothing can be watched. */
+/** Starts a watch. Throws a {@linkcode TraceError} if the packet cannot be observed. */
 export type StartPacketWatch = (
   packet: WatchedPacket,
   options: { readonly signal: AbortSignal },
 ) => Promise<PacketWatch>;
 
-/** Why a packet can't be watched, and what would be right. */
+/** Why a packet cannot be observed, and what would be right. */
 export class TraceError extends Error {
   override name = "TraceError";
 }

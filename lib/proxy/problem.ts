@@ -1,10 +1,10 @@
 /**
- * What is wrong with an object, said so that its author can mend it.
+ * A problem with an object, worded so that its author can correct it.
  *
  * @module
  */
 
-/** One value of one object that could not be used. The rest of the object is used all the same. */
+/** One value of an object that cannot be used. The rest of the object is still used. */
 export interface ObjectProblem {
   /** Kind of the object, e.g. `Service`. */
   readonly kind: string;
@@ -12,9 +12,9 @@ export interface ObjectProblem {
   readonly object: string;
   /** Path of the field, e.g. `spec.externalIPs[1]`. */
   readonly path: string;
-  /** The value as found, shortened where long. */
+  /** The value as found, shortened if long. */
   readonly value: string;
-  /** What follows from it and what would be right; a constant sentence, so that logs can be grouped. */
+  /** The consequence, and what would be right; a constant sentence, so that logs can be grouped. */
   readonly message: string;
 }
 

@@ -1,16 +1,16 @@
 /**
- * Collects what is wrong with one object while it is read.
+ * Collects the problems of one object while it is read.
  *
  * @module
  */
 import type { ObjectProblem } from "./problem.ts";
 
-/** Problems of one object that are told; each may be a line of the log. */
+/** Maximum number of reported problems of one object; each may be a log line. */
 const MOST_PROBLEMS = 20;
-/** A value longer than this is cut: a log line has to stay one line. */
+/** Longer values are cut: a log line has to stay one line. */
 const MAX_VALUE_LENGTH = 80;
 
-/** Shared: nearly every object has none, and ten thousand lists of nothing add up. */
+/** Shared: almost every object has no problems, and ten thousand empty lists would add up. */
 const NO_PROBLEMS: readonly ObjectProblem[] = [];
 
 /** The problems of one object, in the order in which they were found. */
@@ -24,12 +24,15 @@ export class ProblemCollector {
     this.#object = object;
   }
 
-  /** What was reported so far. */
+  /** The problems reported so far. */
   get problems(): readonly ObjectProblem[] {
     return this.#problems;
   }
 
-  /** Adds one problem; the first of an object are kept. `message` is a constant sentence: what follows from it and what would be right. */
+  /**
+   * Adds one problem; only the first ones of an object are kept. `message` is a constant sentence:
+   * the consequence, and what would be right.
+   */
   report(path: string, value: unknown, message: string): void {
     if (this.#problems.length === MOST_PROBLEMS) return;
     const text = typeof value === "string" ? value : JSON.stringify(value) ?? "";

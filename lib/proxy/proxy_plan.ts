@@ -1,5 +1,5 @@
 /**
- * What has to hold for all Services of one IP family, and what a change of state changes in it.
+ * The plan for all Services of one IP family, and the difference that a change of state makes.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import { planService, type ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 import type { NodeTopology } from "./topology.ts";
 
-/** Settings of the node that enter into decisions. Where they change, everything is dirty. */
+/** Settings of the node that affect decisions. A change makes everything dirty. */
 export interface PlanOptions {
   readonly family: IpFamily;
   readonly localTraffic: LocalTrafficDetector;
@@ -34,7 +34,7 @@ export interface SharedPlan {
   /** Ranges that cluster IPs are taken from, sorted. */
   readonly serviceCidrs: readonly Cidr[];
   readonly localTraffic: LocalTrafficDetector;
-  /** For which node it was planned: by its name and zone endpoints were chosen. */
+  /** The node that the plan is for: its name and zone select endpoints. */
   readonly node: NodeTopology;
 }
 
@@ -45,22 +45,23 @@ export interface ProxyPlan {
   readonly shared: SharedPlan;
 }
 
-/** How a plan differs from what was planned at the last successful sync. */
+/** How a plan differs from the one of the last successful sync. */
 export interface PlanChanges {
   /** Keys whose ServicePlan is new or differs; look it up in the plan. */
   readonly upserted: ReadonlySet<ServicePortKey>;
   /**
-   * What went away, as last planned. After {@linkcode mergePlanChanges} a key may be here and in
-   * `upserted`: it went and came back, perhaps as something else. Take away first, then add.
+   * The removed ServicePlans, as last planned. After {@linkcode mergePlanChanges} a key may be here
+   * and in `upserted`: it was removed and added again, perhaps with other content. Remove first,
+   * then add.
    */
   readonly removed: ReadonlyMap<ServicePortKey, ServicePlan>;
   /** Whether {@linkcode ProxyPlan.shared} differs. */
   readonly shared: boolean;
-  /** First sync, or something that all Services depend on changed. `upserted` then holds every key. */
+  /** First sync, or a change that affects all Services. `upserted` then holds every key. */
   readonly everything: boolean;
   /**
-   * Objects are still being read for the first time: Services that are missing from the plan may be
-   * there. What an earlier run left of them has to stay.
+   * The first listing of objects is incomplete: Services that are missing from the plan may exist.
+   * Their objects from an earlier run must stay.
    */
   readonly isPartial?: true;
 }
@@ -71,21 +72,24 @@ export interface MutableProxyPlan extends ProxyPlan {
   shared: SharedPlan;
 }
 
-/** {@linkcode PlanOptions}, and what keeps the event loop alive. */
+/** {@linkcode PlanOptions}, with pauses that keep the event loop responsive. */
 interface SlicedPlanOptions extends PlanOptions {
-  /** Called every 256 ServicePorts; what it returns is waited for. Must not reject. */
+  /** Called and awaited every 256 ServicePorts. Must not reject. */
   readonly pause: () => Promise<void> | undefined;
-  /** Called for each ServicePort whose plan comes out different, in constant time; one side may be absent. */
+  /**
+   * Called for each ServicePort whose plan changes; has to run in constant time. One side may be
+   * absent.
+   */
   readonly onPlanned?: PlanListener;
 }
 
-/** Told of the plan of a ServicePort before and after; `undefined` = it had or has none. */
+/** Receives the old and new plan of a ServicePort; `undefined` = it had or has none. */
 type PlanListener = (
   previous: ServicePlan | undefined,
   next: ServicePlan | undefined,
 ) => void;
 
-/** ServicePorts planned between two pauses: about 1 ms of work. */
+/** Number of ServicePorts planned between two pauses: about 1 ms of work. */
 const SLICE_SIZE = 256;
 const NO_ENDPOINTS: readonly Endpoint[] = [];
 
@@ -107,9 +111,9 @@ export function createProxyPlan(
 }
 
 /**
- * Brings a plan from an earlier state to this one and says how it differs. A ServicePlan that comes
- * out equal keeps its identity and, unless everything is dirty, is not named. Costs what is dirty,
- * whatever the size of the plan.
+ * Updates a plan to this state and returns the differences. An equal ServicePlan keeps its identity
+ * and, unless everything is dirty, is not in the result. The cost depends on what is dirty, not on
+ * the size of the plan.
  */
 export function updatePlan(
   plan: MutableProxyPlan,
@@ -125,8 +129,8 @@ export function updatePlan(
 }
 
 /**
- * As {@linkcode updatePlan}, with pauses. The state must not change meanwhile; a reader of the
- * plan sees some ServicePorts of either state.
+ * As {@linkcode updatePlan}, with pauses. The state must not change meanwhile. A reader sees a mix
+ * of old and new ServicePlans until it is done.
  */
 export async function updatePlanInSlices(
   plan: MutableProxyPlan,
@@ -142,7 +146,7 @@ export async function updatePlanInSlices(
   }
 }
 
-/** The plan for a state, from scratch: what every sequence of updates has to come to. */
+/** The plan for a state, from scratch. Every sequence of updates has to produce the same plan. */
 export function planProxy(state: ProxyState, options: PlanOptions): ProxyPlan {
   const plan = createProxyPlan(options);
   updatePlan(plan, state, { keys: new Set(), shared: true, everything: true }, options);
@@ -150,8 +154,8 @@ export function planProxy(state: ProxyState, options: PlanOptions): ProxyPlan {
 }
 
 /**
- * What two updates come to together, for a sync that comes after a failed one. A ServicePort that
- * was removed in both keeps the plan that it had at the last sync that succeeded.
+ * Combines the changes of two updates, for a sync after a failed one. A ServicePort that was
+ * removed in both keeps the plan of the last sync that succeeded.
  */
 export function mergePlanChanges(earlier: PlanChanges, later: PlanChanges): PlanChanges {
   const upserted = new Set(earlier.upserted);
@@ -207,7 +211,7 @@ function* allKeys(plan: ProxyPlan, state: ProxyState): Generator<ServicePortKey,
   for (const key of plan.services.keys()) if (!state.services.has(key)) yield key;
 }
 
-/** Returns whether the shared part differs, or has to be taken for different. */
+/** Returns whether the shared part differs, or has to be treated as different. */
 function updateShared(
   plan: MutableProxyPlan,
   state: ProxyState,

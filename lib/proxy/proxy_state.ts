@@ -1,5 +1,5 @@
 /**
- * The state that the plan is made from: what the trackers have collected for one IP family.
+ * The input of the plan: what the trackers collected for one IP family.
  *
  * @module
  */
@@ -14,8 +14,7 @@ import type { ServicePort } from "./service_port.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
 /**
- * A read-only view of maps that only `applyChanges()` writes. The values keep their identity while
- * they are unchanged.
+ * A read-only view of maps that only `applyChanges()` writes. Unchanged values keep their identity.
  */
 export interface ProxyState {
   readonly services: ReadonlyMap<ServicePortKey, ServicePort>;
@@ -24,16 +23,16 @@ export interface ProxyState {
   readonly node: NodeState;
   /** Of this family; unsorted. */
   readonly serviceCidrs: readonly Cidr[];
-  /** Addresses of this family that the machine's interfaces have, but for those we added ourselves. */
+  /** Interface addresses of this family, without those that kube-relay added. */
   readonly interfaceAddresses: readonly IpAddress[];
 }
 
-/** What a drain of the trackers, or a change of the node, has touched. */
+/** What a drain of the trackers, or a change of the node, affects. */
 export interface DirtyState {
   readonly keys: ReadonlySet<ServicePortKey>;
-  /** Node, service CIDRs or interface addresses differ: the shared part of the plan is made anew. */
+  /** Node, service CIDRs or interface addresses changed: the shared part of the plan is rebuilt. */
   readonly shared: boolean;
-  /** Every ServicePlan has to be made anew (zone or node name changed, or first sync). */
+  /** Every ServicePlan must be rebuilt (zone or node name changed, or first sync). */
   readonly everything: boolean;
 }
 
@@ -44,11 +43,11 @@ export interface MutableProxyState extends ProxyState {
   node: NodeState;
   serviceCidrs: readonly Cidr[];
   interfaceAddresses: readonly IpAddress[];
-  /** Whether changes were applied before; the first ones concern everything. */
+  /** Whether changes were applied before; the first changes affect everything. */
   started: boolean;
 }
 
-/** What may change between two syncs; what is left out stays as it is. */
+/** What may change between two syncs; absent fields are unchanged. */
 export interface StateChanges {
   readonly services?: Pick<ServiceChanges, "upserted" | "removed">;
   readonly endpoints?: Pick<EndpointsChanges, "endpoints">;
@@ -70,8 +69,8 @@ export function createProxyState(node: NodeState): MutableProxyState {
 }
 
 /**
- * Writes changes into the state and says what they touch. Values that come out equal are left
- * alone and touch nothing. Costs what the changes cost, whatever the size of the state.
+ * Applies changes to the state and returns what they affect. Equal values are kept and affect
+ * nothing. The cost depends on the changes, not on the size of the state.
  */
 export function applyChanges(state: MutableProxyState, changes: StateChanges): DirtyState {
   const keys = new Set<ServicePortKey>();

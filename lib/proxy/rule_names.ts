@@ -1,5 +1,5 @@
 /**
- * Under which names the rules of one ServicePort are found in the data plane.
+ * Finds the names of a ServicePort's rules in the data plane.
  *
  * @module
  */
@@ -11,38 +11,38 @@ import type { ProxyPlan } from "./proxy_plan.ts";
 import type { ServiceMode } from "./service_mode.ts";
 import type { ServicePlan } from "./service_plan.ts";
 
-/** Things of one kind and name that are for a ServicePort. */
+/** Objects of one kind and name that serve a ServicePort. */
 export interface RuleName {
   /** As {@linkcode PacketCarrier.object}, e.g. `rule` or `map element`. */
   readonly object: string;
-  /** As {@linkcode PacketCarrier.name}: of a rule its chain, of an element its map. */
+  /** As {@linkcode PacketCarrier.name}: the chain of a rule, the map of an element. */
   readonly name: string;
   /** How many of them there are. */
   readonly count: number;
 }
 
-/** Addresses of a ServicePort that are looked at; it may have hundreds. */
+/** Maximum number of examined addresses of a ServicePort, which may have hundreds. */
 const MOST_TARGETS = 4;
-/** Names that are told of one ServicePort. */
+/** Maximum number of reported names of one ServicePort. */
 const MOST_RULE_NAMES = 12;
 
-/** From where packets are looked at: addresses for documentation, which nobody has. */
+/** Sources of the examined packets: documentation addresses, which no host has. */
 const OUTSIDE = {
   IPv4: parseIpAddress("192.0.2.1"),
   IPv6: parseIpAddress("2001:db8::1"),
 } as const;
 
 /**
- * What carries packets from outside to the addresses of a ServicePort, and is for it and for no other:
- * the jumps that lead there are left out. Takes some milliseconds with 10,000 Services, and asks
- * nothing of the machine.
+ * The objects that carry packets from outside to the addresses of one ServicePort and of no other;
+ * the jumps that lead to them are omitted. Takes some milliseconds with 10,000 Services. Does not
+ * read the machine.
  */
 export function ruleNames(
   plan: ProxyPlan,
   service: ServicePlan,
   mode: Pick<ServiceMode, "explain">,
 ): readonly RuleName[] {
-  // The plan of it alone: whose the address is has not to be looked for.
+  // A plan of this ServicePort alone, so that no owner of the address has to be searched.
   const alone = { ...plan, services: new Map([[service.key, service]]) };
   const addresses = new Set<string>(service.reachable.map(({ address }) => address));
   const own = { nodePort: service.nodePort, addresses };
@@ -74,7 +74,7 @@ function packetsTo({ family, shared }: ProxyPlan, service: ServicePlan): readonl
   ].slice(0, MOST_TARGETS);
 }
 
-/** Whether it names the address, the node port or an endpoint: what others need too names none. */
+/** Whether the object names the address, the node port or an endpoint; shared objects name none. */
 function isOwn(
   { text }: PacketCarrier,
   { to, port }: Packet,
@@ -93,7 +93,7 @@ function isOwn(
 const IPV4 = /(?<![\w.:])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]|\/(?!32))/g;
 const IPV6 = /(?<![\w.:])[\da-f]*:[\da-f:.]*(?![\w.:]|\/(?!128))/g;
 
-/** Each address of one machine: `10.0.0.0/28` is none. */
+/** Each single address: `10.0.0.0/28` is none. */
 function addressesIn(text: string): readonly string[] {
   return [...text.match(IPV4) ?? [], ...text.match(IPV6) ?? []];
 }

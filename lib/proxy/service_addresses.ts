@@ -1,6 +1,6 @@
 /**
- * Reads the addresses of a Service, as far as they are of one IP family. What cannot be parsed is
- * left out and reported.
+ * Reads the addresses of a Service that belong to one IP family. Values that cannot be parsed are
+ * omitted and reported.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { type Cidr, cidrFamilyOf, prefixLengthOf, tryParseCidr } from "../net/ci
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
 import type { ProblemCollector } from "./problem_collector.ts";
 
-/** One Service while it is read. */
+/** A Service while it is read. */
 export interface ServiceReading {
   readonly service: Service;
   readonly family: IpFamily;
@@ -20,10 +20,10 @@ export interface ServiceReading {
 const NO_ADDRESSES: readonly IpAddress[] = [];
 
 /**
- * The cluster IP of the family, if it has one.
+ * The cluster IP of the family, if the Service has one.
  *
- * The API server keeps `clusterIP` equal to `clusterIPs[0]` and fills in `ipFamilies`; a manifest
- * written by hand may give any one of them, so what is missing is taken from the other.
+ * The API server keeps `clusterIP` equal to `clusterIPs[0]` and fills in `ipFamilies`. A manifest
+ * written by hand may set only one of the fields, so each replaces a missing other one.
  */
 export function clusterIpOf(
   { service: { spec }, family, problems }: ServiceReading,
@@ -50,7 +50,7 @@ export function clusterIpOf(
   return undefined;
 }
 
-/** `spec.externalIPs`, without duplicates. Blank ones are passed over in silence, as upstream does. */
+/** `spec.externalIPs`, without duplicates. Blank entries are ignored silently, as in upstream. */
 export function externalIpsOf(reading: ServiceReading): readonly IpAddress[] {
   const candidates = (reading.service.spec.externalIPs ?? [])
     .map((text, index) => ({ text, path: `spec.externalIPs[${index}]` }))
@@ -62,7 +62,7 @@ export function externalIpsOf(reading: ServiceReading): readonly IpAddress[] {
   );
 }
 
-/** The load balancer addresses that this node may answer for itself, without duplicates. */
+/** The load balancer addresses that this node may serve itself, without duplicates. */
 export function loadBalancerVipsOf(reading: ServiceReading): readonly IpAddress[] {
   const candidates = (reading.service.status?.loadBalancer?.ingress ?? [])
     .map(({ ip, ipMode = "VIP" }, index) => ({
@@ -70,7 +70,8 @@ export function loadBalancerVipsOf(reading: ServiceReading): readonly IpAddress[
       ipMode,
       path: `status.loadBalancer.ingress[${index}].ip`,
     }))
-    // ipMode Proxy: the load balancer rewrites the destination itself and wants no short cut.
+    // ipMode Proxy: the load balancer rewrites the destination itself; its traffic must not bypass
+    // it.
     .filter(({ text, ipMode }) => text !== "" && ipMode === "VIP");
   return addressesOf(
     reading,
@@ -94,9 +95,9 @@ function addressesOf(
 }
 
 /**
- * Who may use the load balancer addresses: `undefined` = everybody (no list, or one with a /0 of
- * this family), empty = nobody (a list without a valid range of this family). The latter is where
- * upstream admits everybody.
+ * The sources that may use the load balancer addresses. `undefined` = all (no list, or one with a
+ * /0 of this family), empty = none (a list without a valid range of this family). In the latter
+ * case upstream admits all.
  */
 export function loadBalancerSourceRangesOf(
   { service, family, problems }: ServiceReading,

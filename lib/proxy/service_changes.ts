@@ -22,16 +22,16 @@ import { take } from "./take.ts";
 
 /** What changed between two drains. */
 export interface ServiceChanges {
-  /** Services of which some ServicePort is new, changed or gone. */
+  /** Services with a ServicePort that was added, changed or removed. */
   readonly services: ReadonlySet<ServiceKey>;
   /** Every ServicePort that these Services have now. */
   readonly upserted: ReadonlyMap<ServicePortKey, ServicePort>;
-  /** Every ServicePort that they had at the last drain and have no longer. */
+  /** Every ServicePort that they had at the last drain and no longer have. */
   readonly removed: ReadonlySet<ServicePortKey>;
   readonly problems: readonly ObjectProblem[];
 }
 
-/** One Service: what the last drain left of it, and what it is now. */
+/** One Service: its state at the last drain, and its current state. */
 interface ServiceChange {
   readonly previous: readonly ServicePort[];
   readonly current: readonly ServicePort[];
@@ -39,11 +39,11 @@ interface ServiceChange {
 
 const NOTHING: ServicePorts = { ports: [], problems: [] };
 
-/** Services of one IP family. */
+/** Tracks the Services of one IP family. */
 export class ServiceChangeTracker {
   readonly #options: ServicePortOptions;
   readonly #changes = new Map<ServiceKey, ServiceChange>();
-  /** Of the Service as it is now, where something about it is new. */
+  /** Current problems of Services, where some are not yet reported. */
   readonly #problems = new Map<ServiceKey, readonly ObjectProblem[]>();
   #total = 0;
 
@@ -51,20 +51,20 @@ export class ServiceChangeTracker {
     this.#options = options;
   }
 
-  /** Services that differ from what they were at the last drain. */
+  /** Number of Services that changed since the last drain. */
   get pending(): number {
     return this.#changes.size;
   }
 
-  /** Calls since the start, whether they changed anything or not. */
+  /** Number of updates since the start, including those without effect. */
   get total(): number {
     return this.#total;
   }
 
   /**
-   * Takes the change of one Service; either side may be absent. What goes back to where the last
-   * drain left it is no change. Returns whether a sync has something to do, for this Service or
-   * for another.
+   * Applies the change of one Service; either side may be absent. A Service that returns to its
+   * state at the last drain is not changed. Returns whether a sync has work to do, for this Service
+   * or another.
    */
   update(previous: Service | undefined, current: Service | undefined): boolean {
     const service = current ?? previous;
@@ -83,7 +83,7 @@ export class ServiceChangeTracker {
     return this.#changes.size > 0 || this.#problems.size > 0;
   }
 
-  /** Hands over what changed in so many Services, and forgets that it did. */
+  /** Returns and forgets the changes of at most this many Services. */
   drain(limit = Infinity): ServiceChanges {
     const services = new Set<ServiceKey>();
     const upserted = new Map<ServicePortKey, ServicePort>();
@@ -105,7 +105,7 @@ export class ServiceChangeTracker {
     return service === undefined ? NOTHING : servicePortsFromService(service, this.#options);
   }
 
-  /** A problem is told of once, not with every update of the object that has it. */
+  /** A problem is reported once, not with every update of its object. */
   #note(key: ServiceKey, before: readonly ObjectProblem[], after: readonly ObjectProblem[]): void {
     const pending = new Set(this.#problems.get(key)?.map(problemText));
     const told = new Set(before.map(problemText).filter((problem) => !pending.has(problem)));

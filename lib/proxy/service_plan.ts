@@ -1,5 +1,5 @@
 /**
- * What has to hold for one ServicePort, whatever the backend. No word of iptables in it.
+ * The plan for one ServicePort, independent of the backend.
  *
  * @module
  */
@@ -14,7 +14,7 @@ import type { ServicePortKey, ServicePortName } from "./service_port_name.ts";
 import { type CategorizedEndpoints, categorizeEndpoints, type NodeTopology } from "./topology.ts";
 import type { Verdict } from "./verdict.ts";
 
-/** The decision for one ServicePort. Deeply read-only; keeps its identity while nothing changed. */
+/** The decision for one ServicePort. Deeply read-only; keeps its identity while unchanged. */
 export interface ServicePlan {
   readonly key: ServicePortKey;
   readonly name: ServicePortName;
@@ -24,34 +24,42 @@ export interface ServicePlan {
   readonly nodePort?: Port;
   readonly externalIps: readonly IpAddress[];
   readonly loadBalancerVips: readonly IpAddress[];
-  /** For {@linkcode loadBalancerVips} only; `undefined` = everybody, empty = nobody. */
+  /** For {@linkcode loadBalancerVips} only; `undefined` = all sources, empty = none. */
   readonly sourceRanges?: readonly Cidr[];
   /** Traffic to the cluster IP. */
   readonly internal: Verdict;
   /** Traffic to node port, external IPs and load balancer addresses, from outside. */
   readonly external: Verdict;
-  /** The same from a pod of this cluster or from the node itself: policy Local does not bind it. */
+  /**
+   * The same traffic from a pod of this cluster or from the node itself, which policy Local does
+   * not bind.
+   */
   readonly externalFromCluster: Verdict;
-  /** By which policies the verdicts were reached. */
+  /** The policies that led to the verdicts. */
   readonly internalTrafficPolicy: TrafficPolicy;
   readonly externalTrafficPolicy: TrafficPolicy;
   readonly affinityTimeoutSeconds?: number;
-  /** Which traffic to the cluster IP leaves with the node's address. */
+  /** Which traffic to the cluster IP is masqueraded. */
   readonly masqueradeInternal: "all" | "off-cluster" | "none";
-  /** Which traffic to the external addresses does: all of it, or only what comes from the node itself. */
+  /**
+   * Which traffic to external addresses is masqueraded: all, or only traffic from the node itself.
+   */
   readonly masqueradeExternal: "all" | "from-node";
-  /** Every endpoint that some verdict may pick, without duplicates, sorted by key. */
+  /** Every endpoint that some verdict may choose, without duplicates, sorted by key. */
   readonly reachable: readonly Endpoint[];
   /** Every endpoint known, for `status` and `explain`. */
   readonly endpoints: readonly Endpoint[];
   readonly healthCheckNodePort?: Port;
-  /** When the Service was made, as text that sorts; the older one has an address that two claim. */
+  /**
+   * Creation time of the Service, as text that sorts; in a conflict the older Service owns the
+   * address.
+   */
   readonly createdAt?: string;
   /** As {@linkcode ServicePort.annotations}. */
   readonly annotations?: ModeAnnotations;
 }
 
-/** What a plan depends on beside the ServicePort and its endpoints. */
+/** What a plan depends on besides the ServicePort and its endpoints. */
 export interface ServicePlanContext {
   readonly node: NodeTopology;
   readonly options: {
@@ -65,11 +73,11 @@ const REJECT: Verdict = { kind: "reject" };
 const DROP: Verdict = { kind: "drop" };
 
 /**
- * Decides what has to hold for a ServicePort. `endpoints` are sorted by key.
+ * Plans a ServicePort. `endpoints` are sorted by key.
  *
- * A Service without any endpoint refuses, so that clients fail at once; one that has endpoints,
- * but none on this node where policy Local asks for one, drops: the load balancer in front is
- * about to notice, and a refusal would reach the client as final.
+ * A Service without any endpoint rejects, so that clients fail at once. A Service with endpoints,
+ * but none on this node although policy Local requires one, drops: the load balancer in front is
+ * about to notice, and a client would take a rejection as final.
  */
 export function planService(
   servicePort: ServicePort,
@@ -86,8 +94,8 @@ export function planService(
       affinityTimeoutSeconds: servicePort.affinityTimeoutSeconds,
     }),
     masqueradeInternal: masqueradeInternal(options),
-    // Policy Local is there to keep the client's address; only the node's own traffic may lack one
-    // that the endpoint can answer.
+    // Policy Local keeps the client's address. Only traffic of the node itself may have a source
+    // that the endpoint cannot answer.
     masqueradeExternal: servicePort.externalTrafficPolicy === "Local" ? "from-node" : "all",
     reachable: categorized.reachable,
     endpoints,
@@ -125,7 +133,7 @@ function verdictsOf(
   const { internalTrafficPolicy, externalTrafficPolicy, externallyAccessible } = servicePort;
   return {
     internal: verdicts[internalTrafficPolicy],
-    // No address leads there, so the endpoint lists for it were not asked for.
+    // No address leads there, so the endpoint lists were not computed.
     external: externallyAccessible ? verdicts[externalTrafficPolicy] : REJECT,
     externalFromCluster: externallyAccessible ? verdicts.Cluster : REJECT,
   };

@@ -26,10 +26,10 @@ import {
   type ServicePortName,
 } from "./service_port_name.ts";
 
-/** Where traffic may go: anywhere in the cluster, or to endpoints on this node only. */
+/** Where traffic may go: to endpoints in the whole cluster, or only on this node. */
 export type TrafficPolicy = "Cluster" | "Local";
 
-/** One port of a Service, as one IP family sees it. Values are parsed; absent ones are `undefined`. */
+/** One port of a Service in one IP family. Values are parsed; absent ones are `undefined`. */
 export interface ServicePort {
   readonly key: ServicePortKey;
   readonly name: ServicePortName;
@@ -38,63 +38,66 @@ export interface ServicePort {
   readonly protocol: Protocol;
   readonly nodePort?: Port;
   readonly externalIps: readonly IpAddress[];
-  /** Addresses of `status.loadBalancer.ingress` whose ipMode is unset or VIP. */
+  /** Addresses of `status.loadBalancer.ingress` with ipMode unset or VIP. */
   readonly loadBalancerVips: readonly IpAddress[];
   /**
-   * Sources that may use the load balancer addresses; `undefined` = all. An empty list admits
-   * nobody: ranges were given but none is valid for this family (upstream fails open here).
+   * Sources that may use the load balancer addresses; `undefined` = all. An empty list admits none:
+   * ranges were given but none is valid for this family (upstream admits all here).
    */
   readonly loadBalancerSourceRanges?: readonly Cidr[];
-  /** Seconds for which a client stays with its endpoint; `undefined` = no session affinity. */
+  /** Session affinity timeout of a client, in seconds; `undefined` = no session affinity. */
   readonly affinityTimeoutSeconds?: number;
   readonly internalTrafficPolicy: TrafficPolicy;
   readonly externalTrafficPolicy: TrafficPolicy;
-  /** Port of the health check for load balancers; only type LoadBalancer with external policy Local. */
+  /**
+   * Port of the health check for load balancers; only for type LoadBalancer with external policy
+   * Local.
+   */
   readonly healthCheckNodePort?: Port;
   /** Whether a node port, an external IP or a load balancer address leads here. */
   readonly externallyAccessible: boolean;
   /** RFC 3339, whole seconds, UTC, so that texts sort as times do; absent in most manifests. */
   readonly createdAt?: string;
-  /** What the Service asks of a single mode; absent where it asks nothing. */
+  /** The annotations for single modes; absent if there are none. */
   readonly annotations?: ModeAnnotations;
 }
 
-/** What {@linkcode servicePortsFromService} has to know beside the Service. */
+/** Options of {@linkcode servicePortsFromService}. */
 export interface ServicePortOptions {
   readonly family: IpFamily;
   /** Whether `spec.externalIPs` is honoured (feature gate AllowServiceExternalIPs). @default {true} */
   readonly allowExternalIps?: boolean;
 }
 
-/** The ports of one Service, and what of it could not be used. */
+/** The ports of one Service, and the values that could not be used. */
 export interface ServicePorts {
   readonly ports: readonly ServicePort[];
   readonly problems: readonly ObjectProblem[];
 }
 
-/** What the API server sets where `sessionAffinityConfig` is left out. */
+/** The API server's default if `sessionAffinityConfig` is absent. */
 const DEFAULT_AFFINITY_TIMEOUT_SECONDS = 10_800;
 /** The API's upper bound: one day. */
 const MAX_AFFINITY_TIMEOUT_SECONDS = 86_400;
-/** Most frontends of one Service: 60,000 ports of one address are served. */
+/** Maximum number of frontends of one Service, enough for 60,000 ports of one address. */
 const MOST_FRONTENDS = 100_000;
 /** A Service with this label belongs to another proxy. */
 const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
 const NO_SERVICE_PORTS: ServicePorts = { ports: [], problems: [] };
 
-/** What makes a Service none of ours. */
+/** Why kube-relay does not serve a Service. */
 export type UnproxiedReason = "ExternalName" | "headless" | "other proxy";
 
-/** What all ports of a Service share. */
+/** The fields that all ports of a Service share. */
 type SharedFields = Omit<
   ServicePort,
   "key" | "name" | "port" | "protocol" | "nodePort" | "externallyAccessible"
 >;
 
 /**
- * Reads what one IP family has to know of a Service. Gives no ports for a Service that is none of
- * ours: headless, ExternalName, without a cluster IP of this family, or labelled for another proxy.
- * A value that cannot be used is left out and reported; it never takes the rest of the Service with it.
+ * Reads the ports of a Service for one IP family. Returns none for a Service that kube-relay does
+ * not serve: headless, ExternalName, without a cluster IP of this family, or labelled for another
+ * proxy. An unusable value is omitted and reported; the rest of the Service is still used.
  */
 export function servicePortsFromService(
   service: Service,
@@ -113,8 +116,8 @@ export function servicePortsFromService(
     clusterIp,
     externalIps: allowExternalIps ? externalIps : [],
   });
-  // Upstream looks at the external IPs before the feature gate takes them away: the gate changes
-  // which addresses are served, never which endpoint lists are computed.
+  // Upstream evaluates the external IPs before the feature gate removes them: the gate changes
+  // which addresses are served, but not which endpoint lists are computed.
   const hasExternalAddress = externalIps.length > 0 || shared.loadBalancerVips.length > 0;
   const mostPorts = mostPortsOf(shared);
   const ports = new Map<ServicePortKey, ServicePort>();
@@ -141,7 +144,9 @@ export function servicePortsFromService(
   return { ports: [...ports.values()], problems: problems.problems };
 }
 
-/** Ports, so that the frontends of a Service cost no more than some times what its object does. */
+/**
+ * Maximum number of ports, so that the frontends cost no more than a small multiple of the object.
+ */
 function mostPortsOf(
   { externalIps, loadBalancerVips, loadBalancerSourceRanges = [] }: SharedFields,
 ): number {
@@ -150,7 +155,7 @@ function mostPortsOf(
   return Math.max(1, Math.floor(MOST_FRONTENDS / addresses));
 }
 
-/** Why a Service is none of ours, whatever the IP family; `undefined` = it is one. */
+/** Why no IP family of a Service is served; `undefined` = it is served. */
 export function unproxiedReason({ metadata, spec }: Service): UnproxiedReason | undefined {
   if (spec.type === "ExternalName") return "ExternalName";
   if (spec.clusterIP === "None") return "headless";
@@ -226,7 +231,7 @@ function healthCheckNodePortOf({ service: { spec }, problems }: ServiceReading):
   return port;
 }
 
-/** Where a port of a Service stands. */
+/** The context of a port of a Service. */
 interface PortPlace {
   readonly namespacedName: NamespacedName;
   readonly problems: ProblemCollector;

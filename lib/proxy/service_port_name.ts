@@ -16,8 +16,8 @@ export interface NamespacedName {
 export type ServiceKey = string & { readonly __brand: "ServiceKey" };
 
 /**
- * The tuple that identifies a port of a Service. Endpoints are found by the same tuple: port *name*
- * and protocol must match, the number plays no role (upstream's `ServicePortName`).
+ * The tuple that identifies a port of a Service. Endpoints are matched by port *name* and protocol;
+ * the port number does not matter (upstream's `ServicePortName`).
  */
 export interface ServicePortName extends NamespacedName {
   /** Name of the port; the empty string for the only, unnamed port of a Service. */
@@ -26,12 +26,12 @@ export interface ServicePortName extends NamespacedName {
 }
 
 /**
- * `namespace/name:port/PROTOCOL`, as a `Map` key. Unlike the text form of upstream it holds the
+ * `namespace/name:port/PROTOCOL`, as a `Map` key. Unlike upstream's text form it contains the
  * protocol, since a Service may have TCP and UDP on one port name.
  */
 export type ServicePortKey = string & { readonly __brand: "ServicePortKey" };
 
-/** Namespace and name of an object; a manifest without a namespace means `default`, as for kubectl. */
+/** Namespace and name of an object; an absent namespace means `default`, as for kubectl. */
 export function namespacedNameOf({ metadata }: KubeObject): NamespacedName {
   return { namespace: metadata.namespace ?? "default", name: metadata.name };
 }
@@ -46,7 +46,7 @@ export function servicePortKey(name: ServicePortName): ServicePortKey {
   return `${servicePortText(name)}/${name.protocol}` as ServicePortKey;
 }
 
-/** The field's usual text form, `namespace/name:port` or `namespace/name`; without the protocol. */
+/** The usual text form, `namespace/name:port` or `namespace/name`, without the protocol. */
 export function servicePortText(name: ServicePortName): string {
   return name.port === ""
     ? `${name.namespace}/${name.name}`

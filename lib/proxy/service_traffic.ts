@@ -1,10 +1,10 @@
 /**
- * What goes through each Service, counted by the mode that sees it. There with `--service-counters`
- * only: without a table nobody counts.
+ * Traffic of each Service, counted by a mode that sees it. Exists only with `--service-counters`:
+ * without a table no mode counts.
  *
- * The number of counters is bounded. The first Services that carry traffic have counters of their own
- * for as long as they exist; those that come when the table is full share one, `other`. Which of the two
- * it is stays so for the life of a ServicePort: its counters never jump.
+ * The number of counters is bounded. The first Services that carry traffic get counters of their
+ * own for as long as they exist. Later ones share one row, `other`, once the table is full. A
+ * ServicePort never changes between the two, so that its counters never jump.
  *
  * @module
  */
@@ -17,12 +17,12 @@ import {
   type ServicePortName,
 } from "./service_port_name.ts";
 
-/** Services, of both IP families together, that have counters of their own. */
+/** Maximum number of Services with counters of their own, in both IP families together. */
 const MAX_SERVICES = 2000;
-/** Their ports, of both IP families: two each in a cluster of two families. */
+/** Maximum number of their ports, in both IP families: dual-stack counts twice. */
 const MAX_SERVICE_PORTS = 8000;
 
-/** What is known of the traffic of a ServicePort; a mode leaves out what it doesn't see. */
+/** Known traffic of a ServicePort; a mode omits what it does not see. */
 export interface TrafficFigures {
   readonly bytesFromClients: number;
   readonly bytesToClients: number;
@@ -32,39 +32,39 @@ export interface TrafficFigures {
   readonly open?: number;
 }
 
-/** Counters of one ServicePort. Whoever counts for it adds to them; what a mode can't see stays 0. */
+/** Counters of one ServicePort. The mode increments them; what it cannot see stays 0. */
 export interface ServiceTraffic {
-  /** Of what is sent over TCP or UDP in userspace mode; of IP packets in nftables mode. */
+  /** In userspace mode payload over TCP or UDP; in nftables mode IP packets. */
   bytesFromClients: number;
   bytesToClients: number;
   packetsFromClients: number;
   packetsToClients: number;
-  /** TCP connections and UDP flows taken. */
+  /** TCP connections and UDP flows accepted. */
   opened: number;
-  /** Those that are open now. */
+  /** Connections and flows open now. */
   open: number;
 }
 
-/** Counters with what they are of. */
+/** Counters with their labels. */
 export interface ServiceTrafficRow {
   readonly family: IpFamily;
   readonly protocol: Protocol;
-  /** `undefined` = all ServicePorts that have no counters of their own. */
+  /** `undefined` = all ServicePorts without counters of their own. */
   readonly name?: ServicePortName;
   readonly traffic: Readonly<ServiceTraffic>;
 }
 
 /** The counters of one IP family, as its backend uses them. */
 export interface FamilyTraffic {
-  /** Counters for a ServicePort, made when it is first asked for. */
+  /** Returns the counters of a ServicePort; creates them at the first call. */
   enter(name: ServicePortName): ServiceTraffic;
-  /** What was counted; `undefined` for one that has no counters of its own, or has carried nothing. */
+  /** The counters of a ServicePort; `undefined` if it has none of its own, or no traffic yet. */
   get(name: ServicePortName): Readonly<ServiceTraffic> | undefined;
-  /** The ServicePort is gone, and its counters with it. */
+  /** Removes the counters of a deleted ServicePort. */
   leave(name: ServicePortName): void;
 }
 
-/** The most of each, to be set by tests. */
+/** Limits of the table; tests set them. */
 interface ServiceTrafficBounds {
   /** @default {2000} */
   readonly maxServices?: number;
@@ -78,7 +78,7 @@ export class ServiceTrafficTable {
   readonly #maxServicePorts: number;
   readonly #rows = new Map<string, ServiceTrafficRow & { readonly traffic: ServiceTraffic }>();
   readonly #others = new Map<string, ServiceTrafficRow & { readonly traffic: ServiceTraffic }>();
-  /** How many rows each Service has. */
+  /** Number of rows of each Service. */
   readonly #services = new Map<ServiceKey, number>();
 
   constructor(bounds: ServiceTrafficBounds = {}) {
@@ -86,7 +86,7 @@ export class ServiceTrafficTable {
     this.#maxServicePorts = bounds.maxServicePorts ?? MAX_SERVICE_PORTS;
   }
 
-  /** Of one IP family. */
+  /** The counters of one IP family. */
   of(family: IpFamily): FamilyTraffic {
     return {
       enter: (name) => this.#enter(family, name),
@@ -95,7 +95,7 @@ export class ServiceTrafficTable {
     };
   }
 
-  /** Everything that is counted now. May be iterated with pauses in between. */
+  /** All current counters. The caller may pause while it iterates. */
   *rows(): Generator<ServiceTrafficRow, void, void> {
     yield* this.#rows.values();
     yield* this.#others.values();

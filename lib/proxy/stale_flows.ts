@@ -1,11 +1,11 @@
 /**
- * Which UDP flows the kernel has to forget. A flow that it tracks goes on to the endpoint that it
- * began with, past all rules, for as long as the client keeps sending.
+ * Finds the UDP flows that connection tracking must delete. A tracked flow keeps its first
+ * endpoint, before any rule, while the client keeps sending.
  *
- * Upstream (1.36) looks at Services that have endpoints only. We also end flows to those that have
- * none, to Services that are gone and to addresses and ports that were given up (kubernetes issue
- * 139628), leave those alone whose endpoint is published though not ready, and take a node port for
- * one on this node's own addresses only. TCP and SCTP are never touched: their clients notice.
+ * Upstream (1.36) checks only Services that have endpoints. kube-relay also ends flows to Services
+ * without endpoints, to deleted Services, and to addresses and ports that were given up (kubernetes
+ * issue 139628). It keeps flows whose endpoint is published before it is ready, and matches node
+ * ports only on this node's own addresses. TCP and SCTP are never touched: their clients notice.
  *
  * @module
  */
@@ -25,25 +25,25 @@ import type { ServicePortKey } from "./service_port_name.ts";
 
 export type { StaleFlowMatcher, SuspectFrontEnds, UdpFlow } from "./front_end_matcher.ts";
 
-/** Everybody whose flows are looked at, those that are gone as well. */
+/** Every ServicePort whose flows are checked, including deleted ones. */
 export function* suspectKeys(suspects: SuspectFrontEnds): Generator<ServicePortKey> {
   yield* suspects.keys;
   for (const { key } of suspects.goneAddresses.values()) yield key;
   yield* suspects.goneNodePorts.values();
 }
 
-/** Called every 256 ServicePorts; what it returns is waited for. */
+/** Called and awaited every 256 ServicePorts. */
 type Pause = () => Promise<void> | undefined;
 
 const SLICE_SIZE = 256;
-/** What was given up and could not be looked after, where conntrack never works: the oldest go. */
+/** Most given-up addresses to keep while conntrack does not work; the oldest are dropped. */
 const MOST_GONE = 10_000;
 
-/** The UDP front ends of one IP family, and which of them are suspects. */
+/** The UDP frontends of one IP family, and the suspects among them. */
 export class UdpFrontEnds {
-  /** As last noted. ServicePlans are immutable, so these are references only. */
+  /** As of the last {@linkcode note}. ServicePlans are immutable, so these are references only. */
   readonly #known = new Map<ServicePortKey, ServicePlan>();
-  /** What the sync under way is about to bring. */
+  /** The plans that the current sync will apply. */
   readonly #coming = new Map<ServicePortKey, ServicePlan>();
   /** Not yet disposed of. */
   readonly #matchers = new Set<FrontEndMatcher>();
@@ -57,14 +57,14 @@ export class UdpFrontEnds {
     return this.#keys.size + this.#goneAddresses.size + this.#goneNodePorts.size > 0;
   }
 
-  /** Whether a sync is under way, or failed and comes again. */
+  /** Whether a sync is in progress, or failed and will be retried. */
   get expecting(): boolean {
     return this.#coming.size > 0;
   }
 
   /**
-   * Takes what a sync is about to bring: the kernel may have it long before {@linkcode note} is told,
-   * so from now on the flows of before and those of then are right.
+   * Records what a sync is about to apply. The kernel may have it long before {@linkcode note} is
+   * called, so until then both old and new flows are valid.
    */
   expect(plan: ProxyPlan, changes: PlanChanges): void {
     this.#coming.clear();
@@ -74,7 +74,7 @@ export class UdpFrontEnds {
     }
   }
 
-  /** Takes what changed; at the first sync everything did. Costs what changed. */
+  /** Records applied changes; at the first sync everything. Costs only what changed. */
   note(plan: ProxyPlan, changes: PlanChanges): void {
     this.#coming.clear();
     for (const key of changes.removed.keys()) this.#remove(key);
@@ -88,12 +88,12 @@ export class UdpFrontEnds {
     for (const [key, { nodePort }] of this.#known) if (nodePort !== undefined) this.#keys.add(key);
   }
 
-  /** Makes every front end a suspect. */
+  /** Makes every frontend a suspect. */
   suspectAll(): void {
     for (const key of this.#known.keys()) this.#keys.add(key);
   }
 
-  /** Hands out the suspects; there are none then. */
+  /** Returns the suspects and clears the list. */
   take(): SuspectFrontEnds {
     const suspects = {
       keys: this.#keys,
@@ -106,7 +106,7 @@ export class UdpFrontEnds {
     return suspects;
   }
 
-  /** Takes suspects back that could not be looked after. */
+  /** Takes back suspects that could not be checked. */
   giveBack({ keys, goneAddresses, goneNodePorts }: SuspectFrontEnds): void {
     for (const key of keys) if (this.#known.has(key)) this.#keys.add(key);
     this.#goneAddresses = new Map([...goneAddresses, ...this.#goneAddresses]);
@@ -115,7 +115,7 @@ export class UdpFrontEnds {
     dropOldest(this.#goneNodePorts);
   }
 
-  /** What is right for the suspects now. */
+  /** Builds a matcher with the currently valid flows of the suspects. */
   async matcherOf(suspects: SuspectFrontEnds, pause: Pause): Promise<StaleFlowMatcher> {
     const matcher = new FrontEndMatcher(this.#nodeAddresses, {
       suspects,
@@ -127,7 +127,7 @@ export class UdpFrontEnds {
       const plan = this.#known.get(key);
       if (plan) matcher.watch(plan);
     }
-    // An address may have moved to another ServicePort, or be shared: whoever has it now is asked.
+    // An address may have moved to another ServicePort, or be shared: allows every current user.
     this.#matchers.add(matcher);
     const coming = [...this.#coming.values()];
     for (const plan of [...this.#known.values()]) {

@@ -1,10 +1,10 @@
 /**
- * Takes a piece out of a map.
+ * Removes the oldest entries of a map.
  *
  * @module
  */
 
-/** Gives the oldest entries of a map, at most so many, and deletes each as it is given. */
+/** Yields the oldest entries of a map, at most `limit`, and deletes each before it is yielded. */
 export function* take<K, V>(map: Map<K, V>, limit: number): Generator<[K, V], void, void> {
   let taken = 0;
   for (const entry of map) {

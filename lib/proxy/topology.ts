@@ -1,5 +1,5 @@
 /**
- * Which endpoints of a ServicePort may be used: readiness, topology hints, traffic policies.
+ * Selects the usable endpoints of a ServicePort: readiness, topology hints, traffic policies.
  *
  * @module
  */
@@ -7,24 +7,24 @@ import { compareEndpoints, type Endpoint } from "./endpoint.ts";
 import type { NodeState } from "./node_state.ts";
 import type { ServicePort, TrafficPolicy } from "./service_port.ts";
 
-/** The endpoints of a ServicePort, sorted into the lists that its traffic policies ask for. */
+/** The endpoints of a ServicePort, in the lists that its traffic policies need. */
 export interface CategorizedEndpoints {
-  /** What traffic policy Cluster may pick; `undefined` = nothing asks for it. */
+  /** Endpoints for traffic policy Cluster; `undefined` = not needed. */
   readonly cluster: readonly Endpoint[] | undefined;
-  /** What traffic policy Local may pick; `undefined` = nothing asks for it. */
+  /** Endpoints for traffic policy Local; `undefined` = not needed. */
   readonly local: readonly Endpoint[] | undefined;
   /** The endpoints of both lists, sorted by key. */
   readonly reachable: readonly Endpoint[];
-  /** Whether there is an endpoint at all. Tells "no local endpoints" (drop) from "none" (reject). */
+  /** Whether any endpoint is usable: separates "no local endpoints" (drop) from "none" (reject). */
   readonly hasAny: boolean;
 }
 
-/** The own node, as far as topology goes. */
+/** The properties of the own node that topology needs. */
 export type NodeTopology = Pick<NodeState, "name" | "zone">;
 
 const NO_ENDPOINTS: readonly Endpoint[] = [];
 
-/** Sorts the endpoints of a ServicePort, which are themselves sorted by key. */
+/** Categorizes the endpoints of a ServicePort. `endpoints` are sorted by key. */
 export function categorizeEndpoints(
   endpoints: readonly Endpoint[],
   servicePort: Pick<
@@ -34,7 +34,7 @@ export function categorizeEndpoints(
   node: NodeTopology,
 ): CategorizedEndpoints {
   const { internalTrafficPolicy, externalTrafficPolicy, externallyAccessible } = servicePort;
-  // External policy Local needs the cluster list too: pods and the node itself are not bound by it.
+  // External policy Local needs the cluster list, too: it does not bind pods and the node itself.
   const usesCluster = internalTrafficPolicy === "Cluster" || externallyAccessible;
   const usesLocal = internalTrafficPolicy === "Local" ||
     (externalTrafficPolicy === "Local" && externallyAccessible);
@@ -45,20 +45,20 @@ export function categorizeEndpoints(
   return { cluster, local, reachable: union(cluster, local), hasAny };
 }
 
-/** Why an endpoint is not among those that a traffic policy may pick. */
+/** Why a traffic policy may not choose an endpoint. */
 export type ExclusionReason =
   /** It is on another node, and the policy is Local. */
   | "other-node"
-  /** It is hinted for other nodes, and some endpoint is for this one. */
+  /** It is hinted for other nodes, and another endpoint is hinted for this node. */
   | "node-hint"
-  /** It is hinted for other zones, and some endpoint is for that of this node. */
+  /** It is hinted for other zones, and another endpoint is hinted for this node's zone. */
   | "zone-hint"
-  /** Others are ready. */
+  /** It is not ready, and others are. */
   | "not-ready"
-  /** It is not ready, nor does it still serve while it ends; no other one is ready either. */
+  /** It is neither ready nor terminating and still serving; no other endpoint is ready either. */
   | "not-serving";
 
-/** What an endpoint has to be like to be picked. */
+/** A condition for the selection of an endpoint. */
 interface Criterion {
   readonly otherwise: ExclusionReason;
   readonly holds: (endpoint: Endpoint) => boolean;
@@ -74,17 +74,17 @@ const CRITERIA = {
   localDraining: [LOCAL, DRAINING],
 } as const satisfies Record<string, readonly Criterion[]>;
 
-/** The endpoints that a traffic policy may pick, and by what they are told from the others. */
+/** The endpoints that a traffic policy may choose, and the criteria of the selection. */
 interface EndpointSelection {
   readonly endpoints: readonly Endpoint[];
-  /** No endpoint is ready: those that still serve while they end are used. */
+  /** No endpoint is ready: terminating endpoints that still serve are used. */
   readonly isFallback: boolean;
-  /** Hints that are followed; absent where none are. */
+  /** The hints in effect; absent if none are. */
   readonly hints?: "node" | "zone";
   readonly criteria: readonly Criterion[];
 }
 
-/** What a traffic policy may pick of the endpoints of a ServicePort, which are sorted by key. */
+/** The endpoints that a traffic policy may choose. `endpoints` are sorted by key. */
 export function selectEndpoints(
   endpoints: readonly Endpoint[],
   policy: TrafficPolicy,
@@ -93,7 +93,7 @@ export function selectEndpoints(
   return policy === "Local" ? selectLocal(endpoints) : selectCluster(endpoints, node);
 }
 
-/** Why an endpoint is none of a selection; `undefined` = it is one. */
+/** Why an endpoint is not selected; `undefined` = it is selected. */
 export function exclusionOf(
   endpoint: Endpoint,
   { criteria }: Pick<EndpointSelection, "criteria">,
@@ -109,7 +109,7 @@ function selectCluster(endpoints: readonly Endpoint[], node: NodeTopology): Endp
   return hintedEndpoints(ready.endpoints, node) ?? ready;
 }
 
-/** Ready endpoints on this node; while there is none, those that still serve while they end. */
+/** Ready endpoints on this node; if there is none, terminating endpoints that still serve. */
 function selectLocal(endpoints: readonly Endpoint[]): EndpointSelection {
   const ready = selectionBy(endpoints, CRITERIA.localReady);
   if (ready.endpoints.length > 0) return ready;
@@ -117,9 +117,9 @@ function selectLocal(endpoints: readonly Endpoint[]): EndpointSelection {
 }
 
 /**
- * The endpoints hinted for this node or, failing that, for its zone. Hints are all or nothing: one
- * endpoint without a hint says that they are being changed, and nobody hinted for us says that
- * they were made without us in mind.
+ * The endpoints hinted for this node or else for its zone. Hints are used only if all endpoints
+ * have them: one without a hint means that hints are being updated. If no endpoint is hinted for
+ * this node or zone, the hints do not account for it.
  */
 function hintedEndpoints(
   ready: readonly Endpoint[],
@@ -153,19 +153,19 @@ function selectionBy(
   return { endpoints: selected, isFallback: false, criteria };
 }
 
-/** Whether an endpoint is on its way out and still takes connections. */
+/** Whether an endpoint is terminating and still serves. */
 function isDraining({ serving, terminating }: Endpoint): boolean {
   return serving && terminating;
 }
 
-/** As `filter()`, but gives the list itself where all of it is selected: most plans then share one. */
+/** As `filter()`, but returns the list itself if all is selected, so that most plans share one. */
 function select(
   endpoints: readonly Endpoint[],
   predicate: (endpoint: Endpoint) => boolean,
 ): readonly Endpoint[] {
   if (endpoints.every(predicate)) return endpoints;
   const selected = endpoints.filter(predicate);
-  // A copy, as V8 leaves the result of filter() with room for 17 items, and plans are kept for long.
+  // A copy: V8 leaves the result of filter() with room for 17 items, and plans are kept for long.
   return selected.length === 0 ? NO_ENDPOINTS : selected.slice();
 }
 

@@ -1,5 +1,5 @@
 /**
- * The time of the pod or Service change that an EndpointSlice goes back to.
+ * The time of the pod or Service change that caused an update of an EndpointSlice.
  *
  * @module
  */
@@ -7,12 +7,12 @@ import type { ObjectMeta } from "../api/objects.ts";
 import type { ProblemCollector } from "./problem_collector.ts";
 
 const TRIGGER_TIME_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
-/** RFC 3339; `Date.parse()` alone takes much else. */
+/** RFC 3339; `Date.parse()` alone accepts many other formats. */
 const RFC_3339 = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)$/;
 
 /**
- * Reads the annotation, in milliseconds since 1970; the start of the network programming latency.
- * `undefined` where it is absent, or cannot be read, which is reported.
+ * Reads the annotation, in milliseconds since 1970: the start of the network programming latency.
+ * Returns `undefined` if it is absent, or invalid, which is reported.
  */
 export function triggerTimeOf(
   { annotations }: ObjectMeta,

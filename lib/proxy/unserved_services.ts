@@ -1,5 +1,5 @@
 /**
- * Service objects that have an address for which nothing is planned, and why.
+ * Finds Service objects with an address that the plan does not serve, and the reason.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import type { NearMiss, UnservedReason } from "./packet_explanation.ts";
 import { unproxiedReason } from "./service_port.ts";
 import { namespacedNameOf, serviceKey } from "./service_port_name.ts";
 
-/** Those that have the address. Reads the addresses of each: about 2 ms for 1,000. */
+/** The Services that have the address. Reads the addresses of each: about 2 ms for 1,000. */
 export function unservedAt(services: Iterable<Service>, address: IpAddress): readonly NearMiss[] {
   const found: NearMiss[] = [];
   for (const service of services) {
@@ -17,7 +17,7 @@ export function unservedAt(services: Iterable<Service>, address: IpAddress): rea
     if (place === undefined) continue;
     const reason: UnservedReason = unproxiedReason(service) ?? place;
     const { ports = [] } = service.spec;
-    // A port that is served is named from the plan.
+    // A served port is reported from the plan.
     if (reason === "no usable port" && ports.length > 0) continue;
     const name = serviceKey(namespacedNameOf(service));
     found.push({ kind: "unserved", service: name, address, reason });
@@ -25,7 +25,7 @@ export function unservedAt(services: Iterable<Service>, address: IpAddress): rea
   return found;
 }
 
-/** What would keep a Service of ours from being served there. */
+/** The reason why a Service of kube-relay may not be served at this address. */
 function placeOf({ spec, status }: Service, address: IpAddress): UnservedReason | undefined {
   const isIt = (text: string | undefined) => text !== undefined && isAddress(text, address);
   if ([spec.clusterIP, ...spec.clusterIPs ?? []].some(isIt)) return "no usable port";
@@ -35,7 +35,9 @@ function placeOf({ spec, status }: Service, address: IpAddress): UnservedReason 
   return ingress.ipMode === "Proxy" ? "ipMode Proxy" : "no usable port";
 }
 
-/** Most objects spell an address as we do, and reading one takes a hundred times as long. */
+/**
+ * Fast path: most objects use the canonical spelling, and parsing takes a hundred times as long.
+ */
 function isAddress(text: string, address: IpAddress): boolean {
   if (text === address) return true;
   const isUsual = /^\d{1,3}(\.\d{1,3}){3}$/.test(text) && !/(^|\.)0\d/.test(text);

@@ -5,7 +5,10 @@
  */
 import type { Endpoint } from "./endpoint.ts";
 
-/** Forward to one of the endpoints (never empty), refuse (ICMP port unreachable, RST), or drop in silence. */
+/**
+ * Forward to one of the endpoints (never empty), reject (ICMP port unreachable, RST), or drop
+ * silently.
+ */
 export type Verdict =
   | { readonly kind: "forward"; readonly endpoints: readonly Endpoint[] }
   | { readonly kind: "reject" }
