@@ -11,7 +11,7 @@ import type { ProbeResult } from "../lib/proxy/service_mode.ts";
 import type { HostCheckOptions, HostChecks } from "../lib/proxy/host_checks.ts";
 import { probeIptablesMode } from "./iptables/probe.ts";
 import { probeIpvsMode } from "./ipvs/probe.ts";
-import { findingsBesideMode, removeBesideMode } from "./netfilter/foreign/foreign_checks.ts";
+import { findingsBesideMode, removeBesideMode } from "./netfilter/foreign/find_foreign_software.ts";
 import { HungTools } from "./netfilter/probe/hung_tools.ts";
 import { probeNftablesMode } from "./nftables/probe.ts";
 

@@ -3,15 +3,20 @@
  *
  * @module
  */
+import type { IpAddress } from "../../lib/net/ip_address.ts";
+import type { Port } from "../../lib/net/port.ts";
 import type { Clock } from "../../lib/os/clock.ts";
+import { TimeSlice } from "../../lib/os/time_slice.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
-import type { BackendInspection, ServiceInspection } from "../../lib/proxy/service_mode.ts";
-import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
+import type { ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
+import type {
+  BackendInspection,
+  ServedAddress,
+  ServiceInspection,
+} from "../../lib/proxy/service_mode.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TrafficFigures } from "../../lib/proxy/service_traffic.ts";
-import { inspectService } from "./inspect_service.ts";
-import { TimeSlice } from "../../lib/os/time_slice.ts";
 
 /** What is known beside the plan, and what is asked for. */
 interface PlanInspectionContext {
@@ -42,4 +47,45 @@ export async function inspectPlan(
     services.push({ ...inspection, ...(traffic && { traffic }) });
   }
   return { services, quarantined };
+}
+
+/** What is known beside the plan. */
+interface InspectionContext {
+  readonly shared: SharedPlan;
+  readonly quarantined: readonly Quarantined[];
+}
+
+/** The addresses of a ServicePort and what becomes of packets to them. */
+export function inspectService(
+  plan: ServicePlan,
+  { shared, quarantined }: InspectionContext,
+): ServiceInspection {
+  const { key, clusterIp, port, nodePort, externalIps, loadBalancerVips } = plan;
+  const own = quarantined.filter((item) => item.key === key);
+  const isOut = own.some(({ address }) => address === undefined);
+  const stateOf = (isServed: boolean, isOutside: boolean): ServedAddress["state"] =>
+    isOut || (isOutside && own.length > 0) ? "quarantined" : isServed ? "serving" : "refusing";
+  const isServedOutside = plan.external.kind === "forward" ||
+    plan.externalFromCluster.kind === "forward";
+  const served = (role: ServedAddress["role"], address: IpAddress, at: Port): ServedAddress => ({
+    role,
+    address,
+    port: at,
+    protocol: plan.protocol,
+    state: role === "ClusterIP"
+      ? stateOf(plan.internal.kind === "forward", false)
+      : stateOf(isServedOutside, true),
+  });
+  const nodePorts = nodePort === undefined
+    ? []
+    : shared.nodePortAddresses.map((address) => served("NodePort", address, nodePort));
+  return {
+    key,
+    addresses: [
+      served("ClusterIP", clusterIp, port),
+      ...externalIps.map((address) => served("ExternalIP", address, port)),
+      ...loadBalancerVips.map((address) => served("LoadBalancer", address, port)),
+      ...nodePorts,
+    ],
+  };
 }

@@ -3,19 +3,20 @@
  *
  * @module
  */
+import { formatHostPort } from "../net/port.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
-import { completeConfiguration } from "./complete_configuration.ts";
 import { type ConfigurationFile, readConfigurationFile } from "./configuration_file.ts";
+import type { UserContext } from "./default_paths.ts";
 import { checkFeatureGates } from "./feature_gates.ts";
-import { flagConfiguration } from "./flag_configuration.ts";
 import { typedFlag } from "./flag.ts";
+import { flagConfiguration } from "./flag_configuration.ts";
 import { FLAG_ROWS, type FlagValues } from "./flags.ts";
+import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
 import { type ModeRequest, parseModeRequest } from "./mode_request.ts";
 import type { ConfigurationNotice } from "./notice.ts";
 import { overlayFlags } from "./overlay_flags.ts";
 import { type RelayOptions, relayOptionsOf } from "./relay_options.ts";
 import { upstreamPath } from "./upstream_path.ts";
-import type { UserContext } from "./default_paths.ts";
 import { validateConfiguration } from "./validate.ts";
 import { validateSources } from "./validate_sources.ts";
 
@@ -137,4 +138,36 @@ function deepFreeze<T>(value: T): T {
     Object.freeze(value);
   }
   return value;
+}
+
+/** The ports of kube-proxy's two deprecated flags; `undefined` where they were not given. */
+interface ServerPorts {
+  readonly healthz?: number | undefined;
+  readonly metrics?: number | undefined;
+}
+
+/**
+ * The defaults that depend on other fields, and the spellings that stand for one value. A port of 0
+ * leaves the server without an address, which turns it off; upstream does so for health, and for
+ * metrics ends with an error about the empty address.
+ */
+function completeConfiguration(
+  configuration: KubeProxyConfiguration,
+  { healthz, metrics }: ServerPorts,
+): KubeProxyConfiguration {
+  const { bindAddress, healthzBindAddress, metricsBindAddress, hostnameOverride } = configuration;
+  const [any, loopback] = bindAddress.includes(":") ? ["::", "::1"] : ["0.0.0.0", "127.0.0.1"];
+  return {
+    ...configuration,
+    // Blanks alone stay what they are: the validation names them.
+    hostnameOverride: hostnameOverride.trim().toLowerCase() || hostnameOverride,
+    healthzBindAddress: withPort(healthzBindAddress || any, healthz ?? HEALTHZ_PORT),
+    metricsBindAddress: withPort(metricsBindAddress || loopback, metrics ?? METRICS_PORT),
+  };
+}
+
+function withPort(text: string, port: number): string {
+  if (port === 0) return "";
+  const address = tryParseListenAddress(text, port);
+  return address ? formatHostPort(address.hostname, address.port) : text;
 }

@@ -32,7 +32,6 @@ import {
   toFields,
   toText,
 } from "./raw_fields.ts";
-import { sharedConditions } from "./shared_conditions.ts";
 import { repeated, slimMetadata, slimMetadataWithUid } from "./slim_metadata.ts";
 import type { StringTable } from "./string_table.ts";
 
@@ -251,4 +250,31 @@ function toProblem(kind: string, raw: unknown, error: ShapeError): ObjectProblem
     value: (JSON.stringify(error.value) ?? "undefined").slice(0, LONGEST_VALUE),
     message: `The object is left out: the field has to be ${error.wanted}`,
   };
+}
+
+type Conditions = NonNullable<SliceEndpoint["conditions"]>;
+
+const VALUES = [undefined, false, true] as const;
+
+const COMBINATIONS: readonly Conditions[] = VALUES.flatMap((ready) =>
+  VALUES.flatMap((serving) =>
+    VALUES.map((terminating) =>
+      Object.freeze({
+        ...(ready !== undefined && { ready }),
+        ...(serving !== undefined && { serving }),
+        ...(terminating !== undefined && { terminating }),
+      })
+    )
+  )
+);
+
+/** The one frozen object that says this. */
+export function sharedConditions(
+  { ready, serving, terminating }: { [K in keyof Conditions]: boolean | undefined },
+): Conditions {
+  return COMBINATIONS[(indexOf(ready) * 3 + indexOf(serving)) * 3 + indexOf(terminating)]!;
+}
+
+function indexOf(value: boolean | undefined): number {
+  return value === undefined ? 0 : value ? 2 : 1;
 }

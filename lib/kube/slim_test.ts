@@ -2,7 +2,7 @@ import { assertEquals, assertStrictEquals } from "@std/assert";
 import fc from "fast-check";
 import type { KubeKinds } from "../api/objects.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
-import { slimObject } from "./slim.ts";
+import { sharedConditions, slimObject } from "./slim.ts";
 import { StringTable } from "./string_table.ts";
 
 const KINDS = ["Service", "EndpointSlice", "Endpoints", "Node", "ServiceCIDR"] as const;
@@ -257,4 +257,26 @@ Deno.test("slimObject() never throws for objects that are nearly right", () => {
     const { object, problems } = slim(kind, raw);
     assertEquals(problems.length, object === undefined ? 1 : 0);
   }));
+});
+
+const VALUES = [undefined, false, true] as const;
+
+Deno.test("sharedConditions() says what it was told, in one object for each combination", () => {
+  const seen = new Set<object>();
+  for (const ready of VALUES) {
+    for (const serving of VALUES) {
+      for (const terminating of VALUES) {
+        const conditions = sharedConditions({ ready, serving, terminating });
+        assertEquals([conditions.ready, conditions.serving, conditions.terminating], [
+          ready,
+          serving,
+          terminating,
+        ]);
+        assertStrictEquals(sharedConditions({ ready, serving, terminating }), conditions);
+        seen.add(conditions);
+      }
+    }
+  }
+  assertEquals(seen.size, 27);
+  assertEquals(Object.keys(sharedConditions({ ready: true, serving: undefined })), ["ready"]);
 });

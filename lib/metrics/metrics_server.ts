@@ -4,9 +4,9 @@
  *
  * @module
  */
+import { isSecretName, REDACTED, redactText } from "../log/redact.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { type Clock, systemClock } from "../os/clock.ts";
-import { flagzPage } from "./flagz_page.ts";
 import { answerHealthz, HEALTHZ } from "./healthz_page.ts";
 import { isLocalRequest } from "./local_request.ts";
 import { answerLogLevel } from "./log_level_page.ts";
@@ -14,7 +14,7 @@ import { answerJson, answerNotFound, answerText, refuseWriting } from "./plain_a
 import { type MetricsAnswer, Scrape, SharedScrape } from "./scrape.ts";
 import type { SliMetrics } from "./sli_metrics.ts";
 import { type StatuszOptions, statuszPage } from "./statusz_page.ts";
-import { answerZPage } from "./z_page.ts";
+import { answerZPage, type ZPage } from "./z_page.ts";
 
 /** What is answered with. What is `undefined` here is a path that there is not. */
 export interface MetricsHandlerOptions {
@@ -102,4 +102,16 @@ async function answerSlis(
   }
   slis.reset();
   return answerText("metrics reset\n");
+}
+
+/** Flags by name, without dashes, and their values as text. What looks like a secret is taken out. */
+export function flagzPage(flags: Readonly<Record<string, string>>): ZPage {
+  const shown = Object.entries(flags)
+    .sort(([left], [right]) => left < right ? -1 : 1)
+    .map(([name, value]) => [name, isSecretName(name) ? REDACTED : redactText(value)] as const);
+  return {
+    kind: "Flagz",
+    fields: { flags: Object.fromEntries(shown) },
+    lines: shown.map(([name, value]) => `${name}=${value}`),
+  };
 }

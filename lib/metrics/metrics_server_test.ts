@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { createMetricsHandler, type MetricsHandlerOptions } from "./metrics_server.ts";
+import { createMetricsHandler, flagzPage, type MetricsHandlerOptions } from "./metrics_server.ts";
 import { createSliMetrics } from "./sli_metrics.ts";
 
 function createHandler(options: Partial<MetricsHandlerOptions> = {}) {
@@ -39,4 +39,21 @@ Deno.test("createMetricsHandler() compresses a scrape for whoever asks for it, a
     await answer.body?.cancel();
   }
   assertEquals(encodings, { "/metrics": "gzip", "/metrics/slis": "gzip", "/proxyMode": null });
+});
+
+Deno.test("flagzPage() sorts flags, and takes out what may be secret", () => {
+  const { lines, fields } = flagzPage({
+    "v": "2",
+    "master": "https://admin:hunter2@10.0.0.1:6443",
+    "api-token": "abc",
+    "kubeconfig": "/etc/kubeconfig",
+  });
+  assertEquals(lines, [
+    "api-token=[redacted]",
+    "kubeconfig=/etc/kubeconfig",
+    "master=https://[redacted]@10.0.0.1:6443",
+    "v=2",
+  ]);
+  const flags = Object.fromEntries(lines.map((line) => line.split("=")));
+  assertEquals(fields, { flags });
 });

@@ -11,11 +11,12 @@ import { cpuUsage } from "node:process";
 import { Registry } from "prom-client";
 import { type Clock, systemClock } from "../os/clock.ts";
 import type { BackendMode } from "../proxy/backend.ts";
-import type { ServiceTrafficTable } from "../proxy/service_traffic.ts";
+import type { ServiceTrafficRow, ServiceTrafficTable } from "../proxy/service_traffic.ts";
 import { createInstruments, type Instruments, setCounter } from "./instruments.ts";
+import type { Metric } from "./metric.ts";
 import { METRICS } from "./metric_table.ts";
-import { renderServiceSeries } from "./service_series.ts";
 import { type ProcessInstruments, processInstruments } from "./process_instruments.ts";
+import { SERVICE_METRICS } from "./service_metrics.ts";
 import { type SyncInstruments, syncInstruments } from "./sync_instruments.ts";
 
 /** A feature gate as it is set. */
@@ -92,4 +93,48 @@ function kubernetesVersion(version: string) {
     git_version: `v${major[0]}.${minor[0]}.0+kube-relay-${version}`,
     platform: `${Deno.build.os}/${Deno.build.arch === "x86_64" ? "amd64" : "arm64"}`,
   };
+}
+
+/** Lines of one piece, about 0.5 ms of work. */
+const PIECE_LINES = 512;
+
+/**
+ * Writes what the table holds of what a mode counts, piece by piece, with a pause after each; nothing
+ * while it is empty.
+ */
+export async function* renderServiceSeries(
+  table: ServiceTrafficTable,
+  { mode, pause }: { readonly mode: BackendMode; readonly pause: () => Promise<void> },
+): AsyncGenerator<string, void, void> {
+  if (table.rows().next().done) return;
+  for (const key of Object.keys(SERVICE_METRICS) as (keyof typeof SERVICE_METRICS)[]) {
+    const { name, help, type, modes }: Metric = SERVICE_METRICS[key];
+    if (modes !== undefined && !modes.includes(mode)) continue;
+    let piece = `\n# HELP ${name} ${help}\n# TYPE ${name} ${type}\n`;
+    let lines = 0;
+    for (const row of table.rows()) {
+      piece += `${name}{${labelsOf(row)}} ${row.traffic[key]}\n`;
+      if (++lines % PIECE_LINES !== 0) continue;
+      yield piece;
+      piece = "";
+      await pause();
+    }
+    yield piece;
+  }
+}
+
+function labelsOf({ family, protocol, name }: ServiceTrafficRow): string {
+  const labels = [
+    ["namespace", name?.namespace ?? ""],
+    ["service", name?.name ?? "other"],
+    ["port_name", name?.port ?? ""],
+    ["protocol", protocol],
+    ["ip_family", family],
+  ] as const;
+  return labels.map(([label, value]) => `${label}="${escape(value)}"`).join(",");
+}
+
+/** A manifest may hold any text: none of it may end its label, or its line. */
+function escape(value: string): string {
+  return value.replace(/[\\"\n]/g, (character) => character === "\n" ? "\\n" : `\\${character}`);
 }

@@ -3,7 +3,13 @@
  *
  * @module
  */
-import { type Endpoints, type EndpointSlice, type KubeObject, objectKey } from "../api/objects.ts";
+import {
+  type Endpoints,
+  type EndpointSlice,
+  type KubeObject,
+  objectKey,
+  type ObjectMeta,
+} from "../api/objects.ts";
 import { SERVICE_NAME_LABEL } from "../api/service_name_label.ts";
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import { type Endpoint, endpointsFromSlice } from "./endpoint.ts";
@@ -22,7 +28,6 @@ import {
   serviceKey,
   type ServicePortKey,
 } from "./service_port_name.ts";
-import { triggerTimeOf } from "./trigger_time.ts";
 
 /** The event of an informer: the object was set or deleted. */
 type ObjectAction = "set" | "delete";
@@ -215,4 +220,29 @@ function serviceOfSlice(slice: EndpointSlice): NamespacedName | undefined {
 
 function isHeadless({ metadata }: KubeObject): boolean {
   return metadata.labels?.[HEADLESS_LABEL] !== undefined;
+}
+
+const TRIGGER_TIME_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
+/** RFC 3339; `Date.parse()` alone accepts many other formats. */
+const RFC_3339 = /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)$/;
+
+/**
+ * Reads the annotation, in milliseconds since 1970: the start of the network programming latency.
+ * Returns `undefined` if it is absent, or invalid, which is reported.
+ */
+export function triggerTimeOf(
+  { annotations }: ObjectMeta,
+  problems: ProblemCollector,
+): number | undefined {
+  const text = annotations?.[TRIGGER_TIME_ANNOTATION];
+  if (text === undefined) return undefined;
+  const [, seconds, fraction = "", offset] = RFC_3339.exec(text) ?? [];
+  const time = Date.parse(`${seconds}${offset}`) + Number(`0${fraction}`) * 1000;
+  if (!Number.isNaN(time)) return time;
+  problems.report(
+    `metadata.annotations['${TRIGGER_TIME_ANNOTATION}']`,
+    text,
+    "The latency of this change is not measured: the time has to be written as in RFC 3339",
+  );
+  return undefined;
 }

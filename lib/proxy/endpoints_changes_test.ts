@@ -1,8 +1,9 @@
-import type { EndpointSlice } from "../api/objects.ts";
 import { assertEquals } from "@std/assert";
 import { ADDRESSES, THIS_NODE } from "../../tests/support/address_plan.ts";
 import { testEndpoints, testEndpointSlice } from "../../tests/support/builders.ts";
-import { EndpointsChangeTracker } from "./endpoints_changes.ts";
+import type { EndpointSlice } from "../api/objects.ts";
+import { EndpointsChangeTracker, triggerTimeOf } from "./endpoints_changes.ts";
+import { ProblemCollector } from "./problem_collector.ts";
 
 const STARTED = Date.UTC(2026, 0, 2);
 const TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time";
@@ -307,4 +308,49 @@ Deno.test("EndpointsChangeTracker keeps a thousand trigger times of one Service"
   }
   const { triggerTimes } = tracker.drain();
   assertEquals([...triggerTimes.values()].map(({ length }) => length), [1000]);
+});
+
+const ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
+
+function read(text: string) {
+  const problems = new ProblemCollector("EndpointSlice", "ns1/web-1");
+  const time = triggerTimeOf({ name: "web-1", annotations: { [ANNOTATION]: text } }, problems);
+  return { time, problems: problems.problems.length };
+}
+
+const START = Date.UTC(2026, 0, 2, 3, 4, 5);
+
+for (
+  const [text, time] of [
+    ["2026-01-02T03:04:05Z", START],
+    ["2026-01-02T03:04:05.5Z", START + 500],
+    ["2026-01-02T03:04:05.123456789Z", START + 123.456789],
+    ["2026-01-02T05:04:05+02:00", START],
+  ] as const
+) {
+  Deno.test(`triggerTimeOf() reads ${text}`, () => {
+    assertEquals(read(text), { time, problems: 0 });
+  });
+}
+
+for (
+  const text of [
+    "",
+    "now",
+    "2026-01-02",
+    "2026-01-02 03:04:05Z",
+    "2026-01-02T03:04:05",
+    "2026-13-02T03:04:05Z",
+    "Fri, 02 Jan 2026 03:04:05 GMT",
+  ]
+) {
+  Deno.test(`triggerTimeOf() reports '${text}'`, () => {
+    assertEquals(read(text), { time: undefined, problems: 1 });
+  });
+}
+
+Deno.test("triggerTimeOf() keeps silent where there is none", () => {
+  const problems = new ProblemCollector("EndpointSlice", "ns1/web-1");
+  assertEquals(triggerTimeOf({ name: "web-1" }, problems), undefined);
+  assertEquals(problems.problems, []);
 });

@@ -5,17 +5,19 @@
  * @module
  */
 import { cidrContains } from "../net/cidr.ts";
+import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort } from "../net/port.ts";
 import { admission } from "./admitted_sources.ts";
 import type { Quarantined } from "./data_plane.ts";
 import type { Endpoint } from "./endpoint.ts";
-import { explainSource, isSourceRewritten } from "./explain_source.ts";
+import { hairpinEndpoints } from "./hairpin.ts";
 import { isFromPod } from "./local_traffic.ts";
 import type { Packet } from "./packet.ts";
 import type {
   ExplainedEndpoint,
   ExplainedOrigin,
   ExplainedPolicy,
+  ExplainedSource,
   ExplainedVerdict,
   ModeDeviations,
   NearMiss,
@@ -26,7 +28,7 @@ import { findHit, nearMisses, type PacketHit } from "./packet_hit.ts";
 import type { ProxyPlan } from "./proxy_plan.ts";
 import type { TrafficPolicy } from "./service_port.ts";
 import { exclusionOf, selectEndpoints } from "./topology.ts";
-import type { Verdict } from "./verdict.ts";
+import { assertNever, type Verdict } from "./verdict.ts";
 
 /** What is known beside the plan. */
 export interface ExplainOptions {
@@ -232,4 +234,47 @@ function factsOf(endpoint: Endpoint): Omit<ExplainedEndpoint, "eligible" | "excl
     ...(zoneHints && { zoneHints }),
     ...(nodeHints && { nodeHints }),
   };
+}
+
+/** Whether the source address changes, apart from endpoints that receive their own packets. */
+function explainSource(
+  { service, role }: Pick<PacketHit, "role" | "service">,
+  { isFromPod, isFromNode }: ExplainedOrigin,
+  deviations: ModeDeviations = {},
+): ExplainedSource {
+  const { source } = deviations;
+  if (source) return { rewritten: source.rewritten, reason: "mode", detail: source.detail };
+  if (role !== "ClusterIP") {
+    if (service.masqueradeExternal === "all") {
+      return { rewritten: "always", reason: "cluster-policy" };
+    }
+    return isFromNode && isFromPod !== true
+      ? { rewritten: "always", reason: "from-node" }
+      : { rewritten: "own-packets", reason: isFromPod === true ? "pod" : "keeps-client" };
+  }
+  const { masqueradeInternal } = service;
+  switch (masqueradeInternal) {
+    case "all":
+      return { rewritten: "always", reason: "masquerade-all" };
+    case "off-cluster":
+      if (isFromPod === true) return { rewritten: "own-packets", reason: "pod" };
+      return { rewritten: "always", reason: isFromNode ? "from-node" : "off-cluster" };
+    case "none":
+      return { rewritten: "own-packets", reason: "no-detector" };
+    default:
+      return assertNever(masqueradeInternal);
+  }
+}
+
+/** Whether one endpoint sees an address of the node instead of the sender's. */
+function isSourceRewritten(
+  { service, endpoint, source, sender }: Pick<PacketHit, "service"> & {
+    readonly endpoint: Endpoint;
+    readonly source: ExplainedSource;
+    readonly sender: IpAddress;
+  },
+): boolean {
+  if (source.rewritten !== "own-packets") return source.rewritten === "always";
+  return endpoint.address === sender &&
+    hairpinEndpoints(service).some(({ address }) => address === sender);
 }

@@ -18,7 +18,6 @@ import {
   serviceKey,
   type ServicePortKey,
 } from "./service_port_name.ts";
-import { take } from "./take.ts";
 
 /** What changed between two drains. */
 export interface ServiceChanges {
@@ -112,5 +111,21 @@ export class ServiceChangeTracker {
     const news = after.filter((problem) => !told.has(problemText(problem)));
     if (news.length === 0) this.#problems.delete(key);
     else this.#problems.set(key, news);
+  }
+}
+
+/**
+ * Removes the oldest entries of a map.
+ *
+ * @module
+ */
+
+/** Yields the oldest entries of a map, at most `limit`, and deletes each before it is yielded. */
+export function* take<K, V>(map: Map<K, V>, limit: number): Generator<[K, V], void, void> {
+  let taken = 0;
+  for (const entry of map) {
+    if (taken++ >= limit) return;
+    map.delete(entry[0]);
+    yield entry;
   }
 }

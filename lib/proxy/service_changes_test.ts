@@ -1,7 +1,7 @@
-import type { Service } from "../api/objects.ts";
 import { assertEquals } from "@std/assert";
 import { testService } from "../../tests/support/builders.ts";
-import { ServiceChangeTracker } from "./service_changes.ts";
+import type { Service } from "../api/objects.ts";
+import { ServiceChangeTracker, take } from "./service_changes.ts";
 
 function ports(...numbers: readonly number[]) {
   return { ports: numbers.map((port) => ({ name: `p${port}`, port })) };
@@ -196,3 +196,18 @@ Deno.test("ServiceChangeTracker forgets a problem that is mended before the drai
   assertEquals(tracker.update(bad, ONE), false);
   assertEquals(drain(tracker), NOTHING);
 });
+
+for (
+  const [limit, taken, left] of [
+    [0, [], ["a", "b", "c"]],
+    [2, ["a", "b"], ["c"]],
+    [3, ["a", "b", "c"], []],
+    [Infinity, ["a", "b", "c"], []],
+  ] as const
+) {
+  Deno.test(`take() gives the oldest ${limit} entries and deletes them`, () => {
+    const map = new Map([["a", 1], ["b", 2], ["c", 3]]);
+    assertEquals<readonly string[]>([...take(map, limit)].map(([key]) => key), taken);
+    assertEquals<readonly string[]>([...map.keys()], left);
+  });
+}

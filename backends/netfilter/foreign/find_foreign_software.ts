@@ -3,15 +3,22 @@
  *
  * @module
  */
-import type { HostFinding } from "../../../lib/proxy/host_checks.ts";
 import type { Network } from "../../../lib/os/network.ts";
+import type { CleanupReport } from "../../../lib/proxy/data_plane.ts";
+import type {
+  FindingOptions,
+  HostFinding,
+  KubeProxyRemovalOptions,
+} from "../../../lib/proxy/host_checks.ts";
+import { inSteps } from "../in_steps.ts";
 import { countChains } from "./chain_counts.ts";
 import { type HostEdges, readHostContents } from "./host_contents.ts";
-import { inSteps } from "../in_steps.ts";
 import { impostorFindings, judgeFindings, liveFinding } from "./judge_findings.ts";
 import { K3S_NODE_ARGS, parseK3sNodeArgs } from "./k3s_node_args.ts";
 import { findLiveKubeProxy } from "./live_kube_proxy.ts";
 import { OWN_NOTHING, type OwnState } from "./own_state.ts";
+import { ownStateOfMode } from "./own_state_of_mode.ts";
+import { removeKubeProxy } from "./remove_kube_proxy.ts";
 
 /** What looking needs. */
 export interface ForeignSoftwareEdges extends HostEdges {
@@ -57,4 +64,24 @@ export async function findForeignSoftware(
     ...(live && { live }),
     ...(nodeArgs && { nodeArgs }),
   });
+}
+
+/** {@linkcode findForeignSoftware}, with the mode that runs by its name. */
+export async function findingsBesideMode(
+  edges: ForeignSoftwareEdges,
+  { mode, ...options }: FindingOptions = {},
+): Promise<readonly HostFinding[]> {
+  // Ports are asked before anything is chosen: no tool is started for them.
+  if (options.scope === "ports") return await findForeignSoftware(edges, options);
+  const own = await ownStateOfMode(edges, { mode, ...options });
+  return await findForeignSoftware(edges, { ...options, own });
+}
+
+/** {@linkcode removeKubeProxy}, with the mode that runs by its name. */
+export async function removeBesideMode(
+  edges: ForeignSoftwareEdges,
+  { mode, ...options }: KubeProxyRemovalOptions,
+): Promise<CleanupReport> {
+  const own = await ownStateOfMode(edges, { mode, ...options });
+  return await removeKubeProxy(edges, { ...options, own });
 }

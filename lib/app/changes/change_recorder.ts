@@ -7,14 +7,13 @@ import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
+import type { QuarantineEntry, SyncEntry } from "./change_entry.ts";
 import type { ChangeLog } from "./change_log.ts";
-import type { SyncEntry } from "./change_entry.ts";
+import { shortened } from "./change_parts.ts";
 import { mergeBursts } from "./merge_bursts.ts";
 import type { ObjectChange } from "./object_change.ts";
 import { PendingCauses } from "./pending_causes.ts";
 import { PendingEffects } from "./pending_effects.ts";
-import { quarantineChanges } from "./quarantine_changes.ts";
-import { SlowSyncs } from "./slow_syncs.ts";
 
 /** When the parts of a sync began, by the clock's `now()`. It ends with the call. */
 export interface SyncTimes {
@@ -177,4 +176,70 @@ function isNothing(entry: Omit<SyncEntry, "sequence">): boolean {
 
 function rounded(milliseconds: number): number {
   return Math.round(milliseconds * 10) / 10;
+}
+
+/**
+ * What is slow: far longer than usual on this machine, and long for a person.
+ *
+ * @module
+ */
+
+/** Durations that the usual is taken of. */
+const MOST_TIMES = 50;
+/** What is below this is never slow. */
+const SHORTEST_MS = 1000;
+const TIMES_USUAL = 10;
+
+/** Remembers how long things took. */
+class SlowSyncs {
+  readonly #shortestMs: number;
+  readonly #times: number[] = [];
+
+  /** `waitMs` = how long a change may have to wait for its sync by the settings. */
+  constructor({ waitMs }: { readonly waitMs: number }) {
+    this.#shortestMs = SHORTEST_MS + waitMs;
+  }
+
+  /** Takes a duration and tells whether it is slow beside those before it. */
+  isSlow(durationMs: number): boolean {
+    const sorted = this.#times.toSorted((a, b) => a - b);
+    const median = sorted[Math.floor(sorted.length / 2)] ?? 0;
+    this.#times.push(durationMs);
+    if (this.#times.length > MOST_TIMES) this.#times.shift();
+    return durationMs > Math.max(this.#shortestMs, TIMES_USUAL * median);
+  }
+}
+
+/** Of one sync; when a whole range of addresses is lost, the first ones tell why. */
+const MOST_TOLD = 16;
+
+/** Longest reason that is kept: it may hold what a tool printed. */
+const LONGEST_REASON = 400;
+
+/** What is different between two lists of all that is in quarantine. Those that stay are not told again. */
+function quarantineChanges(
+  before: readonly Quarantined[],
+  after: readonly Quarantined[],
+): readonly Omit<QuarantineEntry, "kind" | "at" | "family" | "sequence">[] {
+  if (before.length === 0 && after.length === 0) return [];
+  const [old, now] = [new Set(before.map(placeOf)), new Set(after.map(placeOf))];
+  const into = after.filter((each) => !old.has(placeOf(each)));
+  const out = before.filter((each) => !now.has(placeOf(each)));
+  return [
+    ...into.slice(0, MOST_TOLD).map((each) => told(each, "in")),
+    ...out.slice(0, MOST_TOLD).map((each) => told(each, "out")),
+  ];
+}
+
+function placeOf({ key, address }: Quarantined): string {
+  return `${key} ${address ?? ""}`;
+}
+
+function told({ key, address, reason }: Quarantined, direction: "in" | "out") {
+  return {
+    direction,
+    servicePort: shortened(key),
+    ...(address !== undefined && { address }),
+    reason: reason.slice(0, LONGEST_REASON),
+  };
 }

@@ -16,7 +16,7 @@ import { parseRepairNote } from "../changes/repair_note.ts";
 import { BadQuestion, type ControlMessages, type ControlRoutes } from "./control_server.ts";
 import type { ProcessInfo } from "../dependencies.ts";
 import { RunningComparison } from "../diff/compare_running.ts";
-import { dumpRunning } from "../dump/dump_running.ts";
+import { dumpRunning } from "../dump/collect_dump.ts";
 import type { EventLoopMonitor } from "../run/event_loop_monitor.ts";
 import { explainRunning } from "../explain/explain_running.ts";
 import type { FamilyProxy } from "../service/family_proxy.ts";

@@ -3,13 +3,13 @@
  *
  * @module
  */
-import type { LoadedConfiguration } from "../../config/load.ts";
+import type { LoadedConfiguration, RelayOptions } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";
 import { toolCapabilities } from "../../os/capabilities.ts";
 import { toolsPathProblem } from "../../os/tools_path.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
-import type { Dependencies } from "../dependencies.ts";
 import { KUBE_PROXY_RELEASE, VERSION } from "../cli/version.ts";
+import type { Dependencies } from "../dependencies.ts";
 import {
   byGravity,
   type DoctorMachine,
@@ -19,7 +19,6 @@ import {
 import { examineApi } from "./examine_api.ts";
 import { examineModes } from "./examine_modes.ts";
 import { examineRelay } from "./examine_relay.ts";
-import { userspaceFindings } from "./userspace_findings.ts";
 
 /** What is examined. */
 interface DoctorOptions {
@@ -106,4 +105,33 @@ async function examineMachine(
     ...(uid !== undefined && { uid }),
     ...(capabilities !== undefined && { capabilities }),
   };
+}
+
+const POLICIES: HostFinding = {
+  id: "userspace-source-address",
+  severity: "info",
+  summary: "In userspace mode endpoints see this node as the client",
+  evidence: [
+    "NetworkPolicies that allow nodes allow every pod that comes by a Service",
+    "client addresses are lost, also with externalTrafficPolicy: Local",
+  ],
+  cure: "take a kernel mode where policies or client addresses matter",
+};
+
+const ANYIP: HostFinding = {
+  id: "userspace-anyip",
+  severity: "info",
+  summary: "An AnyIP route makes every wildcard listener of this host answer on every ClusterIP",
+  evidence: ["e.g. an sshd on 0.0.0.0:22 answers on port 22 of all Services"],
+  cure: "bind such programs to the node's own address, or use --address-mode=each",
+};
+
+/** For a start that would take this mode. */
+function userspaceFindings(
+  { addressMode }: Pick<RelayOptions, "addressMode">,
+): readonly HostFinding[] {
+  if (addressMode === "anyip") return [{ ...ANYIP, severity: "warning" }, POLICIES];
+  if (addressMode !== "auto") return [POLICIES];
+  const when = "--address-mode=auto takes such a route from 1,000 addresses on";
+  return [{ ...ANYIP, evidence: [...ANYIP.evidence, when] }, POLICIES];
 }

@@ -13,11 +13,15 @@ import type { BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { MachineFacts } from "../../proxy/machine_facts.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../proxy/service_plan.ts";
+import { assertNever, type Verdict } from "../../proxy/verdict.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
+import { VERSION } from "../cli/version.ts";
+import type { IntrospectedParts } from "../control/introspection.ts";
+import type { ProcessInfo } from "../dependencies.ts";
+import type { FamilyProxy } from "../service/family_proxy.ts";
 import { reasonsByKey } from "../status/status_collector.ts";
 import type { StatusReport } from "../status/status_report.ts";
-import { VERSION } from "../cli/version.ts";
-import { dumpDecision } from "./dump_decisions.ts";
 import {
   DUMP_KIND,
   DUMP_SCHEMA,
@@ -112,4 +116,90 @@ function dumpFamily({ plan, quarantined, ...family }: DumpedFamily) {
 function byKeyAndAddress(left: Quarantined, right: Quarantined): number {
   const [one, other] = [left, right].map(({ key, address = "" }) => `${key} ${address}`);
   return one === other ? 0 : one! < other! ? -1 : 1;
+}
+
+/** One decision of a dump. */
+type DumpDecision = DumpInput["families"] extends Iterable<
+  { readonly decisions: Iterable<infer Decision> }
+> ? Decision
+  : never;
+
+/** Most endpoints of a verdict that are named; the slices have all of them. */
+const MOST_NAMED = 16;
+
+const MASQUERADE_INTERNAL: Readonly<Record<ServicePlan["masqueradeInternal"], string>> = {
+  "all": "all traffic",
+  "off-cluster": "traffic from outside of the cluster",
+  "none": "nothing",
+};
+
+const MASQUERADE_EXTERNAL: Readonly<Record<ServicePlan["masqueradeExternal"], string>> = {
+  "all": "all traffic",
+  "from-node": "traffic of the node itself",
+};
+
+/** The decision for a ServicePort; `reason`: why it, or an address of it, is in quarantine. */
+function dumpDecision(plan: ServicePlan, reason: string | undefined): DumpDecision {
+  return {
+    servicePort: plan.key,
+    internal: verdictText(plan.internal),
+    external: verdictText(plan.external),
+    externalFromCluster: verdictText(plan.externalFromCluster),
+    masqueradeInternal: MASQUERADE_INTERNAL[plan.masqueradeInternal],
+    masqueradeExternal: MASQUERADE_EXTERNAL[plan.masqueradeExternal],
+    ...(reason !== undefined && { quarantined: reason }),
+  };
+}
+
+function verdictText(verdict: Verdict): string {
+  switch (verdict.kind) {
+    case "forward": {
+      const { endpoints } = verdict;
+      const named = endpoints.slice(0, MOST_NAMED).map(({ key }) => key).join(" ");
+      const more = endpoints.length - MOST_NAMED;
+      return `forward to ${named}${more > 0 ? ` and ${more} more` : ""}`;
+    }
+    case "reject":
+      return "refuse";
+    case "drop":
+      return "drop: no endpoint on this node, as the traffic policy asks for";
+    default:
+      return assertNever(verdict);
+  }
+}
+
+/**
+ * What the parts know, for `jsonPieces()`, beside what was just collected; where nothing was, only what
+ * it is planned from.
+ */
+export function dumpRunning(
+  { clock, process }: {
+    readonly clock: Clock;
+    readonly process: Pick<ProcessInfo, "kernelRelease">;
+  },
+  { families, startUp, configuration, informers, node }: IntrospectedParts,
+  collected: { readonly status: StatusReport; readonly changes: ChangesReport } | undefined,
+): unknown {
+  const { proxy, relay, mode } = configuration();
+  return collectDump({ clock, kernelRelease: process.kernelRelease }, {
+    mode,
+    nodeName: startUp.node.name,
+    configuration: { proxy, relay },
+    informers: informers(),
+    node: node(),
+    families: families.map(familyOf),
+    ...(collected ?? { onlyInputs: true }),
+  });
+}
+
+function familyOf({ family, backend, pipeline, syncer }: FamilyProxy): DumpedFamily {
+  const facts = backend.facts();
+  const { plan, interfaceAddresses } = pipeline;
+  return {
+    family,
+    plan,
+    quarantined: syncer.quarantined,
+    ...(interfaceAddresses && { interfaceAddresses }),
+    ...(facts && { facts }),
+  };
 }

@@ -5,15 +5,15 @@
  * @module
  */
 import type { LoadedConfiguration } from "../../config/load.ts";
-import type { IpAddress } from "../../net/ip_address.ts";
-import type { Logger } from "../../log/logger.ts";
-import { createApiObjectSource } from "./api_object_source.ts";
-import { createManifestObjectSource } from "./manifest_object_source.ts";
-import type { Dependencies } from "../dependencies.ts";
-import type { ApiAnswer } from "../../kube/client.ts";
-import type { KubeClient } from "../../kube/client.ts";
+import type { ApiAnswer, KubeClient } from "../../kube/client.ts";
 import type { Informers } from "../../kube/informer.ts";
+import { formatProblem } from "../../kube/manifests/manifest_problem.ts";
+import { createManifestSource } from "../../kube/manifests/manifests.ts";
+import type { Logger } from "../../log/logger.ts";
+import type { IpAddress } from "../../net/ip_address.ts";
+import type { Dependencies } from "../dependencies.ts";
 import type { StatusSource } from "../status/status_report.ts";
+import { createApiObjectSource } from "./api_object_source.ts";
 
 /** A source of objects. */
 export interface ObjectSource {
@@ -63,4 +63,25 @@ export async function createObjectSource(
     return createManifestObjectSource(dependencies, options);
   }
   return await createApiObjectSource(dependencies, options);
+}
+
+/** The source. */
+function createManifestObjectSource(
+  { clock, logger }: Dependencies & { readonly logger: Logger },
+  { configuration, nodeName, informers }: ObjectSourceOptions,
+): ObjectSource {
+  const paths = configuration.relay.manifests;
+  const source = createManifestSource({ clock, logger }, { paths, informers, nodeName });
+  return {
+    run: (signal) => source.run(signal),
+    status: () =>
+      source.status().map(({ path, objects, problems, stale }) => ({
+        name: path,
+        state: `${objects} objects${stale ? ", last good state" : ""}`,
+        problems: problems.map(formatProblem),
+      })),
+    belongsTo: () => undefined,
+    ages: () => new Map(),
+    repetitions: () => new Map(),
+  };
 }

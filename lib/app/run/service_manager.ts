@@ -9,7 +9,6 @@ import { createServiceNotifier, type ServiceNotifier } from "../../os/sd_notify.
 import type { RunnerActivity } from "../../sync/sync_runner.ts";
 import type { ProcessInfo } from "../dependencies.ts";
 import type { TaskGroup } from "./task_group.ts";
-import { mayFeedWatchdog } from "./watchdog.ts";
 
 /** A sync in flight for so long is taken for dead: 10,000 Services need seconds. */
 const SYNC_DEADLINE_MS = 120_000;
@@ -104,4 +103,27 @@ function environmentOf(
     ...(watchdogUsec !== undefined && { watchdogUsec }),
     ...(watchdogPid !== undefined && { watchdogPid }),
   };
+}
+
+/** How long a sync may take. */
+interface WatchdogOptions {
+  /** Longest time for a run in flight. */
+  readonly runDeadlineMs: number;
+  /** Longest time for which a request may wait while no run is in flight. */
+  readonly pendingDeadlineMs: number;
+}
+
+/**
+ * Feeds while the event loop turns (this function is called at all) and nothing is overdue: a quiet
+ * hour is healthy, a run that never ends is not, and neither is a request that never gets its run.
+ * Failing syncs are no reason to be killed: a restart would not mend them.
+ */
+export function mayFeedWatchdog(
+  activities: readonly RunnerActivity[],
+  { now, runDeadlineMs, pendingDeadlineMs }: WatchdogOptions & { readonly now: number },
+): boolean {
+  return activities.every(({ runningSince, pendingSince }) => {
+    if (runningSince !== undefined) return now - runningSince < runDeadlineMs;
+    return pendingSince === undefined || now - pendingSince < pendingDeadlineMs;
+  });
 }

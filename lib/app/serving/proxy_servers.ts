@@ -14,6 +14,7 @@ import type { AdjustableLogger, Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { createMetricsHandler } from "../../metrics/metrics_server.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
+import type { MetricsAnswer } from "../../metrics/scrape.ts";
 import { createSliMetrics } from "../../metrics/sli_metrics.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { HttpHandler } from "../../os/http_connection.ts";
@@ -21,12 +22,11 @@ import { type AddressHandover, runHttpServer } from "../../os/http_server.ts";
 import type { Network } from "../../os/network.ts";
 import type { OpenFiles } from "../../os/open_files.ts";
 import { effectiveFlagTexts } from "../cli/effective_flags.ts";
-import { renderMetrics } from "./render_metrics.ts";
+import { KUBE_PROXY_RELEASE, VERSION } from "../cli/version.ts";
 import type { CurrentConfiguration } from "../run/configuration_reload.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
-import type { LocalPages } from "../status/page/status_page.ts";
 import type { TaskGroup } from "../run/task_group.ts";
-import { KUBE_PROXY_RELEASE, VERSION } from "../cli/version.ts";
+import type { LocalPages } from "../status/page/status_page.ts";
 
 /** What the servers need. */
 export interface ProxyServersDependencies {
@@ -167,4 +167,15 @@ function metricsHandler(
     setVerbosity: proxy.enableProfiling ? (level) => logger.setVerbosity(level) : undefined,
   });
   return (request, peer) => localPages?.(request, peer) ?? answerMetrics(request, peer);
+}
+
+/** Everything that the metrics have to say. */
+export async function renderMetrics(metrics: ProxyMetrics): Promise<MetricsAnswer> {
+  const { contentType, body } = await metrics.render();
+  const services = metrics.renderServices();
+  if (services === undefined) return { contentType, body };
+  const encoder = new TextEncoder();
+  const pieces = [encoder.encode(body)];
+  for await (const piece of services) pieces.push(encoder.encode(piece));
+  return { contentType, body: pieces };
 }

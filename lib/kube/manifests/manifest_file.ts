@@ -9,6 +9,8 @@ import {
   type YamlError,
   type YamlResult,
 } from "../../config/yaml_source.ts";
+import type { TimeSlice } from "../../os/time_slice.ts";
+import type { StringTable } from "../string_table.ts";
 import { type ManifestObject, type ManifestObjectId, manifestObjectId } from "./manifest_object.ts";
 import {
   ignoredKindOf,
@@ -18,15 +20,12 @@ import {
   readManifestObjects,
 } from "./manifest_objects.ts";
 import { ManifestProblems } from "./manifest_problem.ts";
-import { isSelected } from "./manifest_selection.ts";
 import {
   type ManifestList,
   type ManifestPart,
   splitDocuments,
   splitList,
 } from "./manifest_text.ts";
-import type { StringTable } from "../string_table.ts";
-import type { TimeSlice } from "../../os/time_slice.ts";
 
 /** An object and the line of the file where it stands. */
 export interface PlacedObject {
@@ -186,5 +185,24 @@ class FileReader {
 
   #ignore(kind: string): void {
     this.#ignored.set(kind, (this.#ignored.get(kind) ?? 0) + 1);
+  }
+}
+
+const HEADLESS_LABEL = "service.kubernetes.io/headless";
+const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
+
+/** Whether kube-relay on the node of this name reads the object. */
+function isSelected({ kind, object }: ManifestObject, nodeName: string): boolean {
+  const labels = object.metadata.labels ?? {};
+  switch (kind) {
+    case "Service":
+      return !(PROXY_NAME_LABEL in labels) && object.spec.clusterIP !== "None";
+    case "EndpointSlice":
+    case "Endpoints":
+      return !(HEADLESS_LABEL in labels);
+    case "Node":
+      return object.metadata.name === nodeName;
+    case "ServiceCIDR":
+      return true;
   }
 }

@@ -5,19 +5,17 @@
  * @module
  */
 import { dirname } from "node:path";
-import type { LoadedConfiguration } from "../../../config/load.ts";
-import { ConfigurationError } from "../../../config/load.ts";
+import { ConfigurationError, type LoadedConfiguration } from "../../../config/load.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../net/ip_address.ts";
 import { lockFolder } from "../../../os/folder_lock.ts";
 import type { ProxyPlan } from "../../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../../proxy/service_port_name.ts";
-import { requestDifference } from "../../control/control_client.ts";
+import { requestDifference, requestStatus } from "../../control/control_client.ts";
 import { differenceJson } from "../../diff/diff_json.ts";
 import { renderDifference } from "../../diff/diff_view.ts";
 import { compareNode, countDifferences, type RepairRunner } from "../../diff/node_difference.ts";
-import { withServing } from "../../diff/serving_node.ts";
-import { lookSettled, type SettledLook } from "../../diff/settled_node.ts";
 import { reportedRepairs } from "../../diff/reported_repairs.ts";
+import { lookSettled, type SettledLook } from "../../diff/settled_node.ts";
 import { countChanges, planWhatIf } from "../../diff/what_if.ts";
 import { renderWhatIf, whatIfJson } from "../../diff/what_if_view.ts";
 import {
@@ -31,6 +29,7 @@ import {
   planNode,
   type PlanNodeDependencies,
 } from "../../offline/planned_node.ts";
+import type { StatusReport } from "../../status/status_report.ts";
 import { usesColor } from "../uses_color.ts";
 import type { ActiveCommand, CommandContext } from "./command.ts";
 
@@ -176,4 +175,29 @@ function checkChosen(service: string | undefined, planned: readonly PlannedNode[
 function wantedFamilies(word: string | undefined): readonly IpFamily[] {
   const wanted = word?.toLowerCase();
   return IP_FAMILIES.filter((family) => wanted === undefined || family.toLowerCase() === wanted);
+}
+
+/** The node with what its process says of its sockets; in modes of the kernel nobody is asked. */
+async function withServing(
+  planned: PlannedNode,
+  { controlSocket }: Pick<LoadedConfiguration["relay"], "controlSocket">,
+): Promise<PlannedNode> {
+  if (planned.mode !== "userspace") return planned;
+  const { families } = await requestStatus(controlSocket);
+  const { machine } = planned;
+  return {
+    ...planned,
+    machine(family) {
+      const status = families.find((each) => each.family === family);
+      return { ...machine(family), ...(status && servingOf(status)) };
+    },
+  };
+}
+
+function servingOf({ services, quarantined }: StatusReport["families"][number]) {
+  const serving = services.map(({ name, protocol, addresses }) => ({
+    key: `${name}/${protocol}` as ServicePortKey,
+    addresses,
+  }));
+  return { quarantined, serving };
 }

@@ -5,6 +5,7 @@
  */
 import { createColors } from "picocolors";
 import { wrapText } from "../../../config/wrap_text.ts";
+import { printableText } from "../../../log/printable_text.ts";
 import type { TerminalSize } from "../../../os/terminal.ts";
 import type { SyncTime } from "../../changes/change_entry.ts";
 import { entryMatches, timeTexts } from "../../changes/changes_view.ts";
@@ -14,10 +15,8 @@ import {
   entryLines,
   type LineTone,
 } from "../../changes/entry_text.ts";
-import { printableText } from "../../../log/printable_text.ts";
 import type { StatusFamily, StatusReport } from "../status_report.ts";
 import { ageText } from "../status_view.ts";
-import { sparkline } from "./sparkline.ts";
 import type { WatchAnswer, WatchModel } from "./watch_model.ts";
 
 /** How the lines look. */
@@ -254,4 +253,22 @@ function painted(
     case "footer":
       return colors.inverse(cut.padEnd(columns));
   }
+}
+
+/**
+ * Numbers as a row of bars, one letter each.
+ *
+ * @module
+ */
+
+const SPARKS = ["\u2581", "\u2582", "\u2583", "\u2584", "\u2585", "\u2586", "\u2587", "\u2588"];
+
+/** The highest is a whole bar; `undefined` is something that has no height, such as a failure. */
+export function sparkline(values: readonly (number | undefined)[]): string {
+  const highest = values.reduce<number>((most, value) => Math.max(most, value ?? 0), 0);
+  return values.map((value) => {
+    if (value === undefined) return "x";
+    const share = highest === 0 ? 0 : value / highest;
+    return SPARKS[Math.min(SPARKS.length - 1, Math.floor(share * SPARKS.length))];
+  }).join("");
 }

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { testStatusFamily, testStatusReport } from "../../../../tests/support/status_reports.ts";
 import type { WatchModel } from "./watch_model.ts";
-import { renderWatch } from "./watch_view.ts";
+import { renderWatch, sparkline } from "./watch_view.ts";
 
 const NOW = Date.UTC(2026, 0, 1, 12);
 const MODEL: WatchModel = { socket: "/run/a.sock", filter: "", scrolledBy: 0 };
@@ -53,4 +53,11 @@ Deno.test("renderWatch() tells failures, what waits, and the filter that is type
   ) {
     assert(text.includes(part), `${part}\n${text}`);
   }
+});
+
+Deno.test("sparkline() draws heights beside the highest, and marks what has none", () => {
+  assertEquals(sparkline([0, 5, 10]), "\u2581\u2585\u2588");
+  assertEquals(sparkline([1, undefined]), "\u2588x");
+  assertEquals(sparkline([0, 0]), "\u2581\u2581");
+  assertEquals(sparkline([]), "");
 });

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fake_clock.ts";
 import { SyncRunner } from "../../sync/sync_runner.ts";
-import { mayFeedWatchdog } from "./watchdog.ts";
+import { mayFeedWatchdog } from "./service_manager.ts";
 
 const DEADLINES = { runDeadlineMs: 60_000, pendingDeadlineMs: 30_000 };
 

@@ -2,7 +2,7 @@ import { assertEquals, assertStringIncludes } from "@std/assert";
 import { createProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import { Scrape } from "../../metrics/scrape.ts";
 import { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
-import { renderMetrics } from "./render_metrics.ts";
+import { renderMetrics } from "./proxy_servers.ts";
 
 Deno.test("renderMetrics() gives a text where Services are not counted", async () => {
   const { contentType, body } = await renderMetrics(
