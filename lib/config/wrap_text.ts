@@ -1,10 +1,4 @@
-/**
- * Breaks text into lines.
- *
- * @module
- */
-
-/** How text is broken. */
+/** How text is broken into lines. */
 interface WrapOptions {
   /** Longest line, indent included. */
   readonly width: number;
@@ -24,4 +18,13 @@ export function wrapText(text: string, { width, indent = 0 }: WrapOptions): stri
   }
   lines.push(line);
   return lines.map((each) => " ".repeat(indent) + each).join("\n");
+}
+
+/** Wraps a text behind `first`; the lines after the first are indented, by default by the length of `first`. */
+export function hangingText(
+  first: string,
+  text: string,
+  { width, indent = first.length }: WrapOptions,
+): string {
+  return first + wrapText(text, { width, indent }).slice(indent);
 }

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import type { ChangeEntry, RepairEntry, SyncEntry } from "./change_entry.ts";
 import { renderChanges } from "./changes_view.ts";
-import { durationText } from "./entry_text.ts";
+import { durationText } from "../status/number_texts.ts";
 
 const SYNC: SyncEntry = {
   kind: "sync",

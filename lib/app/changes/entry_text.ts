@@ -1,10 +1,4 @@
-/**
- * One entry of the change log as sentences, for the table and for the live view. Pure; texts of
- * objects are made printable here.
- *
- * @module
- */
-import { operationsText } from "../status/operations_text.ts";
+/** The entries of the change log as sentences, for every view of it. Pure; all texts are printable. */
 import { printableText } from "../../log/printable_text.ts";
 import type { RuleName } from "../../proxy/rule_names.ts";
 import type {
@@ -17,26 +11,23 @@ import type {
   RepairEntry,
   SyncEntry,
 } from "./change_entry.ts";
+import { countText, durationText, groupedText, operationsText } from "../status/number_texts.ts";
+import type { Tone, TonedText } from "../status/tone.ts";
 
-/** How a line is meant. */
-export type LineTone = "cause" | "effect" | "detail" | "bad" | "warning" | "good";
-
-/** A line before it is broken and coloured. */
-interface EntryLine {
-  readonly tone: LineTone;
-  readonly text: string;
-}
-
-/** Causes and effects of one entry that are told; the rest is counted. */
-const MOST_TOLD = 4;
+/** Causes, effects and other parts of one entry that are named; the rest is counted. */
+const MOST_NAMED = 4;
 
 /** All lines of an entry; the first one says what happened. */
-export function entryLines(entry: ChangeEntry): readonly EntryLine[] {
-  const lines = linesOf(entry);
-  return lines.map(({ tone, text }) => ({ tone, text: printableText(text) }));
+export function entryLines(entry: ChangeEntry): readonly TonedText[] {
+  return linesOf(entry).map(({ tone, text }) => ({ tone, text: printableText(text) }));
 }
 
-function linesOf(entry: ChangeEntry): readonly EntryLine[] {
+/** The IP family; empty for an entry that concerns both. */
+export function entryFamily(entry: ChangeEntry): string {
+  return entry.kind === "configuration" ? "" : entry.family;
+}
+
+function linesOf(entry: ChangeEntry): readonly TonedText[] {
   switch (entry.kind) {
     case "sync":
       return syncLines(entry);
@@ -51,31 +42,22 @@ function linesOf(entry: ChangeEntry): readonly EntryLine[] {
   }
 }
 
-/** The time it took, where it took any. */
+/** How long it took; empty for an entry without a duration. */
 export function entryDuration(entry: ChangeEntry): string {
   if (entry.kind === "repair") return durationText(entry.tookMs);
   return entry.kind === "sync" ? durationText(entry.totalMs) : "";
 }
 
-/** `4.2 ms`, `312 ms`, `3.2 s`, `4m12s`. */
-export function durationText(ms: number): string {
-  if (ms < 10) return `${Math.round(ms * 10) / 10} ms`;
-  if (ms < 999.5) return `${Math.round(ms)} ms`;
-  if (ms < 99_950) return `${(ms / 1000).toFixed(1)} s`;
-  const seconds = Math.round(ms / 1000);
-  return `${Math.floor(seconds / 60)}m${seconds % 60}s`;
-}
-
-function syncLines(entry: SyncEntry): readonly EntryLine[] {
+function syncLines(entry: SyncEntry): readonly TonedText[] {
   const { causes, effects, moreCauses, moreEffects } = entry;
   return [
     ...headLines(entry),
-    ...causes.slice(0, MOST_TOLD).map((cause) => line("cause", causeText(cause))),
-    ...moreLine("cause", addCounts(moreCauses, causes.slice(MOST_TOLD), ({ kind }) => kind)),
-    ...effects.slice(0, MOST_TOLD).flatMap(effectLines),
+    ...causes.slice(0, MOST_NAMED).map((cause) => line("plain", causeText(cause))),
+    ...moreLine("plain", addCounts(moreCauses, causes.slice(MOST_NAMED), ({ kind }) => kind)),
+    ...effects.slice(0, MOST_NAMED).flatMap(effectLines),
     ...moreLine(
       "effect",
-      addCounts(moreEffects, effects.slice(MOST_TOLD), ({ action }) => `ServicePorts ${action}`),
+      addCounts(moreEffects, effects.slice(MOST_NAMED), ({ action }) => `ServicePorts ${action}`),
     ),
     line("detail", workText(entry)),
     ...outcomeLines(entry),
@@ -83,14 +65,14 @@ function syncLines(entry: SyncEntry): readonly EntryLine[] {
   ];
 }
 
-/** What an entry is that has no cause, or too many. */
-function headLines({ first, causes, syncs, moreCauses }: SyncEntry): readonly EntryLine[] {
-  if (first) return [line("cause", "First sync: everything that is known")];
-  if (syncs > 1 && causes.length > 0) return [line("cause", `Many changes, in ${syncs} syncs`)];
-  if (Object.keys(moreCauses).length > 0) return [line("cause", "Many changes at once")];
+/** The first line of an entry that has no cause, or too many. */
+function headLines({ first, causes, syncs, moreCauses }: SyncEntry): readonly TonedText[] {
+  if (first) return [line("plain", "First sync: everything that is known")];
+  if (syncs > 1 && causes.length > 0) return [line("plain", `Many changes, in ${syncs} syncs`)];
+  if (Object.keys(moreCauses).length > 0) return [line("plain", "Many changes at once")];
   if (causes.length > 0) return [];
   const times = syncs > 1 ? `, ${syncs} times` : "";
-  return [line("cause", `No object: repair or another try${times}`)];
+  return [line("plain", `No object: repair or another try${times}`)];
 }
 
 function causeText({ kind, name, action, count, words }: ChangeCause): string {
@@ -104,7 +86,7 @@ const KIND_TEXTS: Readonly<Record<string, string>> = {
   configuration: "Configuration",
 };
 
-function effectLines(effect: ChangeEffect): readonly EntryLine[] {
+function effectLines(effect: ChangeEffect): readonly TonedText[] {
   const { rules } = effect;
   return [
     line("effect", effectText(effect)),
@@ -112,19 +94,14 @@ function effectLines(effect: ChangeEffect): readonly EntryLine[] {
   ];
 }
 
-/** The rules that there are now: those of then are gone, or the same. */
+/** The rules currently installed; the rules of that time may no longer exist. */
 function rulesText(rules: readonly RuleName[]): string {
   if (rules.length === 0) return "now without rules";
-  const shown = rules.slice(0, MOST_TOLD).map(({ object, name, count }) =>
-    `${name} (${count === 1 ? object : `${count} ${pluralOf(object)}`})`
+  const shown = rules.slice(0, MOST_NAMED).map(({ object, name, count }) =>
+    `${name} (${count === 1 ? object : countText(count, object)})`
   );
   const more = rules.length - shown.length;
   return `by ${shown.join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
-}
-
-function pluralOf(noun: string): string {
-  if (noun.endsWith("y")) return `${noun.slice(0, -1)}ies`;
-  return noun.endsWith("s") ? `${noun}es` : `${noun}s`;
 }
 
 function effectText({ servicePort, action, words }: ChangeEffect): string {
@@ -142,7 +119,7 @@ function workText({ operations, full, queuedMs, planMs, applyMs }: SyncEntry): s
   return `${kind}${operationsText(operations)} (${parts.join(", ")})`;
 }
 
-function outcomeLines({ outcome, failures, error = "", slow }: SyncEntry): readonly EntryLine[] {
+function outcomeLines({ outcome, failures, error = "", slow }: SyncEntry): readonly TonedText[] {
   const times = failures === 1 ? "once" : `${failures} times`;
   return [
     ...(outcome === "failed" ? [line("bad", `FAILED ${times}, is tried again: ${error}`)] : []),
@@ -153,14 +130,14 @@ function outcomeLines({ outcome, failures, error = "", slow }: SyncEntry): reado
   ];
 }
 
-function flowLines({ flows }: SyncEntry): readonly EntryLine[] {
+function flowLines({ flows }: SyncEntry): readonly TonedText[] {
   if (flows === undefined) return [];
   const { services, more, tookMs, failures, error } = flows;
-  const told = services.slice(0, MOST_TOLD).map(({ servicePort, flows: count }) =>
-    `${grouped(count)} of ${servicePort}`
+  const told = services.slice(0, MOST_NAMED).map(({ servicePort, flows: count }) =>
+    `${groupedText(count)} of ${servicePort}`
   );
-  const rest = services.slice(MOST_TOLD).reduce((sum, each) => sum + each.flows, more);
-  if (rest > 0) told.push(`${grouped(rest)} of others`);
+  const rest = services.slice(MOST_NAMED).reduce((sum, each) => sum + each.flows, more);
+  if (rest > 0) told.push(`${groupedText(rest)} of others`);
   const times = failures === 1 ? "once" : `${failures} times`;
   return [
     ...(told.length === 0 ? [] : [
@@ -180,21 +157,20 @@ function flowLines({ flows }: SyncEntry): readonly EntryLine[] {
 
 function quarantineLine(
   { direction, servicePort, address, reason }: QuarantineEntry,
-): EntryLine {
+): TonedText {
   const place = address === undefined ? servicePort : `${servicePort} ${address}`;
   return direction === "in"
     ? line("bad", `QUARANTINE: ${place}: ${reason}`)
     : line("good", `Out of quarantine: ${place}`);
 }
 
-function driftLine({ object, found, repaired, times }: DriftEntry): EntryLine {
+function driftLine({ object, found, repaired, times }: DriftEntry): TonedText {
   const often = times > 1 ? `, ${times} times in a row` : "";
-  const what = found === 1 ? object : pluralOf(object);
-  const text = `DRIFT: ${found} ${what} not as written, ${repaired} repaired${often}`;
+  const text = `DRIFT: ${countText(found, object)} not as written, ${repaired} repaired${often}`;
   return line("warning", text);
 }
 
-function repairLines({ uid, pid, objects, times, error }: RepairEntry): readonly EntryLine[] {
+function repairLines({ uid, pid, objects, times, error }: RepairEntry): readonly TonedText[] {
   const who = uid === undefined ? `process ${pid}` : `user ${uid}, process ${pid}`;
   const often = times > 1 ? `, ${times} times` : "";
   const words = repairText(objects);
@@ -204,25 +180,25 @@ function repairLines({ uid, pid, objects, times, error }: RepairEntry): readonly
   ];
 }
 
-/** `2 of 3 rules repaired`. */
-export function repairText(objects: RepairEntry["objects"]): string {
+/** Returns e.g. `2 of 3 rules repaired`. */
+function repairText(objects: RepairEntry["objects"]): string {
   const parts = objects.map(({ object, found, mended }) =>
-    `${grouped(mended)} of ${grouped(found)} ${found === 1 ? object : pluralOf(object)}`
+    `${groupedText(mended)} of ${countText(found, object)}`
   );
   return parts.length === 0 ? "no known difference was repaired" : `${parts.join(", ")} repaired`;
 }
 
-function configurationLine({ fields }: ConfigurationEntry): EntryLine {
-  const shown = fields.slice(0, MOST_TOLD).join(", ");
-  const more = fields.length - MOST_TOLD;
-  return line("cause", `Configuration file: ${shown}${more > 0 ? ` and ${more} more` : ""}`);
+function configurationLine({ fields }: ConfigurationEntry): TonedText {
+  const shown = fields.slice(0, MOST_NAMED).join(", ");
+  const more = fields.length - MOST_NAMED;
+  return line("plain", `Configuration file: ${shown}${more > 0 ? ` and ${more} more` : ""}`);
 }
 
 function moreLine(
-  tone: "cause" | "effect",
+  tone: "plain" | "effect",
   counts: Readonly<Record<string, number>>,
-): readonly EntryLine[] {
-  const parts = Object.entries(counts).map(([what, count]) => `${grouped(count)} ${what}`);
+): readonly TonedText[] {
+  const parts = Object.entries(counts).map(([what, count]) => `${groupedText(count)} ${what}`);
   if (parts.length === 0) return [];
   return [line(tone, `${tone === "effect" ? "-> " : ""}and ${parts.join(", ")}`)];
 }
@@ -243,11 +219,6 @@ function addCounts<Item>(
 
 const ACTIONS: ReadonlySet<string> = new Set(["added", "updated", "deleted"]);
 
-/** `19,996`. */
-function grouped(count: number): string {
-  return String(count).replace(/\B(?=(\d{3})+$)/g, ",");
-}
-
-function line(tone: LineTone, text: string): EntryLine {
+function line(tone: Tone, text: string): TonedText {
   return { tone, text };
 }

@@ -9,8 +9,8 @@ import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { servicePortText } from "../../proxy/service_port_name.ts";
 import { printableText } from "../../log/printable_text.ts";
-import { timeTexts } from "../changes/changes_view.ts";
-import { ageText } from "../status/status_view.ts";
+
+import { ageText, timeTexts } from "../status/number_texts.ts";
 import {
   countDifferences,
   countQuarantined,

@@ -12,7 +12,7 @@ import type { FamilyProxy } from "../service/family_proxy.ts";
 import { collectMetrics } from "./collect_metrics.ts";
 import type { Introspection } from "../control/introspection.ts";
 import type { ObjectSource } from "../run/object_source.ts";
-import { createRunningPage } from "../status/page/running_page.ts";
+import { createRunningPage } from "../status/page/status_page.ts";
 import {
   type ProxyServersDependencies,
   type ProxyServersOptions,

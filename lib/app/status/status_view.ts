@@ -1,251 +1,222 @@
 /**
- * The status as text for people. Pure: the same report at the same time gives the same text.
- *
- * @module
+ * The status report in the words, order and tones in which people see it. The terminal, the live view
+ * and the status page only lay it out. Pure; every text is printable.
  */
-import { createColors } from "picocolors";
-import { wrapText } from "../../config/wrap_text.ts";
-import { formatHostPort } from "../../net/port.ts";
-import type { ServedAddress } from "../../proxy/service_mode.ts";
-import { operationsText } from "./operations_text.ts";
-import { loadNotes, trafficText } from "./traffic_text.ts";
 import { printableText } from "../../log/printable_text.ts";
+import { formatHostPort } from "../../net/port.ts";
+import type { Quarantined } from "../../proxy/data_plane.ts";
+import type { ServedAddress } from "../../proxy/service_mode.ts";
+import { countText, durationText, loadNotes, operationsText, trafficText } from "./number_texts.ts";
 import type { StatusEndpoint, StatusFamily, StatusReport, StatusService } from "./status_report.ts";
+import type { TonedText } from "./tone.ts";
 
-/** How the text looks. */
-interface StatusViewOptions {
-  /** Milliseconds since 1970, for ages. */
-  readonly now: number;
-  /** Width of the terminal. @default {80} */
-  readonly columns?: number;
-  /** @default {false} */
-  readonly color?: boolean;
-  /** Only Services that {@linkcode matchesFilter} says. */
-  readonly filter?: string;
+/** Everything but the Services. Times are milliseconds since 1970. */
+export interface StatusView {
+  /** E.g. `kube-relay v0.1.0`. */
+  readonly program: string;
+  /** E.g. `process 42`. */
+  readonly process: string;
+  readonly phase: TonedText;
+  readonly startedAt: number;
+  /** E.g. `node-a, zone eu-1`. */
+  readonly node: string;
+  readonly sources: readonly {
+    /** E.g. `API server: watching`. */
+    readonly text: string;
+    readonly problems: readonly string[];
+  }[];
+  /** Kernel settings that could not be applied, with the command for an administrator. */
+  readonly settings: readonly { readonly text: string; readonly command?: string }[];
+  readonly families: readonly FamilyView[];
 }
 
-type Colors = ReturnType<typeof createColors>;
-
-interface View {
-  readonly now: number;
-  readonly columns: number;
-  readonly colors: Colors;
-  readonly filter: string;
+/** One IP family. */
+export interface FamilyView {
+  readonly name: string;
+  readonly mode: string;
+  /** E.g. `userspace: one address each on lo`. */
+  readonly dataPlane: string;
+  /** E.g. `1.2 ms` and `changes only: 2 lines`. */
+  readonly lastSync?: { readonly at: number; readonly duration: string; readonly work: string };
+  /** E.g. `changes wait`. */
+  readonly notes: readonly TonedText[];
+  readonly error?: string;
+  readonly quarantine: readonly {
+    /** E.g. `default/web:http/TCP at 10.96.0.10:80/TCP: address in use`. */
+    readonly text: string;
+    /** Absent where each sync tries again. */
+    readonly retryAt?: number;
+  }[];
 }
 
-/** Width of the names of facts. */
-const INDENT = 9;
+/** One ServicePort. */
+export interface ServiceView {
+  readonly name: string;
+  readonly protocol: string;
+  readonly health: TonedText;
+  readonly isQuarantined: boolean;
+  readonly addresses: readonly string[];
+  readonly endpoints: readonly string[];
+  /** E.g. `3 open`, `999 B in, 3.5 MB out`; absent where nothing is counted. */
+  readonly traffic?: readonly string[];
+}
 
-/** Narrowest table that can still be read. */
-const MIN_COLUMNS = 60;
+/** Endpoints beyond these are counted. */
+const MOST_ENDPOINTS = 8;
 
-/** The whole status: a summary, a table of Services for each family, and what is in quarantine. */
-export function renderStatus(report: StatusReport, options: StatusViewOptions): string {
-  const { now, columns = 80, color = false, filter = "" } = options;
-  const view: View = {
-    now,
-    filter,
-    columns: Math.max(MIN_COLUMNS, columns),
-    colors: createColors(color),
+/** The report as people see it. `filter` selects from what is in quarantine. */
+export function statusView(report: StatusReport, filter = ""): StatusView {
+  const { version, pid, phase, startedAt, node, sources } = report;
+  return {
+    program: `kube-relay v${version}`,
+    process: `process ${pid}`,
+    phase: { tone: phase === "serving" ? "good" : "warning", text: phase },
+    startedAt: Date.parse(startedAt),
+    node: printableText(`${node.name}${node.zone === undefined ? "" : `, zone ${node.zone}`}`),
+    sources: sources.map(({ name, state, problems }) => ({
+      text: printableText(`${name}: ${state}`),
+      problems: problems.map(printableText),
+    })),
+    settings: refusedSettings(report),
+    families: report.families.map((family) => familyView(family, filter)),
   };
-  const sections = [
-    summarySection(report, view),
-    ...report.families.map((family) => familySection(family, view)),
-  ];
-  return sections.map((lines) => `${lines.join("\n")}\n`).join("\n");
 }
 
-/** Whether a filter names a Service: nothing, the start of `namespace/name`, or a whole word of it. */
-export function matchesFilter({ name }: Pick<StatusService, "name">, filter: string): boolean {
+/** Whether a filter selects a Service: by the start of `namespace/name:port`, or by a whole word of it. */
+export function matchesFilter(name: string, filter: string): boolean {
   return name.startsWith(filter) || name.split(/[/:]/).includes(filter);
 }
 
-function summarySection(report: StatusReport, view: View): readonly string[] {
-  const { now, colors } = view;
-  const { version, pid, phase, startedAt, node, sources, hostSettings } = report;
-  const up = ageText(now - Date.parse(startedAt));
-  const state = phase === "serving" ? colors.green(phase) : colors.yellow(phase);
-  const zone = node.zone === undefined ? "" : `, zone ${node.zone}`;
-  const lines = [
-    `${colors.bold(`kube-relay v${version}`)}  ${state}, up ${up}  (process ${pid})`,
-    `Node     ${printableText(node.name)}${printableText(zone)}`,
+/** The Services that a filter selects, by name. */
+export function serviceViews(
+  { services }: Pick<StatusFamily, "services">,
+  filter: string,
+): readonly ServiceView[] {
+  return services.filter(({ name }) => matchesFilter(name, filter)).toSorted(compareNames)
+    .map(serviceView);
+}
+
+/**
+ * As many Services of all families as a page has room for: those with problems first, then by traffic
+ * and name.
+ */
+export function foremostServices(
+  { families }: Pick<StatusReport, "families">,
+  { filter, most }: { readonly filter: string; readonly most: number },
+): { readonly shown: readonly ServiceView[]; readonly all: number } {
+  const all = families.flatMap(({ services }) => services);
+  const shown = all.filter(({ name }) => matchesFilter(name, filter))
+    .toSorted((a, b) =>
+      severity(b) - severity(a) || (b.traffic?.opened ?? 0) - (a.traffic?.opened ?? 0) ||
+      compareNames(a, b)
+    ).slice(0, most).map(serviceView);
+  return { shown, all: all.length };
+}
+
+function refusedSettings({ hostSettings }: StatusReport): StatusView["settings"] {
+  return hostSettings.filter(({ state }) => state === "refused")
+    .map(({ name, wanted, found = "unknown", reason = "refused", cure }) => ({
+      text: printableText(`${name} is ${found}, not ${wanted}: ${reason}`),
+      ...(cure !== undefined && { command: printableText(cure) }),
+    }));
+}
+
+function familyView(
+  { family, mode, summary, lastSync, pending, failures, lastError, quarantined }: StatusFamily,
+  filter: string,
+): FamilyView {
+  const notes: readonly (false | TonedText)[] = [
+    lastSync === undefined && { tone: "plain", text: "no sync yet" },
+    pending && { tone: "plain", text: "changes wait" },
+    failures > 0 && { tone: "bad", text: `${countText(failures, "sync")} failed` },
   ];
-  for (const { name, state, problems } of sources) {
-    lines.push(...factLines("Source", `${name}: ${state}`, view));
-    for (const problem of problems) {
-      lines.push(...problemLines(problem, view).map((line) => colors.yellow(line)));
-    }
-  }
-  return [...lines, ...hostSettingLines(hostSettings, view)];
+  return {
+    name: family,
+    mode,
+    dataPlane: `${mode}: ${printableText(summary)}`,
+    ...(lastSync && {
+      lastSync: {
+        at: Date.parse(lastSync.at),
+        duration: durationText(lastSync.durationMs),
+        work: `${lastSync.full ? "everything" : "changes only"}: ` +
+          operationsText(lastSync.operations),
+      },
+    }),
+    notes: notes.filter((note) => note !== false),
+    ...(lastError !== undefined && { error: printableText(lastError) }),
+    quarantine: quarantined
+      .filter(({ key }) => matchesFilter(key.slice(0, key.lastIndexOf("/")), filter))
+      .map(quarantineView),
+  };
 }
 
-/** Only what was refused: the others are as they should be. */
-function hostSettingLines(
-  hostSettings: StatusReport["hostSettings"],
-  view: View,
-): readonly string[] {
-  const refused = hostSettings.filter(({ state }) => state === "refused");
-  return refused.flatMap(({ name, wanted, found = "unknown", reason, cure }) => {
-    const on = cure === undefined ? "" : "; where that is allowed:";
-    const text = `${name} is ${found}, not ${wanted}: ${reason ?? "refused"}${on}`;
-    const lines = [...factLines("Kernel", text, view)];
-    if (cure !== undefined) lines.push(`         ${printableText(cure)}`);
-    return lines.map((line) => view.colors.yellow(line));
-  });
+function quarantineView({ key, address, reason, retryAt }: Quarantined) {
+  const place = address === undefined ? key : `${key} at ${address}`;
+  return {
+    text: printableText(`${place}: ${reason}`),
+    ...(retryAt !== undefined && { retryAt: Date.parse(retryAt) }),
+  };
 }
 
-/** A fact under its name. */
-function factLines(name: string, text: string, { columns }: View): readonly string[] {
-  const [first = "", ...rest] = wrapText(printableText(text), { width: columns, indent: INDENT })
-    .split("\n");
-  return [name.padEnd(INDENT) + first.slice(INDENT), ...rest];
-}
-
-/** What is wrong with what stands above. */
-function problemLines(problem: string, { columns }: View): readonly string[] {
-  const [first = "", ...rest] = wrapText(printableText(problem), {
-    width: columns,
-    indent: INDENT + 2,
-  }).split("\n");
-  return [`${" ".repeat(INDENT)}! ${first.trimStart()}`, ...rest];
-}
-
-function familySection(family: StatusFamily, view: View): readonly string[] {
-  const { colors, columns, filter } = view;
-  const services = family.services
-    .filter((service) => matchesFilter(service, filter))
-    .toSorted((a, b) => compare(a.name, b.name) || compare(a.protocol, b.protocol));
-  const lines = [
-    colors.bold(family.family) +
-    wrapText(`${family.mode}: ${printableText(family.summary)}`, { width: columns, indent: INDENT })
-      .slice(family.family.length),
-    `Sync     ${syncText(family, view)}`,
-  ];
-  if (family.lastError !== undefined) {
-    lines.push(...problemLines(family.lastError, view).map((line) => colors.red(line)));
-  }
-  if (services.length === 0) {
-    return [...lines, filter === "" ? "No Services." : `No Service matches '${filter}'.`];
-  }
-  lines.push("", serviceTable(services, view));
-  const quarantined = services.filter((service) => service.quarantined !== undefined);
-  if (quarantined.length === 0) return lines;
-  return [...lines, "", ...quarantineLines(quarantined, view)];
-}
-
-function syncText({ lastSync, pending, failures }: StatusFamily, view: View): string {
-  const { now, colors, columns } = view;
-  const waiting = pending ? ", changes wait" : "";
-  const failed = failures === 0 ? "" : colors.red(`, ${failures} failed since`);
-  if (!lastSync) return `none yet${waiting}${failed}`;
-  const kind = lastSync.full ? "everything" : "changes only";
-  const age = ageText(now - Date.parse(lastSync.at));
-  const done = `${kind}: ${operationsText(lastSync.operations)}`;
-  const text = `${age} ago in ${lastSync.durationMs} ms (${done})${waiting}`;
-  return wrapText(text, { width: columns, indent: INDENT }).trimStart() + failed;
-}
-
-function serviceTable(services: readonly StatusService[], { columns, colors }: View): string {
-  const rows = services.map((service) => [
-    serviceCell(service),
-    service.addresses.map(addressText).sort().join("\n") || "-",
-    endpointsCell(service.endpoints),
-  ]);
-  const widths = fitColumns([TITLES, ...rows], columns);
-  // Not by cli-table3, which takes two seconds for 10,000 rows.
-  const fitted = rows.flatMap((row) =>
-    rowLines(row.map((cell, index) => fitCell(cell, widths[index]!)), widths)
-  );
-  return [...rowLines(TITLES, widths).map((line) => colors.dim(line)), ...fitted].join("\n");
-}
-
-/** The lines of one row, each cell below its title. Cells are no wider than their columns. */
-function rowLines(cells: readonly string[], widths: readonly number[]): readonly string[] {
-  const columns = cells.map((cell) => cell.split("\n"));
-  const height = Math.max(...columns.map(({ length }) => length));
-  return Array.from(
-    { length: height },
-    (_, line) =>
-      columns.map((lines, index) => (lines[line] ?? "").padEnd(widths[index]! + GAP)).join("")
-        .trimEnd(),
-  );
-}
-
-const TITLES = ["SERVICE", "ADDRESSES", "ENDPOINTS"];
-
-/** Blanks between two columns. */
-const GAP = 2;
-
-function serviceCell(service: StatusService): string {
-  const { name, protocol, connections, traffic, quarantined } = service;
-  const notes = [
-    ...(connections === undefined || connections === 0 ? [] : [`${connections} open`]),
-    ...(traffic === undefined ? [] : [trafficText(traffic)]),
-    ...(quarantined === undefined ? [] : ["quarantined"]),
-  ];
-  return `${printableText(name)} ${protocol}${notes.length === 0 ? "" : `\n(${notes.join(", ")})`}`;
+function serviceView(service: StatusService): ServiceView {
+  const { name, protocol, addresses, endpoints, connections, traffic } = service;
+  const isCounted = connections !== undefined || traffic !== undefined;
+  const more = endpoints.length - MOST_ENDPOINTS;
+  return {
+    name: printableText(name),
+    protocol,
+    health: { tone: severity(service) > 0 ? "bad" : "good", text: healthText(service) },
+    isQuarantined: service.quarantined !== undefined,
+    addresses: addresses.map(addressText).sort(),
+    endpoints: endpoints.length === 0 ? ["none: refused"] : [
+      ...endpoints.slice(0, MOST_ENDPOINTS).map(endpointText),
+      ...(more > 0 ? [`and ${more} more`] : []),
+    ],
+    ...(isCounted && {
+      traffic: [
+        ...(connections ? [`${connections} open`] : []),
+        ...(traffic === undefined ? [] : [trafficText(traffic)]),
+      ],
+    }),
+  };
 }
 
 function addressText({ role, address, port, state, load }: ServedAddress): string {
   const label = role === "ClusterIP" ? "" : ` ${role}`;
   const notes = [...(state === "serving" ? [] : [state]), ...(load ? loadNotes(load) : [])];
-  const text = `${formatHostPort(address, port)}${label}`;
-  return notes.length === 0 ? text : `${text} (${notes.join(", ")})`;
+  return `${formatHostPort(address, port)}${label}${inBrackets(notes)}`;
 }
 
-/** More than this many are only counted. */
-const ENDPOINTS_SHOWN = 8;
-
-function endpointsCell(endpoints: readonly StatusEndpoint[]): string {
-  if (endpoints.length === 0) return "none: refused";
-  const shown = endpoints.slice(0, ENDPOINTS_SHOWN).map(({ address, state, local }) => {
-    const notes = [...(state === "ready" ? [] : [state]), ...(local ? ["local"] : [])];
-    return notes.length === 0 ? address : `${address} (${notes.join(", ")})`;
-  });
-  const more = endpoints.length - shown.length;
-  return [...shown, ...(more > 0 ? [`and ${more} more`] : [])].join("\n");
+function endpointText({ address, state, local }: StatusEndpoint): string {
+  return address + inBrackets([...(state === "ready" ? [] : [state]), ...(local ? ["local"] : [])]);
 }
 
-/** Widths by content; where they don't fit, the widest gives way first. */
-function fitColumns(rows: readonly (readonly string[])[], columns: number): number[] {
-  const widths = TITLES.map((_, column) =>
-    rows.flatMap((row) => row[column]!.split("\n"))
-      .reduce((longest, line) => Math.max(longest, line.length), 0)
-  );
-  let excess = widths.reduce((sum, width) => sum + GAP + width, -GAP) - columns;
-  for (; excess > 0; excess--) widths[widths.indexOf(Math.max(...widths))]! -= 1;
-  return widths;
+function inBrackets(notes: readonly string[]): string {
+  return notes.length === 0 ? "" : ` (${notes.join(", ")})`;
 }
 
-/** Breaks at blanks, and words that are too long anywhere: cli-table3 would cut those off. */
-function fitCell(cell: string, width: number): string {
-  return cell.split("\n")
-    .flatMap((line) => wrapText(line, { width }).split("\n"))
-    .flatMap((line) => line.match(new RegExp(`.{1,${width}}`, "gu")) ?? [""])
-    .join("\n");
+function readyCount({ endpoints }: StatusService): number {
+  return endpoints.filter(({ state }) => state === "ready").length;
 }
 
-function quarantineLines(services: readonly StatusService[], view: View): readonly string[] {
-  const { columns, colors, now } = view;
-  return [
-    colors.yellow("In quarantine (the others work):"),
-    ...services.map(({ name, protocol, quarantined = "", retryAt }) => {
-      const waitMs = retryAt === undefined ? 0 : Date.parse(retryAt) - now;
-      const when = waitMs > 0 ? `in ${ageText(waitMs)}` : "at each sync";
-      const text = `${name} ${protocol}: ${quarantined}; tried again ${when}`;
-      return `  ${wrapText(printableText(text), { width: columns, indent: 4 }).trimStart()}`;
-    }),
-  ];
+function healthText(service: StatusService): string {
+  if (service.quarantined !== undefined) {
+    return printableText(`in quarantine: ${service.quarantined}`);
+  }
+  if (service.endpoints.length === 0) return "no endpoints";
+  return `${readyCount(service)} of ${service.endpoints.length} ready`;
 }
 
-/** The two largest units: `3h12m`, `45s`. */
-export function ageText(milliseconds: number): string {
-  const seconds = Math.max(0, Math.round(milliseconds / 1000));
-  if (seconds < 60) return `${seconds}s`;
-  const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes}m${seconds % 60}s`;
-  const hours = Math.floor(minutes / 60);
-  return hours < 48 ? `${hours}h${minutes % 60}m` : `${Math.floor(hours / 24)}d${hours % 24}h`;
+/** 0 = healthy, 3 = in quarantine. */
+function severity(service: StatusService): number {
+  if (service.quarantined !== undefined) return 3;
+  const ready = readyCount(service);
+  if (ready === 0) return 2;
+  return ready < service.endpoints.length ? 1 : 0;
+}
+
+function compareNames(a: StatusService, b: StatusService): number {
+  return compare(a.name, b.name) || compare(a.protocol, b.protocol);
 }
 
 function compare(a: string, b: string): number {

@@ -9,7 +9,8 @@ import { requestChanges, requestStatus } from "../../control/control_client.ts";
 import type { Dependencies } from "../../dependencies.ts";
 import { readDumpedChanges, readDumpedStatus } from "../../dump/dumped_status.ts";
 import type { StatusReport } from "../../status/status_report.ts";
-import { matchesFilter, renderStatus } from "../../status/status_view.ts";
+import { renderStatus } from "../../status/status_text.ts";
+import { matchesFilter } from "../../status/status_view.ts";
 import { usesColor } from "../uses_color.ts";
 import { runWatch } from "../../status/watch/run_watch.ts";
 import type { ActiveCommand, CommandContext } from "./command.ts";
@@ -86,7 +87,7 @@ async function printChanges(
 function filterReport(report: StatusReport, filter: string): StatusReport {
   const families = report.families.map((family) => ({
     ...family,
-    services: family.services.filter((service) => matchesFilter(service, filter)),
+    services: family.services.filter((service) => matchesFilter(service.name, filter)),
   }));
   return { ...report, families };
 }

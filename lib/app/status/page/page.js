@@ -1,12 +1,12 @@
-// Keeps the page as the node is. Everything is rendered by kube-relay: what arrives here is put in its
-// place, with what the reader has opened left open.
+// Keeps the page up to date. kube-relay renders every section; the script puts it in place and keeps
+// open what the reader has opened.
 
 const { document, location } = globalThis;
 const connection = document.getElementById("connection");
 const relative = new Intl.RelativeTimeFormat("en", { numeric: "always", style: "short" });
 
 function say(text) {
-  // Said again only when it differs: a screen reader would read it out each time.
+  // A screen reader reads the text out each time it is set.
   if (connection.textContent !== text) connection.textContent = text;
 }
 
@@ -24,9 +24,9 @@ function replace({ id, html }) {
 }
 
 function ageText(milliseconds) {
-  const seconds = Math.min(0, Math.round(milliseconds / 1000));
-  if (seconds > -60) return relative.format(seconds, "second");
-  if (seconds > -3600) return relative.format(Math.round(seconds / 60), "minute");
+  const seconds = Math.round(milliseconds / 1000);
+  if (Math.abs(seconds) < 60) return relative.format(seconds, "second");
+  if (Math.abs(seconds) < 3600) return relative.format(Math.round(seconds / 60), "minute");
   return relative.format(Math.round(seconds / 3600), "hour");
 }
 
@@ -43,7 +43,10 @@ events.addEventListener("section", (event) => {
   replace(JSON.parse(event.data));
   say("Live");
 });
-events.addEventListener("error", () => say("Not connected: shown as it was; trying again"));
+events.addEventListener(
+  "error",
+  () => say("Not connected: showing the last known state; trying again"),
+);
 events.addEventListener("open", () => say("Live"));
 showAges();
 setInterval(showAges, 5000);

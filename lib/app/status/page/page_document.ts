@@ -1,13 +1,8 @@
-/**
- * The status page as a document that a browser shows without any script. Pure.
- *
- * @module
- */
+/** The status page as a document that a browser shows without any script. Pure. */
 import { html, raw } from "hono/html";
-import type { PageModel } from "./page_model.ts";
-import { pageSections } from "./page_sections.ts";
+import { type PageModel, pageSections } from "./page_sections.ts";
 
-/** So often a browser without scripts asks again. */
+/** How often a browser without scripts loads the page again. */
 const RELOAD_SECONDS = 10;
 
 /** Headings of the sections; their ids are those of {@linkcode pageSections}. */
@@ -20,6 +15,12 @@ const HEADINGS: Readonly<Record<string, string>> = {
   doctor: "Doctor’s findings",
 };
 
+/** Sections that scroll, and so need a name and the focus of the keyboard. */
+const SCROLLING: Readonly<Record<string, string>> = {
+  services: "Table of Services",
+  changes: "List of changes",
+};
+
 /** The whole page. */
 export function pageDocument(model: PageModel): string {
   const byId = new Map(pageSections(model).map(({ id, html }) => [id, html]));
@@ -27,7 +28,11 @@ export function pageDocument(model: PageModel): string {
   const section = ([id, heading]: [string, string]) =>
     html`<section aria-labelledby="${id}-heading"><h2 id="${id}-heading">${heading}</h2>
 ${id === "services" ? filterForm(filter) : ""}<div id="${id}" class="section"${
-      id === "services" ? raw(` role="region" aria-label="Table of Services" tabindex="0"`) : ""
+      SCROLLING[id]
+        ? html`
+          role="region" aria-label="${SCROLLING[id]}" tabindex="0"
+        `
+        : ""
     }>${raw(byId.get(id) ?? "")}</div></section>`;
   return String(html`
     <!DOCTYPE html>
@@ -46,7 +51,7 @@ ${id === "services" ? filterForm(filter) : ""}<div id="${id}" class="section"${
         <a class="skip" href="#services-heading">Skip to the Services</a>
         <header>
           <h1>kube-relay <span>on ${node.name}</span></h1>
-          <p id="connection" role="status">Shown as it was when the page was loaded</p>
+          <p id="connection" role="status">The state when the page was loaded</p>
         </header>
         <main>
     ${Object.entries(HEADINGS).map(section)}

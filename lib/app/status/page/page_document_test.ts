@@ -1,9 +1,9 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { testStatusFamily, testStatusReport } from "../../../../tests/support/status_reports.ts";
+import type { ChangeEntry } from "../../changes/change_entry.ts";
 import type { StatusService } from "../status_report.ts";
 import { pageDocument } from "./page_document.ts";
-import type { PageModel } from "./page_model.ts";
-import { pageSections } from "./page_sections.ts";
+import { type PageModel, pageSections } from "./page_sections.ts";
 
 const EVIL = `</script><img src=x onerror="alert(1)">'&`;
 
@@ -57,7 +57,10 @@ Deno.test("pageDocument() makes markup of nothing that a manifest, a tool or a r
         quarantined: [{ key: EVIL as never, address: EVIL, reason: EVIL }],
       }],
     },
-    changes: [{ at: 0, cause: EVIL, effect: EVIL, attention: "failed" }],
+    changes: [{
+      ...{ kind: "quarantine", sequence: 1, at: "2026-01-01T00:00:01.000Z", family: "IPv4" },
+      ...{ direction: "in", servicePort: EVIL, reason: EVIL },
+    }],
     doctor: {
       at: 0,
       findings: [{ id: "x", severity: "warning", summary: EVIL, evidence: [EVIL], cure: EVIL }],
@@ -73,7 +76,7 @@ Deno.test("pageSections() names Services with trouble first, and says how many a
   const html = sectionOf("services", model([...many, service("zoo/gone:http", { endpoints: [] })]));
   assertStringIncludes(html, "200 of 301");
   assert(html.indexOf("zoo/gone") < html.indexOf("default/web-0"));
-  assertStringIncludes(html, "no endpoints: refused");
+  assertStringIncludes(html, "none: refused");
 });
 
 Deno.test("pageSections() filters Services as status does", () => {
@@ -88,10 +91,27 @@ Deno.test("pageSections() are equal for equal models, so that nothing is sent th
   assertEquals(pageSections(page), pageSections(structuredClone(page)));
 });
 
-Deno.test("pageSections() tells drift among the troubles", () => {
-  const change = { at: 0, cause: "chain services", effect: "put back" };
-  const quiet = sectionOf("trouble", model([], { changes: [change] }));
-  assertStringIncludes(quiet, "no drift was seen");
-  const drifted = sectionOf("trouble", model([], { changes: [{ ...change, attention: "drift" }] }));
-  assertStringIncludes(drifted, "chain services: put back");
+Deno.test("pageSections() lists drift among the problems", () => {
+  assertStringIncludes(sectionOf("trouble", model([])), "no drift was seen");
+  const drift: ChangeEntry = {
+    kind: "drift",
+    sequence: 1,
+    at: "2026-01-01T00:00:01.000Z",
+    family: "IPv4",
+    object: "chain",
+    found: 1,
+    repaired: 1,
+    times: 1,
+  };
+  const html = sectionOf("trouble", model([], { changes: [drift] }));
+  assertStringIncludes(html, "IPv4: DRIFT: 1 chain not as written, 1 repaired");
+});
+
+Deno.test("pageSections() names a ServicePort in quarantine, and when it is tried again", () => {
+  const retryAt = "2026-01-01T00:05:00.000Z";
+  const quarantined = [{ key: "default/web/TCP" as never, reason: "in use", retryAt }];
+  const families = [testStatusFamily({ quarantined, failures: 2, lastError: "no such table" })];
+  const html = sectionOf("trouble", model([], { report: testStatusReport({ families }) }));
+  assertStringIncludes(html, "In quarantine: default/web/TCP: in use; tried again <time");
+  assertStringIncludes(html, "IPv4: 2 syncs failed: no such table");
 });

@@ -1,36 +1,30 @@
-/**
- * The status page's event streams: what has changed on the page, sent as it changes.
- *
- * @module
- */
 import type { Clock } from "../../../os/clock.ts";
-import type { PageSection } from "./page_model.ts";
+import type { PageSection } from "./page_sections.ts";
 
-/** Streams at a time; each costs a rendering a second. */
+/** Most streams at a time; each renders the page once a second. */
 export const MOST_STREAMS = 8;
 
-/** Time from one look to the next. */
+/** Time from one rendering to the next. */
 const PERIOD_MS = 1000;
-/** So long a stream may say nothing: whoever reads it has to notice that it is dead. */
+/** Longest silence of a stream: its reader has to notice a dead connection. */
 const SILENCE_MS = 15_000;
 
-/** Whoever takes nothing for so long, such as a stopped program, gives way to another reader. */
+/** A reader that takes nothing for so long, such as a stopped program, loses its stream to the next one. */
 const STALLED_MS = 60_000;
 
-/** What streams are made with. */
 interface PageEventsOptions {
-  /** All sections as they are now, for a filter. */
+  /** Returns all current sections, for a filter. */
   readonly sections: (filter: string) => Promise<readonly PageSection[]>;
 }
 
-/** A stream that somebody reads. */
+/** A stream with a reader. */
 interface OpenStream {
   readonly close: () => void;
-  /** Since when there is something that was not taken; `undefined` while the reader waits. */
+  /** When the reader got data that it has not taken yet; `undefined` while the reader waits. */
   handedOverAt: number | undefined;
 }
 
-/** Streams of server-sent events. Costs nothing while there are none. */
+/** The page's streams of server-sent events: each sends the sections that changed. Idle without readers. */
 export class PageEvents {
   readonly #clock: Clock;
   readonly #options: PageEventsOptions;
@@ -80,7 +74,7 @@ export class PageEvents {
     }, { highWaterMark: 0 });
   }
 
-  /** One that takes nothing any more. */
+  /** A stream whose reader has stopped taking data. */
   #stalled(): OpenStream | undefined {
     const latest = this.#clock.now() - STALLED_MS;
     return [...this.#open].find(({ handedOverAt = Infinity }) => handedOverAt <= latest);
@@ -106,7 +100,7 @@ export class PageEvents {
   }
 }
 
-/** JSON has no line ends, which would end the data. */
+/** JSON contains no line end, which would end the data. */
 function message(section: PageSection): string {
   return `event: section\ndata: ${JSON.stringify(section)}\n\n`;
 }

@@ -1,24 +1,54 @@
 /**
- * The parts of the status page, as HTML. Pure. All text goes through the templates of hono/html, which
+ * The parts of the status page as HTML. Pure. All text goes through the templates of hono/html, which
  * escape it: a manifest may hold any.
- *
- * @module
  */
 import { html } from "hono/html";
-import { formatHostPort } from "../../../net/port.ts";
 import type { HostFinding } from "../../../proxy/host_checks.ts";
-import { matchesFilter } from "../status_view.ts";
-import type { StatusFamily, StatusReport, StatusService } from "../status_report.ts";
-import { trafficText } from "../traffic_text.ts";
-import type { PageChange, PageModel, PageSection } from "./page_model.ts";
+import type { ChangeEntry, SyncTime } from "../../changes/change_entry.ts";
+import { entryDuration, entryFamily, entryLines } from "../../changes/entry_text.ts";
+import type { StatusReport } from "../status_report.ts";
+import {
+  type FamilyView,
+  foremostServices,
+  type ServiceView,
+  type StatusView,
+  statusView,
+} from "../status_view.ts";
+import type { Tone } from "../tone.ts";
 import { clockText, type Html, syncPlot } from "./sync_plot.ts";
+
+/** Everything on the page, at one moment. */
+export interface PageModel {
+  readonly report: StatusReport;
+  /** What the reader asked for, as for `status --filter`. */
+  readonly filter: string;
+  /** Oldest first. */
+  readonly syncs: readonly SyncTime[];
+  /** Oldest first. */
+  readonly changes: readonly ChangeEntry[];
+  readonly doctor: PageFindings;
+}
+
+/** Problems of this machine, found by the checks of `doctor`. */
+export interface PageFindings {
+  /** When they were found, in milliseconds since 1970; absent during the first check. */
+  readonly at?: number;
+  readonly findings: readonly HostFinding[];
+}
+
+/** A part of the page that is replaced as a whole when it has changed. */
+export interface PageSection {
+  /** The id of its element. */
+  readonly id: string;
+  readonly html: string;
+}
 
 /** Rows of the table of Services; more would make each update megabytes. */
 const MOST_SERVICES = 200;
-const MOST_ENDPOINTS = 6;
+const MOST_DRIFTS = 6;
 const MOST_CHANGES = 50;
 
-const SECTIONS: Readonly<Record<string, (model: PageModel) => Html>> = {
+const SECTIONS: Readonly<Record<string, (model: PageModel, view: StatusView) => Html>> = {
   summary,
   syncs: ({ syncs }) => syncPlot(syncs),
   trouble,
@@ -27,26 +57,32 @@ const SECTIONS: Readonly<Record<string, (model: PageModel) => Html>> = {
   doctor,
 };
 
-/** All sections, in the order of the page. */
+/** Returns all sections, in the order of the page. */
 export function pageSections(model: PageModel): readonly PageSection[] {
-  return Object.entries(SECTIONS).map(([id, render]) => ({ id, html: String(render(model)) }));
+  const view = statusView(model.report);
+  return Object.entries(SECTIONS)
+    .map(([id, render]) => ({ id, html: String(render(model, view)) }));
 }
 
-function summary({ report }: PageModel): Html {
-  const { node, phase, version, pid, startedAt } = report;
-  const zone = node.zone === undefined ? "" : `, zone ${node.zone}`;
+const CLASSES: Readonly<Partial<Record<Tone, string>>> = {
+  good: "good",
+  warning: "attention",
+  bad: "attention",
+};
+
+function classOf(tone: Tone): string {
+  return CLASSES[tone] ?? "";
+}
+
+function summary(_: PageModel, view: StatusView): Html {
+  const { program, process, phase, node, startedAt, families, sources } = view;
   return html`<dl>
-${
-    fact(
-      "State",
-      html`<strong class="${phase === "serving" ? "good" : "attention"}">${phase}</strong>`,
-    )
-  }
-${fact("Node", `${node.name}${zone}`)}
-${fact("Version", `kube-relay ${version}, process ${pid}`)}
-${fact("Since", time(Date.parse(startedAt)))}
-${report.families.map((family) => fact(family.family, familyText(family)))}
-${report.sources.map(({ name, state }) => fact("Source", `${name}: ${state}`))}
+${fact("State", html`<strong class="${classOf(phase.tone)}">${phase.text}</strong>`)}
+${fact("Node", node)}
+${fact("Version", `${program}, ${process}`)}
+${fact("Since", time(startedAt))}
+${families.map((family) => fact(family.name, familyText(family)))}
+${sources.map(({ text }) => fact("Source", text))}
 </dl>`;
 }
 
@@ -59,28 +95,32 @@ function fact(name: string, value: Html | string): Html {
   `;
 }
 
-function familyText({ mode, summary, lastSync, pending }: StatusFamily): Html {
-  const sync = lastSync === undefined
-    ? "no sync yet"
-    : html`last sync ${time(Date.parse(lastSync.at))} in ${lastSync.durationMs} ms`;
-  return html`${mode}: ${summary}; ${sync}${pending ? ", changes wait" : ""}`;
+function familyText({ dataPlane, lastSync, notes }: FamilyView): Html {
+  const sync = lastSync &&
+    html`last sync ${time(lastSync.at)} in ${lastSync.duration}`;
+  const noted = notes.map(({ text }) => text).join(", ");
+  return html`${dataPlane}; ${sync ?? ""}${sync && noted !== "" ? ", " : ""}${noted}`;
 }
 
-/** `14:03:22 UTC`; a script in the page adds how long ago that is. */
+/** `14:03:22 UTC`; a script in the page replaces it by the age. */
 function time(at: number): Html {
   return html`<time datetime="${new Date(at).toISOString()}">${clockText(at)} UTC</time>`;
 }
 
-function trouble({ report, changes }: PageModel): Html {
-  const drift = changes.filter(({ attention }) => attention === "drift");
+function trouble({ changes }: PageModel, { families, sources, settings }: StatusView): Html {
+  const drifts = changes.filter(({ kind }) => kind === "drift" || kind === "repair");
   const items = [
-    ...report.families.flatMap(familyTrouble),
-    ...report.sources.flatMap(({ name, problems }) =>
-      problems.map((problem) => html`<li>Source ${name}: ${problem}</li>`)
+    ...families.flatMap(familyTrouble),
+    ...sources.flatMap(({ text, problems }) =>
+      problems.map((problem) => html`<li>Source ${text}: ${problem}</li>`)
     ),
-    ...refusedSettings(report),
-    ...drift.slice(-MOST_ENDPOINTS).map(({ at, cause, effect }) =>
-      html`<li>Drift, ${time(at)}: ${cause}: ${effect}</li>`
+    ...settings.map(({ text, command }) =>
+      html`<li>Kernel setting ${text}${command ? html`; <code>${command}</code>` : ""}</li>`
+    ),
+    ...drifts.slice(-MOST_DRIFTS).map((entry) =>
+      html`<li>${time(Date.parse(entry.at))}, ${entryFamily(entry)}: ${
+        entryLines(entry).map(({ text }) => text).join("; ")
+      }</li>`
     ),
   ];
   if (items.length === 0) {
@@ -89,107 +129,59 @@ function trouble({ report, changes }: PageModel): Html {
   return html`<ul class="attention">${items}</ul>`;
 }
 
-function familyTrouble({ family, failures, lastError, quarantined }: StatusFamily): Html[] {
-  const failing = failures === 0
-    ? []
-    : [html`<li>${family}: ${failures} failed since the last good sync: ${lastError ?? ""}</li>`];
+function familyTrouble({ name, notes, error, quarantine }: FamilyView): readonly Html[] {
   return [
-    ...failing,
-    ...quarantined.slice(0, MOST_SERVICES).map(({ key, address, reason }) =>
-      html`<li>In quarantine: ${key}${
-        address === undefined ? "" : ` at ${address}`
-      }: ${reason}</li>`
+    ...notes.filter(({ tone }) => tone === "bad").map(({ text }) =>
+      html`<li>${name}: ${text}: ${error ?? ""}</li>`
+    ),
+    ...quarantine.slice(0, MOST_SERVICES).map(({ text, retryAt }) =>
+      html`<li>In quarantine: ${text}; tried again ${
+        retryAt === undefined ? "at each sync" : time(retryAt)
+      }</li>`
     ),
   ];
 }
 
-function refusedSettings({ hostSettings }: StatusReport): readonly Html[] {
-  return hostSettings.filter(({ state }) => state === "refused").map((setting) => {
-    const { name, wanted, found = "unknown", reason = "refused", cure } = setting;
-    return html`<li>Kernel setting ${name} is ${found}, not ${wanted}: ${reason}${
-      cure === undefined ? "" : html`; <code>${cure}</code>`
-    }</li>`;
-  });
-}
-
 function serviceTable({ report, filter }: PageModel): Html {
-  const all = report.families.flatMap(({ services, family }) =>
-    services.map((service) => ({ family, service }))
-  );
-  const wanted = all.filter(({ service }) => matchesFilter(service, filter));
-  const shown = wanted.toSorted((a, b) => compare(a.service, b.service)).slice(0, MOST_SERVICES);
-  const counted = shown.some(({ service }) => service.traffic !== undefined);
-  const count = `${shown.length} of ${all.length}${filter === "" ? "" : `, filter “${filter}”`}`;
+  const { shown, all } = foremostServices(report, { filter, most: MOST_SERVICES });
+  const isCounted = shown.some(({ traffic }) => traffic !== undefined);
+  const count = `${shown.length} of ${all}${filter === "" ? "" : `, filter “${filter}”`}`;
   return html`
     <table>
       <caption>ServicePorts: ${count}; those with trouble first</caption>
       <thead>
         <tr><th scope="col">Service</th><th scope="col">Health</th><th scope="col">Addresses</th>
-    <th scope="col">Endpoints</th>${counted ? html`<th scope="col">Traffic</th>` : ""}</tr>
+    <th scope="col">Endpoints</th>${isCounted ? html`<th scope="col">Traffic</th>` : ""}</tr>
       </thead>
-      <tbody>${shown.map(({ service }) => serviceRow(service, counted))}</tbody>
+      <tbody>${shown.map((service) => serviceRow(service, isCounted))}</tbody>
     </table>
   `;
 }
 
-function serviceRow(service: StatusService, counted: boolean): Html {
-  const { name, protocol, addresses, traffic, connections } = service;
-  const open = connections === undefined ? "" : `${connections} open`;
+function serviceRow(service: ServiceView, isCounted: boolean): Html {
+  const { name, protocol, health, addresses, endpoints, traffic = [] } = service;
   return html`<tr><th scope="row">${name} <span>${protocol}</span></th>
-<td class="${gravity(service) > 0 ? "attention" : "good"}">${healthText(service)}</td>
-<td>${
-    addresses.map(({ role, address, port, state }) =>
-      html`<div>${formatHostPort(address, port)}${role === "ClusterIP" ? "" : ` ${role}`}${
-        state === "serving" ? "" : ` (${state})`
-      }</div>`
-    )
-  }</td>
-<td>${endpointLines(service)}</td>${
-    counted ? html`<td>${open} ${traffic === undefined ? "" : trafficText(traffic)}</td>` : ""
+<td class="${classOf(health.tone)}">${health.text}</td>
+<td>${addresses.map((text) => html`<div>${text}</div>`)}</td>
+<td>${endpoints.map((text) => html`<div>${text}</div>`)}</td>${
+    isCounted ? html`<td>${traffic.join(", ")}</td>` : ""
   }</tr>`;
 }
 
-function endpointLines({ endpoints }: StatusService): readonly Html[] {
-  const more = endpoints.length - MOST_ENDPOINTS;
-  return [
-    ...endpoints.slice(0, MOST_ENDPOINTS).map(({ address, state, local }) =>
-      html`<div>${address}${state === "ready" ? "" : ` (${state})`}${local ? " (local)" : ""}</div>`
-    ),
-    ...(more > 0 ? [html`<div>and ${more} more</div>`] : []),
-  ];
-}
-
-function healthText(service: StatusService): string {
-  const ready = service.endpoints.filter(({ state }) => state === "ready").length;
-  if (service.quarantined !== undefined) return `in quarantine: ${service.quarantined}`;
-  if (service.endpoints.length === 0) return "no endpoints: refused";
-  return `${ready} of ${service.endpoints.length} ready`;
-}
-
-/** 0 = all is well. */
-function gravity({ quarantined, endpoints }: StatusService): number {
-  if (quarantined !== undefined) return 3;
-  const ready = endpoints.filter(({ state }) => state === "ready").length;
-  if (ready === 0) return 2;
-  return ready < endpoints.length ? 1 : 0;
-}
-
-function compare(a: StatusService, b: StatusService): number {
-  const traffic = (b.traffic?.opened ?? 0) - (a.traffic?.opened ?? 0);
-  return gravity(b) - gravity(a) || traffic || (a.name < b.name ? -1 : Number(a.name > b.name));
-}
-
-function changeList(changes: readonly PageChange[]): Html {
+function changeList(changes: readonly ChangeEntry[]): Html {
   if (changes.length === 0) return html`<p>Nothing has changed since the start.</p>`;
-  return html`<ol>${
-    changes.slice(-MOST_CHANGES).reverse().map(({ at, cause, effect, attention }) =>
-      html`<li class="${attention === undefined ? "" : "attention"}">${time(at)} ${
-        attention === undefined ? "" : html`
-          <strong>${attention}</strong>
-        `
-      }${cause}<br><span>${effect}</span></li>`
+  return html`<ol>${changes.slice(-MOST_CHANGES).reverse().map(changeItem)}</ol>`;
+}
+
+function changeItem(entry: ChangeEntry): Html {
+  const head = [entryFamily(entry), entryDuration(entry)].filter((text) => text !== "");
+  return html`<li>${time(Date.parse(entry.at))} ${head.join(", ")}${
+    entryLines(entry).map(({ tone, text }) =>
+      tone === "detail"
+        ? html`<div><span>${text}</span></div>`
+        : html`<div class="${classOf(tone)}">${text}</div>`
     )
-  }</ol>`;
+  }</li>`;
 }
 
 function doctor({ doctor: { at, findings } }: PageModel): Html {

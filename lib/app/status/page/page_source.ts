@@ -1,44 +1,38 @@
-/**
- * Gathers what the status page shows. Asks no more often than anybody looks.
- *
- * @module
- */
 import type { Clock } from "../../../os/clock.ts";
 import type { HostFinding } from "../../../proxy/host_checks.ts";
 import type { StatusFamily, StatusReport } from "../status_report.ts";
 import type { ChangesReport } from "../../changes/change_entry.ts";
-import { pageChanges } from "./page_changes.ts";
-import type { PageFindings, PageModel } from "./page_model.ts";
+import type { PageFindings, PageModel } from "./page_sections.ts";
 
-/** Several readers within this time see the same. */
+/** Readers within this time get the same model. */
 const SHARED_MS = 900;
-/** So many ServicePorts are looked at anew after each sync … */
+/** Up to this number of ServicePorts, all are collected again after each sync. */
 const FEW_SERVICES = 1000;
-/** … and more of them no more often than this. */
+/** Shortest time between two collections of more ServicePorts. */
 const SERVICES_MS = 2000;
-/** And so often when none has: connections and traffic go on. */
+/** Longest time between two collections: connections and traffic change without a sync. */
 const TRAFFIC_MS = 5000;
-/** The look at the machine starts a dozen tools. */
+/** Time between two checks of the machine, each of which starts a dozen tools. */
 const FINDINGS_MS = 600_000;
 
-/** The running program, as far as the page asks it. */
+/** The parts of the running program that the page shows. */
 export interface PageParts {
   readonly status: (options: { readonly brief: boolean }) => Promise<StatusReport>;
   readonly changes: () => Pick<ChangesReport, "entries" | "syncs">;
-  /** Looks at the machine, and changes nothing. */
+  /** Checks the machine; changes nothing. */
   readonly findings: () => Promise<readonly HostFinding[]>;
 }
 
-/** Everything of the page but the filter. */
+/** The page without the filter. */
 type SharedModel = Omit<PageModel, "filter">;
 
-/** Models for all readers together. */
+/** Collects the page for all its readers together, and only while there are readers. */
 export class PageSource {
   readonly #clock: Clock;
   readonly #parts: PageParts;
   #model: { readonly at: number; readonly value: Promise<SharedModel> } | undefined;
   #services: { readonly at: number; readonly mark: string; readonly of: StatusReport } | undefined;
-  #isGathering = false;
+  #isCollecting = false;
   #findings: PageFindings = { findings: [] };
   #findingsAskedAt: number | undefined;
 
@@ -47,32 +41,32 @@ export class PageSource {
     this.#parts = parts;
   }
 
-  /** What is shown now. */
+  /** Returns the current page. */
   async model(filter: string): Promise<PageModel> {
     const now = this.#clock.now();
-    // One gathering at a time: behind a program that does not answer they would pile up.
+    // One collection at a time: they would pile up while the program does not answer.
     const isOld = this.#model === undefined || now - this.#model.at >= SHARED_MS;
-    if (isOld && !this.#isGathering) this.#model = { at: now, value: this.#gatherAlone() };
+    if (isOld && !this.#isCollecting) this.#model = { at: now, value: this.#collectAlone() };
     return { ...await this.#model!.value, filter };
   }
 
-  async #gatherAlone(): Promise<SharedModel> {
-    this.#isGathering = true;
+  async #collectAlone(): Promise<SharedModel> {
+    this.#isCollecting = true;
     try {
-      return await this.#gather();
+      return await this.#collect();
     } finally {
-      this.#isGathering = false;
+      this.#isCollecting = false;
     }
   }
 
-  async #gather(): Promise<SharedModel> {
-    this.#lookAtMachine();
+  async #collect(): Promise<SharedModel> {
+    this.#checkMachine();
     const report = await this.#report();
     const { entries, syncs } = this.#parts.changes();
-    return { report, syncs, changes: pageChanges({ entries }), doctor: this.#findings };
+    return { report, syncs, changes: entries, doctor: this.#findings };
   }
 
-  /** Facts of this moment, with Services that may be some seconds old: 10,000 of them take their time. */
+  /** The current status, with Services that may be some seconds old: collecting 10,000 takes long. */
   async #report(): Promise<StatusReport> {
     const brief = await this.#parts.status({ brief: true });
     const now = this.#clock.now();
@@ -90,8 +84,8 @@ export class PageSource {
     return { ...brief, families: brief.families.map((family) => withServices(family, families)) };
   }
 
-  /** Begins a look when the last one is old. Nothing waits for it. */
-  #lookAtMachine(): void {
+  /** Starts a check of the machine if the last one is old, without waiting for it. */
+  #checkMachine(): void {
     const now = this.#clock.now();
     if (this.#findingsAskedAt !== undefined && now - this.#findingsAskedAt < FINDINGS_MS) return;
     this.#findingsAskedAt = now;

@@ -1,9 +1,9 @@
-/**
- * The status page: read only, for who sits on this machine, on the metrics port and off unless
- * `--status-page` asks for it. Nothing on it comes from elsewhere.
- *
- * @module
- */
+import type { BackendMode } from "../../../proxy/backend.ts";
+import type { HostChecks, HostFinding } from "../../../proxy/host_checks.ts";
+import type { ChangesReport } from "../../changes/change_entry.ts";
+import type { Introspection } from "../../control/introspection.ts";
+import { byGravity } from "../../doctor/doctor_report.ts";
+import { relayFindings } from "../../doctor/examine_relay.ts";
 import { isLocalRequest } from "../../../metrics/local_request.ts";
 import { answerText } from "../../../metrics/plain_answer.ts";
 import type { IpAddress } from "../../../net/ip_address.ts";
@@ -16,13 +16,13 @@ import { MOST_STREAMS, PageEvents } from "./page_events.ts";
 import { pageSections } from "./page_sections.ts";
 import { type PageParts, PageSource } from "./page_source.ts";
 
-/** Answers a request for one of the page's paths; `undefined` for those that are not the page's. */
+/** Answers a request for one of the page's paths; `undefined` for other paths. */
 export type LocalPages = (
   request: Request,
   peer: IpAddress | undefined,
 ) => Promise<Response> | undefined;
 
-/** A browser may fetch nothing from elsewhere, and nobody may show the page within another. */
+/** The browser may load nothing from other hosts, and other pages may not embed this one. */
 const HEADERS = {
   "content-security-policy":
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
@@ -32,12 +32,43 @@ const HEADERS = {
   "cache-control": "no-store",
 };
 
-/** Longest filter that is looked at; no name is longer. */
+/** No name of a Service is longer. */
 const LONGEST_FILTER = 512;
 
+/** The parts of the running program behind the page. */
+interface RunningPageOptions {
+  readonly introspection: Pick<Introspection, "status">;
+  readonly changes: { recent(): ChangesReport };
+  readonly mode: BackendMode;
+  /** Aborts a check of the machine. */
+  readonly signal: AbortSignal;
+}
+
+/** Creates the status page of the running program. It does nothing before the first request. */
+export function createRunningPage(
+  dependencies: { readonly clock: Clock; readonly hostChecks: Pick<HostChecks, "findings"> },
+  { introspection, changes, mode, signal }: RunningPageOptions,
+): LocalPages {
+  const { hostChecks } = dependencies;
+  return createStatusPage(dependencies, {
+    status: (options) => introspection.status(options),
+    changes: () => changes.recent(),
+    async findings(): Promise<readonly HostFinding[]> {
+      const status = await introspection.status({ brief: true });
+      const { annotations } = status.node;
+      const foreign = await hostChecks.findings({
+        mode,
+        signal,
+        ...(annotations && { nodeAnnotations: annotations }),
+      });
+      return byGravity([...foreign, ...relayFindings(status)]);
+    },
+  });
+}
+
 /**
- * The page. For who is not on this machine, or asks by another name than `localhost` or an address, its
- * paths are not there; nor for any method but GET.
+ * Creates the read-only status page. Its paths do not exist for other methods than GET, for requests from
+ * other machines, and for host names other than `localhost` or an IP address.
  */
 export function createStatusPage(
   { clock }: { readonly clock: Clock },
@@ -71,7 +102,7 @@ function answer(body: string, type: string): Response {
 function answerEvents(events: PageEvents, filter: string): Response {
   const stream = events.open(filter);
   if (stream === undefined) {
-    return answerText(`There are ${MOST_STREAMS} event streams already: close a page\n`, 503);
+    return answerText(`All ${MOST_STREAMS} event streams are in use: close a page\n`, 503);
   }
   return new Response(stream, {
     headers: {

@@ -7,7 +7,7 @@
  */
 import { html } from "hono/html";
 import type { SyncTime } from "../../changes/change_entry.ts";
-import { durationText } from "../../changes/entry_text.ts";
+import { durationText } from "../number_texts.ts";
 
 /** What a template gives. */
 export type Html = ReturnType<typeof html>;

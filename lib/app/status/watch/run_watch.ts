@@ -8,8 +8,16 @@ import { messageOf } from "../../../log/message_of.ts";
 import type { Clock } from "../../../os/clock.ts";
 import type { Terminal } from "../../../os/terminal.ts";
 import { requestChanges, requestStatus } from "../../control/control_client.ts";
-import { answered, pressed, unanswered, type WatchAnswer, type WatchModel } from "./watch_model.ts";
-import { mostScrolled, renderWatch } from "./watch_view.ts";
+
+import {
+  answered,
+  mostScrolled,
+  pressed,
+  renderWatch,
+  unanswered,
+  type WatchAnswer,
+  type WatchModel,
+} from "./watch_view.ts";
 
 /** What is watched and how it looks. */
 interface WatchOptions {

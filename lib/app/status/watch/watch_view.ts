@@ -1,23 +1,93 @@
 /**
- * The live view as lines that fit a terminal. Pure: the same model, time and size give the same lines.
- *
- * @module
+ * The live view of `status --watch` as lines that fit a terminal, and the effect of keys on it. Pure: the
+ * same model, time and size give the same lines.
  */
-import { createColors } from "picocolors";
 import { wrapText } from "../../../config/wrap_text.ts";
 import { printableText } from "../../../log/printable_text.ts";
-import type { TerminalSize } from "../../../os/terminal.ts";
-import type { SyncTime } from "../../changes/change_entry.ts";
-import { entryMatches, timeTexts } from "../../changes/changes_view.ts";
-import {
-  durationText,
-  entryDuration,
-  entryLines,
-  type LineTone,
-} from "../../changes/entry_text.ts";
-import type { StatusFamily, StatusReport } from "../status_report.ts";
-import { ageText } from "../status_view.ts";
-import type { WatchAnswer, WatchModel } from "./watch_model.ts";
+import type { Key, TerminalSize } from "../../../os/terminal.ts";
+import type { ChangesReport, SyncTime } from "../../changes/change_entry.ts";
+import { entryMatches, entryRows } from "../../changes/changes_view.ts";
+import { ageText, durationText, timeTexts } from "../number_texts.ts";
+import type { StatusReport } from "../status_report.ts";
+import { type FamilyView, type StatusView, statusView } from "../status_view.ts";
+import { toneColors, type TonedText } from "../tone.ts";
+
+/** The last answer of kube-relay. */
+export interface WatchAnswer {
+  readonly status: StatusReport;
+  readonly changes: ChangesReport;
+}
+
+/** Everything that the view depends on, besides the time and the terminal. */
+export interface WatchModel {
+  readonly socket: string;
+  /** Absent before the first answer. */
+  readonly answer?: WatchAnswer;
+  /** Why there is no answer, and since when, in milliseconds since 1970. */
+  readonly lost?: { readonly since: number; readonly reason: string };
+  /** As for `status --filter`. */
+  readonly filter: string;
+  /** A new filter while it is typed. */
+  readonly typed?: string;
+  /** Lines of changes below the last visible one. */
+  readonly scrolledBy: number;
+}
+
+/** The model after a key, and whether the view ends. */
+interface KeyOutcome {
+  readonly model: WatchModel;
+  readonly ends: boolean;
+}
+
+const LONGEST_FILTER = 200;
+const PAGE = 10;
+/** More lines than any change log has. */
+const FURTHEST = 1_000_000;
+
+const SCROLL_KEYS: Readonly<Record<Key, number>> = {
+  up: 1,
+  down: -1,
+  k: 1,
+  j: -1,
+  "page up": PAGE,
+  "page down": -PAGE,
+  home: FURTHEST,
+  end: -FURTHEST,
+};
+
+/** Returns the effect of a key. */
+export function pressed(model: WatchModel, key: Key): KeyOutcome {
+  if (model.typed !== undefined) return { model: typing(model, key, model.typed), ends: false };
+  if (key === "q" || key === "Q") return { model, ends: true };
+  if (key === "/") return { model: { ...model, typed: model.filter }, ends: false };
+  if (key === "escape") return { model: { ...model, filter: "", scrolledBy: 0 }, ends: false };
+  const by = SCROLL_KEYS[key];
+  if (by === undefined) return { model, ends: false };
+  return { model: { ...model, scrolledBy: Math.max(0, model.scrolledBy + by) }, ends: false };
+}
+
+/** The model after an answer. */
+export function answered(model: WatchModel, answer: WatchAnswer): WatchModel {
+  const { lost: _, ...rest } = model;
+  return { ...rest, answer };
+}
+
+/** The model while kube-relay does not answer; `since` stays at the first failure. */
+export function unanswered(
+  model: WatchModel,
+  { reason, at }: { readonly reason: string; readonly at: number },
+): WatchModel {
+  return { ...model, lost: { since: model.lost?.since ?? at, reason } };
+}
+
+function typing(model: WatchModel, key: Key, typed: string): WatchModel {
+  const { typed: _, ...rest } = model;
+  if (key === "escape") return rest;
+  if (key === "enter") return { ...rest, filter: typed, scrolledBy: 0 };
+  if (key === "backspace") return { ...model, typed: typed.slice(0, -1) };
+  if (key.length > 1 || typed.length >= LONGEST_FILTER) return model;
+  return { ...model, typed: `${typed}${key}` };
+}
 
 /** How the lines look. */
 interface WatchViewOptions {
@@ -30,36 +100,30 @@ interface WatchViewOptions {
   readonly timeZone?: string;
 }
 
-type Tone = LineTone | "title" | "footer";
-
-/** A line before it is cut and coloured. */
-interface Line {
-  readonly tone: Tone;
-  readonly text: string;
-}
-
-/** Syncs that are drawn. */
+/** Syncs that have a bar. */
 const BARS = 30;
-/** Of each list but the changes. */
+/** Longest of the lists above the changes. */
 const MOST_LISTED = 5;
-const INDENT = 26;
+/** Problems of each source. */
+const MOST_PROBLEMS = 2;
 
-/** As many lines as the terminal has rows, or fewer; none is wider than it. */
+/** As many lines as the terminal has rows; none is wider than it. */
 export function renderWatch(model: WatchModel, options: WatchViewOptions): readonly string[] {
   const { size: { columns, rows }, color = false } = options;
-  const footer: Line = { tone: "footer", text: footerText(model) };
   const top = model.answer === undefined
     ? waitingLines(model, options)
     : stateLines(model, model.answer, options);
   const room = Math.max(0, rows - top.length - 2);
   const body = model.answer === undefined ? [] : [
-    { tone: "title", text: changesTitle(model) } as const,
+    title(changesTitle(model)),
     ...changeLines(model, { ...options, answer: model.answer, room }),
   ];
   const shown = [...top, ...body].slice(0, Math.max(0, rows - 1));
-  const blank = Array.from({ length: Math.max(0, rows - 1 - shown.length) }, () => BLANK);
-  const colors = createColors(color);
-  return [...shown, ...blank, footer].map((line) => painted(line, { columns, colors }));
+  const blank = Array.from({ length: Math.max(0, rows - 1 - shown.length) }, () => plain(""));
+  const colors = toneColors(color);
+  const footer: TonedText = { tone: "inverse", text: footerText(model).padEnd(columns) };
+  return [...shown, ...blank, footer]
+    .map(({ tone, text }) => colors[tone](fitLine(text, columns)));
 }
 
 /** How far the changes can be scrolled up, in lines. */
@@ -70,14 +134,23 @@ export function mostScrolled(model: WatchModel, options: WatchViewOptions): numb
   return Math.max(0, allChangeLines(model, answer, options).length - Math.max(0, room));
 }
 
-const BLANK: Line = { tone: "cause", text: "" };
+function plain(text: string): TonedText {
+  return { tone: "plain", text };
+}
 
-function waitingLines({ socket, lost }: WatchModel, options: WatchViewOptions): readonly Line[] {
+function title(text: string): TonedText {
+  return { tone: "title", text };
+}
+
+function waitingLines(
+  { socket, lost }: WatchModel,
+  options: WatchViewOptions,
+): readonly TonedText[] {
   if (lost === undefined) return [{ tone: "detail", text: `Asking ${socket}` }];
+  const reason = wrapText(lost.reason, { width: options.size.columns });
   return [
-    { tone: "bad", text: lostText(lost, options) },
-    ...wrapText(lost.reason, { width: options.size.columns }).split("\n")
-      .map((text) => ({ tone: "detail", text }) as const),
+    lostLine(lost, options),
+    ...reason.split("\n").map((text) => ({ tone: "detail", text }) as const),
   ];
 }
 
@@ -85,80 +158,73 @@ function stateLines(
   { lost, filter }: WatchModel,
   { status, changes }: WatchAnswer,
   options: WatchViewOptions,
-): readonly Line[] {
-  const quarantined = status.families.flatMap(({ quarantined }) => quarantined)
-    .filter(({ key }) => key.startsWith(filter) || key.split(/[/:]/).includes(filter));
+): readonly TonedText[] {
+  const view = statusView(status, filter);
+  const quarantine = view.families.flatMap(({ quarantine }) => quarantine);
+  const from = view.sources.map(({ text }) => text).join("; ");
   return [
-    lost ? { tone: "bad", text: lostText(lost, options) } : headLine(status, options),
-    { tone: "detail", text: nodeText(status) },
-    ...status.sources.flatMap(({ problems }) => problems.slice(0, 2))
+    lost ? lostLine(lost, options) : headLine(view, options),
+    { tone: "detail", text: `node ${view.node}${from === "" ? "" : `  source ${from}`}` },
+    ...view.sources.flatMap(({ problems }) => problems.slice(0, MOST_PROBLEMS))
       .map((problem) => ({ tone: "warning", text: `! ${problem}` }) as const),
-    ...status.families.flatMap((family) => familyLines(family, changes.syncs, options)),
-    ...(quarantined.length === 0 ? [] : [
-      { tone: "title", text: `IN QUARANTINE: ${quarantined.length}` } as const,
-      ...quarantined.slice(0, MOST_LISTED).map(({ key, address = "", reason }) =>
-        ({ tone: "bad", text: `  ${key} ${address}: ${reason}` }) as const
-      ),
-    ]),
+    ...view.families.flatMap((family) => familyLines(family, changes.syncs, options)),
+    ...(quarantine.length === 0 ? [] : [title(`IN QUARANTINE: ${quarantine.length}`)]),
+    ...quarantine.slice(0, MOST_LISTED)
+      .map(({ text }) => ({ tone: "bad", text: `  ${text}` }) as const),
     ...mostChangedLines(changes),
   ];
 }
 
 function headLine(
-  { version, phase, startedAt, pid }: StatusReport,
+  { program, phase, startedAt, process }: StatusView,
   { now, timeZone }: WatchViewOptions,
-): Line {
-  const up = ageText(now - Date.parse(startedAt));
+): TonedText {
+  const up = ageText(now - startedAt);
   const time = timeTexts(timeZone).time(new Date(now).toISOString());
   return {
-    tone: phase === "serving" ? "good" : "warning",
-    text: `kube-relay v${version}  ${phase}, up ${up}  (process ${pid})  ${time}`,
+    tone: phase.tone,
+    text: `${program}  ${phase.text}, up ${up}  (${process})  ${time}`,
   };
 }
 
-function lostText(
+function lostLine(
   { since }: NonNullable<WatchModel["lost"]>,
   { now, timeZone }: WatchViewOptions,
-): string {
+): TonedText {
   const time = timeTexts(timeZone).time(new Date(since).toISOString());
-  return `kube-relay: not running since ${time} (${ageText(now - since)}); goes on when it answers`;
-}
-
-function nodeText({ node, sources }: StatusReport): string {
-  const zone = node.zone === undefined ? "" : `, zone ${node.zone}`;
-  const from = sources.map(({ name, state }) => `${name}: ${state}`).join("; ");
-  return `node ${node.name}${zone}${from === "" ? "" : `  source ${from}`}`;
+  const age = ageText(now - since);
+  return {
+    tone: "bad",
+    text: `kube-relay: not running since ${time} (${age}); goes on when it answers`,
+  };
 }
 
 function familyLines(
-  { family, mode, lastSync, pending, failures, lastError }: StatusFamily,
+  { name, mode, lastSync, notes, error }: FamilyView,
   syncs: readonly SyncTime[],
   { now }: WatchViewOptions,
-): readonly Line[] {
-  const own = syncs.filter((sync) => sync.family === family).slice(-BARS);
+): readonly TonedText[] {
+  const own = syncs.filter(({ family }) => family === name).slice(-BARS);
+  const highest = Math.max(0, ...own.map(({ durationMs }) => durationMs));
+  const texts = [
+    ...(lastSync ? [`${ageText(now - lastSync.at)} ago in ${lastSync.duration}`] : []),
+    ...(own.length > 1 ? [`highest ${durationText(highest)}`] : []),
+    ...notes.map(({ text }) => text),
+  ];
   const bars = sparkline(
     own.map(({ outcome, durationMs }) => outcome === "failed" ? undefined : durationMs),
   );
-  const highest = Math.max(0, ...own.map(({ durationMs }) => durationMs));
-  const last = lastSync === undefined
-    ? "no sync yet"
-    : `${ageText(now - Date.parse(lastSync.at))} ago in ${durationText(lastSync.durationMs)}`;
-  const notes = [
-    ...(own.length > 1 ? [`highest ${durationText(highest)}`] : []),
-    ...(pending ? ["changes wait"] : []),
-    ...(failures > 0 ? [`${failures} FAILED since`] : []),
-  ];
   return [
     {
-      tone: failures > 0 ? "warning" : "cause",
-      text: `${family} ${mode.padEnd(9)} ${[last, ...notes].join(", ")}  ${bars}`,
+      tone: notes.some(({ tone }) => tone === "bad") ? "warning" : "plain",
+      text: `${name} ${mode.padEnd(9)} ${texts.join(", ")}  ${bars}`,
     },
-    ...(lastError === undefined ? [] : [{ tone: "bad", text: `  ! ${lastError}` } as const]),
+    ...(error === undefined ? [] : [{ tone: "bad", text: `  ! ${error}` } as const]),
   ];
 }
 
 /** ServicePorts by how many of the entries name them. */
-function mostChangedLines({ entries }: WatchAnswer["changes"]): readonly Line[] {
+function mostChangedLines({ entries }: ChangesReport): readonly TonedText[] {
   const counts = new Map<string, number>();
   for (const entry of entries) {
     for (const { servicePort } of entry.kind === "sync" ? entry.effects : []) {
@@ -168,10 +234,8 @@ function mostChangedLines({ entries }: WatchAnswer["changes"]): readonly Line[] 
   const most = [...counts].filter(([, count]) => count > 1)
     .sort(([a, x], [b, y]) => y - x || (a < b ? -1 : 1)).slice(0, MOST_LISTED);
   if (most.length === 0) return [];
-  return [
-    { tone: "title", text: "CHANGED MOST" },
-    { tone: "cause", text: `  ${most.map(([name, count]) => `${name} ${count}`).join("   ")}` },
-  ];
+  const text = most.map(([name, count]) => `${name} ${count}`).join("   ");
+  return [title("CHANGED MOST"), plain(`  ${text}`)];
 }
 
 function changesTitle({ filter, scrolledBy }: WatchModel): string {
@@ -179,40 +243,30 @@ function changesTitle({ filter, scrolledBy }: WatchModel): string {
   return `CHANGES${only}${scrolledBy > 0 ? " (scrolled up; End goes to the newest)" : ""}`;
 }
 
-/** The newest that there is room for, the last one at the bottom. */
+/** As many lines as fit, the newest at the bottom. */
 function changeLines(
   model: WatchModel,
   { answer, room, ...options }: WatchViewOptions & {
     readonly answer: WatchAnswer;
     readonly room: number;
   },
-): readonly Line[] {
+): readonly TonedText[] {
   const lines = allChangeLines(model, answer, options);
   const end = Math.max(Math.min(room, lines.length), lines.length - model.scrolledBy);
   return lines.slice(Math.max(0, end - room), end);
 }
 
+/** Without the details, which `status --changes` shows: the screen is small. */
 function allChangeLines(
   { filter }: WatchModel,
   { changes }: WatchAnswer,
   { size, timeZone }: WatchViewOptions,
-): readonly Line[] {
+): readonly TonedText[] {
   const entries = changes.entries.filter((entry) => entryMatches(entry, filter));
   if (entries.length === 0) return [{ tone: "detail", text: "  none" }];
-  const { time } = timeTexts(timeZone);
-  return entries.flatMap((entry) => {
-    const family = entry.kind === "configuration" ? "" : entry.family;
-    const head = `${time(entry.at)}  ${family.padEnd(4)}  ${entryDuration(entry).padStart(8)}`;
-    // What was done in detail is left to `status --changes`: here the screen is small.
-    const told = entryLines(entry).filter(({ tone }) => tone !== "detail");
-    return told.flatMap(({ tone, text }) =>
-      wrapText(text, { width: Math.max(20, size.columns - INDENT) }).split("\n")
-        .map((piece) => ({ tone, text: piece }))
-    ).map(({ tone, text }, index) => ({
-      tone,
-      text: `${(index === 0 ? head : "").padEnd(INDENT)}${text}`,
-    }));
-  });
+  const options = { times: timeTexts(timeZone), width: Math.max(46, size.columns), details: false };
+  return entries.flatMap((entry) => entryRows(entry, options))
+    .map(({ tone, head, text }) => ({ tone, text: head + text }));
 }
 
 function footerText({ typed, filter }: WatchModel): string {
@@ -221,50 +275,19 @@ function footerText({ typed, filter }: WatchModel): string {
   return `q ends   / filters   Up and Down scroll${clear}`;
 }
 
-/** What of our own is no ASCII, and as wide. */
-const OWN = "\u2026\u2581-\u2588";
-const WIDE = new RegExp(`[^\\x20-\\x7e${OWN}]`, "gu");
+/** Any character but ASCII and the view's own: a terminal may show it wider than one column. */
+const WIDE = /[^\x20-\x7e\u2026\u2581-\u2588]/gu;
 
-/** Cut to the width of the terminal: a letter of another script may be wider than one column. */
-function painted(
-  { tone, text }: Line,
-  { columns, colors }: {
-    readonly columns: number;
-    readonly colors: ReturnType<typeof createColors>;
-  },
-): string {
-  const plain = printableText(text).replace(WIDE, "?");
-  const cut = plain.length <= columns ? plain : `${plain.slice(0, columns - 1)}\u2026`;
-  switch (tone) {
-    case "cause":
-      return cut;
-    case "effect":
-      return colors.cyan(cut);
-    case "detail":
-      return colors.dim(cut);
-    case "bad":
-      return colors.red(cut);
-    case "warning":
-      return colors.yellow(cut);
-    case "good":
-      return colors.green(cut);
-    case "title":
-      return colors.bold(cut);
-    case "footer":
-      return colors.inverse(cut.padEnd(columns));
-  }
+/** Cuts a text to the width of the terminal. */
+function fitLine(text: string, columns: number): string {
+  const narrow = printableText(text).replace(WIDE, "?");
+  return narrow.length <= columns ? narrow : `${narrow.slice(0, columns - 1)}\u2026`;
 }
-
-/**
- * Numbers as a row of bars, one letter each.
- *
- * @module
- */
 
 const SPARKS = ["\u2581", "\u2582", "\u2583", "\u2584", "\u2585", "\u2586", "\u2587", "\u2588"];
 
-/** The highest is a whole bar; `undefined` is something that has no height, such as a failure. */
-export function sparkline(values: readonly (number | undefined)[]): string {
+/** Numbers as a row of bars, the highest a full one. `undefined` is a failure, without a height. */
+function sparkline(values: readonly (number | undefined)[]): string {
   const highest = values.reduce<number>((most, value) => Math.max(most, value ?? 0), 0);
   return values.map((value) => {
     if (value === undefined) return "x";

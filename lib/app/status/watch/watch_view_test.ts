@@ -1,7 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { testStatusFamily, testStatusReport } from "../../../../tests/support/status_reports.ts";
-import type { WatchModel } from "./watch_model.ts";
-import { renderWatch, sparkline } from "./watch_view.ts";
+import { pressed, renderWatch, unanswered, type WatchModel } from "./watch_view.ts";
 
 const NOW = Date.UTC(2026, 0, 1, 12);
 const MODEL: WatchModel = { socket: "/run/a.sock", filter: "", scrolledBy: 0 };
@@ -49,15 +48,47 @@ Deno.test("renderWatch() tells failures, what waits, and the filter that is type
   const answer = { status: STATUS, changes: { entries: [], forgotten: 0, syncs: [] } };
   const text = rows({ ...MODEL, answer, typed: "we" }, { columns: 100, rows: 20 }).join("\n");
   for (
-    const part of ["up 1m0s", "changes wait, 2 FAILED since", "! line 3: no such table", "we_"]
+    const part of ["up 1m0s", "changes wait, 2 syncs failed", "! line 3: no such table", "we_"]
   ) {
     assert(text.includes(part), `${part}\n${text}`);
   }
 });
 
-Deno.test("sparkline() draws heights beside the highest, and marks what has none", () => {
-  assertEquals(sparkline([0, 5, 10]), "\u2581\u2585\u2588");
-  assertEquals(sparkline([1, undefined]), "\u2588x");
-  assertEquals(sparkline([0, 0]), "\u2581\u2581");
-  assertEquals(sparkline([]), "");
+Deno.test("renderWatch() draws each sync in proportion to the highest, and marks failures", () => {
+  const times = [[0, "applied"], [5, "applied"], [1, "failed"], [10, "applied"]] as const;
+  const syncs = times.map(([durationMs, outcome]) => ({
+    ...{ family: "IPv4", at: 0, durationMs, outcome } as const,
+  }));
+  const answer = { status: STATUS, changes: { entries: [], forgotten: 0, syncs } };
+  const text = rows({ ...MODEL, answer }, { columns: 100, rows: 20 }).join("\n");
+  assert(text.includes("highest 10 ms"), text);
+  assert(text.includes("  \u2581\u2585x\u2588"), text);
+});
+
+function after(keys: readonly string[], model = MODEL): WatchModel {
+  return keys.reduce((before, key) => pressed(before, key).model, model);
+}
+
+Deno.test("pressed() ends at q, but not while a filter is typed", () => {
+  assertEquals(pressed(MODEL, "q").ends, true);
+  const typing = after(["/", "q"]);
+  assertEquals([typing.typed, pressed(typing, "q").ends], ["q", false]);
+});
+
+Deno.test("pressed() takes a typed filter at Enter, drops it at Escape, and corrects", () => {
+  assertEquals(after(["/", "w", "x", "backspace", "e", "enter"]), { ...MODEL, filter: "we" });
+  assertEquals(after(["/", "w", "escape"]), MODEL);
+  assertEquals(after(["escape"], { ...MODEL, filter: "web", scrolledBy: 3 }), MODEL);
+  assertEquals(after(["/", "up", "w"]).typed, "w");
+});
+
+Deno.test("pressed() scrolls no further than the newest", () => {
+  assertEquals(after(["up", "up", "down"]).scrolledBy, 1);
+  assertEquals(after(["up", "page down"]).scrolledBy, 0);
+  assertEquals(after(["home", "end"]).scrolledBy, 0);
+});
+
+Deno.test("unanswered() counts from the first time", () => {
+  const first = unanswered(MODEL, { reason: "a", at: 5 });
+  assertEquals(unanswered(first, { reason: "b", at: 9 }).lost, { since: 5, reason: "b" });
 });

@@ -1,5 +1,15 @@
 import { assertEquals } from "@std/assert";
-import { loadNotes, trafficText } from "./traffic_text.ts";
+import { ageText, loadNotes, operationsText, trafficText } from "./number_texts.ts";
+
+Deno.test("operationsText() counts one of a thing as one", () => {
+  const cases = [
+    [{ reads: 1, transactions: 1, lines: 12 }, "1 read, 1 transaction, 12 lines"],
+    [{ addresses: 1, entries: 1 }, "1 address, 1 entry"],
+    [{ addresses: 2, "virtual servers": 1 }, "2 addresses, 1 virtual server"],
+    [{}, "nothing to do"],
+  ] as const;
+  for (const [operations, text] of cases) assertEquals(operationsText(operations), text);
+});
 
 for (
   const [bytes, text] of [
@@ -37,4 +47,15 @@ Deno.test("loadNotes() says what there is, and nothing of what is 0", () => {
     "1.2 kB/s in",
   ]);
   assertEquals(loadNotes({ active: 0, inactive: 0 }), []);
+});
+
+Deno.test("ageText() shows the two largest units", () => {
+  const cases: readonly [number, string][] = [
+    [-5, "0s"],
+    [59_400, "59s"],
+    [61_000, "1m1s"],
+    [3_600_000 * 3 + 720_000, "3h12m"],
+    [86_400_000 * 2 + 3_600_000, "2d1h"],
+  ];
+  for (const [milliseconds, text] of cases) assertEquals(ageText(milliseconds), text);
 });
