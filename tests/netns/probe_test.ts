@@ -8,11 +8,12 @@ import type { DoctorReport } from "../../lib/app/doctor/doctor_report.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
 import { ProbeClient } from "../support/echo_network.ts";
 import { Namespace, netnsRequirements } from "../support/netns.ts";
+import { programFile } from "../support/program_file.ts";
 import { RelayScene } from "../support/relay_scene.ts";
 import { isMissing, program, type Requirement } from "../support/requirement.ts";
 import { VIP, webServices, webSlices } from "../support/web_service.ts";
 
-const ROOT = new URL("../../", import.meta.url).pathname;
+const MAIN = programFile(new URL("../../main.ts", import.meta.url));
 
 /** Programs of both iptables worlds, nftables and sets. */
 const TOOLS = ["iptables-nft", "iptables-legacy", "ip6tables-legacy", "nft", "ipset", "unshare"];
@@ -47,14 +48,14 @@ interface DoctorRun {
   readonly report: DoctorReport;
 }
 
-/** Runs `kube-relay doctor --json` from source, with the executable's own rights. */
+/** Runs `kube-relay doctor --json` with the executable's own rights. */
 async function doctor(namespace: Namespace, by: readonly string[] = []): Promise<DoctorRun> {
   const folder = await Deno.makeTempDir();
   try {
     const line = [
       ...by,
       ...[Deno.execPath(), "run", "--quiet", "--no-check", "--unstable-net", ...permissionFlags()],
-      ...[`${ROOT}main.ts`, "doctor", "--json", "--mode=auto"],
+      ...[MAIN, "doctor", "--json", "--mode=auto"],
       ...[`--control-socket=${folder}/control.sock`, `--state-dir=${folder}`],
     ];
     const { code, stdout, stderr } = await namespace.run(line[0]!, line.slice(1));

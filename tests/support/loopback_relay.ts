@@ -8,6 +8,7 @@ import type { StatusReport } from "../../lib/app/status/status_report.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
 import { eventually } from "./eventually.ts";
 import { LineProcess } from "./line_process.ts";
+import { programFile } from "./program_file.ts";
 import { isSettled } from "./relay_process.ts";
 import { unusedPort } from "./unused_port.ts";
 
@@ -20,7 +21,7 @@ export interface LoopbackRelayOptions {
   readonly args?: readonly string[];
 }
 
-const MAIN = new URL("../../main.ts", import.meta.url).pathname;
+const MAIN = programFile(new URL("../../main.ts", import.meta.url));
 
 /** A running kube-relay with a folder of its own. Disposing of it ends it and removes the folder. */
 export class LoopbackRelay implements AsyncDisposable {

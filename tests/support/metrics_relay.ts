@@ -6,6 +6,7 @@
 import { permissionFlags } from "../../lib/os/permissions.ts";
 import { servicePort, writeServiceManifest } from "../bench/service_manifest.ts";
 import { eventually } from "./eventually.ts";
+import { programFile } from "./program_file.ts";
 import { readToEnd, TcpServer, writeFully } from "./tcp_peers.ts";
 import { unusedPort } from "./unused_port.ts";
 
@@ -18,7 +19,7 @@ export interface MetricsRelay extends AsyncDisposable {
   removeService(): Promise<void>;
 }
 
-const MAIN = new URL("../../main.ts", import.meta.url).pathname;
+const MAIN = programFile(new URL("../../main.ts", import.meta.url));
 const CLUSTER_IP = "127.96.7.1";
 
 /** Starts it; it is on its way up when this resolves. */

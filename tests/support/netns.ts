@@ -6,6 +6,7 @@
  */
 import { type CommandResult, systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { LineProcess } from "./line_process.ts";
+import { programFile } from "./program_file.ts";
 import { program, type Requirement, ROOT } from "./requirement.ts";
 
 /** What tests with namespaces need, for `isMissing()`. */
@@ -112,10 +113,10 @@ export class Namespace implements AsyncDisposable {
     return process;
   }
 
-  /** Starts a Deno program, given by its file, in the namespace. */
+  /** Starts a Deno program, given by its source file, in the namespace. */
   startDeno(file: URL, args: readonly string[], options: DenoOptions = {}): LineProcess {
     const { flags = TEST_FLAGS, by = [] } = options;
-    const line = [...by, Deno.execPath(), "run", ...flags, file.pathname, ...args];
+    const line = [...by, Deno.execPath(), "run", ...flags, programFile(file), ...args];
     return this.start(line[0] ?? "", line.slice(1));
   }
 

@@ -1,5 +1,5 @@
 /**
- * kube-relay itself as a process in a namespace, from source, under its own permission flags.
+ * kube-relay itself as a process in a namespace, under its own permission flags.
  *
  * @module
  */
@@ -10,6 +10,7 @@ import { DEADLINE_FACTOR } from "./deadline_factor.ts";
 import { eventually } from "./eventually.ts";
 import type { LineProcess } from "./line_process.ts";
 import type { Namespace } from "./netns.ts";
+import { programFile } from "./program_file.ts";
 
 /** How it is started. */
 export interface RelayOptions {
@@ -58,7 +59,7 @@ export class RelayProcess implements AsyncDisposable {
 
   /** Runs it to its end, e.g. for `--cleanup`. Returns its output; throws when it fails. */
   static async run(namespace: Namespace, { folder, args }: RelayOptions): Promise<string> {
-    const line = [MAIN.pathname, ...PATIENCE, ...args, "--state-dir", `${folder}/state`];
+    const line = [programFile(MAIN), ...PATIENCE, ...args, "--state-dir", `${folder}/state`];
     return await namespace.output(Deno.execPath(), ["run", ...DENO_FLAGS, ...line]);
   }
 

@@ -8,11 +8,12 @@ import { permissionFlags } from "../../lib/os/permissions.ts";
 import { type CommandResult, systemCommandRunner } from "../../lib/os/command_runner.ts";
 import type { LineProcess } from "./line_process.ts";
 import type { Namespace } from "./netns.ts";
+import { programFile } from "./program_file.ts";
 import type { RelayProcess } from "./relay_process.ts";
 import { RelayScene } from "./relay_scene.ts";
 import type { RuleMode } from "./rule_modes.ts";
 
-const MAIN = new URL("../../main.ts", import.meta.url);
+const MAIN = programFile(new URL("../../main.ts", import.meta.url));
 const DENO_FLAGS = [...permissionFlags(), "--unstable-net", "--quiet", "--no-check"];
 
 /** What is known of a trace after its end. */
@@ -97,7 +98,7 @@ export class TraceStage implements AsyncDisposable {
     const socket = `--control-socket=${this.scene.folder}/control.sock`;
     return [
       Deno.execPath(),
-      ...["run", ...DENO_FLAGS, MAIN.pathname, "trace", "--json", socket, ...args],
+      ...["run", ...DENO_FLAGS, MAIN, "trace", "--json", socket, ...args],
     ];
   }
 }
