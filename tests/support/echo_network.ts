@@ -70,10 +70,16 @@ export class ProbeClient {
     const id = crypto.randomUUID();
     await this.#ask({ do: "open", id, target, ...options });
     return {
-      who: async (timeoutMs = SILENCE_MS) =>
-        wordOf(await this.#ask({ do: "talk", id, timeoutMs }) as ProbeAnswer),
+      id,
+      who: async (timeoutMs) => (await this.whoOf([id], timeoutMs))[0]!,
       close: async () => void await this.#ask({ do: "close", id }),
     };
+  }
+
+  /** One exchange on each of these open sockets, all at the same time. The answers are in their order. */
+  async whoOf(ids: readonly string[], timeoutMs: number = SILENCE_MS): Promise<string[]> {
+    const answers = await this.#ask({ do: "talk", ids, timeoutMs }) as readonly ProbeAnswer[];
+    return answers.map(wordOf);
   }
 
   /** Starts a load; {@linkcode stopLoad} ends it. The client does nothing else in between. */
@@ -99,6 +105,8 @@ export class ProbeClient {
 
 /** A connection or a UDP flow that is kept open. */
 export interface KeptLine {
+  /** For {@linkcode ProbeClient.whoOf}. */
+  readonly id: string;
   /** One exchange: the server's name, or what went wrong. */
   who(timeoutMs?: number): Promise<string>;
   close(): Promise<void>;

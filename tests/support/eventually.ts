@@ -6,9 +6,15 @@
 
 import { DEADLINE_FACTOR } from "./deadline_factor.ts";
 
+/** Longest pause after a question that took less. */
+const MOST_PAUSE_MS = 50;
+/** Longest pause after a question that took longer. */
+const MOST_REST_MS = 500;
+
 /**
- * Asks again and again until the answer is neither `undefined` nor `false`, and returns it. Throws,
- * saying what was awaited, when that takes longer than `deadlineMs` (more where all is slower).
+ * Asks again and again until the answer is neither `undefined` nor `false`, and returns it. Throws an
+ * Error that names the condition when that takes longer than `deadlineMs`, which is multiplied by
+ * {@linkcode DEADLINE_FACTOR}.
  */
 export async function eventually<T>(
   what: string,
@@ -17,12 +23,15 @@ export async function eventually<T>(
 ): Promise<T> {
   const start = performance.now();
   const limitMs = deadlineMs * DEADLINE_FACTOR;
-  for (let pauseMs = 1;; pauseMs = Math.min(pauseMs * 2, 50)) {
+  for (let pauseMs = 1;; pauseMs = Math.min(pauseMs * 2, MOST_PAUSE_MS)) {
+    const askedAt = performance.now();
     const answer = await ask();
     if (answer !== undefined && answer !== false) return answer;
     if (performance.now() - start > limitMs) {
       throw new Error(`Cannot go on: '${what}' did not come true within ${limitMs} ms`);
     }
-    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    // Questions take at most half of a processor: what is awaited may need it.
+    const restMs = Math.min(performance.now() - askedAt, MOST_REST_MS);
+    await new Promise((resolve) => setTimeout(resolve, Math.max(pauseMs, restMs)));
   }
 }

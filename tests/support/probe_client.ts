@@ -279,7 +279,7 @@ class Client {
         );
         return {};
       case "talk":
-        return await this.#talk(request.id, request.timeoutMs);
+        return await Promise.all(request.ids.map((id) => this.#talk(id, request.timeoutMs)));
       case "close":
         this.#lines.get(request.id)?.close();
         this.#lines.delete(request.id);

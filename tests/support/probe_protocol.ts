@@ -39,8 +39,8 @@ export type ProbeRequest =
     /** UDP only: the socket also sends on its own, at this interval, and ignores the answers. */
     readonly everyMs?: number;
   }
-  /** One exchange on what is kept. */
-  | { readonly do: "talk"; readonly id: string; readonly timeoutMs: number }
+  /** One exchange on each of these sockets, all at the same time. */
+  | { readonly do: "talk"; readonly ids: readonly string[]; readonly timeoutMs: number }
   | { readonly do: "close"; readonly id: string }
   /** New exchanges at a fixed rate, round robin over the targets, whether or not earlier ones are done. */
   | {
