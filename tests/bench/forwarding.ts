@@ -17,10 +17,10 @@ import { showSpread, spreadOf } from "./statistics.ts";
 const quick = Deno.args.includes("--quick");
 const only = startOf("--only=");
 const onlyWork = startOf("--work=");
-const ROUNDS = quick ? 2 : 5;
-const SECONDS = quick ? 2 : 5;
+const ROUNDS = quick ? 1 : 5;
+const SECONDS = quick ? 1 : 5;
 /** Before each measurement, so that code is compiled and buffers are there. */
-const WARM_UP_SECONDS = 1.5;
+const WARM_UP_SECONDS = quick ? 0.5 : 1.5;
 const STREAM_BYTES_PER_SECOND = 1e9;
 
 /** One measured run: work done, seconds passed, CPU seconds of the forwarder. */
