@@ -1,12 +1,7 @@
-/**
- * What the change log holds: which change of which object caused what, and how long it took.
- *
- * @module
- */
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { RuleName } from "../../proxy/rule_names.ts";
 
-/** What can cause a sync. The last three are no objects of the API. */
+/** What can cause a sync. The last two are no objects of the API. */
 export type CauseKind =
   | "Service"
   | "EndpointSlice"
@@ -16,24 +11,23 @@ export type CauseKind =
   | "addresses"
   | "configuration";
 
-/** What happened to an object or to a ServicePort. */
 export type ChangeAction = "added" | "updated" | "deleted";
 
-/** One object that changed, however often, before a sync. */
+/** One object that changed, once or more, before a sync. */
 export interface ChangeCause {
   readonly kind: CauseKind;
-  /** `namespace/name`, or the name alone; empty for what has none. */
+  /** `namespace/name`, or the name alone; empty for kinds without a name. */
   readonly name: string;
   readonly action: ChangeAction;
-  /** What is different, e.g. `type ClusterIP -> NodePort`. */
+  /** E.g. `type ClusterIP -> NodePort`. */
   readonly words: readonly string[];
-  /** Changes of it that came together. */
+  /** Number of changes. */
   readonly count: number;
-  /** When the first of them was seen, RFC 3339. */
+  /** When the first change was seen, RFC 3339. */
   readonly seenAt: string;
 }
 
-/** What became different in the plan of one ServicePort. */
+/** A change in the plan of one ServicePort. */
 export interface ChangeEffect {
   /** `namespace/name:port/PROTOCOL`. */
   readonly servicePort: string;
@@ -41,81 +35,79 @@ export interface ChangeEffect {
   /** E.g. `2 -> 3 endpoints`. */
   readonly words: readonly string[];
   /**
-   * The rules by which it is served at the moment of asking: none, if it is gone or left out. Absent in
-   * the log itself, and of older changes.
+   * The rules that serve the ServicePort at the time of the request; empty if it no longer exists. Absent in
+   * the log itself, and for older changes.
    */
   readonly rules?: readonly RuleName[];
 }
 
-/** Tracked UDP flows of one ServicePort that the kernel was made to forget. */
+/** Removed UDP flows of one ServicePort. */
 interface CleanedService {
   readonly servicePort: string;
   readonly flows: number;
 }
 
 /**
- * What came after a sync: UDP flows to endpoints that it took away go on past all rules, until the
- * kernel forgets them.
+ * UDP flows that were removed from the kernel's connection tracking after a sync: flows to endpoints that
+ * the sync removed would otherwise continue past all rules.
  */
 export interface CleanedFlows {
   readonly services: readonly CleanedService[];
-  /** Flows of other ServicePorts, which are only counted. */
+  /** Number of flows of other ServicePorts. */
   readonly more: number;
-  /** To go through the table and to delete, failed attempts too. */
+  /** To search the table and delete, failed attempts included. */
   readonly tookMs: number;
-  /** Attempts that failed. */
+  /** Failed attempts. */
   readonly failures: number;
-  /** Why the last one failed, while it is tried again. */
+  /** Why the last attempt failed; absent after a success. */
   readonly error?: string;
 }
 
-/** What all entries have. */
 interface EntryBase {
-  /** Counts up from 1 by entry. */
+  /** From 1. */
   readonly sequence: number;
-  /** When it was over, or was last tried or seen; RFC 3339. */
+  /** When it ended, was last tried or last seen; RFC 3339. */
   readonly at: string;
 }
 
-/** What one sync, or a burst of them, brought into effect for one family. */
+/** One sync, or a burst of syncs, of one family. */
 export interface SyncEntry extends EntryBase {
   readonly kind: "sync";
   readonly family: IpFamily;
-  /** `failed`: not in effect yet; it is tried again, and the entry changes when it succeeds. */
+  /** `failed` becomes `applied` when a later attempt succeeds. */
   readonly outcome: "applied" | "failed";
-  /** The first sync of the family, which brings all there is. */
+  /** The first sync of the family. */
   readonly first?: true;
   readonly causes: readonly ChangeCause[];
-  /** Changes that are only counted, by kind of object. */
+  /** Numbers of further changes, by kind of object. */
   readonly moreCauses: Readonly<Record<string, number>>;
   readonly effects: readonly ChangeEffect[];
-  /** ServicePorts that are only counted, by what happened to them. */
+  /** Numbers of further ServicePorts, by action. */
   readonly moreEffects: Readonly<Record<string, number>>;
-  /** Syncs that this entry stands for. */
+  /** Number of syncs in this entry. */
   readonly syncs: number;
-  /** Whether everything was compared; absent while it fails. */
+  /** Whether everything was compared; absent for a failure. */
   readonly full?: boolean;
-  /** What was done to the data plane, by name. */
+  /** Numbers of operations on the data plane, by name. */
   readonly operations: Readonly<Record<string, number>>;
-  /** From the first cause until the sync began, in milliseconds. */
+  /** From the first cause to the begin of the sync, in milliseconds. */
   readonly queuedMs: number;
-  /** To work out what has to hold. */
+  /** To compute the plan. */
   readonly planMs: number;
-  /** To bring the data plane there. */
+  /** To apply the plan. */
   readonly applyMs: number;
-  /** From the first cause until it was in effect. */
+  /** From the first cause to the end of the sync. */
   readonly totalMs: number;
-  /** Attempts that failed. */
+  /** Failed attempts. */
   readonly failures: number;
-  /** Why the last one failed. */
+  /** Why the last attempt failed. */
   readonly error?: string;
-  /** It took far longer than others lately. */
+  /** Whether it took far longer than the other recent ones. */
   readonly slow?: true;
-  /** Absent where there were none. */
   readonly flows?: CleanedFlows;
 }
 
-/** A ServicePort, or an address of it, that went into quarantine or came out. */
+/** A ServicePort, or one of its addresses, that went into quarantine or came out of it. */
 export interface QuarantineEntry extends EntryBase {
   readonly kind: "quarantine";
   readonly family: IpFamily;
@@ -125,19 +117,19 @@ export interface QuarantineEntry extends EntryBase {
   readonly reason: string;
 }
 
-/** Something of ours was found missing or altered. */
+/** Objects of kube-relay that another program removed or changed. */
 export interface DriftEntry extends EntryBase {
   readonly kind: "drift";
   readonly family: IpFamily;
-  /** What it was, as in the metrics. */
+  /** The kind, as in the metrics. */
   readonly object: string;
   readonly found: number;
   readonly repaired: number;
-  /** Times that it was found in a row. */
+  /** Number of successive findings. */
   readonly times: number;
 }
 
-/** What a repair did to one kind of object. */
+/** A repair of one kind of object. */
 export interface RepairedObjects {
   /** As `diff` names it, e.g. `rule`, `map element`. */
   readonly object: string;
@@ -145,23 +137,23 @@ export interface RepairedObjects {
   readonly mended: number;
 }
 
-/** Somebody ran `kube-relay diff --repair`, which told so: who it was is by its own word. */
+/** A run of `kube-relay diff --repair`, as it reported itself. */
 export interface RepairEntry extends EntryBase {
   readonly kind: "repair";
   readonly family: IpFamily;
-  /** Who ran it last: a user by number, where one is known, and the process. */
+  /** The last user, if known. */
   readonly uid?: number;
   readonly pid: number;
   readonly objects: readonly RepairedObjects[];
-  /** To compare, to write and to compare again. */
+  /** To compare, write and compare again. */
   readonly tookMs: number;
-  /** Repairs that followed each other. */
+  /** Number of successive repairs. */
   readonly times: number;
-  /** Why the last one failed: then it is not known what it wrote. */
+  /** Why the last one failed; it may have written a part. */
   readonly error?: string;
 }
 
-/** The configuration file was taken up while running. */
+/** A reload of the configuration file. */
 export interface ConfigurationEntry extends EntryBase {
   readonly kind: "configuration";
   readonly fields: readonly string[];
@@ -175,10 +167,10 @@ export type ChangeEntry =
   | RepairEntry
   | ConfigurationEntry;
 
-/** How one sync went, for a plot. */
+/** The duration of one sync. */
 export interface SyncTime {
   readonly family: IpFamily;
-  /** At its end, in milliseconds since 1970. */
+  /** The end, in milliseconds since 1970. */
   readonly at: number;
   readonly durationMs: number;
   readonly outcome: "applied" | "failed";
@@ -188,7 +180,7 @@ export interface SyncTime {
 export interface ChangesReport {
   /** Oldest first. */
   readonly entries: readonly ChangeEntry[];
-  /** Entries that the bounds have pushed out since the start. */
+  /** Number of entries that were pushed out since the start. */
   readonly forgotten: number;
   /** Oldest first. */
   readonly syncs: readonly SyncTime[];

@@ -1,8 +1,3 @@
-/**
- * The last changes, in memory: what was changed, what came of it, and how long it took.
- *
- * @module
- */
 import type { DriftFigures } from "../../metrics/sync_instruments.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
@@ -10,31 +5,28 @@ import type { ChangeEntry, ChangesReport, DriftEntry, SyncTime } from "./change_
 import { type FlowCleaning, withCleanedFlows } from "./cleaned_flows.ts";
 import { entryToContinue, mergedRepairs, type RepairNote } from "./repair_note.ts";
 
-/** How much is kept. */
 interface ChangeLogBounds {
   /** @default {500} */
   readonly entries?: number;
-  /** Memory for their texts, about. @default {1 MiB} */
+  /** Memory of the entries, estimated. @default {1 MiB} */
   readonly bytes?: number;
 }
 
-/** Syncs of which the duration is kept. */
+/** Number of syncs whose duration is kept. */
 const MOST_SYNCS = 120;
 
-/** A union of objects, each without some fields. */
+/** Omits fields of each member of a union. */
 type Without<Entry, Fields extends PropertyKey> = Entry extends unknown ? Omit<Entry, Fields>
   : never;
 
-/** An entry that has no number yet. */
 type NewEntry = Without<ChangeEntry, "sequence">;
 
-/** An entry and what it takes. */
 interface Kept {
   entry: ChangeEntry;
   bytes: number;
 }
 
-/** Entries, the newest last; the oldest are forgotten first. */
+/** The last changes in memory, within bounds; the oldest are forgotten first. */
 export class ChangeLog {
   readonly #clock: Clock;
   readonly #bounds: Required<ChangeLogBounds>;
@@ -49,12 +41,12 @@ export class ChangeLog {
     this.#bounds = { entries: 500, bytes: 2 ** 20, ...bounds };
   }
 
-  /** About what the entries take. */
+  /** Estimated memory of the entries. */
   get bytes(): number {
     return this.#bytes;
   }
 
-  /** The newest entries, oldest first; without a number all that are kept. */
+  /** Returns the newest entries, or all, oldest first. */
   recent(most = Infinity): ChangesReport {
     const kept = most === Infinity ? this.#kept : this.#kept.slice(-most || this.#kept.length);
     return {
@@ -64,7 +56,7 @@ export class ChangeLog {
     };
   }
 
-  /** Adds an entry and gives it its number. */
+  /** Adds an entry, which gets the next sequence number. */
   add(entry: NewEntry): ChangeEntry {
     const numbered = { ...entry, sequence: ++this.#sequence };
     const bytes = sizeOf(numbered);
@@ -74,13 +66,13 @@ export class ChangeLog {
     return numbered;
   }
 
-  /** Puts another state of an entry in its place; one that is forgotten comes again as a new one. */
+  /** Replaces an entry; adds it again if it has been forgotten. */
   replace(sequence: number, entry: NewEntry): ChangeEntry {
     const place = this.#kept.findLast((kept) => kept.entry.sequence === sequence);
     if (!place) return this.add(entry);
     this.#bytes -= place.bytes;
     const { entry: before } = place;
-    // What came after a sync is not known to who follows the syncs.
+    // The recorder of syncs does not know the flows removed after a sync.
     const hasFlows = before.kind === "sync" && entry.kind === "sync" && before.flows;
     place.entry = { ...(hasFlows ? { flows: before.flows, ...entry } : entry), sequence };
     place.bytes = sizeOf(place.entry);
@@ -89,13 +81,13 @@ export class ChangeLog {
     return place.entry;
   }
 
-  /** Takes how long a sync took. */
+  /** Adds the duration of a sync. */
   timed(sync: SyncTime): void {
     this.#syncs.push(sync);
     if (this.#syncs.length > MOST_SYNCS) this.#syncs.shift();
   }
 
-  /** Something of ours was missing or altered. The same once more in a row is one entry. */
+  /** Adds drift. Repeated drift of the same kind becomes one entry. */
   driftFound(family: IpFamily, { kind: object, found, repaired }: DriftFigures): void {
     if (found === 0) return;
     const last = this.#kept.at(-1)?.entry;
@@ -115,7 +107,7 @@ export class ChangeLog {
     });
   }
 
-  /** UDP flows were looked for after syncs: that goes into the entries of these. */
+  /** Adds the removal of UDP flows to the entries of the syncs that made them stale. */
   flowsCleaned(family: IpFamily, cleaning: FlowCleaning): void {
     const entries = this.#kept.map(({ entry }) => entry);
     for (const { sequence, ...entry } of withCleanedFlows(entries, family, cleaning)) {
@@ -123,7 +115,7 @@ export class ChangeLog {
     }
   }
 
-  /** Somebody else has mended something. Those of the same user that follow each other are one entry. */
+  /** Adds a run of `diff --repair`. Successive runs of one user become one entry. */
   repaired(note: RepairNote): void {
     const entry = { kind: "repair", at: this.#now(), ...note, times: 1 } as const;
     const newest = this.#kept.map((kept) => kept.entry).reverse();
@@ -132,7 +124,7 @@ export class ChangeLog {
     else this.add(entry);
   }
 
-  /** Fields of the configuration file have been taken up. Their values are not kept: one may be secret. */
+  /** Adds changed fields of the configuration, without their values, which may be secret. */
   configurationChanged(fields: readonly string[]): void {
     this.add({ kind: "configuration", at: this.#now(), fields });
   }
@@ -150,7 +142,7 @@ export class ChangeLog {
   }
 }
 
-/** Two bytes for each letter of the text form, and as much again for the objects around it. */
+/** Two bytes for each character of the text form, and as much again for the objects around it. */
 function sizeOf(entry: ChangeEntry): number {
   return 4 * JSON.stringify(entry).length;
 }

@@ -1,55 +1,50 @@
-/**
- * Follows one family's changes from the object to the data plane, and writes them into the log.
- *
- * @module
- */
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { QuarantineEntry, SyncEntry } from "./change_entry.ts";
 import type { ChangeLog } from "./change_log.ts";
-import { shortened } from "./change_parts.ts";
+import { shortened } from "./change_words.ts";
 import { mergeBursts } from "./merge_bursts.ts";
 import type { ObjectChange } from "./object_change.ts";
-import { PendingCauses } from "./pending_causes.ts";
-import { PendingEffects } from "./pending_effects.ts";
+import { PendingCauses, PendingEffects } from "./pending_changes.ts";
 
-/** When the parts of a sync began, by the clock's `now()`. It ends with the call. */
+/** When a sync and its second part began, by the clock's `now()`. */
 export interface SyncTimes {
   readonly startedAt: number;
   readonly plannedAt: number;
 }
 
-/** What a recorder is made with. */
-export interface ChangeRecorderOptions {
+interface ChangeRecorderOptions {
   readonly family: IpFamily;
-  /** How long a change may have to wait for its sync by the settings. */
+  /** Longest wait of a change for its sync by the configuration, in milliseconds. */
   readonly waitMs: number;
 }
 
-/** A sync that has come to an end. */
 interface Ended {
   readonly times: SyncTimes;
   readonly report?: SyncReport;
   readonly error?: string;
 }
 
-/** One family's part of the log. Every call but those at the end of a sync takes constant time. */
+/**
+ * Follows the changes of one family from the object to the data plane and writes them into the log. Every
+ * call but those at the end of a sync takes constant time.
+ */
 export class ChangeRecorder {
   readonly #clock: Clock;
   readonly #log: ChangeLog;
   readonly #family: IpFamily;
   readonly #slow: SlowSyncs;
-  /** Seen since the last drain. */
+  /** Seen since the last {@linkcode drained}. */
   #coming = new PendingCauses();
-  /** Drained, and not in effect. */
+  /** Part of a sync, but not in effect. */
   #causes = new PendingCauses();
   #effects = new PendingEffects();
   #failures = 0;
   #isFirst = true;
   #quarantined: readonly Quarantined[] = [];
-  /** The newest entry of this family, as long as it may change. */
+  /** The newest entry of this family, which may still change. */
   #open: SyncEntry | undefined;
 
   constructor(
@@ -62,23 +57,23 @@ export class ChangeRecorder {
     this.#slow = new SlowSyncs({ waitMs });
   }
 
-  /** An object has changed, and a sync is due. */
+  /** Adds a changed object. */
   seen(change: ObjectChange): void {
     this.#coming.add(change, this.#clock.now());
   }
 
-  /** What was seen so far is part of the sync that has begun. */
+  /** A sync has begun with all changes seen so far. */
   drained(): void {
     this.#causes.append(this.#coming);
     this.#coming = new PendingCauses();
   }
 
-  /** A ServicePort is planned otherwise than it was. */
+  /** The plan of a ServicePort has changed. */
   planned(previous: ServicePlan | undefined, next: ServicePlan | undefined): void {
     this.#effects.add(previous, next);
   }
 
-  /** The data plane holds what was drained. `quarantined` is everything in quarantine now. */
+  /** The sync succeeded. `quarantined` is everything in quarantine now. */
   applied(times: SyncTimes, { report, quarantined }: {
     readonly report: SyncReport;
     readonly quarantined: readonly Quarantined[];
@@ -96,7 +91,7 @@ export class ChangeRecorder {
     this.#quarantined = quarantined;
   }
 
-  /** The data plane does not hold it; it comes again. */
+  /** The sync failed and will be tried again. */
   failed(times: SyncTimes, error: string): void {
     this.#timed(times, "failed");
     const isAgain = this.#failures > 0;
@@ -157,7 +152,7 @@ export class ChangeRecorder {
       : entry;
   }
 
-  /** What takes long by its size says nothing of the others. */
+  /** A large sync takes long by its size and says nothing about the speed of others. */
   #isOrdinary({ outcome, causes }: Pick<SyncEntry, "outcome" | "causes">): boolean {
     return outcome === "applied" && !this.#isFirst && !this.#causes.isMany && causes.length > 0;
   }
@@ -167,7 +162,7 @@ export class ChangeRecorder {
   }
 }
 
-/** A periodic sync that found everything as it should be. */
+/** A periodic sync without any work. */
 function isNothing(entry: Omit<SyncEntry, "sequence">): boolean {
   const { causes, moreCauses, effects, moreEffects, operations } = entry;
   return causes.length === 0 && effects.length === 0 &&
@@ -178,45 +173,38 @@ function rounded(milliseconds: number): number {
   return Math.round(milliseconds * 10) / 10;
 }
 
-/**
- * What is slow: far longer than usual on this machine, and long for a person.
- *
- * @module
- */
-
-/** Durations that the usual is taken of. */
+/** Number of durations in the median. */
 const MOST_TIMES = 50;
-/** What is below this is never slow. */
+/** A shorter sync is never slow. */
 const SHORTEST_MS = 1000;
-const TIMES_USUAL = 10;
+const TIMES_MEDIAN = 10;
 
-/** Remembers how long things took. */
+/** Finds syncs that take far longer than usual on this machine. */
 class SlowSyncs {
   readonly #shortestMs: number;
   readonly #times: number[] = [];
 
-  /** `waitMs` = how long a change may have to wait for its sync by the settings. */
-  constructor({ waitMs }: { readonly waitMs: number }) {
+  constructor({ waitMs }: Pick<ChangeRecorderOptions, "waitMs">) {
     this.#shortestMs = SHORTEST_MS + waitMs;
   }
 
-  /** Takes a duration and tells whether it is slow beside those before it. */
+  /** Adds a duration and returns whether it is slow compared with those before it. */
   isSlow(durationMs: number): boolean {
     const sorted = this.#times.toSorted((a, b) => a - b);
     const median = sorted[Math.floor(sorted.length / 2)] ?? 0;
     this.#times.push(durationMs);
     if (this.#times.length > MOST_TIMES) this.#times.shift();
-    return durationMs > Math.max(this.#shortestMs, TIMES_USUAL * median);
+    return durationMs > Math.max(this.#shortestMs, TIMES_MEDIAN * median);
   }
 }
 
-/** Of one sync; when a whole range of addresses is lost, the first ones tell why. */
-const MOST_TOLD = 16;
+/** Most entries of one sync: if a whole range of addresses is lost, the first ones say why. */
+const MOST_QUARANTINED = 16;
 
-/** Longest reason that is kept: it may hold what a tool printed. */
+/** A reason may contain the output of a tool. */
 const LONGEST_REASON = 400;
 
-/** What is different between two lists of all that is in quarantine. Those that stay are not told again. */
+/** What went into quarantine and what came out of it. */
 function quarantineChanges(
   before: readonly Quarantined[],
   after: readonly Quarantined[],
@@ -226,8 +214,8 @@ function quarantineChanges(
   const into = after.filter((each) => !old.has(placeOf(each)));
   const out = before.filter((each) => !now.has(placeOf(each)));
   return [
-    ...into.slice(0, MOST_TOLD).map((each) => told(each, "in")),
-    ...out.slice(0, MOST_TOLD).map((each) => told(each, "out")),
+    ...into.slice(0, MOST_QUARANTINED).map((each) => entryOf(each, "in")),
+    ...out.slice(0, MOST_QUARANTINED).map((each) => entryOf(each, "out")),
   ];
 }
 
@@ -235,7 +223,7 @@ function placeOf({ key, address }: Quarantined): string {
   return `${key} ${address ?? ""}`;
 }
 
-function told({ key, address, reason }: Quarantined, direction: "in" | "out") {
+function entryOf({ key, address, reason }: Quarantined, direction: "in" | "out") {
   return {
     direction,
     servicePort: shortened(key),

@@ -1,30 +1,26 @@
-/**
- * Finds the syncs after which UDP flows had to be forgotten, and adds that to their entries. Pure.
- *
- * @module
- */
+/** Adds to the entries of syncs which tracked UDP flows the kernel had to forget because of them. Pure. */
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { ChangeEntry, CleanedFlows, SyncEntry } from "./change_entry.ts";
-import { shortened } from "./change_parts.ts";
-import { MOST_EFFECTS } from "./pending_effects.ts";
+import { shortened } from "./change_words.ts";
+import { MOST_NAMED } from "./pending_changes.ts";
 
-/** One look for stale flows. */
+/** One search for stale flows. */
 export interface FlowCleaning {
-  /** Whose flows were looked for. */
+  /** ServicePorts whose flows were searched. */
   readonly suspects: Iterable<ServicePortKey>;
-  /** How many the kernel was made to forget, by whose they were. */
+  /** Number of removed flows by ServicePort. */
   readonly removed: ReadonlyMap<ServicePortKey, number>;
   /** Milliseconds. */
   readonly tookMs: number;
-  /** Why it failed; it is tried again. */
+  /** Why it failed. It will be tried again. */
   readonly error?: string;
 }
 
 const LONGEST_REASON = 400;
 const NOTHING: CleanedFlows = { services: [], more: 0, tookMs: 0, failures: 0 };
 
-/** The entries that are different by it, oldest first; those without anything to tell stay as they are. */
+/** Returns the changed entries. */
 export function withCleanedFlows(
   entries: readonly ChangeEntry[],
   family: IpFamily,
@@ -52,7 +48,7 @@ export function withCleanedFlows(
   }));
 }
 
-/** Tells the newest sync that changed a ServicePort, or may have where not all are named. */
+/** Returns the newest sync that changed a ServicePort, or that may have, if it does not name all. */
 function causesIn(
   entries: readonly ChangeEntry[],
   family: IpFamily,
@@ -81,6 +77,6 @@ function withService(
     const others = services.filter((each) => each !== known);
     return { ...rest, services: [...others, { servicePort, flows: known.flows + count }], more };
   }
-  if (services.length >= MOST_EFFECTS) return { ...rest, services, more: more + count };
+  if (services.length >= MOST_NAMED) return { ...rest, services, more: more + count };
   return { ...rest, services: [...services, { servicePort, flows: count }], more };
 }

@@ -1,8 +1,4 @@
-/**
- * What is different between two states of an object, in words. Pure.
- *
- * @module
- */
+/** Describes the difference between two states of an object. Pure. */
 import type {
   Endpoints,
   EndpointSlice,
@@ -15,12 +11,12 @@ import type { IpAddress } from "../../net/ip_address.ts";
 import { formatHostPort, type Port, tryParsePort } from "../../net/port.ts";
 import { tryParseIpAddress } from "../../net/ip_address.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
-import { changeOf, itemChanges, limited } from "./change_parts.ts";
+import { changeOf, itemChanges, limited } from "./change_words.ts";
 
-/** Endpoints of a larger slice are only counted: naming them would hold up the sync. */
+/** Endpoints of a larger slice are only counted: naming them would delay the sync. */
 const MOST_COMPARED = 200;
 
-/** Fields of a Service that have one value. */
+/** Fields of a Service with one value. */
 const VALUES: readonly (readonly [string, (service: Service) => unknown])[] = [
   ["type", ({ spec }) => spec.type ?? "ClusterIP"],
   ["cluster IPs", ({ spec }) => (spec.clusterIPs ?? [spec.clusterIP ?? ""]).join(", ")],
@@ -39,7 +35,7 @@ const LISTS: readonly (readonly [string, (service: Service) => readonly string[]
   ["source range", ({ spec }) => spec.loadBalancerSourceRanges ?? []],
 ];
 
-/** What is different about a Service; nothing when only fields changed that are not named. */
+/** Describes a changed Service; empty if only other fields changed. */
 export function describeService(
   previous: Service | undefined,
   current: Service | undefined,
@@ -62,7 +58,7 @@ export function describeService(
   ]);
 }
 
-/** What is different about an EndpointSlice. */
+/** Describes a changed EndpointSlice. */
 export function describeEndpointSlice(
   previous: EndpointSlice | undefined,
   current: EndpointSlice | undefined,
@@ -81,7 +77,7 @@ export function describeEndpointSlice(
   ]);
 }
 
-/** What is different about an Endpoints object. */
+/** Describes a changed Endpoints object. */
 export function describeEndpoints(
   previous: Endpoints | undefined,
   current: Endpoints | undefined,
@@ -94,7 +90,7 @@ export function describeEndpoints(
   ]);
 }
 
-/** What is different about the own Node. */
+/** Describes a change of this node's Node object. */
 export function describeNode(previous: NodeState, current: NodeState): readonly string[] {
   return limited([
     ...changeOf("zone", [previous.zone, current.zone]),
@@ -103,7 +99,7 @@ export function describeNode(previous: NodeState, current: NodeState): readonly 
   ]);
 }
 
-/** What is different about the addresses of this machine. */
+/** Describes a change of this machine's addresses. */
 export function describeAddresses(
   previous: readonly IpAddress[],
   current: readonly IpAddress[],
@@ -121,7 +117,7 @@ function servicePortText(
   return `${name === undefined ? "" : `${name} `}${port}/${protocol}`;
 }
 
-/** Of ports that both states have. */
+/** Changed node ports of ports in both states. */
 function nodePortText(previous: Service, current: Service): readonly string[] {
   const before = new Map(
     (previous.spec.ports ?? []).map((port) => [servicePortText(port), port.nodePort]),
@@ -158,7 +154,7 @@ function portTexts({ ports }: EndpointSlice): readonly string[] {
   );
 }
 
-/** Endpoints by address, with the port where there is only one. */
+/** Changed endpoints, by address, and with the port if there is only one. */
 function endpointWords(
   previous: EndpointSlice | undefined,
   current: EndpointSlice | undefined,
@@ -180,7 +176,7 @@ function endpointWords(
   return [...itemChanges("endpoint", [[...before.keys()], [...after.keys()]]), ...changed];
 }
 
-/** The port of all states; another one would make each endpoint a new one. */
+/** The only port of all states. With changed ports in the names every endpoint would look new. */
 function onlyPort(...slices: readonly (EndpointSlice | undefined)[]): Port | undefined {
   const numbers = new Set(slices.flatMap((slice) => slice?.ports ?? []).map(({ port }) => port));
   const [only, ...others] = [...numbers];

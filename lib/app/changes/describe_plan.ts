@@ -1,16 +1,12 @@
-/**
- * What is different in the plan of a ServicePort, in words. Pure.
- *
- * @module
- */
+/** Describes the difference between two plans of a ServicePort. Pure. */
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { Verdict } from "../../proxy/verdict.ts";
-import { changeOf, itemChanges, limited } from "./change_parts.ts";
+import { changeOf, itemChanges, limited } from "./change_words.ts";
 
-/** Longer lists of endpoints are only counted. */
+/** Longer lists of endpoints are counted. */
 const MOST_COMPARED = 200;
 
-/** What is different between two plans of one ServicePort. One of them may be absent. */
+/** Describes the difference between two plans of one ServicePort; one of them may be absent. */
 export function describePlan(
   previous: ServicePlan | undefined,
   current: ServicePlan | undefined,
@@ -25,7 +21,7 @@ export function describePlan(
   ]);
 }
 
-/** `3 endpoints`, `refuses` or `drops`. */
+/** Returns e.g. `3 endpoints`, `refuses` or `drops`. */
 function verdictText(verdict: Verdict): string {
   if (verdict.kind === "reject") return "refuses";
   if (verdict.kind === "drop") return "drops";
@@ -36,7 +32,7 @@ function verdictText(verdict: Verdict): string {
 function verdictWords(previous: ServicePlan, current: ServicePlan): readonly string[] {
   const inside = verdictChange("", [previous.internal, current.internal]);
   const outside = verdictChange("from outside: ", [previous.external, current.external]);
-  // Most often both ways lead to the same endpoints, and once is enough.
+  // Traffic from inside and outside mostly has the same endpoints; they are named once.
   const isSame = outside.length === inside.length &&
     outside.every((word, index) => word === `from outside: ${inside[index]}`);
   return hasOutside(previous) && hasOutside(current) && !isSame ? [...inside, ...outside] : inside;
@@ -61,14 +57,14 @@ function hasOutside({ nodePort, externalIps, loadBalancerVips }: ServicePlan): b
   return nodePort !== undefined || externalIps.length > 0 || loadBalancerVips.length > 0;
 }
 
-/** What endpoints see of clients of the cluster IP. */
+/** The source addresses that endpoints see from clients of the cluster IP. */
 const INTERNAL_SOURCES = {
   all: "hidden behind this node's",
   "off-cluster": "of pods kept, others hidden behind this node's",
   none: "kept",
 } as const;
 
-/** The same of node ports, external IPs and load balancers. */
+/** The same for node ports, external IPs and load balancers. */
 const EXTERNAL_SOURCES = { all: "hidden behind this node's", "from-node": "kept" } as const;
 
 function addressWords(previous: ServicePlan, current: ServicePlan): readonly string[] {

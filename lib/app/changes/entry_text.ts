@@ -133,17 +133,17 @@ function outcomeLines({ outcome, failures, error = "", slow }: SyncEntry): reado
 function flowLines({ flows }: SyncEntry): readonly TonedText[] {
   if (flows === undefined) return [];
   const { services, more, tookMs, failures, error } = flows;
-  const told = services.slice(0, MOST_NAMED).map(({ servicePort, flows: count }) =>
+  const named = services.slice(0, MOST_NAMED).map(({ servicePort, flows: count }) =>
     `${groupedText(count)} of ${servicePort}`
   );
   const rest = services.slice(MOST_NAMED).reduce((sum, each) => sum + each.flows, more);
-  if (rest > 0) told.push(`${groupedText(rest)} of others`);
+  if (rest > 0) named.push(`${groupedText(rest)} of others`);
   const times = failures === 1 ? "once" : `${failures} times`;
   return [
-    ...(told.length === 0 ? [] : [
+    ...(named.length === 0 ? [] : [
       line(
         "detail",
-        `UDP flows to former endpoints removed: ${told.join(", ")} (${durationText(tookMs)})`,
+        `UDP flows to former endpoints removed: ${named.join(", ")} (${durationText(tookMs)})`,
       ),
     ]),
     ...(error === undefined

@@ -1,17 +1,15 @@
 /**
- * Syncs that follow each other closely and are all too large, or too empty, to be told one by one:
- * a relist, a storm of changes, tries to bring something out of quarantine.
- *
- * @module
+ * Merges syncs of one burst into one entry: a relist, a storm of changes, repeated attempts to bring
+ * something out of quarantine.
  */
 import type { SyncEntry } from "./change_entry.ts";
 
-/** One burst's syncs follow each other within this. */
+/** Longest gap between two syncs of one burst. */
 const GAP_MS = 5000;
-/** Longest burst that is one entry. */
+/** Longest burst in one entry. */
 const LONGEST_MS = 60_000;
 
-/** Both as one entry; `undefined` where the later one should stand by itself. */
+/** Merges two entries; `undefined` if the later one is an entry of its own. */
 export function mergeBursts(
   earlier: SyncEntry,
   later: Omit<SyncEntry, "sequence">,

@@ -1,16 +1,9 @@
-/**
- * A change of an object as it arrives, before it is put into words: that is done once, after the
- * sync, for what all the changes of the object came to.
- *
- * @module
- */
 import type { Endpoints, EndpointSlice, KubeObject, Service } from "../../api/objects.ts";
 import { SERVICE_NAME_LABEL } from "../../api/service_name_label.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../../proxy/service_port_name.ts";
-import type { CauseKind, ChangeAction } from "./change_entry.ts";
-import { shortened } from "./change_parts.ts";
+import { shortened } from "./change_words.ts";
 import {
   describeAddresses,
   describeEndpoints,
@@ -19,65 +12,51 @@ import {
   describeService,
 } from "./describe_object.ts";
 
-/** Two states, of which one may be absent. */
-interface States<State> {
-  readonly previous: State | undefined;
-  readonly current: State | undefined;
+/** An object of one kind before and after; one of them may be absent. */
+interface Change<Kind, State> {
+  readonly kind: Kind;
+  readonly previous: State;
+  readonly current: State;
 }
 
-/** A change of one object, or of something that counts like one. */
+/** A change of one object, or of the node's addresses or configuration, as it arrives. */
 export type ObjectChange =
-  | ({ readonly kind: "Service" } & States<Service>)
-  | ({ readonly kind: "EndpointSlice" } & States<EndpointSlice>)
-  | ({ readonly kind: "Endpoints" } & States<Endpoints>)
-  | ({ readonly kind: "Node"; readonly previous: NodeState; readonly current: NodeState })
-  | ({
-    readonly kind: "addresses";
-    readonly previous: readonly IpAddress[];
-    readonly current: readonly IpAddress[];
-  })
-  | ({ readonly kind: "ServiceCIDR" | "configuration" } & States<undefined>);
+  | Change<"Service", Service | undefined>
+  | Change<"EndpointSlice", EndpointSlice | undefined>
+  | Change<"Endpoints", Endpoints | undefined>
+  | Change<"Node", NodeState>
+  | Change<"addresses", readonly IpAddress[]>
+  | Change<"ServiceCIDR" | "configuration", undefined>;
 
-/** `namespace/name` of what changed; the name of a Node; empty for what has none. */
-export function nameOfChange(change: ObjectChange): string {
-  switch (change.kind) {
-    case "Service":
-    case "EndpointSlice":
-    case "Endpoints":
-      return objectName(change.current ?? change.previous);
-    case "Node":
-      return change.current.name;
-    default:
-      return "";
-  }
+/** What a change is about. */
+interface ChangeSubject {
+  /** `namespace/name`, or the name of a Node; empty for kinds without a name. */
+  readonly name: string;
+  /** The only Service that the change can affect; absent where that is any. */
+  readonly service?: ServiceKey;
 }
 
-/** The Service that it can have an effect on; absent where that is any. */
-export function serviceOfChange(change: ObjectChange): ServiceKey | undefined {
-  switch (change.kind) {
-    case "Service":
-    case "Endpoints": {
-      const object = change.current ?? change.previous;
-      return object && serviceKey(namespacedNameOf(object));
-    }
-    case "EndpointSlice": {
-      const slice = change.current ?? change.previous;
-      const name = slice?.metadata.labels?.[SERVICE_NAME_LABEL];
-      if (slice === undefined || name === undefined) return undefined;
-      return serviceKey({ ...namespacedNameOf(slice), name });
-    }
-    default:
-      return undefined;
-  }
+/** Returns the object of a change. */
+export function subjectOf(change: ObjectChange): ChangeSubject {
+  if (change.kind === "Node") return { name: change.current.name };
+  const object: KubeObject | undefined = isObjectChange(change)
+    ? change.current ?? change.previous
+    : undefined;
+  if (object === undefined) return { name: "" };
+  const owner = namespacedNameOf(object);
+  const name = shortened(serviceKey(owner));
+  if (change.kind !== "EndpointSlice") return { name, service: serviceKey(owner) };
+  const label = object.metadata.labels?.[SERVICE_NAME_LABEL];
+  return label === undefined ? { name } : { name, service: serviceKey({ ...owner, name: label }) };
 }
 
-/** What it came to. */
-export function actionOf(previous: unknown, current: unknown): ChangeAction {
-  if (previous === undefined && current !== undefined) return "added";
-  return previous !== undefined && current === undefined ? "deleted" : "updated";
+function isObjectChange(
+  change: ObjectChange,
+): change is Extract<ObjectChange, { kind: "Service" | "EndpointSlice" | "Endpoints" }> {
+  return ["Service", "EndpointSlice", "Endpoints"].includes(change.kind);
 }
 
-/** The same in words. */
+/** Describes the difference between both states. */
 export function wordsOfChange(change: ObjectChange): readonly string[] {
   switch (change.kind) {
     case "Service":
@@ -93,19 +72,4 @@ export function wordsOfChange(change: ObjectChange): readonly string[] {
     default:
       return [];
   }
-}
-
-/** Both as one change: the state before the first, and that after the second. */
-export function mergedChange(first: ObjectChange, second: ObjectChange): ObjectChange {
-  // The kinds are the same: changes are merged by kind and name.
-  return { ...second, previous: first.previous } as ObjectChange;
-}
-
-/** For telling objects apart; the kinds have names of their own. */
-export function identityOf(change: ObjectChange): `${CauseKind} ${string}` {
-  return `${change.kind} ${nameOfChange(change)}`;
-}
-
-function objectName(object: KubeObject | undefined): string {
-  return object === undefined ? "" : shortened(serviceKey(namespacedNameOf(object)));
 }

@@ -1,22 +1,20 @@
 /**
- * What `kube-relay diff --repair` tells the running process, and how that becomes an entry of its
- * change log. Whoever may ask the control socket may say anything: only what is checked here is kept.
- *
- * @module
+ * The message of `kube-relay diff --repair` to the running process, and its entry in the change log. Any
+ * program that may open the control socket can send one, so every field is checked.
  */
 import * as v from "valibot";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
 import type { ChangeEntry, RepairedObjects, RepairEntry } from "./change_entry.ts";
 
-/** Kinds of objects in one repair: no mode has as many. */
+/** Most kinds of objects in one repair; no mode has as many. */
 const MOST_KINDS = 16;
 /** A day, in milliseconds. */
 const LONGEST_MS = 86_400_000;
 const LONGEST_REASON = 400;
-/** Repairs that follow each other within this are one entry, so that a loop pushes nothing out. */
+/** Longest gap between repairs in one entry. Otherwise a loop could push out all other entries. */
 const GAP_MS = 60_000;
-/** Users with an entry of their own, among repairs that follow each other. */
+/** Most users with their own entry among successive repairs. */
 const MOST_USERS = 8;
 
 const count = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(1_000_000_000));
@@ -41,15 +39,19 @@ const SCHEMA = v.strictObject({
   error: v.optional(v.pipe(v.string(), v.maxLength(LONGEST_REASON))),
 });
 
+type RepairEntryParts = Omit<RepairEntry, "sequence">;
+
 /** One repair of one family. */
 export type RepairNote = Omit<RepairEntry, "kind" | "at" | "sequence" | "times">;
 
-/** What was told, where it is a repair; otherwise what is wrong with it. */
+/** Returns the message if it is valid, otherwise the path of the first wrong field. */
 export function parseRepairNote(
   value: unknown,
 ): { readonly note: RepairNote } | { readonly problem: string } {
   const { success, output, issues } = v.safeParse(SCHEMA, value, { abortEarly: true });
-  if (!success) return { problem: v.getDotPath(issues[0]) ?? "it is no object" };
+  if (!success) {
+    return { problem: v.getDotPath(issues[0]) ?? "the message, which is not an object" };
+  }
   const { uid, error, tookMs, ...rest } = output;
   return {
     note: {
@@ -61,27 +63,27 @@ export function parseRepairNote(
   };
 }
 
-/** What a repair comes to, by kind of object. */
+/** Counts a repair by kind of object. */
 export function repairedObjects(
   { found, left }: Pick<DataPlaneRepair, "found" | "left">,
 ): readonly RepairedObjects[] {
   const kinds = Map.groupBy(found, ({ object }) => object);
   const remaining = Map.groupBy(left, ({ object }) => object);
   return [...kinds].slice(0, MOST_KINDS).map(([object, { length }]) => {
-    // A comparison may find more of a kind than before: those are not this repair's.
+    // The second comparison may find more of a kind than the first one.
     const rest = Math.min(length, remaining.get(object)?.length ?? 0);
     return { object, found: length, mended: length - rest };
   });
 }
 
-/** Why a repair failed, short enough to be told. */
+/** Shortens the error of a failed repair to the longest one allowed. */
 export function shortReason(text: string): string {
   return text.slice(0, LONGEST_REASON);
 }
 
 /**
- * The entry that a repair goes on with: one by the same user; of very many users, who may all be made
- * up, the newest. `newest`: the entries at the end of the log, newest first.
+ * Returns the entry that a repair continues: the one by the same user or, since user numbers can be made
+ * up, the newest one after many users. `newest`: the log, newest entry first.
  */
 export function entryToContinue(
   newest: readonly ChangeEntry[],
@@ -96,9 +98,7 @@ export function entryToContinue(
     (repairs.length >= MOST_USERS ? repairs[0] : undefined);
 }
 
-type RepairEntryParts = Omit<RepairEntry, "sequence">;
-
-/** Both as one entry. */
+/** Merges two repairs. */
 export function mergedRepairs(earlier: RepairEntry, later: RepairEntryParts): RepairEntryParts {
   const objects = new Map(earlier.objects.map((each) => [each.object, each]));
   for (const { object, found, mended } of later.objects) {

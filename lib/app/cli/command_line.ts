@@ -1,8 +1,6 @@
 /**
- * From arguments to a verb and an exit code: 0 done, 2 wrong command line or configuration, 1 any
- * other failure, 130 or 143 where a signal ended it.
- *
- * @module
+ * Chooses the verb and the exit code: 0 success, 1 failure, 2 wrong command line or configuration, 130
+ * or 143 after a signal.
  */
 import {
   ConfigurationError,

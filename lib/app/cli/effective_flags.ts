@@ -1,8 +1,3 @@
-/**
- * The values that count, flag by flag.
- *
- * @module
- */
 import { formatDuration } from "../../config/duration.ts";
 import type { Flag } from "../../config/flag.ts";
 import { FLAG_ROWS, type FlagValues } from "../../config/flags.ts";

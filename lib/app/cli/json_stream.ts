@@ -1,8 +1,3 @@
-/**
- * A large value as JSON text in pieces, so that writing it never holds up the event loop.
- *
- * @module
- */
 import { type Clock, systemClock } from "../../os/clock.ts";
 
 /** Pieces are about so long, in UTF-16 units; one takes well under a millisecond to make. */

@@ -1,8 +1,3 @@
-/**
- * What the process runs with, for the log at `-v 1`: every flag, and every field of the configuration.
- *
- * @module
- */
 import type { Logger } from "../../log/logger.ts";
 import { isSecretName } from "../../log/redact.ts";
 import { type EffectiveConfiguration, effectiveFlags } from "./effective_flags.ts";

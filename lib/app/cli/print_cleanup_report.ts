@@ -1,8 +1,3 @@
-/**
- * What a clean-up did, or would do, for the one who asked for it.
- *
- * @module
- */
 import type { CleanupReport } from "../../proxy/data_plane.ts";
 import type { Dependencies } from "../dependencies.ts";
 

@@ -1,8 +1,3 @@
-/**
- * A clock for programs that do one thing and end.
- *
- * @module
- */
 import type { Clock } from "../../os/clock.ts";
 
 /**

@@ -1,8 +1,3 @@
-/**
- * Whether text is printed in colour.
- *
- * @module
- */
 import type { ProcessInfo } from "../dependencies.ts";
 
 /** NO_COLOR counts when it is there and not empty (no-color.org). */

@@ -1,9 +1,3 @@
-/**
- * Which version this is, and which kube-proxy it stands in for.
- *
- * @module
- */
-
 /** Version of this program; `deno.json` says the same, which a test checks. */
 export const VERSION = "0.1.0";
 

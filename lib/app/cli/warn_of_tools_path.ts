@@ -1,8 +1,3 @@
-/**
- * Tells of a `--tools-path` that has no effect.
- *
- * @module
- */
 import type { Logger } from "../../log/logger.ts";
 import { toolsPathProblem } from "../../os/tools_path.ts";
 import type { ProcessInfo } from "../dependencies.ts";

@@ -1,8 +1,3 @@
-/**
- * The question what became of a connection that a forwarder of our own takes, for `trace`.
- *
- * @module
- */
 import { ipFamilyOf, tryParseIpAddress } from "../../net/ip_address.ts";
 import { PROTOCOLS, tryParsePort } from "../../net/port.ts";
 import type { Clock } from "../../os/clock.ts";

@@ -1,9 +1,3 @@
-/**
- * What came back over a control socket. Whoever listens there may send anything.
- *
- * @module
- */
-
 /** As for a dump, which is the longest answer: one of 10,000 Services has 15 MB. */
 const MOST_BYTES = 256 * 1024 * 1024;
 /** What is wrong takes a few lines. */

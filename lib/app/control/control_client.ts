@@ -1,8 +1,3 @@
-/**
- * Asks a running kube-relay over its control socket.
- *
- * @module
- */
 import type { IpFamily } from "../../net/ip_address.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";

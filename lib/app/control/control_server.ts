@@ -1,9 +1,3 @@
-/**
- * The local socket that `kube-relay status` and other verbs ask, and that they may tell what they did.
- * Nothing that the program does can be changed through it.
- *
- * @module
- */
 import { dirname } from "node:path";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";

@@ -1,9 +1,3 @@
-/**
- * What a running proxy answers of itself over its control socket, and what it may be told: no question
- * changes anything, a message adds to the change log at most, and none holds up a sync.
- *
- * @module
- */
 import type { Node } from "../../api/objects.ts";
 import type { Informers } from "../../kube/informer.ts";
 import type { Clock } from "../../os/clock.ts";

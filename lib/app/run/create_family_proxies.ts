@@ -6,12 +6,13 @@
 import { syncPeriodsOf } from "../../config/configuration.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
 import type { ProxyHealth } from "../../health/proxy_health.ts";
+import type { DriftFigures } from "../../metrics/sync_instruments.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import { retryBackoff } from "../../sync/sync_runner.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
-import { followFamily } from "../changes/follow_family.ts";
+import { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { BackendDependencies, BackendOptions, BackendTable } from "../dependencies.ts";
 import { FamilyProxy } from "../service/family_proxy.ts";
 import { modeSettingsOf } from "./mode_settings.ts";
@@ -64,8 +65,11 @@ function createFamilyProxy(
   const { proxy, mode } = configuration;
   const logger = dependencies.logger.with({ ipFamily: family });
   const waitMs = syncPeriodsOf(proxy, mode).minSyncPeriod;
-  const following = { ...dependencies, log: changes, metrics };
-  const { recorder, onDrift } = followFamily(following, { family, waitMs });
+  const recorder = new ChangeRecorder({ ...dependencies, log: changes }, { family, waitMs });
+  const onDrift = (figures: DriftFigures) => {
+    metrics.driftFound(family, figures);
+    changes.driftFound(family, figures);
+  };
   const edges = { ...dependencies, logger, onDrift };
   const create = (dependencies.backends as Required<BackendTable>)[mode];
   const backend = create(edges, backendOptionsOf(options));

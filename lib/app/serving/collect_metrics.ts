@@ -1,8 +1,3 @@
-/**
- * Figures that are only known when somebody asks for the metrics.
- *
- * @module
- */
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { OpenFiles } from "../../os/open_files.ts";
 import type { HostSettingOutcome } from "../../proxy/host_setting.ts";

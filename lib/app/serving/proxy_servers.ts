@@ -1,9 +1,3 @@
-/**
- * The two HTTP servers of every kube-proxy: health and metrics. They listen from the first moment,
- * before anything is known.
- *
- * @module
- */
 import { encodeConfiguration } from "../../config/encode_configuration.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "../../config/listen_address.ts";

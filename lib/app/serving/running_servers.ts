@@ -1,9 +1,3 @@
-/**
- * What a running program answers others: health and metrics for the cluster, the status page and the
- * control socket for who is on this machine.
- *
- * @module
- */
 import type { ChangeLog } from "../changes/change_log.ts";
 import { type ControlServer, startControlServer } from "../control/control_server.ts";
 import type { Dependencies } from "../dependencies.ts";

@@ -1,10 +1,6 @@
 /**
- * The health and metrics ports before it is known in which mode they will serve.
- *
- * A trial of a mode may wait half a minute for the lock of iptables, and a liveness probe that finds
- * no port open in that time kills a process that only waits.
- *
- * @module
+ * Serves the health and metrics ports while the mode is chosen. A feature test may wait half a minute for
+ * the lock of iptables, and a liveness probe that finds no open port meanwhile would kill the process.
  */
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "../../config/listen_address.ts";

@@ -1,8 +1,3 @@
-/**
- * Puts the status together from what the parts of a running program know.
- *
- * @module
- */
 import type { Clock } from "../../os/clock.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";

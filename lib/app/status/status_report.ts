@@ -1,8 +1,3 @@
-/**
- * What a running kube-relay says of itself: the answer to `kube-relay status`.
- *
- * @module
- */
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { HostSettingOutcome } from "../../proxy/host_setting.ts";
 import type { BackendMode } from "../../proxy/backend.ts";

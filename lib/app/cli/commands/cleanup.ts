@@ -1,9 +1,3 @@
-/**
- * `--cleanup`: takes away everything that any mode of kube-relay, or kube-proxy, ever added to the
- * machine, and nothing else.
- *
- * @module
- */
 import { IP_FAMILIES } from "../../../net/ip_address.ts";
 import type { Logger } from "../../../log/logger.ts";
 import { messageOf } from "../../../log/message_of.ts";

@@ -1,8 +1,3 @@
-/**
- * What a verb of the command line is.
- *
- * @module
- */
 import type { LoadedConfiguration } from "../../../config/load.ts";
 import type { FlagName, FlagValues } from "../../../config/flags.ts";
 import type { AdjustableLogger } from "../../../log/logger.ts";

@@ -1,8 +1,3 @@
-/**
- * `completions`: what a shell has to be told to complete our command lines.
- *
- * @module
- */
 import { ConfigurationError } from "../../../config/load.ts";
 import { askControl } from "../../control/control_client.ts";
 import { bashCompletion } from "../reference/bash_completion.ts";

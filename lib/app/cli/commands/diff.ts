@@ -1,9 +1,3 @@
-/**
- * `diff`: what the machine has and the plan has not, and the other way round; and what other objects
- * would change before anybody applies them.
- *
- * @module
- */
 import { dirname } from "node:path";
 import { ConfigurationError, type LoadedConfiguration } from "../../../config/load.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../net/ip_address.ts";

@@ -1,8 +1,3 @@
-/**
- * `doctor`: what this machine has for each mode, what gets in the way, and what to do about it.
- *
- * @module
- */
 import { collectDoctorReport } from "../../doctor/collect_doctor_report.ts";
 import { isBlocked } from "../../doctor/doctor_report.ts";
 import { renderDoctor } from "../../doctor/doctor_view.ts";

@@ -1,8 +1,3 @@
-/**
- * `dump`: what a node knows and decided, as one file for others to look at and to plan again.
- *
- * @module
- */
 import { messageOf } from "../../../log/message_of.ts";
 import { FileExistsError, writeNewFile } from "../../../os/write_new_file.ts";
 import { askControlText, ControlError } from "../../control/control_client.ts";

@@ -1,8 +1,3 @@
-/**
- * `explain`: what becomes of a packet, and why. Nothing is sent, and nothing is changed.
- *
- * @module
- */
 import { askControl } from "../../control/control_client.ts";
 import type { Dependencies } from "../../dependencies.ts";
 import { explainPlanned } from "../../explain/explain_planned.ts";

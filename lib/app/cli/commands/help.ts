@@ -1,8 +1,3 @@
-/**
- * `--help`.
- *
- * @module
- */
 import type { Flag } from "../../../config/flag.ts";
 import { flagHelp, HELP_WIDTH } from "../../../config/flag_help.ts";
 import { FLAG_ROWS } from "../../../config/flags.ts";

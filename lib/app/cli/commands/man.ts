@@ -1,8 +1,3 @@
-/**
- * `man`: the manual page.
- *
- * @module
- */
 import { manPage } from "../reference/man_page.ts";
 import { VERSION } from "../version.ts";
 import type { Command, TellingCommand } from "./command.ts";

@@ -1,8 +1,3 @@
-/**
- * The one list of verbs. `--help` and the choice by name are made from it.
- *
- * @module
- */
 import { cleanupCommand } from "./cleanup.ts";
 import type { Command } from "./command.ts";
 import { completeServicesCommand, createCompletionsCommand } from "./completions.ts";

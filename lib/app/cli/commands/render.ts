@@ -1,9 +1,3 @@
-/**
- * `render`: what a mode would apply for a folder of manifests or for the cluster, in the tool's own
- * language. The machine is neither changed nor asked: no process is started.
- *
- * @module
- */
 import { checkService, servicePortsOf } from "../../explain/find_service_ports.ts";
 import {
   type PlannedNode,

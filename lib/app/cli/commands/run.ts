@@ -1,8 +1,3 @@
-/**
- * The verb that is meant when none is given: serve Services until a signal comes.
- *
- * @module
- */
 import { effectiveConfiguration } from "../../../config/effective_configuration.ts";
 import { CommandError } from "../../../os/command_runner.ts";
 import { readOpenFiles } from "../../../os/open_files.ts";

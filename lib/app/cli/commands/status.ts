@@ -1,8 +1,3 @@
-/**
- * `status`: what a running kube-relay serves, asked over its control socket.
- *
- * @module
- */
 import { entryMatches, renderChanges } from "../../changes/changes_view.ts";
 import { ConfigurationError } from "../../../config/load.ts";
 import { requestChanges, requestStatus } from "../../control/control_client.ts";

@@ -1,9 +1,3 @@
-/**
- * `trace`: the real path of one packet through this node. It acts in this process, with the rights of
- * whoever calls it; the process that serves is only asked.
- *
- * @module
- */
 import { TraceError } from "../../../proxy/packet_trace.ts";
 import { askControl } from "../../control/control_client.ts";
 import type { ExplainReport } from "../../explain/explain_report.ts";

@@ -1,8 +1,3 @@
-/**
- * `--version`.
- *
- * @module
- */
 import type { TellingCommand } from "./command.ts";
 import { KUBE_PROXY_RELEASE, VERSION, versionText } from "../version.ts";
 

@@ -1,8 +1,3 @@
-/**
- * `--write-config-to`: the configuration that follows from flags or a file, as a file.
- *
- * @module
- */
 import { stringify } from "@std/yaml";
 import { effectiveConfiguration } from "../../../config/effective_configuration.ts";
 import { encodeConfiguration } from "../../../config/encode_configuration.ts";

@@ -1,8 +1,3 @@
-/**
- * Completion for bash, in bash alone: the package bash-completion is not needed.
- *
- * @module
- */
 import type { CompletedFlag, CompletionTable, ValueKind } from "./completion_table.ts";
 import { SERVICES_VERB } from "./completion_table.ts";
 

@@ -1,8 +1,3 @@
-/**
- * What can be completed on a command line, from the list of verbs and the table of flags.
- *
- * @module
- */
 import type { Flag } from "../../../config/flag.ts";
 import { FLAG_ROWS } from "../../../config/flags.ts";
 import { KNOWN_MODES } from "../../../config/mode_request.ts";

@@ -1,8 +1,3 @@
-/**
- * Completion for fish.
- *
- * @module
- */
 import {
   type CompletedFlag,
   type CompletionTable,

@@ -1,8 +1,3 @@
-/**
- * The manual page, in roff with the man macros, from the same tables as `--help`.
- *
- * @module
- */
 import { type Flag, FLAG_GROUPS } from "../../../config/flag.ts";
 import { flagDefault, flagUsage } from "../../../config/flag_help.ts";
 import { FLAG_ROWS } from "../../../config/flags.ts";

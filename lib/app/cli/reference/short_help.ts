@@ -1,9 +1,3 @@
-/**
- * Help that stands beside a completion, where there is room for a few words.
- *
- * @module
- */
-
 const LONGEST = 60;
 
 /** The first clause, cut at a word. */

@@ -1,8 +1,3 @@
-/**
- * Completion for zsh.
- *
- * @module
- */
 import {
   type CompletedFlag,
   type CompletionTable,

@@ -1,9 +1,6 @@
 /**
- * How long syncs took, drawn over time. Pure.
- *
- * Shapes tell families and outcomes apart, not colours alone; the same is in words for who cannot see it.
- *
- * @module
+ * Draws how long syncs took. Pure. Shapes tell families and outcomes apart, not colors alone, and a
+ * sentence says the same for readers who cannot see the plot.
  */
 import { html } from "hono/html";
 import type { SyncTime } from "../../changes/change_entry.ts";

@@ -1,9 +1,3 @@
-/**
- * `status --watch`: asks each second, draws what has changed, and goes on when kube-relay is started
- * again.
- *
- * @module
- */
 import { messageOf } from "../../../log/message_of.ts";
 import type { Clock } from "../../../os/clock.ts";
 import type { Terminal } from "../../../os/terminal.ts";
