@@ -8,7 +8,7 @@ import { COMMANDS } from "../lib/app/cli/commands/mod.ts";
 import { bashCompletion } from "../lib/app/cli/reference/bash_completion.ts";
 import { completionTable } from "../lib/app/cli/reference/completion_table.ts";
 import { fishCompletion } from "../lib/app/cli/reference/fish_completion.ts";
-import { manPage } from "../lib/app/cli/reference/man_page.ts";
+import { createManCommand } from "../lib/app/cli/reference/man_page.ts";
 import { zshCompletion } from "../lib/app/cli/reference/zsh_completion.ts";
 import { isMissing } from "./support/requirement.ts";
 
@@ -189,7 +189,7 @@ Deno.test({
   ignore: isMissing("the manual page", [["groff", await has("groff")]]),
   fn: () =>
     withScene(async ({ folder, run }) => {
-      const page = manPage(COMMANDS, { version: "0.1.0" });
+      const page = createManCommand(() => COMMANDS).text({}, []);
       await Deno.writeTextFile(`${folder}/kube-relay.8`, page);
       const flags = ["-man", "-ww", "-Tascii", "-P-c", "-P-b", "-P-u"];
       const lines = await run("groff", [...flags, `${folder}/kube-relay.8`]);

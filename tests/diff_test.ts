@@ -302,7 +302,7 @@ Deno.test("diff --repair writes only what the running process wants", async () =
   for (const flag of ["--from=x", "--manifests=x", "--kubeconfig=x"]) {
     const { code, err } = await diff(NO_COMMANDS, "--repair", flag);
     assertEquals(code, 2, flag);
-    assertStringIncludes(err, "only what the running process wants is ever written");
+    assertStringIncludes(err, "a repair only writes the plan of the running process");
   }
 });
 

@@ -2,20 +2,17 @@ import { formatDuration } from "../../config/duration.ts";
 import type { Flag } from "../../config/flag.ts";
 import { FLAG_ROWS, type FlagValues } from "../../config/flags.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
+import type { Logger } from "../../log/logger.ts";
 import { isSecretName, REDACTED } from "../../log/redact.ts";
 
-/** Where values come from. */
 export interface EffectiveConfiguration {
-  /** Flags as they were given. */
+  /** The flags on the command line. */
   readonly flags: FlagValues;
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
 }
 
-/**
- * Every flag that has an effect, with the value that counts: also a flag that was not given has one,
- * and a file may have replaced one that was. Secrets are taken out.
- */
-export function* effectiveFlags(
+/** All flags with their effective values, which a file or a default may have set. Secrets are redacted. */
+function* effectiveFlags(
   effective: EffectiveConfiguration,
 ): Generator<readonly [name: string, value: unknown], void, void> {
   for (const flag of FLAG_ROWS) {
@@ -24,7 +21,7 @@ export function* effectiveFlags(
   }
 }
 
-/** The same as text, lists with commas between. */
+/** All flags with their effective values as text, lists separated by commas. */
 export function effectiveFlagTexts(
   effective: EffectiveConfiguration,
 ): Readonly<Record<string, string>> {
@@ -61,4 +58,16 @@ function textOf(value: unknown): string {
   };
   if (filePattern !== undefined) return `${filePattern}=${verbosity}`;
   return Object.entries(gates).map(([name, each]) => `${name}=${each}`).join(",");
+}
+
+/** Logs each flag and each field of the configuration at `-v 1`. One line for all would be cut. */
+export function logConfiguration(logger: Logger, effective: EffectiveConfiguration): void {
+  if (!logger.enabled(1)) return;
+  for (const [flag, value] of effectiveFlags(effective)) {
+    logger.verbose(1, "Flag", { flag, value });
+  }
+  const { proxy, relay } = effective.configuration;
+  for (const [field, value] of [...Object.entries(proxy), ...Object.entries(relay)]) {
+    if (!isSecretName(field)) logger.verbose(1, "Configuration", { field, value });
+  }
 }

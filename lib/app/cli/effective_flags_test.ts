@@ -1,7 +1,10 @@
-import { assertEquals } from "@std/assert";
+import { assert, assertEquals } from "@std/assert";
+import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { FLAG_ROWS } from "../../config/flags.ts";
 import { loadConfiguration } from "../../config/load.ts";
 import { parseFlags } from "../../config/parse_flags.ts";
-import { effectiveFlagTexts } from "./effective_flags.ts";
+import { createLogger } from "../../log/create_logger.ts";
+import { effectiveFlagTexts, logConfiguration } from "./effective_flags.ts";
 
 async function textsOf(...args: readonly string[]): Promise<Readonly<Record<string, string>>> {
   const { values: flags } = parseFlags([...args, "--kubeconfig=/etc/kubeconfig"]);
@@ -35,4 +38,60 @@ Deno.test("effectiveFlagTexts() has a value for flags that were not given, and t
   assertEquals(texts["oom-score-adj"], "-5");
   assertEquals(texts["conntrack-max-per-core"], "32768");
   assertEquals(Object.keys(texts).includes("udp-timeout"), true);
+});
+
+const ARGV = [
+  "--kubeconfig=/k",
+  "--master=https://me:s3cr3t@host",
+  "--iptables-sync-period=90s",
+  "--nodeport-addresses=10.0.0.0/8,fd00::/8",
+];
+
+async function effective() {
+  const flags = parseFlags(ARGV).values;
+  const configuration = await loadConfiguration({
+    uid: 0,
+    env: () => undefined,
+    readTextFile: () => Promise.reject(new Error("no file was named")),
+  }, { flags });
+  return { flags, configuration };
+}
+
+Deno.test("logConfiguration() tells every flag with the value that counts", async () => {
+  const logger = new MemoryLogger();
+  logConfiguration(logger, await effective());
+  const values = new Map(
+    logger.lines.filter(({ message }) => message === "Flag")
+      .map(({ fields: { flag, value } }) => [flag, value]),
+  );
+  for (const { name, retired } of FLAG_ROWS) assertEquals(values.has(name), !retired, name);
+  assertEquals(values.get("kubeconfig"), "/k");
+  assertEquals(values.get("iptables-sync-period"), "1m30s");
+  assertEquals(values.get("nodeport-addresses"), ["10.0.0.0/8", "fd00::/8"]);
+  assertEquals(values.get("healthz-bind-address"), "0.0.0.0:10256", "not given, and in effect");
+});
+
+Deno.test("logConfiguration() tells every field of the configuration, none cut", async () => {
+  const lines: string[] = [];
+  const logger = createLogger({
+    format: "json",
+    verbosity: 1,
+    sink: (line) => lines.push(line),
+  });
+  const { flags, configuration } = await effective();
+  logConfiguration(logger, { flags, configuration });
+  const fields = lines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === "Configuration");
+  const told = new Map(fields.map(({ field, value }) => [field, value]));
+  for (const field of [...Object.keys(configuration.proxy), ...Object.keys(configuration.relay)]) {
+    assert(told.has(field), field);
+  }
+  assertEquals(told.get("nftables"), JSON.parse(JSON.stringify(configuration.proxy.nftables)));
+  assert(!lines.join("").includes("s3cr3t"), "what is secret stays so");
+});
+
+Deno.test("logConfiguration() makes nothing at -v 0", async () => {
+  const lines: string[] = [];
+  const logger = createLogger({ format: "text", verbosity: 0, sink: (line) => lines.push(line) });
+  logConfiguration(logger, await effective());
+  assertEquals(lines, []);
 });

@@ -1,10 +1,33 @@
-/** Version of this program; `deno.json` says the same, which a test checks. */
+import type { TextCommand } from "./commands/command.ts";
+
+/** The version of kube-relay, as in `deno.json`. */
 export const VERSION = "0.1.0";
 
-/** The release of kube-proxy whose flags, files, ports and metrics are followed. */
+/** The release of kube-proxy whose flags, files, ports and metrics kube-relay follows. */
 export const KUBE_PROXY_RELEASE = "1.36";
 
 /** What `--version` prints. */
 export function versionText(): string {
   return `kube-relay v${VERSION} (kube-proxy ${KUBE_PROXY_RELEASE} compatible)`;
+}
+
+/** Prints the version. */
+export const versionCommand: TextCommand = {
+  name: "version",
+  summary: "print the version (like --version; --version=raw prints more)",
+  text: ({ version }) => `${version === "raw" ? rawVersion() : versionText()}\n`,
+};
+
+/** The details that a bug report needs. */
+function rawVersion(): string {
+  const { os, arch, standalone } = Deno.build;
+  const { deno, v8 } = Deno.version;
+  return [
+    `version=${VERSION}`,
+    `kubeProxy=${KUBE_PROXY_RELEASE}`,
+    `platform=${os}/${arch}`,
+    `deno=${deno}`,
+    `v8=${v8}`,
+    `standalone=${standalone}`,
+  ].join(" ");
 }

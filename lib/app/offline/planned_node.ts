@@ -74,7 +74,8 @@ function plannedMode(backends: BackendTable, request: ModeRequest): BackendMode 
   throw new Error(`Cannot render for mode '${mode}': this release has ${known} only`);
 }
 
-function wantedFamilies(word: string | undefined): readonly IpFamily[] {
+/** The IP families that `--family` selects. */
+export function wantedFamilies(word: string | undefined): readonly IpFamily[] {
   const wanted = word?.toLowerCase();
   return IP_FAMILIES.filter((family) => wanted === undefined || family.toLowerCase() === wanted);
 }

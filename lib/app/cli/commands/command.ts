@@ -1,66 +1,108 @@
-import type { LoadedConfiguration } from "../../../config/load.ts";
 import type { FlagName, FlagValues } from "../../../config/flags.ts";
+import type { LoadedConfiguration } from "../../../config/load.ts";
 import type { AdjustableLogger } from "../../../log/logger.ts";
 import type { TerminationSource } from "../../../os/termination_signals.ts";
-import type { Dependencies } from "../../dependencies.ts";
+import type { Dependencies, ProcessInfo } from "../../dependencies.ts";
+import { type PlannedNode, planNode } from "../../offline/planned_node.ts";
 
-/** What a verb is given beside the edges. */
+/** The command line of a verb and what was made of it. */
 export interface CommandContext {
   readonly flags: FlagValues;
-  /** What stood after the verb, as its {@linkcode Verb.operands} have it. @default {none} */
+  /** The arguments after the verb, as {@linkcode Verb.operands} describe them. @default {none} */
   readonly operands?: readonly string[];
   readonly configuration: LoadedConfiguration;
   readonly logger: AdjustableLogger;
   /**
-   * To be called before something is begun that has to be ended in order: until then SIGINT and SIGTERM
-   * end the process at once. A verb that only computes and prints does without.
+   * Has to be called before any work that needs an orderly end. Until then SIGINT and SIGTERM end the
+   * process at once.
    */
   readonly endInOrder: TerminationSource;
 }
 
-/** Something that has to stand after a verb, in its place. */
+/** An argument after a verb. */
 export interface Operand {
   /** As help shows it, e.g. `FILE`. */
   readonly name: string;
-  /** What it is, for help and for who left it out; without a full stop. */
+  /** For help and for the error if it is missing; without a full stop. */
   readonly help: string;
   /** @default {false} */
   readonly optional?: boolean;
-  /** The only words that are right, for completion. */
+  /** The only valid words, for completion. */
   readonly choices?: readonly string[];
 }
 
-/** What all verbs have. */
 interface Verb {
   readonly name: string;
   /** For `--help`; without a full stop. */
   readonly summary: string;
-  /** What stands after it, optional ones last. @default {nothing} */
+  /** Optional ones last. @default {none} */
   readonly operands?: readonly Operand[];
-  /** Command lines for `--help`, of at most 78 letters each. @default {none} */
+  /** Command lines for `--help`, of at most 78 characters each. @default {none} */
   readonly examples?: readonly string[];
-  /** For programs, not for people: no help tells of it. */
+  /** For programs: help does not list it. */
   readonly hidden?: true;
 }
 
-/** A verb that does something, with a configuration that was found to be right. */
+/** A verb that needs a valid configuration. */
 export interface ActiveCommand extends Verb {
   /**
-   * Flags that are enough for it: with a configuration that is wrong it runs with these alone.
-   * @default {a wrong configuration ends it}
+   * With an invalid configuration the verb runs with these flags alone.
+   * @default {an invalid configuration is an error}
    */
   readonly enoughFlags?: readonly FlagName[];
-  /** Whether others wait for turns of its event loop. @default {it does one thing and ends} */
+  /** Whether it serves requests, so that its event loop has to stay responsive. */
   readonly serves?: true;
-  /** Resolves to the exit code; a rejection is printed and ends with 1. */
+  /** Resolves to the exit code; a rejection is printed and exits with status 1. */
   run(dependencies: Dependencies, context: CommandContext): Promise<number>;
 }
 
-/** A verb that only tells something, whatever the configuration and the machine are like. */
-export interface TellingCommand extends Verb {
-  /** What is printed. */
+/** A verb that only prints a text, whatever the configuration and the machine are. */
+export interface TextCommand extends Verb {
   text(flags: FlagValues, operands: readonly string[]): string;
 }
 
 /** One verb. */
-export type Command = ActiveCommand | TellingCommand;
+export type Command = ActiveCommand | TextCommand;
+
+/** Prints a report as text or, with `--json`, as JSON. */
+export function printReport(
+  { print, process }: Pick<Dependencies, "print" | "process">,
+  { flags }: Pick<CommandContext, "flags">,
+  { json, text }: {
+    readonly json: () => unknown;
+    readonly text: (look: { readonly columns: number; readonly color: boolean }) => string;
+  },
+): void {
+  if (flags.json) print(`${JSON.stringify(json(), undefined, 2)}\n`);
+  else print(text({ columns: process.columns, color: usesColor(process) }));
+}
+
+/** Whether to print colors. NO_COLOR counts if it is set and not empty (no-color.org). */
+export function usesColor(
+  { env, stdoutIsTerminal }: Pick<ProcessInfo, "env" | "stdoutIsTerminal">,
+): boolean {
+  return stdoutIsTerminal && !env("NO_COLOR") && env("TERM") !== "dumb";
+}
+
+/** Logs the notices of the configuration. */
+export function logNotices(
+  { configuration: { notices }, logger }: Pick<CommandContext, "configuration" | "logger">,
+): void {
+  for (const { level, message, fields } of notices) logger[level](message, fields);
+}
+
+/** Whether flags name a source of objects, so that the running process is not asked. */
+export function namesObjects({ manifests, kubeconfig, master }: FlagValues): boolean {
+  return [manifests, kubeconfig, master].some((given) => given !== undefined);
+}
+
+/** Plans the objects that the flags name, and prints their problems to standard error. */
+export async function planNamedObjects(
+  dependencies: Dependencies,
+  context: CommandContext,
+): Promise<PlannedNode> {
+  logNotices(context);
+  const planned = await planNode({ ...dependencies, logger: context.logger }, context);
+  for (const problem of planned.problems) dependencies.complain(`kube-relay: ${problem}\n`);
+  return planned;
+}

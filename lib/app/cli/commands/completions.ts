@@ -8,7 +8,7 @@ import {
 } from "../reference/completion_table.ts";
 import { fishCompletion } from "../reference/fish_completion.ts";
 import { zshCompletion } from "../reference/zsh_completion.ts";
-import type { ActiveCommand, Command, TellingCommand } from "./command.ts";
+import type { ActiveCommand, Command, TextCommand } from "./command.ts";
 
 const SHELLS: Readonly<Record<string, (table: CompletionTable) => string>> = {
   bash: bashCompletion,
@@ -16,8 +16,8 @@ const SHELLS: Readonly<Record<string, (table: CompletionTable) => string>> = {
   fish: fishCompletion,
 };
 
-/** The verb that prints a script for a shell. `verbs` are all that it completes, itself included. */
-export function createCompletionsCommand(verbs: () => readonly Command[]): TellingCommand {
+/** Creates the verb that prints a completion script. `verbs`: all of them, itself included. */
+export function createCompletionsCommand(verbs: () => readonly Command[]): TextCommand {
   const names = Object.keys(SHELLS);
   return {
     name: "completions",
@@ -38,7 +38,7 @@ export function createCompletionsCommand(verbs: () => readonly Command[]): Telli
   };
 }
 
-/** Names of Services for a shell; says nothing at all when it has nothing to say. */
+/** Prints names of Services for a shell; prints no errors. */
 export const completeServicesCommand: ActiveCommand = {
   name: SERVICES_VERB,
   summary: "print the names of Services with this prefix",
@@ -51,7 +51,7 @@ export const completeServicesCommand: ActiveCommand = {
         route: `/services?${query}`,
       });
       if (!Array.isArray(names)) return 1;
-      // A name that a shell could take for more than one word is none that it can complete.
+      // A shell could take other names for several words.
       const plain = names.filter((name) => /^[\w.\-/]+$/.test(String(name)));
       print(plain.map((name) => `${name}\n`).join(""));
       return 0;

@@ -1,6 +1,5 @@
 import { dirname } from "node:path";
 import { ConfigurationError, type LoadedConfiguration } from "../../../config/load.ts";
-import { IP_FAMILIES, type IpFamily } from "../../../net/ip_address.ts";
 import { lockFolder } from "../../../os/folder_lock.ts";
 import type { ProxyPlan } from "../../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../../proxy/service_port_name.ts";
@@ -22,19 +21,25 @@ import {
   type PlannedNode,
   planNode,
   type PlanNodeDependencies,
+  wantedFamilies,
 } from "../../offline/planned_node.ts";
 import type { StatusReport } from "../../status/status_report.ts";
-import { usesColor } from "../uses_color.ts";
-import type { ActiveCommand, CommandContext } from "./command.ts";
+import {
+  type ActiveCommand,
+  type CommandContext,
+  logNotices,
+  namesObjects,
+  printReport,
+} from "./command.ts";
 
-/** Repairs wait for each other, and not for ever: the folder may be anybody's. */
+/** Longest wait for another repair. */
 const LOCK_MS = 30_000;
-/** Exit code where something differs, or would change. */
+/** Exit code if something differs, or would change. */
 const DIFFERS = 3;
 
 /**
- * Compares this machine with what the running process wants, or with a dump. With `--manifests`, or a
- * cluster that is named, the machine is not asked: the objects there are planned as this node would.
+ * Compares this machine with the plan of the running process, or with a dump. With `--manifests` or a named
+ * cluster it compares plans instead: the current one and that of the objects there.
  */
 export const diffCommand: ActiveCommand = {
   name: "diff",
@@ -46,47 +51,38 @@ export const diffCommand: ActiveCommand = {
     "kube-relay diff --manifests DIR",
     "kube-relay diff --from node7.json --manifests DIR",
   ],
-  async run({ complain, ...rest }, context) {
-    const { flags, configuration: { notices }, logger } = context;
-    for (const { level, message, fields } of notices) logger[level](message, fields);
-    const dependencies = { ...rest, complain, logger };
-    const asksWhatIf = namesObjects(context);
-    if (flags.repair && (asksWhatIf || flags.from !== undefined)) {
+  async run(edges, context) {
+    const { flags, logger } = context;
+    logNotices(context);
+    const dependencies = { ...edges, logger };
+    const isWhatIf = namesObjects(flags);
+    if (flags.repair && (isWhatIf || flags.from !== undefined)) {
       throw new ConfigurationError([
-        "Cannot use --repair with --from, --manifests, --kubeconfig or --master: only what the " +
-        "running process wants is ever written",
+        "Cannot use --repair with --from, --manifests, --kubeconfig or --master: a repair only " +
+        "writes the plan of the running process",
       ]);
     }
-    return asksWhatIf
-      ? await tellWhatIf(dependencies, context)
-      : await tellDifference(dependencies, context);
+    return isWhatIf
+      ? await printWhatIf(dependencies, context)
+      : await printDifference(dependencies, context);
   },
 };
 
-function namesObjects({ flags }: CommandContext): boolean {
-  return [flags.manifests, flags.kubeconfig, flags.master].some((given) => given !== undefined);
-}
-
-async function tellDifference(
+async function printDifference(
   dependencies: PlanNodeDependencies,
   context: CommandContext,
 ): Promise<number> {
-  const { clock, print, complain, process } = dependencies;
-  const { flags } = context;
   const { difference, isUnsettled } = await look(dependencies, context);
   if (isUnsettled) {
-    complain("kube-relay: objects change faster than they can be compared; look again\n");
+    dependencies.complain(
+      "kube-relay: objects change faster than they can be compared; look again\n",
+    );
   }
-  const { columns } = process;
-  print(
-    flags.json
-      ? `${JSON.stringify(differenceJson(difference), undefined, 2)}\n`
-      : renderDifference(difference, {
-        columns,
-        color: usesColor(process),
-        now: clock.wallNow(),
-      }),
-  );
+  const now = dependencies.clock.wallNow();
+  printReport(dependencies, context, {
+    json: () => differenceJson(difference),
+    text: (look) => renderDifference(difference, { ...look, now }),
+  });
   return countDifferences(difference) === 0 ? 0 : DIFFERS;
 }
 
@@ -98,7 +94,9 @@ async function look(
   const { service } = flags;
   const keys = chosenService(service);
   const compare = (planned: PlannedNode, repair?: RepairRunner) => {
-    checkChosen(service, [planned]);
+    if (service !== undefined) {
+      checkService(service, { plans: [...planned.plans.values()], all: planned.services });
+    }
     return compareNode(planned, { ...(keys && { keys }), ...(repair && { repair }) });
   };
   if (flags.from !== undefined) {
@@ -108,39 +106,36 @@ async function look(
   const families = wantedFamilies(flags.family);
   const { controlSocket } = relay;
   if (!flags.repair) {
-    // Who asks a process is told by it, but for what is wrong on the command line.
+    // The process checks everything else.
     if (service !== undefined) checkServiceName(service);
     const [family] = families.length === 1 ? families : [];
     const ask = () => requestDifference(controlSocket, { family, service });
     return await lookSettled(dependencies, { relay, look: ask, writes: false });
   }
   const signal = context.endInOrder();
-  // Two at once take away what the other has taken, or add a jump twice.
+  // Two repairs at once could remove each other's rules, or add a jump twice.
   using _alone = await lockFolder(dependencies, dirname(controlSocket), { maxMs: LOCK_MS, signal });
   const repair = reportedRepairs(dependencies, controlSocket);
-  const mend = async () => {
+  const repairOnce = async () => {
     const planned = await planRunningNode(dependencies, { relay, families });
     return await compare(await withServing(planned, relay), repair);
   };
-  return await lookSettled(dependencies, { relay, signal, look: mend, writes: true });
+  return await lookSettled(dependencies, { relay, signal, look: repairOnce, writes: true });
 }
 
-async function tellWhatIf(
+async function printWhatIf(
   dependencies: PlanNodeDependencies,
   context: CommandContext,
 ): Promise<number> {
-  const { print, complain, process } = dependencies;
   const { flags, configuration } = context;
   const before = await planBefore(dependencies, context, configuration.relay);
   const keys = chosenService(flags.service);
   const whatIf = await planWhatIf(dependencies, { before, configuration, keys });
-  for (const problem of whatIf.problems) complain(`kube-relay: ${problem}\n`);
-  const { columns } = process;
-  print(
-    flags.json
-      ? `${JSON.stringify(whatIfJson(whatIf), undefined, 2)}\n`
-      : renderWhatIf(whatIf, { columns, color: usesColor(process) }),
-  );
+  for (const problem of whatIf.problems) dependencies.complain(`kube-relay: ${problem}\n`);
+  printReport(dependencies, context, {
+    json: () => whatIfJson(whatIf),
+    text: (look) => renderWhatIf(whatIf, look),
+  });
   if (whatIf.problems.length > 0) return 1;
   return countChanges(whatIf) === 0 ? 0 : DIFFERS;
 }
@@ -160,18 +155,7 @@ function chosenService(
   return service === undefined ? undefined : (plan) => servicePortsOf(plan, service);
 }
 
-function checkChosen(service: string | undefined, planned: readonly PlannedNode[]): void {
-  if (service === undefined) return;
-  const plans = planned.flatMap((each) => [...each.plans.values()]);
-  checkService(service, { plans, all: new Set(planned.flatMap((each) => [...each.services])) });
-}
-
-function wantedFamilies(word: string | undefined): readonly IpFamily[] {
-  const wanted = word?.toLowerCase();
-  return IP_FAMILIES.filter((family) => wanted === undefined || family.toLowerCase() === wanted);
-}
-
-/** The node with what its process says of its sockets; in modes of the kernel nobody is asked. */
+/** Adds the sockets of the running process to a plan in userspace mode. */
 async function withServing(
   planned: PlannedNode,
   { controlSocket }: Pick<LoadedConfiguration["relay"], "controlSocket">,

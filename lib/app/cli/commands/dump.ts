@@ -5,13 +5,16 @@ import type { Dependencies } from "../../dependencies.ts";
 import { collectDump } from "../../dump/collect_dump.ts";
 import { DUMP_KIND } from "../../dump/dump_schema.ts";
 import { jsonPieces } from "../json_stream.ts";
-import { planNode } from "../../offline/planned_node.ts";
-import type { ActiveCommand, CommandContext } from "./command.ts";
+import {
+  type ActiveCommand,
+  type CommandContext,
+  namesObjects,
+  planNamedObjects,
+} from "./command.ts";
 
-/** The name that stands for standard output. */
+/** Means standard output. */
 const STANDARD_OUTPUT = "-";
 
-/** A dump and what there was to say of it. */
 interface FinishedDump {
   readonly pieces: Iterable<string> | AsyncIterable<string>;
   /** Whether objects were left out. */
@@ -19,8 +22,8 @@ interface FinishedDump {
 }
 
 /**
- * Writes the dump of the running process, or of what `--manifests` or the kubeconfig that was named
- * come to. What could not be used of these is named on standard error, and then the exit code is 1.
+ * Writes the dump of the running process, or with `--manifests` or a kubeconfig that of a new plan. Exits
+ * with status 1 if some of those objects could not be used.
  */
 export const dumpCommand: ActiveCommand = {
   name: "dump",
@@ -55,7 +58,7 @@ export const dumpCommand: ActiveCommand = {
   },
 };
 
-/** A dump that is ended before it is whole leaves no file behind. */
+/** An interrupted dump leaves no file behind. */
 async function* untilAborted(
   pieces: FinishedDump["pieces"],
   signal: AbortSignal,
@@ -71,38 +74,26 @@ async function makeDump(
   context: CommandContext,
 ): Promise<FinishedDump> {
   const { flags, configuration: { relay } } = context;
-  const isAtRest = [flags.manifests, flags.kubeconfig, flags.master].some((given) =>
-    given !== undefined
-  );
-  if (!isAtRest) {
-    const text = await askControlText(relay.controlSocket, { route: "/dump" });
-    if (!text.startsWith(`{"kind":"${DUMP_KIND}"`)) {
-      throw new ControlError(
-        `Cannot dump kube-relay at '${relay.controlSocket}': what answers there sends no dump`,
-      );
-    }
-    return { pieces: [text, "\n"], isIncomplete: false };
+  if (namesObjects(flags)) return await dumpPlan(dependencies, context);
+  const text = await askControlText(relay.controlSocket, { route: "/dump" });
+  if (!text.startsWith(`{"kind":"${DUMP_KIND}"`)) {
+    throw new ControlError(
+      `Cannot dump kube-relay at '${relay.controlSocket}': the answer is no dump`,
+    );
   }
-  return await dumpAtRest(dependencies, context);
+  return { pieces: [text, "\n"], isIncomplete: false };
 }
 
-/** Without a process: what is there, and what would be decided. */
-async function dumpAtRest(
-  { complain, ...rest }: Dependencies,
+/** Dumps named objects and their plan, without a running process. */
+async function dumpPlan(
+  dependencies: Dependencies,
   context: CommandContext,
 ): Promise<FinishedDump> {
-  const { configuration: { notices }, logger } = context;
-  for (const { level, message, fields } of notices) logger[level](message, fields);
-  const planned = await planNode({ ...rest, complain, logger }, context);
-  for (const problem of planned.problems) complain(`kube-relay: ${problem}\n`);
-  const { clock, process: { kernelRelease } } = rest;
+  const planned = await planNamedObjects(dependencies, context);
+  const { clock, process: { kernelRelease } } = dependencies;
   const dump = collectDump({ clock, kernelRelease }, {
     ...planned,
-    families: [...planned.plans].map(([family, plan]) => ({
-      family,
-      plan,
-      quarantined: [],
-    })),
+    families: [...planned.plans].map(([family, plan]) => ({ family, plan, quarantined: [] })),
   });
   return { pieces: jsonPieces(dump, { clock }), isIncomplete: planned.isIncomplete };
 }

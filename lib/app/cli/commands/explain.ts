@@ -4,21 +4,23 @@ import { explainPlanned } from "../../explain/explain_planned.ts";
 import type { ExplainReport } from "../../explain/explain_report.ts";
 import { renderExplanation } from "../../explain/explanation_view.ts";
 import { FROM_FORMS, parseFrom, parseTo, TO_FORMS } from "../../explain/packet_end_text.ts";
-import { planNode } from "../../offline/planned_node.ts";
-import { printableText } from "../../../log/printable_text.ts";
-import { usesColor } from "../uses_color.ts";
-import type { ActiveCommand, CommandContext } from "./command.ts";
+import {
+  type ActiveCommand,
+  type CommandContext,
+  namesObjects,
+  planNamedObjects,
+  printReport,
+} from "./command.ts";
 
-/** Both ends, as they were given. */
+/** Both ends of a packet, as on the command line. */
 interface Ends {
   readonly from: string;
   readonly to: string;
 }
 
 /**
- * Explains by the running process or, where `--manifests`, a kubeconfig or `--from` name something
- * else, by a plan of that. What of those could not be used is named on standard error, and then the
- * exit code is 1.
+ * Asks the running process or, with `--manifests`, a kubeconfig or `--from`, makes its own plan. Exits with
+ * status 1 if some of those objects could not be used.
  */
 export const explainCommand: ActiveCommand = {
   name: "explain",
@@ -32,16 +34,14 @@ export const explainCommand: ActiveCommand = {
   ],
   async run(dependencies, context) {
     const [from = "", to = ""] = context.operands ?? [];
-    // Here already, so that what is written wrong is wrong use wherever it is looked up.
+    // Checked here, so that a wrong operand is wrong use with every source.
     parseFrom(from);
     parseTo(to);
     const { report, isIncomplete } = await explain(dependencies, context, { from, to });
-    const { print, process } = dependencies;
-    print(
-      context.flags.json
-        ? `${JSON.stringify(report, undefined, 2)}\n`
-        : renderExplanation(report, { columns: process.columns, color: usesColor(process) }),
-    );
+    printReport(dependencies, context, {
+      json: () => report,
+      text: (look) => renderExplanation(report, look),
+    });
     return isIncomplete ? 1 : 0;
   },
 };
@@ -51,18 +51,13 @@ async function explain(
   context: CommandContext,
   ends: Ends,
 ): Promise<{ readonly report: ExplainReport; readonly isIncomplete: boolean }> {
-  const { flags, configuration: { relay, notices }, logger } = context;
-  const given = [flags.from, flags.manifests, flags.kubeconfig, flags.master];
-  if (given.every((value) => value === undefined)) {
+  const { flags, configuration: { relay } } = context;
+  if (flags.from === undefined && !namesObjects(flags)) {
     const query = new URLSearchParams({ ...ends });
     const report = await askControl(relay.controlSocket, { route: `/explain?${query}` });
     return { report: report as ExplainReport, isIncomplete: false };
   }
-  for (const { level, message, fields } of notices) logger[level](message, fields);
-  const planned = await planNode({ ...dependencies, logger }, context);
-  for (const problem of planned.problems) {
-    dependencies.complain(`kube-relay: ${printableText(problem)}\n`);
-  }
+  const planned = await planNamedObjects(dependencies, context);
   const notAsked = flags.from !== undefined
     ? "this is a dump; ask on the node itself for what its kernel has now"
     : "this is planned; without --manifests, --kubeconfig and --master a running kube-relay is asked";

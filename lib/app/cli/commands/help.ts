@@ -2,7 +2,7 @@ import type { Flag } from "../../../config/flag.ts";
 import { flagHelp, HELP_WIDTH } from "../../../config/flag_help.ts";
 import { FLAG_ROWS } from "../../../config/flags.ts";
 import { wrapText } from "../../../config/wrap_text.ts";
-import type { Command, Operand, TellingCommand } from "./command.ts";
+import type { Command, Operand, TextCommand } from "./command.ts";
 import { versionText } from "../version.ts";
 
 const NAME = "help";
@@ -11,14 +11,14 @@ const OPERANDS: readonly Operand[] = [
   { name: "VERB", help: "the verb to describe", optional: true },
 ];
 
-/** What help tells of a verb. */
+/** The parts of a verb that help shows. */
 export type DescribedVerb = Pick<
   Command,
   "name" | "summary" | "operands" | "examples" | "hidden"
 >;
 
-/** The verb that tells of the other verbs and of the flags. */
-export function createHelpCommand(verbs: readonly Command[]): TellingCommand {
+/** Creates the verb that prints the help. */
+export function createHelpCommand(verbs: readonly Command[]): TextCommand {
   const all: readonly DescribedVerb[] = [...verbs, {
     name: NAME,
     summary: SUMMARY,
@@ -35,10 +35,10 @@ export function createHelpCommand(verbs: readonly Command[]): TellingCommand {
   };
 }
 
-/** The whole help, in lines of at most 80 columns. */
+/** The whole help, at most 80 columns wide. */
 function helpText(verbs: readonly DescribedVerb[]): string {
   const shown = verbs.filter(({ hidden }) => !hidden);
-  // One of each: the others are in the help of the verb.
+  // The other examples are in the help of the verb.
   const examples = shown.flatMap(({ examples = [] }) => examples.slice(0, 1));
   return `${versionText()}
 A Kubernetes Service proxy for one node.
@@ -58,7 +58,7 @@ Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.
 `;
 }
 
-/** The help of one verb, in lines of at most 80 columns. */
+/** The help of one verb, at most 80 columns wide. */
 function verbHelp(verb: DescribedVerb): string {
   const { name, summary, operands = [], examples = [] } = verb;
   const own = flagsOf(name);
@@ -76,13 +76,13 @@ function verbHelp(verb: DescribedVerb): string {
   ].join("\n");
 }
 
-/** `explain FROM TO`, optional operands in brackets. */
+/** Returns e.g. `explain FROM TO`, optional operands in brackets. */
 export function verbUsage({ name, operands = [] }: DescribedVerb): string {
   const words = operands.map((operand) => operand.optional ? `[${operand.name}]` : operand.name);
   return [name, ...words].join(" ");
 }
 
-/** Flags that belong to a verb; for `run` all that belong to no other one. */
+/** The flags of a verb; for `run` all flags without a verb. */
 function flagsOf(verb: string): readonly Flag[] {
   const rows: readonly Flag[] = FLAG_ROWS;
   return rows.filter(({ verbs, name, retired }) =>
@@ -91,7 +91,7 @@ function flagsOf(verb: string): readonly Flag[] {
   );
 }
 
-/** Verbs that ask a running kube-relay, so that they need its socket. */
+/** Verbs that ask a running kube-relay over its control socket. */
 const ASKS: ReadonlySet<string> = new Set(["status", "explain", "diff", "trace", "dump"]);
 
 function namedList(items: readonly (readonly [name: string, text: string])[]): string {

@@ -6,15 +6,15 @@ import { doctorCommand } from "./doctor.ts";
 import { dumpCommand } from "./dump.ts";
 import { explainCommand } from "./explain.ts";
 import { createHelpCommand } from "./help.ts";
-import { createManCommand } from "./man.ts";
+import { createManCommand } from "../reference/man_page.ts";
 import { renderCommand } from "./render.ts";
 import { runCommand } from "./run.ts";
 import { statusCommand } from "./status.ts";
 import { traceCommand } from "./trace.ts";
-import { versionCommand } from "./version.ts";
+import { versionCommand } from "../version.ts";
 import { writeConfigurationCommand } from "./write_configuration.ts";
 
-/** Verbs other than help, in the order in which help tells them. */
+/** Verbs other than help, in the order of the help. */
 const VERBS: readonly Command[] = [
   runCommand,
   statusCommand,

@@ -1,16 +1,12 @@
 import { checkService, servicePortsOf } from "../../explain/find_service_ports.ts";
-import {
-  type PlannedNode,
-  planNode,
-  type PlanNodeDependencies,
-} from "../../offline/planned_node.ts";
+import type { Dependencies } from "../../dependencies.ts";
+import type { PlannedNode } from "../../offline/planned_node.ts";
 import { renderHeading } from "../../offline/render_heading.ts";
-import type { ActiveCommand, CommandContext } from "./command.ts";
+import { type ActiveCommand, type CommandContext, planNamedObjects } from "./command.ts";
 
 /**
- * Prints the rules. What of the objects could not be used is named on standard error and left out,
- * as a proxy does; then the exit code is 1 although the rest was printed, so that no script takes it
- * for everything.
+ * Prints the rules of a mode for a folder of manifests, a cluster or a dump, without starting a process.
+ * Exits with status 1 if some objects could not be used: the rest is printed, but it is not everything.
  */
 export const renderCommand: ActiveCommand = {
   name: "render",
@@ -20,12 +16,9 @@ export const renderCommand: ActiveCommand = {
     "kube-relay render --mode iptables --kubeconfig FILE --service default/web",
     "kube-relay render --from node7.json",
   ],
-  async run({ complain, ...rest }, context) {
-    const { flags, configuration: { notices }, logger } = context;
-    for (const { level, message, fields } of notices) logger[level](message, fields);
-    const dependencies = { ...rest, complain, logger };
-    const planned = await planNode(dependencies, context);
-    for (const problem of planned.problems) complain(`kube-relay: ${problem}\n`);
+  async run(dependencies, context) {
+    const { flags } = context;
+    const planned = await planNamedObjects(dependencies, context);
     if (flags.service !== undefined) {
       checkService(flags.service, {
         plans: [...planned.plans.values()],
@@ -38,7 +31,7 @@ export const renderCommand: ActiveCommand = {
 };
 
 async function print(
-  { clock, print }: PlanNodeDependencies,
+  { clock, print }: Dependencies,
   { planned, context: { flags } }: {
     readonly planned: PlannedNode;
     readonly context: CommandContext;

@@ -1,21 +1,21 @@
 import { effectiveConfiguration } from "../../../config/effective_configuration.ts";
 import { CommandError } from "../../../os/command_runner.ts";
 import { readOpenFiles } from "../../../os/open_files.ts";
-import type { ActiveCommand, CommandContext } from "./command.ts";
+import { type ActiveCommand, type CommandContext, logNotices } from "./command.ts";
 import { chooseFamilies } from "../../run/choose_families.ts";
 import { chooseMode, commonFamilies } from "../../run/choose_mode.ts";
 import type { Dependencies } from "../../dependencies.ts";
-import { logConfiguration } from "../log_configuration.ts";
+import { logConfiguration } from "../effective_flags.ts";
 import { runInitOnly } from "../../run/run_init_only.ts";
 import { runProxy } from "../../run/run_proxy.ts";
-import { warnOfToolsPath } from "../warn_of_tools_path.ts";
+import { toolsPathProblem } from "../../../os/tools_path.ts";
 import { admitStart, excludedServers, showTakeover } from "../../handover/takeover.ts";
 import { versionText } from "../version.ts";
 import { answerWhile } from "../../serving/waiting_servers.ts";
 
 const FAILED = 1;
 
-/** Serves Services. */
+/** Serves Services until a signal ends it. The default verb. */
 export const runCommand: ActiveCommand = {
   name: "run",
   summary: "serve Services (the default without a verb)",
@@ -26,26 +26,26 @@ export const runCommand: ActiveCommand = {
     try {
       return await serve(dependencies, running);
     } catch (error) {
-      // Told to end while it still looked at the machine: a service manager would call 1 a failure.
-      if (!isGivenUp(error, running)) throw error;
+      // Stopped before it served: for a service manager, status 1 would be a failure.
+      if (!isStopped(error, running)) throw error;
       context.logger.info("Stopped");
       return 0;
     }
   },
 };
 
-/** What a run is told, and by which signal to end. */
 type RunContext = Omit<CommandContext, "endInOrder"> & { readonly signal: AbortSignal };
 
 async function serve(
   dependencies: Dependencies,
   { flags, configuration, logger, signal }: RunContext,
 ): Promise<number> {
-  const { relay, notices } = configuration;
+  const { relay } = configuration;
   dependencies.takeStrayOutput?.(logger);
   dependencies.uncaught?.take(logger);
   if (!relay.initOnly) await admitStart({ ...dependencies, logger }, { relay, signal });
-  warnOfToolsPath(dependencies, { logger, toolsPath: relay.toolsPath });
+  const pathProblem = toolsPathProblem(relay.toolsPath, dependencies.process.env("PATH"));
+  if (pathProblem) logger.warn("The folders of --tools-path are not searched", { ...pathProblem });
   const choose = () => chooseMode({ ...dependencies, logger }, configuration.mode, { signal });
   const waiting = { proxy: configuration.proxy, phase: "choosing the mode", signal };
   const endsSoon = relay.initOnly || relay.dryRun;
@@ -63,7 +63,7 @@ async function serve(
     mode,
     source: relay.manifests.length > 0 ? relay.manifests.join(",") : "API server",
   });
-  for (const { level, message, fields } of notices) logger[level](message, fields);
+  logNotices({ configuration, logger });
   logConfiguration(logger, { flags, configuration });
   const families = commonFamilies(chosen, await chooseFamilies({ ...dependencies, logger }));
   const proxy = effectiveConfiguration(configuration.proxy, mode);
@@ -76,8 +76,8 @@ async function serve(
   try {
     await runProxy(edges, run, signal);
   } catch (error) {
-    if (isGivenUp(error, { configuration, signal })) throw error;
-    // Whoever reads the standard error of a process that has begun to serve reads a log.
+    if (isStopped(error, { configuration, signal })) throw error;
+    // The standard error of a serving process is a log.
     logger.error("Exiting after an error", { error });
     return FAILED;
   }
@@ -85,8 +85,8 @@ async function serve(
   return 0;
 }
 
-/** Whether the error only says so. What `--init-only` was to do has not been done then. */
-function isGivenUp(
+/** Whether an error only means that the run was stopped. A stopped `--init-only` has failed. */
+function isStopped(
   error: unknown,
   { configuration: { relay }, signal }: Pick<RunContext, "configuration" | "signal">,
 ): boolean {

@@ -6,34 +6,25 @@ import { readDumpedChanges, readDumpedStatus } from "../../dump/dumped_status.ts
 import type { StatusReport } from "../../status/status_report.ts";
 import { renderStatus } from "../../status/status_text.ts";
 import { matchesFilter } from "../../status/status_view.ts";
-import { usesColor } from "../uses_color.ts";
 import { runWatch } from "../../status/watch/run_watch.ts";
-import type { ActiveCommand, CommandContext } from "./command.ts";
+import { type ActiveCommand, type CommandContext, printReport, usesColor } from "./command.ts";
 
-/** Prints Services, addresses, endpoints, quarantined ones and sync times. */
+/** Prints the Services, what is in quarantine and the last sync of the running process or of a dump. */
 export const statusCommand: ActiveCommand = {
   name: "status",
   summary: "ask a running kube-relay for Services, addresses, endpoints and syncs",
   examples: ["kube-relay status --changes --filter default/web", "kube-relay status --watch"],
   async run(dependencies, context) {
-    if (context.flags.watch) return await watch(dependencies, context);
-    if (context.flags.changes) return await printChanges(dependencies, context);
-    const { clock, print, process } = dependencies;
-    const { flags, configuration } = context;
-    const { report, now } = flags.from === undefined
-      ? {
-        report: await requestStatus(configuration.relay.controlSocket),
-        now: clock.wallNow(),
-      }
-      : await readDumpedStatus(flags.from);
-    const { filter = "" } = flags;
-    if (flags.json) {
-      print(`${JSON.stringify(filterReport(report, filter), undefined, 2)}\n`);
-      return 0;
-    }
-    const { columns } = process;
-    const color = usesColor(process);
-    print(renderStatus(report, { now, columns, color, filter }));
+    const { flags: { filter = "", from, ...flags }, configuration: { relay } } = context;
+    if (flags.watch) return await watch(dependencies, context);
+    if (flags.changes) return await printChanges(dependencies, context);
+    const { report, now } = from === undefined
+      ? { report: await requestStatus(relay.controlSocket), now: dependencies.clock.wallNow() }
+      : await readDumpedStatus(from);
+    printReport(dependencies, context, {
+      json: () => filterReport(report, filter),
+      text: (look) => renderStatus(report, { ...look, now, filter }),
+    });
     return 0;
   },
 };
@@ -43,16 +34,18 @@ async function watch(
   { flags, configuration: { relay }, endInOrder }: CommandContext,
 ): Promise<number> {
   const { filter = "", ...others } = flags;
-  const odd = (["changes", "json", "from"] as const).filter((name) => others[name]);
-  if (odd.length > 0) {
+  const conflicting = (["changes", "json", "from"] as const).filter((name) => others[name]);
+  if (conflicting.length > 0) {
     throw new ConfigurationError(
-      odd.map((name) => `Flag --${name} has no meaning beside --watch; leave one of them out`),
+      conflicting.map((name) =>
+        `Flag --${name} cannot be used with --watch; leave one of them out`
+      ),
     );
   }
   if (!process.stdoutIsTerminal || openTerminal === undefined) {
     throw new ConfigurationError([
-      "Cannot watch: standard output is no terminal. 'status' without --watch prints the state " +
-      "once, with --json for programs",
+      "Cannot watch: standard output is no terminal. Use 'status' without --watch to print the " +
+      "state once, or with --json for programs",
     ]);
   }
   const signal = endInOrder();
@@ -63,19 +56,20 @@ async function watch(
 }
 
 async function printChanges(
-  { print, process }: Dependencies,
-  { flags: { filter = "", json, from }, configuration }: CommandContext,
+  dependencies: Dependencies,
+  context: CommandContext,
 ): Promise<number> {
+  const { flags: { filter = "", from }, configuration: { relay } } = context;
   const report = from === undefined
-    ? await requestChanges(configuration.relay.controlSocket, { rules: true })
+    ? await requestChanges(relay.controlSocket, { rules: true })
     : await readDumpedChanges(from);
-  if (json) {
-    const entries = report.entries.filter((entry) => entryMatches(entry, filter));
-    print(`${JSON.stringify({ ...report, entries }, undefined, 2)}\n`);
-    return 0;
-  }
-  const { columns } = process;
-  print(renderChanges(report, { columns, color: usesColor(process), filter }));
+  printReport(dependencies, context, {
+    json: () => ({
+      ...report,
+      entries: report.entries.filter((entry) => entryMatches(entry, filter)),
+    }),
+    text: (look) => renderChanges(report, { ...look, filter }),
+  });
   return 0;
 }
 

@@ -5,16 +5,18 @@ import { FROM_FORMS, parseFrom, parseTo, TO_FORMS } from "../../explain/packet_e
 import { createForwarderTrace } from "../../trace/forwarder_watch.ts";
 import { runTrace } from "../../trace/run_trace.ts";
 import { renderTrace } from "../../trace/trace_view.ts";
-import { usesColor } from "../uses_color.ts";
-import type { ActiveCommand } from "./command.ts";
+import { type ActiveCommand, printReport } from "./command.ts";
 
 const DEFAULT_WAIT_MS = 30_000;
-/** Exit code where the packet did not go as `explain` says. */
+/** Exit code if the path differs from the one that `explain` says. */
 const DIFFERS = 3;
-/** Exit code where the packet was sent and nothing of it was seen. */
+/** Exit code if the packet was sent but not seen. */
 const NOT_TRACED = 1;
 
-/** Sends one packet or waits for one, and prints what became of it. */
+/**
+ * Sends one packet, or waits for one, and prints its path. Acts in this process with the rights of its
+ * caller; the serving process is only asked.
+ */
 export const traceCommand: ActiveCommand = {
   name: "trace",
   summary: "send one packet, or wait for one, and show its path through the rules",
@@ -25,9 +27,9 @@ export const traceCommand: ActiveCommand = {
     "kube-relay trace 10.244.1.7 default/web --wait 1m",
   ],
   async run(dependencies, { operands = [], flags, configuration, endInOrder }) {
-    const { clock, random, packetTraces, print, complain, process } = dependencies;
+    const { clock, random, packetTraces, complain, process } = dependencies;
     const [from = "", to = ""] = operands;
-    // Here already, so that what is written wrong is wrong use wherever it is looked up.
+    // Checked here, so that a wrong operand is wrong use.
     parseFrom(from);
     parseTo(to);
     const { controlSocket } = configuration.relay;
@@ -57,11 +59,10 @@ export const traceCommand: ActiveCommand = {
       if (!signal.aborted) throw error;
       throw new TraceError("Cannot trace: ended by a signal before the packet was seen");
     });
-    print(
-      flags.json
-        ? `${JSON.stringify(report, undefined, 2)}\n`
-        : renderTrace(report, { columns: process.columns, color: usesColor(process) }),
-    );
+    printReport(dependencies, { flags }, {
+      json: () => report,
+      text: (look) => renderTrace(report, look),
+    });
     if (report.outcome.kind === "not seen") return NOT_TRACED;
     return report.comparison?.differences.length ? DIFFERS : 0;
   },

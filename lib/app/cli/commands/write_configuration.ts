@@ -4,19 +4,20 @@ import { encodeConfiguration } from "../../../config/encode_configuration.ts";
 import type { LoadedConfiguration } from "../../../config/load.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { writeFileWhole } from "../../../os/write_file_whole.ts";
-import type { ActiveCommand } from "./command.ts";
+import { type ActiveCommand, logNotices } from "./command.ts";
 
-/** Paths that kube-proxy can write to as to a file; Deno opens no devices without full access. */
+/** Files for kube-proxy, but not for Deno, which opens no device without full access. */
 const STANDARD_OUTPUT: readonly string[] = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
 
-/** Writes the file. Asks neither the machine nor a cluster. */
+/** Writes the effective configuration. Asks neither the machine nor a cluster. */
 export const writeConfigurationCommand: ActiveCommand = {
   name: "write-config",
   summary: "write the effective configuration to a file (like --write-config-to FILE)",
-  async run({ print }, { flags, configuration, logger }) {
+  async run({ print }, context) {
+    const { flags, configuration } = context;
     const path = flags["write-config-to"];
     if (!path) throw new Error("Cannot write the configuration: give --write-config-to FILE");
-    for (const { level, message, fields } of configuration.notices) logger[level](message, fields);
+    logNotices(context);
     const text = configurationText(configuration);
     if (STANDARD_OUTPUT.includes(path)) {
       print(text);
@@ -33,7 +34,7 @@ export const writeConfigurationCommand: ActiveCommand = {
   },
 };
 
-/** The file. Nothing that was asked for means `iptables`, as upstream writes it. */
+/** The text of the file. Without a mode it names `iptables`, as upstream does. */
 export function configurationText({ proxy, mode }: LoadedConfiguration): string {
   const written = mode === "default" ? "iptables" : mode;
   const effective = written === "auto" ? proxy : effectiveConfiguration(proxy, written);

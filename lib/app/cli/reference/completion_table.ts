@@ -3,39 +3,37 @@ import { FLAG_ROWS } from "../../../config/flags.ts";
 import { KNOWN_MODES } from "../../../config/mode_request.ts";
 import type { DescribedVerb } from "../commands/help.ts";
 
-/** What a value is: words of a list, something of the file system, a Service, or nothing we know. */
+/** The kind of a value, which decides how a shell completes it. */
 export type ValueKind =
   | { readonly kind: "words"; readonly words: readonly string[] }
   | { readonly kind: "file" | "folder" | "service" | "other" };
 
-/** A flag, with all of its names. */
 export interface CompletedFlag {
   /** As typed: `--mode`, `-v`. */
   readonly names: readonly string[];
   readonly help: string;
-  /** Absent when it takes none, or none has to be given. */
+  /** Absent if the flag needs no value. */
   readonly value?: ValueKind;
-  /** @default every verb */
+  /** @default {every verb} */
   readonly verbs?: readonly string[];
 }
 
-/** A verb, with what stands after it. */
 interface CompletedVerb {
   readonly name: string;
   readonly summary: string;
   readonly operands: readonly ValueKind[];
 }
 
-/** Everything. */
+/** What the shells complete. */
 export interface CompletionTable {
   readonly verbs: readonly CompletedVerb[];
   readonly flags: readonly CompletedFlag[];
 }
 
-/** The hidden verb that prints names of Services which begin with its operand, one a line. */
+/** The hidden verb that prints names of Services with a prefix, one per line. */
 export const SERVICES_VERB = "complete-services";
 
-/** The table of these verbs and of all flags that are not retired. */
+/** The table of these verbs and of all flags but retired ones. */
 export function completionTable(verbs: readonly DescribedVerb[]): CompletionTable {
   const shown = verbs.filter(({ hidden }) => !hidden);
   const rows: readonly Flag[] = FLAG_ROWS;
@@ -84,4 +82,15 @@ function valueOf({ name, choices, value = "" }: Flag): ValueKind {
   if (name === "proxy-mode") return { kind: "words", words: [...KNOWN_MODES, "auto"] };
   // `status --filter` takes the beginning of a Service's name.
   return { kind: name === "filter" ? "service" : VALUE_KINDS[value] ?? "other" };
+}
+
+/** Longest help of a word in a list of completions. */
+const LONGEST = 60;
+
+/** Returns the first clause of a help text, cut at a word. */
+export function shortHelp(help: string): string {
+  const [clause = ""] = help.split(/[;:.] /);
+  if (clause.length <= LONGEST) return clause;
+  const cut = clause.slice(0, LONGEST - 1);
+  return `${cut.slice(0, cut.lastIndexOf(" "))}\u2026`;
 }

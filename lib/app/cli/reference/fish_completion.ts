@@ -2,9 +2,9 @@ import {
   type CompletedFlag,
   type CompletionTable,
   SERVICES_VERB,
+  shortHelp,
   type ValueKind,
 } from "./completion_table.ts";
-import { shortHelp } from "./short_help.ts";
 
 /** The script, to be sourced. */
 export function fishCompletion({ verbs, flags }: CompletionTable): string {

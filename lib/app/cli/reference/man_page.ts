@@ -3,16 +3,28 @@ import { flagDefault, flagUsage } from "../../../config/flag_help.ts";
 import { FLAG_ROWS } from "../../../config/flags.ts";
 import { ENVIRONMENT } from "../../../os/permissions.ts";
 import { type DescribedVerb, verbUsage } from "../commands/help.ts";
+import type { Command, TextCommand } from "../commands/command.ts";
+import { VERSION } from "../version.ts";
 
-/** The page of section 8. */
-export function manPage(
-  verbs: readonly DescribedVerb[],
-  { version }: { readonly version: string },
-): string {
+/** Creates the verb that prints the page. `verbs`: all of them, itself included. */
+export function createManCommand(verbs: () => readonly Command[]): TextCommand {
+  return {
+    name: "man",
+    summary: "print the manual page, for man -l - or a file of section 8",
+    examples: [
+      "kube-relay man | man -l -",
+      "kube-relay man >/usr/local/share/man/man8/kube-relay.8",
+    ],
+    text: () => manPage(verbs()),
+  };
+}
+
+/** The page of section 8, in roff with the man macros, from the same tables as `--help`. */
+function manPage(verbs: readonly DescribedVerb[]): string {
   const shown = verbs.filter(({ hidden }) => !hidden);
   return `${
     [
-      `.TH KUBE-RELAY 8 "" "kube-relay ${version}" "System Administration"`,
+      `.TH KUBE-RELAY 8 "" "kube-relay ${VERSION}" "System Administration"`,
       section("NAME"),
       "kube-relay \\- a Kubernetes Service proxy for one node",
       section("SYNOPSIS"),
@@ -84,7 +96,7 @@ function section(name: string): string {
   return `.SH "${name}"`;
 }
 
-/** Text that troff takes as it is; a dash that is typed must stay one. */
+/** Escapes a text for troff; a typed dash stays one. */
 function text(plain: string): string {
   return plain.replaceAll("\\", "\\e").replaceAll("-", "\\-").replace(/^([.'])/, "\\&$1");
 }

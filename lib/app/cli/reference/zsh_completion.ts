@@ -2,9 +2,9 @@ import {
   type CompletedFlag,
   type CompletionTable,
   SERVICES_VERB,
+  shortHelp,
   type ValueKind,
 } from "./completion_table.ts";
-import { shortHelp } from "./short_help.ts";
 
 /** The script, as a file `_kube-relay` in a folder of `$fpath`, or to be sourced. */
 export function zshCompletion({ verbs, flags }: CompletionTable): string {
