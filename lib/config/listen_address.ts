@@ -12,7 +12,7 @@ export const HEALTHZ_PORT = 10256;
 export const METRICS_PORT = 10249;
 
 /** Address and port that a server listens on. */
-interface ListenAddress {
+export interface ListenAddress {
   readonly hostname: string;
   readonly port: number;
 }

@@ -50,7 +50,7 @@ export function parseRepairNote(
 ): { readonly note: RepairNote } | { readonly problem: string } {
   const { success, output, issues } = v.safeParse(SCHEMA, value, { abortEarly: true });
   if (!success) {
-    return { problem: v.getDotPath(issues[0]) ?? "the message, which is not an object" };
+    return { problem: v.getDotPath(issues[0]) ?? "message: expected an object" };
   }
   const { uid, error, tookMs, ...rest } = output;
   return {

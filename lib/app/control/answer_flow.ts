@@ -5,7 +5,6 @@ import type { FlowQuery, WatchedFlow } from "../../proxy/flow_watches.ts";
 import { BadQuestion } from "./control_server.ts";
 import type { FamilyProxy } from "../service/family_proxy.ts";
 
-/** What is asked of a running proxy. */
 export interface FlowParts {
   readonly clock: Clock;
   readonly families: readonly Pick<FamilyProxy, "backend" | "family">[];
@@ -14,8 +13,8 @@ export interface FlowParts {
 const ID = /^[\w-]{1,64}$/;
 
 /**
- * What was seen since the same question was asked first; after 10 s without one it is forgotten.
- * Throws a BadQuestion for what can't be read, and in a mode that sees no connections.
+ * Answers `trace` in userspace mode: what was seen of a connection since the first request with this id. The
+ * watch ends 10 s after the last request. Throws a BadQuestion for an invalid query or in another mode.
  */
 export function answerFlow(
   { clock, families }: FlowParts,
@@ -30,7 +29,7 @@ export function answerFlow(
   return watches.ask(id, { query: wanted, now: clock.now() });
 }
 
-/** The same of the one who asks. */
+/** The route of such a request. */
 export function flowRoute(id: string, query: FlowQuery): `/flow?${string}` {
   const fields = new URLSearchParams({ id });
   for (const [name, value] of Object.entries(query)) {

@@ -2,19 +2,21 @@ import type { IpFamily } from "../../net/ip_address.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
 import type { RepairNote } from "../changes/repair_note.ts";
-import { answeredObject, answerText, mostText } from "./control_answer.ts";
 import { answeredDifference } from "../diff/difference_answer.ts";
 import type { NodeDifference } from "../diff/node_difference.ts";
 import { printableText } from "../../log/printable_text.ts";
 import type { StatusReport } from "../status/status_report.ts";
 
-/** How long an answer may take. */
 const TIMEOUT_MS = 5000;
-/** The kernel takes a few seconds to list 44,000 Services, on a busy machine many. */
+/** The kernel takes seconds to list 44,000 Services, and longer on a busy machine. */
 const DIFFERENCE_TIMEOUT_MS = 120_000;
-/** Most characters that are shown of a reason. */
+/** Most characters of an error that are printed. */
 const LONGEST_REASON = 1000;
-/** What reads the answers of this release looks for these; who answers without them is another. */
+/** Bound of an answer. The longest one is a dump: 15 MB for 10,000 Services. */
+const MOST_BYTES = 256 * 1024 * 1024;
+/** Bound of an answer with an error. */
+const MOST_ERROR_BYTES = 64 * 1024;
+/** Lists in the answers of this release: an answer without them is from another program. */
 const LISTS: Readonly<Record<string, readonly string[]>> = {
   "/status": ["families", "sources", "hostSettings"],
   "/changes": ["entries", "syncs"],
@@ -22,10 +24,10 @@ const LISTS: Readonly<Record<string, readonly string[]>> = {
   "/difference": ["families"],
 };
 
-/** Why a running kube-relay could not be asked, or its socket not be opened. */
+/** A running kube-relay could not be asked, or its socket could not be opened. */
 export class ControlError extends Error {
   override name = "ControlError";
-  /** `not-running`: nobody listens there. */
+  /** `not-running`: no program listens on the socket. */
   readonly kind: "not-running" | "refused" | "failed";
 
   constructor(
@@ -37,7 +39,7 @@ export class ControlError extends Error {
   }
 }
 
-/** Asks for the status; `brief` leaves the Services out. Throws a ControlError that says what to do. */
+/** Asks for the status; `brief` omits the Services. As all requests, throws a ControlError that says what to do. */
 export async function requestStatus(
   path: string,
   { brief = false }: { readonly brief?: boolean } = {},
@@ -45,10 +47,7 @@ export async function requestStatus(
   return await askControl(path, { route: `/status${brief ? "?brief" : ""}` }) as StatusReport;
 }
 
-/**
- * Asks for the last changes, as many as are wanted; `rules`: with the names of the rules that came of
- * them. Throws a ControlError that says what to do.
- */
+/** Asks for the last changes; `rules` adds the names of the rules that serve their ServicePorts now. */
 export async function requestChanges(
   path: string,
   { last, rules = false }: { readonly last?: number; readonly rules?: boolean } = {},
@@ -57,10 +56,7 @@ export async function requestChanges(
   return await askControl(path, { route: `/changes?${query.join("&")}` }) as ChangesReport;
 }
 
-/**
- * Has the process compare its machine with its plan; of one family or one Service where those are
- * named. Throws a ControlError that says what to do.
- */
+/** Asks for the difference between the plan and the machine, for one family or one Service if named. */
 export async function requestDifference(
   path: string,
   { family, service }: {
@@ -73,46 +69,52 @@ export async function requestDifference(
     route: `/difference?${query}`,
     timeoutMs: DIFFERENCE_TIMEOUT_MS,
   });
-  return answeredDifference(answer) ?? strange(path, "/difference");
+  return answeredDifference(answer) ?? throwForeign(path, "/difference");
 }
 
-/** Tells of a repair, for the change log. Throws a ControlError that says what to do. */
-export async function tellRepair(path: string, message: RepairNote): Promise<void> {
+/** Reports a repair, for the change log. */
+export async function reportRepair(path: string, message: RepairNote): Promise<void> {
   await askControl(path, { route: "/repair", message });
 }
 
-/** One question. */
-interface ControlQuestion {
+interface ControlRequest {
   /** A path with its query. */
   readonly route: `/${string}`;
-  /** What is to be told, as JSON; left out = something is asked. */
+  /** A message, sent as JSON by POST. @default {none: a GET request} */
   readonly message?: unknown;
-  /** How long an answer may take, milliseconds. @default {5000} */
+  /** Longest time to the end of the answer, in milliseconds. @default {5000} */
   readonly timeoutMs?: number;
 }
 
-/**
- * Asks the kube-relay behind a socket one question: a path with its query. Resolves to the parsed
- * JSON; throws a ControlError that says what to do.
- */
-export async function askControl(path: string, question: ControlQuestion): Promise<object> {
-  const text = await askControlText(path, question);
-  const [route = ""] = question.route.split("?");
-  const answer = answeredObject(text, LISTS[route] ?? []);
-  return answer ?? strange(path, route);
+/** Sends one request to the kube-relay behind a socket. Resolves to the parsed JSON. */
+export async function askControl(path: string, request: ControlRequest): Promise<object> {
+  const text = await askControlText(path, request);
+  const [route = ""] = request.route.split("?");
+  return parseAnswer(text, LISTS[route] ?? []) ?? throwForeign(path, route);
 }
 
-function strange(path: string, route: string): never {
+function parseAnswer(text: string, lists: readonly string[]): object | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    if (typeof value !== "object" || value === null) return undefined;
+    const fields = new Map<string, unknown>(Object.entries(value));
+    return lists.every((name) => Array.isArray(fields.get(name))) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function throwForeign(path: string, route: string): never {
   throw new ControlError(
     `Cannot ask kube-relay at '${path}': what answers '${route}' there is no kube-relay, or one of ` +
       "another release",
   );
 }
 
-/** As {@linkcode askControl}, with the answer as it came. */
+/** As {@linkcode askControl}, but resolves to the text of the answer. */
 export async function askControlText(
   path: string,
-  { route, message, timeoutMs = TIMEOUT_MS }: ControlQuestion,
+  { route, message, timeoutMs = TIMEOUT_MS }: ControlRequest,
 ): Promise<string> {
   using client = Deno.createHttpClient({ proxy: { transport: "unix", path } });
   const controller = new AbortController();
@@ -120,16 +122,16 @@ export async function askControlText(
   let text: string;
   let status: number;
   try {
-    // The name is of no account: the connection goes to the socket.
+    // The host name has no effect: the connection goes to the socket.
     const { signal } = controller;
     const response = await fetch(`http://localhost${route}`, {
       ...{ client, signal, redirect: "manual" },
       ...(message !== undefined && { method: "POST", body: JSON.stringify(message) }),
-      // What is compressed may be of any size, and nothing is gained by it here.
+      // A compressed answer could have any size after decompression.
       headers: { "accept-encoding": "identity" },
     });
-    text = await answerText(response, mostText(response.status));
     status = response.status;
+    text = await readText(response, status === 200 ? MOST_BYTES : MOST_ERROR_BYTES);
   } catch (error) {
     throw await explain(path, controller.signal.aborted ? { timeoutMs } : { cause: error });
   } finally {
@@ -137,12 +139,25 @@ export async function askControlText(
   }
   if (status === 200) return text;
   const reason = status === 404 || status === 405
-    ? "it knows nothing of this: it may be an older release"
+    ? "it does not know this request; it may be an older release"
     : printableText(text.trim().slice(0, LONGEST_REASON)) || `status ${status}`;
   throw new ControlError(`kube-relay at '${path}' says: ${reason}`);
 }
 
-/** fetch() says only that it failed; what is wrong is found by looking at the socket. */
+/** Reads a body. Rejects with a RangeError if it is longer. */
+async function readText({ body }: Response, mostBytes: number): Promise<string> {
+  const decoder = new TextDecoder();
+  let text = "";
+  let total = 0;
+  for await (const bytes of body ?? []) {
+    total += bytes.length;
+    if (total > mostBytes) throw new RangeError(`its answer has more than ${mostBytes} bytes`);
+    text += decoder.decode(bytes, { stream: true });
+  }
+  return text + decoder.decode();
+}
+
+/** Finds the cause of a failed fetch(), which gives no reason, by connecting to the socket. */
 async function explain(
   path: string,
   { timeoutMs, cause }: { readonly timeoutMs?: number; readonly cause?: unknown },
@@ -159,7 +174,7 @@ async function explain(
   } catch (error) {
     if (error instanceof Deno.errors.PermissionDenied || error instanceof Deno.errors.NotCapable) {
       return new ControlError(
-        `Cannot ask kube-relay at '${path}': this user may not; ask as the user it runs as, or as root`,
+        `Cannot ask kube-relay at '${path}': permission denied; use the user it runs as, or root`,
         { cause: error, kind: "refused" },
       );
     }

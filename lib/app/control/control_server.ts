@@ -9,57 +9,50 @@ import { ControlError, requestStatus } from "./control_client.ts";
 import { jsonPieces } from "../cli/json_stream.ts";
 
 /**
- * Answers one question. What it resolves to is sent as JSON, in pieces; a rejection with a
- * {@linkcode BadQuestion} says what is wrong with the question. `signal`: who asked has gone.
+ * Answers a GET request. The result is sent as JSON, in pieces; a rejection with a {@linkcode BadQuestion}
+ * says what is wrong with the request. `signal` is aborted when the client has gone.
  */
 type ControlRoute = (query: URLSearchParams, signal?: AbortSignal) => Promise<unknown>;
 
-/** Questions by path, e.g. `/status`. */
+/** By path, e.g. `/status`. */
 export type ControlRoutes = Readonly<Record<`/${string}`, ControlRoute>>;
 
-/**
- * Takes one message, any JSON. What it resolves to is the answer; a rejection with a
- * {@linkcode BadQuestion} says what is wrong with the message.
- */
-type ControlMessage = (message: unknown) => Promise<unknown>;
+/** Answer POST requests with any JSON, as {@linkcode ControlRoutes}; by path, e.g. `/repair`. */
+export type ControlMessages = Readonly<
+  Record<`/${string}`, (message: unknown) => Promise<unknown>>
+>;
 
-/** Messages by path, e.g. `/repair`. */
-export type ControlMessages = Readonly<Record<`/${string}`, ControlMessage>>;
-
-/** What the socket serves. */
 interface ControlServerOptions {
   readonly path: string;
   readonly routes: ControlRoutes;
-  /** Sent by POST. @default {none} */
+  /** @default {none} */
   readonly messages?: ControlMessages;
   /** @default {those of HttpConnections} */
   readonly bounds?: HttpBounds;
   readonly times?: Partial<HttpTimes>;
-  /** Called for each connection that was refused, or closed for a new one. */
+  /** Called for each connection that is refused, or closed for a new one. */
   readonly onRefused?: () => void;
   /** @default {SILENT_LOGGER} */
   readonly logger?: Logger;
 }
 
-/** A message says in a line what was done. */
 const MOST_MESSAGE_BYTES = 4096;
-/** The reader of a long answer may sleep: `kube-relay dump | less`, or Ctrl-Z. */
+/** The reader of a long answer may pause: `kube-relay dump | less`, or Ctrl-Z. */
 const PIECE_MS = 600_000;
 
-/** The question itself is wrong: asking again would not help. */
+/** The request itself is wrong: a retry would not help. */
 export class BadQuestion extends Error {
   override name = "BadQuestion";
 }
 
-/** The open socket. */
 export interface ControlServer {
   readonly path: string;
   stop(): Promise<void>;
 }
 
 /**
- * Opens the socket, for its owner only. One that a dead process left is replaced; one that answers is
- * not: throws a ControlError that names the process behind it.
+ * Opens the control socket, for its owner only. Replaces the socket of a dead process. Throws a ControlError
+ * that names the process if one answers.
  */
 export async function startControlServer(
   { path, routes, messages = {}, times, logger = SILENT_LOGGER, ...rest }: ControlServerOptions,
@@ -79,7 +72,7 @@ export async function startControlServer(
   return {
     path,
     async stop() {
-      // Answers are not waited for: whoever asked may be asleep (Ctrl-Z).
+      // Does not wait for answers: a client may be suspended (Ctrl-Z).
       await listener.close();
       await Deno.remove(path).catch(() => {});
     },
@@ -115,7 +108,7 @@ async function answer(
   }
 }
 
-/** The JSON of a body. Throws a BadQuestion where it is none, or too long. */
+/** Parses a body. Throws a BadQuestion if it is too long or no JSON. */
 async function readMessage(request: Request): Promise<unknown> {
   const bytes = await request.bytes();
   if (bytes.length > MOST_MESSAGE_BYTES) {
@@ -128,13 +121,13 @@ async function readMessage(request: Request): Promise<unknown> {
   }
 }
 
-/** Makes the folder 0700 when it is not there; one that is there keeps its mode. */
+/** Creates the folder with mode 0700; an existing one keeps its mode. */
 async function makeFolder(folder: string): Promise<void> {
   try {
     await Deno.mkdir(folder, { recursive: true, mode: 0o700 });
   } catch (error) {
     throw new ControlError(
-      `Cannot make the folder '${folder}' of the control socket: ${messageOf(error)}; ` +
+      `Cannot create the folder '${folder}' of the control socket: ${messageOf(error)}; ` +
         "give another path with --control-socket",
       { cause: error },
     );
@@ -146,7 +139,7 @@ async function removeStaleSocket(path: string): Promise<void> {
   if (!info) return;
   if (!info.isSocket) {
     throw new ControlError(
-      `Cannot open the control socket '${path}': a file that is no socket is in its place; ` +
+      `Cannot open the control socket '${path}': the file there is no socket; ` +
         "remove it or name another place with --control-socket",
     );
   }
@@ -156,8 +149,8 @@ async function removeStaleSocket(path: string): Promise<void> {
   });
   if (other) {
     throw new ControlError(
-      `Cannot open the control socket '${path}': kube-relay with process id ${other.pid} runs ` +
-        "already; stop it, or give another path with --control-socket",
+      `Cannot open the control socket '${path}': kube-relay with process id ${other.pid} is already ` +
+        "running; stop it, or give another path with --control-socket",
     );
   }
   await Deno.remove(path);

@@ -158,7 +158,7 @@ Deno.test("startControlServer() refuses the socket of a living process and names
   await withFolder(async (folder) => {
     const path = `${folder}/control.sock`;
     const server = await start(path);
-    await assertRejects(() => start(path), ControlError, "process id 4711 runs already");
+    await assertRejects(() => start(path), ControlError, "process id 4711 is already running");
     assertEquals(await requestStatus(path), REPORT);
     await server.stop();
   });
@@ -168,7 +168,7 @@ Deno.test("startControlServer() does not take the place of a file", async () => 
   await withFolder(async (folder) => {
     const path = `${folder}/control.sock`;
     await Deno.writeTextFile(path, "precious");
-    await assertRejects(() => start(path), ControlError, "no socket is in its place");
+    await assertRejects(() => start(path), ControlError, "the file there is no socket");
     assertEquals(await Deno.readTextFile(path), "precious");
   });
 });

@@ -21,7 +21,7 @@ import { collectFamilyStatus } from "../status/status_collector.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import { VERSION } from "../cli/version.ts";
 
-/** The parts of the program that are asked. */
+/** The parts of the running program that the answers come from. */
 export interface IntrospectedParts {
   readonly families: readonly FamilyProxy[];
   readonly startUp: Pick<StartUp, "node" | "hostSettings">;
@@ -30,40 +30,39 @@ export interface IntrospectedParts {
   readonly startedAt: string;
   readonly changes: Pick<ChangeLog, "recent" | "repaired">;
   readonly phase: () => string;
-  /** Absent until it has been made. */
+  /** `undefined` while it is being opened. */
   readonly source: () => ObjectSource | undefined;
-  /** What is in force now: a file of the configuration may have changed since the start. */
+  /** The current configuration: its file may have changed since the start. */
   readonly configuration: () => Pick<RunConfiguration, "proxy" | "relay" | "mode">;
   readonly informers: () => Informers;
-  /** The own Node as it was last seen; `undefined` before. */
+  /** This node's Node object; `undefined` before it was first seen. */
   readonly node: () => Node | undefined;
 }
 
-/** Names that a shell is offered; a person types another letter first. */
+interface IntrospectionDependencies {
+  readonly clock: Clock;
+  readonly process: Pick<ProcessInfo, "pid" | "kernelRelease">;
+}
+
+/** Most names for the completion of a shell. */
 const MOST_NAMES = 1000;
 
-/** Answers from what the parts know. */
+/**
+ * Answers requests on the control socket. A GET request changes nothing, a message only adds to the change
+ * log, and none delays a sync.
+ */
 export class Introspection {
-  readonly #dependencies: {
-    readonly clock: Clock;
-    readonly process: Pick<ProcessInfo, "pid" | "kernelRelease">;
-  };
+  readonly #dependencies: IntrospectionDependencies;
   readonly #parts: IntrospectedParts;
   readonly #comparison: RunningComparison;
 
-  constructor(
-    dependencies: {
-      readonly clock: Clock;
-      readonly process: Pick<ProcessInfo, "pid" | "kernelRelease">;
-    },
-    parts: IntrospectedParts,
-  ) {
+  constructor(dependencies: IntrospectionDependencies, parts: IntrospectedParts) {
     this.#dependencies = dependencies;
     this.#parts = parts;
     this.#comparison = new RunningComparison(dependencies, parts);
   }
 
-  /** The questions that the control socket answers. */
+  /** Answers by path. */
   get routes(): ControlRoutes {
     return {
       "/status": (query) => this.status({ brief: query.has("brief") }),
@@ -78,12 +77,12 @@ export class Introspection {
     };
   }
 
-  /** What the control socket may be told. */
+  /** Messages by path. */
   get messages(): ControlMessages {
     return { "/repair": (message) => this.#repaired(message) };
   }
 
-  /** Names of Services that begin so, sorted; of very many the first ones that are found. */
+  /** Returns the sorted names of Services with a prefix; not all of very many. */
   async services(prefix: string): Promise<readonly string[]> {
     const names = new Set<string>();
     let seen = 0;
@@ -98,7 +97,7 @@ export class Introspection {
     return [...names].sort();
   }
 
-  /** Everything for `dump`, as `jsonPieces()` takes it; `onlyInputs`: what it is planned from. */
+  /** Returns the dump for `jsonPieces()`; with `onlyInputs` without status and changes. */
   async dump({ onlyInputs }: { readonly onlyInputs: boolean }): Promise<unknown> {
     if (onlyInputs) return dumpRunning(this.#dependencies, this.#parts, undefined);
     const status = await this.status({ brief: false });
@@ -106,7 +105,7 @@ export class Introspection {
     return dumpRunning(this.#dependencies, this.#parts, { status, changes });
   }
 
-  /** The newest entries of the change log; `names`: with the rules of the last ServicePorts in it. */
+  /** Returns the newest entries of the change log; `names` adds rules to the last ServicePorts. */
   async changes(
     { last, names }: { readonly last?: number | undefined; readonly names: boolean },
   ): Promise<ChangesReport> {
@@ -115,17 +114,16 @@ export class Introspection {
     return names ? await nameRules({ ...this.#dependencies, families }, report) : report;
   }
 
-  /** One entry of the change log, and nothing else. */
   #repaired(message: unknown): Promise<unknown> {
     const parsed = parseRepairNote(message);
     if ("problem" in parsed) {
-      return Promise.reject(new BadQuestion(`Cannot note this repair: wrong is ${parsed.problem}`));
+      return Promise.reject(new BadQuestion(`Cannot note this repair: invalid ${parsed.problem}`));
     }
     this.#parts.changes.repaired(parsed.note);
     return Promise.resolve({ noted: true });
   }
 
-  /** Everything for `status`; `brief` leaves the Services out. */
+  /** Returns the status; `brief` omits the Services. */
   async status(options: { readonly brief: boolean }): Promise<StatusReport> {
     const { families: running, startUp, eventLoop, startedAt, phase, source } = this.#parts;
     const families = [];
@@ -146,7 +144,7 @@ export class Introspection {
   }
 }
 
-/** A whole number from 1, where the question has one. */
+/** Parses an optional whole number from 1. */
 function numberOf(query: URLSearchParams, name: string): number | undefined {
   const text = query.get(name);
   if (text === null) return undefined;

@@ -6,7 +6,7 @@
 import { messageOf } from "../../log/message_of.ts";
 import type { Clock } from "../../os/clock.ts";
 import { repairedObjects, type RepairNote, shortReason } from "../changes/repair_note.ts";
-import { tellRepair } from "../control/control_client.ts";
+import { reportRepair } from "../control/control_client.ts";
 import type { Dependencies, ProcessInfo } from "../dependencies.ts";
 import type { RepairRunner } from "./node_difference.ts";
 
@@ -25,7 +25,7 @@ export function reportedRepairs(
       const note = { family, pid, ...(uid !== undefined && { uid }), ...outcome };
       const tookMs = clock.now() - startedAt;
       try {
-        await tellRepair(controlSocket, { ...note, tookMs });
+        await reportRepair(controlSocket, { ...note, tookMs });
       } catch (error) {
         complain(`kube-relay: this repair is not in the change log: ${messageOf(error)}\n`);
       }

@@ -22,7 +22,6 @@ import type { RunConfiguration } from "../run/run_configuration.ts";
 import type { TaskGroup } from "../run/task_group.ts";
 import type { LocalPages } from "../status/page/status_page.ts";
 
-/** What the servers need. */
 export interface ProxyServersDependencies {
   readonly clock: Clock;
   readonly logger: Logger & Pick<AdjustableLogger, "setVerbosity">;
@@ -31,36 +30,34 @@ export interface ProxyServersDependencies {
   readonly openFiles: OpenFiles;
 }
 
-/** What the servers answer from. */
 export interface ProxyServersOptions {
   readonly configuration: Pick<RunConfiguration, "proxy" | "relay" | "mode" | "flags">;
-  /** What is in force now, for `/configz` and `/flagz`. @default that of {@linkcode configuration} */
+  /** The current configuration, for `/configz` and `/flagz`. @default {the one of the start} */
   readonly current?: CurrentConfiguration;
   readonly nodeName: string;
   readonly health: ProxyHealth;
   readonly metrics: ProxyMetrics;
-  /** Of the ports, from a kube-proxy that is taken over. @default {none} */
+  /** The handover of the ports by a kube-proxy. @default {none} */
   readonly handover?: AddressHandover;
-  /** What the process is doing while it does not serve. */
+  /** The current phase of a start or stop; `undefined` while it serves. */
   readonly phase: () => string | undefined;
-  /** Pages on the metrics port for who is on this machine. @default {none} */
+  /** Pages on the metrics port for clients on this machine. @default {none} */
   readonly localPages?: LocalPages;
-  /** Brings the metrics up to date with what is only known when asked for. */
+  /** Sets the metrics that are only collected for a scrape. */
   readonly gather: () => Promise<void>;
 }
 
-/** One of the two. */
 interface ProxyServer {
   readonly name: "healthz" | "metrics";
-  /** Where it listens; empty = it is turned off. */
+  /** The address; empty = turned off. */
   readonly text: string;
   readonly port: number;
   readonly handler: HttpHandler;
-  /** Reason of upstream's event when it can't listen. */
+  /** Reason of kube-proxy's event if the server cannot listen. */
   readonly reason: string;
 }
 
-/** Starts both as tasks of the program. */
+/** Starts the health and the metrics server of every kube-proxy as tasks. */
 export function startProxyServers(
   dependencies: ProxyServersDependencies,
   tasks: TaskGroup,
@@ -163,7 +160,7 @@ function metricsHandler(
   return (request, peer) => localPages?.(request, peer) ?? answerMetrics(request, peer);
 }
 
-/** Everything that the metrics have to say. */
+/** Renders all metrics. */
 export async function renderMetrics(metrics: ProxyMetrics): Promise<MetricsAnswer> {
   const { contentType, body } = await metrics.render();
   const services = metrics.renderServices();

@@ -1,9 +1,11 @@
+import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
+import type { OpenFiles } from "../../os/open_files.ts";
+import type { HostSettingOutcome } from "../../proxy/host_setting.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
 import { type ControlServer, startControlServer } from "../control/control_server.ts";
 import type { Dependencies } from "../dependencies.ts";
 import type { EventLoopMonitor } from "../run/event_loop_monitor.ts";
 import type { FamilyProxy } from "../service/family_proxy.ts";
-import { collectMetrics } from "./collect_metrics.ts";
 import type { Introspection } from "../control/introspection.ts";
 import type { ObjectSource } from "../run/object_source.ts";
 import { createRunningPage } from "../status/page/status_page.ts";
@@ -15,12 +17,10 @@ import {
 import type { StartUp } from "../run/start_up.ts";
 import type { TaskGroup } from "../run/task_group.ts";
 
-/** What the servers need. */
 type RunningServersDependencies =
   & ProxyServersDependencies
   & Pick<Dependencies, "hostChecks" | "uncaught">;
 
-/** The parts of the program that answer. */
 interface RunningServersOptions extends Omit<ProxyServersOptions, "gather" | "localPages"> {
   readonly families: readonly FamilyProxy[];
   readonly source: () => ObjectSource | undefined;
@@ -30,7 +30,10 @@ interface RunningServersOptions extends Omit<ProxyServersOptions, "gather" | "lo
   readonly changes: ChangeLog;
 }
 
-/** Starts them. Rejects with a ControlError when the control socket cannot be had. */
+/**
+ * Starts all servers of the running program: health and metrics, the status page and the control socket.
+ * Rejects with a ControlError if the control socket cannot be opened.
+ */
 export async function startRunningServers(
   dependencies: RunningServersDependencies,
   tasks: TaskGroup,
@@ -63,4 +66,45 @@ export async function startRunningServers(
     onRefused: () => openFiles.countRefused("control"),
     logger,
   });
+}
+
+interface MetricSources {
+  readonly families: readonly FamilyProxy[];
+  /** `undefined` while it is being opened. */
+  readonly source: ObjectSource | undefined;
+  readonly largestDelayMs: number;
+  readonly hostSettings: readonly HostSettingOutcome[];
+  readonly openFiles: OpenFiles;
+  readonly uncaughtErrors: number;
+}
+
+/** Sets the metrics that are only collected for a scrape. */
+async function collectMetrics(
+  metrics: ProxyMetrics,
+  { families, source, largestDelayMs, hostSettings, openFiles, uncaughtErrors }: MetricSources,
+): Promise<void> {
+  metrics.setOpenFiles(openFiles);
+  metrics.setUncaughtErrors(uncaughtErrors);
+  metrics.setLargestEventLoopDelay(largestDelayMs / 1000);
+  const refused = hostSettings.filter(({ state }) => state === "refused");
+  metrics.setHostSettingsRefused(refused.length);
+  for (const [resource, age] of source?.ages() ?? []) metrics.setSourceAge(resource, age);
+  for (const [resource, counts] of source?.repetitions() ?? []) {
+    metrics.setRepetitions(resource, counts);
+  }
+  for (const { family, pipeline, backend } of families) {
+    const { services, endpoints } = pipeline;
+    // Counters that cannot be read keep their last value; the backend logs the reason at a sync.
+    const { connections, counting } = backend;
+    const rules = await counting?.ruleCounters().catch(() => undefined);
+    if (rules) metrics.setRuleCounters(family, rules);
+    await counting?.refreshTraffic().catch(() => undefined);
+    if (connections) metrics.setTraffic(family, connections.counters);
+    metrics.setChanges(family, {
+      servicesPending: services.pending,
+      servicesTotal: services.total,
+      endpointsPending: endpoints.pending,
+      endpointsTotal: endpoints.total,
+    });
+  }
 }

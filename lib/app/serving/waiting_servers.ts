@@ -3,7 +3,12 @@
  * the lock of iptables, and a liveness probe that finds no open port meanwhile would kill the process.
  */
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
-import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "../../config/listen_address.ts";
+import {
+  HEALTHZ_PORT,
+  type ListenAddress,
+  METRICS_PORT,
+  tryParseListenAddress,
+} from "../../config/listen_address.ts";
 import { createHealthzHandler } from "../../health/healthz_server.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
@@ -13,26 +18,23 @@ import { runHttpServer } from "../../os/http_server.ts";
 import type { Network } from "../../os/network.ts";
 import { OpenFiles } from "../../os/open_files.ts";
 
-/** What waiting needs. */
 interface WaitingDependencies {
   readonly clock: Clock;
   readonly network: Network;
-  /** @default {those of a usual limit} */
+  /** @default {the limits of a usual process} */
   readonly openFiles?: OpenFiles;
 }
 
-/** Where to answer, and what. */
 interface WaitingOptions {
   readonly proxy: Pick<KubeProxyConfiguration, "healthzBindAddress" | "metricsBindAddress">;
-  /** What is being done, in the words of `status`. */
+  /** As in `status`. */
   readonly phase: string;
   readonly signal: AbortSignal;
 }
 
 /**
- * Does the work while both ports answer; they are free again when it has ended. A port that is in use
- * is tried again, because a kube-proxy that is taken over may end meanwhile. Nothing is logged about it:
- * the servers that come after do so, and decide whether it ends the program.
+ * Does the work while both ports answer, and frees them at its end. Tries a port in use again, because a
+ * kube-proxy that is taken over may stop meanwhile. Logs nothing: the later servers do.
  */
 export async function answerWhile<Result>(
   { clock, network, openFiles = new OpenFiles() }: WaitingDependencies,
@@ -42,21 +44,23 @@ export async function answerWhile<Result>(
   const bounds = openFiles.httpBounds;
   const ending = new AbortController();
   const until = AbortSignal.any([signal, ending.signal]);
-  const serve = (name: string, text: string, { port, handler }: WaitingPort) => {
-    const address = text === "" ? undefined : tryParseListenAddress(text, port);
-    if (address === undefined) return Promise.resolve();
+  const serve = async (name: string, address: ListenAddress | undefined, handler: HttpHandler) => {
+    if (address === undefined) return;
     const options = { name, address, handler, bounds, handover: { pending: true }, signal: until };
-    return runHttpServer({ clock, network, logger: SILENT_LOGGER }, options);
+    await runHttpServer({ clock, network, logger: SILENT_LOGGER }, options);
   };
+  const { healthzBindAddress, metricsBindAddress } = proxy;
   const serving = Promise.all([
-    serve("healthz", proxy.healthzBindAddress, {
-      port: HEALTHZ_PORT,
-      handler: healthzHandler({ clock }, phase),
-    }),
-    serve("metrics", proxy.metricsBindAddress, {
-      port: METRICS_PORT,
-      handler: (request) => metricsAnswer(request, phase),
-    }),
+    serve(
+      "healthz",
+      tryParseListenAddress(healthzBindAddress, HEALTHZ_PORT),
+      healthzHandler({ clock }, phase),
+    ),
+    serve(
+      "metrics",
+      tryParseListenAddress(metricsBindAddress, METRICS_PORT),
+      (request) => metricsAnswer(request, phase),
+    ),
   ]);
   try {
     return await work();
@@ -66,12 +70,7 @@ export async function answerWhile<Result>(
   }
 }
 
-interface WaitingPort {
-  readonly port: number;
-  readonly handler: HttpHandler;
-}
-
-/** No Node has been seen: `/healthz` keeps load balancers away, `/livez` is content. */
+/** Without a Node, `/healthz` keeps load balancers away while `/livez` succeeds. */
 function healthzHandler({ clock }: Pick<WaitingDependencies, "clock">, phase: string): HttpHandler {
   return createHealthzHandler({
     health: new ProxyHealth({ clock }, { timeoutMs: Infinity }),
@@ -81,7 +80,7 @@ function healthzHandler({ clock }: Pick<WaitingDependencies, "clock">, phase: st
   });
 }
 
-/** The names of the metrics depend on the mode. */
+/** The metrics have to wait: their names depend on the mode. */
 function metricsAnswer(request: Request, phase: string): Response {
   const headers = { "content-type": "text/plain; charset=utf-8" };
   if (new URL(request.url).pathname === "/healthz") return new Response("ok", { headers });
