@@ -8,7 +8,9 @@ import type { EventLoopMonitor } from "../run/event_loop_monitor.ts";
 import type { FamilyProxy } from "../service/family_proxy.ts";
 import type { Introspection } from "../control/introspection.ts";
 import type { ObjectSource } from "../run/object_source.ts";
-import { createRunningPage } from "../status/page/status_page.ts";
+import { createStatusPage, type LocalPages } from "../status/page/status_page.ts";
+import { byGravity } from "../doctor/doctor_report.ts";
+import { relayFindings } from "../doctor/examine_relay.ts";
 import {
   type ProxyServersDependencies,
   type ProxyServersOptions,
@@ -39,12 +41,11 @@ export async function startRunningServers(
   tasks: TaskGroup,
   options: RunningServersOptions,
 ): Promise<ControlServer> {
-  const { configuration: { relay, mode }, metrics, introspection, changes } = options;
-  const { signal } = tasks;
+  const { configuration: { relay }, metrics, introspection } = options;
   startProxyServers(dependencies, tasks, {
     ...options,
     ...(relay.statusPage && {
-      localPages: createRunningPage(dependencies, { introspection, changes, mode, signal }),
+      localPages: createRunningPage(dependencies, { ...options, signal: tasks.signal }),
     }),
     gather: () =>
       collectMetrics(metrics, {
@@ -76,6 +77,25 @@ interface MetricSources {
   readonly hostSettings: readonly HostSettingOutcome[];
   readonly openFiles: OpenFiles;
   readonly uncaughtErrors: number;
+}
+
+function createRunningPage(
+  { clock, hostChecks }: RunningServersDependencies,
+  { introspection, changes, configuration: { mode }, signal }: RunningServersOptions & {
+    readonly signal: AbortSignal;
+  },
+): LocalPages {
+  return createStatusPage({ clock }, {
+    status: (options) => introspection.status(options),
+    changes: () => changes.recent(),
+    async findings() {
+      const status = await introspection.status({ brief: true });
+      const { annotations: nodeAnnotations } = status.node;
+      const own = relayFindings(status);
+      const options = { mode, signal, ...(nodeAnnotations && { nodeAnnotations }) };
+      return byGravity([...await hostChecks.findings(options), ...own]);
+    },
+  });
 }
 
 /** Sets the metrics that are only collected for a scrape. */

@@ -5,7 +5,7 @@ import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { ServedAddress } from "../../proxy/service_mode.ts";
 import type { TrafficFigures } from "../../proxy/service_traffic.ts";
 
-/** An endpoint of a ServicePort, for a person to read. */
+/** An endpoint of a ServicePort. */
 export interface StatusEndpoint {
   readonly address: string;
   readonly state: "ready" | "not ready" | "serving, terminating" | "terminating";
@@ -19,13 +19,13 @@ export interface StatusService {
   readonly protocol: string;
   readonly addresses: readonly ServedAddress[];
   readonly endpoints: readonly StatusEndpoint[];
-  /** Connections or flows open now. */
+  /** Open connections or flows. */
   readonly connections?: number;
-  /** What went through it, with `--service-counters`. */
+  /** With `--service-counters`. */
   readonly traffic?: TrafficFigures;
-  /** Why it, or an address of it, is in quarantine. */
+  /** Why it, or one of its addresses, is in quarantine. */
   readonly quarantined?: string;
-  /** What the kernel refused, and from when on a sync tries it again, RFC 3339. */
+  /** When a ServicePort that the kernel refused is tried again, RFC 3339. */
   readonly retryAt?: string;
 }
 
@@ -40,13 +40,13 @@ export interface StatusFamily {
     readonly at: string;
     readonly durationMs: number;
     readonly full: boolean;
-    /** ServicePorts that were looked at. */
+    /** ServicePorts that were compared. */
     readonly services: number;
     readonly operations: Readonly<Record<string, number>>;
   };
   /** Whether changes wait for a sync. */
   readonly pending: boolean;
-  /** Failed syncs since the last good one. */
+  /** Failed syncs since the last successful one. */
   readonly failures: number;
   readonly lastError?: string;
   /** Empty in a brief status. */
@@ -54,24 +54,24 @@ export interface StatusFamily {
   readonly quarantined: readonly Quarantined[];
 }
 
-/** The own node. */
+/** This node. */
 export interface StatusNode {
   readonly name: string;
   readonly zone?: string;
-  /** Those of its annotations that say how other software was started there. */
+  /** Annotations that say how other software on the node was started. */
   readonly annotations?: Readonly<Record<string, string>>;
 }
 
-/** A place that objects come from. */
+/** A source of objects. */
 export interface StatusSource {
   readonly name: string;
   /** E.g. `watching`, `3 objects`. */
   readonly state: string;
-  /** What is wrong with it, one line each. */
+  /** One line each. */
   readonly problems: readonly string[];
 }
 
-/** Everything. */
+/** The answer to `kube-relay status`, and its JSON. */
 export interface StatusReport {
   readonly version: string;
   readonly pid: number;
@@ -79,11 +79,11 @@ export interface StatusReport {
   readonly startedAt: string;
   /** `waiting for objects`, `serving`, `stopping`. */
   readonly phase: string;
-  /** Longest time for which the event loop did not turn, since the start. */
+  /** Longest delay of the event loop since the start. */
   readonly largestEventLoopDelayMs: number;
   readonly node: StatusNode;
   readonly sources: readonly StatusSource[];
-  /** Settings of the kernel that were requested, and what became of them. */
+  /** Requested kernel settings and their outcome. */
   readonly hostSettings: readonly HostSettingOutcome[];
   readonly families: readonly StatusFamily[];
 }

@@ -12,10 +12,8 @@ const SILENCE_MS = 15_000;
 /** A reader that takes nothing for so long, such as a stopped program, loses its stream to the next one. */
 const STALLED_MS = 60_000;
 
-interface PageEventsOptions {
-  /** Returns all current sections, for a filter. */
-  readonly sections: (filter: string) => Promise<readonly PageSection[]>;
-}
+/** Returns all current sections, for a filter. */
+type Sections = (filter: string) => Promise<readonly PageSection[]>;
 
 /** A stream with a reader. */
 interface OpenStream {
@@ -27,12 +25,12 @@ interface OpenStream {
 /** The page's streams of server-sent events: each sends the sections that changed. Idle without readers. */
 export class PageEvents {
   readonly #clock: Clock;
-  readonly #options: PageEventsOptions;
+  readonly #sections: Sections;
   readonly #open = new Set<OpenStream>();
 
-  constructor({ clock }: { readonly clock: Clock }, options: PageEventsOptions) {
+  constructor({ clock }: { readonly clock: Clock }, { sections }: { readonly sections: Sections }) {
     this.#clock = clock;
-    this.#options = options;
+    this.#sections = sections;
   }
 
   /** Opens a stream that begins with all sections; `undefined` when there are {@linkcode MOST_STREAMS}. */
@@ -84,7 +82,7 @@ export class PageEvents {
     const sent = new Map<string, string>();
     let silentMs = 0;
     while (!signal.aborted) {
-      const sections = await this.#options.sections(filter);
+      const sections = await this.#sections(filter);
       const changed = sections.filter(({ id, html }) => sent.get(id) !== html);
       for (const { id, html } of changed) sent.set(id, html);
       if (changed.length > 0) {

@@ -1,6 +1,6 @@
 import type { Clock } from "../../../os/clock.ts";
 import type { HostFinding } from "../../../proxy/host_checks.ts";
-import type { StatusFamily, StatusReport } from "../status_report.ts";
+import type { StatusReport } from "../status_report.ts";
 import type { ChangesReport } from "../../changes/change_entry.ts";
 import type { PageFindings, PageModel } from "./page_sections.ts";
 
@@ -23,7 +23,6 @@ export interface PageParts {
   readonly findings: () => Promise<readonly HostFinding[]>;
 }
 
-/** The page without the filter. */
 type SharedModel = Omit<PageModel, "filter">;
 
 /** Collects the page for all its readers together, and only while there are readers. */
@@ -46,17 +45,12 @@ export class PageSource {
     const now = this.#clock.now();
     // One collection at a time: they would pile up while the program does not answer.
     const isOld = this.#model === undefined || now - this.#model.at >= SHARED_MS;
-    if (isOld && !this.#isCollecting) this.#model = { at: now, value: this.#collectAlone() };
-    return { ...await this.#model!.value, filter };
-  }
-
-  async #collectAlone(): Promise<SharedModel> {
-    this.#isCollecting = true;
-    try {
-      return await this.#collect();
-    } finally {
-      this.#isCollecting = false;
+    if (isOld && !this.#isCollecting) {
+      this.#isCollecting = true;
+      const value = this.#collect().finally(() => this.#isCollecting = false);
+      this.#model = { at: now, value };
     }
+    return { ...await this.#model!.value, filter };
   }
 
   async #collect(): Promise<SharedModel> {
@@ -80,8 +74,12 @@ export class PageSource {
     ) {
       this.#services = { at: now, mark, of: await this.#parts.status({ brief: false }) };
     }
-    const { families } = this.#services.of;
-    return { ...brief, families: brief.families.map((family) => withServices(family, families)) };
+    const { families: full } = this.#services.of;
+    const families = brief.families.map((family) => ({
+      ...family,
+      services: full.find((other) => other.family === family.family)?.services ?? [],
+    }));
+    return { ...brief, families };
   }
 
   /** Starts a check of the machine if the last one is old, without waiting for it. */
@@ -96,11 +94,4 @@ export class PageSource {
       evidence: [String(error)],
     }]).then((findings) => this.#findings = { at: this.#clock.wallNow(), findings });
   }
-}
-
-function withServices(family: StatusFamily, from: readonly StatusFamily[]): StatusFamily {
-  return {
-    ...family,
-    services: from.find((other) => other.family === family.family)?.services ?? [],
-  };
 }

@@ -1,9 +1,3 @@
-import type { BackendMode } from "../../../proxy/backend.ts";
-import type { HostChecks, HostFinding } from "../../../proxy/host_checks.ts";
-import type { ChangesReport } from "../../changes/change_entry.ts";
-import type { Introspection } from "../../control/introspection.ts";
-import { byGravity } from "../../doctor/doctor_report.ts";
-import { relayFindings } from "../../doctor/examine_relay.ts";
 import { isLocalRequest } from "../../../metrics/local_request.ts";
 import { answerText } from "../../../metrics/plain_answer.ts";
 import type { IpAddress } from "../../../net/ip_address.ts";
@@ -34,37 +28,6 @@ const HEADERS = {
 
 /** No name of a Service is longer. */
 const LONGEST_FILTER = 512;
-
-/** The parts of the running program behind the page. */
-interface RunningPageOptions {
-  readonly introspection: Pick<Introspection, "status">;
-  readonly changes: { recent(): ChangesReport };
-  readonly mode: BackendMode;
-  /** Aborts a check of the machine. */
-  readonly signal: AbortSignal;
-}
-
-/** Creates the status page of the running program. It does nothing before the first request. */
-export function createRunningPage(
-  dependencies: { readonly clock: Clock; readonly hostChecks: Pick<HostChecks, "findings"> },
-  { introspection, changes, mode, signal }: RunningPageOptions,
-): LocalPages {
-  const { hostChecks } = dependencies;
-  return createStatusPage(dependencies, {
-    status: (options) => introspection.status(options),
-    changes: () => changes.recent(),
-    async findings(): Promise<readonly HostFinding[]> {
-      const status = await introspection.status({ brief: true });
-      const { annotations } = status.node;
-      const foreign = await hostChecks.findings({
-        mode,
-        signal,
-        ...(annotations && { nodeAnnotations: annotations }),
-      });
-      return byGravity([...foreign, ...relayFindings(status)]);
-    },
-  });
-}
 
 /**
  * Creates the read-only status page. Its paths do not exist for other methods than GET, for requests from

@@ -6,7 +6,7 @@ import { html } from "hono/html";
 import type { SyncTime } from "../../changes/change_entry.ts";
 import { durationText } from "../number_texts.ts";
 
-/** What a template gives. */
+/** The result of a template. */
 export type Html = ReturnType<typeof html>;
 
 const WIDTH = 720;
@@ -17,7 +17,7 @@ const BOTTOM = 24;
 const TOP = 8;
 const RIGHT = 8;
 
-/** Lines of the vertical axis, which is logarithmic: syncs of 1 ms and of 10 s are both of interest. */
+/** Lines of the vertical axis, which is logarithmic to show syncs of 1 ms and of 10 s. */
 const GRID = [
   { ms: 1, label: "1 ms" },
   { ms: 10, label: "10 ms" },
@@ -25,12 +25,12 @@ const GRID = [
   { ms: 1000, label: "1 s" },
   { ms: 10_000, label: "10 s" },
 ] as const;
-/** Shortest stretch of time that is drawn. */
+/** Shortest time of the horizontal axis. */
 const SHORTEST_SPAN_MS = 60_000;
 /** Half the size of a mark. */
 const MARK = 4;
 
-/** The plot, or a sentence where there is nothing to draw. Samples are sorted by time. */
+/** Draws the plot, or a sentence if there was no sync. Samples are sorted by time. */
 export function syncPlot(samples: readonly SyncTime[]): Html {
   const [first, last] = [samples[0], samples.at(-1)];
   if (first === undefined || last === undefined) return html`<p>There has been no sync yet.</p>`;
@@ -49,7 +49,7 @@ ${samples.map((sample) => mark(sample, { x: x(sample.at), y: height(sample.durat
 <p>${describe(samples)}</p>`;
 }
 
-/** `14:03:22` of a time in milliseconds since 1970, in UTC. */
+/** Formats milliseconds since 1970 as `14:03:22` in UTC. */
 export function clockText(at: number): string {
   return new Date(at).toISOString().slice(11, 19);
 }

@@ -2,7 +2,6 @@ import { messageOf } from "../../../log/message_of.ts";
 import type { Clock } from "../../../os/clock.ts";
 import type { Terminal } from "../../../os/terminal.ts";
 import { requestChanges, requestStatus } from "../../control/control_client.ts";
-
 import {
   answered,
   mostScrolled,
@@ -13,39 +12,31 @@ import {
   type WatchModel,
 } from "./watch_view.ts";
 
-/** What is watched and how it looks. */
-interface WatchOptions {
-  readonly socket: string;
-  readonly filter: string;
-  readonly color: boolean;
-  readonly signal: AbortSignal;
-}
-
-/** What it needs. */
-interface WatchDependencies {
-  readonly clock: Clock;
-  readonly terminal: Terminal;
-  /** @default {over the control socket} */
-  readonly ask?: (socket: string) => Promise<WatchAnswer>;
-}
-
 const PERIOD_MS = 1000;
-/** Entries that can be scrolled through. */
+/** Entries of the change log that can be scrolled through. */
 const ENTRIES = 100;
 
-/** Resolves when the reader has seen enough, or the terminal is gone. */
+/**
+ * Draws the status of a running kube-relay once a second, and goes on after its restart. Resolves when the
+ * user quits or the terminal is gone.
+ */
 export async function runWatch(
-  { clock, terminal, ask = askAll }: WatchDependencies,
-  { socket, filter, color, signal }: WatchOptions,
+  { clock, terminal }: { readonly clock: Clock; readonly terminal: Terminal },
+  { socket, filter, color, signal }: {
+    readonly socket: string;
+    readonly filter: string;
+    readonly color: boolean;
+    readonly signal: AbortSignal;
+  },
 ): Promise<void> {
   let model: WatchModel = { socket, filter, scrolledBy: 0 };
   let drawn = "";
   const ending = new AbortController();
   const ends = AbortSignal.any([signal, terminal.ended, ending.signal]);
-  const draw = ({ anew }: { readonly anew: boolean }) => {
+  const draw = ({ force }: { readonly force: boolean }) => {
     const lines = renderWatch(model, { size: terminal.size, now: clock.wallNow(), color });
     const text = lines.join("\n");
-    if (text !== drawn || anew) terminal.draw(lines);
+    if (text !== drawn || force) terminal.draw(lines);
     drawn = text;
   };
   terminal.listen((key) => {
@@ -56,9 +47,9 @@ export async function runWatch(
       const scrolledBy = Math.min(outcome.model.scrolledBy, mostScrolled(outcome.model, view));
       model = { ...outcome.model, scrolledBy };
     }
-    draw({ anew: key === undefined });
+    draw({ force: key === undefined });
   });
-  draw({ anew: true });
+  draw({ force: true });
   while (!ends.aborted) {
     try {
       model = answered(model, await ask(socket));
@@ -66,12 +57,12 @@ export async function runWatch(
       model = unanswered(model, { reason: messageOf(error), at: clock.wallNow() });
     }
     if (ends.aborted) break;
-    draw({ anew: false });
+    draw({ force: false });
     await clock.sleep(PERIOD_MS, ends).catch(() => {});
   }
 }
 
-async function askAll(socket: string): Promise<WatchAnswer> {
+async function ask(socket: string): Promise<WatchAnswer> {
   const [status, changes] = await Promise.all([
     requestStatus(socket, { brief: true }),
     requestChanges(socket, { last: ENTRIES }),
