@@ -23,7 +23,9 @@ export interface RelayOptions {
 }
 
 /** Where all is slow, a program that takes its time is not stuck. */
-const PATIENCE = DEADLINE_FACTOR === 1 ? [] : [String(DEADLINE_FACTOR)];
+const PATIENCE = DEADLINE_FACTOR === 1
+  ? []
+  : [String(DEADLINE_FACTOR), Deno.env.get("TMPDIR") ?? "/tmp"];
 const MAIN = new URL(
   PATIENCE.length === 0 ? "../../main.ts" : "./patient_relay.ts",
   import.meta.url,
