@@ -20,6 +20,7 @@ const TOO_MANY = 700;
 const TOO_MANY_PORTS = 1500;
 /** The addresses of the machine are looked at every 10 s, which takes a file. */
 const ONE_LOOK_MS = 11_000;
+const BETWEEN_CHECKS_MS = 20;
 
 const WEB = { hostname: "127.50.0.1", port: 8080 };
 const HELD = { hostname: "127.50.0.2", port: 8080 };
@@ -71,6 +72,14 @@ async function sendDatagrams(to: { hostname: string; port: number }): Promise<De
     await socket.send(new TextEncoder().encode("who?"), { transport: "udp", ...to });
   }
   return sockets;
+}
+
+/** Checks again and again until the addresses have been looked at, and leaves time for other work. */
+async function duringOneLook(check: () => Promise<void>): Promise<void> {
+  for (const start = performance.now(); performance.now() - start < ONE_LOOK_MS;) {
+    await check();
+    await new Promise((resolve) => setTimeout(resolve, BETWEEN_CHECKS_MS));
+  }
 }
 
 /** Everything that others are served by still answers. */
@@ -152,8 +161,7 @@ Deno.test({
       });
     }
     await t.step("all at once, while the machine's addresses are looked at", async () => {
-      const start = performance.now();
-      do await assertServes(relay, "all at once"); while (performance.now() - start < ONE_LOOK_MS);
+      await duringOneLook(() => assertServes(relay, "all at once"));
       const late = { clusterIP: LATE.hostname, ports: one, endpointPort };
       await Deno.writeTextFile(`${relay.folder}/manifests/late.json`, service("late", late));
       await relay.until(
@@ -210,10 +218,9 @@ Deno.test({
         clients.push(await Deno.connect({ hostname: "127.0.0.1", port }));
       }
     }
-    const start = performance.now();
-    while (performance.now() - start < ONE_LOOK_MS) {
-      assertEquals(await exchange(), "pod", "a connection that is open goes on");
-    }
+    await duringOneLook(async () =>
+      assertEquals(await exchange(), "pod", "a connection that is open goes on")
+    );
     for (const client of clients) client.close();
     await setOpenFiles(relay.pid, "1000:");
     await assertServes(relay, "afterwards");
