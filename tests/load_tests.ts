@@ -12,7 +12,16 @@ if (Deno.args.length === 0) throw new TypeError("Cannot run tests: expected '-- 
 for (const path of Deno.args) {
   const files = path.endsWith(".ts") ? [path] : testFilesIn(path);
   if (files.length === 0) throw new RangeError(`Cannot run the tests in '${path}': there are none`);
-  for (const file of files) await import(new URL(file, ROOT).href);
+  for (const file of files) await load(file);
+}
+
+/** A file that cannot be loaded is a test that fails; the tests of the other files run all the same. */
+async function load(file: string): Promise<void> {
+  try {
+    await import(new URL(file, ROOT).href);
+  } catch (error) {
+    Deno.test(`${file} can be loaded`, () => Promise.reject(error));
+  }
 }
 
 /** The test files in a folder and in the folders below it, sorted. */
