@@ -80,12 +80,14 @@ Deno.test({
     await startEchoServer(cluster.localPods[0], { name: "pod-a1", listen });
     const client = ProbeClient.start(cluster.client);
     const target = { protocol: "TCP", address, port: PORT } as const;
+    // The first exchange is slow, and only the first twenty failures are kept as examples.
+    assertEquals(await client.who(target), "pod-a1");
     await client.startLoad([
       { ...target, expect: ["pod-a1"] },
       { ...target, protocol: "UDP", expect: [] },
       { ...target, expect: ["pod-b1"] },
       { ...target, port: PORT + 1, expect: [] },
-    ], { perSecond: 400 });
+    ], { perSecond: 100 });
     const kept = await ProbeClient.start(cluster.localPodClient).open(target);
     for (let i = 0; i < 20; i++) assertEquals(await kept.who(), "pod-a1");
     await kept.close();

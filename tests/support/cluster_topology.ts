@@ -17,7 +17,8 @@
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { ADDRESSES, type FamilyAddresses } from "./address_plan.ts";
-import { addBridge, link, Namespace } from "./netns.ts";
+import { Namespace } from "./netns.ts";
+import { NetworkScript } from "./network_script.ts";
 
 /** The namespaces of the cluster. Disposing of it removes all of them and what runs in them. */
 export interface ClusterTopology extends AsyncDisposable {
@@ -84,33 +85,45 @@ function forFamilies<T>(make: (plan: FamilyAddresses, wiring: Wiring) => T): T[]
 
 /** Makes the cluster. */
 export async function createClusterTopology(): Promise<ClusterTopology> {
-  // deno-lint-ignore no-undef -- the linter does not know it yet
-  await using stack = new AsyncDisposableStack();
-  const make = async (label: string) => stack.use(await Namespace.create(label));
+  const all = await Namespace.createAll([
+    ...["node", "other-node", "router", "client", "blocked", "pod-a1", "pod-a2"],
+    ...["pod-b1", "pod-b2", "pod-a99", "pod-b99"],
+  ]);
+  const next = () => all[made++]!;
+  let made = 0;
   const topology = {
-    node: await make("node"),
-    otherNode: await make("other-node"),
-    router: await make("router"),
-    client: await make("client"),
-    blockedClient: await make("blocked"),
-    localPods: [await make("pod-a1"), await make("pod-a2")] as const,
-    remotePods: [await make("pod-b1"), await make("pod-b2")] as const,
-    localPodClient: await make("pod-a99"),
-    remotePodClient: await make("pod-b99"),
+    node: next(),
+    otherNode: next(),
+    router: next(),
+    client: next(),
+    blockedClient: next(),
+    localPods: [next(), next()] as const,
+    remotePods: [next(), next()] as const,
+    localPodClient: next(),
+    remotePodClient: next(),
   };
-  await joinLan(topology);
-  await joinPods(topology);
-  await joinClients(topology);
-  await addRoutes(topology);
-  const made = stack.move();
-  return { ...topology, [Symbol.asyncDispose]: () => made.disposeAsync() };
+  const script = new NetworkScript();
+  joinLan(script, topology);
+  joinPods(script, topology);
+  joinClients(script, topology);
+  addRoutes(script, topology);
+  const dispose = () => Namespace.removeAll(all);
+  await script.run().catch(async (error) => {
+    await dispose();
+    throw error;
+  });
+  return { ...topology, [Symbol.asyncDispose]: dispose };
 }
 
 type Namespaces = Omit<ClusterTopology, typeof Symbol.asyncDispose>;
 
-async function joinLan({ node, otherNode, router }: Namespaces): Promise<void> {
+function joinLan(
+  script: NetworkScript,
+  { node, otherNode, router }: Namespaces,
+): void {
   for (const namespace of [node, otherNode, router]) {
-    await namespace.sysctl(
+    script.sysctl(
+      namespace,
       "net.ipv4.ip_forward=1",
       "net.ipv6.conf.all.forwarding=1",
       // Packets leave by the interface that they came by, which is meant so.
@@ -118,42 +131,43 @@ async function joinLan({ node, otherNode, router }: Namespaces): Promise<void> {
       "net.ipv4.conf.default.send_redirects=0",
     );
     // Packets are for iptables when they are routed. Kernels without br_netfilter have no such setting.
-    await namespace.output("sysctl", [
-      "-qew",
+    script.sysctlIfKnown(
+      namespace,
       "net.bridge.bridge-nf-call-iptables=0",
       "net.bridge.bridge-nf-call-ip6tables=0",
-    ]);
+    );
   }
-  await addBridge({
+  script.bridge({
     namespace: router,
     device: "lan",
     addresses: forFamilies((_, wiring) => `${wiring.router}/${wiring.lan}`),
   });
-  await link({
+  script.link({
     namespace: node,
     device: "eth0",
     addresses: forFamilies((plan, wiring) => `${plan.node}/${wiring.lan}`),
   }, { namespace: router, device: "to-node", bridge: "lan" });
-  await node.ipBatch([
+  script.ip(
+    node,
     "link add eth1 type bridge",
     ...forFamilies((plan, { second }) => `addr add ${plan.nodeSecond}/${second} dev eth1`),
     "link set eth1 up",
-  ]);
-  await link({
+  );
+  script.link({
     namespace: otherNode,
     device: "eth0",
     addresses: forFamilies((_, wiring) => `${wiring.otherNode}/${wiring.lan}`),
   }, { namespace: router, device: "to-other", bridge: "lan" });
 }
 
-async function joinPods(topology: Namespaces): Promise<void> {
+function joinPods(script: NetworkScript, topology: Namespaces): void {
   const { localPods, remotePods, localPodClient, remotePodClient } = topology;
   for (const side of ["local", "remote"] as const) {
     const node = side === "local" ? topology.node : topology.otherNode;
     const pods = side === "local"
       ? [...localPods, localPodClient]
       : [...remotePods, remotePodClient];
-    await addBridge({
+    script.bridge({
       namespace: node,
       device: "cni0",
       addresses: forFamilies((_, { gateways, podSubnet }) => `${gateways[side]}/${podSubnet}`),
@@ -165,25 +179,29 @@ async function joinPods(topology: Namespaces): Promise<void> {
           : [...plan.remotePods, plan.remotePodClient];
         return `${inOrder[index]}/${wiring.pod}`;
       });
-      await link(
+      script.link(
         { namespace, device: "eth0", addresses },
         { namespace: node, device: `veth${index}`, bridge: "cni0" },
       );
       // A pod that knew a shorter way would answer past its node.
-      await namespace.sysctl("net.ipv6.conf.eth0.accept_redirects=0");
-      await namespace.ipBatch(
-        forFamilies((_, { gateways }) => [
+      script.sysctl(namespace, "net.ipv6.conf.eth0.accept_redirects=0");
+      script.ip(
+        namespace,
+        ...forFamilies((_, { gateways }) => [
           `route add ${gateways[side]} dev eth0`,
           `route add default via ${gateways[side]}`,
         ]).flat(),
       );
       // A bridge gives no frame back to where it came from, such as that of a pod to itself.
-      await node.ip(`link set veth${index} type bridge_slave hairpin on`);
+      script.ip(node, `link set veth${index} type bridge_slave hairpin on`);
     }
   }
 }
 
-async function joinClients({ router, client, blockedClient }: Namespaces): Promise<void> {
+function joinClients(
+  script: NetworkScript,
+  { router, client, blockedClient }: Namespaces,
+): void {
   const ends = [
     { namespace: client, device: "to-client", who: "client", gateway: "clientGateway" },
     {
@@ -194,7 +212,7 @@ async function joinClients({ router, client, blockedClient }: Namespaces): Promi
     },
   ] as const;
   for (const { namespace, device, who, gateway } of ends) {
-    await link({
+    script.link({
       namespace,
       device: "eth0",
       addresses: forFamilies((plan, wiring) => `${plan[who]}/${wiring.client}`),
@@ -203,29 +221,35 @@ async function joinClients({ router, client, blockedClient }: Namespaces): Promi
       device,
       addresses: forFamilies((_, wiring) => `${wiring[gateway]}/${wiring.client}`),
     });
-    await namespace.ipBatch(forFamilies((_, wiring) => `route add default via ${wiring[gateway]}`));
+    script.ip(namespace, ...forFamilies((_, wiring) => `route add default via ${wiring[gateway]}`));
   }
 }
 
-async function addRoutes({ node, otherNode, router }: Namespaces): Promise<void> {
-  await node.ipBatch(forFamilies((_, { router }) => `route add default via ${router}`));
-  await otherNode.ipBatch(forFamilies((_, { router }) => `route add default via ${router}`));
-  await node.ipBatch(
-    forFamilies((_, wiring) => `route add ${wiring.pods.remote} via ${wiring.otherNode}`),
+function addRoutes(
+  script: NetworkScript,
+  { node, otherNode, router }: Namespaces,
+): void {
+  script.ip(node, ...forFamilies((_, { router }) => `route add default via ${router}`));
+  script.ip(otherNode, ...forFamilies((_, { router }) => `route add default via ${router}`));
+  script.ip(
+    node,
+    ...forFamilies((_, wiring) => `route add ${wiring.pods.remote} via ${wiring.otherNode}`),
   );
-  await otherNode.ipBatch(
-    forFamilies((plan, wiring) => `route add ${wiring.pods.local} via ${plan.node}`),
+  script.ip(
+    otherNode,
+    ...forFamilies((plan, wiring) => `route add ${wiring.pods.local} via ${plan.node}`),
   );
   for (const [index, node] of forFamilies((plan) => plan.node).entries()) {
     const flag = index === 0 ? "-4" : "-6";
-    await otherNode.ip(`${flag} rule add iif cni0 lookup 100`);
-    await otherNode.ip(`${flag} route add default via ${node} table 100`);
+    script.ipWithOptions(otherNode, `${flag} rule add iif cni0 lookup 100`);
+    script.ipWithOptions(otherNode, `${flag} route add default via ${node} table 100`);
   }
-  await router.ipBatch([
+  script.ip(
+    router,
     ...forFamilies((plan, wiring) => `route add ${wiring.pods.local} via ${plan.node}`),
     ...forFamilies((_, wiring) => `route add ${wiring.pods.remote} via ${wiring.otherNode}`),
     ...forFamilies((plan, { viaNode }) =>
       viaNode.map((range) => `route add ${range} via ${plan.node}`)
     ).flat(),
-  ]);
+  );
 }

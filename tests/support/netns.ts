@@ -63,20 +63,36 @@ export class Namespace implements AsyncDisposable {
 
   /** Makes a namespace whose `lo` is up. The label shows in its name. */
   static async create(label: string): Promise<Namespace> {
-    const namespace = new Namespace(uniqueName(label));
-    await succeed("ip", ["netns", "add", namespace.name]);
+    const [namespace] = await Namespace.createAll([label]);
+    return namespace!;
+  }
+
+  /** As {@linkcode create} for each label, all by one process. */
+  static async createAll(labels: readonly string[]): Promise<Namespace[]> {
+    const namespaces = labels.map((label) => new Namespace(uniqueName(label)));
+    // Duplicate address detection holds an IPv6 address back for a second or two.
+    const script = `for name; do
+      ip netns add "$name"
+      ip -n "$name" link set lo up
+      ip netns exec "$name" sysctl -qw net.ipv6.conf.all.accept_dad=0 \
+        net.ipv6.conf.default.accept_dad=0
+    done`;
     try {
-      await namespace.ip("link set lo up");
-      // Duplicate address detection holds an IPv6 address back for a second or two.
-      await namespace.sysctl(
-        "net.ipv6.conf.all.accept_dad=0",
-        "net.ipv6.conf.default.accept_dad=0",
-      );
+      await succeed("sh", ["-ec", script, "sh", ...namespaces.map(({ name }) => name)]);
     } catch (error) {
-      await namespace[Symbol.asyncDispose]();
+      await Namespace.removeAll(namespaces).catch(() => {});
       throw error;
     }
-    return namespace;
+    return namespaces;
+  }
+
+  /** Ends what was started in the namespaces and removes them, all by one process. */
+  static async removeAll(namespaces: readonly Namespace[]): Promise<void> {
+    const processes = namespaces.flatMap((namespace) => [...namespace.#processes]);
+    await Promise.all(processes.map((process) => process.kill()));
+    // All are tried, whichever fails.
+    const script = 'code=0; for name; do ip netns del "$name" || code=1; done; exit $code';
+    await succeed("sh", ["-c", script, "sh", ...namespaces.map(({ name }) => name)]);
   }
 
   /** Runs one `ip` command, given as text, in the namespace. Returns its output; throws when it fails. */
@@ -121,44 +137,8 @@ export class Namespace implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await Promise.all([...this.#processes].map((process) => process.kill()));
-    await succeed("ip", ["netns", "del", this.name]);
+    await Namespace.removeAll([this]);
   }
-}
-
-/** One end of a link. */
-export interface LinkEnd {
-  readonly namespace: Namespace;
-  /** Name of the interface. */
-  readonly device: string;
-  /** Addresses with prefix lengths, e.g. `192.168.0.2/24`. */
-  readonly addresses?: readonly string[];
-  /** A bridge of the namespace that the interface is a port of. */
-  readonly bridge?: string;
-}
-
-/** Joins two namespaces by a pair of veth devices, both up. */
-export async function link(a: LinkEnd, b: LinkEnd): Promise<void> {
-  await a.namespace.ip(
-    `link add ${a.device} type veth peer name ${b.device} netns ${b.namespace.name}`,
-  );
-  for (const { namespace, device, addresses = [], bridge } of [a, b]) {
-    await namespace.ipBatch([
-      ...addresses.map((address) => `addr add ${address} dev ${device}`),
-      ...(bridge === undefined ? [] : [`link set ${device} master ${bridge}`]),
-      `link set ${device} up`,
-    ]);
-  }
-}
-
-/** Makes a bridge that is up. */
-export async function addBridge({ namespace, device, addresses = [] }: LinkEnd): Promise<void> {
-  await namespace.ipBatch([
-    // Without a querier, snooping may drop the multicasts that IPv6 finds its neighbours by.
-    `link add ${device} type bridge mcast_snooping 0`,
-    ...addresses.map((address) => `addr add ${address} dev ${device}`),
-    `link set ${device} up`,
-  ]);
 }
 
 async function succeed(command: string, args: readonly string[], stdin?: string): Promise<string> {
