@@ -7,7 +7,6 @@ import type {
   SlicePort,
 } from "../../api/objects.ts";
 import { SERVICE_NAME_LABEL } from "../../api/service_name_label.ts";
-import type { IpAddress } from "../../net/ip_address.ts";
 import { formatHostPort, type Port, tryParsePort } from "../../net/port.ts";
 import { tryParseIpAddress } from "../../net/ip_address.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
@@ -70,7 +69,7 @@ export function describeEndpointSlice(
   return limited([
     ...(isPart || service === undefined ? [] : [`of Service ${service}`]),
     ...(isPart ? itemChanges("port", [portTexts(previous), portTexts(current)]) : []),
-    ...readyText(before.filter(isReady).length, after.filter(isReady).length),
+    ...changeOf("ready", [before.filter(isReady).length, after.filter(isReady).length]),
     ...(Math.max(before.length, after.length) > MOST_COMPARED
       ? changeOf("endpoints", [before.length, after.length])
       : endpointWords(previous, current)),
@@ -85,7 +84,7 @@ export function describeEndpoints(
   const [before, after] = [previous, current].map(readyAddresses) as [string[], string[]];
   const isLarge = Math.max(before.length, after.length) > MOST_COMPARED;
   return limited([
-    ...readyText(before.length, after.length),
+    ...changeOf("ready", [before.length, after.length]),
     ...(isLarge ? [] : itemChanges("endpoint", [before, after])),
   ]);
 }
@@ -97,14 +96,6 @@ export function describeNode(previous: NodeState, current: NodeState): readonly 
     ...itemChanges("address", [previous.addresses, current.addresses]),
     ...itemChanges("pod range", [previous.podCidrs, current.podCidrs]),
   ]);
-}
-
-/** Describes a change of this machine's addresses. */
-export function describeAddresses(
-  previous: readonly IpAddress[],
-  current: readonly IpAddress[],
-): readonly string[] {
-  return limited(itemChanges("address", [previous, current]));
 }
 
 function servicePortText(
@@ -132,10 +123,6 @@ function nodePortText(previous: Service, current: Service): readonly string[] {
 
 function loadBalancerAddresses({ status }: Service): readonly string[] {
   return (status?.loadBalancer?.ingress ?? []).flatMap(({ ip }) => ip ?? []);
-}
-
-function readyText(before: number, after: number): readonly string[] {
-  return changeOf("ready", [before, after]);
 }
 
 function isReady({ conditions }: SliceEndpoint): boolean {

@@ -6,9 +6,7 @@ import {
   testService,
 } from "../../../tests/support/builders.ts";
 import type { EndpointSlice, Service } from "../../api/objects.ts";
-import { parseIpAddress } from "../../net/ip_address.ts";
 import {
-  describeAddresses,
   describeEndpoints,
   describeEndpointSlice,
   describeNode,
@@ -119,11 +117,9 @@ Deno.test("describeEndpoints() compares the addresses that are ready", () => {
   ]);
 });
 
-Deno.test("describeNode() and describeAddresses() name what the plan depends on", () => {
+Deno.test("describeNode() names what the plan depends on", () => {
   const before = testNodeState({ zone: "a" });
   assertEquals(describeNode(before, { ...before, zone: "b" }), ["zone a -> b"]);
-  const address = parseIpAddress("192.0.2.7");
-  assertEquals(describeAddresses([], [address]), ["address 192.0.2.7 new"]);
 });
 
 Deno.test("describeService() keeps no long text of an object", () => {

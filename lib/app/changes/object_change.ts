@@ -3,9 +3,8 @@ import { SERVICE_NAME_LABEL } from "../../api/service_name_label.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../../proxy/service_port_name.ts";
-import { shortened } from "./change_words.ts";
+import { itemChanges, limited, shortened } from "./change_words.ts";
 import {
-  describeAddresses,
   describeEndpoints,
   describeEndpointSlice,
   describeNode,
@@ -68,7 +67,7 @@ export function wordsOfChange(change: ObjectChange): readonly string[] {
     case "Node":
       return describeNode(change.previous, change.current);
     case "addresses":
-      return describeAddresses(change.previous, change.current);
+      return limited(itemChanges("address", [change.previous, change.current]));
     default:
       return [];
   }

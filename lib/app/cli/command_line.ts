@@ -27,7 +27,7 @@ const DONE = 0;
 const WRONG_USE = 2;
 const FAILED = 1;
 
-/** Runs what the arguments ask for. Never rejects. */
+/** Runs the verb of a command line and resolves to the exit code. Never rejects. */
 export async function runCommandLine(
   machine: Dependencies,
   argv: readonly string[],
@@ -63,8 +63,8 @@ export async function runCommandLine(
 }
 
 /**
- * The last line of defence of the terminal: flags, files, objects and tools may hold any text. What a
- * program or a file takes is left as it is.
+ * Protects the terminal: flags, files, objects and tools may contain any text. Output to a program or a file
+ * stays unchanged.
  */
 function withPrintableOutput(machine: Dependencies): Dependencies {
   const { print, complain, process } = machine;
@@ -75,13 +75,12 @@ function withPrintableOutput(machine: Dependencies): Dependencies {
   };
 }
 
-/** The exit code of a verb that a signal may have ended before it was done. */
+/** The exit code of a verb that a signal may have interrupted. */
 function endedCode(code: number, ending: AbortSignal | undefined): number {
   const reason: unknown = ending?.reason;
   return code !== DONE && reason instanceof TerminationRequest ? reason.exitCode : code;
 }
 
-/** What the arguments ask for. */
 interface ChosenCommand {
   readonly command: Command;
   readonly flags: FlagValues;
@@ -99,7 +98,7 @@ function chooseCommand(argv: readonly string[]): ChosenCommand {
   if (wanted !== "help") {
     if (found) all.push(...operandProblems(rest, found));
     all.push(...misplacedFlags(values, wanted));
-    // Which compares the two.
+    // `diff` compares both.
     if (wanted !== "diff") all.push(...objectsBesideDump(values));
   }
   if (!found || all.length > 0) throw new ConfigurationError(all);
@@ -108,7 +107,7 @@ function chooseCommand(argv: readonly string[]): ChosenCommand {
   return { command: found, flags: values, operands };
 }
 
-/** What is missing after the verb, and what is too much. */
+/** Missing and extra arguments after the verb. */
 function operandProblems(
   given: readonly string[],
   { name: verb, operands = [] }: Command,
@@ -121,7 +120,7 @@ function operandProblems(
   ];
 }
 
-/** Flags that stand for verbs, as kube-proxy has them. */
+/** The verb of flags that stand for one, as in kube-proxy. */
 function verbOf({ version, cleanup, "write-config-to": file }: FlagValues): string {
   // A version such as v1.36.0 only replaces the one that kube-proxy reports.
   if (version === "true" || version === "raw") return "version";
@@ -129,7 +128,7 @@ function verbOf({ version, cleanup, "write-config-to": file }: FlagValues): stri
   return cleanup ? "cleanup" : "run";
 }
 
-/** Flags that would have no effect beside this verb. */
+/** Flags of other verbs. */
 function misplacedFlags(values: FlagValues, verb: string): readonly string[] {
   return givenFlags(values).flatMap((name) => {
     const { verbs } = findFlag(name)!;
@@ -138,7 +137,7 @@ function misplacedFlags(values: FlagValues, verb: string): readonly string[] {
   });
 }
 
-/** Loads the configuration, as far as the verb needs a right one. */
+/** Loads the configuration. An invalid one is an error unless the verb works without. */
 async function loadFor(
   dependencies: Dependencies,
   { command, flags }: { readonly command: ActiveCommand; readonly flags: FlagValues },
@@ -149,20 +148,16 @@ async function loadFor(
     const { enoughFlags, name } = command;
     if (!(error instanceof ConfigurationError) || enoughFlags === undefined) throw error;
     for (const problem of error.problems) dependencies.complain(`kube-relay: ${problem}\n`);
-    dependencies.complain(`kube-relay: going on with '${name}' without the configuration\n`);
-    const enough = enoughFlags.map((flag) => [flag, flags[flag]]).filter(([, value]) =>
-      value !== undefined
-    );
-    return await load(dependencies, Object.fromEntries(enough));
+    dependencies.complain(`kube-relay: continuing '${name}' without the configuration\n`);
+    const enough = enoughFlags.map((flag) => [flag, flags[flag]] as const);
+    const given = enough.filter(([, value]) => value !== undefined);
+    return await load(dependencies, Object.fromEntries(given));
   }
 }
 
 function load(dependencies: Dependencies, flags: FlagValues): Promise<LoadedConfiguration> {
-  const { process } = dependencies;
-  return loadConfiguration(
-    { uid: process.uid, env: process.env, readTextFile: readConfigurationText },
-    { flags },
-  );
+  const { uid, env } = dependencies.process;
+  return loadConfiguration({ uid, env, readTextFile: readConfigurationText }, { flags });
 }
 
 function explain(
@@ -174,14 +169,11 @@ function explain(
     complain("kube-relay: see --help\n");
     return WRONG_USE;
   }
-  // Who collects JSON lines would lose a line of text, and with it why the program ended.
+  // A collector of JSON lines would lose a line of text, and with it the error.
   if (isJson) {
-    const logger = createLogger({
-      format: "json",
-      verbosity: 0,
-      sink: (line) => complain(`${line}\n`),
-    });
-    logger.error("Command failed", { error: messageOf(error) });
+    const sink = (line: string) => complain(`${line}\n`);
+    createLogger({ format: "json", verbosity: 0, sink })
+      .error("Command failed", { error: messageOf(error) });
   } else complain(`kube-relay: ${messageOf(error)}\n`);
   return FAILED;
 }

@@ -1,17 +1,17 @@
 import { type Clock, systemClock } from "../../os/clock.ts";
 
-/** Pieces are about so long, in UTF-16 units; one takes well under a millisecond to make. */
+/** Length of a piece in UTF-16 units. */
 const PIECE_LENGTH = 64 * 1024;
 
-/** Time between two turns of the event loop, in milliseconds. A turn costs one in which nothing is done. */
+/** Time between two turns of the event loop, in milliseconds. */
 const SLICE_MS = 4;
 
-/** Levels that are walked: report, families, family, services. What lies deeper is small. */
+/** Levels in pieces: report, families, family, services. Deeper values are small. */
 const WALKED_LEVELS = 4;
 
 /**
- * Writes what `JSON.stringify()` writes, and yields to the event loop every few pieces. What can be
- * iterated is written as a list, of which an entry is asked for when it is its turn.
+ * Writes a large value as `JSON.stringify()` does, but in pieces, and yields to the event loop between them.
+ * Any iterable becomes a list, whose entries are made one by one.
  */
 export async function* jsonPieces(
   value: unknown,

@@ -1,7 +1,7 @@
 import type { CleanupReport } from "../../proxy/data_plane.ts";
 import type { Dependencies } from "../dependencies.ts";
 
-/** Prints a report; of a dry run, also the commands, which a shell takes as they are. */
+/** Prints a report; for a dry run also the shell commands. */
 export function printCleanupReport(
   { print, complain }: Pick<Dependencies, "print" | "complain">,
   { removed, failed, kept = [], commands = [] }: CleanupReport,

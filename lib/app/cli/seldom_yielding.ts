@@ -1,12 +1,9 @@
 import type { Clock } from "../../os/clock.ts";
 
-/**
- * Longest time between two turns of the event loop, in milliseconds. Nobody waits for one but a signal;
- * each costs a millisecond at least, in which nothing is done.
- */
+/** Only signals wait for a turn of the event loop, and each turn costs a millisecond of idle time. */
 const SLICE_MS = 50;
 
-/** The same clock, by which most calls for a turn of the event loop have come too early. */
+/** For a verb that does one thing and ends: skips turns of the event loop within 50 ms of the last one. */
 export function seldomYielding(clock: Clock): Clock {
   let sliceStart = clock.now();
   return {

@@ -1,6 +1,11 @@
 import { encodeConfiguration } from "../../config/encode_configuration.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
-import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "../../config/listen_address.ts";
+import {
+  HEALTHZ_PORT,
+  type ListenAddress,
+  METRICS_PORT,
+  tryParseListenAddress,
+} from "../../config/listen_address.ts";
 import { createHealthzHandler } from "../../health/healthz_server.ts";
 import type { ProxyHealth } from "../../health/proxy_health.ts";
 import { type EventSink, nodeRegarding } from "../../kube/event.ts";
@@ -47,16 +52,6 @@ export interface ProxyServersOptions {
   readonly gather: () => Promise<void>;
 }
 
-interface ProxyServer {
-  readonly name: "healthz" | "metrics";
-  /** The address; empty = turned off. */
-  readonly text: string;
-  readonly port: number;
-  readonly handler: HttpHandler;
-  /** Reason of kube-proxy's event if the server cannot listen. */
-  readonly reason: string;
-}
-
 /** Starts the health and the metrics server of every kube-proxy as tasks. */
 export function startProxyServers(
   dependencies: ProxyServersDependencies,
@@ -64,56 +59,52 @@ export function startProxyServers(
   options: ProxyServersOptions,
 ): void {
   const { healthzBindAddress, metricsBindAddress } = options.configuration.proxy;
-  const servers: readonly ProxyServer[] = [
-    {
-      name: "healthz",
-      text: healthzBindAddress,
-      port: HEALTHZ_PORT,
-      handler: healthzHandler(dependencies, options),
-      reason: "FailedToStartProxierHealthcheck",
-    },
-    {
-      name: "metrics",
-      text: metricsBindAddress,
-      port: METRICS_PORT,
-      handler: metricsHandler(dependencies, options),
-      reason: "FailedToStartMetricServer",
-    },
-  ];
-  for (const server of servers) {
-    if (server.text === "") continue;
-    tasks.run(server.name, (signal) => runServer(dependencies, server, { ...options, signal }));
+  const healthz = {
+    name: "healthz",
+    address: tryParseListenAddress(healthzBindAddress, HEALTHZ_PORT),
+    handler: healthzHandler(dependencies, options),
+    reason: "FailedToStartProxierHealthcheck",
+  } as const;
+  const metrics = {
+    name: "metrics",
+    address: tryParseListenAddress(metricsBindAddress, METRICS_PORT),
+    handler: metricsHandler(dependencies, options),
+    reason: "FailedToStartMetricServer",
+  } as const;
+  for (const { address, ...server } of [healthz, metrics]) {
+    // Without an address it is turned off.
+    if (address === undefined) continue;
+    const run = (signal: AbortSignal) =>
+      runServer(dependencies, { ...server, address }, { ...options, signal });
+    tasks.run(server.name, run);
   }
 }
 
+/** `reason`: that of kube-proxy's event if the server cannot listen. */
 async function runServer(
   { events, openFiles, ...dependencies }: ProxyServersDependencies,
-  { name, text, port, handler, reason }: ProxyServer,
+  { reason, ...server }: {
+    readonly name: "healthz" | "metrics";
+    readonly address: ListenAddress;
+    readonly handler: HttpHandler;
+    readonly reason: string;
+  },
   { configuration, handover, nodeName, signal }: ProxyServersOptions & {
     readonly signal: AbortSignal;
   },
 ): Promise<void> {
-  const address = tryParseListenAddress(text, port)!;
-  const hardFail = configuration.proxy.bindAddressHardFail;
   try {
     await runHttpServer(dependencies, {
-      name,
-      address,
-      handler,
-      hardFail,
+      ...server,
+      hardFail: configuration.proxy.bindAddressHardFail,
       ...(handover && { handover }),
       signal,
       bounds: openFiles.httpBounds,
-      onRefused: () => openFiles.countRefused(name),
+      onRefused: () => openFiles.countRefused(server.name),
     });
   } catch (error) {
-    events.record({
-      type: "Warning",
-      reason,
-      action: "StartKubeProxy",
-      note: messageOf(error),
-      regarding: nodeRegarding(nodeName),
-    });
+    const [note, regarding] = [messageOf(error), nodeRegarding(nodeName)];
+    events.record({ type: "Warning", reason, action: "StartKubeProxy", note, regarding });
     throw error;
   }
 }

@@ -11,13 +11,16 @@ import { idleBackendOptions } from "../../run/idle_backend_options.ts";
 import type { LoadedConfiguration } from "../../../config/load.ts";
 import type { ActiveCommand } from "./command.ts";
 
-/** Removes what earlier runs left, then what kube-proxy left. Needs no cluster. */
+/**
+ * Removes everything that any mode of kube-relay, then kube-proxy, added to the machine, and nothing else.
+ * Needs no cluster.
+ */
 export const cleanupCommand: ActiveCommand = {
   name: "cleanup",
   summary:
     "remove everything that earlier runs or kube-proxy added to the machine (like --cleanup)",
   examples: ["kube-relay cleanup --dry-run"],
-  // A node whose configuration is broken is the one that has to be cleaned; upstream refuses it.
+  // A node with a broken configuration needs the cleanup most; upstream refuses it.
   enoughFlags: ["state-dir", "control-socket", "tools-path", "dry-run"],
   async run(dependencies, { configuration, logger, endInOrder }) {
     const { relay, proxy } = configuration;
@@ -36,18 +39,18 @@ export const cleanupCommand: ActiveCommand = {
       printCleanupReport(dependencies, report, { dryRun });
       reports.push(report);
     }
-    // One that stays costs the next start a clean-up in vain: no reason to fail.
+    // A failure only costs the next start a needless cleanup.
     if (!dryRun && reports.every(isDone)) await forgetModes(relay.stateDirectory).catch(() => {});
     const alive = await findKubeProxyAlive(hostChecks, { signal });
     if (alive) {
       complain(`${alive.summary} and will write its rules again; ${alive.cure ?? ""}\n`);
       for (const line of alive.evidence) complain(`  ${line}\n`);
     }
-    // Ours is gone by now: whatever has kube-proxy's names is kube-proxy's.
+    // Whatever still has kube-proxy's names belongs to kube-proxy.
     const excludeCidrs = excludedServers(proxy);
-    const theirs = await hostChecks.removeKubeProxy({ dryRun, excludeCidrs, signal });
-    printCleanupReport(dependencies, theirs, { dryRun });
-    reports.push(theirs);
+    const foreign = await hostChecks.removeKubeProxy({ dryRun, excludeCidrs, signal });
+    printCleanupReport(dependencies, foreign, { dryRun });
+    reports.push(foreign);
     if (reports.every(isEmpty)) {
       print("Nothing of kube-relay's or kube-proxy's is left on this machine.\n");
     }
@@ -55,10 +58,7 @@ export const cleanupCommand: ActiveCommand = {
   },
 };
 
-/**
- * Says that a kube-relay runs. What is taken away under it is missed by every client, and not put back
- * before something changes.
- */
+/** Finds a running kube-relay: a cleanup would break its clients, and it would not repair at once. */
 async function findRunning(controlSocket: string): Promise<string | undefined> {
   try {
     const { pid } = await requestStatus(controlSocket, { brief: true });
@@ -69,7 +69,7 @@ async function findRunning(controlSocket: string): Promise<string | undefined> {
   }
 }
 
-/** What each mode of this build removes in each family, or would remove. */
+/** Cleans up each mode of this release in each family. */
 async function* ownReports(
   dependencies: Dependencies & { readonly logger: Logger },
   configuration: LoadedConfiguration,

@@ -114,7 +114,7 @@ Deno.test("--cleanup works with a configuration that is wrong, which upstream re
   const { code, done, err } = await cleanUp(["--cluster-cidr=nonsense", "--dry-run"]);
   assertEquals({ code, done }, { code: 0, done: ["preview", "preview", "theirs"] });
   assertStringIncludes(err, "nonsense");
-  assertStringIncludes(err, "going on with 'cleanup' without the configuration");
+  assertStringIncludes(err, "continuing 'cleanup' without the configuration");
 });
 
 Deno.test("--cleanup leaves virtual servers of ipvs.excludeCIDRs alone", async () => {

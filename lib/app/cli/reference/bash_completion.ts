@@ -1,7 +1,12 @@
-import type { CompletedFlag, CompletionTable, ValueKind } from "./completion_table.ts";
-import { SERVICES_VERB } from "./completion_table.ts";
+import {
+  type CompletedFlag,
+  type CompletionTable,
+  SERVICES_VERB,
+  type ValueActions,
+  type ValueKind,
+} from "./completion_table.ts";
 
-/** The script, to be sourced. */
+/** The script for bash alone, without the package bash-completion. */
 export function bashCompletion({ verbs, flags }: CompletionTable): string {
   return `# bash completion for kube-relay; source it, or put it where bash-completion looks.
 _kube_relay_words() { mapfile -t COMPREPLY < <(compgen -W "$1" -- "$cur"); }
@@ -72,7 +77,7 @@ function valueCase({ names, value }: CompletedFlag): string {
   return value === undefined ? "" : `    ${names.join("|")}) ${action(value)} ;;\n`;
 }
 
-/** The word after such a flag is no verb and no operand, but for one that is attached by "=". */
+/** Skips the value of a flag, unless it is attached by "=". */
 function takesValueCase(flags: readonly CompletedFlag[]): string {
   const names = flags.filter(({ value }) => value !== undefined).flatMap(({ names }) => names);
   return `      ${
@@ -80,17 +85,15 @@ function takesValueCase(flags: readonly CompletedFlag[]): string {
   }) if [[ \${COMP_WORDS[index+1]} != = ]]; then index=$((index + 1)); fi ;;\n`;
 }
 
+const ACTIONS: ValueActions = {
+  file: "_kube_relay_files",
+  folder: "_kube_relay_folders",
+  service: "_kube_relay_services",
+  other: ":",
+};
+
 function action(value: ValueKind): string {
-  switch (value.kind) {
-    case "words":
-      return `_kube_relay_words "${value.words.join(" ")}"`;
-    case "file":
-      return "_kube_relay_files";
-    case "folder":
-      return "_kube_relay_folders";
-    case "service":
-      return "_kube_relay_services";
-    case "other":
-      return ":";
-  }
+  return value.kind === "words"
+    ? `_kube_relay_words "${value.words.join(" ")}"`
+    : ACTIONS[value.kind];
 }

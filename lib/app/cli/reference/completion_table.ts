@@ -8,6 +8,9 @@ export type ValueKind =
   | { readonly kind: "words"; readonly words: readonly string[] }
   | { readonly kind: "file" | "folder" | "service" | "other" };
 
+/** How a shell completes each kind of value but words. */
+export type ValueActions = Readonly<Record<Exclude<ValueKind["kind"], "words">, string>>;
+
 export interface CompletedFlag {
   /** As typed: `--mode`, `-v`. */
   readonly names: readonly string[];

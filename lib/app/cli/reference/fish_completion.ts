@@ -3,10 +3,11 @@ import {
   type CompletionTable,
   SERVICES_VERB,
   shortHelp,
+  type ValueActions,
   type ValueKind,
 } from "./completion_table.ts";
 
-/** The script, to be sourced. */
+/** The script for fish. */
 export function fishCompletion({ verbs, flags }: CompletionTable): string {
   const names = verbs.map(({ name }) => name).join(" ");
   return `# fish completion for kube-relay; put it into ~/.config/fish/completions/kube-relay.fish.
@@ -23,9 +24,9 @@ ${
     ).join("")
   }${
     verbs.flatMap(({ name, operands }) =>
-      // Which of several operands it is makes no difference so far: they are of one kind.
+      // All operands of one verb have the same kind.
       operands.slice(0, 1).flatMap((value) => {
-        const what = values(value);
+        const what = action(value);
         return what === ""
           ? []
           : [`complete -c kube-relay -n '__fish_seen_subcommand_from ${name}'${what}\n`];
@@ -39,32 +40,28 @@ function flagLine({ names, help, value, verbs }: CompletedFlag, all: string): re
     name.startsWith("--") ? ` -l ${name.slice(2)}` : ` -s ${name.slice(1)}`
   ).join("");
   const where = verbs === undefined ? "" : ` -n ${quoted(condition(verbs, all))}`;
-  const what = value === undefined ? "" : ` -r${values(value)}`;
+  const what = value === undefined ? "" : ` -r${action(value)}`;
   return [`complete -c kube-relay${where}${options}${what} -d ${quoted(shortHelp(help))}\n`];
 }
 
-/** `run` is meant when there is no verb. */
+/** Without a verb, `run` is meant. */
 function condition(verbs: readonly string[], all: string): string {
   const seen = `__fish_seen_subcommand_from ${verbs.join(" ")}`;
   return verbs.includes("run") ? `${seen}; or not __fish_seen_subcommand_from ${all}` : seen;
 }
 
-function values(value: ValueKind): string {
-  switch (value.kind) {
-    case "words":
-      return ` -a ${quoted(value.words.join(" "))}`;
-    case "file":
-      return " -F";
-    case "folder":
-      return " -a '(__fish_complete_directories (commandline -ct))'";
-    case "service":
-      return " -a '(__kube_relay_services)'";
-    case "other":
-      return "";
-  }
+const ACTIONS: ValueActions = {
+  file: " -F",
+  folder: " -a '(__fish_complete_directories (commandline -ct))'",
+  service: " -a '(__kube_relay_services)'",
+  other: "",
+};
+
+function action(value: ValueKind): string {
+  return value.kind === "words" ? ` -a ${quoted(value.words.join(" "))}` : ACTIONS[value.kind];
 }
 
-/** A text of fish: only these two mean something between single quotes. */
+/** Between single quotes, only these two characters have a meaning in fish. */
 function quoted(text: string): string {
   return `'${text.replace(/[\\']/g, "\\$&")}'`;
 }

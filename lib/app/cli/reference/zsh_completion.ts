@@ -3,10 +3,11 @@ import {
   type CompletionTable,
   SERVICES_VERB,
   shortHelp,
+  type ValueActions,
   type ValueKind,
 } from "./completion_table.ts";
 
-/** The script, as a file `_kube-relay` in a folder of `$fpath`, or to be sourced. */
+/** The script for zsh, as a file `_kube-relay` in a folder of `$fpath` or to be sourced. */
 export function zshCompletion({ verbs, flags }: CompletionTable): string {
   return `#compdef kube-relay
 # zsh completion for kube-relay: a file named _kube-relay in a folder of $fpath, or sourced.
@@ -68,19 +69,15 @@ function flagSpecs({ names, help, value }: CompletedFlag): string {
   ).join("");
 }
 
+const ACTIONS: ValueActions = {
+  file: "_files",
+  folder: "_files -/",
+  service: "_kube_relay_services",
+  other: " ",
+};
+
 function action(value: ValueKind): string {
-  switch (value.kind) {
-    case "words":
-      return `(${value.words.join(" ")})`;
-    case "file":
-      return "_files";
-    case "folder":
-      return "_files -/";
-    case "service":
-      return "_kube_relay_services";
-    case "other":
-      return " ";
-  }
+  return value.kind === "words" ? `(${value.words.join(" ")})` : ACTIONS[value.kind];
 }
 
 function quoted(text: string): string {
