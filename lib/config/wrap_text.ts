@@ -19,12 +19,3 @@ export function wrapText(text: string, { width, indent = 0 }: WrapOptions): stri
   lines.push(line);
   return lines.map((each) => " ".repeat(indent) + each).join("\n");
 }
-
-/** Wraps a text behind `first`; the lines after the first are indented, by default by the length of `first`. */
-export function hangingText(
-  first: string,
-  text: string,
-  { width, indent = first.length }: WrapOptions,
-): string {
-  return first + wrapText(text, { width, indent }).slice(indent);
-}

@@ -2,16 +2,11 @@
 import { wrapText } from "../../config/wrap_text.ts";
 import { type TimeTexts, timeTexts } from "../status/number_texts.ts";
 import { matchesFilter } from "../status/status_view.ts";
-import { toneColors, type TonedText } from "../status/tone.ts";
+import { type TextLook, toneColors, type TonedText } from "../cli/terminal_text.ts";
 import type { ChangeEntry, ChangesReport } from "./change_entry.ts";
 import { entryDuration, entryFamily, entryLines } from "./entry_text.ts";
 
-/** How the text looks. */
-interface ChangesViewOptions {
-  /** Width of the terminal. @default {80} */
-  readonly columns?: number;
-  /** @default {false} */
-  readonly color?: boolean;
+interface ChangesViewOptions extends TextLook {
   /** Only entries that {@linkcode entryMatches} selects. */
   readonly filter?: string;
   /** Name of a time zone, e.g. `UTC`. @default {that of the machine} */

@@ -12,7 +12,7 @@ import type {
   SyncEntry,
 } from "./change_entry.ts";
 import { countText, durationText, groupedText, operationsText } from "../status/number_texts.ts";
-import type { Tone, TonedText } from "../status/tone.ts";
+import type { Tone, TonedText } from "../cli/terminal_text.ts";
 
 /** Causes, effects and other parts of one entry that are named; the rest is counted. */
 const MOST_NAMED = 4;

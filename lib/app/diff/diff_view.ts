@@ -1,16 +1,10 @@
-/**
- * What `diff` found, as text for people: by Service, and what belongs to none last. Pure.
- *
- * @module
- */
-import { createColors } from "picocolors";
-import { wrapText } from "../../config/wrap_text.ts";
+/** The differences that `diff` found as text: by Service, those of no Service last. Pure. */
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { servicePortText } from "../../proxy/service_port_name.ts";
 import { printableText } from "../../log/printable_text.ts";
-
-import { ageText, timeTexts } from "../status/number_texts.ts";
+import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
+import { ageText, countText, timeTexts } from "../status/number_texts.ts";
 import {
   countDifferences,
   countQuarantined,
@@ -19,48 +13,37 @@ import {
   type ServicePortNames,
 } from "./node_difference.ts";
 
-/** How the text looks. */
-export interface DiffViewOptions {
-  /** Width of the terminal. @default {80} */
-  readonly columns?: number;
-  /** @default {false} */
-  readonly color?: boolean;
-  /** Milliseconds since 1970, for what is still to come. @default {0} */
+interface DiffViewOptions extends TextLook {
+  /** Milliseconds since 1970, for the time of the next try. @default {0} */
   readonly now?: number;
   /** Name of a time zone, e.g. `UTC`. @default {that of the machine} */
   readonly timeZone?: string | undefined;
 }
 
-type Colors = ReturnType<typeof createColors>;
-
-/** How lines are written. */
-interface View {
-  readonly width: number;
-  readonly colors: Colors;
-  /** When something is tried again. */
+interface View extends TextStyle {
   readonly retryText: (retryAt: string | undefined) => string;
 }
 
-/** Of one Service; JSON has all. */
+/** Most differences of one Service. */
 const MOST_SHOWN = 12;
-/** Of one object. */
+/** Most lines of one object. */
 const MOST_LINES = 6;
 const INDENT = 11;
 const SHARED = "For all Services";
 
-/** All of it, with a last line that counts. */
+/** All differences, and their number in the last line. */
 export function renderDifference(
   difference: NodeDifference,
-  { columns = 80, color = false, now = 0, timeZone }: DiffViewOptions = {},
+  { now = 0, timeZone, ...look }: DiffViewOptions = {},
 ): string {
   const { mode, nodeName, families } = difference;
   const retryText = (at: string | undefined) => retryTimeText(at, { now, timeZone });
-  const view: View = { width: columns, colors: createColors(color), retryText };
+  const view: View = { ...textStyle(look, { least: 0 }), retryText };
   const lines = [`Node     ${printableText(nodeName)}, mode ${mode}`];
   for (const family of families) {
-    // What comes after a list is no part of it.
+    // An empty line ends a list.
     if (lines.length > families.indexOf(family) + 1) lines.push("");
-    // Not push(...list): a list of some 100,000 lines is too long for arguments.
+    // A list of 100,000 lines is too long for push(...lines).
     for (const line of familyLines(family, view)) lines.push(line);
   }
   lines.push("", lastLine(difference, view));
@@ -76,10 +59,12 @@ function familyLines(
   const label = `${family}     `;
   const left = quarantineLines(quarantined, services, view);
   if (shown.length === 0) return [`${colors.bold(family)}     as planned`, ...left];
-  const mended = repair === undefined
-    ? countText(shown.length)
-    : `${countText(shown.length)}, of which ${shown.length - differences.length} repaired`;
-  const lines = [`${colors.bold(family)}${label.slice(family.length)}${mended}`];
+  const text = repair === undefined
+    ? countText(shown.length, "difference")
+    : `${countText(shown.length, "difference")}, of which ${
+      shown.length - differences.length
+    } repaired`;
+  const lines = [`${colors.bold(family)}${label.slice(family.length)}${text}`];
   const groups = [...Map.groupBy(shown, ({ key }) => titleOf(services, key))].sort((
     [one],
     [other],
@@ -93,7 +78,7 @@ function familyLines(
   return [...lines, ...left];
 }
 
-/** What is not there on purpose, and why. */
+/** ServicePorts that were left out, with the reason. */
 function quarantineLines(
   quarantined: readonly Quarantined[],
   services: ServicePortNames,
@@ -101,11 +86,12 @@ function quarantineLines(
 ): readonly string[] {
   if (quarantined.length === 0) return [];
   const items = quarantined.slice(0, MOST_SHOWN).flatMap(({ key, address, reason, retryAt }) => [
-    `  ${
-      wrapped(`${[titleOf(services, key), address ?? []].flat().join(" ")}: ${reason}`, view, -7)
-        .trimStart()
-    }`,
-    wrapped(view.retryText(retryAt), view, -7),
+    hangingText(
+      "  ",
+      `${[titleOf(services, key), address ?? []].flat().join(" ")}: ${reason}`,
+      { ...view, indent: INDENT - 7 },
+    ),
+    hangingText(" ".repeat(INDENT - 7), view.retryText(retryAt), view),
   ]);
   const more = quarantined.length - MOST_SHOWN;
   return [
@@ -128,49 +114,43 @@ function differenceLines(
 ): readonly string[] {
   const { colors } = view;
   const word = kind.padEnd(INDENT - 2);
-  const painted = kind === "extra" ? colors.yellow(word) : colors.red(word);
-  const first = wrapped(`${object} ${name}`, view);
+  const first = hangingText(" ".repeat(INDENT), `${object} ${name}`, view).slice(INDENT);
   return [
-    `  ${painted}${first.trimStart()}`,
+    `  ${kind === "extra" ? colors.yellow(word) : colors.red(word)}${first}`,
     ...textLines("wanted", wanted, view),
     ...textLines("found", found, view),
-    ...(cure === undefined ? [] : [wrapped(cure, view)]),
+    ...(cure === undefined ? [] : [hangingText(" ".repeat(INDENT), cure, view)]),
   ];
 }
 
 function textLines(label: string, text: string | undefined, view: View): readonly string[] {
   if (text === undefined) return [];
   const lines = text.split("\n");
-  const shown = lines.slice(0, MOST_LINES).map((line) => wrapped(line, view, label.length + 1));
+  const further = " ".repeat(INDENT + label.length + 1);
+  const shown = lines.slice(0, MOST_LINES).map((line) => hangingText(further, line, view));
   const more = lines.length - shown.length;
-  const all = [...shown, ...(more > 0 ? [wrapped(`and ${more} more lines`, view, 7)] : [])];
-  const [first = "", ...rest] = all;
+  const [first = "", ...rest] = shown;
   return [
-    `${" ".repeat(INDENT)}${view.colors.dim(label)} ${first.trimStart()}`,
+    `${" ".repeat(INDENT)}${view.colors.dim(label)} ${first.slice(further.length)}`,
     ...rest,
+    ...(more > 0 ? [`${" ".repeat(INDENT + 7)}and ${more} more lines`] : []),
   ];
-}
-
-function wrapped(text: string, { width }: View, further = 0): string {
-  return wrapText(printableText(text), { width, indent: INDENT + further });
 }
 
 function lastLine(difference: NodeDifference, { colors }: View): string {
   const left = countDifferences(difference);
   const isRepair = difference.families.some(({ repair }) => repair !== undefined);
   if (left > 0) {
-    const mendable = difference.families.flatMap(({ differences }) => differences)
+    const repairable = difference.families.flatMap(({ differences }) => differences)
       .filter(({ cure }) => cure === undefined).length;
-    const which = mendable < left ? `${mendable} of them` : left === 1 ? "it" : "them";
-    const cure = isRepair || mendable === 0 ? "" : `; 'kube-relay diff --repair' repairs ${which}`;
-    return colors.red(`${countText(left)}${isRepair ? " left" : ""}${cure}`);
+    const which = repairable < left ? `${repairable} of them` : left === 1 ? "it" : "them";
+    const cure = isRepair || repairable === 0
+      ? ""
+      : `; 'kube-relay diff --repair' repairs ${which}`;
+    return colors.red(`${countText(left, "difference")}${isRepair ? " left" : ""}${cure}`);
   }
   const but = countQuarantined(difference) > 0 ? ", but for what is in quarantine" : "";
   return colors.green(`${isRepair ? "All is as planned now" : "The machine is as planned"}${but}`);
-}
-
-function countText(count: number): string {
-  return count === 1 ? "1 difference" : `${count} differences`;
 }
 
 function retryTimeText(

@@ -1,49 +1,33 @@
-/**
- * What other objects would change, as text for people and for programs. Pure.
- *
- * @module
- */
-import { createColors } from "picocolors";
-import { wrapText } from "../../config/wrap_text.ts";
+/** The changes that other objects would make, as text and as JSON. Pure. */
 import { type ServicePortKey, servicePortText } from "../../proxy/service_port_name.ts";
 import { printableText } from "../../log/printable_text.ts";
-import type { DiffViewOptions } from "./diff_view.ts";
+import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
+import { countText } from "../status/number_texts.ts";
 import { countChanges, type FamilyWhatIf, type PlanChange, type WhatIf } from "./what_if.ts";
 
-type Colors = ReturnType<typeof createColors>;
-
-/** How lines are written. */
-interface View {
-  readonly width: number;
-  readonly colors: Colors;
-}
-
-/** Of one Service; JSON has all. */
+/** Most removed, and most added, lines of one Service. */
 const MOST_LINES = 12;
 const INDENT = 4;
 
-/** Each Service that would change: in words, then the rules that go and come. */
-export function renderWhatIf(
-  whatIf: WhatIf,
-  { columns = 80, color = false }: DiffViewOptions = {},
-): string {
+/** Each Service that would change: in words, then the removed and added rules. */
+export function renderWhatIf(whatIf: WhatIf, look: TextLook = {}): string {
   const { before: { mode, nodeName }, families } = whatIf;
-  const view: View = { width: columns, colors: createColors(color) };
+  const view = textStyle(look, { least: 0 });
   const lines = [`Node     ${printableText(nodeName)}, mode ${mode}`];
   for (const family of families) {
-    // What comes after a list is no part of it.
+    // An empty line ends a list.
     if (lines.length > families.indexOf(family) + 1) lines.push("");
-    // Not push(...list): a list of some 100,000 lines is too long for arguments.
+    // A list of 100,000 lines is too long for push(...lines).
     for (const line of familyLines(family, view)) lines.push(line);
   }
   const count = countChanges(whatIf);
   const last = count === 0
     ? view.colors.green("Nothing would change")
-    : view.colors.yellow(`${count === 1 ? "1 thing" : `${count} things`} would change`);
+    : view.colors.yellow(`${countText(count, "thing")} would change`);
   return `${[...lines, "", last].join("\n")}\n`;
 }
 
-/** A value for `JSON.stringify()`; docs/diff.md tells its fields. */
+/** A value for `JSON.stringify()`; docs/diff.md describes its fields. */
 export function whatIfJson(whatIf: WhatIf): unknown {
   const { before: { mode, nodeName }, families } = whatIf;
   return {
@@ -58,7 +42,7 @@ export function whatIfJson(whatIf: WhatIf): unknown {
   };
 }
 
-function familyLines(family: FamilyWhatIf, view: View): readonly string[] {
+function familyLines(family: FamilyWhatIf, view: TextStyle): readonly string[] {
   const { colors } = view;
   const { changes, shared } = family;
   if (changes.length + shared.length === 0) {
@@ -70,7 +54,7 @@ function familyLines(family: FamilyWhatIf, view: View): readonly string[] {
   const lines = [`${colors.bold(family.family)}     ${ports}`];
   if (shared.length > 0) {
     lines.push("", colors.bold("For all Services"));
-    for (const words of shared) lines.push(wrapped(words, view));
+    for (const words of shared) lines.push(hangingText("  ", words, view));
   }
   for (const change of changes) lines.push(...changeLines(change, family, view));
   return lines;
@@ -79,13 +63,13 @@ function familyLines(family: FamilyWhatIf, view: View): readonly string[] {
 function changeLines(
   { key, kind, words, rules: { removed, added } }: PlanChange,
   { plans }: FamilyWhatIf,
-  view: View,
+  view: TextStyle,
 ): readonly string[] {
   const { colors } = view;
   return [
     "",
     `${colors.bold(printableText(titleOf(key, plans)))} ${kind}`,
-    ...(words.length > 0 ? [wrapped(words.join("; "), view)] : []),
+    ...(words.length > 0 ? [hangingText("  ", words.join("; "), view)] : []),
     ...signed("-", removed, { ...view, paint: colors.red }),
     ...signed("+", added, { ...view, paint: colors.green }),
   ];
@@ -94,21 +78,14 @@ function changeLines(
 function signed(
   sign: "+" | "-",
   lines: readonly string[],
-  { width, paint }: View & { readonly paint: (text: string) => string },
+  { width, paint }: TextStyle & { readonly paint: (text: string) => string },
 ): readonly string[] {
   const shown = lines.slice(0, MOST_LINES);
   const more = lines.length - shown.length;
   return [
-    ...shown.map((line) => {
-      const text = wrapText(printableText(line), { width, indent: INDENT + 2 });
-      return paint(`${" ".repeat(INDENT)}${sign} ${text.trimStart()}`);
-    }),
+    ...shown.map((line) => paint(hangingText(`${" ".repeat(INDENT)}${sign} `, line, { width }))),
     ...(more > 0 ? [`${" ".repeat(INDENT)}${sign} and ${more} more lines; --json has all`] : []),
   ];
-}
-
-function wrapped(text: string, { width }: View): string {
-  return wrapText(printableText(text), { width, indent: 2 });
 }
 
 function titleOf(key: ServicePortKey, plans: FamilyWhatIf["plans"]): string {

@@ -1,44 +1,16 @@
-/**
- * The examination as text for people. Pure: the same report gives the same text.
- *
- * @module
- */
-import { createColors } from "picocolors";
-import { wrapText } from "../../config/wrap_text.ts";
+/** The findings of `doctor` as text. Pure: the same report gives the same text. */
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import type { ProbeResult } from "../../proxy/service_mode.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
-import { printableText } from "../../log/printable_text.ts";
+import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
 import { type DoctorMode, type DoctorReport, isBlocked } from "./doctor_report.ts";
 
-/** How the text looks. */
-interface DoctorViewOptions {
-  /** Width of the terminal. @default {80} */
-  readonly columns?: number;
-  /** @default {false} */
-  readonly color?: boolean;
-}
-
-type Colors = ReturnType<typeof createColors>;
-
-interface View {
-  readonly columns: number;
-  readonly colors: Colors;
-}
-
-/** Narrowest text that can still be read, and the widest. */
-const [MIN_COLUMNS, MAX_COLUMNS] = [60, 110];
-
-/** Width of the words at the beginning of lines. */
+/** Width of the words at the begin of lines. */
 const INDENT = 11;
 
-/** Everything, in sections: what is here, each mode, what was found, and the verdict. */
-export function renderDoctor(report: DoctorReport, options: DoctorViewOptions = {}): string {
-  const { columns = 80, color = false } = options;
-  const view: View = {
-    columns: Math.min(MAX_COLUMNS, Math.max(MIN_COLUMNS, columns)),
-    colors: createColors(color),
-  };
+/** The machine, each mode, the findings and the verdict. */
+export function renderDoctor(report: DoctorReport, look: TextLook = {}): string {
+  const view = textStyle(look, { most: 110 });
   const sections = [
     factLines(report, view),
     choiceLines(report, view),
@@ -48,7 +20,10 @@ export function renderDoctor(report: DoctorReport, options: DoctorViewOptions = 
   return sections.map((lines) => `${lines.join("\n")}\n`).join("\n");
 }
 
-function factLines({ program, machine, api, relay }: DoctorReport, view: View): readonly string[] {
+function factLines(
+  { program, machine, api, relay }: DoctorReport,
+  view: TextStyle,
+): readonly string[] {
   const { version, kubeProxy, deno, platform } = program;
   const { hostname, kernel, uid, capabilities, toolsPath } = machine;
   const user = uid === 0 ? "root" : uid === undefined ? "unknown user" : `user ${uid}`;
@@ -73,7 +48,7 @@ function factLines({ program, machine, api, relay }: DoctorReport, view: View): 
   ];
 }
 
-function choiceLines({ choice }: DoctorReport, view: View): readonly string[] {
+function choiceLines({ choice }: DoctorReport, view: TextStyle): readonly string[] {
   const { request, mode, reasons } = choice;
   const { colors } = view;
   const asked = request === "default"
@@ -89,7 +64,7 @@ function choiceLines({ choice }: DoctorReport, view: View): readonly string[] {
 
 function modeLines(
   { mode, inRelease, families, features, notTried }: DoctorMode,
-  view: View,
+  view: TextStyle,
 ): readonly string[] {
   const { colors } = view;
   const [mark, works] = families.length === 0
@@ -112,10 +87,10 @@ function modeLines(
   ];
 }
 
-/** What is said of a feature of which there is nothing to say. */
+/** The detail of a feature without remarks. */
 const WORKS = "works";
 
-function missingLines(word: string, row: MergedRow, view: View): readonly string[] {
+function missingLines(word: string, row: MergedRow, view: TextStyle): readonly string[] {
   const { colors } = view;
   const { detail, lost, cure, required } = row;
   const mark = required ? colors.red : colors.yellow;
@@ -126,7 +101,7 @@ function missingLines(word: string, row: MergedRow, view: View): readonly string
   ];
 }
 
-/** Of one feature in all families that fare alike. */
+/** The result of one feature in all families with the same result. */
 interface MergedRow extends Omit<ProbeResult, "family"> {
   readonly families: readonly IpFamily[];
 }
@@ -147,7 +122,7 @@ function mergeFamilies(results: readonly ProbeResult[]): readonly MergedRow[] {
   return [...rows.values()];
 }
 
-/** Its name, and the family where not both are meant. */
+/** The name of a feature, and its family if only one is meant. */
 function named({ feature, families }: MergedRow): string {
   const [only] = families;
   return only !== undefined && families.length < IP_FAMILIES.length
@@ -155,7 +130,7 @@ function named({ feature, families }: MergedRow): string {
     : feature;
 }
 
-function findingLines(report: DoctorReport, view: View): readonly string[] {
+function findingLines(report: DoctorReport, view: TextStyle): readonly string[] {
   const { colors } = view;
   const { findings } = report;
   const verdict = isBlocked(report)
@@ -168,7 +143,7 @@ function findingLines(report: DoctorReport, view: View): readonly string[] {
 
 function oneFinding(
   { severity, summary, evidence, cure }: HostFinding,
-  view: View,
+  view: TextStyle,
 ): readonly string[] {
   const { colors } = view;
   const mark = { blocking: colors.red, warning: colors.yellow, info: colors.cyan }[severity];
@@ -180,14 +155,12 @@ function oneFinding(
   ];
 }
 
-/** A word and text beside it, broken to the width. */
-function entry(word: string, text: string, { columns }: View): string {
-  const lines = wrapText(printableText(text), { width: columns, indent: INDENT });
-  return word.padEnd(INDENT) + lines.slice(INDENT);
+/** A word, and a text next to it. */
+function entry(word: string, text: string, { width }: TextStyle): string {
+  return hangingText(word.padEnd(INDENT), text, { width });
 }
 
 /** One of several lines below a word. */
-function bullet(text: string, { columns }: View): string {
-  const lines = wrapText(printableText(text), { width: columns, indent: INDENT + 2 });
-  return `${" ".repeat(INDENT)}- ${lines.slice(INDENT + 2)}`;
+function bullet(text: string, { width }: TextStyle): string {
+  return hangingText(`${" ".repeat(INDENT)}- `, text, { width });
 }

@@ -1,5 +1,5 @@
 /** The status as text for a terminal. Pure: the same report at the same time gives the same text. */
-import { hangingText, wrapText } from "../../config/wrap_text.ts";
+import { wrapText } from "../../config/wrap_text.ts";
 import { ageText } from "./number_texts.ts";
 import type { StatusFamily, StatusReport } from "./status_report.ts";
 import {
@@ -9,16 +9,11 @@ import {
   type StatusView,
   statusView,
 } from "./status_view.ts";
-import { type Tone, toneColors } from "./tone.ts";
+import { hangingText, type TextLook, type Tone, toneColors } from "../cli/terminal_text.ts";
 
-/** How the text looks. */
-interface StatusTextOptions {
+interface StatusTextOptions extends TextLook {
   /** Milliseconds since 1970, for ages. */
   readonly now: number;
-  /** Width of the terminal. @default {80} */
-  readonly columns?: number;
-  /** @default {false} */
-  readonly color?: boolean;
   /** Only Services that {@linkcode matchesFilter} selects. @default {""} */
   readonly filter?: string;
 }

@@ -8,7 +8,7 @@ import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { ServedAddress } from "../../proxy/service_mode.ts";
 import { countText, durationText, loadNotes, operationsText, trafficText } from "./number_texts.ts";
 import type { StatusEndpoint, StatusFamily, StatusReport, StatusService } from "./status_report.ts";
-import type { TonedText } from "./tone.ts";
+import type { TonedText } from "../cli/terminal_text.ts";
 
 /** Everything but the Services. Times are milliseconds since 1970. */
 export interface StatusView {

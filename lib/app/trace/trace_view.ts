@@ -1,58 +1,37 @@
-/**
- * What `trace` found, as text for people. Pure.
- *
- * @module
- */
-import { createColors } from "picocolors";
+/** The report of `trace` as text. Pure. */
 import { wrapText } from "../../config/wrap_text.ts";
 import { formatHostPort } from "../../net/port.ts";
 import type { ConntrackTuple } from "../../os/conntrack_entry.ts";
 import type { PacketHeader, TraceStep } from "../../proxy/packet_trace.ts";
 import { printableText } from "../../log/printable_text.ts";
+import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
 import type { TraceOutcome, TraceReport } from "./trace_report.ts";
-
-/** How the text looks. */
-interface TraceViewOptions {
-  /** Width of the terminal. @default {80} */
-  readonly columns?: number;
-  /** @default {false} */
-  readonly color?: boolean;
-}
-
-type Colors = ReturnType<typeof createColors>;
-
-interface View {
-  readonly columns: number;
-  readonly colors: Colors;
-}
 
 /** Width of the names of facts. */
 const INDENT = 9;
 const RULE_INDENT = 4;
-const MIN_COLUMNS = 60;
 
 /** The whole report. */
-export function renderTrace(report: TraceReport, options: TraceViewOptions = {}): string {
-  const { columns = 80, color = false } = options;
-  const view = { columns: Math.max(MIN_COLUMNS, columns), colors: createColors(color) };
+export function renderTrace(report: TraceReport, look: TextLook = {}): string {
+  const view = textStyle(look);
   const { mode, node, way, notes } = report;
   const lines = [
-    ...fact("Packet", packetText(report), view),
-    ...fact("Service", serviceText(report), view),
-    ...fact("Seen by", `${way}, in mode ${mode} on node ${node}`, view),
+    fact("Packet", packetText(report), view),
+    fact("Service", serviceText(report), view),
+    fact("Seen by", `${way}, in mode ${mode} on node ${node}`, view),
     "",
     ...report.steps.flatMap((step) => stepLines(step, view)),
-    ...(report.steps.length === 0 ? fact("Rules", noStepsText(report), view) : []),
+    ...(report.steps.length === 0 ? [fact("Rules", noStepsText(report), view)] : []),
     "",
-    ...fact("Result", outcomeText(report.outcome), view),
+    fact("Result", outcomeText(report.outcome), view),
     ...trackedLines(report, view),
     ...comparisonLines(report, view),
-    ...notes.flatMap((note) => fact("Note", note, view)),
+    ...notes.map((note) => fact("Note", note, view)),
   ];
   return `${lines.join("\n")}\n`;
 }
 
-/** What was waited for, or found: `TCP 10.0.0.1:40000 -> 10.96.0.1:80`. */
+/** Returns e.g. `TCP 10.0.0.1:40000 -> 10.96.0.1:80`. */
 function packetLine({ packet }: Pick<TraceReport, "packet">): string {
   const { protocol, from, sourcePort, to, port } = packet;
   const source = sourcePort === undefined ? from : formatHostPort(from, sourcePort);
@@ -79,11 +58,14 @@ function noStepsText({ conntrack, mode, origin }: TraceReport): string {
     : "no watched rule matched it";
 }
 
-function stepLines({ place, rule, verdict, header, meaning }: TraceStep, view: View): string[] {
-  const { columns, colors } = view;
+function stepLines(
+  { place, rule, verdict, header, meaning }: TraceStep,
+  view: TextStyle,
+): string[] {
+  const { width, colors } = view;
   const plain = printableText(`${place}: ${rule === undefined ? "end of chain, " : ""}${verdict}`);
   const text = (words: string, indent: number) =>
-    wrapText(printableText(words), { width: columns, indent }).split("\n");
+    wrapText(printableText(words), { width, indent }).split("\n");
   return [
     ...(header === undefined ? [] : [colors.dim(`  [${printableText(headerText(header))}]`)]),
     ...text(plain, 2).map((line) => /^ *.*: (drop|reject)/.test(line) ? colors.red(line) : line),
@@ -122,29 +104,25 @@ function outcomeText(outcome: TraceOutcome): string {
   }
 }
 
-function trackedLines({ conntrack }: TraceReport, view: View): readonly string[] {
+function trackedLines({ conntrack }: TraceReport, view: TextStyle): readonly string[] {
   if (conntrack === undefined) return [];
   const { original, reply, state } = conntrack;
   const text = `${tupleText(original)}, answered ${tupleText(reply)}${state ? ` (${state})` : ""}`;
-  return fact("Tracked", text, view);
+  return [fact("Tracked", text, view)];
 }
 
 function tupleText({ source, sourcePort, destination, destinationPort }: ConntrackTuple): string {
   return `${formatHostPort(source, sourcePort)} -> ${formatHostPort(destination, destinationPort)}`;
 }
 
-function comparisonLines({ comparison }: TraceReport, view: View): readonly string[] {
+function comparisonLines({ comparison }: TraceReport, view: TextStyle): readonly string[] {
   if (comparison === undefined) return [];
   const { expected, differences } = comparison;
   const { colors } = view;
-  if (differences.length === 0) return fact("Explain", `agrees: ${expected}`, view);
-  return differences.flatMap((each) =>
-    fact("Explain", `differs: ${each}`, view).map((line) => colors.red(line))
-  );
+  if (differences.length === 0) return [fact("Explain", `agrees: ${expected}`, view)];
+  return differences.map((each) => colors.red(fact("Explain", `differs: ${each}`, view)));
 }
 
-function fact(name: string, text: string, { columns }: View): readonly string[] {
-  const [first = "", ...rest] = wrapText(printableText(text), { width: columns, indent: INDENT })
-    .split("\n");
-  return [name.padEnd(INDENT) + first.trimStart(), ...rest];
+function fact(name: string, text: string, { width }: TextStyle): string {
+  return hangingText(name.padEnd(INDENT), text, { width });
 }

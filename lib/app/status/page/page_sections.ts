@@ -14,7 +14,7 @@ import {
   type StatusView,
   statusView,
 } from "../status_view.ts";
-import type { Tone } from "../tone.ts";
+import type { Tone } from "../../cli/terminal_text.ts";
 import { clockText, type Html, syncPlot } from "./sync_plot.ts";
 
 /** Everything on the page, at one moment. */

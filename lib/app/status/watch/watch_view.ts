@@ -10,7 +10,7 @@ import { entryMatches, entryRows } from "../../changes/changes_view.ts";
 import { ageText, durationText, timeTexts } from "../number_texts.ts";
 import type { StatusReport } from "../status_report.ts";
 import { type FamilyView, type StatusView, statusView } from "../status_view.ts";
-import { toneColors, type TonedText } from "../tone.ts";
+import { toneColors, type TonedText } from "../../cli/terminal_text.ts";
 
 /** The last answer of kube-relay. */
 export interface WatchAnswer {
