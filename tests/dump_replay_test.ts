@@ -9,7 +9,7 @@ import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import { askControlText } from "../lib/app/control/control_client.ts";
 import { INPUT_PART } from "../lib/app/dump/dump_schema.ts";
 import { checkDump } from "../lib/app/dump/read_dump.ts";
-import type { Service } from "../lib/api/objects.ts";
+import type { Service } from "../lib/api/kinds/service.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import type { BackendMode } from "../lib/proxy/backend.ts";
 import { createDependencies } from "../main.ts";

@@ -4,11 +4,13 @@
  *
  * @module
  */
+import { SERVICE_CIDR } from "../lib/api/kinds/service_cidr.ts";
 import { assert, assertEquals } from "@std/assert";
 import process from "node:process";
 import { NftablesLayout } from "../backends/nftables/layout.ts";
 import { defaultRenderOptions } from "../backends/nftables/render_options.ts";
-import type { EndpointSlice, Service } from "../lib/api/objects.ts";
+import type { EndpointSlice } from "../lib/api/kinds/endpoint_slice.ts";
+import type { Service } from "../lib/api/kinds/service.ts";
 import { planWhatIf } from "../lib/app/diff/what_if.ts";
 import { renderWhatIf } from "../lib/app/diff/what_if_view.ts";
 import { type PlannedNode, planObjects } from "../lib/app/offline/planned_node.ts";
@@ -24,7 +26,7 @@ import { testEndpointSlice, testNode, testService } from "./support/builders.ts"
 import { MemoryLogger } from "./support/memory_logger.ts";
 import { rawObjects } from "./support/raw_objects.ts";
 import { testServicePlan, testSharedPlan } from "./support/service_plans.ts";
-import { testDumpParts, testInformer } from "./support/test_dump.ts";
+import { testDumpParts, testInformers } from "./support/test_dump.ts";
 import { withFolder } from "./support/with_folder.ts";
 
 const DEPENDENCIES = { ...createDependencies(), logger: new MemoryLogger() };
@@ -82,13 +84,12 @@ const OBJECTS = {
 
 async function planned(mode: BackendMode, { services, slices }: Objects): Promise<PlannedNode> {
   return await planObjects(DEPENDENCIES, {
-    informers: {
-      ...PARTS.informers,
-      services: testInformer(...services),
-      endpointSlices: testInformer(...slices),
-      endpoints: testInformer(),
-      nodes: testInformer(testNode()),
-    },
+    informers: testInformers({
+      services,
+      endpointslices: slices,
+      nodes: [testNode()],
+      servicecidrs: [...PARTS.informers.of(SERVICE_CIDR).values()],
+    }),
     configuration: PARTS.configuration,
     mode,
     nodeName: THIS_NODE,

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { Service } from "../api/objects.ts";
+import type { Service } from "../api/kinds/service.ts";
 import { formatHostPort } from "../net/port.ts";
 import type { KubeAuthDescription } from "./kube_auth.ts";
 

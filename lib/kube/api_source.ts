@@ -1,9 +1,10 @@
 /**
- * The API server as a source of objects: one connection, one reflector for each kind.
+ * The API server as a source of objects: one connection, one reflector for each subscription.
  *
  * @module
  */
-import type { KubeKinds } from "../api/objects.ts";
+import type { KubeObject } from "../api/kind.ts";
+import { SERVICE, type Service } from "../api/kinds/service.ts";
 import type { Logger } from "../log/logger.ts";
 import { RecentTexts } from "../log/recent_texts.ts";
 import type { Clock } from "../os/clock.ts";
@@ -13,20 +14,12 @@ import { type ApiAnswer, KubeClient } from "./client.ts";
 import { Http1Transport } from "./http1_transport.ts";
 import { Http2Transport } from "./http2_transport.ts";
 import type { HttpTransport, TransportTiming } from "./http_transport.ts";
-import type { Informers } from "./informer.ts";
+import type { InformerSet, Subscription } from "./informer_set.ts";
 import type { KubeAuth, KubeAuthDescription } from "./kube_auth.ts";
 import { LinkedAbort } from "./linked_abort.ts";
 import { Reflector, type ReflectorOptions } from "./reflector.ts";
 import type { ReflectorStatus } from "./reflector_progress.ts";
 import type { ReflectorTiming } from "./reflector_timing.ts";
-import {
-  ENDPOINT_SLICES,
-  ENDPOINTS,
-  type KubeResource,
-  nodeResource,
-  SERVICE_CIDRS,
-  SERVICES,
-} from "./resources.ts";
 import { slimObject } from "./slim.ts";
 import { StringTable } from "./string_table.ts";
 
@@ -41,18 +34,11 @@ interface ApiSourceDependencies {
 
 /** Settings of {@linkcode ApiSource}. */
 export interface ApiSourceOptions {
-  readonly informers: Informers;
+  readonly informers: InformerSet;
   /** Called for each answer of the server, and for each that did not come. */
   readonly onAnswer?: (answer: ApiAnswer) => void;
-  /** Name of the own Node; without it no Node is read. */
-  readonly nodeName: string | undefined;
   /** Whether to try streaming lists first. @default {true} */
   readonly streamingLists?: boolean;
-  /**
-   * Whether Endpoints are followed beside EndpointSlices, for Services that have no slice. A server
-   * without EndpointSlices is served by its Endpoints in any case. @default {false}
-   */
-  readonly endpointsFallback?: boolean;
   readonly timing?: TransportTiming & ReflectorTiming;
 }
 
@@ -62,10 +48,17 @@ export interface ApiSourceStatus {
   readonly connected: boolean;
   /** When the server last sent anything, in the time of `Clock.now()`. */
   readonly lastSignOfLifeMs: number | undefined;
-  /** By kind; Endpoints only while they stand in for EndpointSlices. */
-  readonly resources: Readonly<Partial<Record<keyof KubeKinds, ReflectorStatus>>>;
-  /** What is wrong with the way to the server, and the cure. */
+  /** What is followed now. */
+  readonly resources: readonly FollowedResource[];
+  /** Why the server may be out of reach, and the cure. */
   readonly hint: string | undefined;
+}
+
+/** How following one kind goes. */
+export interface FollowedResource extends ReflectorStatus {
+  readonly kind: string;
+  /** Name of the resource, e.g. `endpointslices`. */
+  readonly plural: string;
 }
 
 /** Creates the source; nothing is connected before `run()`. */
@@ -83,9 +76,10 @@ export class ApiSource {
   readonly #transport: HttpTransport;
   readonly #client: KubeClient;
   readonly #strings = new StringTable();
-  readonly #reflectors = new Map<keyof KubeKinds, { readonly status: ReflectorStatus }>();
-  #fallback: LinkedAbort | undefined;
-  #fallbackDone: Promise<void> | undefined;
+  readonly #reflectors = new Map<Subscription, { readonly status: ReflectorStatus }>();
+  /** Subscriptions that stand in for another kind, and what ends them. */
+  readonly #standIns = new Map<Subscription, LinkedAbort>();
+  readonly #standInsDone: Promise<void>[] = [];
   #hintLogged: string | undefined;
 
   constructor(dependencies: ApiSourceDependencies, options: ApiSourceOptions) {
@@ -116,126 +110,101 @@ export class ApiSource {
     signal: AbortSignal,
     { keepOpen }: { readonly keepOpen?: Promise<void> } = {},
   ): Promise<void> {
-    const { services, serviceCidrs, nodes } = this.#options.informers;
-    const { nodeName } = this.#options;
     await using _transport = this.#transport;
-    const running = [
-      this.#reflect(
-        { resource: SERVICES, informer: services, onListed: () => this.#tellHint() },
-        signal,
-      ),
-      ...this.#reflectEndpoints(signal),
-      this.#reflect({
-        resource: SERVICE_CIDRS,
-        informer: serviceCidrs,
-        onUnavailable: () => serviceCidrs.markSynced(),
-      }, signal),
-    ];
-    if (nodeName === undefined) {
-      nodes.markSynced();
-    } else {
-      const onUnavailable = () => nodes.markSynced();
-      const resource = nodeResource(nodeName);
-      running.push(this.#reflect({ resource, informer: nodes, onUnavailable }, signal));
-    }
-    await Promise.all(running);
-    await this.#fallbackDone;
+    const followed = [...this.#options.informers].filter(({ options }) => !options.onlyWithout);
+    await Promise.all(followed.map((subscription) => this.#follow(subscription, signal)));
+    await Promise.all(this.#standInsDone);
     await keepOpen;
   }
 
   /** What it is doing now. */
   status(): ApiSourceStatus {
-    const resources: Partial<Record<keyof KubeKinds, ReflectorStatus>> = {};
-    for (const [kind, { status }] of this.#reflectors) resources[kind] = status;
     return {
       auth: this.#dependencies.auth.describe(),
       connected: this.#transport.connected,
       lastSignOfLifeMs: this.#transport.lastSignOfLifeMs,
-      resources,
+      resources: [...this.#reflectors].map(([{ spec: { kind, plural } }, { status }]) => ({
+        kind,
+        plural,
+        ...status,
+      })),
       hint: this.#hint(),
     };
   }
 
-  /** EndpointSlices with Endpoints beside them, or with Endpoints only while there are none. */
-  #reflectEndpoints(signal: AbortSignal): readonly Promise<void>[] {
-    const { informers: { endpoints, endpointSlices }, endpointsFallback } = this.#options;
-    const slices = { resource: ENDPOINT_SLICES, informer: endpointSlices };
-    if (!endpointsFallback) {
-      const onUnavailable = () => this.#startFallback(signal);
-      return [
-        this.#reflect({ ...slices, onUnavailable, onListed: () => this.#stopFallback() }, signal),
-      ];
-    }
-    // An identity that may not read Endpoints gets Services with slices, which is most of them.
-    const resource = { ...ENDPOINTS, optionalOn: [403] };
-    return [
-      this.#reflect({ ...slices, onUnavailable: () => endpointSlices.markSynced() }, signal),
-      this.#reflect({
-        resource,
-        informer: endpoints,
-        onUnavailable: () => endpoints.markSynced(),
-      }, signal),
-    ];
+  #follow(subscription: Subscription, signal: AbortSignal): Promise<void> {
+    const standIns = [...this.#options.informers].filter(({ options }) =>
+      options.onlyWithout === subscription.spec
+    );
+    return this.#reflect(subscription, {
+      onListed: () => {
+        this.#logHint();
+        for (const standIn of standIns) this.#endStandIn(standIn);
+      },
+      onUnavailable: () => {
+        if (standIns.length === 0) subscription.informer.markSynced();
+        for (const standIn of standIns) this.#standIn(standIn, subscription, signal);
+      },
+    }, signal);
   }
 
-  async #reflect<K extends keyof KubeKinds>(
-    { resource, ...options }:
-      & Pick<ReflectorOptions<KubeKinds[K]>, "informer" | "onListed" | "onUnavailable">
-      & { readonly resource: KubeResource<K> },
+  async #reflect(
+    subscription: Subscription,
+    handlers: Pick<ReflectorOptions<KubeObject>, "onListed" | "onUnavailable">,
     signal: AbortSignal,
   ): Promise<void> {
     const { clock, logger, random } = this.#dependencies;
     const { timing, streamingLists } = this.#options;
     const strings = this.#strings;
-    const told = new RecentTexts({ clock });
+    const logged = new RecentTexts({ clock });
     const onProblem = (problem: ObjectProblem) => {
-      if (!told.isNews(JSON.stringify(problem))) return;
+      if (!logged.isNews(JSON.stringify(problem))) return;
       logger.warn("Skipped an object that cannot be parsed", { ...problem });
     };
-    const reflector = new Reflector<KubeKinds[K]>({ clock, logger, random, client: this.#client }, {
-      ...options,
-      resource,
-      slim: (raw) => slimObject(resource.kind, raw, { strings, onProblem }),
-      onFailure: () => this.#tellHint(),
+    const reflector = new Reflector<KubeObject>({ clock, logger, random, client: this.#client }, {
+      ...handlers,
+      subscription,
+      slim: (raw) => slimObject(subscription.spec, raw, { strings, onProblem }),
+      onFailure: () => this.#logHint(),
       ...(timing && { timing }),
       ...(streamingLists !== undefined && { streamingLists }),
     });
-    this.#reflectors.set(resource.kind, reflector);
+    this.#reflectors.set(subscription, reflector);
     await reflector.run(signal);
   }
 
-  /** The server has no EndpointSlices: Endpoints stand in for them until it has. */
-  #startFallback(signal: AbortSignal): void {
-    if (this.#fallback) return;
-    const { endpoints, endpointSlices } = this.#options.informers;
+  /** The server does not have a kind: another one is followed in its place until it does. */
+  #standIn(standIn: Subscription, { informer }: Subscription, signal: AbortSignal): void {
+    if (this.#standIns.has(standIn)) return;
     const abort = new LinkedAbort(signal);
-    const onListed = () => endpointSlices.markSynced();
-    this.#fallback = abort;
-    this.#fallbackDone = this.#reflect(
-      { resource: ENDPOINTS, informer: endpoints, onListed },
-      abort.signal,
-    ).finally(() => abort[Symbol.dispose]());
+    this.#standIns.set(standIn, abort);
+    const ended = this.#reflect(standIn, { onListed: () => informer.markSynced() }, abort.signal);
+    this.#standInsDone.push(ended.finally(() => abort[Symbol.dispose]()));
   }
 
-  /** There are EndpointSlices: whatever Endpoints gave is forgotten. */
-  #stopFallback(): void {
-    this.#fallback?.abort(new Error("EndpointSlices are there"));
-    this.#fallback = undefined;
-    this.#reflectors.delete("Endpoints");
-    this.#options.informers.endpoints.replace().finish();
+  /** The kind itself is there: the objects of its stand-in are forgotten. */
+  #endStandIn(standIn: Subscription): void {
+    const { spec, options, informer } = standIn;
+    this.#standIns.get(standIn)?.abort(
+      new Error(`${options.onlyWithout?.kind}s replace ${spec.kind}`),
+    );
+    this.#standIns.delete(standIn);
+    this.#reflectors.delete(standIn);
+    informer.replace().finish();
   }
 
   #hint(): string | undefined {
-    const services = this.#reflectors.get("Service");
+    const services = [...this.#options.informers].find(({ spec }) => spec === SERVICE);
     return apiAddressHint({
       auth: this.#dependencies.auth.describe(),
       reached: this.#transport.lastSignOfLifeMs !== undefined,
-      failing: services?.status.phase === "backoff",
-      kubernetesService: this.#options.informers.services.get("default/kubernetes"),
+      failing: services !== undefined &&
+        this.#reflectors.get(services)?.status.phase === "backoff",
+      kubernetesService: services?.informer.get("default/kubernetes") as Service | undefined,
     });
   }
 
-  #tellHint(): void {
+  #logHint(): void {
     const hint = this.#hint();
     if (hint === undefined || hint === this.#hintLogged) return;
     this.#hintLogged = hint;

@@ -3,12 +3,13 @@ import { eventually } from "../../tests/support/eventually.ts";
 import { FakeApiServer } from "../../tests/support/fake_api_server.ts";
 import { MemoryLogger } from "../../tests/support/memory_logger.ts";
 import { StaticAuth } from "../../tests/support/static_auth.ts";
-import type { KubeObject } from "../api/objects.ts";
+import { collectionPath } from "../api/kind.ts";
+import { ENDPOINT_SLICE } from "../api/kinds/endpoint_slice.ts";
+import { SERVICE_CIDR } from "../api/kinds/service_cidr.ts";
+import { RecordingInformers } from "../../tests/support/recording_informers.ts";
 import { systemClock } from "../os/clock.ts";
 import { type ApiSource, type ApiSourceOptions, createApiSource } from "./api_source.ts";
-import { Informer } from "./informer.ts";
 import type { KubeAuth } from "./kube_auth.ts";
-import { ENDPOINT_SLICES, SERVICE_CIDRS } from "./resources.ts";
 
 const NODES = "/api/v1/nodes";
 
@@ -16,42 +17,34 @@ interface Stage {
   readonly fake: FakeApiServer;
   readonly source: ApiSource;
   readonly logger: MemoryLogger;
-  readonly informers: ReturnType<typeof createInformers>;
+  readonly informers: RecordingInformers;
   readonly told: string[];
 }
 
-function createInformers(told: string[]) {
-  const informer = <T extends KubeObject>(kind: string) =>
-    new Informer<T>({
-      onAdd: ({ metadata }) => told.push(`add ${kind} ${metadata.name}`),
-      onUpdate: (_, { metadata }) => told.push(`update ${kind} ${metadata.name}`),
-      onDelete: ({ metadata }) => told.push(`delete ${kind} ${metadata.name}`),
-      onSynced: () => told.push(`synced ${kind}`),
-    });
-  return {
-    services: informer<never>("Service"),
-    endpointSlices: informer<never>("EndpointSlice"),
-    endpoints: informer<never>("Endpoints"),
-    nodes: informer<never>("Node"),
-    serviceCidrs: informer<never>("ServiceCIDR"),
-  };
+function phaseOf({ source }: Stage, kind: string): string | undefined {
+  return source.status().resources.find((resource) => resource.kind === kind)?.phase;
 }
 
 /** Runs a source on a fake server. */
 async function withSource(
   run: (stage: Stage) => Promise<void>,
-  { prepare, auth, scheme = "https", ...options }:
+  { prepare, auth, scheme = "https", endpointsFallback = false, ...options }:
     & Partial<Omit<ApiSourceOptions, "informers">>
     & {
       readonly prepare?: (fake: FakeApiServer) => void;
       readonly auth?: (fake: FakeApiServer) => KubeAuth;
       readonly scheme?: "https" | "http";
+      readonly endpointsFallback?: boolean;
     } = {},
 ): Promise<void> {
   await using fake = await FakeApiServer.start({ scheme });
   prepare?.(fake);
-  const told: string[] = [];
-  const informers = createInformers(told);
+  const informers = new RecordingInformers({
+    nodeName: "node-1",
+    endpointsFallback,
+    words: { add: "add ", update: "update ", delete: "delete ", synced: "synced " },
+  });
+  const told = informers.events;
   const logger = new MemoryLogger();
   const source = createApiSource({
     clock: systemClock,
@@ -59,8 +52,7 @@ async function withSource(
     random: () => 0,
     auth: auth?.(fake) ?? new StaticAuth(fake.url, { ca: fake.ca }),
   }, {
-    informers,
-    nodeName: "node-1",
+    informers: informers.set,
     ...options,
     timing: { backoff: { initialMs: 20, maxMs: 100 }, ...options.timing },
   });
@@ -75,8 +67,7 @@ async function withSource(
 }
 
 async function synced({ informers }: Stage): Promise<void> {
-  const all = Object.values(informers);
-  await eventually("everything is listed", () => all.every((informer) => informer.synced));
+  await eventually("everything is listed", () => informers.set.synced());
 }
 
 const SLICE = {
@@ -97,9 +88,9 @@ for (const scheme of ["https", "http"] as const) {
     withSource(async (stage) => {
       await synced(stage);
       assertEquals(stage.told.toSorted(), [
-        "add EndpointSlice web-1",
+        "add EndpointSlice default/web-1",
         "add Node node-1",
-        "add Service web",
+        "add Service default/web",
         "add ServiceCIDR kubernetes",
         "synced EndpointSlice",
         "synced Endpoints",
@@ -109,13 +100,13 @@ for (const scheme of ["https", "http"] as const) {
       ]);
       const { connected, resources, hint, auth } = stage.source.status();
       assertEquals([connected, hint, auth.server], [true, undefined, stage.fake.url]);
-      assertEquals(Object.keys(resources).toSorted(), [
+      assertEquals(resources.map(({ kind }) => kind).toSorted(), [
         "EndpointSlice",
         "Node",
         "Service",
         "ServiceCIDR",
       ]);
-      assertEquals(Object.values(resources).map(({ phase }) => phase), Array(4).fill("watching"));
+      assertEquals(resources.map(({ phase }) => phase), Array(4).fill("watching"));
       if (scheme === "https") assertEquals(stage.fake.connections, 1);
     }, {
       scheme,
@@ -139,20 +130,14 @@ for (const scheme of ["https", "http"] as const) {
 Deno.test("ApiSource.run() goes on without ServiceCIDRs and Node that it may not read", () =>
   withSource(async (stage) => {
     await synced(stage);
-    const { ServiceCIDR, Node } = stage.source.status().resources;
-    assertEquals([ServiceCIDR?.phase, Node?.phase], ["unavailable", "unavailable"]);
+    assertEquals(phaseOf(stage, "ServiceCIDR"), "unavailable");
+    assertEquals(phaseOf(stage, "Node"), "unavailable");
   }, {
     prepare(fake) {
-      fake.setMissing(SERVICE_CIDRS.path, 404);
+      fake.setMissing(collectionPath(SERVICE_CIDR), 404);
       fake.setMissing(NODES, 403);
     },
   }));
-
-Deno.test("ApiSource.run() reads no Node where none is named", () =>
-  withSource(async (stage) => {
-    await synced(stage);
-    assertEquals(stage.fake.requests.some(({ path }) => path === NODES), false);
-  }, { nodeName: undefined }));
 
 Deno.test("ApiSource.run() lets Endpoints stand in for EndpointSlices until there are some", () =>
   withSource(async (stage) => {
@@ -160,15 +145,15 @@ Deno.test("ApiSource.run() lets Endpoints stand in for EndpointSlices until ther
     await synced(stage);
     assertEquals(informers.endpoints.size, 1);
     assertEquals(told.filter((line) => line.includes("Endpoint")), [
-      "add Endpoints web",
+      "add Endpoints default/web",
       "synced Endpoints",
       "synced EndpointSlice",
     ]);
     fake.store.create(SLICE);
-    fake.setMissing(ENDPOINT_SLICES.path, undefined);
+    fake.setMissing(collectionPath(ENDPOINT_SLICE), undefined);
     await eventually("the slices are there", () => informers.endpointSlices.size === 1);
     await eventually("the Endpoints are gone", () => informers.endpoints.size === 0);
-    assertEquals(stage.source.status().resources.Endpoints, undefined);
+    assertEquals(phaseOf(stage, "Endpoints"), undefined);
     const watched = () => {
       let found = 0;
       fake.forEachWatch(() => found++, "/api/v1/endpoints");
@@ -177,7 +162,7 @@ Deno.test("ApiSource.run() lets Endpoints stand in for EndpointSlices until ther
     await eventually("Endpoints are no longer watched", () => watched() === 0);
   }, {
     prepare(fake) {
-      fake.setMissing(ENDPOINT_SLICES.path, 404);
+      fake.setMissing(collectionPath(ENDPOINT_SLICE), 404);
       fake.store.create(ENDPOINTS);
     },
     timing: { unavailableRetryMs: 100 },
@@ -199,7 +184,7 @@ Deno.test("ApiSource.run() follows Endpoints beside EndpointSlices where that is
   }));
 
 for (
-  const [path, code, kind] of [[ENDPOINT_SLICES.path, 404, "EndpointSlice"], [
+  const [path, code, kind] of [[collectionPath(ENDPOINT_SLICE), 404, "EndpointSlice"], [
     "/api/v1/endpoints",
     403,
     "Endpoints",
@@ -210,7 +195,7 @@ for (
       await synced(stage);
       const { endpoints, endpointSlices } = stage.informers;
       assertEquals(endpoints.size + endpointSlices.size, 1);
-      assertEquals(stage.source.status().resources[kind]?.phase, "unavailable");
+      assertEquals(phaseOf(stage, kind), "unavailable");
     }, {
       endpointsFallback: true,
       prepare(fake) {

@@ -1,20 +1,13 @@
 /**
- * The store of one kind of object: what a source (reflector or manifests) has said last, and whom to tell.
+ * The store of one kind of object: what a source (reflector or manifests) delivered last, and the
+ * handlers of its changes.
  *
  * @module
  */
-import {
-  type Endpoints,
-  type EndpointSlice,
-  type KubeObject,
-  type Node,
-  objectKey,
-  type Service,
-  type ServiceCidr,
-} from "../api/objects.ts";
+import { type KubeObject, objectKey } from "../api/kind.ts";
 
-/** Who is told of changes. Called synchronously, in order; must not throw. */
-interface InformerHandler<T> {
+/** Takes changes. Called synchronously, in order; must not throw. */
+export interface InformerHandler<T> {
   onAdd(object: T): void;
   onUpdate(previous: T, current: T): void;
   onDelete(object: T): void;
@@ -33,14 +26,21 @@ export interface Replacement<T> {
 /** Most objects of a server: 25 times as many Services as Kubernetes is tested with. */
 const MOST_OBJECTS = 250_000;
 
-/** Store and notifications of one kind. Sources write, one handler listens. */
+/** Store and notifications of one kind. A source writes, handlers listen. */
 export class Informer<T extends KubeObject> {
   readonly #objects = new Map<string, T>();
-  readonly #handler: InformerHandler<T>;
+  readonly #handlers: InformerHandler<T>[];
   #synced = false;
 
-  constructor(handler: InformerHandler<T>) {
-    this.#handler = handler;
+  constructor(...handlers: InformerHandler<T>[]) {
+    this.#handlers = handlers;
+  }
+
+  /** Adds a handler and gives it what is known. */
+  addHandler(handler: InformerHandler<T>): void {
+    this.#handlers.push(handler);
+    for (const object of this.#objects.values()) handler.onAdd(object);
+    if (this.#synced) handler.onSynced();
   }
 
   /** Whether a first complete list has been delivered. */
@@ -70,8 +70,10 @@ export class Informer<T extends KubeObject> {
     const version = object.metadata.resourceVersion;
     if (previous && version !== undefined && previous.metadata.resourceVersion === version) return;
     this.#objects.set(key, object);
-    if (previous) this.#handler.onUpdate(previous, object);
-    else this.#handler.onAdd(object);
+    for (const handler of this.#handlers) {
+      if (previous) handler.onUpdate(previous, object);
+      else handler.onAdd(object);
+    }
   }
 
   /** The object itself. Throws an Error when it is new and there are too many already. */
@@ -89,7 +91,7 @@ export class Informer<T extends KubeObject> {
     const previous = this.#objects.get(key);
     if (!previous) return;
     this.#objects.delete(key);
-    this.#handler.onDelete(previous);
+    for (const handler of this.#handlers) handler.onDelete(previous);
   }
 
   /** Begins a complete list. One that is never finished leaves what it added and deletes nothing. */
@@ -111,17 +113,6 @@ export class Informer<T extends KubeObject> {
   markSynced(): void {
     if (this.#synced) return;
     this.#synced = true;
-    this.#handler.onSynced();
+    for (const handler of this.#handlers) handler.onSynced();
   }
-}
-
-/** The informers that a source of objects writes to. */
-export interface Informers {
-  readonly services: Informer<Service>;
-  readonly endpointSlices: Informer<EndpointSlice>;
-  /** From an API server filled only where it has no EndpointSlices; synced and empty otherwise. */
-  readonly endpoints: Informer<Endpoints>;
-  /** The own Node alone. */
-  readonly nodes: Informer<Node>;
-  readonly serviceCidrs: Informer<ServiceCidr>;
 }

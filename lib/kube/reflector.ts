@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { KubeObject } from "../api/objects.ts";
+import { collectionPath, type KubeObject } from "../api/kind.ts";
 import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
 import type { Clock } from "../os/clock.ts";
@@ -12,7 +12,7 @@ import { ApiError } from "./api_error.ts";
 import { Backoff } from "./backoff.ts";
 import type { KubeClient, Selection } from "./client.ts";
 import { TransportError } from "./http_transport.ts";
-import type { Informer } from "./informer.ts";
+import type { Subscription } from "./informer_set.ts";
 import { LinkedAbort } from "./linked_abort.ts";
 import {
   type FailureContext,
@@ -23,7 +23,6 @@ import {
 import { ReflectorProgress, type ReflectorStatus } from "./reflector_progress.ts";
 import type { ReflectorTiming } from "./reflector_timing.ts";
 import { isOlderVersion } from "./resource_version.ts";
-import type { KubeResource } from "./resources.ts";
 import { Watchdog } from "./watchdog.ts";
 import { WatchFeed } from "./watch_feed.ts";
 
@@ -38,8 +37,7 @@ interface ReflectorDependencies {
 
 /** Which objects go where. */
 export interface ReflectorOptions<T extends KubeObject> {
-  readonly resource: KubeResource;
-  readonly informer: Informer<T>;
+  readonly subscription: Subscription<T>;
   /** Keeps what is needed of a raw object; `undefined` leaves it out. */
   readonly slim: (raw: unknown) => T | undefined;
   /** Whether to try a streaming list first. @default {true} */
@@ -84,12 +82,12 @@ export class Reflector<T extends KubeObject> {
     this.#options = options;
     this.#logger = dependencies.logger.with({
       component: "reflector",
-      resource: options.resource.path,
+      resource: collectionPath(options.subscription.spec),
     });
     this.#progress = new ReflectorProgress({ clock: dependencies.clock, logger: this.#logger });
     this.#backoff = new Backoff(dependencies.random, options.timing?.backoff);
     this.#streaming = options.streamingLists ?? true;
-    this.#fieldSelector = options.resource.fieldSelector;
+    this.#fieldSelector = options.subscription.options.fieldSelector;
   }
 
   /** What it is doing now. */
@@ -121,7 +119,7 @@ export class Reflector<T extends KubeObject> {
 
   async #pagedList(signal: AbortSignal): Promise<void> {
     this.#begin("paged list");
-    const replacement = this.#options.informer.replace();
+    const replacement = this.#options.subscription.informer.replace();
     let version: string | undefined;
     let next: string | undefined;
     let pages = 0;
@@ -176,7 +174,7 @@ export class Reflector<T extends KubeObject> {
     signal: AbortSignal,
   ): Promise<void> {
     const { clock, client } = this.#dependencies;
-    const { informer, timing } = this.#options;
+    const { subscription: { informer }, timing } = this.#options;
     const timeoutSeconds = this.#watchSeconds();
     const endsAt = clock.now() + timeoutSeconds * 1000;
     this.#isSameServer = false;
@@ -214,7 +212,7 @@ export class Reflector<T extends KubeObject> {
   }
 
   #slim(raw: unknown): T | undefined {
-    return this.#options.informer.withRoom(this.#options.slim(raw));
+    return this.#options.subscription.informer.withRoom(this.#options.slim(raw));
   }
 
   #begin(doing: FailureContext["phase"]): void {
@@ -228,20 +226,20 @@ export class Reflector<T extends KubeObject> {
   }
 
   #noteListed(): void {
-    this.#progress.noteListed(this.#options.informer.size);
+    this.#progress.noteListed(this.#options.subscription.informer.size);
     // A streaming list goes on as a watch.
     this.#begin("watch");
     this.#options.onListed?.();
   }
 
   async #recover(error: unknown, signal: AbortSignal): Promise<void> {
-    const { resource } = this.#options;
+    const { fieldSelectorMayBeUnknown = false, optionalOn = [] } =
+      this.#options.subscription.options;
     this.#progress.noteFailure(error);
     const verdict = judgeFailure(error, {
       phase: this.#doing,
-      fieldSelectorMayBeUnknown: resource.fieldSelectorMayBeUnknown === true &&
-        this.#fieldSelector !== undefined,
-      optionalOn: resource.optionalOn,
+      fieldSelectorMayBeUnknown: fieldSelectorMayBeUnknown && this.#fieldSelector !== undefined,
+      optionalOn,
       failuresInARow: this.#progress.failuresInARow,
     });
     const message = messageOf(error);
@@ -290,8 +288,8 @@ export class Reflector<T extends KubeObject> {
   }
 
   #selection(): Selection {
-    const { path, labelSelector } = this.#options.resource;
-    return { path, labelSelector, fieldSelector: this.#fieldSelector };
+    const { spec, options: { labelSelector } } = this.#options.subscription;
+    return { path: collectionPath(spec), labelSelector, fieldSelector: this.#fieldSelector };
   }
 
   #watchSeconds(): number {

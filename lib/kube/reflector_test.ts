@@ -1,11 +1,14 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
 import { FakeApiServer } from "../../tests/support/fake_api_server.ts";
-import { followServices, ReflectorStage, service } from "../../tests/support/reflector_stage.ts";
+import {
+  followServices,
+  ReflectorStage,
+  service,
+  SERVICES,
+  SERVICES_PATH as PATH,
+} from "../../tests/support/reflector_stage.ts";
 import { systemClock } from "../os/clock.ts";
-import { SERVICES } from "./resources.ts";
-
-const PATH = SERVICES.path;
 
 Deno.test("Reflector.run() streams the list and watches on in the same request", () =>
   followServices(async (stage, fake) => {
@@ -242,7 +245,7 @@ Deno.test("Reflector.run() goes on without an optional resource, and asks again 
     assertEquals(events.at(-1), "listed");
     assertEquals(stage.logger.lines.filter(({ level }) => level === "warn").length, 1);
   }, {
-    resource: { ...SERVICES, optionalOn: [404] },
+    selection: { ...SERVICES, optionalOn: [404] },
     early: (fake) => fake.setMissing(PATH, 404),
     onUnavailable: () => events.push("unavailable"),
     onListed: () => events.push("listed"),

@@ -1,45 +1,21 @@
 /**
- * Raw objects of the API → the few fields that kube-relay reads (`lib/api/objects.ts`). Done as each object
- * arrives: 10,000 raw Services with their `managedFields` would take ten times the memory.
+ * Raw objects of the API → the fields that their kind's schema names. Done as each object arrives: 10,000
+ * raw Services with their `managedFields` would take ten times the memory.
  *
  * @module
  */
-import type {
-  Endpoints,
-  EndpointsAddress,
-  EndpointSlice,
-  KubeKinds,
-  Node,
-  Service,
-  ServiceCidr,
-  ServiceSpecPort,
-  SliceEndpoint,
-  SlicePort,
-} from "../api/objects.ts";
+import type * as v from "valibot";
+import type { KindSpec, KubeObject } from "../api/kind.ts";
+import { type SchemaNode, schemaNode } from "../api/schema.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
-import {
-  optionalBoolean,
-  optionalList,
-  optionalNumber,
-  optionalObject,
-  optionalString,
-  present,
-  type RawFields,
-  requiredNumber,
-  requiredObject,
-  requiredString,
-  ShapeError,
-  toFields,
-  toText,
-} from "./raw_fields.ts";
-import { repeated, slimMetadata, slimMetadataWithUid } from "./slim_metadata.ts";
+import { type RawFields, ShapeError, toFields } from "./raw_fields.ts";
 import type { StringTable } from "./string_table.ts";
 
 /** What {@linkcode slimObject} needs besides the object. */
 interface SlimOptions {
-  /** Strings that come again and again are kept once. */
+  /** Keeps one copy of the strings that many objects share. */
   readonly strings: StringTable;
-  /** Told of an object that cannot be read. */
+  /** Called for an object that cannot be read. */
   readonly onProblem: (problem: ObjectProblem) => void;
 }
 
@@ -47,197 +23,192 @@ interface SlimOptions {
 const LONGEST_VALUE = 80;
 
 /**
- * Keeps what is read of one raw object. One whose fields have the wrong shape gives `undefined` and a
+ * Keeps what is read of one raw object. One whose fields have the wrong type gives `undefined` and a
  * problem; an API server sends no such object, a webhook or proxy in between might.
  */
-export function slimObject<K extends keyof KubeKinds>(
-  kind: K,
+export function slimObject<T extends KubeObject>(
+  spec: KindSpec<T>,
   raw: unknown,
-  options: SlimOptions,
-): KubeKinds[K] | undefined {
+  { strings, onProblem }: SlimOptions,
+): T | undefined {
   try {
-    const slim: {
-      [Kind in keyof KubeKinds]: (raw: RawFields, strings: StringTable) => KubeKinds[Kind];
-    } = SLIMMERS;
-    return slim[kind](toFields(raw), options.strings);
+    return readerOf(spec)(raw, strings) as T;
   } catch (error) {
     if (!(error instanceof ShapeError)) throw error;
-    options.onProblem(toProblem(kind, raw, error));
+    onProblem(toProblem(spec.kind, raw, error));
     return undefined;
   }
 }
 
-const SLIMMERS = {
-  Service: slimService,
-  EndpointSlice: slimEndpointSlice,
-  Endpoints: slimEndpoints,
-  Node: slimNode,
-  ServiceCIDR: slimServiceCidr,
+/** Reads one value, which is there. `undefined` stands for an object in which nothing is read. */
+type Reader = (raw: unknown, strings: StringTable) => unknown;
+
+const READERS = new WeakMap<KindSpec, Reader>();
+
+function readerOf(spec: KindSpec): Reader {
+  const known = READERS.get(spec);
+  if (known) return known;
+  const reader = compile(schemaNode(spec.schema).node, { isRequired: true });
+  READERS.set(spec, reader);
+  return reader;
+}
+
+/** A reader without any schema in it: this runs for every field of every object. */
+function compile(node: SchemaNode, { isRequired }: { readonly isRequired: boolean }): Reader {
+  switch (node.type) {
+    case "text":
+      return readText({ isRequired, isShared: node.isShared });
+    case "number":
+      return readNumber;
+    case "flag":
+      return readFlag;
+    case "list": {
+      const readItem = compile(schemaNode(node.item).node, { isRequired: false });
+      return (raw, strings) => readList(raw, (entry) => readItem(entry, strings) ?? {});
+    }
+    case "names":
+      return (raw) => readNames(toFields(raw), node.names);
+    case "fields": {
+      const fields = Object.entries(node.entries).map(toField);
+      if (fields.length > 0 && fields.every(({ isFlag }) => isFlag)) {
+        return readFlags(fields.map(({ name }) => name));
+      }
+      return (raw, strings) => readFields(toFields(raw), fields, { strings, isRequired });
+    }
+  }
+}
+
+interface Field {
+  readonly name: string;
+  readonly read: Reader;
+  /** What stands for an absent field; `undefined` where it stays absent. */
+  readonly fallback: unknown;
+  /** Whether its absence is a problem. */
+  readonly isRequired: boolean;
+  readonly wanted: string;
+  readonly isFlag: boolean;
+}
+
+const WANTED: Readonly<Record<SchemaNode["type"], string>> = {
+  text: "a string that is not empty",
+  number: "a number",
+  flag: "true or false",
+  list: "a list",
+  names: "an object",
+  fields: "an object",
 };
 
-function slimService(raw: RawFields, strings: StringTable): Service {
-  const metadata = slimMetadata(raw, strings);
-  const spec = requiredObject(raw, "spec", (spec) => slimServiceSpec(spec, strings));
-  // The only events about Services are those of health check node ports.
-  const isReported = spec.healthCheckNodePort !== undefined && spec.healthCheckNodePort !== 0;
-  return present({
-    metadata: isReported ? slimMetadataWithUid(raw, strings) : metadata,
-    spec,
-    status: optionalObject(raw, "status", slimServiceStatus),
-  });
-}
-
-function slimServiceSpec(spec: RawFields, strings: StringTable): Service["spec"] {
-  const word = (name: string) => repeated(spec, { name, strings });
-  const texts = (name: string) => optionalList(spec, name, toText);
-  return present({
-    type: word("type"),
-    clusterIP: optionalString(spec, "clusterIP"),
-    clusterIPs: texts("clusterIPs"),
-    ipFamilies: optionalList(spec, "ipFamilies", (entry) => strings.intern(toText(entry))),
-    ports: optionalList(spec, "ports", (entry) => slimServicePort(toFields(entry), strings)),
-    externalIPs: texts("externalIPs"),
-    externalTrafficPolicy: word("externalTrafficPolicy"),
-    internalTrafficPolicy: word("internalTrafficPolicy"),
-    healthCheckNodePort: optionalNumber(spec, "healthCheckNodePort"),
-    loadBalancerSourceRanges: texts("loadBalancerSourceRanges"),
-    sessionAffinity: word("sessionAffinity"),
-    sessionAffinityConfig: optionalObject(spec, "sessionAffinityConfig", (config) =>
-      present({
-        clientIP: optionalObject(config, "clientIP", (clientIp) =>
-          present({
-            timeoutSeconds: optionalNumber(clientIp, "timeoutSeconds"),
-          })),
-      })),
-  });
-}
-
-function slimServicePort(raw: RawFields, strings: StringTable): ServiceSpecPort {
-  return present({
-    name: repeated(raw, { name: "name", strings }),
-    protocol: repeated(raw, { name: "protocol", strings }),
-    port: requiredNumber(raw, "port"),
-    nodePort: optionalNumber(raw, "nodePort"),
-  });
-}
-
-function slimServiceStatus(status: RawFields): Service["status"] {
-  const loadBalancer = optionalObject(
-    status,
-    "loadBalancer",
-    (fields) =>
-      optionalList(fields, "ingress", (entry) => {
-        const ingress = toFields(entry);
-        return present({
-          ip: optionalString(ingress, "ip"),
-          ipMode: optionalString(ingress, "ipMode"),
-        });
-      }),
-  );
-  // Most Services have none: two empty objects for each of them would add up.
-  return loadBalancer && { loadBalancer: { ingress: loadBalancer } };
-}
-
-function slimEndpointSlice(raw: RawFields, strings: StringTable): EndpointSlice {
+function toField([name, schema]: [string, v.GenericSchema]): Field {
+  const { node, isOptional, fallback } = schemaNode(schema);
+  const isList = node.type === "list";
   return {
-    metadata: slimMetadata(raw, strings),
-    addressType: strings.intern(requiredString(raw, "addressType")),
-    endpoints: optionalList(raw, "endpoints", (entry) => slimEndpoint(toFields(entry), strings)) ??
-      [],
-    ports: optionalList(raw, "ports", (entry) => slimSlicePort(toFields(entry), strings)) ?? [],
+    name,
+    read: compile(node, { isRequired: !isOptional }),
+    // Servers leave empty lists out, required or not.
+    fallback: fallback ?? (isList && !isOptional ? [] : undefined),
+    isRequired: !isOptional && !isList,
+    wanted: WANTED[node.type],
+    isFlag: node.type === "flag" && isOptional,
   };
 }
 
-function slimEndpoint(raw: RawFields, strings: StringTable): SliceEndpoint {
-  // `targetRef` is left out: nothing reads it, and its uid alone would double an endpoint.
-  return present({
-    addresses: optionalList(raw, "addresses", toText) ?? [],
-    conditions: optionalObject(raw, "conditions", (conditions) =>
-      sharedConditions({
-        ready: optionalBoolean(conditions, "ready"),
-        serving: optionalBoolean(conditions, "serving"),
-        terminating: optionalBoolean(conditions, "terminating"),
-      })),
-    nodeName: repeated(raw, { name: "nodeName", strings }),
-    hints: optionalObject(raw, "hints", (hints) => {
-      const names = (entry: unknown) => ({
-        name: strings.intern(requiredString(toFields(entry), "name")),
-      });
-      return present({
-        forZones: optionalList(hints, "forZones", names),
-        forNodes: optionalList(hints, "forNodes", names),
-      });
-    }),
+function readFields(
+  raw: RawFields,
+  fields: readonly Field[],
+  { strings, isRequired }: { readonly strings: StringTable; readonly isRequired: boolean },
+): unknown {
+  const found: Record<string, unknown> = {};
+  let isEmpty = !isRequired;
+  let name = "";
+  try {
+    for (const field of fields) {
+      name = field.name;
+      const value = raw[name] ?? undefined;
+      if (value === undefined && field.isRequired) throw new ShapeError("", value, field.wanted);
+      const kept = (value === undefined ? undefined : field.read(value, strings)) ?? field.fallback;
+      if (kept === undefined) continue;
+      found[name] = kept;
+      isEmpty = false;
+    }
+  } catch (error) {
+    throw within(name, error);
+  }
+  return isEmpty ? undefined : found;
+}
+
+function readText(
+  { isRequired, isShared }: { readonly isRequired: boolean; readonly isShared: boolean },
+): Reader {
+  return (raw, strings) => {
+    if (typeof raw !== "string") {
+      throw new ShapeError("", raw, isRequired ? WANTED.text : "a string");
+    }
+    if (isRequired && raw === "") throw new ShapeError("", raw, WANTED.text);
+    return isShared ? strings.intern(raw) : raw;
+  };
+}
+
+function readNumber(raw: unknown): number {
+  if (typeof raw === "number") return raw;
+  throw new ShapeError("", raw, WANTED.number);
+}
+
+function readFlag(raw: unknown): boolean {
+  if (typeof raw === "boolean") return raw;
+  throw new ShapeError("", raw, WANTED.flag);
+}
+
+function readList(raw: unknown, read: (entry: unknown) => unknown): readonly unknown[] {
+  if (!Array.isArray(raw)) throw new ShapeError("", raw, WANTED.list);
+  return raw.map((entry, index) => {
+    try {
+      return read(entry);
+    } catch (error) {
+      throw within(`[${index}]`, error);
+    }
   });
 }
 
-function slimSlicePort(raw: RawFields, strings: StringTable): SlicePort {
-  return present({
-    name: repeated(raw, { name: "name", strings }),
-    protocol: repeated(raw, { name: "protocol", strings }),
-    port: optionalNumber(raw, "port"),
-  });
+function readNames(raw: RawFields, names: readonly string[]): Record<string, string> | undefined {
+  let found: Record<string, string> | undefined;
+  for (const name of names) {
+    const value = raw[name] ?? undefined;
+    if (value === undefined) continue;
+    if (typeof value !== "string") throw new ShapeError(name, value, "a string");
+    found ??= {};
+    found[name] = value;
+  }
+  return found;
 }
 
-function slimEndpoints(raw: RawFields, strings: StringTable): Endpoints {
-  const addresses = (subset: RawFields, name: string) =>
-    optionalList(subset, name, (entry): EndpointsAddress => {
-      const address = toFields(entry);
-      return present({
-        ip: requiredString(address, "ip"),
-        nodeName: repeated(address, { name: "nodeName", strings }),
-      });
-    });
-  return {
-    metadata: slimMetadata(raw, strings),
-    subsets: optionalList(raw, "subsets", (entry) => {
-      const subset = toFields(entry);
-      return present({
-        addresses: addresses(subset, "addresses"),
-        notReadyAddresses: addresses(subset, "notReadyAddresses"),
-        ports: optionalList(subset, "ports", (port) => slimServicePort(toFields(port), strings)),
-      });
-    }) ?? [],
+/** One frozen object for each combination of flags, such as the conditions of an endpoint. */
+function readFlags(names: readonly string[]): Reader {
+  const kept: unknown[] = [];
+  return (raw) => {
+    const fields = toFields(raw);
+    let index = 0;
+    for (const name of names) {
+      const value = fields[name] ?? undefined;
+      if (value !== undefined && typeof value !== "boolean") {
+        throw new ShapeError(name, value, WANTED.flag);
+      }
+      index = index * 3 + (value === undefined ? 0 : value ? 2 : 1);
+    }
+    if (index === 0) return undefined;
+    const present = names.filter((name) => typeof fields[name] === "boolean");
+    return kept[index] ??= Object.freeze(
+      Object.fromEntries(present.map((name) => [name, fields[name]])),
+    );
   };
 }
 
-function slimNode(raw: RawFields, strings: StringTable): Node {
-  return {
-    metadata: slimMetadataWithUid(raw, strings),
-    spec: optionalObject(raw, "spec", (spec) =>
-      present({
-        podCIDR: optionalString(spec, "podCIDR"),
-        podCIDRs: optionalList(spec, "podCIDRs", toText),
-        taints: optionalList(spec, "taints", (entry) => {
-          const taint = toFields(entry);
-          return present({
-            key: requiredString(taint, "key"),
-            effect: optionalString(taint, "effect"),
-          });
-        }),
-      })) ?? {},
-    status: optionalObject(raw, "status", (status) =>
-      present({
-        addresses: optionalList(status, "addresses", (entry) => {
-          const address = toFields(entry);
-          return {
-            type: requiredString(address, "type"),
-            address: requiredString(address, "address"),
-          };
-        }),
-      })) ?? {},
-  };
-}
-
-function slimServiceCidr(raw: RawFields, strings: StringTable): ServiceCidr {
-  return {
-    metadata: slimMetadata(raw, strings),
-    spec: optionalObject(
-      raw,
-      "spec",
-      (spec) => present({ cidrs: optionalList(spec, "cidrs", toText) }),
-    ) ?? {},
-  };
+/** Puts the name of a field before the path of an error: paths cost nothing as long as nothing is wrong. */
+function within(name: string, error: unknown): unknown {
+  if (error instanceof ShapeError) {
+    const { path } = error;
+    error.path = path === "" || path.startsWith("[") ? name + path : `${name}.${path}`;
+  }
+  return error;
 }
 
 function toProblem(kind: string, raw: unknown, error: ShapeError): ObjectProblem {
@@ -250,31 +221,4 @@ function toProblem(kind: string, raw: unknown, error: ShapeError): ObjectProblem
     value: (JSON.stringify(error.value) ?? "undefined").slice(0, LONGEST_VALUE),
     message: `The object is left out: the field has to be ${error.wanted}`,
   };
-}
-
-type Conditions = NonNullable<SliceEndpoint["conditions"]>;
-
-const VALUES = [undefined, false, true] as const;
-
-const COMBINATIONS: readonly Conditions[] = VALUES.flatMap((ready) =>
-  VALUES.flatMap((serving) =>
-    VALUES.map((terminating) =>
-      Object.freeze({
-        ...(ready !== undefined && { ready }),
-        ...(serving !== undefined && { serving }),
-        ...(terminating !== undefined && { terminating }),
-      })
-    )
-  )
-);
-
-/** The one frozen object that says this. */
-export function sharedConditions(
-  { ready, serving, terminating }: { [K in keyof Conditions]: boolean | undefined },
-): Conditions {
-  return COMBINATIONS[(indexOf(ready) * 3 + indexOf(serving)) * 3 + indexOf(terminating)]!;
-}
-
-function indexOf(value: boolean | undefined): number {
-  return value === undefined ? 0 : value ? 2 : 1;
 }

@@ -1,16 +1,20 @@
 import { assertEquals, assertStrictEquals } from "@std/assert";
 import fc from "fast-check";
-import type { KubeKinds } from "../api/objects.ts";
+import type { KindSpec, KubeObject } from "../api/kind.ts";
+import { ENDPOINT_SLICE } from "../api/kinds/endpoint_slice.ts";
+import { ENDPOINTS } from "../api/kinds/endpoints.ts";
+import { NODE } from "../api/kinds/node.ts";
+import { SERVICE } from "../api/kinds/service.ts";
+import { SERVICE_CIDR } from "../api/kinds/service_cidr.ts";
+import { SERVICE_KINDS } from "../app/service/service_subscriptions.ts";
 import type { ObjectProblem } from "../proxy/problem.ts";
-import { sharedConditions, slimObject } from "./slim.ts";
+import { slimObject } from "./slim.ts";
 import { StringTable } from "./string_table.ts";
 
-const KINDS = ["Service", "EndpointSlice", "Endpoints", "Node", "ServiceCIDR"] as const;
-
 /** Every object and problem that one raw object gives. */
-function slim<K extends keyof KubeKinds>(kind: K, raw: unknown) {
+function slim<T extends KubeObject>(spec: KindSpec<T>, raw: unknown) {
   const problems: ObjectProblem[] = [];
-  const object = slimObject(kind, raw, {
+  const object = slimObject(spec, raw, {
     strings: new StringTable(),
     onProblem: (problem) => problems.push(problem),
   });
@@ -35,7 +39,6 @@ const METADATA = {
   name: "web",
   namespace: "shop",
   resourceVersion: "42",
-  labels: { "topology.kubernetes.io/zone": "a" },
   creationTimestamp: "2026-01-01T00:00:00Z",
 };
 
@@ -54,7 +57,7 @@ Deno.test("slimObject() keeps what is read of a Service and nothing else", () =>
     sessionAffinityConfig: { clientIP: { timeoutSeconds: 10800 } },
   };
   const port = { name: "http", protocol: "TCP", port: 80, nodePort: 30080 };
-  const { object, problems } = slim("Service", {
+  const { object, problems } = slim(SERVICE, {
     kind: "Service",
     apiVersion: "v1",
     metadata: RAW_METADATA,
@@ -77,21 +80,14 @@ Deno.test("slimObject() keeps what is read of a Service and nothing else", () =>
   });
 });
 
-Deno.test("slimObject() keeps the uid of a Service only where an event may need it", () => {
-  for (const healthCheckNodePort of [undefined, 0]) {
-    const { object } = slim("Service", { metadata: RAW_METADATA, spec: { healthCheckNodePort } });
-    assertEquals(object?.metadata, METADATA);
-  }
-});
-
 Deno.test("slimObject() keeps of a Node's annotations how k3s was started, and no others", () => {
   const annotations = { "k3s.io/node-args": '["server"]', "k3s.io/node-config-hash": "x" };
-  const { object } = slim("Node", { metadata: { name: "node-1", annotations } });
+  const { object } = slim(NODE, { metadata: { name: "node-1", annotations } });
   assertEquals(object?.metadata.annotations, { "k3s.io/node-args": '["server"]' });
 });
 
 Deno.test("slimObject() leaves out what is absent, null or empty of a Service", () => {
-  const { object } = slim("Service", {
+  const { object } = slim(SERVICE, {
     metadata: { name: "web", labels: null, annotations: {} },
     spec: { clusterIP: "None", ports: null, externalIPs: null },
     status: { loadBalancer: {} },
@@ -110,7 +106,7 @@ Deno.test("slimObject() keeps what is read of an EndpointSlice", () => {
     nodeName: "node-1",
     hints: { forZones: [{ name: "a" }], forNodes: [{ name: "node-1" }] },
   };
-  const { object } = slim("EndpointSlice", {
+  const { object } = slim(ENDPOINT_SLICE, {
     metadata: { ...RAW_METADATA, labels, annotations },
     addressType: "IPv4",
     endpoints: [
@@ -122,19 +118,19 @@ Deno.test("slimObject() keeps what is read of an EndpointSlice", () => {
   assertEquals(object, {
     metadata: { ...METADATA, labels, annotations },
     addressType: "IPv4",
-    endpoints: [endpoint, { addresses: ["10.1.0.2"], conditions: {} }],
+    endpoints: [endpoint, { addresses: ["10.1.0.2"] }],
     ports: [{ name: "", protocol: "TCP", port: 8080 }, {}],
   });
 });
 
 Deno.test("slimObject() reads an EndpointSlice without endpoints and ports", () => {
   const raw = { metadata: { name: "web" }, addressType: "IPv6", endpoints: null, ports: null };
-  const { object } = slim("EndpointSlice", raw);
+  const { object } = slim(ENDPOINT_SLICE, raw);
   assertEquals(object, { ...raw, endpoints: [], ports: [] });
 });
 
 Deno.test("slimObject() keeps what is read of Endpoints", () => {
-  const { object } = slim("Endpoints", {
+  const { object } = slim(ENDPOINTS, {
     metadata: {
       name: "web",
       labels: { "endpointslice.kubernetes.io/skip-mirror": "true" },
@@ -163,7 +159,7 @@ Deno.test("slimObject() keeps what is read of Endpoints", () => {
 Deno.test("slimObject() keeps what is read of a Node, its uid too", () => {
   const { namespace: _, ...metadata } = METADATA;
   const { namespace: __, ...rawMetadata } = RAW_METADATA;
-  const { object } = slim("Node", {
+  const { object } = slim(NODE, {
     metadata: rawMetadata,
     spec: {
       podCIDR: "10.1.0.0/24",
@@ -174,7 +170,11 @@ Deno.test("slimObject() keeps what is read of a Node, its uid too", () => {
     status: { addresses: [{ type: "InternalIP", address: "192.0.2.1" }], images: [{}] },
   });
   assertEquals(object, {
-    metadata: { ...metadata, uid: RAW_METADATA.uid },
+    metadata: {
+      ...metadata,
+      uid: RAW_METADATA.uid,
+      labels: { "topology.kubernetes.io/zone": "a" },
+    },
     spec: {
       podCIDR: "10.1.0.0/24",
       podCIDRs: ["10.1.0.0/24"],
@@ -185,7 +185,7 @@ Deno.test("slimObject() keeps what is read of a Node, its uid too", () => {
 });
 
 Deno.test("slimObject() keeps the ranges of a ServiceCIDR", () => {
-  const { object } = slim("ServiceCIDR", {
+  const { object } = slim(SERVICE_CIDR, {
     metadata: { name: "kubernetes" },
     spec: { cidrs: ["10.96.0.0/12", "fd00::/112"] },
     status: { conditions: [] },
@@ -198,43 +198,43 @@ Deno.test("slimObject() keeps the ranges of a ServiceCIDR", () => {
 
 for (
   const [kind, raw, object, path] of [
-    ["Service", { metadata: { name: "a" } }, "a", "spec"],
-    ["Service", { metadata: { name: 5 }, spec: {} }, "(no name)", "metadata.name"],
-    ["Service", { spec: {} }, "(no name)", "metadata"],
-    ["Service", null, "(no name)", ""],
+    [SERVICE, { metadata: { name: "a" } }, "a", "spec"],
+    [SERVICE, { metadata: { name: 5 }, spec: {} }, "(no name)", "metadata.name"],
+    [SERVICE, { spec: {} }, "(no name)", "metadata"],
+    [SERVICE, null, "(no name)", ""],
     [
-      "Service",
+      SERVICE,
       { metadata: { name: "a", namespace: "n" }, spec: { ports: [{ port: 80 }, { port: "80" }] } },
       "n/a",
       "spec.ports[1].port",
     ],
     [
-      "EndpointSlice",
+      ENDPOINT_SLICE,
       { metadata: { name: "a" }, addressType: "IPv4", endpoints: [{ addresses: ["10.1.0.1", 7] }] },
       "a",
       "endpoints[0].addresses[1]",
     ],
-    ["Endpoints", { metadata: { name: "a" }, subsets: {} }, "a", "subsets"],
-    ["Node", { metadata: { name: "a", labels: "x" } }, "a", "metadata.labels"],
+    [ENDPOINTS, { metadata: { name: "a" }, subsets: {} }, "a", "subsets"],
+    [NODE, { metadata: { name: "a", labels: "x" } }, "a", "metadata.labels"],
     [
-      "ServiceCIDR",
+      SERVICE_CIDR,
       { metadata: { name: "a" }, spec: { cidrs: "10.96.0.0/12" } },
       "a",
       "spec.cidrs",
     ],
-  ] as const
+  ] as readonly (readonly [KindSpec, unknown, string, string])[]
 ) {
-  Deno.test(`slimObject() leaves out a ${kind} whose '${path}' is wrong, and says so`, () => {
+  Deno.test(`slimObject() leaves out a ${kind.kind} whose '${path}' is wrong, and says so`, () => {
     const result = slim(kind, raw);
     assertStrictEquals(result.object, undefined);
     assertEquals(result.problems.map((problem) => [problem.kind, problem.object, problem.path]), [
-      [kind, object, path],
+      [kind.kind, object, path],
     ]);
   });
 }
 
 Deno.test("slimObject() never throws, whatever the object is", () => {
-  fc.assert(fc.property(fc.constantFrom(...KINDS), fc.jsonValue(), (kind, raw) => {
+  fc.assert(fc.property(fc.constantFrom(...SERVICE_KINDS), fc.jsonValue(), (kind, raw) => {
     const { object, problems } = slim(kind, raw);
     assertEquals(problems.length, object === undefined ? 1 : 0);
   }));
@@ -253,30 +253,25 @@ Deno.test("slimObject() never throws for objects that are nearly right", () => {
     ports: field,
     subsets: field,
   }, { requiredKeys: [] });
-  fc.assert(fc.property(fc.constantFrom(...KINDS), raw, (kind, raw) => {
+  fc.assert(fc.property(fc.constantFrom(...SERVICE_KINDS), raw, (kind, raw) => {
     const { object, problems } = slim(kind, raw);
     assertEquals(problems.length, object === undefined ? 1 : 0);
   }));
 });
 
-const VALUES = [undefined, false, true] as const;
-
-Deno.test("sharedConditions() says what it was told, in one object for each combination", () => {
-  const seen = new Set<object>();
-  for (const ready of VALUES) {
-    for (const serving of VALUES) {
-      for (const terminating of VALUES) {
-        const conditions = sharedConditions({ ready, serving, terminating });
-        assertEquals([conditions.ready, conditions.serving, conditions.terminating], [
-          ready,
-          serving,
-          terminating,
-        ]);
-        assertStrictEquals(sharedConditions({ ready, serving, terminating }), conditions);
-        seen.add(conditions);
-      }
-    }
+Deno.test("slimObject() keeps one object for each combination of conditions", () => {
+  const values = [undefined, false, true];
+  const raws = values.flatMap((ready) =>
+    values.flatMap((serving) => values.map((terminating) => ({ ready, serving, terminating })))
+  );
+  const read = (conditions: unknown) => {
+    const endpoints = [{ addresses: ["10.1.0.1"], conditions }];
+    const raw = { metadata: { name: "web" }, addressType: "IPv4", endpoints };
+    return slim(ENDPOINT_SLICE, raw).object!.endpoints[0]!.conditions;
+  };
+  for (const raw of raws) {
+    assertEquals({ ...raw, ...read(raw) }, raw);
+    assertStrictEquals(read({ ...raw }), read(raw));
   }
-  assertEquals(seen.size, 27);
-  assertEquals(Object.keys(sharedConditions({ ready: true, serving: undefined })), ["ready"]);
+  assertEquals(new Set(raws.map(read)).size, 27);
 });

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type KubeObject, objectKey, type ObjectMeta } from "../api/objects.ts";
+import { type KubeObject, objectKey, type ObjectMeta } from "../api/kind.ts";
 import type { Clock } from "../os/clock.ts";
 import { apiErrorFromStatus } from "./api_error.ts";
 import type { Informer, Replacement } from "./informer.ts";

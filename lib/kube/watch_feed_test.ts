@@ -1,6 +1,6 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { FakeClock } from "../../tests/support/fake_clock.ts";
-import type { KubeObject } from "../api/objects.ts";
+import type { KubeObject } from "../api/kind.ts";
 import { ApiError } from "./api_error.ts";
 import { Informer } from "./informer.ts";
 import { WatchFeed } from "./watch_feed.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { EndpointSlice, SliceEndpoint } from "../api/objects.ts";
+import type { EndpointSlice, SliceEndpoint } from "../api/kinds/endpoint_slice.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, tryParsePort, tryParseProtocol } from "../net/port.ts";
 import { deepEqual } from "./deep_equal.ts";
@@ -122,15 +122,9 @@ export function endpointsFromSlice(
   );
   const found = new PortEndpointsCollector(reading.problems);
   for (const [index, slicePort] of slice.ports.entries()) {
-    // The API server writes "" for an unnamed port; a manifest may omit the name. An explicit null
-    // would mean "every port", which no known proxy supports.
-    if (slicePort.name === null) {
-      const message = "The port is left out: it has to have a name, the empty one if need be";
-      reading.problems.report(`ports[${index}].name`, null, message);
-      continue;
-    }
+    // The API server writes "" for an unnamed port; a manifest may omit the name.
     const port = tryParsePort(slicePort.port ?? 0);
-    const protocol = tryParseProtocol(slicePort.protocol ?? undefined);
+    const protocol = tryParseProtocol(slicePort.protocol);
     if (port === undefined || protocol === undefined) {
       const message = "The port is left out: it needs a number and a protocol of TCP, UDP or SCTP";
       reading.problems.report(`ports[${index}]`, slicePort, message);

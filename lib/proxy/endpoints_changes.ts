@@ -3,14 +3,10 @@
  *
  * @module
  */
-import {
-  type Endpoints,
-  type EndpointSlice,
-  type KubeObject,
-  objectKey,
-  type ObjectMeta,
-} from "../api/objects.ts";
-import { SERVICE_NAME_LABEL } from "../api/service_name_label.ts";
+import { type KubeObject, objectKey, type ObjectMeta } from "../api/kind.ts";
+import type { EndpointSlice } from "../api/kinds/endpoint_slice.ts";
+import type { Endpoints } from "../api/kinds/endpoints.ts";
+import { SERVICE_NAME_LABEL } from "../api/labels.ts";
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import { type Endpoint, endpointsFromSlice } from "./endpoint.ts";
 import {

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { Endpoints, EndpointsAddress } from "../api/objects.ts";
+import type { Endpoints, EndpointsAddress } from "../api/kinds/endpoints.ts";
 import { ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
 import { type Port, tryParsePort, tryParseProtocol } from "../net/port.ts";
 import {

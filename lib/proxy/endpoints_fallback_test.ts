@@ -1,4 +1,4 @@
-import type { Endpoints } from "../api/objects.ts";
+import type { Endpoints } from "../api/kinds/endpoints.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import { assertEquals } from "@std/assert";
 import { ADDRESSES, THIS_NODE } from "../../tests/support/address_plan.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Node } from "../api/objects.ts";
+import type { Node } from "../api/kinds/node.ts";
 import { type Cidr, tryParseCidr } from "../net/cidr.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
 

@@ -1,4 +1,4 @@
-import type { Node } from "../api/objects.ts";
+import type { Node } from "../api/kinds/node.ts";
 import { assertEquals } from "@std/assert";
 import { testNode } from "../../tests/support/builders.ts";
 import { nodeStateFromNode } from "./node_state.ts";

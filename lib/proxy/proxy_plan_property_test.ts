@@ -4,7 +4,9 @@
  *
  * @module
  */
-import type { Endpoints, EndpointSlice, Service } from "../api/objects.ts";
+import type { EndpointSlice } from "../api/kinds/endpoint_slice.ts";
+import type { Endpoints } from "../api/kinds/endpoints.ts";
+import type { Service } from "../api/kinds/service.ts";
 import { parseCidr } from "../net/cidr.ts";
 import { assert, assertEquals, assertStrictEquals } from "@std/assert";
 import fc from "fast-check";

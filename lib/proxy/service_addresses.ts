@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { Service } from "../api/objects.ts";
+import type { Service } from "../api/kinds/service.ts";
 import { type Cidr, cidrFamilyOf, prefixLengthOf, tryParseCidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
 import type { ProblemCollector } from "./problem_collector.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Service } from "../api/objects.ts";
+import type { Service } from "../api/kinds/service.ts";
 import { deepEqual } from "./deep_equal.ts";
 import { type ObjectProblem, problemText } from "./problem.ts";
 import {

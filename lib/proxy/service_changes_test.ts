@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { testService } from "../../tests/support/builders.ts";
-import type { Service } from "../api/objects.ts";
+import type { Service } from "../api/kinds/service.ts";
 import { ServiceChangeTracker, take } from "./service_changes.ts";
 
 function ports(...numbers: readonly number[]) {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Service, ServiceSpecPort } from "../api/objects.ts";
+import type { Service, ServiceSpecPort } from "../api/kinds/service.ts";
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import { type Port, type Protocol, tryParsePort, tryParseProtocol } from "../net/port.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { KubeObject } from "../api/objects.ts";
+import type { KubeObject } from "../api/kind.ts";
 import type { Protocol } from "../net/port.ts";
 
 /** Namespace and name of an object. */

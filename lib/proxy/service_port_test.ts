@@ -1,4 +1,4 @@
-import type { Service } from "../api/objects.ts";
+import type { Service } from "../api/kinds/service.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import { assertEquals, assertStrictEquals } from "@std/assert";
 import { ADDRESSES } from "../../tests/support/address_plan.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Service } from "../api/objects.ts";
+import type { Service } from "../api/kinds/service.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
 import type { NearMiss, UnservedReason } from "./packet_explanation.ts";
 import { unproxiedReason } from "./service_port.ts";

@@ -7,12 +7,11 @@
  *
  * @module
  */
+import { RecordingInformers } from "../support/recording_informers.ts";
 import { parseArgs } from "@std/cli/parse-args";
 import Table from "cli-table3";
 import process from "node:process";
-import type { KubeObject } from "../../lib/api/objects.ts";
 import { createApiSource } from "../../lib/kube/api_source.ts";
-import { Informer } from "../../lib/kube/informer.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { eventually } from "../support/eventually.ts";
 import { FakeApiServer } from "../support/fake_api_server.ts";
@@ -81,16 +80,10 @@ async function runSelf(args: readonly string[]): Promise<string> {
 
 async function measure(stream: boolean): Promise<void> {
   const auth = new StaticAuth(String(flags.url), { ca: await Deno.readTextFile(String(flags.ca)) });
-  const informers = {
-    services: silentInformer(),
-    endpointSlices: silentInformer(),
-    endpoints: silentInformer(),
-    nodes: silentInformer(),
-    serviceCidrs: silentInformer(),
-  };
+  const { set: informers, services, endpointSlices } = new RecordingInformers();
   const source = createApiSource(
     { clock: systemClock, logger: new MemoryLogger(), auth, random: Math.random },
-    { informers, nodeName: undefined, streamingLists: stream },
+    { informers, streamingLists: stream },
   );
   const abort = new AbortController();
   // Loading node:http2 and connecting take some 40 ms of CPU, once.
@@ -98,7 +91,6 @@ async function measure(stream: boolean): Promise<void> {
   const stalls = watchStalls();
   const startedAt = performance.now();
   source.run(abort.signal).catch((error) => console.error(error));
-  const { services, endpointSlices } = informers;
   await eventually("everything is listed", () => services.synced && endpointSlices.synced, {
     deadlineMs: 120_000,
   });
@@ -122,16 +114,6 @@ async function measure(stream: boolean): Promise<void> {
   console.log(JSON.stringify(measurement));
   // Not by `abort`: the server of Deno's node:http2 doesn't bear goodbyes after so much data.
   Deno.exit(0);
-}
-
-// deno-lint-ignore no-explicit-any -- takes any kind of object
-function silentInformer(): Informer<any> {
-  return new Informer<KubeObject>({
-    onAdd() {},
-    onUpdate() {},
-    onDelete() {},
-    onSynced() {},
-  });
 }
 
 /** Largest gap between two turns of the event loop, beyond the millisecond that was asked for. */

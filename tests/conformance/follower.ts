@@ -3,16 +3,18 @@
  *
  * @module
  */
-import type { KubeKinds, KubeObject } from "../../lib/api/objects.ts";
-import { objectKey } from "../../lib/api/objects.ts";
-import { type ApiSourceStatus, createApiSource } from "../../lib/kube/api_source.ts";
+import {
+  type ApiSourceStatus,
+  createApiSource,
+  type FollowedResource,
+} from "../../lib/kube/api_source.ts";
 import type { TransportTiming } from "../../lib/kube/http_transport.ts";
-import { Informer } from "../../lib/kube/informer.ts";
 import type { KubeAuth } from "../../lib/kube/kube_auth.ts";
 import type { ReflectorTiming } from "../../lib/kube/reflector_timing.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { eventually } from "../support/eventually.ts";
 import { MemoryLogger } from "../support/memory_logger.ts";
+import { RecordingInformers } from "../support/recording_informers.ts";
 
 /** How a {@linkcode Follower} behaves. */
 export interface FollowerOptions {
@@ -34,10 +36,8 @@ const TIMING: TransportTiming & ReflectorTiming = {
 
 /** Follows a server from its making until it is disposed of. */
 export class Follower implements AsyncDisposable {
-  /** `add Service default/web` and the like, in order. */
-  readonly events: string[] = [];
   readonly logger = new MemoryLogger();
-  readonly informers;
+  readonly informers: RecordingInformers;
   readonly #abort = new AbortController();
   readonly #source;
   readonly #running: Promise<void>;
@@ -45,35 +45,41 @@ export class Follower implements AsyncDisposable {
   constructor(
     { auth, nodeName, streamingLists, endpointsFallback = false, timing }: FollowerOptions,
   ) {
-    this.informers = {
-      services: this.#informer("Service"),
-      endpointSlices: this.#informer("EndpointSlice"),
-      endpoints: this.#informer("Endpoints"),
-      nodes: this.#informer("Node"),
-      serviceCidrs: this.#informer("ServiceCIDR"),
-    };
+    this.informers = new RecordingInformers({
+      nodeName: nodeName ?? "no-node",
+      endpointsFallback,
+      words: { add: "add ", update: "update ", delete: "delete " },
+    });
     this.#source = createApiSource(
       { clock: systemClock, logger: this.logger, auth, random: Math.random },
       {
-        informers: this.informers,
-        nodeName,
+        informers: this.informers.set,
         timing: { ...TIMING, ...timing },
-        endpointsFallback,
         ...(streamingLists !== undefined && { streamingLists }),
       },
     );
     this.#running = this.#source.run(this.#abort.signal);
   }
 
+  /** `add Service default/web` and the like, in order. */
+  get events(): string[] {
+    return this.informers.events;
+  }
+
   get status(): ApiSourceStatus {
     return this.#source.status();
+  }
+
+  /** How following a kind goes. */
+  following(kind: string): FollowedResource | undefined {
+    return this.status.resources.find((resource) => resource.kind === kind);
   }
 
   /** Waits until every kind has been listed once. */
   async synced(options?: { readonly deadlineMs?: number }): Promise<this> {
     await eventually(
       "every kind has been listed",
-      () => Object.values(this.informers).every((i) => i.synced || i === this.informers.endpoints),
+      () => this.informers.set.synced(),
       options,
     );
     return this;
@@ -108,7 +114,7 @@ export class Follower implements AsyncDisposable {
     await eventually(
       `following Services fails with '…${part}…'`,
       () =>
-        this.status.resources.Service?.lastError?.includes(part) ||
+        this.following("Service")?.lastError?.includes(part) ||
         this.logger.lines.some(({ fields }) => String(fields.error ?? "").includes(part)),
     );
   }
@@ -116,17 +122,5 @@ export class Follower implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> {
     this.#abort.abort();
     await this.#running;
-  }
-
-  #informer<K extends keyof KubeKinds>(kind: K): Informer<KubeKinds[K]> {
-    const note = (what: string) => (object: KubeObject) => {
-      this.events.push(`${what} ${kind} ${objectKey(object)}`);
-    };
-    return new Informer<KubeKinds[K]>({
-      onAdd: note("add"),
-      onUpdate: (_, current) => note("update")(current),
-      onDelete: note("delete"),
-      onSynced: () => {},
-    });
   }
 }

@@ -6,6 +6,7 @@
  *
  * @module
  */
+import { InformerSet } from "../../lib/kube/informer_set.ts";
 import { assert, assertEquals } from "@std/assert";
 import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
 import { ObjectRouter } from "../../lib/app/run/object_router.ts";
@@ -74,7 +75,11 @@ export class LongRunProxy implements AsyncDisposable {
         runner: { minPeriodMs: 100, maxPeriodMs: 3_600_000, retryMs: () => 200 },
       },
     );
+    const informers = new InformerSet();
     this.#router = new ObjectRouter({ clock }, {
+      informers,
+      nodeName: NODE,
+      endpointsFallback: false,
       families: [this.#family],
       serviceCidrs: [],
       onNode: (node) => this.#family.onNode(settings.nodeState(node)),
@@ -83,8 +88,7 @@ export class LongRunProxy implements AsyncDisposable {
       onWork: () => {},
     });
     this.#source = createApiSource({ clock, logger, auth, random: Math.random }, {
-      informers: this.#router.informers,
-      nodeName: NODE,
+      informers,
       ...options,
     });
     this.#running = this.#family.start().then(() => this.#source.run(this.#abort.signal));

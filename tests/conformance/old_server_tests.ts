@@ -48,8 +48,8 @@ export async function defineOldServerTests(program: string): Promise<void> {
     await server.create(testService("web"));
     await using follower = await new Follower({ auth: tokenAuth(server), nodeName: "node-1" })
       .synced();
-    assertEquals(follower.status.resources.ServiceCIDR?.phase, "unavailable");
-    assertEquals(follower.status.resources.Node?.phase, "unavailable");
+    assertEquals(follower.following("ServiceCIDR")?.phase, "unavailable");
+    assertEquals(follower.following("Node")?.phase, "unavailable");
     assertEquals(follower.informers.services.size, 1);
   });
 }
@@ -76,5 +76,5 @@ async function expectPagedList(options: ApiMachineryOptions): Promise<void> {
     "update Service default/web-3",
     "delete Service default/web-4",
   ]);
-  assertEquals(follower.status.resources.Service?.lastError, undefined);
+  assertEquals(follower.following("Service")?.lastError, undefined);
 }

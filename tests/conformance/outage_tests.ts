@@ -63,7 +63,7 @@ const OUTAGES: Readonly<Record<string, Outage>> = {
         "delete Service default/a",
         "update Service default/c",
       ]);
-      assertEquals(follower.status.resources.Service?.relists, 1);
+      assertEquals(follower.following("Service")?.relists, 1);
     },
 
   "ApiSource notices a frozen API server within the times it was given": async (
@@ -122,7 +122,7 @@ const OUTAGES: Readonly<Record<string, Outage>> = {
     await server.update(testService("c", "10.0.0.2"));
     await follower.sees("c", "10.0.0.2");
     assertEquals(follower.events, ["update Service default/c"]);
-    assertEquals(follower.status.resources.Service?.relists, 1);
+    assertEquals(follower.following("Service")?.relists, 1);
   },
 };
 

@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import type { Service } from "../../lib/api/objects.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import { loadKubeAuth } from "../../lib/kube/kubeconfig.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { eventually } from "../support/eventually.ts";
@@ -163,8 +163,8 @@ const CASES: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
       await follower.sees("web", address);
     }
     assertEquals(follower.events.length, 3);
-    assertEquals(follower.status.resources.Service?.relists, 0);
-    assertEquals(follower.status.resources.Service?.watchFailures, 0);
+    assertEquals(follower.following("Service")?.relists, 0);
+    assertEquals(follower.following("Service")?.watchFailures, 0);
   },
 
   "ApiSource goes on without a new list after FIN and after RST": async (stage) => {
@@ -178,7 +178,7 @@ const CASES: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
       assert(stage.relay.accepted > before, "a new connection was made");
     }
     assertEquals(follower.events.length, 2);
-    assertEquals(follower.status.resources.Service?.relists, 0);
+    assertEquals(follower.following("Service")?.relists, 0);
   },
 
   "ApiSource replaces a connection that swallows everything": async (stage) => {
@@ -188,7 +188,7 @@ const CASES: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
     await stage.server.update(testService("web", "10.0.0.2"));
     await follower.sees("web", "10.0.0.2");
     assertEquals(follower.events, ["update Service default/web"]);
-    assertEquals(follower.status.resources.Service?.relists, 0);
+    assertEquals(follower.following("Service")?.relists, 0);
     await eventually("the dead connection is closed", () => stage.relay.open === 1);
   },
 
@@ -236,7 +236,7 @@ const CASES: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
       "delete Service default/a",
       "update Service default/b",
     ]);
-    assertEquals(follower.status.resources.Service?.relists, 1);
+    assertEquals(follower.following("Service")?.relists, 1);
   },
 
   "ApiSource takes the new token from its file when the former one is refused": async (stage) => {

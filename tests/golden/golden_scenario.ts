@@ -4,7 +4,9 @@
  * @module
  */
 import { assertEquals } from "@std/assert";
-import type { EndpointSlice, KubeObject, Service } from "../../lib/api/objects.ts";
+import type { KubeObject } from "../../lib/api/kind.ts";
+import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { PacketFlowScenario, PacketFlowSettings } from "../packet_flow/packet_flow_case.ts";

@@ -7,7 +7,8 @@
  * @module
  */
 import { assertEquals } from "@std/assert";
-import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
+import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import { askControl } from "../../lib/app/control/control_client.ts";
 import type { ExplainReport } from "../../lib/app/explain/explain_report.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";

@@ -5,7 +5,8 @@
  * @module
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
-import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
+import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import type { StatusReport } from "../../lib/app/status/status_report.ts";
 import { ADDRESSES, THIS_NODE } from "../support/address_plan.ts";
 import { testEndpointSlice, testService } from "../support/builders.ts";

@@ -7,7 +7,8 @@
  *
  * @module
  */
-import type { Service, SliceEndpoint } from "../../lib/api/objects.ts";
+import type { SliceEndpoint } from "../../lib/api/kinds/endpoint_slice.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import { type IpAddress, ipFamilyOf, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Protocol } from "../../lib/net/port.ts";
 import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../support/address_plan.ts";

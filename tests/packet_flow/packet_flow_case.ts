@@ -3,7 +3,9 @@
  *
  * @module
  */
-import type { Endpoints, EndpointSlice, Service } from "../../lib/api/objects.ts";
+import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
+import type { Endpoints } from "../../lib/api/kinds/endpoints.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import type { Protocol } from "../../lib/net/port.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";

@@ -5,7 +5,8 @@
  *
  * @module
  */
-import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
+import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import type { BackendMode } from "../../lib/proxy/backend.ts";
 import type { RawObject } from "../conformance/server.ts";
 import { ADDRESSES, THIS_NODE, THIS_ZONE } from "../support/address_plan.ts";

@@ -3,15 +3,15 @@
  *
  * @module
  */
+import type { ObjectMeta } from "../../lib/api/kind.ts";
 import type {
-  Endpoints,
   EndpointSlice,
-  Node,
-  ObjectMeta,
-  Service,
   SliceEndpoint,
   SlicePort,
-} from "../../lib/api/objects.ts";
+} from "../../lib/api/kinds/endpoint_slice.ts";
+import type { Endpoints } from "../../lib/api/kinds/endpoints.ts";
+import type { Node } from "../../lib/api/kinds/node.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import { type Endpoint, endpointKey } from "../../lib/proxy/endpoint.ts";

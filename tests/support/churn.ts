@@ -4,7 +4,8 @@
  *
  * @module
  */
-import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
+import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import type { RawObject } from "../conformance/server.ts";
 import { ADDRESSES } from "./address_plan.ts";
 import { testEndpointSlice, testService } from "./builders.ts";

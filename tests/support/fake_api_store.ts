@@ -23,6 +23,8 @@ export const COLLECTIONS: readonly Collection[] = [
   collection("Node", "v1", "nodes", false),
   collection("EndpointSlice", "discovery.k8s.io/v1", "endpointslices", true),
   collection("ServiceCIDR", "networking.k8s.io/v1", "servicecidrs", false),
+  // Made up: tests/made_up_kind_test.ts.
+  collection("Lantern", "lights.example.org/v2", "lanterns", true),
 ];
 
 function collection(

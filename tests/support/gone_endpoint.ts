@@ -5,7 +5,7 @@
  * @module
  */
 import { assertEquals } from "@std/assert";
-import type { Service } from "../../lib/api/objects.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import { ProbeClient } from "./echo_network.ts";
 import { eventually } from "./eventually.ts";
 import type { RelayScene } from "./relay_scene.ts";

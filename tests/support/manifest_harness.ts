@@ -3,48 +3,14 @@
  *
  * @module
  */
-import type { KubeObject } from "../../lib/api/objects.ts";
-import { objectKey } from "../../lib/api/objects.ts";
-import { Informer } from "../../lib/kube/informer.ts";
 import type { ManifestFileSystem } from "../../lib/kube/manifests/manifest_file_system.ts";
 import { formatProblem } from "../../lib/kube/manifests/manifest_problem.ts";
-import type { Informers } from "../../lib/kube/informer.ts";
 import { createManifestSource, type ManifestSource } from "../../lib/kube/manifests/manifests.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import { FakeClock } from "./fake_clock.ts";
 import { FakeManifestFiles } from "./fake_manifest_files.ts";
 import { MemoryLogger } from "./memory_logger.ts";
-
-/** Informers that write down what they are told: `+Service default/web`, `~` for an update, `-`. */
-export class RecordingInformers implements Informers {
-  readonly events: string[] = [];
-  readonly services = this.#informer("Service") as Informers["services"];
-  readonly endpointSlices = this.#informer("EndpointSlice") as Informers["endpointSlices"];
-  readonly endpoints = this.#informer("Endpoints") as Informers["endpoints"];
-  readonly nodes = this.#informer("Node") as Informers["nodes"];
-  readonly serviceCidrs = this.#informer("ServiceCIDR") as Informers["serviceCidrs"];
-
-  /** The events since the last call. */
-  take(): readonly string[] {
-    return this.events.splice(0);
-  }
-
-  /** The cluster IP of a Service in the namespace default; `undefined` when there is none. */
-  clusterIp(name: string): string | undefined {
-    return this.services.get(`default/${name}`)?.spec.clusterIP;
-  }
-
-  #informer(kind: string): unknown {
-    const note = (sign: string) => (object: KubeObject) =>
-      void this.events.push(`${sign}${kind} ${objectKey(object)}`);
-    return new Informer<KubeObject>({
-      onAdd: note("+"),
-      onUpdate: (_, current) => note("~")(current),
-      onDelete: note("-"),
-      onSynced: () => {},
-    });
-  }
-}
+import { RecordingInformers } from "./recording_informers.ts";
 
 /** A running source and what it feeds. */
 export class ManifestHarness implements AsyncDisposable {
@@ -57,7 +23,7 @@ export class ManifestHarness implements AsyncDisposable {
   constructor(clock: Clock, fileSystem: ManifestFileSystem | undefined, ...paths: string[]) {
     this.source = createManifestSource(
       { clock, logger: this.logger, ...(fileSystem && { fileSystem }) },
-      { paths, informers: this.informers, nodeName: "node-a" },
+      { paths, informers: this.informers.set },
     );
     this.#running = this.source.run(this.#controller.signal);
   }

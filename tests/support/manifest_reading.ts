@@ -4,13 +4,14 @@
  * @module
  */
 import { assertEquals } from "@std/assert";
-import type { KubeObject } from "../../lib/api/objects.ts";
+import type { KubeObject } from "../../lib/api/kind.ts";
 import { readYaml } from "../../lib/config/yaml_source.ts";
 import {
   type ManifestOutcome,
   readManifestObjects,
 } from "../../lib/kube/manifests/manifest_objects.ts";
 import { formatProblem, ManifestProblems } from "../../lib/kube/manifests/manifest_problem.ts";
+import { SERVICE_KINDS } from "../../lib/app/service/service_subscriptions.ts";
 import { StringTable } from "../../lib/kube/string_table.ts";
 
 const FILE = "a.yaml";
@@ -26,10 +27,11 @@ export interface ManifestReadResult {
 export function readManifest(text: string, quick = true): ManifestReadResult {
   const problems = new ManifestProblems(FILE);
   const strings = new StringTable();
+  const kinds = new Map(SERVICE_KINDS.map((spec) => [spec.kind, spec]));
   const { documents, errors } = readYaml(text, { file: FILE, quick });
   assertEquals(errors, []);
   const outcomes = documents.flatMap((document) =>
-    readManifestObjects(document, { problems, strings })
+    readManifestObjects(document, { problems, strings, kinds })
   );
   return {
     outcomes,

@@ -5,7 +5,9 @@
  * @module
  */
 import fc from "fast-check";
-import type { Endpoints, EndpointSlice, Service } from "../../lib/api/objects.ts";
+import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
+import type { Endpoints } from "../../lib/api/kinds/endpoints.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { StateChanges } from "../../lib/proxy/proxy_state.ts";

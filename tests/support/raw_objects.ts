@@ -3,24 +3,18 @@
  *
  * @module
  */
-import type { ObjectMeta } from "../../lib/api/objects.ts";
+import type { ObjectMeta } from "../../lib/api/kind.ts";
+import { apiVersionsOf } from "../../lib/api/kind.ts";
+import { SERVICE_KINDS } from "../../lib/app/service/service_subscriptions.ts";
 import type { RawObject } from "../conformance/server.ts";
-
-/** API versions of the kinds that are read. */
-const API_VERSIONS = {
-  Node: "v1",
-  Service: "v1",
-  Endpoints: "v1",
-  EndpointSlice: "discovery.k8s.io/v1",
-  ServiceCIDR: "networking.k8s.io/v1",
-} as const;
 
 /** Gives objects their kind. */
 export function rawObjects(
-  kind: keyof typeof API_VERSIONS,
+  kind: string,
   ...objects: readonly { readonly metadata: ObjectMeta }[]
 ): RawObject[] {
-  const head = { apiVersion: API_VERSIONS[kind], kind };
+  const spec = SERVICE_KINDS.find((spec) => spec.kind === kind)!;
+  const head = { apiVersion: apiVersionsOf(spec)[0]!, kind };
   // Only what JSON has goes over the wire.
   return JSON.parse(JSON.stringify(objects.map((object) => ({ ...head, ...object }))));
 }

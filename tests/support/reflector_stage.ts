@@ -3,14 +3,16 @@
  *
  * @module
  */
-import type { Service } from "../../lib/api/objects.ts";
+import { SERVICE, type Service } from "../../lib/api/kinds/service.ts";
 import { KubeClient } from "../../lib/kube/client.ts";
 import { Http1Transport } from "../../lib/kube/http1_transport.ts";
 import { Http2Transport } from "../../lib/kube/http2_transport.ts";
 import type { HttpTransport } from "../../lib/kube/http_transport.ts";
 import { Informer } from "../../lib/kube/informer.ts";
+import type { ListOptions } from "../../lib/kube/informer_set.ts";
 import { Reflector, type ReflectorOptions } from "../../lib/kube/reflector.ts";
-import { SERVICES } from "../../lib/kube/resources.ts";
+import { collectionPath } from "../../lib/api/kind.ts";
+import { serviceSubscriptions } from "../../lib/app/service/service_subscriptions.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import type { RawObject } from "../conformance/server.ts";
 import { eventually } from "./eventually.ts";
@@ -20,8 +22,17 @@ import { StaticAuth } from "./static_auth.ts";
 
 const TIMING = { backoff: { initialMs: 20, maxMs: 100 } };
 
+/** Where Services are listed. */
+export const SERVICES_PATH = collectionPath(SERVICE);
+
+/** How Services are followed. */
+export const SERVICES = serviceSubscriptions({ nodeName: "node-1", endpointsFallback: false })
+  .get(SERVICE)!;
+
 /** What is set of a reflector under test. */
-export type ReflectorStageOptions = Partial<ReflectorOptions<Service>>;
+export type ReflectorStageOptions = Partial<ReflectorOptions<Service>> & {
+  readonly selection?: ListOptions;
+};
 
 /** A reflector of Services that follows a fake server. */
 export class ReflectorStage implements AsyncDisposable {
@@ -46,8 +57,7 @@ export class ReflectorStage implements AsyncDisposable {
     const client = new KubeClient({ clock: systemClock, auth, transport: this.#transport });
     const { logger, informer } = this;
     this.reflector = new Reflector({ clock: systemClock, logger, client, random: () => 0 }, {
-      resource: SERVICES,
-      informer,
+      subscription: { spec: SERVICE, options: options.selection ?? SERVICES, informer },
       slim: (raw) => raw as Service,
       ...options,
       timing: { ...TIMING, ...options.timing },
@@ -61,7 +71,7 @@ export class ReflectorStage implements AsyncDisposable {
    */
   get asked(): string[] {
     const requests = this.fake.requests.filter(({ path, query }) =>
-      path === SERVICES.path && query.limit !== "1"
+      path === SERVICES_PATH && query.limit !== "1"
     );
     return requests.map(({ query }) => {
       if (query.sendInitialEvents) return "streaming list";

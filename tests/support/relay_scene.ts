@@ -4,7 +4,8 @@
  *
  * @module
  */
-import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
+import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import { ADDRESSES, THIS_NODE } from "./address_plan.ts";
 import { testNode } from "./builders.ts";
 import { type ClusterTopology, createClusterTopology } from "./cluster_topology.ts";

@@ -3,13 +3,16 @@
  *
  * @module
  */
-import type { KubeObject, Node } from "../../lib/api/objects.ts";
+import type { KubeObject } from "../../lib/api/kind.ts";
+import type { Node } from "../../lib/api/kinds/node.ts";
+import type { ServiceCidr } from "../../lib/api/kinds/service_cidr.ts";
 import { collectDump, type DumpParts } from "../../lib/app/dump/collect_dump.ts";
 import type { ChangesReport } from "../../lib/app/changes/change_entry.ts";
 import type { StatusReport } from "../../lib/app/status/status_report.ts";
 import { defaultConfiguration } from "../../lib/config/configuration_schema.ts";
 import { relayOptionsOf } from "../../lib/config/relay_options.ts";
-import { Informer } from "../../lib/kube/informer.ts";
+import { SERVICE_KINDS } from "../../lib/app/service/service_subscriptions.ts";
+import { InformerSet } from "../../lib/kube/informer_set.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import type { BackendMode } from "../../lib/proxy/backend.ts";
@@ -18,19 +21,22 @@ import { testEndpoints, testEndpointSlice, testNode, testService } from "./build
 import { FakeClock } from "./fake_clock.ts";
 import { testProxyPlan, testServicePlan } from "./service_plans.ts";
 
-/** An informer that holds these objects. */
-export function testInformer<T extends KubeObject>(...objects: readonly T[]): Informer<T> {
-  const ignore = () => {};
-  const informer = new Informer<T>({
-    onAdd: ignore,
-    onUpdate: ignore,
-    onDelete: ignore,
-    onSynced: ignore,
-  });
-  for (const object of objects) informer.upsert(object);
-  return informer;
+/** Informers that hold these objects, by the name of their resource. */
+export function testInformers(
+  objects: Readonly<Record<string, readonly KubeObject[]>>,
+): InformerSet {
+  const informers = new InformerSet();
+  for (const spec of SERVICE_KINDS) {
+    const informer = informers.subscribe(spec);
+    for (const object of objects[spec.plural] ?? []) informer.upsert(object);
+  }
+  return informers;
 }
 
+const SERVICE_CIDR: ServiceCidr = {
+  metadata: { name: "kubernetes" },
+  spec: { cidrs: ["172.30.0.0/16"] },
+};
 const WEB = testServicePlan({ name: "web" });
 const AT = "2026-01-02T03:04:05.000Z";
 
@@ -167,16 +173,13 @@ export function testDumpParts(overrides: Partial<DumpParts> = {}): DumpParts {
         problems: [],
       }),
     },
-    informers: {
-      services: testInformer(testService("web", { clusterIP: "172.30.0.41" })),
-      endpointSlices: testInformer(testEndpointSlice("web", { endpoints: ["10.180.0.1"] })),
-      endpoints: testInformer(testEndpoints("old", [{ addresses: [{ ip: "10.180.0.2" }] }])),
-      nodes: testInformer(node),
-      serviceCidrs: testInformer({
-        metadata: { name: "kubernetes" },
-        spec: { cidrs: ["172.30.0.0/16"] },
-      }),
-    },
+    informers: testInformers({
+      services: [testService("web", { clusterIP: "172.30.0.41" })],
+      endpointslices: [testEndpointSlice("web", { endpoints: ["10.180.0.1"] })],
+      endpoints: [testEndpoints("old", [{ addresses: [{ ip: "10.180.0.2" }] }])],
+      nodes: [node],
+      servicecidrs: [SERVICE_CIDR],
+    }),
     node,
     families: [{
       family: "IPv4",

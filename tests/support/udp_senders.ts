@@ -5,7 +5,8 @@
  * @module
  */
 import { assertEquals } from "@std/assert";
-import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
+import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import { ADDRESSES } from "./address_plan.ts";
 import { testEndpointSlice, testService } from "./builders.ts";
 import { type KeptLine, ProbeClient } from "./echo_network.ts";

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import type { EndpointSlice, Service, SliceEndpoint } from "../../lib/api/objects.ts";
+import type { EndpointSlice, SliceEndpoint } from "../../lib/api/kinds/endpoint_slice.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import type { RawObject } from "../conformance/server.ts";
 import { ADDRESSES, OTHER_NODE, THIS_NODE } from "./address_plan.ts";
 import { testEndpointSlice, testNode, testService } from "./builders.ts";

@@ -5,7 +5,8 @@
  * @module
  */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
+import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import type { RawObject } from "../conformance/server.ts";
 import { testEndpointSlice, testService } from "../support/builders.ts";

@@ -4,7 +4,8 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import type { EndpointSlice, Service } from "../../lib/api/objects.ts";
+import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
+import type { Service } from "../../lib/api/kinds/service.ts";
 import { SCHEDULERS } from "../../backends/ipvs/scheduler.ts";
 import { ADDRESSES } from "../support/address_plan.ts";
 import { testService } from "../support/builders.ts";

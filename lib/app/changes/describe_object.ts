@@ -1,12 +1,8 @@
 /** Describes the difference between two states of an object. Pure. */
-import type {
-  Endpoints,
-  EndpointSlice,
-  Service,
-  SliceEndpoint,
-  SlicePort,
-} from "../../api/objects.ts";
-import { SERVICE_NAME_LABEL } from "../../api/service_name_label.ts";
+import type { EndpointSlice, SliceEndpoint, SlicePort } from "../../api/kinds/endpoint_slice.ts";
+import type { Endpoints } from "../../api/kinds/endpoints.ts";
+import type { Service } from "../../api/kinds/service.ts";
+import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
 import { formatHostPort, type Port, tryParsePort } from "../../net/port.ts";
 import { tryParseIpAddress } from "../../net/ip_address.ts";
 import type { NodeState } from "../../proxy/node_state.ts";

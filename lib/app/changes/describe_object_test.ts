@@ -5,7 +5,8 @@ import {
   testNodeState,
   testService,
 } from "../../../tests/support/builders.ts";
-import type { EndpointSlice, Service } from "../../api/objects.ts";
+import type { EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
+import type { Service } from "../../api/kinds/service.ts";
 import {
   describeEndpoints,
   describeEndpointSlice,

@@ -1,5 +1,8 @@
-import type { Endpoints, EndpointSlice, KubeObject, Service } from "../../api/objects.ts";
-import { SERVICE_NAME_LABEL } from "../../api/service_name_label.ts";
+import type { KubeObject } from "../../api/kind.ts";
+import type { EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
+import type { Endpoints } from "../../api/kinds/endpoints.ts";
+import type { Service } from "../../api/kinds/service.ts";
+import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../../proxy/service_port_name.ts";

@@ -1,5 +1,5 @@
-import type { Node } from "../../api/objects.ts";
-import type { Informers } from "../../kube/informer.ts";
+import type { Node } from "../../api/kinds/node.ts";
+import type { InformerSet } from "../../kube/informer_set.ts";
 import type { Clock } from "../../os/clock.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
 import { answerFlow } from "./answer_flow.ts";
@@ -34,7 +34,7 @@ export interface IntrospectedParts {
   readonly source: () => ObjectSource | undefined;
   /** The current configuration: its file may have changed since the start. */
   readonly configuration: () => Pick<RunConfiguration, "proxy" | "relay" | "mode">;
-  readonly informers: () => Informers;
+  readonly informers: () => InformerSet;
   /** This node's Node object; `undefined` before it was first seen. */
   readonly node: () => Node | undefined;
 }

@@ -4,6 +4,7 @@
  *
  * @module
  */
+import { SERVICE } from "../../api/kinds/service.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import { messageOf } from "../../log/message_of.ts";
@@ -115,7 +116,7 @@ export class RunningComparison {
   #chosen(service: string | null, proxies: readonly FamilyProxy[]): CompareOptions["keys"] {
     if (service === null) return undefined;
     const plans = proxies.map(({ pipeline }) => pipeline.plan);
-    const all = [...this.#parts.informers().services.values()].map((each) =>
+    const all = [...this.#parts.informers().of(SERVICE).values()].map((each) =>
       serviceKey(namespacedNameOf(each))
     );
     try {

@@ -5,8 +5,10 @@
  * @module
  */
 import type { LoadedConfiguration } from "../../config/load.ts";
-import type { KubeObject } from "../../api/objects.ts";
-import type { Informer, Informers } from "../../kube/informer.ts";
+import type { KindSpec } from "../../api/kind.ts";
+import { NODE } from "../../api/kinds/node.ts";
+import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
+import type { InformerSet } from "../../kube/informer_set.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import { compareLists } from "../../proxy/compare_lists.ts";
@@ -70,7 +72,7 @@ export async function planWhatIf(
   const { mode, nodeName, machine } = before;
   const read = await readObjectsOnce(dependencies, { configuration, nodeName });
   const after = await planObjects(dependencies, {
-    informers: withNodesOf(before.informers, read.informers),
+    informers: addNodesOf(before.informers, read.informers),
     configuration: before.configuration,
     mode,
     nodeName,
@@ -205,16 +207,11 @@ function sharedTexts({ shared: was }: ProxyPlan, { shared: is }: ProxyPlan): rea
   return words;
 }
 
-/** A folder of Services mostly says nothing of nodes. */
-function withNodesOf(before: Informers, after: Informers): Informers {
-  const { nodes, serviceCidrs } = after;
-  return {
-    ...after,
-    nodes: isEmpty(nodes) ? before.nodes : nodes,
-    serviceCidrs: isEmpty(serviceCidrs) ? before.serviceCidrs : serviceCidrs,
-  };
-}
-
-function isEmpty<T extends KubeObject>(informer: Informer<T>): boolean {
-  return informer.values().next().done === true;
+/** A folder of Services mostly says nothing of nodes: what is missing there stays as it is. */
+function addNodesOf(before: InformerSet, after: InformerSet): InformerSet {
+  for (const spec of [NODE, SERVICE_CIDR] as readonly KindSpec[]) {
+    if (after.of(spec).size > 0) continue;
+    for (const object of before.of(spec).values()) after.of(spec).upsert(object);
+  }
+  return after;
 }

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { NODE } from "../../api/kinds/node.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import { ApiError } from "../../kube/api_error.ts";
 import { KubeClient } from "../../kube/client.ts";
@@ -111,7 +112,7 @@ async function annotationsOf(
 ): Promise<KnownNode["nodeAnnotations"]> {
   try {
     const raw = await client.get(`/api/v1/nodes/${nodeName}`, signal);
-    const node = slimObject("Node", raw, { strings: new StringTable(), onProblem: () => {} });
+    const node = slimObject(NODE, raw, { strings: new StringTable(), onProblem: () => {} });
     return node?.metadata.annotations;
   } catch {
     return undefined;

@@ -3,10 +3,11 @@
  *
  * @module
  */
-import type { Node } from "../../api/objects.ts";
+import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
+import { NODE, type Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { RelayOptions } from "../../config/relay_options.ts";
-import type { Informers } from "../../kube/informer.ts";
+import type { InformerSet } from "../../kube/informer_set.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
@@ -36,7 +37,7 @@ export interface DumpParts {
   readonly mode: BackendMode;
   readonly nodeName: string;
   readonly configuration: { readonly proxy: KubeProxyConfiguration; readonly relay: RelayOptions };
-  readonly informers: Informers;
+  readonly informers: InformerSet;
   /** The own Node as it was last seen: also one that was deleted since. */
   readonly node: Node | undefined;
   readonly families: readonly DumpedFamily[];
@@ -71,7 +72,6 @@ export function collectDump(
   parts: DumpParts,
 ): unknown {
   const { mode, nodeName, configuration, informers, node, status, changes, onlyInputs } = parts;
-  const { services, endpointSlices, endpoints, serviceCidrs } = informers;
   const dump: DumpInput = {
     kind: DUMP_KIND,
     formatVersion: FORMAT_VERSION,
@@ -85,11 +85,11 @@ export function collectDump(
     nodeName,
     configuration,
     objects: {
-      services: [...services.values()],
-      endpointSlices: [...endpointSlices.values()],
-      endpoints: [...endpoints.values()],
-      nodes: node === undefined ? [] : [node],
-      serviceCidrs: [...serviceCidrs.values()],
+      ...Object.fromEntries(
+        SERVICE_KINDS.map((spec) => [spec.plural, [...informers.of(spec).values()]]),
+      ),
+      // As it was last seen: rules depend on it after it was deleted, too.
+      [NODE.plural]: node === undefined ? [] : [node],
     },
     families: parts.families.map(dumpFamily),
     ...(status && { status }),

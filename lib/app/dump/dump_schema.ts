@@ -5,9 +5,10 @@
  * @module
  */
 import * as v from "valibot";
+import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { CHANGES } from "./dump_changes.ts";
 import { CONFIGURATION, MACHINE_FACTS } from "./dump_configuration.ts";
-import { ENDPOINT_SLICE, ENDPOINTS, NODE, SERVICE, SERVICE_CIDR } from "./dump_objects.ts";
+import { dumpedObjects } from "./dump_objects.ts";
 import { mode, QUARANTINED, STATUS } from "./dump_status.ts";
 import {
   fields,
@@ -48,13 +49,7 @@ const inputs = {
   mode,
   nodeName: objectName,
   configuration: CONFIGURATION,
-  objects: fields({
-    services: list(SERVICE),
-    endpointSlices: list(ENDPOINT_SLICE),
-    endpoints: list(ENDPOINTS),
-    nodes: list(NODE),
-    serviceCidrs: list(SERVICE_CIDR),
-  }),
+  objects: dumpedObjects(SERVICE_KINDS),
 };
 
 const family = {

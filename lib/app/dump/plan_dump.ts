@@ -3,11 +3,12 @@
  *
  * @module
  */
-import type { KubeObject } from "../../api/objects.ts";
+import { NODE } from "../../api/kinds/node.ts";
+import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import { validateConfiguration } from "../../config/validate.ts";
-import { Informer, type Informers } from "../../kube/informer.ts";
+import { InformerSet } from "../../kube/informer_set.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import {
   type PlannedNode,
@@ -71,7 +72,7 @@ function checkLists({ families, objects }: InputDump, source: string): void {
   if (new Set(names).size < names.length) {
     throw new DumpError(`Cannot plan ${source}: families must contain each IP family at most once`);
   }
-  const { length } = objects.nodes;
+  const { length = 0 } = objects[NODE.plural] ?? [];
   if (length > 1) {
     throw new DumpError(
       `Cannot plan ${source}: objects.nodes has to have one Node at most, the own one: it has ${length}`,
@@ -93,25 +94,12 @@ function configurationOf(
   return { proxy, relay: { ...relay, ...configuration.relay } };
 }
 
-function informersOf({ objects }: InputDump): Informers {
-  return {
-    services: informerOf(objects.services),
-    endpointSlices: informerOf(objects.endpointSlices),
-    endpoints: informerOf(objects.endpoints),
-    nodes: informerOf(objects.nodes),
-    serviceCidrs: informerOf(objects.serviceCidrs),
-  };
-}
-
-function informerOf<T extends KubeObject>(objects: readonly T[]): Informer<T> {
-  const ignore = () => {};
-  const informer = new Informer<T>({
-    onAdd: ignore,
-    onUpdate: ignore,
-    onDelete: ignore,
-    onSynced: ignore,
-  });
-  for (const object of objects) informer.upsert(object);
-  informer.markSynced();
-  return informer;
+function informersOf({ objects }: InputDump): InformerSet {
+  const informers = new InformerSet();
+  for (const spec of SERVICE_KINDS) {
+    const informer = informers.subscribe(spec);
+    for (const object of objects[spec.plural] ?? []) informer.upsert(object);
+    informer.markSynced();
+  }
+  return informers;
 }

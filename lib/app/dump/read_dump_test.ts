@@ -59,7 +59,7 @@ const REFUSALS: readonly (readonly [path: string, value: unknown, said: string])
     "10.0.0.1\n",
     'objects.services[0].spec.clusterIP is "10.0.0.1\\n": it has to be text without control characters',
   ],
-  ["objects.endpointSlices", {}, "objects.endpointSlices is an object: it has to be a list"],
+  ["objects.endpointslices", {}, "objects.endpointslices is an object: it has to be a list"],
   ["objects.services.0", [], "objects.services[0].metadata is missing"],
   [
     "families.0.facts.features.comment",

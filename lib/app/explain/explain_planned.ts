@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { SERVICE } from "../../api/kinds/service.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { Backend } from "../../proxy/backend.ts";
@@ -24,7 +25,7 @@ export async function explainPlanned(
     nodeName,
     plans,
     nodeAddresses: knownNodeAddresses({ proxy, nodeName, mode, node, others }),
-    services: () => informers.services.values(),
+    services: () => informers.of(SERVICE).values(),
     backend: (family) => backends.of(family),
     quarantined: () => [],
     machine: { notAsked },

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Service } from "../../api/objects.ts";
+import type { Service } from "../../api/kinds/service.ts";
 import { type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { SERVICE } from "../../api/kinds/service.ts";
 import { ConfigurationError } from "../../config/load.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
@@ -38,7 +39,7 @@ export async function explainRunning(
       nodeName,
       plans: new Map(families.map(({ family, pipeline }) => [family, pipeline.plan])),
       nodeAddresses: knownNodeAddresses({ proxy, nodeName, mode, node: node(), others }),
-      services: () => informers().services.values(),
+      services: () => informers().of(SERVICE).values(),
       backend: (family) => of(family).backend,
       quarantined: (family) => of(family).syncer.quarantined,
       machine: query.has("brief") ? { notAsked: "this was not asked for" } : {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Node } from "../../api/objects.ts";
+import type { Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";

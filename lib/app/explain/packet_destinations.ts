@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Service } from "../../api/objects.ts";
+import type { Service } from "../../api/kinds/service.ts";
 import {
   IP_FAMILIES,
   type IpAddress,

@@ -4,7 +4,7 @@ import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../../../tests/support/address
 import { testEndpointSlice, testService } from "../../../tests/support/builders.ts";
 import { planScenario } from "../../../tests/packet_flow/plan_scenario.ts";
 import type { PacketFlowSettings } from "../../../tests/packet_flow/packet_flow_case.ts";
-import type { Service } from "../../api/objects.ts";
+import type { Service } from "../../api/kinds/service.ts";
 import { ConfigurationError } from "../../config/load.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import { readPacketEnds } from "./packet_ends.ts";

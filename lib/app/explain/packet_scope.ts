@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Service } from "../../api/objects.ts";
+import type { Service } from "../../api/kinds/service.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { printableText } from "../../log/printable_text.ts";

@@ -3,9 +3,10 @@
  *
  * @module
  */
-import type { Node } from "../../api/objects.ts";
+import type { Node } from "../../api/kinds/node.ts";
+import { SERVICE } from "../../api/kinds/service.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
-import type { Informers } from "../../kube/informer.ts";
+import type { InformerSet } from "../../kube/informer_set.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
@@ -32,7 +33,7 @@ export interface PlannedNode {
   /** Whether it is known what the machine has that rules depend on; otherwise it has everything. */
   readonly isMachineKnown: boolean;
   /** What it was planned from: the objects, the own Node among them, and the configuration. */
-  readonly informers: Informers;
+  readonly informers: InformerSet;
   readonly node: Node | undefined;
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
   /** What is known of the machine that it was planned for. */
@@ -49,7 +50,7 @@ export interface PlannedNode {
 
 /** Objects, and the node that they are planned for. */
 interface PlanObjectsOptions {
-  readonly informers: Informers;
+  readonly informers: InformerSet;
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
   readonly mode: BackendMode;
   readonly nodeName: string;
@@ -106,7 +107,7 @@ export async function planObjects(
       });
     },
     services: new Set(
-      [...informers.services.values()].map((service) => serviceKey(namespacedNameOf(service))),
+      [...informers.of(SERVICE).values()].map((service) => serviceKey(namespacedNameOf(service))),
     ),
     problems: [...problems],
     isIncomplete: problems.size > 0,

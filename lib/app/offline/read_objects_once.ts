@@ -4,22 +4,22 @@
  *
  * @module
  */
-import type { KubeObject } from "../../api/objects.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
-import { Informer, type Informers } from "../../kube/informer.ts";
+import { InformerSet } from "../../kube/informer_set.ts";
 import { formatProblem } from "../../kube/manifests/manifest_problem.ts";
 import { createManifestSource } from "../../kube/manifests/manifests.ts";
 import type { Logger } from "../../log/logger.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { createApiObjectSource } from "../run/api_object_source.ts";
 import type { Dependencies } from "../dependencies.ts";
+import { serviceSubscriptions } from "../service/service_subscriptions.ts";
 
 /** So long an API server is tried; a running proxy would try for ever. */
 const LIST_WAIT_MS = 30_000;
 
 /** What was found. */
 interface ReadObjects {
-  readonly informers: Informers;
+  readonly informers: InformerSet;
   /** What is wrong with what was read, one line each. */
   readonly problems: readonly string[];
   /** Whether something could not be used. */
@@ -50,7 +50,7 @@ export async function readObjectsOnce(
 ): Promise<ReadObjects> {
   const { clock } = dependencies;
   const synced = Promise.withResolvers<void>();
-  const informers = createInformers(synced.resolve);
+  const informers = createInformers(options, synced.resolve);
   const source = await openSource(dependencies, { ...options, informers });
   const ending = new AbortController();
   const timer = clock.setTimer(LIST_WAIT_MS, () => {
@@ -68,30 +68,27 @@ export async function readObjectsOnce(
   }
 }
 
-/** Informers that tell once, when all of them are complete. */
-function createInformers(onAllSynced: () => void): Informers {
-  const create = <T extends KubeObject>() =>
-    new Informer<T>({
+/** Informers of all kinds that Services are planned from. */
+function createInformers(
+  { configuration, nodeName }: ReadObjectsOptions,
+  onAllSynced: () => void,
+): InformerSet {
+  const informers = new InformerSet();
+  const { endpointsFallback } = configuration.relay;
+  for (const [spec, options] of serviceSubscriptions({ nodeName, endpointsFallback })) {
+    informers.subscribe(spec, options, {
       onAdd: () => {},
       onUpdate: () => {},
       onDelete: () => {},
-      onSynced: () => {
-        if (Object.values(informers).every(({ synced }) => synced)) onAllSynced();
-      },
+      onSynced: () => informers.synced() && onAllSynced(),
     });
-  const informers: Informers = {
-    services: create(),
-    endpointSlices: create(),
-    endpoints: create(),
-    nodes: create(),
-    serviceCidrs: create(),
-  };
+  }
   return informers;
 }
 
 async function openSource(
   dependencies: Dependencies & { readonly logger: Logger },
-  options: ReadObjectsOptions & { readonly informers: Informers },
+  options: ReadObjectsOptions & { readonly informers: InformerSet },
 ): Promise<OnceSource> {
   const paths = options.configuration.relay.manifests;
   if (paths.length > 0) return openManifests(dependencies, { ...options, paths });
@@ -111,8 +108,8 @@ async function openSource(
 
 function openManifests(
   { clock }: Dependencies,
-  { paths, informers, nodeName }: ReadObjectsOptions & {
-    readonly informers: Informers;
+  { paths, informers }: ReadObjectsOptions & {
+    readonly informers: InformerSet;
     readonly paths: readonly string[];
   },
 ): OnceSource {
@@ -120,7 +117,6 @@ function openManifests(
   const source = createManifestSource({ clock, logger: SILENT_LOGGER }, {
     paths,
     informers,
-    nodeName,
   });
   return {
     run: (signal) => source.run(signal),

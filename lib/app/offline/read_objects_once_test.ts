@@ -1,3 +1,4 @@
+import { SERVICE } from "../../api/kinds/service.ts";
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { eventually } from "../../../tests/support/eventually.ts";
 import { FakeClock } from "../../../tests/support/fake_clock.ts";
@@ -10,7 +11,7 @@ import { systemNetwork } from "../../os/network.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { readObjectsOnce } from "./read_objects_once.ts";
 
-const SERVICE = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n" +
+const SERVICE_TEXT = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec:\n" +
   "  clusterIP: 10.96.0.1\n  ports: [{port: 80}]\n";
 
 function load(argv: readonly string[]): Promise<LoadedConfiguration> {
@@ -50,11 +51,11 @@ async function read(argv: readonly string[], { clock }: { readonly clock: FakeCl
 Deno.test("readObjectsOnce() takes manifests as they are, and leaves no watch behind", async () => {
   const folder = await Deno.makeTempDir();
   try {
-    await Deno.writeTextFile(`${folder}/web.yaml`, SERVICE);
+    await Deno.writeTextFile(`${folder}/web.yaml`, SERVICE_TEXT);
     await Deno.writeTextFile(`${folder}/bad.yaml`, "kind: [\n");
     const clock = new FakeClock();
     const { informers, problems, isIncomplete } = await read([`--manifests=${folder}`], { clock });
-    assertEquals([...informers.services.values()].map(({ metadata }) => metadata.name), ["web"]);
+    assertEquals([...informers.of(SERVICE).values()].map(({ metadata }) => metadata.name), ["web"]);
     assertEquals([problems.length, isIncomplete, clock.pendingTimers], [1, true, 0]);
     assert(problems[0]!.startsWith(`${folder}/bad.yaml:`), problems[0]);
   } finally {

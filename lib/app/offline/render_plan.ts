@@ -3,10 +3,14 @@
  *
  * @module
  */
-import type { Node } from "../../api/objects.ts";
+import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
+import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
+import { NODE, type Node } from "../../api/kinds/node.ts";
+import { SERVICE } from "../../api/kinds/service.ts";
+import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
-import type { Informers } from "../../kube/informer.ts";
+import type { InformerSet } from "../../kube/informer_set.ts";
 import { cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
@@ -31,8 +35,8 @@ interface RenderPlanOptions {
 }
 
 /** The own Node, if one was found. */
-export function ownNode({ nodes }: Pick<Informers, "nodes">): Node | undefined {
-  return nodes.values().next().value;
+export function ownNode(informers: InformerSet): Node | undefined {
+  return informers.of(NODE).values().next().value;
 }
 
 /**
@@ -41,7 +45,7 @@ export function ownNode({ nodes }: Pick<Informers, "nodes">): Node | undefined {
  */
 export async function renderPlan(
   { clock }: { readonly clock: Clock },
-  informers: Informers,
+  informers: InformerSet,
   { family, configuration: { proxy, relay }, settings, interfaceAddresses }: RenderPlanOptions,
 ): Promise<RenderedPlan> {
   const node = settings.nodeState(ownNode(informers));
@@ -52,14 +56,14 @@ export async function renderPlan(
     interfaceAddresses ??
       node.addresses.filter((address) => ipFamilyOf(address) === family).toSorted(),
   );
-  const fromApi = [...informers.serviceCidrs.values()].flatMap(({ spec }) => spec.cidrs ?? []);
+  const fromApi = [...informers.of(SERVICE_CIDR).values()].flatMap(({ spec }) => spec.cidrs ?? []);
   const serviceCidrs = relay.serviceCidrs.length > 0
     ? relay.serviceCidrs
     : fromApi.map(tryParseCidr).filter((cidr) => cidr !== undefined);
   pipeline.setServiceCidrs(serviceCidrs.filter((cidr) => cidrFamilyOf(cidr) === family));
-  for (const service of informers.services.values()) pipeline.onService(undefined, service);
-  for (const slice of informers.endpointSlices.values()) pipeline.onEndpointSlice(slice, "set");
-  for (const endpoints of informers.endpoints.values()) pipeline.onEndpoints(endpoints, "set");
+  for (const service of informers.of(SERVICE).values()) pipeline.onService(undefined, service);
+  for (const slice of informers.of(ENDPOINT_SLICE).values()) pipeline.onEndpointSlice(slice, "set");
+  for (const endpoints of informers.of(ENDPOINTS).values()) pipeline.onEndpoints(endpoints, "set");
   const { problems } = await pipeline.collectChanges([]);
   return { plan: pipeline.plan, problems };
 }

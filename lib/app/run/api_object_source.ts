@@ -3,7 +3,6 @@
  *
  * @module
  */
-import type { KubeKinds } from "../../api/objects.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
 import { createApiSource } from "../../kube/api_source.ts";
 import { loadKubeAuth } from "../../kube/kubeconfig.ts";
@@ -13,22 +12,13 @@ import type { Dependencies } from "../dependencies.ts";
 import type { ObjectSource, ObjectSourceOptions } from "./object_source.ts";
 import type { StatusSource } from "../status/status_report.ts";
 
-/** The names that resources have in the metrics. */
-const RESOURCES: Readonly<Record<keyof KubeKinds, string>> = {
-  Service: "services",
-  EndpointSlice: "endpointslices",
-  Endpoints: "endpoints",
-  Node: "nodes",
-  ServiceCIDR: "servicecidrs",
-};
-
 /** The source; throws what reading the kubeconfig throws. */
 export async function createApiObjectSource(
   dependencies: Dependencies & { readonly logger: Logger },
-  { configuration, nodeName, informers, onApiAnswer }: ObjectSourceOptions,
+  { configuration, informers, onApiAnswer }: ObjectSourceOptions,
 ): Promise<ObjectSource> {
   const { clock, logger, random, process } = dependencies;
-  const { proxy, relay: { master, endpointsFallback } } = configuration;
+  const { proxy, relay: { master } } = configuration;
   const { kubeconfig } = proxy.clientConnection;
   const auth = await loadKubeAuth({ clock, logger }, {
     ...(kubeconfig !== "" && { kubeconfig }),
@@ -36,9 +26,7 @@ export async function createApiObjectSource(
     env: process.env,
   });
   const source = createApiSource({ clock, logger, random, auth }, {
-    nodeName,
     informers,
-    endpointsFallback,
     streamingLists: featureEnabled(proxy, "WatchListClient"),
     ...(onApiAnswer && { onAnswer: onApiAnswer }),
   });
@@ -54,23 +42,17 @@ export async function createApiObjectSource(
         state: `${connected ? "connected" : "not connected"}, ${auth.method} (${auth.source})`,
         problems: hint === undefined ? [] : [hint],
       };
-      const kinds = Object.keys(resources) as (keyof KubeKinds)[];
       return [
         connection,
-        ...kinds.map((kind) => {
-          const { phase, relists, watchFailures, lastError } = resources[kind]!;
-          return {
-            name: kind,
-            state: `${phase}, ${relists} relists, ${watchFailures} failed watches`,
-            problems: lastError === undefined ? [] : [lastError],
-          };
-        }),
+        ...resources.map(({ kind, phase, relists, watchFailures, lastError }) => ({
+          name: kind,
+          state: `${phase}, ${relists} relists, ${watchFailures} failed watches`,
+          problems: lastError === undefined ? [] : [lastError],
+        })),
       ];
     },
     repetitions() {
-      const { resources } = source.status();
-      const kinds = Object.keys(resources) as (keyof KubeKinds)[];
-      return new Map(kinds.map((kind) => [RESOURCES[kind], resources[kind]!]));
+      return new Map(source.status().resources.map((resource) => [resource.plural, resource]));
     },
     ages() {
       const { lastSignOfLifeMs, resources } = source.status();
@@ -79,9 +61,8 @@ export async function createApiObjectSource(
         if (at !== undefined) ages.set(name, (clock.now() - at) / 1000);
       };
       note("connection", lastSignOfLifeMs);
-      for (const kind of Object.keys(resources) as (keyof KubeKinds)[]) {
-        const { lastEventAtMs, lastListAtMs } = resources[kind]!;
-        note(RESOURCES[kind], Math.max(lastEventAtMs ?? 0, lastListAtMs ?? 0) || undefined);
+      for (const { plural, lastEventAtMs, lastListAtMs } of resources) {
+        note(plural, Math.max(lastEventAtMs ?? 0, lastListAtMs ?? 0) || undefined);
       }
       return ages;
     },

@@ -5,7 +5,7 @@ import { FakeClock } from "../../../tests/support/fake_clock.ts";
 import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
 import { FakeNetwork } from "../../../tests/support/fake_network.ts";
 import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
-import type { Node } from "../../api/objects.ts";
+import type { Node } from "../../api/kinds/node.ts";
 import { loadConfiguration } from "../../config/load.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";

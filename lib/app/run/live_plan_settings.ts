@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Node } from "../../api/objects.ts";
+import type { Node } from "../../api/kinds/node.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
 import type { PlanOptions } from "../../proxy/proxy_plan.ts";

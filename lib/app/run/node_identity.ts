@@ -7,7 +7,7 @@
  *
  * @module
  */
-import type { Node } from "../../api/objects.ts";
+import type { Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { Logger } from "../../log/logger.ts";
 import { type IpFamily, isUnspecified, parseIpAddress } from "../../net/ip_address.ts";

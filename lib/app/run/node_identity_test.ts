@@ -1,5 +1,5 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import type { Node } from "../../api/objects.ts";
+import type { Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import type { IpFamily } from "../../net/ip_address.ts";

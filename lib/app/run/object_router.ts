@@ -3,25 +3,25 @@
  *
  * @module
  */
-import type {
-  Endpoints,
-  EndpointSlice,
-  KubeObject,
-  Node,
-  Service,
-  ServiceCidr,
-} from "../../api/objects.ts";
-import { SERVICE_NAME_LABEL } from "../../api/service_name_label.ts";
-import { Informer, type Informers } from "../../kube/informer.ts";
+import type { KindSpec, KubeObject } from "../../api/kind.ts";
+import { ENDPOINT_SLICE, type EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
+import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
+import { NODE, type Node } from "../../api/kinds/node.ts";
+import { SERVICE } from "../../api/kinds/service.ts";
+import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
+import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
+import type { InformerSet } from "../../kube/informer_set.ts";
 import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
 import type { FamilyProxy } from "../service/family_proxy.ts";
+import { type FollowedObjects, serviceSubscriptions } from "../service/service_subscriptions.ts";
 
 /** How long the first sync waits for the own Node once everything else is known. */
 const NODE_WAIT_MS = 5000;
 
-/** Whom the router tells. */
-interface ObjectRouterOptions {
+/** Which objects are followed, and who takes them. */
+interface ObjectRouterOptions extends FollowedObjects {
+  readonly informers: InformerSet;
   readonly families: readonly FamilyProxy[];
   /** Ranges given on the command line; they stand in for the API's ServiceCIDRs. */
   readonly serviceCidrs: readonly Cidr[];
@@ -45,7 +45,6 @@ interface ObjectRouterOptions {
  * not told otherwise.
  */
 export class ObjectRouter {
-  readonly informers: Informers;
   readonly #options: ObjectRouterOptions;
   readonly #clock: Clock;
   #nodeWait: Timer | undefined;
@@ -55,30 +54,28 @@ export class ObjectRouter {
     this.#clock = clock;
     this.#options = options;
     const { families } = options;
-    this.informers = {
-      services: this.#informer<Service>((previous, current) => {
-        for (const family of families) family.onService(previous, current);
-      }),
-      endpointSlices: this.#informer<EndpointSlice>((previous, current) => {
-        for (const family of families) {
-          if (previous && !(current && sameService(previous, current))) {
-            family.onEndpointSlice(previous, "delete");
-          }
-          if (current) family.onEndpointSlice(current, "set", { previous });
+    this.#follow(SERVICE, (previous, current) => {
+      for (const family of families) family.onService(previous, current);
+    });
+    this.#follow(ENDPOINT_SLICE, (previous, current) => {
+      for (const family of families) {
+        if (previous && !(current && sameService(previous, current))) {
+          family.onEndpointSlice(previous, "delete");
         }
-      }),
-      endpoints: this.#informer<Endpoints>((previous, current) => {
-        const endpoints = current ?? previous!;
-        const verb = current ? "set" : "delete";
-        for (const family of families) family.onEndpoints(endpoints, verb, { previous });
-      }),
-      nodes: this.#informer<Node>((_, current) => {
-        if (current) options.onNode(current);
-        else options.onNodeDeleted();
-      }),
-      serviceCidrs: this.#informer<ServiceCidr>(() => this.#tellServiceCidrs()),
-    };
-    if (options.serviceCidrs.length > 0) this.#tellServiceCidrs();
+        if (current) family.onEndpointSlice(current, "set", { previous });
+      }
+    });
+    this.#follow(ENDPOINTS, (previous, current) => {
+      const endpoints = current ?? previous!;
+      const verb = current ? "set" : "delete";
+      for (const family of families) family.onEndpoints(endpoints, verb, { previous });
+    });
+    this.#follow(NODE, (_, current) => {
+      if (current) options.onNode(current);
+      else options.onNodeDeleted();
+    });
+    this.#follow(SERVICE_CIDR, () => this.#takeServiceCidrs());
+    if (options.serviceCidrs.length > 0) this.#takeServiceCidrs();
   }
 
   /** Forgets the wait for the Node. */
@@ -86,16 +83,17 @@ export class ObjectRouter {
     this.#nodeWait?.cancel();
   }
 
-  #informer<T extends KubeObject>(
-    tell: (previous: T | undefined, current: T | undefined) => void,
-  ): Informer<T> {
-    const { families, onWork, servesEarly = false } = this.#options;
+  #follow<T extends KubeObject>(
+    spec: KindSpec<T>,
+    take: (previous: T | undefined, current: T | undefined) => void,
+  ): void {
+    const { informers, families, onWork, servesEarly = false } = this.#options;
     const changed = (previous: T | undefined, current: T | undefined) => {
       onWork();
-      tell(previous, current);
+      take(previous, current);
       if (servesEarly && !this.#ready) { for (const family of families) family.openEarly(); }
     };
-    return new Informer<T>({
+    informers.subscribe(spec, serviceSubscriptions(this.#options).get(spec), {
       onAdd: (object) => changed(undefined, object),
       onUpdate: (previous, current) => changed(previous, current),
       onDelete: (object) => changed(object, undefined),
@@ -104,9 +102,9 @@ export class ObjectRouter {
   }
 
   #checkReady(): void {
-    const { services, endpointSlices, endpoints, nodes } = this.informers;
-    if (this.#ready || !services.synced || !endpointSlices.synced || !endpoints.synced) return;
-    if (nodes.synced) return this.#open();
+    const { informers } = this.#options;
+    if (this.#ready || !informers.synced([SERVICE, ENDPOINT_SLICE, ENDPOINTS])) return;
+    if (informers.synced([NODE])) return this.#open();
     this.#nodeWait ??= this.#clock.setTimer(NODE_WAIT_MS, () => this.#open());
   }
 
@@ -118,9 +116,9 @@ export class ObjectRouter {
     this.#options.onReady();
   }
 
-  #tellServiceCidrs(): void {
+  #takeServiceCidrs(): void {
     const { families, serviceCidrs: given } = this.#options;
-    const fromApi = [...this.informers.serviceCidrs.values()]
+    const fromApi = [...this.#options.informers.of(SERVICE_CIDR).values()]
       .flatMap(({ spec }) => spec.cidrs ?? [])
       .map(tryParseCidr)
       .filter((cidr) => cidr !== undefined);

@@ -1,3 +1,10 @@
+import { ENDPOINT_SLICE, type EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
+import { ENDPOINTS, type Endpoints } from "../../api/kinds/endpoints.ts";
+import { NODE, type Node } from "../../api/kinds/node.ts";
+import { SERVICE, type Service } from "../../api/kinds/service.ts";
+import { SERVICE_CIDR, type ServiceCidr } from "../../api/kinds/service_cidr.ts";
+import type { Informer } from "../../kube/informer.ts";
+import { InformerSet } from "../../kube/informer_set.ts";
 import { assertEquals } from "@std/assert";
 import { testEndpointSlice, testNode, testService } from "../../../tests/support/builders.ts";
 import { FakeClock } from "../../../tests/support/fake_clock.ts";
@@ -8,6 +15,13 @@ import { ObjectRouter } from "./object_router.ts";
 interface Rig {
   readonly clock: FakeClock;
   readonly router: ObjectRouter;
+  readonly informers: {
+    readonly services: Informer<Service>;
+    readonly endpointSlices: Informer<EndpointSlice>;
+    readonly endpoints: Informer<Endpoints>;
+    readonly nodes: Informer<Node>;
+    readonly serviceCidrs: Informer<ServiceCidr>;
+  };
   /** What the family was told, in order. */
   readonly told: string[];
 }
@@ -25,7 +39,11 @@ function createRig(serviceCidrs: readonly string[] = [], { servesEarly = false }
     onEndpoints: (_, verb) => void told.push(`endpoints ${verb}`),
     onServiceCidrs: (cidrs) => void told.push(`cidrs ${cidrs.join(" ")}`),
   };
+  const informers = new InformerSet();
   const router = new ObjectRouter({ clock }, {
+    informers,
+    nodeName: "node-a",
+    endpointsFallback: false,
     families: [family as FamilyProxy],
     serviceCidrs: serviceCidrs.map(parseCidr),
     onNode: ({ metadata }) => void told.push(`node ${metadata.name}`),
@@ -34,12 +52,19 @@ function createRig(serviceCidrs: readonly string[] = [], { servesEarly = false }
     onReady: () => void told.push("ready"),
     onWork: () => {},
   });
-  return { clock, router, told };
+  const found = {
+    services: informers.of(SERVICE),
+    endpointSlices: informers.of(ENDPOINT_SLICE),
+    endpoints: informers.of(ENDPOINTS),
+    nodes: informers.of(NODE),
+    serviceCidrs: informers.of(SERVICE_CIDR),
+  };
+  return { clock, router, informers: found, told };
 }
 
 Deno.test("ObjectRouter lets the families sync once Services, endpoints and Node are complete", () => {
-  const { router, told } = createRig();
-  const { services, endpointSlices, endpoints, nodes } = router.informers;
+  const { informers, told } = createRig();
+  const { services, endpointSlices, endpoints, nodes } = informers;
   services.markSynced();
   nodes.markSynced();
   endpoints.markSynced();
@@ -49,8 +74,8 @@ Deno.test("ObjectRouter lets the families sync once Services, endpoints and Node
 });
 
 Deno.test("ObjectRouter waits five seconds for the Node, not longer, and is ready once", async () => {
-  const { router, told, clock } = createRig();
-  const { services, endpointSlices, endpoints, nodes } = router.informers;
+  const { informers, told, clock } = createRig();
+  const { services, endpointSlices, endpoints, nodes } = informers;
   for (const informer of [services, endpointSlices, endpoints]) informer.markSynced();
   await clock.advance(4999);
   assertEquals(told, []);
@@ -62,17 +87,17 @@ Deno.test("ObjectRouter waits five seconds for the Node, not longer, and is read
 });
 
 Deno.test("ObjectRouter opens the families early where objects are served as they come", () => {
-  const { router, told } = createRig([], { servesEarly: true });
-  router.informers.services.upsert(testService("web"));
+  const { informers, told } = createRig([], { servesEarly: true });
+  informers.services.upsert(testService("web"));
   assertEquals(told, ["service false true", "open early"]);
-  for (const informer of Object.values(router.informers)) informer.markSynced();
-  router.informers.services.upsert(testService("db"));
+  for (const informer of Object.values(informers)) informer.markSynced();
+  informers.services.upsert(testService("db"));
   assertEquals(told.slice(2), ["open", "ready", "service false true"]);
 });
 
 Deno.test("ObjectRouter.stop() forgets the wait for the Node", async () => {
-  const { router, told, clock } = createRig();
-  const { services, endpointSlices, endpoints } = router.informers;
+  const { router, informers, told, clock } = createRig();
+  const { services, endpointSlices, endpoints } = informers;
   for (const informer of [services, endpointSlices, endpoints]) informer.markSynced();
   router.stop();
   await clock.advance(60_000);
@@ -80,8 +105,8 @@ Deno.test("ObjectRouter.stop() forgets the wait for the Node", async () => {
 });
 
 Deno.test("ObjectRouter passes each change on, and the Node", () => {
-  const { router, told } = createRig();
-  const { services, endpointSlices, nodes } = router.informers;
+  const { informers, told } = createRig();
+  const { services, endpointSlices, nodes } = informers;
   services.upsert(testService("web"));
   services.upsert(testService("web", { type: "NodePort" }));
   services.delete("ns1/web");
@@ -101,16 +126,16 @@ Deno.test("ObjectRouter passes each change on, and the Node", () => {
 });
 
 Deno.test("ObjectRouter takes a slice from the Service that it leaves", () => {
-  const { router, told } = createRig();
-  const { endpointSlices } = router.informers;
+  const { informers, told } = createRig();
+  const { endpointSlices } = informers;
   endpointSlices.upsert(testEndpointSlice("web", { name: "slice" }));
   endpointSlices.upsert(testEndpointSlice("shop", { name: "slice" }));
   assertEquals(told, ["slice web set", "slice web delete", "slice shop set"]);
 });
 
 Deno.test("ObjectRouter tells the API's ServiceCIDRs of the family, sorted", () => {
-  const { router, told } = createRig();
-  const { serviceCidrs } = router.informers;
+  const { informers, told } = createRig();
+  const { serviceCidrs } = informers;
   serviceCidrs.upsert({
     metadata: { name: "kubernetes" },
     spec: { cidrs: ["10.96.0.0/12", "fd00::/112", "nonsense"] },
@@ -120,8 +145,8 @@ Deno.test("ObjectRouter tells the API's ServiceCIDRs of the family, sorted", () 
 });
 
 Deno.test("ObjectRouter takes the ranges of the command line in place of the API's", () => {
-  const { router, told } = createRig(["10.43.0.0/16", "fd00::/112"]);
-  router.informers.serviceCidrs.upsert({
+  const { informers, told } = createRig(["10.43.0.0/16", "fd00::/112"]);
+  informers.serviceCidrs.upsert({
     metadata: { name: "kubernetes" },
     spec: { cidrs: ["10.96.0.0/12"] },
   });

@@ -6,7 +6,7 @@
  */
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { ApiAnswer, KubeClient } from "../../kube/client.ts";
-import type { Informers } from "../../kube/informer.ts";
+import type { InformerSet } from "../../kube/informer_set.ts";
 import { formatProblem } from "../../kube/manifests/manifest_problem.ts";
 import { createManifestSource } from "../../kube/manifests/manifests.ts";
 import type { Logger } from "../../log/logger.ts";
@@ -48,8 +48,7 @@ interface SourceRepetitions {
 /** What a source is made with. */
 export interface ObjectSourceOptions {
   readonly configuration: LoadedConfiguration;
-  readonly nodeName: string;
-  readonly informers: Informers;
+  readonly informers: InformerSet;
   /** Called for each answer of an API server, and for each that did not come. */
   readonly onApiAnswer?: (answer: ApiAnswer) => void;
 }
@@ -68,10 +67,10 @@ export async function createObjectSource(
 /** The source. */
 function createManifestObjectSource(
   { clock, logger }: Dependencies & { readonly logger: Logger },
-  { configuration, nodeName, informers }: ObjectSourceOptions,
+  { configuration, informers }: ObjectSourceOptions,
 ): ObjectSource {
   const paths = configuration.relay.manifests;
-  const source = createManifestSource({ clock, logger }, { paths, informers, nodeName });
+  const source = createManifestSource({ clock, logger }, { paths, informers });
   return {
     run: (signal) => source.run(signal),
     status: () =>

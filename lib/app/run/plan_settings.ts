@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Node } from "../../api/objects.ts";
+import type { Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import { parseCidr } from "../../net/cidr.ts";
 import { type IpFamily, ipFamilyOf, isUnspecified, parseIpAddress } from "../../net/ip_address.ts";

@@ -3,7 +3,9 @@
  *
  * @module
  */
-import type { Node } from "../../api/objects.ts";
+import { SERVICE } from "../../api/kinds/service.ts";
+import { InformerSet } from "../../kube/informer_set.ts";
+import type { Node } from "../../api/kinds/node.ts";
 import { syncPeriodsOf } from "../../config/configuration.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import type { ServiceHealthServer } from "../../health/service_health_server.ts";
@@ -83,6 +85,7 @@ class RunningProxy implements AsyncDisposable {
   readonly #health: ProxyHealth;
   readonly #metrics: ProxyMetrics;
   readonly #families: readonly FamilyProxy[];
+  readonly #informers = new InformerSet();
   readonly #router: ObjectRouter;
   readonly #manager: ServiceManager;
   readonly #interfaces: InterfaceWatcher;
@@ -162,9 +165,8 @@ class RunningProxy implements AsyncDisposable {
     const [source] = await Promise.all([
       createObjectSource(this.#dependencies, {
         configuration: this.#configuration,
-        nodeName: this.#nodeName,
         onApiAnswer: (answer) => this.#metrics.apiAnswered(answer),
-        informers: this.#router.informers,
+        informers: this.#informers,
       }),
       this.#startFamilies(),
     ]);
@@ -208,7 +210,7 @@ class RunningProxy implements AsyncDisposable {
       settings: this.#settings,
       health: this.#health,
       handover: this.#handover,
-      uidOf: (service) => this.#router.informers.services.get(serviceKey(service))?.metadata.uid,
+      uidOf: (service) => this.#informers.of(SERVICE).get(serviceKey(service))?.metadata.uid,
     });
   }
 
@@ -229,6 +231,9 @@ class RunningProxy implements AsyncDisposable {
   #createRouter(): ObjectRouter {
     const { relay } = this.#configuration;
     return new ObjectRouter(this.#dependencies, {
+      informers: this.#informers,
+      nodeName: this.#nodeName,
+      endpointsFallback: relay.endpointsFallback,
       families: this.#families,
       serviceCidrs: relay.serviceCidrs,
       // kube-proxy, which is to end then, serves what has not been read.
@@ -250,7 +255,7 @@ class RunningProxy implements AsyncDisposable {
       phase: () => this.#phase,
       source: () => this.#source,
       configuration: () => ({ ...this.#configuration, ...this.#current }),
-      informers: () => this.#router.informers,
+      informers: () => this.#informers,
       node: () => this.#node,
     });
   }

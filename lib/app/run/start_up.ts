@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { Node } from "../../api/objects.ts";
+import type { Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { KubeClient } from "../../kube/client.ts";
 import { type EventSink, NO_EVENTS, nodeRegarding } from "../../kube/event.ts";

@@ -3,7 +3,9 @@
  *
  * @module
  */
-import type { Endpoints, EndpointSlice, Service } from "../../api/objects.ts";
+import type { EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
+import type { Endpoints } from "../../api/kinds/endpoints.ts";
+import type { Service } from "../../api/kinds/service.ts";
 import type { Cidr } from "../../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";

@@ -1,66 +1,13 @@
 /**
- * The fields that the objects of the API have, read or not: a name that is none of them is a slip of the pen.
+ * Fields of manifests that their kind does not have: typing errors, most of the time.
  *
  * @module
  */
 import { closest, distance } from "fastest-levenshtein";
-import type { KubeKinds } from "../../api/objects.ts";
+import type * as v from "valibot";
+import type { KindSpec } from "../../api/kind.ts";
+import { schemaNode } from "../../api/schema.ts";
 import type { FieldPath } from "./manifest_problem.ts";
-
-/** Field names; `null` where nobody looks deeper. A list has the fields of its entries. */
-interface FieldTree {
-  readonly [name: string]: FieldTree | null;
-}
-
-function names(words: string): FieldTree {
-  return Object.fromEntries(words.split(" ").map((word) => [word, null]));
-}
-
-const OBJECT: FieldTree = {
-  ...names("apiVersion kind"),
-  metadata: names(
-    "name generateName namespace selfLink uid resourceVersion generation creationTimestamp " +
-      "deletionTimestamp deletionGracePeriodSeconds labels annotations ownerReferences finalizers managedFields",
-  ),
-};
-
-const ENDPOINTS_ADDRESS = names("ip hostname nodeName targetRef");
-
-const FIELDS: Readonly<Record<keyof KubeKinds, FieldTree>> = {
-  Service: {
-    ...OBJECT,
-    spec: {
-      ...names(
-        "selector clusterIP clusterIPs type externalIPs sessionAffinity sessionAffinityConfig loadBalancerIP " +
-          "loadBalancerClass loadBalancerSourceRanges allocateLoadBalancerNodePorts externalName " +
-          "externalTrafficPolicy internalTrafficPolicy healthCheckNodePort publishNotReadyAddresses " +
-          "ipFamilies ipFamilyPolicy trafficDistribution",
-      ),
-      ports: names("name protocol appProtocol port targetPort nodePort"),
-    },
-    status: null,
-  },
-  EndpointSlice: {
-    ...OBJECT,
-    ...names("addressType"),
-    endpoints: {
-      ...names("addresses hostname targetRef deprecatedTopology topology nodeName zone"),
-      conditions: names("ready serving terminating"),
-      hints: names("forZones forNodes"),
-    },
-    ports: names("name protocol port appProtocol"),
-  },
-  Endpoints: {
-    ...OBJECT,
-    subsets: {
-      addresses: ENDPOINTS_ADDRESS,
-      notReadyAddresses: ENDPOINTS_ADDRESS,
-      ports: names("name protocol port appProtocol"),
-    },
-  },
-  Node: { ...OBJECT, ...names("spec status") },
-  ServiceCIDR: { ...OBJECT, spec: names("cidrs"), status: null },
-};
 
 /** A name that is no field. */
 interface UnknownField {
@@ -71,9 +18,9 @@ interface UnknownField {
 }
 
 /** The fields of a raw object that its kind does not have. */
-export function unknownFields(kind: keyof KubeKinds, raw: unknown): readonly UnknownField[] {
+export function unknownFields({ schema }: KindSpec, raw: unknown): readonly UnknownField[] {
   const found: UnknownField[] = [];
-  collect(raw, FIELDS[kind], { path: [], found });
+  collect(raw, schema, { path: [], found });
   return found;
 }
 
@@ -96,20 +43,21 @@ function lettersOf(name: string): string {
 
 function collect(
   value: unknown,
-  tree: FieldTree,
+  schema: v.GenericSchema,
   { path, found }: { readonly path: FieldPath; readonly found: UnknownField[] },
 ): void {
-  if (Array.isArray(value)) {
-    value.forEach((entry, index) => collect(entry, tree, { path: [...path, index], found }));
-  } else if (typeof value === "object" && value !== null) {
-    for (const [name, child] of Object.entries(value)) {
-      const known = Object.hasOwn(tree, name) ? tree[name] : undefined;
-      if (known === undefined) {
-        const nearest = nearestName(name, Object.keys(tree));
-        found.push({ path: [...path, name], value: child, nearest });
-      } else if (known) {
-        collect(child, known, { path: [...path, name], found });
-      }
+  const { node } = schemaNode(schema);
+  if (node.type === "list" && Array.isArray(value)) {
+    value.forEach((entry, index) => collect(entry, node.item, { path: [...path, index], found }));
+  }
+  if (node.type !== "fields" || typeof value !== "object" || value === null) return;
+  if (Array.isArray(value)) return;
+  for (const [name, child] of Object.entries(value)) {
+    if (Object.hasOwn(node.entries, name)) {
+      collect(child, node.entries[name]!, { path: [...path, name], found });
+    } else if (!node.isOpen && !node.unread.includes(name)) {
+      const nearest = nearestName(name, [...Object.keys(node.entries), ...node.unread]);
+      found.push({ path: [...path, name], value: child, nearest });
     }
   }
 }

@@ -1,4 +1,6 @@
 import { assertEquals } from "@std/assert";
+import { NODE } from "../../api/kinds/node.ts";
+import { SERVICE } from "../../api/kinds/service.ts";
 import { nearestName, unknownFields } from "./manifest_fields.ts";
 
 Deno.test("unknownFields() looks into lists and leaves what nobody reads alone", () => {
@@ -9,13 +11,13 @@ Deno.test("unknownFields() looks into lists and leaves what nobody reads alone",
     spec: { selector: { app: "a" }, ports: [{ port: 1 }, { prot: 2 }] },
     status: { whatever: 1 },
   };
-  assertEquals(unknownFields("Service", raw), [
+  assertEquals(unknownFields(SERVICE, raw), [
     { path: ["spec", "ports", 1, "prot"], value: 2, nearest: "port" },
   ]);
 });
 
 Deno.test("unknownFields() takes names of Object.prototype for unknown", () => {
-  const found = unknownFields("Node", { constructor: 1, toString: 2 });
+  const found = unknownFields(NODE, { constructor: 1, toString: 2 });
   assertEquals(found.map(({ path }) => path[0]), ["constructor", "toString"]);
 });
 

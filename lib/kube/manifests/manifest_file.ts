@@ -9,9 +9,11 @@ import {
   type YamlError,
   type YamlResult,
 } from "../../config/yaml_source.ts";
+import { type InformerSet, objectId } from "../informer_set.ts";
+import type { KindSpec } from "../../api/kind.ts";
 import type { TimeSlice } from "../../os/time_slice.ts";
 import type { StringTable } from "../string_table.ts";
-import { type ManifestObject, type ManifestObjectId, manifestObjectId } from "./manifest_object.ts";
+import type { ManifestObject, ManifestObjectId } from "./manifest_object.ts";
 import {
   ignoredKindOf,
   itemTypeOf,
@@ -54,10 +56,10 @@ interface ManifestFileDependencies {
   readonly strings: StringTable;
 }
 
-/** Which file it is, and for whom it is read. */
+/** Which file it is, and what is followed. */
 interface ManifestFileOptions {
   readonly file: string;
-  readonly nodeName: string;
+  readonly informers: InformerSet;
 }
 
 /** Longer documents are asked for their kind before they are parsed: definitions of resources may have a megabyte. */
@@ -103,6 +105,7 @@ async function split(part: ManifestPart, slice: TimeSlice): Promise<ManifestList
 class FileReader {
   readonly #strings: StringTable;
   readonly #options: ManifestFileOptions;
+  readonly #kinds: ReadonlyMap<string, KindSpec>;
   readonly #problems: ManifestProblems;
   readonly #objects = new Map<ManifestObjectId, PlacedObject>();
   readonly #refused = new Set<ManifestObjectId>();
@@ -113,6 +116,7 @@ class FileReader {
   constructor({ strings }: ManifestFileDependencies, options: ManifestFileOptions) {
     this.#strings = strings;
     this.#options = options;
+    this.#kinds = options.informers.kinds;
     this.#problems = new ManifestProblems(options.file);
   }
 
@@ -136,7 +140,7 @@ class FileReader {
 
   readPart(part: ManifestPart, itemOf?: ManifestType): void {
     const { text, origin } = part;
-    const ignored = text.length > LONG_TEXT ? ignoredKindOf(text) : undefined;
+    const ignored = text.length > LONG_TEXT ? ignoredKindOf(text, this.#kinds) : undefined;
     if (ignored !== undefined) return this.#ignore(ignored);
     const { documents, errors } = this.#parse(part);
     for (const error of errors) this.#syntaxError(error);
@@ -144,6 +148,7 @@ class FileReader {
       const reading = {
         problems: this.#problems,
         strings: this.#strings,
+        kinds: this.#kinds,
         ...(itemOf && { itemOf }),
       };
       for (const outcome of readManifestObjects(document, reading)) this.#take(outcome, origin);
@@ -168,8 +173,9 @@ class FileReader {
       return;
     }
     const { entry } = outcome;
-    if (!isSelected(entry, this.#options.nodeName)) return;
-    const id = manifestObjectId(entry);
+    const { spec, object } = entry;
+    if (!this.#options.informers.isFollowed(spec, object)) return;
+    const id = objectId(spec, object);
     const first = this.#objects.get(id);
     if (!first) {
       this.#objects.set(id, { entry, line });
@@ -185,24 +191,5 @@ class FileReader {
 
   #ignore(kind: string): void {
     this.#ignored.set(kind, (this.#ignored.get(kind) ?? 0) + 1);
-  }
-}
-
-const HEADLESS_LABEL = "service.kubernetes.io/headless";
-const PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name";
-
-/** Whether kube-relay on the node of this name reads the object. */
-function isSelected({ kind, object }: ManifestObject, nodeName: string): boolean {
-  const labels = object.metadata.labels ?? {};
-  switch (kind) {
-    case "Service":
-      return !(PROXY_NAME_LABEL in labels) && object.spec.clusterIP !== "None";
-    case "EndpointSlice":
-    case "Endpoints":
-      return !(HEADLESS_LABEL in labels);
-    case "Node":
-      return object.metadata.name === nodeName;
-    case "ServiceCIDR":
-      return true;
   }
 }

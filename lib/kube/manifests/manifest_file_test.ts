@@ -1,7 +1,9 @@
 import process from "node:process";
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
-import { objectKey } from "../../api/objects.ts";
+import { objectKey } from "../../api/kind.ts";
+import { SERVICE, type Service } from "../../api/kinds/service.ts";
+import { RecordingInformers } from "../../../tests/support/recording_informers.ts";
 import { tryParseIpAddress } from "../../net/ip_address.ts";
 import { type Clock, systemClock } from "../../os/clock.ts";
 import { type ManifestFileContent, readManifestFile } from "./manifest_file.ts";
@@ -12,7 +14,8 @@ import { serviceYaml } from "../../../tests/support/manifest_harness.ts";
 
 function read(text: string, clock: Clock = systemClock): Promise<ManifestFileContent> {
   const dependencies = { slice: new TimeSlice(clock), strings: new StringTable() };
-  return readManifestFile(text, dependencies, { file: "a.yaml", nodeName: "node-a" });
+  const { set: informers } = new RecordingInformers();
+  return readManifestFile(text, dependencies, { file: "a.yaml", informers });
 }
 
 function problemsOf({ problems }: ManifestFileContent): readonly string[] {
@@ -245,9 +248,10 @@ Deno.test("readManifestFile() takes random garbage calmly, and never an address 
         assert(line >= 1 && line <= length && column >= 1, `line ${line} of ${length}`);
       }
       for (const { entry } of content.objects.values()) {
-        if (entry.kind !== "Service") continue;
-        assert(tryParseIpAddress(entry.object.spec.clusterIP!) !== undefined);
-        for (const { port } of entry.object.spec.ports!) assert(port >= 1 && port <= 65535);
+        if (entry.spec !== SERVICE) continue;
+        const { spec } = entry.object as Service;
+        assert(tryParseIpAddress(spec.clusterIP!) !== undefined);
+        for (const { port } of spec.ports!) assert(port >= 1 && port <= 65535);
       }
     }),
     { numRuns: 3_000, seed: 20261121 },

@@ -7,6 +7,7 @@ import type { Clock } from "../../os/clock.ts";
 import type { FileState } from "../../os/file_state.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
+import type { InformerSet } from "../informer_set.ts";
 import { StringTable } from "../string_table.ts";
 import { type ManifestFileContent, type PlacedObject, readManifestFile } from "./manifest_file.ts";
 import type { ManifestFileSystem } from "./manifest_file_system.ts";
@@ -81,7 +82,7 @@ const NO_RECORD: Partial<ManifestFileRecord> & Pick<ManifestFileRecord, "ignored
 export class ManifestFiles {
   readonly #clock: Clock;
   readonly #fileSystem: ManifestFileSystem;
-  readonly #nodeName: string;
+  readonly #informers: InformerSet;
   readonly #strings = new StringTable();
   readonly #records = new Map<string, ManifestFileRecord>();
   /** Versions that are new and may not stay, and since when the file has been changing. */
@@ -92,10 +93,10 @@ export class ManifestFiles {
   /** Shared, so that no two files are parsed in one turn of the event loop. */
   readonly #slice: TimeSlice;
 
-  constructor({ clock, fileSystem }: ManifestFilesDependencies, nodeName: string) {
+  constructor({ clock, fileSystem }: ManifestFilesDependencies, informers: InformerSet) {
     this.#clock = clock;
     this.#fileSystem = fileSystem;
-    this.#nodeName = nodeName;
+    this.#informers = informers;
     this.#slice = new TimeSlice(clock);
   }
 
@@ -138,7 +139,7 @@ export class ManifestFiles {
   ): Promise<FileLook> {
     if (text.trim() === "" && previous.size > 0 && this.#isSuspect(path)) return SUSPECT;
     const dependencies = { slice: this.#slice, strings: this.#strings };
-    const reading = { file: path, nodeName: this.#nodeName };
+    const reading = { file: path, informers: this.#informers };
     const content = await readManifestFile(text, dependencies, reading);
     const objects = await keepLastGood(previous, content, this.#slice);
     this.#records.set(path, this.#recordOf(content, { version, record }));

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { KubeKinds } from "../../api/objects.ts";
+import { apiVersionsOf, type KindSpec } from "../../api/kind.ts";
 import { MAX_PLAIN_LENGTH, type YamlDocument } from "../../config/yaml_source.ts";
 import { nearestName } from "./manifest_fields.ts";
 import {
@@ -33,17 +33,11 @@ export interface ManifestType {
 interface ManifestReading {
   readonly problems: ManifestProblems;
   readonly strings: StringTable;
+  /** The kinds that are read, by name. */
+  readonly kinds: ReadonlyMap<string, KindSpec>;
   /** Type of an item of a list that was split. */
   readonly itemOf?: ManifestType;
 }
-
-const API_VERSIONS: Readonly<Record<keyof KubeKinds, readonly string[]>> = {
-  Service: ["v1"],
-  EndpointSlice: ["discovery.k8s.io/v1", "discovery.k8s.io/v1beta1"],
-  Endpoints: ["v1"],
-  Node: ["v1"],
-  ServiceCIDR: ["networking.k8s.io/v1", "networking.k8s.io/v1beta1"],
-};
 
 /** Lists in lists in lists: nobody writes them. */
 const DEEPEST_LIST = 3;
@@ -75,9 +69,12 @@ export function itemTypeOf(value: unknown): ManifestType | undefined {
 }
 
 /** The kind of a YAML text when it is one that nobody reads; `undefined` when it takes parsing to tell. */
-export function ignoredKindOf(text: string): string | undefined {
+export function ignoredKindOf(
+  text: string,
+  kinds: ReadonlyMap<string, KindSpec>,
+): string | undefined {
   const kind = /^kind: *["']?(\w+)["']?[ \r]*$/m.exec(text.slice(0, MAX_PLAIN_LENGTH))?.[1];
-  return kind === undefined || kind.endsWith("List") || isKnownKind(kind) ? undefined : kind;
+  return kind === undefined || kind.endsWith("List") || kinds.has(kind) ? undefined : kind;
 }
 
 interface Collecting {
@@ -116,6 +113,7 @@ function collect(collecting: Collecting, { value, root, type, depth }: Found): v
   const ownType = { ...type, ...typeOf(value) };
   const known = knownKind(ownType, {
     value,
+    kinds: reading.kinds,
     report: new ObjectReport(place, undefined),
   });
   if (known === "ignored") {
@@ -124,7 +122,7 @@ function collect(collecting: Collecting, { value, root, type, depth }: Found): v
     outcomes.push({ outcome: "refused", id: undefined });
   } else {
     const id = rawObjectId(known, value);
-    const report = new ObjectReport(place, id ?? known);
+    const report = new ObjectReport(place, id ?? known.kind);
     const entry = readManifestObject(known, value, { report, strings: reading.strings });
     outcomes.push(entry ? { outcome: "read", entry } : { outcome: "refused", id });
   }
@@ -132,8 +130,12 @@ function collect(collecting: Collecting, { value, root, type, depth }: Found): v
 
 function knownKind(
   { kind, apiVersion }: ManifestType,
-  { value, report }: { readonly value: unknown; readonly report: ObjectReport },
-): keyof KubeKinds | "ignored" | "refused" {
+  { value, kinds, report }: {
+    readonly value: unknown;
+    readonly kinds: ReadonlyMap<string, KindSpec>;
+    readonly report: ObjectReport;
+  },
+): KindSpec | "ignored" | "refused" {
   if (!isMapping(value)) {
     // Not the value: the file may be a key that was named by mistake.
     const found = value === null
@@ -149,8 +151,9 @@ function knownKind(
     report.error({ path, value: value[path[0]!], message: "has to be there, as text" });
     return "refused";
   }
-  if (!isKnownKind(kind)) {
-    const nearest = nearestName(kind, Object.keys(API_VERSIONS));
+  const spec = kinds.get(kind);
+  if (!spec) {
+    const nearest = nearestName(kind, [...kinds.keys()]);
     if (nearest) {
       report.warn({
         path: ["kind"],
@@ -160,17 +163,13 @@ function knownKind(
     }
     return "ignored";
   }
-  const versions = API_VERSIONS[kind];
-  if (versions.includes(apiVersion)) return kind;
+  const versions = apiVersionsOf(spec);
+  if (versions.includes(apiVersion)) return spec;
   // Others have kinds of these names too: Knative's Service, for one.
-  if (groupOf(apiVersion) !== groupOf(versions[0]!)) return "ignored";
+  if (groupOf(apiVersion) !== spec.group) return "ignored";
   const message = `has to be ${versions.join(" or ")} for kind ${kind}`;
   report.error({ path: ["apiVersion"], value: apiVersion, message });
   return "refused";
-}
-
-function isKnownKind(kind: string): kind is keyof KubeKinds {
-  return Object.hasOwn(API_VERSIONS, kind);
 }
 
 function typeOf(value: unknown): ManifestType {

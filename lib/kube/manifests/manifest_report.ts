@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { ManifestFieldProblem, ManifestReport } from "../../api/kind.ts";
 import type { YamlDocument } from "../../config/yaml_source.ts";
 import {
   type FieldPath,
@@ -19,16 +20,8 @@ interface ObjectPlace {
   readonly problems: ManifestProblems;
 }
 
-/** Something that can be said of a field. */
-interface Finding {
-  /** From the object on. */
-  readonly path: FieldPath;
-  readonly value?: unknown;
-  readonly message: string;
-}
-
 /** What is wrong with one object. */
-export class ObjectReport {
+export class ObjectReport implements ManifestReport {
   readonly #place: ObjectPlace;
   readonly #object: string | undefined;
   #failed = false;
@@ -44,17 +37,17 @@ export class ObjectReport {
   }
 
   /** The object cannot be used. */
-  error(finding: Finding): void {
+  error(finding: ManifestFieldProblem): void {
     this.#failed = true;
     this.#add("error", finding);
   }
 
   /** The object is used; its author may have meant something else. */
-  warn(finding: Finding): void {
+  warn(finding: ManifestFieldProblem): void {
     this.#add("warning", finding);
   }
 
-  #add(severity: "error" | "warning", { path, value, message }: Finding): void {
+  #add(severity: "error" | "warning", { path, value, message }: ManifestFieldProblem): void {
     const { document, root, problems } = this.#place;
     problems.add({
       severity,

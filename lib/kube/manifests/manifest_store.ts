@@ -3,12 +3,11 @@
  *
  * @module
  */
-import type { KubeKinds, KubeObject } from "../../api/objects.ts";
-import { objectKey } from "../../api/objects.ts";
-import { SERVICE_NAME_LABEL } from "../../api/service_name_label.ts";
+import { objectKey } from "../../api/kind.ts";
+import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
 import type { Clock } from "../../os/clock.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";
-import type { Informer, Informers } from "../informer.ts";
+import { type InformerSet, isSelected, type Subscription } from "../informer_set.ts";
 import type { PlacedObject } from "./manifest_file.ts";
 import type { ManifestObject, ManifestObjectId } from "./manifest_object.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
@@ -44,7 +43,7 @@ export interface ShadowedObject {
 /** Knows which file each object comes from: of several files the first by path. */
 export class ManifestStore {
   readonly #clock: Clock;
-  readonly #informers: Readonly<{ [K in keyof KubeKinds]: Informer<KubeKinds[K]> }>;
+  readonly #informers: InformerSet;
   readonly #files = new Map<string, FileObjects>();
   readonly #owners = new Map<ManifestObjectId, string>();
   /** Services of which endpoints were read while {@linkcode UpdateOptions.isPartial}. */
@@ -54,15 +53,9 @@ export class ManifestStore {
   /** Files that hold an object besides its owner. */
   readonly #shadows = new Map<ManifestObjectId, Set<string>>();
 
-  constructor({ clock }: { readonly clock: Clock }, informers: Informers) {
+  constructor({ clock }: { readonly clock: Clock }, informers: InformerSet) {
     this.#clock = clock;
-    this.#informers = {
-      Service: informers.services,
-      EndpointSlice: informers.endpointSlices,
-      Endpoints: informers.endpoints,
-      Node: informers.nodes,
-      ServiceCIDR: informers.serviceCidrs,
-    };
+    this.#informers = informers;
   }
 
   /** What a file holds at the moment, used or not. */
@@ -90,7 +83,7 @@ export class ManifestStore {
 
   /** Counts every informer as synced. */
   markSynced(): void {
-    for (const informer of Object.values(this.#informers)) informer.markSynced();
+    for (const { informer } of this.#informers) informer.markSynced();
   }
 
   /** Takes the new content of files, all at once; an empty one means that the file is gone. */
@@ -142,16 +135,14 @@ export class ManifestStore {
       if (pause) await pause;
     }
     for (const id of servicesLast(gone.reverse()).reverse()) {
-      const [kind, key] = id.split(" ") as [keyof KubeKinds, string];
-      if (this.#informers[kind].get(key)) changes.deleted++;
-      this.#informers[kind].delete(key);
+      this.#delete(id, changes);
       const pause = slice.pause();
       if (pause) await pause;
     }
     return changes;
   }
 
-  #noteEndpoints({ kind, object }: ManifestObject): void {
+  #noteEndpoints({ spec: { kind }, object }: ManifestObject): void {
     const { namespace = "", name, labels } = object.metadata;
     const service = kind === "EndpointSlice" ? labels?.[SERVICE_NAME_LABEL] : name;
     const isNamed = kind === "EndpointSlice" || kind === "Endpoints";
@@ -160,17 +151,32 @@ export class ManifestStore {
 
   /** Whether it is a Service of whose endpoints nothing has been read: it would refuse its clients. */
   #lacksEndpoints(id: ManifestObjectId): boolean {
-    const [kind, key] = id.split(" ") as [keyof KubeKinds, string];
+    const [kind, key = ""] = id.split(" ");
     return kind === "Service" && !this.#withEndpoints.has(key);
   }
 
-  #upsert({ kind, object }: ManifestObject, changes: StoreChanges): void {
-    const informer = this.#informers[kind] as Informer<KubeObject>;
-    const previous = informer.get(objectKey(object));
-    if (previous === object || (previous && deepEqual(previous, object))) return;
-    informer.upsert(object);
-    if (previous) changes.updated++;
-    else changes.added++;
+  #upsert({ spec, object }: ManifestObject, changes: StoreChanges): void {
+    const outcomes = new Set<"added" | "updated">();
+    for (const { informer, options } of this.#subscriptionsTo(spec.kind)) {
+      const previous = informer.get(objectKey(object));
+      if (!isSelected(object, options)) informer.delete(objectKey(object));
+      else if (!previous || previous !== object && !deepEqual(previous, object)) {
+        informer.upsert(object);
+        outcomes.add(previous ? "updated" : "added");
+      }
+    }
+    for (const outcome of outcomes) changes[outcome]++;
+  }
+
+  #delete(id: ManifestObjectId, changes: StoreChanges): void {
+    const [kind, key = ""] = id.split(" ");
+    const holders = this.#subscriptionsTo(kind).filter(({ informer }) => informer.get(key));
+    for (const { informer } of holders) informer.delete(key);
+    if (holders.length > 0) changes.deleted++;
+  }
+
+  #subscriptionsTo(kind: string | undefined): readonly Subscription[] {
+    return [...this.#informers].filter(({ spec }) => spec.kind === kind);
   }
 
   #claim(id: ManifestObjectId, path: string): void {

@@ -1,6 +1,8 @@
 import { assertEquals, assertStrictEquals } from "@std/assert";
 import fc from "fast-check";
-import { RecordingInformers } from "../../../tests/support/manifest_harness.ts";
+import { RecordingInformers } from "../../../tests/support/recording_informers.ts";
+import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
+import { SERVICE } from "../../api/kinds/service.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { PlacedObject } from "./manifest_file.ts";
 import { type FileObjects, ManifestStore } from "./manifest_store.ts";
@@ -11,7 +13,7 @@ type Services = Readonly<Record<string, string>>;
 function objectsOf(services: Services): FileObjects {
   const entries = Object.entries(services).map(([name, clusterIP], index) => {
     const object = { metadata: { name, namespace: "default" }, spec: { clusterIP } };
-    const placed: PlacedObject = { entry: { kind: "Service", object }, line: index + 1 };
+    const placed: PlacedObject = { entry: { spec: SERVICE, object }, line: index + 1 };
     return [`Service default/${name}`, placed] as const;
   });
   return new Map(entries);
@@ -22,7 +24,7 @@ function endpointsOf(service: string): FileObjects {
   const metadata = { name: `${service}-1`, namespace: "default", labels };
   const object = { metadata, addressType: "IPv4", endpoints: [], ports: [] } as const;
   return new Map([[`EndpointSlice default/${service}-1`, {
-    entry: { kind: "EndpointSlice", object },
+    entry: { spec: ENDPOINT_SLICE, object },
     line: 1,
   }]]);
 }
@@ -33,7 +35,7 @@ function changesOf(files: Readonly<Record<string, Services>>): ReadonlyMap<strin
 
 function makeStore(): { store: ManifestStore; informers: RecordingInformers } {
   const informers = new RecordingInformers();
-  return { store: new ManifestStore({ clock: systemClock }, informers), informers };
+  return { store: new ManifestStore({ clock: systemClock }, informers.set), informers };
 }
 
 Deno.test("update() counts what it did and tells of it in order, deletions last", async () => {
@@ -129,7 +131,7 @@ Deno.test("shadowed() can be asked while an update is under way", async () => {
   let time = 0;
   // Each look at the clock is the end of a time slice.
   const clock = { ...systemClock, now: () => time += 1000 };
-  const store = new ManifestStore({ clock }, new RecordingInformers());
+  const store = new ManifestStore({ clock }, new RecordingInformers().set);
   await store.update(changesOf({ "b.yaml": { a: "1", b: "1" } }));
   const updating = store.update(changesOf({ "a.yaml": { a: "1", b: "1" }, "c.yaml": { a: "1" } }));
   let isUnderWay = true;

@@ -13,7 +13,7 @@ import { listManifests, type ManifestListing, NOT_LISTED } from "./manifest_fold
 import { ManifestLog } from "./manifest_log.ts";
 import { ManifestReader } from "./manifest_reader.ts";
 import { type ManifestFileStatus, manifestStatus } from "./manifest_status.ts";
-import type { Informers } from "../informer.ts";
+import type { InformerSet } from "../informer_set.ts";
 import { ManifestStore } from "./manifest_store.ts";
 
 /** Edges of a manifest source. */
@@ -24,13 +24,12 @@ interface ManifestSourceDependencies {
   readonly fileSystem?: ManifestFileSystem;
 }
 
-/** What a manifest source reads, and for whom. */
+/** What a manifest source reads. */
 interface ManifestSourceOptions {
   /** Files and folders; those that don't exist yet are waited for. */
   readonly paths: readonly string[];
-  readonly informers: Informers;
-  /** Only the Node of this name is read. */
-  readonly nodeName: string;
+  /** Objects that nobody follows are ignored. */
+  readonly informers: InformerSet;
 }
 
 /** A source of objects. */
@@ -81,7 +80,7 @@ class FileManifestSource implements ManifestSource {
     this.#clock = clock;
     this.#fileSystem = fileSystem;
     this.#paths = options.paths.map((path) => path.replace(/(?<=.)\/+$/, ""));
-    this.#files = new ManifestFiles({ clock, fileSystem }, options.nodeName);
+    this.#files = new ManifestFiles({ clock, fileSystem }, options.informers);
     this.#store = new ManifestStore({ clock }, options.informers);
     this.#looks = new ManifestReader({ clock, files: this.#files, store: this.#store });
     this.#log = new ManifestLog({ clock, logger });

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { readManifest, readOneManifest } from "../../../tests/support/manifest_reading.ts";
-import type { KubeObject } from "../../api/objects.ts";
+import type { KubeObject } from "../kind.ts";
 
 const SLICE_HEAD = "kind: EndpointSlice\nmetadata:\n  name: web-1\n  namespace: ns\n" +
   "  labels: {kubernetes.io/service-name: web}\naddressType: IPv4\n";
@@ -57,7 +57,7 @@ const REFUSED: readonly { what: string; text: string; problem: string }[] = [
     what: "a slice port name twice",
     text: `apiVersion: discovery.k8s.io/v1\n${SLICE_HEAD}ports: [{port: 1}, {port: 2}]\n`,
     problem: 'a.yaml:8:20: EndpointSlice ns/web-1: ports[1].name is "": ' +
-      "stands here for the second time: each port has a name of its own",
+      "is the name of an earlier port too: each port needs its own",
   },
 ];
 

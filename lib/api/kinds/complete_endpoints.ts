@@ -1,21 +1,24 @@
 /**
- * EndpointSlices and Endpoints from manifests: what an API server would refuse, and what it would fill in.
+ * EndpointSlices and Endpoints of manifests: what an API server would refuse beside single fields, and
+ * its defaults.
  *
  * @module
  */
-import { SERVICE_NAME_LABEL } from "../../api/service_name_label.ts";
 import { ipFamilyOf, tryParseIpAddress } from "../../net/ip_address.ts";
-import type { FieldPath } from "./manifest_problem.ts";
-import type { ObjectReport } from "./manifest_report.ts";
-import { type CheckedManifest, isServableAddress, UNSERVABLE } from "./manifest_schema.ts";
+import type { ManifestFieldProblem, ManifestReport } from "../kind.ts";
+import { SERVICE_NAME_LABEL } from "../labels.ts";
+import { isServableAddress, UNSERVABLE } from "../schema.ts";
+import type { EndpointsManifest } from "./endpoints.ts";
+import type { EndpointSliceManifest } from "./endpoint_slice.ts";
 
-const HOSTNAME_TOPOLOGY = "kubernetes.io/hostname";
+/** Where v1beta1 names the node of an endpoint. */
+export const HOSTNAME_TOPOLOGY = "kubernetes.io/hostname";
 
-type CheckedSlice = CheckedManifest<"EndpointSlice">;
-type CheckedEndpoints = CheckedManifest<"Endpoints">;
-
-/** Checks what no single field can tell, and fills in the defaults. */
-export function completeEndpointSlice(slice: CheckedSlice, report: ObjectReport): CheckedSlice {
+/** Checks rules across fields and fills in the defaults. */
+export function completeEndpointSlice(
+  slice: EndpointSliceManifest,
+  report: ManifestReport,
+): EndpointSliceManifest {
   const { metadata, addressType } = slice;
   if (!metadata.labels?.[SERVICE_NAME_LABEL]) {
     const message = "is missing: it names the Service; without it the slice belongs to none";
@@ -38,7 +41,10 @@ export function completeEndpointSlice(slice: CheckedSlice, report: ObjectReport)
   };
 }
 
-function checkAddresses({ addressType, endpoints }: CheckedSlice, report: ObjectReport): void {
+function checkAddresses(
+  { addressType, endpoints }: EndpointSliceManifest,
+  report: ManifestReport,
+): void {
   if (addressType === "FQDN") return;
   for (const [index, { addresses }] of (endpoints ?? []).entries()) {
     for (const [at, text] of addresses.entries()) {
@@ -54,11 +60,11 @@ function checkAddresses({ addressType, endpoints }: CheckedSlice, report: Object
   }
 }
 
-/** Checks what no single field can tell, and fills in the defaults. */
+/** Checks rules across fields and fills in the defaults. */
 export function completeEndpoints(
-  { metadata, subsets }: CheckedEndpoints,
-  report: ObjectReport,
-): CheckedEndpoints {
+  { metadata, subsets }: EndpointsManifest,
+  report: ManifestReport,
+): EndpointsManifest {
   return {
     metadata,
     subsets: (subsets ?? []).map(({ addresses, notReadyAddresses, ports }, index) => {
@@ -77,13 +83,13 @@ export function completeEndpoints(
 
 function checkPortNames(
   ports: readonly { readonly name?: string | null | undefined }[],
-  path: FieldPath,
-  report: ObjectReport,
+  path: ManifestFieldProblem["path"],
+  report: ManifestReport,
 ): void {
   const seen = new Set<string>();
   for (const [index, { name }] of ports.entries()) {
     if (seen.has(name ?? "")) {
-      const message = "stands here for the second time: each port has a name of its own";
+      const message = "is the name of an earlier port too: each port needs its own";
       report.error({ path: [...path, index, "name"], value: name ?? "", message });
     }
     seen.add(name ?? "");

@@ -1,24 +1,23 @@
 /**
- * A Service from a manifest: what an API server would refuse, and what it would fill in.
+ * Services of manifests: what an API server would refuse beside single fields, and its defaults.
  *
  * @module
  */
 import { type IpFamily, ipFamilyOf, parseIpAddress } from "../../net/ip_address.ts";
-import type { ObjectReport } from "./manifest_report.ts";
-import type { CheckedManifest } from "./manifest_schema.ts";
+import type { ManifestReport } from "../kind.ts";
+import type { ServiceManifest } from "./service.ts";
 
-type CheckedService = CheckedManifest<"Service">;
-type Spec = CheckedService["spec"];
+type Spec = ServiceManifest["spec"];
 type Ports = NonNullable<Spec["ports"]>;
 
-/** Seconds for which a client stays with its endpoint when nothing else is said: three hours. */
+/** Seconds for which a client keeps its endpoint by default: three hours. */
 const DEFAULT_AFFINITY_SECONDS = 10_800;
 
-/** Checks what no single field can tell, and fills in the defaults. */
+/** Checks rules across fields and fills in the defaults. */
 export function completeService(
-  { metadata, spec, status }: CheckedService,
-  report: ObjectReport,
-): CheckedService {
+  { metadata, spec, status }: ServiceManifest,
+  report: ManifestReport,
+): ServiceManifest {
   const type = spec.type ?? "ClusterIP";
   const addresses = clusterAddresses(spec, report);
   const isServed = type !== "ExternalName" && addresses[0] !== "None";
@@ -58,7 +57,7 @@ export function completeService(
 /** `clusterIPs`, or the one of `clusterIP`. Two fields that contradict each other are an error. */
 function clusterAddresses(
   { clusterIP, clusterIPs }: Spec,
-  report: ObjectReport,
+  report: ManifestReport,
 ): readonly string[] {
   if (!clusterIPs?.length) return clusterIP ? [clusterIP] : [];
   if (clusterIP && clusterIP !== clusterIPs[0]) {
@@ -68,7 +67,7 @@ function clusterAddresses(
   return clusterIPs;
 }
 
-function checkAddresses(addresses: readonly string[], spec: Spec, report: ObjectReport): void {
+function checkAddresses(addresses: readonly string[], spec: Spec, report: ManifestReport): void {
   if (addresses.length === 0) {
     const message = "is missing: without an API server none is assigned; give an address, or None";
     return report.error({ path: ["spec", "clusterIP"], message });
@@ -95,7 +94,7 @@ function familyOf(address: string): IpFamily | undefined {
   return address === "None" ? undefined : ipFamilyOf(parseIpAddress(address));
 }
 
-function checkPorts(ports: Ports, report: ObjectReport): void {
+function checkPorts(ports: Ports, report: ManifestReport): void {
   const seenNames = new Set<string>();
   const seenPorts = new Set<string>();
   for (const [index, { name, protocol, port }] of ports.entries()) {
@@ -106,20 +105,20 @@ function checkPorts(ports: Ports, report: ObjectReport): void {
         message: "is missing: of several ports each has one",
       });
     } else if (name && seenNames.has(name)) {
-      const message = "stands here for the second time: each port has a name of its own";
+      const message = "is the name of an earlier port too: each port needs its own";
       report.error({ path: [...path, "name"], value: name, message });
     }
     seenNames.add(name ?? "");
     const number = `${protocol ?? "TCP"} ${port}`;
     if (seenPorts.has(number)) {
-      const message = `stands here for the second time with protocol ${protocol ?? "TCP"}`;
+      const message = `is the number of an earlier port too, with protocol ${protocol ?? "TCP"}`;
       report.error({ path: [...path, "port"], value: port, message });
     }
     seenPorts.add(number);
   }
 }
 
-function checkNodePorts(ports: Ports, type: string, report: ObjectReport): void {
+function checkNodePorts(ports: Ports, type: string, report: ManifestReport): void {
   const hasNodePorts = type === "NodePort" || type === "LoadBalancer";
   const seen = new Set<string>();
   for (const [index, { protocol, nodePort }] of ports.entries()) {
@@ -135,7 +134,7 @@ function checkNodePorts(ports: Ports, type: string, report: ObjectReport): void 
       const message = `needs spec.type NodePort or LoadBalancer; it is ${type}`;
       report.error({ path, value: nodePort, message });
     } else if (seen.has(number)) {
-      const message = `stands here for the second time with protocol ${protocol ?? "TCP"}`;
+      const message = `is the number of an earlier port too, with protocol ${protocol ?? "TCP"}`;
       report.error({ path, value: nodePort, message });
     }
     seen.add(number);
@@ -162,7 +161,7 @@ function affinityFields({ sessionAffinity, sessionAffinityConfig }: Spec): Parti
   };
 }
 
-function statusWithDefaults(status: CheckedService["status"]): CheckedService["status"] {
+function statusWithDefaults(status: ServiceManifest["status"]): ServiceManifest["status"] {
   const ingress = status?.loadBalancer?.ingress;
   if (!ingress?.length) return undefined;
   const withMode = ingress.map(({ ip, ipMode }) => ({

@@ -4,7 +4,8 @@ import {
   readOneManifest,
   serviceText,
 } from "../../../tests/support/manifest_reading.ts";
-import type { KubeObject, Service } from "../../api/objects.ts";
+import type { KubeObject } from "../kind.ts";
+import type { Service } from "./service.ts";
 
 const NO_CLUSTER_IP = "has to be None, or an IPv4 or IPv6 address that is not unspecified, " +
   "link-local or multicast";
@@ -101,13 +102,13 @@ const REFUSED: readonly { what: string; text: string; problem: string }[] = [
     what: "a port name twice",
     text: serviceText("{clusterIP: 10.0.0.1, ports: [{name: a, port: 80}, {name: a, port: 81}]}"),
     problem: 'a.yaml:5:59: Service default/web: spec.ports[1].name is "a": ' +
-      "stands here for the second time: each port has a name of its own",
+      "is the name of an earlier port too: each port needs its own",
   },
   {
     what: "a port twice",
     text: serviceText("{clusterIP: 10.0.0.1, ports: [{name: a, port: 80}, {name: b, port: 80}]}"),
     problem: "a.yaml:5:68: Service default/web: spec.ports[1].port is 80: " +
-      "stands here for the second time with protocol TCP",
+      "is the number of an earlier port too, with protocol TCP",
   },
   {
     what: "two ports of which one has no name",

@@ -1,0 +1,80 @@
+/**
+ * discovery/v1 EndpointSlice.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { defineKind, type ObjectOf } from "../kind.ts";
+import { HEADLESS_LABEL, SERVICE_NAME_LABEL } from "../labels.ts";
+import {
+  dnsSubdomain,
+  fields,
+  flag,
+  list,
+  listOrEmpty,
+  metadata,
+  namedTexts,
+  portName,
+  portNumber,
+  protocol,
+  sharedText,
+  text,
+} from "../schema.ts";
+import { completeEndpointSlice, HOSTNAME_TOPOLOGY } from "./complete_endpoints.ts";
+
+/** When the controller of slices saw the change that it wrote, as RFC 3339. */
+export const TRIGGER_TIME_ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time";
+
+const names = list(fields({ name: sharedText }));
+
+const schema = fields({
+  metadata: metadata(dnsSubdomain, {
+    labels: [SERVICE_NAME_LABEL, HEADLESS_LABEL],
+    annotations: [TRIGGER_TIME_ANNOTATION],
+    extra: {},
+  }),
+  addressType: v.picklist(["IPv4", "IPv6", "FQDN"], "has to be IPv4, IPv6 or FQDN"),
+  endpoints: listOrEmpty(fields({
+    addresses: v.pipe(
+      v.array(text, "has to be a list"),
+      v.minLength(1, "has to hold at least one address"),
+    ),
+    conditions: v.nullish(fields({
+      ready: v.nullish(flag),
+      serving: v.nullish(flag),
+      terminating: v.nullish(flag),
+    })),
+    nodeName: v.nullish(sharedText),
+    topology: namedTexts([HOSTNAME_TOPOLOGY]),
+    hints: v.nullish(fields({ forZones: names, forNodes: names })),
+    // The uid of a targetRef alone would double an endpoint.
+  }, { unread: "hostname targetRef deprecatedTopology zone" })),
+  ports: listOrEmpty(fields({
+    name: v.nullish(portName),
+    protocol: v.nullish(protocol),
+    port: v.nullish(portNumber(1)),
+  }, { unread: "appProtocol" })),
+}, { unread: "apiVersion kind" });
+
+/** An EndpointSlice as a manifest has it. */
+export type EndpointSliceManifest = v.InferOutput<typeof schema>;
+
+/** discovery/v1 EndpointSlice; v1beta1 in manifests. */
+export const ENDPOINT_SLICE = defineKind({
+  kind: "EndpointSlice",
+  group: "discovery.k8s.io",
+  versions: ["v1", "v1beta1"],
+  plural: "endpointslices",
+  namespaced: true,
+  schema,
+  complete: completeEndpointSlice,
+});
+
+/** An EndpointSlice, as far as it is read. */
+export type EndpointSlice = ObjectOf<typeof ENDPOINT_SLICE>;
+
+/** An endpoint of a slice. */
+export type SliceEndpoint = EndpointSlice["endpoints"][number];
+
+/** A port of a slice. */
+export type SlicePort = EndpointSlice["ports"][number];

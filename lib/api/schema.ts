@@ -1,0 +1,283 @@
+/**
+ * The parts that schemas of API objects are made of, and how modules that derive from a schema read it.
+ *
+ * A schema names the fields that kube-relay reads and the values that an API server would let through.
+ * Manifests are validated with it as it stands. Objects of an API server are reduced to its fields; their
+ * values were validated by the server. Messages of a schema are the end of a sentence: `has to be …`.
+ *
+ * @module
+ */
+import * as v from "valibot";
+import { tryParseCidr } from "../net/cidr.ts";
+import { type IpAddress, isUnspecified, tryParseIpAddress } from "../net/ip_address.ts";
+import { PROTOCOLS } from "../net/port.ts";
+
+/** What a schema says beside the shape of a value. */
+interface SchemaNotes {
+  /** Names of objects and ports become parts of rules: dumps check them more strictly than other text. */
+  readonly format?: "name" | "port name";
+  /** Many objects have the same value: it is kept in memory once. */
+  readonly isShared?: true;
+  /** Fields that the API has and kube-relay does not read, separated by spaces. */
+  readonly unread?: string;
+  /** The unread fields are not listed. */
+  readonly isOpen?: true;
+  /** The names of a map that are read; the others are dropped. */
+  readonly names?: readonly string[];
+  /** Those of {@linkcode names} that no dump may hold. */
+  readonly secret?: readonly string[];
+}
+
+const TEXT = "has to be text; numbers, true and false need quotes";
+const LABEL = /^[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?$/;
+const LABEL_MESSAGE =
+  "has to be a DNS label: at most 63 small letters, digits and '-', with a letter or digit at both ends";
+const MAPPING = "has to be a mapping of fields";
+
+/** Text that hardly any two objects share. */
+export const text = v.string(TEXT);
+
+/** Text that many objects share, such as the name of a node. */
+export const sharedText = v.pipe(text, notes({ isShared: true }));
+
+export const flag = v.boolean("has to be true or false");
+
+export const dnsLabel = v.pipe(text, v.regex(LABEL, LABEL_MESSAGE), notes({ format: "name" }));
+
+export const dnsSubdomain = v.pipe(
+  text,
+  v.maxLength(253, "has to be a DNS name of at most 253 characters"),
+  v.regex(
+    /^[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*$/,
+    "has to be a DNS name: small letters, digits, '-' and '.', with a letter or digit at both ends",
+  ),
+  notes({ format: "name" }),
+);
+
+/** Name of a port; empty for the only port of a Service. */
+export const portName = v.pipe(
+  text,
+  v.check((name) => name === "" || LABEL.test(name), LABEL_MESSAGE),
+  notes({ isShared: true, format: "port name" }),
+);
+
+export const protocol = v.picklist(PROTOCOLS, `has to be ${PROTOCOLS.join(", ")}, in capitals`);
+
+/** A port number; with `least` 0 also the API's way to say "none". */
+export function portNumber(least: 0 | 1): v.GenericSchema<number> {
+  return wholeNumber(
+    { least, most: 65_535 },
+    ({ input }) =>
+      `has to be a whole number between 1 and 65535${
+        typeof input === "string" ? ", without quotes" : ""
+      }`,
+  );
+}
+
+/** A whole number within limits. */
+export function wholeNumber(
+  { least, most }: { readonly least: number; readonly most: number },
+  message: string | ((issue: { readonly input: unknown }) => string),
+): v.GenericSchema<number> {
+  return v.pipe(
+    v.number(message),
+    v.check((input) => Number.isInteger(input) && input >= least && input <= most, message),
+  );
+}
+
+/** Message of an address for which {@linkcode isServableAddress} is false. */
+export const UNSERVABLE =
+  "has to be an IPv4 or IPv6 address that is not unspecified, link-local or multicast";
+
+/**
+ * Whether traffic may be sent to an address or accepted for it. Link-local addresses are refused because
+ * 169.254.169.254 hands out the credentials of cloud machines. Loopback addresses are allowed, unlike in
+ * the API: a host without a cluster serves its own processes.
+ */
+export function isServableAddress(address: IpAddress | undefined): boolean {
+  if (address === undefined || isUnspecified(address)) return false;
+  if (address.includes(":")) return !/^(?:fe[89ab][0-9a-f]|ff[0-9a-f]{2}):/.test(address);
+  return !address.startsWith("169.254.") && Number(address.slice(0, address.indexOf("."))) < 224;
+}
+
+export const ip = v.pipe(
+  text,
+  v.check((input) => isServableAddress(tryParseIpAddress(input)), UNSERVABLE),
+);
+
+export const cidr = v.pipe(
+  text,
+  v.check(
+    (input) => tryParseCidr(input.trim()) !== undefined,
+    "has to be an IP address, a slash and a prefix length, such as 10.0.0.0/8",
+  ),
+);
+
+// Valibot accepts a list as an object.
+const mapping = v.custom<object>(
+  (input) => typeof input === "object" && input !== null && !Array.isArray(input),
+  MAPPING,
+);
+
+/** The schema of an object. */
+type Fields<T extends v.ObjectEntries> = v.GenericSchema<
+  unknown,
+  v.InferOutput<v.ObjectSchema<T, undefined>>
+>;
+
+/** The schema of labels, annotations and the like. */
+type NamedTexts = v.NullishSchema<v.GenericSchema<unknown, Record<string, string>>, undefined>;
+
+/** The schema of metadata. */
+type Metadata<Name extends v.GenericSchema<string>, Extra extends v.ObjectEntries> = Fields<
+  & {
+    name: Name;
+    namespace: v.NullishSchema<v.GenericSchema<string>, undefined>;
+    resourceVersion: v.NullishSchema<v.GenericSchema<string>, undefined>;
+    labels: NamedTexts;
+    annotations: NamedTexts;
+    deletionTimestamp: v.NullishSchema<v.GenericSchema<string>, undefined>;
+    creationTimestamp: v.NullishSchema<v.GenericSchema<string>, undefined>;
+  }
+  & Extra
+>;
+
+/** An object with the fields that are read, and the names of those that are not. */
+export function fields<T extends v.ObjectEntries>(
+  entries: T,
+  unread: Pick<SchemaNotes, "unread" | "isOpen"> = {},
+): Fields<T> {
+  return v.pipe(mapping, v.object(entries, MAPPING), notes(unread));
+}
+
+/** A list that may be absent. */
+export function list<T extends v.GenericSchema>(
+  item: T,
+): v.NullishSchema<v.ArraySchema<T, string>, undefined> {
+  return v.nullish(v.array(item, "has to be a list"));
+}
+
+/** A list that is empty where it is absent. */
+export function listOrEmpty<T extends v.GenericSchema>(
+  item: T,
+): v.NullishSchema<v.ArraySchema<T, string>, v.InferInput<T>[]> {
+  return v.nullish(v.array(item, "has to be a list"), []);
+}
+
+/** Labels, annotations and the like, of which only some names are read. */
+export function namedTexts(
+  names: readonly string[],
+  { secret = [] }: { readonly secret?: readonly string[] } = {},
+): NamedTexts {
+  return v.nullish(v.pipe(mapping, v.record(v.string(), text), notes({ names, secret })));
+}
+
+/** Metadata of a kind. `extra` has fields that only some kinds keep. */
+export function metadata<Name extends v.GenericSchema<string>, Extra extends v.ObjectEntries>(
+  name: Name,
+  { labels = [], annotations = [], secret = [], extra }: {
+    readonly labels?: readonly string[];
+    readonly annotations?: readonly string[];
+    /** Annotations that no dump may hold. */
+    readonly secret?: readonly string[];
+    readonly extra: Extra;
+  },
+): Metadata<Name, Extra> {
+  return fields({
+    name,
+    namespace: v.nullish(v.pipe(dnsLabel, notes({ isShared: true }))),
+    ...extra,
+    resourceVersion: v.nullish(text),
+    labels: namedTexts(labels),
+    annotations: namedTexts([...annotations, ...secret], { secret }),
+    deletionTimestamp: v.nullish(text),
+    // Whole seconds: objects that were created together share it.
+    creationTimestamp: v.nullish(sharedText),
+  }, {
+    unread: "generateName selfLink uid generation deletionGracePeriodSeconds ownerReferences " +
+      "finalizers managedFields",
+  });
+}
+
+/** The uid, for kinds about whose objects events are written. */
+export const UID = { uid: v.nullish(text) };
+
+/** One value of a schema, for modules that derive from it. */
+export type SchemaNode =
+  | {
+    readonly type: "text";
+    readonly isShared: boolean;
+    readonly format: SchemaNotes["format"];
+  }
+  | { readonly type: "number" | "flag" }
+  | { readonly type: "list"; readonly item: v.GenericSchema }
+  | {
+    readonly type: "names";
+    readonly names: readonly string[];
+    readonly secret: readonly string[];
+  }
+  | {
+    readonly type: "fields";
+    readonly entries: Readonly<Record<string, v.GenericSchema>>;
+    readonly unread: readonly string[];
+    readonly isOpen: boolean;
+  };
+
+/** What valibot has in a schema, or in a later step of one. */
+interface Parts extends v.GenericSchema {
+  readonly pipe?: readonly Parts[];
+  readonly wrapped?: v.GenericSchema;
+  readonly default?: unknown;
+  readonly item?: v.GenericSchema;
+  readonly entries?: Readonly<Record<string, v.GenericSchema>>;
+  readonly metadata?: SchemaNotes;
+}
+
+/** The value that a schema describes, and whether it may be absent. */
+export function schemaNode(
+  schema: v.GenericSchema,
+): { readonly node: SchemaNode; readonly isOptional: boolean; readonly fallback: unknown } {
+  const { type, wrapped, default: fallback } = schema as Parts;
+  if (type !== "nullish") {
+    return { node: nodeOf(schema as Parts), isOptional: false, fallback: undefined };
+  }
+  return { node: nodeOf(wrapped as Parts), isOptional: true, fallback };
+}
+
+function nodeOf(schema: Parts): SchemaNode {
+  const steps = stepsOf(schema);
+  const found: SchemaNotes = Object.assign({}, ...steps.map(({ metadata }) => metadata));
+  const { type, item, entries } = steps.findLast(({ kind }) => kind === "schema")!;
+  switch (type) {
+    case "string":
+      return { type: "text", isShared: found.isShared ?? false, format: found.format };
+    case "picklist":
+      return { type: "text", isShared: true, format: undefined };
+    case "number":
+      return { type: "number" };
+    case "boolean":
+      return { type: "flag" };
+    case "array":
+      return { type: "list", item: item! };
+    case "record":
+      return { type: "names", names: found.names ?? [], secret: found.secret ?? [] };
+    case "object": {
+      const unread = found.unread?.split(" ") ?? [];
+      return { type: "fields", entries: entries!, unread, isOpen: found.isOpen ?? false };
+    }
+    default:
+      throw new TypeError(`Cannot derive anything from a schema of type '${type}'`);
+  }
+}
+
+function notes<Input>(
+  found: SchemaNotes,
+): v.MetadataAction<Input, Readonly<Record<string, unknown>>> {
+  return v.metadata({ ...found });
+}
+
+/** The schema of a value and what follows it. */
+function stepsOf(schema: Parts): readonly Parts[] {
+  // The first step of a pipe may be a pipe.
+  return schema.pipe?.flatMap(stepsOf) ?? [schema];
+}

@@ -1,0 +1,57 @@
+/**
+ * The objects that Services are planned from.
+ *
+ * @module
+ */
+import type { KindSpec } from "../../api/kind.ts";
+import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
+import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
+import { NODE } from "../../api/kinds/node.ts";
+import { SERVICE } from "../../api/kinds/service.ts";
+import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
+import { HEADLESS_LABEL, SERVICE_PROXY_NAME_LABEL } from "../../api/labels.ts";
+import { type ListOptions, named } from "../../kube/informer_set.ts";
+
+/** For whom objects are followed. */
+export interface FollowedObjects {
+  /** Name of the own Node. */
+  readonly nodeName: string;
+  /**
+   * Whether Endpoints are followed beside EndpointSlices, for Services that have no slice. A server
+   * without EndpointSlices is served by its Endpoints in any case.
+   */
+  readonly endpointsFallback: boolean;
+}
+
+/** The kinds that Services are planned from. */
+export const SERVICE_KINDS: readonly KindSpec[] = [
+  SERVICE,
+  ENDPOINT_SLICE,
+  ENDPOINTS,
+  NODE,
+  SERVICE_CIDR,
+];
+
+const NOT_HEADLESS: ListOptions = { labelSelector: `!${HEADLESS_LABEL}` };
+
+/** Each kind, and which of its objects are followed. */
+export function serviceSubscriptions(
+  { nodeName, endpointsFallback }: FollowedObjects,
+): ReadonlyMap<KindSpec, ListOptions> {
+  return new Map<KindSpec, ListOptions>([
+    [SERVICE, {
+      labelSelector: `!${SERVICE_PROXY_NAME_LABEL}`,
+      // A field selector of Services since 1.31.
+      fieldSelector: "spec.clusterIP!=None",
+      fieldSelectorMayBeUnknown: true,
+    }],
+    [ENDPOINT_SLICE, { ...NOT_HEADLESS, optionalOn: [404] }],
+    [ENDPOINTS, {
+      ...NOT_HEADLESS,
+      // An identity that may not read Endpoints gets Services with slices, which is most of them.
+      ...(endpointsFallback ? { optionalOn: [403] } : { onlyWithout: ENDPOINT_SLICE }),
+    }],
+    [NODE, { ...named(nodeName), optionalOn: [403, 404] }],
+    [SERVICE_CIDR, { optionalOn: [403, 404] }],
+  ]);
+}

@@ -1,0 +1,126 @@
+/**
+ * Who follows which objects. Controllers subscribe; a source (API server or manifests) fills what has
+ * been subscribed to, and nothing else is listed or watched.
+ *
+ * @module
+ */
+import { type KindSpec, type KubeObject, objectKey } from "../api/kind.ts";
+import { Informer, type InformerHandler } from "./informer.ts";
+
+/** Which objects of a kind are followed, as the API writes it. */
+export interface ListOptions {
+  /** Terms `!label`, `label` or `label=value`, separated by commas. */
+  readonly labelSelector?: string;
+  /** One term `path=value` or `path!=value`. */
+  readonly fieldSelector?: string;
+  /** Whether an API server may not know the field selector: it is left out after an answer of 400. */
+  readonly fieldSelectorMayBeUnknown?: boolean;
+  /** HTTP statuses of a list that mean that there are no such objects for us. @default {none} */
+  readonly optionalOn?: readonly number[];
+  /** Of an API server these objects are followed only while it does not have those of another kind. */
+  readonly onlyWithout?: KindSpec;
+}
+
+/** The objects of a kind that somebody follows. */
+export interface Subscription<T extends KubeObject = KubeObject> {
+  readonly spec: KindSpec<T>;
+  readonly options: ListOptions;
+  readonly informer: Informer<T>;
+}
+
+/** Only the object of this name. */
+export function named(name: string): Pick<ListOptions, "fieldSelector"> {
+  return { fieldSelector: `metadata.name=${name.replace(/[\\,=]/g, "\\$&")}` };
+}
+
+/** All subscriptions of a run. */
+export class InformerSet implements Iterable<Subscription> {
+  readonly #subscriptions: Subscription[] = [];
+
+  /**
+   * Follows objects of a kind. The same kind with the same selectors is kept once: a second handler is
+   * given what is known already. Without a handler the objects can only be looked up.
+   */
+  subscribe<T extends KubeObject>(
+    spec: KindSpec<T>,
+    options: ListOptions = {},
+    handler?: InformerHandler<T>,
+  ): Informer<T> {
+    const known = this.#subscriptions.find((other) =>
+      other.spec === spec && haveSameSelectors(other.options, options)
+    );
+    if (known) {
+      const informer = known.informer as Informer<KubeObject> as unknown as Informer<T>;
+      if (handler) informer.addHandler(handler);
+      return informer;
+    }
+    const informer = new Informer<T>(...(handler ? [handler] : []));
+    this.#subscriptions.push({ spec, options, informer } as unknown as Subscription);
+    return informer;
+  }
+
+  /** The first subscription to a kind. Throws a TypeError where there is none: a fault of the program. */
+  of<T extends KubeObject>(spec: KindSpec<T>): Informer<T> {
+    const found = this.#subscriptions.find((subscription) => subscription.spec === spec);
+    if (!found) throw new TypeError(`No controller has subscribed to kind '${spec.kind}'`);
+    return found.informer as unknown as Informer<T>;
+  }
+
+  /** The kinds that are followed, by name. */
+  get kinds(): ReadonlyMap<string, KindSpec> {
+    return new Map(this.#subscriptions.map(({ spec }) => [spec.kind, spec]));
+  }
+
+  /** Whether anybody follows an object. */
+  isFollowed(spec: KindSpec, object: KubeObject): boolean {
+    return this.#subscriptions.some((subscription) =>
+      subscription.spec === spec && isSelected(object, subscription.options)
+    );
+  }
+
+  /** Whether all objects of these kinds, or of every kind, have been delivered once. */
+  synced(specs?: readonly KindSpec[]): boolean {
+    return this.#subscriptions.every(({ spec, informer }) =>
+      informer.synced || specs !== undefined && !specs.includes(spec)
+    );
+  }
+
+  [Symbol.iterator](): Iterator<Subscription> {
+    return this.#subscriptions.values();
+  }
+}
+
+/** Whether selectors let an object through. */
+export function isSelected(
+  object: KubeObject,
+  { labelSelector = "", fieldSelector = "" }: ListOptions,
+): boolean {
+  const { labels = {} } = object.metadata;
+  const hasLabels = labelSelector.split(",").filter((term) => term !== "").every((term) => {
+    const [name = "", value] = term.replace(/^!/, "").split("=");
+    if (term.startsWith("!")) return !Object.hasOwn(labels, name);
+    return Object.hasOwn(labels, name) && (value === undefined || labels[name] === value);
+  });
+  return hasLabels && hasField(object, fieldSelector);
+}
+
+function hasField(object: KubeObject, selector: string): boolean {
+  const [, path, not, escaped] = /^([\w.]+)(!?)=(.*)$/s.exec(selector) ?? [];
+  if (path === undefined) return true;
+  let value: unknown = object;
+  for (const name of path.split(".")) {
+    value = (value as Record<string, unknown> | undefined)?.[name];
+  }
+  // An absent field counts as empty text.
+  const isEqual = String(value ?? "") === escaped!.replace(/\\(.)/g, "$1");
+  return isEqual !== (not === "!");
+}
+
+function haveSameSelectors(left: ListOptions, right: ListOptions): boolean {
+  return left.labelSelector === right.labelSelector && left.fieldSelector === right.fieldSelector;
+}
+
+/** The identity of an object among all kinds, e.g. `Service default/web`. */
+export function objectId({ kind }: KindSpec, object: KubeObject): string {
+  return `${kind} ${objectKey(object)}`;
+}

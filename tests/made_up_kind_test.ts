@@ -1,0 +1,176 @@
+/**
+ * A kind that no release has: its spec alone makes it listed, watched, read from manifests, checked,
+ * reduced and dumped.
+ *
+ * @module
+ */
+import { assertEquals, assertThrows } from "@std/assert";
+import * as v from "valibot";
+import { collectionPath, defineKind, objectKey } from "../lib/api/kind.ts";
+import { dnsLabel, fields, list, metadata, portNumber, sharedText } from "../lib/api/schema.ts";
+import { dumpedObjects } from "../lib/app/dump/dump_objects.ts";
+import { pickAllowed } from "../lib/app/dump/pick_allowed.ts";
+import { createApiSource } from "../lib/kube/api_source.ts";
+import { InformerSet, named } from "../lib/kube/informer_set.ts";
+import { formatProblem } from "../lib/kube/manifests/manifest_problem.ts";
+import { createManifestSource } from "../lib/kube/manifests/manifests.ts";
+import { systemClock } from "../lib/os/clock.ts";
+import { eventually } from "./support/eventually.ts";
+import { FakeApiServer } from "./support/fake_api_server.ts";
+import { FakeManifestFiles } from "./support/fake_manifest_files.ts";
+import { MemoryLogger } from "./support/memory_logger.ts";
+import { StaticAuth } from "./support/static_auth.ts";
+
+const LANTERN = defineKind({
+  kind: "Lantern",
+  group: "lights.example.org",
+  versions: ["v2", "v1"],
+  plural: "lanterns",
+  namespaced: true,
+  schema: fields({
+    metadata: metadata(dnsLabel, {
+      labels: ["colour"],
+      annotations: ["height"],
+      secret: ["owner"],
+      extra: {},
+    }),
+    spec: fields({
+      street: sharedText,
+      ports: list(fields({ port: portNumber(1), comment: v.nullish(sharedText) })),
+    }, { unread: "lamp" }),
+  }, { unread: "apiVersion kind" }),
+  complete: (lantern, report) => {
+    if (lantern.spec.ports?.length === 0) {
+      report.error({ path: ["spec", "ports"], message: "has to hold at least one port" });
+    }
+    return { ...lantern, spec: { ...lantern.spec, ports: lantern.spec.ports ?? [{ port: 80 }] } };
+  },
+});
+
+function lantern(name: string, spec: Record<string, unknown>, labels = {}) {
+  const owner = { height: "3", owner: "s3cret", other: "x" };
+  return {
+    apiVersion: "lights.example.org/v2",
+    kind: "Lantern",
+    metadata: { name, namespace: "park", labels: { ...labels, other: "x" }, annotations: owner },
+    spec: { lamp: "x", ...spec },
+  };
+}
+
+interface Followed {
+  readonly informers: InformerSet;
+  readonly events: string[];
+}
+
+/** Two subscriptions of one kind: all, and the one of a name. */
+function follow(): Followed {
+  const informers = new InformerSet();
+  const events: string[] = [];
+  for (const [mark, options] of [["all", {}], ["one", named("b")]] as const) {
+    informers.subscribe(LANTERN, options, {
+      onAdd: (object) => void events.push(`${mark} +${objectKey(object)} ${object.spec.street}`),
+      onUpdate: (_, object) => void events.push(`${mark} ~${objectKey(object)}`),
+      onDelete: (object) => void events.push(`${mark} -${objectKey(object)}`),
+      onSynced: () => void events.push(`${mark} synced`),
+    });
+  }
+  return { informers, events };
+}
+
+Deno.test("a made-up kind is listed and watched at an API server, once for each selector", async () => {
+  await using fake = await FakeApiServer.start({ scheme: "http" });
+  fake.store.create(lantern("a", { street: "Elm" }));
+  fake.store.create(lantern("b", { street: "Oak", ports: [{ port: 81, comment: null }] }));
+  const { informers, events } = follow();
+  const logger = new MemoryLogger();
+  const source = createApiSource({
+    clock: systemClock,
+    logger,
+    random: () => 0,
+    auth: new StaticAuth(fake.url),
+  }, { informers });
+  const abort = new AbortController();
+  const running = source.run(abort.signal);
+  await eventually("everything is listed", () => informers.synced());
+  fake.store.delete(lantern("b", { street: "Oak" }));
+  await eventually(
+    "both hear of it",
+    () => events.filter((event) => event.includes("-")).length === 2,
+  );
+  abort.abort();
+  await running;
+  assertEquals(events.filter((event) => event.startsWith("all")), [
+    "all +park/a Elm",
+    "all +park/b Oak",
+    "all synced",
+    "all -park/b",
+  ]);
+  assertEquals(events.filter((event) => event.startsWith("one")), [
+    "one +park/b Oak",
+    "one synced",
+    "one -park/b",
+  ]);
+  const { metadata, spec } = informers.of(LANTERN).get("park/a")!;
+  const { resourceVersion: _, creationTimestamp: __, ...kept } = metadata;
+  const annotations = { height: "3", owner: "s3cret" };
+  assertEquals<unknown>(kept, { name: "a", namespace: "park", annotations });
+  assertEquals<unknown>(spec, { street: "Elm" });
+  const paths = new Set(fake.requests.map(({ path }) => path));
+  assertEquals([...paths], [collectionPath(LANTERN)]);
+  assertEquals(collectionPath(LANTERN), "/apis/lights.example.org/v2/lanterns");
+});
+
+Deno.test("a made-up kind is read from manifests, with its checks and defaults", async () => {
+  const files = new FakeManifestFiles(".", "m");
+  const objects = [
+    lantern("a", { street: "Elm", stret: "Elm" }),
+    lantern("b", { street: 7 }),
+    lantern("c", { street: "Oak", ports: [] }),
+    { ...lantern("d", { street: "Ash" }), apiVersion: "lights.example.org/v3" },
+    { ...lantern("e", { street: "Ash" }), apiVersion: "other.example.org/v2" },
+    { apiVersion: "v1", kind: "Service", metadata: { name: "web" }, spec: { clusterIP: "bad" } },
+  ];
+  files.write("m/a.json", JSON.stringify({ apiVersion: "v1", kind: "List", items: objects }));
+  const { informers, events } = follow();
+  const source = createManifestSource({
+    clock: systemClock,
+    logger: new MemoryLogger(),
+    fileSystem: files,
+  }, { paths: ["m"], informers });
+  const abort = new AbortController();
+  const running = source.run(abort.signal);
+  await eventually("everything is read", () => informers.synced());
+  abort.abort();
+  await running;
+  assertEquals(events, ["all +park/a Elm", "all synced", "one synced"]);
+  assertEquals(informers.of(LANTERN).get("park/a")!.spec, { street: "Elm", ports: [{ port: 80 }] });
+  const problems = source.status().flatMap((file) => file.problems).map(formatProblem);
+  assertEquals(problems.map((problem) => problem.replace(/^m.*?: (Lantern )?/, "")), [
+    `park/a: spec.stret is "Elm": is no field of kind Lantern; did you mean 'street'?`,
+    "park/b: spec.street is 7: has to be text; numbers, true and false need quotes",
+    "park/c: spec.ports: has to hold at least one port",
+    'apiVersion is "lights.example.org/v3": has to be lights.example.org/v2 or ' +
+    "lights.example.org/v1 for kind Lantern",
+  ]);
+});
+
+Deno.test("a made-up kind is dumped without what is secret, and read again", () => {
+  const schema = dumpedObjects([LANTERN]);
+  const spec = { street: "Elm", ports: [{ port: 80 }] };
+  const raw = lantern("a", spec, { colour: "red" });
+  const dumped = {
+    lanterns: [{
+      metadata: {
+        name: "a",
+        namespace: "park",
+        labels: { colour: "red" },
+        annotations: { height: "3" },
+      },
+      spec,
+    }],
+  };
+  assertEquals(JSON.parse(JSON.stringify(pickAllowed({ lanterns: [raw] }, schema))), dumped);
+  assertEquals<unknown>(v.parse(schema, dumped), dumped);
+  const wrong = { lanterns: [{ ...dumped.lanterns[0], metadata: { name: "a;b" } }] };
+  assertThrows(() => v.parse(schema, wrong), v.ValiError, "has to be a name of letters");
+});
