@@ -8,13 +8,7 @@ import * as v from "valibot";
 import { VERSION } from "../../lib/app/cli/version.ts";
 import { loadConfiguration } from "../../lib/config/load.ts";
 import { parseFlags } from "../../lib/config/parse_flags.ts";
-import {
-  ENDPOINT_SLICES,
-  ENDPOINTS,
-  nodeResource,
-  SERVICE_CIDRS,
-  SERVICES,
-} from "../../lib/kube/resources.ts";
+import { SERVICE_KINDS } from "../../lib/app/service/service_subscriptions.ts";
 import { MANIFESTS, parseManifest, readManifest } from "../../tests/support/deploy_files.ts";
 import {
   CLUSTER_ROLE,
@@ -140,8 +134,7 @@ Deno.test("the ClusterRole has the rights that are needed, and none besides", as
       resources.flatMap((resource) => verbs.map((verb) => `${verb} ${group}/${resource}`))
     )
   );
-  const listed = [SERVICES, ENDPOINT_SLICES, ENDPOINTS, SERVICE_CIDRS, nodeResource("n")]
-    .map(({ path }) => path.replace(/^\/apis?\/(?:([^/]+)\/)?v1\//, "$1/"));
+  const listed = SERVICE_KINDS.map(({ group, plural }) => `${group}/${plural}`);
   const needed = [
     ...listed.flatMap((resource) => [`list ${resource}`, `watch ${resource}`]),
     "get /nodes",

@@ -1,3 +1,4 @@
+import { testInformers } from "../../../tests/support/test_dump.ts";
 import { assertEquals, assertRejects } from "@std/assert";
 import { testProxyPlan, testServicePlan } from "../../../tests/support/service_plans.ts";
 import { FakeClock } from "../../../tests/support/fake_clock.ts";
@@ -45,7 +46,7 @@ function comparison(
     families: [family],
     configuration: () => ({ mode }),
     startUp: { node: { name: "node-1" } },
-    informers: () => ({ services: new Map() }),
+    informers: () => testInformers({}),
   };
   return new RunningComparison({ clock }, parts as never);
 }
