@@ -6,7 +6,6 @@ import type { ServedAddress } from "../../proxy/service_mode.ts";
 import { servicePortKey } from "../../proxy/service_port_name.ts";
 import type { StatusFamily, StatusReport, StatusService } from "./status_report.ts";
 import { renderStatus } from "./status_text.ts";
-import { matchesFilter } from "./status_view.ts";
 
 const NOW = Date.UTC(2026, 0, 1, 12);
 
@@ -149,16 +148,6 @@ Deno.test("renderStatus() fits the terminal, whatever the names", () => {
   }
 });
 
-Deno.test("renderStatus() counts endpoints beyond the first few", () => {
-  const endpoints = Array.from({ length: 100 }, (_, index) => ({
-    address: `10.0.0.${index}:80`,
-    state: "ready" as const,
-    local: false,
-  }));
-  const text = renderStatus(report([service("a/b", { endpoints })]), { now: NOW });
-  assertStringIncludes(text, "and 92 more");
-});
-
 Deno.test("renderStatus() tells what went through a Service, where that is counted", () => {
   const traffic = { bytesFromClients: 999, bytesToClients: 3_456_000, opened: 12, open: 3 };
   const text = renderStatus(report([{ ...WEB, traffic }]), { now: NOW, columns: 120 });
@@ -184,13 +173,6 @@ Deno.test("renderStatus() lets no text from a manifest move the cursor", () => {
   );
   // deno-lint-ignore no-control-regex
   assertEquals(text.replaceAll("\n", "").match(/[\x00-\x1f\x7f-\x9f]/), null);
-});
-
-Deno.test("matchesFilter() takes the start of the name or a whole word of it", () => {
-  for (const filter of ["", "demo", "demo/we", "web", "http", "demo/web:http"]) {
-    assert(matchesFilter(WEB.name, filter), filter);
-  }
-  for (const filter of ["eb", "htt", "other"]) assert(!matchesFilter(WEB.name, filter), filter);
 });
 
 Deno.test("renderStatus() names kernel settings that were refused, with the command for an admin", () => {

@@ -53,7 +53,7 @@ ${namedList(shown.map(({ name, summary }) => [name, summary]))}
 Examples:
 ${indented(examples)}
 ${flagHelp()}
-Flags are kube-proxy's where it has them; docs/flags.md tells more.
+Flags are kube-proxy's where it has them; docs/flags.md has the details.
 Exit codes: 0 success, 1 failure, 2 wrong command line or configuration.
 `;
 }

@@ -186,7 +186,7 @@ function changeItem(entry: ChangeEntry): Html {
 
 function doctor({ doctor: { at, findings } }: PageModel): Html {
   if (at === undefined) return html`<p>The machine is being checked …</p>`;
-  const when = html`<p>Looked at ${time(at)}; <code>kube-relay doctor</code> looks at more.</p>`;
+  const when = html`<p>Checked ${time(at)}; <code>kube-relay doctor</code> checks more.</p>`;
   if (findings.length === 0) return html`<p class="good">No findings.</p>${when}`;
   return html`${when}<ul>${findings.map(finding)}</ul>`;
 }
@@ -197,7 +197,7 @@ function finding({ severity, summary, evidence, cure }: HostFinding): Html {
       class="${severity === "info"
         ? ""
         : "attention"}"><strong>${severity}</strong>: ${summary}<details id="${`finding-${summary}`
-        .replace(/\W+/g, "-")}"><summary>Where it was seen</summary><ul>${evidence.map((line) =>
+        .replace(/\W+/g, "-")}"><summary>Evidence</summary><ul>${evidence.map((line) =>
           html`<li>${line}</li>`
         )}</ul></details>${cure === undefined ? "" : html`<p>What to do: ${cure}</p>`}</li>
   `;

@@ -195,7 +195,7 @@ function lostLine(
   const age = ageText(now - since);
   return {
     tone: "bad",
-    text: `kube-relay: not running since ${time} (${age}); goes on when it answers`,
+    text: `kube-relay: not running since ${time} (${age}); continues when it answers`,
   };
 }
 

@@ -27,7 +27,7 @@ Deno.test("renderWatch() tells before the first answer whom it asks, and why nob
   assertEquals(rows(MODEL)[0], "Asking /run/a.sock");
   const lost = { since: NOW - 5000, reason: "no program listens there" };
   const [first, second] = rows({ ...MODEL, lost });
-  assertEquals(first, "kube-relay: not running since 11:59:55 (5s); goes on when i\u2026");
+  assertEquals(first, "kube-relay: not running since 11:59:55 (5s); continues when\u2026");
   assertEquals(second, "no program listens there");
 });
 

@@ -1,0 +1,68 @@
+import { assert, assertEquals } from "@std/assert";
+import { testStatusFamily, testStatusReport } from "../../../tests/support/status_reports.ts";
+import type { StatusService } from "./status_report.ts";
+import { foremostServices, matchesFilter, serviceViews, statusView } from "./status_view.ts";
+
+const READY = { address: "10.1.0.5:80", state: "ready", local: false } as const;
+
+function service(name: string, fields: Partial<StatusService> = {}): StatusService {
+  return { name, protocol: "TCP", addresses: [], endpoints: [READY], ...fields };
+}
+
+Deno.test("matchesFilter() takes the start of the name or a whole word of it", () => {
+  const name = "demo/web:http";
+  for (const filter of ["", "demo", "demo/we", "web", "http", "demo/web:http"]) {
+    assert(matchesFilter(name, filter), filter);
+  }
+  for (const filter of ["eb", "htt", "other"]) assert(!matchesFilter(name, filter), filter);
+});
+
+Deno.test("foremostServices() puts problems first, then traffic, then names", () => {
+  const traffic = { bytesFromClients: 1, bytesToClients: 1, opened: 9 };
+  const services = [
+    service("a/quiet"),
+    service("a/busy", { traffic }),
+    service("a/partly", { endpoints: [READY, { ...READY, state: "not ready" }] }),
+    service("a/empty", { endpoints: [] }),
+    service("a/refused", { quarantined: "no such file" }),
+    service("b/other"),
+  ];
+  const report = testStatusReport({ families: [testStatusFamily({ services })] });
+  const { shown, all } = foremostServices(report, { filter: "a", most: 4 });
+  assertEquals(
+    [all, ...shown.map(({ name, health }) => `${name}: ${health.text}, ${health.tone}`)],
+    [
+      6,
+      "a/refused: in quarantine: no such file, bad",
+      "a/empty: no endpoints, bad",
+      "a/partly: 1 of 2 ready, bad",
+      "a/busy: 1 of 1 ready, good",
+    ],
+  );
+});
+
+Deno.test("serviceViews() sorts by name and protocol, and counts further endpoints", () => {
+  const endpoints = Array.from({ length: 100 }, () => READY);
+  const services = [service("b"), service("a", { endpoints }), service("a", { protocol: "SCTP" })];
+  const views = serviceViews({ services }, "");
+  assertEquals(views.map(({ name, protocol }) => `${name} ${protocol}`), [
+    "a SCTP",
+    "a TCP",
+    "b TCP",
+  ]);
+  assertEquals([views[1]!.endpoints.length, views[1]!.endpoints.at(-1)], [9, "and 92 more"]);
+});
+
+Deno.test("statusView() selects what is in quarantine by the filter, and notes what is wrong", () => {
+  const quarantined = ["a/web:http/TCP", "b/web/UDP"].map((key) => ({
+    ...{ key: key as never, reason: "in use" },
+  }));
+  const families = [testStatusFamily({ quarantined, pending: true, failures: 1 })];
+  const [family] = statusView(testStatusReport({ families }), "a").families;
+  assertEquals(family?.quarantine, [{ text: "a/web:http/TCP: in use" }]);
+  assertEquals(family?.notes.map(({ tone, text }) => `${tone}: ${text}`), [
+    "plain: no sync yet",
+    "plain: changes wait",
+    "bad: 1 sync failed",
+  ]);
+});
