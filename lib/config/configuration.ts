@@ -135,8 +135,15 @@ export const DETECT_LOCAL_MODES: readonly string[] = [
 /** The log formats. */
 export const LOG_FORMATS: readonly string[] = ["text", "json"];
 
-/** The periods that a mode goes by: each has its own block, and userspace shares that of iptables. */
+/** The sync periods of a mode. Each mode has its own block; userspace shares that of iptables. */
 export function syncPeriodsOf(configuration: KubeProxyConfiguration, mode: string): SyncPeriods {
-  if (mode === "ipvs") return configuration.ipvs;
-  return mode === "nftables" ? configuration.nftables : configuration.iptables;
+  return mode === "ipvs" ? configuration.ipvs : rulesBlockOf(configuration, mode);
+}
+
+/** The block with `masqueradeAll` of a mode. All modes but nftables share that of iptables. */
+export function rulesBlockOf(
+  { iptables, nftables }: KubeProxyConfiguration,
+  mode: string,
+): SyncPeriods & { readonly masqueradeAll: boolean } {
+  return mode === "nftables" ? nftables : iptables;
 }

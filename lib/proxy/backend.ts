@@ -10,6 +10,33 @@ import type { ServiceMode } from "./service_mode.ts";
 /** The modes of kube-proxy, and our own. */
 export type BackendMode = "iptables" | "ipvs" | "nftables" | "userspace";
 
+/** The properties of a mode that the plan and the tools depend on. */
+interface ModeTraits {
+  /** Whether kube-relay forwards connections itself. In all other modes rules of the kernel do. */
+  readonly forwardsItself: boolean;
+  /** `nodePortAddresses` where none are configured; empty means every address. */
+  readonly defaultNodePortAddresses: readonly string[];
+  /** The event that a start in a deprecated mode records. */
+  readonly deprecation?: { readonly reason: string; readonly note: string };
+}
+
+const KERNEL_MODE: ModeTraits = { forwardsItself: false, defaultNodePortAddresses: [] };
+
+/** All modes. */
+export const MODE_TRAITS: Readonly<Record<BackendMode, ModeTraits>> = {
+  iptables: KERNEL_MODE,
+  ipvs: {
+    ...KERNEL_MODE,
+    deprecation: {
+      reason: "IPVSDeprecation",
+      note: "Kubernetes deprecates mode ipvs since 1.35; nftables takes its place",
+    },
+  },
+  // As upstream since that mode exists.
+  nftables: { ...KERNEL_MODE, defaultNodePortAddresses: ["primary"] },
+  userspace: { ...KERNEL_MODE, forwardsItself: true },
+};
+
 /** What was forwarded since the process began, by a mode that sees each connection. */
 export interface TrafficCounters {
   /** TCP connections taken from clients. */

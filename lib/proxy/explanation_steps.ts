@@ -4,7 +4,7 @@
  * @module
  */
 import type { IpAddress } from "../net/ip_address.ts";
-import type { BackendMode } from "./backend.ts";
+import { type BackendMode, MODE_TRAITS } from "./backend.ts";
 import type { DataPlaneDifference } from "./data_plane_difference.ts";
 import { endpointItem } from "./explanation_endpoints.ts";
 import { nameOf, socketOf } from "./explanation_headline.ts";
@@ -235,7 +235,7 @@ function* kernelStep(
   }
   const { differences } = kernel;
   if (differences.length === 0) {
-    const text = mode === "userspace"
+    const text = MODE_TRAITS[mode].forwardsItself
       ? "looked just now: the sockets are as they should be"
       : "asked just now: it has all of it";
     yield { topic: "kernel", text };

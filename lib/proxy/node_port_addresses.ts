@@ -12,7 +12,7 @@ import {
   prefixLengthOf,
 } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, isLoopback } from "../net/ip_address.ts";
-import type { BackendMode } from "./backend.ts";
+import { type BackendMode, MODE_TRAITS } from "./backend.ts";
 import type { NodeState } from "./node_state.ts";
 
 /** Node ports on every address of the node, or only on addresses inside the ranges. */
@@ -41,15 +41,12 @@ export function nodePortAddressesFor(
   return matchesAll ? { kind: "all" } : { kind: "cidrs", cidrs };
 }
 
-/**
- * The entries in effect in a mode: unset means every address, except in nftables mode, where it
- * means `primary`, as upstream since that mode exists.
- */
+/** The entries in effect in a mode, which decides what an unset list means. */
 export function nodePortEntries(
   entries: readonly string[],
   mode: BackendMode,
 ): readonly string[] {
-  return entries.length === 0 && mode === "nftables" ? ["primary"] : entries;
+  return entries.length === 0 ? MODE_TRAITS[mode].defaultNodePortAddresses : entries;
 }
 
 const LOCALHOST: Readonly<Record<IpFamily, Cidr>> = {

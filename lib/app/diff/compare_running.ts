@@ -20,6 +20,7 @@ import {
   type FamilyDifference,
   type NodeDifference,
 } from "./node_difference.ts";
+import { MODE_TRAITS } from "../../proxy/backend.ts";
 
 /** What is compared. */
 type ComparedParts = Pick<
@@ -79,7 +80,8 @@ export class RunningComparison {
       await this.#syncEnded(proxy);
       const { lastSync } = syncer;
       // Where this process serves by itself, it alone knows what is open.
-      const serving = backend.mode === "userspace" && (await backend.inspect()).services;
+      const serving = MODE_TRAITS[backend.mode].forwardsItself &&
+        (await backend.inspect()).services;
       const difference = await compareFamily({
         backend,
         plan: pipeline.plan,

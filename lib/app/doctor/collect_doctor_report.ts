@@ -19,6 +19,7 @@ import {
 import { examineApi } from "./examine_api.ts";
 import { examineModes } from "./examine_modes.ts";
 import { examineRelay } from "./examine_relay.ts";
+import { MODE_TRAITS } from "../../proxy/backend.ts";
 
 /** What is examined. */
 interface DoctorOptions {
@@ -47,6 +48,7 @@ export async function collectDoctorReport(
   });
   // Not beside the modes: chains that are being tried must not be taken for somebody's.
   const { mode: runs } = running.fact;
+  const { mode: chosen } = modes.choice;
   const nodeAnnotations = api.nodeAnnotations ?? running.nodeAnnotations;
   const foreign = await dependencies.hostChecks.findings({
     signal,
@@ -66,7 +68,7 @@ export async function collectDoctorReport(
       ...foreign,
       ...api.findings,
       ...running.findings,
-      ...(modes.choice.mode === "userspace" ? userspaceFindings(relay) : []),
+      ...(chosen && MODE_TRAITS[chosen].forwardsItself ? userspaceFindings(relay) : []),
     ]),
   };
 }

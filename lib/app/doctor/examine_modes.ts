@@ -7,7 +7,7 @@ import type { LoadedConfiguration } from "../../config/load.ts";
 import type { ModeRequest } from "../../config/mode_request.ts";
 import type { Logger } from "../../log/logger.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
-import type { BackendMode } from "../../proxy/backend.ts";
+import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import type { ProbeResult } from "../../proxy/service_mode.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import { AUTO_ORDER, chooseVerdict, ModeError } from "../run/choose_mode.ts";
@@ -36,7 +36,7 @@ interface ExaminedModes {
 
 /** Every mode; those of `auto` first. */
 const ALL_MODES: readonly BackendMode[] = [
-  ...AUTO_ORDER.filter((mode) => mode !== "userspace"),
+  ...AUTO_ORDER.filter((mode) => !MODE_TRAITS[mode].forwardsItself),
   "ipvs",
   "userspace",
 ];
@@ -54,7 +54,9 @@ export async function examineModes(
     verdicts.push(verdict);
     const { results, support: { families } } = verdict;
     const inRelease = dependencies.backends[mode] !== undefined;
-    const own = mode === "userspace" ? await probeUserspace(dependencies, examination) : {};
+    const own = MODE_TRAITS[mode].forwardsItself
+      ? await probeUserspace(dependencies, examination)
+      : {};
     modes.push({ mode, inRelease, families, features: results, ...own });
   }
   return { modes, ...await choose(request, verdicts) };

@@ -13,6 +13,7 @@ import { writeFileWhole } from "../../os/write_file_whole.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { idleBackendOptions } from "../run/idle_backend_options.ts";
+import { KNOWN_MODES } from "../../config/mode_request.ts";
 
 /** Which mode stays, and how the others were set up. */
 interface OtherModesOptions {
@@ -52,8 +53,8 @@ export class OtherModes {
     const { backends } = this.#dependencies;
     const { mode } = this.#options;
     const modes = await this.#modes();
-    for (const other of Object.keys(backends).filter(isMode)) {
-      if (other === mode || !modes.has(other)) continue;
+    for (const other of KNOWN_MODES) {
+      if (!backends[other] || other === mode || !modes.has(other)) continue;
       if (!await this.#cleanUp(other, signal)) return;
       modes.delete(other);
       await this.#write(modes);
@@ -115,8 +116,4 @@ export async function forgetModes(stateDirectory: string): Promise<void> {
 
 function recordIn(stateDirectory: string): string {
   return `${stateDirectory}/modes`;
-}
-
-function isMode(name: string): name is BackendMode {
-  return name === "iptables" || name === "ipvs" || name === "nftables" || name === "userspace";
 }

@@ -10,7 +10,7 @@ import { ConfigurationError, type LoadedConfiguration } from "../../config/load.
 import type { ModeRequest } from "../../config/mode_request.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
-import { DEFAULT_MODE } from "../run/choose_mode.ts";
+import { namedMode } from "../run/choose_mode.ts";
 import type { BackendTable } from "../dependencies.ts";
 import { INPUT_PART } from "../dump/dump_schema.ts";
 import { planDump } from "../dump/plan_dump.ts";
@@ -69,7 +69,7 @@ function plannedMode(backends: BackendTable, request: ModeRequest): BackendMode 
       `${known} by --mode`,
     ]);
   }
-  const mode = request === "default" ? DEFAULT_MODE : request;
+  const mode = namedMode(request);
   if (backends[mode] !== undefined) return mode;
   throw new Error(`Cannot render for mode '${mode}': this release has ${known} only`);
 }

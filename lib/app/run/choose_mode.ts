@@ -14,8 +14,12 @@ import { evaluateMode, type ModeVerdict } from "./evaluate_mode.ts";
 /** The modes of `auto`, best first. IPVS is for those who ask for it. */
 export const AUTO_ORDER: readonly BackendMode[] = ["nftables", "iptables", "userspace"];
 
-/** What no word for a mode means, as upstream. */
-export const DEFAULT_MODE: BackendMode = "iptables";
+/** The mode that a request names. No mode means iptables, as upstream. */
+export function namedMode<Request extends ModeRequest>(
+  request: Request,
+): Exclude<Request, "default"> | "iptables" {
+  return request === "default" ? "iptables" : request as Exclude<Request, "default">;
+}
 
 /** The mode that was asked for cannot be had. */
 export class ModeError extends Error {
@@ -79,7 +83,7 @@ export async function chooseVerdict(
   { request, weigh }: VerdictOptions,
 ): Promise<ModeVerdict> {
   if (request === "auto") return await chooseBest(logger, { weigh, known: [] });
-  const wanted = await weigh(request === "default" ? DEFAULT_MODE : request);
+  const wanted = await weigh(namedMode(request));
   if (wanted.refusal === undefined) return wanted;
   if (request !== "default") {
     const hint = wanted.results.length === 0

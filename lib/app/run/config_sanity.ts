@@ -13,7 +13,7 @@ import {
   isUnspecified,
   tryParseIpAddress,
 } from "../../net/ip_address.ts";
-import type { BackendMode } from "../../proxy/backend.ts";
+import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
 import { nodePortEntries } from "../../proxy/node_port_addresses.ts";
 
 /** What the configuration is held against. */
@@ -79,7 +79,7 @@ function checkNodePorts(
   });
   if (entries.length === 0) {
     // In userspace mode this is the documented default, and its sockets are seen by `ss`.
-    return mode === "userspace"
+    return MODE_TRAITS[mode].forwardsItself
       ? []
       : [warn("it is not set, so node ports are open on every address; 'primary' would be safer")];
   }

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Node } from "../../api/kinds/node.ts";
-import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import { type KubeProxyConfiguration, rulesBlockOf } from "../../config/configuration.ts";
 import { parseCidr } from "../../net/cidr.ts";
 import { type IpFamily, ipFamilyOf, isUnspecified, parseIpAddress } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
@@ -42,8 +42,7 @@ export function planSettingsOf(
   const clusterCidrs = configuration.clusterCIDR.split(",").filter((text) => text !== "")
     .map(parseCidr);
   const entries = nodePortEntries(configuration.nodePortAddresses, mode);
-  // ipvs has no such field of its own.
-  const { masqueradeAll } = mode === "nftables" ? configuration.nftables : configuration.iptables;
+  const { masqueradeAll } = rulesBlockOf(configuration, mode);
   return {
     nodeState(node) {
       const state = nodeStateFromNode(node, nodeName);

@@ -25,6 +25,7 @@ import type { StatusNode } from "../status/status_report.ts";
 import type { SyncObserver } from "../service/sync_observer.ts";
 import type { TaskGroup } from "./task_group.ts";
 import { VERSION } from "../cli/version.ts";
+import { MODE_TRAITS } from "../../proxy/backend.ts";
 
 /** What {@linkcode StartUp} stands on. */
 type StartUpDependencies =
@@ -166,7 +167,7 @@ export class StartUp implements SyncObserver {
     };
     const message = "Chose how pods are recognized";
     // Nothing in userspace mode depends on it: every connection leaves from the node itself.
-    if (mode === "userspace") this.#dependencies.logger.verbose(2, message, fields);
+    if (MODE_TRAITS[mode].forwardsItself) this.#dependencies.logger.verbose(2, message, fields);
     else this.#dependencies.logger.info(message, fields);
   }
 
@@ -180,14 +181,9 @@ export class StartUp implements SyncObserver {
       note: `Starting kube-relay ${VERSION} in mode ${mode}`,
       regarding,
     });
-    if (mode !== "ipvs") return;
-    this.events.record({
-      type: "Warning",
-      reason: "IPVSDeprecation",
-      action: ACTION,
-      note: "Kubernetes deprecates mode ipvs since 1.35; nftables takes its place",
-      regarding,
-    });
+    const { deprecation } = MODE_TRAITS[mode];
+    if (!deprecation) return;
+    this.events.record({ type: "Warning", action: ACTION, regarding, ...deprecation });
   }
 
   async #setOomScore(): Promise<void> {

@@ -24,6 +24,7 @@ import { compareWithExplanation } from "./compare_with_explanation.ts";
 import { NO_ROUTE, preparePacket, type ReadyPacket } from "./send_packet.ts";
 import { outcomeOf } from "./trace_outcome.ts";
 import type { TraceOrigin, TraceReport } from "./trace_report.ts";
+import { MODE_TRAITS } from "../../proxy/backend.ts";
 
 /** The edges of a trace. */
 interface TraceDependencies {
@@ -189,7 +190,7 @@ function reportOf(
   },
 ): TraceReport {
   const { mode, nodeName, assumptions } = report;
-  const outcome = outcomeOf(path, { entry, origin, isInKernel: mode !== "userspace" });
+  const outcome = outcomeOf(path, { entry, origin, isInKernel: !MODE_TRAITS[mode].forwardsItself });
   const { service } = explained;
   const { family, to, port, protocol } = watched;
   const sourcePort = path.header?.sourcePort ?? watched.sourcePort;

@@ -6,6 +6,7 @@ import type { PacketHeader, TraceStep } from "../../proxy/packet_trace.ts";
 import { printableText } from "../../log/printable_text.ts";
 import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
 import type { TraceOutcome, TraceReport } from "./trace_report.ts";
+import { MODE_TRAITS } from "../../proxy/backend.ts";
 
 /** Width of the names of facts. */
 const INDENT = 9;
@@ -53,7 +54,8 @@ function serviceText({ service }: TraceReport): string {
 
 /** The tables of NAT see the first packet of a flow only. */
 function noStepsText({ conntrack, mode, origin }: TraceReport): string {
-  return conntrack !== undefined && mode !== "userspace" && origin.kind === "waited for"
+  return conntrack !== undefined && !MODE_TRAITS[mode].forwardsItself &&
+      origin.kind === "waited for"
     ? "no rule was asked: the kernel knows this flow and treats it like its first packet"
     : "no watched rule matched it";
 }

@@ -31,6 +31,7 @@ import {
   namesObjects,
   printReport,
 } from "./command.ts";
+import { MODE_TRAITS } from "../../../proxy/backend.ts";
 
 /** Longest wait for another repair. */
 const LOCK_MS = 30_000;
@@ -160,7 +161,7 @@ async function withServing(
   planned: PlannedNode,
   { controlSocket }: Pick<LoadedConfiguration["relay"], "controlSocket">,
 ): Promise<PlannedNode> {
-  if (planned.mode !== "userspace") return planned;
+  if (!MODE_TRAITS[planned.mode].forwardsItself) return planned;
   const { families } = await requestStatus(controlSocket);
   const { machine } = planned;
   return {

@@ -6,6 +6,7 @@ import { createForwarderTrace } from "../../trace/forwarder_watch.ts";
 import { runTrace } from "../../trace/run_trace.ts";
 import { renderTrace } from "../../trace/trace_view.ts";
 import { type ActiveCommand, printReport } from "./command.ts";
+import { MODE_TRAITS } from "../../../proxy/backend.ts";
 
 const DEFAULT_WAIT_MS = 30_000;
 /** Exit code if the path differs from the one that `explain` says. */
@@ -38,7 +39,7 @@ export const traceCommand: ActiveCommand = {
       return await askControl(controlSocket, { route: `/explain?${query}` }) as ExplainReport;
     };
     const explained = await explain({ from, to });
-    const start = explained.mode === "userspace"
+    const start = MODE_TRAITS[explained.mode].forwardsItself
       ? createForwarderTrace({
         clock,
         controlSocket,

@@ -5,6 +5,7 @@ import type { LoadedConfiguration } from "../../../config/load.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import { writeFileWhole } from "../../../os/write_file_whole.ts";
 import { type ActiveCommand, logNotices } from "./command.ts";
+import { namedMode } from "../../run/choose_mode.ts";
 
 /** Files for kube-proxy, but not for Deno, which opens no device without full access. */
 const STANDARD_OUTPUT: readonly string[] = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
@@ -36,7 +37,7 @@ export const writeConfigurationCommand: ActiveCommand = {
 
 /** The text of the file. Without a mode it names `iptables`, as upstream does. */
 export function configurationText({ proxy, mode }: LoadedConfiguration): string {
-  const written = mode === "default" ? "iptables" : mode;
+  const written = namedMode(mode);
   const effective = written === "auto" ? proxy : effectiveConfiguration(proxy, written);
   return stringify(encodeConfiguration(effective, written), {
     sortKeys: true,
