@@ -11,6 +11,7 @@ import type {
   RepairEntry,
   SyncEntry,
 } from "./change_entry.ts";
+import { countsOf, sum } from "./merge_bursts.ts";
 import { countText, durationText, groupedText, operationsText } from "../status/number_texts.ts";
 import type { Tone, TonedText } from "../cli/terminal_text.ts";
 
@@ -208,13 +209,9 @@ function addCounts<Item>(
   items: readonly Item[],
   nameOf: (item: Item) => string,
 ): Readonly<Record<string, number>> {
-  const total: Record<string, number> = {};
-  for (const item of items) total[nameOf(item)] = (total[nameOf(item)] ?? 0) + 1;
-  for (const [name, count] of Object.entries(counts)) {
-    const full = ACTIONS.has(name) ? `ServicePorts ${name}` : name;
-    total[full] = (total[full] ?? 0) + count;
-  }
-  return total;
+  const named = Object.entries(counts)
+    .map(([name, count]) => [ACTIONS.has(name) ? `ServicePorts ${name}` : name, count]);
+  return sum(countsOf(items, nameOf), Object.fromEntries(named));
 }
 
 const ACTIONS: ReadonlySet<string> = new Set(["added", "updated", "deleted"]);

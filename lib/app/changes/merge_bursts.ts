@@ -51,13 +51,15 @@ function burstKind(
 
 type Counts = Readonly<Record<string, number>>;
 
-function sum(left: Counts, right: Counts): Counts {
+/** Adds numbers by name. */
+export function sum(left: Counts, right: Counts): Counts {
   const total: Record<string, number> = { ...left };
   for (const [key, count] of Object.entries(right)) total[key] = (total[key] ?? 0) + count;
   return total;
 }
 
-function countsOf<Item>(items: readonly Item[], keyOf: (item: Item) => string): Counts {
+/** Counts items by name. */
+export function countsOf<Item>(items: readonly Item[], keyOf: (item: Item) => string): Counts {
   const total: Record<string, number> = {};
   for (const item of items) total[keyOf(item)] = (total[keyOf(item)] ?? 0) + 1;
   return total;

@@ -1,39 +1,96 @@
-/** The status page as a document that a browser shows without any script. Pure. */
+/**
+ * The status page and its parts as HTML. Pure. All text goes through the templates of hono/html, which
+ * escape it: a manifest may hold any.
+ */
 import { html, raw } from "hono/html";
-import { type PageModel, pageSections } from "./page_sections.ts";
+import type { HostFinding } from "../../../proxy/host_checks.ts";
+import type { ChangeEntry, SyncTime } from "../../changes/change_entry.ts";
+import { entryDuration, entryFamily, entryLines } from "../../changes/entry_text.ts";
+import type { StatusReport } from "../status_report.ts";
+import {
+  type FamilyView,
+  foremostServices,
+  type ServiceView,
+  type StatusView,
+  statusView,
+} from "../status_view.ts";
+import type { Tone } from "../../cli/terminal_text.ts";
+import { clockText, type Html, syncPlot } from "./sync_plot.ts";
+
+/** Everything on the page, at one moment. */
+export interface PageModel {
+  readonly report: StatusReport;
+  /** What the reader asked for, as for `status --filter`. */
+  readonly filter: string;
+  /** Oldest first. */
+  readonly syncs: readonly SyncTime[];
+  /** Oldest first. */
+  readonly changes: readonly ChangeEntry[];
+  readonly doctor: PageFindings;
+}
+
+/** Problems of this machine, found by the checks of `doctor`. */
+export interface PageFindings {
+  /** When they were found, in milliseconds since 1970; absent during the first check. */
+  readonly at?: number;
+  readonly findings: readonly HostFinding[];
+}
+
+/** A part of the page that is replaced as a whole when it has changed. */
+export interface PageSection {
+  /** The id of its element. */
+  readonly id: string;
+  readonly html: string;
+}
 
 /** How often a browser without scripts loads the page again. */
 const RELOAD_SECONDS = 10;
+/** Rows of the table of Services; more would make each update megabytes. */
+const MOST_SERVICES = 200;
+const MOST_DRIFTS = 6;
+const MOST_CHANGES = 50;
 
-/** Headings of the sections; their ids are those of {@linkcode pageSections}. */
-const HEADINGS: Readonly<Record<string, string>> = {
-  summary: "This node",
-  trouble: "Quarantine, failures and drift",
-  syncs: "Syncs",
-  services: "Services",
-  changes: "Last changes",
-  doctor: "Doctor’s findings",
+/** Parts of the page by id, in its order. A `label`: the part scrolls, so it needs the keyboard focus and a name. */
+const SECTIONS: Readonly<
+  Record<string, {
+    readonly heading: string;
+    readonly label?: string;
+    readonly render: (model: PageModel, view: StatusView) => Html;
+  }>
+> = {
+  summary: { heading: "This node", render: summary },
+  trouble: { heading: "Quarantine, failures and drift", render: trouble },
+  syncs: { heading: "Syncs", render: ({ syncs }) => syncPlot(syncs) },
+  services: { heading: "Services", label: "Table of Services", render: serviceTable },
+  changes: {
+    heading: "Last changes",
+    label: "List of changes",
+    render: ({ changes }) => changeList(changes),
+  },
+  doctor: { heading: "Doctor’s findings", render: doctor },
 };
 
-/** Sections that scroll, and so need a name and the focus of the keyboard. */
-const SCROLLING: Readonly<Record<string, string>> = {
-  services: "Table of Services",
-  changes: "List of changes",
-};
+/** Returns all sections, in the order of the page. */
+export function pageSections(model: PageModel): readonly PageSection[] {
+  const view = statusView(model.report);
+  return Object.entries(SECTIONS)
+    .map(([id, { render }]) => ({ id, html: String(render(model, view)) }));
+}
 
-/** The whole page. */
+/** Returns the whole page, which a browser shows without any script. */
 export function pageDocument(model: PageModel): string {
-  const byId = new Map(pageSections(model).map(({ id, html }) => [id, html]));
   const { filter, report: { node } } = model;
-  const section = ([id, heading]: [string, string]) =>
-    html`<section aria-labelledby="${id}-heading"><h2 id="${id}-heading">${heading}</h2>
+  const section = ({ id, html: content }: PageSection) => {
+    const { heading, label } = SECTIONS[id]!;
+    return html`<section aria-labelledby="${id}-heading"><h2 id="${id}-heading">${heading}</h2>
 ${id === "services" ? filterForm(filter) : ""}<div id="${id}" class="section"${
-      SCROLLING[id]
+      label
         ? html`
-          role="region" aria-label="${SCROLLING[id]}" tabindex="0"
+          role="region" aria-label="${label}" tabindex="0"
         `
         : ""
-    }>${raw(byId.get(id) ?? "")}</div></section>`;
+    }>${raw(content)}</div></section>`;
+  };
   return String(html`
     <!DOCTYPE html>
     <html lang="en">
@@ -54,7 +111,7 @@ ${id === "services" ? filterForm(filter) : ""}<div id="${id}" class="section"${
           <p id="connection" role="status">The state when the page was loaded</p>
         </header>
         <main>
-    ${Object.entries(HEADINGS).map(section)}
+    ${pageSections(model).map(section)}
         </main>
       </body>
     </html>
@@ -69,5 +126,144 @@ function filterForm(filter: string) {
         autocomplete="off">
       <button type="submit">Show</button>
     </form>
+  `;
+}
+
+const CLASSES: Readonly<Partial<Record<Tone, string>>> = {
+  good: "good",
+  warning: "attention",
+  bad: "attention",
+};
+
+function classOf(tone: Tone): string {
+  return CLASSES[tone] ?? "";
+}
+
+function summary(_: PageModel, view: StatusView): Html {
+  const { program, process, phase, node, startedAt, families, sources } = view;
+  return html`<dl>
+${fact("State", html`<strong class="${classOf(phase.tone)}">${phase.text}</strong>`)}
+${fact("Node", node)}
+${fact("Version", `${program}, ${process}`)}
+${fact("Since", time(startedAt))}
+${families.map((family) => fact(family.name, familyText(family)))}
+${sources.map(({ text }) => fact("Source", text))}
+</dl>`;
+}
+
+function fact(name: string, value: Html | string): Html {
+  return html`
+    <div>
+      <dt>${name}</dt>
+      <dd>${value}</dd>
+    </div>
+  `;
+}
+
+function familyText({ dataPlane, lastSync, notes }: FamilyView): Html {
+  const sync = lastSync &&
+    html`last sync ${time(lastSync.at)} in ${lastSync.duration}`;
+  const noted = notes.map(({ text }) => text).join(", ");
+  return html`${dataPlane}; ${sync ?? ""}${sync && noted !== "" ? ", " : ""}${noted}`;
+}
+
+/** `14:03:22 UTC`; a script in the page replaces it by the age. */
+function time(at: number): Html {
+  return html`<time datetime="${new Date(at).toISOString()}">${clockText(at)} UTC</time>`;
+}
+
+function trouble({ changes }: PageModel, { families, sources, settings }: StatusView): Html {
+  const drifts = changes.filter(({ kind }) => kind === "drift" || kind === "repair");
+  const items = [
+    ...families.flatMap(familyTrouble),
+    ...sources.flatMap(({ text, problems }) =>
+      problems.map((problem) => html`<li>Source ${text}: ${problem}</li>`)
+    ),
+    ...settings.map(({ text, command }) =>
+      html`<li>Kernel setting ${text}${command ? html`; <code>${command}</code>` : ""}</li>`
+    ),
+    ...drifts.slice(-MOST_DRIFTS).map((entry) =>
+      html`<li>${time(Date.parse(entry.at))}, ${entryFamily(entry)}: ${
+        entryLines(entry).map(({ text }) => text).join("; ")
+      }</li>`
+    ),
+  ];
+  if (items.length === 0) {
+    return html`<p class="good">Nothing is in quarantine, no sync fails, and no drift was seen.</p>`;
+  }
+  return html`<ul class="attention">${items}</ul>`;
+}
+
+function familyTrouble({ name, notes, error, quarantine }: FamilyView): readonly Html[] {
+  return [
+    ...notes.filter(({ tone }) => tone === "bad").map(({ text }) =>
+      html`<li>${name}: ${text}: ${error ?? ""}</li>`
+    ),
+    ...quarantine.slice(0, MOST_SERVICES).map(({ text, retryAt }) =>
+      html`<li>In quarantine: ${text}; tried again ${
+        retryAt === undefined ? "at each sync" : time(retryAt)
+      }</li>`
+    ),
+  ];
+}
+
+function serviceTable({ report, filter }: PageModel): Html {
+  const { shown, all } = foremostServices(report, { filter, most: MOST_SERVICES });
+  const isCounted = shown.some(({ traffic }) => traffic !== undefined);
+  const count = `${shown.length} of ${all}${filter === "" ? "" : `, filter “${filter}”`}`;
+  return html`
+    <table>
+      <caption>ServicePorts: ${count}; those with trouble first</caption>
+      <thead>
+        <tr><th scope="col">Service</th><th scope="col">Health</th><th scope="col">Addresses</th>
+    <th scope="col">Endpoints</th>${isCounted ? html`<th scope="col">Traffic</th>` : ""}</tr>
+      </thead>
+      <tbody>${shown.map((service) => serviceRow(service, isCounted))}</tbody>
+    </table>
+  `;
+}
+
+function serviceRow(service: ServiceView, isCounted: boolean): Html {
+  const { name, protocol, health, addresses, endpoints, traffic = [] } = service;
+  return html`<tr><th scope="row">${name} <span>${protocol}</span></th>
+<td class="${classOf(health.tone)}">${health.text}</td>
+<td>${addresses.map((text) => html`<div>${text}</div>`)}</td>
+<td>${endpoints.map((text) => html`<div>${text}</div>`)}</td>${
+    isCounted ? html`<td>${traffic.join(", ")}</td>` : ""
+  }</tr>`;
+}
+
+function changeList(changes: readonly ChangeEntry[]): Html {
+  if (changes.length === 0) return html`<p>Nothing has changed since the start.</p>`;
+  return html`<ol>${changes.slice(-MOST_CHANGES).reverse().map(changeItem)}</ol>`;
+}
+
+function changeItem(entry: ChangeEntry): Html {
+  const head = [entryFamily(entry), entryDuration(entry)].filter((text) => text !== "");
+  return html`<li>${time(Date.parse(entry.at))} ${head.join(", ")}${
+    entryLines(entry).map(({ tone, text }) =>
+      tone === "detail"
+        ? html`<div><span>${text}</span></div>`
+        : html`<div class="${classOf(tone)}">${text}</div>`
+    )
+  }</li>`;
+}
+
+function doctor({ doctor: { at, findings } }: PageModel): Html {
+  if (at === undefined) return html`<p>The machine is being checked …</p>`;
+  const when = html`<p>Checked ${time(at)}; <code>kube-relay doctor</code> checks more.</p>`;
+  if (findings.length === 0) return html`<p class="good">No findings.</p>${when}`;
+  return html`${when}<ul>${findings.map(finding)}</ul>`;
+}
+
+function finding({ severity, summary, evidence, cure }: HostFinding): Html {
+  return html`
+    <li
+      class="${severity === "info"
+        ? ""
+        : "attention"}"><strong>${severity}</strong>: ${summary}<details id="${`finding-${summary}`
+        .replace(/\W+/g, "-")}"><summary>Evidence</summary><ul>${evidence.map((line) =>
+          html`<li>${line}</li>`
+        )}</ul></details>${cure === undefined ? "" : html`<p>What to do: ${cure}</p>`}</li>
   `;
 }

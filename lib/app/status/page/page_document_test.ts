@@ -2,8 +2,7 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { testStatusFamily, testStatusReport } from "../../../../tests/support/status_reports.ts";
 import type { ChangeEntry } from "../../changes/change_entry.ts";
 import type { StatusService } from "../status_report.ts";
-import { pageDocument } from "./page_document.ts";
-import { type PageModel, pageSections } from "./page_sections.ts";
+import { pageDocument, type PageModel, pageSections } from "./page_document.ts";
 
 const EVIL = `</script><img src=x onerror="alert(1)">'&`;
 

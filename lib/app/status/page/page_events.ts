@@ -1,5 +1,5 @@
 import type { Clock } from "../../../os/clock.ts";
-import type { PageSection } from "./page_sections.ts";
+import type { PageSection } from "./page_document.ts";
 
 /** Most streams at a time; each renders the page once a second. */
 export const MOST_STREAMS = 8;

@@ -1,7 +1,7 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { FakeClock } from "../../../../tests/support/fake_clock.ts";
 import { MOST_STREAMS, PageEvents } from "./page_events.ts";
-import type { PageSection } from "./page_sections.ts";
+import type { PageSection } from "./page_document.ts";
 
 /** Reads what comes next, while the fake time goes on. */
 async function next(

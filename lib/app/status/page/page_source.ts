@@ -2,7 +2,7 @@ import type { Clock } from "../../../os/clock.ts";
 import type { HostFinding } from "../../../proxy/host_checks.ts";
 import type { StatusReport } from "../status_report.ts";
 import type { ChangesReport } from "../../changes/change_entry.ts";
-import type { PageFindings, PageModel } from "./page_sections.ts";
+import type { PageFindings, PageModel } from "./page_document.ts";
 
 /** Readers within this time get the same model. */
 const SHARED_MS = 900;

@@ -5,9 +5,8 @@ import type { Clock } from "../../../os/clock.ts";
 import css from "./page.css" with { type: "text" };
 import icon from "./icon.svg" with { type: "text" };
 import js from "./page.js" with { type: "text" };
-import { pageDocument } from "./page_document.ts";
+import { pageDocument, pageSections } from "./page_document.ts";
 import { MOST_STREAMS, PageEvents } from "./page_events.ts";
-import { pageSections } from "./page_sections.ts";
 import { type PageParts, PageSource } from "./page_source.ts";
 
 /** Answers a request for one of the page's paths; `undefined` for other paths. */
