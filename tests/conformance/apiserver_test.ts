@@ -13,7 +13,6 @@ import { isMissing, program } from "../support/requirement.ts";
 import { buildApiserver } from "./build_apiserver.ts";
 import { defineClusterTests } from "./cluster_tests.ts";
 import { defineCredentialTests } from "./credential_tests.ts";
-import { defineRealLongRun } from "./long_run_tests.ts";
 import { tokenAuth } from "./machinery_auth.ts";
 import { defineManifestTests } from "./manifest_tests.ts";
 import { defineOldServerTests } from "./old_server_tests.ts";
@@ -42,7 +41,6 @@ if (!isMissing("The conformance suite on the real API machinery", [program("go")
   await defineOldServerTests(built);
   defineOutageTests(built);
   defineSoakTests(built);
-  defineRealLongRun(built);
 }
 
 const master = Deno.env.get("KUBE_APISERVER_URL");
