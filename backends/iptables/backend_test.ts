@@ -3,7 +3,7 @@ import { iptablesPlan, IptablesStage } from "../../tests/support/iptables_stage.
 import { goldenMeaning, meaningOf } from "../../tests/support/iptables_stage.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { testServicePlan } from "../../tests/support/service_plans.ts";
-import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
+import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 
 /** The number-th ServicePort, with two endpoints unless told. */
 function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {

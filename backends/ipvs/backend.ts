@@ -9,7 +9,8 @@
 import { type IpAddress, type IpFamily, ipFamilyOf, isLoopback } from "../../lib/net/ip_address.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { Backend, RuleCounters, RuleCounting } from "../../lib/proxy/backend.ts";
-import type { CleanupReport, SyncReport } from "../../lib/proxy/data_plane.ts";
+import type { CleanupReport } from "../../lib/controller/data_plane.ts";
+import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import {
   type BackendInspection,
   type ComparisonScope,
@@ -21,7 +22,7 @@ import { featuresFound, type MachineFacts } from "../../lib/proxy/machine_facts.
 import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
+import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import { isAtLeast, parseVersion } from "../netfilter/probe/tool_version.ts";
 import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { chooseIptables } from "../netfilter/iptables_variant.ts";

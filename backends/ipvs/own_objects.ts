@@ -8,7 +8,7 @@ import { type IpFamily, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { Network } from "../../lib/os/network.ts";
-import type { CleanupReport } from "../../lib/proxy/data_plane.ts";
+import type { CleanupReport } from "../../lib/controller/data_plane.ts";
 import { destroySets } from "../netfilter/foreign/destroy_sets.ts";
 import { findDummyDevices } from "../netfilter/foreign/dummy_devices.ts";
 import { inSteps } from "../netfilter/in_steps.ts";

@@ -6,7 +6,7 @@
 import { messageOf } from "../../lib/log/message_of.ts";
 import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
+import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 
 /** What is known of the rules that the kernel holds. */
 interface KnownRules {

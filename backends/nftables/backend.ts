@@ -8,7 +8,8 @@
  */
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import type { Backend, RuleCounters, RuleCounting } from "../../lib/proxy/backend.ts";
-import type { CleanupReport, SyncReport } from "../../lib/proxy/data_plane.ts";
+import type { CleanupReport } from "../../lib/controller/data_plane.ts";
+import type { SyncReport } from "../../lib/proxy/data_plane.ts";
 import {
   type BackendInspection,
   type ComparisonScope,

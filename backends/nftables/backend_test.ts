@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
-import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
+import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import {
   goldenNftMeaning,
   nftablesPlan,

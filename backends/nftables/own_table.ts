@@ -5,7 +5,7 @@
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import type { CleanupReport } from "../../lib/proxy/data_plane.ts";
+import type { CleanupReport } from "../../lib/controller/data_plane.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
 import { TABLE } from "./base_chains.ts";

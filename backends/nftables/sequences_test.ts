@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
+import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import type { CommandFailure } from "../../tests/support/fake_command_runner.ts";
 import {
   goldenNftMeaning,

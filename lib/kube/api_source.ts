@@ -8,7 +8,7 @@ import { SERVICE, type Service } from "../api/kinds/service.ts";
 import type { Logger } from "../log/logger.ts";
 import { RecentTexts } from "../log/recent_texts.ts";
 import type { Clock } from "../os/clock.ts";
-import type { ObjectProblem } from "../proxy/problem.ts";
+import type { ObjectProblem } from "../api/problem.ts";
 import { apiAddressHint } from "./api_address_hint.ts";
 import { type ApiAnswer, KubeClient } from "./client.ts";
 import { Http1Transport } from "./http1_transport.ts";

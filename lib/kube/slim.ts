@@ -7,7 +7,7 @@
 import type * as v from "valibot";
 import type { KindSpec, KubeObject } from "../api/kind.ts";
 import { type SchemaNode, schemaNode } from "../api/schema.ts";
-import type { ObjectProblem } from "../proxy/problem.ts";
+import type { ObjectProblem } from "../api/problem.ts";
 import { type RawFields, ShapeError, toFields } from "./raw_fields.ts";
 import type { StringTable } from "./string_table.ts";
 

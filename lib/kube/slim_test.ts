@@ -7,7 +7,7 @@ import { NODE } from "../api/kinds/node.ts";
 import { SERVICE } from "../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../api/kinds/service_cidr.ts";
 import { SERVICE_KINDS } from "../app/service/service_subscriptions.ts";
-import type { ObjectProblem } from "../proxy/problem.ts";
+import type { ObjectProblem } from "../api/problem.ts";
 import { slimObject } from "./slim.ts";
 import { StringTable } from "./string_table.ts";
 

@@ -4,7 +4,7 @@
  * @module
  */
 import type { EndpointsChangeTracker } from "./endpoints_changes.ts";
-import type { ObjectProblem } from "./problem.ts";
+import type { ObjectProblem } from "../api/problem.ts";
 import {
   applyChanges,
   type DirtyState,

@@ -5,7 +5,7 @@
  */
 import { deepEqual } from "./deep_equal.ts";
 import { mergeEndpoints, type PortEndpoints, reuseEndpoints } from "./endpoint.ts";
-import { type ObjectProblem, problemText } from "./problem.ts";
+import { type ObjectProblem, problemText } from "../api/problem.ts";
 import type { ServiceKey, ServicePortKey } from "./service_port_name.ts";
 
 /** One object that provides endpoints for a Service, as one IP family reads it. */

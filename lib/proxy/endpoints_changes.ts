@@ -15,7 +15,7 @@ import {
   type EndpointSourceId,
 } from "./endpoint_slice_cache.ts";
 import { endpointsFromEndpoints } from "./endpoints_fallback.ts";
-import type { ObjectProblem } from "./problem.ts";
+import type { ObjectProblem } from "../api/problem.ts";
 import { ProblemCollector } from "./problem_collector.ts";
 import {
   type NamespacedName,

@@ -5,7 +5,7 @@
  */
 import type { Service } from "../api/kinds/service.ts";
 import { deepEqual } from "./deep_equal.ts";
-import { type ObjectProblem, problemText } from "./problem.ts";
+import { type ObjectProblem, problemText } from "../api/problem.ts";
 import {
   type ServicePort,
   type ServicePortOptions,

@@ -5,7 +5,7 @@
  */
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { SyncFailure } from "../../lib/proxy/sync_failure.ts";
+import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 import { ProbeClient } from "../support/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
 import { netnsRequirements } from "../support/netns.ts";

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Network } from "../../../lib/os/network.ts";
-import type { CleanupReport } from "../../../lib/proxy/data_plane.ts";
+import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
 import type {
   FindingOptions,
   HostFinding,

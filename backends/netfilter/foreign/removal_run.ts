@@ -4,7 +4,7 @@
  * @module
  */
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
-import type { CleanupReport } from "../../../lib/proxy/data_plane.ts";
+import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
 import { reasonOfExit, wantsRights } from "./tool_output.ts";
 
 /** One command that removes something. */

@@ -1,4 +1,5 @@
 import type { IpFamily } from "../../net/ip_address.ts";
+import type { SyncTimes } from "../../controller/sync_loop.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
@@ -8,12 +9,6 @@ import { shortened } from "./change_words.ts";
 import { mergeBursts } from "./merge_bursts.ts";
 import type { ObjectChange } from "./object_change.ts";
 import { PendingCauses, PendingEffects } from "./pending_changes.ts";
-
-/** When a sync and its second part began, by the clock's `now()`. */
-export interface SyncTimes {
-  readonly startedAt: number;
-  readonly plannedAt: number;
-}
 
 interface ChangeRecorderOptions {
   readonly family: IpFamily;

@@ -75,20 +75,20 @@ export class RunningComparison {
     proxy: FamilyProxy,
     keys: CompareOptions["keys"],
   ): Promise<FamilyDifference> {
-    const { backend, pipeline, syncer } = proxy;
+    const { backend, pipeline, loop } = proxy;
     for (let looks = 1;; looks++) {
       await this.#syncEnded(proxy);
-      const { lastSync } = syncer;
+      const { lastSync } = loop;
       // Where this process serves by itself, it alone knows what is open.
       const serving = MODE_TRAITS[backend.mode].forwardsItself &&
         (await backend.inspect()).services;
       const difference = await compareFamily({
         backend,
         plan: pipeline.plan,
-        quarantined: syncer.quarantined,
+        quarantined: loop.quarantined,
         ...(serving && { serving }),
       }, { ...(keys && { keys }) });
-      const isSettled = !isSyncing(proxy) && syncer.lastSync === lastSync;
+      const isSettled = !isSyncing(proxy) && loop.lastSync === lastSync;
       if (isSettled || difference.differences.length === 0 || looks === MAX_LOOKS) {
         return difference;
       }
@@ -131,6 +131,6 @@ export class RunningComparison {
   }
 }
 
-function isSyncing({ activity }: FamilyProxy): boolean {
-  return activity.runningSince !== undefined;
+function isSyncing({ loop }: FamilyProxy): boolean {
+  return loop.activity.runningSince !== undefined;
 }

@@ -2,7 +2,7 @@ import { testInformers } from "../../../tests/support/test_dump.ts";
 import { assertEquals, assertRejects } from "@std/assert";
 import { testProxyPlan, testServicePlan } from "../../../tests/support/service_plans.ts";
 import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import type { RunnerActivity } from "../../sync/sync_runner.ts";
+import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
@@ -27,8 +27,7 @@ function comparison(
   { mode = "nftables", clock = new FakeClock(), ...more }: {
     readonly mode?: Backend["mode"];
     readonly clock?: FakeClock;
-    readonly activity?: RunnerActivity;
-    readonly syncer?: object;
+    readonly loop?: object;
     readonly pipeline?: { readonly plan: ProxyPlan };
   } = {},
 ) {
@@ -38,8 +37,7 @@ function comparison(
     family: "IPv4",
     backend: { mode, compare, inspect },
     pipeline: { plan },
-    syncer: { quarantined: QUARANTINED },
-    activity: {},
+    loop: { quarantined: QUARANTINED, activity: {} },
     ...more,
   };
   const parts = {
@@ -124,15 +122,15 @@ Deno.test("RunningComparison compares nothing for who has gone before its turn",
 Deno.test("RunningComparison waits for a sync that runs, and looks again after one that ran meanwhile", async () => {
   const clock = new FakeClock();
   const activity: { runningSince?: number } = { runningSince: 0 };
-  const syncer = { quarantined: QUARANTINED, lastSync: {} };
+  const loop = { quarantined: QUARANTINED, lastSync: {}, activity };
   const seen: boolean[] = [];
   const running = comparison(
     () => {
       seen.push(activity.runningSince !== undefined);
-      if (seen.length === 1) syncer.lastSync = {};
+      if (seen.length === 1) loop.lastSync = {};
       return Promise.resolve(seen.length === 1 ? [MISSING] : []);
     },
-    { clock, activity, syncer },
+    { clock, loop },
   );
   const answer = ask(running);
   await clock.advance(30);
@@ -150,7 +148,7 @@ Deno.test("RunningComparison compares a Service by the plan of the sync that it 
   const running = comparison((_, scope) => {
     scopes.push([...scope?.keys ?? []]);
     return Promise.resolve([]);
-  }, { clock, activity, pipeline });
+  }, { clock, loop: { quarantined: QUARANTINED, activity }, pipeline });
   const answer = ask(running, "service=ns/web");
   await clock.advance(30);
   pipeline.plan = testProxyPlan([WEB]);
@@ -161,13 +159,13 @@ Deno.test("RunningComparison compares a Service by the plan of the sync that it 
 });
 
 Deno.test("RunningComparison tells what differs still after three looks", async () => {
-  const syncer = { quarantined: [], lastSync: {} };
+  const loop = { quarantined: [], lastSync: {}, activity: {} };
   let looks = 0;
   const running = comparison(() => {
     looks++;
-    syncer.lastSync = {};
+    loop.lastSync = {};
     return Promise.resolve([MISSING]);
-  }, { syncer });
+  }, { loop });
   assertEquals((await ask(running)).families[0]?.differences, [MISSING]);
   assertEquals(looks, 3);
 });

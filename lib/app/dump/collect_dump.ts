@@ -192,13 +192,13 @@ export function dumpRunning(
   });
 }
 
-function familyOf({ family, backend, pipeline, syncer }: FamilyProxy): DumpedFamily {
+function familyOf({ family, backend, pipeline, loop }: FamilyProxy): DumpedFamily {
   const facts = backend.facts();
   const { plan, interfaceAddresses } = pipeline;
   return {
     family,
     plan,
-    quarantined: syncer.quarantined,
+    quarantined: loop.quarantined,
     ...(interfaceAddresses && { interfaceAddresses }),
     ...(facts && { facts }),
   };

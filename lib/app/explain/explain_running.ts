@@ -41,7 +41,7 @@ export async function explainRunning(
       nodeAddresses: knownNodeAddresses({ proxy, nodeName, mode, node: node(), others }),
       services: () => informers().of(SERVICE).values(),
       backend: (family) => of(family).backend,
-      quarantined: (family) => of(family).syncer.quarantined,
+      quarantined: (family) => of(family).loop.quarantined,
       machine: query.has("brief") ? { notAsked: "this was not asked for" } : {
         kernel: (plan, explanation) =>
           askMachine({ clock }, of(plan.family).backend).kernel(plan, explanation),

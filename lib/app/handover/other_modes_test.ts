@@ -4,7 +4,7 @@ import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
 import { loadConfiguration } from "../../config/load.ts";
 import { parseFlags } from "../../config/parse_flags.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
-import type { CleanupReport } from "../../proxy/data_plane.ts";
+import type { CleanupReport } from "../../controller/data_plane.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { OtherModes } from "./other_modes.ts";
 

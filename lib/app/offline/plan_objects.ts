@@ -12,7 +12,7 @@ import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
 import type { MachineFacts } from "../../proxy/machine_facts.ts";
-import type { ObjectProblem } from "../../proxy/problem.ts";
+import type { ObjectProblem } from "../../api/problem.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import type { BackendDependencies, BackendTable, Dependencies } from "../dependencies.ts";

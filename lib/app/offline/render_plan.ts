@@ -14,7 +14,7 @@ import type { InformerSet } from "../../kube/informer_set.ts";
 import { cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
-import type { ObjectProblem } from "../../proxy/problem.ts";
+import type { ObjectProblem } from "../../api/problem.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 import { ProxyPipeline } from "../service/proxy_pipeline.ts";

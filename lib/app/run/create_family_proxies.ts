@@ -10,7 +10,7 @@ import type { DriftFigures } from "../../metrics/sync_instruments.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
-import { retryBackoff } from "../../sync/sync_runner.ts";
+import { retryBackoff } from "../../controller/sync_runner.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
 import { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { BackendDependencies, BackendOptions, BackendTable } from "../dependencies.ts";

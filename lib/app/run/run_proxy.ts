@@ -175,7 +175,7 @@ class RunningProxy implements AsyncDisposable {
     const told = this.#startUp.start(tasks, source.client);
     tasks.run("source", (signal) => source.run(signal, { keepOpen: told }));
     tasks.run("handover", (signal) => this.#handover.run(signal));
-    this.#manager.startWatchdog(tasks, () => this.#families.map(({ activity }) => activity));
+    this.#manager.startWatchdog(tasks, () => this.#families.map(({ loop }) => loop.activity));
     await this.#manager.status(this.#phase);
   }
 
@@ -292,9 +292,9 @@ class RunningProxy implements AsyncDisposable {
 
   /** A unit that is ordered after this one may use Services: so it is ready when they work. */
   #tellReady(): void {
-    if (this.#families.every(({ syncer }) => syncer.isComplete)) void this.#manager.ready();
+    if (this.#families.every(({ loop }) => loop.isComplete)) void this.#manager.ready();
     // A manifest that is never read to its end is no reason to end what works without it.
-    else if (this.#families.every(({ syncer }) => syncer.lastSync)) {
+    else if (this.#families.every(({ loop }) => loop.lastSync)) {
       this.#manager.readyIn(PATIENCE_MS);
     }
   }

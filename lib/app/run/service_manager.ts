@@ -6,7 +6,7 @@
 import type { Logger } from "../../log/logger.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
 import { createServiceNotifier, type ServiceNotifier } from "../../os/sd_notify.ts";
-import type { RunnerActivity } from "../../sync/sync_runner.ts";
+import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { ProcessInfo } from "../dependencies.ts";
 import type { TaskGroup } from "./task_group.ts";
 

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { SyncRunner } from "../../sync/sync_runner.ts";
+import { SyncRunner } from "../../controller/sync_runner.ts";
 import { mayFeedWatchdog } from "./service_manager.ts";
 
 const DEADLINES = { runDeadlineMs: 60_000, pendingDeadlineMs: 30_000 };

@@ -1,6 +1,6 @@
 /**
- * One IP family's proxy: pipeline, runner, syncer and backend. The families know nothing of each
- * other (their semantics are separate), so one that fails leaves the other working.
+ * One IP family's proxy: pipeline, loop and backend. The families are independent, so one that fails
+ * leaves the other working.
  *
  * @module
  */
@@ -10,29 +10,24 @@ import type { Service } from "../../api/kinds/service.ts";
 import type { Cidr } from "../../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Logger } from "../../log/logger.ts";
-import type { ProxyHealth } from "../../health/proxy_health.ts";
-import type { SyncMetrics } from "./sync_metrics.ts";
-import type { SyncObserver } from "./sync_observer.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { Backend } from "../../proxy/backend.ts";
+import type { SyncReport } from "../../proxy/data_plane.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
-import { type RunnerActivity, SyncRunner, type SyncRunnerOptions } from "../../sync/sync_runner.ts";
+import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import { SyncLoop } from "../../controller/sync_loop.ts";
+import type { SyncRunnerOptions } from "../../controller/sync_runner.ts";
 import type { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { ObjectChange } from "../changes/object_change.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 import { ProxyPipeline, type ProxyPipelineOptions } from "./proxy_pipeline.ts";
-import { Syncer } from "./syncer.ts";
+import { ServiceSyncFollower, type SyncFollowerDependencies } from "./service_sync_follower.ts";
 
 /** What a family's proxy needs. */
-interface FamilyProxyDependencies {
+interface FamilyProxyDependencies extends SyncFollowerDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
-  readonly metrics: SyncMetrics;
-  readonly health: ProxyHealth;
-  readonly backend: Backend;
-  readonly observers: readonly SyncObserver[];
-  /** Called after the first sync that succeeded, and after the first one of a plan that was no part. */
-  readonly onFirstSync: () => void;
   /** Writes down which object caused what. */
   readonly recorder?: ChangeRecorder;
 }
@@ -42,14 +37,22 @@ interface FamilyProxyOptions extends ProxyPipelineOptions {
   readonly runner: SyncRunnerOptions;
 }
 
-/** Keeps one family's data plane in step with the objects it is told of. */
+/** What the log says of syncs. */
+export const TEXTS = {
+  synced: "Synced proxy rules",
+  failed: "Cannot sync proxy rules; the last applied state stays and the changes are tried again",
+  quarantined: "Service port is in quarantine; it is tried again, all others work",
+  released: "Service port is out of quarantine",
+  item: "servicePort",
+};
+
+/** Keeps one family's data plane in step with its objects. */
 export class FamilyProxy {
   readonly family: IpFamily;
   readonly backend: Backend;
-  readonly syncer: Syncer;
+  readonly loop: SyncLoop<ProxyPlan, PlanChanges, ServicePortKey, SyncReport>;
   readonly #dependencies: FamilyProxyDependencies;
   readonly #pipeline: ProxyPipeline;
-  readonly #runner: SyncRunner;
   #open = false;
   #isComplete = false;
   #node: NodeState;
@@ -61,16 +64,13 @@ export class FamilyProxy {
     this.#dependencies = dependencies;
     this.#node = options.node;
     this.#pipeline = new ProxyPipeline(dependencies, options);
-    this.syncer = new Syncer(dependencies, this.#pipeline);
-    this.#runner = new SyncRunner(dependencies, {
-      ...options.runner,
-      run: () => this.syncer.sync(),
+    this.loop = new SyncLoop(dependencies, {
+      dataPlane: dependencies.backend,
+      planner: this.#pipeline,
+      follower: new ServiceSyncFollower(dependencies, this.#pipeline),
+      texts: TEXTS,
+      runner: options.runner,
     });
-  }
-
-  /** What waits and what runs, on the clock of `now()`. */
-  get activity(): RunnerActivity {
-    return this.#runner.activity;
   }
 
   /** The plan and what waits for it. */
@@ -102,14 +102,14 @@ export class FamilyProxy {
   }
 
   #begin(): void {
-    if (!this.#open) this.#runner.start();
+    if (!this.#open) this.loop.start();
     this.#open = true;
     this.#request();
   }
 
   /** Starts no further sync, waits for the running one. */
   async stop(): Promise<void> {
-    await this.#runner.stop();
+    await this.loop.stop();
   }
 
   onService(previous: Service | undefined, current: Service | undefined): void {
@@ -173,6 +173,6 @@ export class FamilyProxy {
     const { clock, health, metrics } = this.#dependencies;
     health.syncQueued(this.family);
     metrics.syncQueued(this.family, clock.wallNow());
-    this.#runner.request();
+    this.loop.request();
   }
 }

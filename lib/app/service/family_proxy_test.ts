@@ -7,10 +7,10 @@ import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import type { Logger } from "../../log/logger.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
-import { SyncFailure } from "../../proxy/sync_failure.ts";
+import { SyncFailure } from "../../controller/sync_failure.ts";
 import { FamilyProxy } from "./family_proxy.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
-import type { SyncMetrics } from "./sync_metrics.ts";
+import type { SyncMetrics } from "./service_sync_follower.ts";
 
 interface Rig {
   readonly clock: FakeClock;
@@ -115,11 +115,11 @@ Deno.test("FamilyProxy that is opened early says so to its backend, until all is
   await rig.clock.advance(0);
   const [web] = rig.backend.syncs;
   assertEquals(web, { upserted: [WEB], removed: [], everything: true, isPartial: true });
-  assertEquals([rig.proxy.syncer.isComplete, rig.firstSyncs.length], [false, 1]);
+  assertEquals([rig.proxy.loop.isComplete, rig.firstSyncs.length], [false, 1]);
   rig.proxy.open();
   await rig.clock.advance(1_000);
   assertEquals(rig.backend.syncs.slice(1), [{ upserted: [], removed: [], everything: false }]);
-  assertEquals([rig.proxy.syncer.isComplete, rig.firstSyncs.length], [true, 2]);
+  assertEquals([rig.proxy.loop.isComplete, rig.firstSyncs.length], [true, 2]);
   await rig.proxy.stop();
 });
 
@@ -181,7 +181,7 @@ Deno.test("FamilyProxy keeps the changes of failed syncs and retries, the first 
   await rig.clock.advance(10_000);
   assertEquals([...rig.backend.held.keys()], ["ns1/other/TCP"]);
   assertEquals(rig.backend.syncs.at(-1)!.everything, true);
-  assertEquals(rig.proxy.syncer.failure.count, 0);
+  assertEquals(rig.proxy.loop.failure.count, 0);
   assertEquals(rig.told.filter((line) => line === "sync failed").length, 2);
   await rig.proxy.stop();
 });
@@ -193,11 +193,11 @@ Deno.test("FamilyProxy tries a quarantined ServicePort again and says so once", 
   rig.backend.refusals.set(WEB, "port 80 is taken");
   rig.proxy.open();
   await rig.clock.advance(3000);
-  assertEquals(rig.proxy.syncer.quarantined, [{ key: WEB, reason: "port 80 is taken" }] as never);
+  assertEquals(rig.proxy.loop.quarantined, [{ key: WEB, reason: "port 80 is taken" }] as never);
   rig.backend.refusals.clear();
   await rig.clock.advance(3000);
   assertEquals([...rig.backend.held.keys()], [WEB]);
-  assertEquals(rig.proxy.syncer.quarantined, []);
+  assertEquals(rig.proxy.loop.quarantined, []);
   assertEquals(rig.told, [
     "Service port is in quarantine; it is tried again, all others work",
     "Service port is out of quarantine",

@@ -13,7 +13,7 @@ import { deepEqual } from "../../proxy/deep_equal.ts";
 import { drainInSlices } from "../../proxy/drain.ts";
 import { EndpointsChangeTracker } from "../../proxy/endpoints_changes.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
-import type { ObjectProblem } from "../../proxy/problem.ts";
+import type { ObjectProblem } from "../../api/problem.ts";
 import {
   createProxyPlan,
   mergePlanChanges,

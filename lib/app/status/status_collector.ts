@@ -11,11 +11,11 @@ import type { StatusEndpoint, StatusFamily, StatusService } from "./status_repor
 /** Collects the status of one family; `brief` omits the Services. Yields to the event loop. */
 export async function collectFamilyStatus(
   { clock }: { readonly clock: Clock },
-  { family, backend, syncer, pipeline }: FamilyProxy,
+  { family, backend, loop, pipeline }: FamilyProxy,
   { brief }: { readonly brief: boolean },
 ): Promise<StatusFamily> {
   const { services: inspected, summary } = await backend.inspect(brief ? [] : undefined);
-  const { lastSync, failure, quarantined } = syncer;
+  const { lastSync, failure, quarantined } = loop;
   const byKey = new Map(inspected.map((service) => [service.key, service]));
   const reasons = reasonsByKey(quarantined);
   const retries = new Map(quarantined.map(({ key, retryAt }) => [key, retryAt]));

@@ -25,7 +25,7 @@ export const LOGGING_FLAGS = [
     value: "PATTERN=N",
     field: "logging.vmodule",
     help:
-      "verbosity of single components (such as reflector, syncer, manifests, conntrack_cleaner)" +
+      "verbosity of single components (such as reflector, sync_loop, manifests, conntrack_cleaner)" +
       " as PATTERN=N; patterns of the file apply after these. Only with text logs",
     withConfig: "merged",
   },

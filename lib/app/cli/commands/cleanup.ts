@@ -1,7 +1,7 @@
 import { IP_FAMILIES } from "../../../net/ip_address.ts";
 import type { Logger } from "../../../log/logger.ts";
 import { messageOf } from "../../../log/message_of.ts";
-import type { CleanupReport } from "../../../proxy/data_plane.ts";
+import type { CleanupReport } from "../../../controller/data_plane.ts";
 import type { Dependencies } from "../../dependencies.ts";
 import { ControlError, requestStatus } from "../../control/control_client.ts";
 import { printCleanupReport } from "../print_cleanup_report.ts";

@@ -1,3 +1,8 @@
+import { SyncLoop } from "../../controller/sync_loop.ts";
+import type { SyncReport } from "../../proxy/data_plane.ts";
+import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import { TEXTS } from "./family_proxy.ts";
 import { assertEquals } from "@std/assert";
 import { testEndpointSlice, testNodeState, testService } from "../../../tests/support/builders.ts";
 import { FakeBackend } from "../../../tests/support/fake_backend.ts";
@@ -8,7 +13,7 @@ import { ProxyHealth } from "../../health/proxy_health.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
 import { ProxyPipeline } from "./proxy_pipeline.ts";
 import type { SyncObserver } from "./sync_observer.ts";
-import { Syncer } from "./syncer.ts";
+import { ServiceSyncFollower } from "./service_sync_follower.ts";
 
 function createStage(
   { usesConntrack, backend = new FakeBackend(), observers = [] }: {
@@ -26,8 +31,8 @@ function createStage(
     node: testNodeState(),
     settings: planSettingsOf(configuration, { nodeName: "node-a", mode: "iptables" }),
   });
-  const syncer = new Syncer({
-    ...{ clock, logger, observers, onFirstSync: () => {} },
+  const follower = new ServiceSyncFollower({
+    ...{ observers, onFirstSync: () => {} },
     backend: Object.assign(backend, { usesConntrack }),
     health: new ProxyHealth({ clock }, { timeoutMs: 60_000 }),
     metrics: {
@@ -37,7 +42,14 @@ function createStage(
       syncSucceeded: (_, figures) => void quarantined.push(figures.quarantined),
     },
   }, pipeline);
-  return { pipeline, syncer, logger, quarantined };
+  const loop = new SyncLoop<ProxyPlan, PlanChanges, ServicePortKey, SyncReport>({ clock, logger }, {
+    dataPlane: backend,
+    planner: pipeline,
+    follower,
+    texts: TEXTS,
+    runner: { minPeriodMs: 0, maxPeriodMs: 3_600_000, retryMs: () => 200 },
+  });
+  return { pipeline, loop, logger, quarantined };
 }
 
 /** Two Services with one external IP, the older one last by name. */
@@ -50,16 +62,16 @@ const [OLDER, NEWER] = ["z", "a"].map((name, index) => {
   return { ...service, metadata: { ...metadata, creationTimestamp } };
 });
 
-Deno.test("Syncer names the newer of two Services with one address in a mode of the kernel", async () => {
-  const { pipeline, syncer, logger, quarantined } = createStage({ usesConntrack: true });
+Deno.test("SyncLoop of Services names the newer of two Services with one address in a mode of the kernel", async () => {
+  const { pipeline, loop, logger, quarantined } = createStage({ usesConntrack: true });
   for (const service of [OLDER, NEWER]) pipeline.onService(undefined, service);
-  assertEquals(await syncer.sync(), "done", "trying again would change nothing");
-  const lacking = syncer.quarantined.map(({ key, address }) => `${key} ${address}`);
+  assertEquals(await loop.sync(), "done", "trying again would change nothing");
+  const lacking = loop.quarantined.map(({ key, address }) => `${key} ${address}`);
   assertEquals(lacking, ["ns1/a/TCP 203.0.113.1:80/TCP"]);
-  assertEquals(await syncer.sync(), "unchanged");
+  assertEquals(await loop.sync(), "unchanged");
   pipeline.onService(OLDER, undefined);
-  await syncer.sync();
-  assertEquals(syncer.quarantined, []);
+  await loop.sync();
+  assertEquals(loop.quarantined, []);
   assertEquals(quarantined, [1, 1, 0]);
   const told = logger.lines.filter(({ level }) => level !== "verbose");
   assertEquals(told.map(({ message }) => message), [
@@ -68,18 +80,18 @@ Deno.test("Syncer names the newer of two Services with one address in a mode of 
   ]);
 });
 
-Deno.test("Syncer logs a problem of an object once, and its text once in the line", async () => {
-  const { pipeline, syncer, logger } = createStage({ usesConntrack: true });
+Deno.test("SyncLoop of Services logs a problem of an object once, and its text once in the line", async () => {
+  const { pipeline, loop, logger } = createStage({ usesConntrack: true });
   const slice = testEndpointSlice("web", { endpoints: ["nonsense"] });
   for (let times = 0; times < 2; times++) {
     pipeline.onEndpointSlice(slice, "set");
-    await syncer.sync();
+    await loop.sync();
     pipeline.onEndpointSlice(slice, "delete");
-    await syncer.sync();
+    await loop.sync();
   }
   const warnings = logger.lines.filter(({ level }) => level === "warn");
   assertEquals(warnings.map(({ fields }) => fields), [{
-    component: "syncer",
+    component: "sync_loop",
     kind: "EndpointSlice",
     object: "ns1/web-1",
     path: "endpoints[0].addresses",
@@ -87,26 +99,26 @@ Deno.test("Syncer logs a problem of an object once, and its text once in the lin
   }]);
 });
 
-Deno.test("Syncer reports that a sync changed nothing, for an endpoint that is not ready", async () => {
-  const { pipeline, syncer } = createStage({ usesConntrack: true });
+Deno.test("SyncLoop of Services reports that a sync changed nothing, for an endpoint that is not ready", async () => {
+  const { pipeline, loop } = createStage({ usesConntrack: true });
   const slice = (ready: boolean) =>
     testEndpointSlice("web", { endpoints: [{ addresses: ["10.1.0.1"], conditions: { ready } }] });
   pipeline.onService(undefined, testService("web"));
-  assertEquals(await syncer.sync(), "done");
+  assertEquals(await loop.sync(), "done");
   pipeline.onEndpointSlice(slice(false), "set");
-  assertEquals(await syncer.sync(), "unchanged");
+  assertEquals(await loop.sync(), "unchanged");
   pipeline.onEndpointSlice(slice(true), "set");
-  assertEquals(await syncer.sync(), "done");
+  assertEquals(await loop.sync(), "done");
 });
 
-Deno.test("Syncer leaves it to a backend that knows each address to name who lacks one", async () => {
-  const { pipeline, syncer } = createStage({ usesConntrack: false });
+Deno.test("SyncLoop of Services leaves it to a backend that knows each address to name who lacks one", async () => {
+  const { pipeline, loop } = createStage({ usesConntrack: false });
   for (const service of [OLDER, NEWER]) pipeline.onService(undefined, service);
-  await syncer.sync();
-  assertEquals(syncer.quarantined, []);
+  await loop.sync();
+  assertEquals(loop.quarantined, []);
 });
 
-Deno.test("Syncer changes nothing before those who were told of it are ready", async () => {
+Deno.test("SyncLoop of Services changes nothing before those who were told of it are ready", async () => {
   const ready = Promise.withResolvers<void>();
   const told: string[] = [];
   const observer: SyncObserver = {
@@ -121,12 +133,12 @@ Deno.test("Syncer changes nothing before those who were told of it are ready", a
   backend.failures.push(new Error("busy"));
   const stage = createStage({ usesConntrack: true, backend, observers: [observer] });
   stage.pipeline.onService(undefined, OLDER);
-  const syncing = stage.syncer.sync();
+  const syncing = stage.loop.sync();
   for (let turn = 0; turn < 20; turn++) await Promise.resolve();
   assertEquals([told, backend.syncs.length], [["before 1 of 1"], 0]);
   ready.resolve();
   assertEquals([await syncing, backend.syncs.length], ["retry", 1]);
-  assertEquals(await stage.syncer.sync(), "done");
+  assertEquals(await stage.loop.sync(), "done");
   assertEquals(
     told,
     ["before 1 of 1", "before 1 of 1", "after 1 of 1"],

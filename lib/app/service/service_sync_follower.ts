@@ -1,0 +1,85 @@
+/**
+ * What follows a sync of Services: health, metrics, the change log, and the observers.
+ *
+ * @module
+ */
+import type { FinishedSync, SyncTimes } from "../../controller/sync_loop.ts";
+import type { ProxyHealth } from "../../health/proxy_health.ts";
+import type { SyncInstruments } from "../../metrics/sync_instruments.ts";
+import type { Backend } from "../../proxy/backend.ts";
+import { ContestedAddresses } from "../../proxy/contested_addresses.ts";
+import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
+import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ChangeRecorder } from "../changes/change_recorder.ts";
+import type { ProxyPipeline } from "./proxy_pipeline.ts";
+import type { SyncObserver } from "./sync_observer.ts";
+
+/** The metrics of syncs. */
+export type SyncMetrics = Pick<
+  SyncInstruments,
+  "syncQueued" | "syncFinished" | "syncSucceeded" | "syncFailed"
+>;
+
+/** Who follows the syncs of one IP family. */
+export interface SyncFollowerDependencies {
+  readonly metrics: SyncMetrics;
+  readonly health: ProxyHealth;
+  readonly backend: Backend;
+  /** Called for each sync, in this order. */
+  readonly observers: readonly SyncObserver[];
+  /** Called after the first sync that succeeded, and after the first one of a plan of all objects. */
+  readonly onFirstSync: () => void;
+  /** Writes down what each sync brought into effect. */
+  readonly recorder?: Pick<ChangeRecorder, "applied" | "failed">;
+}
+
+/** Follows the syncs of one IP family. */
+export class ServiceSyncFollower {
+  readonly #dependencies: SyncFollowerDependencies;
+  readonly #pipeline: ProxyPipeline;
+  /** Only where the backend does not know by itself. */
+  readonly #contested: ContestedAddresses | undefined;
+
+  constructor(dependencies: SyncFollowerDependencies, pipeline: ProxyPipeline) {
+    this.#dependencies = dependencies;
+    this.#pipeline = pipeline;
+    if (dependencies.backend.usesConntrack) this.#contested = new ContestedAddresses();
+  }
+
+  async syncing(plan: ProxyPlan, changes: PlanChanges): Promise<void> {
+    const { observers, backend } = this.#dependencies;
+    for (const observer of observers) await observer.syncing?.(backend.family, plan, changes);
+  }
+
+  synced(
+    { times, plan, changes, report, at, isFirst }: FinishedSync<ProxyPlan, PlanChanges, SyncReport>,
+  ): readonly Quarantined[] {
+    const { metrics, health, recorder, observers, backend: { family } } = this.#dependencies;
+    const triggerTimes = this.#pipeline.confirmSynced();
+    health.synced(family);
+    this.#contested?.update(plan, changes);
+    const quarantined = [...report.quarantined, ...this.#contested?.losers ?? []];
+    metrics.syncSucceeded(family, {
+      at,
+      quarantined: quarantined.length,
+      programmingSeconds: triggerTimes.map((trigger) => Math.max(0, at - trigger) / 1000),
+      noLocalEndpoints: this.#pipeline.noLocalEndpoints(),
+      ...(report.rules && { rules: report.rules }),
+    });
+    recorder?.applied(times, { report, quarantined });
+    for (const observer of observers) observer.synced(family, plan, changes);
+    if (isFirst) this.#dependencies.onFirstSync();
+    return quarantined;
+  }
+
+  failed(message: string, times: SyncTimes): void {
+    const { metrics, recorder, backend } = this.#dependencies;
+    recorder?.failed(times, message);
+    metrics.syncFailed(backend.family);
+  }
+
+  finished(figures: { readonly seconds: number; readonly full?: boolean }): void {
+    const { metrics, backend } = this.#dependencies;
+    metrics.syncFinished(backend.family, figures);
+  }
+}
