@@ -9,7 +9,7 @@
 import { InformerSet } from "../../lib/kube/informer_set.ts";
 import { assert, assertEquals } from "@std/assert";
 import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
-import { ObjectRouter } from "../../lib/app/run/object_router.ts";
+import { ObjectRouter } from "../../lib/app/service/object_router.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
 import { defaultConfiguration } from "../../lib/config/configuration_schema.ts";
 import { ProxyHealth } from "../../lib/health/proxy_health.ts";

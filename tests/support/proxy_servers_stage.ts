@@ -5,7 +5,7 @@
  * @module
  */
 import { startProxyServers } from "../../lib/app/serving/proxy_servers.ts";
-import { TaskGroup } from "../../lib/app/run/task_group.ts";
+import { TaskGroup } from "../../lib/controller/task_group.ts";
 import type { KubeProxyConfiguration } from "../../lib/config/configuration.ts";
 import { loadConfiguration } from "../../lib/config/load.ts";
 import { parseFlags } from "../../lib/config/parse_flags.ts";

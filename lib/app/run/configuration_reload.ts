@@ -15,7 +15,7 @@ import type { LivePlanSettings } from "./live_plan_settings.ts";
 import { planSettingsOf } from "./plan_settings.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import type { StartUp } from "./start_up.ts";
-import type { TaskGroup } from "./task_group.ts";
+import type { TaskGroup } from "../../controller/task_group.ts";
 
 /** What runs, and what of it can be changed. */
 interface ConfigurationReloadOptions {

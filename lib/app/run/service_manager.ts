@@ -8,7 +8,7 @@ import type { Clock, Timer } from "../../os/clock.ts";
 import { createServiceNotifier, type ServiceNotifier } from "../../os/sd_notify.ts";
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { ProcessInfo } from "../dependencies.ts";
-import type { TaskGroup } from "./task_group.ts";
+import type { TaskGroup } from "../../controller/task_group.ts";
 
 /** A sync in flight for so long is taken for dead: 10,000 Services need seconds. */
 const SYNC_DEADLINE_MS = 120_000;

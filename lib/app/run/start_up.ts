@@ -23,7 +23,7 @@ import { NodeIdentity } from "./node_identity.ts";
 import type { RunConfiguration } from "./run_configuration.ts";
 import type { StatusNode } from "../status/status_report.ts";
 import type { SyncObserver } from "../service/sync_observer.ts";
-import type { TaskGroup } from "./task_group.ts";
+import type { TaskGroup } from "../../controller/task_group.ts";
 import { VERSION } from "../cli/version.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 

@@ -13,7 +13,7 @@ import { Http2Transport } from "../../kube/http2_transport.ts";
 import { systemClock } from "../../os/clock.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import { StartUp } from "./start_up.ts";
-import { TaskGroup } from "./task_group.ts";
+import { TaskGroup } from "../../controller/task_group.ts";
 
 const FORWARD = { name: "net.ipv4.ip_forward", value: "1", purpose: "forward packets" };
 const BACKEND = { family: "IPv4" as const, usesConntrack: false, hostSettings: () => [FORWARD] };

@@ -8,7 +8,7 @@ import type { CommandRunner } from "../../os/command_runner.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import { ConntrackCleaner, type ConntrackCleanerDependencies } from "./conntrack_cleaner.ts";
 import type { SyncObserver } from "./sync_observer.ts";
-import type { TaskGroup } from "../run/task_group.ts";
+import type { TaskGroup } from "../../controller/task_group.ts";
 
 /** What the cleaner stands on, but for the table itself. */
 type StartConntrackCleanerDependencies =

@@ -8,7 +8,7 @@ import {
   testServicePlan,
 } from "../../../tests/support/service_plans.ts";
 import { startConntrackCleaner } from "./start_conntrack_cleaner.ts";
-import { TaskGroup } from "../run/task_group.ts";
+import { TaskGroup } from "../../controller/task_group.ts";
 
 async function commandsAfterSync(usesConntrack: boolean): Promise<string[]> {
   const clock = new FakeClock();

@@ -24,7 +24,7 @@ import { effectiveFlagTexts } from "../cli/effective_flags.ts";
 import { KUBE_PROXY_RELEASE, VERSION } from "../cli/version.ts";
 import type { CurrentConfiguration } from "../run/configuration_reload.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
-import type { TaskGroup } from "../run/task_group.ts";
+import type { TaskGroup } from "../../controller/task_group.ts";
 import type { LocalPages } from "../status/page/status_page.ts";
 
 export interface ProxyServersDependencies {

@@ -17,7 +17,7 @@ import {
   startProxyServers,
 } from "./proxy_servers.ts";
 import type { StartUp } from "../run/start_up.ts";
-import type { TaskGroup } from "../run/task_group.ts";
+import type { TaskGroup } from "../../controller/task_group.ts";
 
 type RunningServersDependencies =
   & ProxyServersDependencies

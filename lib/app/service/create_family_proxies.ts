@@ -14,12 +14,12 @@ import { retryBackoff } from "../../controller/sync_runner.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
 import { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { BackendDependencies, BackendOptions, BackendTable } from "../dependencies.ts";
-import { FamilyProxy } from "../service/family_proxy.ts";
-import { modeSettingsOf } from "./mode_settings.ts";
-import type { ObjectSource } from "./object_source.ts";
-import type { PlanSettings } from "./plan_settings.ts";
-import type { RunConfiguration } from "./run_configuration.ts";
-import type { SyncObserver } from "../service/sync_observer.ts";
+import { FamilyProxy } from "./family_proxy.ts";
+import { modeSettingsOf } from "../run/mode_settings.ts";
+import type { ObjectSource } from "../run/object_source.ts";
+import type { PlanSettings } from "../run/plan_settings.ts";
+import type { RunConfiguration } from "../run/run_configuration.ts";
+import type { SyncObserver } from "./sync_observer.ts";
 
 /** Longest time from one sync to the next, as upstream has it for its table based modes. */
 const MAX_SYNC_PERIOD_MS = 3_600_000;

@@ -13,8 +13,8 @@ import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
-import type { FamilyProxy } from "../service/family_proxy.ts";
-import { type FollowedObjects, serviceSubscriptions } from "../service/service_subscriptions.ts";
+import type { FamilyProxy } from "./family_proxy.ts";
+import { type FollowedObjects, serviceSubscriptions } from "./service_subscriptions.ts";
 
 /** How long the first sync waits for the own Node once everything else is known. */
 const NODE_WAIT_MS = 5000;

@@ -3,9 +3,9 @@
  *
  * @module
  */
-import type { Logger } from "../../log/logger.ts";
-import type { Clock } from "../../os/clock.ts";
-import { whenAborted } from "../../os/when_aborted.ts";
+import type { Logger } from "../log/logger.ts";
+import type { Clock } from "../os/clock.ts";
+import { whenAborted } from "../os/when_aborted.ts";
 
 /** A task that was asked to end gets this long: a tool that ignores SIGTERM is killed sooner. */
 const END_MS = 15_000;

@@ -10,14 +10,14 @@ import { loadConfiguration } from "../../config/load.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { ChangeLog } from "../changes/change_log.ts";
-import { createConfiguredMetrics } from "./configured_metrics.ts";
+import { createConfiguredMetrics } from "../run/configured_metrics.ts";
 import { createFamilyProxies } from "./create_family_proxies.ts";
 import type { BackendDependencies, BackendOptions } from "../dependencies.ts";
-import type { FamilyProxy } from "../service/family_proxy.ts";
-import { LivePlanSettings } from "./live_plan_settings.ts";
-import type { ObjectSource } from "./object_source.ts";
-import { planSettingsOf } from "./plan_settings.ts";
-import { createServiceTraffic } from "../service/service_counting.ts";
+import type { FamilyProxy } from "./family_proxy.ts";
+import { LivePlanSettings } from "../run/live_plan_settings.ts";
+import type { ObjectSource } from "../run/object_source.ts";
+import { planSettingsOf } from "../run/plan_settings.ts";
+import { createServiceTraffic } from "./service_counting.ts";
 
 const API_SERVER = parseIpAddress("192.0.2.1");
 

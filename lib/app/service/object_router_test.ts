@@ -9,7 +9,7 @@ import { assertEquals } from "@std/assert";
 import { testEndpointSlice, testNode, testService } from "../../../tests/support/builders.ts";
 import { FakeClock } from "../../../tests/support/fake_clock.ts";
 import { parseCidr } from "../../net/cidr.ts";
-import type { FamilyProxy } from "../service/family_proxy.ts";
+import type { FamilyProxy } from "./family_proxy.ts";
 import { ObjectRouter } from "./object_router.ts";
 
 interface Rig {
