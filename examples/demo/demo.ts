@@ -1,6 +1,6 @@
 /**
- * The main job in one minute: Services from a folder of manifests, served in userspace mode by a plain
- * user, with no cluster. `--keep` leaves everything running until Ctrl-C.
+ * Shows the main task in one minute: Services from a folder of manifests, served in userspace mode by a
+ * plain user, without a cluster. `--keep` leaves everything running until Ctrl-C.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { askHttp, askUdp, type DemoServer, startHttpServer, startUdpServer } fro
 import { DemoManifests, type DemoService } from "./manifests.ts";
 import { type Relay, startRelay } from "./relay.ts";
 
-/** Comes in the place of the first endpoint of `web`. */
+/** Replaces the first endpoint of `web`. */
 const SPARE_ADDRESS = "127.1.0.9";
 /** Requests a second while the manifest is edited. */
 const LOAD_PER_SECOND = 200;
@@ -114,7 +114,7 @@ async function showRefusal(empty: DemoService): Promise<void> {
   throw new Error("Service 'empty' answered although it has no endpoints");
 }
 
-/** An endpoint goes and another comes while requests run; none may fail. */
+/** Replaces an endpoint while requests run; none may fail. */
 async function showMove(manifests: DemoManifests): Promise<void> {
   const web = manifests.service("web");
   const [gone = ""] = web.endpoints;

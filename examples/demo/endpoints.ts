@@ -1,5 +1,5 @@
 /**
- * The small servers that stand behind the demo's Services, and the clients that ask them.
+ * The small servers that are the endpoints of the demo's Services, and their clients.
  *
  * @module
  */
@@ -12,7 +12,7 @@ export interface DemoServer {
   close(): Promise<void>;
 }
 
-/** Starts an HTTP server that says its name; port 0 takes a free one. */
+/** Starts an HTTP server that answers with its name; port 0 takes a free one. */
 export function startHttpServer(name: string, hostname: string, port: number): DemoServer {
   const server = Deno.serve(
     { hostname, port, onListen: () => {} },
@@ -40,7 +40,7 @@ export function startUdpServer(name: string, hostname: string, port: number): De
   };
 }
 
-/** Sends one HTTP request on a connection of its own; resolves to who answered. */
+/** Sends one HTTP request on a new connection; resolves to the name of the server. */
 export async function askHttp(hostname: string, port: number): Promise<string> {
   const connection = await Deno.connect({ hostname, port });
   try {
@@ -58,12 +58,12 @@ export async function askHttp(hostname: string, port: number): Promise<string> {
     try {
       connection.close();
     } catch {
-      // Reading to the end has closed it already.
+      // Reading to the end already closed it.
     }
   }
 }
 
-/** Sends one datagram from a new port; resolves to who answered, rejects after two seconds. */
+/** Sends one datagram from a new port; resolves to the name of the server, rejects after two seconds. */
 export async function askUdp(hostname: string, port: number): Promise<string> {
   const socket = Deno.listenDatagram({ transport: "udp", hostname: "127.0.0.1", port: 0 });
   const timer = setTimeout(() => socket.close(), 2000);
@@ -80,12 +80,12 @@ export async function askUdp(hostname: string, port: number): Promise<string> {
     try {
       socket.close();
     } catch {
-      // The timer has closed it.
+      // The timer closed it.
     }
   }
 }
 
-/** A port that is free on every one of these addresses, for TCP or UDP. */
+/** Returns a port that is free on all of these addresses, for TCP or UDP. */
 export function findFreePort(hostnames: readonly string[], transport: "tcp" | "udp"): number {
   const listen = (hostname: string, port: number): Deno.Listener | Deno.DatagramConn =>
     transport === "tcp"

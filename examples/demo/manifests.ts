@@ -1,13 +1,13 @@
 /**
- * The demo's manifests: copied to a folder of their own with free ports filled in, and edited there
- * while kube-relay watches.
+ * Copies the demo's manifests to a temporary folder with free ports, and edits them there while
+ * kube-relay watches.
  *
  * @module
  */
 import { type Document, parseAllDocuments } from "yaml";
 import { findFreePort } from "./endpoints.ts";
 
-/** A Service of the demo, as kube-relay will see it. */
+/** A Service of the demo, as kube-relay reads it. */
 export interface DemoService {
   readonly name: string;
   readonly clusterIp: string;
@@ -39,7 +39,7 @@ export class DemoManifests {
     this.services = services;
   }
 
-  /** Copies the manifests, with ports that are free now. `spare` is an address that comes later. */
+  /** Copies the manifests with free ports. `spare` is the address of a later endpoint. */
   static async copy(
     source: URL,
     { folder, spare }: { readonly folder: string; readonly spare: string },
@@ -61,14 +61,14 @@ export class DemoManifests {
     return manifests;
   }
 
-  /** The Service of that name. */
+  /** Returns the Service with this name. */
   service(name: string): DemoService {
     const found = this.services.find((service) => service.name === name);
     if (!found) throw new Error(`Cannot find Service '${name}' in examples/demo`);
     return found;
   }
 
-  /** Puts another address in the place of an endpoint's, and saves the file as an editor would. */
+  /** Replaces the address of an endpoint and saves the file as an editor does. */
   async replaceEndpoint(service: string, from: string, to: string): Promise<void> {
     for (const file of this.#files) {
       for (const document of file.documents) {
@@ -88,7 +88,7 @@ export class DemoManifests {
   }
 }
 
-/** The part of a slice that the demo looks at. */
+/** The fields of a slice that the demo reads. */
 interface SliceText {
   readonly endpoints?: readonly { readonly addresses: readonly string[] }[];
 }
@@ -112,7 +112,7 @@ function findSlice(documents: readonly Document[], service: Document): Document 
   return documents.find((document) => serviceOf(document) === name);
 }
 
-/** The Service that a slice belongs to; `undefined` for other kinds. */
+/** Returns the Service of a slice; `undefined` for other kinds. */
 function serviceOf(document: Document): string | undefined {
   if (document.get("kind") !== "EndpointSlice") return undefined;
   return String(document.getIn(["metadata", "labels", "kubernetes.io/service-name"]));

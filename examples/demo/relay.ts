@@ -1,5 +1,5 @@
 /**
- * kube-relay as a process of its own, for the demo.
+ * Runs kube-relay as a separate process for the demo.
  *
  * @module
  */
@@ -9,7 +9,7 @@ import { findFreePort } from "./endpoints.ts";
 /** The running program. */
 export interface Relay {
   readonly controlSocket: string;
-  /** What it has logged so far. */
+  /** The log so far. */
   readonly log: readonly string[];
   /** Resolves to the exit code. */
   stop(): Promise<number>;
@@ -31,7 +31,7 @@ const PERMISSIONS = [
   "--allow-run=ip,sysctl",
 ];
 
-/** Starts kube-relay on a folder of manifests, beside any other that may be running. */
+/** Starts kube-relay on a folder of manifests, next to any other instance. */
 export function startRelay(
   { manifests, folder }: { readonly manifests: string; readonly folder: string },
 ): Relay {
@@ -64,7 +64,7 @@ export function startRelay(
       try {
         child.kill("SIGTERM");
       } catch {
-        // It has ended already.
+        // It has already ended.
       }
       return ended;
     },

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What the kernel does is not what its owner wants, and nobody can see where.
+# One altered rule sends traffic to the wrong endpoint, although every object is correct.
 # https://github.com/cloudnativelabs/kube-router/issues/2059
 source "$(dirname "$0")/stage.sh"
 

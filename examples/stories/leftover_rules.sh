@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# kube-proxy is gone, and its rules go on sending packets to where pods once were.
+# kube-proxy is gone, and its rules still send packets to deleted pods.
 # https://github.com/kubernetes/kubernetes/issues/119265
 source "$(dirname "$0")/stage.sh"
 
@@ -7,7 +7,7 @@ pod web-1 10.244.1.10
 serve_web web-1
 apply web.yaml
 
-# As kube-proxy leaves them, beside rules of the kubelet and of a person.
+# Leftover rules of kube-proxy, next to rules of the kubelet and of a user.
 iptables-restore <<'EOF'
 *nat
 :KUBE-KUBELET-CANARY - [0:0]

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# kube-proxy 1.36 ends where it may not set nf_conntrack_max, as in LXC.
+# kube-proxy 1.36 exits if it may not set nf_conntrack_max, for example in LXC.
 # https://github.com/kubernetes/kubernetes/issues/141943
 source "$(dirname "$0")/stage.sh"
 

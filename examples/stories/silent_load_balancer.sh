@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A load balancer address that is silent on some nodes; and where it answers, pods see the node in
-# place of the client. https://github.com/k3s-io/klipper-lb/issues/14
+# A load balancer address does not answer on some nodes. Where it answers, pods see the node instead
+# of the client. https://github.com/k3s-io/klipper-lb/issues/14
 source "$(dirname "$0")/stage.sh"
 
 pod_on_node_b site-1

@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# A small cluster for a story. The script that reads this file is the node 'node-a'; a client outside,
-# another node and pods are network namespaces beside it:
+# A small cluster for a story. The script that sources this file is the node 'node-a'. An outside
+# client, another node and the pods are separate network namespaces:
 #
 #     client 192.0.2.9 ---+--- 192.0.2.1 node-a 10.244.1.1 --- pods 10.244.1.x
 #                         +--- 192.0.2.2 node-b, with the pod 10.244.2.10
 #
-# All of it is in namespaces that belong to the script (network, mounts, processes): nothing of this
-# machine is touched, and the kernel takes everything away when the script ends, even by SIGKILL.
+# Everything is in namespaces of the script (network, mounts, processes). The machine is not changed,
+# and the kernel removes everything when the script ends, even by SIGKILL.
 
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -29,7 +29,7 @@ kube-relay() { "$KUBE_RELAY" "$@"; }
 
 tell() { printf '\n# %s\n' "$@"; }
 
-# Shows a command as it would be typed, and runs it. Many of them are to fail.
+# Prints a command as a user would type it, and runs it. Many commands are expected to fail.
 run() {
   printf '\n$ %s\n' "$*"
   "$@" || printf '(exit code %d)\n' $?
@@ -48,7 +48,7 @@ wait_for() {
   done
 }
 
-# plug NAME ADDRESS GATEWAY BRIDGE: a machine or a pod, on a bridge of this node.
+# plug NAME ADDRESS GATEWAY BRIDGE: adds a machine or a pod to a bridge of this node.
 plug() {
   ip netns add "$1"
   ip link add "to-$1" type veth peer name eth0 netns "$1"
@@ -59,49 +59,50 @@ plug() {
   ip -n "$1" route add default via "$3"
 }
 
-# pod NAME ADDRESS: a pod of this node.
+# pod NAME ADDRESS: adds a pod to this node.
 pod() { plug "$1" "$2/24" 10.244.1.1 cni0; }
 
-# pod_on_node_b NAME: a pod of the other node, which has the address 10.244.2.10.
+# pod_on_node_b NAME: adds a pod with the address 10.244.2.10 to the other node.
 pod_on_node_b() {
   plug "$1" 192.0.2.2/24 192.0.2.1 lan0
   ip -n "$1" address add 10.244.2.10/32 dev lo
   ip route add 10.244.2.0/24 via 192.0.2.2
 }
 
-# serve_web POD: this pod answers on TCP port 8080, and says whom it sees.
+# serve_web POD: the pod answers on TCP port 8080 with the client address that it sees.
 serve_web() {
-  # The shell that answers knows the variable.
+  # The shell that answers expands the variable.
   # shellcheck disable=SC2016
   ip netns exec "$1" socat TCP-LISTEN:8080,fork,reuseaddr \
     SYSTEM:'echo "'"$1"' answers a client that it sees as $SOCAT_PEERADDR"' &
   wait_for asks "$1" 127.0.0.1:8080
 }
 
-# asks NAME ADDRESS:PORT: a client or a pod gets an answer, or why there is none within 2 s.
+# asks NAME ADDRESS:PORT: sends a request from a client or a pod, and prints the answer, or the reason
+# if there is none within 2 s.
 asks() {
   ip netns exec "$1" socat -T 2 -u "TCP:$2,connect-timeout=2" STDOUT 2>&1 | sed 's/.*: //'
 }
 
 answers() { [[ $(asks client "$1") == *answers* ]]; }
 
-# apply FILE [EDIT]: puts a manifest into force, edited by sed.
+# apply FILE [EDIT]: applies a manifest, edited by sed.
 apply() {
   sed "${2-}" "$1" >"/run/$1"
   mv "/run/$1" "$manifests/"
 }
 
-# start_relay FLAG...: starts the kube-relay of this node, and waits until it serves.
+# start_relay FLAG...: starts kube-relay on this node and waits until it serves.
 start_relay() {
   kube-relay --manifests "$manifests" --hostname-override node-a \
     --cluster-cidr 10.244.0.0/16 "$@" 2>/run/kube-relay.log &
   wait_for has_status '"phase": "serving"'
 }
 
-# has_status TEXT: this is in what 'status --json' says.
+# has_status TEXT: whether 'status --json' prints this text.
 has_status() { kube-relay status --json | grep -F -- "$1"; }
 
-# Sockets of kube-relay, locks of its tools and the list of namespaces are all in /run.
+# /run holds the sockets of kube-relay, the locks of its tools and the list of namespaces.
 mount -t tmpfs tmpfs /run
 manifests=/run/manifests
 mkdir "$manifests"

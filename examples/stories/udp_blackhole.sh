@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# 13 hours of metrics, sent to a pod that was gone.
+# UDP metrics go to a deleted pod for 13 hours.
 # https://github.com/kubernetes/kubernetes/issues/139628
 source "$(dirname "$0")/stage.sh"
 
@@ -12,7 +12,7 @@ done
 apply statsd.yaml
 start_relay --proxy-mode nftables
 
-# One flow without a pause and without an answer, deaf to errors, as clients of statsd are.
+# One flow that never pauses, gets no answer and ignores errors, like those of statsd clients.
 while sleep 0.1; do
   echo 'orders:1|c' | ip netns exec app socat -u STDIN UDP-SENDTO:10.96.0.125:8125,sourceport=40125
 done &
