@@ -5,6 +5,7 @@
  * @module
  */
 import { type CommandResult, systemCommandRunner } from "../../lib/os/command_runner.ts";
+import { DEADLINE_FACTOR } from "./deadline_factor.ts";
 import { LineProcess } from "./line_process.ts";
 import { programFile } from "./program_file.ts";
 import { program, type Requirement, ROOT } from "./requirement.ts";
@@ -22,6 +23,9 @@ function mayMakeOne(): boolean {
   if (success) new Deno.Command("ip", { args: ["netns", "del", name] }).outputSync();
   return success;
 }
+
+/** Of a command that a test waits for. */
+const LIMIT = { timeoutMs: 30_000 * DEADLINE_FACTOR };
 
 let made = 0;
 
@@ -113,7 +117,7 @@ export class Namespace implements AsyncDisposable {
 
   /** Runs a command in the namespace to its end; any exit code is a result. */
   run(command: string, args: readonly string[]): Promise<CommandResult> {
-    return systemCommandRunner.run("ip", ["netns", "exec", this.name, command, ...args]);
+    return systemCommandRunner.run("ip", ["netns", "exec", this.name, command, ...args], LIMIT);
   }
 
   /** As {@linkcode run}; returns the output, and throws when the command fails. */
@@ -142,7 +146,7 @@ export class Namespace implements AsyncDisposable {
 }
 
 async function succeed(command: string, args: readonly string[], stdin?: string): Promise<string> {
-  const options = stdin === undefined ? {} : { stdin };
+  const options = { ...LIMIT, ...(stdin !== undefined && { stdin }) };
   const { code, stdout, stderr } = await systemCommandRunner.run(command, args, options);
   if (code === 0) return stdout;
   throw new Error(`Cannot run '${[command, ...args].join(" ")}': exit code ${code}: ${stderr}`);
