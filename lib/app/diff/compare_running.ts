@@ -1,9 +1,3 @@
-/**
- * What `diff` asks of a running proxy: it compares the machine with its own plan, between everything
- * else that it does. Nobody else has the plan at hand, and to make it anew takes longer than all of it.
- *
- * @module
- */
 import { SERVICE } from "../../api/kinds/service.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";

@@ -1,8 +1,3 @@
-/**
- * What `diff` found, for programs. Pure.
- *
- * @module
- */
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";

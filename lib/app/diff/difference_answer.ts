@@ -1,8 +1,4 @@
-/**
- * What `diff` is told over the control socket: a {@linkcode NodeDifference} as JSON. Pure.
- *
- * @module
- */
+/** The answer to `/difference` on the control socket. Pure. */
 import * as v from "valibot";
 import { PROTOCOLS } from "../../net/port.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";

@@ -1,8 +1,3 @@
-/**
- * How the machine differs from the plans of a node: what `diff` found, as a value.
- *
- * @module
- */
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";

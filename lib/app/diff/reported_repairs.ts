@@ -1,8 +1,3 @@
-/**
- * Repairs of which the running process is told, so that they stand in its change log.
- *
- * @module
- */
 import { messageOf } from "../../log/message_of.ts";
 import type { Clock } from "../../os/clock.ts";
 import { repairedObjects, type RepairNote, shortReason } from "../changes/repair_note.ts";

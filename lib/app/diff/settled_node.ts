@@ -1,8 +1,3 @@
-/**
- * A running proxy and its machine, looked at while nothing changes: what is under way is no difference.
- *
- * @module
- */
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { Clock } from "../../os/clock.ts";
 import { deepEqual } from "../../proxy/deep_equal.ts";

@@ -1,9 +1,3 @@
-/**
- * What other objects would change: the plans of a node beside those for new objects, ServicePort by
- * ServicePort, in words and in the rules of the mode. Nothing is asked of the machine.
- *
- * @module
- */
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { KindSpec } from "../../api/kind.ts";
 import { NODE } from "../../api/kinds/node.ts";

@@ -1,8 +1,3 @@
-/**
- * The whole examination.
- *
- * @module
- */
 import type { LoadedConfiguration, RelayOptions } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";
 import { toolCapabilities } from "../../os/capabilities.ts";

@@ -1,8 +1,3 @@
-/**
- * A log whose lines are wanted as values.
- *
- * @module
- */
 import type { LogFields, Logger } from "../../log/logger.ts";
 
 /** One line. */

@@ -1,8 +1,3 @@
-/**
- * What `kube-relay doctor` found.
- *
- * @module
- */
 import type { ModeRequest } from "../../config/mode_request.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";

@@ -1,8 +1,3 @@
-/**
- * Whether the API server can be reached with the credentials that a start would use.
- *
- * @module
- */
 import { NODE } from "../../api/kinds/node.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import { ApiError } from "../../kube/api_error.ts";

@@ -1,8 +1,3 @@
-/**
- * Which modes could run here, and which one would.
- *
- * @module
- */
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { ModeRequest } from "../../config/mode_request.ts";
 import type { Logger } from "../../log/logger.ts";

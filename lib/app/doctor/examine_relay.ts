@@ -1,8 +1,3 @@
-/**
- * Whether a kube-relay runs on this machine, and how it does.
- *
- * @module
- */
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import { ControlError, requestStatus } from "../control/control_client.ts";
 import type { StatusReport } from "../status/status_report.ts";

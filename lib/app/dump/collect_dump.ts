@@ -1,8 +1,3 @@
-/**
- * Puts a dump together: from a running program, or from what was planned without one.
- *
- * @module
- */
 import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";

@@ -1,8 +1,3 @@
-/**
- * The log of changes that a dump has: what `kube-relay status --changes` says.
- *
- * @module
- */
 import * as v from "valibot";
 import type { ChangesReport } from "../changes/change_entry.ts";
 import {

@@ -1,8 +1,6 @@
 /**
- * The configuration that a dump has: what decides which rules there are, and no path, no credential
- * and no address of the API server.
- *
- * @module
+ * The configuration in a dump: every setting that rules depend on, without paths, credentials and
+ * the address of the API server.
  */
 import {
   cidr,

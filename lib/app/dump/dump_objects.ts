@@ -1,9 +1,3 @@
-/**
- * The fields of Kubernetes objects that a dump has: those that the schemas of the kinds name, without
- * what may be secret.
- *
- * @module
- */
 import type * as v from "valibot";
 import type { KindSpec, KubeObject } from "../../api/kind.ts";
 import { schemaNode } from "../../api/schema.ts";

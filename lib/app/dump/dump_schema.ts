@@ -1,8 +1,6 @@
 /**
- * What a dump is: the one table of its fields. What is not in it is neither written nor read, and
- * docs/dump.md has the same list.
- *
- * @module
+ * All fields of a dump. A field that is not listed is neither written nor read; docs/dump.md has
+ * the same list.
  */
 import * as v from "valibot";
 import { SERVICE_KINDS } from "../service/service_subscriptions.ts";

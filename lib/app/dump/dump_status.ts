@@ -1,8 +1,4 @@
-/**
- * The status that a dump has: what `kube-relay status` says, but for annotations of the Node.
- *
- * @module
- */
+/** The status in a dump: the report of `kube-relay status` without annotations of the Node. */
 import * as v from "valibot";
 import { PROTOCOLS, tryParsePort } from "../../net/port.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";

@@ -1,9 +1,4 @@
-/**
- * The kinds of values that a dump is made of, as schemas. What they refuse is said as the end of a
- * sentence: `has to be …`.
- *
- * @module
- */
+/** Schemas of the values in a dump. Their messages are the end of a sentence: `has to be …`. */
 import * as v from "valibot";
 import { tryParseCidr } from "../../net/cidr.ts";
 import { IP_FAMILIES, tryParseIpAddress } from "../../net/ip_address.ts";

@@ -1,8 +1,3 @@
-/**
- * What a node told of itself when its dump was made.
- *
- * @module
- */
 import type { ChangesReport } from "../changes/change_entry.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import { OUTCOME_PART } from "./dump_schema.ts";

@@ -1,9 +1,3 @@
-/**
- * Takes of a value what a schema names, and nothing else. Unlike parsing it refuses nothing: a node in
- * trouble has to be able to tell of it.
- *
- * @module
- */
 import type * as v from "valibot";
 import { redactText } from "../../log/redact.ts";
 import { printableText } from "../../log/printable_text.ts";

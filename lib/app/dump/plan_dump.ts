@@ -1,8 +1,3 @@
-/**
- * Plans what a node had planned when its dump was made, on whatever machine.
- *
- * @module
- */
 import { NODE } from "../../api/kinds/node.ts";
 import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";

@@ -1,8 +1,3 @@
-/**
- * Reads a dump. It may come from anybody: what is wrong with it is said, and nothing of it is used.
- *
- * @module
- */
 import * as v from "valibot";
 import { formatPath } from "../../kube/manifests/manifest_problem.ts";
 import { jsonErrorPlace, messageOf } from "../../log/message_of.ts";

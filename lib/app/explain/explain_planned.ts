@@ -1,8 +1,3 @@
-/**
- * Explanations of what a node would do, or did: from manifests, from the cluster, or from a dump.
- *
- * @module
- */
 import { SERVICE } from "../../api/kinds/service.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";

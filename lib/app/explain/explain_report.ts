@@ -1,8 +1,3 @@
-/**
- * What becomes of the packets between two ends, with all that has to be asked for it.
- *
- * @module
- */
 import type { Service } from "../../api/kinds/service.ts";
 import { type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";

@@ -1,8 +1,3 @@
-/**
- * Explanations by a running program, of its live plan.
- *
- * @module
- */
 import { SERVICE } from "../../api/kinds/service.ts";
 import { ConfigurationError } from "../../config/load.ts";
 import type { Clock } from "../../os/clock.ts";

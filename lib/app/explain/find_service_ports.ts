@@ -1,8 +1,3 @@
-/**
- * The ServicePorts of a Service that a person named, or why there are none.
- *
- * @module
- */
 import { distance } from "fastest-levenshtein";
 import { ConfigurationError } from "../../config/load.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";

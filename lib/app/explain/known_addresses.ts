@@ -1,8 +1,3 @@
-/**
- * The addresses of a node, as far as they are known.
- *
- * @module
- */
 import type { Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { IpAddress } from "../../net/ip_address.ts";

@@ -1,8 +1,3 @@
-/**
- * What is asked of the machine for an explanation, by the process that serves there.
- *
- * @module
- */
 import { messageOf } from "../../log/message_of.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { Backend } from "../../proxy/backend.ts";

@@ -1,7 +1,6 @@
 /**
- * What a packet may be for when a person names a Service, an address or the node. Pure.
- *
- * @module
+ * Finds the possible destinations of a packet that is addressed to a Service, an address or the
+ * node. Pure.
  */
 import type { Service } from "../../api/kinds/service.ts";
 import {

@@ -1,9 +1,4 @@
-/**
- * The two ends of a packet as a person writes them: `FROM` and `TO` of the verbs that ask what becomes
- * of one. Only the words are read here; what they mean on a node is found by `packet_ends.ts`. Pure.
- *
- * @module
- */
+/** Reads the operands FROM and TO of `explain` and `trace`. Pure. */
 import { ConfigurationError } from "../../config/load.ts";
 import { isInterfaceName } from "../../net/interface_name.ts";
 import { type IpAddress, tryParseIpAddress } from "../../net/ip_address.ts";

@@ -1,9 +1,4 @@
-/**
- * From the two ends of a packet as a person names them to the packets that are meant on this node.
- * Pure.
- *
- * @module
- */
+/** Finds the packets that FROM and TO mean on this node. Pure. */
 import {
   type IpAddress,
   type IpFamily,

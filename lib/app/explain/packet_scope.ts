@@ -1,8 +1,3 @@
-/**
- * What the two ends of a packet are looked up in, and what it says when something is not there.
- *
- * @module
- */
 import type { Service } from "../../api/kinds/service.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";

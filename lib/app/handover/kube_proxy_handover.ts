@@ -1,9 +1,3 @@
-/**
- * What is done about kube-proxy, and about another mode of ours, once Services work without it: ours
- * first, then theirs away, so that there is no moment without either.
- *
- * @module
- */
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { RelayOptions } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";

@@ -1,8 +1,3 @@
-/**
- * What is done about a kube-proxy that runs on this node when kube-relay starts.
- *
- * @module
- */
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { RelayOptions } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";

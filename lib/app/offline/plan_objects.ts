@@ -1,8 +1,3 @@
-/**
- * What a mode has to hold on a node for objects that are there, planned without touching the machine.
- *
- * @module
- */
 import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";

@@ -1,9 +1,3 @@
-/**
- * What a running kube-relay has to hold, planned in another process: for verbs that look at a live
- * node from outside.
- *
- * @module
- */
 import type { LoadedConfiguration } from "../../config/load.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import { askControl } from "../control/control_client.ts";

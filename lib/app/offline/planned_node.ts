@@ -1,9 +1,3 @@
-/**
- * What a mode has to hold on a node, planned without touching the machine: from a folder of manifests,
- * from the cluster, or from a dump.
- *
- * @module
- */
 import { effectiveConfiguration } from "../../config/effective_configuration.ts";
 import type { FlagValues } from "../../config/flags.ts";
 import { ConfigurationError, type LoadedConfiguration } from "../../config/load.ts";

@@ -1,9 +1,3 @@
-/**
- * All objects as they are now, for commands that look once and end: a list at the API server, or one
- * look at the manifests.
- *
- * @module
- */
 import type { LoadedConfiguration } from "../../config/load.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import { formatProblem } from "../../kube/manifests/manifest_problem.ts";

@@ -1,8 +1,4 @@
-/**
- * What stands above rendered rules: for what and for whom they are, and what was assumed. Pure.
- *
- * @module
- */
+/** The comment above rendered rules. Pure. */
 import { wrapText } from "../../config/wrap_text.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";

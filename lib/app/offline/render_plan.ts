@@ -1,8 +1,3 @@
-/**
- * What would have to hold on a node for objects as they are: the plans of a sync, without a machine.
- *
- * @module
- */
 import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";

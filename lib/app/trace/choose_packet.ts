@@ -1,8 +1,3 @@
-/**
- * Which packet is traced, and whether it is ours to send. Pure.
- *
- * @module
- */
 import { formatHostPort } from "../../net/port.ts";
 import type { WatchedPacket } from "../../proxy/packet_trace.ts";
 import type { ExplainedPacket, ExplainReport } from "../explain/explain_report.ts";

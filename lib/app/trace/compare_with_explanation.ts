@@ -1,8 +1,4 @@
-/**
- * Whether a packet really went as `explain` says. Pure.
- *
- * @module
- */
+/** Compares the real path of a packet with its explanation. Pure. */
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { ExplainedVerdict, PacketExplanation } from "../../proxy/packet_explanation.ts";
 import type { TraceComparison, TraceOutcome } from "./trace_report.ts";

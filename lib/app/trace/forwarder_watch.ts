@@ -1,9 +1,3 @@
-/**
- * Watches a packet in userspace mode: no rule decides there, and the process that forwards tells what
- * it did.
- *
- * @module
- */
 import { formatHostPort } from "../../net/port.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { FlowQuery, WatchedFlow } from "../../proxy/flow_watches.ts";

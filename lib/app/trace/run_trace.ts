@@ -1,9 +1,3 @@
-/**
- * Traces one packet on this node: sends it or waits for it, and gathers what became of it. Whatever
- * is added to the machine is gone when this returns or throws.
- *
- * @module
- */
 import { messageOf } from "../../log/message_of.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import { formatHostPort } from "../../net/port.ts";

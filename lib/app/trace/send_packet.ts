@@ -1,9 +1,3 @@
-/**
- * Sends the one packet that is traced: the SYN of a TCP connection that is closed at once, or one UDP
- * datagram.
- *
- * @module
- */
 import { ipFamilyOf } from "../../net/ip_address.ts";
 import { parsePort, type Port } from "../../net/port.ts";
 import { messageOf } from "../../log/message_of.ts";

@@ -1,7 +1,6 @@
 /**
- * What became of a packet, by what rules, connection tracking and the sender saw. Pure.
- *
- * @module
+ * Derives the outcome of a packet from its path, connection tracking and the result of sending it.
+ * Pure.
  */
 import { formatHostPort } from "../../net/port.ts";
 import type { ConntrackEntry } from "../../os/conntrack_entry.ts";

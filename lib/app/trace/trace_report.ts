@@ -1,8 +1,3 @@
-/**
- * What `trace` found, as it prints it with `--json`.
- *
- * @module
- */
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Port, Protocol } from "../../net/port.ts";
 import type { ConntrackEntry } from "../../os/conntrack_entry.ts";
