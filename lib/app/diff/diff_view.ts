@@ -1,8 +1,8 @@
-/** The differences that `diff` found as text: by Service, those of no Service last. Pure. */
+/** The report of `diff` as text for a terminal, by Service, and as JSON. Pure. */
+import { printableText } from "../../log/printable_text.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
-import { servicePortText } from "../../proxy/service_port_name.ts";
-import { printableText } from "../../log/printable_text.ts";
+import { serviceKey, servicePortText } from "../../proxy/service_port_name.ts";
 import { hangingText, type TextLook, type TextStyle, textStyle } from "../cli/terminal_text.ts";
 import { ageText, countText, timeTexts } from "../status/number_texts.ts";
 import {
@@ -163,4 +163,34 @@ function retryTimeText(
   return waitMs > 0
     ? `tried again in ${ageText(waitMs)}, from ${time(retryAt)} on`
     : `to be tried again since ${day(retryAt)} ${time(retryAt)}`;
+}
+
+/** A value for `JSON.stringify()`; docs/diff.md tells its fields. */
+export function differenceJson(difference: NodeDifference): unknown {
+  const { mode, nodeName, families } = difference;
+  return {
+    node: nodeName,
+    mode,
+    differences: countDifferences(difference),
+    families: families.map(({ family, services, differences, quarantined, repair }) => ({
+      family,
+      differences: differences.map((each) => withService(services, each)),
+      quarantined: quarantined.map((each) => withService(services, each)),
+      ...(repair && {
+        repair: {
+          found: repair.found.map((each) => withService(services, each)),
+          operations: repair.operations,
+        },
+      }),
+    })),
+  };
+}
+
+function withService(
+  services: ServicePortNames,
+  { key, ...rest }: DataPlaneDifference | Quarantined,
+) {
+  if (key === undefined) return rest;
+  const service = services.get(key);
+  return { ...(service && { service: serviceKey(service.name) }), servicePort: key, ...rest };
 }

@@ -2,7 +2,7 @@ import { assertEquals } from "@std/assert";
 import { testProxyPlan, testServicePlan } from "../../../tests/support/service_plans.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
-import { differenceJson } from "./diff_json.ts";
+import { differenceJson } from "./diff_view.ts";
 import { renderDifference } from "./diff_view.ts";
 import type { NodeDifference } from "./node_difference.ts";
 

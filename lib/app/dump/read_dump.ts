@@ -1,9 +1,11 @@
 import * as v from "valibot";
 import { formatPath } from "../../kube/manifests/manifest_problem.ts";
 import { jsonErrorPlace, messageOf } from "../../log/message_of.ts";
-import { readTextUpTo } from "../../os/read_text_up_to.ts";
 import { printableText } from "../../log/printable_text.ts";
-import { DUMP_KIND, FORMAT_VERSION } from "./dump_schema.ts";
+import { readTextUpTo } from "../../os/read_text_up_to.ts";
+import type { ChangesReport } from "../changes/change_entry.ts";
+import type { StatusReport } from "../status/status_report.ts";
+import { DUMP_KIND, FORMAT_VERSION, OUTCOME_PART } from "./dump_schema.ts";
 import { quickReader, REFUSED } from "./quick_reader.ts";
 
 /** A dump of 10,000 Services has 15 MB. */
@@ -105,4 +107,32 @@ function valueText(value: unknown, received: string): string {
   }
   const text = printableText(typeof value === "string" ? JSON.stringify(value) : received);
   return text.length <= LONGEST_VALUE ? text : `${text.slice(0, LONGEST_VALUE)}…`;
+}
+
+/** A status of then. */
+interface DumpedStatus {
+  readonly report: StatusReport;
+  /** When that was, in milliseconds since 1970. */
+  readonly now: number;
+}
+
+/** Reads the status of a dump. Throws a {@linkcode DumpError}, also for a dump that has none. */
+export async function readDumpedStatus(path: string): Promise<DumpedStatus> {
+  const { status, writtenAt } = await readDumpFile(path, { part: OUTCOME_PART });
+  if (status === undefined) throw nothingTold(path, "a status");
+  return { report: status, now: Date.parse(writtenAt) };
+}
+
+/** Reads the last changes of a dump. Throws a {@linkcode DumpError}, also for a dump that has none. */
+export async function readDumpedChanges(path: string): Promise<ChangesReport> {
+  const { changes } = await readDumpFile(path, { part: OUTCOME_PART });
+  if (changes === undefined) throw nothingTold(path, "changes");
+  return changes;
+}
+
+function nothingTold(path: string, what: string): DumpError {
+  return new DumpError(
+    `Cannot tell ${what} from dump '${path}': no kube-relay was running when it was made; ` +
+      "'kube-relay render --from FILE' prints what would be applied",
+  );
 }

@@ -1,6 +1,9 @@
-import type { Service } from "../../api/kinds/service.ts";
-import { type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
+import type { Node } from "../../api/kinds/node.ts";
+import { SERVICE, type Service } from "../../api/kinds/service.ts";
+import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
+import { TimeSlice } from "../../os/time_slice.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import { explainInMode } from "../../proxy/explain_in_mode.ts";
@@ -14,31 +17,21 @@ import type {
   PacketExplanation,
 } from "../../proxy/packet_explanation.ts";
 import { findHit } from "../../proxy/packet_hit.ts";
-import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { unservedAt } from "../../proxy/unserved_services.ts";
+import type { PlannedNode } from "../offline/plan_objects.ts";
+import { planSettingsOf } from "../run/plan_settings.ts";
+import { affinityOf, kernelState } from "./machine_questions.ts";
+import type { PacketScope } from "./packet_destinations.ts";
 import { readPacketEnds } from "./packet_ends.ts";
-import type { PacketScope } from "./packet_scope.ts";
-import { TimeSlice } from "../../os/time_slice.ts";
 
-/** What is explained, and by what. */
-export interface ExplainWorld extends PacketScope {
+/** The context of an explanation. */
+interface ExplainWorld extends PacketScope {
   readonly mode: BackendMode;
   readonly nodeName: string;
   readonly backend: (family: IpFamily) => Backend;
   readonly quarantined: (family: IpFamily) => readonly Quarantined[];
-  /** Asks the machine for the explanation; or why nothing is asked. */
-  readonly machine: MachineQuestions | { readonly notAsked: string };
-}
-
-/** What of a machine is asked. */
-export interface MachineQuestions {
-  /** Whether it has what carries the packet. */
-  kernel(plan: ProxyPlan, explanation: PacketExplanation): Promise<KernelState>;
-  /** What is remembered of the client. */
-  affinity(
-    plan: ProxyPlan,
-    explanation: PacketExplanation,
-  ): Promise<PacketExplanation["affinity"]>;
+  /** The reason why the machine is not asked. @default {the backends ask it} */
+  readonly notAsked?: string | undefined;
 }
 
 /** One packet. */
@@ -56,14 +49,14 @@ export interface ExplainReport {
   readonly to: string;
   readonly nodeName: string;
   readonly mode: BackendMode;
-  /** What had to be assumed, each a sentence without a full stop. */
+  /** Each a sentence without a full stop. */
   readonly assumptions: readonly string[];
   readonly packets: readonly ExplainedPacket[];
 }
 
 /**
- * Explains every packet that two ends mean. Throws a ConfigurationError for what cannot be read, a
- * PacketEndsError for what is not there.
+ * Explains every packet that FROM and TO mean. Throws a ConfigurationError for an invalid operand and a
+ * PacketEndsError for an unknown object.
  */
 export async function explainEnds(
   { clock }: { readonly clock: Clock },
@@ -92,19 +85,17 @@ async function explainOne(
     ? []
     : await unservedOf({ clock }, packet, world.services());
   await clock.yieldToEventLoop();
-  const named = explainInMode(plan, packet, {
-    backend: world.backend(family),
-    quarantined: world.quarantined(family),
-    unserved,
-  });
-  const { machine } = world;
-  const affinity = named.affinity && !("notAsked" in machine)
-    ? await machine.affinity(plan, named)
+  const backend = world.backend(family);
+  const quarantined = world.quarantined(family);
+  const named = explainInMode(plan, packet, { backend, quarantined, unserved });
+  const { notAsked } = world;
+  const affinity = named.affinity && notAsked === undefined
+    ? await affinityOf(backend, plan, named)
     : named.affinity;
   const explanation = affinity ? { ...named, affinity } : named;
-  const kernel: KernelState = "notAsked" in machine
-    ? { kind: "not asked", why: machine.notAsked }
-    : await machine.kernel(plan, explanation);
+  const kernel: KernelState = notAsked === undefined
+    ? await kernelState({ clock, backend }, plan, explanation)
+    : { kind: "not asked", why: notAsked };
   const context = { mode: world.mode, shared: plan.shared, kernel };
   return {
     family,
@@ -115,7 +106,7 @@ async function explainOne(
   };
 }
 
-/** Looks through the objects in slices: reading the addresses of 10,000 takes a while. */
+/** Yields in between: reading the addresses of 10,000 Services takes a while. */
 async function unservedOf(
   { clock }: { readonly clock: Clock },
   { to }: Packet,
@@ -128,4 +119,45 @@ async function unservedOf(
     await slice.pause();
   }
   return found;
+}
+
+interface KnownNode {
+  readonly proxy: KubeProxyConfiguration;
+  readonly nodeName: string;
+  readonly mode: BackendMode;
+  readonly node: Node | undefined;
+  /** Addresses of its interfaces. */
+  readonly others: Iterable<IpAddress>;
+}
+
+/** The known addresses of a node, without duplicates. The first of a family stands for the node. */
+export function knownNodeAddresses(
+  { proxy, nodeName, mode, node, others }: KnownNode,
+): readonly IpAddress[] {
+  const { addresses } = planSettingsOf(proxy, { nodeName, mode }).nodeState(node);
+  return [...new Set([...addresses, ...others])];
+}
+
+/** Explains without asking a machine. Throws as {@linkcode explainEnds}. */
+export async function explainPlanned(
+  { clock }: { readonly clock: Clock },
+  ends: { readonly from: string; readonly to: string },
+  { planned, notAsked }: { readonly planned: PlannedNode; readonly notAsked: string },
+): Promise<ExplainReport> {
+  const { mode, nodeName, plans, informers, node, configuration: { proxy } } = planned;
+  const others = [...plans.values()].flatMap(({ shared }) => shared.nodePortAddresses);
+  // deno-lint-ignore no-undef -- the linter does not know this global yet
+  await using opened = new AsyncDisposableStack();
+  const backends = new Map<IpFamily, Backend>();
+  return await explainEnds({ clock }, ends, {
+    mode,
+    nodeName,
+    plans,
+    nodeAddresses: knownNodeAddresses({ proxy, nodeName, mode, node, others }),
+    services: () => informers.of(SERVICE).values(),
+    backend: (family) =>
+      backends.getOrInsertComputed(family, () => opened.use(planned.createBackend(family))),
+    quarantined: () => [],
+    notAsked,
+  });
 }

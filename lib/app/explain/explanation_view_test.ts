@@ -4,9 +4,10 @@ import { testEndpointSlice, testService } from "../../../tests/support/builders.
 import { FakeClock } from "../../../tests/support/fake_clock.ts";
 import { explainStage } from "../../../tests/packet_flow/explain_executor.ts";
 import type { PacketFlowScenario } from "../../../tests/packet_flow/packet_flow_case.ts";
-import type { BackendMode } from "../../proxy/backend.ts";
+import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import type { KernelState } from "../../proxy/packet_explanation.ts";
-import { explainEnds, type ExplainReport, type ExplainWorld } from "./explain_report.ts";
+import type { ServicePortKey } from "../../proxy/service_port_name.ts";
+import { explainEnds, type ExplainReport } from "./explain_report.ts";
 import { renderExplanation } from "./explanation_view.ts";
 
 const { IPv4 } = ADDRESSES;
@@ -48,18 +49,28 @@ function explain(
   } = {},
 ): Promise<ExplainReport> {
   const { plan, backend } = explainStage(mode, SCENARIO, "IPv4");
-  const world: ExplainWorld = {
+  const serving = ([key]: readonly ServicePortKey[] = []) =>
+    [...plan.services.values()].filter((service) => service.key === key)
+      .map(({ clusterIp, externalIps, port, protocol }) => ({
+        key: key!,
+        addresses: [clusterIp, ...externalIps].map((address) => (
+          { role: "ClusterIP", address, port, protocol, state: "serving" } as const
+        )),
+      }));
+  const machine: Partial<Backend> = {
+    compare: () => Promise.resolve(kernel.kind === "asked" ? kernel.differences : []),
+    findAffinity: () => Promise.resolve(undefined),
+    inspect: (keys) => Promise.resolve({ summary: "", services: serving(keys), quarantined: [] }),
+  };
+  const world = {
     mode,
     nodeName: THIS_NODE,
-    plans: new Map([["IPv4", plan]]),
+    plans: new Map([["IPv4" as const, plan]]),
     nodeAddresses: [IPv4.node],
     services: () => SCENARIO.services,
-    backend: () => backend,
+    backend: () => ({ ...machine, explain: backend.explain.bind(backend) }) as Backend,
     quarantined: () => [],
-    machine: {
-      kernel: () => Promise.resolve(kernel),
-      affinity: (_, { affinity }) => Promise.resolve(affinity && { ...affinity, entry: "none" }),
-    },
+    notAsked: kernel.kind === "not asked" ? kernel.why : undefined,
   };
   return explainEnds({ clock: new FakeClock() }, { from, to }, world);
 }

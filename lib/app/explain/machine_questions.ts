@@ -4,27 +4,27 @@ import type { Backend } from "../../proxy/backend.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import type { KernelState, PacketExplanation } from "../../proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
-import type { MachineQuestions } from "./explain_report.ts";
 
-/** An answer is to come in a second, with all that is around it. */
+/** The whole answer must come within a second. */
 const MOST_MS = 600;
 
-/** A comparison reads everything: 150 ms for so many ServicePorts, and 2 s for 10,000. */
+/** A comparison reads everything: 150 ms for this many ServicePorts, 2 s for 10,000. */
 const MOST_COMPARED = 1_000;
 
-/** Asks through a backend that serves. */
-export function askMachine(
-  { clock }: { readonly clock: Clock },
-  backend: Backend,
-): MachineQuestions {
-  return {
-    kernel: (plan, explanation) =>
-      inTime({ clock }, kernelOf(backend, plan, explanation), {
-        kind: "not asked",
-        why: `it took longer than ${MOST_MS} ms to answer; 'kube-relay diff' waits for it`,
-      }),
-    affinity: (plan, explanation) => affinityOf(backend, plan, explanation),
-  };
+/** Asks whether the machine has everything that carries the packet. Never rejects. */
+export async function kernelState(
+  { clock, backend }: { readonly clock: Clock; readonly backend: Backend },
+  plan: ProxyPlan,
+  explanation: PacketExplanation,
+): Promise<KernelState> {
+  const late = Promise.withResolvers<KernelState>();
+  const why = `it took longer than ${MOST_MS} ms to answer; 'kube-relay diff' waits for it`;
+  const timer = clock.setTimer(MOST_MS, () => late.resolve({ kind: "not asked", why }));
+  try {
+    return await Promise.race([kernelOf(backend, plan, explanation), late.promise]);
+  } finally {
+    timer.cancel();
+  }
 }
 
 async function kernelOf(
@@ -47,7 +47,7 @@ async function kernelOf(
   }
 }
 
-/** `undefined` = it would take too long. */
+/** Returns undefined if it would take too long. */
 async function differencesOf(
   backend: Backend,
   plan: ProxyPlan,
@@ -71,7 +71,7 @@ async function differencesOf(
   return await backend.findMissing(carriers);
 }
 
-/** Of a mode that serves by itself: it knows which sockets it has. */
+/** A mode that forwards itself knows its open sockets. */
 async function inspectedDifferences(
   backend: Backend,
   { service, packet: { to, port, protocol }, carriers }: PacketExplanation,
@@ -85,12 +85,13 @@ async function inspectedDifferences(
   );
   if (wanted === undefined || at?.state === "serving") return [];
   const { object, name } = wanted;
-  // One that stands in for the address is reached by that other address only.
+  // A stand-in is reached by its own address only.
   const found = at ? at.state : "served on another address, see 'kube-relay status'";
   return [{ object, name, key, kind: at ? "missing" : "altered", wanted: "serving", found }];
 }
 
-async function affinityOf(
+/** Asks which endpoint the machine remembers for the client. Never rejects. */
+export async function affinityOf(
   backend: Backend,
   { services }: ProxyPlan,
   { affinity, endpoints, service, packet }: PacketExplanation,
@@ -104,19 +105,5 @@ async function affinityOf(
     return { ...affinity, entry: entry && isUsable ? entry : "none" };
   } catch (error) {
     return { ...affinity, unknown: messageOf(error) };
-  }
-}
-
-async function inTime<T>(
-  { clock }: { readonly clock: Clock },
-  answer: Promise<T>,
-  otherwise: T,
-): Promise<T> {
-  const late = Promise.withResolvers<T>();
-  const timer = clock.setTimer(MOST_MS, () => late.resolve(otherwise));
-  try {
-    return await Promise.race([answer, late.promise]);
-  } finally {
-    timer.cancel();
   }
 }

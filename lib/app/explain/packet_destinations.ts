@@ -1,8 +1,6 @@
-/**
- * Finds the possible destinations of a packet that is addressed to a Service, an address or the
- * node. Pure.
- */
+/** Finds the possible destinations of a packet that is addressed to a Service, an address or the node. Pure. */
 import type { Service } from "../../api/kinds/service.ts";
+import { printableText } from "../../log/printable_text.ts";
 import {
   IP_FAMILIES,
   type IpAddress,
@@ -18,7 +16,6 @@ import { unproxiedReason } from "../../proxy/service_port.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import { nearestServices } from "./find_service_ports.ts";
 import type { ToText } from "./packet_end_text.ts";
-import { PacketEndsError, type PacketScope } from "./packet_scope.ts";
 
 /** What a packet is for. */
 type PacketDestination = Omit<Packet, "from">;
@@ -209,4 +206,23 @@ function unique(destinations: readonly PacketDestination[]): readonly PacketDest
     destinations.map((each) => [`${each.to} ${each.port} ${each.protocol}`, each]),
   );
   return [...byText.values()];
+}
+
+/** What names are looked up in. */
+export interface PacketScope {
+  readonly plans: ReadonlyMap<IpFamily, ProxyPlan>;
+  /** Of both families; the first of each stands for the node. */
+  readonly nodeAddresses: readonly IpAddress[];
+  /** Every Service, those that nothing is planned for included. Asked only where something is unknown. */
+  readonly services: () => Iterable<Service>;
+}
+
+/** What was named is not there, or says too little. */
+export class PacketEndsError extends Error {
+  override name = "PacketEndsError";
+
+  /** Names of objects may be part of the message. */
+  constructor(message: string) {
+    super(printableText(message));
+  }
 }

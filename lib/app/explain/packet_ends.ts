@@ -11,7 +11,7 @@ import type { Packet, PacketSender } from "../../proxy/packet.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { type FromText, parseFrom, parseTo, type ToText } from "./packet_end_text.ts";
 import { destinationsOf } from "./packet_destinations.ts";
-import { PacketEndsError, type PacketScope } from "./packet_scope.ts";
+import { PacketEndsError, type PacketScope } from "./packet_destinations.ts";
 
 /** What two ends come to. */
 interface PacketEnds {

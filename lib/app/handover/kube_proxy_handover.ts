@@ -13,31 +13,29 @@ import type { RunConfiguration } from "../run/run_configuration.ts";
 import type { SyncObserver } from "../service/sync_observer.ts";
 import { excludedServers, findKubeProxyAlive } from "./takeover.ts";
 
-/** What a handover needs. */
 interface HandoverDependencies {
   readonly hostChecks: HostChecks;
   readonly clock: Clock;
   readonly logger: Logger;
   readonly process: Pick<Dependencies["process"], "uid">;
   readonly otherModes: Pick<OtherModes, "note" | "remove">;
-  /** A kube-proxy that ran beside us has written where we do. */
+  /** Called after kube-proxy has ended: it may have changed our rules. */
   readonly recheck: () => void;
-  /** Annotations of the own Node, as far as they are known when it is asked. */
+  /** Annotations of the own Node, if known. */
   readonly nodeAnnotations: () => Readonly<Record<string, string>> | undefined;
 }
 
-/** What of the configuration it goes by. */
 type HandoverOptions = Pick<RunConfiguration, "mode" | "families"> & {
   readonly relay: Pick<RelayOptions, "takeover">;
   readonly proxy: Pick<KubeProxyConfiguration, "ipvs">;
 };
 
-/** Time between two questions whether a kube-proxy has ended. */
+/** Time between two checks whether kube-proxy has ended. */
 const ALIVE_PERIOD_MS = 5_000;
-/** A look at all rules is not worth a Service's first moments. */
+/** Delays the check of all rules until Services have settled. */
 const LOOK_DELAY_MS = 5_000;
 
-/** Waits for the first good sync of each family, then takes over or tells of leftovers. */
+/** Waits for the first successful sync of each family, then takes over or reports leftovers. */
 export class KubeProxyHandover implements AddressHandover, SyncObserver {
   readonly #dependencies: HandoverDependencies;
   readonly #options: HandoverOptions;
@@ -52,7 +50,7 @@ export class KubeProxyHandover implements AddressHandover, SyncObserver {
     this.#pending = options.relay.takeover;
   }
 
-  /** With `--takeover`: whether a kube-proxy may still run. */
+  /** Whether a kube-proxy may still run, with `--takeover`. */
   get pending(): boolean {
     return this.#pending;
   }
@@ -63,7 +61,7 @@ export class KubeProxyHandover implements AddressHandover, SyncObserver {
     if (this.#missing.size === 0) this.#served.resolve();
   }
 
-  /** Ends when there is nothing left to do, or with the signal. */
+  /** Resolves after the last step, or with the signal. */
   async run(signal: AbortSignal): Promise<void> {
     const { otherModes } = this.#dependencies;
     await otherModes.note();
@@ -72,10 +70,10 @@ export class KubeProxyHandover implements AddressHandover, SyncObserver {
     try {
       await otherModes.remove(signal);
       if (this.#options.relay.takeover) await this.#takeOver(signal);
-      else await this.#tellLeftovers(signal);
+      else await this.#reportLeftovers(signal);
     } catch (error) {
       if (signal.aborted) return;
-      // Services work: what was there before is no reason to end.
+      // Services work, so leftovers are no reason to exit.
       this.#dependencies.logger.error("Cannot check for leftovers of another mode or kube-proxy", {
         error,
       });
@@ -84,7 +82,7 @@ export class KubeProxyHandover implements AddressHandover, SyncObserver {
     }
   }
 
-  /** A kube-proxy that runs writes its rules anew: those go once it has ended, without a fight. */
+  /** A running kube-proxy writes its rules again, so they are removed again once it has ended. */
   async #takeOver(signal: AbortSignal): Promise<void> {
     const { hostChecks, clock, logger } = this.#dependencies;
     const alive = await findKubeProxyAlive(hostChecks, { signal });
@@ -116,10 +114,10 @@ export class KubeProxyHandover implements AddressHandover, SyncObserver {
     });
   }
 
-  /** Only told, not removed: nobody has said that kube-proxy is not to come back. */
-  async #tellLeftovers(signal: AbortSignal): Promise<void> {
+  /** Reports without removing: kube-proxy may come back. */
+  async #reportLeftovers(signal: AbortSignal): Promise<void> {
     const { hostChecks, clock, logger, process, nodeAnnotations } = this.#dependencies;
-    // A plain user sees none of it.
+    // Only root can read the rules.
     if (process.uid !== 0) return;
     await clock.sleep(LOOK_DELAY_MS, signal);
     const annotations = nodeAnnotations();

@@ -1,11 +1,3 @@
-/**
- * What kube-relay itself left on the machine in another mode: it goes once Services work in this one.
- *
- * A record in the state directory says which modes have run. Without it a run beside another one, such
- * as the demo on a node of a cluster, would take that one's rules away.
- *
- * @module
- */
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { Logger } from "../../log/logger.ts";
 import { IP_FAMILIES } from "../../net/ip_address.ts";
@@ -15,13 +7,15 @@ import type { Dependencies } from "../dependencies.ts";
 import { idleBackendOptions } from "../run/idle_backend_options.ts";
 import { KNOWN_MODES } from "../../config/mode_request.ts";
 
-/** Which mode stays, and how the others were set up. */
 interface OtherModesOptions {
   readonly mode: BackendMode;
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
 }
 
-/** Knows which modes have run here since the state directory was made. */
+/**
+ * Removes what kube-relay left in other modes. A file in the state directory lists the modes that have
+ * run: without it the demo on a node of a cluster would remove the rules of the kube-relay there.
+ */
 export class OtherModes {
   readonly #dependencies: Dependencies & { readonly logger: Logger };
   readonly #options: OtherModesOptions;
@@ -38,16 +32,15 @@ export class OtherModes {
     this.#path = recordIn(this.#directory);
   }
 
-  /** Notes that the mode runs, before it leaves anything. Never throws. */
+  /** Records the mode before it writes anything. Never throws. */
   async note(): Promise<void> {
     const modes = await this.#modes();
     if (!modes.has(this.#options.mode)) await this.#write(modes.add(this.#options.mode));
   }
 
   /**
-   * Takes away what every other mode that has run here added. Rules that stayed would go on sending
-   * packets to endpoints that are no more. What can't be removed is told, left, and tried at the next
-   * start.
+   * Cleans up after every other recorded mode: remaining rules would send packets to endpoints that no
+   * longer exist. Failures are logged and tried again at the next start.
    */
   async remove(signal: AbortSignal): Promise<void> {
     const { backends } = this.#dependencies;
@@ -61,7 +54,7 @@ export class OtherModes {
     }
   }
 
-  /** Whether nothing of it is left. */
+  /** Resolves to whether everything was removed. */
   async #cleanUp(other: BackendMode, signal: AbortSignal): Promise<boolean> {
     const { backends, logger } = this.#dependencies;
     let isDone = true;
@@ -83,7 +76,7 @@ export class OtherModes {
     try {
       return new Set((await Deno.readTextFile(this.#path)).split("\n").filter(Boolean));
     } catch (error) {
-      if (!(error instanceof Deno.errors.NotFound)) this.#tell(error);
+      if (!(error instanceof Deno.errors.NotFound)) this.#warn(error);
       return new Set();
     }
   }
@@ -93,11 +86,11 @@ export class OtherModes {
       await Deno.mkdir(this.#directory, { recursive: true, mode: 0o700 });
       await writeFileWhole(this.#path, [...modes].map((mode) => `${mode}\n`).join(""));
     } catch (error) {
-      this.#tell(error);
+      this.#warn(error);
     }
   }
 
-  #tell(error: unknown): void {
+  #warn(error: unknown): void {
     this.#dependencies.logger.warn(
       "Cannot write the record of modes; leftovers of another mode must be removed with --cleanup",
       { path: this.#path, error },
@@ -105,7 +98,7 @@ export class OtherModes {
   }
 }
 
-/** Removes the record: every mode has been cleaned up after. Throws what Deno.remove() throws. */
+/** Removes the record after a cleanup of every mode. Throws as Deno.remove(). */
 export async function forgetModes(stateDirectory: string): Promise<void> {
   try {
     await Deno.remove(recordIn(stateDirectory));

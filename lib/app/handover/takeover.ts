@@ -7,19 +7,12 @@ import { type HostChecks, type HostFinding, KUBE_PROXY_ALIVE } from "../../proxy
 import type { Dependencies } from "../dependencies.ts";
 import { printCleanupReport } from "../cli/print_cleanup_report.ts";
 
-/** A kube-proxy runs on this node, and nobody said that it is to be taken over. */
+/** A kube-proxy runs on this node, and `--takeover` was not given. */
 export class KubeProxyAliveError extends Error {
   override name = "KubeProxyAliveError";
 }
 
-/** What admission is decided by. */
-interface AdmissionDependencies {
-  readonly hostChecks: HostChecks;
-  readonly process: Pick<Dependencies["process"], "uid">;
-  readonly logger: Logger;
-}
-
-/** The kube-proxy that answers on this node now; undefined where none does. Takes 3 s at most. */
+/** Returns the kube-proxy that answers on this node, if any. Takes 3 s at most. */
 export async function findKubeProxyAlive(
   hostChecks: HostChecks,
   options: { readonly signal?: AbortSignal } = {},
@@ -29,12 +22,14 @@ export async function findKubeProxyAlive(
 }
 
 /**
- * Lets a start go on, or throws a {@linkcode KubeProxyAliveError} that says how kube-proxy is turned
- * off: two proxies that write rules for the same packets undo each other's. With `--takeover` it goes on.
- * So it does for a plain user with manifests, as in the demo, who can't get in anybody's way.
+ * Throws a {@linkcode KubeProxyAliveError} that says how to turn off kube-proxy: two proxies that write
+ * rules for the same packets undo each other's. `--takeover` allows the start, as does a user without
+ * root rights who serves manifests, as in the demo.
  */
 export async function admitStart(
-  { hostChecks, process, logger }: AdmissionDependencies,
+  { hostChecks, process, logger }:
+    & Pick<Dependencies, "hostChecks">
+    & { readonly process: Pick<Dependencies["process"], "uid">; readonly logger: Logger },
   { relay, signal }: { readonly relay: RelayOptions; readonly signal?: AbortSignal },
 ): Promise<void> {
   const findings = await hostChecks.findings({ scope: "ports", ...(signal && { signal }) });
@@ -62,7 +57,7 @@ export async function admitStart(
   );
 }
 
-/** Prints what `--takeover` would do. Changes nothing. */
+/** Prints the actions of `--takeover` without acting. */
 export async function showTakeover(
   dependencies: Pick<Dependencies, "hostChecks" | "print" | "complain">,
   { signal, ...options }: {
@@ -82,7 +77,7 @@ export async function showTakeover(
   if (alive) print(`\nIt would write its rules again: ${alive.cure}\n`);
 }
 
-/** Where virtual servers are somebody else's: `ipvs.excludeCIDRs`. */
+/** Ranges whose virtual servers belong to other programs: `ipvs.excludeCIDRs`. */
 export function excludedServers({ ipvs }: Pick<KubeProxyConfiguration, "ipvs">): Cidr[] {
   return ipvs.excludeCIDRs.map(tryParseCidr).filter((cidr) => cidr !== undefined);
 }

@@ -1,70 +1,64 @@
-import type { Node } from "../../api/kinds/node.ts";
+import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
+import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
+import { NODE, type Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
+import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
+import { featureEnabled } from "../../config/feature_gates.ts";
 import type { LoadedConfiguration } from "../../config/load.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
-import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
+import { cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
+import type { Clock } from "../../os/clock.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
-import type { Quarantined } from "../../proxy/data_plane.ts";
-import type { ComparisonScope } from "../../proxy/service_mode.ts";
 import type { MachineFacts } from "../../proxy/machine_facts.ts";
 import type { ObjectProblem } from "../../api/problem.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ComparisonScope } from "../../proxy/service_mode.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import type { BackendDependencies, BackendTable, Dependencies } from "../dependencies.ts";
 import { idleBackendOptions } from "../run/idle_backend_options.ts";
-import { planSettingsOf } from "../run/plan_settings.ts";
-import { ownNode, renderPlan } from "./render_plan.ts";
+import { type PlanSettings, planSettingsOf } from "../run/plan_settings.ts";
+import { ProxyPipeline } from "../service/proxy_pipeline.ts";
 
-/** All that is needed, and a log. */
 export type PlanNodeDependencies = Dependencies & BackendDependencies;
 
-/** The plans of a node, and what would carry them out there. */
+/** The plans of a node. The machine was not touched. */
 export interface PlannedNode {
   readonly mode: BackendMode;
   readonly nodeName: string;
-  /** Whether there was a Node of this name. */
+  /** Whether the source has a Node of this name. */
   readonly isNodeKnown: boolean;
   readonly plans: ReadonlyMap<IpFamily, ProxyPlan>;
-  /** Whether it is known what the machine has that rules depend on; otherwise it has everything. */
+  /** Whether the features of the machine are known; otherwise it is assumed to have all. */
   readonly isMachineKnown: boolean;
-  /** What it was planned from: the objects, the own Node among them, and the configuration. */
   readonly informers: InformerSet;
   readonly node: Node | undefined;
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
-  /** What is known of the machine that it was planned for. */
   readonly machine: (family: IpFamily) => KnownMachine;
-  /** Makes a backend that serves nothing: it is asked for text, or to look at the machine. */
+  /** Makes a backend that renders and compares, but is never started. */
   readonly createBackend: (family: IpFamily) => Backend;
-  /** Keys of all Services, those that nothing is planned for included. */
+  /** Keys of all Services, including those without a plan. */
   readonly services: ReadonlySet<string>;
-  /** What of the objects could not be used, one line each. */
+  /** Objects that could not be used, one line each. */
   readonly problems: readonly string[];
-  /** Whether something is left out because of that. */
   readonly isIncomplete: boolean;
 }
 
-/** Objects, and the node that they are planned for. */
-interface PlanObjectsOptions {
-  readonly informers: InformerSet;
-  readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
-  readonly mode: BackendMode;
-  readonly nodeName: string;
+interface PlanObjectsOptions
+  extends Pick<PlannedNode, "informers" | "configuration" | "mode" | "nodeName"> {
   readonly families: readonly IpFamily[];
-  /** What is known of the machine that it is planned for. @default {nothing} */
-  readonly machine?: (family: IpFamily) => KnownMachine;
+  /** @default {nothing is known} */
+  readonly machine?: PlannedNode["machine"];
 }
 
-/** What a running proxy found of its machine. */
-interface KnownMachine {
+/** The machine of a node, as far as a running proxy reported it. */
+interface KnownMachine extends Pick<ComparisonScope, "quarantined" | "serving"> {
+  /** @default {the addresses of the Node} */
   readonly interfaceAddresses?: readonly IpAddress[];
   readonly facts?: MachineFacts;
-  /** What it could not bring into effect. */
-  readonly quarantined?: readonly Quarantined[];
-  /** What it has open, where it serves by itself. */
-  readonly serving?: ComparisonScope["serving"];
 }
 
-/** Plans what has to hold for objects that are all there. */
+/** Plans a node for objects that are complete. */
 export async function planObjects(
   dependencies: PlanNodeDependencies,
   { informers, configuration, mode, nodeName, families, machine = () => ({}) }: PlanObjectsOptions,
@@ -75,12 +69,8 @@ export async function planObjects(
   const plans = new Map<IpFamily, ProxyPlan>();
   for (const family of families) {
     const { interfaceAddresses } = machine(family);
-    const found = await renderPlan(dependencies, informers, {
-      family,
-      configuration,
-      settings,
-      ...(interfaceAddresses && { interfaceAddresses }),
-    });
+    const options = { family, configuration, settings, interfaceAddresses };
+    const found = await planFamily(dependencies, informers, options);
     plans.set(family, found.plan);
     for (const problem of found.problems) problems.add(problemText(problem));
   }
@@ -111,4 +101,39 @@ export async function planObjects(
 
 function problemText({ kind, object, path, value, message }: ObjectProblem): string {
   return `${kind} ${object}: ${path}${value === "" ? "" : ` is ${value}`}: ${message}`;
+}
+
+function ownNode(informers: InformerSet): Node | undefined {
+  return informers.of(NODE).values().next().value;
+}
+
+/** Plans one family. The addresses of the machine that this runs on have no meaning here. */
+async function planFamily(
+  { clock }: { readonly clock: Clock },
+  informers: InformerSet,
+  { family, configuration: { proxy, relay }, settings, interfaceAddresses }: {
+    readonly family: IpFamily;
+    readonly configuration: PlannedNode["configuration"];
+    readonly settings: PlanSettings;
+    readonly interfaceAddresses: readonly IpAddress[] | undefined;
+  },
+): Promise<{ readonly plan: ProxyPlan; readonly problems: readonly ObjectProblem[] }> {
+  const node = settings.nodeState(ownNode(informers));
+  const allowExternalIps = featureEnabled(proxy, "AllowServiceExternalIPs");
+  const pipeline = new ProxyPipeline({ clock }, { family, node, settings, allowExternalIps });
+  pipeline.setNode(node);
+  pipeline.setInterfaceAddresses(
+    interfaceAddresses ??
+      node.addresses.filter((address) => ipFamilyOf(address) === family).toSorted(),
+  );
+  const fromApi = [...informers.of(SERVICE_CIDR).values()].flatMap(({ spec }) => spec.cidrs ?? []);
+  const serviceCidrs = relay.serviceCidrs.length > 0
+    ? relay.serviceCidrs
+    : fromApi.map(tryParseCidr).filter((cidr) => cidr !== undefined);
+  pipeline.setServiceCidrs(serviceCidrs.filter((cidr) => cidrFamilyOf(cidr) === family));
+  for (const service of informers.of(SERVICE).values()) pipeline.onService(undefined, service);
+  for (const slice of informers.of(ENDPOINT_SLICE).values()) pipeline.onEndpointSlice(slice, "set");
+  for (const endpoints of informers.of(ENDPOINTS).values()) pipeline.onEndpoints(endpoints, "set");
+  const { problems } = await pipeline.collectChanges([]);
+  return { plan: pipeline.plan, problems };
 }

@@ -4,30 +4,28 @@ import { ConfigurationError, type LoadedConfiguration } from "../../config/load.
 import type { ModeRequest } from "../../config/mode_request.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
-import { namedMode } from "../run/choose_mode.ts";
+import { askControl } from "../control/control_client.ts";
 import type { BackendTable } from "../dependencies.ts";
 import { INPUT_PART } from "../dump/dump_schema.ts";
 import { planDump } from "../dump/plan_dump.ts";
-import { readDumpFile } from "../dump/read_dump.ts";
+import { checkDump, readDumpFile } from "../dump/read_dump.ts";
+import { namedMode } from "../run/choose_mode.ts";
 import { nodeNameOf } from "../run/node_name.ts";
 import { type PlannedNode, type PlanNodeDependencies, planObjects } from "./plan_objects.ts";
 import { readObjectsOnce } from "./read_objects_once.ts";
 
 export { type PlannedNode, type PlanNodeDependencies, planObjects } from "./plan_objects.ts";
 
-/** Which plans are wanted. */
-interface PlanNodeOptions {
-  readonly flags: Pick<FlagValues, "family" | "from">;
-  readonly configuration: LoadedConfiguration;
-}
-
 /**
- * Reads all objects, and plans what has to hold for them. Throws as {@linkcode readObjectsOnce}, and
- * with `--from` a DumpError.
+ * Plans a node from manifests, the cluster or, with `--from`, a dump. Throws as
+ * {@linkcode readObjectsOnce}, or a DumpError.
  */
 export async function planNode(
   dependencies: PlanNodeDependencies,
-  { flags, configuration }: PlanNodeOptions,
+  { flags, configuration }: {
+    readonly flags: Pick<FlagValues, "family" | "from">;
+    readonly configuration: LoadedConfiguration;
+  },
 ): Promise<PlannedNode> {
   const families = wantedFamilies(flags.family);
   if (flags.from !== undefined) {
@@ -54,7 +52,7 @@ export async function planNode(
   };
 }
 
-/** The mode. Throws when it is not in this build, or when only the machine could tell. */
+/** Throws if this build does not have the mode, or if the mode depends on the machine. */
 function plannedMode(backends: BackendTable, request: ModeRequest): BackendMode {
   const known = Object.keys(backends).join(", ");
   if (request === "auto") {
@@ -72,4 +70,19 @@ function plannedMode(backends: BackendTable, request: ModeRequest): BackendMode 
 export function wantedFamilies(word: string | undefined): readonly IpFamily[] {
   const wanted = word?.toLowerCase();
   return IP_FAMILIES.filter((family) => wanted === undefined || family.toLowerCase() === wanted);
+}
+
+/** Plans the node of the running process from its dump. Throws a ControlError if it does not answer. */
+export async function planRunningNode(
+  dependencies: PlanNodeDependencies,
+  { relay, families = IP_FAMILIES }: {
+    readonly relay: LoadedConfiguration["relay"];
+    readonly families?: readonly IpFamily[];
+  },
+): Promise<PlannedNode> {
+  const { controlSocket } = relay;
+  const source = `the dump of kube-relay at '${controlSocket}'`;
+  const answer = await askControl(controlSocket, { route: "/dump?inputs" });
+  const dump = checkDump(answer, { source, part: INPUT_PART });
+  return await planDump(dependencies, { dump, source, families, relay });
 }

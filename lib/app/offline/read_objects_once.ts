@@ -8,35 +8,32 @@ import { createApiObjectSource } from "../run/api_object_source.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { serviceSubscriptions } from "../service/service_subscriptions.ts";
 
-/** So long an API server is tried; a running proxy would try for ever. */
+/** Longest time until the API server gives complete lists; a running proxy would try forever. */
 const LIST_WAIT_MS = 30_000;
 
-/** What was found. */
 interface ReadObjects {
   readonly informers: InformerSet;
-  /** What is wrong with what was read, one line each. */
+  /** Problems of the objects, one line each. */
   readonly problems: readonly string[];
-  /** Whether something could not be used. */
+  /** Whether some objects could not be used. */
   readonly isIncomplete: boolean;
 }
 
-/** Where to look, and as which node. */
 interface ReadObjectsOptions {
   readonly configuration: LoadedConfiguration;
   readonly nodeName: string;
 }
 
-/** A source while it is read. */
 interface OnceSource {
   run(signal: AbortSignal): Promise<void>;
-  /** Why it takes so long. */
+  /** The reason of a delay. */
   hindrance(): string;
   found(): Omit<ReadObjects, "informers">;
 }
 
 /**
- * Reads everything, then closes what it opened. Throws what reading a kubeconfig throws, for a path of
- * `--manifests` that leads nowhere, and when the API server gave no complete list in 30 s.
+ * Reads all objects once. Throws for an unusable kubeconfig, for a missing path of `--manifests`, and if
+ * the API server gives no complete lists within 30 s.
  */
 export async function readObjectsOnce(
   dependencies: Dependencies & { readonly logger: Logger },
@@ -90,12 +87,12 @@ async function openSource(
   return {
     run: (signal) => source.run(signal),
     hindrance: () => {
-      const told = source.status().flatMap(({ name, state, problems }) =>
+      const reasons = source.status().flatMap(({ name, state, problems }) =>
         problems.map((problem) => `${name} (${state}): ${problem}`)
       );
-      return told.join("; ") || "the API server is silent";
+      return reasons.join("; ") || "the API server is silent";
     },
-    // What cannot be read there is told by the log.
+    // The log has the problems.
     found: () => ({ problems: [], isIncomplete: false }),
   };
 }
@@ -107,18 +104,15 @@ function openManifests(
     readonly paths: readonly string[];
   },
 ): OnceSource {
-  // Its log keeps to twenty problems, and tells of a life that ends here.
-  const source = createManifestSource({ clock, logger: SILENT_LOGGER }, {
-    paths,
-    informers,
-  });
+  // Its log would stop after twenty problems.
+  const source = createManifestSource({ clock, logger: SILENT_LOGGER }, { paths, informers });
   return {
     run: (signal) => source.run(signal),
     hindrance: () => "the manifests are being read",
     found() {
       const files = source.status();
       const { path, missing } = files.find(({ missing }) => missing !== undefined) ?? {};
-      // A proxy waits for it; whoever looks once would be told that there are no Services.
+      // A proxy waits for the folder; here it would mean that there are no Services.
       if (missing !== undefined) throw new Error(`Cannot read manifests of '${path}': ${missing}`);
       return {
         problems: files.flatMap(({ path, problems, problemsNotShown }) => [

@@ -6,26 +6,25 @@ import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
 import { serviceKey, type ServicePortKey } from "../../proxy/service_port_name.ts";
 import { VERSION } from "../cli/version.ts";
 
-/** What was rendered. */
-export interface HeadingOptions {
+interface HeadingOptions {
   readonly mode: BackendMode;
   readonly family: IpFamily;
   readonly nodeName: string;
-  /** Whether there was a Node of this name. */
+  /** Whether the source has a Node of this name. */
   readonly isNodeKnown: boolean;
-  /** Whether a running proxy would ask the kernel what it has, and nobody has told. */
+  /** Whether the rules depend on features of the kernel that are unknown. */
   readonly asksKernel: boolean;
   readonly plan: ProxyPlan;
-  /** What was rendered of it; `undefined` = everything. */
+  /** The rendered ServicePorts; undefined means all. */
   readonly keys: ReadonlySet<ServicePortKey> | undefined;
-  /** The only Service that is wanted, as `namespace/name`. */
+  /** The only rendered Service, as `namespace/name`. */
   readonly service: string | undefined;
 }
 
 /** Widest line, `# ` included. */
 const WIDTH = 80;
 
-/** Lines of comment: every tool that is written for takes what begins with `#` as such. */
+/** Lines that begin with `#`, which is a comment for every tool of every mode. */
 export function renderHeading(options: HeadingOptions): string {
   const { mode, family, nodeName, isNodeKnown, asksKernel } = options;
   const paragraphs = [`kube-relay ${VERSION}, mode ${mode}, ${family}: ${extent(options)}.`];

@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { testProxyPlan, testServicePlan } from "../../../tests/support/service_plans.ts";
-import { type HeadingOptions, renderHeading } from "./render_heading.ts";
+import { renderHeading } from "./render_heading.ts";
 import { VERSION } from "../cli/version.ts";
 
 const PLAN = testProxyPlan([
@@ -8,7 +8,7 @@ const PLAN = testProxyPlan([
   testServicePlan({ name: "web", portName: "https", port: 443 }),
 ]);
 
-function heading(options: Partial<HeadingOptions> = {}): readonly string[] {
+function heading(options: Partial<Parameters<typeof renderHeading>[0]> = {}): readonly string[] {
   return renderHeading({
     mode: "iptables",
     family: "IPv4",

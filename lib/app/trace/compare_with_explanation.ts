@@ -3,11 +3,10 @@ import type { IpAddress } from "../../net/ip_address.ts";
 import type { ExplainedVerdict, PacketExplanation } from "../../proxy/packet_explanation.ts";
 import type { TraceComparison, TraceOutcome } from "./trace_report.ts";
 
-/** What was seen. */
 interface SeenPacket {
   readonly outcome: TraceOutcome;
   readonly nodeAddresses: readonly IpAddress[];
-  /** The source address that it really had. */
+  /** The source address of the packet. */
   readonly sender: IpAddress;
 }
 
@@ -21,7 +20,7 @@ export function compareWithExplanation(
   const { verdict, endpoints } = explanation;
   const expected = expectedKind(verdict);
   const text = expectedText(explanation);
-  // That nobody listens there is no Service's doing.
+  // No program listens there, which no Service decides.
   const isNobody = outcome.kind === "rejected" && outcome.by === undefined;
   if (expected === "unchanged" && isNobody) return { expected: text, differences: [] };
   if (outcome.kind !== expected) {
@@ -43,7 +42,7 @@ export function compareWithExplanation(
   if (seenAs === undefined || endpoint.seesNode === undefined) {
     return { expected: text, differences: [] };
   }
-  // What the node sends itself has an address of the node anyway.
+  // The node's own packets have an address of the node in any case.
   const isRight = endpoint.seesNode ? nodeAddresses.includes(seenAs) : seenAs === sender;
   const due = endpoint.seesNode ? "an address of this node" : `the sender's own ${sender}`;
   return {

@@ -11,11 +11,10 @@ import type {
 import { flowRoute } from "../control/answer_flow.ts";
 import { askControl } from "../control/control_client.ts";
 
-/** What is asked, and with what. */
 interface ForwarderEdges {
   readonly clock: Clock;
   readonly controlSocket: string;
-  /** Tells this watch from others'. */
+  /** Identifies this watch. */
   readonly id: string;
 }
 
@@ -24,13 +23,13 @@ const ASK_PERIOD_MS = 100;
 const MOST_ASKS = 45;
 const FEW_ASKS = 4;
 
-/** A watch of the forwarder behind a control socket. */
+/** Watches by asking the forwarder of userspace mode, where no rule decides. */
 export function createForwarderTrace(edges: ForwarderEdges): StartPacketWatch {
   return async (packet, { signal }) => {
     const route = flowRoute(edges.id, queryOf(packet));
     const ask = async () =>
       await askControl(edges.controlSocket, { route }) as readonly WatchedFlow[];
-    // The answer says that the watch is set.
+    // After the first answer the watch is active.
     await ask();
     const stop = new AbortController();
     const found = untilSeen(edges.clock, { ask, signal: AbortSignal.any([signal, stop.signal]) });
@@ -54,7 +53,7 @@ function watchOf(
     seen,
     async path({ service, isUnsent = false }): Promise<TracedPath> {
       const late = new AbortController();
-      // What was closed before it was accepted is taken all the same; what nobody listens for is not.
+      // A connection that was closed before its accept is reported too.
       const asks = isUnsent ? 0 : packet.comesFrom === "elsewhere" ? MOST_ASKS : FEW_ASKS;
       const pause = clock.sleep(asks * ASK_PERIOD_MS, late.signal).then(() => undefined);
       pause.catch(() => {});

@@ -5,6 +5,7 @@ import type { Clock } from "../../os/clock.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
 import { type ConntrackEntry, findConntrackEntry } from "../../os/conntrack_entry.ts";
 import type { Network } from "../../os/network.ts";
+import { MODE_TRAITS } from "../../proxy/backend.ts";
 import {
   type PacketWatch,
   type StartPacketWatch,
@@ -13,37 +14,34 @@ import {
   type WatchedPacket,
 } from "../../proxy/packet_trace.ts";
 import type { ExplainedPacket, ExplainReport } from "../explain/explain_report.ts";
-import { choosePacket, type ChosenPacket, seenFrom } from "./choose_packet.ts";
+import { PacketEndsError } from "../explain/packet_destinations.ts";
+import { parseFrom } from "../explain/packet_end_text.ts";
 import { compareWithExplanation } from "./compare_with_explanation.ts";
 import { NO_ROUTE, preparePacket, type ReadyPacket } from "./send_packet.ts";
 import { outcomeOf } from "./trace_outcome.ts";
 import type { TraceOrigin, TraceReport } from "./trace_report.ts";
-import { MODE_TRAITS } from "../../proxy/backend.ts";
 
-/** The edges of a trace. */
 interface TraceDependencies {
   readonly clock: Clock;
   readonly network: Network;
   readonly commands: CommandRunner;
 }
 
-/** What is traced. */
 interface TraceOptions {
-  /** What the running kube-relay says of the packets that may be meant. */
+  /** The explanation by the running kube-relay. */
   readonly report: ExplainReport;
-  /** Asks it for another packet. */
+  /** Asks for the explanation of another packet. */
   readonly explain: (
     ends: { readonly from: string; readonly to: string },
   ) => Promise<ExplainReport>;
   readonly start: StartPacketWatch;
-  /** How long a packet of somebody else's is waited for. */
+  /** Longest wait for a packet of another machine. */
   readonly waitMs: number;
   readonly signal: AbortSignal;
-  /** Told when a packet is waited for, with what for. */
+  /** Called with the awaited packet before the wait. */
   readonly onWaiting: (words: string) => void;
 }
 
-/** Everything that was seen. */
 interface Sighting {
   readonly watched: WatchedPacket;
   readonly origin: TraceOrigin;
@@ -51,7 +49,7 @@ interface Sighting {
   readonly path: TracedPath;
 }
 
-/** Throws a TraceError, a PacketEndsError, or what `explain` throws. */
+/** Traces one packet and undoes every change to the machine. Throws a TraceError, a PacketEndsError, or as `explain`. */
 export async function runTrace(
   dependencies: TraceDependencies,
   options: TraceOptions,
@@ -69,7 +67,7 @@ export async function runTrace(
   return reportOf({ ...sighting, report, explained, entry, problem, nodeAddresses });
 }
 
-/** Sets the watch, lets the packet come by, and takes the watch away. */
+/** Watches while the packet passes. */
 async function watch(
   dependencies: TraceDependencies,
   options: TraceOptions & {
@@ -93,7 +91,7 @@ async function watch(
   return { watched: exact, origin, way: set.way, path };
 }
 
-/** A packet that was dropped is not waited for any longer. */
+/** Stops waiting for an answer once the packet was dropped. */
 async function send(
   set: PacketWatch,
   { ready, signal }: { readonly ready: ReadyPacket; readonly signal: AbortSignal },
@@ -136,7 +134,7 @@ async function wait(
   }
 }
 
-/** What the kernel tracks; asked only for what was not refused: that is never tracked. */
+/** The entry of connection tracking. A rejected or dropped packet has none. */
 async function entryOf(
   { commands }: TraceDependencies,
   { watched, path: { header, ending } }: Sighting,
@@ -157,7 +155,7 @@ async function entryOf(
   }
 }
 
-/** Who sent it, and by which interface it came, is known for certain now. */
+/** Explains again with the sender and the interface of the packet that was seen. */
 async function explainSeen(
   { explain, report: { from } }: TraceOptions,
   { chosen: { watched, explained }, sighting: { path: { header } } }: {
@@ -214,4 +212,51 @@ function reportOf(
       ...(problem === undefined ? [] : [`Connection tracking could not be asked: ${problem}`]),
     ],
   };
+}
+
+interface ChosenPacket {
+  readonly watched: WatchedPacket;
+  readonly explained: ExplainedPacket;
+}
+
+/** Most packets that an error names. */
+const MOST_NAMED = 6;
+
+/** Chooses the packet to watch. Throws a PacketEndsError if several match. */
+export function choosePacket(
+  { from: fromText, to, packets }: Pick<ExplainReport, "from" | "packets" | "to">,
+): ChosenPacket {
+  // If both IP families match, the first one is used.
+  const candidates = packets.filter(({ family }) => family === packets[0]?.family);
+  const [explained] = candidates;
+  if (explained === undefined || candidates.length > 1) throw severalMeant(to, candidates);
+  const { family, packet } = explained;
+  const isNamed = parseFrom(fromText).kind === "address";
+  const watched: WatchedPacket = {
+    family,
+    from: isNamed ? packet.from.address : undefined,
+    to: packet.to,
+    port: packet.port,
+    protocol: packet.protocol,
+    comesFrom: packet.from.kind === "node" ? "this machine" : "elsewhere",
+  };
+  return { watched, explained };
+}
+
+/** FROM of the packet that was seen, with its interface. */
+export function seenFrom(
+  fromText: string,
+  { address, arrivedBy }: { readonly address: string; readonly arrivedBy: string | undefined },
+): string {
+  const sender = fromText === "outside" ? address : fromText;
+  return arrivedBy === undefined || sender.includes("@") ? sender : `${sender}@${arrivedBy}`;
+}
+
+function severalMeant(to: string, packets: readonly ExplainedPacket[]): PacketEndsError {
+  const named = packets.slice(0, MOST_NAMED)
+    .map(({ packet: { to, port, protocol } }) => `${formatHostPort(to, port)}/${protocol}`);
+  const more = packets.length > MOST_NAMED ? `, and ${packets.length - MOST_NAMED} more` : "";
+  return new PacketEndsError(
+    `Cannot trace several packets at once: '${to}' may be ${named.join(", ")}${more}; name one`,
+  );
 }

@@ -7,34 +7,30 @@ import { whenAborted } from "../../os/when_aborted.ts";
 import { TraceError, type WatchedPacket } from "../../proxy/packet_trace.ts";
 import type { TraceOrigin } from "./trace_report.ts";
 
-/** What packets are sent with. */
 interface SendingEdges {
   readonly clock: Clock;
   readonly network: Network;
 }
 
-/** A packet that can be sent; its source port is taken. */
+/** A packet with a reserved source port. */
 export interface ReadyPacket extends Disposable {
   readonly sourcePort: Port;
-  /** Resolves to what came of it, at the latest when the signal says that it is enough. */
+  /** Resolves to the result; the signal ends the wait for an answer. */
   send(enough: AbortSignal): Promise<TraceOrigin>;
 }
 
-/** What came of a packet that was refused at once. */
+/** The result of a packet that was refused. */
 export const REFUSED = "refused";
-/** No rule turns a packet elsewhere before there is a route, which any default route is. */
+/** The result without a route: rules only see a packet that has one. */
 export const NO_ROUTE =
   "not sent: this machine has no route to that address, not even a default one";
 
 const ANY: Readonly<Record<string, string>> = { IPv4: "0.0.0.0", IPv6: "::" };
-/**
- * Whose answer takes longer has none: the way of the packet is known by then, and that is what was asked
- * for. An endpoint of the cluster answers within some milliseconds.
- */
+/** Longest wait for an answer. Endpoints of the cluster answer within milliseconds. */
 const ANSWER_MS = 400;
 const DATAGRAM = new Uint8Array(1);
 
-/** Takes a port for the packet. Throws a TraceError where it can't be sent from there. */
+/** Reserves a port for the packet. Throws a TraceError if it cannot be sent from there. */
 export function preparePacket(
   edges: SendingEdges,
   packet: Omit<WatchedPacket, "sourcePort">,

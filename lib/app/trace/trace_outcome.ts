@@ -8,15 +8,14 @@ import type { TracedPath } from "../../proxy/packet_trace.ts";
 import { NO_ROUTE, REFUSED } from "./send_packet.ts";
 import type { TraceOrigin, TraceOutcome } from "./trace_report.ts";
 
-/** What is known beside the rules. */
 interface OutcomeEvidence {
   readonly entry: ConntrackEntry | undefined;
   readonly origin: TraceOrigin;
-  /** Whether rules of the kernel decide: else its table of connections says nothing of endpoints. */
+  /** Whether rules of the kernel decide; otherwise connection tracking does not know the endpoint. */
   readonly isInKernel: boolean;
 }
 
-/** Decides. Where the kernel tracks the connection, its entry says more than the rules. */
+/** Where the kernel tracks the connection, the entry is more precise than the rules. */
 export function outcomeOf(
   path: TracedPath,
   { entry, origin, isInKernel }: OutcomeEvidence,
@@ -25,20 +24,20 @@ export function outcomeOf(
     const by = path.steps.at(-1);
     return { kind: path.ending, ...(by && { by }) };
   }
-  // Counters may have moved all the same, by packets of others.
+  // Other packets may have moved the counters.
   if (origin.kind === "sent" && origin.result === NO_ROUTE) return { kind: "not seen" };
   if (path.endpoint !== undefined) {
     const seenAs = path.seenAs ?? entry?.reply.destination;
     return { kind: "forwarded", endpoint: path.endpoint, ...(seenAs && { seenAs }) };
   }
   if (entry !== undefined && isInKernel) return byEntry(entry);
-  // A connection that its endpoint refused is not tracked any more.
+  // A connection that the endpoint refused is no longer tracked.
   if (path.turnedTo !== undefined) return { kind: "forwarded", endpoint: path.turnedTo };
   if (path.ending === "not seen") return unseen(origin, isInKernel);
   return byHeaders(path);
 }
 
-/** The kernel refuses what nobody listens for; a forwarder has no part in what it did not take. */
+/** The kernel refuses a port without a listener; the forwarder does not see that packet. */
 function unseen(origin: TraceOrigin, isInKernel: boolean): TraceOutcome {
   if (origin.kind !== "sent") return { kind: "not seen" };
   if (origin.result === REFUSED) return { kind: "rejected" };
@@ -56,7 +55,7 @@ function byEntry({ original, reply }: ConntrackEntry): TraceOutcome {
   };
 }
 
-/** The packet as it was seen last, against what it was at first. */
+/** Compares the last header with the first one. */
 function byHeaders({ header, steps }: TracedPath): TraceOutcome {
   const last = steps.findLast((step) => step.header !== undefined)?.header;
   if (header === undefined || last === undefined) return { kind: "unchanged" };

@@ -4,7 +4,7 @@ import type { ConntrackEntry } from "../../os/conntrack_entry.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { TraceStep } from "../../proxy/packet_trace.ts";
 
-/** The packet that was asked for, and found if its source port is known. */
+/** The requested packet. */
 interface TracedPacket {
   readonly family: IpFamily;
   readonly from: IpAddress | "anybody";
@@ -14,44 +14,44 @@ interface TracedPacket {
   readonly protocol: Protocol;
 }
 
-/** What became of it. */
+/** The result. */
 export type TraceOutcome =
   | {
     readonly kind: "forwarded";
     /** `ADDRESS:PORT`. */
     readonly endpoint: string;
-    /** What the endpoint sees as the client; absent where that can't be told. */
+    /** The client address that the endpoint sees, if known. */
     readonly seenAs?: IpAddress;
   }
   | {
     readonly kind: "rejected" | "dropped";
-    /** The step that did it; absent where it can't be told. */
+    /** The step that did it, if known. */
     readonly by?: TraceStep;
   }
-  /** Nobody touched its destination. */
+  /** The destination was not changed. */
   | { readonly kind: "unchanged" }
   | { readonly kind: "not seen" };
 
-/** How it came to be. */
+/** The source of the packet. */
 export type TraceOrigin =
   | {
     readonly kind: "sent";
-    /** What was sent, e.g. `a TCP SYN`. */
+    /** For example `a TCP SYN`. */
     readonly what: string;
-    /** What came of it, e.g. `connected`, `refused`, `no answer within 2s`. */
+    /** For example `connected`, `refused`, `no answer within 2s`. */
     readonly result: string;
   }
   | { readonly kind: "waited for" };
 
-/** How it compares with what `explain` says. */
+/** The comparison with the explanation. */
 export interface TraceComparison {
-  /** One sentence: what was to be expected. */
+  /** One sentence. */
   readonly expected: string;
-  /** Where the real path differs; empty = it agrees. */
+  /** Empty if the path is as expected. */
   readonly differences: readonly string[];
 }
 
-/** Everything. */
+/** The report, as `--json` prints it. */
 export interface TraceReport {
   readonly mode: BackendMode;
   readonly node: string;
@@ -59,14 +59,14 @@ export interface TraceReport {
   readonly origin: TraceOrigin;
   /** As the end of "seen by …". */
   readonly way: string;
-  /** Key of the ServicePort that has the address, and what the address is to it. */
+  /** The ServicePort that has the address, and the role of the address. */
   readonly service?: { readonly key: string; readonly role: string };
   readonly steps: readonly TraceStep[];
   readonly outcome: TraceOutcome;
-  /** What the kernel tracks; absent = nothing, or nobody could tell. */
+  /** The entry of connection tracking, if one was found. */
   readonly conntrack?: ConntrackEntry;
-  /** Absent where nothing was seen. */
+  /** Absent if nothing was seen. */
   readonly comparison?: TraceComparison;
-  /** What has to be known to read all this, a sentence each. */
+  /** One sentence each. */
   readonly notes: readonly string[];
 }

@@ -4,7 +4,7 @@ import { lockFolder } from "../../../os/folder_lock.ts";
 import type { ProxyPlan } from "../../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../../proxy/service_port_name.ts";
 import { requestDifference, requestStatus } from "../../control/control_client.ts";
-import { differenceJson } from "../../diff/diff_json.ts";
+import { differenceJson } from "../../diff/diff_view.ts";
 import { renderDifference } from "../../diff/diff_view.ts";
 import { compareNode, countDifferences, type RepairRunner } from "../../diff/node_difference.ts";
 import { reportedRepairs } from "../../diff/reported_repairs.ts";
@@ -16,7 +16,7 @@ import {
   checkServiceName,
   servicePortsOf,
 } from "../../explain/find_service_ports.ts";
-import { planRunningNode } from "../../offline/plan_running_node.ts";
+import { planRunningNode } from "../../offline/planned_node.ts";
 import {
   type PlannedNode,
   planNode,

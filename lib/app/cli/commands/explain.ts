@@ -1,6 +1,6 @@
 import { askControl } from "../../control/control_client.ts";
 import type { Dependencies } from "../../dependencies.ts";
-import { explainPlanned } from "../../explain/explain_planned.ts";
+import { explainPlanned } from "../../explain/explain_report.ts";
 import type { ExplainReport } from "../../explain/explain_report.ts";
 import { renderExplanation } from "../../explain/explanation_view.ts";
 import { FROM_FORMS, parseFrom, parseTo, TO_FORMS } from "../../explain/packet_end_text.ts";

@@ -2,7 +2,7 @@ import { entryMatches, renderChanges } from "../../changes/changes_view.ts";
 import { ConfigurationError } from "../../../config/load.ts";
 import { requestChanges, requestStatus } from "../../control/control_client.ts";
 import type { Dependencies } from "../../dependencies.ts";
-import { readDumpedChanges, readDumpedStatus } from "../../dump/dumped_status.ts";
+import { readDumpedChanges, readDumpedStatus } from "../../dump/read_dump.ts";
 import type { StatusReport } from "../../status/status_report.ts";
 import { renderStatus } from "../../status/status_text.ts";
 import { matchesFilter } from "../../status/status_view.ts";

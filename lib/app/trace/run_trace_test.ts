@@ -3,8 +3,8 @@ import { parseIpAddress } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
 import type { PacketSender } from "../../proxy/packet.ts";
 import type { ExplainedPacket } from "../explain/explain_report.ts";
-import { PacketEndsError } from "../explain/packet_scope.ts";
-import { choosePacket, seenFrom } from "./choose_packet.ts";
+import { PacketEndsError } from "../explain/packet_destinations.ts";
+import { choosePacket, seenFrom } from "./run_trace.ts";
 
 const NODE = parseIpAddress("192.168.0.2");
 const POD = parseIpAddress("10.0.0.9");

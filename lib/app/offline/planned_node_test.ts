@@ -9,7 +9,7 @@ import { ControlError } from "../control/control_client.ts";
 import { startControlServer } from "../control/control_server.ts";
 import { DumpError } from "../dump/read_dump.ts";
 import type { PlanNodeDependencies } from "./plan_objects.ts";
-import { planRunningNode } from "./plan_running_node.ts";
+import { planRunningNode } from "./planned_node.ts";
 
 /** Plans the node behind a socket that answers so; `facts` gets what a backend is made with. */
 async function plan(
