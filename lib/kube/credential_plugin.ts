@@ -3,19 +3,10 @@
  *
  * @module
  */
+import * as v from "valibot";
 import type { Clock } from "../os/clock.ts";
 import { CommandError, type CommandRunner } from "../os/command_runner.ts";
 import { KubeAuthError, type KubeIdentity, type PluginCredentials } from "./kube_identity.ts";
-import {
-  optionalList,
-  optionalString,
-  type RawFields,
-  requiredObject,
-  requiredString,
-  ShapeError,
-  toFields,
-  toText,
-} from "./raw_fields.ts";
 
 /** What a plugin is run with. */
 interface CredentialPluginDependencies {
@@ -78,24 +69,51 @@ export function credentialPlugin(
   };
 }
 
+const text = v.string("a string");
+const needed = v.pipe(
+  v.nullish(v.unknown(), ""),
+  v.string("a string that is not empty"),
+  v.nonEmpty("a string that is not empty"),
+);
+
+const EXEC = v.object({
+  command: needed,
+  apiVersion: needed,
+  args: v.nullish(v.array(text, "a list"), []),
+  env: v.nullish(
+    v.array(v.object({ name: needed, value: v.nullish(text, "") }, "an object"), "a list"),
+    [],
+  ),
+  interactiveMode: v.optional(v.pipe(
+    v.unknown(),
+    v.check((mode) => mode !== "Always", "'IfAvailable': there is no terminal"),
+  )),
+}, "an object");
+
+const CREDENTIAL = v.object({
+  status: v.pipe(
+    v.nullish(v.unknown(), 0),
+    v.object({
+      token: v.nullish(text),
+      clientCertificateData: v.nullish(text),
+      clientKeyData: v.nullish(text),
+      expirationTimestamp: v.nullish(text),
+    }, "an object"),
+    v.check(
+      ({ token, clientCertificateData: cert, clientKeyData: key }) => !!token || !!cert && !!key,
+      "a token, or a certificate and its key",
+    ),
+  ),
+}, "an object");
+
 function readExec({ exec, field, folder }: CredentialPluginOptions): Exec {
-  return checked(field, () => {
-    const fields = toFields(exec);
-    if (fields.interactiveMode === "Always") {
-      throw new ShapeError("interactiveMode", "Always", "'IfAvailable': there is no terminal");
-    }
-    const command = requiredString(fields, "command");
-    const env = optionalList(fields, "env", (entry): [string, string] => {
-      const variable = toFields(entry);
-      return [requiredString(variable, "name"), optionalString(variable, "value") ?? ""];
-    });
-    return {
-      command: command.includes("/") && !command.startsWith("/") ? folder + command : command,
-      args: optionalList(fields, "args", toText) ?? [],
-      env: Object.fromEntries(env ?? []),
-      apiVersion: requiredString(fields, "apiVersion"),
-    };
-  });
+  const { command, args, env, apiVersion } = checked(EXEC, exec, field);
+  return {
+    command: command.includes("/") && !command.startsWith("/") ? folder + command : command,
+    args,
+    env: Object.fromEntries(env.map(({ name, value }) => [name, value])),
+    apiVersion,
+  };
 }
 
 async function runPlugin(
@@ -131,30 +149,26 @@ function readCredentials(text: string, field: string): TimedCredentials {
   } catch {
     throw new KubeAuthError(`Cannot use ${field}: it has to be an ExecCredential as JSON`);
   }
-  return checked(field, () => requiredObject(toFields(printed), "status", readStatus));
-}
-
-function readStatus(status: RawFields): TimedCredentials {
-  const token = optionalString(status, "token");
-  const cert = optionalString(status, "clientCertificateData");
-  const key = optionalString(status, "clientKeyData");
-  const end = optionalString(status, "expirationTimestamp");
-  if (!token && !(cert && key)) {
-    throw new ShapeError("", "(hidden)", "a token, or a certificate and its key");
-  }
+  const { status } = checked(CREDENTIAL, printed, field);
+  const { token, clientCertificateData: cert, clientKeyData: key, expirationTimestamp: end } =
+    status;
+  const endsAt = Date.parse(end ?? "");
   return {
     ...(token && { authorization: `Bearer ${token}` }),
     ...(cert && key && { cert, key }),
-    endsAt: end === undefined || Number.isNaN(Date.parse(end)) ? undefined : Date.parse(end),
+    endsAt: Number.isNaN(endsAt) ? undefined : endsAt,
   };
 }
 
-function checked<T>(field: string, read: () => T): T {
-  try {
-    return read();
-  } catch (error) {
-    if (!(error instanceof ShapeError)) throw error;
-    const where = error.path === "" ? "it" : `'${error.path}'`;
-    throw new KubeAuthError(`Cannot use ${field}: ${where} has to be ${error.wanted}`);
-  }
+/** Values are never shown: they may be secrets. */
+function checked<Schema extends v.GenericSchema>(
+  schema: Schema,
+  value: unknown,
+  field: string,
+): v.InferOutput<Schema> {
+  const { success, output, issues } = v.safeParse(schema, value, { abortEarly: true });
+  if (success) return output;
+  const path = issues[0].path?.map(({ key }) => typeof key === "number" ? `[${key}]` : `.${key}`);
+  const where = path ? `'${path.join("").slice(1)}'` : "it";
+  throw new KubeAuthError(`Cannot use ${field}: ${where} has to be ${issues[0].message}`);
 }

@@ -8,8 +8,17 @@ import type * as v from "valibot";
 import type { KindSpec, KubeObject } from "../api/kind.ts";
 import { type SchemaNode, schemaNode } from "../api/schema.ts";
 import type { ObjectProblem } from "../api/problem.ts";
-import { type RawFields, ShapeError, toFields } from "./raw_fields.ts";
 import type { StringTable } from "./string_table.ts";
+
+type RawFields = Readonly<Record<string, unknown>>;
+
+/** A field of another type than it has in the API. */
+class ShapeError extends TypeError {
+  /** `path` of the field, e.g. `spec.ports[1].port`. */
+  constructor(public path: string, readonly value: unknown, readonly wanted: string) {
+    super();
+  }
+}
 
 /** What {@linkcode slimObject} needs besides the object. */
 interface SlimOptions {
@@ -200,6 +209,11 @@ function readFlags(names: readonly string[]): Reader {
       Object.fromEntries(present.map((name) => [name, fields[name]])),
     );
   };
+}
+
+function toFields(raw: unknown): RawFields {
+  if (typeof raw === "object" && raw !== null && !Array.isArray(raw)) return raw as RawFields;
+  throw new ShapeError("", raw, WANTED.fields);
 }
 
 /** Puts the name of a field before the path of an error: paths cost nothing as long as nothing is wrong. */
