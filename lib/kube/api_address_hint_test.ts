@@ -1,5 +1,5 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { type ApiAddressFacts, apiAddressHint } from "./api_address_hint.ts";
+import { type ApiAddressFacts, apiAddressHint } from "./api_source.ts";
 
 const FACTS: ApiAddressFacts = {
   auth: { server: "https://10.96.0.1", source: "in-cluster account", method: "token file" },

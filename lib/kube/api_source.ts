@@ -5,11 +5,11 @@
  */
 import type { KubeObject } from "../api/kind.ts";
 import { SERVICE, type Service } from "../api/kinds/service.ts";
+import type { ObjectProblem } from "../api/problem.ts";
 import type { Logger } from "../log/logger.ts";
 import { RecentTexts } from "../log/recent_texts.ts";
+import { formatHostPort } from "../net/port.ts";
 import type { Clock } from "../os/clock.ts";
-import type { ObjectProblem } from "../api/problem.ts";
-import { apiAddressHint } from "./api_address_hint.ts";
 import { type ApiAnswer, KubeClient } from "./client.ts";
 import { Http1Transport } from "./http1_transport.ts";
 import { Http2Transport } from "./http2_transport.ts";
@@ -215,4 +215,37 @@ export class ApiSource {
       },
     );
   }
+}
+
+/** What is known of the way to the API server. */
+export interface ApiAddressFacts {
+  readonly auth: KubeAuthDescription;
+  /** Whether the server has ever answered. */
+  readonly reached: boolean;
+  /** Whether the last attempt to reach it failed. */
+  readonly failing: boolean;
+  /** Service `default/kubernetes`, once it is known. */
+  readonly kubernetesService: Service | undefined;
+}
+
+const CURE = "kube-relay provides that address and cannot depend on it: give the API server's " +
+  "own address with --master, or in a kubeconfig";
+
+/** What is wrong with the server's address and what would be right, or `undefined`. */
+export function apiAddressHint(facts: ApiAddressFacts): string | undefined {
+  const { hostname, port } = new URL(facts.auth.server);
+  const host = hostname.replace(/^\[|\]$/g, "");
+  const address = formatHostPort(host, Number(port || 443));
+  const clusterIps = facts.kubernetesService?.spec.clusterIPs ??
+    [facts.kubernetesService?.spec.clusterIP];
+  if (clusterIps.includes(host)) {
+    return `The API server's address ${address} is the ClusterIP of Service default/kubernetes; ${CURE}`;
+  }
+  // What a pod finds in KUBERNETES_SERVICE_HOST is that ClusterIP, unless somebody set it otherwise.
+  const isInPod = facts.auth.source === "in-cluster account";
+  if (!facts.reached && facts.failing && isInPod) {
+    return `The API server's address ${address} of KUBERNETES_SERVICE_HOST does not answer and ` +
+      `looks like a ClusterIP; ${CURE}`;
+  }
+  return undefined;
 }

@@ -4,11 +4,15 @@
  * @module
  */
 import { FEATURE_GATES, featureEnabled } from "../../config/feature_gates.ts";
+import type { Logger } from "../../log/logger.ts";
+import { hasMetric } from "../../metrics/metric.ts";
 import { createProxyMetrics, type ProxyMetrics } from "../../metrics/proxy_metrics.ts";
+import { SERVICE_METRICS } from "../../metrics/service_metrics.ts";
 import type { Clock } from "../../os/clock.ts";
-import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
-import type { RunConfiguration } from "./run_configuration.ts";
+import type { BackendMode } from "../../proxy/backend.ts";
+import { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import { VERSION } from "../cli/version.ts";
+import type { RunConfiguration } from "./run_configuration.ts";
 
 /** How upstream spells the stages; GA is the empty string. */
 const STAGES = { alpha: "ALPHA", beta: "BETA", GA: "" } as const;
@@ -30,4 +34,22 @@ export function createConfiguredMetrics(
     featureGates,
     ...(traffic && { traffic }),
   });
+}
+
+/**
+ * Where it is counted; `undefined` = nobody asked for it, or the mode can't, which is said once: a flag
+ * that does nothing in silence would be taken for Services without traffic.
+ */
+export function createServiceTraffic(
+  { logger }: { readonly logger: Logger },
+  { mode, serviceCounters }: { readonly mode: BackendMode; readonly serviceCounters: boolean },
+): ServiceTrafficTable | undefined {
+  if (!serviceCounters) return undefined;
+  const { bytesFromClients } = SERVICE_METRICS;
+  if (hasMetric(mode, bytesFromClients)) return new ServiceTrafficTable();
+  logger.warn("--service-counters counts nothing in this mode", {
+    mode,
+    modes: bytesFromClients.modes.join(", "),
+  });
+  return undefined;
 }

@@ -16,7 +16,7 @@ import type { ControlServer } from "../control/control_server.ts";
 import { Introspection } from "../control/introspection.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { ServiceController } from "../service/service_controller.ts";
-import { createServiceTraffic } from "../service/service_counting.ts";
+import { createServiceTraffic } from "./configured_metrics.ts";
 import { startRunningServers } from "../serving/running_servers.ts";
 import { type CurrentConfiguration, startConfigurationReload } from "./configuration_reload.ts";
 import { createConfiguredMetrics } from "./configured_metrics.ts";

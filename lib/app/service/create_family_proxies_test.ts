@@ -17,7 +17,7 @@ import type { FamilyProxy } from "./family_proxy.ts";
 import { LivePlanSettings } from "../run/live_plan_settings.ts";
 import type { ObjectSource } from "../run/object_source.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
-import { createServiceTraffic } from "./service_counting.ts";
+import { createServiceTraffic } from "../run/configured_metrics.ts";
 
 const API_SERVER = parseIpAddress("192.0.2.1");
 

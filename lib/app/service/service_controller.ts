@@ -13,7 +13,10 @@ import type { ServiceHealthServer } from "../../health/service_health_server.ts"
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
+import type { CommandRunner } from "../../os/command_runner.ts";
+import { createConntrack } from "../../os/conntrack.ts";
 import type { OpenFiles } from "../../os/open_files.ts";
+import type { Backend } from "../../proxy/backend.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
@@ -25,11 +28,11 @@ import type { ObjectSource } from "../run/object_source.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
 import type { StartUp } from "../run/start_up.ts";
+import { ConntrackCleaner, type ConntrackCleanerDependencies } from "./conntrack_cleaner.ts";
 import { createFamilyProxies } from "./create_family_proxies.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import { ObjectRouter } from "./object_router.ts";
 import { createServiceHealth } from "./service_health.ts";
-import { startConntrackCleaner } from "./start_conntrack_cleaner.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
 /** What the controller shares with the rest of the run. */
@@ -171,4 +174,25 @@ export class ServiceController implements Controller {
     for (const family of this.families) family.onNode(state);
     health.nodeSeen({ ...node.metadata, ...node.spec });
   }
+}
+
+/** What the cleaner stands on, but for the table itself. */
+type StartConntrackCleanerDependencies =
+  & Omit<ConntrackCleanerDependencies, "conntrack">
+  & { readonly commands: CommandRunner };
+
+/**
+ * Starts a cleaner as a task, for backends that leave packets of known flows to the kernel. Returns
+ * whom syncs have to be told to: the cleaner, or nobody.
+ */
+export function startConntrackCleaner(
+  dependencies: StartConntrackCleanerDependencies,
+  tasks: TaskGroup,
+  { backends }: { readonly backends: readonly Pick<Backend, "usesConntrack">[] },
+): readonly SyncObserver[] {
+  if (!backends.some(({ usesConntrack }) => usesConntrack)) return [];
+  const conntrack = createConntrack(dependencies.commands);
+  const cleaner = new ConntrackCleaner({ ...dependencies, conntrack });
+  tasks.run("conntrack", (signal) => cleaner.run(signal));
+  return [cleaner];
 }

@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
-import { createServiceTraffic } from "./service_counting.ts";
+import { createServiceTraffic } from "../run/configured_metrics.ts";
 
 Deno.test("createServiceTraffic() counts in the modes that can, if it is asked for", () => {
   const logger = new MemoryLogger();

@@ -7,7 +7,7 @@ import {
   testProxyPlan,
   testServicePlan,
 } from "../../../tests/support/service_plans.ts";
-import { startConntrackCleaner } from "./start_conntrack_cleaner.ts";
+import { startConntrackCleaner } from "./service_controller.ts";
 import { TaskGroup } from "../../controller/task_group.ts";
 
 async function commandsAfterSync(usesConntrack: boolean): Promise<string[]> {
