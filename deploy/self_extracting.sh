@@ -1,16 +1,15 @@
 #!/bin/sh
 # kube-relay @VERSION@ for Linux on @MACHINE@ in one file: this script, then Deno and the program's
-# files, each packed by gzip. Made by compile.sh where `deno compile` has no base to build on.
+# files, each packed by gzip. compile.sh makes it if `deno compile` has no base binary.
 #
-# It unpacks them once, into a place that only the caller can write, and becomes Deno running the
-# program: the process id stays, so signals and systemd's MAINPID= reach the program.
+# It unpacks them once, into a place that only the caller can write, and then replaces itself by Deno,
+# which runs the program. The process id stays, so signals and systemd's MAINPID= reach the program.
 #
-# What lies in such a place is run with the caller's rights, so nothing is taken on trust: places
-# that others could have prepared are passed over with a message, /tmp and $TMPDIR are never used,
-# and root takes no place from HOME or XDG_*. The unpacked files are compared with their sha256 the
-# first time in each boot and whenever they look touched.
+# The unpacked files run with the caller's rights. So a place that another user could have prepared is
+# skipped with a message, /tmp and $TMPDIR are never used, and root ignores HOME and XDG_*. The files
+# are compared with their sha256 at the first start in each boot, and whenever they look changed.
 #
-# Needs a POSIX shell, and gzip and the coreutils, or busybox in their place.
+# Needs a POSIX shell, and gzip and coreutils, or busybox.
 set -u
 
 readonly version='@VERSION@'
@@ -29,7 +28,7 @@ complain() {
     printf 'kube-relay: %s\n' "$1" >&2
 }
 
-# look_at PATH: sets $mode and $owner of the path itself, not of what a link points to.
+# look_at PATH: sets $mode and $owner of the path itself, not of the target of a link.
 look_at() {
     status=$(stat -c '%f %u' -- "$1" 2>/dev/null) || {
         reason="$1 is not there or cannot be looked at"
@@ -46,8 +45,8 @@ is_directory() {
     return 1
 }
 
-# Whether nobody but root and the caller can put another directory in the place of PATH. A sticky
-# directory lets only owners rename, so /tmp-like ones may lie above a place.
+# Whether only root and the caller can replace PATH by another directory. Only owners can rename in a
+# sticky directory, so directories like /tmp may lie above a place.
 is_guarded_path() {
     guarded=$1
     while :; do
@@ -77,7 +76,7 @@ is_own_directory() {
     return 1
 }
 
-# Whether PATH is a directory as we make them.
+# Whether PATH is a directory as this script makes them.
 is_private_directory() {
     is_own_directory "$1" || return 1
     [ $((mode & access_bits)) -eq $((private_directory)) ] && return 0
@@ -92,14 +91,14 @@ enter() {
     return 1
 }
 
-# open_given PATH: sets $base to a directory that systemd or the admin made for us.
+# open_given PATH: sets $base to a directory that systemd or the administrator made for kube-relay.
 open_given() {
     enter "$1" || return 1
     base=$entered
     is_guarded_path "${base%/*}" && is_own_directory "$base"
 }
 
-# open_made PATH: sets $base to a directory that is ours to make.
+# open_made PATH: sets $base to a directory that this script makes if necessary.
 open_made() {
     parent=${1%/*}
     [ -d "${parent:-/}" ] || mkdir -- "$parent" 2>/dev/null
@@ -143,8 +142,8 @@ has_contents() {
     done
 }
 
-# Sets $fingerprint: what must be unchanged for the files to count as verified in this boot. The
-# change time is in it since, unlike the size and the modification time, nobody can set it back.
+# Sets $fingerprint. While it is unchanged, the files count as verified in this boot. It includes the
+# change time because no user can set that back, unlike the size and the modification time.
 take_fingerprint() {
     directory=$1
     # shellcheck disable=SC2046 # the names have no white space
@@ -163,8 +162,8 @@ file_names() {
     done
 }
 
-# Sets $marker to the file that remembers a verification, or to nothing where there is no safe place.
-# It tells the boot as well as /run being emptied does, which containers do not always do.
+# Sets $marker to the file that records a verification, or to nothing if there is no safe place. Its
+# content names the boot, because a restart of a container does not always empty /run.
 find_marker() {
     marker=
     [ -n "$boot_id" ] || return 0
@@ -187,31 +186,31 @@ is_marked() {
 
 mark() {
     [ -n "$marker" ] || return 0
-    # Without a marker the next start verifies again: slower, not wrong.
+    # Without a marker, the next start verifies again, which is only slower.
     if ! { printf '%s\n' "$fingerprint" >"$marker.$$" && mv -fT -- "$marker.$$" "$marker"; } \
         2>/dev/null; then
         rm -f -- "$marker.$$"
     fi
 }
 
-# Whether the files of PLACE are what was packed; $reason says why not.
+# Whether the files of PLACE equal the packed ones; $reason says why not.
 is_intact() {
     is_private_directory "$1" && is_private_directory "$1/v8" || return 1
     is_marked "$1" && [ -x "$1/deno" ] && return 0
-    # Before the contents are read: what is changed meanwhile is then seen by the next start.
+    # Taken before the contents are read, so the next start detects changes made meanwhile.
     take_fingerprint "$1"
     has_contents "$1" || return 1
     if [ ! -x "$1/deno" ]; then
         reason="$1 is mounted noexec"
         return 1
     fi
-    # Without marker or fresh files there is nothing to gain by it: every start comes here.
+    # Useless without a marker or new files, because then every start comes here.
     [ -z "$marker$work" ] || fill_code_cache "$1"
     mark
 }
 
-# Loads each script of PLACE once. The process that makes the code cache needs up to 60 MB more for
-# the rest of its life: better one that ends at once.
+# Loads each script of PLACE once. The process that makes the code cache keeps up to 60 MB more, so a
+# short-lived process makes it.
 fill_code_cache() {
     for script in $(file_names); do
         [ "$script" = deno ] || (launch "$1" "$script" --version) >/dev/null 2>&1
@@ -227,7 +226,8 @@ runs() {
     return 1
 }
 
-# Whether programs in DIRECTORY may be run. Asked of a script, since `test -x` of busybox does not know.
+# Whether programs in DIRECTORY may be run. Tested with a script, because `test -x` of busybox does not
+# detect noexec.
 allows_programs() {
     printf '#!/bin/sh\n' >"$1/probe" && chmod 0700 "$1/probe" && "$1/probe" 2>/dev/null &&
         rm -f -- "$1/probe" && return 0
@@ -242,7 +242,7 @@ unpack_into() {
     # shellcheck disable=SC2086 # three words a file
     set -- $contents
     while [ $# -gt 0 ]; do
-        # tail is ended by head: where systemd has it ignore SIGPIPE, it would complain about that.
+        # head ends tail early. Under systemd tail ignores SIGPIPE and would print an error.
         tail -c "$rest" 2>/dev/null <"$self" | head -c "$3" | gzip -dc >"$directory/$1"
         rest=$((rest - $3))
         shift 3
@@ -253,14 +253,14 @@ unpack_into() {
     return 1
 }
 
-# Leaves out what is younger than a week: another version may be in use next to this one.
+# Keeps what is younger than a week, because another version may be in use next to this one.
 remove_old_versions() {
     find "$1" -mindepth 1 -maxdepth 1 -type d \
         -name 'v*-????????????????' -mtime +6 ! -name "$id" -exec rm -rf -- {} + 2>/dev/null
 }
 
-# Removes what starts that were killed have left in DIRECTORY. Unpacking takes seconds: what is younger
-# than ten minutes may belong to a start that goes on. Without leftovers it starts no process.
+# Removes leftovers of killed starts from DIRECTORY. Files younger than ten minutes may belong to a
+# start that is still unpacking. Without leftovers it starts no process.
 remove_abandoned() {
     for leftover in "$1"/.unpack.*; do
         [ ! -d "$leftover" ] || find "$leftover" -maxdepth 0 -type d -mmin +10 -exec rm -rf -- {} + 2>/dev/null
@@ -276,17 +276,17 @@ unpack() {
     allows_programs "$work" && unpack_into "$work" && runs "$work"
 }
 
-# Takes $work away, whatever became of it.
+# Removes $work in any state.
 discard_work() {
     [ -z "$work" ] || rm -rf -- "$work"
     work=
 }
 
-# install PLACE: makes it in one step. Another start may be first: its files are checked like any.
+# install PLACE: makes it in one step. If another start is first, its files are checked as well.
 install() {
     unpack "${1%/*}" || return 1
     remove_old_versions "${1%/*}"
-    # What ran there was cached under that path.
+    # The code cache depends on the path.
     rm -rf -- "$work/v8" && mkdir -- "$work/v8"
     if ! mv -T -- "$work" "$1" 2>/dev/null && [ ! -d "$1" ]; then
         reason="$1 cannot be made"
@@ -295,7 +295,7 @@ install() {
     is_intact "$1"
 }
 
-# repair PLACE: puts its files back, each in one step, since other starts may be looking at them.
+# repair PLACE: restores its files, each in one step, because other starts may be reading them.
 repair() {
     unpack "${1%/*}" || return 1
     for file in $(file_names); do
@@ -304,13 +304,13 @@ repair() {
             return 1
         }
     done
-    # The code cache may have been made from files that are gone.
+    # The code cache may come from the replaced files.
     is_private_directory "$1/v8" || { rm -rf -- "$1/v8" && mkdir -- "$1/v8"; }
     rm -rf -- "$1"/v8/*
     is_intact "$1"
 }
 
-# launch PLACE SCRIPT ARGUMENT…: becomes Deno running the script.
+# launch PLACE SCRIPT ARGUMENT…: replaces this process by Deno, which runs the script.
 launch() {
     place=$1 script=$2
     shift 2
@@ -327,8 +327,8 @@ find_ready() {
     if [ ! -e "$ready" ] && [ ! -h "$ready" ]; then
         install "$ready"
     else
-        # A directory that somebody else could have made is passed over; a file that was changed
-        # in our own, by a power cut say, is put back.
+        # A directory that another user could have made is skipped. A changed file in a safe
+        # directory, for example after a power cut, is restored.
         is_private_directory "$ready" || return 1
         is_intact "$ready" && return 0
         complain "$reason; unpacking it again"
@@ -349,8 +349,8 @@ prepare() {
     return 1
 }
 
-# pass_over PATH: reports why a place is not used. A verb such as `status` runs often, and its reader
-# asked another question: there it is reported with -v, and if no place is left.
+# pass_over PATH: reports why a place is not used. Verbs such as `status` report it only with -v or if
+# no place is left.
 pass_over() {
     passed_over="${passed_over}kube-relay: passed over $1: $reason
 "
@@ -387,7 +387,7 @@ find_place() {
 }
 
 # path_for ARGUMENT…: prints the PATH for the program: the folders of --tools-path, then the caller's.
-# Deno looks programs up once, before it reads any argument: nobody later can do this.
+# Deno looks up programs once, before it reads arguments, so this cannot be done later.
 path_for() {
     folders=
     while [ $# -gt 0 ]; do
@@ -397,7 +397,7 @@ path_for() {
         --tools[-_]path=*) value=${1#*=} ;;
         --tools[-_]path) value=${2-} ;;
         esac
-        # Only absolute ones: others would depend on where it is started.
+        # Only absolute ones: others would depend on the working directory.
         case $value in /*) folders=$folders$(printf '%s' "$value" | tr , :): ;; esac
         shift
     done
@@ -408,13 +408,13 @@ main() {
     self=$0
     caller_umask=$(umask)
     umask 077
-    # The tools below are the system's, whatever comes first for the program itself.
+    # This script uses the tools of the system, whatever PATH the program gets.
     caller_path=$(path_for "$@")
     PATH=/usr/sbin:/usr/bin:/sbin:/bin${PATH:+:$PATH}
     uid=$(id -u)
     { read -r boot_id </proc/sys/kernel/random/boot_id; } 2>/dev/null || boot_id=
-    # Variables of Deno and Node could loosen the flags, add code or trusted CAs, or end every start: a
-    # NODE_CHANNEL_FD that is inherited from a Node program names a descriptor that is not there.
+    # Variables of Deno and Node.js could loosen the flags, add code or trusted CAs, or end every start:
+    # a NODE_CHANNEL_FD inherited from a Node.js program names a descriptor that does not exist.
     for name in $(env | sed -n 's/^\(\(DENO\|NODE\|OTEL\)_[A-Za-z0-9_]*\)=.*/\1/p'); do
         [ "$name" = NODE_NAME ] || unset "$name"
     done
@@ -433,6 +433,6 @@ $uid, cannot be written by others, has 100 MB free and is not mounted noexec"
     launch "$ready" main.js "$@"
 }
 
-# One line: all of the script is read before the payload begins, and a newer file may replace this
+# One line, so that the whole script is read before the payload begins. A newer file may replace this
 # one while it runs.
 main "$@"; exit 1
