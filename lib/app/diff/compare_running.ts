@@ -22,15 +22,15 @@ type ComparedParts = Pick<
   "families" | "configuration" | "startUp" | "informers"
 >;
 
-/** So often the machine is looked at while syncs change it. */
+/** Most comparisons while syncs change the machine. */
 const MAX_LOOKS = 3;
-/** How often it is asked whether a sync has ended, and for how long. */
+/** Interval and number of checks whether a sync has ended. */
 const SYNC_POLL_MS = 20;
 const MOST_SYNC_POLLS = 250;
 
 /**
- * Answers `/difference`, one question at a time: each holds all that the kernel has in memory.
- * `family=IPv4` and `service=NAMESPACE/NAME` leave the others out.
+ * Answers `/difference?family=IPv4&service=NAMESPACE/NAME` with the live plan, one request at a time: each
+ * holds all rules of the kernel in memory.
  */
 export class RunningComparison {
   readonly #clock: Pick<Clock, "sleep">;
@@ -42,10 +42,7 @@ export class RunningComparison {
     this.#parts = parts;
   }
 
-  /**
-   * Rejects with a BadQuestion where a word of the question is wrong. When its turn comes and `signal`
-   * says that nobody waits for it any more, nothing is compared.
-   */
+  /** Rejects with a BadQuestion for an invalid query. An aborted `signal` means the client has gone. */
   answer(query: URLSearchParams, signal?: AbortSignal): Promise<DifferenceAnswer> {
     const answer = this.#last.then(async () => {
       signal?.throwIfAborted();
@@ -64,7 +61,7 @@ export class RunningComparison {
     return { mode: configuration().mode, nodeName: startUp.node.name, families };
   }
 
-  /** What is under way is no difference: a sync that runs is waited for, and looked behind. */
+  /** Waits for a running sync, and compares again after one that ran meanwhile. */
   async #compareSettled(
     proxy: FamilyProxy,
     keys: CompareOptions["keys"],
@@ -73,7 +70,7 @@ export class RunningComparison {
     for (let looks = 1;; looks++) {
       await this.#syncEnded(proxy);
       const { lastSync } = loop;
-      // Where this process serves by itself, it alone knows what is open.
+      // Only this process knows its open sockets.
       const serving = MODE_TRAITS[backend.mode].forwardsItself &&
         (await backend.inspect()).services;
       const difference = await compareFamily({
@@ -120,7 +117,7 @@ export class RunningComparison {
     } catch (error) {
       throw new BadQuestion(messageOf(error), { cause: error });
     }
-    // Of the plan that is compared: it may be a later one.
+    // The compared plan may be a later one.
     return (plan) => servicePortsOf(plan, service);
   }
 }

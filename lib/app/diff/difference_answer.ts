@@ -40,11 +40,10 @@ const FAMILY = fields({
   family: ipFamily,
   differences: list(DIFFERENCE),
   quarantined: QUARANTINED,
-  /** The names of those ServicePorts that are told of. */
   services: list(SERVICE),
 });
 
-/** Any other field is dropped: what is said of a repair, for one. */
+/** Drops any other field, such as `repair`. */
 const ANSWER = fields({
   mode,
   nodeName: objectName,
@@ -54,15 +53,15 @@ const ANSWER = fields({
   ),
 });
 
-/** What goes over the socket. */
+/** The JSON of the answer. */
 export type DifferenceAnswer = v.InferInput<typeof ANSWER>;
 
-/** Of what was compared, without a repair. */
+/** Encodes a difference without its repair. */
 export function differenceAnswer({ mode, nodeName, families }: NodeDifference): DifferenceAnswer {
   return { mode, nodeName, families: families.map(familyAnswer) };
 }
 
-/** What was compared, of an answer; `undefined` where it has another form. */
+/** Decodes an answer; returns undefined if it is malformed. */
 export function answeredDifference(answer: unknown): NodeDifference | undefined {
   const { success, output } = v.safeParse(ANSWER, answer);
   if (!success) return undefined;

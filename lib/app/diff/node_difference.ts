@@ -8,54 +8,51 @@ import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { PlannedNode } from "../offline/planned_node.ts";
 
-/** What ServicePorts are called. */
+/** Names of ServicePorts. */
 export type ServicePortNames = ReadonlyMap<
   ServicePortKey,
   Pick<ServicePlan, "name" | "protocol">
 >;
 
-/** One family of a machine, beside its plan. */
+/** The differences of one family. */
 export interface FamilyDifference {
   readonly family: IpFamily;
-  /** At least those of the plan that are told of. */
+  /** At least those that the differences mention. */
   readonly services: ServicePortNames;
   readonly differences: readonly DataPlaneDifference[];
-  /** With `--repair`: what was mended, and how. */
+  /** The result of `--repair`. */
   readonly repair?: DataPlaneRepair;
-  /** What the running process has left out until it is tried again: no differences. */
+  /** Left out by the running process until the next try; these are no differences. */
   readonly quarantined: readonly Quarantined[];
 }
 
-/** A machine beside the plans of a node. */
+/** The differences between a machine and the plans of a node. */
 export interface NodeDifference {
   readonly mode: BackendMode;
   readonly nodeName: string;
   readonly families: readonly FamilyDifference[];
 }
 
-/** What is compared, and whether it is mended. */
 export interface CompareOptions {
-  /** The ServicePorts that are meant. @default {all} */
+  /** Chooses the compared ServicePorts. @default {all} */
   readonly keys?: (plan: ProxyPlan) => ReadonlySet<ServicePortKey>;
-  /** Has an attempt to mend a family made; left out = nothing is mended. */
+  /** Repairs a family. @default {nothing is repaired} */
   readonly repair?: RepairRunner;
 }
 
-/** Makes an attempt to mend one family, and gives back what came of it. */
+/** Runs the repair of one family, and returns its result. */
 export type RepairRunner = (
   family: IpFamily,
   attempt: () => Promise<DataPlaneRepair>,
 ) => Promise<DataPlaneRepair>;
 
-/** One family's plan, and who looks at the machine. */
 interface ComparedFamily extends Pick<ComparisonScope, "serving"> {
   readonly backend: Pick<Backend, "mode" | "compare" | "repair">;
   readonly plan: ProxyPlan;
-  /** Of the process that serves. */
   readonly quarantined?: readonly Quarantined[] | undefined;
 }
 
-/** Compares this machine with plans, one family after the other. Rejects where it can't be asked. */
+/** Compares this machine with plans, one family after the other. */
 export async function compareNode(
   { mode, nodeName, plans, machine, createBackend }: PlannedNode,
   options: CompareOptions = {},
@@ -68,7 +65,7 @@ export async function compareNode(
   return { mode, nodeName, families };
 }
 
-/** Compares this machine with one family's plan. Rejects where it can't be asked. */
+/** Compares this machine with one family's plan. Rejects if the machine cannot be read. */
 export async function compareFamily(
   { backend, plan, serving, quarantined: all = [] }: ComparedFamily,
   { keys, repair }: CompareOptions = {},
@@ -85,12 +82,12 @@ export async function compareFamily(
   return { ...common, differences: await backend.compare(plan, scope) };
 }
 
-/** How many there are in quarantine, of all families. */
+/** The number of ServicePorts and addresses in quarantine. */
 export function countQuarantined({ families }: NodeDifference): number {
   return families.reduce((sum, { quarantined }) => sum + quarantined.length, 0);
 }
 
-/** How many there are, of all families. */
+/** The number of differences. */
 export function countDifferences({ families }: NodeDifference): number {
   return families.reduce((sum, { differences }) => sum + differences.length, 0);
 }

@@ -5,7 +5,7 @@ import { reportRepair } from "../control/control_client.ts";
 import type { Dependencies, ProcessInfo } from "../dependencies.ts";
 import type { RepairRunner } from "./node_difference.ts";
 
-/** Makes each repair, and tells of it where it found something or failed. That it can't is said only. */
+/** Reports each repair that found something or failed, for the change log of the running process. */
 export function reportedRepairs(
   { clock, complain, process: { pid, uid } }: {
     readonly clock: Clock;
@@ -16,7 +16,7 @@ export function reportedRepairs(
 ): RepairRunner {
   return async (family, attempt) => {
     const startedAt = clock.now();
-    const tell = async (outcome: Pick<RepairNote, "objects" | "error">) => {
+    const report = async (outcome: Pick<RepairNote, "objects" | "error">) => {
       const note = { family, pid, ...(uid !== undefined && { uid }), ...outcome };
       const tookMs = clock.now() - startedAt;
       try {
@@ -26,11 +26,11 @@ export function reportedRepairs(
       }
     };
     try {
-      const report = await attempt();
-      if (report.found.length > 0) await tell({ objects: repairedObjects(report) });
-      return report;
+      const repair = await attempt();
+      if (repair.found.length > 0) await report({ objects: repairedObjects(repair) });
+      return repair;
     } catch (error) {
-      await tell({ objects: [], error: shortReason(messageOf(error)) });
+      await report({ objects: [], error: shortReason(messageOf(error)) });
       throw error;
     }
   };

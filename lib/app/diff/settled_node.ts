@@ -4,31 +4,26 @@ import { deepEqual } from "../../proxy/deep_equal.ts";
 import { requestStatus } from "../control/control_client.ts";
 import { countDifferences, type NodeDifference } from "./node_difference.ts";
 
-/** Whom to ask, and what about. */
 interface SettledNodeOptions {
   readonly relay: Pick<LoadedConfiguration["relay"], "controlSocket">;
   readonly signal?: AbortSignal;
-  /** Compares, or mends. */
+  /** Compares or repairs. */
   readonly look: () => Promise<NodeDifference>;
-  /** Whether looking may have written something: then the plan must not have changed meanwhile. */
+  /** Whether `look` repairs; then the plan must not change meanwhile. */
   readonly writes: boolean;
 }
 
-/** What was found last. */
 export interface SettledLook {
   readonly difference: NodeDifference;
-  /** Whether the process went on changing things, so that some of it may have been under way. */
+  /** Whether syncs went on, so that some differences may be unfinished changes. */
   readonly isUnsettled: boolean;
 }
 
 const MAX_LOOKS = 3;
-/** A sync that changes a few Services takes less. */
+/** A sync of a few Services takes less. */
 const PAUSE_MS = 150;
 
-/**
- * Looks at a machine beside what the process there wants; again, at most three times, when the process
- * synced meanwhile.
- */
+/** Compares until the running process does not sync meanwhile, at most three times. */
 export async function lookSettled(
   { clock }: { readonly clock: Clock },
   { relay, signal, look, writes }: SettledNodeOptions,
@@ -45,7 +40,7 @@ export async function lookSettled(
   }
 }
 
-/** What was mended by an earlier look is to be told as well. */
+/** Adds the repairs of earlier looks. */
 function withEarlierRepairs(
   difference: NodeDifference,
   earlier: NodeDifference | undefined,
@@ -61,7 +56,7 @@ function withEarlierRepairs(
   return { ...difference, families };
 }
 
-/** What changes with each sync, and before one. */
+/** A value that changes with and before each sync. */
 async function syncState({ controlSocket }: SettledNodeOptions["relay"]): Promise<unknown> {
   const { families, phase } = await requestStatus(controlSocket, { brief: true });
   if (phase !== "serving" && !families.every(({ lastSync }) => lastSync !== undefined)) {

@@ -19,45 +19,42 @@ import {
 import { readObjectsOnce } from "../offline/read_objects_once.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
 
-/** What would change for one ServicePort. */
+/** The changes of one ServicePort. */
 export interface PlanChange {
   readonly key: ServicePortKey;
   readonly kind: "added" | "changed" | "removed";
   /** In words. */
   readonly words: readonly string[];
-  /** Lines of the mode's own language that would go and come. */
+  /** Lines in the language of the mode. */
   readonly rules: { readonly removed: readonly string[]; readonly added: readonly string[] };
 }
 
-/** One family. */
 export interface FamilyWhatIf {
   readonly family: IpFamily;
   readonly changes: readonly PlanChange[];
-  /** What all Services share, where it would change; the words name it. */
+  /** Changes that concern all Services, in words. */
   readonly shared: readonly string[];
-  /** The plan before, and the one for the new objects. */
   readonly plans: readonly [before: ProxyPlan, after: ProxyPlan];
 }
 
-/** All of it. */
+/** The changes of a node. */
 export interface WhatIf {
   readonly before: PlannedNode;
   readonly families: readonly FamilyWhatIf[];
-  /** What of the new objects could not be used, one line each. */
+  /** New objects that could not be used, one line each. */
   readonly problems: readonly string[];
 }
 
-/** Where the new objects are. */
 interface WhatIfOptions {
   readonly before: PlannedNode;
   readonly configuration: LoadedConfiguration;
-  /** The ServicePorts that are meant. @default {all} */
+  /** Chooses the compared ServicePorts. @default {all} */
   readonly keys?: ((plan: ProxyPlan) => ReadonlySet<ServicePortKey>) | undefined;
 }
 
 /**
- * Reads the new objects and plans them for the same node, mode, settings and machine. Nodes and
- * ServiceCIDRs are those of before where the new objects have none.
+ * Plans the new objects for the same node, mode, settings and machine, without asking the machine. Keeps
+ * the Nodes and ServiceCIDRs if the new objects have none.
  */
 export async function planWhatIf(
   dependencies: PlanNodeDependencies,
@@ -83,7 +80,7 @@ export async function planWhatIf(
   return { before, families, problems: [...read.problems, ...after.problems] };
 }
 
-/** How many ServicePorts would change, and shared things. */
+/** The number of changed ServicePorts and shared values. */
 export function countChanges({ families }: WhatIf): number {
   return families.reduce((sum, { changes, shared }) => sum + changes.length + shared.length, 0);
 }
@@ -124,7 +121,7 @@ async function compareFamily(
   return { family: before.family, changes, shared: sharedTexts(before, after), plans };
 }
 
-/** When an object was made decides nothing but who is older. */
+/** Ignores the creation time: it only decides which Service is older. */
 function isSame(was: ServicePlan | undefined, is: ServicePlan | undefined): boolean {
   if (was === undefined || is === undefined) return was === is;
   if (was.createdAt === is.createdAt) return deepEqual(was, is);
@@ -133,12 +130,12 @@ function isSame(was: ServicePlan | undefined, is: ServicePlan | undefined): bool
   return deepEqual(before, after);
 }
 
-/** Chains, jumps and sets that are there for any Services: no change touches those. */
+/** Renders the chains, jumps and sets that do not depend on Services. */
 function withoutServices(plan: ProxyPlan): ProxyPlan {
   return { ...plan, services: new Map() };
 }
 
-/** The lines of each ServicePort with what leads there, without those of the frame. */
+/** The lines of each ServicePort and those that lead to it, without those of the frame. */
 async function ownLines(
   slice: TimeSlice,
   plan: ProxyPlan,
@@ -165,15 +162,15 @@ function linesOf(text: string): readonly string[] {
     const opened = ELEMENTS.exec(line)?.[1];
     if (opened !== undefined) set = opened;
     else if (line === "}") set = undefined;
-    // The comma between elements depends on what comes after.
+    // The last element has no comma.
     else if (set !== undefined) lines.push(`element ${set} ${line.replace(/,$/, "")}`);
-    // What is asked of nft is another thing than what is there: each chain is flushed in passing.
+    // A flush is a command and not part of the rules.
     else if (line !== "" && !line.startsWith("flush chain ")) lines.push(line.replace(/^add /, ""));
   }
   return lines;
 }
 
-/** In nftables mode: before the elements of a set or map. */
+/** The line before the elements of a set or map of nftables. */
 const ELEMENTS = /^add element (.*) \{$/;
 
 function ruleChanges(

@@ -16,14 +16,13 @@ import { examineModes } from "./examine_modes.ts";
 import { examineRelay } from "./examine_relay.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 
-/** What is examined. */
 interface DoctorOptions {
   readonly configuration: LoadedConfiguration;
   readonly logger: Logger;
   readonly signal: AbortSignal;
 }
 
-/** Looks at everything. Changes nothing: what is tried is taken away again. */
+/** Examines the machine. Removes everything that was added for a test. */
 export async function collectDoctorReport(
   dependencies: Dependencies,
   { configuration, logger, signal }: DoctorOptions,
@@ -41,7 +40,7 @@ export async function collectDoctorReport(
     ...{ request, configuration, logger, signal },
     ...leaveUserspaceAlone,
   });
-  // Not beside the modes: chains that are being tried must not be taken for somebody's.
+  // After the modes: their test chains must not be reported as foreign.
   const { mode: runs } = running.fact;
   const { mode: chosen } = modes.choice;
   const nodeAnnotations = api.nodeAnnotations ?? running.nodeAnnotations;
@@ -123,7 +122,7 @@ const ANYIP: HostFinding = {
   cure: "bind such programs to the node's own address, or use --address-mode=each",
 };
 
-/** For a start that would take this mode. */
+/** Findings for a start in userspace mode. */
 function userspaceFindings(
   { addressMode }: Pick<RelayOptions, "addressMode">,
 ): readonly HostFinding[] {

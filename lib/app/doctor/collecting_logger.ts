@@ -1,13 +1,12 @@
 import type { LogFields, Logger } from "../../log/logger.ts";
 
-/** One line. */
 export interface CollectedLine {
   readonly level: "error" | "warn" | "info";
   readonly message: string;
   readonly fields: LogFields;
 }
 
-/** Keeps errors, warnings and infos, and prints nothing. */
+/** Collects errors, warnings and infos, and prints nothing. */
 export class CollectingLogger implements Logger {
   readonly lines: CollectedLine[];
   readonly #fields: LogFields;

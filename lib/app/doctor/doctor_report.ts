@@ -4,63 +4,56 @@ import type { BackendMode } from "../../proxy/backend.ts";
 import type { ProbeResult } from "../../proxy/service_mode.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 
-/** This program. */
 export interface DoctorProgram {
   readonly version: string;
-  /** Release of kube-proxy whose contract it keeps. */
+  /** The compatible release of kube-proxy. */
   readonly kubeProxy: string;
   readonly deno: string;
   readonly platform: string;
 }
 
-/** The machine, and what we may do on it. */
+/** The machine and the rights on it. */
 export interface DoctorMachine {
   readonly hostname: string;
   readonly kernel?: string;
   readonly uid?: number;
-  /** Of the tools that are started; absent where it could not be found out. */
+  /** Capabilities of started tools; absent if unknown. */
   readonly capabilities?: readonly string[];
   /** Folders of `--tools-path`. */
   readonly toolsPath: readonly string[];
 }
 
-/** One mode. */
 export interface DoctorMode {
   readonly mode: BackendMode;
-  /** Whether this release has it. */
   readonly inRelease: boolean;
-  /** IP families in which the host has all that it needs; empty: it cannot run here. */
+  /** IP families in which the mode works here. */
   readonly families: readonly IpFamily[];
-  /** What was tried. */
   readonly features: readonly ProbeResult[];
-  /** Why nothing was tried, where that is so. */
+  /** The reason why nothing was tried. */
   readonly notTried?: string;
 }
 
-/** The mode that a start would take now. */
+/** The mode that a start would choose now. */
 export interface DoctorChoice {
   readonly request: ModeRequest;
-  /** Absent: a start would fail. */
+  /** Absent if a start would fail. */
   readonly mode?: BackendMode;
-  /** Why this one, one line each. */
+  /** One line each. */
   readonly reasons: readonly string[];
 }
 
-/** The API server. */
 export interface DoctorApi {
   readonly state: "not configured" | "answers" | "unreachable" | "unusable";
   readonly detail: string;
 }
 
-/** A kube-relay that runs on this machine. */
+/** The running kube-relay. */
 export interface DoctorRelay {
   readonly state: "running" | "not running" | "unknown";
   readonly detail: string;
-  /** The mode in which it runs. */
   readonly mode?: BackendMode;
 }
 
-/** Everything. */
 export interface DoctorReport {
   readonly program: DoctorProgram;
   readonly machine: DoctorMachine;
@@ -68,29 +61,28 @@ export interface DoctorReport {
   readonly choice: DoctorChoice;
   readonly api: DoctorApi;
   readonly relay: DoctorRelay;
-  /** The gravest first. */
+  /** The most severe first. */
   readonly findings: readonly HostFinding[];
 }
 
-/** What a part of the examination hands back. */
+/** The result of a part of the examination. */
 export interface Examined<Fact> {
   readonly fact: Fact;
   readonly findings: readonly HostFinding[];
 }
 
-/** What a part of the examination heard of the own Node. */
 export interface KnownNode {
   readonly nodeAnnotations?: Readonly<Record<string, string>> | undefined;
 }
 
 const GRAVITY: readonly HostFinding["severity"][] = ["blocking", "warning", "info"];
 
-/** The gravest first; what is of one weight keeps its order. */
+/** Sorts by severity, the most severe first. */
 export function byGravity(findings: readonly HostFinding[]): readonly HostFinding[] {
   return findings.toSorted((a, b) => GRAVITY.indexOf(a.severity) - GRAVITY.indexOf(b.severity));
 }
 
-/** Whether something has to be done before kube-relay can work here. */
+/** Whether something prevents kube-relay from working here. */
 export function isBlocked({ findings }: Pick<DoctorReport, "findings">): boolean {
   return findings.some(({ severity }) => severity === "blocking");
 }

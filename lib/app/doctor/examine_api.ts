@@ -18,13 +18,12 @@ import type { DoctorApi, Examined, KnownNode } from "./doctor_report.ts";
 /** An API server on the same network answers in milliseconds. */
 const TIMEOUT_MS = 5000;
 
-/** What is examined. */
 interface ApiExamination {
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
   readonly signal: AbortSignal;
 }
 
-/** Reads the credentials and asks for one Service and for the own Node. Asks nobody where nothing is configured. */
+/** Reads the credentials, if any, and asks for one Service and for the own Node. */
 export async function examineApi(
   dependencies: Pick<Dependencies, "clock" | "process" | "commands">,
   { configuration, signal }: ApiExamination,
@@ -99,7 +98,7 @@ async function ask(
   }
 }
 
-/** Best effort: whether we may read the Node is no finding, since a start goes on without it. */
+/** Best effort: a start does not need the Node either. */
 async function annotationsOf(
   nodeName: string,
   client: KubeClient,
@@ -114,7 +113,7 @@ async function annotationsOf(
   }
 }
 
-/** A server that is away is waited for by a start; one that refuses us goes on refusing. */
+/** A start waits for an unreachable server, but not for one that refuses it. */
 function unreachable(detail: string, error: unknown): Examined<DoctorApi> {
   const refused = error instanceof ApiError;
   const finding: HostFinding = {
@@ -131,7 +130,7 @@ function unreachable(detail: string, error: unknown): Examined<DoctorApi> {
   return { fact: { state: "unreachable", detail }, findings: [finding] };
 }
 
-/** What reading the credentials warns of, such as a file that everybody may read. */
+/** A warning about the credentials, such as a file that every user can read. */
 function findingOfLine({ message, fields }: CollectedLine): HostFinding {
   const { cure, ...evidence } = fields;
   return {

@@ -12,31 +12,29 @@ import { evaluateMode, type ModeVerdict } from "../run/evaluate_mode.ts";
 import { CollectingLogger } from "./collecting_logger.ts";
 import type { DoctorChoice, DoctorMode } from "./doctor_report.ts";
 
-/** What is examined. */
 interface ModeExamination {
   readonly request: ModeRequest;
   readonly configuration: Pick<LoadedConfiguration, "proxy" | "relay">;
-  /** Why the userspace mode's own additions must not be tried. */
+  /** The reason not to test userspace mode. */
   readonly leaveUserspaceAlone?: string;
   readonly logger: Logger;
   readonly signal: AbortSignal;
 }
 
-/** What was found of modes. */
 interface ExaminedModes {
   readonly modes: readonly DoctorMode[];
   readonly choice: DoctorChoice;
   readonly findings: readonly HostFinding[];
 }
 
-/** Every mode; those of `auto` first. */
+/** All modes, those of `auto` first. */
 const ALL_MODES: readonly BackendMode[] = [
   ...AUTO_ORDER.filter((mode) => !MODE_TRAITS[mode].forwardsItself),
   "ipvs",
   "userspace",
 ];
 
-/** Tries all modes, one after the other: two that write the same kind of rules would meet. */
+/** Tests one mode after the other: two that write the same kind of rules would interfere. */
 export async function examineModes(
   dependencies: Dependencies,
   examination: ModeExamination,
@@ -57,7 +55,7 @@ export async function examineModes(
   return { modes, ...await choose(request, verdicts) };
 }
 
-/** Its backend knows how addresses become local; nothing of it is required. */
+/** Its backend tests how addresses become local; none of these features is required. */
 async function probeUserspace(
   dependencies: Dependencies,
   { configuration, leaveUserspaceAlone: notTried, logger }: ModeExamination,

@@ -6,7 +6,7 @@ import type { DoctorRelay, Examined, KnownNode } from "./doctor_report.ts";
 /** Lines of evidence that one finding shows. */
 const MOST_EVIDENCE = 10;
 
-/** Asks over the control socket. Never rejects. */
+/** Asks the running kube-relay over the control socket. Never rejects. */
 export async function examineRelay(
   controlSocket: string,
 ): Promise<Examined<DoctorRelay> & KnownNode> {
@@ -34,7 +34,7 @@ function describe({ version, pid, phase, families }: StatusReport): string {
   return `v${version}, process ${pid}, ${phase}, mode ${modes}`;
 }
 
-/** What a status tells that an admin should know of. */
+/** The problems that a status reports. */
 export function relayFindings(
   { families, sources, hostSettings }: StatusReport,
 ): readonly HostFinding[] {

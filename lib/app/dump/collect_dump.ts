@@ -27,37 +27,35 @@ import {
 } from "./dump_schema.ts";
 import { pickAllowed } from "./pick_allowed.ts";
 
-/** What a dump is made of. */
+/** The parts of a dump. */
 export interface DumpParts {
   readonly mode: BackendMode;
   readonly nodeName: string;
   readonly configuration: { readonly proxy: KubeProxyConfiguration; readonly relay: RelayOptions };
   readonly informers: InformerSet;
-  /** The own Node as it was last seen: also one that was deleted since. */
+  /** The own Node as last seen, even if it was deleted since. */
   readonly node: Node | undefined;
   readonly families: readonly DumpedFamily[];
-  /** Absent where no program runs. */
+  /** Absent if no kube-relay runs. */
   readonly status?: StatusReport;
   readonly changes?: ChangesReport;
-  /** Leaves out what was decided: who plans it anew has no use for half of the text. @default {false} */
+  /** Omits decisions, status and changes, which planning does not need. @default {false} */
   readonly onlyInputs?: boolean;
 }
 
-/** One IP family. */
 export interface DumpedFamily {
   readonly family: IpFamily;
   readonly plan: ProxyPlan;
-  /** ServicePorts, or addresses of them, that are in quarantine. */
   readonly quarantined: readonly Quarantined[];
-  /** The addresses of the machine that were planned with; absent where it was not looked at. */
+  /** Absent if the machine was not read. */
   readonly interfaceAddresses?: readonly IpAddress[];
-  /** Absent where the machine was not looked at, or nothing depends on it. */
+  /** Absent if the machine was not read or does not matter. */
   readonly facts?: MachineFacts;
 }
 
 /**
- * A dump, for `jsonPieces()`: long lists are made while they are written. Which objects and which
- * plans these are is settled at once, so that what comes meanwhile is not half in it.
+ * Makes a dump for `jsonPieces()`. Long lists are made while they are written; their objects and plans are
+ * chosen now, so that later changes are not half in it.
  */
 export function collectDump(
   { clock, kernelRelease }: {
@@ -113,13 +111,12 @@ function byKeyAndAddress(left: Quarantined, right: Quarantined): number {
   return one === other ? 0 : one! < other! ? -1 : 1;
 }
 
-/** One decision of a dump. */
 type DumpDecision = DumpInput["families"] extends Iterable<
   { readonly decisions: Iterable<infer Decision> }
 > ? Decision
   : never;
 
-/** Most endpoints of a verdict that are named; the slices have all of them. */
+/** Most endpoints of a verdict that are named; the slices have all. */
 const MOST_NAMED = 16;
 
 const MASQUERADE_INTERNAL: Readonly<Record<ServicePlan["masqueradeInternal"], string>> = {
@@ -163,10 +160,7 @@ function verdictText(verdict: Verdict): string {
   }
 }
 
-/**
- * What the parts know, for `jsonPieces()`, beside what was just collected; where nothing was, only what
- * it is planned from.
- */
+/** Dumps the running process. Without `collected` the dump has only what planning needs. */
 export function dumpRunning(
   { clock, process }: {
     readonly clock: Clock;

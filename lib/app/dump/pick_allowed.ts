@@ -3,24 +3,23 @@ import { redactText } from "../../log/redact.ts";
 import { printableText } from "../../log/printable_text.ts";
 import { foreignText, ownText, plainText } from "./dump_value.ts";
 
-/** The part of a schema that says what is in it. */
 interface SchemaShape {
   readonly type: string;
   readonly entries?: Readonly<Record<string, v.GenericSchema>>;
   readonly item?: v.GenericSchema;
   readonly wrapped?: v.GenericSchema;
   readonly value?: v.GenericSchema;
-  /** The field that tells of several kinds apart, and the kinds. */
+  /** The field that distinguishes the variants. */
   readonly key?: unknown;
   readonly options?: readonly unknown[];
 }
 
-/** A list of so many entries is copied at once. */
+/** Longer lists are copied while they are iterated. */
 const SHORT = 64;
 
 /**
- * A copy of what the schema names. Long lists become ones that are made while they are walked. A value
- * of another kind than the schema has is left out.
+ * Copies the fields that the schema names. Unlike parsing it refuses nothing: a damaged node must be able
+ * to write a dump. Omits values of another type.
  */
 export function pickAllowed(value: unknown, schema: v.GenericSchema): unknown {
   const { type, entries, item, wrapped, value: inner } = schema as unknown as SchemaShape;
@@ -34,7 +33,7 @@ export function pickAllowed(value: unknown, schema: v.GenericSchema): unknown {
   return typeof value === "string" ? pickText(value, schema) : value;
 }
 
-/** Text that reading would refuse is made readable: one odd field must not make the dump useless. */
+/** Makes text printable that reading would refuse: one odd field must not make the dump useless. */
 function pickText(value: string, schema: v.GenericSchema): string {
   if (schema === foreignText) return redactText(value);
   return schema === plainText || schema === ownText ? printableText(value) : value;

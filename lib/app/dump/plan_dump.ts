@@ -14,24 +14,20 @@ import { printableText } from "../../log/printable_text.ts";
 import type { InputDump } from "./dump_schema.ts";
 import { DumpError } from "./read_dump.ts";
 
-/** Most characters of what is wrong with a configuration: it quotes the value. */
+/** Most characters of a problem, which quotes the value. */
 const LONGEST_PROBLEM = 300;
 
-/** How a dump is planned. */
 interface PlanDumpOptions {
   readonly dump: InputDump;
-  /** What it is called in errors. */
+  /** The name of the dump in errors. */
   readonly source: string;
-  /** Of these, those that it has. */
+  /** Those that the dump lacks are skipped. */
   readonly families: readonly IpFamily[];
-  /** Paths and other things that a dump has not, and that decide nothing. */
+  /** Paths and other options that are not in a dump and do not matter. */
   readonly relay: LoadedConfiguration["relay"];
 }
 
-/**
- * The plans of a dump. Throws a {@linkcode DumpError} where its parts contradict each other, and where
- * it has none of the families.
- */
+/** Plans the node of a dump. Throws a {@linkcode DumpError} if it is contradictory or lacks the families. */
 export async function planDump(
   dependencies: PlanNodeDependencies,
   { dump, source, families, relay }: PlanDumpOptions,

@@ -19,15 +19,13 @@ export class DumpError extends Error {
   override name = "DumpError";
 }
 
-/** How a dump is read. */
 interface ReadDumpOptions<Part extends DumpPart> {
-  /** What the dump is called in errors. */
+  /** The name of the dump in errors. */
   readonly source: string;
-  /** What is wanted of it; the rest may be anything. */
+  /** The schema of the needed part; the rest is not checked. */
   readonly part: Part;
 }
 
-/** A part of a dump, or all of it. */
 type DumpPart = v.GenericSchema<unknown>;
 
 /** Reads the dump of a file. Throws a {@linkcode DumpError}. */
@@ -76,7 +74,7 @@ export function checkDump<Part extends DumpPart>(
   return result.output;
 }
 
-/** Said first, and otherwise: who names a wrong file is not helped by the path of a field. */
+/** Checked first, so that a wrong file gets a message of its own. */
 function checkIdentity(value: unknown, source: string): void {
   const { kind, formatVersion } = Object(value) as Readonly<Record<string, unknown>>;
   if (kind !== DUMP_KIND) {
@@ -100,7 +98,7 @@ function issueText({ path, input, received, message }: v.BaseIssue<unknown>): st
   return `${name} is ${valueText(input, received)}: it ${message}`;
 }
 
-/** Never the whole of a list or an object: it may be as deep as it likes. */
+/** Lists and objects may be deeply nested, so they are not printed. */
 function valueText(value: unknown, received: string): string {
   if (typeof value === "object" && value !== null) {
     return Array.isArray(value) ? "a list" : "an object";
@@ -109,28 +107,27 @@ function valueText(value: unknown, received: string): string {
   return text.length <= LONGEST_VALUE ? text : `${text.slice(0, LONGEST_VALUE)}…`;
 }
 
-/** A status of then. */
 interface DumpedStatus {
   readonly report: StatusReport;
-  /** When that was, in milliseconds since 1970. */
+  /** The time of the dump, in milliseconds since 1970. */
   readonly now: number;
 }
 
 /** Reads the status of a dump. Throws a {@linkcode DumpError}, also for a dump that has none. */
 export async function readDumpedStatus(path: string): Promise<DumpedStatus> {
   const { status, writtenAt } = await readDumpFile(path, { part: OUTCOME_PART });
-  if (status === undefined) throw nothingTold(path, "a status");
+  if (status === undefined) throw missing(path, "a status");
   return { report: status, now: Date.parse(writtenAt) };
 }
 
 /** Reads the last changes of a dump. Throws a {@linkcode DumpError}, also for a dump that has none. */
 export async function readDumpedChanges(path: string): Promise<ChangesReport> {
   const { changes } = await readDumpFile(path, { part: OUTCOME_PART });
-  if (changes === undefined) throw nothingTold(path, "changes");
+  if (changes === undefined) throw missing(path, "changes");
   return changes;
 }
 
-function nothingTold(path: string, what: string): DumpError {
+function missing(path: string, what: string): DumpError {
   return new DumpError(
     `Cannot tell ${what} from dump '${path}': no kube-relay was running when it was made; ` +
       "'kube-relay render --from FILE' prints what would be applied",
