@@ -9,7 +9,7 @@ import { endpointItem } from "./explanation_endpoints.ts";
 import { headline } from "./explanation_headline.ts";
 import type { Packet, PacketSender } from "./packet.ts";
 import type { PacketExplanation } from "./packet_explanation.ts";
-import { unservedAt } from "./unserved_services.ts";
+import { unservedAt } from "./packet_hit.ts";
 
 const HERE = testEndpoint("10.0.0.1:8080", { isLocal: true, nodeName: "here" });
 const THERE = testEndpoint("10.0.0.2:8080", { nodeName: "there" });

@@ -86,6 +86,20 @@ function loadBalancer(spec: Spec = {}, ipMode?: string): Service {
   });
 }
 
+const OLDER = { metadata: { creationTimestamp: "2024-01-01T00:00:00Z" } } as const;
+const NEWER = { metadata: { creationTimestamp: "2024-01-02T00:00:00Z" } } as const;
+const RIVAL_CLUSTER_IP = parseIpAddress("172.30.0.20");
+/** The endpoint of Service `api`, on the other node. */
+const RIVAL_SLICE = testEndpointSlice("api", {
+  endpoints: [there(IPv4.remotePods[0])],
+  ports: [{ name: "", protocol: "TCP", port: TARGET_PORT }],
+});
+
+/** A second Service that has an address of Service `web`. */
+function rival(name: string, spec: Spec, age: typeof OLDER | typeof NEWER): Service {
+  return testService(name, { clusterIP: RIVAL_CLUSTER_IP, ...spec }, age);
+}
+
 const CLUSTER_IP = { to: IPv4.clusterIp } as const;
 const EXTERNAL_IP = { to: IPv4.externalIp } as const;
 const LOAD_BALANCER = { to: IPv4.loadBalancerIp } as const;
@@ -326,6 +340,45 @@ const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Pac
     packets: [
       { from: "client", ...EXTERNAL_IP, verdict: "UNCLAIMED" },
       { from: "localPodClient", ...CLUSTER_IP, verdict: BOTH },
+    ],
+  },
+  {
+    name: "external IP of two Services, the older one owns it",
+    services: [
+      rival("api", { externalIPs: [IPv4.externalIp] }, NEWER),
+      testService("web", { externalIPs: [IPv4.externalIp] }, OLDER),
+    ],
+    slices: [LOCAL_ONLY, RIVAL_SLICE],
+    packets: [
+      { from: "client", ...EXTERNAL_IP, verdict: [HERE], ...MASQUERADED },
+      { from: "localPodClient", ...EXTERNAL_IP, verdict: [HERE], ...MASQUERADED },
+      { from: "node", ...EXTERNAL_IP, verdict: [HERE], ...MASQUERADED },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: [HERE] },
+      { from: "localPodClient", to: RIVAL_CLUSTER_IP, verdict: [THERE] },
+    ],
+  },
+  {
+    name: "external IP of two Services of one age, the name decides",
+    services: [
+      testService("web", { externalIPs: [IPv4.externalIp] }, OLDER),
+      rival("api", { externalIPs: [IPv4.externalIp] }, OLDER),
+    ],
+    slices: [LOCAL_ONLY, RIVAL_SLICE],
+    packets: [
+      { from: "client", ...EXTERNAL_IP, verdict: [THERE], ...MASQUERADED },
+      { from: "localPodClient", ...CLUSTER_IP, verdict: [HERE] },
+    ],
+  },
+  {
+    name: "external IP that is the cluster IP of a newer Service",
+    services: [
+      rival("api", { externalIPs: [IPv4.clusterIp] }, OLDER),
+      testService("web", {}, NEWER),
+    ],
+    slices: [LOCAL_ONLY, RIVAL_SLICE],
+    packets: [
+      { from: "localPodClient", ...CLUSTER_IP, verdict: [HERE] },
+      { from: "node", ...CLUSTER_IP, verdict: [HERE], ...MASQUERADED },
     ],
   },
   {

@@ -4,7 +4,9 @@
  * @module
  */
 import { cidrContains } from "../../lib/net/cidr.ts";
+import { parsePort } from "../../lib/net/port.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
+import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { assertNever, type Verdict } from "../../lib/proxy/verdict.ts";
@@ -14,9 +16,6 @@ import {
   packetOrigin,
   type PacketOutcome,
 } from "./packet_flow_case.ts";
-
-/** By what kind of address a packet came to a Service. */
-type Role = "ClusterIP" | "ExternalIP" | "LoadBalancer" | "NodePort";
 
 /** A packet, its sender, and what is known of both. */
 interface Arrival {
@@ -35,32 +34,19 @@ export function executeOnPlan(plan: ProxyPlan, packet: PacketFlowCase): PacketOu
     fromPod: isFromPod(plan.shared.localTraffic, origin),
     fromNode: packet.from === "node",
   };
-  for (const service of plan.services.values()) {
-    const role = roleOf(plan, service, packet);
-    if (role === undefined) continue;
-    const outcome = role === "ClusterIP"
-      ? deliver(service.internal, service, {
-        ...arrival,
-        masquerade: masqueradesInternal(service, arrival),
-      })
-      : deliver(externalVerdict(service, role, arrival), service, {
-        ...arrival,
-        masquerade: masqueradesExternal(service, arrival),
-      });
-    return { ...outcome, trace: [`${role} of ${service.key}`, `from pod: ${arrival.fromPod}`] };
-  }
-  return { verdict: "UNCLAIMED", masquerade: false, sticky: false };
-}
-
-function roleOf(plan: ProxyPlan, service: ServicePlan, packet: PacketFlowCase): Role | undefined {
-  const { to, port, protocol } = packet;
-  if (service.protocol !== protocol) return undefined;
-  const isNodeAddress = plan.shared.nodePortAddresses.includes(to);
-  if (service.nodePort === port && isNodeAddress) return "NodePort";
-  if (service.port !== port) return undefined;
-  if (service.clusterIp === to) return "ClusterIP";
-  if (service.externalIps.includes(to)) return "ExternalIP";
-  return service.loadBalancerVips.includes(to) ? "LoadBalancer" : undefined;
+  const hit = findHit(plan, { ...packet, port: parsePort(packet.port) });
+  if (hit === undefined) return { verdict: "UNCLAIMED", masquerade: false, sticky: false };
+  const { service, role } = hit;
+  const outcome = role === "ClusterIP"
+    ? deliver(service.internal, service, {
+      ...arrival,
+      masquerade: masqueradesInternal(service, arrival),
+    })
+    : deliver(externalVerdict(service, role, arrival), service, {
+      ...arrival,
+      masquerade: masqueradesExternal(service, arrival),
+    });
+  return { ...outcome, trace: [`${role} of ${service.key}`, `from pod: ${arrival.fromPod}`] };
 }
 
 function isFromPod(detector: LocalTrafficDetector, origin: PacketOrigin): boolean {
@@ -78,7 +64,7 @@ function isFromPod(detector: LocalTrafficDetector, origin: PacketOrigin): boolea
   }
 }
 
-function externalVerdict(service: ServicePlan, role: Role, arrival: Arrival): Verdict {
+function externalVerdict(service: ServicePlan, role: PacketHit["role"], arrival: Arrival): Verdict {
   const verdict = arrival.fromPod || arrival.fromNode
     ? service.externalFromCluster
     : service.external;

@@ -16,8 +16,7 @@ import type {
   NearMiss,
   PacketExplanation,
 } from "../../proxy/packet_explanation.ts";
-import { findHit } from "../../proxy/packet_hit.ts";
-import { unservedAt } from "../../proxy/unserved_services.ts";
+import { findHit, unservedAt } from "../../proxy/packet_hit.ts";
 import type { PlannedNode } from "../offline/plan_objects.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
 import { affinityOf, kernelState } from "./machine_questions.ts";
