@@ -14,8 +14,11 @@ import { answerOf, objectsOf, serviceAddress } from "./loopback_service.ts";
 
 const ignore = isMissing("tests/binary/serving_test.ts", EXECUTABLE_REQUIREMENTS);
 
-/** From the exec of a new process to its first answer, after kill -9. */
-const RESTART_WITHIN_MS = 1000;
+/**
+ * From the exec of a new process to its first answer after kill -9, at most, in times of what `version`
+ * takes in the same seconds: 0.25 s on a quiet machine.
+ */
+const RESTART_WITHIN = 4;
 
 async function stopInOrder(process: LineProcess): Promise<void> {
   process.signal("SIGTERM");
@@ -101,22 +104,32 @@ for (const user of USERS) {
         await stopInOrder(process);
       });
 
-      await t.step(`works again within ${RESTART_WITHIN_MS} ms after kill -9`, async () => {
-        const times: number[] = [];
-        // The best of three: what else the machine does is not measured here.
-        while (times.length < 3 && !(Math.min(...times) < RESTART_WITHIN_MS)) {
-          await using killed = executable.start();
-          await answerOf(tcp);
-          await killed.kill();
-          assert(await isRefused(tcp), "the killed process still serves");
-          const start = performance.now();
-          await using process = executable.start();
-          assertEquals(await answerOf(tcp), "web");
-          times.push(Math.round(performance.now() - start));
-          await stopInOrder(process);
-        }
-        assert(Math.min(...times) < RESTART_WITHIN_MS, `it took ${times.join(", ")} ms`);
-      });
+      await t.step(
+        `works again after kill -9, in ${RESTART_WITHIN} times of 'version'`,
+        async () => {
+          const ratios: number[] = [];
+          // The best of three: what else the machine does is not measured here.
+          while (ratios.length < 3 && !(Math.min(...ratios) < RESTART_WITHIN)) {
+            const before = performance.now();
+            assertEquals((await executable.run(["version"])).code, 0);
+            const version = performance.now() - before;
+            await using killed = executable.start();
+            await answerOf(tcp);
+            await killed.kill();
+            assert(await isRefused(tcp), "the killed process still serves");
+            const start = performance.now();
+            await using process = executable.start();
+            assertEquals(await answerOf(tcp), "web");
+            ratios.push((performance.now() - start) / version);
+            await stopInOrder(process);
+          }
+          const shown = ratios.map((ratio) => ratio.toFixed(1)).join(", ");
+          assert(
+            Math.min(...ratios) < RESTART_WITHIN,
+            `it took ${shown} times as long as 'version'`,
+          );
+        },
+      );
     },
   });
 }
