@@ -17,7 +17,6 @@ import { tokenAuth } from "./machinery_auth.ts";
 import { defineManifestTests } from "./manifest_tests.ts";
 import { defineOldServerTests } from "./old_server_tests.ts";
 import { defineOutageTests } from "./outage_tests.ts";
-import { defineSoakTests } from "./soak_tests.ts";
 import { defineEventTests } from "./event_tests.ts";
 import { runConformanceSuite } from "./suite.ts";
 import { runWireSuite } from "./wire_suite.ts";
@@ -40,7 +39,6 @@ if (!isMissing("The conformance suite on the real API machinery", [program("go")
   defineCredentialTests(built);
   await defineOldServerTests(built);
   defineOutageTests(built);
-  defineSoakTests(built);
 }
 
 const master = Deno.env.get("KUBE_APISERVER_URL");

@@ -1,0 +1,14 @@
+/**
+ * Thousands of object changes at a real API server. It compares CPU times, so CI runs it alone.
+ *
+ * @module
+ */
+import { isMissing, program } from "../support/requirement.ts";
+import { buildApiserver } from "./build_apiserver.ts";
+import { defineSoakTests } from "./soak_tests.ts";
+
+if (!isMissing("The soak test at the real API machinery", [program("go")])) {
+  const built = await buildApiserver();
+  if (built === undefined) throw new Error("Cannot build tests/apiserver: 'go version' fails");
+  defineSoakTests(built);
+}
