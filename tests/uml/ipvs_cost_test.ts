@@ -12,7 +12,7 @@ import { IPVS_MODE } from "../support/ipvs_mode.ts";
 import { replaceFile } from "../support/kubeconfig_file.ts";
 import { Namespace } from "../support/netns.ts";
 import { manifestText, rawObjects } from "../support/raw_objects.ts";
-import { RelayProcess } from "../support/relay_process.ts";
+import { isSettled, RelayProcess } from "../support/relay_process.ts";
 import { RELAY_FLAGS } from "../support/relay_scene.ts";
 import { isMissing } from "../support/requirement.ts";
 import { GUEST } from "./guest.ts";
@@ -84,7 +84,8 @@ async function loadCost(
 ): Promise<Cost> {
   const { families } = await relay.until(
     "everything is served",
-    ({ families }) => families.every(({ lastSync, pending }) => lastSync && !pending),
+    // Where reading takes its time, the first sync has a part of the Services.
+    isSettled,
     60_000,
   );
   const ownMs = Math.max(...families.map(({ lastSync }) => lastSync!.durationMs));
