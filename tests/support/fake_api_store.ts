@@ -94,10 +94,11 @@ export class FakeApiStore {
     if (this.#of(collection).has(key)) {
       throw new FakeStoreError(409, "AlreadyExists", `${collection.kind} "${key}" already exists`);
     }
+    // Unlike the API server it leaves a creation time as it is given: tests say how old a Service is.
     const metadata = {
+      creationTimestamp: "2026-01-01T00:00:00Z",
       ...object.metadata,
       uid: crypto.randomUUID(),
-      creationTimestamp: "2026-01-01T00:00:00Z",
     };
     return this.#write("ADDED", { ...object, metadata });
   }

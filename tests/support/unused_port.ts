@@ -7,6 +7,9 @@
 const LOWEST = 20_000;
 const HIGHEST = 32_000;
 
+/** What was given: whoever asks again before the first listens gets another. */
+const given = new Set<number>();
+
 /**
  * A loopback TCP port that nobody listens on. It lies below the range from which Linux takes the
  * ports of outgoing connections: while the server is away, a client that calls again and again could
@@ -15,8 +18,10 @@ const HIGHEST = 32_000;
 export function unusedPort(): number {
   for (;;) {
     const port = LOWEST + Math.floor(Math.random() * (HIGHEST - LOWEST));
+    if (given.has(port)) continue;
     try {
       Deno.listen({ hostname: "127.0.0.1", port }).close();
+      given.add(port);
       return port;
     } catch (error) {
       if (!(error instanceof Deno.errors.AddrInUse)) throw error;
