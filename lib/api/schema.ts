@@ -244,7 +244,18 @@ export function schemaNode(
   return { node: nodeOf(wrapped as Parts), isOptional: true, fallback };
 }
 
+/** Schemas never change, and each field of each manifest asks. */
+const nodes = new WeakMap<Parts, SchemaNode>();
+
 function nodeOf(schema: Parts): SchemaNode {
+  const known = nodes.get(schema);
+  if (known !== undefined) return known;
+  const node = readNode(schema);
+  nodes.set(schema, node);
+  return node;
+}
+
+function readNode(schema: Parts): SchemaNode {
   const steps = stepsOf(schema);
   const found: SchemaNotes = Object.assign({}, ...steps.map(({ metadata }) => metadata));
   const { type, item, entries } = steps.findLast(({ kind }) => kind === "schema")!;

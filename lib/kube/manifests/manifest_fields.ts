@@ -20,7 +20,7 @@ interface UnknownField {
 /** The fields of a raw object that its kind does not have. */
 export function unknownFields({ schema }: KindSpec, raw: unknown): readonly UnknownField[] {
   const found: UnknownField[] = [];
-  collect(raw, schema, { path: [], found });
+  collect(raw, schema, found);
   return found;
 }
 
@@ -41,23 +41,38 @@ function lettersOf(name: string): string {
   return [...name].sort().join("");
 }
 
+/** A place in an object. Paths are put together for unknown fields only: manifests have millions of fields. */
+interface Place {
+  readonly key: string | number;
+  readonly parent: Place | undefined;
+}
+
 function collect(
   value: unknown,
   schema: v.GenericSchema,
-  { path, found }: { readonly path: FieldPath; readonly found: UnknownField[] },
+  found: UnknownField[],
+  parent?: Place,
 ): void {
+  if (typeof value !== "object" || value === null) return;
   const { node } = schemaNode(schema);
   if (node.type === "list" && Array.isArray(value)) {
-    value.forEach((entry, index) => collect(entry, node.item, { path: [...path, index], found }));
-  }
-  if (node.type !== "fields" || typeof value !== "object" || value === null) return;
-  if (Array.isArray(value)) return;
-  for (const [name, child] of Object.entries(value)) {
-    if (Object.hasOwn(node.entries, name)) {
-      collect(child, node.entries[name]!, { path: [...path, name], found });
-    } else if (!node.isOpen && !node.unread.includes(name)) {
-      const nearest = nearestName(name, [...Object.keys(node.entries), ...node.unread]);
-      found.push({ path: [...path, name], value: child, nearest });
+    for (let key = 0; key < value.length; key++) {
+      const item: unknown = value[key];
+      if (typeof item === "object") collect(item, node.item, found, { key, parent });
     }
   }
+  if (node.type !== "fields" || Array.isArray(value)) return;
+  for (const key of Object.keys(value)) {
+    const child: unknown = Reflect.get(value, key);
+    if (Object.hasOwn(node.entries, key)) {
+      if (typeof child === "object") collect(child, node.entries[key]!, found, { key, parent });
+    } else if (!node.isOpen && !node.unread.includes(key)) {
+      const nearest = nearestName(key, [...Object.keys(node.entries), ...node.unread]);
+      found.push({ path: pathOf({ key, parent }), value: child, nearest });
+    }
+  }
+}
+
+function pathOf({ key, parent }: Place): FieldPath {
+  return parent === undefined ? [key] : [...pathOf(parent), key];
 }
