@@ -154,7 +154,7 @@ for (const extension of ["statistic", "recent", "comment", "addrtype", "random-f
     const sticky = { ...service(3, ["10.1.0.3:8080"]), affinityTimeoutSeconds: 60 };
     const local = {
       ...testServicePlan({ name: "local", nodePort: 30_000, to: ["10.1.0.4:80"] }),
-      masqueradeExternal: "from-node" as const,
+      externalTrafficPolicy: "Local" as const,
     };
     const { quarantined } = await stage.sync(iptablesPlan([one, two, sticky, local]));
     const expected = { statistic: [two.key], recent: [sticky.key], addrtype: [local.key] };

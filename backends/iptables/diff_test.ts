@@ -2,10 +2,10 @@ import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { FakeIptables } from "../../tests/support/fake_iptables.ts";
 import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
 import {
+  OwnedPlans,
   testProxyPlan,
   testServicePlan,
   testSharedPlan,
@@ -201,17 +201,11 @@ Deno.test("diffRules() comes to what a fresh rendering gives, whatever the histo
   fc.assert(
     fc.property(fc.array(step, { minLength: 30, maxLength: 150, size: "max" }), (steps) => {
       const stage = new Stage();
-      const plans = new Map<ServicePortKey, ServicePlan>();
+      const plans = new OwnedPlans(stage.layout, SHARED);
       for (const step of steps) {
         if (step.kind === "sync") stage.sync();
-        else if (step.kind === "set") {
-          plans.set(step.service.key, step.service);
-          stage.layout.set(step.service);
-        } else {
-          const key = testServicePlan({ name: String(step.at) }).key;
-          plans.delete(key);
-          stage.layout.delete(key);
-        }
+        else if (step.kind === "set") plans.set(step.service);
+        else plans.delete(testServicePlan({ name: String(step.at) }).key);
       }
       stage.sync();
       const wanted = [...stage.layout.chains()];
@@ -226,7 +220,7 @@ Deno.test("diffRules() comes to what a fresh rendering gives, whatever the histo
         }
       }
       const fresh = new FakeIptables();
-      const plan = { ...testProxyPlan([...plans.values()]), shared: SHARED };
+      const plan = { ...testProxyPlan(plans.values()), shared: SHARED };
       fresh.restore([...renderIptables(plan, OPTIONS).batch.text()].join(""));
       assertEquals(meaning(stage.tool), meaning(fresh));
     }),

@@ -52,22 +52,6 @@ Deno.test("IptablesLayout touches only the chain that a ServicePort is in", () =
   assertEquals(touched(layout), [chain]);
 });
 
-Deno.test("IptablesLayout gives an address to the older Service, else to the first by name", () => {
-  const layout = testLayout();
-  const createdAt = "2026-01-01T00:00:00Z";
-  const older = { ...plan(1, "c"), createdAt };
-  const younger = ["b", "a"].map((name) => ({
-    ...plan(1, name),
-    createdAt: "2026-01-02T00:00:00Z",
-  }));
-  for (const each of [...younger, older]) layout.set(each);
-  const root = [...layout.chains()].find(({ table, name }) =>
-    table === "nat" && name === "KUBE-SERVICES"
-  );
-  const { owners = [] } = root && layout.content(root) || {};
-  assertEquals(owners, [older.key, plan(1, "a").key, plan(1, "b").key, undefined]);
-});
-
 Deno.test("IptablesLayout keeps a ServicePort in quarantine until it is set again", () => {
   const layout = testLayout();
   layout.set(plan(1));

@@ -8,8 +8,8 @@ import type { Port } from "../../lib/net/port.ts";
 import { type AdmittedSources, admittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
-import { claimOrder } from "../../lib/proxy/claim_order.ts";
-import { hairpinEndpoints, isExternal } from "../../lib/proxy/hairpin.ts";
+import { hasClusterIp, isExternal } from "../../lib/proxy/frontend.ts";
+import { hairpinEndpoints } from "../../lib/proxy/hairpin.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { servicePortText } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
@@ -66,6 +66,7 @@ class ServiceDraft {
 
   addClusterIp(): void {
     const { clusterIp, internal } = this.#plan;
+    if (!hasClusterIp(this.#plan)) return;
     if (internal.kind !== "forward") {
       this.#addDestination("refused", clusterIp, this.#refusal(internal));
       return;
@@ -93,7 +94,7 @@ class ServiceDraft {
     }
     if (external.kind !== "forward") {
       const refusal = this.#refusal(external);
-      for (const address of new Set([...externalIps, ...loadBalancerVips])) {
+      for (const address of [...externalIps, ...loadBalancerVips]) {
         this.#addDestination("refusedExternal", address, refusal);
       }
       if (nodePort !== undefined) this.#addPort("refusedNodePorts", nodePort, refusal);
@@ -112,9 +113,9 @@ class ServiceDraft {
   }
 
   #addLoadBalancer(): void {
-    const { loadBalancerVips, port, protocol } = this.#plan;
+    const { loadBalancerVips, port, protocol, sourceRanges } = this.#plan;
     const { nodeIp } = this.#context.options;
-    const admitted = admittedSources({ role: "LoadBalancer", service: this.#plan }, [nodeIp]);
+    const admitted = sourceRanges && admittedSources(sourceRanges, this.#plan, [nodeIp]);
     // The firewall chain holds what is admitted. Nobody is: nothing may lead to an endpoint.
     const target = admitted?.ranges.length ? [this.#firewallChain(admitted)] : undefined;
     for (const address of loadBalancerVips) {
@@ -167,7 +168,7 @@ class ServiceDraft {
 
   /** What becomes of a packet to an external address that may come in. */
   #toExternal(match: RuleMatch): readonly Rule[] {
-    if (this.#plan.masqueradeExternal === "all") return this.#externalRules(match);
+    if (this.#plan.externalTrafficPolicy === "Cluster") return this.#externalRules(match);
     return [{ ...match, target: [this.#externalChain()] }];
   }
 
@@ -176,7 +177,7 @@ class ServiceDraft {
   }
 
   #externalRules(match: RuleMatch): readonly Rule[] {
-    if (this.#plan.masqueradeExternal === "all") {
+    if (this.#plan.externalTrafficPolicy === "Cluster") {
       return [{ ...match, ...MARK }, ...this.#choose("external", match)];
     }
     const pod = fromPod(this.#context.localTraffic);
@@ -240,12 +241,7 @@ class ServiceDraft {
   }
 
   #add(tree: TreeId, path: string, rules: readonly Rule[]): void {
-    // What comes first is the cluster IP. An external IP that is also a load balancer's has no source
-    // ranges, as in kube-proxy.
-    const index = this.entries.length;
-    const order = claimOrder(this.#plan, { isClusterIp: index === 0 });
-    const rank = `${order} ${String(index).padStart(3, "0")}`;
-    this.entries.push({ tree, path, rank, rules });
+    this.entries.push({ tree, path, rank: this.#plan.key, rules });
   }
 
   #chain(kind: keyof ServiceChainNames, rules: () => readonly Rule[]): string {

@@ -106,7 +106,7 @@ Deno.test("renderService() sends back by the node what an endpoint sends itself"
   const unknown = { ...both, reachable: [testEndpoint("10.0.0.3:80")] };
   assertEquals(render(plan(unknown)).rulesOf("hairpin"), [hairpin("10.0.0.3")]);
   // With external policy Local a pod elsewhere comes by unmasked, and may be sent to itself.
-  const sentOn = plan({ ...both, nodePort: 30080, masqueradeExternal: "from-node" });
+  const sentOn = plan({ ...both, nodePort: 30080, externalTrafficPolicy: "Local" });
   assertEquals(render(sentOn).rulesOf("hairpin"), [hairpin("10.0.0.1"), hairpin("10.0.0.2")]);
 });
 
@@ -132,7 +132,7 @@ Deno.test("renderService() names what a kernel cannot express, and leaves just t
     assert(quarantined[0]?.reason.includes(`xt_${feature}`));
     assertEquals(render(plan(), without(feature)).quarantined, []);
   }
-  const local = plan({ nodePort: 30080, masqueradeExternal: "from-node" });
+  const local = plan({ nodePort: 30080, externalTrafficPolicy: "Local" });
   const { rulesOf, quarantined } = render(local, without("addrtype"));
   assertEquals([rulesOf("services").length, rulesOf("nodePorts").length], [1, 0]);
   assertEquals(quarantined[0]?.address, "external addresses");

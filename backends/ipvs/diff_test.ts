@@ -9,7 +9,7 @@ import {
   type FakePacket,
 } from "../../tests/support/fake_ipvs_kernel.ts";
 import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
-import { testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
+import { OwnedPlans, testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
 import { AppliedServers } from "./applied_servers.ts";
 import { diffInSteps, diffIpvs, EMPTY_KERNEL, type KernelState, KNOWN_KERNEL } from "./diff.ts";
 import { IpvsLayout } from "./layout.ts";
@@ -183,16 +183,13 @@ Deno.test("diffIpvs() lets no packet find a half state, and comes to what a fres
   fc.assert(
     fc.property(fc.array(step, { minLength: 20, maxLength: 100, size: "max" }), (steps) => {
       const stage = new Stage();
-      const plans = new Map<string, ServicePlan>();
+      const plans = new OwnedPlans(stage.layout, stage.layout.shared);
       const fates = (kernel: FakeIpvsKernel) => PACKETS.map((packet) => kernel.fate(packet));
       for (const step of [...steps, { kind: "sync" as const }]) {
         if (step.kind === "set") {
-          plans.set(step.service.key, step.service);
-          stage.layout.set(step.service);
+          plans.set(step.service);
         } else if (step.kind === "delete") {
-          const { key } = testServicePlan({ name: String(step.at) });
-          plans.delete(key);
-          stage.layout.delete(key);
+          plans.delete(testServicePlan({ name: String(step.at) }).key);
         } else {
           const seen: { readonly line: string; readonly fates: FakeOutcome[] }[] = [];
           const before = fates(stage.kernel);

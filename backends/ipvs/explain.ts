@@ -111,14 +111,10 @@ function walkPacket(
 }
 
 function deviationsOf(
-  { endpoints, origin, packet, policy, source, verdict }: PacketExplanation,
+  { endpoints, origin, packet, policy, source }: PacketExplanation,
   outcomes: readonly WalkOutcome[],
   { family }: IpvsRenderOptions,
 ): ModeDeviations {
-  if (verdict.kind === "reject" && outcomes.every(({ verdict }) => verdict === "DROP")) {
-    const detail = "source ranges are checked before the lack of endpoints is known";
-    return { refusal: { kind: "drop", detail } };
-  }
   const reached = outcomes.flatMap(({ endpoint, verdict }) =>
     verdict === "ACCEPT" && endpoint ? [formatHostPort(endpoint.address, endpoint.port)] : []
   );

@@ -1,5 +1,4 @@
 import { assertEquals } from "@std/assert";
-import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
 import { explainPacket } from "../../lib/proxy/explain_packet.ts";
@@ -74,16 +73,5 @@ Deno.test("explainIpvs() has nothing of a ServicePort in quarantine", () => {
 Deno.test("explainIpvs() knows that the node takes the Service address itself as source", () => {
   const plan = { ...WEB, masqueradeInternal: "none" } as const;
   assertEquals(explain([plan], { from: "node" }).deviations?.source?.rewritten, "always");
-  assertEquals(explain([plan]).deviations, {});
-});
-
-Deno.test("explainIpvs() knows that source ranges come before a missing endpoint", () => {
-  const plan = testServicePlan({
-    clusterIp: "10.96.0.1",
-    loadBalancerVips: ["192.0.2.80"],
-    sourceRanges: [parseCidr("198.51.100.0/24")],
-    to: [],
-  });
-  assertEquals(explain([plan], { to: "192.0.2.80" }).deviations?.refusal?.kind, "drop");
   assertEquals(explain([plan]).deviations, {});
 });

@@ -10,6 +10,7 @@ import type {
   ServiceInspection,
 } from "../../lib/proxy/service_mode.ts";
 import { tryParsePort } from "../../lib/net/port.ts";
+import { contestedAddressesOf } from "../../lib/proxy/frontend.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { IpvsLayout } from "./layout.ts";
 import type { SeenServer } from "./proc_ip_vs.ts";
@@ -31,7 +32,7 @@ export function inspectService(
 ): ServiceInspection {
   const addresses: ServedAddress[] = [];
   let connections = 0;
-  for (const { server: { key }, isClusterIp } of renderService(plan, layout).fronts) {
+  for (const { server: { key }, role } of renderService(plan, layout).fronts) {
     const { address, port, protocol } = addressOfServer(key) ?? {};
     const number = port === undefined ? undefined : tryParsePort(port);
     if (address === undefined || protocol === undefined || number === undefined) continue;
@@ -40,13 +41,7 @@ export function inspectService(
     const load = isOurs ? loadOf(seen.get(key), rates.get(key)) : undefined;
     connections += (load?.active ?? 0) + (load?.inactive ?? 0);
     addresses.push({
-      role: isClusterIp
-        ? "ClusterIP"
-        : plan.externalIps.includes(address)
-        ? "ExternalIP"
-        : plan.loadBalancerVips.includes(address)
-        ? "LoadBalancer"
-        : "NodePort",
+      role,
       address,
       port: number,
       protocol,
@@ -57,6 +52,9 @@ export function inspectService(
         : "refusing",
       ...(load && { load }),
     });
+  }
+  for (const place of contestedAddressesOf(plan, layout.shared.nodePortAddresses)) {
+    addresses.push({ ...place, protocol: plan.protocol, state: "quarantined" });
   }
   return { key: plan.key, addresses, connections };
 }

@@ -9,10 +9,10 @@
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
-import { claimOrder } from "../../lib/proxy/claim_order.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { BaseRuleContext } from "./base_rules.ts";
 import { SET_IDS, type SetId } from "./ipset_table.ts";
@@ -20,7 +20,7 @@ import { Ledger } from "./ledger.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import { renderService } from "./render_service.ts";
 import type { ServiceFront, ServiceParts, SetEntry } from "./service_front.ts";
-import { describeServer, type ServerKey, type VirtualServer } from "./virtual_server.ts";
+import type { ServerKey, VirtualServer } from "./virtual_server.ts";
 
 /** A virtual server that is wanted. */
 export interface WantedServer {
@@ -45,14 +45,12 @@ export class IpvsLayout {
   /** Of chain `KUBE-FROM-CLUSTER`. */
   readonly rules = new Ledger<string>();
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
-  /** Who wants a virtual server; the first has it. */
-  readonly #claims = new Map<ServerKey, ServicePlan[]>();
+  /** Several claim a virtual server only while plans are exchanged one by one. */
+  readonly #claims = new ServicePortIndex<ServerKey>();
   /** Of plans with many fronts, until what is wanted was applied. */
   readonly #fronts = new Map<ServicePlan, ReadonlyMap<ServerKey, ServiceFront>>();
   readonly #dirty = new Set<ServerKey>();
   readonly #problems = new Map<ServicePortKey, readonly Quarantined[]>();
-  /** Servers that more than one ServicePort claims. */
-  readonly #contested = new Set<ServerKey>();
   readonly #masquerade = new Map<ServicePlan["masqueradeInternal"], number>();
 
   constructor(shared: SharedPlan, options: IpvsRenderOptions) {
@@ -75,7 +73,7 @@ export class IpvsLayout {
 
   /** Every virtual server that is wanted. */
   get servers(): Iterable<ServerKey> {
-    return this.#claims.keys();
+    return this.#claims.items;
   }
 
   /** What the fixed rules depend on. */
@@ -88,16 +86,9 @@ export class IpvsLayout {
     };
   }
 
-  /** Addresses that another ServicePort has, what could not be used, and what the kernel refused. */
+  /** What could not be used, and what the kernel refused. */
   get quarantined(): readonly Quarantined[] {
-    const found = [...this.#problems.values()].flat();
-    for (const server of this.#contested) {
-      const [holder, ...others] = this.#claims.get(server) ?? [];
-      const address = describeServer(server);
-      const reason = `${address} is served for ${holder?.key}, which claimed it first`;
-      for (const { key } of others) found.push({ key, address, reason });
-    }
-    return found;
+    return [...this.#problems.values()].flat();
   }
 
   /** The plan by which a ServicePort is served; `undefined` = it is not. */
@@ -107,7 +98,7 @@ export class IpvsLayout {
 
   /** The virtual server of a key; `undefined` = it is not wanted. */
   server(key: ServerKey): WantedServer | undefined {
-    const [holder] = this.#claims.get(key) ?? [];
+    const holder = this.#holderOf(key);
     if (holder === undefined) return undefined;
     const { server, endpoints } = this.#front(holder, key);
     return { server, endpoints, owner: holder.key };
@@ -175,28 +166,25 @@ export class IpvsLayout {
     this.#count(plan, -1);
   }
 
-  #claim(plan: ServicePlan, front: ServiceFront): void {
-    const { server: { key } } = front;
-    const claims = this.#claims.get(key) ?? [];
-    const [holder] = claims;
-    if (holder !== undefined) this.#contested.add(key);
-    claims.splice(this.#placeAmong(claims, plan, front), 0, plan);
-    this.#claims.set(key, claims);
-    if (claims[0] !== plan) return;
-    if (holder) this.#lay(this.#front(holder, key), "release");
-    this.#lay(front, "claim");
+  #claim({ key }: ServicePlan, front: ServiceFront): void {
+    const { server } = front;
+    this.#claims.add(server.key, key);
+    if (this.#claims.first(server.key) === key) this.#lay(front, "claim");
   }
 
-  #unclaim(plan: ServicePlan, front: ServiceFront): void {
-    const { server: { key } } = front;
-    const claims = this.#claims.get(key) ?? [];
-    const place = claims.indexOf(plan);
-    if (place >= 0) claims.splice(place, 1);
-    if (claims.length < 2) this.#contested.delete(key);
-    if (claims.length === 0) this.#claims.delete(key);
-    if (place !== 0) return;
+  #unclaim({ key }: ServicePlan, front: ServiceFront): void {
+    const { server } = front;
+    const isHolder = this.#claims.first(server.key) === key;
+    this.#claims.delete(server.key, key);
+    if (!isHolder) return;
     this.#lay(front, "release");
-    if (claims[0]) this.#lay(this.#front(claims[0], key), "claim");
+    const next = this.#holderOf(server.key);
+    if (next) this.#lay(this.#front(next, server.key), "claim");
+  }
+
+  #holderOf(server: ServerKey): ServicePlan | undefined {
+    const key = this.#claims.first(server);
+    return key === undefined ? undefined : this.#plans.get(key);
   }
 
   #lay({ bound, entries, rule, server }: ServiceFront, what: "claim" | "release"): void {
@@ -206,23 +194,6 @@ export class IpvsLayout {
     for (const [set, entry] of all) this.sets[set][what](entry);
     if (bound !== undefined) this.addresses[what](bound);
     if (rule !== undefined) this.rules[what](rule);
-  }
-
-  /** Where a claim goes among those that are there, which are in order. */
-  #placeAmong(
-    claims: readonly ServicePlan[],
-    plan: ServicePlan,
-    front: ServiceFront,
-  ): number {
-    const rank = claimOrder(plan, front);
-    let [low, high] = [0, claims.length];
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      const other = claims[middle]!;
-      if (claimOrder(other, this.#front(other, front.server.key)) < rank) low = middle + 1;
-      else high = middle;
-    }
-    return low;
   }
 
   #front(plan: ServicePlan, key: ServerKey): ServiceFront {

@@ -79,7 +79,7 @@ Deno.test("IpvsLayout drops what policy Local has no endpoint for, where kube-pr
     internal: cluster,
     external: { kind: "drop" },
     externalFromCluster: cluster,
-    masqueradeExternal: "from-node",
+    externalTrafficPolicy: "Local",
     externalIps: ["192.168.99.1"],
     nodePort: 30080,
   })]);
@@ -104,7 +104,7 @@ Deno.test("IpvsLayout drops what policy Local has no endpoint for, where kube-pr
 });
 
 Deno.test("IpvsLayout admits source ranges, the node where they hold it, and nobody without one", () => {
-  const vip = { loadBalancerVips: ["1.2.3.4"] };
+  const vip = { loadBalancerVips: ["1.2.3.4"], to: ["10.0.0.1:8080"] };
   const sets = [
     "LOAD-BALANCER-SOURCE-CIDR",
     "LOAD-BALANCER-SOURCE-IP",
@@ -121,6 +121,12 @@ Deno.test("IpvsLayout admits source ranges, the node where they hold it, and nob
     "LOAD-BALANCER-SOURCE-IP": [],
     "LOAD-BALANCER-FW": ["1.2.3.4,tcp:80"],
   });
+  const rejecting = layoutOf([testServicePlan({ ...vip, to: [], sourceRanges: ranges })]);
+  assertEquals(
+    entriesOf(rejecting, "LOAD-BALANCER-FW")["LOAD-BALANCER-FW"],
+    [],
+    "a Service without endpoints rejects every client",
+  );
 });
 
 Deno.test("IpvsLayout gives a Service the scheduler that it asks for, and session affinity", () => {
@@ -135,24 +141,6 @@ Deno.test("IpvsLayout gives a Service the scheduler that it asks for, and sessio
   ]);
   layout.set(testServicePlan({ annotations: { "kube-relay.io/ipvs-scheduler": "random" } }));
   assertEquals(layout.quarantined.map(({ key }) => key), ["ns/web/TCP"]);
-});
-
-Deno.test("IpvsLayout serves an address that two claim for one of them, and for the other when it goes", () => {
-  const mine = testServicePlan({ name: "a", clusterIp: "127.96.0.9", to: ["10.0.0.1:1"] });
-  const theirs = testServicePlan({ name: "b", externalIps: ["127.96.0.9"], to: ["10.0.0.2:2"] });
-  for (const plans of [[mine, theirs], [theirs, mine]]) {
-    const layout = layoutOf(plans);
-    const contested = () => serversOf(layout).filter((each) => each.includes("127.96.0.9"));
-    assertEquals(contested(), ["-t 127.96.0.9:80 -s rr -> 10.0.0.1:1"]);
-    assertEquals(entriesOf(layout, "EXTERNAL-IP"), { "EXTERNAL-IP": [] });
-    assertEquals(layout.quarantined.map(({ key, address }) => `${key} ${address}`), [
-      "ns/b/TCP 127.96.0.9:80/TCP",
-    ]);
-    layout.delete(mine.key);
-    assertEquals(contested(), ["-t 127.96.0.9:80 -s rr -> 10.0.0.2:2"]);
-    assertEquals(entriesOf(layout, "EXTERNAL-IP"), { "EXTERNAL-IP": ["127.96.0.9,tcp:80"] });
-    assertEquals(layout.quarantined, []);
-  }
 });
 
 Deno.test("IpvsLayout.inherit() takes over what was applied with other settings", () => {

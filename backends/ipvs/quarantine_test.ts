@@ -97,7 +97,7 @@ Deno.test("IpvsBackend puts the ServicePort of a rule that iptables refuses into
     line.startsWith("-A KUBE-FROM-CLUSTER -d 192.0.2.3") ? "Invalid argument" : undefined;
   const local = {
     externalIps: ["192.0.2.3"],
-    masqueradeExternal: "from-node",
+    externalTrafficPolicy: "Local",
     externalFromCluster: BAD.internal,
   } as const;
   await using stage = await IpvsStage.started(machine);
@@ -116,7 +116,7 @@ for (const isFirst of [false, true]) {
     const local = (number: number) =>
       service(number, {
         externalIps: [`192.0.2.${number}`],
-        masqueradeExternal: "from-node",
+        externalTrafficPolicy: "Local",
         externalFromCluster: service(number).internal,
       });
     const good = [local(1), ...GOOD.slice(1)];

@@ -3,11 +3,18 @@
  *
  * @module
  */
-import { prefixLengthOf } from "../../lib/net/cidr.ts";
+import { type Cidr, prefixLengthOf } from "../../lib/net/cidr.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port } from "../../lib/net/port.ts";
 import { admittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
+import {
+  type Frontend,
+  type FrontendRole,
+  frontendsOf,
+  hasClusterIp,
+  nodePortAddressesOf,
+} from "../../lib/proxy/frontend.ts";
 import { hairpinEndpoints } from "../../lib/proxy/hairpin.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
@@ -38,7 +45,7 @@ export function renderService(plan: ServicePlan, context: ServiceRenderContext):
 class ServiceDraft {
   readonly #plan: ServicePlan;
   readonly #context: ServiceRenderContext;
-  readonly #fronts = new Map<string, ServiceFront>();
+  readonly #fronts: ServiceFront[] = [];
   readonly #scheduling: SchedulingChoice;
   /** Whether the cluster IP leads where clients from inside are to go. */
   #isInternalForAll: boolean | undefined;
@@ -50,23 +57,32 @@ class ServiceDraft {
   }
 
   parts(): ServiceParts {
-    const { key, externalIps, loadBalancerVips, nodePort } = this.#plan;
-    this.#addClusterIp();
-    for (const address of externalIps) this.#addExternalIp(address);
-    for (const address of loadBalancerVips) this.#addLoadBalancer(address);
-    if (nodePort !== undefined) this.#addNodePort(nodePort);
+    const { key } = this.#plan;
+    for (const frontend of frontendsOf(this.#plan)) this.#addFrontend(frontend);
     return {
-      fronts: [...this.#fronts.values()],
+      fronts: this.#fronts,
       entries: [...this.#hairpin(), ...this.#healthCheck()],
       quarantined: this.#scheduling.problems.map((reason) => ({ key, reason })),
     };
+  }
+
+  #addFrontend({ role, address, port, sourceRanges }: Frontend): void {
+    if (address === undefined) return this.#addNodePort(port);
+    switch (role) {
+      case "ClusterIP":
+        return this.#addClusterIp();
+      case "LoadBalancer":
+        return this.#addLoadBalancer(address, sourceRanges);
+      default:
+        return this.#addExternalIp(address);
+    }
   }
 
   #addClusterIp(): void {
     const { clusterIp, internal, port } = this.#plan;
     const entry = this.#entryOf(clusterIp, port);
     this.#add(clusterIp, port, {
-      isClusterIp: true,
+      role: "ClusterIP",
       endpoints: endpointsOf(internal),
       entries: [
         ["CLUSTER-IP", entry],
@@ -80,24 +96,27 @@ class ServiceDraft {
   #addExternalIp(address: IpAddress): void {
     const entry = this.#entryOf(address, this.#plan.port);
     const set = this.#isLocalPolicy ? "EXTERNAL-IP-LOCAL" : "EXTERNAL-IP";
-    this.#addExternal(address, [[set, entry]]);
+    this.#addExternal("ExternalIP", address, [[set, entry]]);
   }
 
-  #addLoadBalancer(address: IpAddress): void {
+  #addLoadBalancer(address: IpAddress, sourceRanges: readonly Cidr[] | undefined): void {
     const entry = this.#entryOf(address, this.#plan.port);
-    this.#addExternal(address, [
+    this.#addExternal("LoadBalancer", address, [
       ["LOAD-BALANCER", entry],
       ...(this.#isLocalPolicy ? [["LOAD-BALANCER-LOCAL", entry] as const] : []),
-      ...this.#sourceRanges(address, entry),
+      ...(sourceRanges ? this.#sourceRanges(sourceRanges, { address, entry }) : []),
     ]);
   }
 
   /** Without a range for this family nobody is admitted: all that is there is the firewall's entry. */
-  #sourceRanges(address: IpAddress, entry: string): readonly SetEntry[] {
+  #sourceRanges(
+    ranges: readonly Cidr[],
+    { address, entry }: { readonly address: IpAddress; readonly entry: string },
+  ): readonly SetEntry[] {
     const { nodeIp } = this.#context.options;
-    const admitted = admittedSources({ role: "LoadBalancer", service: this.#plan }, [nodeIp]);
+    const admitted = admittedSources(ranges, this.#plan, [nodeIp]);
     // No set has room for a /0, and none is needed.
-    if (!admitted || admitted.ranges.some((range) => prefixLengthOf(range) === 0)) return [];
+    if (admitted.ranges.some((range) => prefixLengthOf(range) === 0)) return [];
     return [
       ...admitted.ranges.map((range): SetEntry => [
         "LOAD-BALANCER-SOURCE-CIDR",
@@ -111,12 +130,12 @@ class ServiceDraft {
     ];
   }
 
-  #addExternal(address: IpAddress, entries: readonly SetEntry[]): void {
+  #addExternal(role: FrontendRole, address: IpAddress, entries: readonly SetEntry[]): void {
     const { external, port } = this.#plan;
     const { nodeAddresses } = this.#context.options;
     const entry = this.#entryOf(address, port);
     this.#add(address, port, {
-      isClusterIp: false,
+      role,
       endpoints: endpointsOf(external),
       entries: [...entries, ["SERVED", entry], ...this.#noLocal(entry)],
       ...(!nodeAddresses.has(address) && { bound: address }),
@@ -126,13 +145,14 @@ class ServiceDraft {
 
   #addNodePort(nodePort: Port): void {
     const { external, protocol } = this.#plan;
-    for (const address of this.#context.shared.nodePortAddresses) {
+    const { nodePortAddresses } = this.#context.shared;
+    for (const address of nodePortAddressesOf(this.#plan, nodePortAddresses)) {
       if (!mayHaveNodePorts(address)) continue;
       const entry = this.#entryOf(address, nodePort);
       const inSet = protocol === "SCTP" ? entry : String(nodePort);
       const suffix = protocol === "SCTP" ? "SCTP-HASH" as const : protocol;
       this.#add(address, nodePort, {
-        isClusterIp: false,
+        role: "NodePort",
         endpoints: endpointsOf(external),
         entries: [
           [`NODE-PORT-${suffix}`, inSet],
@@ -144,23 +164,21 @@ class ServiceDraft {
     }
   }
 
-  /** The first to come has it: an external IP that is also a load balancer's has no source ranges. */
   #add(address: IpAddress, port: Port, front: Omit<ServiceFront, "server">): void {
     const { protocol, affinityTimeoutSeconds } = this.#plan;
     const { scheduler, flags } = this.#scheduling;
     const key = serverKey({ protocol, address, port });
-    if (this.#fronts.has(key)) return;
     const server: VirtualServer = {
       key,
       scheduler,
       flags,
       ...(affinityTimeoutSeconds !== undefined && { persistenceSeconds: affinityTimeoutSeconds }),
     };
-    this.#fronts.set(key, { ...front, server });
+    this.#fronts.push({ ...front, server });
   }
 
   get #isLocalPolicy(): boolean {
-    return this.#plan.masqueradeExternal === "from-node";
+    return this.#plan.externalTrafficPolicy === "Local";
   }
 
   #noLocal(entry: string): readonly SetEntry[] {
@@ -174,7 +192,8 @@ class ServiceDraft {
   #fromCluster(address: IpAddress, port: Port): Pick<ServiceFront, "rule"> {
     const { clusterIp, externalFromCluster, internal, name, protocol } = this.#plan;
     if (!this.#isLocalPolicy) return {};
-    this.#isInternalForAll ??= isSameChoice(internal, externalFromCluster);
+    this.#isInternalForAll ??= hasClusterIp(this.#plan) &&
+      isSameChoice(internal, externalFromCluster);
     if (!this.#isInternalForAll) return {};
     const rule = ruleText({
       destination: { value: address },

@@ -6,15 +6,16 @@
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
+import type { FrontendRole } from "../../lib/proxy/frontend.ts";
 import type { SetId } from "./ipset_table.ts";
 import type { VirtualServer } from "./virtual_server.ts";
 
 /** An entry of a set. */
 export type SetEntry = readonly [set: SetId, entry: string];
 
-/** One address and port of a ServicePort, with all that it needs. Of several who claim it, one has it. */
+/** One address and port of a ServicePort, with all that it needs. */
 export interface ServiceFront {
-  readonly isClusterIp: boolean;
+  readonly role: FrontendRole;
   readonly server: VirtualServer;
   /** Its real servers. */
   readonly endpoints: readonly Endpoint[];
@@ -27,7 +28,7 @@ export interface ServiceFront {
 
 /** Everything that a ServicePort wants. */
 export interface ServiceParts {
-  /** What comes first is the cluster IP. No two have the same server. */
+  /** No two have the same server. */
   readonly fronts: readonly ServiceFront[];
   /** Entries that belong to no single address. */
   readonly entries: readonly SetEntry[];

@@ -4,10 +4,14 @@
  * @module
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
-import type { Port } from "../../lib/net/port.ts";
 import type { Clock } from "../../lib/os/clock.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
+import {
+  contestedAddressesOf,
+  frontendsOf,
+  nodePortAddressesOf,
+} from "../../lib/proxy/frontend.ts";
 import type { ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type {
   BackendInspection,
@@ -60,32 +64,23 @@ export function inspectService(
   plan: ServicePlan,
   { shared, quarantined }: InspectionContext,
 ): ServiceInspection {
-  const { key, clusterIp, port, nodePort, externalIps, loadBalancerVips } = plan;
+  const { key, protocol } = plan;
   const own = quarantined.filter((item) => item.key === key);
   const isOut = own.some(({ address }) => address === undefined);
-  const stateOf = (isServed: boolean, isOutside: boolean): ServedAddress["state"] =>
-    isOut || (isOutside && own.length > 0) ? "quarantined" : isServed ? "serving" : "refusing";
-  const isServedOutside = plan.external.kind === "forward" ||
-    plan.externalFromCluster.kind === "forward";
-  const served = (role: ServedAddress["role"], address: IpAddress, at: Port): ServedAddress => ({
-    role,
-    address,
-    port: at,
-    protocol: plan.protocol,
-    state: role === "ClusterIP"
-      ? stateOf(plan.internal.kind === "forward", false)
-      : stateOf(isServedOutside, true),
-  });
-  const nodePorts = nodePort === undefined
-    ? []
-    : shared.nodePortAddresses.map((address) => served("NodePort", address, nodePort));
-  return {
-    key,
-    addresses: [
-      served("ClusterIP", clusterIp, port),
-      ...externalIps.map((address) => served("ExternalIP", address, port)),
-      ...loadBalancerVips.map((address) => served("LoadBalancer", address, port)),
-      ...nodePorts,
-    ],
-  };
+  const addressesOf = ({ address }: { readonly address?: IpAddress }) =>
+    address === undefined ? nodePortAddressesOf(plan, shared.nodePortAddresses) : [address];
+  const addresses: ServedAddress[] = [];
+  for (const frontend of frontendsOf(plan)) {
+    const { role, port, verdict: { external, internal } } = frontend;
+    const isServed = external.kind === "forward" || internal.kind === "forward";
+    const isQuarantined = isOut || (role !== "ClusterIP" && own.length > 0);
+    const state = isQuarantined ? "quarantined" : isServed ? "serving" : "refusing";
+    for (const address of addressesOf(frontend)) {
+      addresses.push({ role, address, port, protocol, state });
+    }
+  }
+  for (const place of contestedAddressesOf(plan, shared.nodePortAddresses)) {
+    addresses.push({ ...place, protocol, state: "quarantined" });
+  }
+  return { key, addresses };
 }

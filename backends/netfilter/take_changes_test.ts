@@ -9,10 +9,10 @@ import {
 import { RefusedServices } from "./refused_services.ts";
 import { type LayoutChanges, takeChanges } from "./take_changes.ts";
 
-const API = testServicePlan({ name: "api" });
+const API = testServicePlan({ name: "api", clusterIp: "127.96.0.2" });
 const WEB = testServicePlan({ to: ["10.0.0.1:80"] });
 const OLD_WEB = testServicePlan();
-const GONE = testServicePlan({ name: "gone" });
+const GONE = testServicePlan({ name: "gone", clusterIp: "127.96.0.3" });
 const PLAN = testProxyPlan([API, WEB]);
 
 /** Writes down what is asked of a layout. */

@@ -10,7 +10,7 @@ const PLAN = testServicePlan({
   externalIps: ["192.0.2.1"],
   to: ["10.0.0.1:80"],
 });
-const IDS = claimsOf(PLAN).map(({ id }) => id);
+const IDS = claimsOf(PLAN);
 const FRONTS = IDS.filter(isCounted);
 
 function text(changes: Partial<Parameters<typeof countingText>[1]>): string {
@@ -63,7 +63,7 @@ Deno.test("countingText() has no more than some KB in a piece", () => {
     { length: 3000 },
     (_, number) =>
       claimsOf(testServicePlan({ clusterIp: `172.30.${number >> 8}.${number & 255}` })),
-  ).flat().map(({ id }) => id).filter(isCounted);
+  ).flat().filter(isCounted);
   const pieces = [...countingText("IPv4", { declares: false, removed: [], added })];
   assertEquals(Math.max(...pieces.map(({ length }) => length)) < 65_536, true);
   const nft = new FakeNft();

@@ -2,11 +2,9 @@ import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { DIFF_SHARED, freshMeaning, NftDiffStage } from "../../tests/support/nft_diff_stage.ts";
 import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
-import { testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
+import { OwnedPlans, testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
 import { diffTable, removeIdleChains } from "./diff.ts";
 
 const step = fc.oneof(
@@ -33,16 +31,13 @@ Deno.test("diffTable() comes to what is rendered from nothing, whatever happened
   fc.assert(
     fc.property(fc.array(step, { minLength: 5, maxLength: 40, size: "max" }), (steps) => {
       const stage = new NftDiffStage();
-      const plans = new Map<ServicePortKey, ServicePlan>();
+      const plans = new OwnedPlans(stage.layout, DIFF_SHARED);
       let shared = DIFF_SHARED;
       for (const step of steps) {
         if (step.kind === "set") {
-          plans.set(step.plan.key, step.plan);
-          stage.layout.set(step.plan);
+          plans.set(step.plan);
         } else if (step.kind === "delete") {
-          const gone = testServicePlan({ name: String(step.name) }).key;
-          plans.delete(gone);
-          stage.layout.delete(gone);
+          plans.delete(testServicePlan({ name: String(step.name) }).key);
         } else if (step.kind === "shared") {
           shared = testSharedPlan({
             ...DIFF_SHARED,

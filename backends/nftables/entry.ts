@@ -21,7 +21,8 @@ import {
   REJECT_CHAIN,
   type Treatment,
 } from "./chain_spec.ts";
-import { type Claim, type EntryId, keyOfEntry, type Role } from "./claims.ts";
+import { containerOf, type EntryId, frontendAt, isNodePort, keyOfEntry } from "./claims.ts";
+import type { Frontend } from "../../lib/proxy/frontend.ts";
 import type { Element } from "./containers.ts";
 import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import { LOCAL_BIT, nameNumber, type Slots, slotText } from "./slots.ts";
@@ -29,7 +30,6 @@ import { LOCAL_BIT, nameNumber, type Slots, slotText } from "./slots.ts";
 /** An entry as it is written. The same one always comes to the same elements. */
 export interface Entry {
   readonly id: EntryId;
-  readonly role: Role;
   readonly plan: ServicePlan;
   /** Endpoints in the order of their numbers. */
   readonly main: readonly Endpoint[];
@@ -67,16 +67,15 @@ const LISTS = [
   { list: "local", first: FIRST_NUMBER + LOCAL_OFFSET, listBit: LOCAL_BIT },
 ] as const;
 
-/** The entry of a claim, with as many endpoints as can be where they were. */
+/** The entry of a ServicePort, with as many endpoints as can be where they were. */
 export function arrangeEntry(
-  { id, role }: Claim,
+  id: EntryId,
   plan: ServicePlan,
   { previous, slots }: EntryNumbers = {},
 ): Entry {
-  const { main, local } = verdictsOf(role, plan);
+  const { main, local } = verdictsOf(frontendAt(id, plan));
   return {
     id,
-    role,
     plan,
     main: arrangeEndpoints(endpointsOf(main), previous?.main),
     local: arrangeEndpoints(endpointsOf(local), previous?.local),
@@ -86,24 +85,21 @@ export function arrangeEntry(
 
 /** Every element of an entry. */
 export function elementsOf(entry: Entry, { nodeIp }: EntryOptions): readonly Element[] {
-  const { role } = entry;
-  const key = keyOfEntry(entry.id);
-  if (role === "allocated") return [{ container: "cluster-ips", key }];
-  if (role === "hairpin") return [{ container: "hairpin", key }];
+  const { id, plan } = entry;
+  const key = keyOfEntry(id);
+  const frontend = frontendAt(id, plan);
+  if (frontend === undefined) return [{ container: containerOf(id), key }];
   const spec = chainOf(entry);
-  const target = spec ? chainName(spec) : refusalOf(entry);
+  const target = spec ? chainName(spec) : refusalOf(frontend);
   const value = nameNumber(target);
-  if (role === "nodePort") {
+  if (frontend.address === undefined) {
     return [{ container: "node-ports", key, value }, ...endpointElements(entry, "node-port-")];
   }
   const rest = endpointElements(entry, "");
-  const admitted = role === "loadBalancer"
-    ? admittedSources({ role: "LoadBalancer", service: entry.plan }, [nodeIp])
-    : undefined;
-  // A Service that refuses does so to everybody: there is nothing to protect.
-  if (admitted === undefined || target === REJECT_CHAIN) {
+  if (frontend.sourceRanges === undefined) {
     return [{ container: "service-ips", key, value }, ...rest];
   }
+  const admitted = admittedSources(frontend.sourceRanges, plan, [nodeIp]);
   return [
     { container: "service-ips", key, value: nameNumber(SOURCE_RANGES_CHAIN) },
     { container: "admitted", key, value: target === DROP ? DROP : `goto ${target}` },
@@ -116,18 +112,18 @@ export function elementsOf(entry: Entry, { nodeIp }: EntryOptions): readonly Ele
 }
 
 /** The chain that chooses an endpoint for an entry; `undefined` = there is nothing to choose. */
-export function chainOf({ role, plan, main, local }: Entry): ChainSpec | undefined {
-  if (role === "allocated" || role === "hairpin") return undefined;
-  const treatment = treatmentOf(role, plan);
-  const verdicts = verdictsOf(role, plan);
+export function chainOf({ id, plan, main, local }: Entry): ChainSpec | undefined {
+  const frontend = frontendAt(id, plan);
+  if (frontend === undefined) return undefined;
+  const verdicts = verdictsOf(frontend);
   const choices = {
     main: choiceOf(verdicts.main, main),
     ...(verdicts.local && { local: choiceOf(verdicts.local, local) }),
   };
   if (Object.values(choices).every((choice) => typeof choice === "string")) return undefined;
   return {
-    front: role === "nodePort" ? "port" : "vip",
-    treatment,
+    front: frontend.address === undefined ? "port" : "vip",
+    treatment: TREATMENTS[frontend.masquerade],
     ...choices,
     ...(plan.affinityTimeoutSeconds !== undefined && {
       affinitySeconds: plan.affinityTimeoutSeconds,
@@ -135,22 +131,20 @@ export function chainOf({ role, plan, main, local }: Entry): ChainSpec | undefin
   };
 }
 
-/** The verdict for everybody; or for who is in the cluster, and for who is not. */
-function verdictsOf(
-  role: Role,
-  { internal, external, externalFromCluster, masqueradeExternal }: ServicePlan,
-): { readonly main: Verdict | undefined; readonly local?: Verdict } {
-  if (role === "allocated" || role === "hairpin") return { main: undefined };
-  if (role === "clusterIp") return { main: internal };
-  if (masqueradeExternal === "all") return { main: external };
-  return { main: externalFromCluster, local: external };
-}
+const TREATMENTS: Readonly<Record<Frontend["masquerade"], Treatment>> = {
+  all: "masquerade",
+  "from-node": "local",
+  none: "keep",
+  "off-cluster": "off-cluster",
+};
 
-function treatmentOf(role: Role, plan: ServicePlan): Treatment {
-  if (role !== "clusterIp") return plan.masqueradeExternal === "all" ? "masquerade" : "local";
-  const { masqueradeInternal } = plan;
-  if (masqueradeInternal === "off-cluster") return "off-cluster";
-  return masqueradeInternal === "all" ? "masquerade" : "keep";
+/** The verdict for every client; or for clients in the cluster, and for all others. */
+function verdictsOf(
+  frontend: Frontend | undefined,
+): { readonly main: Verdict | undefined; readonly local?: Verdict } {
+  if (frontend === undefined) return { main: undefined };
+  const { masquerade, verdict: { internal, external } } = frontend;
+  return masquerade === "from-node" ? { main: internal, local: external } : { main: external };
 }
 
 function endpointsOf(verdict: Verdict | undefined): readonly Endpoint[] {
@@ -163,9 +157,8 @@ function choiceOf(verdict: Verdict | undefined, endpoints: readonly Endpoint[]):
 }
 
 /** Where nobody is served: in silence, if anybody is to be left without an answer. */
-function refusalOf({ role, plan }: Entry): string {
-  const { main, local = main } = verdictsOf(role, plan);
-  return local?.kind === "drop" ? DROP : REJECT_CHAIN;
+function refusalOf({ verdict: { external } }: Frontend): string {
+  return external.kind === "drop" ? DROP : REJECT_CHAIN;
 }
 
 function endpointElements(entry: Entry, prefix: "" | "node-port-"): readonly Element[] {
@@ -196,7 +189,7 @@ function endpointElements(entry: Entry, prefix: "" | "node-port-"): readonly Ele
 
 /** The slots that the endpoints of a ServicePort have at its frontends in a table that was found. */
 export function foundSlots(
-  frontends: readonly Claim[],
+  frontends: readonly EntryId[],
   { internal, external, externalFromCluster }: ServicePlan,
   found: TableElements,
 ): Slots {
@@ -205,8 +198,8 @@ export function foundSlots(
       .map((endpoint) => [targetOf(endpoint), endpoint.key]),
   );
   const slots = new Map<EndpointKey, number>();
-  for (const { id, role } of frontends) {
-    const prefix = role === "nodePort" ? "node-port-" : "";
+  for (const id of frontends) {
+    const prefix = isNodePort(id) ? "node-port-" : "";
     const choices = found.get(`${prefix}choices`);
     const endpoints = found.get(`${prefix}endpoints`);
     for (const { first, listBit } of LISTS) {

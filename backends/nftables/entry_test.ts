@@ -5,7 +5,8 @@ import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { testForward, testServicePlan } from "../../tests/support/service_plans.ts";
 import { chainName } from "./chain_spec.ts";
-import { claimsOf, type Role } from "./claims.ts";
+import type { FrontendRole } from "../../lib/proxy/frontend.ts";
+import { claimsOf, frontendAt } from "./claims.ts";
 import type { ContainerName } from "./containers.ts";
 import {
   arrangeEntry,
@@ -18,22 +19,24 @@ import {
 } from "./entry.ts";
 import { LOCAL_BIT, nameNumber, SlotAllocator, type Slots, slotText } from "./slots.ts";
 
+type Role = FrontendRole | "allocated";
+
 const ENDPOINTS = ["10.0.0.1:80", "10.0.0.2:8080"];
 const VIP = "192.0.2.1 . tcp . 80";
 const POLICY_LOCAL = {
-  masqueradeExternal: "from-node",
+  externalTrafficPolicy: "Local",
   external: testForward("10.0.0.2:8080"),
   externalFromCluster: testForward(...ENDPOINTS),
 } as const;
 
-/** The entry by which a ServicePort has a role. */
+/** The first entry of a ServicePort for a frontend of this role, or of its cluster IP whatever the port. */
 function entryOf(plan: ServicePlan, role: Role, previous?: Entry): Entry {
-  const claim = claimsOf(plan).find((claim) => claim.role === role);
-  assert(claim, `no claim as ${role}`);
+  const id = claimsOf(plan).find((id) => (frontendAt(id, plan)?.role ?? "allocated") === role);
+  assert(id, `no entry as ${role}`);
   const slots = plan.affinityTimeoutSeconds === undefined
     ? undefined
     : new SlotAllocator().slotsOf(plan);
-  return arrangeEntry(claim, plan, { previous, slots });
+  return arrangeEntry(id, plan, { previous, slots });
 }
 
 /** The elements of an entry, as nft is told them. */
@@ -51,12 +54,12 @@ function chainNameOf(plan: ServicePlan, role: Role): string | undefined {
 
 Deno.test("elementsOf() gives an address the number of its chain, and its endpoints numbers", () => {
   const plan = testServicePlan({ clusterIp: "172.30.0.1", nodePort: 30_080, to: ENDPOINTS });
-  assertEquals(texts(entryOf(plan, "clusterIp")), [
+  assertEquals(texts(entryOf(plan, "ClusterIP")), [
     `service-ips 172.30.0.1 . tcp . 80 : ${nameNumber("to-2")}`,
     "endpoints 172.30.0.1 . tcp . 80 . 0x80000000 : 10.0.0.1 . 80",
     "endpoints 172.30.0.1 . tcp . 80 . 0x80000001 : 10.0.0.2 . 8080",
   ]);
-  assertEquals(texts(entryOf(plan, "nodePort")), [
+  assertEquals(texts(entryOf(plan, "NodePort")), [
     `node-ports tcp . 30080 : ${nameNumber("node-port-masquerade-2")}`,
     "node-port-endpoints tcp . 30080 . 0x80000000 : 10.0.0.1 . 80",
     "node-port-endpoints tcp . 30080 . 0x80000001 : 10.0.0.2 . 8080",
@@ -66,7 +69,7 @@ Deno.test("elementsOf() gives an address the number of its chain, and its endpoi
 
 Deno.test("elementsOf() numbers the endpoints for clients from outside apart", () => {
   const plan = testServicePlan({ externalIps: ["192.0.2.1"], ...POLICY_LOCAL });
-  assertEquals(texts(entryOf(plan, "externalIp")), [
+  assertEquals(texts(entryOf(plan, "ExternalIP")), [
     `service-ips ${VIP} : ${nameNumber("local-2-1")}`,
     `endpoints ${VIP} . 0x80000000 : 10.0.0.1 . 80`,
     `endpoints ${VIP} . 0x80000001 : 10.0.0.2 . 8080`,
@@ -85,7 +88,7 @@ Deno.test("elementsOf() has the slots of a sticky ServicePort, in each list thos
   const plan = STICKY_LOCAL;
   const slots = new SlotAllocator().slotsOf(plan);
   const [first, second] = ENDPOINTS.map((key) => slots.get(key as EndpointKey)!);
-  assertEquals(texts(entryOf(plan, "externalIp")), [
+  assertEquals(texts(entryOf(plan, "ExternalIP")), [
     `service-ips ${VIP} : ${nameNumber("local-2-1-sticky-60")}`,
     `choices ${VIP} . 0x80000000 : ${slotText(first!)}`,
     `choices ${VIP} . 0x80000001 : ${slotText(second!)}`,
@@ -103,16 +106,16 @@ Deno.test("foundSlots() reads back the slots of elementsOf(), by whichever front
       [key, slot],
     ) => [key, (slot ^ 0x1000) >>> 0]),
   );
-  for (const role of ["clusterIp", "externalIp", "nodePort"] as const) {
-    const own = claims.filter((claim) => claim.role === role);
+  for (const role of ["ClusterIP", "ExternalIP", "NodePort"] as const) {
+    const own = claims.filter((id) => frontendAt(id, STICKY_LOCAL)?.role === role);
     const found = new Map<ContainerName, Map<string, string>>();
-    for (const claim of own) {
-      const entry = arrangeEntry(claim, STICKY_LOCAL, { slots });
+    for (const id of own) {
+      const entry = arrangeEntry(id, STICKY_LOCAL, { slots });
       for (const { container, key, value = "" } of elementsOf(entry, {})) {
         found.set(container, (found.get(container) ?? new Map()).set(key, value));
       }
     }
-    const expected = role === "clusterIp" ? [] : [...slots];
+    const expected = role === "ClusterIP" ? [] : [...slots];
     assertEquals([...foundSlots(own, STICKY_LOCAL, found)].sort(), expected.sort(), role);
   }
   assertEquals(foundSlots(claims, STICKY_LOCAL, new Map()).size, 0);
@@ -124,7 +127,7 @@ Deno.test("elementsOf() admits only the source ranges of a load balancer", () =>
     sourceRanges: ["203.0.113.0/24", "203.0.113.7/32", "198.51.100.1/32"].map(parseCidr),
     to: ["10.0.0.1:80"],
   });
-  const entry = entryOf(plan, "loadBalancer");
+  const entry = entryOf(plan, "LoadBalancer");
   const expected = [
     `service-ips ${VIP} : ${nameNumber("check-source-ranges")}`,
     `admitted ${VIP} : goto masquerade-1`,
@@ -141,7 +144,7 @@ Deno.test("elementsOf() admits only the source ranges of a load balancer", () =>
   );
   const refusing = { ...plan, external: testForward() };
   assertEquals(
-    texts(entryOf({ ...refusing, externalFromCluster: testForward() }, "loadBalancer")),
+    texts(entryOf({ ...refusing, externalFromCluster: testForward() }, "LoadBalancer")),
     [
       `service-ips ${VIP} : ${nameNumber("reject-all")}`,
     ],
@@ -152,11 +155,11 @@ Deno.test("elementsOf() drops in silence where clients from outside are to have 
   const nobody = { externalIps: ["192.0.2.1"], loadBalancerVips: ["192.0.2.2"] };
   const drop = { kind: "drop" } as const;
   const plan = testServicePlan({ ...nobody, external: drop, sourceRanges: [] });
-  assertEquals(texts(entryOf(plan, "clusterIp")).slice(0, 1), [
+  assertEquals(texts(entryOf(plan, "ClusterIP")).slice(0, 1), [
     `service-ips 127.96.0.1 . tcp . 80 : ${nameNumber("reject-all")}`,
   ]);
-  assertEquals(texts(entryOf(plan, "externalIp")), [`service-ips ${VIP} : ${nameNumber("drop")}`]);
-  assertEquals(texts(entryOf(plan, "loadBalancer")), [
+  assertEquals(texts(entryOf(plan, "ExternalIP")), [`service-ips ${VIP} : ${nameNumber("drop")}`]);
+  assertEquals(texts(entryOf(plan, "LoadBalancer")), [
     `service-ips 192.0.2.2 . tcp . 80 : ${nameNumber("check-source-ranges")}`,
     "admitted 192.0.2.2 . tcp . 80 : drop",
   ]);
@@ -166,15 +169,15 @@ Deno.test("chainOf() tells chains apart by what is done about the sender", () =>
   const to = ["10.0.0.1:80"];
   const front = { externalIps: ["192.0.2.1"], nodePort: 30_000, to };
   const cases: readonly [Parameters<typeof testServicePlan>[0], Role, string | undefined][] = [
-    [{ to }, "clusterIp", "to-1"],
-    [{ to, masqueradeInternal: "all" }, "clusterIp", "masquerade-1"],
-    [{ to, masqueradeInternal: "off-cluster" }, "clusterIp", "off-cluster-1"],
-    [{ to, affinityTimeoutSeconds: 60 }, "clusterIp", "to-1-sticky-60"],
-    [{}, "clusterIp", undefined],
+    [{ to }, "ClusterIP", "to-1"],
+    [{ to, masqueradeInternal: "all" }, "ClusterIP", "masquerade-1"],
+    [{ to, masqueradeInternal: "off-cluster" }, "ClusterIP", "off-cluster-1"],
+    [{ to, affinityTimeoutSeconds: 60 }, "ClusterIP", "to-1-sticky-60"],
+    [{}, "ClusterIP", undefined],
     [{ to }, "allocated", undefined],
-    [front, "externalIp", "masquerade-1"],
-    [{ ...front, masqueradeExternal: "from-node" }, "nodePort", "node-port-local-1-1"],
-    [{ ...front, ...POLICY_LOCAL, external: { kind: "drop" } }, "externalIp", "local-2-drop"],
+    [front, "ExternalIP", "masquerade-1"],
+    [{ ...front, externalTrafficPolicy: "Local" }, "NodePort", "node-port-local-1-1"],
+    [{ ...front, ...POLICY_LOCAL, external: { kind: "drop" } }, "ExternalIP", "local-2-drop"],
   ];
   for (const [options, role, name] of cases) {
     assertEquals(chainNameOf(testServicePlan(options), role), name, `${role} ${name}`);
@@ -182,13 +185,13 @@ Deno.test("chainOf() tells chains apart by what is done about the sender", () =>
 });
 
 Deno.test("arrangeEntry() leaves endpoints at their numbers", () => {
-  const before = entryOf(testServicePlan({ to: ["10.0.0.1:80", "10.0.0.2:80"] }), "clusterIp");
+  const before = entryOf(testServicePlan({ to: ["10.0.0.1:80", "10.0.0.2:80"] }), "ClusterIP");
   const plan = testServicePlan({ to: ["10.0.0.0:80", "10.0.0.2:80"] });
   const addresses = ({ main }: Entry) => main.map(({ address }) => String(address));
-  assertEquals(addresses(entryOf(plan, "clusterIp", before)), ["10.0.0.0", "10.0.0.2"]);
+  assertEquals(addresses(entryOf(plan, "ClusterIP", before)), ["10.0.0.0", "10.0.0.2"]);
   const more = testServicePlan({ to: ["10.0.0.0:80", "10.0.0.1:80", "10.0.0.2:80"] });
-  assertEquals(addresses(entryOf(more, "clusterIp", before)), ["10.0.0.1", "10.0.0.2", "10.0.0.0"]);
-  assertEquals(addresses(entryOf(more, "clusterIp")), ["10.0.0.0", "10.0.0.1", "10.0.0.2"]);
+  assertEquals(addresses(entryOf(more, "ClusterIP", before)), ["10.0.0.1", "10.0.0.2", "10.0.0.0"]);
+  assertEquals(addresses(entryOf(more, "ClusterIP")), ["10.0.0.0", "10.0.0.1", "10.0.0.2"]);
 });
 
 Deno.test("rangeText() writes a range of one address as that address", () => {

@@ -40,9 +40,7 @@ function explain(
     options,
     table: {
       applied: (id) =>
-        id.startsWith("service-ips ")
-          ? { id, role: "clusterIp", plan: appliedPlan, main, local: [] }
-          : undefined,
+        id.startsWith("service-ips ") ? { id, plan: appliedPlan, main, local: [] } : undefined,
     },
   });
 }

@@ -5,14 +5,15 @@
  * @module
  */
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 import type { ServicePortKey, ServicePortName } from "../../lib/proxy/service_port_name.ts";
-import { claimsOf, type EntryId, insertClaim, type RankedClaim, rankedClaim } from "./claims.ts";
+import { claimsOf, type EntryId } from "./claims.ts";
 import { isCounted } from "./counting_table.ts";
 
 /** The fronts of all ServicePorts. */
 export class FrontClaims {
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
-  readonly #claims = new Map<EntryId, RankedClaim[]>();
+  readonly #claims = new ServicePortIndex<EntryId>();
   readonly #dirty = new Set<EntryId>();
 
   /** Fronts that came or went since the last {@linkcode settle}, among others. */
@@ -27,7 +28,7 @@ export class FrontClaims {
 
   /** Every front. */
   ids(): Iterable<EntryId> {
-    return this.#claims.keys();
+    return this.#claims.items;
   }
 
   /** Whether somebody is to be reached there. */
@@ -37,8 +38,8 @@ export class FrontClaims {
 
   /** Who is reached there, as in the table that forwards. */
   ownerOf(id: EntryId): ServicePortName | undefined {
-    const [first] = this.#claims.get(id) ?? [];
-    return first && this.#plans.get(first.key)?.name;
+    const key = this.#claims.first(id);
+    return key === undefined ? undefined : this.#plans.get(key)?.name;
   }
 
   /** Gives a ServicePort the fronts of a plan. */
@@ -47,11 +48,9 @@ export class FrontClaims {
     if (this.#plans.get(key) === plan) return;
     this.delete(key);
     this.#plans.set(key, plan);
-    for (const { id, role } of claimsOf(plan)) {
+    for (const id of claimsOf(plan)) {
       if (!isCounted(id)) continue;
-      const claims = this.#claims.get(id) ?? [];
-      insertClaim(claims, rankedClaim(plan, role));
-      this.#claims.set(id, claims);
+      this.#claims.add(id, key);
       this.#dirty.add(id);
     }
   }
@@ -61,10 +60,8 @@ export class FrontClaims {
     const plan = this.#plans.get(key);
     if (plan === undefined) return undefined;
     this.#plans.delete(key);
-    for (const { id } of claimsOf(plan)) {
-      const left = this.#claims.get(id)?.filter((claim) => claim.key !== key) ?? [];
-      if (left.length === 0) this.#claims.delete(id);
-      else this.#claims.set(id, left);
+    for (const id of claimsOf(plan)) {
+      this.#claims.delete(id, key);
       if (isCounted(id)) this.#dirty.add(id);
     }
     return plan.name;

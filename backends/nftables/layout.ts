@@ -2,7 +2,7 @@
  * What is wanted of the table: which ServicePort stands at which key. Pure but for its own state;
  * the kernel is no part of it.
  *
- * Elements are not kept: those of an entry are rendered from the plan of the ServicePort that won it
+ * Elements are not kept: those of an entry are rendered from the plan of the ServicePort that has it
  * when they are to be written. So 10,000 ServicePorts take some megabytes, and a change costs what
  * it changes.
  *
@@ -11,18 +11,11 @@
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
+import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { baseChains, type Chain } from "./base_chains.ts";
 import { type ChainContext, chainRules, type ChainSpec } from "./chain_spec.ts";
-import {
-  type Claim,
-  claimsOf,
-  type EntryId,
-  insertClaim,
-  type RankedClaim,
-  rankedClaim,
-  removeClaim,
-} from "./claims.ts";
+import { claimsOf, type EntryId } from "./claims.ts";
 import type { Element } from "./containers.ts";
 import type { TableElements } from "./applied_table.ts";
 import { arrangeEntry, type EndpointOrder, type Entry, foundSlots } from "./entry.ts";
@@ -38,7 +31,7 @@ const SLICE_SIZE = 128;
 export class NftablesLayout {
   readonly options: NftablesRenderOptions;
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
-  readonly #claims = new Map<EntryId, RankedClaim[]>();
+  readonly #claims = new ServicePortIndex<EntryId>();
   readonly #quarantined = new Map<ServicePortKey, Quarantined>();
   readonly #dirty = new Set<EntryId>();
   /** Those of {@linkcode #plans} that have session affinity. */
@@ -68,7 +61,7 @@ export class NftablesLayout {
 
   /** Every entry that is wanted, in no order. */
   ids(): Iterable<EntryId> {
-    return this.#claims.keys();
+    return this.#claims.items;
   }
 
   /** The plan by which a ServicePort has entries; `undefined` = it has none. */
@@ -98,15 +91,12 @@ export class NftablesLayout {
 
   /** What both plans claim stays: thousands of ports may share an entry, and moving takes long. */
   #moveClaims(previous: ServicePlan | undefined, plan: ServicePlan): void {
-    const before = previous ? claimsOf(previous) : [];
-    const after = claimsOf(plan);
-    const isRanked = previous?.createdAt === plan.createdAt;
-    const [had, has] = [before, after].map((claims) => new Set(isRanked ? claims.map(textOf) : []));
-    for (const claim of before) {
-      if (has!.has(textOf(claim))) this.#dirty.add(claim.id);
-      else this.#remove(previous!, claim);
+    const before = new Set(previous && claimsOf(previous));
+    for (const id of claimsOf(plan)) {
+      if (!before.delete(id)) this.#claims.add(id, plan.key);
+      this.#dirty.add(id);
     }
-    for (const claim of after) if (!had!.has(textOf(claim))) this.#insert(plan, claim);
+    for (const id of before) this.#remove(plan.key, id);
   }
 
   /** Takes the entries of a ServicePort away. */
@@ -121,7 +111,7 @@ export class NftablesLayout {
     if (plan === undefined) return;
     this.#plans.delete(key);
     this.#sticky.delete(key);
-    for (const claim of claimsOf(plan)) this.#remove(plan, claim);
+    for (const id of claimsOf(plan)) this.#remove(key, id);
   }
 
   /** Takes the entries of a ServicePort away, since the kernel refused them, until it is set again. */
@@ -140,21 +130,26 @@ export class NftablesLayout {
     this.#dirty.clear();
   }
 
-  /** Who stands at a key; `undefined` = nobody. Endpoints stay where they were, if they can. */
+  /** What stands at a key; `undefined` = nothing. Endpoints stay where they were, if they can. */
   entry(id: EntryId, previous: Entry | undefined): Entry | undefined {
-    const [first] = this.#claims.get(id) ?? [];
-    const plan = first && this.#plans.get(first.key);
-    if (plan === undefined) return undefined;
-    if (previous?.plan === plan && previous.role === first!.role) return previous;
-    return arrangeEntry({ id, role: first!.role }, plan, { previous, slots: this.slots(plan) });
+    const plan = this.#planAt(id);
+    if (plan !== undefined && previous?.plan === plan) return previous;
+    return plan && this.#arrange(id, plan, previous);
   }
 
   /** As {@linkcode entry}, with endpoints in another order than they are in the plan. */
   orderedEntry(id: EntryId, previous: EndpointOrder | undefined): Entry | undefined {
-    const [first] = this.#claims.get(id) ?? [];
-    const plan = first && this.#plans.get(first.key);
-    if (plan === undefined) return undefined;
-    return arrangeEntry({ id, role: first!.role }, plan, { previous, slots: this.slots(plan) });
+    const plan = this.#planAt(id);
+    return plan && this.#arrange(id, plan, previous);
+  }
+
+  #planAt(id: EntryId): ServicePlan | undefined {
+    const key = this.#claims.first(id);
+    return key === undefined ? undefined : this.#plans.get(key);
+  }
+
+  #arrange(id: EntryId, plan: ServicePlan, previous: EndpointOrder | undefined): Entry {
+    return arrangeEntry(id, plan, { previous, slots: this.slots(plan) });
   }
 
   /**
@@ -167,7 +162,7 @@ export class NftablesLayout {
       if (++seen % SLICE_SIZE === 0) yield;
       const plan = this.#plans.get(key);
       if (plan === undefined || this.#slots.has(key)) continue;
-      const own = claimsOf(plan).filter(({ id }) => this.#claims.get(id)?.[0]?.key === key);
+      const own = claimsOf(plan).filter((id) => this.#claims.first(id) === key);
       this.#slots.adopt(key, foundSlots(own, plan, found));
     }
   }
@@ -197,26 +192,12 @@ export class NftablesLayout {
     return chainRules(spec, this.#context());
   }
 
-  #insert(plan: ServicePlan, { id, role }: Claim): void {
-    const others = this.#claims.get(id);
-    const claim = rankedClaim(plan, role);
-    if (others) insertClaim(others, claim);
-    else this.#claims.set(id, [claim]);
-    this.#dirty.add(id);
-  }
-
-  #remove(plan: ServicePlan, { id, role }: Claim): void {
-    const claims = this.#claims.get(id);
-    if (claims) removeClaim(claims, rankedClaim(plan, role));
-    if (claims?.length === 0) this.#claims.delete(id);
+  #remove(key: ServicePortKey, id: EntryId): void {
+    this.#claims.delete(id, key);
     this.#dirty.add(id);
   }
 
   #context(): ChainContext {
     return { options: this.options, localTraffic: this.#shared.localTraffic };
   }
-}
-
-function textOf({ id, role }: Claim): string {
-  return `${role} ${id}`;
 }

@@ -41,28 +41,6 @@ Deno.test("NftablesLayout touches only the entries of a ServicePort that changes
   assertEquals([layout.entry(vip(50), undefined), [...layout.ids()].length], [undefined, 198]);
 });
 
-Deno.test("NftablesLayout gives an address to the first by name, and to the next when that goes", () => {
-  const layout = testLayout();
-  const [a, b] = [plan(1, "a"), plan(1, "b")];
-  for (const each of [b, a]) layout.set(each);
-  assertEquals(ownerAt(layout, 1), a.key);
-  layout.settle();
-  layout.delete(a.key);
-  assert(layout.dirty.has(vip(1)));
-  assertEquals(ownerAt(layout, 1), b.key);
-  layout.set(a);
-  assertEquals(ownerAt(layout, 1), a.key);
-});
-
-Deno.test("NftablesLayout gives an address to whose cluster IP it is, whatever the names", () => {
-  const layout = testLayout();
-  layout.set(testServicePlan({ name: "a", loadBalancerVips: ["172.30.0.1"] }));
-  layout.set(testServicePlan({ name: "c", externalIps: ["172.30.0.1"] }));
-  assertEquals(ownerAt(layout, 1), testServicePlan({ name: "a" }).key);
-  layout.set(plan(1, "z"));
-  assertEquals(ownerAt(layout, 1), plan(1, "z").key);
-});
-
 Deno.test("NftablesLayout gives back the very entry that was applied, while nothing changed", () => {
   const layout = testLayout();
   layout.set(plan(1));

@@ -73,5 +73,5 @@ function isMet(
 
 /** The applied entry, unless it is of another plan. */
 function ifCurrent(applied: Entry | undefined, wanted: Entry): Entry | undefined {
-  return applied?.plan === wanted.plan && applied.role === wanted.role ? applied : undefined;
+  return applied?.plan === wanted.plan ? applied : undefined;
 }

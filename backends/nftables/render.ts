@@ -59,7 +59,7 @@ export function* withCounters(
   keys?: ReadonlySet<ServicePortKey>,
 ): Generator<string> {
   yield* text;
-  const fronts = [...servicesOf(plan, keys).values()].flatMap(claimsOf).map(({ id }) => id);
+  const fronts = [...servicesOf(plan, keys).values()].flatMap(claimsOf);
   const added = [...new Set(fronts.filter(isCounted))].sort();
   yield* countingText(plan.family, { declares: true, removed: [], added });
 }

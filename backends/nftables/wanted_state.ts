@@ -9,7 +9,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TableElements } from "./applied_table.ts";
 import type { Chain } from "./base_chains.ts";
 import { chainElement, chainName, FIRST_NUMBER, LOCAL_OFFSET } from "./chain_spec.ts";
-import { type EntryId, keyOfEntry } from "./claims.ts";
+import { type EntryId, isNodePort, keyOfEntry } from "./claims.ts";
 import type { ContainerName, Element } from "./containers.ts";
 import { chainOf, elementsOf, type EndpointOrder, type Entry } from "./entry.ts";
 import type { NftablesLayout } from "./layout.ts";
@@ -103,9 +103,9 @@ function orderOf(
 
 /** The order that the elements of an entry tell; a number that tells none is nobody's. */
 function foundOrder(entry: Entry, found: TableElements): EndpointOrder {
-  const { id, main, local, plan, role } = entry;
+  const { id, main, local, plan } = entry;
   const kind = plan.affinityTimeoutSeconds === undefined ? "endpoints" : "choices";
-  const container: ContainerName = role === "nodePort" ? `node-port-${kind}` : kind;
+  const container: ContainerName = isNodePort(id) ? `node-port-${kind}` : kind;
   const endpoints = [...main, ...local];
   const byValue = new Map<string, Endpoint>();
   for (const element of elementsOf(entry, {})) {

@@ -84,7 +84,7 @@ export class WantedTable {
 
   /** How the kernel is known to remember the endpoints of a ServicePort; `undefined` = it does not. */
   slots(plan: ServicePlan): Slots | undefined {
-    const entries = claimsOf(plan).map(({ id }) => this.applied(id));
+    const entries = claimsOf(plan).map((id) => this.applied(id));
     return entries.find((entry) => entry?.plan.key === plan.key && entry.slots)?.slots;
   }
 

@@ -22,6 +22,7 @@ import {
   type ServiceMode,
 } from "../../lib/proxy/service_mode.ts";
 import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
+import { contestedAddressesOf } from "../../lib/proxy/frontend.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { ServiceTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
@@ -275,7 +276,16 @@ class SocketBackend implements UserspaceBackend {
   }
 
   #inspectService(key: ServicePortKey, entry: ServiceEntry): ServiceInspection {
-    const addresses = entry.addresses.map((at) => this.#inspectAddress(entry, at));
+    const { plan } = entry;
+    const contested = contestedAddressesOf(plan, this.#nodePortAddresses).map((place) => ({
+      ...place,
+      protocol: plan.protocol,
+      state: "quarantined" as const,
+    }));
+    const addresses = [
+      ...entry.addresses.map((at) => this.#inspectAddress(entry, at)),
+      ...contested,
+    ];
     if (!entry.forwarder) return { key, addresses };
     const traffic = this.#forwarding.traffic?.get(entry.plan.name);
     const { connections } = entry.forwarder;

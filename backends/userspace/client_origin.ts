@@ -66,8 +66,8 @@ export class ClientOrigin {
 
   /** The node's own clients are admitted if a range contains any of its addresses. */
   #isRefused(service: ServicePlan, at: ServiceAddress, client: string): boolean {
-    const admitted = admittedSources({ role: at.role, service }, this.nodeIps);
-    if (admitted === undefined) return false;
+    if (at.role !== "LoadBalancer" || service.sourceRanges === undefined) return false;
+    const admitted = admittedSources(service.sourceRanges, service, this.nodeIps);
     const address = tryParseIpAddress(client);
     if (address === undefined) return true;
     if (admitted.cover.contains(address)) return false;

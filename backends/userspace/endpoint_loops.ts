@@ -22,7 +22,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 import { STAND_IN_RANGE } from "./addresses/stand_ins.ts";
 import type { ServiceAddress } from "./listeners.ts";
-import { ServicePortIndex } from "./service_port_index.ts";
+import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 
 /** An address and port of a socket. */
 interface Place {

@@ -5,7 +5,7 @@
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Port, type Protocol } from "../../lib/net/port.ts";
-import type { ServedAddress } from "../../lib/proxy/service_mode.ts";
+import { type FrontendRole, frontendsOf, nodePortAddressesOf } from "../../lib/proxy/frontend.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 
@@ -14,7 +14,7 @@ export type SocketKey = string & { readonly __brand: "SocketKey" };
 
 /** One address of a ServicePort. */
 export interface ServiceAddress {
-  readonly role: Exclude<ServedAddress["role"], "StandIn">;
+  readonly role: FrontendRole;
   readonly socket: SocketKey;
   readonly address: IpAddress;
   readonly port: Port;
@@ -29,38 +29,30 @@ export interface ServiceAddress {
 }
 
 /**
- * Every address of a ServicePort, each socket once, in the order of precedence.
+ * Every address that a ServicePort owns.
  *
  * Node ports are one address for each node address, never 0.0.0.0 or `::`. Deno's `::` is dual-stack
  * and so collides with the IPv4 one; and a wildcard socket would serve the node port on every
  * Service address as well, since those are local to this machine.
  */
 export function serviceAddresses(plan: ServicePlan, shared: SharedPlan): readonly ServiceAddress[] {
-  const { protocol, port, nodePort } = plan;
-  const internalOpen = plan.internal.kind === "forward";
-  const externalOpen = plan.external.kind === "forward" ||
-    plan.externalFromCluster.kind === "forward";
-  const external = { traffic: "external", open: externalOpen } as const;
-  const all = new Map<SocketKey, ServiceAddress>();
-  const add = (
-    rest: Omit<ServiceAddress, "socket" | "port">,
-    at: Port = port,
-  ) => {
-    const socket = socketKey(rest.address, at, protocol);
-    // An address may be both an external IP and a load balancer's: the kernel modes try the external one first.
-    if (!all.has(socket)) all.set(socket, { ...rest, socket, port: at });
-  };
-  add({ role: "ClusterIP", address: plan.clusterIp, traffic: "internal", open: internalOpen });
-  for (const address of plan.externalIps) add({ role: "ExternalIP", address, ...external });
-  for (const address of plan.loadBalancerVips) {
-    add({ role: "LoadBalancer", address, ...external });
-  }
-  if (nodePort !== undefined) {
-    for (const address of shared.nodePortAddresses) {
-      add({ role: "NodePort", address, ...external }, nodePort);
-    }
-  }
-  return [...all.values()];
+  const { protocol } = plan;
+  return [...frontendsOf(plan)].flatMap(({ role, address, port, verdict }) => {
+    const rest = {
+      role,
+      port,
+      traffic: role === "ClusterIP" ? "internal" as const : "external" as const,
+      open: verdict.internal.kind === "forward" || verdict.external.kind === "forward",
+    };
+    const addresses = address === undefined
+      ? nodePortAddressesOf(plan, shared.nodePortAddresses)
+      : [address];
+    return addresses.map((address): ServiceAddress => ({
+      ...rest,
+      address,
+      socket: socketKey(address, port, protocol),
+    }));
+  });
 }
 
 /** The key of a socket. */

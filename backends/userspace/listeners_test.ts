@@ -42,12 +42,6 @@ Deno.test("serviceAddresses() lists each address of a ServicePort", async (t) =>
       "127.96.0.1:80/TCP ClusterIP internal",
       "203.0.113.9:80/TCP LoadBalancer external",
     ]],
-    ["an address that is external IP and load balancer's is the external IP", {
-      to: TO,
-      externalIps: ["203.0.113.9"],
-      loadBalancerVips: ["203.0.113.9"],
-      sourceRanges: [parseCidr("198.51.100.0/24")],
-    }, ["127.96.0.1:80/TCP ClusterIP internal", "203.0.113.9:80/TCP ExternalIP external"]],
     ["a node port on each address of the node", { to: TO, nodePort: 30_080 }, [
       "127.96.0.1:80/TCP ClusterIP internal",
       "192.0.2.10:30080/TCP NodePort external",

@@ -3,7 +3,6 @@
  *
  * @module
  */
-import { admittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
@@ -45,8 +44,10 @@ function renderVerdicts(plan: ServicePlan, { traffic, role }: ServiceAddress): s
   if (traffic === "internal") return renderVerdict(plan.internal);
   const external = renderVerdict(plan.external);
   const fromCluster = renderVerdict(plan.externalFromCluster);
-  const admitted = admittedSources({ role, service: plan }, []);
-  const ranges = admitted ? `, only from ${admitted.ranges.join(" ") || "nobody"}` : "";
+  const { sourceRanges } = plan;
+  const ranges = role === "LoadBalancer" && sourceRanges
+    ? `, only from ${sourceRanges.join(" ") || "nobody"}`
+    : "";
   if (external === fromCluster) return external + ranges;
   return `${external}, from this cluster ${fromCluster}${ranges}`;
 }

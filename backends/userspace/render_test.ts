@@ -40,7 +40,12 @@ Deno.test("renderForwardingTable() writes a line for each address, sorted by key
 Deno.test("renderForwardingTable() hands out pieces of some KB", () => {
   const plans = Array.from(
     { length: 1000 },
-    (_, n) => testServicePlan({ name: `s${n}`, to: ["10.0.0.1:80"] }),
+    (_, n) =>
+      testServicePlan({
+        name: `s${n}`,
+        clusterIp: `127.96.${n >> 8}.${n & 255}`,
+        to: ["10.0.0.1:80"],
+      }),
   );
   const pieces = [...renderForwardingTable(testProxyPlan(plans))];
   assert(pieces.length > 1);

@@ -5,7 +5,6 @@
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Port, Protocol } from "../../lib/net/port.ts";
-import { claimOrder } from "../../lib/proxy/claim_order.ts";
 import {
   type ServiceKey,
   serviceKey,
@@ -16,7 +15,7 @@ import type { Forwarding } from "./forwarding.ts";
 import { AddressFinder, type ServiceAddress, type SocketKey, socketKey } from "./listeners.ts";
 import type { Quarantine } from "./quarantine.ts";
 import { openServiceSocket, type ServiceEntry } from "./service_entry.ts";
-import { ServicePortIndex } from "./service_port_index.ts";
+import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 import { isPortRefused, listenProblem, systemErrorOf } from "../../lib/os/socket_errors.ts";
 import { standInPorts } from "./addresses/stand_ins.ts";
 import { TcpAcceptor } from "./tcp/tcp_acceptor.ts";
@@ -129,13 +128,9 @@ export class SocketTable {
     const { quarantine, entries } = this.#context;
     this.#touched.delete(socket);
     const open = this.#open.get(socket);
-    const claimants = this.#claims.get(socket);
-    const winner = this.#winnerOf(socket, claimants);
-    for (const key of claimants) {
-      if (key === winner) quarantine.delete(key, socket);
-      else quarantine.add({ key, address: socket, reason: takenBy(socket, winner) });
-    }
-    const entry = winner === undefined ? undefined : entries.get(winner);
+    const owner = this.#claims.first(socket);
+    if (owner !== undefined) quarantine.delete(owner, socket);
+    const entry = owner === undefined ? undefined : entries.get(owner);
     const at = entry && this.#finder.find(entry.addresses, socket);
     if (!entry || !at) return this.#retire(socket, open);
     const wanted = this.#wantedAddress(at);
@@ -146,23 +141,6 @@ export class SocketTable {
     this.#retire(socket, open);
     if (wanted !== undefined) this.#listen({ entry, at, wanted, operations });
     else this.#quarantineUnavailable(entry, at);
-  }
-
-  /** Who gets the socket: the claimant whose order is the first as text. */
-  #winnerOf(
-    socket: SocketKey,
-    claimants: readonly ServicePortKey[],
-  ): ServicePortKey | undefined {
-    if (claimants.length < 2) return claimants[0];
-    const [first] = claimants.map((key) => ({ key, order: this.#claimOrder(socket, key) }))
-      .sort((a, b) => a.order < b.order ? -1 : 1);
-    return first?.key;
-  }
-
-  #claimOrder(socket: SocketKey, key: ServicePortKey): string {
-    const { plan, addresses = [] } = this.#context.entries.get(key) ?? {};
-    const at = this.#finder.find(addresses, socket);
-    return claimOrder(plan ?? { key }, { isClusterIp: at?.role === "ClusterIP" });
   }
 
   /** Closes what {@linkcode reconcile} found unwanted. */
@@ -294,9 +272,4 @@ interface Wanted {
   readonly entry: ServiceEntry;
   readonly at: ServiceAddress;
   readonly operations: SocketOperations;
-}
-
-function takenBy(socket: SocketKey, winner: ServicePortKey | undefined): string {
-  return `Cannot listen on ${socket}: ${winner} has this address and port. ` +
-    "It is taken over when that goes; give one of them another";
 }

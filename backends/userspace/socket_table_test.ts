@@ -64,55 +64,6 @@ Deno.test("SocketTable quarantines a ServicePort whose address can't be had, unt
   assertEquals([report.quarantined, report.operations], [[], { listen: 1, addressAdd: 1 }]);
 });
 
-Deno.test("SocketTable lets the older Service have an address that two claim, then the other", async () => {
-  await using a = TcpServer.named("a");
-  await using b = TcpServer.named("b");
-  await using test = new TestUserspaceBackend();
-  const port = unusedPort();
-  const shared = { port, externalIps: ["127.96.2.9"] };
-  const [createdAt, createdLater] = ["2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"];
-  const ofA = { ...shared, name: "a", clusterIp: VIP, to: [a.endpoint] };
-  const planB = testServicePlan({
-    ...{ ...shared, name: "b", clusterIp: VIP2, to: [b.endpoint] },
-    createdAt,
-  });
-  const planA = testServicePlan({ ...ofA, createdAt });
-  const { quarantined } = await test.sync([planB, planA]);
-  assertEquals(quarantined.map(({ key, address }) => [key, address]), [
-    [planB.key, `127.96.2.9:${port}/TCP`],
-  ]);
-  assertMatch(quarantined[0]!.reason, /ns\/a\/TCP has this address/);
-  assertEquals(await ask({ hostname: "127.96.2.9", port }), "a");
-  const after = await test.sync([planB]);
-  assertEquals(after.quarantined, []);
-  assertEquals(await ask({ hostname: "127.96.2.9", port }), "b");
-  const again = await test.sync([planB, testServicePlan({ ...ofA, createdAt: createdLater })]);
-  assertEquals(again.quarantined.map(({ key }) => key), [planA.key], "the older one keeps it");
-  assertEquals(await ask({ hostname: "127.96.2.9", port }), "b");
-  const older = await test.sync([planB, planA]);
-  assertEquals(older.quarantined.map(({ key }) => key), [planB.key], "as old, first by name");
-  assertEquals(await ask({ hostname: "127.96.2.9", port }), "a");
-});
-
-Deno.test("SocketTable lets nobody have the cluster IP of another Service", async () => {
-  await using a = TcpServer.named("a");
-  await using b = TcpServer.named("b");
-  await using test = new TestUserspaceBackend();
-  const port = unusedPort();
-  const thief = testServicePlan({
-    ...{ name: "a", port, clusterIp: VIP2, externalIps: [VIP], to: [a.endpoint] },
-    createdAt: "2026-01-01T00:00:00Z",
-  });
-  const owner = testServicePlan({
-    ...{ name: "b", port, clusterIp: VIP, to: [b.endpoint] },
-    createdAt: "2026-02-01T00:00:00Z",
-  });
-  await test.sync([thief]);
-  const { quarantined } = await test.sync([thief, owner]);
-  assertEquals(quarantined.map(({ key }) => key), [thief.key]);
-  assertEquals(await ask({ hostname: VIP, port }), "b");
-});
-
 Deno.test("SocketTable serves a stand-in where an address can't be made local", async () => {
   await using a = TcpServer.named("a");
   await using test = new TestUserspaceBackend();

@@ -8,6 +8,7 @@ import { CidrCover } from "../net/cidr_cover.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { ModeDeviations } from "./packet_explanation.ts";
 import type { PacketHit } from "./packet_hit.ts";
+import type { ServicePlan } from "./service_plan.ts";
 
 /** The sources that a frontend with `loadBalancerSourceRanges` admits. */
 export interface AdmittedSources {
@@ -24,15 +25,12 @@ export interface AdmittedSources {
 /** The addresses of the node that a mode looks for in the ranges. */
 type NodeIps = readonly (IpAddress | undefined)[];
 
-/** Returns the sources that a frontend admits; `undefined` means every source. */
+/** Returns the sources that load balancer addresses with these ranges admit. */
 export function admittedSources(
-  { role, service: { sourceRanges: ranges, loadBalancerVips } }: Pick<
-    PacketHit,
-    "role" | "service"
-  >,
+  ranges: readonly Cidr[],
+  { loadBalancerVips }: Pick<ServicePlan, "loadBalancerVips">,
   nodeIps: NodeIps,
-): AdmittedSources | undefined {
-  if (role !== "LoadBalancer" || ranges === undefined) return undefined;
+): AdmittedSources {
   const cover = coverOf(ranges);
   const admitsNode = nodeIps.some((nodeIp) => nodeIp !== undefined && cover.contains(nodeIp));
   return { ranges, cover, own: admitsNode ? loadBalancerVips : [] };
@@ -40,13 +38,12 @@ export function admittedSources(
 
 /** Whether a frontend admits a source; nothing without source ranges. */
 export function admission(
-  frontend: Pick<PacketHit, "role" | "service">,
+  { role, service }: Pick<PacketHit, "role" | "service">,
   { source, nodeIps }: { readonly source: IpAddress; readonly nodeIps: NodeIps },
 ): Pick<ModeDeviations, "admitted"> {
-  const sources = admittedSources(frontend, nodeIps);
-  return sources
-    ? { admitted: sources.own.includes(source) || sources.cover.contains(source) }
-    : {};
+  if (role !== "LoadBalancer" || service.sourceRanges === undefined) return {};
+  const { cover, own } = admittedSources(service.sourceRanges, service, nodeIps);
+  return { admitted: own.includes(source) || cover.contains(source) };
 }
 
 const covers = new WeakMap<readonly Cidr[], CidrCover>();

@@ -3,7 +3,7 @@ import { testServicePlan } from "../../tests/support/service_plans.ts";
 import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { admission, admittedSources } from "./admitted_sources.ts";
-import type { AddressRole } from "./packet_explanation.ts";
+import type { FrontendRole } from "./frontend.ts";
 
 const [VIP, OTHER_VIP] = ["1.2.3.4", "1.2.3.5"].map(parseIpAddress) as [never, never];
 const NODE = parseIpAddress("192.168.0.2");
@@ -12,7 +12,7 @@ function admits(
   source: string,
   { ranges, role = "LoadBalancer", nodeIp }: {
     readonly ranges?: readonly string[];
-    readonly role?: AddressRole;
+    readonly role?: FrontendRole;
     readonly nodeIp?: typeof NODE;
   },
 ): boolean | undefined {
@@ -51,6 +51,6 @@ Deno.test("admittedSources() admits the load balancer addresses if a range conta
 Deno.test("admittedSources() keeps the ranges as the Service has them", () => {
   const sourceRanges = ["203.0.113.0/24", "203.0.113.7/32"].map(parseCidr);
   const service = testServicePlan({ loadBalancerVips: [VIP], sourceRanges });
-  const found = admittedSources({ role: "LoadBalancer", service }, []);
-  assertEquals([found?.ranges, found?.cover.outermost], [sourceRanges, [sourceRanges[0]!]]);
+  const found = admittedSources(sourceRanges, service, []);
+  assertEquals([found.ranges, found.cover.outermost], [sourceRanges, [sourceRanges[0]!]]);
 });

@@ -245,7 +245,7 @@ function explainSource(
   const { source } = deviations;
   if (source) return { rewritten: source.rewritten, reason: "mode", detail: source.detail };
   if (role !== "ClusterIP") {
-    if (service.masqueradeExternal === "all") {
+    if (service.externalTrafficPolicy === "Cluster") {
       return { rewritten: "always", reason: "cluster-policy" };
     }
     return isFromNode && isFromPod !== true

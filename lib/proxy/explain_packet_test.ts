@@ -20,7 +20,7 @@ const WEB = testServicePlan({
   clusterIp: "10.96.0.1",
   nodePort: 30080,
   masqueradeInternal: "off-cluster",
-  masqueradeExternal: "from-node",
+  externalTrafficPolicy: "Local",
   internal: CLUSTER,
   external: LOCAL,
   externalFromCluster: CLUSTER,
@@ -131,12 +131,11 @@ Deno.test("explainPacket() tells a pod of another node that is sent its own pack
 
 for (
   const [to, expected] of [
-    ["10.96.0.1:443", ["other-port ns/later/TCP", "other-port ns/web/TCP"]],
-    ["10.96.0.1:8080", ["other-port ns/later/TCP", "target-port ns/web/TCP"]],
+    ["10.96.0.1:443", ["other-port ns/web/TCP"]],
+    ["10.96.0.1:8080", ["target-port ns/web/TCP"]],
     ["10.0.0.2:8080", ["endpoint ns/web/TCP"]],
     ["192.0.2.9:30080", ["node-port ns/web/TCP"]],
     ["10.96.0.3:80", [
-      "other-address ns/later/TCP",
       "other-address ns/later/TCP",
       "other-address ns/web/TCP",
     ]],

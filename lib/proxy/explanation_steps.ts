@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { FrontendRole } from "./frontend.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { type BackendMode, MODE_TRAITS } from "./backend.ts";
 import type { DataPlaneDifference } from "./data_plane_difference.ts";
@@ -10,7 +11,6 @@ import { endpointItem } from "./explanation_endpoints.ts";
 import { nameOf, socketOf } from "./explanation_headline.ts";
 import { missItem } from "./explanation_misses.ts";
 import type {
-  AddressRole,
   ExplainedSource,
   ExplanationStep,
   KernelState,
@@ -30,7 +30,7 @@ interface StepContext {
 /** Maximum number of named endpoints of each kind. */
 const MOST_ENDPOINTS = 12;
 
-const ROLE_WORDS: Readonly<Record<AddressRole, string>> = {
+const ROLE_WORDS: Readonly<Record<FrontendRole, string>> = {
   ClusterIP: "cluster IP",
   ExternalIP: "external IP",
   LoadBalancer: "load balancer address",

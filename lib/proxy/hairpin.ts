@@ -4,19 +4,13 @@
  * @module
  */
 import type { Endpoint } from "./endpoint.ts";
+import { isExternal } from "./frontend.ts";
 import type { ServicePlan } from "./service_plan.ts";
 
 type HairpinPlan = Pick<
   ServicePlan,
-  "externalIps" | "loadBalancerVips" | "masqueradeExternal" | "nodePort" | "reachable"
+  "externalIps" | "externalTrafficPolicy" | "loadBalancerVips" | "nodePort" | "reachable"
 >;
-
-/** Whether a ServicePort has an address for clients outside of the cluster. */
-export function isExternal(
-  { nodePort, externalIps, loadBalancerVips }: Omit<HairpinPlan, "reachable">,
-): boolean {
-  return nodePort !== undefined || externalIps.length > 0 || loadBalancerVips.length > 0;
-}
 
 /**
  * The endpoints that may receive their own packets through this node. Such a packet must come from
@@ -25,7 +19,7 @@ export function isExternal(
  * an external address keep their source. An endpoint of an unknown node may be local.
  */
 export function hairpinEndpoints(plan: HairpinPlan): readonly Endpoint[] {
-  const isSentOn = plan.masqueradeExternal === "from-node" && isExternal(plan);
+  const isSentOn = plan.externalTrafficPolicy === "Local" && isExternal(plan);
   return plan.reachable.filter(({ isLocal, nodeName }) =>
     isLocal || nodeName === undefined || isSentOn
   );

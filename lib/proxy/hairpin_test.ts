@@ -1,6 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { testEndpoint, testServicePlan } from "../../tests/support/service_plans.ts";
-import { hairpinEndpoints, isExternal } from "./hairpin.ts";
+import { isExternal } from "./frontend.ts";
+import { hairpinEndpoints } from "./hairpin.ts";
 
 const LOCAL = testEndpoint("10.0.0.1:80", { isLocal: true, nodeName: "here" });
 const REMOTE = testEndpoint("10.0.0.2:80", { nodeName: "there" });
@@ -11,8 +12,8 @@ for (
   const [name, plan, expected] of [
     ["of a cluster IP", {}, [LOCAL, NOWHERE]],
     ["of policy Cluster", { nodePort: 30080 }, [LOCAL, NOWHERE]],
-    ["of policy Local", { nodePort: 30080, masqueradeExternal: "from-node" }, reachable],
-    ["of policy Local without an address for it", { masqueradeExternal: "from-node" }, [
+    ["of policy Local", { nodePort: 30080, externalTrafficPolicy: "Local" }, reachable],
+    ["of policy Local without an address for it", { externalTrafficPolicy: "Local" }, [
       LOCAL,
       NOWHERE,
     ]],

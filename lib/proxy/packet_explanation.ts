@@ -6,16 +6,13 @@
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
-import type { ServedAddress } from "./service_mode.ts";
 import type { DataPlaneDifference } from "./data_plane_difference.ts";
 import type { EndpointKey } from "./endpoint.ts";
+import type { FrontendRole } from "./frontend.ts";
 import type { Packet } from "./packet.ts";
 import type { TrafficPolicy, UnproxiedReason } from "./service_port.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 import type { ExclusionReason } from "./topology.ts";
-
-/** The role of an address for the ServicePort that owns it. */
-export type AddressRole = Exclude<ServedAddress["role"], "StandIn">;
 
 /** The verdict of a ServicePlan that applies to a packet. */
 export type VerdictName = "internal" | "external" | "externalFromCluster";
@@ -30,7 +27,7 @@ export interface ExplainedOrigin {
 /** The ServicePort that owns the address and port. */
 interface ExplainedService {
   readonly key: ServicePortKey;
-  readonly role: AddressRole;
+  readonly role: FrontendRole;
   /** Other ServicePorts that claim the address and port without owning it. */
   readonly losers: readonly ServicePortKey[];
 }

@@ -5,9 +5,9 @@
  */
 import type { Service } from "../api/kinds/service.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
-import { claimOrder } from "./claim_order.ts";
+import { type FrontendRole, hasClusterIp, nodePortAddressesOf } from "./frontend.ts";
 import type { Packet } from "./packet.ts";
-import type { AddressRole, NearMiss, UnservedReason } from "./packet_explanation.ts";
+import type { NearMiss, UnservedReason } from "./packet_explanation.ts";
 import type { ProxyPlan, SharedPlan } from "./proxy_plan.ts";
 import type { ServicePlan } from "./service_plan.ts";
 import { unproxiedReason } from "./service_port.ts";
@@ -19,8 +19,8 @@ type PacketTarget = Pick<Packet, "to" | "port" | "protocol">;
 /** The ServicePort that owns an address and port. */
 export interface PacketHit {
   readonly service: ServicePlan;
-  readonly role: AddressRole;
-  /** Other claimants, in order. */
+  readonly role: FrontendRole;
+  /** Other claimants. */
   readonly losers: readonly ServicePortKey[];
 }
 
@@ -32,37 +32,45 @@ export function findHit(
   { services, shared }: ProxyPlan,
   target: PacketTarget,
 ): PacketHit | undefined {
-  const claims: { readonly service: ServicePlan; readonly role: AddressRole; rank: string }[] = [];
+  let owner: Omit<PacketHit, "losers"> | undefined;
+  const losers: ServicePortKey[] = [];
   for (const service of services.values()) {
+    if (isContestedAt(service, target, shared)) losers.push(service.key);
     const role = roleOf(service, target, shared);
-    if (role === undefined) continue;
-    // Node ports are looked up last.
-    const rank = `${role === "NodePort" ? 1 : 0} ${
-      claimOrder(service, { isClusterIp: role === "ClusterIP" })
-    }`;
-    claims.push({ service, role, rank });
+    if (role !== undefined) owner = { service, role };
   }
-  const [first, ...others] = claims.sort((left, right) => left.rank < right.rank ? -1 : 1);
-  if (first === undefined) return undefined;
-  const { service, role } = first;
-  return { service, role, losers: others.map(({ service: { key } }) => key) };
+  return owner && { ...owner, losers };
 }
 
-/** The role of an address and port for a ServicePort; if several apply, the first one. */
+/** The role of an address and port for the ServicePort that owns them. */
 function roleOf(
   service: ServicePlan,
   { to, port, protocol }: PacketTarget,
   { nodePortAddresses }: Pick<SharedPlan, "nodePortAddresses">,
-): AddressRole | undefined {
+): FrontendRole | undefined {
   if (service.protocol !== protocol) return undefined;
   if (service.port === port) {
     const role = addressRoleOf(service, to);
-    if (role !== undefined) return role;
+    if (role === "ClusterIP" ? hasClusterIp(service) : role !== undefined) return role;
   }
-  return service.nodePort === port && nodePortAddresses.includes(to) ? "NodePort" : undefined;
+  if (service.nodePort !== port || !nodePortAddresses.includes(to)) return undefined;
+  return nodePortAddressesOf(service, [to]).length > 0 ? "NodePort" : undefined;
 }
 
-function addressRoleOf(service: ServicePlan, to: IpAddress): AddressRole | undefined {
+/** Whether another ServicePort owns an address and port that this one claims. */
+function isContestedAt(
+  { contested, protocol }: ServicePlan,
+  target: PacketTarget,
+  { nodePortAddresses }: Pick<SharedPlan, "nodePortAddresses">,
+): boolean {
+  if (contested === undefined || protocol !== target.protocol) return false;
+  return contested.some(({ address, port }) =>
+    port === target.port &&
+    (address === undefined ? nodePortAddresses.includes(target.to) : address === target.to)
+  );
+}
+
+function addressRoleOf(service: ServicePlan, to: IpAddress): FrontendRole | undefined {
   if (service.clusterIp === to) return "ClusterIP";
   if (service.externalIps.includes(to)) return "ExternalIP";
   return service.loadBalancerVips.includes(to) ? "LoadBalancer" : undefined;

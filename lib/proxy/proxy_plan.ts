@@ -7,6 +7,7 @@ import type { Cidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import { deepEqual } from "./deep_equal.ts";
 import type { Endpoint } from "./endpoint.ts";
+import { FrontendOwners } from "./frontend_owners.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
 import { type NodePortAddresses, selectNodePortAddresses } from "./node_port_addresses.ts";
 import type { DirtyState, ProxyState } from "./proxy_state.ts";
@@ -70,6 +71,7 @@ export interface PlanChanges {
 export interface MutableProxyPlan extends ProxyPlan {
   readonly services: Map<ServicePortKey, ServicePlan>;
   shared: SharedPlan;
+  readonly owners: FrontendOwners;
 }
 
 /** {@linkcode PlanOptions}, with pauses that keep the event loop responsive. */
@@ -91,6 +93,8 @@ type PlanListener = (
 
 /** Number of ServicePorts planned between two pauses: about 1 ms of work. */
 const SLICE_SIZE = 256;
+/** The same for their claims. */
+const CLAIM_SLICE_SIZE = 1024;
 const NO_ENDPOINTS: readonly Endpoint[] = [];
 
 /** A plan without Services. */
@@ -100,6 +104,7 @@ export function createProxyPlan(
   return {
     family,
     services: new Map(),
+    owners: new FrontendOwners(),
     shared: {
       nodePortRanges: nodePortAddresses,
       nodePortAddresses: [],
@@ -181,21 +186,29 @@ function* updateSlices(
   const { everything } = dirty;
   const upserted = new Set<ServicePortKey>();
   const removed = new Map<ServicePortKey, ServicePlan>();
+  const { nodePortAddresses } = plan.shared;
   const shared = updateShared(plan, state, { dirty, options });
-  let planned = 0;
+  let claimed = 0;
   for (const key of everything ? allKeys(plan, state) : dirty.keys) {
+    if (++claimed % CLAIM_SLICE_SIZE === 0) yield;
+    plan.owners.update(plan.services.get(key), state.services.get(key));
+  }
+  if (plan.shared.nodePortAddresses !== nodePortAddresses) {
+    plan.owners.touchNodePorts(state.services);
+  }
+  const affected = plan.owners.decide(state.services);
+  let planned = 0;
+  for (const key of everything ? allKeys(plan, state) : union(dirty.keys, affected)) {
     if (++planned % SLICE_SIZE === 0) yield;
-    const servicePort = state.services.get(key);
     const previous = plan.services.get(key);
-    if (servicePort === undefined) {
+    const next = planKey(plan, state, { key, options });
+    if (next === undefined) {
       if (previous === undefined) continue;
       plan.services.delete(key);
       removed.set(key, previous);
       options.onPlanned?.(previous, undefined);
       continue;
     }
-    const endpoints = state.endpoints.get(key) ?? NO_ENDPOINTS;
-    const next = planService(servicePort, endpoints, { node: state.node, options });
     const isSame = deepEqual(previous, next);
     if (!isSame) {
       plan.services.set(key, next);
@@ -206,9 +219,26 @@ function* updateSlices(
   return { upserted, removed, shared, everything };
 }
 
+function planKey(
+  { owners, shared: { nodePortAddresses } }: MutableProxyPlan,
+  { services, endpoints, node }: ProxyState,
+  { key, options }: { readonly key: ServicePortKey; readonly options: PlanOptions },
+): ServicePlan | undefined {
+  const servicePort = services.get(key);
+  if (servicePort === undefined) return undefined;
+  const contested = owners.contestedOf(servicePort, nodePortAddresses);
+  const context = { node, options, ...(contested && { contested }) };
+  return planService(servicePort, endpoints.get(key) ?? NO_ENDPOINTS, context);
+}
+
 function* allKeys(plan: ProxyPlan, state: ProxyState): Generator<ServicePortKey, void, void> {
   yield* state.services.keys();
   for (const key of plan.services.keys()) if (!state.services.has(key)) yield key;
+}
+
+function* union<T>(one: ReadonlySet<T>, other: ReadonlySet<T>): Generator<T, void, void> {
+  yield* one;
+  for (const item of other) if (!one.has(item)) yield item;
 }
 
 /** Returns whether the shared part differs, or has to be treated as different. */

@@ -30,8 +30,11 @@ const OPTIONS: PlanOptions = {
   masqueradeAll: false,
 };
 
+/** Each with a cluster IP of its own, by the number in its name. */
 function servicePort(name: string): ServicePort {
-  const [first] = servicePortsFromService(testService(name), OPTIONS).ports;
+  const number = Number(/\d*$/.exec(name)?.[0]);
+  const clusterIP = `172.30.${number >> 8}.${number & 255}`;
+  const [first] = servicePortsFromService(testService(name, { clusterIP }), OPTIONS).ports;
   assert(first);
   return first;
 }

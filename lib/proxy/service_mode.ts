@@ -15,6 +15,7 @@ import type {
   PacketCarrier,
   PacketExplanation,
 } from "./packet_explanation.ts";
+import type { FrontendRole } from "./frontend.ts";
 import type { ProxyPlan } from "./proxy_plan.ts";
 import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
@@ -72,7 +73,7 @@ export interface ServerLoad {
 
 /** An address that a ServicePort is served on. */
 export interface ServedAddress {
-  readonly role: "ClusterIP" | "ExternalIP" | "LoadBalancer" | "NodePort" | "StandIn";
+  readonly role: FrontendRole | "StandIn";
   readonly address: IpAddress;
   readonly port: Port;
   readonly protocol: Protocol;

@@ -7,6 +7,7 @@ import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
 import type { Endpoint } from "./endpoint.ts";
+import { type ContestedFrontend, ownedAddresses } from "./frontend.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";
 import type { ModeAnnotations } from "./mode_annotations.ts";
 import type { ServicePort, TrafficPolicy } from "./service_port.ts";
@@ -21,9 +22,12 @@ export interface ServicePlan {
   readonly protocol: Protocol;
   readonly clusterIp: IpAddress;
   readonly port: Port;
+  /** Each of these only if no other ServicePort owns it, and each address once. */
   readonly nodePort?: Port;
   readonly externalIps: readonly IpAddress[];
   readonly loadBalancerVips: readonly IpAddress[];
+  /** What another ServicePort owns; the cluster IP may be among it. Absent if there is nothing. */
+  readonly contested?: readonly ContestedFrontend[];
   /** For {@linkcode loadBalancerVips} only; `undefined` = all sources, empty = none. */
   readonly sourceRanges?: readonly Cidr[];
   /** Traffic to the cluster IP. */
@@ -41,19 +45,12 @@ export interface ServicePlan {
   readonly affinityTimeoutSeconds?: number;
   /** Which traffic to the cluster IP is masqueraded. */
   readonly masqueradeInternal: "all" | "off-cluster" | "none";
-  /**
-   * Which traffic to external addresses is masqueraded: all, or only traffic from the node itself.
-   */
-  readonly masqueradeExternal: "all" | "from-node";
   /** Every endpoint that some verdict may choose, without duplicates, sorted by key. */
   readonly reachable: readonly Endpoint[];
   /** Every endpoint known, for `status` and `explain`. */
   readonly endpoints: readonly Endpoint[];
   readonly healthCheckNodePort?: Port;
-  /**
-   * Creation time of the Service, as text that sorts; in a conflict the older Service owns the
-   * address.
-   */
+  /** As {@linkcode ServicePort.createdAt}. */
   readonly createdAt?: string;
   /** As {@linkcode ServicePort.annotations}. */
   readonly annotations?: ModeAnnotations;
@@ -67,6 +64,8 @@ export interface ServicePlanContext {
     /** Masquerade everything sent via cluster IPs. */
     readonly masqueradeAll: boolean;
   };
+  /** Frontends that another ServicePort owns. */
+  readonly contested?: readonly ContestedFrontend[];
 }
 
 const REJECT: Verdict = { kind: "reject" };
@@ -82,11 +81,11 @@ const DROP: Verdict = { kind: "drop" };
 export function planService(
   servicePort: ServicePort,
   endpoints: readonly Endpoint[],
-  { node, options }: ServicePlanContext,
+  { node, options, contested }: ServicePlanContext,
 ): ServicePlan {
   const categorized = categorizeEndpoints(endpoints, servicePort, node);
   return {
-    ...addressesOf(servicePort),
+    ...addressesOf(servicePort, contested),
     ...verdictsOf(servicePort, categorized),
     internalTrafficPolicy: servicePort.internalTrafficPolicy,
     externalTrafficPolicy: servicePort.externalTrafficPolicy,
@@ -94,9 +93,6 @@ export function planService(
       affinityTimeoutSeconds: servicePort.affinityTimeoutSeconds,
     }),
     masqueradeInternal: masqueradeInternal(options),
-    // Policy Local keeps the client's address. Only traffic of the node itself may have a source
-    // that the endpoint cannot answer.
-    masqueradeExternal: servicePort.externalTrafficPolicy === "Local" ? "from-node" : "all",
     reachable: categorized.reachable,
     endpoints,
     ...(servicePort.healthCheckNodePort !== undefined && {
@@ -105,17 +101,18 @@ export function planService(
   };
 }
 
-function addressesOf(servicePort: ServicePort) {
-  const { nodePort, loadBalancerSourceRanges, createdAt, annotations } = servicePort;
+function addressesOf(
+  servicePort: ServicePort,
+  contested: readonly ContestedFrontend[] | undefined,
+) {
+  const { loadBalancerSourceRanges, createdAt, annotations } = servicePort;
   return {
     key: servicePort.key,
     name: servicePort.name,
     protocol: servicePort.protocol,
     clusterIp: servicePort.clusterIp,
     port: servicePort.port,
-    ...(nodePort !== undefined && { nodePort }),
-    externalIps: servicePort.externalIps,
-    loadBalancerVips: servicePort.loadBalancerVips,
+    ...ownedAddresses(servicePort, contested),
     ...(loadBalancerSourceRanges !== undefined && { sourceRanges: loadBalancerSourceRanges }),
     ...(createdAt !== undefined && { createdAt }),
     ...(annotations && { annotations }),

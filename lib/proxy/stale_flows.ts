@@ -13,20 +13,20 @@ import type { IpAddress } from "../net/ip_address.ts";
 import type { Port } from "../net/port.ts";
 import {
   answeringOf,
-  FrontEndMatcher,
-  frontEndsOf,
+  FrontendMatcher,
+  frontendTexts,
   type GoneAddress,
   type StaleFlowMatcher,
-  type SuspectFrontEnds,
-} from "./front_end_matcher.ts";
+  type SuspectFrontends,
+} from "./frontend_matcher.ts";
 import type { PlanChanges, ProxyPlan } from "./proxy_plan.ts";
 import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
-export type { StaleFlowMatcher, SuspectFrontEnds, UdpFlow } from "./front_end_matcher.ts";
+export type { StaleFlowMatcher, SuspectFrontends, UdpFlow } from "./frontend_matcher.ts";
 
 /** Every ServicePort whose flows are checked, including deleted ones. */
-export function* suspectKeys(suspects: SuspectFrontEnds): Generator<ServicePortKey> {
+export function* suspectKeys(suspects: SuspectFrontends): Generator<ServicePortKey> {
   yield* suspects.keys;
   for (const { key } of suspects.goneAddresses.values()) yield key;
   yield* suspects.goneNodePorts.values();
@@ -40,13 +40,13 @@ const SLICE_SIZE = 256;
 const MOST_GONE = 10_000;
 
 /** The UDP frontends of one IP family, and the suspects among them. */
-export class UdpFrontEnds {
+export class UdpFrontends {
   /** As of the last {@linkcode note}. ServicePlans are immutable, so these are references only. */
   readonly #known = new Map<ServicePortKey, ServicePlan>();
   /** The plans that the current sync will apply. */
   readonly #coming = new Map<ServicePortKey, ServicePlan>();
   /** Not yet disposed of. */
-  readonly #matchers = new Set<FrontEndMatcher>();
+  readonly #matchers = new Set<FrontendMatcher>();
   #nodeAddresses: readonly IpAddress[] = [];
   #keys = new Set<ServicePortKey>();
   #goneAddresses = new Map<string, GoneAddress>();
@@ -94,7 +94,7 @@ export class UdpFrontEnds {
   }
 
   /** Returns the suspects and clears the list. */
-  take(): SuspectFrontEnds {
+  take(): SuspectFrontends {
     const suspects = {
       keys: this.#keys,
       goneAddresses: this.#goneAddresses,
@@ -107,7 +107,7 @@ export class UdpFrontEnds {
   }
 
   /** Takes back suspects that could not be checked. */
-  giveBack({ keys, goneAddresses, goneNodePorts }: SuspectFrontEnds): void {
+  giveBack({ keys, goneAddresses, goneNodePorts }: SuspectFrontends): void {
     for (const key of keys) if (this.#known.has(key)) this.#keys.add(key);
     this.#goneAddresses = new Map([...goneAddresses, ...this.#goneAddresses]);
     this.#goneNodePorts = new Map([...goneNodePorts, ...this.#goneNodePorts]);
@@ -116,8 +116,8 @@ export class UdpFrontEnds {
   }
 
   /** Builds a matcher with the currently valid flows of the suspects. */
-  async matcherOf(suspects: SuspectFrontEnds, pause: Pause): Promise<StaleFlowMatcher> {
-    const matcher = new FrontEndMatcher(this.#nodeAddresses, {
+  async matcherOf(suspects: SuspectFrontends, pause: Pause): Promise<StaleFlowMatcher> {
+    const matcher = new FrontendMatcher(this.#nodeAddresses, {
       suspects,
       onDispose: () => void this.#matchers.delete(matcher),
     });
@@ -159,7 +159,7 @@ export class UdpFrontEnds {
 
   #giveUp(plan: ServicePlan): void {
     const { key, port, nodePort } = plan;
-    for (const address of frontEndsOf(plan)) this.#goneAddresses.set(address, { port, key });
+    for (const address of frontendTexts(plan)) this.#goneAddresses.set(address, { port, key });
     if (nodePort !== undefined) this.#goneNodePorts.set(nodePort, key);
     dropOldest(this.#goneAddresses);
   }
@@ -179,7 +179,7 @@ function hasSameFlows(previous: ServicePlan, next: ServicePlan): boolean {
   const describe = (plan: ServicePlan) =>
     [
       plan.nodePort,
-      ...frontEndsOf(plan).sort(),
+      ...frontendTexts(plan).sort(),
       "answered by",
       ...answeringOf(plan).map(({ key }) => key),
     ].join(" ");

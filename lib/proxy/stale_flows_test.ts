@@ -9,7 +9,7 @@ import {
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import type { Endpoint } from "./endpoint.ts";
-import { type UdpFlow, UdpFrontEnds } from "./stale_flows.ts";
+import { type UdpFlow, UdpFrontends } from "./stale_flows.ts";
 
 const NODE = "192.168.0.1";
 const VIP = "10.96.0.10:53";
@@ -62,15 +62,15 @@ function planOf(services: Services) {
 
 /** Goes from each step to the next, then judges flows; every step but the last was looked after. */
 async function staleAfter(steps: readonly Services[], flows: readonly string[]) {
-  const frontEnds = new UdpFrontEnds();
+  const frontends = new UdpFrontends();
   let previous: ReturnType<typeof planOf> | undefined;
   for (const services of steps) {
-    frontEnds.take();
+    frontends.take();
     const plan = planOf(services);
-    frontEnds.note(plan, testPlanChanges(plan, previous));
+    frontends.note(plan, testPlanChanges(plan, previous));
     previous = plan;
   }
-  const matcher = await frontEnds.matcherOf(frontEnds.take(), () => undefined);
+  const matcher = await frontends.matcherOf(frontends.take(), () => undefined);
   return flows.filter((flow) => {
     const parsed = parseFlow(flow);
     const stale = matcher.isStale(parsed);
@@ -194,13 +194,13 @@ const ROWS: readonly Row[] = [
     kept: [`203.0.113.1:53 ${B}`, `${VIP} ${A}`],
   },
   {
-    name: "an address that two Services share keeps the flows of both",
+    name: "an address that two Services claim keeps the flows of its owner",
     steps: [[
       dns([A], { externalIps: ["203.0.113.1"] }),
       dns([B], { name: "other", clusterIp: "10.96.0.12", externalIps: ["203.0.113.1"] }),
     ]],
-    stale: ["203.0.113.1:53 10.1.0.3:5353"],
-    kept: [`203.0.113.1:53 ${A}`, `203.0.113.1:53 ${B}`],
+    stale: ["203.0.113.1:53 10.1.0.3:5353", `203.0.113.1:53 ${B}`],
+    kept: [`203.0.113.1:53 ${A}`],
   },
   {
     name: "a Service that turns to TCP gives its UDP front end up",
@@ -219,51 +219,51 @@ const ROWS: readonly Row[] = [
 ];
 
 for (const { name, steps, stale, kept } of ROWS) {
-  Deno.test(`UdpFrontEnds: ${name}`, async () => {
+  Deno.test(`UdpFrontends: ${name}`, async () => {
     assertEquals(await staleAfter(steps, [...stale, ...kept]), stale);
   });
 }
 
-Deno.test("UdpFrontEnds has no suspects where nothing that matters to flows changed", () => {
-  const frontEnds = new UdpFrontEnds();
+Deno.test("UdpFrontends has no suspects where nothing that matters to flows changed", () => {
+  const frontends = new UdpFrontends();
   const first = planOf([dns([A, B])]);
-  frontEnds.note(first, testPlanChanges(first));
-  assert(frontEnds.pending, "at the first sync everything is suspect");
-  frontEnds.take();
+  frontends.note(first, testPlanChanges(first));
+  assert(frontends.pending, "at the first sync everything is suspect");
+  frontends.take();
   const tcp = dns([A], { name: "tcp", protocol: "TCP" });
   for (const services of [[dns([testEndpoint(A, TERMINATING), B])], [dns([A, B]), tcp]]) {
     const plan = planOf(services);
     const upserted = new Set(plan.services.keys());
-    frontEnds.note(plan, { upserted, removed: new Map(), shared: false, everything: false });
+    frontends.note(plan, { upserted, removed: new Map(), shared: false, everything: false });
   }
-  assert(!frontEnds.pending);
-  frontEnds.suspectAll();
-  assertEquals(frontEnds.take().keys.size, 1, "and the TCP port is none");
+  assert(!frontends.pending);
+  frontends.suspectAll();
+  assertEquals(frontends.take().keys.size, 1, "and the TCP port is none");
 });
 
-Deno.test("UdpFrontEnds.giveBack() keeps suspects for the next try, with those since", async () => {
-  const frontEnds = new UdpFrontEnds();
+Deno.test("UdpFrontends.giveBack() keeps suspects for the next try, with those since", async () => {
+  const frontends = new UdpFrontends();
   const steps = [
     planOf([dns([A]), dns([A], { name: "b", clusterIp: "10.96.0.12" })]),
     planOf([
       dns([A], { name: "b", clusterIp: "10.96.0.12" }),
     ]),
   ] as const;
-  frontEnds.note(steps[0], testPlanChanges(steps[0]));
-  frontEnds.take();
-  frontEnds.note(steps[1], testPlanChanges(steps[1], steps[0]));
-  const failed = frontEnds.take();
-  assert(!frontEnds.pending);
+  frontends.note(steps[0], testPlanChanges(steps[0]));
+  frontends.take();
+  frontends.note(steps[1], testPlanChanges(steps[1], steps[0]));
+  const failed = frontends.take();
+  assert(!frontends.pending);
   const last = planOf([]);
-  frontEnds.note(last, testPlanChanges(last, steps[1]));
-  frontEnds.giveBack(failed);
-  const matcher = await frontEnds.matcherOf(frontEnds.take(), () => undefined);
+  frontends.note(last, testPlanChanges(last, steps[1]));
+  frontends.giveBack(failed);
+  const matcher = await frontends.matcherOf(frontends.take(), () => undefined);
   assert(matcher.isStale(parseFlow(`${VIP} ${A}`)));
   assert(matcher.isStale(parseFlow(`10.96.0.12:53 ${A}`)));
 });
 
-Deno.test("UdpFrontEnds.matcherOf() spares what comes while the matcher is made, and after", async () => {
-  const frontEnds = new UdpFrontEnds();
+Deno.test("UdpFrontends.matcherOf() spares what comes while the matcher is made, and after", async () => {
+  const frontends = new UdpFrontends();
   const others = Array.from(
     { length: 300 },
     (_, n) => dns([], { name: `dns-${n}`, clusterIp: `10.97.${n >> 8}.${n & 255}` }),
@@ -271,53 +271,53 @@ Deno.test("UdpFrontEnds.matcherOf() spares what comes while the matcher is made,
   const [both, none, announced, noted] = [[A, B], [], [A], [B]].map((endpoints) =>
     planOf([dns(endpoints), ...others])
   );
-  frontEnds.note(both!, testPlanChanges(both!));
-  frontEnds.take();
-  frontEnds.note(none!, testPlanChanges(none!, both!));
+  frontends.note(both!, testPlanChanges(both!));
+  frontends.take();
+  frontends.note(none!, testPlanChanges(none!, both!));
   let pauses = 0;
-  using matcher = await frontEnds.matcherOf(frontEnds.take(), () => {
-    if (pauses++ === 0) frontEnds.expect(announced!, testPlanChanges(announced!, none!));
+  using matcher = await frontends.matcherOf(frontends.take(), () => {
+    if (pauses++ === 0) frontends.expect(announced!, testPlanChanges(announced!, none!));
     return undefined;
   });
-  assertEquals([pauses, frontEnds.expecting, matcher.isGuess], [1, true, true]);
+  assertEquals([pauses, frontends.expecting, matcher.isGuess], [1, true, true]);
   const flows = [A, B].map((endpoint) => parseFlow(`${VIP} ${endpoint}`));
   assertEquals(flows.map((flow) => matcher.isStale(flow)), [false, true]);
-  frontEnds.note(noted!, testPlanChanges(noted!, none!));
+  frontends.note(noted!, testPlanChanges(noted!, none!));
   assertEquals(flows.map((flow) => matcher.isStale(flow)), [false, false]);
-  assert(!frontEnds.expecting);
-  frontEnds.expect(noted!, testPlanChanges(noted!, none!));
-  using next = await frontEnds.matcherOf(frontEnds.take(), () => undefined);
+  assert(!frontends.expecting);
+  frontends.expect(noted!, testPlanChanges(noted!, none!));
+  using next = await frontends.matcherOf(frontends.take(), () => undefined);
   assertEquals(flows.map((flow) => next.isStale(flow)), [true, false], "what never came is stale");
   assert(!next.isGuess, "what is announced is there already");
 });
 
-Deno.test("UdpFrontEnds forgets the oldest of what was given up, where it can never be cleaned", () => {
-  const frontEnds = new UdpFrontEnds();
+Deno.test("UdpFrontends forgets the oldest of what was given up, where it can never be cleaned", () => {
+  const frontends = new UdpFrontends();
   for (let index = 0; index < 10_005; index++) {
     const clusterIp = `10.${100 + Math.floor(index / 65_536)}.${(index >> 8) & 255}.${index & 255}`;
     const plan = planOf([dns([], { clusterIp })]);
-    frontEnds.note(plan, {
+    frontends.note(plan, {
       upserted: new Set(plan.services.keys()),
       removed: new Map(),
       shared: false,
       everything: false,
     });
   }
-  const { goneAddresses } = frontEnds.take();
+  const { goneAddresses } = frontends.take();
   assertEquals(goneAddresses.size, 10_000);
   assert(goneAddresses.has("10.100.39.19:53") && !goneAddresses.has("10.100.0.0:53"));
 });
 
 Deno.test("ownerOf() names whose flow it is, and whose it was where that is gone", async () => {
-  const frontEnds = new UdpFrontEnds();
+  const frontends = new UdpFrontends();
   const [first, second] = [
     planOf([dns([A], { nodePort: 30053 }), dns([A], { name: "old", clusterIp: "10.96.0.11" })]),
     planOf([dns([B], { nodePort: 30054 })]),
   ];
-  frontEnds.note(first!, testPlanChanges(first!));
-  frontEnds.take();
-  frontEnds.note(second!, testPlanChanges(second!, first!));
-  using matcher = await frontEnds.matcherOf(frontEnds.take(), () => undefined);
+  frontends.note(first!, testPlanChanges(first!));
+  frontends.take();
+  frontends.note(second!, testPlanChanges(second!, first!));
+  using matcher = await frontends.matcherOf(frontends.take(), () => undefined);
   const owners = [
     ["10.96.0.10:53", "ns/dns/UDP"],
     ["10.96.0.11:53", "ns/old/UDP"],

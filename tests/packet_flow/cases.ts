@@ -358,6 +358,20 @@ const SCENARIOS: readonly (PacketFlowScenario & { readonly packets: readonly Pac
     ],
   },
   {
+    name: "external IP of two Services, its owner has no endpoints",
+    services: [
+      rival("api", { externalIPs: [IPv4.externalIp] }, NEWER),
+      testService("web", { externalIPs: [IPv4.externalIp] }, OLDER),
+    ],
+    slices: [RIVAL_SLICE],
+    packets: [
+      { from: "client", ...EXTERNAL_IP, verdict: "REJECT" },
+      { from: "localPodClient", ...EXTERNAL_IP, verdict: "REJECT" },
+      { from: "node", ...EXTERNAL_IP, verdict: "REJECT" },
+      { from: "localPodClient", to: RIVAL_CLUSTER_IP, verdict: [THERE] },
+    ],
+  },
+  {
     name: "external IP of two Services of one age, the name decides",
     services: [
       testService("web", { externalIPs: [IPv4.externalIp] }, OLDER),

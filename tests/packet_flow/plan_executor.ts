@@ -81,7 +81,7 @@ function masqueradesInternal(service: ServicePlan, { fromPod }: Arrival): boolea
 }
 
 function masqueradesExternal(service: ServicePlan, { fromPod, fromNode }: Arrival): boolean {
-  return service.masqueradeExternal === "all" || (fromNode && !fromPod);
+  return service.externalTrafficPolicy === "Cluster" || (fromNode && !fromPod);
 }
 
 function deliver(

@@ -45,7 +45,6 @@ export function damagedServices(): readonly ServicePlan[] {
     {
       ...testServicePlan({ name: "local", clusterIp: "172.30.0.5", nodePort: 30_085 }),
       masqueradeInternal: "off-cluster" as const,
-      masqueradeExternal: "from-node" as const,
       externalTrafficPolicy: "Local" as const,
       internal: { kind: "forward" as const, endpoints: [local, testEndpoint("10.2.0.9:8080")] },
       external: { kind: "forward" as const, endpoints: [local] },

@@ -50,9 +50,12 @@ const service = fc.constantFrom(...NAMES).chain((name) =>
         ports: fc.array(port, { minLength: 1, maxLength: 3 }),
         internalTrafficPolicy: policy,
         externalTrafficPolicy: policy,
-        externalIPs: fc.subarray(["192.168.99.11", "nonsense"]),
+        externalIPs: fc.subarray(["192.168.99.11", "172.30.0.2", "nonsense"]),
         sessionAffinity: fc.constantFrom("None", "ClientIP"),
-      }).map((spec) => testService(name, spec)),
+        creationTimestamp: fc.constantFrom("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
+      }).map(({ creationTimestamp, ...spec }) =>
+        testService(name, spec, { metadata: { creationTimestamp } })
+      ),
       { nil: undefined, freq: 4 },
     ),
   })

@@ -48,7 +48,7 @@ export const randomServicePlan: fc.Arbitrary<ServicePlan> = fc.record({
       ...(drawn.nodePort !== undefined && { nodePort: drawn.nodePort }),
     }),
     masqueradeInternal: "off-cluster",
-    masqueradeExternal: drawn.isLocalPolicy ? "from-node" : "all",
+    externalTrafficPolicy: drawn.isLocalPolicy ? "Local" : "Cluster",
     ...(drawn.ranges && { sourceRanges: drawn.ranges.map(parseCidr) }),
     ...(drawn.affinity !== undefined && { affinityTimeoutSeconds: drawn.affinity }),
     internal: cluster,

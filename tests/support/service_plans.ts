@@ -5,10 +5,13 @@
  */
 import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, parsePort, type Protocol } from "../../lib/net/port.ts";
+import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
+import { ownedAddresses } from "../../lib/proxy/frontend.ts";
+import { FrontendOwners } from "../../lib/proxy/frontend_owners.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { servicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { type ServicePortKey, servicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 
 /** A ready endpoint, from `ip:port` or `[ip]:port`. */
@@ -55,9 +58,8 @@ export function testServicePlan(options: TestServicePlan = {}): ServicePlan {
   const verdict = testForward(...to);
   return {
     masqueradeInternal: "none",
-    masqueradeExternal: "all",
+    externalTrafficPolicy: "Cluster",
     internalTrafficPolicy: "Cluster",
-    externalTrafficPolicy: options.masqueradeExternal === "from-node" ? "Local" : "Cluster",
     reachable: [],
     endpoints: [],
     internal: verdict,
@@ -92,12 +94,78 @@ export function testProxyPlan(
   services: readonly ServicePlan[],
   options: { readonly family?: IpFamily; readonly shared?: Partial<SharedPlan> } = {},
 ): ProxyPlan {
+  const shared = testSharedPlan(options.shared);
   return {
     family: options.family ?? "IPv4",
-    services: new Map(services.map((plan) => [plan.key, plan])),
-    shared: testSharedPlan(options.shared),
+    services: new Map(withOwners(services, shared).map((plan) => [plan.key, plan])),
+    shared,
   };
 }
+
+/** The plans without the frontends that belong to another of them. */
+export function withOwners(
+  services: readonly ServicePlan[],
+  { nodePortAddresses }: Pick<SharedPlan, "nodePortAddresses">,
+): readonly ServicePlan[] {
+  const owners = new FrontendOwners();
+  const claimants = new Map(services.map((plan) => [plan.key, plan]));
+  for (const plan of claimants.values()) owners.update(undefined, plan);
+  owners.decide(claimants);
+  return services.map((plan) => {
+    const contested = owners.contestedOf(plan, nodePortAddresses);
+    const { nodePort: _, ...rest } = plan;
+    const owned: ServicePlan = { ...rest, ...ownedAddresses(plan, contested) };
+    const last = lastOwned.get(plan) ?? plan;
+    const kept = deepEqual(last, owned) ? last : owned;
+    lastOwned.set(plan, kept);
+    return kept;
+  });
+}
+
+/** Hands a layout the plans of Services that come, change and go, each with what it owns. */
+export class OwnedPlans {
+  readonly #services = new Map<ServicePortKey, ServicePlan>();
+  readonly #shared: Pick<SharedPlan, "nodePortAddresses">;
+  readonly #layout: {
+    set(plan: ServicePlan): void;
+    delete(key: ServicePortKey): void;
+  };
+  #owned = new Map<ServicePortKey, ServicePlan>();
+
+  constructor(
+    layout: { set(plan: ServicePlan): void; delete(key: ServicePortKey): void },
+    shared: Pick<SharedPlan, "nodePortAddresses">,
+  ) {
+    this.#layout = layout;
+    this.#shared = shared;
+  }
+
+  /** What the layout has. */
+  values(): readonly ServicePlan[] {
+    return [...this.#owned.values()];
+  }
+
+  set(plan: ServicePlan): void {
+    this.#services.set(plan.key, plan);
+    this.#update();
+  }
+
+  delete(key: ServicePortKey): void {
+    this.#services.delete(key);
+    this.#layout.delete(key);
+    this.#update();
+  }
+
+  #update(): void {
+    const before = this.#owned;
+    const plans = withOwners([...this.#services.values()], this.#shared);
+    this.#owned = new Map(plans.map((plan) => [plan.key, plan]));
+    for (const plan of plans) if (before.get(plan.key) !== plan) this.#layout.set(plan);
+  }
+}
+
+/** Plans keep their identity while they are the same. */
+const lastOwned = new WeakMap<ServicePlan, ServicePlan>();
 
 /** How a plan differs from an earlier one; from nothing when there is none. */
 export function testPlanChanges(plan: ProxyPlan, previous?: ProxyPlan): PlanChanges {

@@ -164,7 +164,7 @@ class VerifiedChurn implements AsyncDisposable {
       ...(number % 2 === 0 && { nodePort: 30_000 + number }),
       ...(number % 3 === 0 && { affinityTimeoutSeconds: 60 }),
       masqueradeInternal: "off-cluster",
-      masqueradeExternal: isLocal ? "from-node" : "all",
+      externalTrafficPolicy: isLocal ? "Local" : "Cluster",
       reachable: all,
       internal: forward(all),
       external: forward(isLocal ? all.filter((_, index) => index % 2 === 0) : all),

@@ -1,4 +1,5 @@
 /** Describes the difference between two plans of a ServicePort. Pure. */
+import { isExternal } from "../../proxy/frontend.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { Verdict } from "../../proxy/verdict.ts";
 import { changeOf, itemChanges, limited } from "./change_words.ts";
@@ -35,7 +36,7 @@ function verdictWords(previous: ServicePlan, current: ServicePlan): readonly str
   // Traffic from inside and outside mostly has the same endpoints; they are named once.
   const isSame = outside.length === inside.length &&
     outside.every((word, index) => word === `from outside: ${inside[index]}`);
-  return hasOutside(previous) && hasOutside(current) && !isSame ? [...inside, ...outside] : inside;
+  return isExternal(previous) && isExternal(current) && !isSame ? [...inside, ...outside] : inside;
 }
 
 function verdictChange(
@@ -53,10 +54,6 @@ function endpointKeys(verdict: Verdict): readonly string[] {
   return verdict.kind === "forward" ? verdict.endpoints.map(({ key }) => key) : [];
 }
 
-function hasOutside({ nodePort, externalIps, loadBalancerVips }: ServicePlan): boolean {
-  return nodePort !== undefined || externalIps.length > 0 || loadBalancerVips.length > 0;
-}
-
 /** The source addresses that endpoints see from clients of the cluster IP. */
 const INTERNAL_SOURCES = {
   all: "hidden behind this node's",
@@ -65,7 +62,7 @@ const INTERNAL_SOURCES = {
 } as const;
 
 /** The same for node ports, external IPs and load balancers. */
-const EXTERNAL_SOURCES = { all: "hidden behind this node's", "from-node": "kept" } as const;
+const EXTERNAL_SOURCES = { Cluster: "hidden behind this node's", Local: "kept" } as const;
 
 function addressWords(previous: ServicePlan, current: ServicePlan): readonly string[] {
   return [
@@ -81,8 +78,8 @@ function addressWords(previous: ServicePlan, current: ServicePlan): readonly str
       INTERNAL_SOURCES[current.masqueradeInternal],
     ]),
     ...changeOf("addresses of clients outside:", [
-      EXTERNAL_SOURCES[previous.masqueradeExternal],
-      EXTERNAL_SOURCES[current.masqueradeExternal],
+      EXTERNAL_SOURCES[previous.externalTrafficPolicy],
+      EXTERNAL_SOURCES[current.externalTrafficPolicy],
     ]),
     ...changeOf("health check port", [previous.healthCheckNodePort, current.healthCheckNodePort]),
   ];

@@ -9,6 +9,7 @@ import type { BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { MachineFacts } from "../../proxy/machine_facts.ts";
 import type { ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { TrafficPolicy } from "../../proxy/service_port.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { assertNever, type Verdict } from "../../proxy/verdict.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
@@ -125,9 +126,9 @@ const MASQUERADE_INTERNAL: Readonly<Record<ServicePlan["masqueradeInternal"], st
   "none": "nothing",
 };
 
-const MASQUERADE_EXTERNAL: Readonly<Record<ServicePlan["masqueradeExternal"], string>> = {
-  "all": "all traffic",
-  "from-node": "traffic of the node itself",
+const MASQUERADE_EXTERNAL: Readonly<Record<TrafficPolicy, string>> = {
+  Cluster: "all traffic",
+  Local: "traffic of the node itself",
 };
 
 /** The decision for a ServicePort; `reason`: why it, or an address of it, is in quarantine. */
@@ -138,7 +139,7 @@ function dumpDecision(plan: ServicePlan, reason: string | undefined): DumpDecisi
     external: verdictText(plan.external),
     externalFromCluster: verdictText(plan.externalFromCluster),
     masqueradeInternal: MASQUERADE_INTERNAL[plan.masqueradeInternal],
-    masqueradeExternal: MASQUERADE_EXTERNAL[plan.masqueradeExternal],
+    masqueradeExternal: MASQUERADE_EXTERNAL[plan.externalTrafficPolicy],
     ...(reason !== undefined && { quarantined: reason }),
   };
 }

@@ -14,10 +14,10 @@ import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import {
   type StaleFlowMatcher,
-  type SuspectFrontEnds,
+  type SuspectFrontends,
   suspectKeys,
   type UdpFlow,
-  UdpFrontEnds,
+  UdpFrontends,
 } from "../../proxy/stale_flows.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
 import type { SyncObserver } from "./sync_observer.ts";
@@ -42,7 +42,7 @@ export interface ConntrackCleanerDependencies {
 
 /** One family's part. */
 interface FamilyWork {
-  readonly frontEnds: UdpFrontEnds;
+  readonly frontends: UdpFrontends;
   lastFullAt: number;
   /** While flows are being deleted. */
   deletion?: Deletion | undefined;
@@ -84,7 +84,7 @@ export class ConntrackCleaner implements SyncObserver {
     const logger = dependencies.logger.with({ component: "conntrack_cleaner" });
     this.#dependencies = { ...dependencies, logger };
     this.#families = new Map(
-      IP_FAMILIES.map((family) => [family, { frontEnds: new UdpFrontEnds(), lastFullAt: 0 }]),
+      IP_FAMILIES.map((family) => [family, { frontends: new UdpFrontends(), lastFullAt: 0 }]),
     );
   }
 
@@ -93,8 +93,8 @@ export class ConntrackCleaner implements SyncObserver {
    * endpoint, not by its age, so that it would take those with it that clients make by the new rules.
    */
   async syncing(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): Promise<void> {
-    const { frontEnds, deletion } = this.#families.get(family)!;
-    frontEnds.expect(plan, changes);
+    const { frontends, deletion } = this.#families.get(family)!;
+    frontends.expect(plan, changes);
     if (!deletion || deletion.flows.every((flow) => deletion.matcher.isStale(flow))) return;
     deletion.controller.abort();
     await deletion.ended;
@@ -103,12 +103,12 @@ export class ConntrackCleaner implements SyncObserver {
   synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void {
     const work = this.#families.get(family)!;
     const now = this.#dependencies.clock.now();
-    work.frontEnds.note(plan, changes);
+    work.frontends.note(plan, changes);
     if (changes.everything || now - work.lastFullAt >= FULL_EVERY_MS) {
-      work.frontEnds.suspectAll();
+      work.frontends.suspectAll();
       work.lastFullAt = now;
     }
-    if (work.frontEnds.pending) this.#wake.resolve();
+    if (work.frontends.pending) this.#wake.resolve();
   }
 
   /** Cleans whenever there is something to clean, until the signal is aborted. Never rejects. */
@@ -134,14 +134,14 @@ export class ConntrackCleaner implements SyncObserver {
   async #cleanAll(signal: AbortSignal): Promise<boolean> {
     let clean = true;
     for (const [family, work] of this.#families) {
-      const { frontEnds } = work;
-      if (signal.aborted || !frontEnds.pending) continue;
-      const suspects = frontEnds.take();
+      const { frontends } = work;
+      if (signal.aborted || !frontends.pending) continue;
+      const suspects = frontends.take();
       const startedAt = this.#dependencies.clock.now();
       try {
         await this.#clean(family, { work, suspects, startedAt, signal });
       } catch (error) {
-        frontEnds.giveBack(suspects);
+        frontends.giveBack(suspects);
         clean = false;
         if (signal.aborted) continue;
         this.#complain(family, error);
@@ -159,14 +159,14 @@ export class ConntrackCleaner implements SyncObserver {
     family: IpFamily,
     { work, suspects, startedAt, signal }: {
       readonly work: FamilyWork;
-      readonly suspects: SuspectFrontEnds;
+      readonly suspects: SuspectFrontends;
       readonly startedAt: number;
       readonly signal: AbortSignal;
     },
   ): Promise<void> {
     const { clock, logger, conntrack, metrics } = this.#dependencies;
-    const { frontEnds } = work;
-    using matcher = await frontEnds.matcherOf(suspects, () => clock.yieldToEventLoop());
+    const { frontends } = work;
+    using matcher = await frontends.matcherOf(suspects, () => clock.yieldToEventLoop());
     const found = new Map<string, FoundFlows>();
     const entries = await conntrack.listUdp(family, {
       ports: matcher.ports,
@@ -191,8 +191,8 @@ export class ConntrackCleaner implements SyncObserver {
     logger.verbose(2, "Looked for stale UDP flows", { ipFamily: family, entries, deleted, ms });
     if (!matcher.isGuess) return;
     // What was about to come may never have: only a sync that succeeds tells.
-    frontEnds.giveBack(suspects);
-    if (!frontEnds.expecting) this.#wake.resolve();
+    frontends.giveBack(suspects);
+    if (!frontends.expecting) this.#wake.resolve();
   }
 
   /** Resolves to the number of entries deleted; `undefined` of a deletion that a sync ended. */
@@ -224,7 +224,7 @@ export class ConntrackCleaner implements SyncObserver {
   #tell(
     family: IpFamily,
     { suspects, startedAt, removed = new Map(), error }: {
-      readonly suspects: SuspectFrontEnds;
+      readonly suspects: SuspectFrontends;
       readonly startedAt: number;
       readonly removed?: ReadonlyMap<ServicePortKey, number>;
       readonly error?: string;

@@ -7,9 +7,10 @@ import type { FinishedSync, SyncTimes } from "../../controller/sync_loop.ts";
 import type { ProxyHealth } from "../../health/proxy_health.ts";
 import type { SyncInstruments } from "../../metrics/sync_instruments.ts";
 import type { Backend } from "../../proxy/backend.ts";
-import { ContestedAddresses } from "../../proxy/contested_addresses.ts";
+import { contestedItems } from "../../proxy/frontend_owners.ts";
 import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
+import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { ProxyPipeline } from "./proxy_pipeline.ts";
 import type { SyncObserver } from "./sync_observer.ts";
@@ -37,13 +38,12 @@ export interface SyncFollowerDependencies {
 export class ServiceSyncFollower {
   readonly #dependencies: SyncFollowerDependencies;
   readonly #pipeline: ProxyPipeline;
-  /** Only where the backend does not know by itself. */
-  readonly #contested: ContestedAddresses | undefined;
+  /** Frontends that another ServicePort owns, by ServicePort. */
+  readonly #contested = new Map<ServicePortKey, readonly Quarantined[]>();
 
   constructor(dependencies: SyncFollowerDependencies, pipeline: ProxyPipeline) {
     this.#dependencies = dependencies;
     this.#pipeline = pipeline;
-    if (dependencies.backend.usesConntrack) this.#contested = new ContestedAddresses();
   }
 
   async syncing(plan: ProxyPlan, changes: PlanChanges): Promise<void> {
@@ -57,8 +57,8 @@ export class ServiceSyncFollower {
     const { metrics, health, recorder, observers, backend: { family } } = this.#dependencies;
     const triggerTimes = this.#pipeline.confirmSynced();
     health.synced(family);
-    this.#contested?.update(plan, changes);
-    const quarantined = [...report.quarantined, ...this.#contested?.losers ?? []];
+    this.#noteContested(plan, changes);
+    const quarantined = [...report.quarantined, ...[...this.#contested.values()].flat()];
     metrics.syncSucceeded(family, {
       at,
       quarantined: quarantined.length,
@@ -70,6 +70,15 @@ export class ServiceSyncFollower {
     for (const observer of observers) observer.synced(family, plan, changes);
     if (isFirst) this.#dependencies.onFirstSync();
     return quarantined;
+  }
+
+  #noteContested({ services }: ProxyPlan, { removed, upserted }: PlanChanges): void {
+    for (const key of removed.keys()) this.#contested.delete(key);
+    for (const key of upserted) {
+      const plan = services.get(key);
+      if (plan?.contested) this.#contested.set(key, contestedItems(plan));
+      else this.#contested.delete(key);
+    }
   }
 
   failed(message: string, times: SyncTimes): void {

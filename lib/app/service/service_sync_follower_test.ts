@@ -111,13 +111,6 @@ Deno.test("SyncLoop of Services reports that a sync changed nothing, for an endp
   assertEquals(await loop.sync(), "done");
 });
 
-Deno.test("SyncLoop of Services leaves it to a backend that knows each address to name who lacks one", async () => {
-  const { pipeline, loop } = createStage({ usesConntrack: false });
-  for (const service of [OLDER, NEWER]) pipeline.onService(undefined, service);
-  await loop.sync();
-  assertEquals(loop.quarantined, []);
-});
-
 Deno.test("SyncLoop of Services changes nothing before those who were told of it are ready", async () => {
   const ready = Promise.withResolvers<void>();
   const told: string[] = [];

@@ -110,5 +110,5 @@ async function measureSending(
 }
 
 function frontsOf(plan: Parameters<typeof claimsOf>[0]) {
-  return claimsOf(plan).map(({ id }) => id).filter(isCounted);
+  return claimsOf(plan).filter(isCounted);
 }

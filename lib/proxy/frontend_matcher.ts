@@ -6,6 +6,7 @@
 import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port } from "../net/port.ts";
 import type { Endpoint } from "./endpoint.ts";
+import { frontendsOf } from "./frontend.ts";
 import type { ServicePlan } from "./service_plan.ts";
 import type { ServicePortKey } from "./service_port_name.ts";
 
@@ -19,7 +20,7 @@ export interface UdpFlow {
 }
 
 /** Frontends that may have stale flows. */
-export interface SuspectFrontEnds {
+export interface SuspectFrontends {
   /** ServicePorts that exist. */
   readonly keys: ReadonlySet<ServicePortKey>;
   /** `ip:port` that a ServicePort gave up; and node ports given up, with their last ServicePort. */
@@ -46,7 +47,7 @@ export interface StaleFlowMatcher extends Disposable {
 }
 
 /** The endpoints that may answer at each suspect address. */
-export class FrontEndMatcher implements StaleFlowMatcher {
+export class FrontendMatcher implements StaleFlowMatcher {
   readonly ports = new Set<Port>();
   isGuess = false;
   readonly #allowed = new Map<string, Set<string>>();
@@ -59,7 +60,7 @@ export class FrontEndMatcher implements StaleFlowMatcher {
   constructor(
     nodeAddresses: readonly IpAddress[],
     { suspects, onDispose }: {
-      readonly suspects: SuspectFrontEnds;
+      readonly suspects: SuspectFrontends;
       readonly onDispose: () => void;
     },
   ) {
@@ -75,7 +76,7 @@ export class FrontEndMatcher implements StaleFlowMatcher {
 
   /** Adds the frontends of this ServicePort to the suspects. */
   watch(plan: ServicePlan): void {
-    for (const address of frontEndsOf(plan)) {
+    for (const address of frontendTexts(plan)) {
       this.#allowed.set(address, new Set());
       this.#owners.set(address, plan.key);
     }
@@ -95,7 +96,7 @@ export class FrontEndMatcher implements StaleFlowMatcher {
   allow(plan: ServicePlan): boolean {
     if (!this.ports.has(plan.port) && !this.ports.has(plan.nodePort ?? plan.port)) return false;
     const answering = answeringOf(plan);
-    const sets = frontEndsOf(plan).map((address) => this.#allowed.get(address));
+    const sets = frontendTexts(plan).map((address) => this.#allowed.get(address));
     if (plan.nodePort !== undefined) sets.push(this.#allowedOnNodePort.get(plan.nodePort));
     let isNew = false;
     for (const set of sets) {
@@ -132,9 +133,10 @@ export class FrontEndMatcher implements StaleFlowMatcher {
 }
 
 /** `ip:port` of each address of a ServicePort, without its node port. */
-export function frontEndsOf(plan: ServicePlan): string[] {
-  return [plan.clusterIp, ...plan.loadBalancerVips, ...plan.externalIps]
-    .map((address) => formatHostPort(address, plan.port));
+export function frontendTexts(plan: ServicePlan): string[] {
+  return [...frontendsOf(plan)].flatMap(({ address, port }) =>
+    address === undefined ? [] : formatHostPort(address, port)
+  );
 }
 
 /**

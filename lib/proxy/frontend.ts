@@ -1,0 +1,140 @@
+/**
+ * The addresses and ports at which a ServicePort is reachable, with everything that is decided for
+ * each.
+ *
+ * @module
+ */
+import type { Cidr } from "../net/cidr.ts";
+import type { IpAddress } from "../net/ip_address.ts";
+import type { Port } from "../net/port.ts";
+import type { ServicePlan } from "./service_plan.ts";
+import type { ServicePortKey } from "./service_port_name.ts";
+import type { Verdict } from "./verdict.ts";
+
+/** What makes an address one of a Service. */
+export type FrontendRole = "ClusterIP" | "ExternalIP" | "LoadBalancer" | "NodePort";
+
+/** An address and port of a ServicePort that no other ServicePort owns. */
+export interface Frontend {
+  readonly role: FrontendRole;
+  /** `undefined` = the addresses of {@linkcode nodePortAddressesOf}. */
+  readonly address?: IpAddress;
+  readonly port: Port;
+  /** For clients in the cluster, which are pods and the node itself, and for all others. */
+  readonly verdict: { readonly internal: Verdict; readonly external: Verdict };
+  /** Which packets get an address of the node as their source. */
+  readonly masquerade: "all" | "off-cluster" | "from-node" | "none";
+  /** Clients that are admitted; `undefined` = all. */
+  readonly sourceRanges?: readonly Cidr[];
+}
+
+/** A frontend that a ServicePort asks for and another one owns. */
+export interface ContestedFrontend {
+  readonly role: FrontendRole;
+  /** `undefined` = the node port, on every address. */
+  readonly address?: IpAddress;
+  readonly port: Port;
+  readonly owner: ServicePortKey;
+}
+
+/**
+ * Every frontend that a ServicePort owns, each address once, the cluster IP first. What decides, in
+ * this order:
+ *
+ * 1. An address and port have one owner. Node ports come after all other frontends.
+ * 2. A ServicePort without endpoints rejects every client, whatever its source ranges.
+ * 3. A client outside of the source ranges is dropped, at load balancer addresses only.
+ * 4. A client that policy Local leaves without an endpoint is dropped.
+ *
+ * kube-proxy's modes iptables and nftables have the same order of 2 and 3; its mode ipvs drops by
+ * source ranges before it rejects.
+ */
+export function* frontendsOf(plan: ServicePlan): Generator<Frontend, void, void> {
+  const { clusterIp, port, nodePort, internal, masqueradeInternal, sourceRanges } = plan;
+  if (hasClusterIp(plan)) {
+    yield {
+      role: "ClusterIP",
+      address: clusterIp,
+      port,
+      verdict: { internal, external: internal },
+      masquerade: masqueradeInternal,
+    };
+  }
+  const outside = {
+    port,
+    verdict: { internal: plan.externalFromCluster, external: plan.external },
+    // Policy Local keeps the client's address. Only traffic of the node itself may have a source
+    // that the endpoint cannot answer.
+    masquerade: plan.externalTrafficPolicy === "Local" ? "from-node" : "all",
+  } as const;
+  const isRejected = plan.external.kind === "reject" && plan.externalFromCluster.kind === "reject";
+  const ranges = sourceRanges && !isRejected ? { sourceRanges } : {};
+  for (const address of plan.externalIps) yield { ...outside, role: "ExternalIP", address };
+  for (const address of plan.loadBalancerVips) {
+    yield { ...outside, role: "LoadBalancer", address, ...ranges };
+  }
+  if (nodePort !== undefined) yield { ...outside, role: "NodePort", port: nodePort };
+}
+
+/** The addresses of a ServicePort without those that another one owns, and each address once. */
+export function ownedAddresses(
+  { clusterIp, externalIps, loadBalancerVips, nodePort }: Pick<
+    ServicePlan,
+    "clusterIp" | "externalIps" | "loadBalancerVips" | "nodePort"
+  >,
+  contested: readonly ContestedFrontend[] | undefined,
+): Pick<ServicePlan, "contested" | "externalIps" | "loadBalancerVips" | "nodePort"> {
+  const hasNodePort = nodePort !== undefined &&
+    !contested?.some(({ role, address }) => role === "NodePort" && address === undefined);
+  const rest = { ...(hasNodePort && { nodePort }), ...(contested && { contested }) };
+  if (externalIps.length + loadBalancerVips.length === 0) {
+    return { ...rest, externalIps, loadBalancerVips };
+  }
+  const taken = new Set([clusterIp]);
+  for (const { role, address } of contested ?? []) {
+    if (role !== "NodePort" && address !== undefined) taken.add(address);
+  }
+  const own = (list: readonly IpAddress[]) =>
+    list.some((address) => taken.has(address))
+      ? list.filter((address) => !taken.has(address))
+      : list;
+  const ownExternalIps = own(externalIps);
+  // An external IP that is also a load balancer address has no source ranges, as in kube-proxy.
+  for (const address of ownExternalIps) taken.add(address);
+  return { ...rest, externalIps: ownExternalIps, loadBalancerVips: own(loadBalancerVips) };
+}
+
+/** Whether a ServicePort owns its cluster IP and port. */
+export function hasClusterIp({ contested }: Pick<ServicePlan, "contested">): boolean {
+  return contested === undefined || !contested.some(({ role }) => role === "ClusterIP");
+}
+
+/** The addresses on which the node port of a ServicePort is its own. */
+export function nodePortAddressesOf(
+  { contested = [] }: Pick<ServicePlan, "contested">,
+  addresses: readonly IpAddress[],
+): readonly IpAddress[] {
+  const taken = contested.flatMap(({ role, address }) => role === "NodePort" ? address ?? [] : []);
+  return taken.length === 0 ? addresses : addresses.filter((each) => !taken.includes(each));
+}
+
+/** Every address and port that a ServicePort claims and another one owns. */
+export function contestedAddressesOf(
+  { contested = [] }: Pick<ServicePlan, "contested">,
+  nodePortAddresses: readonly IpAddress[],
+): readonly (Pick<Frontend, "port" | "role"> & { readonly address: IpAddress })[] {
+  return contested.flatMap(({ role, address, port }) =>
+    (address === undefined ? nodePortAddresses : [address])
+      .map((each) => ({ role, address: each, port }))
+  );
+}
+
+/** Whether a ServicePort has an address for clients outside of the cluster. */
+export function isExternal(
+  { nodePort, externalIps, loadBalancerVips }: Pick<
+    ServicePlan,
+    "externalIps" | "loadBalancerVips" | "nodePort"
+  >,
+): boolean {
+  return nodePort !== undefined || externalIps.length > 0 || loadBalancerVips.length > 0;
+}

@@ -1,0 +1,204 @@
+/**
+ * Decides which ServicePort owns an address and port that several claim. The API server keeps cluster
+ * IPs and node ports unique; it does not check external IPs and load balancer addresses, and manifests
+ * may say anything.
+ *
+ * @module
+ */
+import type { IpAddress } from "../net/ip_address.ts";
+import { formatHostPort, type Port, type Protocol } from "../net/port.ts";
+import type { Quarantined } from "./data_plane.ts";
+import type { ContestedFrontend, FrontendRole } from "./frontend.ts";
+import type { ServicePlan } from "./service_plan.ts";
+import type { ServicePort } from "./service_port.ts";
+import { ServicePortIndex } from "./service_port_index.ts";
+import type { ServicePortKey } from "./service_port_name.ts";
+
+/** `address:port/PROTOCOL`; a node port has no address. */
+type ClaimedFrontend = string & { readonly __brand: "ClaimedFrontend" };
+
+/** What a ServicePort claims: the fields that a ServicePort and its plan have in common. */
+type Claimant = Pick<
+  ServicePort,
+  | "clusterIp"
+  | "createdAt"
+  | "externalIps"
+  | "key"
+  | "loadBalancerVips"
+  | "nodePort"
+  | "port"
+  | "protocol"
+>;
+
+/** Where the claimants are looked up. */
+export type Claimants = ReadonlyMap<ServicePortKey, Claimant>;
+
+const NO_CLAIMS: readonly ClaimedFrontend[] = [];
+
+/** The claims of all ServicePorts of one IP family. A change costs what it changes. */
+export class FrontendOwners {
+  /** After {@linkcode decide} the owner comes first. */
+  readonly #claims = new ServicePortIndex<ClaimedFrontend>();
+  /** Those with several claimants. */
+  readonly #contested = new Set<ClaimedFrontend>();
+  readonly #touched = new Set<ClaimedFrontend>();
+  /** ServicePorts whose node port may have been taken or given back on an address. */
+  readonly #affected = new Set<ServicePortKey>();
+
+  /** Replaces the claims of a ServicePort by those that it has now; `undefined` = it had or has none. */
+  update(previous: ServicePlan | undefined, next: Claimant | undefined): void {
+    if (previous && next && isSameClaim(previous, next)) return;
+    for (const frontend of previous ? claimsOfPlan(previous) : NO_CLAIMS) {
+      this.#touch(frontend);
+      this.#claims.delete(frontend, previous!.key);
+    }
+    for (const frontend of next ? claimsOf(next) : NO_CLAIMS) {
+      this.#claims.add(frontend, next!.key);
+      this.#touch(frontend);
+    }
+  }
+
+  /** The addresses of the node changed: each ServicePort with a node port may be affected. */
+  touchNodePorts(claimants: Claimants): void {
+    for (const { key, nodePort } of claimants.values()) {
+      if (nodePort !== undefined) this.#affected.add(key);
+    }
+  }
+
+  /** Decides who owns what was updated. Returns the ServicePorts that may have got or lost something. */
+  decide(claimants: Claimants): ReadonlySet<ServicePortKey> {
+    const affected = new Set(this.#affected);
+    for (const frontend of this.#touched) {
+      const keys = this.#claims.get(frontend);
+      const wasContested = this.#contested.has(frontend);
+      if (keys.length > 1) {
+        this.#contested.add(frontend);
+        this.#sort(frontend, claimants);
+      } else this.#contested.delete(frontend);
+      if (keys.length > 1 || wasContested) { for (const key of keys) affected.add(key); }
+    }
+    this.#touched.clear();
+    this.#affected.clear();
+    return affected;
+  }
+
+  /** The frontends that a ServicePort claims and another one owns; `undefined` = none. */
+  contestedOf(
+    claimant: Claimant,
+    nodePortAddresses: readonly IpAddress[],
+  ): readonly ContestedFrontend[] | undefined {
+    const { key, protocol } = claimant;
+    const found: ContestedFrontend[] = [];
+    if (this.#contested.size > 0) {
+      for (const { role, address, port } of frontendsIn(claimant)) {
+        const owner = this.#claims.first(frontendText(address, port, protocol));
+        if (owner === undefined || owner === key) continue;
+        found.push({ role, ...(address !== undefined && { address }), port, owner });
+      }
+    }
+    const { nodePort } = claimant;
+    if (nodePort !== undefined) {
+      for (const address of nodePortAddresses) {
+        const owner = this.#claims.first(frontendText(address, nodePort, protocol));
+        if (owner !== undefined) found.push({ role: "NodePort", address, port: nodePort, owner });
+      }
+    }
+    return found.length > 0 ? found : undefined;
+  }
+
+  #touch(frontend: ClaimedFrontend): void {
+    if (this.#claims.get(frontend).length > 1 || this.#contested.has(frontend)) {
+      this.#touched.add(frontend);
+    }
+    const nodePort = frontend.slice(frontend.lastIndexOf(":")) as ClaimedFrontend;
+    if (nodePort === frontend) return;
+    for (const key of this.#claims.get(nodePort)) this.#affected.add(key);
+  }
+
+  /** Puts the owner first. */
+  #sort(frontend: ClaimedFrontend, claimants: Claimants): void {
+    const ranked = this.#claims.get(frontend)
+      .map((key) => ({ key, rank: rankOf(claimants.get(key), { key, frontend }) }))
+      .sort((left, right) => left.rank < right.rank ? -1 : 1);
+    for (const { key } of ranked) this.#claims.delete(frontend, key);
+    for (const { key } of ranked) this.#claims.add(frontend, key);
+  }
+}
+
+/** Why the frontends that a ServicePort lacks are not served. */
+export function contestedItems(
+  { key, protocol, contested = [] }: Pick<ServicePlan, "contested" | "key" | "protocol">,
+): readonly Quarantined[] {
+  return contested.map(({ address, port, owner }) => {
+    const frontend = frontendText(address, port, protocol);
+    const reason = `${frontend} belongs to ${owner}, which goes first: a cluster IP goes before ` +
+      "other addresses and these before node ports, then the older Service before the newer one, " +
+      "then the first name";
+    return { key, ...(address !== undefined && { address: frontend }), reason };
+  });
+}
+
+/**
+ * The rank of a claim, as text that sorts: the first owns the address. A cluster IP precedes an entry
+ * of `externalIPs`, which a user may write (CVE-2020-8554). Next the older Service precedes the newer
+ * one, so that no Service takes over an address in use. Then the name decides. Every node reaches the
+ * same result, in every mode and after every restart.
+ */
+function rankOf(
+  claimant: Claimant | undefined,
+  { key, frontend }: { readonly key: ServicePortKey; readonly frontend: ClaimedFrontend },
+): string {
+  const isClusterIp = claimant !== undefined &&
+    frontendText(claimant.clusterIp, claimant.port, claimant.protocol) === frontend;
+  return `${isClusterIp ? 0 : 1} ${claimant?.createdAt ?? ""} ${key}`;
+}
+
+function isSameClaim(left: Claimant, right: ServicePlan | Claimant): boolean {
+  return !("contested" in left) && left.clusterIp === right.clusterIp &&
+    left.port === right.port && left.nodePort === right.nodePort &&
+    left.createdAt === right.createdAt && isSameList(left.externalIps, right.externalIps) &&
+    isSameList(left.loadBalancerVips, right.loadBalancerVips);
+}
+
+function isSameList(left: readonly IpAddress[], right: readonly IpAddress[]): boolean {
+  return left === right ||
+    (left.length === right.length && left.every((address, index) => address === right[index]));
+}
+
+interface Wanted {
+  readonly role: FrontendRole;
+  readonly address?: IpAddress;
+  readonly port: Port;
+}
+
+function* frontendsIn(
+  { clusterIp, externalIps, loadBalancerVips, nodePort, port }: Claimant,
+): Generator<Wanted, void, void> {
+  yield { role: "ClusterIP", address: clusterIp, port };
+  for (const address of externalIps) yield { role: "ExternalIP", address, port };
+  for (const address of loadBalancerVips) yield { role: "LoadBalancer", address, port };
+  if (nodePort !== undefined) yield { role: "NodePort", port: nodePort };
+}
+
+function* claimsOf(claimant: Claimant): Generator<ClaimedFrontend, void, void> {
+  for (const { address, port } of frontendsIn(claimant)) {
+    yield frontendText(address, port, claimant.protocol);
+  }
+}
+
+/** What the ServicePort of a plan claimed, the frontends that it did not get included. */
+function* claimsOfPlan(plan: ServicePlan): Generator<ClaimedFrontend, void, void> {
+  yield* claimsOf(plan);
+  for (const { address, port } of plan.contested ?? []) {
+    yield frontendText(address, port, plan.protocol);
+  }
+}
+
+function frontendText(
+  address: IpAddress | undefined,
+  port: Port,
+  protocol: Protocol,
+): ClaimedFrontend {
+  const place = address === undefined ? `:${port}` : formatHostPort(address, port);
+  return `${place}/${protocol}` as ClaimedFrontend;
+}

@@ -1,0 +1,137 @@
+import { assertEquals, assertMatch } from "@std/assert";
+import { type TestServicePlan, testServicePlan } from "../../tests/support/service_plans.ts";
+import { parseIpAddress } from "../net/ip_address.ts";
+import { ownedAddresses } from "./frontend.ts";
+import { contestedItems, FrontendOwners } from "./frontend_owners.ts";
+import type { ServicePlan } from "./service_plan.ts";
+import type { ServicePortKey } from "./service_port_name.ts";
+
+const [OLD, NEW] = ["2026-01-01T00:00:00Z", "2026-02-01T00:00:00Z"];
+const ADDRESS = "203.0.113.1";
+const NODE = parseIpAddress("192.168.0.2");
+
+/** Which frontends each Service lacks after each of these updates, and the ServicePorts that each affects. */
+function updates(...steps: readonly (readonly TestServicePlan[])[]) {
+  const owners = new FrontendOwners();
+  let plans = new Map<ServicePortKey, ServicePlan>();
+  return steps.map((services) => {
+    const claimants = new Map(
+      services.map((options) => testServicePlan(options)).map((plan) => [plan.key, plan]),
+    );
+    for (const key of new Set([...plans.keys(), ...claimants.keys()])) {
+      owners.update(plans.get(key), claimants.get(key));
+    }
+    const affected = [...owners.decide(claimants)].sort();
+    plans = new Map([...claimants].map(([key, plan]) => {
+      const { nodePort: _, ...rest } = plan;
+      return [key, { ...rest, ...ownedAddresses(plan, owners.contestedOf(plan, [NODE])) }];
+    }));
+    const lost = [...plans.values()].flatMap(({ name, contested = [] }) =>
+      contested.map(({ role, address = "*", port, owner }) =>
+        `${name.name}: ${role} ${address}:${port} is of ${owner}`
+      )
+    );
+    return { affected, lost: lost.sort() };
+  });
+}
+
+function lost(...steps: readonly (readonly TestServicePlan[])[]): readonly (readonly string[])[] {
+  return updates(...steps).map((step) => step.lost);
+}
+
+Deno.test("FrontendOwners gives an address to the oldest Service, then to the first by name", () => {
+  const at = (name: string, createdAt: string) => ({
+    ...{ name, createdAt, clusterIp: `10.96.0.${name.charCodeAt(0)}` },
+    loadBalancerVips: [ADDRESS],
+  });
+  const [a, b, c] = [at("a", NEW), at("b", NEW), at("c", OLD)];
+  const isOf = (name: string, owner: string) =>
+    `${name}: LoadBalancer ${ADDRESS}:80 is of ns/${owner}/TCP`;
+  assertEquals(lost([b, a], [b, a, c], [a, b], [b], []), [
+    [isOf("b", "a")],
+    [isOf("a", "c"), isOf("b", "c")],
+    [isOf("b", "a")],
+    [],
+    [],
+  ]);
+});
+
+Deno.test("FrontendOwners gives a cluster IP to its Service, whichever comes first", () => {
+  const owner = { name: "owner", clusterIp: ADDRESS, createdAt: NEW };
+  const guest = { name: "guest", clusterIp: "10.96.0.9", externalIps: [ADDRESS], createdAt: OLD };
+  const taken = [`guest: ExternalIP ${ADDRESS}:80 is of ns/owner/TCP`];
+  assertEquals(
+    lost([owner, guest], [guest], [guest, owner], [owner], [owner, guest]),
+    [taken, [], taken, [], taken],
+  );
+  assertEquals(lost([owner, guest], [{ ...owner, clusterIp: "10.96.0.3" }, guest]), [taken, []]);
+});
+
+Deno.test("FrontendOwners follows a Service that gets another port or age", () => {
+  const a = { name: "a", clusterIp: "10.96.0.1", externalIps: [ADDRESS], createdAt: NEW };
+  const b = { name: "b", clusterIp: "10.96.0.2", externalIps: [ADDRESS], createdAt: NEW };
+  const isOf = (name: string, owner: string) =>
+    `${name}: ExternalIP ${ADDRESS}:80 is of ns/${owner}/TCP`;
+  assertEquals(lost([a, b], [{ ...a, port: 81 }, b], [a, b], [a, { ...b, createdAt: OLD }]), [
+    [isOf("b", "a")],
+    [],
+    [isOf("b", "a")],
+    [isOf("a", "b")],
+  ]);
+});
+
+Deno.test("FrontendOwners tells frontends apart by address, port and protocol", () => {
+  const one = { name: "a", clusterIp: "10.96.0.1", externalIps: [ADDRESS] };
+  const others: readonly TestServicePlan[] = [
+    { ...one, name: "b", clusterIp: "10.96.0.2", port: 81 },
+    { ...one, name: "c", clusterIp: "10.96.0.3", protocol: "UDP" },
+    { name: "d", clusterIp: "10.96.0.4", externalIps: ["203.0.113.2"] },
+    { name: "e", clusterIp: "10.96.0.5", nodePort: 30_000 },
+  ];
+  assertEquals(lost([one, ...others]), [[]]);
+});
+
+Deno.test("FrontendOwners gives a node port of two Services to one, and to none where an address has it", () => {
+  const a = { name: "a", clusterIp: "10.96.0.1", nodePort: 30_080 };
+  const b = { name: "b", clusterIp: "10.96.0.2", nodePort: 30_080 };
+  const c = { name: "c", clusterIp: "10.96.0.3", externalIps: [NODE], port: 30_080 };
+  const [whole, single] = ["*", NODE].map((address) => `NodePort ${address}:30080 is of`);
+  assertEquals(lost([b, a], [b], [b, c], [b]), [
+    [`b: ${whole} ns/a/TCP`],
+    [],
+    [`b: ${single} ns/c/TCP`],
+    [],
+  ]);
+});
+
+Deno.test("FrontendOwners affects claimants of what is contested, and nobody else", () => {
+  const many = Array.from(
+    { length: 50 },
+    (_, index) => ({ name: `web-${index}`, clusterIp: `10.96.1.${index}` }),
+  );
+  const a = { name: "a", clusterIp: "10.96.0.1", externalIps: [ADDRESS] };
+  const b = { name: "b", clusterIp: "10.96.0.2", externalIps: [ADDRESS] };
+  const affected = updates([...many, a], [...many, a, b], [...many, a, b], [...many, b])
+    .map(({ affected }) => affected);
+  assertEquals<readonly (readonly string[])[]>(affected, [
+    [],
+    ["ns/a/TCP", "ns/b/TCP"],
+    // A ServicePort that lacks something is asked again whenever it is planned.
+    ["ns/a/TCP", "ns/b/TCP"],
+    ["ns/b/TCP"],
+  ]);
+});
+
+Deno.test("contestedItems() names the frontend and its owner", () => {
+  const plan = testServicePlan({
+    contested: [{
+      role: "ExternalIP",
+      address: parseIpAddress("2001:db8::1"),
+      port: testServicePlan().port,
+      owner: testServicePlan({ name: "b" }).key,
+    }],
+  });
+  const [item] = contestedItems(plan);
+  assertEquals(item?.address, "[2001:db8::1]:80/TCP");
+  assertMatch(item!.reason, /^\[2001:db8::1\]:80\/TCP belongs to ns\/b\/TCP, which goes first/);
+});

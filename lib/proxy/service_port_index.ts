@@ -1,0 +1,51 @@
+/**
+ * ServicePorts by something that several of them may claim.
+ *
+ * @module
+ */
+import type { ServicePortKey } from "./service_port_name.ts";
+
+/** The claimants of each item, in the order in which they came. */
+export class ServicePortIndex<Item extends string> {
+  // Almost always one each: a Set for each of 10,000 items would take megabytes.
+  readonly #entries = new Map<Item, ServicePortKey | Set<ServicePortKey>>();
+
+  /** Every item that is claimed. */
+  get items(): IterableIterator<Item> {
+    return this.#entries.keys();
+  }
+
+  add(item: Item, key: ServicePortKey): void {
+    const entry = this.#entries.get(item);
+    if (entry === undefined || entry === key) this.#entries.set(item, key);
+    else if (typeof entry === "string") this.#entries.set(item, new Set([entry, key]));
+    else entry.add(key);
+  }
+
+  delete(item: Item, key: ServicePortKey): void {
+    const entry = this.#entries.get(item);
+    if (entry === key) this.#entries.delete(item);
+    if (!(entry instanceof Set)) return;
+    entry.delete(key);
+    const [only] = entry;
+    if (entry.size === 1 && only !== undefined) this.#entries.set(item, only);
+  }
+
+  has(item: Item): boolean {
+    return this.#entries.has(item);
+  }
+
+  /** The claimant that came first; `undefined` = there is none. */
+  first(item: Item): ServicePortKey | undefined {
+    const entry = this.#entries.get(item);
+    if (!(entry instanceof Set)) return entry;
+    const [first] = entry;
+    return first;
+  }
+
+  /** The claimants of an item. */
+  get(item: Item): readonly ServicePortKey[] {
+    const entry = this.#entries.get(item);
+    return entry === undefined ? [] : entry instanceof Set ? [...entry] : [entry];
+  }
+}
