@@ -58,18 +58,25 @@ const SUSPECT_JSON = /__proto__|\\u00[5-7]/i;
  * The value of a text that is one plain document; `undefined` when the text is anything else
  * (several documents, wrong, or just not plain): then the exact parser has to tell.
  */
-export function parsePlainYaml(text: string): { readonly value: unknown } | undefined {
+export function parsePlainYaml(
+  text: string,
+): { readonly value: unknown; readonly isJson: boolean } | undefined {
   try {
     const [marker] = DOCUMENT_MARKER.exec(text) ?? [""];
     const json = text.slice(marker.length);
-    if (/^\s*\{/.test(json) && !SUSPECT_JSON.test(json)) return { value: JSON.parse(json) };
+    if (/^\s*\{/.test(json) && !SUSPECT_JSON.test(json)) {
+      return { value: JSON.parse(json), isJson: true };
+    }
   } catch {
     // Flow YAML also begins with a brace.
   }
   if (text.length > MAX_LENGTH || NOT_PLAIN.test(text)) return undefined;
   if ((text.match(FLOW)?.length ?? 0) > MAX_FLOW) return undefined;
   try {
-    return { value: parse(text, { schema: "core", onWarning: warningBound() }) };
+    return {
+      value: parse(text, { schema: "core", onWarning: warningBound() }),
+      isJson: false,
+    };
   } catch {
     return undefined;
   }

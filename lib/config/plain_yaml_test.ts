@@ -6,9 +6,13 @@ import { readYaml } from "./yaml_source.ts";
 
 Deno.test("parsePlainYaml() reads plain YAML and JSON", () => {
   assertEquals(parsePlainYaml("a: 1\nb: [x, y]\nat: 2026-01-02T03:04:05Z\n"), {
+    isJson: false,
     value: { a: 1, b: ["x", "y"], at: "2026-01-02T03:04:05Z" },
   });
-  assertEquals(parsePlainYaml('\n {"a": {"b": [1, null]}}\n'), { value: { a: { b: [1, null] } } });
+  assertEquals(parsePlainYaml('\n {"a": {"b": [1, null]}}\n'), {
+    isJson: true,
+    value: { a: { b: [1, null] } },
+  });
 });
 
 const LEFT_ALONE: readonly string[] = [
@@ -46,7 +50,7 @@ for (const text of LEFT_ALONE) {
 Deno.test("parsePlainYaml() takes lines in quotes without indentation, up to a bound", () => {
   const quoted = (lines: number): string => `a: "${"x\n".repeat(lines)}"`;
   const few = parsePlainYaml(quoted(3));
-  assertEquals(few, { value: { a: "x x x " } });
+  assertEquals(few, { isJson: false, value: { a: "x x x " } });
   // A warning for each line held up the event loop for 3 s.
   assertEquals(parsePlainYaml(quoted(250_000)), undefined);
 });
@@ -132,5 +136,8 @@ Deno.test("parsePlainYaml() takes time in proportion to the text", () => {
 });
 
 Deno.test("parsePlainYaml() reads JSON behind a document marker", () => {
-  assertEquals(parsePlainYaml('--- \n{"a":{"b":[1,"x"]}}\n'), { value: { a: { b: [1, "x"] } } });
+  assertEquals(parsePlainYaml('--- \n{"a":{"b":[1,"x"]}}\n'), {
+    isJson: true,
+    value: { a: { b: [1, "x"] } },
+  });
 });

@@ -42,6 +42,8 @@ export interface YamlError extends TextPosition {
 export interface YamlDocument {
   /** What the document says, in plain objects, arrays, strings, numbers, booleans and null. */
   readonly value: unknown;
+  /** Whether the JSON parser read it: its texts are copies then, and no views of the whole text. */
+  readonly isJson: boolean;
   /**
    * Where a field begins: at its key, or at the list item. Of a path that does not exist, where
    * its nearest existing parent begins.
@@ -114,7 +116,7 @@ const MAX_ERRORS = 10;
 export function readYaml(text: string, options: ReadYamlOptions): YamlResult {
   const plain = options.quick && text.length <= MAX_PLAIN_LENGTH ? parsePlainYaml(text) : undefined;
   if (plain) {
-    const documents = [lazyDocument(plain.value, { text, options })];
+    const documents = [lazyDocument(plain, { text, options })];
     return { documents, errors: [], warnings: [] };
   }
   return readExactly(text, options);
@@ -122,12 +124,13 @@ export function readYaml(text: string, options: ReadYamlOptions): YamlResult {
 
 /** A document whose positions cost a second parse, which happens only when something is wrong with it. */
 function lazyDocument(
-  value: unknown,
+  { value, isJson }: Pick<YamlDocument, "isJson" | "value">,
   { text, options }: { text: string; options: ReadYamlOptions },
 ): YamlDocument {
   let exact: YamlDocument | undefined;
   return {
     value,
+    isJson,
     positionOf(path) {
       exact ??= readExactly(text, options).documents[0];
       return exact?.positionOf(path) ?? options.origin ?? { line: 1, column: 1 };
@@ -217,6 +220,7 @@ function exactDocument(
 ): YamlDocument {
   return {
     value: document.toJS({ maxAliasCount: MAX_ALIASES }),
+    isJson: false,
     positionOf: (path) =>
       shift(linePosition(lineCounter, offsetOf(document, path)), options.origin),
   };

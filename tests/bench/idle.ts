@@ -18,7 +18,11 @@ import { cpuSeconds, residentMiB, switchesBetween, voluntarySwitches } from "./p
 import { clusterIpOf } from "./service_manifest.ts";
 
 const MAX_MIB = 75;
-const MAX_CPU_PERCENT = 0.2;
+/**
+ * CPU time of a minute, in percent of what the start took: a busy machine makes both dearer. On a quiet
+ * one it is a tenth, and 0.1 % of a core.
+ */
+const MAX_PERCENT_OF_START = 25;
 const MAX_SWITCHES_A_SECOND = 1.2;
 /** An aim is missed when it is missed by more than this: kernels and collections of garbage differ. */
 const NOISE = 1.1;
@@ -48,6 +52,7 @@ try {
 interface Idle {
   readonly residentMiB: number;
   readonly cpuPercent: number;
+  readonly percentOfStart: number;
   readonly switchesASecond: number;
 }
 
@@ -63,6 +68,7 @@ async function measure(create: CreateFeed): Promise<Idle> {
   // The first start fills the code cache; what it costs is no node's daily life.
   await (await startRelay(feed.flags))[Symbol.asyncDispose]();
   await using relay = await startRelay(feed.flags);
+  const startCpu = await cpuSeconds(relay.pid);
   await delay(CALM_DOWN_MS);
   const [cpu, switches] = await Promise.all([cpuSeconds(relay.pid), voluntarySwitches(relay.pid)]);
   await delay(SECONDS * 1000);
@@ -73,6 +79,7 @@ async function measure(create: CreateFeed): Promise<Idle> {
   return {
     residentMiB: (await residentMiB(relay.pid)).now,
     cpuPercent: 100 * (cpuAfter - cpu) / SECONDS,
+    percentOfStart: 100 * (cpuAfter - cpu) * 60 / SECONDS / startCpu,
     switchesASecond: switchesBetween(switches, after) / SECONDS,
   };
 }
@@ -102,12 +109,13 @@ async function startRelay(
 function report(idle: Idle): readonly string[] {
   const rows = [
     ["resident memory, MiB", idle.residentMiB, MAX_MIB],
-    ["CPU, % of a core", idle.cpuPercent, MAX_CPU_PERCENT],
+    ["CPU of a minute, % of that of the start", idle.percentOfStart, MAX_PERCENT_OF_START],
     ["voluntary context switches a second", idle.switchesASecond, MAX_SWITCHES_A_SECOND],
   ] as const;
   const table = new Table({ head: ["idle node", "", "at most"], style: { head: [], border: [] } });
   for (const [name, value, limit] of rows) table.push([name, value.toFixed(2), String(limit)]);
   console.log(table.toString());
+  console.log(`${idle.cpuPercent.toFixed(2)} % of a core`);
   const above = rows.filter(([, value, limit]) => value > limit).map(([name]) => name);
   const misses = rows.filter(([, value, limit]) => value > limit * NOISE).map(([name]) => name);
   if (above.length === 0) console.log("Every aim is met.");

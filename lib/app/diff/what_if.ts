@@ -146,6 +146,8 @@ async function ownLines(
   },
 ): Promise<ReadonlyMap<ServicePortKey, readonly string[]>> {
   const keys = new Set(changed.filter((key) => plan.services.has(key)));
+  // A mode may lay out the whole plan to render one ServicePort.
+  if (keys.size === 0) return new Map();
   const texts = backend.renderEach(plan, keys);
   const lines = new Map<ServicePortKey, readonly string[]>();
   for (const [key, text] of texts) {

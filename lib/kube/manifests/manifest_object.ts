@@ -35,7 +35,12 @@ export function rawObjectId(
 export function readManifestObject(
   spec: KindSpec,
   value: unknown,
-  { report, strings }: { readonly report: ObjectReport; readonly strings: StringTable },
+  { report, strings, isDetached }: {
+    readonly report: ObjectReport;
+    readonly strings: StringTable;
+    /** Whether the texts of the object share no memory with the file. */
+    readonly isDetached: boolean;
+  },
 ): ManifestObject | undefined {
   for (const { path, value: found, nearest } of unknownFields(spec, value)) {
     const message = `is no field of kind ${spec.kind}${
@@ -50,7 +55,8 @@ export function readManifestObject(
   }
   const manifest = spec.complete?.(result.output as never, report) ?? result.output;
   if (report.failed) return undefined;
-  const object = slimObject(spec, detach(withoutServerFields(manifest, spec)), {
+  const kept = withoutServerFields(manifest, spec);
+  const object = slimObject(spec, isDetached ? kept : detach(kept), {
     strings,
     onProblem: ({ path, message }) => report.error({ path: [path], message }),
   });

@@ -123,7 +123,11 @@ function collect(collecting: Collecting, { value, root, type, depth }: Found): v
   } else {
     const id = rawObjectId(known, value);
     const report = new ObjectReport(place, id ?? known.kind);
-    const entry = readManifestObject(known, value, { report, strings: reading.strings });
+    const entry = readManifestObject(known, value, {
+      report,
+      strings: reading.strings,
+      isDetached: document.isJson,
+    });
     outcomes.push(entry ? { outcome: "read", entry } : { outcome: "refused", id });
   }
 }
