@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../tests/support/fake_clock.ts";
-import { FakeCommandRunner } from "../tests/support/fake_command_runner.ts";
-import { FakeNetwork } from "../tests/support/fake_network.ts";
+import { FakeClock } from "../tests/support/fakes/fake_clock.ts";
+import { FakeCommandRunner } from "../tests/support/fakes/fake_command_runner.ts";
+import { FakeNetwork } from "../tests/support/fakes/fake_network.ts";
 import { CommandError } from "../lib/os/command_runner.ts";
 import { supportOf } from "../lib/proxy/mode_support.ts";
 import { createHostChecks } from "./host_checks.ts";

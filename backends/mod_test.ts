@@ -1,8 +1,8 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../tests/support/fake_clock.ts";
-import { FakeCommandRunner } from "../tests/support/fake_command_runner.ts";
-import { FakeNetwork } from "../tests/support/fake_network.ts";
-import { MemoryLogger } from "../tests/support/memory_logger.ts";
+import { FakeClock } from "../tests/support/fakes/fake_clock.ts";
+import { FakeCommandRunner } from "../tests/support/fakes/fake_command_runner.ts";
+import { FakeNetwork } from "../tests/support/fakes/fake_network.ts";
+import { MemoryLogger } from "../tests/support/fakes/memory_logger.ts";
 import { BACKENDS } from "./mod.ts";
 
 Deno.test("BACKENDS has the modes of this build and no others", () => {

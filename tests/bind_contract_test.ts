@@ -4,7 +4,7 @@
  * @module
  */
 import { assertEquals, assertRejects } from "@std/assert";
-import { startProxyServersStage } from "./support/proxy_servers_stage.ts";
+import { startProxyServersStage } from "./support/stages/proxy_servers_stage.ts";
 
 const HARD_FAILS = [
   { flag: "--healthz-bind-address", reason: "FailedToStartProxierHealthcheck" },

@@ -12,13 +12,13 @@ import type { BackendMode } from "../lib/proxy/backend.ts";
 import { ruleNames } from "../lib/proxy/rule_names.ts";
 import type { ServicePlan } from "../lib/proxy/service_plan.ts";
 import { explainStage } from "./packet_flow/explain_executor.ts";
-import { FakeClock } from "./support/fake_clock.ts";
+import { FakeClock } from "./support/fakes/fake_clock.ts";
 import {
   testEndpoint,
   testForward,
   testProxyPlan,
   testServicePlan,
-} from "./support/service_plans.ts";
+} from "./support/builders/service_plans.ts";
 
 const ENDPOINTS = ["10.180.0.1:8080", "10.180.0.2:8080"];
 const FORWARD = {

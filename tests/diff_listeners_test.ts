@@ -9,9 +9,9 @@ import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import { type CommandRunner, systemCommandRunner } from "../lib/os/command_runner.ts";
 import type { DataPlaneDifference } from "../lib/proxy/data_plane_difference.ts";
 import { createDependencies } from "../main.ts";
-import { testEndpointSlice, testNode, testService } from "./support/builders.ts";
-import { DumpedRelay } from "./support/dumped_relay.ts";
-import { manifestText, rawObjects } from "./support/raw_objects.ts";
+import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
+import { DumpedRelay } from "./support/stages/dumped_relay.ts";
+import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 
 /** What only looks at the machine. */
 const LOOKS: CommandRunner = {

@@ -9,12 +9,12 @@ import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import { systemClock } from "../lib/os/clock.ts";
 import type { CommandRunner } from "../lib/os/command_runner.ts";
 import { createDependencies } from "../main.ts";
-import { ADDRESSES, THIS_NODE } from "./support/address_plan.ts";
-import { testEndpointSlice, testNode, testService } from "./support/builders.ts";
+import { ADDRESSES, THIS_NODE } from "./support/builders/address_plan.ts";
+import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
 import { eventually } from "./support/eventually.ts";
-import { DumpedRelay } from "./support/dumped_relay.ts";
-import { FakeNftMachine } from "./support/fake_nft_machine.ts";
-import { manifestText, rawObjects } from "./support/raw_objects.ts";
+import { DumpedRelay } from "./support/stages/dumped_relay.ts";
+import { FakeNftMachine } from "./support/fakes/fake_nft_machine.ts";
+import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 
 const { IPv4 } = ADDRESSES;
 const NO_COMMANDS: CommandRunner = {

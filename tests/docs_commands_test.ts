@@ -9,12 +9,12 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { KNOWN_MODES } from "../lib/config/mode_request.ts";
 import { readConfigurationFile } from "../lib/config/configuration_file.ts";
 import { BACKENDS } from "../backends/mod.ts";
-import { COMMAND_PAGES, readPage } from "./support/command_pages.ts";
-import { parseManifest } from "./support/deploy_files.ts";
-import { checkDocCommand, checkRelay, type DocScene } from "./support/doc_commands.ts";
-import { extractBlocks, type MarkdownBlock } from "./support/markdown_blocks.ts";
-import { manifestProblems } from "./support/manifest_schema.ts";
-import { parseShell } from "./support/shell_commands.ts";
+import { COMMAND_PAGES, readPage } from "./support/docs/command_pages.ts";
+import { parseManifest } from "./support/docs/deploy_files.ts";
+import { checkDocCommand, checkRelay, type DocScene } from "./support/docs/doc_commands.ts";
+import { extractBlocks, type MarkdownBlock } from "./support/docs/markdown_blocks.ts";
+import { manifestProblems } from "./support/docs/manifest_schema.ts";
+import { parseShell } from "./support/docs/shell_commands.ts";
 
 /** Languages of blocks, and how they are checked; what is shown and not to be typed has none. */
 const BLOCK_CHECKS: Readonly<

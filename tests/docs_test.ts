@@ -5,7 +5,7 @@
  */
 import { assertEquals } from "@std/assert";
 import { VERSION } from "../lib/app/cli/version.ts";
-import { flagsPage, metricsPage } from "./support/reference_docs.ts";
+import { flagsPage, metricsPage } from "./support/docs/reference_docs.ts";
 
 const ROOT = new URL("..", import.meta.url).pathname;
 

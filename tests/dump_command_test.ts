@@ -7,10 +7,10 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import { createDependencies } from "../main.ts";
-import { testNode } from "./support/builders.ts";
-import { DumpedRelay } from "./support/dumped_relay.ts";
-import { FakeCommandRunner } from "./support/fake_command_runner.ts";
-import { manifestText, rawObjects } from "./support/raw_objects.ts";
+import { testNode } from "./support/builders/builders.ts";
+import { DumpedRelay } from "./support/stages/dumped_relay.ts";
+import { FakeCommandRunner } from "./support/fakes/fake_command_runner.ts";
+import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 
 const MANIFESTS = new URL("../examples/manifests", import.meta.url).pathname;
 

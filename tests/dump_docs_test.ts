@@ -5,7 +5,7 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { dumpFieldsText } from "./support/dump_fields.ts";
+import { dumpFieldsText } from "./support/docs/dump_fields.ts";
 
 const PAGE = new URL("../docs/dump.md", import.meta.url);
 const LIST = /(## Every field\n[\s\S]*?```\n)([\s\S]*?)(\n```)/;

@@ -17,7 +17,7 @@ import { SILENT_LOGGER } from "../lib/log/silent_logger.ts";
 import { IP_FAMILIES } from "../lib/net/ip_address.ts";
 import type { BackendMode } from "../lib/proxy/backend.ts";
 import { createDependencies } from "../main.ts";
-import { testDump } from "./support/test_dump.ts";
+import { testDump } from "./support/builders/test_dump.ts";
 
 const SOURCE = "the dump";
 const MODES: readonly BackendMode[] = ["iptables", "ipvs", "nftables", "userspace"];

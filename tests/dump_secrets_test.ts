@@ -5,13 +5,13 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { testNode, testService } from "./support/builders.ts";
-import { DumpedRelay } from "./support/dumped_relay.ts";
-import { FakeApiServer } from "./support/fake_api_server.ts";
-import { FakeCommandRunner } from "./support/fake_command_runner.ts";
-import { writeKubeconfig } from "./support/kubeconfig_file.ts";
-import { manifestText, rawObjects } from "./support/raw_objects.ts";
-import { testDump, testDumpParts } from "./support/test_dump.ts";
+import { testNode, testService } from "./support/builders/builders.ts";
+import { DumpedRelay } from "./support/stages/dumped_relay.ts";
+import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
+import { FakeCommandRunner } from "./support/fakes/fake_command_runner.ts";
+import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
+import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
+import { testDump, testDumpParts } from "./support/builders/test_dump.ts";
 
 const SECRET = "s3cr3t-planted-value";
 

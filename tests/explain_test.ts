@@ -7,11 +7,11 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { runCommandLine } from "../lib/app/cli/command_line.ts";
 import type { ExplainReport } from "../lib/app/explain/explain_report.ts";
 import { createDependencies } from "../main.ts";
-import { ADDRESSES, OTHER_NODE, THIS_NODE } from "./support/address_plan.ts";
-import { testEndpointSlice, testNode, testService } from "./support/builders.ts";
-import { DumpedRelay } from "./support/dumped_relay.ts";
-import { FakeIptablesMachine } from "./support/fake_iptables_machine.ts";
-import { manifestText, rawObjects } from "./support/raw_objects.ts";
+import { ADDRESSES, OTHER_NODE, THIS_NODE } from "./support/builders/address_plan.ts";
+import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
+import { DumpedRelay } from "./support/stages/dumped_relay.ts";
+import { FakeIptablesMachine } from "./support/fakes/fake_iptables_machine.ts";
+import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 
 const { IPv4 } = ADDRESSES;
 

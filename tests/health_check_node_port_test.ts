@@ -16,12 +16,12 @@ import { IP_FAMILIES } from "../lib/net/ip_address.ts";
 import { systemClock } from "../lib/os/clock.ts";
 import { systemCommandRunner } from "../lib/os/command_runner.ts";
 import { systemNetwork } from "../lib/os/network.ts";
-import { OTHER_NODE, THIS_NODE } from "./support/address_plan.ts";
-import { testEndpointSlice, testService } from "./support/builders.ts";
+import { OTHER_NODE, THIS_NODE } from "./support/builders/address_plan.ts";
+import { testEndpointSlice, testService } from "./support/builders/builders.ts";
 import { eventually } from "./support/eventually.ts";
-import { fakeHostChecks } from "./support/fake_host_checks.ts";
-import { manifestText, rawObjects } from "./support/raw_objects.ts";
-import { unusedPort } from "./support/unused_port.ts";
+import { fakeHostChecks } from "./support/fakes/fake_host_checks.ts";
+import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
+import { unusedPort } from "./support/drivers/unused_port.ts";
 
 const DEPENDENCIES: Dependencies = {
   clock: systemClock,

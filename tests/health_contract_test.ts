@@ -6,7 +6,10 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import type { NodeEligibility } from "../lib/health/proxy_health.ts";
 import type { IpFamily } from "../lib/net/ip_address.ts";
-import { type ProxyServersStage, startProxyServersStage } from "./support/proxy_servers_stage.ts";
+import {
+  type ProxyServersStage,
+  startProxyServersStage,
+} from "./support/stages/proxy_servers_stage.ts";
 
 /** One thing that happens. */
 type Event =

@@ -5,13 +5,13 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { testEndpointSlice, testService } from "./support/builders.ts";
-import { LoopbackRelay } from "./support/loopback_relay.ts";
-import { manifestText, rawObjects } from "./support/raw_objects.ts";
+import { testEndpointSlice, testService } from "./support/builders/builders.ts";
+import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
+import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 import { isMissing, program } from "./support/requirement.ts";
-import { runTool } from "./support/run_tool.ts";
-import { ask, TcpServer } from "./support/tcp_peers.ts";
-import { unusedPort } from "./support/unused_port.ts";
+import { runTool } from "./support/drivers/run_tool.ts";
+import { ask, TcpServer } from "./support/drivers/tcp_peers.ts";
+import { unusedPort } from "./support/drivers/unused_port.ts";
 import { withFolder } from "./support/with_folder.ts";
 
 const WEB = "127.51.0.1";

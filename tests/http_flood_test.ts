@@ -7,9 +7,9 @@
 import { assert, assertEquals } from "@std/assert";
 import { servicePort, writeServiceManifest } from "./bench/service_manifest.ts";
 import { DEADLINE_FACTOR } from "./support/deadline_factor.ts";
-import { LineProcess } from "./support/line_process.ts";
-import { LoopbackRelay } from "./support/loopback_relay.ts";
-import { ask, TcpServer } from "./support/tcp_peers.ts";
+import { LineProcess } from "./support/drivers/line_process.ts";
+import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
+import { ask, TcpServer } from "./support/drivers/tcp_peers.ts";
 
 /** As many as an attack had that made a Service wait for 3 s. */
 const CLIENTS = 774;
@@ -24,7 +24,7 @@ const WITHIN_MS = 30_000 * DEADLINE_FACTOR;
 const MOST_GROWTH = 192 * 1024 * 1024;
 
 function startClients(port: number, paths: readonly string[]): LineProcess {
-  const program = new URL("./support/pipelining_clients.ts", import.meta.url).pathname;
+  const program = new URL("./support/drivers/pipelining_clients.ts", import.meta.url).pathname;
   return new LineProcess(Deno.execPath(), [
     ...["run", "--no-prompt", "--no-check", "--quiet", "--allow-net", program],
     ...[String(CLIENTS), String(REQUESTS_OF_EACH), String(port), ...paths],

@@ -12,12 +12,12 @@ import { createLogger } from "../lib/log/create_logger.ts";
 import { systemClock } from "../lib/os/clock.ts";
 import { systemCommandRunner } from "../lib/os/command_runner.ts";
 import { systemNetwork } from "../lib/os/network.ts";
-import { THIS_NODE } from "./support/address_plan.ts";
-import { FakeApiServer } from "./support/fake_api_server.ts";
-import { collectionOf } from "./support/fake_api_store.ts";
-import { fakeHostChecks } from "./support/fake_host_checks.ts";
-import { writeKubeconfig } from "./support/kubeconfig_file.ts";
-import { unusedPort } from "./support/unused_port.ts";
+import { THIS_NODE } from "./support/builders/address_plan.ts";
+import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
+import { collectionOf } from "./support/fakes/fake_api_store.ts";
+import { fakeHostChecks } from "./support/fakes/fake_host_checks.ts";
+import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
+import { unusedPort } from "./support/drivers/unused_port.ts";
 
 const EVENTS = collectionOf({ kind: "Event", apiVersion: "events.k8s.io/v1" });
 

@@ -16,10 +16,10 @@ import { formatProblem } from "../lib/kube/manifests/manifest_problem.ts";
 import { createManifestSource } from "../lib/kube/manifests/manifests.ts";
 import { systemClock } from "../lib/os/clock.ts";
 import { eventually } from "./support/eventually.ts";
-import { FakeApiServer } from "./support/fake_api_server.ts";
-import { FakeManifestFiles } from "./support/fake_manifest_files.ts";
-import { MemoryLogger } from "./support/memory_logger.ts";
-import { StaticAuth } from "./support/static_auth.ts";
+import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
+import { FakeManifestFiles } from "./support/fakes/fake_manifest_files.ts";
+import { MemoryLogger } from "./support/fakes/memory_logger.ts";
+import { StaticAuth } from "./support/builders/static_auth.ts";
 
 const LANTERN = defineKind({
   kind: "Lantern",

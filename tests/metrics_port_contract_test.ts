@@ -4,7 +4,10 @@
  * @module
  */
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
-import { type ProxyServersStage, startProxyServersStage } from "./support/proxy_servers_stage.ts";
+import {
+  type ProxyServersStage,
+  startProxyServersStage,
+} from "./support/stages/proxy_servers_stage.ts";
 
 const TEXT = "text/plain; charset=utf-8";
 const PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8";

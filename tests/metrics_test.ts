@@ -10,8 +10,8 @@ import { METRIC_ROWS, METRICS } from "../lib/metrics/metric_table.ts";
 import { createProxyMetrics, type ProxyMetrics } from "../lib/metrics/proxy_metrics.ts";
 import type { BackendMode } from "../lib/proxy/backend.ts";
 import { ServiceTrafficTable } from "../lib/proxy/service_traffic.ts";
-import { bucketBounds, labelNames, parsePrometheusText } from "./support/prometheus_text.ts";
-import { type MetricsRelay, startMetricsRelay } from "./support/metrics_relay.ts";
+import { bucketBounds, labelNames, parsePrometheusText } from "./support/texts/prometheus_text.ts";
+import { type MetricsRelay, startMetricsRelay } from "./support/stages/metrics_relay.ts";
 
 const EXP = Array.from({ length: 15 }, (_, power) => 0.001 * Math.pow(2, power));
 const NPL = [

@@ -14,14 +14,14 @@ import { createLogger } from "../lib/log/create_logger.ts";
 import { IP_FAMILIES } from "../lib/net/ip_address.ts";
 import { systemCommandRunner } from "../lib/os/command_runner.ts";
 import { systemNetwork } from "../lib/os/network.ts";
-import { THIS_NODE } from "./support/address_plan.ts";
-import { testEndpointSlice, testNode, testService } from "./support/builders.ts";
-import { FakeApiServer } from "./support/fake_api_server.ts";
-import { FakeClock } from "./support/fake_clock.ts";
-import { fakeHostChecks } from "./support/fake_host_checks.ts";
-import { writeKubeconfig } from "./support/kubeconfig_file.ts";
-import { manifestText, rawObjects } from "./support/raw_objects.ts";
-import { unusedPort } from "./support/unused_port.ts";
+import { THIS_NODE } from "./support/builders/address_plan.ts";
+import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
+import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
+import { FakeClock } from "./support/fakes/fake_clock.ts";
+import { fakeHostChecks } from "./support/fakes/fake_host_checks.ts";
+import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
+import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
+import { unusedPort } from "./support/drivers/unused_port.ts";
 
 /** How far the clock is moved at once. Input and output take real time, which passes in between. */
 const STEP_MS = 100;

@@ -6,12 +6,12 @@
  */
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { permissionFlags } from "../lib/os/permissions.ts";
-import { THIS_NODE } from "./support/address_plan.ts";
-import { testEndpointSlice, testNode, testService } from "./support/builders.ts";
-import { FakeApiServer } from "./support/fake_api_server.ts";
-import { writeKubeconfig } from "./support/kubeconfig_file.ts";
-import { manifestText, rawObjects } from "./support/raw_objects.ts";
-import { render, type RenderOutput } from "./support/render_output.ts";
+import { THIS_NODE } from "./support/builders/address_plan.ts";
+import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
+import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
+import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
+import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
+import { render, type RenderOutput } from "./support/stages/render_output.ts";
 
 const MAIN = new URL("../main.ts", import.meta.url).pathname;
 

@@ -21,12 +21,12 @@ import { explainPacket } from "../lib/proxy/explain_packet.ts";
 import type { ProxyPlan } from "../lib/proxy/proxy_plan.ts";
 import { ruleNames } from "../lib/proxy/rule_names.ts";
 import { createDependencies } from "../main.ts";
-import { THIS_NODE } from "./support/address_plan.ts";
-import { testEndpointSlice, testNode, testService } from "./support/builders.ts";
-import { MemoryLogger } from "./support/memory_logger.ts";
-import { rawObjects } from "./support/raw_objects.ts";
-import { testServicePlan, testSharedPlan } from "./support/service_plans.ts";
-import { testDumpParts, testInformers } from "./support/test_dump.ts";
+import { THIS_NODE } from "./support/builders/address_plan.ts";
+import { testEndpointSlice, testNode, testService } from "./support/builders/builders.ts";
+import { MemoryLogger } from "./support/fakes/memory_logger.ts";
+import { rawObjects } from "./support/builders/raw_objects.ts";
+import { testServicePlan, testSharedPlan } from "./support/builders/service_plans.ts";
+import { testDumpParts, testInformers } from "./support/builders/test_dump.ts";
 import { withFolder } from "./support/with_folder.ts";
 
 const DEPENDENCIES = { ...createDependencies(), logger: new MemoryLogger() };

@@ -5,12 +5,12 @@
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { permissionFlags } from "../lib/os/permissions.ts";
-import { testEndpointSlice, testService } from "./support/builders.ts";
+import { testEndpointSlice, testService } from "./support/builders/builders.ts";
 import { eventually } from "./support/eventually.ts";
-import { LineProcess } from "./support/line_process.ts";
-import { manifestText, rawObjects } from "./support/raw_objects.ts";
+import { LineProcess } from "./support/drivers/line_process.ts";
+import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 import { isMissing, program, ROOT } from "./support/requirement.ts";
-import { runTool } from "./support/run_tool.ts";
+import { runTool } from "./support/drivers/run_tool.ts";
 import { withFolder } from "./support/with_folder.ts";
 
 const MAIN = new URL("../main.ts", import.meta.url).pathname;

@@ -7,11 +7,11 @@
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
 import { requestStatus } from "../lib/app/control/control_client.ts";
 import { permissionFlags } from "../lib/os/permissions.ts";
-import { testEndpointSlice, testService } from "./support/builders.ts";
+import { testEndpointSlice, testService } from "./support/builders/builders.ts";
 import { eventually } from "./support/eventually.ts";
-import { LineProcess } from "./support/line_process.ts";
-import { manifestText, rawObjects } from "./support/raw_objects.ts";
-import { unusedPort } from "./support/unused_port.ts";
+import { LineProcess } from "./support/drivers/line_process.ts";
+import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
+import { unusedPort } from "./support/drivers/unused_port.ts";
 import { withFolder } from "./support/with_folder.ts";
 
 const MAIN = new URL("../main.ts", import.meta.url).pathname;

@@ -11,8 +11,8 @@ import type { StatusReport } from "../lib/app/status/status_report.ts";
 import { permissionFlags } from "../lib/os/permissions.ts";
 import { eventually } from "./support/eventually.ts";
 import { isMissing } from "./support/requirement.ts";
-import { testStatusFamily, testStatusReport } from "./support/status_reports.ts";
-import { TerminalProcess } from "./support/terminal_process.ts";
+import { testStatusFamily, testStatusReport } from "./support/builders/status_reports.ts";
+import { TerminalProcess } from "./support/drivers/terminal_process.ts";
 
 const MAIN = new URL("../main.ts", import.meta.url).pathname;
 const SIZE = { columns: 80, rows: 24 };

@@ -1,8 +1,8 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import { iptablesPlan, IptablesStage } from "../../tests/support/iptables_stage.ts";
-import { goldenMeaning, meaningOf } from "../../tests/support/iptables_stage.ts";
+import { iptablesPlan, IptablesStage } from "../../tests/support/stages/iptables_stage.ts";
+import { goldenMeaning, meaningOf } from "../../tests/support/stages/iptables_stage.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
 
 /** The number-th ServicePort, with two endpoints unless told. */

@@ -2,14 +2,14 @@ import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { FakeIptables } from "../../tests/support/fake_iptables.ts";
-import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
+import { FakeIptables } from "../../tests/support/fakes/fake_iptables.ts";
+import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
 import {
   OwnedPlans,
   testProxyPlan,
   testServicePlan,
   testSharedPlan,
-} from "../../tests/support/service_plans.ts";
+} from "../../tests/support/builders/service_plans.ts";
 import { AppliedRules } from "./applied_rules.ts";
 import { baseJumps } from "./base_chains.ts";
 import { diffRules, diffRulesInSlices, staleChains } from "./diff.ts";

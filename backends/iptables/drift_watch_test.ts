@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { DriftStage } from "../../tests/support/drift_stage.ts";
+import { DriftStage } from "../../tests/support/stages/drift_stage.ts";
 import { IptablesError } from "../netfilter/restore_error.ts";
 import type { DriftWatch } from "../netfilter/drift_watch.ts";
 import { CanarySchedule, createRuleWatch } from "./drift_watch.ts";

@@ -1,11 +1,11 @@
 import { assertEquals, assertNotEquals } from "@std/assert";
 import fc from "fast-check";
-import { damagedServices } from "../../tests/support/damaged_services.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { iptablesPlan, IptablesStage } from "../../tests/support/iptables_stage.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
-import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { damagedServices } from "../../tests/support/builders/damaged_services.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { iptablesPlan, IptablesStage } from "../../tests/support/stages/iptables_stage.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
+import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { Backend } from "../../lib/proxy/backend.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import { createIptablesBackend } from "./backend.ts";

@@ -1,12 +1,12 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
+import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
 import {
   testEndpoint,
   testServicePlan,
   testSharedPlan,
-} from "../../tests/support/service_plans.ts";
+} from "../../tests/support/builders/service_plans.ts";
 import type { ChainRef } from "./chain_ref.ts";
 import { IptablesLayout } from "./layout.ts";
 import { ALL_FEATURES, defaultRenderOptions } from "./render_options.ts";

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
-import { iptablesPlan, IptablesStage } from "../../tests/support/iptables_stage.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { iptablesPlan, IptablesStage } from "../../tests/support/stages/iptables_stage.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
 /** Rules of somebody else's, also in a chain of his own. */
 const FOREIGN = `*filter

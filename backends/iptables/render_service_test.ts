@@ -7,7 +7,7 @@ import {
   testForward,
   type TestServicePlan,
   testServicePlan,
-} from "../../tests/support/service_plans.ts";
+} from "../../tests/support/builders/service_plans.ts";
 import { ruleText } from "../netfilter/iptables_objects.ts";
 import type { TreeId } from "./base_chains.ts";
 import {

@@ -2,13 +2,13 @@ import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { parsePort } from "../../lib/net/port.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
+import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
 import {
   testEndpoint,
   testProxyPlan,
   type TestServicePlan,
   testServicePlan,
-} from "../../tests/support/service_plans.ts";
+} from "../../tests/support/builders/service_plans.ts";
 import { renderIptables } from "./render.ts";
 import { ALL_FEATURES, defaultRenderOptions } from "./render_options.ts";
 import { renderText, sharedRules } from "./render.ts";

@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertStrictEquals } from "@std/assert";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { ruleText } from "../netfilter/iptables_objects.ts";
 import { defaultRenderOptions } from "./render_options.ts";
 import { renderService } from "./render_service.ts";

@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { RestoreBatch, type RestorePart } from "./restore_batch.ts";
 
 const { key } = testServicePlan();

@@ -6,14 +6,14 @@
  */
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { IptablesError } from "../netfilter/restore_error.ts";
-import type { CommandFailure } from "../../tests/support/fake_command_runner.ts";
+import type { CommandFailure } from "../../tests/support/fakes/fake_command_runner.ts";
 import {
   goldenMeaning,
   iptablesPlan,
   IptablesStage,
   meaningOf,
-} from "../../tests/support/iptables_stage.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+} from "../../tests/support/stages/iptables_stage.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
 /** One rule of somebody else's in each built-in chain, and a chain of his own. */
 const FOREIGN = [

@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
-import { FakeIptables } from "../../tests/support/fake_iptables.ts";
-import { testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
+import { FakeIptables } from "../../tests/support/fakes/fake_iptables.ts";
+import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { renderIptables } from "./render.ts";
 import { defaultRenderOptions } from "./render_options.ts";
 import { serviceExcerpt } from "./service_excerpt.ts";

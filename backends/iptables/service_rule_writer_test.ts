@@ -1,8 +1,8 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { FakeIptablesMachine } from "../../tests/support/fake_iptables_machine.ts";
-import { testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { FakeIptablesMachine } from "../../tests/support/fakes/fake_iptables_machine.ts";
+import { testServicePlan, testSharedPlan } from "../../tests/support/builders/service_plans.ts";
 import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { IptablesError } from "../netfilter/restore_error.ts";
 import { IptablesLayout } from "./layout.ts";

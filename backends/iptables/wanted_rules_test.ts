@@ -2,14 +2,14 @@ import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { FakeIptablesMachine } from "../../tests/support/fake_iptables_machine.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { FakeIptablesMachine } from "../../tests/support/fakes/fake_iptables_machine.ts";
 import {
   testForward,
   testPlanChanges,
   testProxyPlan,
   testServicePlan,
-} from "../../tests/support/service_plans.ts";
+} from "../../tests/support/builders/service_plans.ts";
 import { IptablesRunner } from "../netfilter/iptables_runner.ts";
 import { defaultRenderOptions } from "./render_options.ts";
 import { WantedRules } from "./wanted_rules.ts";

@@ -1,8 +1,8 @@
 import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { FakeIpvsMachine } from "../../tests/support/fake_ipvs_machine.ts";
-import { ipvsPlanOf as planOf, IpvsStage } from "../../tests/support/ipvs_stage.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { FakeIpvsMachine } from "../../tests/support/fakes/fake_ipvs_machine.ts";
+import { ipvsPlanOf as planOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
 /** The number-th ServicePort, with two endpoints unless told. */
 function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {

@@ -1,11 +1,11 @@
 import { assertEquals } from "@std/assert";
-import { testProxyPlan } from "../../tests/support/service_plans.ts";
+import { testProxyPlan } from "../../tests/support/builders/service_plans.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import fc from "fast-check";
-import { IPVS_DAMAGE } from "../../tests/support/damage/ipvs_damage.ts";
-import { damagedServices } from "../../tests/support/damaged_services.ts";
-import { ipvsPlanOf, IpvsStage } from "../../tests/support/ipvs_stage.ts";
-import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
+import { IPVS_DAMAGE } from "../../tests/support/stages/damage/ipvs_damage.ts";
+import { damagedServices } from "../../tests/support/builders/damaged_services.ts";
+import { ipvsPlanOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
+import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 
 /** Does to a machine in memory what a line would do to the kernel. */

@@ -1,8 +1,8 @@
 import { assert, assertEquals } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { FakeIpvsMachine } from "../../tests/support/fake_ipvs_machine.ts";
-import { ipvsPlanOf, IpvsStage } from "../../tests/support/ipvs_stage.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { FakeIpvsMachine } from "../../tests/support/fakes/fake_ipvs_machine.ts";
+import { ipvsPlanOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
 /** The number-th of some tens of thousands; `version` is another endpoint. */
 function service(number: number, version = 0): ServicePlan {

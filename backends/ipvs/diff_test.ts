@@ -7,9 +7,13 @@ import {
   FakeIpvsKernel,
   type FakeOutcome,
   type FakePacket,
-} from "../../tests/support/fake_ipvs_kernel.ts";
-import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
-import { OwnedPlans, testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
+} from "../../tests/support/fakes/fake_ipvs_kernel.ts";
+import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
+import {
+  OwnedPlans,
+  testServicePlan,
+  testSharedPlan,
+} from "../../tests/support/builders/service_plans.ts";
 import { AppliedServers } from "./applied_servers.ts";
 import { diffInSteps, diffIpvs, EMPTY_KERNEL, type KernelState, KNOWN_KERNEL } from "./diff.ts";
 import { IpvsLayout } from "./layout.ts";

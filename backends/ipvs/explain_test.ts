@@ -4,7 +4,7 @@ import { parsePort } from "../../lib/net/port.ts";
 import { explainPacket } from "../../lib/proxy/explain_packet.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
+import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { explainIpvs } from "./explain.ts";
 import { defaultIpvsOptions } from "./render_options.ts";
 

@@ -1,8 +1,8 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import { FakeIpvsMachine } from "../../tests/support/fake_ipvs_machine.ts";
-import { ipvsPlanOf, IpvsStage } from "../../tests/support/ipvs_stage.ts";
-import { testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
+import { FakeIpvsMachine } from "../../tests/support/fakes/fake_ipvs_machine.ts";
+import { ipvsPlanOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
+import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
 const WEB = testServicePlan({
   name: "web",

@@ -2,7 +2,11 @@ import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { testForward, testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
+import {
+  testForward,
+  testServicePlan,
+  testSharedPlan,
+} from "../../tests/support/builders/service_plans.ts";
 import { setupText } from "./ipvs_operation.ts";
 import type { SetId } from "./ipset_table.ts";
 import { IpvsLayout } from "./layout.ts";

@@ -2,9 +2,9 @@ import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { IpvsRuns } from "../../tests/support/ipvs_runs.ts";
-import { IpvsStage } from "../../tests/support/ipvs_stage.ts";
-import { testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
+import { IpvsRuns } from "../../tests/support/stages/ipvs_runs.ts";
+import { IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
+import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { IpvsBackendOptions } from "./backend_options.ts";
 import { parseServerRecord } from "./server_record.ts";
 

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import { testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
+import { testServicePlan, testSharedPlan } from "../../tests/support/builders/service_plans.ts";
 import { IpvsLayout } from "./layout.ts";
 import { haveNodePortsChanged, nodePortServers } from "./node_port_servers.ts";
 import { defaultIpvsOptions } from "./render_options.ts";

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import { supportOf } from "../../lib/proxy/mode_support.ts";
 import { probeIpvsMode } from "./probe.ts";
 import { SET_FEATURES } from "./ipvs_features.ts";

@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertNotEquals, assertStringIncludes } from "@std/assert";
-import { FakeIpvsMachine } from "../../tests/support/fake_ipvs_machine.ts";
-import { ipvsPlanOf, IpvsStage } from "../../tests/support/ipvs_stage.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { FakeIpvsMachine } from "../../tests/support/fakes/fake_ipvs_machine.ts";
+import { ipvsPlanOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
 function service(number: number, overrides: Parameters<typeof testServicePlan>[0] = {}) {
   return testServicePlan({

@@ -1,7 +1,7 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { IpvsRuns } from "../../tests/support/ipvs_runs.ts";
-import { ipvsPlanOf } from "../../tests/support/ipvs_stage.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { IpvsRuns } from "../../tests/support/stages/ipvs_runs.ts";
+import { ipvsPlanOf } from "../../tests/support/stages/ipvs_stage.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { parseServerRecord } from "./server_record.ts";
 
 const MINUTE = 60_000;

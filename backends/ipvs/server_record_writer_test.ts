@@ -1,8 +1,8 @@
 import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
-import { MemoryRecordFile } from "../../tests/support/memory_record_file.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
+import { MemoryRecordFile } from "../../tests/support/fakes/memory_record_file.ts";
 import type { DrainingServer } from "./drain_list.ts";
 import { parseServerRecord } from "./server_record.ts";
 import { ServerRecordWriter } from "./server_record_writer.ts";

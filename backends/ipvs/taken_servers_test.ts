@@ -1,8 +1,8 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
-import { FakeIpvsMachine } from "../../tests/support/fake_ipvs_machine.ts";
-import { ipvsPlanOf, IpvsStage } from "../../tests/support/ipvs_stage.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { FakeIpvsMachine } from "../../tests/support/fakes/fake_ipvs_machine.ts";
+import { ipvsPlanOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { IpvsBackendOptions } from "./backend_options.ts";
 
 const WEB = testServicePlan({

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import type { LogFields } from "../../lib/log/logger.ts";
-import { DriftStage } from "../../tests/support/drift_stage.ts";
+import { DriftStage } from "../../tests/support/stages/drift_stage.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "./drift_watch.ts";
 import { VerificationSchedule } from "./verification_schedule.ts";
 

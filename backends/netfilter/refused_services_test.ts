@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { refusedByKey, refusedItem, RefusedServices } from "./refused_services.ts";
 
 const PLAN = testServicePlan();

@@ -4,7 +4,7 @@ import {
   testPlanChanges,
   testProxyPlan,
   testServicePlan,
-} from "../../tests/support/service_plans.ts";
+} from "../../tests/support/builders/service_plans.ts";
 import { RuleSyncs } from "./rule_syncs.ts";
 
 const BEFORE = testProxyPlan([testServicePlan({ name: "gone" }), testServicePlan()]);

@@ -1,11 +1,11 @@
 import { assertEquals } from "@std/assert";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import {
   testPlanChanges,
   testProxyPlan,
   testServicePlan,
-} from "../../tests/support/service_plans.ts";
+} from "../../tests/support/builders/service_plans.ts";
 import { RefusedServices } from "./refused_services.ts";
 import { type LayoutChanges, takeChanges } from "./take_changes.ts";
 

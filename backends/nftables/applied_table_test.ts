@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { LAYOUT_MARK } from "./base_chains.ts";
 import { AppliedTable, type TableReading } from "./applied_table.ts";
 import { claimsOf } from "./claims.ts";

@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
-import { testEndpoint } from "../../tests/support/service_plans.ts";
+import { testEndpoint } from "../../tests/support/builders/service_plans.ts";
 import { arrangeEndpoints } from "./arrangement.ts";
 
 const endpoints = (...names: readonly number[]) =>

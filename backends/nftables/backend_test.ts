@@ -6,8 +6,8 @@ import {
   goldenNftMeaning,
   nftablesPlan,
   NftablesStage,
-} from "../../tests/support/nftables_stage.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+} from "../../tests/support/stages/nftables_stage.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { NftError } from "./nft_error.ts";
 
 /** The number-th ServicePort, with two endpoints unless told. */

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { testEndpoint, testServicePlan } from "../../tests/support/service_plans.ts";
+import { testEndpoint, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { claimsOf, keyOfEntry } from "./claims.ts";
 
 Deno.test("claimsOf() names every address and port by which a ServicePort is reached", () => {

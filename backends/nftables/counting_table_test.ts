@@ -1,6 +1,6 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { FakeNft } from "../../tests/support/fake_nft.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { FakeNft } from "../../tests/support/fakes/fake_nft.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { claimsOf } from "./claims.ts";
 import { countingRemoval, countingText, isCounted } from "./counting_table.ts";
 

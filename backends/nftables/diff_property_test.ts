@@ -2,9 +2,17 @@ import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import { DIFF_SHARED, freshMeaning, NftDiffStage } from "../../tests/support/nft_diff_stage.ts";
-import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
-import { OwnedPlans, testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
+import {
+  DIFF_SHARED,
+  freshMeaning,
+  NftDiffStage,
+} from "../../tests/support/stages/nft_diff_stage.ts";
+import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
+import {
+  OwnedPlans,
+  testServicePlan,
+  testSharedPlan,
+} from "../../tests/support/builders/service_plans.ts";
 import { diffTable, removeIdleChains } from "./diff.ts";
 
 const step = fc.oneof(

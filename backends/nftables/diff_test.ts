@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { freshMeaning, NftDiffStage } from "../../tests/support/nft_diff_stage.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { freshMeaning, NftDiffStage } from "../../tests/support/stages/nft_diff_stage.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { LAYOUT_MARK } from "./base_chains.ts";
 import { chainElement, chainName } from "./chain_spec.ts";
 import { CONTAINER_NAMES } from "./containers.ts";

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { DriftStage } from "../../tests/support/drift_stage.ts";
+import { DriftStage } from "../../tests/support/stages/drift_stage.ts";
 import type { DriftWatch } from "../netfilter/drift_watch.ts";
 import { createTableWatch } from "./drift_watch.ts";
 import type { WriteFigures } from "./write_figures.ts";

@@ -3,7 +3,7 @@ import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { testForward, testServicePlan } from "../../tests/support/service_plans.ts";
+import { testForward, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { chainName } from "./chain_spec.ts";
 import type { FrontendRole } from "../../lib/proxy/frontend.ts";
 import { claimsOf, frontendAt } from "./claims.ts";

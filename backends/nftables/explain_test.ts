@@ -4,7 +4,11 @@ import { parsePort } from "../../lib/net/port.ts";
 import { explainPacket } from "../../lib/proxy/explain_packet.ts";
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { testEndpoint, testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
+import {
+  testEndpoint,
+  testProxyPlan,
+  testServicePlan,
+} from "../../tests/support/builders/service_plans.ts";
 import { explainNftables } from "./explain.ts";
 import { defaultRenderOptions, type NftablesRenderOptions } from "./render_options.ts";
 

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { EntryId } from "./claims.ts";
 import { FrontClaims } from "./front_claims.ts";
 

@@ -1,17 +1,17 @@
 import { assertEquals, assertNotEquals } from "@std/assert";
 import fc from "fast-check";
-import { FakeNftMachine } from "../../tests/support/fake_nft_machine.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { collidingServices } from "../../tests/support/colliding_slots.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
-import { damagedServices } from "../../tests/support/damaged_services.ts";
-import { randomServicePlan } from "../../tests/support/random_service_plan.ts";
+import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { collidingServices } from "../../tests/support/builders/colliding_slots.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
+import { damagedServices } from "../../tests/support/builders/damaged_services.ts";
+import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
 import {
   testForward,
   testPlanChanges,
   testProxyPlan,
   testServicePlan,
-} from "../../tests/support/service_plans.ts";
+} from "../../tests/support/builders/service_plans.ts";
 import type { Backend } from "../../lib/proxy/backend.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";

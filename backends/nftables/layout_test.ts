@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
+import { testServicePlan, testSharedPlan } from "../../tests/support/builders/service_plans.ts";
 import type { EntryId } from "./claims.ts";
 import { NftablesLayout } from "./layout.ts";
 import { ALL_FEATURES, defaultRenderOptions } from "./render_options.ts";

@@ -1,8 +1,8 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
-import { FakeNftMachine } from "../../tests/support/fake_nft_machine.ts";
-import { nftablesPlan, NftablesStage } from "../../tests/support/nftables_stage.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
+import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
+import { nftablesPlan, NftablesStage } from "../../tests/support/stages/nftables_stage.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { removeOwnTable } from "./own_table.ts";
 
 const OURS = "table ip kube-relay (nftables)";

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
+import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { chainElement } from "./chain_spec.ts";
 import { defaultRenderOptions } from "./render_options.ts";
 import { renderText, withCounters } from "./render.ts";

@@ -1,12 +1,12 @@
 import { assert, assertEquals } from "@std/assert";
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
-import type { CommandFailure } from "../../tests/support/fake_command_runner.ts";
+import type { CommandFailure } from "../../tests/support/fakes/fake_command_runner.ts";
 import {
   goldenNftMeaning,
   nftablesPlan,
   NftablesStage,
-} from "../../tests/support/nftables_stage.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+} from "../../tests/support/stages/nftables_stage.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { NftError } from "./nft_error.ts";
 
 const TABLE = "ip kube-relay";

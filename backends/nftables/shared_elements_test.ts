@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
-import { testSharedPlan } from "../../tests/support/service_plans.ts";
+import { testSharedPlan } from "../../tests/support/builders/service_plans.ts";
 import type { ContainerName } from "./containers.ts";
 import { defaultRenderOptions, type NftablesRenderOptions } from "./render_options.ts";
 import { sharedElements } from "./shared_elements.ts";

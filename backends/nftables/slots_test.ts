@@ -1,8 +1,8 @@
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { collidingServices } from "../../tests/support/colliding_slots.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { collidingServices } from "../../tests/support/builders/colliding_slots.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { BLOCK_MASK, LOCAL_BIT, MAX_SLOTS, SLOT_BIT, SlotAllocator, type Slots } from "./slots.ts";
 
 const ONE = "10.0.0.1:80" as EndpointKey;

@@ -1,9 +1,9 @@
 import { assert, assertEquals } from "@std/assert";
 import { ServiceTrafficTable } from "../../lib/proxy/service_traffic.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { FakeNftMachine } from "../../tests/support/fake_nft_machine.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { countingText } from "./counting_table.ts";
 import { countedFor, startCounting } from "./start_counting.ts";

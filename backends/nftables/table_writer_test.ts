@@ -1,8 +1,8 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { FakeNftMachine } from "../../tests/support/fake_nft_machine.ts";
-import { testServicePlan, testSharedPlan } from "../../tests/support/service_plans.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
+import { testServicePlan, testSharedPlan } from "../../tests/support/builders/service_plans.ts";
 import { RefusedServices } from "../netfilter/refused_services.ts";
 import { chainElement } from "./chain_spec.ts";
 import { NftablesLayout } from "./layout.ts";

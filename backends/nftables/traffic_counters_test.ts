@@ -1,14 +1,14 @@
 import { assertEquals } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { ServiceTrafficTable } from "../../lib/proxy/service_traffic.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { FakeNftMachine } from "../../tests/support/fake_nft_machine.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import {
   testPlanChanges,
   testProxyPlan,
   testServicePlan,
-} from "../../tests/support/service_plans.ts";
+} from "../../tests/support/builders/service_plans.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { TrafficCounters } from "./traffic_counters.ts";

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { CONTAINER_NAMES, type Element } from "./containers.ts";
 import { type TableChanges, Transaction } from "./transaction.ts";
 

@@ -1,5 +1,5 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { testForward, testServicePlan } from "../../tests/support/service_plans.ts";
+import { testForward, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { ALL_FEATURES } from "./render_options.ts";
 import { unsupported } from "./unsupported.ts";
 

@@ -1,13 +1,13 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { FakeNftMachine } from "../../tests/support/fake_nft_machine.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
 import {
   testPlanChanges,
   testProxyPlan,
   testServicePlan,
-} from "../../tests/support/service_plans.ts";
+} from "../../tests/support/builders/service_plans.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
 import { NftError } from "./nft_error.ts";
 import { NftRunner } from "./nft_runner.ts";

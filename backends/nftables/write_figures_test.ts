@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
-import { NftDiffStage } from "../../tests/support/nft_diff_stage.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { NftDiffStage } from "../../tests/support/stages/nft_diff_stage.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 Deno.test("WriteFigures adds up transactions, and leaves out what was none", () => {

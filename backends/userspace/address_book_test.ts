@@ -2,8 +2,8 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { type ServiceKey, serviceKey } from "../../lib/proxy/service_port_name.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { FakeLocalAddresses } from "../../tests/support/fake_local_addresses.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { FakeLocalAddresses } from "../../tests/support/fakes/fake_local_addresses.ts";
 import { AddressBook } from "./address_book.ts";
 import type { WantedAddress } from "./local_addresses.ts";
 

@@ -5,11 +5,15 @@ import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import { explainInMode } from "../../lib/proxy/explain_in_mode.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { eventually } from "../../tests/support/eventually.ts";
-import { testForward, testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
-import { ask, isRefused, TcpServer } from "../../tests/support/tcp_peers.ts";
-import { UdpPeer } from "../../tests/support/udp_peer.ts";
-import { unusedPort } from "../../tests/support/unused_port.ts";
-import { TestUserspaceBackend } from "../../tests/support/userspace_backend.ts";
+import {
+  testForward,
+  testProxyPlan,
+  testServicePlan,
+} from "../../tests/support/builders/service_plans.ts";
+import { ask, isRefused, TcpServer } from "../../tests/support/drivers/tcp_peers.ts";
+import { UdpPeer } from "../../tests/support/drivers/udp_peer.ts";
+import { unusedPort } from "../../tests/support/drivers/unused_port.ts";
+import { TestUserspaceBackend } from "../../tests/support/stages/userspace_backend.ts";
 
 const VIP = "127.96.9.1";
 const VIP2 = "127.96.9.2";

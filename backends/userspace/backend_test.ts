@@ -2,11 +2,11 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { eventually } from "../../tests/support/eventually.ts";
 import { isMissing } from "../../tests/support/requirement.ts";
-import { testForward, testServicePlan } from "../../tests/support/service_plans.ts";
-import { ask, isRefused, TcpServer } from "../../tests/support/tcp_peers.ts";
-import { UdpPeer } from "../../tests/support/udp_peer.ts";
-import { unusedPort } from "../../tests/support/unused_port.ts";
-import { TestUserspaceBackend } from "../../tests/support/userspace_backend.ts";
+import { testForward, testServicePlan } from "../../tests/support/builders/service_plans.ts";
+import { ask, isRefused, TcpServer } from "../../tests/support/drivers/tcp_peers.ts";
+import { UdpPeer } from "../../tests/support/drivers/udp_peer.ts";
+import { unusedPort } from "../../tests/support/drivers/unused_port.ts";
+import { TestUserspaceBackend } from "../../tests/support/stages/userspace_backend.ts";
 
 const VIP = "127.96.1.1";
 const VIP2 = "127.96.1.2";

@@ -1,11 +1,11 @@
 import { assertEquals } from "@std/assert";
 import { ServiceTrafficTable } from "../../lib/proxy/service_traffic.ts";
 import { eventually } from "../../tests/support/eventually.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
-import { ask, readToEnd, TcpServer, writeFully } from "../../tests/support/tcp_peers.ts";
-import { UdpPeer } from "../../tests/support/udp_peer.ts";
-import { unusedPort } from "../../tests/support/unused_port.ts";
-import { TestUserspaceBackend } from "../../tests/support/userspace_backend.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
+import { ask, readToEnd, TcpServer, writeFully } from "../../tests/support/drivers/tcp_peers.ts";
+import { UdpPeer } from "../../tests/support/drivers/udp_peer.ts";
+import { unusedPort } from "../../tests/support/drivers/unused_port.ts";
+import { TestUserspaceBackend } from "../../tests/support/stages/userspace_backend.ts";
 
 const VIP = "127.96.3.1";
 const UNSEEN = { packetsFromClients: 0, packetsToClients: 0 };

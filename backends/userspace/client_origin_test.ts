@@ -7,7 +7,7 @@ import {
   type TestServicePlan,
   testServicePlan,
   testSharedPlan,
-} from "../../tests/support/service_plans.ts";
+} from "../../tests/support/builders/service_plans.ts";
 import { ClientOrigin } from "./client_origin.ts";
 import { serviceAddresses } from "./listeners.ts";
 

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
-import { TestUserspaceBackend } from "../../tests/support/userspace_backend.ts";
-import { testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
+import { TestUserspaceBackend } from "../../tests/support/stages/userspace_backend.ts";
+import { testProxyPlan, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import type { ComparisonScope, ServedAddress } from "../../lib/proxy/service_mode.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort, parseProtocol } from "../../lib/net/port.ts";

@@ -5,7 +5,7 @@ import {
   type TestServicePlan,
   testServicePlan,
   testSharedPlan,
-} from "../../tests/support/service_plans.ts";
+} from "../../tests/support/builders/service_plans.ts";
 import { endpointListsOf, EndpointLoops, NO_PART, withoutEndpoints } from "./endpoint_loops.ts";
 import { serviceAddresses } from "./listeners.ts";
 

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { testForward, testServicePlan } from "../../tests/support/service_plans.ts";
+import { testForward, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { EndpointPicker, type PickRequest } from "./endpoint_picker.ts";
 
 const [A, B, C, D] = ["10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80"] as const;

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { ExpiryQueue } from "./expiry_queue.ts";
 import type { RecencyItem } from "./recency_list.ts";
 

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { systemNetwork } from "../../lib/os/network.ts";

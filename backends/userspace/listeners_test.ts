@@ -6,7 +6,7 @@ import {
   type TestServicePlan,
   testServicePlan,
   testSharedPlan,
-} from "../../tests/support/service_plans.ts";
+} from "../../tests/support/builders/service_plans.ts";
 import { serviceAddresses } from "./listeners.ts";
 
 const TO = ["10.0.0.1:8080"];

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { settle } from "../../tests/support/fake_clock.ts";
+import { settle } from "../../tests/support/fakes/fake_clock.ts";
 import { OpenCount } from "./open_count.ts";
 
 Deno.test("OpenCount.zero() resolves at once when nothing is open", async () => {

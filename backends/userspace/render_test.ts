@@ -1,7 +1,11 @@
 import { assert, assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import { testForward, testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
+import {
+  testForward,
+  testProxyPlan,
+  testServicePlan,
+} from "../../tests/support/builders/service_plans.ts";
 import { renderForwardingTable } from "./render.ts";
 
 Deno.test("renderForwardingTable() writes a line for each address, sorted by key", () => {

@@ -1,9 +1,9 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
-import { ask, isRefused, TcpServer } from "../../tests/support/tcp_peers.ts";
-import { unusedPort } from "../../tests/support/unused_port.ts";
-import { TestUserspaceBackend } from "../../tests/support/userspace_backend.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
+import { ask, isRefused, TcpServer } from "../../tests/support/drivers/tcp_peers.ts";
+import { unusedPort } from "../../tests/support/drivers/unused_port.ts";
+import { TestUserspaceBackend } from "../../tests/support/stages/userspace_backend.ts";
 
 const VIP = "127.96.2.1";
 const VIP2 = "127.96.2.2";

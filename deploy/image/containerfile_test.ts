@@ -5,7 +5,7 @@
  */
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import { TOOLS } from "../../lib/os/tools.ts";
-import { readDeployFile } from "../../tests/support/deploy_files.ts";
+import { readDeployFile } from "../../tests/support/docs/deploy_files.ts";
 
 /** What Debian's essential packages need none of, and the tools do. */
 const BESIDE_TOOLS = ["kmod"];

@@ -9,13 +9,13 @@ import { VERSION } from "../../lib/app/cli/version.ts";
 import { loadConfiguration } from "../../lib/config/load.ts";
 import { parseFlags } from "../../lib/config/parse_flags.ts";
 import { SERVICE_KINDS } from "../../lib/app/service/service_subscriptions.ts";
-import { MANIFESTS, parseManifest, readManifest } from "../../tests/support/deploy_files.ts";
+import { MANIFESTS, parseManifest, readManifest } from "../../tests/support/docs/deploy_files.ts";
 import {
   CLUSTER_ROLE,
   CLUSTER_ROLE_BINDING,
   DAEMON_SET,
   manifestProblems,
-} from "../../tests/support/manifest_schema.ts";
+} from "../../tests/support/docs/manifest_schema.ts";
 
 const DAEMON_SETS = MANIFESTS.filter((path) => path !== "kubernetes/rbac.yaml");
 

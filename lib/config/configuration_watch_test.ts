@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { systemClock } from "../os/clock.ts";
 import { ConfigurationChanged, watchConfiguration } from "./configuration_watch.ts";
 import { loadConfiguration, type LoadedConfiguration } from "./load.ts";

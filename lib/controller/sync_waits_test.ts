@@ -5,8 +5,8 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { randomFrom } from "../../tests/support/seeded_random.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { randomFrom } from "../../tests/support/builders/seeded_random.ts";
 import { type RunOutcome, SyncRunner } from "./sync_runner.ts";
 
 /** The default of `minSyncPeriod` in iptables and nftables mode. */

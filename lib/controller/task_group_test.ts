@@ -1,7 +1,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { whenAborted } from "../os/when_aborted.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { TaskGroup } from "./task_group.ts";
 
 Deno.test("TaskGroup ends all tasks when the outer signal is aborted", async () => {

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { createHealthzHandler } from "./healthz_server.ts";
 import { ProxyHealth } from "./proxy_health.ts";
 

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { ProxyHealth } from "./proxy_health.ts";
 
 const TIMEOUT_MS = 10_000;

@@ -1,8 +1,8 @@
 import { assert, assertEquals } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { listenHttp } from "../../tests/support/listen_http.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { listenHttp } from "../../tests/support/drivers/listen_http.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { isMissing } from "../../tests/support/requirement.ts";
 import {
   testEndpoint,
@@ -10,8 +10,8 @@ import {
   testProxyPlan,
   type TestServicePlan,
   testServicePlan,
-} from "../../tests/support/service_plans.ts";
-import { unusedPort } from "../../tests/support/unused_port.ts";
+} from "../../tests/support/builders/service_plans.ts";
+import { unusedPort } from "../../tests/support/drivers/unused_port.ts";
 import { type IpFamily, parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { systemClock } from "../os/clock.ts";

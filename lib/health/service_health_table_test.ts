@@ -5,7 +5,7 @@ import {
   testProxyPlan,
   type TestServicePlan,
   testServicePlan,
-} from "../../tests/support/service_plans.ts";
+} from "../../tests/support/builders/service_plans.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import type { ProxyPlan } from "../proxy/proxy_plan.ts";

@@ -1,12 +1,12 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
-import { FakeApiServer } from "../../tests/support/fake_api_server.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
-import { StaticAuth } from "../../tests/support/static_auth.ts";
+import { FakeApiServer } from "../../tests/support/fakes/fake_api_server.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
+import { StaticAuth } from "../../tests/support/builders/static_auth.ts";
 import { collectionPath } from "../api/kind.ts";
 import { ENDPOINT_SLICE } from "../api/kinds/endpoint_slice.ts";
 import { SERVICE_CIDR } from "../api/kinds/service_cidr.ts";
-import { RecordingInformers } from "../../tests/support/recording_informers.ts";
+import { RecordingInformers } from "../../tests/support/fakes/recording_informers.ts";
 import { systemClock } from "../os/clock.ts";
 import { type ApiSource, type ApiSourceOptions, createApiSource } from "./api_source.ts";
 import type { KubeAuth } from "./kube_auth.ts";

@@ -1,7 +1,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
-import { FakeApiServer } from "../../tests/support/fake_api_server.ts";
-import { StaticAuth } from "../../tests/support/static_auth.ts";
+import { FakeApiServer } from "../../tests/support/fakes/fake_api_server.ts";
+import { StaticAuth } from "../../tests/support/builders/static_auth.ts";
 import { systemClock } from "../os/clock.ts";
 import { ApiError } from "./api_error.ts";
 import { KubeClient } from "./client.ts";

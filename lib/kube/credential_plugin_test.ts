@@ -5,8 +5,8 @@ import {
   assertStringIncludes,
   assertThrows,
 } from "@std/assert";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import { createCommandRunner } from "../os/command_runner.ts";
 import { systemClock } from "../os/clock.ts";
 import { credentialPlugin } from "./credential_plugin.ts";

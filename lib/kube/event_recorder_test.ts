@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
-import { FakeClock, settle } from "../../tests/support/fake_clock.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { FakeClock, settle } from "../../tests/support/fakes/fake_clock.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { apiErrorFromStatus } from "./api_error.ts";
 import type { KubeClient } from "./client.ts";
 import { type KubeEvent, nodeRegarding } from "./event.ts";

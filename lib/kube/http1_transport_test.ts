@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
-import { FakeApiServer } from "../../tests/support/fake_api_server.ts";
-import { TcpRelay } from "../../tests/support/tcp_relay.ts";
+import { FakeApiServer } from "../../tests/support/fakes/fake_api_server.ts";
+import { TcpRelay } from "../../tests/support/drivers/tcp_relay.ts";
 import { systemClock } from "../os/clock.ts";
 import { Http1Transport } from "./http1_transport.ts";
 import { type HttpResponse, TransportError, type TransportTiming } from "./http_transport.ts";

@@ -2,7 +2,7 @@ import { assert, assertEquals, assertRejects } from "@std/assert";
 import {
   createTestCertificateAuthority,
   type TestCertificate,
-} from "../../tests/support/test_certificates.ts";
+} from "../../tests/support/builders/test_certificates.ts";
 import { systemClock } from "../os/clock.ts";
 import { Http2Session } from "./http2_session.ts";
 import { completeTiming, TransportError } from "./http_transport.ts";

@@ -1,9 +1,9 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
-import { FakeApiServer } from "../../tests/support/fake_api_server.ts";
-import { StaticAuth } from "../../tests/support/static_auth.ts";
-import { TcpRelay } from "../../tests/support/tcp_relay.ts";
-import { createTestCertificateAuthority } from "../../tests/support/test_certificates.ts";
+import { FakeApiServer } from "../../tests/support/fakes/fake_api_server.ts";
+import { StaticAuth } from "../../tests/support/builders/static_auth.ts";
+import { TcpRelay } from "../../tests/support/drivers/tcp_relay.ts";
+import { createTestCertificateAuthority } from "../../tests/support/builders/test_certificates.ts";
 import { systemClock } from "../os/clock.ts";
 import { Http2Transport } from "./http2_transport.ts";
 import { type HttpResponse, TransportError, type TransportTiming } from "./http_transport.ts";

@@ -1,6 +1,6 @@
 import { assertEquals, assertRejects, assertStrictEquals } from "@std/assert";
-import { replaceFile } from "../../tests/support/kubeconfig_file.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { replaceFile } from "../../tests/support/builders/kubeconfig_file.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { IdentityAuth } from "./identity_auth.ts";
 import { KubeAuthError, type KubeIdentity } from "./kube_identity.ts";
 

@@ -5,10 +5,10 @@ import {
   assertRejects,
   assertStringIncludes,
 } from "@std/assert";
-import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { replaceFile } from "../../tests/support/kubeconfig_file.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { replaceFile } from "../../tests/support/builders/kubeconfig_file.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { KubeAuthError } from "./kube_identity.ts";
 import { loadKubeAuth } from "./kubeconfig.ts";
 

@@ -1,13 +1,13 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
-import { FakeApiServer } from "../../tests/support/fake_api_server.ts";
+import { FakeApiServer } from "../../tests/support/fakes/fake_api_server.ts";
 import {
   followServices,
   ReflectorStage,
   service,
   SERVICES,
   SERVICES_PATH as PATH,
-} from "../../tests/support/reflector_stage.ts";
+} from "../../tests/support/stages/reflector_stage.ts";
 import { systemClock } from "../os/clock.ts";
 
 Deno.test("Reflector.run() streams the list and watches on in the same request", () =>

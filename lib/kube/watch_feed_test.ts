@@ -1,5 +1,5 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import type { KubeObject } from "../api/kind.ts";
 import { ApiError } from "./api_error.ts";
 import { Informer } from "./informer.ts";

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { Watchdog } from "./watchdog.ts";
 
 Deno.test("Watchdog calls back once, when it was not touched for so long", async () => {

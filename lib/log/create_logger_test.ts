@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { createLogger, type LoggerOptions } from "./create_logger.ts";
 
 function collect(options: Partial<LoggerOptions> = {}) {

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { RecentTexts } from "./recent_texts.ts";
 
 Deno.test("RecentTexts.isNews() is true once an hour for each text", async () => {

@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import type { BackendMode } from "../proxy/backend.ts";
 import type { ServicePortName } from "../proxy/service_port_name.ts";
 import { ServiceTrafficTable } from "../proxy/service_traffic.ts";

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock, settle } from "../../tests/support/fake_clock.ts";
+import { FakeClock, settle } from "../../tests/support/fakes/fake_clock.ts";
 import { type MetricsAnswer, Scrape, SharedScrape } from "./scrape.ts";
 
 const TEXT = "kubeproxy_sync_proxy_rules_duration_seconds_count 1\n".repeat(10_000);

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { BackOff } from "./back_off.ts";
 
 /** How long the next pause takes, in steps of the finest that is told apart. */

@@ -1,5 +1,5 @@
 import { assertEquals, assertInstanceOf, assertRejects, assertStringIncludes } from "@std/assert";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { eventually } from "../../tests/support/eventually.ts";
 import { CommandError, createCommandRunner, systemCommandRunner } from "./command_runner.ts";
 

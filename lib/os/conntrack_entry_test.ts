@@ -1,6 +1,6 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import fc from "fast-check";
-import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { findConntrackEntry, parseConntrackEntry } from "./conntrack_entry.ts";

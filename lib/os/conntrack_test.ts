@@ -1,5 +1,5 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { formatHostPort, parsePort, type Port } from "../net/port.ts";
 import type { UdpFlow } from "../proxy/stale_flows.ts";

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { systemClock } from "./clock.ts";
 import { lockFolder } from "./folder_lock.ts";
 

@@ -4,9 +4,9 @@
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
-import type { FakeClock } from "../../tests/support/fake_clock.ts";
-import { GET, read, startHttpStage, write } from "../../tests/support/http_stage.ts";
-import { readToEnd } from "../../tests/support/tcp_peers.ts";
+import type { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { GET, read, startHttpStage, write } from "../../tests/support/stages/http_stage.ts";
+import { readToEnd } from "../../tests/support/drivers/tcp_peers.ts";
 
 /** Moves the clock on until the client's end is as wanted: the server may not have read it yet. */
 async function statusAfter(clock: FakeClock, ms: number, client: Deno.TcpConn): Promise<string> {

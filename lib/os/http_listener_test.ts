@@ -1,10 +1,10 @@
 import { assertEquals, assertMatch } from "@std/assert";
 import { eventually } from "../../tests/support/eventually.ts";
-import { FakeClock, settle } from "../../tests/support/fake_clock.ts";
-import { GET, read, startHttpStage, write } from "../../tests/support/http_stage.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { FakeClock, settle } from "../../tests/support/fakes/fake_clock.ts";
+import { GET, read, startHttpStage, write } from "../../tests/support/stages/http_stage.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { isMissing } from "../../tests/support/requirement.ts";
-import { listenHttp } from "../../tests/support/listen_http.ts";
+import { listenHttp } from "../../tests/support/drivers/listen_http.ts";
 import { type HttpAcceptor, HttpConnections } from "./http_listener.ts";
 import { systemNetwork } from "./network.ts";
 import { probeWildcard } from "./wildcard.ts";

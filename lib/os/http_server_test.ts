@@ -1,10 +1,10 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import type { Logger } from "../log/logger.ts";
 import { eventually } from "../../tests/support/eventually.ts";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { isMissing, type Requirement } from "../../tests/support/requirement.ts";
-import { unusedPort } from "../../tests/support/unused_port.ts";
+import { unusedPort } from "../../tests/support/drivers/unused_port.ts";
 import { systemClock } from "./clock.ts";
 import { HANDOVER_RETRY_MS, runHttpServer } from "./http_server.ts";
 import { systemNetwork } from "./network.ts";

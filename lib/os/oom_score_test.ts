@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import { setOomScore } from "./oom_score.ts";
 
 const SCORE = { pid: 42, adjust: -999 };

@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { MemoryLogger } from "../../tests/support/memory_logger.ts";
+import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { systemCommandRunner } from "./command_runner.ts";
 import { HTTP_USES, OpenFiles, readOpenFiles, shareOpenFiles } from "./open_files.ts";
 

@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { isMissing, program } from "../../tests/support/requirement.ts";
-import { runTool } from "../../tests/support/run_tool.ts";
+import { runTool } from "../../tests/support/drivers/run_tool.ts";
 import { withFolder } from "../../tests/support/with_folder.ts";
 import { readTextUpTo } from "./read_text_up_to.ts";
 

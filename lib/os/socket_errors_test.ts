@@ -1,6 +1,6 @@
 import { assertEquals, assertMatch } from "@std/assert";
 import { parseIpAddress } from "../net/ip_address.ts";
-import { systemError } from "../../tests/support/fake_network.ts";
+import { systemError } from "../../tests/support/fakes/fake_network.ts";
 import { isOutOfSockets, isPortRefused, listenProblem, systemErrorOf } from "./socket_errors.ts";
 
 const ADDRESS = parseIpAddress("10.96.0.1");

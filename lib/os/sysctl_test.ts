@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { FakeCommandRunner } from "../../tests/support/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
 import { createSysctl } from "./sysctl.ts";
 
 const FORWARD = "net.ipv4.ip_forward";

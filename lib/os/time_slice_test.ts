@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { TimeSlice } from "./time_slice.ts";
 
 Deno.test("TimeSlice.pause() asks for a pause after 4 ms, and again 4 ms later", async () => {

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { settle } from "../../tests/support/fake_clock.ts";
+import { settle } from "../../tests/support/fakes/fake_clock.ts";
 import { whenAborted } from "./when_aborted.ts";
 
 Deno.test("whenAborted() resolves with the signal, and at once for one that is aborted", async () => {

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { FakeListener } from "../../tests/support/fake_network.ts";
+import { FakeListener } from "../../tests/support/fakes/fake_network.ts";
 import { isMissing } from "../../tests/support/requirement.ts";
 import { type Network, type SocketAddress, systemNetwork } from "./network.ts";
 import { probeWildcard, wildcardHostnames } from "./wildcard.ts";

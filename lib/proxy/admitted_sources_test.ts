@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { testServicePlan } from "../../tests/support/service_plans.ts";
+import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { admission, admittedSources } from "./admitted_sources.ts";

@@ -1,6 +1,10 @@
 import { assertEquals } from "@std/assert";
-import { THIS_NODE } from "../../tests/support/address_plan.ts";
-import { testEndpointSlice, testNodeState, testService } from "../../tests/support/builders.ts";
+import { THIS_NODE } from "../../tests/support/builders/address_plan.ts";
+import {
+  testEndpointSlice,
+  testNodeState,
+  testService,
+} from "../../tests/support/builders/builders.ts";
 import { drainInSlices, type Trackers } from "./drain.ts";
 import { EndpointsChangeTracker } from "./endpoints_changes.ts";
 import { createProxyState } from "./proxy_state.ts";

@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertStrictEquals } from "@std/assert";
-import { testEndpoint } from "../../tests/support/builders.ts";
+import { testEndpoint } from "../../tests/support/builders/builders.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { EndpointSliceCache, type EndpointSource } from "./endpoint_slice_cache.ts";
 import { serviceKey, servicePortKey } from "./service_port_name.ts";

@@ -4,8 +4,8 @@ import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { assertEquals, assertStrictEquals } from "@std/assert";
 import fc from "fast-check";
-import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../../tests/support/address_plan.ts";
-import { testEndpoint, testEndpointSlice } from "../../tests/support/builders.ts";
+import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../../tests/support/builders/address_plan.ts";
+import { testEndpoint, testEndpointSlice } from "../../tests/support/builders/builders.ts";
 import {
   compareEndpoints,
   endpointKey,

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
-import { ADDRESSES, THIS_NODE } from "../../tests/support/address_plan.ts";
-import { testEndpoints, testEndpointSlice } from "../../tests/support/builders.ts";
+import { ADDRESSES, THIS_NODE } from "../../tests/support/builders/address_plan.ts";
+import { testEndpoints, testEndpointSlice } from "../../tests/support/builders/builders.ts";
 import type { EndpointSlice } from "../api/kinds/endpoint_slice.ts";
 import { EndpointsChangeTracker, triggerTimeOf } from "./endpoints_changes.ts";
 import { ProblemCollector } from "./problem_collector.ts";

@@ -1,8 +1,8 @@
 import type { Endpoints } from "../api/kinds/endpoints.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import { assertEquals } from "@std/assert";
-import { ADDRESSES, THIS_NODE } from "../../tests/support/address_plan.ts";
-import { testEndpoints } from "../../tests/support/builders.ts";
+import { ADDRESSES, THIS_NODE } from "../../tests/support/builders/address_plan.ts";
+import { testEndpoints } from "../../tests/support/builders/builders.ts";
 import { endpointsFromEndpoints } from "./endpoints_fallback.ts";
 import { ProblemCollector } from "./problem_collector.ts";
 

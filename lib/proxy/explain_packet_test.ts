@@ -1,6 +1,10 @@
 import { assertEquals } from "@std/assert";
-import { testService } from "../../tests/support/builders.ts";
-import { testEndpoint, testProxyPlan, testServicePlan } from "../../tests/support/service_plans.ts";
+import { testService } from "../../tests/support/builders/builders.ts";
+import {
+  testEndpoint,
+  testProxyPlan,
+  testServicePlan,
+} from "../../tests/support/builders/service_plans.ts";
 import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";

@@ -1,5 +1,8 @@
 import { assertEquals, assertMatch } from "@std/assert";
-import { type TestServicePlan, testServicePlan } from "../../tests/support/service_plans.ts";
+import {
+  type TestServicePlan,
+  testServicePlan,
+} from "../../tests/support/builders/service_plans.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { ownedAddresses } from "./frontend.ts";
 import { contestedItems, FrontendOwners } from "./frontend_owners.ts";

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { testEndpoint, testServicePlan } from "../../tests/support/service_plans.ts";
+import { testEndpoint, testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { isExternal } from "./frontend.ts";
 import { hairpinEndpoints } from "./hairpin.ts";
 

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { testService } from "../../tests/support/builders.ts";
+import { testService } from "../../tests/support/builders/builders.ts";
 import { modeAnnotationsOf } from "./mode_annotations.ts";
 import { servicePortsFromService } from "./service_port.ts";
 

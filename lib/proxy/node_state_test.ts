@@ -1,6 +1,6 @@
 import type { Node } from "../api/kinds/node.ts";
 import { assertEquals } from "@std/assert";
-import { testNode } from "../../tests/support/builders.ts";
+import { testNode } from "../../tests/support/builders/builders.ts";
 import { nodeStateFromNode } from "./node_state.ts";
 
 Deno.test("nodeStateFromNode() takes InternalIPs, then ExternalIPs, in their order", () => {

@@ -10,9 +10,9 @@ import type { Service } from "../api/kinds/service.ts";
 import { parseCidr } from "../net/cidr.ts";
 import { assert, assertEquals, assertStrictEquals } from "@std/assert";
 import fc from "fast-check";
-import { THIS_NODE } from "../../tests/support/address_plan.ts";
-import { testNodeState } from "../../tests/support/builders.ts";
-import { type HistoryEvent, randomHistory } from "../../tests/support/random_history.ts";
+import { THIS_NODE } from "../../tests/support/builders/address_plan.ts";
+import { testNodeState } from "../../tests/support/builders/builders.ts";
+import { type HistoryEvent, randomHistory } from "../../tests/support/builders/random_history.ts";
 import { EndpointsChangeTracker } from "./endpoints_changes.ts";
 import {
   createProxyPlan,

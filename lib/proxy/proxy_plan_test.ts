@@ -6,7 +6,7 @@ import {
   testNodeState,
   testService,
   testServicePort,
-} from "../../tests/support/builders.ts";
+} from "../../tests/support/builders/builders.ts";
 import type { Endpoint } from "./endpoint.ts";
 import {
   createProxyPlan,

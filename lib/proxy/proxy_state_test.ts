@@ -1,7 +1,11 @@
 import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { assertEquals, assertStrictEquals } from "@std/assert";
-import { testEndpoint, testNodeState, testServicePort } from "../../tests/support/builders.ts";
+import {
+  testEndpoint,
+  testNodeState,
+  testServicePort,
+} from "../../tests/support/builders/builders.ts";
 import {
   applyChanges,
   createProxyState,

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { testService } from "../../tests/support/builders.ts";
+import { testService } from "../../tests/support/builders/builders.ts";
 import type { Service } from "../api/kinds/service.ts";
 import { ServiceChangeTracker, take } from "./service_changes.ts";
 

@@ -2,7 +2,7 @@ import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { assertEquals, assertStrictEquals } from "@std/assert";
-import { testEndpoint, testServicePort } from "../../tests/support/builders.ts";
+import { testEndpoint, testServicePort } from "../../tests/support/builders/builders.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { frontendsOf } from "./frontend.ts";
 import type { LocalTrafficDetector } from "./local_traffic.ts";

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { ServicePortKey } from "./service_port_name.ts";
 import { ServicePortIndex } from "./service_port_index.ts";
 
 Deno.test("ServicePortIndex.delete() leaves the others", () => {

@@ -1,8 +1,8 @@
 import type { Service } from "../api/kinds/service.ts";
 import type { IpFamily } from "../net/ip_address.ts";
 import { assertEquals, assertStrictEquals } from "@std/assert";
-import { ADDRESSES } from "../../tests/support/address_plan.ts";
-import { testService } from "../../tests/support/builders.ts";
+import { ADDRESSES } from "../../tests/support/builders/address_plan.ts";
+import { testService } from "../../tests/support/builders/builders.ts";
 import {
   type ServicePort,
   type ServicePortOptions,

@@ -5,7 +5,7 @@ import {
   testProxyPlan,
   type TestServicePlan,
   testServicePlan,
-} from "../../tests/support/service_plans.ts";
+} from "../../tests/support/builders/service_plans.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import type { Endpoint } from "./endpoint.ts";

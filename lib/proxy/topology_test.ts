@@ -1,6 +1,6 @@
 import { assertEquals, assertStrictEquals } from "@std/assert";
 import fc from "fast-check";
-import { testEndpoint } from "../../tests/support/builders.ts";
+import { testEndpoint } from "../../tests/support/builders/builders.ts";
 import { compareEndpoints, type Endpoint } from "./endpoint.ts";
 import type { TrafficPolicy } from "./service_port.ts";
 import {

@@ -7,16 +7,16 @@
  *
  * @module
  */
-import { RecordingInformers } from "../support/recording_informers.ts";
+import { RecordingInformers } from "../support/fakes/recording_informers.ts";
 import { parseArgs } from "@std/cli/parse-args";
 import Table from "cli-table3";
 import process from "node:process";
 import { createApiSource } from "../../lib/kube/api_source.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { eventually } from "../support/eventually.ts";
-import { FakeApiServer } from "../support/fake_api_server.ts";
-import { MemoryLogger } from "../support/memory_logger.ts";
-import { StaticAuth } from "../support/static_auth.ts";
+import { FakeApiServer } from "../support/fakes/fake_api_server.ts";
+import { MemoryLogger } from "../support/fakes/memory_logger.ts";
+import { StaticAuth } from "../support/builders/static_auth.ts";
 import { rawEndpointSlice, rawService } from "./raw_objects.ts";
 
 const flags = parseArgs(Deno.args, { string: ["services", "endpoints", "role", "url", "ca"] });

@@ -4,8 +4,8 @@
  *
  * @module
  */
-import type { LineProcess } from "../support/line_process.ts";
-import { Namespace } from "../support/netns.ts";
+import type { LineProcess } from "../support/drivers/line_process.ts";
+import { Namespace } from "../support/stages/netns.ts";
 import type { AgentAnswer, AgentRequest, ToolRun } from "./agent_protocol.ts";
 
 /** A program that is given rules. */

@@ -6,7 +6,7 @@
 import { type Cidr, parseCidr } from "../../lib/net/cidr.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { testServicePlan, testSharedPlan } from "../support/service_plans.ts";
+import { testServicePlan, testSharedPlan } from "../support/builders/service_plans.ts";
 import type { RawObject } from "../conformance/server.ts";
 import { BENCH_PORT } from "./agent_protocol.ts";
 import { serviceObjects } from "./service_manifest.ts";

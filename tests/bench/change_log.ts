@@ -10,10 +10,10 @@ import { ChangeRecorder } from "../../lib/app/changes/change_recorder.ts";
 import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
 import { ProxyHealth } from "../../lib/health/proxy_health.ts";
-import { testEndpointSlice, testNodeState, testService } from "../support/builders.ts";
-import { FakeBackend } from "../support/fake_backend.ts";
-import { FakeClock } from "../support/fake_clock.ts";
-import { MemoryLogger } from "../support/memory_logger.ts";
+import { testEndpointSlice, testNodeState, testService } from "../support/builders/builders.ts";
+import { FakeBackend } from "../support/fakes/fake_backend.ts";
+import { FakeClock } from "../support/fakes/fake_clock.ts";
+import { MemoryLogger } from "../support/fakes/memory_logger.ts";
 
 const SERVICES = 1000;
 const SECONDS = 60;

@@ -10,7 +10,7 @@
 import { parseArgs } from "@std/cli/parse-args";
 import Table from "cli-table3";
 import { requestStatus } from "../../lib/app/control/control_client.ts";
-import { isSettled } from "../support/relay_process.ts";
+import { isSettled } from "../support/stages/relay_process.ts";
 import { eventually } from "../support/eventually.ts";
 import { freePort, relayCommand, spawn } from "./forwarders.ts";
 import { createApiFeed, type CreateFeed, createFolderFeed } from "./object_feeds.ts";

@@ -5,8 +5,8 @@
  * @module
  */
 import { buildApiserver } from "../conformance/build_apiserver.ts";
-import { startApiMachinery } from "../support/api_machinery.ts";
-import { writeKubeconfig } from "../support/kubeconfig_file.ts";
+import { startApiMachinery } from "../support/stages/api_machinery.ts";
+import { writeKubeconfig } from "../support/builders/kubeconfig_file.ts";
 import { type BenchService, serviceObjects, writeServiceManifest } from "./service_manifest.ts";
 
 /** A source of Services that kube-relay can be started on. */

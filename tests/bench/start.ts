@@ -7,9 +7,9 @@
  */
 import type { BackendMode } from "../../lib/proxy/backend.ts";
 import { buildApiserver } from "../conformance/build_apiserver.ts";
-import { type ApiMachinery, startApiMachinery } from "../support/api_machinery.ts";
+import { type ApiMachinery, startApiMachinery } from "../support/stages/api_machinery.ts";
 import { eventually } from "../support/eventually.ts";
-import { writeKubeconfig } from "../support/kubeconfig_file.ts";
+import { writeKubeconfig } from "../support/builders/kubeconfig_file.ts";
 import { cpuSeconds, residentMiB } from "./process_usage.ts";
 import { percentile } from "./statistics.ts";
 import { BENCH_PORT } from "./agent_protocol.ts";

@@ -5,9 +5,9 @@
  * @module
  */
 import { fileURLToPath } from "node:url";
-import { LineProcess } from "../support/line_process.ts";
+import { LineProcess } from "../support/drivers/line_process.ts";
 import { file, program, type Requirement, ROOT } from "../support/requirement.ts";
-import { unusedPort } from "../support/unused_port.ts";
+import { unusedPort } from "../support/drivers/unused_port.ts";
 
 /** What `./compile.sh` makes. */
 export const BUILT = fileURLToPath(new URL("../../dist/kube-relay", import.meta.url));

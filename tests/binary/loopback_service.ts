@@ -4,7 +4,7 @@
  * @module
  */
 import { eventually } from "../support/eventually.ts";
-import { ask } from "../support/tcp_peers.ts";
+import { ask } from "../support/drivers/tcp_peers.ts";
 
 /** A Service address that no other test uses, with a free port. */
 export function serviceAddress(): { hostname: string; port: number } {

@@ -5,10 +5,10 @@
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { eventually } from "../support/eventually.ts";
-import type { LineProcess } from "../support/line_process.ts";
+import type { LineProcess } from "../support/drivers/line_process.ts";
 import { isMissing } from "../support/requirement.ts";
-import { ask, isRefused, TcpServer } from "../support/tcp_peers.ts";
-import { UdpPeer } from "../support/udp_peer.ts";
+import { ask, isRefused, TcpServer } from "../support/drivers/tcp_peers.ts";
+import { UdpPeer } from "../support/drivers/udp_peer.ts";
 import { Executable, EXECUTABLE_REQUIREMENTS, USERS } from "./executable.ts";
 import { answerOf, objectsOf, serviceAddress } from "./loopback_service.ts";
 

@@ -6,8 +6,8 @@
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
 import { isMissing, program } from "../support/requirement.ts";
-import { TcpServer } from "../support/tcp_peers.ts";
-import { TerminalProcess } from "../support/terminal_process.ts";
+import { TcpServer } from "../support/drivers/tcp_peers.ts";
+import { TerminalProcess } from "../support/drivers/terminal_process.ts";
 import { Executable, EXECUTABLE_REQUIREMENTS, type Output, USERS } from "./executable.ts";
 import { answerOf, objectsOf, serviceAddress } from "./loopback_service.ts";
 

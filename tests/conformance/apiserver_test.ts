@@ -7,8 +7,8 @@
  */
 import { loadKubeAuth } from "../../lib/kube/kubeconfig.ts";
 import { systemClock } from "../../lib/os/clock.ts";
-import { startApiMachinery } from "../support/api_machinery.ts";
-import { MemoryLogger } from "../support/memory_logger.ts";
+import { startApiMachinery } from "../support/stages/api_machinery.ts";
+import { MemoryLogger } from "../support/fakes/memory_logger.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { buildApiserver } from "./build_apiserver.ts";
 import { defineClusterTests } from "./cluster_tests.ts";

@@ -6,8 +6,8 @@
 import { assertEquals } from "@std/assert";
 import { systemClock } from "../../lib/os/clock.ts";
 import { eventually } from "../support/eventually.ts";
-import { chooseSeed, randomFrom } from "../support/seeded_random.ts";
-import type { TcpRelay } from "../support/tcp_relay.ts";
+import { chooseSeed, randomFrom } from "../support/builders/seeded_random.ts";
+import type { TcpRelay } from "../support/drivers/tcp_relay.ts";
 import type { Follower } from "./follower.ts";
 import type { ConformanceServer, RawObject } from "./server.ts";
 import { testService } from "./test_service.ts";

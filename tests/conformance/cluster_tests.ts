@@ -6,7 +6,7 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import type { KubeAuth } from "../../lib/kube/kube_auth.ts";
-import { ApiWriter } from "../support/api_writer.ts";
+import { ApiWriter } from "../support/drivers/api_writer.ts";
 import { eventually } from "../support/eventually.ts";
 import { Follower } from "./follower.ts";
 import type { RawObject } from "./server.ts";

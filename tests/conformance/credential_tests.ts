@@ -7,9 +7,13 @@
 import { assertEquals } from "@std/assert";
 import { loadKubeAuth } from "../../lib/kube/kubeconfig.ts";
 import { systemClock } from "../../lib/os/clock.ts";
-import { type ApiMachinery, startApiMachinery } from "../support/api_machinery.ts";
-import { type KubeconfigUser, replaceFile, writeKubeconfig } from "../support/kubeconfig_file.ts";
-import { MemoryLogger } from "../support/memory_logger.ts";
+import { type ApiMachinery, startApiMachinery } from "../support/stages/api_machinery.ts";
+import {
+  type KubeconfigUser,
+  replaceFile,
+  writeKubeconfig,
+} from "../support/builders/kubeconfig_file.ts";
+import { MemoryLogger } from "../support/fakes/memory_logger.ts";
 import { Follower } from "./follower.ts";
 import type { PemPair } from "./server.ts";
 import { testService } from "./test_service.ts";

@@ -10,7 +10,7 @@ import { EventRecorder } from "../../lib/kube/event_recorder.ts";
 import { Http2Transport } from "../../lib/kube/http2_transport.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { eventually } from "../support/eventually.ts";
-import { MemoryLogger } from "../support/memory_logger.ts";
+import { MemoryLogger } from "../support/fakes/memory_logger.ts";
 import { tokenAuth } from "./machinery_auth.ts";
 import type { ConformanceServer, StartConformanceServer } from "./server.ts";
 

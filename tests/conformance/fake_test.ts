@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { FakeApiServer } from "../support/fake_api_server.ts";
+import { FakeApiServer } from "../support/fakes/fake_api_server.ts";
 import type { ConformanceServer } from "./server.ts";
 import { defineFakeLongRun } from "./long_run_tests.ts";
 import { defineEventTests } from "./event_tests.ts";

@@ -13,8 +13,8 @@ import type { KubeAuth } from "../../lib/kube/kube_auth.ts";
 import type { ReflectorTiming } from "../../lib/kube/reflector_timing.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { eventually } from "../support/eventually.ts";
-import { MemoryLogger } from "../support/memory_logger.ts";
-import { RecordingInformers } from "../support/recording_informers.ts";
+import { MemoryLogger } from "../support/fakes/memory_logger.ts";
+import { RecordingInformers } from "../support/fakes/recording_informers.ts";
 
 /** How a {@linkcode Follower} behaves. */
 export interface FollowerOptions {

@@ -18,8 +18,8 @@ import type { TransportTiming } from "../../lib/kube/http_transport.ts";
 import type { KubeAuth } from "../../lib/kube/kube_auth.ts";
 import type { ReflectorTiming } from "../../lib/kube/reflector_timing.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import { FakeBackend } from "../support/fake_backend.ts";
-import { MemoryLogger } from "../support/memory_logger.ts";
+import { FakeBackend } from "../support/fakes/fake_backend.ts";
+import { MemoryLogger } from "../support/fakes/memory_logger.ts";
 import type { RawObject } from "./server.ts";
 import { testNode, withLabels } from "./test_objects.ts";
 

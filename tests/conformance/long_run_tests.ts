@@ -5,13 +5,13 @@
  */
 import { assert } from "@std/assert";
 import { systemClock } from "../../lib/os/clock.ts";
-import { startApiMachinery } from "../support/api_machinery.ts";
+import { startApiMachinery } from "../support/stages/api_machinery.ts";
 import { eventually } from "../support/eventually.ts";
-import { FakeApiServer } from "../support/fake_api_server.ts";
-import { FakeClock } from "../support/fake_clock.ts";
-import { chooseSeed, randomFrom } from "../support/seeded_random.ts";
-import { StaticAuth } from "../support/static_auth.ts";
-import { TcpRelay } from "../support/tcp_relay.ts";
+import { FakeApiServer } from "../support/fakes/fake_api_server.ts";
+import { FakeClock } from "../support/fakes/fake_clock.ts";
+import { chooseSeed, randomFrom } from "../support/builders/seeded_random.ts";
+import { StaticAuth } from "../support/builders/static_auth.ts";
+import { TcpRelay } from "../support/drivers/tcp_relay.ts";
 import { assertHolds, holds, LongRunProxy, RandomCluster } from "./long_run.ts";
 import { tokenAuth } from "./machinery_auth.ts";
 

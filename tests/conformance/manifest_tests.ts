@@ -5,8 +5,8 @@
  * @module
  */
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { type ApiMachinery, startApiMachinery } from "../support/api_machinery.ts";
-import { MANIFESTS, readManifest } from "../support/deploy_files.ts";
+import { type ApiMachinery, startApiMachinery } from "../support/stages/api_machinery.ts";
+import { MANIFESTS, readManifest } from "../support/docs/deploy_files.ts";
 import type { RawObject } from "./server.ts";
 
 /** Paths of the collections of each kind. */

@@ -4,8 +4,8 @@
  * @module
  */
 import { assertEquals } from "@std/assert";
-import { type ApiMachineryOptions, startApiMachinery } from "../support/api_machinery.ts";
-import { installedEtcdVersion } from "../support/etcd_process.ts";
+import { type ApiMachineryOptions, startApiMachinery } from "../support/stages/api_machinery.ts";
+import { installedEtcdVersion } from "../support/drivers/etcd_process.ts";
 import { isMissing } from "../support/requirement.ts";
 import { Follower } from "./follower.ts";
 import { tokenAuth } from "./machinery_auth.ts";

@@ -5,7 +5,7 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { systemClock } from "../../lib/os/clock.ts";
-import { type ApiMachinery, startApiMachinery } from "../support/api_machinery.ts";
+import { type ApiMachinery, startApiMachinery } from "../support/stages/api_machinery.ts";
 import { eventually } from "../support/eventually.ts";
 import { Follower } from "./follower.ts";
 import { tokenAuth } from "./machinery_auth.ts";

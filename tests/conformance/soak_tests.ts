@@ -8,13 +8,13 @@
 import { assert, assertAlmostEquals, assertEquals } from "@std/assert";
 import { requestStatus } from "../../lib/app/control/control_client.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
-import { type ApiMachinery, startApiMachinery } from "../support/api_machinery.ts";
+import { type ApiMachinery, startApiMachinery } from "../support/stages/api_machinery.ts";
 import { eventually } from "../support/eventually.ts";
-import { writeKubeconfig } from "../support/kubeconfig_file.ts";
-import { LineProcess } from "../support/line_process.ts";
-import type { RelayMeasurement } from "../support/measured_relay.ts";
-import { isSettled, servicesOf } from "../support/relay_process.ts";
-import { unusedPort } from "../support/unused_port.ts";
+import { writeKubeconfig } from "../support/builders/kubeconfig_file.ts";
+import { LineProcess } from "../support/drivers/line_process.ts";
+import type { RelayMeasurement } from "../support/drivers/measured_relay.ts";
+import { isSettled, servicesOf } from "../support/stages/relay_process.ts";
+import { unusedPort } from "../support/drivers/unused_port.ts";
 import type { RawObject } from "./server.ts";
 
 const CHANGES = Number(Deno.env.get("KUBE_RELAY_SOAK_CHANGES") ?? 20_000);
@@ -24,7 +24,7 @@ const BATCHES = 12;
 const SERVICES = 200;
 /** Writers side by side, each on Services of its own. */
 const WRITERS = 8;
-const PROGRAM = new URL("../support/measured_relay.ts", import.meta.url);
+const PROGRAM = new URL("../support/drivers/measured_relay.ts", import.meta.url);
 
 /** Defines the test. */
 export function defineSoakTests(program: string): void {

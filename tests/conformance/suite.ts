@@ -9,9 +9,13 @@ import type { Service } from "../../lib/api/kinds/service.ts";
 import { loadKubeAuth } from "../../lib/kube/kubeconfig.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { eventually } from "../support/eventually.ts";
-import { type KubeconfigUser, replaceFile, writeKubeconfig } from "../support/kubeconfig_file.ts";
-import { MemoryLogger } from "../support/memory_logger.ts";
-import { TcpRelay } from "../support/tcp_relay.ts";
+import {
+  type KubeconfigUser,
+  replaceFile,
+  writeKubeconfig,
+} from "../support/builders/kubeconfig_file.ts";
+import { MemoryLogger } from "../support/fakes/memory_logger.ts";
+import { TcpRelay } from "../support/drivers/tcp_relay.ts";
 import { runChurn } from "./churn.ts";
 import { Follower, type FollowerOptions } from "./follower.ts";
 import type { ConformanceServer, StartConformanceServer } from "./server.ts";

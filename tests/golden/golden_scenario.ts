@@ -11,7 +11,7 @@ import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { PacketFlowScenario, PacketFlowSettings } from "../packet_flow/packet_flow_case.ts";
 import { planScenario } from "../packet_flow/plan_scenario.ts";
-import { readManifest } from "../support/manifest_reading.ts";
+import { readManifest } from "../support/builders/manifest_reading.ts";
 
 const FOLDER = new URL("./scenarios/", import.meta.url);
 

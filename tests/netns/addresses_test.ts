@@ -9,17 +9,17 @@ import { parseCidr } from "../../lib/net/cidr.ts";
 import { IP_FAMILIES, type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
 import { serviceKey } from "../../lib/proxy/service_port_name.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
 import type {
   AcquiredEntries,
   AddressesDescription,
   AddressesRequest,
-} from "../support/addresses_driver.ts";
-import { createClusterTopology } from "../support/cluster_topology.ts";
-import { ProbeClient, startEchoServer } from "../support/echo_network.ts";
+} from "../support/drivers/addresses_driver.ts";
+import { createClusterTopology } from "../support/stages/cluster_topology.ts";
+import { ProbeClient, startEchoServer } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import type { LineProcess } from "../support/line_process.ts";
-import { Namespace, netnsRequirements } from "../support/netns.ts";
+import type { LineProcess } from "../support/drivers/line_process.ts";
+import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing } from "../support/requirement.ts";
 
 const ignore = isMissing("Service addresses on a real kernel", netnsRequirements());
@@ -56,7 +56,7 @@ class Driver {
   readonly #process: LineProcess;
 
   constructor(namespace: Namespace, { family, folder, mode = "auto", by = [] }: DriverOptions) {
-    const file = new URL("../support/addresses_driver.ts", import.meta.url);
+    const file = new URL("../support/drivers/addresses_driver.ts", import.meta.url);
     this.#process = namespace.startDeno(file, [family, folder, mode], {
       flags: [...permissionFlags(), "--unstable-net", "--quiet", "--no-check"],
       by,

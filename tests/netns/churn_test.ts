@@ -1,14 +1,14 @@
 /**
- * Services that nobody changes must not notice that others do. `tests/support/churn_stage.ts` has the
+ * Services that nobody changes must not notice that others do. `tests/support/stages/churn_stage.ts` has the
  * switches for an earlier run's changes and for sabotage.
  *
  * @module
  */
 import type { StatusReport } from "../../lib/app/status/status_report.ts";
-import { runChurn, servedServices } from "../support/churn_stage.ts";
-import { type Namespace, netnsRequirements } from "../support/netns.ts";
+import { runChurn, servedServices } from "../support/stages/churn_stage.ts";
+import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { IPTABLES_MODES, RULE_MODES } from "../support/rule_modes.ts";
+import { IPTABLES_MODES, RULE_MODES } from "../support/stages/rule_modes.ts";
 
 const ignore = isMissing("churn with real packets", [...netnsRequirements(), program("ss")]);
 

@@ -5,10 +5,10 @@
  */
 import { assertEquals } from "@std/assert";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
-import { createClusterTopology } from "../support/cluster_topology.ts";
-import { ProbeClient, startEchoServer } from "../support/echo_network.ts";
-import { netnsRequirements } from "../support/netns.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { createClusterTopology } from "../support/stages/cluster_topology.ts";
+import { ProbeClient, startEchoServer } from "../support/drivers/echo_network.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing } from "../support/requirement.ts";
 
 const ignore = isMissing("real packets in network namespaces", netnsRequirements());

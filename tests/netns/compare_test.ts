@@ -7,12 +7,12 @@ import { assertEquals, assertNotEquals } from "@std/assert";
 import fc from "fast-check";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { CompareStage } from "../support/compare_stage.ts";
-import { damagedServices } from "../support/damaged_services.ts";
-import { randomServicePlan } from "../support/random_service_plan.ts";
+import { CompareStage } from "../support/stages/compare_stage.ts";
+import { damagedServices } from "../support/builders/damaged_services.ts";
+import { randomServicePlan } from "../support/builders/random_service_plan.ts";
 import { isMissing } from "../support/requirement.ts";
-import { RULE_MODES } from "../support/rule_modes.ts";
-import { testServicePlan } from "../support/service_plans.ts";
+import { RULE_MODES } from "../support/stages/rule_modes.ts";
+import { testServicePlan } from "../support/builders/service_plans.ts";
 
 const HISTORIES = 12;
 

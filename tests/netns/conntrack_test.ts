@@ -11,18 +11,18 @@ import { formatHostPort, parsePort } from "../../lib/net/port.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { createConntrack } from "../../lib/os/conntrack.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { ProbeClient } from "../support/echo_network.ts";
+import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import { MemoryLogger } from "../support/memory_logger.ts";
-import { netnsRequirements } from "../support/netns.ts";
+import { MemoryLogger } from "../support/fakes/memory_logger.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import {
   testEndpoint,
   testPlanChanges,
   testProxyPlan,
   testServicePlan,
-} from "../support/service_plans.ts";
-import { ENDPOINT_PORT, UDP_ADDRESSES, UdpRulesNode } from "../support/udp_rules.ts";
+} from "../support/builders/service_plans.ts";
+import { ENDPOINT_PORT, UDP_ADDRESSES, UdpRulesNode } from "../support/stages/udp_rules.ts";
 
 const ignore = isMissing("stale UDP flows with real packets", [
   ...netnsRequirements(),

@@ -12,9 +12,9 @@ import { parseCidr } from "../../lib/net/cidr.ts";
 import { IP_FAMILIES, parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
-import { Namespace, netnsRequirements } from "../support/netns.ts";
+import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing } from "../support/requirement.ts";
-import { testProxyPlan, testServicePlan } from "../support/service_plans.ts";
+import { testProxyPlan, testServicePlan } from "../support/builders/service_plans.ts";
 
 const ignore = isMissing("damage to addresses on lo", netnsRequirements());
 

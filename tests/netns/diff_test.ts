@@ -5,7 +5,7 @@
  *
  * @module
  */
-import { DAMAGED_MODES } from "../support/damage/damaged_modes.ts";
-import { testDamage } from "../support/damage/test_damage.ts";
+import { DAMAGED_MODES } from "../support/stages/damage/damaged_modes.ts";
+import { testDamage } from "../support/stages/damage/test_damage.ts";
 
 for (const mode of DAMAGED_MODES) testDamage(mode);

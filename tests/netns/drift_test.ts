@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { Namespace } from "../support/netns.ts";
+import { Namespace } from "../support/stages/netns.ts";
 import { isMissing } from "../support/requirement.ts";
-import { RULE_MODES } from "../support/rule_modes.ts";
-import { runVerifiedChurn } from "../support/verified_churn.ts";
+import { RULE_MODES } from "../support/stages/rule_modes.ts";
+import { runVerifiedChurn } from "../support/stages/verified_churn.ts";
 
 for (const mode of RULE_MODES) {
   Deno.test({

@@ -6,18 +6,24 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { requestChanges } from "../../lib/app/control/control_client.ts";
-import { ADDRESSES, THIS_NODE } from "../support/address_plan.ts";
-import { ApiProcess } from "../support/api_process.ts";
-import { testEndpointSlice, testNode, testService } from "../support/builders.ts";
-import { ProbeClient } from "../support/echo_network.ts";
+import { ADDRESSES, THIS_NODE } from "../support/builders/address_plan.ts";
+import { ApiProcess } from "../support/drivers/api_process.ts";
+import { testEndpointSlice, testNode, testService } from "../support/builders/builders.ts";
+import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import { rawObjects } from "../support/raw_objects.ts";
-import { RelayProcess } from "../support/relay_process.ts";
-import { RelayScene } from "../support/relay_scene.ts";
+import { rawObjects } from "../support/builders/raw_objects.ts";
+import { RelayProcess } from "../support/stages/relay_process.ts";
+import { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing } from "../support/requirement.ts";
-import { RULE_MODES, type RuleMode } from "../support/rule_modes.ts";
-import { RuleScene } from "../support/rule_scene.ts";
-import { VIP, VIP_UDP, webObjects, webServices, webSlices } from "../support/web_service.ts";
+import { RULE_MODES, type RuleMode } from "../support/stages/rule_modes.ts";
+import { RuleScene } from "../support/stages/rule_scene.ts";
+import {
+  VIP,
+  VIP_UDP,
+  webObjects,
+  webServices,
+  webSlices,
+} from "../support/builders/web_service.ts";
 
 const { localPods, remotePods } = ADDRESSES.IPv4;
 /** Endpoints of all Services from one start to the next. */

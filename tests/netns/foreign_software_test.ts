@@ -10,7 +10,7 @@ import { removeKubeProxy } from "../../backends/netfilter/foreign/remove_kube_pr
 import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
 import { systemClock } from "../../lib/os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../../lib/os/command_runner.ts";
-import { FakeNetwork } from "../support/fake_network.ts";
+import { FakeNetwork } from "../support/fakes/fake_network.ts";
 import {
   foreignIptablesRules,
   ipvsSetName,
@@ -18,8 +18,8 @@ import {
   kubeProxyIpvsRules,
   kubeProxyIpvsSets,
   kubeProxyNftRules,
-} from "../support/kube_proxy_rules.ts";
-import { Namespace, netnsRequirements } from "../support/netns.ts";
+} from "../support/builders/kube_proxy_rules.ts";
+import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
 
 const ignore = isMissing("leftovers of kube-proxy in a real kernel", [

@@ -5,14 +5,14 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { testService } from "../support/builders.ts";
-import { ProbeClient } from "../support/echo_network.ts";
+import { testService } from "../support/builders/builders.ts";
+import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import { type Namespace, netnsRequirements } from "../support/netns.ts";
-import { isSettled, type RelayProcess, servicesOf } from "../support/relay_process.ts";
-import { RelayScene } from "../support/relay_scene.ts";
+import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
+import { isSettled, type RelayProcess, servicesOf } from "../support/stages/relay_process.ts";
+import { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { VIP, webServices, webSlices } from "../support/web_service.ts";
+import { VIP, webServices, webSlices } from "../support/builders/web_service.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 
 const VARIANTS = ["nft", "legacy"] as const;

@@ -5,7 +5,7 @@
  */
 import { assertEquals } from "@std/assert";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
-import { Namespace, netnsRequirements } from "../support/netns.ts";
+import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
 
 const VARIANTS = ["nft", "legacy"];

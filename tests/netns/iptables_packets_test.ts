@@ -5,16 +5,16 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { ADDRESSES } from "../support/address_plan.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { eventually } from "../support/eventually.ts";
-import { checkFlowsOfGoneEndpoint } from "../support/gone_endpoint.ts";
-import { IptablesScene } from "../support/iptables_scene.ts";
-import { IPTABLES_VARIANTS, iptablesRequirements } from "../support/iptables_tools.ts";
-import { INVALID_PORT, sendInvalidPacket } from "../support/invalid_packet.ts";
-import { checkMartians } from "../support/martians.ts";
-import { type Namespace, netnsRequirements } from "../support/netns.ts";
+import { checkFlowsOfGoneEndpoint } from "../support/stages/gone_endpoint.ts";
+import { IptablesScene } from "../support/stages/iptables_scene.ts";
+import { IPTABLES_VARIANTS, iptablesRequirements } from "../support/stages/iptables_tools.ts";
+import { INVALID_PORT, sendInvalidPacket } from "../support/builders/invalid_packet.ts";
+import { checkMartians } from "../support/stages/martians.ts";
+import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { ON_NODE_PORTS, webServices, webSlices } from "../support/web_service.ts";
+import { ON_NODE_PORTS, webServices, webSlices } from "../support/builders/web_service.ts";
 
 const ignore = isMissing("packets beyond the table through iptables mode", [
   ...netnsRequirements(),

@@ -4,12 +4,12 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { ProbeClient } from "../support/echo_network.ts";
-import { IptablesScene } from "../support/iptables_scene.ts";
-import { IPTABLES_VARIANTS, iptablesRequirements } from "../support/iptables_tools.ts";
-import { netnsRequirements } from "../support/netns.ts";
+import { ProbeClient } from "../support/drivers/echo_network.ts";
+import { IptablesScene } from "../support/stages/iptables_scene.ts";
+import { IPTABLES_VARIANTS, iptablesRequirements } from "../support/stages/iptables_tools.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing } from "../support/requirement.ts";
-import { VIP } from "../support/web_service.ts";
+import { VIP } from "../support/builders/web_service.ts";
 
 const ignore = isMissing("iptables mode with real packets", [
   ...netnsRequirements(),

@@ -8,16 +8,16 @@ import { assert, assertEquals, assertMatch } from "@std/assert";
 import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../lib/api/kinds/service.ts";
 import type { StatusReport } from "../../lib/app/status/status_report.ts";
-import { ADDRESSES, THIS_NODE } from "../support/address_plan.ts";
-import { testEndpointSlice, testService } from "../support/builders.ts";
-import { ProbeClient, startEchoServer } from "../support/echo_network.ts";
+import { ADDRESSES, THIS_NODE } from "../support/builders/address_plan.ts";
+import { testEndpointSlice, testService } from "../support/builders/builders.ts";
+import { ProbeClient, startEchoServer } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import type { Namespace } from "../support/netns.ts";
-import { netnsRequirements } from "../support/netns.ts";
-import { servicesOf } from "../support/relay_process.ts";
-import { RelayScene } from "../support/relay_scene.ts";
+import type { Namespace } from "../support/stages/netns.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
+import { servicesOf } from "../support/stages/relay_process.ts";
+import { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { VIP, VIP_6, VIP_UDP, webServices, webSlices } from "../support/web_service.ts";
+import { VIP, VIP_6, VIP_UDP, webServices, webSlices } from "../support/builders/web_service.ts";
 
 const ignore = isMissing("loops with real sockets", [...netnsRequirements(), program("iptables")]);
 

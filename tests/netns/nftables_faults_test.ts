@@ -6,16 +6,16 @@
 import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { SyncFailure } from "../../lib/controller/sync_failure.ts";
-import { ProbeClient } from "../support/echo_network.ts";
+import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import { netnsRequirements } from "../support/netns.ts";
-import { NftKernelStage } from "../support/nft_kernel_stage.ts";
-import { foreignTables, loadNftables } from "../support/nftables_tools.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
+import { NftKernelStage } from "../support/stages/nft_kernel_stage.ts";
+import { foreignTables, loadNftables } from "../support/stages/nftables_tools.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { NFTABLES_MODE } from "../support/rule_modes.ts";
-import { RuleScene } from "../support/rule_scene.ts";
-import { testServicePlan } from "../support/service_plans.ts";
-import { VIP } from "../support/web_service.ts";
+import { NFTABLES_MODE } from "../support/stages/rule_modes.ts";
+import { RuleScene } from "../support/stages/rule_scene.ts";
+import { testServicePlan } from "../support/builders/service_plans.ts";
+import { VIP } from "../support/builders/web_service.ts";
 
 const ignore = isMissing("faults of nftables mode", [...netnsRequirements(), program("nft")]);
 

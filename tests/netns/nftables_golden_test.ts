@@ -7,8 +7,8 @@ import { assert, assertEquals } from "@std/assert";
 import { CONTAINER_NAMES, DYNAMIC_CONTAINER } from "../../backends/nftables/containers.ts";
 import { TableListing } from "../../backends/nftables/table_listing.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
-import { FakeNft } from "../support/fake_nft.ts";
-import { Namespace, netnsRequirements } from "../support/netns.ts";
+import { FakeNft } from "../support/fakes/fake_nft.ts";
+import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
 
 const FOLDER = new URL("../golden/nftables/", import.meta.url);

@@ -6,7 +6,7 @@
 import { assertEquals } from "@std/assert";
 import { MODE_ADAPTATIONS } from "../packet_flow/mode_exceptions.ts";
 import { runPacketStage } from "../packet_flow/packet_stage.ts";
-import { netnsRequirements } from "../support/netns.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
 
 Deno.test({

@@ -4,20 +4,26 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { ADDRESSES } from "../support/address_plan.ts";
-import { testEndpointSlice, testService } from "../support/builders.ts";
-import { ProbeClient } from "../support/echo_network.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { testEndpointSlice, testService } from "../support/builders/builders.ts";
+import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import { checkFlowsOfGoneEndpoint } from "../support/gone_endpoint.ts";
-import { checkMartians } from "../support/martians.ts";
-import { netnsRequirements } from "../support/netns.ts";
-import { loadNftables } from "../support/nftables_tools.ts";
-import { isSettled, type RelayProcess, servicesOf } from "../support/relay_process.ts";
+import { checkFlowsOfGoneEndpoint } from "../support/stages/gone_endpoint.ts";
+import { checkMartians } from "../support/stages/martians.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
+import { loadNftables } from "../support/stages/nftables_tools.ts";
+import { isSettled, type RelayProcess, servicesOf } from "../support/stages/relay_process.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { NFTABLES_MODE } from "../support/rule_modes.ts";
-import { RuleScene } from "../support/rule_scene.ts";
-import { sctpInit } from "../support/sctp_packet.ts";
-import { ON_NODE_PORTS, VIP, VIP_6, webServices, webSlices } from "../support/web_service.ts";
+import { NFTABLES_MODE } from "../support/stages/rule_modes.ts";
+import { RuleScene } from "../support/stages/rule_scene.ts";
+import { sctpInit } from "../support/builders/sctp_packet.ts";
+import {
+  ON_NODE_PORTS,
+  VIP,
+  VIP_6,
+  webServices,
+  webSlices,
+} from "../support/builders/web_service.ts";
 
 const ignore = isMissing("packets beyond the table through nftables mode", [
   ...netnsRequirements(),

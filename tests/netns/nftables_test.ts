@@ -9,13 +9,13 @@ import { LAYOUT_MARK } from "../../backends/nftables/base_chains.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { eventually } from "../support/eventually.ts";
-import { netnsRequirements } from "../support/netns.ts";
-import { collidingServices } from "../support/colliding_slots.ts";
-import { NftKernelStage } from "../support/nft_kernel_stage.ts";
-import { asLayout1, asLayout2 } from "../support/nft_layouts.ts";
-import { randomServicePlan } from "../support/random_service_plan.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
+import { collidingServices } from "../support/builders/colliding_slots.ts";
+import { NftKernelStage } from "../support/stages/nft_kernel_stage.ts";
+import { asLayout1, asLayout2 } from "../support/builders/nft_layouts.ts";
+import { randomServicePlan } from "../support/builders/random_service_plan.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { testServicePlan } from "../support/service_plans.ts";
+import { testServicePlan } from "../support/builders/service_plans.ts";
 
 const ignore = isMissing("nftables mode on a real kernel", [
   ...netnsRequirements(),

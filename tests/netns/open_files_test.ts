@@ -4,15 +4,15 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { ADDRESSES, THIS_NODE } from "../support/address_plan.ts";
-import { testEndpointSlice, testService } from "../support/builders.ts";
-import { ProbeClient } from "../support/echo_network.ts";
+import { ADDRESSES, THIS_NODE } from "../support/builders/address_plan.ts";
+import { testEndpointSlice, testService } from "../support/builders/builders.ts";
+import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import type { Namespace } from "../support/netns.ts";
-import { RelayScene } from "../support/relay_scene.ts";
+import type { Namespace } from "../support/stages/netns.ts";
+import { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { RULE_MODES } from "../support/rule_modes.ts";
-import { VIP, webServices, webSlices } from "../support/web_service.ts";
+import { RULE_MODES } from "../support/stages/rule_modes.ts";
+import { VIP, webServices, webSlices } from "../support/builders/web_service.ts";
 
 const { node: NODE } = ADDRESSES.IPv4;
 const HEALTH_PORT = 10_256;
@@ -56,7 +56,7 @@ for (const { name, args, requirements, prepare } of RULE_MODES) {
       await relay.settled();
       const ports = [HEALTH_PORT, HEALTH_CHECK_NODE_PORT, 10_249];
       const idle = client.startDeno(
-        new URL("../support/idle_clients.ts", import.meta.url),
+        new URL("../support/drivers/idle_clients.ts", import.meta.url),
         [String(TOO_MANY), ...ports.flatMap((port) => [NODE, String(port)])],
       );
       assertEquals(await idle.nextLine(), "open");

@@ -5,21 +5,26 @@
  */
 import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
-import { ProbeClient } from "../support/echo_network.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import { sendInvalidPacket } from "../support/invalid_packet.ts";
-import { IptablesScene } from "../support/iptables_scene.ts";
+import { sendInvalidPacket } from "../support/builders/invalid_packet.ts";
+import { IptablesScene } from "../support/stages/iptables_scene.ts";
 import {
   IPTABLES_PREFIXES,
   IPTABLES_VARIANTS,
   iptablesRequirements,
-} from "../support/iptables_tools.ts";
-import { kubeProxyIptablesWeb } from "../support/kube_proxy_web.ts";
-import { type Namespace, netnsRequirements } from "../support/netns.ts";
-import { servicesOf } from "../support/relay_process.ts";
+} from "../support/stages/iptables_tools.ts";
+import { kubeProxyIptablesWeb } from "../support/builders/kube_proxy_web.ts";
+import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
+import { servicesOf } from "../support/stages/relay_process.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { NODE_PORT, ON_NODE_PORTS, webServices, webSlices } from "../support/web_service.ts";
+import {
+  NODE_PORT,
+  ON_NODE_PORTS,
+  webServices,
+  webSlices,
+} from "../support/builders/web_service.ts";
 
 const { IPv4 } = ADDRESSES;
 const ON_NODE = { protocol: "TCP", address: IPv4.node, port: NODE_PORT } as const;

@@ -10,8 +10,8 @@ import {
   IPTABLES_VARIANTS,
   iptablesRequirements,
   leaveKubeletHint,
-} from "../support/iptables_tools.ts";
-import { netnsRequirements } from "../support/netns.ts";
+} from "../support/stages/iptables_tools.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
 
 const NEEDED = [...netnsRequirements(), program("bash")];

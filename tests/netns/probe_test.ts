@@ -6,12 +6,12 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { DoctorReport } from "../../lib/app/doctor/doctor_report.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
-import { ProbeClient } from "../support/echo_network.ts";
-import { Namespace, netnsRequirements } from "../support/netns.ts";
-import { programFile } from "../support/program_file.ts";
-import { RelayScene } from "../support/relay_scene.ts";
+import { ProbeClient } from "../support/drivers/echo_network.ts";
+import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
+import { programFile } from "../support/drivers/program_file.ts";
+import { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing, program, type Requirement } from "../support/requirement.ts";
-import { VIP, webServices, webSlices } from "../support/web_service.ts";
+import { VIP, webServices, webSlices } from "../support/builders/web_service.ts";
 
 const MAIN = programFile(new URL("../../main.ts", import.meta.url));
 

@@ -6,8 +6,8 @@
 import { assert, assertEquals } from "@std/assert";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
-import { Namespace, netnsRequirements } from "../support/netns.ts";
-import { render } from "../support/render_output.ts";
+import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
+import { render } from "../support/stages/render_output.ts";
 import { isMissing, program } from "../support/requirement.ts";
 
 const VARIANTS = ["nft", "legacy"];

@@ -4,14 +4,21 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { ADDRESSES } from "../support/address_plan.ts";
-import { ApiProcess } from "../support/api_process.ts";
-import { ProbeClient } from "../support/echo_network.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { ApiProcess } from "../support/drivers/api_process.ts";
+import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import { netnsRequirements } from "../support/netns.ts";
-import { RelayScene } from "../support/relay_scene.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
+import { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing } from "../support/requirement.ts";
-import { VIP, VIP_6, VIP_UDP, webObjects, webServices, webSlices } from "../support/web_service.ts";
+import {
+  VIP,
+  VIP_6,
+  VIP_UDP,
+  webObjects,
+  webServices,
+  webSlices,
+} from "../support/builders/web_service.ts";
 
 const ignore = isMissing("restarts with real packets", netnsRequirements());
 

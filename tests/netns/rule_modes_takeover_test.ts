@@ -13,16 +13,21 @@ import {
   type IptablesVariant,
   restoreRules,
   savedRules,
-} from "../support/iptables_tools.ts";
-import { kubeProxyIptablesWeb, kubeProxyNftWeb } from "../support/kube_proxy_web.ts";
-import { type Namespace, netnsRequirements } from "../support/netns.ts";
-import { loadNftables } from "../support/nftables_tools.ts";
-import type { RelayProcess } from "../support/relay_process.ts";
-import { asLayout1, asLayout2 } from "../support/nft_layouts.ts";
+} from "../support/stages/iptables_tools.ts";
+import { kubeProxyIptablesWeb, kubeProxyNftWeb } from "../support/builders/kube_proxy_web.ts";
+import { type Namespace, netnsRequirements } from "../support/stages/netns.ts";
+import { loadNftables } from "../support/stages/nftables_tools.ts";
+import type { RelayProcess } from "../support/stages/relay_process.ts";
+import { asLayout1, asLayout2 } from "../support/builders/nft_layouts.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { IPTABLES_MODES, NFTABLES_MODE, RULE_MODES, type RuleMode } from "../support/rule_modes.ts";
-import { RuleScene } from "../support/rule_scene.ts";
-import { webServices, webSlices } from "../support/web_service.ts";
+import {
+  IPTABLES_MODES,
+  NFTABLES_MODE,
+  RULE_MODES,
+  type RuleMode,
+} from "../support/stages/rule_modes.ts";
+import { RuleScene } from "../support/stages/rule_scene.ts";
+import { webServices, webSlices } from "../support/builders/web_service.ts";
 
 const ignore = isMissing("taking over with real packets", [
   ...netnsRequirements(),
@@ -109,7 +114,7 @@ for (
       await using stage = await RuleScene.create(mode);
       await mode.prepare(stage.node);
       await writeKubeProxyRules(stage.node, before);
-      const program = new URL("../support/fake_kube_proxy.ts", import.meta.url);
+      const program = new URL("../support/fakes/fake_kube_proxy.ts", import.meta.url);
       const kubeProxy = stage.node.startDeno(program, [mode.mode]);
       await kubeProxy.nextLine();
       await stage.assertNoFailureWhile(async () => {

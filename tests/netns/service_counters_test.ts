@@ -6,14 +6,14 @@
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { TrafficFigures } from "../../lib/proxy/service_traffic.ts";
-import { ADDRESSES, THIS_NODE } from "../support/address_plan.ts";
-import { testEndpointSlice, testService } from "../support/builders.ts";
-import { ProbeClient, startEchoServer } from "../support/echo_network.ts";
+import { ADDRESSES, THIS_NODE } from "../support/builders/address_plan.ts";
+import { testEndpointSlice, testService } from "../support/builders/builders.ts";
+import { ProbeClient, startEchoServer } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import { Namespace, netnsRequirements } from "../support/netns.ts";
-import { loadNftables } from "../support/nftables_tools.ts";
-import { type RelayProcess, servicesOf } from "../support/relay_process.ts";
-import { RelayScene } from "../support/relay_scene.ts";
+import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
+import { loadNftables } from "../support/stages/nftables_tools.ts";
+import { type RelayProcess, servicesOf } from "../support/stages/relay_process.ts";
+import { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import {
   NODE_PORT,
@@ -23,7 +23,7 @@ import {
   VIP_UDP,
   webServices,
   webSlices,
-} from "../support/web_service.ts";
+} from "../support/builders/web_service.ts";
 
 const ignore = isMissing("counters of Services with real packets", [
   ...netnsRequirements(),

@@ -4,17 +4,17 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { ADDRESSES } from "../support/address_plan.ts";
-import type { AnswerGap } from "../support/answer_gaps.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import type { AnswerGap } from "../support/drivers/answer_gaps.ts";
 import { DEADLINE_FACTOR } from "../support/deadline_factor.ts";
-import { ProbeClient } from "../support/echo_network.ts";
+import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import type { LineProcess } from "../support/line_process.ts";
-import { netnsRequirements } from "../support/netns.ts";
-import { RelayProcess } from "../support/relay_process.ts";
-import { RelayScene } from "../support/relay_scene.ts";
+import type { LineProcess } from "../support/drivers/line_process.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
+import { RelayProcess } from "../support/stages/relay_process.ts";
+import { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { NODE_PORT, VIP, webServices, webSlices } from "../support/web_service.ts";
+import { NODE_PORT, VIP, webServices, webSlices } from "../support/builders/web_service.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 
 const ignore = isMissing("takeover with real packets", [
@@ -72,7 +72,7 @@ class KubeProxyScene implements AsyncDisposable {
     );
     assertEquals(code, 0, stderr);
     const kubeProxy = node.startDeno(
-      new URL("../support/fake_kube_proxy.ts", import.meta.url),
+      new URL("../support/fakes/fake_kube_proxy.ts", import.meta.url),
       ["iptables", ...healthCheckNodePorts.map(String)],
     );
     await kubeProxy.nextLine();
@@ -208,7 +208,7 @@ Deno.test({
       `http://127.0.0.1:${healthCheckNodePort}/`,
     ];
     const asking = scene.cluster.node.startDeno(
-      new URL("../support/answer_gaps.ts", import.meta.url),
+      new URL("../support/drivers/answer_gaps.ts", import.meta.url),
       urls,
     );
     assertEquals(await asking.nextLine(), "asking");

@@ -4,17 +4,23 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { NFTABLES_MODE, RULE_MODES, type RuleMode } from "../support/rule_modes.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
-import { testEndpointSlice, testService } from "../support/builders.ts";
-import { ProbeClient } from "../support/echo_network.ts";
+import { NFTABLES_MODE, RULE_MODES, type RuleMode } from "../support/stages/rule_modes.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { testEndpointSlice, testService } from "../support/builders/builders.ts";
+import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import { netnsRequirements } from "../support/netns.ts";
-import { loadNftables } from "../support/nftables_tools.ts";
-import type { RelayScene } from "../support/relay_scene.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
+import { loadNftables } from "../support/stages/nftables_tools.ts";
+import type { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { type TraceResult, TraceStage } from "../support/trace_stage.ts";
-import { NODE_PORT, ON_NODE_PORTS, VIP, webServices, webSlices } from "../support/web_service.ts";
+import { type TraceResult, TraceStage } from "../support/stages/trace_stage.ts";
+import {
+  NODE_PORT,
+  ON_NODE_PORTS,
+  VIP,
+  webServices,
+  webSlices,
+} from "../support/builders/web_service.ts";
 
 const { clusterIp, localPods: [pod], remotePods: [far], node: nodeAddress } = ADDRESSES.IPv4;
 const EMPTY = "172.30.0.90";

@@ -4,14 +4,14 @@
  * @module
  */
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { ADDRESSES } from "../support/address_plan.ts";
-import { ApiProcess } from "../support/api_process.ts";
-import { testEndpointSlice, testService } from "../support/builders.ts";
-import { ProbeClient, startEchoServer } from "../support/echo_network.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { ApiProcess } from "../support/drivers/api_process.ts";
+import { testEndpointSlice, testService } from "../support/builders/builders.ts";
+import { ProbeClient, startEchoServer } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import { netnsRequirements } from "../support/netns.ts";
-import { servicesOf } from "../support/relay_process.ts";
-import { RelayScene } from "../support/relay_scene.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
+import { servicesOf } from "../support/stages/relay_process.ts";
+import { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import {
   NODE_PORT,
@@ -22,7 +22,7 @@ import {
   webObjects,
   webServices,
   webSlices,
-} from "../support/web_service.ts";
+} from "../support/builders/web_service.ts";
 
 const ignore = isMissing("trouble with real packets", [
   ...netnsRequirements(),

@@ -3,12 +3,12 @@
  *
  * @module
  */
-import { ADDRESSES } from "../support/address_plan.ts";
-import { netnsRequirements } from "../support/netns.ts";
-import { RelayScene } from "../support/relay_scene.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
+import { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { RULE_MODES } from "../support/rule_modes.ts";
-import { checkSendersFollowTheirService } from "../support/udp_senders.ts";
+import { RULE_MODES } from "../support/stages/rule_modes.ts";
+import { checkSendersFollowTheirService } from "../support/drivers/udp_senders.ts";
 
 for (const { name, args, prepare, requirements } of RULE_MODES) {
   Deno.test({

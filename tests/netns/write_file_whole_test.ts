@@ -5,7 +5,7 @@
  */
 import { assertEquals } from "@std/assert";
 import { isMissing, program, ROOT } from "../support/requirement.ts";
-import { runTool } from "../support/run_tool.ts";
+import { runTool } from "../support/drivers/run_tool.ts";
 
 const MODULE = new URL("../../lib/os/write_file_whole.ts", import.meta.url);
 const PROGRAM = `import { writeFileWhole } from "${MODULE}"; await writeFileWhole("b", "text");`;

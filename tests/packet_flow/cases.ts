@@ -1,6 +1,6 @@
 /**
  * The meaning of Services, as packets: the one table that every mode is held to. Objects on the
- * left, packets on the right; addresses are those of `tests/support/address_plan.ts`.
+ * left, packets on the right; addresses are those of `tests/support/builders/address_plan.ts`.
  *
  * A row reads: from whom, to which address and port → who may get it. `masquerade` and `sticky`
  * are false where they are not named, the protocol is TCP.
@@ -11,8 +11,8 @@ import type { SliceEndpoint } from "../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../lib/api/kinds/service.ts";
 import { type IpAddress, ipFamilyOf, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Protocol } from "../../lib/net/port.ts";
-import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../support/address_plan.ts";
-import { testEndpoints, testEndpointSlice, testService } from "../support/builders.ts";
+import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../support/builders/address_plan.ts";
+import { testEndpoints, testEndpointSlice, testService } from "../support/builders/builders.ts";
 import type {
   PacketFlowCase,
   PacketFlowScenario,

@@ -12,9 +12,9 @@ import { explainInMode } from "../../lib/proxy/explain_in_mode.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
-import { FakeClock } from "../support/fake_clock.ts";
-import { FakeHost } from "../support/fake_host.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { FakeClock } from "../support/fakes/fake_clock.ts";
+import { FakeHost } from "../support/fakes/fake_host.ts";
 import {
   type PacketFlowCase,
   type PacketFlowScenario,

@@ -10,7 +10,7 @@ import type { BackendMode } from "../../lib/proxy/backend.ts";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import { explainInMode } from "../../lib/proxy/explain_in_mode.ts";
 import type { PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { PACKET_FLOW_CASES } from "./cases.ts";
 import { explainCase, explainStage, outcomeOf } from "./explain_executor.ts";
 import { executeOnIptables, scenarioRules } from "./iptables_executor.ts";

@@ -15,9 +15,9 @@ import {
   walkIptables,
 } from "../../backends/netfilter/walk/iptables_walk.ts";
 import { nodePortAddressesFor } from "../../lib/proxy/node_port_addresses.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
-import { testNodeState } from "../support/builders.ts";
-import { FakeIptables } from "../support/fake_iptables.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { testNodeState } from "../support/builders/builders.ts";
+import { FakeIptables } from "../support/fakes/fake_iptables.ts";
 import type { PacketFlowCase, PacketFlowScenario, PacketOutcome } from "./packet_flow_case.ts";
 import { planScenario } from "./plan_scenario.ts";
 import { endpointText, isMasqueraded, tracedPacket, verdictOf } from "./traced_verdict.ts";

@@ -13,10 +13,10 @@ import { defaultRenderOptions } from "../../backends/iptables/render_options.ts"
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { walkIptables } from "../../backends/netfilter/walk/iptables_walk.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
-import { FakeIptables } from "../support/fake_iptables.ts";
-import { randomServicePlan } from "../support/random_service_plan.ts";
-import { testSharedPlan } from "../support/service_plans.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { FakeIptables } from "../support/fakes/fake_iptables.ts";
+import { randomServicePlan } from "../support/builders/random_service_plan.ts";
+import { testSharedPlan } from "../support/builders/service_plans.ts";
 
 const { IPv4 } = ADDRESSES;
 const OPTIONS = defaultRenderOptions("IPv4");

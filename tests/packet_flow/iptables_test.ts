@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { ADDRESSES } from "../support/address_plan.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
 import { PACKET_FLOW_CASES } from "./cases.ts";
 import { executeOnIptables, scenarioRules } from "./iptables_executor.ts";
 import type { PacketFlowCase } from "./packet_flow_case.ts";

@@ -11,9 +11,9 @@ import { walkIptables } from "../../backends/netfilter/walk/iptables_walk.ts";
 import type { WalkedPacket } from "../../backends/netfilter/walk/walk_steps.ts";
 import { formatHostPort, parsePort } from "../../lib/net/port.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
-import { FakeIptables } from "../support/fake_iptables.ts";
-import { testProxyPlan, testServicePlan } from "../support/service_plans.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { FakeIptables } from "../support/fakes/fake_iptables.ts";
+import { testProxyPlan, testServicePlan } from "../support/builders/service_plans.ts";
 
 const COUNT = 600;
 

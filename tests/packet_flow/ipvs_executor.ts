@@ -8,7 +8,7 @@ import { renderIpvs } from "../../backends/ipvs/render.ts";
 import { defaultIpvsOptions, type IpvsRenderOptions } from "../../backends/ipvs/render_options.ts";
 import { readRenderedKernel, type RenderedKernel } from "../../backends/ipvs/rendered_kernel.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
 import type { PacketFlowCase, PacketFlowScenario, PacketOutcome } from "./packet_flow_case.ts";
 import { planScenario } from "./plan_scenario.ts";
 import { isMasqueraded, tracedPacket, verdictOf } from "./traced_verdict.ts";

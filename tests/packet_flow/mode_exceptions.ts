@@ -5,7 +5,7 @@
  * @module
  */
 import type { BackendMode } from "../../lib/proxy/backend.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
 import type { PacketFlowCase } from "./packet_flow_case.ts";
 import type { PacketFlowAdaptation } from "./suite.ts";
 

@@ -13,9 +13,9 @@ import {
 } from "../../backends/nftables/render_options.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { nodePortAddressesFor } from "../../lib/proxy/node_port_addresses.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
-import { testNodeState } from "../support/builders.ts";
-import { FakeNft, type FakeNftTable } from "../support/fake_nft.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { testNodeState } from "../support/builders/builders.ts";
+import { FakeNft, type FakeNftTable } from "../support/fakes/fake_nft.ts";
 import type { PacketFlowCase, PacketFlowScenario, PacketOutcome } from "./packet_flow_case.ts";
 import { planScenario } from "./plan_scenario.ts";
 import { endpointText, isMasqueraded, tracedPacket, verdictOf } from "./traced_verdict.ts";

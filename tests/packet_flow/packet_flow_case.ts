@@ -9,7 +9,7 @@ import type { Service } from "../../lib/api/kinds/service.ts";
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import type { Protocol } from "../../lib/net/port.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
 
 /** Who sends a packet. `localPod` is the first pod of this node, mostly an endpoint; the clients never are. */
 export type PacketSource =

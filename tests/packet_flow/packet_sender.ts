@@ -6,13 +6,13 @@
  */
 import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../lib/net/port.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
-import type { ClusterTopology } from "../support/cluster_topology.ts";
-import { ProbeClient, startEchoServer } from "../support/echo_network.ts";
-import type { EchoGreeting } from "../support/echo_server.ts";
-import type { Namespace } from "../support/netns.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import type { ClusterTopology } from "../support/stages/cluster_topology.ts";
+import { ProbeClient, startEchoServer } from "../support/drivers/echo_network.ts";
+import type { EchoGreeting } from "../support/drivers/echo_server.ts";
+import type { Namespace } from "../support/stages/netns.ts";
 import { TARGET_PORTS } from "./cases.ts";
-import type { ProbeAnswer, ProbeTarget } from "../support/probe_protocol.ts";
+import type { ProbeAnswer, ProbeTarget } from "../support/drivers/probe_protocol.ts";
 import {
   type PacketFlowCase,
   packetOrigin,

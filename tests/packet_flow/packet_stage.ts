@@ -5,9 +5,9 @@
  * @module
  */
 import type { BackendMode } from "../../lib/proxy/backend.ts";
-import { ApiProcess } from "../support/api_process.ts";
-import { type ClusterTopology, createClusterTopology } from "../support/cluster_topology.ts";
-import type { Namespace } from "../support/netns.ts";
+import { ApiProcess } from "../support/drivers/api_process.ts";
+import { type ClusterTopology, createClusterTopology } from "../support/stages/cluster_topology.ts";
+import type { Namespace } from "../support/stages/netns.ts";
 import { PACKET_FLOW_CASES } from "./cases.ts";
 import { explainCase, explainStage, outcomeOf } from "./explain_executor.ts";
 import type { PacketFlowCase, PacketOutcome } from "./packet_flow_case.ts";

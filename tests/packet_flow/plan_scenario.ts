@@ -10,8 +10,8 @@ import { nodePortAddressesFor, nodePortEntries } from "../../lib/proxy/node_port
 import { planProxy, type ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { applyChanges, createProxyState } from "../../lib/proxy/proxy_state.ts";
 import { ServiceChangeTracker } from "../../lib/proxy/service_changes.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
-import { testNodeState } from "../support/builders.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { testNodeState } from "../support/builders/builders.ts";
 import type { PacketFlowScenario } from "./packet_flow_case.ts";
 
 /**

@@ -9,12 +9,12 @@ import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../lib/api/kinds/service.ts";
 import type { BackendMode } from "../../lib/proxy/backend.ts";
 import type { RawObject } from "../conformance/server.ts";
-import { ADDRESSES, THIS_NODE, THIS_ZONE } from "../support/address_plan.ts";
-import type { ApiProcess } from "../support/api_process.ts";
-import { testEndpointSlice, testNode, testService } from "../support/builders.ts";
-import type { Namespace } from "../support/netns.ts";
-import { rawObjects } from "../support/raw_objects.ts";
-import { isSettled, RelayProcess, servicesOf } from "../support/relay_process.ts";
+import { ADDRESSES, THIS_NODE, THIS_ZONE } from "../support/builders/address_plan.ts";
+import type { ApiProcess } from "../support/drivers/api_process.ts";
+import { testEndpointSlice, testNode, testService } from "../support/builders/builders.ts";
+import type { Namespace } from "../support/stages/netns.ts";
+import { rawObjects } from "../support/builders/raw_objects.ts";
+import { isSettled, RelayProcess, servicesOf } from "../support/stages/relay_process.ts";
 import type { PacketFlowScenario, PacketFlowSettings } from "./packet_flow_case.ts";
 
 /** What is started, and beside what. */

@@ -5,7 +5,7 @@
  */
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort } from "../../lib/net/port.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
 import type { WalkOutcome } from "../../backends/netfilter/walk/iptables_walk.ts";
 import type { WalkedPacket } from "../../backends/netfilter/walk/walk_steps.ts";
 import { type PacketFlowCase, packetOrigin, type PacketVerdict } from "./packet_flow_case.ts";

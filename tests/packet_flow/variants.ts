@@ -6,7 +6,7 @@
  */
 import { ipFamilyOf, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { formatHostPort, type Protocol } from "../../lib/net/port.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
 import type { PacketFlowCase, PacketFlowScenario, PacketVerdict } from "./packet_flow_case.ts";
 
 /** Texts of the table that are no address of the plan. */

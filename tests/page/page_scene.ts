@@ -5,8 +5,8 @@
  */
 import { permissionFlags } from "../../lib/os/permissions.ts";
 import { eventually } from "../support/eventually.ts";
-import { LineProcess } from "../support/line_process.ts";
-import { unusedPort } from "../support/unused_port.ts";
+import { LineProcess } from "../support/drivers/line_process.ts";
+import { unusedPort } from "../support/drivers/unused_port.ts";
 
 /** A Service with one endpoint. */
 export interface SceneService {

@@ -5,9 +5,9 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { permissionFlags } from "../../lib/os/permissions.ts";
-import { readPage } from "../support/command_pages.ts";
+import { readPage } from "../support/docs/command_pages.ts";
 import { eventually } from "../support/eventually.ts";
-import { extractBlocks } from "../support/markdown_blocks.ts";
+import { extractBlocks } from "../support/docs/markdown_blocks.ts";
 import { isMissing, program, ROOT } from "../support/requirement.ts";
 
 const REPOSITORY = new URL("../../", import.meta.url).pathname;

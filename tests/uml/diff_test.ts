@@ -4,8 +4,8 @@
  *
  * @module
  */
-import { IPVS_DAMAGED } from "../support/damage/damaged_ipvs.ts";
-import { testDamage } from "../support/damage/test_damage.ts";
+import { IPVS_DAMAGED } from "../support/stages/damage/damaged_ipvs.ts";
+import { testDamage } from "../support/stages/damage/test_damage.ts";
 import { GUEST } from "./guest.ts";
 
 testDamage({ ...IPVS_DAMAGED, requirements: () => [GUEST, ...IPVS_DAMAGED.requirements()] });

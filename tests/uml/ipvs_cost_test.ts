@@ -6,14 +6,14 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { clusterIpOf, serviceObjects } from "../bench/service_manifest.ts";
-import { OTHER_NODE } from "../support/address_plan.ts";
-import { testNode } from "../support/builders.ts";
-import { IPVS_MODE } from "../support/ipvs_mode.ts";
-import { replaceFile } from "../support/kubeconfig_file.ts";
-import { Namespace } from "../support/netns.ts";
-import { manifestText, rawObjects } from "../support/raw_objects.ts";
-import { isSettled, RelayProcess } from "../support/relay_process.ts";
-import { RELAY_FLAGS } from "../support/relay_scene.ts";
+import { OTHER_NODE } from "../support/builders/address_plan.ts";
+import { testNode } from "../support/builders/builders.ts";
+import { IPVS_MODE } from "../support/stages/ipvs_mode.ts";
+import { replaceFile } from "../support/builders/kubeconfig_file.ts";
+import { Namespace } from "../support/stages/netns.ts";
+import { manifestText, rawObjects } from "../support/builders/raw_objects.ts";
+import { isSettled, RelayProcess } from "../support/stages/relay_process.ts";
+import { RELAY_FLAGS } from "../support/stages/relay_scene.ts";
 import { isMissing } from "../support/requirement.ts";
 import { GUEST } from "./guest.ts";
 

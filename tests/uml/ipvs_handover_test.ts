@@ -6,13 +6,13 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { eventually } from "../support/eventually.ts";
-import { IPVS_MODE } from "../support/ipvs_mode.ts";
-import { virtualServers } from "../support/ipvs_state.ts";
-import { leaveKubeProxyIpvs } from "../support/kube_proxy_ipvs_web.ts";
-import type { RelayProcess } from "../support/relay_process.ts";
+import { IPVS_MODE } from "../support/stages/ipvs_mode.ts";
+import { virtualServers } from "../support/stages/ipvs_state.ts";
+import { leaveKubeProxyIpvs } from "../support/builders/kube_proxy_ipvs_web.ts";
+import type { RelayProcess } from "../support/stages/relay_process.ts";
 import { isMissing } from "../support/requirement.ts";
-import { IPTABLES_MODES } from "../support/rule_modes.ts";
-import { RuleScene } from "../support/rule_scene.ts";
+import { IPTABLES_MODES } from "../support/stages/rule_modes.ts";
+import { RuleScene } from "../support/stages/rule_scene.ts";
 import { GUEST } from "./guest.ts";
 
 const ignore = isMissing("handover to and from ipvs mode with real packets", [

@@ -9,14 +9,14 @@ import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../lib/api/kinds/service.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import type { RawObject } from "../conformance/server.ts";
-import { testEndpointSlice, testService } from "../support/builders.ts";
-import { Churn, seededRandom } from "../support/churn.ts";
+import { testEndpointSlice, testService } from "../support/builders/builders.ts";
+import { Churn, seededRandom } from "../support/stages/churn.ts";
 import {
   type Death,
   IpvsKernelStage,
   MortalRunner,
   type StageObjects,
-} from "../support/ipvs_kernel_stage.ts";
+} from "../support/stages/ipvs_kernel_stage.ts";
 import { isMissing, program, ROOT } from "../support/requirement.ts";
 import { GUEST } from "./guest.ts";
 

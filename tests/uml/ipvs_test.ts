@@ -7,16 +7,16 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { EndpointSlice } from "../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../lib/api/kinds/service.ts";
 import { SCHEDULERS } from "../../backends/ipvs/scheduler.ts";
-import { ADDRESSES } from "../support/address_plan.ts";
-import { testService } from "../support/builders.ts";
-import { ProbeClient } from "../support/echo_network.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { testService } from "../support/builders/builders.ts";
+import { ProbeClient } from "../support/drivers/echo_network.ts";
 import { eventually } from "../support/eventually.ts";
-import type { ProbeTarget } from "../support/probe_protocol.ts";
-import { IPVS_MODE } from "../support/ipvs_mode.ts";
-import { ipvsStateOf, virtualServers } from "../support/ipvs_state.ts";
-import type { Namespace } from "../support/netns.ts";
-import { type RelayProcess, servicesOf } from "../support/relay_process.ts";
-import { RelayScene } from "../support/relay_scene.ts";
+import type { ProbeTarget } from "../support/drivers/probe_protocol.ts";
+import { IPVS_MODE } from "../support/stages/ipvs_mode.ts";
+import { ipvsStateOf, virtualServers } from "../support/stages/ipvs_state.ts";
+import type { Namespace } from "../support/stages/netns.ts";
+import { type RelayProcess, servicesOf } from "../support/stages/relay_process.ts";
+import { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing } from "../support/requirement.ts";
 import {
   ON_NODE_PORTS,
@@ -25,7 +25,7 @@ import {
   VIP_UDP,
   webServices,
   webSlices,
-} from "../support/web_service.ts";
+} from "../support/builders/web_service.ts";
 import { GUEST } from "./guest.ts";
 
 const ignore = isMissing("ipvs mode with real packets", [

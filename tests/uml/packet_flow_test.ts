@@ -8,7 +8,7 @@ import { runPacketStage } from "../packet_flow/packet_stage.ts";
 import { PACKET_FLOW_CASES } from "../packet_flow/cases.ts";
 import { MODE_ADAPTATIONS } from "../packet_flow/mode_exceptions.ts";
 import type { PacketFlowCase } from "../packet_flow/packet_flow_case.ts";
-import { netnsRequirements } from "../support/netns.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { GUEST } from "./guest.ts";
 

@@ -10,7 +10,7 @@ import { SCHEDULERS } from "../../backends/ipvs/scheduler.ts";
 import { supportOf } from "../../lib/proxy/mode_support.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { DEADLINE_FACTOR } from "../support/deadline_factor.ts";
-import { netnsRequirements } from "../support/netns.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
 import { isMissing, program } from "../support/requirement.ts";
 import { GUEST } from "./guest.ts";
 

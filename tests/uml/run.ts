@@ -10,14 +10,14 @@
  * @module
  */
 import { parseArgs } from "@std/cli/parse-args";
-import { bundlePrograms } from "../support/program_file.ts";
+import { bundlePrograms } from "../support/drivers/program_file.ts";
 import { isMissing } from "../support/requirement.ts";
 import {
   type GuestEnd,
   runInGuest,
   userModeLinuxRequirements,
-} from "../support/user_mode_linux.ts";
-import { TapCount } from "../support/tap_count.ts";
+} from "../support/stages/user_mode_linux.ts";
+import { TapCount } from "../support/texts/tap_count.ts";
 
 const ROOT = new URL("../../", import.meta.url).pathname;
 /** System calls take 10 to 20 times as long in the guest as outside, more where others run beside it. */

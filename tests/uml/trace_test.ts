@@ -4,12 +4,12 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { ADDRESSES } from "../support/address_plan.ts";
-import { testService } from "../support/builders.ts";
-import { IPVS_MODE } from "../support/ipvs_mode.ts";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { testService } from "../support/builders/builders.ts";
+import { IPVS_MODE } from "../support/stages/ipvs_mode.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { TraceStage } from "../support/trace_stage.ts";
-import { webServices, webSlices } from "../support/web_service.ts";
+import { TraceStage } from "../support/stages/trace_stage.ts";
+import { webServices, webSlices } from "../support/builders/web_service.ts";
 import { GUEST } from "./guest.ts";
 
 const { clusterIp, localPods: [pod], remotePods: [far] } = ADDRESSES.IPv4;

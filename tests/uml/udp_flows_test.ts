@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { IPVS_MODE } from "../support/ipvs_mode.ts";
-import { RelayScene } from "../support/relay_scene.ts";
+import { IPVS_MODE } from "../support/stages/ipvs_mode.ts";
+import { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing, program } from "../support/requirement.ts";
-import { checkSendersFollowTheirService } from "../support/udp_senders.ts";
+import { checkSendersFollowTheirService } from "../support/drivers/udp_senders.ts";
 import { GUEST } from "./guest.ts";
 
 const ignore = isMissing("UDP flows through IPVS", [

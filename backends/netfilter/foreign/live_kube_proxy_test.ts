@@ -2,8 +2,8 @@ import { assertEquals } from "@std/assert";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { type Network, systemNetwork, type TcpListener } from "../../../lib/os/network.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { findLiveKubeProxy, kubeProxyAnswer } from "./live_kube_proxy.ts";
 import { parseAnswer, requestHttp } from "./http_request.ts";
 

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { ownStateOfMode } from "./own_state_of_mode.ts";
 
 /** A host with iptables-nft alone. */

@@ -1,9 +1,9 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
-import { FakeNetwork } from "../../../tests/support/fake_network.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { removeKubeProxy, type RemoveKubeProxyOptions } from "./remove_kube_proxy.ts";
 
 /** As the kernel prints it: IPv4 and ports in hexadecimal, IPv6 in full. */

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { kubeProxyIptablesRules } from "../../../tests/support/kube_proxy_rules.ts";
+import { kubeProxyIptablesRules } from "../../../tests/support/builders/kube_proxy_rules.ts";
 import { type DumpedTable, IptablesDumpReader, type JumpFilter } from "./iptables_dump.ts";
 import { isKubeProxyChain } from "./known_chains.ts";
 import { atOnce } from "../in_steps.ts";

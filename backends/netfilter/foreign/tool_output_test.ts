@@ -1,6 +1,6 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { CommandError } from "../../../lib/os/command_runner.ts";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { askTool, readProcFile, reasonOfExit } from "./tool_output.ts";
 
 Deno.test("askTool() tells what was said from a missing tool and from a refusal", async () => {

@@ -1,6 +1,6 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { CommandError } from "../../../lib/os/command_runner.ts";
 import { HungTools } from "./hung_tools.ts";
 

@@ -1,5 +1,5 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { CommandError } from "../../../lib/os/command_runner.ts";
 import { firstLine, saysNotPermitted, tryTool } from "./try_tool.ts";
 

@@ -1,6 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { inWordsOfIptables, iptablesNftMonitor } from "./iptables_nft_monitor.ts";
 import { listChains, listRulesets, RuleListingReader, tellUnknownRules } from "./rule_listing.ts";
 

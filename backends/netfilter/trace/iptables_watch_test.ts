@@ -3,7 +3,7 @@ import { type IpFamily, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { parsePort } from "../../../lib/net/port.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { createIptablesTrace } from "./iptables_watch.ts";
 
 /** A machine with iptables-legacy alone, whose kernel logs packets of this family by this logger. */

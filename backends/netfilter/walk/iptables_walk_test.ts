@@ -1,6 +1,6 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
-import { FakeIptables } from "../../../tests/support/fake_iptables.ts";
+import { FakeIptables } from "../../../tests/support/fakes/fake_iptables.ts";
 import { type RuleSource, type WalkedHost, walkIptables } from "./iptables_walk.ts";
 import { carriersOf, type WalkedPacket } from "./walk_steps.ts";
 

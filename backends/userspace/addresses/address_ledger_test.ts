@@ -1,6 +1,6 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { AddressLedger } from "./address_ledger.ts";
 import { createFileStore } from "./address_store.ts";
 

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { systemNetwork } from "../../../lib/os/network.ts";
-import { FakeHost } from "../../../tests/support/fake_host.ts";
+import { FakeHost } from "../../../tests/support/fakes/fake_host.ts";
 import { canBind, LocalCheck } from "./local_check.ts";
 
 const vip = parseIpAddress("10.96.0.1");

@@ -1,14 +1,14 @@
 import { assertEquals } from "@std/assert";
 import type { TcpConnection } from "../../../lib/os/network.ts";
-import { FakeClock, settle } from "../../../tests/support/fake_clock.ts";
+import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
 import {
   FakeConnection,
   FakeListener,
   FakeNetwork,
   systemError,
-} from "../../../tests/support/fake_network.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
-import { testServicePlan, testSharedPlan } from "../../../tests/support/service_plans.ts";
+} from "../../../tests/support/fakes/fake_network.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import { testServicePlan, testSharedPlan } from "../../../tests/support/builders/service_plans.ts";
 import { Forwarding } from "../forwarding.ts";
 import { serviceAddresses } from "../listeners.ts";
 import { TcpAcceptor } from "./tcp_acceptor.ts";

@@ -1,11 +1,11 @@
 import { assert, assertEquals } from "@std/assert";
-import { FakeClock, settle } from "../../../tests/support/fake_clock.ts";
+import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
 import {
   type FakeAnswer,
   FakeConnection,
   FakeNetwork,
-} from "../../../tests/support/fake_network.ts";
-import { testServicePlan } from "../../../tests/support/service_plans.ts";
+} from "../../../tests/support/fakes/fake_network.ts";
+import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
 import { EndpointPicker } from "../endpoint_picker.ts";
 import { type DialFailure, TcpDialer } from "./tcp_dialer.ts";
 

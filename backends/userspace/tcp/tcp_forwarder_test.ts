@@ -1,12 +1,12 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock, settle } from "../../../tests/support/fake_clock.ts";
-import { FakeConnection, FakeNetwork } from "../../../tests/support/fake_network.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
+import { FakeConnection, FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import {
   type TestServicePlan,
   testServicePlan,
   testSharedPlan,
-} from "../../../tests/support/service_plans.ts";
+} from "../../../tests/support/builders/service_plans.ts";
 import { OpenFiles } from "../../../lib/os/open_files.ts";
 import { Forwarding } from "../forwarding.ts";
 import { serviceAddresses } from "../listeners.ts";

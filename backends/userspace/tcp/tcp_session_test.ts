@@ -1,7 +1,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import type { TcpConnection } from "../../../lib/os/network.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
-import { readToEnd, writeFully } from "../../../tests/support/tcp_peers.ts";
+import { readToEnd, writeFully } from "../../../tests/support/drivers/tcp_peers.ts";
 import { BufferPool } from "./buffer_pool.ts";
 import { TcpSession, type TcpSessionOwner } from "./tcp_session.ts";
 

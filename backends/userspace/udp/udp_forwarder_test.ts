@@ -1,15 +1,15 @@
 import { assert, assertEquals, assertNotEquals } from "@std/assert";
 import { systemNetwork } from "../../../lib/os/network.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { FakeNetwork } from "../../../tests/support/fake_network.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import {
   type TestServicePlan,
   testServicePlan,
   testSharedPlan,
-} from "../../../tests/support/service_plans.ts";
-import { UdpPeer } from "../../../tests/support/udp_peer.ts";
+} from "../../../tests/support/builders/service_plans.ts";
+import { UdpPeer } from "../../../tests/support/drivers/udp_peer.ts";
 import { Forwarding } from "../forwarding.ts";
 import { serviceAddresses } from "../listeners.ts";
 import { UdpForwarder } from "./udp_forwarder.ts";

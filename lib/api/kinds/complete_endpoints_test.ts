@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { readManifest, readOneManifest } from "../../../tests/support/manifest_reading.ts";
+import { readManifest, readOneManifest } from "../../../tests/support/builders/manifest_reading.ts";
 import type { KubeObject } from "../kind.ts";
 
 const SLICE_HEAD = "kind: EndpointSlice\nmetadata:\n  name: web-1\n  namespace: ns\n" +

@@ -3,7 +3,7 @@ import {
   readManifest,
   readOneManifest,
   serviceText,
-} from "../../../tests/support/manifest_reading.ts";
+} from "../../../tests/support/builders/manifest_reading.ts";
 import type { KubeObject } from "../kind.ts";
 import type { Service } from "./service.ts";
 

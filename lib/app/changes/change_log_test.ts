@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { ChangeLog } from "./change_log.ts";
 
 function quarantine(reason: string) {

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { SyncEntry } from "./change_entry.ts";
 import { ChangeLog } from "./change_log.ts";

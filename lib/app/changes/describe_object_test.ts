@@ -4,7 +4,7 @@ import {
   testEndpointSlice,
   testNodeState,
   testService,
-} from "../../../tests/support/builders.ts";
+} from "../../../tests/support/builders/builders.ts";
 import type { EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
 import type { Service } from "../../api/kinds/service.ts";
 import {

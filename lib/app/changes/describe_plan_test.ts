@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { testEndpoint, testServicePort } from "../../../tests/support/builders.ts";
+import { testEndpoint, testServicePort } from "../../../tests/support/builders/builders.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
 import type { Endpoint } from "../../proxy/endpoint.ts";

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { ChangeLog } from "./change_log.ts";
 import { parseRepairNote, repairedObjects, type RepairNote } from "./repair_note.ts";

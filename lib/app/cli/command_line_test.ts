@@ -1,7 +1,10 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { fakeHostChecks } from "../../../tests/support/fake_host_checks.ts";
-import { testStatusFamily, testStatusReport } from "../../../tests/support/status_reports.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
+import {
+  testStatusFamily,
+  testStatusReport,
+} from "../../../tests/support/builders/status_reports.ts";
 import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
 import { systemNetwork } from "../../os/network.ts";
 import type { HostChecks } from "../../proxy/host_checks.ts";

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { FLAG_ROWS } from "../../config/flags.ts";
 import { loadConfiguration } from "../../config/load.ts";
 import { parseFlags } from "../../config/parse_flags.ts";

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { seldomYielding } from "./seldom_yielding.ts";
 
 Deno.test("seldomYielding() takes a turn of the event loop only when the last one is long ago", async () => {

@@ -1,5 +1,5 @@
 import { assertEquals, assertInstanceOf, assertRejects, assertStringIncludes } from "@std/assert";
-import { testStatusReport } from "../../../tests/support/status_reports.ts";
+import { testStatusReport } from "../../../tests/support/builders/status_reports.ts";
 import { askControl, ControlError, requestStatus } from "./control_client.ts";
 import { BadQuestion, startControlServer } from "./control_server.ts";
 import { withFolder } from "../../../tests/support/with_folder.ts";

@@ -1,7 +1,7 @@
-import { testInformers } from "../../../tests/support/test_dump.ts";
+import { testInformers } from "../../../tests/support/builders/test_dump.ts";
 import { assertEquals, assertRejects } from "@std/assert";
-import { testProxyPlan, testServicePlan } from "../../../tests/support/service_plans.ts";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { testProxyPlan, testServicePlan } from "../../../tests/support/builders/service_plans.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import type { ComparisonScope } from "../../proxy/service_mode.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { testProxyPlan, testServicePlan } from "../../../tests/support/service_plans.ts";
+import { testProxyPlan, testServicePlan } from "../../../tests/support/builders/service_plans.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { DataPlaneDifference } from "../../proxy/data_plane_difference.ts";
 import { differenceJson } from "./diff_view.ts";

@@ -1,5 +1,5 @@
 import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import type { DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
 import { startControlServer } from "../control/control_server.ts";
 import { reportedRepairs } from "./reported_repairs.ts";

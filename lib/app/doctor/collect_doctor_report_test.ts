@@ -1,15 +1,18 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { FakeApiServer } from "../../../tests/support/fake_api_server.ts";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
-import { FakeNetwork } from "../../../tests/support/fake_network.ts";
+import { FakeApiServer } from "../../../tests/support/fakes/fake_api_server.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import {
   type FakeHost,
   fakeHostChecks,
   missingFeature,
-} from "../../../tests/support/fake_host_checks.ts";
-import { writeKubeconfig } from "../../../tests/support/kubeconfig_file.ts";
-import { testStatusFamily, testStatusReport } from "../../../tests/support/status_reports.ts";
+} from "../../../tests/support/fakes/fake_host_checks.ts";
+import { writeKubeconfig } from "../../../tests/support/builders/kubeconfig_file.ts";
+import {
+  testStatusFamily,
+  testStatusReport,
+} from "../../../tests/support/builders/status_reports.ts";
 import { systemClock } from "../../os/clock.ts";
 import { runCommandLine } from "../cli/command_line.ts";
 import { startControlServer } from "../control/control_server.ts";

@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { missingFeature } from "../../../tests/support/fake_host_checks.ts";
+import { missingFeature } from "../../../tests/support/fakes/fake_host_checks.ts";
 import { byGravity, type DoctorReport, isBlocked } from "./doctor_report.ts";
 import { renderDoctor } from "./doctor_view.ts";
 

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import fc from "fast-check";
 import * as v from "valibot";
-import { testDump } from "../../../tests/support/test_dump.ts";
+import { testDump } from "../../../tests/support/builders/test_dump.ts";
 import { DUMP_SCHEMA, INPUT_PART, OUTCOME_PART } from "./dump_schema.ts";
 import { quickReader, REFUSED } from "./quick_reader.ts";
 

@@ -1,5 +1,5 @@
 import { assertEquals, assertRejects, assertThrows } from "@std/assert";
-import { testDump } from "../../../tests/support/test_dump.ts";
+import { testDump } from "../../../tests/support/builders/test_dump.ts";
 import { DUMP_SCHEMA, INPUT_PART, OUTCOME_PART } from "./dump_schema.ts";
 import { DumpError, parseDump, readDumpFile } from "./read_dump.ts";
 

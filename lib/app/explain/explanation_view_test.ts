@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../../../tests/support/address_plan.ts";
-import { testEndpointSlice, testService } from "../../../tests/support/builders.ts";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../../../tests/support/builders/address_plan.ts";
+import { testEndpointSlice, testService } from "../../../tests/support/builders/builders.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { explainStage } from "../../../tests/packet_flow/explain_executor.ts";
 import type { PacketFlowScenario } from "../../../tests/packet_flow/packet_flow_case.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";

@@ -1,5 +1,5 @@
 import { assertEquals, assertThrows } from "@std/assert";
-import { testProxyPlan, testServicePlan } from "../../../tests/support/service_plans.ts";
+import { testProxyPlan, testServicePlan } from "../../../tests/support/builders/service_plans.ts";
 import { ConfigurationError } from "../../config/load.ts";
 import { checkService, servicePortsOf } from "./find_service_ports.ts";
 

@@ -1,7 +1,7 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import fc from "fast-check";
-import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../../../tests/support/address_plan.ts";
-import { testEndpointSlice, testService } from "../../../tests/support/builders.ts";
+import { ADDRESSES, OTHER_NODE, THIS_NODE } from "../../../tests/support/builders/address_plan.ts";
+import { testEndpointSlice, testService } from "../../../tests/support/builders/builders.ts";
 import { planScenario } from "../../../tests/packet_flow/plan_scenario.ts";
 import type { PacketFlowSettings } from "../../../tests/packet_flow/packet_flow_case.ts";
 import type { Service } from "../../api/kinds/service.ts";

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import {
   type FindingOptions,

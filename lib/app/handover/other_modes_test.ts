@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
-import { FakeBackend } from "../../../tests/support/fake_backend.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { loadConfiguration } from "../../config/load.ts";
 import { parseFlags } from "../../config/parse_flags.ts";
 import type { BackendMode } from "../../proxy/backend.ts";

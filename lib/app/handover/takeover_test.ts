@@ -1,6 +1,6 @@
 import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
-import { fakeHostChecks } from "../../../tests/support/fake_host_checks.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
 import type { RelayOptions } from "../../config/load.ts";
 import { type HostChecks, type HostFinding, KUBE_PROXY_ALIVE } from "../../proxy/host_checks.ts";
 import { admitStart, KubeProxyAliveError, showTakeover } from "./takeover.ts";

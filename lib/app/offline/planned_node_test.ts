@@ -1,6 +1,6 @@
 import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import { FakeBackend } from "../../../tests/support/fake_backend.ts";
-import { testDump, testDumpParts } from "../../../tests/support/test_dump.ts";
+import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
+import { testDump, testDumpParts } from "../../../tests/support/builders/test_dump.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
 import { IP_FAMILIES, type IpFamily } from "../../net/ip_address.ts";
 import { systemClock } from "../../os/clock.ts";

@@ -1,10 +1,10 @@
 import { SERVICE } from "../../api/kinds/service.ts";
 import { assert, assertEquals, assertRejects } from "@std/assert";
 import { eventually } from "../../../tests/support/eventually.ts";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { fakeHostChecks } from "../../../tests/support/fake_host_checks.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
-import { unusedPort } from "../../../tests/support/unused_port.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import { unusedPort } from "../../../tests/support/drivers/unused_port.ts";
 import { loadConfiguration, type LoadedConfiguration } from "../../config/load.ts";
 import { parseFlags } from "../../config/parse_flags.ts";
 import { systemNetwork } from "../../os/network.ts";

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { testProxyPlan, testServicePlan } from "../../../tests/support/service_plans.ts";
+import { testProxyPlan, testServicePlan } from "../../../tests/support/builders/service_plans.ts";
 import { renderHeading } from "./render_heading.ts";
 import { VERSION } from "../cli/version.ts";
 

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { chooseFamilies } from "./choose_families.ts";
 

@@ -3,8 +3,8 @@ import {
   type FakeHost,
   fakeHostChecks,
   missingFeature,
-} from "../../../tests/support/fake_host_checks.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+} from "../../../tests/support/fakes/fake_host_checks.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import type { ModeRequest } from "../../config/mode_request.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import { chooseMode, commonFamilies, ModeError } from "./choose_mode.ts";

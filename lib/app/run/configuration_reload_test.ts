@@ -1,8 +1,8 @@
 import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import { eventually } from "../../../tests/support/eventually.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
-import { runTool } from "../../../tests/support/run_tool.ts";
-import { testNodeState } from "../../../tests/support/builders.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import { runTool } from "../../../tests/support/drivers/run_tool.ts";
+import { testNodeState } from "../../../tests/support/builders/builders.ts";
 import { ConfigurationChanged } from "../../config/configuration_watch.ts";
 import { loadConfiguration } from "../../config/load.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { EventLoopMonitor } from "./event_loop_monitor.ts";
 
 async function withMonitor(

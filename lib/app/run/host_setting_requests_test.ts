@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import { hostSettingRequests, type RequestingBackend } from "./host_setting_requests.ts";
 

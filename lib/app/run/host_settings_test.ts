@@ -1,6 +1,6 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import type { HostSettingRequest } from "../../proxy/host_setting.ts";
 import { HostSettings } from "./host_settings.ts";
 

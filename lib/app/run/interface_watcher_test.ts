@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { FakeNetwork } from "../../../tests/support/fake_network.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { InterfaceWatcher } from "./interface_watcher.ts";
 
 Deno.test("InterfaceWatcher looks at once and every 10 s until it is stopped", async () => {

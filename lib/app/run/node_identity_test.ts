@@ -3,8 +3,8 @@ import type { Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
-import { FakeClock, settle } from "../../../tests/support/fake_clock.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { FakeClock, settle } from "../../../tests/support/fakes/fake_clock.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { NodeIdentity, NodeMismatchError } from "./node_identity.ts";
 
 interface Stage {

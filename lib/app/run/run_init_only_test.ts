@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
-import { FakeBackend } from "../../../tests/support/fake_backend.ts";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { loadConfiguration } from "../../config/load.ts";
 import { parseFlags } from "../../config/parse_flags.ts";
 import type { HostSettingRequest } from "../../proxy/host_setting.ts";

@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { SyncRunner } from "../../controller/sync_runner.ts";
 import { mayFeedWatchdog } from "./service_manager.ts";
 

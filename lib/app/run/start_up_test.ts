@@ -1,11 +1,11 @@
 import { assert, assertEquals } from "@std/assert";
 import { eventually } from "../../../tests/support/eventually.ts";
-import { FakeApiServer } from "../../../tests/support/fake_api_server.ts";
-import { collectionOf } from "../../../tests/support/fake_api_store.ts";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
-import { StaticAuth } from "../../../tests/support/static_auth.ts";
-import { testNode } from "../../../tests/support/builders.ts";
+import { FakeApiServer } from "../../../tests/support/fakes/fake_api_server.ts";
+import { collectionOf } from "../../../tests/support/fakes/fake_api_store.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import { StaticAuth } from "../../../tests/support/builders/static_auth.ts";
+import { testNode } from "../../../tests/support/builders/builders.ts";
 import { parseFlags } from "../../config/parse_flags.ts";
 import { loadConfiguration } from "../../config/load.ts";
 import { KubeClient } from "../../kube/client.ts";

@@ -1,12 +1,12 @@
 import { assert, assertEquals } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import {
   testEndpoint,
   testPlanChanges,
   testProxyPlan,
   testServicePlan,
-} from "../../../tests/support/service_plans.ts";
+} from "../../../tests/support/builders/service_plans.ts";
 import { type IpFamily, parseIpAddress } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
 import type { Conntrack } from "../../os/conntrack.ts";

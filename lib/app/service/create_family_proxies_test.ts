@@ -1,10 +1,10 @@
 import { assertEquals } from "@std/assert";
-import { THIS_NODE } from "../../../tests/support/address_plan.ts";
-import { FakeBackend } from "../../../tests/support/fake_backend.ts";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
-import { FakeNetwork } from "../../../tests/support/fake_network.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { THIS_NODE } from "../../../tests/support/builders/address_plan.ts";
+import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { loadConfiguration } from "../../config/load.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";

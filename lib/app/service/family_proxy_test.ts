@@ -1,8 +1,12 @@
 import { assertEquals } from "@std/assert";
-import { ADDRESSES } from "../../../tests/support/address_plan.ts";
-import { testEndpointSlice, testNodeState, testService } from "../../../tests/support/builders.ts";
-import { FakeBackend } from "../../../tests/support/fake_backend.ts";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import { ADDRESSES } from "../../../tests/support/builders/address_plan.ts";
+import {
+  testEndpointSlice,
+  testNodeState,
+  testService,
+} from "../../../tests/support/builders/builders.ts";
+import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import type { Logger } from "../../log/logger.ts";

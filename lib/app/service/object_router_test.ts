@@ -6,8 +6,12 @@ import { SERVICE_CIDR, type ServiceCidr } from "../../api/kinds/service_cidr.ts"
 import type { Informer } from "../../kube/informer.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import { assertEquals } from "@std/assert";
-import { testEndpointSlice, testNode, testService } from "../../../tests/support/builders.ts";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import {
+  testEndpointSlice,
+  testNode,
+  testService,
+} from "../../../tests/support/builders/builders.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { parseCidr } from "../../net/cidr.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import { ObjectRouter } from "./object_router.ts";

@@ -1,6 +1,10 @@
 import { assertEquals } from "@std/assert";
-import { testEndpointSlice, testNodeState, testService } from "../../../tests/support/builders.ts";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
+import {
+  testEndpointSlice,
+  testNodeState,
+  testService,
+} from "../../../tests/support/builders/builders.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { parseCidr } from "../../net/cidr.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";

@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { createServiceTraffic } from "../run/configured_metrics.ts";
 
 Deno.test("createServiceTraffic() counts in the modes that can, if it is asked for", () => {

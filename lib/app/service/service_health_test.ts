@@ -1,14 +1,14 @@
 import { assertEquals } from "@std/assert";
-import { testNodeState } from "../../../tests/support/builders.ts";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { testNodeState } from "../../../tests/support/builders/builders.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import {
   testEndpoint,
   testPlanChanges,
   testProxyPlan,
   testServicePlan,
-} from "../../../tests/support/service_plans.ts";
-import { unusedPort } from "../../../tests/support/unused_port.ts";
+} from "../../../tests/support/builders/service_plans.ts";
+import { unusedPort } from "../../../tests/support/drivers/unused_port.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import type { KubeEvent } from "../../kube/event.ts";
 import { hostCidr } from "../../net/cidr.ts";

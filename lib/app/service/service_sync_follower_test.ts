@@ -4,10 +4,14 @@ import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { TEXTS } from "./family_proxy.ts";
 import { assertEquals } from "@std/assert";
-import { testEndpointSlice, testNodeState, testService } from "../../../tests/support/builders.ts";
-import { FakeBackend } from "../../../tests/support/fake_backend.ts";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import {
+  testEndpointSlice,
+  testNodeState,
+  testService,
+} from "../../../tests/support/builders/builders.ts";
+import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import { ProxyHealth } from "../../health/proxy_health.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";

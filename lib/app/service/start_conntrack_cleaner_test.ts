@@ -1,12 +1,12 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { FakeCommandRunner } from "../../../tests/support/fake_command_runner.ts";
-import { MemoryLogger } from "../../../tests/support/memory_logger.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import {
   testPlanChanges,
   testProxyPlan,
   testServicePlan,
-} from "../../../tests/support/service_plans.ts";
+} from "../../../tests/support/builders/service_plans.ts";
 import { startConntrackCleaner } from "./service_controller.ts";
 import { TaskGroup } from "../../controller/task_group.ts";
 

@@ -2,8 +2,8 @@ import { assertEquals, assertRejects } from "@std/assert";
 import { systemClock } from "../../os/clock.ts";
 import { systemNetwork } from "../../os/network.ts";
 import { eventually } from "../../../tests/support/eventually.ts";
-import { listenHttp } from "../../../tests/support/listen_http.ts";
-import { unusedPort } from "../../../tests/support/unused_port.ts";
+import { listenHttp } from "../../../tests/support/drivers/listen_http.ts";
+import { unusedPort } from "../../../tests/support/drivers/unused_port.ts";
 import { answerWhile } from "./waiting_servers.ts";
 
 const DEPENDENCIES = { clock: systemClock, network: systemNetwork };

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
-import { FakeBackend } from "../../../tests/support/fake_backend.ts";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { testProxyPlan, testServicePlan } from "../../../tests/support/service_plans.ts";
+import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { testProxyPlan, testServicePlan } from "../../../tests/support/builders/service_plans.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { FamilyProxy } from "../service/family_proxy.ts";
 import { collectFamilyStatus } from "./status_collector.ts";

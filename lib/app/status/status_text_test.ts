@@ -1,5 +1,8 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { testStatusFamily, testStatusReport } from "../../../tests/support/status_reports.ts";
+import {
+  testStatusFamily,
+  testStatusReport,
+} from "../../../tests/support/builders/status_reports.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { parsePort } from "../../net/port.ts";
 import type { ServedAddress } from "../../proxy/service_mode.ts";

@@ -1,5 +1,8 @@
 import { assert, assertEquals } from "@std/assert";
-import { testStatusFamily, testStatusReport } from "../../../tests/support/status_reports.ts";
+import {
+  testStatusFamily,
+  testStatusReport,
+} from "../../../tests/support/builders/status_reports.ts";
 import type { StatusService } from "./status_report.ts";
 import { foremostServices, matchesFilter, serviceViews, statusView } from "./status_view.ts";
 

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { eventually } from "../../../tests/support/eventually.ts";
-import { ManifestHarness, serviceYaml } from "../../../tests/support/manifest_harness.ts";
+import { ManifestHarness, serviceYaml } from "../../../tests/support/stages/manifest_harness.ts";
 import { systemClock } from "../../os/clock.ts";
 import { hostFileSystem } from "./manifest_file_system.ts";
 

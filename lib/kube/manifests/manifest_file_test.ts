@@ -3,14 +3,14 @@ import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { objectKey } from "../../api/kind.ts";
 import { SERVICE, type Service } from "../../api/kinds/service.ts";
-import { RecordingInformers } from "../../../tests/support/recording_informers.ts";
+import { RecordingInformers } from "../../../tests/support/fakes/recording_informers.ts";
 import { tryParseIpAddress } from "../../net/ip_address.ts";
 import { type Clock, systemClock } from "../../os/clock.ts";
 import { type ManifestFileContent, readManifestFile } from "./manifest_file.ts";
 import { formatProblem } from "./manifest_problem.ts";
 import { StringTable } from "../string_table.ts";
 import { TimeSlice } from "../../os/time_slice.ts";
-import { serviceYaml } from "../../../tests/support/manifest_harness.ts";
+import { serviceYaml } from "../../../tests/support/stages/manifest_harness.ts";
 
 function read(text: string, clock: Clock = systemClock): Promise<ManifestFileContent> {
   const dependencies = { slice: new TimeSlice(clock), strings: new StringTable() };

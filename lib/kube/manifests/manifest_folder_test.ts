@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { FakeManifestFiles } from "../../../tests/support/fake_manifest_files.ts";
+import { FakeManifestFiles } from "../../../tests/support/fakes/fake_manifest_files.ts";
 import { isManifestName, listManifests } from "./manifest_folder.ts";
 
 const NAMES: readonly { name: string; isRead: boolean }[] = [

@@ -1,5 +1,9 @@
 import { assertEquals } from "@std/assert";
-import { letPass, serviceYaml, withManifests } from "../../../tests/support/manifest_harness.ts";
+import {
+  letPass,
+  serviceYaml,
+  withManifests,
+} from "../../../tests/support/stages/manifest_harness.ts";
 
 const WEB_1 = serviceYaml("web", "10.0.0.1");
 

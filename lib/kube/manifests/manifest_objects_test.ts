@@ -3,7 +3,7 @@ import {
   readManifest,
   readOneManifest,
   serviceText,
-} from "../../../tests/support/manifest_reading.ts";
+} from "../../../tests/support/builders/manifest_reading.ts";
 import { itemTypeOf } from "./manifest_objects.ts";
 
 const NO_CLUSTER_IP = "has to be None, or an IPv4 or IPv6 address that is not unspecified, " +

@@ -4,7 +4,7 @@ import {
   SEEN_MS,
   serviceYaml,
   withManifests,
-} from "../../../tests/support/manifest_harness.ts";
+} from "../../../tests/support/stages/manifest_harness.ts";
 
 const WEB_1 = serviceYaml("web", "10.0.0.1");
 

@@ -1,6 +1,6 @@
 import { assertEquals, assertStrictEquals } from "@std/assert";
 import fc from "fast-check";
-import { RecordingInformers } from "../../../tests/support/recording_informers.ts";
+import { RecordingInformers } from "../../../tests/support/fakes/recording_informers.ts";
 import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import { systemClock } from "../../os/clock.ts";

@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertStrictEquals } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fake_clock.ts";
-import { FakeManifestFiles } from "../../../tests/support/fake_manifest_files.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { FakeManifestFiles } from "../../../tests/support/fakes/fake_manifest_files.ts";
 import {
   letPass,
   ManifestHarness,
@@ -8,7 +8,7 @@ import {
   serviceYaml,
   settledUntil,
   withManifests,
-} from "../../../tests/support/manifest_harness.ts";
+} from "../../../tests/support/stages/manifest_harness.ts";
 
 const WEB_1 = serviceYaml("web", "10.0.0.1");
 const WEB_2 = serviceYaml("web", "10.0.0.2");

@@ -9,8 +9,8 @@
  */
 import type { RawObject } from "../../conformance/server.ts";
 import { eventually } from "../../support/eventually.ts";
-import type { FakeApiRequest } from "../../support/fake_api_program.ts";
-import { LineProcess } from "../../support/line_process.ts";
+import type { FakeApiRequest } from "../../support/fakes/fake_api_program.ts";
+import { LineProcess } from "../../support/drivers/line_process.ts";
 import { benchNode, startBenchRelay } from "../bench_relay.ts";
 import { benchClusterIp, benchEndpoint, benchObjects } from "../bench_services.ts";
 import { busySeconds, cpuSeconds, residentMiB } from "../process_usage.ts";
@@ -47,7 +47,7 @@ export interface ChurnFigures {
   readonly foreignCores: number;
 }
 
-const FAKE_API = new URL("../../support/fake_api_program.ts", import.meta.url).pathname;
+const FAKE_API = new URL("../../support/fakes/fake_api_program.ts", import.meta.url).pathname;
 const BATCH_MS = 10;
 const FILL = 500;
 /** Other endpoints than those at the start have numbers from here on. */

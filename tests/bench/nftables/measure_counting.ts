@@ -10,7 +10,7 @@ import {
   isCounted,
 } from "../../../backends/nftables/counting_table.ts";
 import { renderNftables } from "../../../backends/nftables/render.ts";
-import { testProxyPlan, testServicePlan } from "../../support/service_plans.ts";
+import { testProxyPlan, testServicePlan } from "../../support/builders/service_plans.ts";
 import { BENCH_PORT } from "../agent_protocol.ts";
 import { BenchNamespace } from "../bench_namespace.ts";
 import { BENCH_SHARED, benchServicePlan } from "../bench_services.ts";

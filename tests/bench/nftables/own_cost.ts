@@ -8,7 +8,7 @@
 import process from "node:process";
 import { renderNftables } from "../../../backends/nftables/render.ts";
 import type { Transaction } from "../../../backends/nftables/transaction.ts";
-import { testProxyPlan } from "../../support/service_plans.ts";
+import { testProxyPlan } from "../../support/builders/service_plans.ts";
 import { BENCH_SHARED, benchServicePlan } from "../bench_services.ts";
 import { spreadOf } from "../statistics.ts";
 import { BENCH_OPTIONS } from "./bench_options.ts";

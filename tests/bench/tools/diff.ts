@@ -11,8 +11,8 @@
  */
 import { parseArgs } from "@std/cli/parse-args";
 import Table from "cli-table3";
-import { Namespace } from "../../support/netns.ts";
-import { RelayProcess } from "../../support/relay_process.ts";
+import { Namespace } from "../../support/stages/netns.ts";
+import { RelayProcess } from "../../support/stages/relay_process.ts";
 import { relayCommand } from "../forwarders.ts";
 import { type Gate, gateRow, isFailure } from "../gates.ts";
 import { writeManifests } from "./manifests.ts";

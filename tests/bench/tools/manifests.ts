@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { testEndpointSlice, testNode, testService } from "../../support/builders.ts";
-import { manifestText, rawObjects } from "../../support/raw_objects.ts";
+import { testEndpointSlice, testNode, testService } from "../../support/builders/builders.ts";
+import { manifestText, rawObjects } from "../../support/builders/raw_objects.ts";
 
 const SERVICES_PER_FILE = 500;
 

@@ -14,9 +14,9 @@
 import { parseArgs } from "@std/cli/parse-args";
 import Table from "cli-table3";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
-import { ADDRESSES } from "../../support/address_plan.ts";
-import { DumpedRelay } from "../../support/dumped_relay.ts";
-import { FakeIptablesMachine } from "../../support/fake_iptables_machine.ts";
+import { ADDRESSES } from "../../support/builders/address_plan.ts";
+import { DumpedRelay } from "../../support/stages/dumped_relay.ts";
+import { FakeIptablesMachine } from "../../support/fakes/fake_iptables_machine.ts";
 import { type Gate, gateRow, isFailure } from "../gates.ts";
 import { writeManifests } from "./manifests.ts";
 import { toolCpuMs } from "./tool_cpu.ts";

@@ -16,10 +16,10 @@ import {
   iptablesRequirements,
   type IptablesVariant,
   leaveKubeletHint,
-} from "../../support/iptables_tools.ts";
-import { startEchoServer } from "../../support/echo_network.ts";
-import { Namespace } from "../../support/netns.ts";
-import { isSettled, RelayProcess } from "../../support/relay_process.ts";
+} from "../../support/stages/iptables_tools.ts";
+import { startEchoServer } from "../../support/drivers/echo_network.ts";
+import { Namespace } from "../../support/stages/netns.ts";
+import { isSettled, RelayProcess } from "../../support/stages/relay_process.ts";
 import { type Gate, gateRow, isFailure } from "../gates.ts";
 import { writeManifests } from "./manifests.ts";
 import { toolCpuMs } from "./tool_cpu.ts";

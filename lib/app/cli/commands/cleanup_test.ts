@@ -1,9 +1,9 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { fakeHostChecks } from "../../../../tests/support/fake_host_checks.ts";
-import { FakeClock } from "../../../../tests/support/fake_clock.ts";
-import { FakeCommandRunner } from "../../../../tests/support/fake_command_runner.ts";
-import { FakeNetwork } from "../../../../tests/support/fake_network.ts";
-import { testStatusReport } from "../../../../tests/support/status_reports.ts";
+import { fakeHostChecks } from "../../../../tests/support/fakes/fake_host_checks.ts";
+import { FakeClock } from "../../../../tests/support/fakes/fake_clock.ts";
+import { FakeCommandRunner } from "../../../../tests/support/fakes/fake_command_runner.ts";
+import { FakeNetwork } from "../../../../tests/support/fakes/fake_network.ts";
+import { testStatusReport } from "../../../../tests/support/builders/status_reports.ts";
 import type { Backend } from "../../../proxy/backend.ts";
 import type { CleanupReport } from "../../../controller/data_plane.ts";
 import { KUBE_PROXY_ALIVE, type KubeProxyRemovalOptions } from "../../../proxy/host_checks.ts";

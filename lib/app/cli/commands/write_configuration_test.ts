@@ -3,7 +3,7 @@ import { parse } from "@std/yaml";
 import { loadConfiguration, type LoadedConfiguration } from "../../../config/load.ts";
 import { parseFlags } from "../../../config/parse_flags.ts";
 import type { Dependencies } from "../../dependencies.ts";
-import { MemoryLogger } from "../../../../tests/support/memory_logger.ts";
+import { MemoryLogger } from "../../../../tests/support/fakes/memory_logger.ts";
 import { configurationText, writeConfigurationCommand } from "./write_configuration.ts";
 
 function load(argv: readonly string[], text?: string): Promise<LoadedConfiguration> {

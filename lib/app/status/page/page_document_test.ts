@@ -1,5 +1,8 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { testStatusFamily, testStatusReport } from "../../../../tests/support/status_reports.ts";
+import {
+  testStatusFamily,
+  testStatusReport,
+} from "../../../../tests/support/builders/status_reports.ts";
 import type { ChangeEntry } from "../../changes/change_entry.ts";
 import type { StatusService } from "../status_report.ts";
 import { pageDocument, type PageModel, pageSections } from "./page_document.ts";

@@ -1,5 +1,5 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
-import { FakeClock } from "../../../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../../../tests/support/fakes/fake_clock.ts";
 import { MOST_STREAMS, PageEvents } from "./page_events.ts";
 import type { PageSection } from "./page_document.ts";
 

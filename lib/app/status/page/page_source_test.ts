@@ -1,7 +1,10 @@
 import { assertEquals } from "@std/assert";
-import { FakeClock } from "../../../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../../../tests/support/fakes/fake_clock.ts";
 import { eventually } from "../../../../tests/support/eventually.ts";
-import { testStatusFamily, testStatusReport } from "../../../../tests/support/status_reports.ts";
+import {
+  testStatusFamily,
+  testStatusReport,
+} from "../../../../tests/support/builders/status_reports.ts";
 import { PageSource } from "./page_source.ts";
 
 function stage() {

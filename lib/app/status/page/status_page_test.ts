@@ -1,5 +1,5 @@
 import { assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
-import { FakeClock } from "../../../../tests/support/fake_clock.ts";
+import { FakeClock } from "../../../../tests/support/fakes/fake_clock.ts";
 import { parseIpAddress } from "../../../net/ip_address.ts";
 import { createStatusPage } from "./status_page.ts";
 

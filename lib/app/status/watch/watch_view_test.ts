@@ -1,5 +1,8 @@
 import { assert, assertEquals } from "@std/assert";
-import { testStatusFamily, testStatusReport } from "../../../../tests/support/status_reports.ts";
+import {
+  testStatusFamily,
+  testStatusReport,
+} from "../../../../tests/support/builders/status_reports.ts";
 import { pressed, renderWatch, unanswered, type WatchModel } from "./watch_view.ts";
 
 const NOW = Date.UTC(2026, 0, 1, 12);

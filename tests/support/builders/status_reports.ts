@@ -1,0 +1,36 @@
+/**
+ * What a running kube-relay says of itself, with only the fields under test.
+ *
+ * @module
+ */
+import type { StatusFamily, StatusReport } from "../../../lib/app/status/status_report.ts";
+
+/** Of a process 4711 on node `node-a` that serves since 2026 began, but for what is given. */
+export function testStatusReport(overrides: Partial<StatusReport> = {}): StatusReport {
+  return {
+    version: "0.1.0",
+    pid: 4711,
+    startedAt: "2026-01-01T00:00:00.000Z",
+    phase: "serving",
+    largestEventLoopDelayMs: 3,
+    node: { name: "node-a" },
+    sources: [],
+    hostSettings: [],
+    families: [],
+    ...overrides,
+  };
+}
+
+/** Of IPv4 in userspace mode, without Services and syncs, but for what is given. */
+export function testStatusFamily(overrides: Partial<StatusFamily> = {}): StatusFamily {
+  return {
+    family: "IPv4",
+    mode: "userspace",
+    summary: "",
+    pending: false,
+    failures: 0,
+    services: [],
+    quarantined: [],
+    ...overrides,
+  };
+}

@@ -1,0 +1,30 @@
+/**
+ * The pages whose commands people copy.
+ *
+ * @module
+ */
+
+const ROOT = new URL("../../../", import.meta.url);
+
+/** Their paths. */
+export const COMMAND_PAGES: readonly string[] = [
+  "README.md",
+  "CONTRIBUTING.md",
+  "deploy/README.md",
+  "docs/k3s.md",
+  "docs/kubeadm.md",
+  "docs/upgrade.md",
+  "docs/going_back.md",
+  "docs/render.md",
+  "docs/diff.md",
+  "docs/dump.md",
+  "docs/explain.md",
+  "docs/trace.md",
+  "docs/nftables.md",
+  "docs/stories.md",
+];
+
+/** The text of a page. */
+export async function readPage(path: string): Promise<string> {
+  return await Deno.readTextFile(new URL(path, ROOT));
+}

@@ -1,0 +1,209 @@
+/**
+ * How far a command of the docs can be run on a machine without a cluster: each program has a check
+ * of its own, and a program without one is a mistake.
+ *
+ * @module
+ */
+import { loadConfiguration } from "../../../lib/config/load.ts";
+import { parseFlags } from "../../../lib/config/parse_flags.ts";
+import { COMMANDS } from "../../../lib/app/cli/commands/mod.ts";
+import { readManifest } from "./deploy_files.ts";
+
+const ROOT = new URL("../../../", import.meta.url).pathname;
+
+/** A check: throws an Error that says what is wrong with the arguments. */
+type Check = (args: readonly string[], scene: DocScene) => void | Promise<void>;
+
+/** Where the commands of one page are run. */
+export interface DocScene {
+  /** A folder that stands for `/`: what is installed lands below it. */
+  readonly root: string;
+  /** Text of `deno.json` and `compile.sh`, which name tasks and flags. */
+  readonly denoJson: string;
+  readonly compileScript: string;
+}
+
+/** What `--config` finds in the docs: kubeadm's file in short. */
+const CONFIGURATION =
+  "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+
+/** Units that are not ours. */
+const FOREIGN_UNITS = ["k3s", "k3s-agent", "systemd-modules-load", "kube-proxy"];
+const SYSTEMCTL_VERBS = [
+  "daemon-reload",
+  "disable",
+  "enable",
+  "restart",
+  "start",
+  "status",
+  "stop",
+];
+
+/** Flags of kubectl that take the next word. */
+const KUBECTL_VALUES = ["-n", "-f", "-l", "-o", "--type", "--patch"];
+const KUBECTL_VERBS = [
+  "apply",
+  "config",
+  "create",
+  "delete",
+  "exec",
+  "get",
+  "logs",
+  "patch",
+  "rollout",
+  "set",
+];
+
+/** What is written or removed on a machine in these folders only. */
+const OWN_PLACES =
+  /^\/(etc\/(kube-relay|default\/kube-relay|modules-load\.d\/kube-relay|systemd\/system\/kube-relay)|usr\/local\/bin\/kube-relay|var\/cache\/kube-relay|run\/kube-relay)/;
+
+/** The checks by program. */
+const CHECKS: Readonly<Record<string, Check>> = {
+  "kube-relay": checkRelay,
+  install: checkInstall,
+  systemctl: checkSystemctl,
+  kubectl: checkKubectl,
+  k3s: ([verb, ...args], scene) => {
+    expect(verb === "kubectl", `k3s ${verb}`);
+    return checkKubectl(args, scene);
+  },
+  kubeadm: ([verb, ...args]) => {
+    expect(["init", "upgrade"].includes(verb!), `kubeadm ${verb}`);
+    expect(args.length > 0, "kubeadm without a phase");
+  },
+  docker: async (args) => {
+    expect(["build", "push"].includes(args[0]!), `docker ${args[0]}`);
+    const file = args.indexOf("--file");
+    if (args[0] === "build") await Deno.stat(ROOT + args[file + 1]!);
+  },
+  "./compile.sh": (args, { compileScript }) => {
+    for (const arg of args) expect(compileScript.includes(`\n  ${arg.split("=")[0]} `), arg);
+  },
+  npx: ([yes, deno, ...args], scene) => {
+    expect(yes === "-y" && /^deno@\d+\.\d+\.\d+$/.test(deno!), `npx ${yes} ${deno}`);
+    return checkDeno(args, scene);
+  },
+  deno: checkDeno,
+  curl: ([url]) => {
+    const { hostname, port, pathname } = new URL(`http://${url}`);
+    expect(hostname === "localhost", hostname);
+    expect(
+      ["10256/healthz", "10249/metrics"].includes(`${port}${pathname}`),
+      `${port}${pathname} is served`,
+    );
+  },
+  "iptables-restore": checkRestore,
+  "ip6tables-restore": checkRestore,
+  nft: checkNft,
+  tee: checkOwnPlaces,
+  chmod: ([_mode, ...paths]) => checkOwnPlaces(paths),
+  rm: ([_flags, ...paths]) => checkOwnPlaces(paths),
+};
+
+/** Checks one command. Throws an Error for a mistake, and for a program that has no check. */
+export async function checkDocCommand(words: readonly string[], scene: DocScene): Promise<void> {
+  const [program = "", ...args] = words[0] === "sudo" ? words.slice(1) : words;
+  // The stories are run by tests/stories, which also looks that each is told.
+  if (program.startsWith("examples/stories/")) return void await Deno.stat(ROOT + program);
+  const name = program === "dist/kube-relay" ? "kube-relay" : program;
+  const check = CHECKS[name];
+  if (check === undefined) {
+    throw new Error(`nobody knows how to check '${program}': add it to CHECKS in doc_commands.ts`);
+  }
+  await check(args, scene);
+}
+
+/** Checks a command line of kube-relay by the real parser. Throws an Error with all its problems. */
+export async function checkRelay(args: readonly string[]): Promise<void> {
+  const { values, positionals, problems } = parseFlags(args);
+  const [verb = "run", ...operands] = positionals;
+  const { operands: wanted = [] } = COMMANDS.find(({ name }) => name === verb) ?? {};
+  const least = wanted.filter(({ optional = false }) => !optional).length;
+  expect(COMMANDS.some(({ name }) => name === verb), `verb ${verb}`);
+  expect(
+    operands.length >= least && operands.length <= wanted.length,
+    `what stands after the verb in '${positionals.join(" ")}'`,
+  );
+  expect(problems.length === 0, problems.join("; "));
+  await loadConfiguration(
+    { uid: 0, env: () => undefined, readTextFile: () => Promise.resolve(CONFIGURATION) },
+    { flags: values },
+  );
+}
+
+/** Runs `install` with everything below the scene's root. */
+async function checkInstall(args: readonly string[], { root }: DocScene): Promise<void> {
+  const paths = args.filter((arg, index) => !arg.startsWith("-") && args[index - 1] !== "-m");
+  const target = paths.at(-1)!;
+  checkOwnPlaces([target]);
+  const rewritten = args.map((arg) => arg === target ? root + target : arg);
+  await Deno.mkdir(`${root}${target}`.replace(/\/[^/]*$/, ""), { recursive: true });
+  // What the build makes need not be there: any file may stand for it.
+  const stand = rewritten.map((arg) => arg === "dist/kube-relay" ? "compile.sh" : arg);
+  const { code, stderr } = await new Deno.Command("install", { args: stand, cwd: ROOT }).output();
+  expect(code === 0, new TextDecoder().decode(stderr));
+}
+
+async function checkSystemctl(args: readonly string[]): Promise<void> {
+  const [verb, ...units] = args.filter((arg) => arg !== "--now");
+  expect(SYSTEMCTL_VERBS.includes(verb!), `systemctl ${verb}`);
+  expect((verb === "daemon-reload") === (units.length === 0), `systemctl ${args.join(" ")}`);
+  for (const unit of units) {
+    if (!FOREIGN_UNITS.includes(unit)) await Deno.stat(`${ROOT}deploy/${unit}.service`);
+  }
+}
+
+async function checkKubectl(args: readonly string[], _scene: DocScene): Promise<void> {
+  const plain: string[] = [];
+  for (let index = 0; index < args.length; index++) {
+    const arg = args[index]!;
+    if (arg === "--") break;
+    if (KUBECTL_VALUES.includes(arg)) {
+      const value = args[++index]!;
+      if (arg === "-f") await readManifest(value.replace(/^deploy\//, ""));
+      if (arg === "--patch") JSON.parse(value);
+    } else if (!arg.startsWith("-")) plain.push(arg);
+  }
+  expect(KUBECTL_VERBS.includes(plain[0]!), `kubectl ${plain[0]}`);
+  for (const [, kind, name] of plain.join(" ").matchAll(/\b(daemonset|configmap)[/ ]([\w-]+)/g)) {
+    expect(["kube-relay", "kube-proxy"].includes(name!), `${kind} ${name}`);
+  }
+  const inside = args.indexOf("--");
+  if (inside >= 0) await checkRelay(args.slice(inside + 2));
+}
+
+/** `deno task NAME …` of a task that there is, or `deno test FILE`. */
+async function checkDeno(args: readonly string[], { denoJson }: DocScene): Promise<void> {
+  const [verb, name, ...rest] = args;
+  if (verb === "test") await Deno.stat(ROOT + name);
+  else {
+    expect(verb === "task" && name! in JSON.parse(denoJson).tasks, `deno ${args.join(" ")}`);
+    if (name === "start") await checkRelay(rest);
+  }
+}
+
+/** Nobody is told to do what would throw away the rules of others. */
+function checkRestore(args: readonly string[]): void {
+  expect(args.includes("--noflush"), "iptables-restore without --noflush");
+  expect(args.every((arg) => ["--noflush", "--test"].includes(arg)), args.join(" "));
+}
+
+/**
+ * Whoever looks changes nothing, but for a table that is his own. That the commands work is tried in
+ * `tests/netns/nftables_docs_test.ts`.
+ */
+function checkNft(args: readonly string[]): void {
+  const [verb, ...words] = args.filter((arg) => !arg.startsWith("-"));
+  const isReading = ["get", "list", "monitor"].includes(verb!);
+  const isOwn = ["add", "delete"].includes(verb!) && words.slice(1, 3).join(" ") === "ip look";
+  expect(isReading || isOwn, `nft ${args.join(" ")} writes into a table of its own`);
+}
+
+function checkOwnPlaces(paths: readonly string[]): void {
+  for (const path of paths) expect(OWN_PLACES.test(path), `${path} is a place of kube-relay's`);
+}
+
+function expect(condition: boolean, what: string): void {
+  if (!condition) throw new Error(`expected otherwise: ${what}`);
+}

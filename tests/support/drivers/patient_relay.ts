@@ -1,0 +1,53 @@
+/**
+ * A program: kube-relay where everything is slow. Its first argument is how many times longer than
+ * usual the programs that it runs may take, the second a folder for what it remembers. All others are
+ * kube-relay's.
+ *
+ * @module
+ */
+import { runCommandLine } from "../../../lib/app/cli/command_line.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import { createTerminationSource } from "../../../lib/os/termination_signals.ts";
+import type { HostChecks } from "../../../lib/proxy/host_checks.ts";
+import { createDependencies } from "../../../main.ts";
+import { replaceFile } from "../builders/kubeconfig_file.ts";
+
+/** What the runner itself has for a command that is not told otherwise. */
+const USUAL_MS = 30_000;
+
+function patientRunner(commands: CommandRunner, factor: number): CommandRunner {
+  return {
+    run: (program, args, options = {}) =>
+      commands.run(program, args, {
+        ...options,
+        timeoutMs: (options.timeoutMs ?? USUAL_MS) * factor,
+      }),
+  };
+}
+
+/**
+ * Probes each mode in the first process only: thirty programs take ten seconds where all is slow, and
+ * kernel and tools stay the same. The tests of the probes do without this.
+ */
+function rememberProbes(hostChecks: HostChecks, folder: string): HostChecks {
+  return {
+    ...hostChecks,
+    async probeMode(mode, options) {
+      const file = `${folder}/probe-${mode}.json`;
+      const known = await Deno.readTextFile(file).catch(() => undefined);
+      if (known !== undefined) return JSON.parse(known);
+      const results = await hostChecks.probeMode(mode, options);
+      await replaceFile(file, JSON.stringify(results));
+      return results;
+    },
+  };
+}
+
+if (import.meta.main) {
+  const [factor = "1", folder = "", ...args] = Deno.args;
+  const dependencies = createDependencies();
+  const commands = patientRunner(dependencies.commands, Number(factor));
+  const hostChecks = rememberProbes(dependencies.hostChecks, folder);
+  const patient = { ...dependencies, commands, hostChecks };
+  Deno.exit(await runCommandLine(patient, args, createTerminationSource()));
+}

@@ -1,0 +1,48 @@
+/**
+ * A machine as a test says it is.
+ *
+ * @module
+ */
+import type { BackendMode } from "../../../lib/proxy/backend.ts";
+import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
+import type { FindingOptions, HostChecks, HostFinding } from "../../../lib/proxy/host_checks.ts";
+
+/** What the machine has. */
+export interface FakeHost {
+  /** @default nothing is missing */
+  readonly probes?: Readonly<Partial<Record<BackendMode, readonly ProbeResult[]>>>;
+  /** @default {[]} */
+  readonly findings?: readonly HostFinding[];
+  /** Told of what findings are looked for by. */
+  readonly onFindings?: (options: FindingOptions) => void;
+}
+
+/** {@linkcode HostChecks} of that machine; `asked` gets the modes that were probed. */
+export function fakeHostChecks(
+  { probes = {}, findings = [], onFindings = () => {} }: FakeHost = {},
+  asked: BackendMode[] = [],
+): HostChecks {
+  return {
+    probeMode(mode) {
+      asked.push(mode);
+      return Promise.resolve(probes[mode] ?? []);
+    },
+    findings: (options = {}) => {
+      onFindings(options);
+      return Promise.resolve(findings);
+    },
+    removeKubeProxy: () => Promise.resolve({ removed: [], failed: [] }),
+  };
+}
+
+/** A required thing that is missing. */
+export function missingFeature(feature: string, more: Partial<ProbeResult> = {}): ProbeResult {
+  return {
+    feature,
+    available: false,
+    required: true,
+    detail: `no ${feature}`,
+    cure: `get ${feature}`,
+    ...more,
+  };
+}

@@ -1,0 +1,178 @@
+/**
+ * The parts of a kernel that the ipvs mode writes to, in memory: virtual servers, sets, addresses on the
+ * device and the rules of single Services. Takes the tools' own text, line by line, and refuses what
+ * they refuse.
+ *
+ * @module
+ */
+import { IpvsTable } from "./ipvs_table.ts";
+import { tryParseOperation } from "../texts/parse_operations.ts";
+import { type IpvsStep, stepText } from "../../../backends/ipvs/steps.ts";
+import { serverKey } from "../../../backends/ipvs/virtual_server.ts";
+import type { IpAddress } from "../../../lib/net/ip_address.ts";
+import type { Protocol } from "../../../lib/net/port.ts";
+
+/** Where a packet is sent from outside. */
+export interface FakePacket {
+  readonly protocol: Protocol;
+  readonly address: IpAddress;
+  readonly port: number;
+}
+
+/**
+ * What becomes of it. `away`: the address is not one of this node. `node`: it reaches what the node has
+ * on that port.
+ */
+export type FakeOutcome = "away" | "drop" | "node" | "reject" | readonly string[];
+
+/** Of one IP family, IPv4. */
+export class FakeIpvsKernel {
+  readonly table = new IpvsTable();
+  readonly sets = new Map<string, Set<string>>();
+  /** Type and options of sets, as they were created. */
+  readonly setOptions = new Map<string, string>();
+  readonly addresses = new Set<string>();
+  /** Rules of user-defined chains, `table chain` → rules. */
+  readonly chains = new Map<string, string[]>();
+  #hasDevice = false;
+
+  /** Carries out steps; told after each line that has an effect by itself. */
+  run(steps: readonly IpvsStep[], onLine: (line: string) => void = () => {}): void {
+    for (const step of steps) {
+      const lines = [...stepText(step)].join("").trimEnd().split("\n");
+      if (step.tool === "iptables") {
+        this.#restore(lines);
+        onLine("COMMIT");
+        continue;
+      }
+      for (const line of lines) {
+        this.take(step.tool, line);
+        onLine(line);
+      }
+    }
+  }
+
+  /** What becomes of the first packet of a connection. */
+  fate({ protocol, address, port }: FakePacket): FakeOutcome {
+    if (!this.addresses.has(address)) return "away";
+    const entry = `${address},${protocol.toLowerCase()}:${port}`;
+    const isIn = (set: string) => this.sets.get(`KUBE-${set}`)?.has(entry) ?? false;
+    if (isIn("NO-LOCAL-INTERNAL") || isIn("NO-LOCAL-EXTERNAL")) return "drop";
+    if (isIn("LOAD-BALANCER-FW")) {
+      const ranges = this.sets.get("KUBE-LOAD-BALANCER-SOURCE-CIDR") ?? [];
+      if (![...ranges].some((each) => each.startsWith(`${entry},`))) return "drop";
+    }
+    if (!isIn("SERVED")) return this.sets.get("KUBE-IPVS-IPS")?.has(address) ? "reject" : "node";
+    const key = serverKey({ protocol, address, port });
+    if (this.table.getServer(key) === undefined) return "node";
+    const reals = this.table.getReals(key).filter(({ weight }) => weight > 0);
+    return reals.length === 0 ? "reject" : reals.map((real) => real.key).sort();
+  }
+
+  /** Everything, sorted. Real servers that drain are left out, and so are jumps. */
+  dump(): string {
+    const servers = this.table.getServers().map(({ key, scheduler, persistenceSeconds }) => {
+      const reals = this.table.getReals(key).filter(({ weight }) => weight > 0);
+      const names = reals.map((real) => real.key).sort().join(" ");
+      return `${key} ${scheduler} ${persistenceSeconds ?? ""} -> ${names}`;
+    });
+    const sets = [...this.sets].map(([name, entries]) =>
+      `${name}: ${[...entries].sort().join(" ")}`
+    );
+    const chains = [...this.chains].map(([name, rules]) =>
+      `${name}: ${[...rules].sort().join("; ")}`
+    );
+    return [...servers, ...sets, ...chains, [...this.addresses].sort().join(" ")].sort().join("\n");
+  }
+
+  /** Whether there is a device. Without one there are no addresses. */
+  get hasDevice(): boolean {
+    return this.#hasDevice;
+  }
+
+  set hasDevice(isThere: boolean) {
+    this.#hasDevice = isThere;
+    if (!isThere) this.addresses.clear();
+  }
+
+  /** Takes one line of a tool's input; throws in the words of the tool. */
+  take(tool: "ip" | "ipset" | "ipvsadm", line: string): void {
+    if (tool === "ipvsadm") {
+      const operation = tryParseOperation(line);
+      if (operation === undefined) throw new Error(`ipvsadm: cannot read '${line}'`);
+      this.table.apply(operation);
+    } else if (tool === "ip") this.#takeAddress(line.split(" "));
+    else this.#takeSet(line.split(" "));
+  }
+
+  #takeAddress([object = "", verb = "", address = ""]: readonly string[]): void {
+    if (object === "link") {
+      if (this.#hasDevice) throw new Error("ip: RTNETLINK answers: File exists");
+      this.#hasDevice = true;
+      return;
+    }
+    if (!this.#hasDevice) throw new Error('ip: Cannot find device "kube-ipvs0"');
+    const plain = address.replace(/\/\d+$/, "");
+    if (verb === "replace") this.addresses.add(plain);
+    else if (!this.addresses.delete(plain)) throw new Error("ip: Cannot assign requested address");
+  }
+
+  #takeSet([verb = "", name = "", entry = "", ...rest]: readonly string[]): void {
+    if (verb === "create") {
+      const options = [entry, ...rest].filter((word) => word !== "-exist").join(" ");
+      const there = this.setOptions.get(name) ?? options;
+      if (this.sets.has(name) && there !== options) {
+        throw new Error("Set cannot be created: set with the same name already exists");
+      }
+      if (!this.sets.has(name)) this.sets.set(name, new Set());
+      this.setOptions.set(name, options);
+      return;
+    }
+    const set = this.sets.get(name);
+    if (set === undefined) throw new Error("ipset: The set with the given name does not exist");
+    if (verb === "add") set.add(entry);
+    else if (verb === "del") set.delete(entry);
+    else if (verb === "flush") set.clear();
+    else if (verb === "destroy") {
+      this.sets.delete(name);
+      this.setOptions.delete(name);
+    } else if (verb === "swap") this.#swapSets(name, entry);
+    else throw new Error(`ipset: cannot read '${verb}'`);
+  }
+
+  #swapSets(one: string, other: string): void {
+    const [options = "", otherOptions = ""] = [one, other].map((name) => this.setOptions.get(name));
+    const [set, otherSet] = [one, other].map((name) => this.sets.get(name));
+    const kindOf = (text: string) => /^\S+(?: family \S+)?/.exec(text)?.[0];
+    if (!set || !otherSet || kindOf(options) !== kindOf(otherOptions)) {
+      throw new Error("The sets cannot be swapped: their type does not match");
+    }
+    this.sets.set(one, otherSet).set(other, set);
+    this.setOptions.set(one, otherOptions).set(other, options);
+  }
+
+  #restore(lines: readonly string[]): void {
+    let table = "";
+    for (const line of lines) {
+      const [verb = "", chain = "", ...words] = line.split(" ");
+      const rule = words.join(" ");
+      const [, set] = / --match-set (\S+) /.exec(line) ?? [];
+      if (set !== undefined && !this.sets.has(set)) throw new Error(`iptables: no set ${set}`);
+      if (verb.startsWith("*")) table = verb.slice(1);
+      else if (verb.startsWith(":")) this.chains.set(`${table} ${verb.slice(1)}`, []);
+      else if (verb === "-A") this.#rules(table, chain).push(rule);
+      else if (verb === "-D") {
+        const rules = this.#rules(table, chain);
+        const at = rules.indexOf(rule);
+        if (at < 0) throw new Error(`iptables: no rule '${rule}' in ${chain}`);
+        rules.splice(at, 1);
+      }
+    }
+  }
+
+  #rules(table: string, chain: string): string[] {
+    const rules = this.chains.get(`${table} ${chain}`);
+    if (rules === undefined) throw new Error(`iptables: no chain ${chain} in ${table}`);
+    return rules;
+  }
+}

@@ -1,0 +1,145 @@
+/**
+ * A machine with IPVS for IPv4, as seen by those who run its programs.
+ *
+ * @module
+ */
+import type { InterfaceAddress } from "../../../lib/os/network.ts";
+import { addressOfServer } from "../../../backends/ipvs/virtual_server.ts";
+import { SET_IDS, setName, setOptions } from "../../../backends/ipvs/ipset_table.ts";
+import type { CommandAnswer, CommandCall, FakeCommandRunner } from "./fake_command_runner.ts";
+import { FakeIptablesMachine } from "./fake_iptables_machine.ts";
+import { FakeIpvsKernel } from "./fake_ipvs_kernel.ts";
+import { MemoryRecordFile } from "./memory_record_file.ts";
+
+/** The machine. */
+export class FakeIpvsMachine {
+  readonly kernel = new FakeIpvsKernel();
+  readonly iptables = new FakeIptablesMachine();
+  /** In the state directory. */
+  readonly recordFile = new MemoryRecordFile();
+  /** Of its own interfaces. */
+  interfaceAddresses: readonly InterfaceAddress[] = [];
+  /** So many readings to come leave out the first virtual server. */
+  tornReadings = 0;
+  /** Whether the device, where there is one, is a dummy. */
+  isDummy = true;
+  /** Connections of a real server, by its key. */
+  readonly connections = new Map<string, number>();
+  /** Why a tool does not take a line; `undefined` = it does. */
+  refuses: (tool: "ip" | "ipset" | "ipvsadm", line: string) => string | undefined = () => undefined;
+
+  constructor() {
+    this.commands
+      .on("cat /proc/net/ip_vs", () => ({ stdout: this.#procText() }))
+      .on("ip -o addr show dev kube-ipvs0", () => this.#addresses())
+      .on("ip link add kube-ipvs0", () => this.#makeDevice())
+      .on("ip -batch -", (call) => this.#feed("ip", call))
+      .on("ip -o link show type dummy", () => ({ stdout: this.#dummies() }))
+      .on("ip link del kube-ipvs0", () => {
+        this.kernel.hasDevice = false;
+        return {};
+      })
+      .on("ipset list -n", () => ({ stdout: [...this.kernel.sets.keys()].join("\n") }))
+      .on("ipset save", () => ({ stdout: this.#savedSets() }))
+      .on("ipset restore", (call) => this.#feed("ipset", call))
+      .on("ipvsadm -L -n --rate --exact", () => ({ stdout: this.#rates() }))
+      .on("ipvsadm -R", (call) => this.#feed("ipvsadm", call));
+  }
+
+  get commands(): FakeCommandRunner {
+    return this.iptables.commands;
+  }
+
+  /** Everything that was written to, sorted. */
+  dump(): string {
+    return `${this.kernel.dump()}\n${this.iptables.tool.dump()}`;
+  }
+
+  /** All but ipvsadm stop at the first line that fails. */
+  #feed(tool: "ip" | "ipset" | "ipvsadm", { stdin }: CommandCall): CommandAnswer {
+    let stderr = "";
+    for (const [index, line] of stdin.trimEnd().split("\n").entries()) {
+      try {
+        const refusal = this.refuses(tool, line);
+        if (refusal !== undefined) throw new Error(refusal);
+        this.kernel.take(tool, line);
+      } catch (error) {
+        const reason = error instanceof Error ? error.message : String(error);
+        if (tool === "ipset") return { code: 1, stderr: `Error in line ${index + 1}: ${reason}` };
+        if (tool === "ip") return { code: 1, stderr: `${reason}\nCommand failed -:${index + 1}\n` };
+        stderr += `${reason}\n`;
+      }
+    }
+    return { stderr };
+  }
+
+  #addresses(): CommandAnswer {
+    if (!this.kernel.hasDevice) {
+      return { code: 1, stderr: 'Device "kube-ipvs0" does not exist.\n' };
+    }
+    const lines = [...this.kernel.addresses].map((each) =>
+      `7: kube-ipvs0 inet ${each}/32 scope …\n`
+    );
+    return { stdout: lines.join("") };
+  }
+
+  #dummies(): string {
+    return this.isDummy && this.kernel.hasDevice
+      ? "7: kube-ipvs0: <BROADCAST,NOARP> mtu 1500\n"
+      : "";
+  }
+
+  #makeDevice(): CommandAnswer {
+    if (this.kernel.hasDevice) return { code: 2, stderr: "RTNETLINK answers: File exists\n" };
+    this.kernel.hasDevice = true;
+    return {};
+  }
+
+  #savedSets(): string {
+    return [...this.kernel.sets].map(([name, entries]) => {
+      const id = SET_IDS.find((each) => setName(each, "IPv4") === name);
+      const usual = id === undefined ? "hash:ip family inet" : setOptions(id, "IPv4");
+      const options = this.kernel.setOptions.get(name) ?? usual;
+      const lines = [...entries].map((entry) => `add ${name} ${entry}\n`);
+      return `create ${name} ${options} bucketsize 12 initval 0x1\n${lines.join("")}`;
+    }).join("");
+  }
+
+  /** Seven new connections in a second, for each virtual server. */
+  #rates(): string {
+    return this.kernel.table.getServers().map(({ key }) => {
+      const { protocol } = addressOfServer(key)!;
+      return `${protocol}  ${key.split(" ")[1]}  7 14 11 1204 88120\n`;
+    }).join("");
+  }
+
+  #procText(): string {
+    const { table } = this.kernel;
+    const isTorn = this.tornReadings > 0;
+    if (isTorn) this.tornReadings--;
+    return table.getServers().slice(isTorn ? 1 : 0).map(
+      ({ key, scheduler, persistenceSeconds }) => {
+        const { protocol, address, port } = addressOfServer(key)!;
+        const rest = persistenceSeconds === undefined
+          ? ""
+          : ` persistent ${persistenceSeconds * 250}`;
+        const reals = table.getReals(key).map((real) => {
+          const [host = "", number = ""] = real.key.split(":");
+          const active = this.connections.get(real.key) ?? 0;
+          return `  -> ${hex(host, Number(number))} ${
+            FORWARDING[real.forwarding]
+          } ${real.weight} ${active} 0\n`;
+        });
+        return `${protocol}  ${hex(address, port)} ${scheduler}${rest}\n${reals.join("")}`;
+      },
+    ).join("");
+  }
+}
+
+/** As the kernel spells it. */
+const FORWARDING = { masquerade: "Masq", route: "Route", tunnel: "Tunnel" } as const;
+
+function hex(address: string, port: number): string {
+  const octets = address.split(".").map((octet) => Number(octet).toString(16).padStart(2, "0"));
+  return `${octets.join("")}:${port.toString(16).padStart(4, "0")}`.toUpperCase();
+}

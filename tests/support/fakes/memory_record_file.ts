@@ -1,0 +1,44 @@
+/**
+ * A record of virtual servers in memory, which outlives the process of a test.
+ *
+ * @module
+ */
+import type { ServerRecordFile } from "../../../backends/ipvs/server_record_file.ts";
+
+/** Counts what is written; fails where it is told to. */
+export class MemoryRecordFile implements ServerRecordFile {
+  readonly path = "/state/ipvs.ipv4.json";
+  text: string | undefined;
+  /** What could not be understood. */
+  aside: string | undefined;
+  saves = 0;
+  /** Why nothing can be read, written or moved now. */
+  problem: Error | undefined;
+
+  load(): Promise<string | undefined> {
+    return this.#do(() => this.text);
+  }
+
+  save(text: string): Promise<void> {
+    return this.#do(() => {
+      this.text = text;
+      this.saves++;
+    });
+  }
+
+  remove(): Promise<void> {
+    return this.#do(() => void (this.text = undefined));
+  }
+
+  setAside(): Promise<string> {
+    return this.#do(() => {
+      this.aside = this.text;
+      this.text = undefined;
+      return `${this.path}.broken`;
+    });
+  }
+
+  #do<T>(action: () => T): Promise<T> {
+    return this.problem ? Promise.reject(this.problem) : Promise.resolve(action());
+  }
+}

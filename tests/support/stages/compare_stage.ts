@@ -1,0 +1,116 @@
+/**
+ * A mode on the kernel of a network namespace: one backend that serves, as a running process has it,
+ * and idle ones beside it that compare and mend.
+ *
+ * @module
+ */
+import { type BackendOptions, BACKENDS } from "../../../backends/mod.ts";
+import { parseCidr } from "../../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../../lib/net/ip_address.ts";
+import { systemClock } from "../../../lib/os/clock.ts";
+import { type CommandRunner, systemCommandRunner } from "../../../lib/os/command_runner.ts";
+import { systemNetwork } from "../../../lib/os/network.ts";
+import type { Backend, BackendMode } from "../../../lib/proxy/backend.ts";
+import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
+import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import { defaultConfiguration } from "../../../lib/config/configuration_schema.ts";
+import { MemoryLogger } from "../fakes/memory_logger.ts";
+import { Namespace } from "./netns.ts";
+import { testPlanChanges, testProxyPlan } from "../builders/service_plans.ts";
+
+const SHARED = {
+  localTraffic: { kind: "byCidr" as const, cidr: parseCidr("10.0.0.0/8") },
+  nodePortAddresses: [parseIpAddress("198.51.100.1")],
+  serviceCidrs: [parseCidr("172.30.0.0/16")],
+};
+
+/** Longer than a test: what is damaged stays so until it is mended here. */
+const SYNC_PERIOD_MS = 3_600_000;
+
+/** The node, and what serves it. */
+export class CompareStage implements AsyncDisposable {
+  readonly node: Namespace;
+  readonly mode: BackendMode;
+  /** What was run for backends, as it would be typed. */
+  readonly calls: string[] = [];
+  readonly serving: Backend;
+  #plan: ProxyPlan | undefined;
+
+  private constructor(node: Namespace, mode: BackendMode) {
+    this.node = node;
+    this.mode = mode;
+    this.serving = this.#create();
+  }
+
+  /** Makes it; the backend has started. */
+  static async create(
+    mode: BackendMode,
+    prepare: (node: Namespace) => Promise<void> = () => Promise.resolve(),
+  ): Promise<CompareStage> {
+    const node = await Namespace.create("compare");
+    await prepare(node);
+    const stage = new CompareStage(node, mode);
+    await stage.serving.start();
+    // Its own watch would mend what is damaged.
+    await stage.serving.drain(0);
+    return stage;
+  }
+
+  /** The plan that was synced last. */
+  get plan(): ProxyPlan {
+    if (this.#plan === undefined) throw new Error("Cannot tell the plan before the first sync");
+    return this.#plan;
+  }
+
+  /** Brings the kernel to what these need. */
+  sync(plans: readonly ServicePlan[]): Promise<SyncReport> {
+    const plan = testProxyPlan(plans, { shared: SHARED });
+    const changes = testPlanChanges(plan, this.#plan);
+    this.#plan = plan;
+    return this.serving.sync(plan, changes);
+  }
+
+  /** A backend of another process, which knows what a dump of the serving one tells. */
+  another(options: Pick<BackendOptions, "facts"> = {}): Backend {
+    const facts = this.serving.facts?.();
+    return this.#create({ ...(facts && { facts }), ...options });
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.serving[Symbol.asyncDispose]();
+    await this.node[Symbol.asyncDispose]();
+  }
+
+  #create(options: Pick<BackendOptions, "facts"> = {}): Backend {
+    const { name } = this.node;
+    const commands: CommandRunner = {
+      run: (program, args, given) => {
+        this.calls.push([program, ...args].join(" "));
+        return systemCommandRunner.run("ip", ["netns", "exec", name, program, ...args], given);
+      },
+    };
+    const configuration = defaultConfiguration();
+    return BACKENDS[this.mode]!({
+      clock: systemClock,
+      commands,
+      logger: new MemoryLogger(),
+      network: systemNetwork,
+      random: () => 0,
+    }, {
+      family: "IPv4",
+      relay: {
+        addressMode: "each",
+        udpTimeoutMs: 1_000,
+        maxConnectionsPerService: 10,
+        stateDirectory: "",
+        ipvsDrainTimeoutMs: 1_000,
+      },
+      iptables: { ...configuration.iptables, syncPeriod: SYNC_PERIOD_MS },
+      nftables: { ...configuration.nftables, syncPeriod: SYNC_PERIOD_MS },
+      ipvs: configuration.ipvs,
+      belongsTo: () => undefined,
+      ...options,
+    });
+  }
+}

@@ -1,0 +1,80 @@
+/**
+ * Damages what a mode has in the kernel, row by row, and has it mended.
+ *
+ * @module
+ */
+import { assert, assertEquals } from "@std/assert";
+import type { DataPlaneDifference } from "../../../../lib/proxy/data_plane_difference.ts";
+import type { ServicePlan } from "../../../../lib/proxy/service_plan.ts";
+import { CompareStage } from "../compare_stage.ts";
+import { damagedServices } from "../../builders/damaged_services.ts";
+import { isMissing } from "../../requirement.ts";
+import { testServicePlan } from "../../builders/service_plans.ts";
+import type { DamageRow } from "./damage_row.ts";
+import type { DamagedMode } from "./damaged_modes.ts";
+
+/** The test of a mode: its whole table, then one more change by the process that serves. */
+export function testDamage(mode: DamagedMode): void {
+  Deno.test({
+    name: `${mode.name}: diff names each damage, and a repair mends it and nothing else`,
+    ignore: isMissing(mode.name, [...mode.requirements()]),
+    fn: async (t) => {
+      await using stage = await CompareStage.create(mode.mode, mode.prepare);
+      await stage.sync(damagedServices());
+      await mode.finish(stage.node);
+      for (const row of mode.rows) {
+        await t.step(row.name, () => damageAndMend(stage, mode, row));
+      }
+      await t.step("what the serving process knows is still true", () => syncOn(stage));
+    },
+  });
+}
+
+async function damageAndMend(
+  stage: CompareStage,
+  mode: DamagedMode,
+  { damage, found }: DamageRow,
+): Promise<void> {
+  const before = await mode.objects(stage.node);
+  await mode.damage(stage.node, damage);
+  await using other = stage.another();
+  const differences = await other.compare?.(stage.plan) ?? [];
+  assertEquals(differences.map(textOf).sort(), [...found].sort());
+  const writesBefore = mode.writes(stage.calls);
+  const repair = await other.repair?.(stage.plan);
+  assertEquals(repair?.found, differences);
+  assertEquals(repair?.left, []);
+  assert(mode.writes(stage.calls) - writesBefore <= 3, "a few writes are enough for any damage");
+  const after = await mode.objects(stage.node);
+  const touched = mode.touchedBy(differences);
+  assertEquals([...after.keys()].sort(), [...before.keys()].sort());
+  for (const [name, text] of before) {
+    const now = after.get(name) ?? "";
+    if (touched(name)) assertEquals(mode.meaning(now), mode.meaning(text), name);
+    else assertEquals(now, text, `${name} is touched`);
+  }
+}
+
+/** A change goes on from what the process believes the kernel to hold: then it holds what is wanted. */
+async function syncOn(stage: CompareStage): Promise<void> {
+  const services = damagedServices();
+  const changed: readonly ServicePlan[] = [
+    ...services.slice(1),
+    testServicePlan({
+      name: "web",
+      clusterIp: "172.30.0.1",
+      nodePort: 30_080,
+      masqueradeInternal: "off-cluster",
+      to: ["10.1.0.2:8080", "10.1.0.3:8080"],
+    }),
+  ];
+  const report = await stage.sync(changed);
+  assertEquals(report.full, false);
+  await using other = stage.another();
+  assertEquals(await other.compare?.(stage.plan), []);
+}
+
+function textOf({ kind, object, name, key }: DataPlaneDifference): string {
+  const service = key === undefined ? "" : ` [${key.replace(/[:/](TCP|UDP)$/, "")}]`;
+  return `${kind} ${object} ${name}${service}`;
+}

@@ -1,0 +1,41 @@
+/**
+ * A machine on which others change rules, for tests of what watches them.
+ *
+ * @module
+ */
+import { assertEquals } from "@std/assert";
+import type { DriftFigures } from "../../../backends/netfilter/drift_figures.ts";
+import type { DriftWatch } from "../../../backends/netfilter/drift_watch.ts";
+import { OneAtATime } from "../../../lib/os/one_at_a_time.ts";
+import { FakeClock, settle } from "../fakes/fake_clock.ts";
+import { MemoryLogger } from "../fakes/memory_logger.ts";
+
+/** What a watch stands on, and what it told. Whoever extends it makes the watch and starts it. */
+export abstract class DriftStage implements AsyncDisposable {
+  readonly clock = new FakeClock();
+  readonly logger = new MemoryLogger();
+  readonly turns = new OneAtATime();
+  /** What was counted. */
+  readonly drift: DriftFigures[] = [];
+  readonly onDrift = (figures: DriftFigures): void => void this.drift.push(figures);
+  abstract readonly watch: DriftWatch;
+
+  /** Lets time go by, a second at a time. */
+  async pass(seconds: number): Promise<void> {
+    for (let second = 0; second < seconds; second++) {
+      await this.clock.advance(1_000);
+      await settle();
+    }
+  }
+
+  /** Warnings, in order. */
+  get messages(): string[] {
+    return this.logger.lines.filter(({ level }) => level === "warn").map(({ message }) => message);
+  }
+
+  /** Stops the watch; it is to leave no timer. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.watch.stop();
+    assertEquals(this.clock.pendingTimers, 0);
+  }
+}

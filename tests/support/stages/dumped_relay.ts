@@ -1,0 +1,170 @@
+/**
+ * kube-relay in this process on a machine that is not there, with its dump, and the text of the rules
+ * that it has in force.
+ *
+ * @module
+ */
+import { BACKENDS } from "../../../backends/mod.ts";
+import { askControlText, requestStatus } from "../../../lib/app/control/control_client.ts";
+import type { Dependencies } from "../../../lib/app/dependencies.ts";
+import { renderHeading } from "../../../lib/app/offline/render_heading.ts";
+import { runProxy } from "../../../lib/app/run/run_proxy.ts";
+import { effectiveConfiguration } from "../../../lib/config/effective_configuration.ts";
+import { loadConfiguration } from "../../../lib/config/load.ts";
+import { parseFlags } from "../../../lib/config/parse_flags.ts";
+import { createLogger } from "../../../lib/log/create_logger.ts";
+import { parseIpAddress } from "../../../lib/net/ip_address.ts";
+import { systemClock } from "../../../lib/os/clock.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import { systemNetwork } from "../../../lib/os/network.ts";
+import type { Backend, BackendMode } from "../../../lib/proxy/backend.ts";
+import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
+import { THIS_NODE } from "../builders/address_plan.ts";
+import { eventually } from "../eventually.ts";
+import { fakeHostChecks } from "../fakes/fake_host_checks.ts";
+import { isSettled } from "./relay_process.ts";
+import { unusedPort } from "../drivers/unused_port.ts";
+
+/** What it is started with. */
+export interface DumpedRelayOptions {
+  readonly mode: BackendMode;
+  readonly commands: CommandRunner;
+  /** Flags of the command line; of health, metrics and the socket it has its own. */
+  readonly flags: readonly string[];
+  /** Addresses of the machine, beside 127.0.0.1. @default {none} */
+  readonly addresses?: readonly string[];
+  readonly env?: Readonly<Record<string, string>>;
+  /** Longest time for the first sync. @default {10_000} */
+  readonly deadlineMs?: number;
+}
+
+/** A running kube-relay of one family, IPv4. */
+export class DumpedRelay implements AsyncDisposable {
+  readonly folder: string;
+  readonly #options: DumpedRelayOptions;
+  readonly #stop = new AbortController();
+  #running: Promise<void> = Promise.resolve();
+  #live: { readonly backend: Backend; readonly plan: ProxyPlan } | undefined;
+
+  private constructor(folder: string, options: DumpedRelayOptions) {
+    this.folder = folder;
+    this.#options = options;
+  }
+
+  /** Starts it; resolves when it has synced. */
+  static async start(options: DumpedRelayOptions): Promise<DumpedRelay> {
+    const relay = new DumpedRelay(await Deno.makeTempDir(), options);
+    await relay.#start();
+    return relay;
+  }
+
+  get controlSocket(): string {
+    return `${this.folder}/control.sock`;
+  }
+
+  /** The answer to `/dump`. */
+  async dump(): Promise<string> {
+    return await askControlText(this.controlSocket, { route: "/dump" });
+  }
+
+  /** The rules of the plan that was synced last, by the backend that serves it, under their heading. */
+  text(): string {
+    const { backend, plan } = this.#live!;
+    const heading = renderHeading({
+      mode: this.#options.mode,
+      family: "IPv4",
+      nodeName: THIS_NODE,
+      isNodeKnown: true,
+      asksKernel: false,
+      plan,
+      keys: undefined,
+      service: undefined,
+    });
+    return heading + [...backend.render(plan)].join("");
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    this.#stop.abort();
+    await this.#running;
+    await Deno.remove(this.folder, { recursive: true });
+  }
+
+  async #start(): Promise<void> {
+    const { mode, flags: given, env = {} } = this.#options;
+    const { values: flags } = parseFlags([
+      ...given,
+      `--hostname-override=${THIS_NODE}`,
+      "--address-mode=none",
+      "--conntrack-max-per-core=0",
+      "--drain-timeout=0s",
+      `--proxy-mode=${mode}`,
+      `--control-socket=${this.controlSocket}`,
+      `--state-dir=${this.folder}/state`,
+      `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
+      `--metrics-bind-address=127.0.0.1:${unusedPort()}`,
+    ]);
+    const dependencies = this.#dependencies(env);
+    const configuration = await loadConfiguration(
+      { uid: 1000, env: (name) => env[name], readTextFile: (path) => Deno.readTextFile(path) },
+      { flags },
+    );
+    const proxy = effectiveConfiguration(configuration.proxy, mode);
+    const run = { ...configuration, proxy, mode, families: ["IPv4"] as const, flags };
+    this.#running = runProxy(
+      { ...dependencies, logger: createLogger({ format: "text", verbosity: 0, sink: () => {} }) },
+      run,
+      this.#stop.signal,
+    );
+    await Promise.race([this.#running, this.settled()]);
+  }
+
+  /** Waits until it has synced everything that it knows of. */
+  async settled(): Promise<void> {
+    await eventually("kube-relay has synced", async () => {
+      const status = await requestStatus(this.controlSocket, { brief: true }).catch(() =>
+        undefined
+      );
+      return status !== undefined && isSettled(status);
+    }, { deadlineMs: this.#options.deadlineMs ?? 10_000 });
+  }
+
+  #dependencies(env: Readonly<Record<string, string>>): Dependencies {
+    const { mode, commands, addresses = [] } = this.#options;
+    const own = [
+      { interfaceName: "lo", address: parseIpAddress("127.0.0.1") },
+      ...addresses.map((text) => ({ interfaceName: "eth0", address: parseIpAddress(text) })),
+    ];
+    return {
+      clock: systemClock,
+      network: { ...systemNetwork, interfaceAddresses: () => own },
+      commands,
+      random: () => 0.5,
+      backends: {
+        [mode]: (...made: Parameters<NonNullable<typeof BACKENDS.iptables>>) =>
+          this.#watched(BACKENDS[mode]!(...made)),
+      },
+      hostChecks: fakeHostChecks(),
+      process: {
+        pid: 4711,
+        uid: 1000,
+        hostname: "machine-a",
+        kernelRelease: "6.12.0-test",
+        env: (name) => env[name],
+        stdoutIsTerminal: false,
+        columns: 80,
+      },
+      print: () => {},
+      complain: () => {},
+    };
+  }
+
+  /** Notes what it is given to sync. */
+  #watched(backend: Backend): Backend {
+    const sync = backend.sync.bind(backend);
+    backend.sync = (plan, changes) => {
+      this.#live = { backend, plan };
+      return sync(plan, changes);
+    };
+    return backend;
+  }
+}

@@ -1,0 +1,98 @@
+/**
+ * The ipvs backend on a machine in memory, synced as `lib/app/service/syncer.ts` does.
+ *
+ * @module
+ */
+import { createIpvsBackend } from "../../../backends/ipvs/backend.ts";
+import type { IpvsBackendOptions } from "../../../backends/ipvs/backend_options.ts";
+import type { Backend } from "../../../lib/proxy/backend.ts";
+import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
+import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import { FakeClock, settle } from "../fakes/fake_clock.ts";
+import { FakeIpvsMachine } from "../fakes/fake_ipvs_machine.ts";
+import { FakeNetwork } from "../fakes/fake_network.ts";
+import { IPVS_SETTINGS } from "./ipvs_settings.ts";
+import { MemoryLogger } from "../fakes/memory_logger.ts";
+import { testPlanChanges, testProxyPlan, testSharedPlan } from "../builders/service_plans.ts";
+
+const SHARED = testSharedPlan();
+
+/** A plan of these ServicePorts; what they share is the same each time. */
+export function ipvsPlanOf(...services: readonly ServicePlan[]): ProxyPlan {
+  return { ...testProxyPlan(services), shared: SHARED };
+}
+
+/** A backend on a machine of its own, synced as `lib/app/service/syncer.ts` does. */
+export class IpvsStage implements AsyncDisposable {
+  readonly machine: FakeIpvsMachine;
+  readonly clock = new FakeClock();
+  readonly logger = new MemoryLogger();
+  readonly backend: Backend;
+  readonly drift: unknown[] = [];
+  #synced: ProxyPlan | undefined;
+
+  constructor(
+    machine = new FakeIpvsMachine(),
+    options: Partial<IpvsBackendOptions> = {},
+  ) {
+    this.machine = machine;
+    this.backend = createIpvsBackend({
+      clock: this.clock,
+      commands: machine.commands,
+      logger: this.logger,
+      network: Object.assign(new FakeNetwork(), {
+        interfaceAddresses: () => machine.interfaceAddresses,
+      }),
+      recordFile: machine.recordFile,
+      random: () => 0,
+      onDrift: (figures) => void this.drift.push(figures),
+    }, { ...IPVS_SETTINGS, family: "IPv4", ...options });
+  }
+
+  /** One that is ready for its first sync. */
+  static async started(machine?: FakeIpvsMachine): Promise<IpvsStage> {
+    const stage = new IpvsStage(machine);
+    await stage.backend.start();
+    return stage;
+  }
+
+  /** Syncs; `retried` are looked at once more, as those in quarantine are. */
+  async sync(
+    plan: ProxyPlan,
+    { retried = [] }: { readonly retried?: readonly ServicePlan[] } = {},
+  ): Promise<SyncReport> {
+    const changes = testPlanChanges(plan, this.#synced);
+    const keys = [...changes.upserted, ...retried.map(({ key }) => key)];
+    const report = await this.backend.sync(plan, { ...changes, upserted: new Set(keys) });
+    this.#synced = plan;
+    return report;
+  }
+
+  /** Programs that write, run by an action. */
+  async writesOf(action: () => Promise<unknown>): Promise<string[]> {
+    const { calls } = this.machine.commands;
+    const before = calls.length;
+    await action();
+    return calls.slice(before).filter(({ stdin }) => stdin !== "").map(({ program }) => program);
+  }
+
+  /** Lets time pass, with time for what is begun meanwhile to come to its end. */
+  async pass(ms: number): Promise<void> {
+    for (let passed = 0; passed < ms; passed += 1_000) {
+      await this.clock.advance(1_000);
+      for (let turn = 0; turn < 20; turn++) await settle();
+    }
+  }
+
+  /** Of a real server, wherever it is. */
+  weight(endpoint: string): number | undefined {
+    const { table } = this.machine.kernel;
+    return table.getServers().flatMap(({ key }) => table.getReals(key))
+      .find(({ key }) => key === endpoint)?.weight;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.backend[Symbol.asyncDispose]();
+  }
+}

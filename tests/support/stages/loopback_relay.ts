@@ -1,0 +1,111 @@
+/**
+ * kube-relay as a process on loopback: userspace mode, fed by a folder of manifests, as a plain user.
+ *
+ * @module
+ */
+import { requestStatus } from "../../../lib/app/control/control_client.ts";
+import type { StatusReport } from "../../../lib/app/status/status_report.ts";
+import { permissionFlags } from "../../../lib/os/permissions.ts";
+import { eventually } from "../eventually.ts";
+import { LineProcess } from "../drivers/line_process.ts";
+import { programFile } from "../drivers/program_file.ts";
+import { isSettled } from "./relay_process.ts";
+import { unusedPort } from "../drivers/unused_port.ts";
+
+/** How it is started. */
+export interface LoopbackRelayOptions {
+  /** File name to content; they are there before it starts. */
+  readonly manifests: Readonly<Record<string, string>>;
+  /** Soft and hard limit of open files. @default {that of the test} */
+  readonly openFiles?: number;
+  readonly args?: readonly string[];
+}
+
+const MAIN = programFile(new URL("../../../main.ts", import.meta.url));
+
+/** A running kube-relay with a folder of its own. Disposing of it ends it and removes the folder. */
+export class LoopbackRelay implements AsyncDisposable {
+  readonly folder: string;
+  readonly healthPort = unusedPort();
+  readonly metricsPort = unusedPort();
+  readonly #process: LineProcess;
+
+  private constructor(folder: string, { openFiles, args = [] }: LoopbackRelayOptions) {
+    this.folder = folder;
+    const line = [
+      ...openFiles === undefined ? [] : ["prlimit", `--nofile=${openFiles}:${openFiles}`],
+      ...[Deno.execPath(), "run", ...permissionFlags()],
+      ...["--unstable-net", "--quiet", "--no-check", MAIN],
+      "--mode=userspace",
+      "--address-mode=none",
+      `--manifests=${folder}/manifests`,
+      `--control-socket=${folder}/control.sock`,
+      `--state-dir=${folder}/state`,
+      `--healthz-bind-address=127.0.0.1:${this.healthPort}`,
+      `--metrics-bind-address=127.0.0.1:${this.metricsPort}`,
+      ...args,
+    ];
+    this.#process = new LineProcess(line[0]!, line.slice(1));
+  }
+
+  /** Starts it; it is on its way up when this resolves. */
+  static async start(options: LoopbackRelayOptions): Promise<LoopbackRelay> {
+    const folder = await Deno.makeTempDir({ prefix: "kube-relay-loopback-" });
+    await Deno.mkdir(`${folder}/manifests`);
+    for (const [name, text] of Object.entries(options.manifests)) {
+      await Deno.writeTextFile(`${folder}/manifests/${name}`, text);
+    }
+    return new LoopbackRelay(folder, options);
+  }
+
+  get pid(): number {
+    return this.#process.pid;
+  }
+
+  /** What it has logged, or the end of that. */
+  get log(): string {
+    return this.#process.errors;
+  }
+
+  /** What it says in answer to `kube-relay status`. Throws when nobody answers. */
+  status(): Promise<StatusReport> {
+    return requestStatus(`${this.folder}/control.sock`);
+  }
+
+  /** Waits until it serves and no change is pending. */
+  async settled(): Promise<StatusReport> {
+    return await this.until("kube-relay has settled", async () => {
+      const status = await this.status().catch(() => undefined);
+      return status !== undefined && isSettled(status) && status;
+    });
+  }
+
+  /** As `eventually()`; what it logged is in the error. */
+  async until<T>(
+    what: string,
+    ask: () => T | undefined | false | Promise<T | undefined | false>,
+    deadlineMs = 30_000,
+  ): Promise<T> {
+    try {
+      return await eventually(what, ask, { deadlineMs });
+    } catch (cause) {
+      throw new Error(`${what}\nlog: ${this.log}`, { cause });
+    }
+  }
+
+  /** The text of `/metrics`. */
+  async scrape(): Promise<string> {
+    return await (await fetch(`http://127.0.0.1:${this.metricsPort}/metrics`)).text();
+  }
+
+  /** Ends it in order. Returns its exit code. */
+  async stop(): Promise<number> {
+    this.#process.signal("SIGTERM");
+    return (await this.#process.status()).code;
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#process.kill();
+    await Deno.remove(this.folder, { recursive: true });
+  }
+}

@@ -1,0 +1,38 @@
+/**
+ * Packets from outside to what listens on 127.0.0.1 of the node.
+ *
+ * @module
+ */
+import { assertEquals } from "@std/assert";
+import { ADDRESSES } from "../builders/address_plan.ts";
+import { ProbeClient, startEchoServer } from "../drivers/echo_network.ts";
+import type { RelayScene } from "./relay_scene.ts";
+
+const { IPv4 } = ADDRESSES;
+const LOCAL_PORT = 9999;
+
+/**
+ * With route_localnet, which node ports on 127.0.0.1 need, the kernel takes such packets in: a rule has
+ * to drop them, which `open` takes away.
+ */
+export async function checkMartians(
+  { cluster: { node, otherNode } }: RelayScene,
+  open: () => Promise<void>,
+): Promise<void> {
+  await startEchoServer(node, {
+    name: "local",
+    listen: [{ address: IPv4.loopback, port: LOCAL_PORT }],
+  });
+  await otherNode.sysctl("net.ipv4.conf.all.route_localnet=1");
+  await otherNode.ip("route del table local local 127.0.0.0/8 dev lo");
+  await otherNode.ip("route del table local local 127.0.0.1 dev lo");
+  await otherNode.ip(`route add 127.0.0.1 via ${IPv4.node}`);
+  const outside = ProbeClient.start(otherNode);
+  const target = { protocol: "UDP", address: IPv4.loopback, port: LOCAL_PORT } as const;
+  assertEquals(await outside.who(target, 300), "silent");
+  assertEquals(await outside.who({ ...target, protocol: "TCP" }, 300), "silent");
+  assertEquals(await ProbeClient.start(node).who(target), "local");
+  // That the packets had arrived shows when the rule is gone.
+  await open();
+  assertEquals(await outside.who(target), "local");
+}

@@ -1,0 +1,54 @@
+/**
+ * nftables in a namespace, as tests use it.
+ *
+ * @module
+ */
+import { TABLE } from "../../../backends/nftables/base_chains.ts";
+import { EXPRESSIONS } from "../../../backends/nftables/expressions.ts";
+import { defaultRenderOptions } from "../../../backends/nftables/render_options.ts";
+import { TableListing } from "../../../backends/nftables/table_listing.ts";
+import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
+import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
+import type { Namespace } from "./netns.ts";
+import { nftMeaning } from "../texts/nft_meaning.ts";
+
+/** Gives text to `nft -f -`. Throws when it is refused. */
+export async function loadNftables(node: Namespace, stdin: string): Promise<void> {
+  const args = ["netns", "exec", node.name, "nft", "-f", "-"];
+  const { code, stderr } = await systemCommandRunner.run("ip", args, { stdin });
+  if (code !== 0) throw new Error(`Cannot load tables of nftables: ${stderr}`);
+}
+
+/** All tables of others as text, without counters. */
+export async function foreignTables(node: Namespace): Promise<string> {
+  const text = await node.output("nft", ["-s", "list", "ruleset"]);
+  return text.split(/^(?=table )/m)
+    .filter((table) => !new RegExp(`^table ip6? ${TABLE} `).test(table)).join("");
+}
+
+/** Our tables as far as they matter, to be compared with those of another time or node. */
+export async function nftablesState(node: Namespace): Promise<Record<IpFamily, unknown>> {
+  const [IPv4, IPv6] = await Promise.all(IP_FAMILIES.map((family) => meaningOf(node, family)));
+  return { IPv4, IPv6 };
+}
+
+async function meaningOf(node: Namespace, family: IpFamily): Promise<unknown> {
+  const { code, stdout } = await node.run("nft", [
+    "list",
+    "table",
+    EXPRESSIONS[family].table,
+    TABLE,
+  ]);
+  if (code !== 0) return undefined;
+  const listing = new TableListing();
+  for (const line of stdout.split("\n")) listing.take(line);
+  const { rules, elements } = listing.end();
+  const chains = new Map([...rules].map(([name, text]) => [name, text.split("\n")]));
+  const table = {
+    chains,
+    elements: new Map<string, Map<string, string>>(
+      [...elements].map(([name, values]) => [name, new Map(values)]),
+    ),
+  };
+  return nftMeaning(table, { ...defaultRenderOptions(family), localhostNodePorts: true });
+}

@@ -1,0 +1,119 @@
+/**
+ * A node whose netfilter others use already, and kube-relay beside them in a mode whose rules stay.
+ *
+ * @module
+ */
+import { assert, assertEquals } from "@std/assert";
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import { DEADLINE_FACTOR } from "../deadline_factor.ts";
+import { ProbeClient } from "../drivers/echo_network.ts";
+import { addForeignRules } from "./iptables_tools.ts";
+import type { Namespace } from "./netns.ts";
+import { loadNftables } from "./nftables_tools.ts";
+import { RelayProcess } from "./relay_process.ts";
+import { RELAY_FLAGS, RelayScene } from "./relay_scene.ts";
+import type { RuleMode } from "./rule_modes.ts";
+import { VIP, VIP_6, VIP_UDP, webServices, webSlices } from "../builders/web_service.ts";
+
+/** Of each of the two clients. In a guest an attempt takes 20 ms of the one processor. */
+const ATTEMPTS_PER_SECOND = DEADLINE_FACTOR === 1 ? 150 : 5;
+/** A SYN that a full queue has dropped comes again after 1, 3, 7 and 15 s. */
+const TIMEOUT_MS = 25_000;
+
+/** With `KUBE_RELAY_SABOTAGE=1` nobody reaches Service `web` any more. */
+const SABOTAGE = `table ip sabotage {
+  chain refuse {
+    type filter hook prerouting priority -300
+    ip daddr ${VIP.address} meta l4proto tcp reject with tcp reset
+  }
+}
+`;
+
+/** Disposing of it ends and removes all. */
+export class RuleScene implements AsyncDisposable {
+  readonly scene: RelayScene;
+  readonly mode: RuleMode;
+
+  private constructor(scene: RelayScene, mode: RuleMode) {
+    this.scene = scene;
+    this.mode = mode;
+  }
+
+  /** Makes it, with Service `web` of both families, whose endpoint is `pod-a1`. */
+  static async create(mode: RuleMode): Promise<RuleScene> {
+    const stage = new RuleScene(await RelayScene.create(), mode);
+    await stage.scene.write(webServices(), webSlices("a1"));
+    await addForeignRules(stage.node, mode.othersUse);
+    return stage;
+  }
+
+  get node(): Namespace {
+    return this.scene.cluster.node;
+  }
+
+  /** Starts kube-relay in this mode. */
+  start(...args: readonly string[]): RelayProcess {
+    return this.scene.start([...this.mode.args, ...args]);
+  }
+
+  /** What this mode would write for the manifests, as text for its tool. */
+  async render(family: IpFamily): Promise<string> {
+    const { node, scene: { folder }, mode: { mode } } = this;
+    const source = `--manifests=${folder}/manifests`;
+    const args = ["render", `--mode=${mode}`, `--family=${family}`, source, ...RELAY_FLAGS];
+    return await RelayProcess.run(node, { folder, args });
+  }
+
+  /** The rules of this mode, to be compared. */
+  async state(): Promise<unknown> {
+    return await this.mode.state(this.node);
+  }
+
+  /** The rules are those that a start on a node without any leads to. */
+  async assertAsAfterFreshStart(): Promise<void> {
+    const found = await this.state();
+    await this.scene.cleanup();
+    const fresh = this.start();
+    await fresh.settled();
+    assertEquals(found, await this.state());
+    await fresh.stop();
+  }
+
+  /**
+   * Connections from a pod and from outside, while something is done; none may fail. One that was open
+   * before goes on, unless the kernel has no way to keep it.
+   */
+  async assertNoFailureWhile(
+    act: () => Promise<void>,
+    { keepsOpen = true, expect = ["pod-a1"] }: {
+      readonly keepsOpen?: boolean;
+      /** The servers that may answer. */
+      readonly expect?: readonly string[];
+    } = {},
+  ): Promise<void> {
+    const { client, localPodClient } = this.scene.cluster;
+    const clients = [client, localPodClient].map((each) => ProbeClient.start(each));
+    const targets = [VIP, VIP_6, VIP_UDP].map((target) => ({ ...target, expect }));
+    const kept = ProbeClient.start(client);
+    const connection = await kept.open(VIP);
+    for (const each of clients) {
+      await each.startLoad(targets, { perSecond: ATTEMPTS_PER_SECOND, timeoutMs: TIMEOUT_MS });
+    }
+    try {
+      if (Deno.env.get("KUBE_RELAY_SABOTAGE") === "1") await loadNftables(this.node, SABOTAGE);
+      await act();
+      const answer = await connection.who();
+      assertEquals(keepsOpen ? answer : "pod-a1", "pod-a1", "the open connection goes on");
+    } finally {
+      const reports = await Promise.all(clients.map((each) => each.stopLoad()));
+      for (const report of reports) {
+        assertEquals(report.failures, 0, report.examples.join("\n"));
+        assert(report.attempts > 20, JSON.stringify(report));
+      }
+    }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.scene[Symbol.asyncDispose]();
+  }
+}

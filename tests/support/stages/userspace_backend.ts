@@ -1,0 +1,91 @@
+/**
+ * A userspace backend on loopback, driven plan by plan.
+ *
+ * @module
+ */
+import {
+  createUserspaceBackend,
+  type UserspaceBackend,
+  type UserspaceBackendOptions,
+} from "../../../backends/userspace/backend.ts";
+import { type Clock, systemClock } from "../../../lib/os/clock.ts";
+import { type Network, systemNetwork } from "../../../lib/os/network.ts";
+import type { SyncReport } from "../../../lib/proxy/data_plane.ts";
+import type { PlanChanges, ProxyPlan, SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
+import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import type { FamilyTraffic } from "../../../lib/proxy/service_traffic.ts";
+import { FakeLocalAddresses } from "../fakes/fake_local_addresses.ts";
+import { MemoryLogger } from "../fakes/memory_logger.ts";
+import { testPlanChanges, testProxyPlan } from "../builders/service_plans.ts";
+
+/** What of the surroundings a test brings itself. */
+export interface TestBackendOptions extends Partial<UserspaceBackendOptions> {
+  readonly clock?: Clock;
+  readonly network?: Network;
+  readonly traffic?: FamilyTraffic;
+}
+
+/** A backend, and the plan that it was synced to last. */
+const COMPARISON = { compare: unasked, repair: unasked };
+
+function unasked(): never {
+  throw new Error("Cannot compare: the test has no machine");
+}
+
+export class TestUserspaceBackend implements AsyncDisposable {
+  readonly addresses = new FakeLocalAddresses();
+  readonly logger = new MemoryLogger();
+  readonly backend: UserspaceBackend;
+  #plan: ProxyPlan | undefined;
+  #shared: SharedPlan | undefined;
+  #retry: readonly ServicePortKey[] = [];
+
+  constructor(
+    { clock = systemClock, network = systemNetwork, traffic, ...options }: TestBackendOptions = {},
+  ) {
+    const { logger, addresses } = this;
+    this.backend = createUserspaceBackend(
+      { clock, network, logger, addresses, comparison: COMPARISON, ...(traffic && { traffic }) },
+      { family: "IPv4", udpTimeoutMs: 10_000, ...options },
+    );
+  }
+
+  /**
+   * Syncs to these Services and no others. As the real caller does, it passes what changed since the
+   * last sync, and what is in quarantine.
+   */
+  async sync(
+    services: readonly ServicePlan[],
+    { isPartial, ...shared }: Partial<SharedPlan> & Pick<PlanChanges, "isPartial"> = {},
+  ): Promise<SyncReport> {
+    const isSaid = Object.keys(shared).length > 0;
+    const fresh = testProxyPlan(services, isSaid ? { shared } : {});
+    // The shared part keeps its identity while nothing is said about it.
+    this.#shared = isSaid || !this.#shared ? fresh.shared : this.#shared;
+    const plan = { ...fresh, shared: this.#shared };
+    const changes = testPlanChanges(plan, this.#plan);
+    const again = this.#retry.filter((key) => plan.services.has(key));
+    const upserted = new Set([...changes.upserted, ...again]);
+    const report = await this.backend.sync(plan, {
+      ...changes,
+      upserted,
+      ...(isPartial && { isPartial }),
+    });
+    this.#plan = plan;
+    this.#retry = report.quarantined.map(({ key }) => key);
+    return report;
+  }
+
+  /** What a ServicePort is served on, as `address:port state`. */
+  async served(plan: ServicePlan): Promise<readonly string[]> {
+    const { services: [found] } = await this.backend.inspect([plan.key]);
+    return found?.addresses.map(({ role, address, port, state }) =>
+      `${role} ${address}:${port} ${state}`
+    ) ?? [];
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.backend[Symbol.asyncDispose]();
+  }
+}
