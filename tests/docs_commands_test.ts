@@ -6,7 +6,7 @@
  * @module
  */
 import { assert, assertEquals, assertRejects } from "@std/assert";
-import { KNOWN_MODES } from "../lib/config/mode_request.ts";
+import { BACKEND_MODES } from "../lib/proxy/backend.ts";
 import { readConfigurationFile } from "../lib/config/configuration_file.ts";
 import { BACKENDS } from "../backends/mod.ts";
 import { COMMAND_PAGES, readPage } from "./support/docs/command_pages.ts";
@@ -119,7 +119,7 @@ Deno.test("every KUBE_RELAY_ARGS in the docs and in deploy/ is taken by the real
 
 Deno.test("README.md says what each mode of this release is for, and names no other", async () => {
   const page = await readPage("README.md");
-  for (const mode of KNOWN_MODES) {
+  for (const mode of BACKEND_MODES) {
     const isReported = new RegExp(`^\\| \`${mode}\` +\\| \\S.+ \\|$`, "m").test(page);
     const isThere = BACKENDS[mode] !== undefined;
     assertEquals(isReported, isThere, `the table of modes at the beginning of README.md: ${mode}`);

@@ -3,11 +3,8 @@
  *
  * @module
  */
-import type { BackendMode } from "../proxy/backend.ts";
+import { BACKEND_MODES, type BackendMode } from "../proxy/backend.ts";
 import { nearestName } from "./nearest_name.ts";
-
-/** Every mode that is known, in this build or elsewhere. */
-export const KNOWN_MODES: readonly BackendMode[] = ["iptables", "ipvs", "nftables", "userspace"];
 
 /**
  * What was asked for: a mode; `auto`, the best one that the host can do; or `default`, nothing at
@@ -23,7 +20,7 @@ type ModeRequestResult =
 /** Reads the word. Modes are case-sensitive, as upstream. */
 export function parseModeRequest(text: string): ModeRequestResult {
   if (text === "") return { mode: "default" };
-  const words: readonly ModeRequest[] = [...KNOWN_MODES, "auto"];
+  const words: readonly ModeRequest[] = [...BACKEND_MODES, "auto"];
   const mode = words.find((known) => known === text);
   if (mode !== undefined) return { mode };
   const nearest = nearestName(text, words);

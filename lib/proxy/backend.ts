@@ -7,9 +7,6 @@ import type { DataPlane } from "./data_plane.ts";
 import type { FlowWatches } from "./flow_watches.ts";
 import type { ServiceMode } from "./service_mode.ts";
 
-/** The modes of kube-proxy, and our own. */
-export type BackendMode = "iptables" | "ipvs" | "nftables" | "userspace";
-
 /** The properties of a mode that the plan and the tools depend on. */
 interface ModeTraits {
   /** Whether kube-relay forwards connections itself. In all other modes rules of the kernel do. */
@@ -22,8 +19,7 @@ interface ModeTraits {
 
 const KERNEL_MODE: ModeTraits = { forwardsItself: false, defaultNodePortAddresses: [] };
 
-/** All modes. */
-export const MODE_TRAITS: Readonly<Record<BackendMode, ModeTraits>> = {
+const TRAITS = {
   iptables: KERNEL_MODE,
   ipvs: {
     ...KERNEL_MODE,
@@ -35,7 +31,16 @@ export const MODE_TRAITS: Readonly<Record<BackendMode, ModeTraits>> = {
   // As upstream since that mode exists.
   nftables: { ...KERNEL_MODE, defaultNodePortAddresses: ["primary"] },
   userspace: { ...KERNEL_MODE, forwardsItself: true },
-};
+} satisfies Readonly<Record<string, ModeTraits>>;
+
+/** The modes of kube-proxy, and our own. */
+export type BackendMode = keyof typeof TRAITS;
+
+/** What the plan and the tools have to know of each mode. */
+export const MODE_TRAITS: Readonly<Record<BackendMode, ModeTraits>> = TRAITS;
+
+/** Every mode that is known, in this build or elsewhere, sorted. */
+export const BACKEND_MODES = Object.keys(TRAITS) as readonly BackendMode[];
 
 /** What was forwarded since the process began, by a mode that sees each connection. */
 export interface TrafficCounters {

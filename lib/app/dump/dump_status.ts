@@ -1,4 +1,5 @@
 /** The status in a dump: the report of `kube-relay status` without annotations of the Node. */
+import { BACKEND_MODES } from "../../proxy/backend.ts";
 import * as v from "valibot";
 import { PROTOCOLS, tryParsePort } from "../../net/port.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
@@ -20,8 +21,8 @@ import {
 
 /** The modes, as a dump names them. */
 export const mode = v.picklist(
-  ["iptables", "ipvs", "nftables", "userspace"],
-  "has to be iptables, ipvs, nftables or userspace",
+  BACKEND_MODES,
+  `has to be ${BACKEND_MODES.slice(0, -1).join(", ")} or ${BACKEND_MODES.at(-1)}`,
 );
 
 const port = v.pipe(

@@ -5,7 +5,7 @@ import { writeFileWhole } from "../../os/write_file_whole.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { Dependencies } from "../dependencies.ts";
 import { idleBackendOptions } from "../run/idle_backend_options.ts";
-import { KNOWN_MODES } from "../../config/mode_request.ts";
+import { BACKEND_MODES } from "../../proxy/backend.ts";
 
 interface OtherModesOptions {
   readonly mode: BackendMode;
@@ -46,7 +46,7 @@ export class OtherModes {
     const { backends } = this.#dependencies;
     const { mode } = this.#options;
     const modes = await this.#modes();
-    for (const other of KNOWN_MODES) {
+    for (const other of BACKEND_MODES) {
       if (!backends[other] || other === mode || !modes.has(other)) continue;
       if (!await this.#cleanUp(other, signal)) return;
       modes.delete(other);

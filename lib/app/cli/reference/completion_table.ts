@@ -1,6 +1,6 @@
 import type { Flag } from "../../../config/flag.ts";
 import { FLAG_ROWS } from "../../../config/flags.ts";
-import { KNOWN_MODES } from "../../../config/mode_request.ts";
+import { BACKEND_MODES } from "../../../proxy/backend.ts";
 import type { DescribedVerb } from "../commands/help.ts";
 
 /** The kind of a value, which decides how a shell completes it. */
@@ -82,7 +82,7 @@ function takesNextWord({ type, implied }: Flag): boolean {
 
 function valueOf({ name, choices, value = "" }: Flag): ValueKind {
   if (choices) return { kind: "words", words: choices.filter((choice) => choice !== "") };
-  if (name === "proxy-mode") return { kind: "words", words: [...KNOWN_MODES, "auto"] };
+  if (name === "proxy-mode") return { kind: "words", words: [...BACKEND_MODES, "auto"] };
   // `status --filter` takes the beginning of a Service's name.
   return { kind: name === "filter" ? "service" : VALUE_KINDS[value] ?? "other" };
 }
