@@ -15,6 +15,7 @@ import { ChangeLog } from "../changes/change_log.ts";
 import type { ControlServer } from "../control/control_server.ts";
 import { Introspection } from "../control/introspection.ts";
 import type { Dependencies } from "../dependencies.ts";
+import type { Controller } from "../../controller/controller.ts";
 import { ServiceController } from "../service/service_controller.ts";
 import { createServiceTraffic } from "./configured_metrics.ts";
 import { startRunningServers } from "../serving/running_servers.ts";
@@ -73,6 +74,8 @@ class Run implements AsyncDisposable {
   readonly #health: ProxyHealth;
   readonly #metrics: ProxyMetrics;
   readonly #services: ServiceController;
+  /** In the order in which they start; they stop in the reverse order. */
+  readonly #controllers: readonly Controller[];
   readonly #interfaces: InterfaceWatcher;
   readonly #manager: ServiceManager;
   #phase = "waiting for objects";
@@ -114,6 +117,7 @@ class Run implements AsyncDisposable {
       onReady: () => this.#enter(SERVING),
       onFirstSync: () => this.#notifyReady(),
     });
+    this.#controllers = [this.#services];
     this.#interfaces = new InterfaceWatcher(
       dependencies,
       (addresses) => this.#onAddresses(addresses),
@@ -147,13 +151,13 @@ class Run implements AsyncDisposable {
         onApiAnswer: (answer) => this.#metrics.apiAnswered(answer),
         informers: this.#informers,
       }),
-      this.#services.start(tasks),
+      ...this.#controllers.map((controller) => controller.start(tasks)),
     ]);
     this.#source = source;
     this.#interfaces.start();
     const eventsWritten = this.#startUp.start(tasks, source.client);
     tasks.run("source", (signal) => source.run(signal, { keepOpen: eventsWritten }));
-    this.#manager.startWatchdog(tasks, () => this.#services.activity);
+    this.#manager.startWatchdog(tasks, () => this.#controllers.flatMap(({ activity }) => activity));
     await this.#manager.status(this.#phase);
   }
 
@@ -162,12 +166,16 @@ class Run implements AsyncDisposable {
     this.#enter("stopping");
     await this.#manager.stopping();
     this.#interfaces.stop();
-    await this.#services.stop();
-    await this.#services.drain(this.#configuration.relay.drainTimeoutMs);
+    const reversed = this.#controllers.toReversed();
+    for (const controller of reversed) await controller.stop();
+    const { drainTimeoutMs } = this.#configuration.relay;
+    await Promise.all(reversed.map((controller) => controller.drain(drainTimeoutMs)));
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#services[Symbol.asyncDispose]();
+    for (const controller of this.#controllers.toReversed()) {
+      await controller[Symbol.asyncDispose]();
+    }
     await this.#control?.stop();
     this.#manager[Symbol.dispose]();
   }
@@ -203,7 +211,7 @@ class Run implements AsyncDisposable {
   }
 
   #onAddresses(addresses: readonly IpAddress[]): void {
-    this.#services.onInterfaceAddresses(addresses);
+    for (const controller of this.#controllers) controller.onInterfaceAddresses(addresses);
     this.#startUp.onInterfaces().catch((error) =>
       this.#dependencies.logger.warn("Cannot check kernel settings of new interfaces", { error })
     );
