@@ -44,6 +44,7 @@ export function createRuleWatch(
   const subject = new RulesWithCanaries(dependencies, options);
   return new DriftWatch({ clock, logger, onDrift, schedule, subject, turns }, {
     lost: "Another program flushed a table of iptables; repairing",
+    changed: "Another program removed or changed rules; repairing",
     failed: "Cannot check the rules; trying again",
   });
 }
@@ -85,7 +86,7 @@ class RulesWithCanaries implements DriftSubject {
     const figures = new WriteFigures();
     await this.#dependencies.rules.verify(figures);
     const { chains, removedChains, jumps } = figures;
-    return { chain: chains + removedChains, rule: jumps, fields: { chains, jumps } };
+    return { counts: { chain: chains + removedChains, rule: jumps }, fields: { chains, jumps } };
   }
 
   /** The first table without its canary. One that can't be looked at now is taken to be whole. */

@@ -35,7 +35,8 @@ import { ipvsHostSettings } from "./host_settings.ts";
 import { inspectServices } from "./inspect_services.ts";
 import { KernelComparison } from "./kernel_comparison.ts";
 import { IpvsRunner } from "./ipvs_runner.ts";
-import { IpvsWatch } from "./ipvs_watch.ts";
+import type { DriftWatch } from "../netfilter/drift_watch.ts";
+import { createServerWatch } from "./drift_watch.ts";
 import { IpvsWriter } from "./ipvs_writer.ts";
 import { removeOwnObjects, removeStaleChains } from "./own_objects.ts";
 import { probeIpvsMode } from "./probe.ts";
@@ -59,7 +60,7 @@ interface Machine {
   readonly summary: string;
   readonly runner: IpvsRunner;
   readonly writer: IpvsWriter;
-  readonly watch: IpvsWatch;
+  readonly drift: DriftWatch;
   readonly record: ServerRecordWriter;
   readonly taken: TakenServers;
   readonly features: IpvsFeatures;
@@ -136,16 +137,16 @@ class IpvsBackend implements Backend {
     const tools = { clock, runner, record, taken };
     const writer = new IpvsWriter(tools, { excludeCidrs, drainTimeoutMs });
     const edges = { ...this.#dependencies, runner, iptables, writer, turns: this.#turns };
-    const watch = new IpvsWatch(edges, { periodMs });
+    const drift = createServerWatch(edges, { periodMs });
     const summary = `virtual servers on ${DEVICE}, scheduler ${this.#options.scheduler}`;
     const parsed = parseVersion(version);
     const features = { randomFully: parsed === undefined || isAtLeast(parsed, RANDOM_FULLY) };
     this.#machine = {
-      ...{ summary, runner, writer, watch, record, taken, features },
+      ...{ summary, runner, writer, drift, record, taken, features },
       found: found ?? new Set(),
       isFresh: found === undefined && !await hasServiceRules(iptables),
     };
-    watch.start();
+    drift.start();
   }
 
   sync(plan: ProxyPlan, changes: PlanChanges): Promise<SyncReport> {
@@ -211,7 +212,7 @@ class IpvsBackend implements Backend {
   }
 
   recheck(): void {
-    this.#machine?.watch.recheck();
+    this.#machine?.drift.recheck();
   }
 
   ownsAddress(address: IpAddress): boolean {
@@ -230,11 +231,11 @@ class IpvsBackend implements Backend {
 
   /** Open connections are the kernel's: they go on whether this process does or not. */
   async drain(): Promise<void> {
-    await this.#machine?.watch.stop();
+    await this.#machine?.drift.stop();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.#machine?.watch.stop();
+    await this.#machine?.drift.stop();
     await this.#machine?.record.close();
   }
 

@@ -1,7 +1,8 @@
-import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
+import { assert, assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { FakeIpvsMachine } from "../../tests/support/fakes/fake_ipvs_machine.ts";
 import { ipvsPlanOf as planOf, IpvsStage } from "../../tests/support/stages/ipvs_stage.ts";
+import { settle } from "../../tests/support/fakes/fake_clock.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 
 /** The number-th ServicePort, with two endpoints unless told. */
@@ -131,22 +132,39 @@ Deno.test("IpvsBackend goes on draining what another process began, until time i
   assertEquals(stage.weight("10.2.0.1:8080"), undefined);
 });
 
-Deno.test("IpvsBackend puts back what others take away, and counts it", async () => {
-  const harms: readonly ((machine: FakeIpvsMachine) => void)[] = [
-    ({ kernel }) => kernel.table.apply({ kind: "flush" }),
-    ({ kernel }) => kernel.hasDevice = false,
-    ({ kernel }) => kernel.addresses.clear(),
-    ({ iptables }) => iptables.tool.restore("*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n"),
+Deno.test("IpvsBackend puts back what others take away, and counts it by kind", async () => {
+  const harms: readonly (readonly [kind: string, harm: (machine: FakeIpvsMachine) => void])[] = [
+    ["virtual_server", ({ kernel }) => kernel.table.apply({ kind: "flush" })],
+    ["address", ({ kernel }) => kernel.hasDevice = false],
+    ["address", ({ kernel }) => kernel.addresses.clear()],
+    ["rule", ({ iptables }) => iptables.tool.restore("*nat\n:KUBE-SERVICES - [0:0]\nCOMMIT\n")],
   ];
-  for (const harm of harms) {
+  for (const [kind, harm] of harms) {
     await using stage = await IpvsStage.started();
     await stage.sync(PLAN);
     const before = stage.machine.dump();
     harm(stage.machine);
     await stage.pass(31_000);
     assertEquals(stage.machine.dump().split("\n").sort(), before.split("\n").sort());
-    assertEquals(stage.drift.length, 1);
+    assertEquals(stage.drift.map(({ kind }) => kind), [kind]);
   }
+});
+
+Deno.test("IpvsBackend.recheck() compares everything at once, sets among it", async () => {
+  await using stage = await IpvsStage.started();
+  await stage.sync(PLAN);
+  const { sets } = stage.machine.kernel;
+  const [name] = [...sets].find(([, entries]) => entries.size > 0) ?? [];
+  assert(name);
+  const before = stage.machine.dump();
+  sets.get(name)?.clear();
+  await stage.pass(60_000);
+  assertEquals(stage.drift, [], "a look does not read sets");
+  stage.backend.recheck();
+  await stage.pass(0);
+  for (let turn = 0; turn < 200 && stage.drift.length === 0; turn++) await settle();
+  assertEquals(stage.drift.map(({ kind }) => kind), ["set"]);
+  assertEquals(stage.machine.dump().split("\n").sort(), before.split("\n").sort());
 });
 
 Deno.test("IpvsBackend reads again where the kernel left out a virtual server", async () => {

@@ -26,9 +26,10 @@ export interface DriftSubject {
   verify(): Promise<DriftFound>;
 }
 
-/** What a comparison of everything found other than it was, and put right. */
-export interface DriftFound extends Readonly<Record<"chain" | "rule", number>> {
-  /** What is said of it, where it is anything. */
+/** What a comparison of everything found to differ, and repaired. */
+export interface DriftFound {
+  readonly counts: Readonly<Partial<Record<DriftFigures["kind"], number>>>;
+  /** For the log, if something was found. */
   readonly fields: LogFields;
 }
 
@@ -36,6 +37,8 @@ export interface DriftFound extends Readonly<Record<"chain" | "rule", number>> {
 interface DriftTexts {
   /** What a flush takes along is gone. */
   readonly lost: string;
+  /** A comparison found something. */
+  readonly changed: string;
   /** A look or a comparison failed. */
   readonly failed: string;
 }
@@ -105,6 +108,8 @@ export class DriftWatch {
         if (this.#isUnfinished || await this.#isDue()) await this.#verify();
       } catch (error) {
         logger.warn(this.#words.failed, { error });
+        // What the failure left unknown is compared at the next look.
+        if (!subject.isKnown) this.#isUnfinished = true;
       }
     }
   }
@@ -129,12 +134,12 @@ export class DriftWatch {
       this.#isUnfinished = true;
       return;
     }
-    const { fields, ...counts } = found;
-    if (counts.chain + counts.rule === 0) return;
-    logger.warn("Another program removed or changed rules; repairing", fields);
-    for (const kind of ["chain", "rule"] as const) {
-      const found = counts[kind];
-      if (found > 0) onDrift?.({ kind, found, repaired: found });
+    const { counts, fields } = found;
+    const different = Object.entries(counts).filter(([, count]) => count > 0);
+    if (different.length === 0) return;
+    logger.warn(this.#words.changed, fields);
+    for (const [kind, count] of different) {
+      onDrift?.({ kind: kind as DriftFigures["kind"], found: count, repaired: count });
     }
   }
 

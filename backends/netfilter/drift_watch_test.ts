@@ -7,7 +7,7 @@ import { VerificationSchedule } from "./verification_schedule.ts";
 const LOST = "Somebody was here";
 const FAILED = "Cannot look";
 const REPAIRED = "Another program removed or changed rules; repairing";
-const NOTHING: DriftFound = { chain: 0, rule: 0, fields: {} };
+const NOTHING: DriftFound = { counts: { chain: 0, rule: 0 }, fields: {} };
 
 /** Rules that are looked at every ten seconds, and compared every five minutes. */
 class Stage extends DriftStage implements DriftSubject {
@@ -31,6 +31,7 @@ class Stage extends DriftStage implements DriftSubject {
     schedule.expect(0, 0);
     this.watch = new DriftWatch({ ...this, schedule, subject: this }, {
       lost: LOST,
+      changed: REPAIRED,
       failed: FAILED,
     });
     this.watch.start();
@@ -55,7 +56,7 @@ class Stage extends DriftStage implements DriftSubject {
 Deno.test("DriftWatch compares at once when something is gone, says so, and counts by kind", async () => {
   await using stage = new Stage();
   stage.lost = { table: "nat" };
-  stage.found = { chain: 3, rule: 0, fields: { chains: 3 } };
+  stage.found = { counts: { chain: 3, rule: 0 }, fields: { chains: 3 } };
   await stage.pass(9);
   assertEquals(stage.looks, 0);
   await stage.pass(1);
@@ -104,7 +105,7 @@ Deno.test("DriftWatch tries a repair again that failed, though nothing is known 
   await stage.pass(10);
   assertEquals([stage.verifications, stage.messages], [1, [LOST, FAILED]]);
   stage.isKnown = false;
-  stage.found = { chain: 0, rule: 1, fields: {} };
+  stage.found = { counts: { chain: 0, rule: 1 }, fields: {} };
   await stage.pass(10);
   assertEquals([stage.looks, stage.verifications, stage.drift], [1, 2, []]);
   stage.verifyError = undefined;
@@ -114,7 +115,7 @@ Deno.test("DriftWatch tries a repair again that failed, though nothing is known 
 
 Deno.test("DriftWatch does not take for drift what a sync has failed to write", async () => {
   await using stage = new Stage();
-  stage.found = { chain: 0, rule: 1, fields: {} };
+  stage.found = { counts: { chain: 0, rule: 1 }, fields: {} };
   stage.isPending = true;
   stage.watch.recheck();
   await stage.pass(20);

@@ -45,6 +45,7 @@ export function createTableWatch(
   const subject = new TableWithChains({ ...dependencies, schedule }, pauseMs);
   return new DriftWatch({ clock, logger, onDrift, schedule, subject, turns }, {
     lost: "Another program removed or replaced chains of nftables; repairing",
+    changed: "Another program removed or changed rules; repairing",
     failed: "Cannot check the table; trying again",
   });
 }
@@ -86,6 +87,6 @@ class TableWithChains implements DriftSubject {
     const { elements } = figures;
     const [chain] = [...missing, ...figures.changed];
     const fields = { chains, elements, ...(chain !== undefined && { chain }) };
-    return { chain: chains, rule: elements, fields };
+    return { counts: { chain: chains, rule: elements }, fields };
   }
 }

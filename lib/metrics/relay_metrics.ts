@@ -18,10 +18,10 @@ const RESOURCE = {
   ],
 } as const;
 
-/** What of ours someone else may have taken away or changed. */
+/** What another program may have removed or changed. */
 const DRIFT = {
   ...FAMILY,
-  kind: ["chain", "rule", "set", "virtual_server", "address", "route", "other"],
+  kind: ["chain", "rule", "set", "virtual_server", "address"],
 } as const;
 
 /** Rows by the name that the code has for each. */

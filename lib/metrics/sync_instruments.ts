@@ -8,7 +8,7 @@ import type { IpFamily } from "../net/ip_address.ts";
 import type { RuleCounters, TrafficCounters } from "../proxy/backend.ts";
 import type { SyncReport } from "../proxy/data_plane.ts";
 import { type Instruments, setCounter } from "./instruments.ts";
-import { METRICS } from "./metric_table.ts";
+import type { METRICS } from "./metric_table.ts";
 
 /** Figures of one successful sync. */
 interface SyncFigures {
@@ -31,8 +31,7 @@ interface SyncDuration {
 
 /** What was found different from what had been written, and what was put right. */
 export interface DriftFigures {
-  /** One of the kinds of the table of metrics; any other counts as `other`. */
-  readonly kind: string;
+  readonly kind: typeof METRICS.driftFound.labels.kind[number];
   readonly found: number;
   readonly repaired: number;
 }
@@ -103,8 +102,7 @@ function repairMethods(its: Instruments) {
       its.conntrackDeleted.inc({ "ip_family": family }, deleted);
     },
     driftFound(family: IpFamily, { kind, found, repaired }: DriftFigures) {
-      const kinds: readonly string[] = METRICS.driftFound.labels.kind;
-      const labels = { "ip_family": family, kind: kinds.includes(kind) ? kind : "other" };
+      const labels = { "ip_family": family, kind };
       its.driftFound.inc(labels, found);
       its.driftRepaired.inc(labels, repaired);
     },

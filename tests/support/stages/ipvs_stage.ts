@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { DriftFigures } from "../../../backends/netfilter/drift_figures.ts";
 import { createIpvsBackend } from "../../../backends/ipvs/backend.ts";
 import type { IpvsBackendOptions } from "../../../backends/ipvs/backend_options.ts";
 import type { Backend } from "../../../lib/proxy/backend.ts";
@@ -29,7 +30,7 @@ export class IpvsStage implements AsyncDisposable {
   readonly clock = new FakeClock();
   readonly logger = new MemoryLogger();
   readonly backend: Backend;
-  readonly drift: unknown[] = [];
+  readonly drift: DriftFigures[] = [];
   #synced: ProxyPlan | undefined;
 
   constructor(
