@@ -63,7 +63,9 @@ interface Start {
 async function startRelay(
   at: string,
   feed: ObjectFeed,
-): Promise<{ readonly pid: number; status(): Promise<StatusReport> } & AsyncDisposable> {
+): Promise<
+  { readonly pid: number; status(brief?: boolean): Promise<StatusReport> } & AsyncDisposable
+> {
   await Deno.mkdir(at, { recursive: true });
   const { program, args } = relayCommand();
   const socket = `${at}/control.sock`;
@@ -78,7 +80,7 @@ async function startRelay(
     `--healthz-bind-address=127.0.0.1:${freePort()}`,
     `--metrics-bind-address=127.0.0.1:${freePort()}`,
   ]);
-  return { ...relay, status: () => requestStatus(socket, { brief: true }) };
+  return { ...relay, status: (brief = true) => requestStatus(socket, { brief }) };
 }
 
 async function measureIdle(at: string): Promise<{ now: number; peak: number }> {
@@ -99,6 +101,10 @@ async function measureStart(at: string, services: number): Promise<Start> {
     const requests = startRequests(clusterIpOf(0));
     const last = clusterIpOf(services - 1);
     await until(() => answers(last));
+    // Services are served while others are still read: only the long status names all of them.
+    await until(async () =>
+      isSettled(await relay.status()) && servedOf(await relay.status(false)) === services
+    );
     await until(async () => isSettled(await relay.status()));
     const secondsToServe = (performance.now() - started) / 1000;
     const requestMs = await requests.stop();
@@ -152,6 +158,10 @@ function lastSyncOf(status: StatusReport): StatusReport["families"][number]["las
 function isSettled(status: StatusReport): boolean {
   const family = status.families.find(({ family }) => family === "IPv4");
   return family !== undefined && !family.pending && family.quarantined.length === 0;
+}
+
+function servedOf(status: StatusReport): number | undefined {
+  return status.families.find(({ family }) => family === "IPv4")?.services.length;
 }
 
 function benchService(index: number, endpointPort: number): BenchService {
