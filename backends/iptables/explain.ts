@@ -4,7 +4,6 @@
  * @module
  */
 import { isLoopback } from "../../lib/net/ip_address.ts";
-import { admission } from "../../lib/proxy/admitted_sources.ts";
 import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
@@ -38,15 +37,11 @@ export function explainIptables(
       (packet.from.kind === "node" && address === packet.from.address),
     isListed: () => undefined,
   });
-  const deviations = admission(hit, {
-    source: packet.from.address,
-    nodeIps: [layout.options.nodeIp],
-  });
-  return { deviations, carriers: carriersOf(outcomes) };
+  return { carriers: carriersOf(outcomes) };
 }
 
 function unservedReason(
-  { role, service }: PacketHit,
+  { frontend: { role }, service }: PacketHit,
   { packet: { to } }: PacketExplanation,
   options: IptablesRenderOptions,
 ): string | undefined {

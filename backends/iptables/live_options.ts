@@ -37,7 +37,7 @@ export function servesLocalhost(
 /** Everything that rules depend on beside the Services of the plan. */
 export function renderOptionsOf(
   fixed: FixedSettings,
-  { nodePortRanges, nodeIp }: Pick<SharedPlan, "nodePortRanges" | "nodeIp">,
+  { nodePortRanges }: Pick<SharedPlan, "nodePortRanges">,
   { features, beLiberal }: KernelSettings,
 ): IptablesRenderOptions {
   const { family, masqueradeBit } = fixed;
@@ -47,7 +47,6 @@ export function renderOptionsOf(
     masqueradeBit,
     nodePortAddresses: nodePortRanges,
     localhostNodePorts: servesLocalhost(fixed, nodePortRanges),
-    ...(nodeIp !== undefined && { nodeIp }),
     beLiberal,
     serviceComments: true,
   };

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
 
 /** Extensions that a kernel may lack. What needs a missing one is quarantined, or said otherwise. */
@@ -35,8 +35,6 @@ export interface IptablesRenderOptions {
   readonly nodePortAddresses: NodePortAddresses;
   /** Node ports on 127.0.0.0/8; IPv4 only. Needs `route_localnet`. */
   readonly localhostNodePorts: boolean;
-  /** An address of this node: a source range that holds it admits the node by its own addresses. */
-  readonly nodeIp?: IpAddress;
   /** `nf_conntrack_tcp_be_liberal` is set: packets that conntrack finds invalid may pass. */
   readonly beLiberal: boolean;
   /**

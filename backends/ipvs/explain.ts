@@ -6,7 +6,6 @@
  */
 import { formatHostPort } from "../../lib/net/port.ts";
 import { type IpAddress, isLoopback } from "../../lib/net/ip_address.ts";
-import { admission } from "../../lib/proxy/admitted_sources.ts";
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type {
   ModeDeviations,
@@ -52,15 +51,12 @@ export function explainIpvs(
     return { ...(fate && { deviations: { fate } }), carriers: fate ? carriersOf(outcomes) : [] };
   }
   return {
-    deviations: {
-      ...deviationsOf(explanation, outcomes, options),
-      ...admission(hit, { source, nodeIps: [options.nodeIp] }),
-    },
+    deviations: deviationsOf(explanation, outcomes, options),
     carriers: carriersOf(outcomes),
   };
 }
 
-function isLeftAlone({ role }: PacketHit, { to }: Packet): boolean {
+function isLeftAlone({ frontend: { role } }: PacketHit, { to }: Packet): boolean {
   return role === "NodePort" && (isLoopback(to) || to.startsWith("fe80:"));
 }
 
@@ -92,9 +88,9 @@ function isMet(service: ServicePlan, { to, port, protocol }: Packet, layout: Ipv
 }
 
 function walkPacket(
-  { shared: { nodePortAddresses } }: ProxyPlan,
+  { shared: { nodeIp, nodePortAddresses } }: ProxyPlan,
   packet: Packet,
-  { kernel: { rules, ipvs }, options: { nodeAddresses, nodeIp }, source }: {
+  { kernel: { rules, ipvs }, options: { nodeAddresses }, source }: {
     readonly kernel: RenderedKernel;
     readonly source: IpAddress;
     readonly options: IpvsRenderOptions;
@@ -111,7 +107,7 @@ function walkPacket(
 }
 
 function deviationsOf(
-  { endpoints, origin, packet, policy, source }: PacketExplanation,
+  { endpoints, origin, packet, policy, source, verdict }: PacketExplanation,
   outcomes: readonly WalkOutcome[],
   { family }: IpvsRenderOptions,
 ): ModeDeviations {
@@ -124,7 +120,16 @@ function deviationsOf(
   const others = outcomes.filter(({ endpoint }) => endpoint?.address !== packet.from.address);
   const isOwnPacket = origin.isFromNode && source?.rewritten !== "always" && others.length > 0 &&
     others.every(({ masquerade }) => masquerade);
+  const isRefused = verdict.kind === "forward" && !isBound &&
+    outcomes.every(({ verdict }) => verdict === "DROP");
   return {
+    ...(isRefused &&
+      {
+        refusal: {
+          kind: "drop",
+          detail: "the address is bound to the node and becomes the source, which is not admitted",
+        },
+      }),
     ...(isBound && {
       asOutsider: "where policy Local binds the cluster IP too, no virtual server has the " +
         "endpoints of other nodes",

@@ -114,12 +114,6 @@ export class IpvsWriter {
     return this.#layout?.quarantined ?? [];
   }
 
-  /** Whether an address is, or is to be, on the device. */
-  ownsAddress(address: IpAddress): boolean {
-    const { addresses } = this.#layout ?? {};
-    return addresses !== undefined && (addresses.has(address) || addresses.isApplied(address));
-  }
-
   /** What of a ServicePort has a virtual server now. */
   get layout(): IpvsLayout | undefined {
     return this.#layout;

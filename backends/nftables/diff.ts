@@ -143,10 +143,9 @@ class Comparison {
       : this.#layout.orderedEntry(id, this.#applied.order(id));
     if (wanted === previous) return;
     this.entries.push([id, wanted]);
-    const { options } = this.#layout;
     this.#compare(
-      previous ? elementsOf(previous, options) : [],
-      wanted ? elementsOf(wanted, options) : [],
+      previous ? elementsOf(previous) : [],
+      wanted ? elementsOf(wanted) : [],
       (wanted ?? previous)?.plan.key,
     );
     const spec = wanted && chainOf(wanted);

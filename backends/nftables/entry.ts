@@ -4,8 +4,7 @@
  * @module
  */
 import { type Cidr, hostCidr, prefixLengthOf } from "../../lib/net/cidr.ts";
-import type { IpAddress } from "../../lib/net/ip_address.ts";
-import { type AdmittedSources, admittedSources } from "../../lib/proxy/admitted_sources.ts";
+import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
@@ -53,12 +52,6 @@ export interface EndpointOrder {
   readonly local: readonly Pick<Endpoint, "key">[];
 }
 
-/** What elements depend on beside the entry. */
-export interface EntryOptions {
-  /** An address of this node: a source range that holds it admits the node by its own addresses. */
-  readonly nodeIp?: IpAddress;
-}
-
 const NO_ENDPOINTS: readonly Endpoint[] = [];
 
 /** How the keys of each list of an entry are told from those of the other one. */
@@ -84,7 +77,7 @@ export function arrangeEntry(
 }
 
 /** Every element of an entry. */
-export function elementsOf(entry: Entry, { nodeIp }: EntryOptions): readonly Element[] {
+export function elementsOf(entry: Entry): readonly Element[] {
   const { id, plan } = entry;
   const key = keyOfEntry(id);
   const frontend = frontendAt(id, plan);
@@ -96,14 +89,13 @@ export function elementsOf(entry: Entry, { nodeIp }: EntryOptions): readonly Ele
     return [{ container: "node-ports", key, value }, ...endpointElements(entry, "node-port-")];
   }
   const rest = endpointElements(entry, "");
-  if (frontend.sourceRanges === undefined) {
+  if (frontend.admitted === undefined) {
     return [{ container: "service-ips", key, value }, ...rest];
   }
-  const admitted = admittedSources(frontend.sourceRanges, plan, [nodeIp]);
   return [
     { container: "service-ips", key, value: nameNumber(SOURCE_RANGES_CHAIN) },
     { container: "admitted", key, value: target === DROP ? DROP : `goto ${target}` },
-    ...sourceTexts(admitted).map((source): Element => ({
+    ...sourceTexts(frontend.admitted).map((source): Element => ({
       container: "source-ranges",
       key: `${key} . ${source}`,
     })),

@@ -4,7 +4,6 @@
  * @module
  */
 import { isLoopback } from "../../lib/net/ip_address.ts";
-import { admission } from "../../lib/proxy/admitted_sources.ts";
 import type {
   ModeDeviations,
   ModeExplanation,
@@ -33,17 +32,16 @@ export function explainNftables(
     ...context,
     ...(isUnclaimed && service && { without: service.key }),
   });
-  const { nodePortAddresses } = plan.shared;
+  const { nodeIp, nodePortAddresses } = plan.shared;
   const outcomes = walkNft(table, walkedPacket(packet), {
     isLocal: (address) =>
-      isLoopback(address) || address === options.nodeIp || nodePortAddresses.includes(address) ||
+      isLoopback(address) || address === nodeIp || nodePortAddresses.includes(address) ||
       (packet.from.kind === "node" && address === packet.from.address),
   });
   const carriers = carriersOf(outcomes);
   if (hit && unserved === undefined && !isUnclaimed) {
     const rejects = verdict.kind === "reject" && !options.features.reject;
-    const admitted = admission(hit, { source: packet.from.address, nodeIps: [options.nodeIp] });
-    return { deviations: { ...(rejects && DROPS), ...admitted }, carriers };
+    return { deviations: rejects ? DROPS : {}, carriers };
   }
   const fate = fateOf(outcomes);
   return {
@@ -60,7 +58,7 @@ const DROPS: ModeDeviations = {
 };
 
 function unservedReason(
-  { role, service }: PacketHit,
+  { frontend: { role }, service }: PacketHit,
   { packet: { to } }: PacketExplanation,
   options: NftablesRenderOptions,
 ): string | undefined {

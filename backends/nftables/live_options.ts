@@ -33,7 +33,7 @@ export function servesLocalhost(
 /** Everything that rules depend on beside the Services of the plan. */
 export function renderOptionsOf(
   fixed: FixedSettings,
-  { nodePortRanges, nodeIp }: Pick<SharedPlan, "nodePortRanges" | "nodeIp">,
+  { nodePortRanges }: Pick<SharedPlan, "nodePortRanges">,
   { features }: { readonly features: NftablesFeatures },
 ): NftablesRenderOptions {
   const { family, masqueradeBit } = fixed;
@@ -43,6 +43,5 @@ export function renderOptionsOf(
     masqueradeBit,
     nodePortAddresses: nodePortRanges,
     localhostNodePorts: servesLocalhost(fixed, nodePortRanges),
-    ...(nodeIp !== undefined && { nodeIp }),
   };
 }

@@ -1,6 +1,5 @@
 import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
-import { parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
 import { renderOptionsOf, servesLocalhost } from "./live_options.ts";
 import { ALL_FEATURES, defaultRenderOptions } from "./render_options.ts";
@@ -33,16 +32,14 @@ Deno.test("renderOptionsOf() gives kube-proxy's defaults where nothing else is s
 });
 
 Deno.test("renderOptionsOf() takes what the plan and the kernel have", () => {
-  const nodeIp = parseIpAddress("192.168.0.2");
   const features = { affinity: false, reject: true };
   const nodePortAddresses = only("127.0.0.0/8");
   assertEquals(
-    renderOptionsOf(FIXED, { nodePortRanges: nodePortAddresses, nodeIp }, { features }),
+    renderOptionsOf(FIXED, { nodePortRanges: nodePortAddresses }, { features }),
     {
       ...FIXED,
       features,
       nodePortAddresses,
-      nodeIp,
       localhostNodePorts: true,
     },
   );

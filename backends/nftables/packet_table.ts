@@ -46,7 +46,7 @@ export function packetTable(
     const wanted = layout.entry(id, undefined);
     if (wanted === undefined) continue;
     const entry = ifCurrent(table?.applied(id), wanted) ?? wanted;
-    elementsOf(entry, options).forEach(add);
+    elementsOf(entry).forEach(add);
     const spec = chainOf(entry);
     if (spec === undefined) continue;
     chains.set(chainName(spec), layout.chainRules(spec));

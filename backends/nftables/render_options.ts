@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { IpAddress, IpFamily } from "../../lib/net/ip_address.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
 
 /** What a kernel may lack. */
@@ -24,8 +24,6 @@ export interface NftablesRenderOptions {
   readonly nodePortAddresses: NodePortAddresses;
   /** Node ports on 127.0.0.0/8 too; IPv4 only. Needs `route_localnet`. */
   readonly localhostNodePorts: boolean;
-  /** An address of this node: a source range that holds it admits the node by its own addresses. */
-  readonly nodeIp?: IpAddress;
 }
 
 /** A kernel that has everything. */

@@ -81,7 +81,7 @@ class PendingState implements WantedState {
   addEntry(entry: Entry): void {
     const { id, plan: { key } } = entry;
     this.fronts.set(keyOfEntry(id), key);
-    for (const element of elementsOf(entry, this.#layout.options)) this.add(element, key);
+    for (const element of elementsOf(entry)) this.add(element, key);
     const spec = chainOf(entry);
     if (spec === undefined) return;
     const name = chainName(spec);
@@ -108,7 +108,7 @@ function foundOrder(entry: Entry, found: TableElements): EndpointOrder {
   const container: ContainerName = isNodePort(id) ? `node-port-${kind}` : kind;
   const endpoints = [...main, ...local];
   const byValue = new Map<string, Endpoint>();
-  for (const element of elementsOf(entry, {})) {
+  for (const element of elementsOf(entry)) {
     if (element.container !== container) continue;
     const endpoint = endpoints[byNumber(element.key, main.length)];
     if (endpoint) byValue.set(element.value ?? "", endpoint);

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { IpAddress } from "../net/ip_address.ts";
+import type { InterfaceAddress } from "../os/network.ts";
 import type { RunnerActivity } from "./sync_runner.ts";
 import type { TaskGroup } from "./task_group.ts";
 
@@ -14,8 +14,8 @@ export interface Controller extends AsyncDisposable {
   readonly activity: readonly RunnerActivity[];
   /** Adopts what the machine holds from an earlier run. The first sync waits for the objects. */
   start(tasks: TaskGroup): Promise<void>;
-  /** Takes the addresses of the machine, sorted, of both families. */
-  onInterfaceAddresses(addresses: readonly IpAddress[]): void;
+  /** Takes the addresses of the machine, sorted by address, of both families. */
+  onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void;
   /** Ends syncing. What is in effect stays. */
   stop(): Promise<void>;
   /** Takes no new connections and waits for open ones, at most so long. */

@@ -3,15 +3,15 @@
  *
  * @module
  */
-import type { Backend } from "./backend.ts";
+import { type Backend, MODE_TRAITS } from "./backend.ts";
 import { type ExplainOptions, explainPacket } from "./explain_packet.ts";
 import type { Packet } from "./packet.ts";
 import type { PacketExplanation } from "./packet_explanation.ts";
 import type { ProxyPlan } from "./proxy_plan.ts";
 
 /** The context besides the plan. */
-interface ExplainInModeOptions extends Omit<ExplainOptions, "deviations" | "isDraft"> {
-  readonly backend: Pick<Backend, "explain">;
+interface ExplainInModeOptions extends Pick<ExplainOptions, "quarantined" | "unserved"> {
+  readonly backend: Pick<Backend, "explain" | "mode">;
 }
 
 /**
@@ -21,17 +21,12 @@ interface ExplainInModeOptions extends Omit<ExplainOptions, "deviations" | "isDr
 export function explainInMode(
   plan: ProxyPlan,
   packet: Packet,
-  { backend, ...options }: ExplainInModeOptions,
+  { backend, ...rest }: ExplainInModeOptions,
 ): PacketExplanation {
+  const { bindsAddresses } = MODE_TRAITS[backend.mode];
+  const options = { ...rest, bindsAddresses };
   const draft = explainPacket(plan, packet, { ...options, isDraft: true });
-  let told = backend.explain(plan, draft);
-  const admitted = told.deviations?.admitted;
-  // What else a mode says depends on whether it admits the client.
-  if (admitted !== undefined && admitted !== draft.sourceRanges?.admitted) {
-    const known = { ...options, deviations: { admitted }, isDraft: true };
-    told = backend.explain(plan, explainPacket(plan, packet, known));
-  }
-  const { deviations, carriers = [] } = told;
+  const { deviations, carriers } = backend.explain(plan, draft);
   const explained = explainPacket(plan, packet, { ...options, ...(deviations && { deviations }) });
   return { ...explained, carriers };
 }

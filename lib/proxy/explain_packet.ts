@@ -7,7 +7,7 @@
 import { cidrContains } from "../net/cidr.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { formatHostPort } from "../net/port.ts";
-import { admission } from "./admitted_sources.ts";
+import { isAdmitted } from "./admitted_sources.ts";
 import type { Quarantined } from "./data_plane.ts";
 import type { Endpoint } from "./endpoint.ts";
 import { hairpinEndpoints } from "./hairpin.ts";
@@ -36,6 +36,8 @@ export interface ExplainOptions {
   readonly quarantined?: readonly Quarantined[];
   /** Where the mode differs. @default {nowhere} */
   readonly deviations?: ModeDeviations;
+  /** Whether the mode binds Service addresses to the node. @default {false} */
+  readonly bindsAddresses?: boolean;
   /** Services of the address that nothing is planned for. @default {none} */
   readonly unserved?: readonly NearMiss[];
   /** Whether what may have been meant is left out: looking for it takes as long as all the rest. */
@@ -119,7 +121,7 @@ function claimed(passage: Passage): PacketExplanation {
   const { packet, origin, hit, options: { deviations } } = passage;
   const { service } = hit;
   const name = verdictName(passage);
-  const verdict = verdictOf(passage, service[name]);
+  const verdict = verdictOf(passage);
   const { policy, endpoints } = endpointsOf(passage, { name, verdict });
   const { affinityTimeoutSeconds: timeoutSeconds } = service;
   const isForwarded = verdict.kind === "forward";
@@ -142,54 +144,66 @@ function claimed(passage: Passage): PacketExplanation {
   };
 }
 
-function serviceOf({ service: { key }, role, losers }: PacketHit) {
+function serviceOf({ service: { key }, frontend: { role }, losers }: PacketHit) {
   return { key, role, losers };
 }
 
-/** Which verdict of the plan binds the sender. */
-function verdictName({ hit: { role }, origin, options }: Passage): VerdictName {
-  if (role === "ClusterIP") return "internal";
-  const isInside = isFromCluster(origin) && options.deviations?.asOutsider === undefined;
-  return isInside ? "externalFromCluster" : "external";
+/** Whether the sender has the verdict for clients in the cluster. */
+function isInside({ origin, options }: Passage): boolean {
+  return isFromCluster(origin) && options.deviations?.asOutsider === undefined;
 }
 
-function verdictOf(passage: Passage, verdict: Verdict): ExplainedVerdict {
+/** Which verdict of the plan binds the sender. */
+function verdictName(passage: Passage): VerdictName {
+  if (passage.hit.frontend.role === "ClusterIP") return "internal";
+  return isInside(passage) ? "externalFromCluster" : "external";
+}
+
+function plannedVerdict(passage: Passage): Verdict {
+  return passage.hit.frontend.verdict[isInside(passage) ? "internal" : "external"];
+}
+
+function verdictOf(passage: Passage): ExplainedVerdict {
   const { refusal } = passage.options.deviations ?? {};
   if (refusal) return { kind: refusal.kind, why: "mode", detail: refusal.detail };
-  switch (verdict.kind) {
-    // A Service that refuses does so to everybody: there is nothing to protect.
+  if (sourceRangesOf(passage)?.admitted === false) return { kind: "drop", why: "source-ranges" };
+  const { kind } = plannedVerdict(passage);
+  switch (kind) {
     case "reject":
-      return { kind: "reject", why: "no-endpoints" };
+      return { kind, why: "no-endpoints" };
     case "drop":
-      return { kind: "drop", why: "no-local-endpoints" };
+      return { kind, why: "no-local-endpoints" };
     case "forward":
-      return sourceRangesOf(passage)?.admitted === false
-        ? { kind: "drop", why: "source-ranges" }
-        : { kind: "forward" };
+      return { kind };
   }
 }
 
 function sourceRangesOf(
-  { packet, hit, options }: Passage,
+  { plan, packet: { from, to }, hit: { frontend }, options }: Passage,
 ): PacketExplanation["sourceRanges"] {
-  const { admitted: inRanges } = admission(hit, { source: packet.from.address, nodeIps: [] });
-  if (inRanges === undefined) return undefined;
-  const admitted = options.deviations?.admitted ?? inRanges;
-  const { sourceRanges: ranges = [] } = hit.service;
-  return { ranges, admitted, ...(admitted !== inRanges && { isException: true }) };
+  const { admitted: sources } = frontend;
+  if (sources === undefined) return undefined;
+  const { ranges, cover } = sources;
+  // For an address that is bound here, the kernel chooses that address itself as the source.
+  const isBound = options.bindsAddresses && from.kind === "node" &&
+    !plan.shared.interfaceAddresses.includes(to);
+  const admitted = isAdmitted(sources, isBound ? to : from.address);
+  const isException = admitted !== cover.contains(from.address);
+  return { ranges, admitted, ...(isException && { isException }) };
 }
 
 /** Every endpoint of the ServicePort, those that the verdict may pick among them. */
 function endpointsOf(
-  { plan: { shared }, packet, hit, origin, options }: Passage,
+  passage: Passage,
   { name, verdict }: { readonly name: VerdictName; readonly verdict: ExplainedVerdict },
 ): { readonly policy: ExplainedPolicy; readonly endpoints: readonly ExplainedEndpoint[] } {
+  const { plan: { shared }, packet, hit, origin, options } = passage;
   const { service } = hit;
   const { internalTrafficPolicy, externalTrafficPolicy } = service;
   const ofService = name === "internal" ? internalTrafficPolicy : externalTrafficPolicy;
   const policy: TrafficPolicy = name === "externalFromCluster" ? "Cluster" : ofService;
   const selection = selectEndpoints(service.endpoints, policy, shared.node);
-  const planned = service[name];
+  const planned = plannedVerdict(passage);
   const picked = new Set(
     planned.kind === "forward" ? planned.endpoints.map(({ key }) => key) : [],
   );
@@ -238,31 +252,29 @@ function factsOf(endpoint: Endpoint): Omit<ExplainedEndpoint, "eligible" | "excl
 
 /** Whether the source address changes, apart from endpoints that receive their own packets. */
 function explainSource(
-  { service, role }: Pick<PacketHit, "role" | "service">,
+  { frontend: { masquerade, role } }: Pick<PacketHit, "frontend">,
   { isFromPod, isFromNode }: ExplainedOrigin,
   deviations: ModeDeviations = {},
 ): ExplainedSource {
   const { source } = deviations;
   if (source) return { rewritten: source.rewritten, reason: "mode", detail: source.detail };
-  if (role !== "ClusterIP") {
-    if (service.externalTrafficPolicy === "Cluster") {
-      return { rewritten: "always", reason: "cluster-policy" };
-    }
-    return isFromNode && isFromPod !== true
-      ? { rewritten: "always", reason: "from-node" }
-      : { rewritten: "own-packets", reason: isFromPod === true ? "pod" : "keeps-client" };
-  }
-  const { masqueradeInternal } = service;
-  switch (masqueradeInternal) {
+  switch (masquerade) {
     case "all":
-      return { rewritten: "always", reason: "masquerade-all" };
+      return {
+        rewritten: "always",
+        reason: role === "ClusterIP" ? "masquerade-all" : "cluster-policy",
+      };
+    case "from-node":
+      return isFromNode && isFromPod !== true
+        ? { rewritten: "always", reason: "from-node" }
+        : { rewritten: "own-packets", reason: isFromPod === true ? "pod" : "keeps-client" };
     case "off-cluster":
       if (isFromPod === true) return { rewritten: "own-packets", reason: "pod" };
       return { rewritten: "always", reason: isFromNode ? "from-node" : "off-cluster" };
     case "none":
       return { rewritten: "own-packets", reason: "no-detector" };
     default:
-      return assertNever(masqueradeInternal);
+      return assertNever(masquerade);
   }
 }
 

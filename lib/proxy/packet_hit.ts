@@ -5,7 +5,7 @@
  */
 import type { Service } from "../api/kinds/service.ts";
 import { type IpAddress, tryParseIpAddress } from "../net/ip_address.ts";
-import { type FrontendRole, hasClusterIp, nodePortAddressesOf } from "./frontend.ts";
+import { type Frontend, type FrontendRole, frontendsOf, nodePortAddressesOf } from "./frontend.ts";
 import type { Packet } from "./packet.ts";
 import type { NearMiss, UnservedReason } from "./packet_explanation.ts";
 import type { ProxyPlan, SharedPlan } from "./proxy_plan.ts";
@@ -19,7 +19,7 @@ type PacketTarget = Pick<Packet, "to" | "port" | "protocol">;
 /** The ServicePort that owns an address and port. */
 export interface PacketHit {
   readonly service: ServicePlan;
-  readonly role: FrontendRole;
+  readonly frontend: Frontend;
   /** Other claimants. */
   readonly losers: readonly ServicePortKey[];
 }
@@ -36,25 +36,26 @@ export function findHit(
   const losers: ServicePortKey[] = [];
   for (const service of services.values()) {
     if (isContestedAt(service, target, shared)) losers.push(service.key);
-    const role = roleOf(service, target, shared);
-    if (role !== undefined) owner = { service, role };
+    const frontend = frontendAt(service, target, shared);
+    if (frontend) owner = { service, frontend };
   }
   return owner && { ...owner, losers };
 }
 
-/** The role of an address and port for the ServicePort that owns them. */
-function roleOf(
+/** The frontend of a ServicePort at an address and port. */
+function frontendAt(
   service: ServicePlan,
   { to, port, protocol }: PacketTarget,
   { nodePortAddresses }: Pick<SharedPlan, "nodePortAddresses">,
-): FrontendRole | undefined {
+): Frontend | undefined {
   if (service.protocol !== protocol) return undefined;
-  if (service.port === port) {
-    const role = addressRoleOf(service, to);
-    if (role === "ClusterIP" ? hasClusterIp(service) : role !== undefined) return role;
-  }
-  if (service.nodePort !== port || !nodePortAddresses.includes(to)) return undefined;
-  return nodePortAddressesOf(service, [to]).length > 0 ? "NodePort" : undefined;
+  if (service.nodePort !== port && addressRoleOf(service, to) === undefined) return undefined;
+  const isNodePortAddress = nodePortAddresses.includes(to) &&
+    nodePortAddressesOf(service, [to]).length > 0;
+  return frontendsOf(service).find((frontend) =>
+    frontend.port === port &&
+    (frontend.address === undefined ? isNodePortAddress : frontend.address === to)
+  );
 }
 
 /** Whether another ServicePort owns an address and port that this one claims. */

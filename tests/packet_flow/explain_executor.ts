@@ -86,7 +86,8 @@ export function explainCase(
 /** The packet of a row, as it is asked for. */
 function packetOf({ from, family, to, port, protocol }: PacketFlowCase): Packet {
   const { address, interfaceName } = packetOrigin(from, family);
-  const isLooped = from === "node" && to === ADDRESSES[family].loopback;
+  const { loopback, nodeSecond } = ADDRESSES[family];
+  const isLooped = from === "node" && (to === loopback || to === nodeSecond);
   return {
     from: {
       kind: from === "node" ? "node" : /Pod/.test(from) ? "pod" : "outside",

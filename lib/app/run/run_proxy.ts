@@ -9,7 +9,7 @@ import { ProxyHealth } from "../../health/proxy_health.ts";
 import { InformerSet } from "../../kube/informer_set.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
-import type { IpAddress } from "../../net/ip_address.ts";
+import type { InterfaceAddress } from "../../os/network.ts";
 import { OpenFiles } from "../../os/open_files.ts";
 import { ChangeLog } from "../changes/change_log.ts";
 import type { ControlServer } from "../control/control_server.ts";
@@ -210,7 +210,7 @@ class Run implements AsyncDisposable {
     });
   }
 
-  #onAddresses(addresses: readonly IpAddress[]): void {
+  #onAddresses(addresses: readonly InterfaceAddress[]): void {
     for (const controller of this.#controllers) controller.onInterfaceAddresses(addresses);
     this.#startUp.onInterfaces().catch((error) =>
       this.#dependencies.logger.warn("Cannot check kernel settings of new interfaces", { error })

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import type { InterfaceAddress } from "../../os/network.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import type { Controller } from "../../controller/controller.ts";
@@ -12,7 +13,6 @@ import type { ProxyHealth } from "../../health/proxy_health.ts";
 import type { ServiceHealthServer } from "../../health/service_health_server.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
-import type { IpAddress } from "../../net/ip_address.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
 import { createConntrack } from "../../os/conntrack.ts";
 import type { OpenFiles } from "../../os/open_files.ts";
@@ -147,7 +147,7 @@ export class ServiceController implements Controller {
     tasks.run("handover", (signal) => this.handover.run(signal));
   }
 
-  onInterfaceAddresses(addresses: readonly IpAddress[]): void {
+  onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
     for (const family of this.families) family.onInterfaceAddresses(addresses);
   }
 
