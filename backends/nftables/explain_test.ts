@@ -43,7 +43,7 @@ function explain(
   return explainNftables(plan, explanation, {
     options,
     table: {
-      applied: (id) =>
+      entry: (id) =>
         id.startsWith("service-ips ") ? { id, plan: appliedPlan, main, local: [] } : undefined,
     },
   });

@@ -19,7 +19,7 @@ import type { NftablesRenderOptions } from "./render_options.ts";
 export interface PacketTableOptions {
   readonly options: NftablesRenderOptions;
   /** What the kernel is known to hold: endpoints may have other numbers there. */
-  readonly table?: { applied(id: EntryId): Entry | undefined } | undefined;
+  readonly table?: { entry(id: EntryId): Entry | undefined } | undefined;
   /** A ServicePort that has nothing in the table, such as one that the kernel refused. */
   readonly without?: ServicePortKey;
 }
@@ -45,7 +45,7 @@ export function packetTable(
   for (const id of entriesMet(packet)) {
     const wanted = layout.entry(id, undefined);
     if (wanted === undefined) continue;
-    const entry = ifCurrent(table?.applied(id), wanted) ?? wanted;
+    const entry = ifCurrent(table?.entry(id), wanted) ?? wanted;
     elementsOf(entry).forEach(add);
     const spec = chainOf(entry);
     if (spec === undefined) continue;

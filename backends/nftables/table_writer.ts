@@ -11,11 +11,17 @@ import { AppliedTable, type TableReading } from "./applied_table.ts";
 import { diffTableInSlices, removeIdleChains } from "./diff.ts";
 import type { EntryId } from "./claims.ts";
 import type { Entry } from "./entry.ts";
+import { orderWords } from "./endpoint_orders.ts";
 import type { NftablesLayout } from "./layout.ts";
 import { NftError } from "./nft_error.ts";
 import type { NftRunner } from "./nft_runner.ts";
+import type { WantedRules } from "../netfilter/wanted_rules.ts";
+import type { NftablesRenderOptions } from "./render_options.ts";
 import type { Transaction } from "./transaction.ts";
-import type { WriteFigures } from "./write_figures.ts";
+import { WriteFigures } from "./write_figures.ts";
+
+/** The rules of nftables mode. */
+export type NftablesRules = WantedRules<NftablesLayout, NftablesRenderOptions, WriteFigures>;
 
 /** What writing needs. */
 interface TableWriterDependencies {
@@ -81,9 +87,9 @@ export class TableWriter {
     return this.#applied.entry(id);
   }
 
-  /** The entries that are there; while that is not known, those that were there last. */
-  lastEntries(): Iterable<Entry> {
-    return this.#applied.lastEntries();
+  /** How endpoints are numbered where the plan does not say it; as {@linkcode orderWords}. */
+  orders(layout: NftablesLayout): Generator<void, readonly string[]> {
+    return orderWords(this.#applied.lastEntries(), layout);
   }
 
   /** Somebody else may have changed it. */
@@ -116,6 +122,21 @@ export class TableWriter {
     return [...lost];
   }
 
+  /** Writes the difference, and removes chains out of use if there are many. Throws an NftError. */
+  async write(layout: NftablesLayout, figures: WriteFigures): Promise<void> {
+    await this.#write(layout, figures);
+    await this.tidy(layout, { all: false, figures });
+  }
+
+  /** Reads everything, writes the difference, and removes all chains out of use. */
+  async verify(layout: NftablesLayout, figures: WriteFigures): Promise<void> {
+    // Otherwise the reading finds the chains out of use and counts them as changed by others.
+    await this.tidy(layout, { all: true, figures: new WriteFigures() });
+    this.forget();
+    await this.#write(layout, figures);
+    await this.tidy(layout, { all: true, figures });
+  }
+
   /**
    * One transaction, if anything differs. What the kernel refuses of some ServicePorts keeps no
    * other one waiting: the layout has those in quarantine then. A table that somebody has changed so
@@ -123,7 +144,7 @@ export class TableWriter {
    * replaced as a whole; only what is refused in a new table too is a ServicePort's.
    * Throws an NftError when not even the rest could be written.
    */
-  async write(layout: NftablesLayout, figures: WriteFigures): Promise<void> {
+  async #write(layout: NftablesLayout, figures: WriteFigures): Promise<void> {
     for (let refusals = 1;; refusals++) {
       const wasKnown = this.#applied.isWritten;
       let transaction: Transaction | undefined;

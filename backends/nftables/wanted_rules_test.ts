@@ -12,7 +12,10 @@ import { atOnce } from "../netfilter/in_steps.ts";
 import { NftError } from "./nft_error.ts";
 import { NftRunner } from "./nft_runner.ts";
 import { defaultRenderOptions } from "./render_options.ts";
-import { WantedTable } from "./wanted_table.ts";
+import { RefusedServices } from "../netfilter/refused_services.ts";
+import { WantedRules } from "../netfilter/wanted_rules.ts";
+import { NftablesLayout } from "./layout.ts";
+import { type NftablesRules, TableWriter } from "./table_writer.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
@@ -23,19 +26,26 @@ const DB = testServicePlan({ name: "db", clusterIp: "172.30.0.2", to: ["10.0.0.2
 class Stage {
   readonly machine = new FakeNftMachine();
   readonly clock = new FakeClock();
-  readonly table: WantedTable;
+  readonly writer: TableWriter;
+  readonly wanted: NftablesRules;
   #previous: ProxyPlan | undefined;
 
   constructor() {
     const runner = new NftRunner(this.machine, "IPv4");
-    this.table = new WantedTable({ clock: this.clock, runner });
+    const { clock } = this;
+    const refused = new RefusedServices();
+    this.writer = new TableWriter({ clock, runner, refused });
+    this.wanted = new WantedRules({
+      ...{ clock, refused, writer: this.writer },
+      createLayout: (shared, options) => new NftablesLayout(shared, options),
+    });
   }
 
   async apply(plan: ProxyPlan, options = OPTIONS): Promise<WriteFigures> {
     const figures = new WriteFigures();
-    await this.table.take(plan, { changes: testPlanChanges(plan, this.#previous), options });
+    await this.wanted.take(plan, { changes: testPlanChanges(plan, this.#previous), options });
     this.#previous = plan;
-    await this.table.write(figures);
+    await this.wanted.write(figures);
     return figures;
   }
 
@@ -44,21 +54,21 @@ class Stage {
   }
 }
 
-Deno.test("WantedTable has nothing to write before there is a plan", async () => {
-  const { table, machine } = new Stage();
-  await table.write(new WriteFigures());
-  await table.verify(new WriteFigures());
-  assertEquals([machine.commands.calls, table.quarantined], [[], []]);
+Deno.test("WantedRules of nftables has nothing to write before there is a plan", async () => {
+  const { wanted, machine } = new Stage();
+  await wanted.write(new WriteFigures());
+  await wanted.verify(new WriteFigures());
+  assertEquals([machine.commands.calls, wanted.quarantined], [[], []]);
 });
 
-Deno.test("WantedTable costs what has changed", async () => {
+Deno.test("WantedRules of nftables costs what has changed", async () => {
   const stage = new Stage();
   await stage.apply(testProxyPlan([WEB, DB]));
   const { reads, elements, chains } = await stage.apply(testProxyPlan([WEB]));
   assertEquals([reads, elements, chains], [0, 3, 0]);
 });
 
-Deno.test("WantedTable writes all rules anew when they tell pods otherwise, and reads once", async () => {
+Deno.test("WantedRules of nftables writes all rules again when pods are detected in another way, and reads once", async () => {
   const stage = new Stage();
   const byCidr = (cidr: string) =>
     testProxyPlan([WEB], {
@@ -75,7 +85,7 @@ Deno.test("WantedTable writes all rules anew when they tell pods otherwise, and 
   );
 });
 
-Deno.test("WantedTable writes all rules anew with other options, and none with the same", async () => {
+Deno.test("WantedRules of nftables writes all rules again with other options, and none with the same", async () => {
   const stage = new Stage();
   const plan = testProxyPlan([{ ...WEB, masqueradeInternal: "all" }]);
   await stage.apply(plan);
@@ -84,7 +94,7 @@ Deno.test("WantedTable writes all rules anew with other options, and none with t
   assertEquals(stage.rules("masquerade-1")?.[0], "meta mark set meta mark or 0x8000");
 });
 
-Deno.test("WantedTable takes ranges of Services without reading anything", async () => {
+Deno.test("WantedRules of nftables takes ranges of Services without reading anything", async () => {
   const stage = new Stage();
   await stage.apply(testProxyPlan([WEB]));
   const serviceCidrs = [parseCidr("172.30.0.0/16")];
@@ -95,17 +105,17 @@ Deno.test("WantedTable takes ranges of Services without reading anything", async
   assertEquals([reads, elements], [0, 1]);
 });
 
-Deno.test("WantedTable tries what was refused again later, or when it changed", async () => {
+Deno.test("WantedRules of nftables tries what was refused again later, or when it changed", async () => {
   const stage = new Stage();
   stage.machine.judge = (line) => line.includes("10.0.0.2 . 5432") ? "why" : undefined;
   const plan = testProxyPlan([WEB, DB]);
   await stage.apply(plan);
-  assertEquals(stage.table.quarantined.map(({ key }) => key), [DB.key]);
+  assertEquals(stage.wanted.quarantined.map(({ key }) => key), [DB.key]);
   stage.machine.judge = () => undefined;
   const retry = async (services: ProxyPlan) => {
     const changes = { ...testPlanChanges(plan, plan), upserted: new Set([DB.key]) };
-    await stage.table.take(services, { changes, options: OPTIONS });
-    return stage.table.quarantined.length;
+    await stage.wanted.take(services, { changes, options: OPTIONS });
+    return stage.wanted.quarantined.length;
   };
   assertEquals(await retry(plan), 1, "too early");
   await stage.clock.advance(1_000);
@@ -115,12 +125,12 @@ Deno.test("WantedTable tries what was refused again later, or when it changed", 
   other.machine.judge = (line) => line.includes("10.0.0.2 . 5432") ? "why" : undefined;
   await other.apply(plan);
   await other.apply(testProxyPlan([WEB, { ...DB }]));
-  assertEquals(other.table.quarantined.length, 1, "another plan is tried at once, and refused");
+  assertEquals(other.wanted.quarantined.length, 1, "another plan is tried at once, and refused");
   await other.apply(testProxyPlan([WEB]));
-  assertEquals(other.table.quarantined, []);
+  assertEquals(other.wanted.quarantined, []);
 });
 
-Deno.test("WantedTable tries what was refused at once, when what all rules depend on is other", async () => {
+Deno.test("WantedRules of nftables tries what was refused at once, when what all rules depend on is other", async () => {
   const plan = testProxyPlan([WEB, DB]);
   const serviceCidrs = [parseCidr("172.30.0.0/16")];
   const others: readonly [ProxyPlan, typeof OPTIONS][] = [
@@ -133,12 +143,12 @@ Deno.test("WantedTable tries what was refused at once, when what all rules depen
     await stage.apply(plan);
     stage.machine.judge = () => undefined;
     const changes = { ...testPlanChanges(next, plan), upserted: new Set([DB.key]) };
-    await stage.table.take(next, { changes, options });
-    assertEquals(stage.table.quarantined, []);
+    await stage.wanted.take(next, { changes, options });
+    assertEquals(stage.wanted.quarantined, []);
   }
 });
 
-Deno.test("WantedTable.verify() finds what others changed, and not what fell out of use", async () => {
+Deno.test("WantedRules of nftables: verify() finds what another program changed, and not what fell out of use", async () => {
   const stage = new Stage();
   const two = testServicePlan({
     name: "db",
@@ -149,17 +159,17 @@ Deno.test("WantedTable.verify() finds what others changed, and not what fell out
   await stage.apply(testProxyPlan([WEB]));
   const verified = async () => {
     const figures = new WriteFigures();
-    await stage.table.verify(figures);
+    await stage.wanted.verify(figures);
     return [figures.elements, figures.changedObjects];
   };
   assertEquals(await verified(), [0, 0]);
   assertEquals(stage.rules("to-2"), undefined);
   stage.machine.tool.run("delete element ip kube-relay cluster-ips {\n  127.96.0.1\n}\n");
   assertEquals(await verified(), [1, 0]);
-  assertEquals([await verified(), stage.table.failedWrites], [[0, 0], 0]);
+  assertEquals([await verified(), stage.wanted.failedWrites], [[0, 0], 0]);
 });
 
-Deno.test("WantedTable.verify() leaves endpoints the numbers that they were given when they came", async () => {
+Deno.test("WantedRules of nftables: verify() leaves endpoints the numbers that they were given when they came", async () => {
   const stage = new Stage();
   const web = (to: readonly string[], more = {}) =>
     testServicePlan({ ...more, nodePort: 30_080, to });
@@ -168,54 +178,57 @@ Deno.test("WantedTable.verify() leaves endpoints the numbers that they were give
     // The first one in the order of the plan comes last, and gets the last number.
     await stage.apply(testProxyPlan([web(["10.0.0.1:80", "10.0.0.2:80"], more)]));
     const figures = new WriteFigures();
-    await stage.table.verify(figures);
+    await stage.wanted.verify(figures);
     assertEquals([figures.reads, figures.elements], [1, 0]);
     // Nor does a second verification, nor a change after it, move an endpoint that stays.
-    await stage.table.verify(figures);
+    await stage.wanted.verify(figures);
     assertEquals([figures.reads, figures.elements], [2, 0]);
     const { elements } = await stage.apply(testProxyPlan([web(["10.0.0.2:80"], more)]));
     assertEquals(elements > 0, true);
-    await stage.table.verify(figures);
+    await stage.wanted.verify(figures);
     assertEquals([figures.reads, figures.elements], [3, 0]);
   }
 });
 
-Deno.test("WantedTable.verify() reads again what the kernel repeats in place of other elements", async () => {
+Deno.test("WantedRules of nftables: verify() reads again what the kernel repeats in place of other elements", async () => {
   const stage = new Stage();
   await stage.apply(testProxyPlan([WEB, DB]));
   for (const tornListings of [1, 3]) {
     stage.machine.tornListings = tornListings;
     const figures = new WriteFigures();
-    await stage.table.verify(figures);
+    await stage.wanted.verify(figures);
     assertEquals([stage.machine.tornListings, figures.elements], [0, 0]);
   }
 });
 
-Deno.test("WantedTable.orders() tells how endpoints were numbered also after a write that failed", async () => {
+Deno.test("TableWriter.orders() has how endpoints were numbered also after a write that failed", async () => {
   const stage = new Stage();
   const web = (...to: readonly string[]) => testProxyPlan([testServicePlan({ to })]);
   await stage.apply(web("10.0.0.2:80"));
   await stage.apply(web("10.0.0.1:80", "10.0.0.2:80"));
   const front = "service-ips 127.96.0.1 . tcp . 80 =";
   const orders = [`${front} 10.0.0.2:80 10.0.0.1:80 / `];
-  assertEquals(atOnce(stage.table.orders()), orders);
+  assertEquals(atOnce(stage.writer.orders(stage.wanted.layout!)), orders);
   stage.machine.commands.failNext("timeout");
   const changed = web("10.0.0.1:80", "10.0.0.2:80", "10.0.0.3:80");
   await assertRejects(() => stage.apply(changed), NftError);
-  assertEquals(atOnce(stage.table.orders()), orders);
+  assertEquals(atOnce(stage.writer.orders(stage.wanted.layout!)), orders);
   await stage.apply(changed);
-  assertEquals(atOnce(stage.table.orders()), [`${front} 10.0.0.2:80 10.0.0.1:80 10.0.0.3:80 / `]);
+  assertEquals(atOnce(stage.writer.orders(stage.wanted.layout!)), [
+    `${front} 10.0.0.2:80 10.0.0.1:80 10.0.0.3:80 / `,
+  ]);
 });
 
-Deno.test("WantedTable counts what failed, cleanups among it", async () => {
+Deno.test("WantedRules of nftables counts what failed, cleanups among it", async () => {
   const stage = new Stage();
   stage.machine.commands.failCall(2, "timeout");
   await assertRejects(() => stage.apply(testProxyPlan([WEB, DB])), NftError);
-  assertEquals([stage.table.isKnown, stage.table.failedWrites], [false, 1]);
-  await stage.table.write(new WriteFigures());
+  assertEquals([stage.wanted.isKnown, stage.wanted.failedWrites], [false, 1]);
+  await stage.wanted.write(new WriteFigures());
   await stage.apply(testProxyPlan([WEB]));
   stage.machine.commands.failNext("timeout");
-  await stage.table.verify(new WriteFigures());
-  const { failedWrites, failedCleanups, isKnown } = stage.table;
+  await stage.wanted.verify(new WriteFigures());
+  const { failedWrites, isKnown } = stage.wanted;
+  const { failedCleanups } = stage.writer;
   assertEquals([failedWrites, failedCleanups, isKnown], [2, 1, true]);
 });
