@@ -21,13 +21,16 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   "lib/net": [],
   "lib/api": ["lib/net"],
   "lib/proxy": ["lib/api", "lib/net"],
+  "lib/explain": ["lib/proxy", "lib/api", "lib/net"],
   ...Object.fromEntries(
     ["kube", "controller", "config", "health", "metrics", "log", "os"].map((edge) => [
       `lib/${edge}`,
       ["lib/proxy", "lib/api", "lib/net", "lib/log", "lib/os"],
     ]),
   ),
-  "backends": ["lib/controller", "lib/proxy", "lib/api", "lib/net", "lib/log", "lib/os"],
+  "backends": [
+    ...["lib/controller", "lib/explain", "lib/proxy", "lib/api", "lib/net", "lib/log", "lib/os"],
+  ],
   "lib/app": [
     ...[
       "lib/kube",
@@ -38,7 +41,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
       "lib/log",
       "lib/os",
     ],
-    ...["lib/proxy", "lib/api", "lib/net"],
+    ...["lib/explain", "lib/proxy", "lib/api", "lib/net"],
   ],
   "main.ts": ["lib", "backends", "deno.json"],
 };
@@ -169,7 +172,7 @@ function mayImport(from: string, to: string): boolean {
 }
 
 function isPure({ path, text }: SourceFile): boolean {
-  if (/^lib\/(net|api|proxy)\//.test(path) || CLAIMS_PURITY.test(text)) return true;
+  if (/^lib\/(net|api|proxy|explain)\//.test(path) || CLAIMS_PURITY.test(text)) return true;
   return path.startsWith("backends/") && PURE_IN_BACKENDS.test(path);
 }
 

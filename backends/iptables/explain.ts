@@ -5,7 +5,7 @@
  */
 import { isLoopback } from "../../lib/net/ip_address.ts";
 import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
-import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
+import { findHit, type PacketHit } from "../../lib/explain/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { ruleText } from "../netfilter/iptables_objects.ts";
 import { type RuleSource, walkIptables } from "../netfilter/walk/iptables_walk.ts";

@@ -12,7 +12,7 @@ import type {
   ModeExplanation,
   PacketExplanation,
 } from "../../lib/proxy/packet_explanation.ts";
-import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
+import { findHit, type PacketHit } from "../../lib/explain/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";

@@ -10,7 +10,7 @@ import type {
   TracedPath,
   TraceStep,
   WatchedPacket,
-} from "../../lib/proxy/packet_trace.ts";
+} from "../../lib/explain/packet_trace.ts";
 import { createIptablesTrace } from "../netfilter/trace/iptables_watch.ts";
 import type { TraceEdges } from "../netfilter/trace/trace_edges.ts";
 import { IP_VS_FILE, readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";

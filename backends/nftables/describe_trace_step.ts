@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { TraceStep } from "../../lib/proxy/packet_trace.ts";
+import type { TraceStep } from "../../lib/explain/packet_trace.ts";
 import { SOURCE_RANGES_CHAIN, TABLE } from "./base_chains.ts";
 import { REJECT_CHAIN } from "./chain_spec.ts";
 

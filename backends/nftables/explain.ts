@@ -9,7 +9,7 @@ import type {
   ModeExplanation,
   PacketExplanation,
 } from "../../lib/proxy/packet_explanation.ts";
-import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
+import { findHit, type PacketHit } from "../../lib/explain/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { type NftOutcome, walkNft } from "../netfilter/walk/nft_walk.ts";
 import { carriersOf, walkedPacket } from "../netfilter/walk/walk_steps.ts";

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { StartPacketWatch, WatchedPacket } from "../../lib/proxy/packet_trace.ts";
+import type { StartPacketWatch, WatchedPacket } from "../../lib/explain/packet_trace.ts";
 import { startEventWatch, type TraceMonitor } from "../netfilter/trace/event_watch.ts";
 import { markTableName } from "../netfilter/trace/mark_table.ts";
 import { nftMonitorLines } from "../netfilter/trace/nft_monitor_lines.ts";

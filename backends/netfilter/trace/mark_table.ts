@@ -9,7 +9,7 @@
  * @module
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
-import type { WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
+import type { WatchedPacket } from "../../../lib/explain/packet_trace.ts";
 
 const PREFIX = "kube-relay-trace-";
 

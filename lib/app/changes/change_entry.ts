@@ -1,5 +1,5 @@
 import type { IpFamily } from "../../net/ip_address.ts";
-import type { RuleName } from "../../proxy/rule_names.ts";
+import type { RuleName } from "../../explain/rule_names.ts";
 
 /** What can cause a sync. The last two are no objects of the API. */
 export type CauseKind =

@@ -5,11 +5,11 @@
  */
 import { parseIpAddress } from "../net/ip_address.ts";
 import { explainPacket } from "./explain_packet.ts";
-import type { Packet } from "./packet.ts";
-import type { PacketCarrier } from "./packet_explanation.ts";
-import type { ProxyPlan } from "./proxy_plan.ts";
-import type { ServiceMode } from "./service_mode.ts";
-import type { ServicePlan } from "./service_plan.ts";
+import type { Packet } from "../proxy/packet.ts";
+import type { PacketCarrier } from "../proxy/packet_explanation.ts";
+import type { ProxyPlan } from "../proxy/proxy_plan.ts";
+import type { ServiceMode } from "../proxy/service_mode.ts";
+import type { ServicePlan } from "../proxy/service_plan.ts";
 
 /** Objects of one kind and name that serve a ServicePort. */
 export interface RuleName {

@@ -1,12 +1,53 @@
 /**
- * Describes near misses in text.
+ * Describes endpoints and near misses, the items of the steps of an explanation.
  *
  * @module
  */
 import { formatHostPort } from "../net/port.ts";
-import type { NearMiss, PacketExplanation, UnservedReason } from "./packet_explanation.ts";
-import type { SharedPlan } from "./proxy_plan.ts";
-import { assertNever } from "./verdict.ts";
+import type {
+  ExplainedEndpoint,
+  NearMiss,
+  PacketExplanation,
+  UnservedReason,
+} from "../proxy/packet_explanation.ts";
+import type { SharedPlan } from "../proxy/proxy_plan.ts";
+import type { NodeTopology } from "../proxy/topology.ts";
+import { assertNever } from "../proxy/verdict.ts";
+
+/** One endpoint: `+` may receive the packet, `-` may not, with the reason. */
+export function endpointItem(endpoint: ExplainedEndpoint, node: NodeTopology): string {
+  const { key, eligible } = endpoint;
+  const place = placeText(endpoint);
+  if (!eligible) return `- ${key} (${place}): ${exclusionText(endpoint, node)}`;
+  return `+ ${key} (${place}${endpoint.terminating ? ", terminating" : ""})`;
+}
+
+function placeText({ isLocal, nodeName }: ExplainedEndpoint): string {
+  if (isLocal) return "this node";
+  return nodeName === undefined ? "no node named" : `on ${nodeName}`;
+}
+
+function exclusionText(endpoint: ExplainedEndpoint, { name, zone }: NodeTopology): string {
+  const { exclusion, leftOut, terminating, serving, nodeHints = [], zoneHints = [] } = endpoint;
+  if (leftOut !== undefined) return `left out: ${leftOut}`;
+  switch (exclusion) {
+    case undefined:
+      return "would be used";
+    case "other-node":
+      return "not on this node, and the policy is Local";
+    case "node-hint":
+      return `hinted for node ${nodeHints.join(", ")}, not for ${name}`;
+    case "zone-hint":
+      return `hinted for zone ${zoneHints.join(", ")}; this node is in ${zone}`;
+    case "not-ready":
+      if (terminating && serving) return "terminating, and others are ready";
+      return terminating ? "terminating" : "not ready";
+    case "not-serving":
+      return terminating ? "terminating, and no longer serving" : "not ready";
+    default:
+      return assertNever(exclusion);
+  }
+}
 
 const UNSERVED: Readonly<Record<UnservedReason, string>> = {
   ExternalName: "it is an ExternalName",

@@ -4,8 +4,8 @@
  * @module
  */
 import { formatHostPort } from "../net/port.ts";
-import type { ExplainedVerdict, PacketExplanation } from "./packet_explanation.ts";
-import type { ServicePortKey } from "./service_port_name.ts";
+import type { ExplainedVerdict, PacketExplanation } from "../proxy/packet_explanation.ts";
+import type { ServicePortKey } from "../proxy/service_port_name.ts";
 
 /** The result in one sentence, without a full stop. */
 export function headline(explanation: PacketExplanation): string {

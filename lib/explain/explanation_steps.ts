@@ -3,13 +3,12 @@
  *
  * @module
  */
-import type { FrontendRole } from "./frontend.ts";
+import type { FrontendRole } from "../proxy/frontend.ts";
 import type { IpAddress } from "../net/ip_address.ts";
-import { type BackendMode, MODE_TRAITS } from "./backend.ts";
-import type { DataPlaneDifference } from "./data_plane_difference.ts";
-import { endpointItem } from "./explanation_endpoints.ts";
+import { type BackendMode, MODE_TRAITS } from "../proxy/backend.ts";
+import type { DataPlaneDifference } from "../proxy/data_plane_difference.ts";
+import { endpointItem, missItem } from "./explanation_items.ts";
 import { nameOf, socketOf } from "./explanation_headline.ts";
-import { missItem } from "./explanation_misses.ts";
 import type {
   ExplainedSource,
   ExplanationStep,
@@ -17,8 +16,8 @@ import type {
   PacketCarrier,
   PacketExplanation,
   SourceReason,
-} from "./packet_explanation.ts";
-import type { SharedPlan } from "./proxy_plan.ts";
+} from "../proxy/packet_explanation.ts";
+import type { SharedPlan } from "../proxy/proxy_plan.ts";
 
 /** What the text depends on besides the explanation. */
 interface StepContext {
