@@ -17,7 +17,7 @@ import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { walkIptables, type WalkOutcome } from "../netfilter/walk/iptables_walk.ts";
-import { carriersOf, walkedPacket } from "../netfilter/walk/walk_steps.ts";
+import { carriersOf, nodeAddressTest, walkedPacket } from "../netfilter/walk/walk_steps.ts";
 import { AppliedServers } from "./applied_servers.ts";
 import { DEVICE, diffIpvs, EMPTY_KERNEL } from "./diff.ts";
 import { IpvsLayout } from "./layout.ts";
@@ -45,7 +45,7 @@ export function explainIpvs(
   // The kernel chooses an address of the node as source, and a bound one is the nearest.
   const isBound = from.kind === "node" && kernel.ipvs.address(to) !== undefined;
   const source = isBound ? to : from.address;
-  const outcomes = walkPacket(plan, packet, { kernel, options, source });
+  const outcomes = walkPacket(plan, packet, { kernel, source });
   if (hit === undefined || isUnclaimed) {
     const fate = fateOf(outcomes, packet);
     return { ...(fate && { deviations: { fate } }), carriers: fate ? carriersOf(outcomes) : [] };
@@ -88,19 +88,15 @@ function isMet(service: ServicePlan, { to, port, protocol }: Packet, layout: Ipv
 }
 
 function walkPacket(
-  { shared: { nodeIp, nodePortAddresses } }: ProxyPlan,
+  plan: ProxyPlan,
   packet: Packet,
-  { kernel: { rules, ipvs }, options: { nodeAddresses }, source }: {
+  { kernel: { rules, ipvs }, source }: {
     readonly kernel: RenderedKernel;
     readonly source: IpAddress;
-    readonly options: IpvsRenderOptions;
   },
 ): readonly WalkOutcome[] {
-  const { from } = packet;
   return walkIptables(rules, { ...walkedPacket(packet), source }, {
-    isLocal: (address) =>
-      nodeAddresses.has(address) || nodePortAddresses.includes(address) || isLoopback(address) ||
-      address === nodeIp || (from.kind === "node" && address === from.address),
+    isLocal: nodeAddressTest(plan, packet),
     isListed: () => undefined,
     ipvs,
   });

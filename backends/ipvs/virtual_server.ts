@@ -104,12 +104,6 @@ export function tryParseServer(
   return protocol && found && serverKey({ protocol, ...found });
 }
 
-/** Reads the name of a real server. */
-export function tryParseRealServer(value: string): RealServerKey | undefined {
-  const found = tryParseHostPort(value);
-  return found && realServerKey(found.address, found.port);
-}
-
 /** For a person: `10.96.0.1:443/TCP`, `mark 7`. */
 export function describeServer(key: ServerKey): string {
   const [flag = "", value = ""] = key.split(" ", 2);

@@ -6,10 +6,11 @@
 import { type Cidr, hostCidr, prefixLengthOf } from "../../lib/net/cidr.ts";
 import type { AdmittedSources } from "../../lib/proxy/admitted_sources.ts";
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
+import type { Frontend } from "../../lib/proxy/frontend.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
 import type { TableElements } from "./applied_table.ts";
-import { arrangeEndpoints } from "./arrangement.ts";
+import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import {
   chainName,
   type ChainSpec,
@@ -21,9 +22,7 @@ import {
   type Treatment,
 } from "./chain_spec.ts";
 import { containerOf, type EntryId, frontendAt, isNodePort, keyOfEntry } from "./claims.ts";
-import type { Frontend } from "../../lib/proxy/frontend.ts";
 import type { Element } from "./containers.ts";
-import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import { LOCAL_BIT, nameNumber, type Slots, slotText } from "./slots.ts";
 
 /** An entry as it is written. The same one always comes to the same elements. */
@@ -227,4 +226,38 @@ function sourceTexts({ cover, own }: AdmittedSources): readonly string[] {
 export function rangeText(range: Cidr): string {
   const bits = range.includes(":") ? 128 : 32;
   return prefixLengthOf(range) === bits ? range.slice(0, range.indexOf("/")) : range;
+}
+
+/**
+ * The endpoints in an order that moves as few as can be: who stays keeps its number, who comes
+ * takes the number of one that went, and what is left open is closed from the end. Sorted, one new
+ * endpoint of fifty would move half of the others.
+ */
+export function arrangeEndpoints(
+  wanted: readonly Endpoint[],
+  previous: readonly Pick<Endpoint, "key">[] | undefined,
+): readonly Endpoint[] {
+  if (previous === undefined || isSame(wanted, previous)) return wanted;
+  const left = new Map<EndpointKey, Endpoint>(wanted.map((endpoint) => [endpoint.key, endpoint]));
+  const places: (Endpoint | undefined)[] = previous.map(({ key }) => {
+    const endpoint = left.get(key);
+    left.delete(key);
+    return endpoint;
+  });
+  const arrivals = left.values();
+  const filled = [...places.map((place) => place ?? arrivals.next().value), ...arrivals];
+  for (let index = 0; index < filled.length; index++) {
+    while (filled.length > 0 && filled.at(-1) === undefined) filled.pop();
+    if (index < filled.length && filled[index] === undefined) filled[index] = filled.pop();
+  }
+  const arranged = filled.filter((endpoint) => endpoint !== undefined);
+  // The list of the plan is there anyway, and takes no memory of its own.
+  return isSame(wanted, arranged) ? wanted : arranged;
+}
+
+function isSame(
+  left: readonly Pick<Endpoint, "key">[],
+  right: readonly Pick<Endpoint, "key">[],
+): boolean {
+  return left.length === right.length && left.every(({ key }, index) => key === right[index]?.key);
 }

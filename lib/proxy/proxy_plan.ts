@@ -155,13 +155,6 @@ export async function updatePlanInSlices(
   }
 }
 
-/** The plan for a state, from scratch. Every sequence of updates has to produce the same plan. */
-export function planProxy(state: ProxyState, options: PlanOptions): ProxyPlan {
-  const plan = createProxyPlan(options);
-  updatePlan(plan, state, { keys: new Set(), shared: true, everything: true }, options);
-  return plan;
-}
-
 /**
  * Combines the changes of two updates, for a sync after a failed one. A ServicePort that was
  * removed in both keeps the plan of the last sync that succeeded.

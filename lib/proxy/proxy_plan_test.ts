@@ -1,3 +1,4 @@
+import { planProxy } from "../../tests/support/builders/plan_proxy.ts";
 import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { assert, assertEquals, assertStrictEquals } from "@std/assert";
@@ -14,7 +15,6 @@ import {
   type MutableProxyPlan,
   type PlanChanges,
   type PlanOptions,
-  planProxy,
   updatePlan,
   updatePlanInSlices,
 } from "./proxy_plan.ts";

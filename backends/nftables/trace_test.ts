@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { describeNftablesStep } from "./describe_trace_step.ts";
+import { describeNftablesStep } from "./trace.ts";
 
 const SERVICE = "ns1/web:http/TCP";
 const words = (chain: string, rule: string, verdict = "accept") =>

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
-import { renderOptionsOf, servesLocalhost } from "./live_options.ts";
+import { renderOptionsOf, servesLocalhost } from "./render_options.ts";
 import { ALL_FEATURES, defaultRenderOptions } from "./render_options.ts";
 
 const FIXED = { family: "IPv4", masqueradeBit: 14 } as const;

@@ -1,48 +1,48 @@
 /**
- * Whose packets are counted at which front of a Service: an address and port, or a node port. Pure but
- * for its own state.
+ * The frontends whose packets are counted, each with the ServicePort that owns it. Pure but for its own
+ * state.
  *
  * @module
  */
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 import type { ServicePortKey, ServicePortName } from "../../lib/proxy/service_port_name.ts";
 import { claimsOf, type EntryId } from "./claims.ts";
 import { isCounted } from "./counting_table.ts";
 
-/** The fronts of all ServicePorts. */
-export class FrontClaims {
+/** The frontends of all ServicePorts. */
+export class CountedFrontends {
   readonly #plans = new Map<ServicePortKey, ServicePlan>();
-  readonly #claims = new ServicePortIndex<EntryId>();
+  /** A frontend has one owner; while plans are exchanged one by one, the latest. */
+  readonly #owners = new Map<EntryId, ServicePortKey>();
   readonly #dirty = new Set<EntryId>();
 
-  /** Fronts that came or went since the last {@linkcode settle}, among others. */
+  /** Contains the frontends that were added or removed since the last {@linkcode settle}. */
   get dirty(): ReadonlySet<EntryId> {
     return this.#dirty;
   }
 
-  /** Every ServicePort that has fronts. */
+  /** Every ServicePort that has frontends. */
   get keys(): Iterable<ServicePortKey> {
     return this.#plans.keys();
   }
 
-  /** Every front. */
+  /** Every frontend. */
   ids(): Iterable<EntryId> {
-    return this.#claims.items;
+    return this.#owners.keys();
   }
 
-  /** Whether somebody is to be reached there. */
+  /** Whether the frontend exists. */
   has(id: EntryId): boolean {
-    return this.#claims.has(id);
+    return this.#owners.has(id);
   }
 
-  /** Who is reached there, as in the table that forwards. */
+  /** The ServicePort that owns a frontend. */
   ownerOf(id: EntryId): ServicePortName | undefined {
-    const key = this.#claims.first(id);
+    const key = this.#owners.get(id);
     return key === undefined ? undefined : this.#plans.get(key)?.name;
   }
 
-  /** Gives a ServicePort the fronts of a plan. */
+  /** Gives a ServicePort the frontends of a plan. */
   set(plan: ServicePlan): void {
     const { key } = plan;
     if (this.#plans.get(key) === plan) return;
@@ -50,24 +50,25 @@ export class FrontClaims {
     this.#plans.set(key, plan);
     for (const id of claimsOf(plan)) {
       if (!isCounted(id)) continue;
-      this.#claims.add(id, key);
+      this.#owners.set(id, key);
       this.#dirty.add(id);
     }
   }
 
-  /** Takes the fronts of a ServicePort away. Returns its name, if it had some. */
+  /** Removes the frontends of a ServicePort. Returns its name, if it had any. */
   delete(key: ServicePortKey): ServicePortName | undefined {
     const plan = this.#plans.get(key);
     if (plan === undefined) return undefined;
     this.#plans.delete(key);
     for (const id of claimsOf(plan)) {
-      this.#claims.delete(id, key);
-      if (isCounted(id)) this.#dirty.add(id);
+      if (!isCounted(id)) continue;
+      if (this.#owners.get(id) === key) this.#owners.delete(id);
+      this.#dirty.add(id);
     }
     return plan.name;
   }
 
-  /** What there is was written. */
+  /** The frontends were written. */
   settle(): void {
     this.#dirty.clear();
   }
