@@ -36,7 +36,7 @@ import { RuleWriter } from "./rule_writer.ts";
 import { type IptablesRules, ServiceRuleWriter } from "./service_rule_writer.ts";
 import { TREES } from "./base_chains.ts";
 import { createRuleWatch } from "./drift_watch.ts";
-import { compareKernel, repairKernel } from "./kernel_comparison.ts";
+import { compareKernel, repairKernel } from "./compare_kernel.ts";
 import { findFacts } from "./probe.ts";
 import { explainIptables } from "./explain.ts";
 import { ExplainedLayout } from "./explain.ts";

@@ -72,7 +72,7 @@ function rulesOf(layout: IptablesLayout): RuleSource {
   };
 }
 
-/** What is known beside the plan. */
+/** The context besides the plan. */
 interface ExplainedLayoutOptions {
   /** Of the plan, if it is the one in force. */
   readonly applied: IptablesLayout | undefined;

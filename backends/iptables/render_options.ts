@@ -45,7 +45,7 @@ export interface IptablesRenderOptions {
   readonly serviceComments: boolean;
 }
 
-/** A kernel that has everything but the nfacct objects, which somebody has to make first. */
+/** A kernel that has everything but the nfacct objects, which that kube-relay has to create first. */
 export const ALL_FEATURES: IptablesFeatures = {
   addrtype: true,
   comment: true,

@@ -31,7 +31,7 @@ import { unsupportedParts } from "./unsupported.ts";
 const MAX_INLINE_RULES = 3;
 const MARK: Pick<Rule, "target"> = { target: [MARK_MASQ] };
 
-/** What rendering a ServicePort depends on beside it. */
+/** What the rules of a ServicePort depend on, besides its plan. */
 export interface ServiceRenderContext {
   readonly localTraffic: LocalTrafficDetector;
   readonly options: IptablesRenderOptions;

@@ -150,7 +150,7 @@ export class ServiceRuleWriter {
         for (const plan of group) this.#quarantine(layout, { plan, reason: refusal.message });
       }
     } catch (failure) {
-      // Nobody says again that these have changed.
+      // No later change repeats these.
       this.#put(layout, open.flat());
       throw failure;
     }

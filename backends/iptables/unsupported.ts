@@ -1,5 +1,5 @@
 /**
- * What a kernel that lacks extensions cannot be told of a ServicePort. Pure.
+ * What a kernel that lacks extensions cannot express of a ServicePort. Pure.
  *
  * @module
  */

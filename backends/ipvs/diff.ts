@@ -31,7 +31,7 @@ import { addLine, createLine, deleteLine, replaceLines } from "./ipset_text.ts";
 import type { IpvsLayout } from "./layout.ts";
 import type { IpvsStep } from "./steps.ts";
 
-/** What is known of the kernel beside what the layout and the servers tell. */
+/** What is known of the kernel besides what the layout and the servers tell. */
 export interface KernelState {
   /** Sets that have to be created. */
   readonly missingSets: ReadonlySet<SetId>;

@@ -1,5 +1,5 @@
 /**
- * What the ipvs mode depends on beside the plan. Pure.
+ * What the ipvs mode depends on besides the plan. Pure.
  *
  * @module
  */

@@ -24,7 +24,7 @@ import { entryOfCidr } from "./ipset_text.ts";
 import { mayHaveNodePorts } from "./node_port_servers.ts";
 import type { IpvsRenderOptions } from "./render_options.ts";
 import { type SchedulingChoice, schedulingOf } from "./scheduler.ts";
-import type { ServiceFront, ServiceParts, SetEntry } from "./service_front.ts";
+import type { ServiceFrontend, ServiceParts, SetEntry } from "./service_frontend.ts";
 import { serverKey, type VirtualServer } from "./virtual_server.ts";
 
 /** What all ServicePorts share. */
@@ -50,7 +50,7 @@ export function renderService(plan: ServicePlan, context: ServiceRenderContext):
 class ServiceDraft {
   readonly #plan: ServicePlan;
   readonly #context: ServiceRenderContext;
-  readonly #fronts: ServiceFront[] = [];
+  readonly #fronts: ServiceFrontend[] = [];
   readonly #scheduling: SchedulingChoice;
   /** Whether the cluster IP leads where clients from inside are to go. */
   #isInternalForAll: boolean | undefined;
@@ -167,7 +167,7 @@ class ServiceDraft {
     }
   }
 
-  #add(address: IpAddress, port: Port, front: Omit<ServiceFront, "server">): void {
+  #add(address: IpAddress, port: Port, front: Omit<ServiceFrontend, "server">): void {
     const { protocol, affinityTimeoutSeconds } = this.#plan;
     const { scheduler, flags } = this.#scheduling;
     const key = serverKey({ protocol, address, port });
@@ -184,7 +184,7 @@ class ServiceDraft {
    * Sends what comes from pods and from the node itself to the cluster IP, whose virtual server has
    * all endpoints. Where policy Local binds that one too, there is none that has them.
    */
-  #fromCluster(frontend: Frontend, address: IpAddress): Pick<ServiceFront, "rule"> {
+  #fromCluster(frontend: Frontend, address: IpAddress): Pick<ServiceFrontend, "rule"> {
     const { port, verdict } = frontend;
     const { clusterIp, internal, name, protocol } = this.#plan;
     if (!keepsClient(frontend)) return {};

@@ -17,7 +17,7 @@ import { IP_VS_FILE, readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
 import { IP_VS_CONN_FILE, type IpvsConnection, parseIpvsConnection } from "./proc_ip_vs_conn.ts";
 import { serverKey } from "./virtual_server.ts";
 
-/** Time between two looks while a packet of somebody else's is waited for. */
+/** Time between two looks while a packet of another program's is waited for. */
 const LOOK_PERIOD_MS = 300;
 const READ_TIMEOUT_MS = 30_000;
 
@@ -103,7 +103,7 @@ async function emptyServer(
   return server?.reals.every(({ weight }) => weight === 0) ? server : undefined;
 }
 
-/** IPVS refuses by itself, and tells nobody. */
+/** IPVS refuses by itself and does not report it. */
 function refusedBy(
   path: TracedPath,
   { key, scheduler }: SeenServer,

@@ -45,7 +45,7 @@ export interface RealServer {
 interface ServerAddress {
   readonly protocol: Protocol;
   readonly address: IpAddress;
-  /** 0 = all ports, which only a persistent server of somebody else may have. */
+  /** 0 = all ports, which only a persistent server of another program may have. */
   readonly port: number;
 }
 

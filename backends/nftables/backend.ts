@@ -45,7 +45,7 @@ import { explainNftables } from "./explain.ts";
 import { EXPRESSIONS } from "./expressions.ts";
 import { appliedSlots, findAffinity } from "./find_elements.ts";
 import { findMissingElements } from "./find_elements.ts";
-import { compareKernel, repairKernel } from "./kernel_comparison.ts";
+import { compareKernel, repairKernel } from "./compare_kernel.ts";
 import { renderOptionsOf, servesLocalhost } from "./render_options.ts";
 import { NftRunner } from "./nft_runner.ts";
 import { removeOwnTable } from "./own_table.ts";
@@ -78,7 +78,7 @@ interface Machine {
   readonly drift: DriftWatch;
   /** Whether there was no table of ours. */
   readonly isFresh: boolean;
-  /** `undefined` = nobody asked for them. */
+  /** `undefined` = they were not requested. */
   readonly counters: TrafficCounters | undefined;
 }
 

@@ -46,7 +46,7 @@ export interface TableComparison {
   readonly differences: readonly DataPlaneDifference[];
   /** Empty when nothing differs, or when what is left can only go after {@linkcode removal}. */
   readonly mending: Transaction;
-  /** What is nobody's; written after the rest, since other objects may lead there until then. */
+  /** Objects without an owner; written after the rest, since other objects may lead there until then. */
   readonly removal: Transaction;
 }
 
@@ -78,14 +78,14 @@ class PendingTableChanges {
   #added: ReadonlyMap<ContainerName, readonly ElementChange[]> = new Map();
   #replacesTable = false;
   #declares = false;
-  /** Sets and maps that are missing: their elements are not told one by one. */
+  /** Sets and maps that are missing: their elements are not listed one by one. */
   readonly #missing = new Set<ContainerName>();
 
   constructor(input: TableComparisonInput) {
     this.#input = input;
   }
 
-  /** Whether all of it is to be written anew: then nothing more is told of what is in it. */
+  /** Whether all of it is to be rewritten: then its content is not listed. */
   compareTableItself(): boolean {
     const { found, options, wanted } = this.#input;
     const name = `${EXPRESSIONS[options.family].table} ${TABLE}`;
@@ -104,7 +104,7 @@ class PendingTableChanges {
     }
     const altered = isReplaced ? [] : alteredContainers(found.declarations, options.family);
     this.#differences.push(...altered);
-    // No set can be declared anew while a rule looks things up in it.
+    // No set can be declared again while a rule looks things up in it.
     this.#replacesTable = isOther || altered.length > 0;
     const isNew = isReplaced || this.#replacesTable;
     this.#declares = isNew || found.isDormant;

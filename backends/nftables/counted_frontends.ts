@@ -6,7 +6,7 @@
  */
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey, ServicePortName } from "../../lib/proxy/service_port_name.ts";
-import { claimsOf, type EntryId } from "./claims.ts";
+import { claimsOf, type EntryId } from "./entry_id.ts";
 import { isCounted } from "./counting_table.ts";
 
 /** The frontends of all ServicePorts. */

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
-import type { EntryId } from "./claims.ts";
+import type { EntryId } from "./entry_id.ts";
 import { CountedFrontends } from "./counted_frontends.ts";
 
 const SHARED = "service-ips 192.0.2.1 . tcp . 80" as EntryId;

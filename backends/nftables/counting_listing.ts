@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { EntryId } from "./claims.ts";
+import type { EntryId } from "./entry_id.ts";
 import type { Direction } from "./counting_table.ts";
 
 /** What one element has counted. */

@@ -17,7 +17,7 @@
  * @module
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-import { type EntryId, keyOfEntry } from "./claims.ts";
+import { type EntryId, keyOfEntry } from "./entry_id.ts";
 import { EXPRESSIONS } from "./expressions.ts";
 
 /** Its name. */

@@ -8,7 +8,7 @@ import { atOnce } from "../netfilter/in_steps.ts";
 import type { AppliedTable, TableElements, TableReading } from "./applied_table.ts";
 import type { Chain } from "./base_chains.ts";
 import { chainElement, chainName, type ChainSpec } from "./chain_spec.ts";
-import type { EntryId } from "./claims.ts";
+import type { EntryId } from "./entry_id.ts";
 import {
   CONTAINER_NAMES,
   type ContainerName,
@@ -27,7 +27,7 @@ const SLICE_SIZE = 128;
  * The transaction that brings the kernel from `applied` to what is wanted. Looks only at the entries
  * that the layout touched since it was last settled; at all of them after a reading, or where
  * nothing is known. After the tool took it: `applied.confirm(transaction.applied)` and
- * `layout.settle()`. After a failure nothing was written, or nobody knows: read the table.
+ * `layout.settle()`. After a failure it is unknown whether anything was written: read the table.
  */
 export function diffTable(layout: NftablesLayout, applied: AppliedTable): Transaction {
   return atOnce(diffSteps(layout, applied));
@@ -55,7 +55,7 @@ export async function diffTableInSlices(
 export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable): Transaction {
   const lasting = new Set(layout.baseChains().map(({ name }) => name));
   const idle = applied.idleChains().filter((name) => !lasting.has(name));
-  const removedChains = [...applied.strangers];
+  const removedChains = [...applied.unnumberedChains];
   const elements = idle.map((name) => ({ element: chainElement(name), owner: undefined }));
   return atOnce(Transaction.steps(layout.options.family, {
     replacesTable: false,
@@ -64,7 +64,7 @@ export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable):
     removed: new Map([["numbered-chains", elements]]),
     added: new Map(),
     removedChains,
-    applied: { chains: [], entries: [], strangers: idle, removedChains },
+    applied: { chains: [], entries: [], unnumberedChains: idle, removedChains },
   }));
 }
 
@@ -99,7 +99,7 @@ function* diffSteps(
     removedChains: [],
     applied: {
       chains: chains.map(({ name }) => name),
-      strangers: present?.chains.filter((name) => !wanted.has(name)) ?? [],
+      unnumberedChains: present?.chains.filter((name) => !wanted.has(name)) ?? [],
       entries: comparison.entries,
       shared: comparison.shared,
     },

@@ -21,7 +21,7 @@ import {
   REJECT_CHAIN,
   type Treatment,
 } from "./chain_spec.ts";
-import { containerOf, type EntryId, frontendAt, isNodePort, keyOfEntry } from "./claims.ts";
+import { containerOf, type EntryId, frontendAt, isNodePort, keyOfEntry } from "./entry_id.ts";
 import type { Element } from "./containers.ts";
 import { LOCAL_BIT, nameNumber, type Slots, slotText } from "./slots.ts";
 
@@ -53,7 +53,7 @@ export interface EndpointOrder {
 
 const NO_ENDPOINTS: readonly Endpoint[] = [];
 
-/** How the keys of each list of an entry are told from those of the other one. */
+/** How the keys of each list of an entry are distinguished from those of the other one. */
 const LISTS = [
   { list: "main", first: FIRST_NUMBER, listBit: 0 },
   { list: "local", first: FIRST_NUMBER + LOCAL_OFFSET, listBit: LOCAL_BIT },
@@ -147,7 +147,7 @@ function choiceOf(verdict: Verdict | undefined, endpoints: readonly Endpoint[]):
   return verdict.kind === "forward" ? endpoints.length : verdict.kind;
 }
 
-/** Where nobody is served: in silence, if anybody is to be left without an answer. */
+/** The refusal if no client is served: a drop if some client must not get an answer. */
 function refusalOf({ verdict: { external } }: Frontend): string {
   return external.kind === "drop" ? DROP : REJECT_CHAIN;
 }

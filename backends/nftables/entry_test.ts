@@ -10,7 +10,7 @@ import {
 } from "../../tests/support/builders/service_plans.ts";
 import { assert, assertEquals } from "@std/assert";
 import { chainName } from "./chain_spec.ts";
-import { claimsOf, frontendAt } from "./claims.ts";
+import { claimsOf, frontendAt } from "./entry_id.ts";
 import type { ContainerName } from "./containers.ts";
 import {
   arrangeEndpoints,

@@ -8,7 +8,7 @@ import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { AffinityEntry, PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { claimsOf, type EntryId } from "./claims.ts";
+import { claimsOf, type EntryId } from "./entry_id.ts";
 import type { Entry } from "./entry.ts";
 import type { NftRunner } from "./nft_runner.ts";
 import { BLOCK_MASK, type Slots, slotText } from "./slots.ts";

@@ -25,7 +25,7 @@ import {
   DROP,
   REJECT_CHAIN,
 } from "./chain_spec.ts";
-import { claimsOf, type EntryId } from "./claims.ts";
+import { claimsOf, type EntryId } from "./entry_id.ts";
 import type { Element } from "./containers.ts";
 import { arrangeEntry, type EndpointOrder, type Entry, foundSlots, rangeText } from "./entry.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";

@@ -3,7 +3,7 @@ import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { testServicePlan, testSharedPlan } from "../../tests/support/builders/service_plans.ts";
 import { assert, assertEquals } from "@std/assert";
-import type { EntryId } from "./claims.ts";
+import type { EntryId } from "./entry_id.ts";
 import type { ContainerName } from "./containers.ts";
 import { NftablesLayout, sharedElements } from "./layout.ts";
 import {

@@ -9,13 +9,13 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { WalkedNftTable } from "../netfilter/walk/nft_walk.ts";
 import { chainElement, chainName } from "./chain_spec.ts";
-import { allocatedId, entriesMet, type EntryId } from "./claims.ts";
+import { allocatedId, entriesMet, type EntryId } from "./entry_id.ts";
 import { CONTAINER_NAMES, type Element } from "./containers.ts";
 import { chainOf, elementsOf, type Entry } from "./entry.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 
-/** What is known beside the plan. */
+/** The context besides the plan. */
 export interface PacketTableOptions {
   readonly options: NftablesRenderOptions;
   /** What the kernel is known to hold: endpoints may have other numbers there. */

@@ -9,9 +9,9 @@ import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { refusedItem, type RefusedServices } from "../netfilter/refused_services.ts";
 import { AppliedTable, type TableReading } from "./applied_table.ts";
 import { diffTableInSlices, removeIdleChains } from "./diff.ts";
-import type { EntryId } from "./claims.ts";
+import type { EntryId } from "./entry_id.ts";
 import type { Entry } from "./entry.ts";
-import { orderWords } from "./endpoint_orders.ts";
+import { orderTexts } from "./endpoint_order_text.ts";
 import type { NftablesLayout } from "./layout.ts";
 import { NftError } from "./nft_error.ts";
 import type { NftRunner } from "./nft_runner.ts";
@@ -87,12 +87,12 @@ export class TableWriter {
     return this.#applied.entry(id);
   }
 
-  /** How endpoints are numbered where the plan does not say it; as {@linkcode orderWords}. */
+  /** How endpoints are numbered where the plan does not say it; as {@linkcode orderTexts}. */
   orders(layout: NftablesLayout): Generator<void, readonly string[]> {
-    return orderWords(this.#applied.lastEntries(), layout);
+    return orderTexts(this.#applied.lastEntries(), layout);
   }
 
-  /** Somebody else may have changed it. */
+  /** Another program may have changed it. */
   forget(): void {
     this.#applied.forget();
   }
@@ -103,7 +103,7 @@ export class TableWriter {
   }
 
   /**
-   * Chains of ours that are missing in the kernel, or that somebody has made anew since the last
+   * Chains of ours that are missing in the kernel, or that another program recreated since the last
    * look, as by restoring what the table once was. Lists no rules and no elements.
    */
   async missingChains(): Promise<readonly string[]> {
@@ -139,7 +139,7 @@ export class TableWriter {
 
   /**
    * One transaction, if anything differs. What the kernel refuses of some ServicePorts keeps no
-   * other one waiting: the layout has those in quarantine then. A table that somebody has changed so
+   * other one waiting: the layout has those in quarantine then. A table that another program changed so
    * that it can't be put right, such as a base chain at another priority or a map of other types, is
    * replaced as a whole; only what is refused in a new table too is a ServicePort's.
    * Throws an NftError when not even the rest could be written.
@@ -176,8 +176,8 @@ export class TableWriter {
   ): Promise<void> {
     if (!this.#applied.isWritten) return;
     const transaction = removeIdleChains(layout, this.#applied);
-    const { removedChains = [], strangers = [] } = transaction.applied;
-    const count = removedChains.length + strangers.length;
+    const { removedChains = [], unnumberedChains = [] } = transaction.applied;
+    const count = removedChains.length + unnumberedChains.length;
     if (count === 0 || (!all && count < MAX_IDLE_CHAINS)) return;
     figures.transactions++;
     try {

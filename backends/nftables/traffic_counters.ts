@@ -1,9 +1,9 @@
 /**
  * What goes through each Service, counted by the kernel: keeps the table that counts in step with the
- * plan, and reads it when somebody asks. No sync reads anything, and none fails by what happens here.
+ * plan, and reads it on request. No sync reads anything, and none fails by what happens here.
  *
  * Every reading compares as well: what others took away or changed is put right, and a counter that is
- * smaller than before began anew.
+ * smaller than before started again.
  *
  * @module
  */
@@ -17,7 +17,7 @@ import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { FamilyTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 import type { DriftFigures } from "../netfilter/drift_figures.ts";
-import type { EntryId } from "./claims.ts";
+import type { EntryId } from "./entry_id.ts";
 import type { CountedElement, CountingReading } from "./counting_listing.ts";
 import { CountingRunner } from "./counting_runner.ts";
 import { DIRECTIONS } from "./counting_table.ts";
@@ -205,7 +205,7 @@ type CountingDependencies =
   & Partial<Pick<TrafficCountersDependencies, "traffic">>;
 
 /**
- * The counters of a family; `undefined` = nobody asked for them, and a table that an earlier run left
+ * The counters of a family; `undefined` = they were not requested, and a table that an earlier run left
  * is taken away, as every packet would pay for it.
  */
 export async function startCounting(

@@ -1,5 +1,5 @@
 /**
- * Every element and chain that a layout comes to, beside what was found: what two tables are compared
+ * Every element and chain that a layout comes to, besides what was found: what two tables are compared
  * by. Pure.
  *
  * @module
@@ -9,7 +9,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TableElements } from "./applied_table.ts";
 import type { Chain } from "./base_chains.ts";
 import { chainElement, chainName, FIRST_NUMBER, LOCAL_OFFSET } from "./chain_spec.ts";
-import { type EntryId, isNodePort, keyOfEntry } from "./claims.ts";
+import { type EntryId, isNodePort, keyOfEntry } from "./entry_id.ts";
 import type { ContainerName, Element } from "./containers.ts";
 import { chainOf, elementsOf, type EndpointOrder, type Entry } from "./entry.ts";
 import type { NftablesLayout } from "./layout.ts";
@@ -101,7 +101,7 @@ function orderOf(
   return entry && foundOrder(entry, found);
 }
 
-/** The order that the elements of an entry tell; a number that tells none is nobody's. */
+/** The order that the elements of an entry tell; a number without one has no owner. */
 function foundOrder(entry: Entry, found: TableElements): EndpointOrder {
   const { id, main, local, plan } = entry;
   const kind = plan.affinityTimeoutSeconds === undefined ? "endpoints" : "choices";

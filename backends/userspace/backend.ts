@@ -181,7 +181,7 @@ class SocketBackend implements UserspaceBackend {
     return Promise.resolve(undefined);
   }
 
-  /** Nobody else can write where this mode does. */
+  /** No other program can write to the state of this mode. */
   recheck(): void {}
 
   async inspect(keys?: readonly ServicePortKey[]): Promise<BackendInspection> {

@@ -30,7 +30,7 @@ import type { TrafficPolicy } from "../proxy/service_port.ts";
 import { exclusionOf, selectEndpoints } from "../proxy/topology.ts";
 import { assertNever, type Verdict } from "../proxy/verdict.ts";
 
-/** What is known beside the plan. */
+/** The context besides the plan. */
 export interface ExplainOptions {
   /** What is not in effect. @default {nothing} */
   readonly quarantined?: readonly Quarantined[];

@@ -44,7 +44,7 @@ export class LocalCheck {
   isLocal(address: IpAddress): boolean {
     if (isLoopback(address)) return true;
     if (!canBind(this.#network, address)) return false;
-    // With net.ipv4.ip_nonlocal_bind=1 (usual beside keepalived) every bind succeeds.
+    // With net.ipv4.ip_nonlocal_bind=1 (usual with keepalived) every bind succeeds.
     this.#bindTells ??= !canBind(this.#network, NOBODYS[ipFamilyOf(address)]);
     if (this.#bindTells) return true;
     try {

@@ -146,7 +146,7 @@ export class FamilyProxy {
     if (this.#pipeline.setNode(node)) this.#request({ kind: "Node", previous, current: node });
   }
 
-  /** Takes other settings of the plan: everything is planned anew. */
+  /** Takes other settings of the plan: everything is planned again. */
   onSettings(settings: PlanSettings): void {
     this.#pipeline.setSettings(settings);
     this.#request({ kind: "configuration", previous: undefined, current: undefined });

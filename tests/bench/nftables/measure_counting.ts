@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { claimsOf } from "../../../backends/nftables/claims.ts";
+import { claimsOf } from "../../../backends/nftables/entry_id.ts";
 import {
   COUNTING_TABLE,
   countingText,

@@ -14,7 +14,7 @@ import type { VirtualServer } from "./virtual_server.ts";
 export type SetEntry = readonly [set: SetId, entry: string];
 
 /** One address and port of a ServicePort, with all that it needs. */
-export interface ServiceFront {
+export interface ServiceFrontend {
   readonly role: FrontendRole;
   readonly server: VirtualServer;
   /** Its real servers. */
@@ -29,7 +29,7 @@ export interface ServiceFront {
 /** Everything that a ServicePort wants. */
 export interface ServiceParts {
   /** No two have the same server. */
-  readonly fronts: readonly ServiceFront[];
+  readonly fronts: readonly ServiceFrontend[];
   /** Entries that belong to no single address. */
   readonly entries: readonly SetEntry[];
   readonly quarantined: readonly Quarantined[];

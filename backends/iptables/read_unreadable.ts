@@ -1,5 +1,5 @@
 /**
- * A table that `iptables-save` does not print, since somebody has put a rule into it by `nft` that
+ * A table that `iptables-save` does not print, because another program put a rule into it by `nft` that
  * iptables has no words for. Writing goes on there; reading is asking for one rule at a time.
  *
  * @module
@@ -14,12 +14,12 @@ import type { IptablesRenderOptions } from "./render_options.ts";
 /** What asks the kernel. */
 type Asked = Pick<IptablesRunner, "hasRule" | "hasRules">;
 
-/** Stands for rules of the kubelet that nobody needs to know. */
+/** Stands for rules of the kubelet, whose text is not needed. */
 const UNSEEN = "-j RETURN";
 
 /**
  * The tables, with what can be found out of those that were not printed: which of our jumps are there.
- * Of our chains nothing is, so they are written anew.
+ * Of our chains nothing is, so they are rewritten.
  */
 export async function withUnreadable(
   runner: Asked,

@@ -11,7 +11,7 @@ import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import {
   addressComparison,
   type AddressComparisonDependencies,
-} from "./addresses/kernel_comparison.ts";
+} from "./addresses/address_comparison.ts";
 import { compareListeners } from "./compare_listeners.ts";
 import { kernelSockets } from "./kernel_sockets.ts";
 

@@ -1,9 +1,9 @@
 import { assertEquals, assertThrows } from "@std/assert";
 import fc from "fast-check";
-import { Ledger } from "./ledger.ts";
+import { WantedItems } from "./wanted_items.ts";
 
-Deno.test("Ledger tells what is missing and what is stale, and nothing twice", () => {
-  const ledger = new Ledger<string>();
+Deno.test("WantedItems tells what is missing and what is stale, and nothing twice", () => {
+  const ledger = new WantedItems<string>();
   ledger.claim("a");
   ledger.claim("a");
   ledger.claim("b");
@@ -16,11 +16,11 @@ Deno.test("Ledger tells what is missing and what is stale, and nothing twice", (
   assertEquals([ledger.missing, ledger.stale], [[], []]);
 });
 
-Deno.test("Ledger.release() refuses what nobody has claimed", () => {
-  assertThrows(() => new Ledger<string>().release("a"), Error, "Cannot release 'a'");
+Deno.test("WantedItems.release() refuses what nobody has claimed", () => {
+  assertThrows(() => new WantedItems<string>().release("a"), Error, "Cannot release 'a'");
 });
 
-Deno.test("Ledger leads from what was applied to what is wanted, whatever happened between", () => {
+Deno.test("WantedItems leads from what was applied to what is wanted, whatever happened between", () => {
   const item = fc.constantFrom("a", "b", "c", "d");
   const step = fc.oneof(
     fc.record({ kind: fc.constantFrom("claim" as const, "release" as const), item }),
@@ -28,7 +28,7 @@ Deno.test("Ledger leads from what was applied to what is wanted, whatever happen
     fc.record({ kind: fc.constant("adopt" as const), items: fc.subarray(["a", "b", "x"]) }),
   );
   fc.assert(fc.property(fc.array(step), (steps) => {
-    const ledger = new Ledger<string>();
+    const ledger = new WantedItems<string>();
     let applied = new Set<string>();
     const bring = () => {
       for (const item of ledger.missing) assertEquals(applied.has(item), false);

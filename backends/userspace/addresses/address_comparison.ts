@@ -45,7 +45,7 @@ export function addressComparison(
       if (lines.length === 0) return { found: differences, left: differences, operations: {} };
       const problem = await write(dependencies.runner, { family, lines });
       const { differences: left } = await compare(plan, keys);
-      // What somebody else has mended meanwhile is refused, and well.
+      // What another program has repaired meanwhile is refused.
       if (problem !== undefined && left.length > 0) throw new Error(problem);
       return { found: differences, left, operations: { commands: 1, lines: lines.length } };
     },

@@ -7,7 +7,7 @@
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import type { EntryId } from "./claims.ts";
+import type { EntryId } from "./entry_id.ts";
 import type { EndpointOrder, Entry } from "./entry.ts";
 import type { NftablesLayout } from "./layout.ts";
 import { SlotAllocator, type Slots } from "./slots.ts";
@@ -19,7 +19,7 @@ const SLICE_SIZE = 512;
  * How the endpoints of entries are numbered, and by which slots they are remembered, where that is not
  * as in a process that begins with the plan: one text each. In short steps.
  */
-export function* orderWords(
+export function* orderTexts(
   entries: Iterable<Entry>,
   layout: NftablesLayout,
 ): Generator<void, readonly string[]> {
@@ -40,7 +40,7 @@ export function* orderWords(
   return all;
 }
 
-/** What {@linkcode orderWords} says of the endpoints of an entry. */
+/** What {@linkcode orderTexts} says of the endpoints of an entry. */
 export function readOrder(words: string): readonly [EntryId, EndpointOrder] {
   const [id = "", lists = ""] = words.split(" = ", 2);
   const [main = [], local = []] = lists.split(" / ").map((list) =>
@@ -61,7 +61,7 @@ function slotWords(key: ServicePortKey, slots: Slots): string {
   return `${SLOTS}${key} = ${[...slots].map(([key, slot]) => `${key} ${slot}`).join(" ")}`;
 }
 
-/** What {@linkcode orderWords} says of the slots of a ServicePort; empty for other texts. */
+/** What {@linkcode orderTexts} says of the slots of a ServicePort; empty for other texts. */
 export function readSlots(words: string): readonly (readonly [ServicePortKey, Slots])[] {
   if (!words.startsWith(SLOTS)) return [];
   const [key = "", list = ""] = words.slice(SLOTS.length).split(" = ", 2);

@@ -6,7 +6,7 @@
  */
 
 /** Counts claims. A change costs what it changes; nothing is compared as a whole. */
-export class Ledger<Item extends string> {
+export class WantedItems<Item extends string> {
   readonly #claims = new Map<Item, number>();
   /** Touched since the last settling → whether it had been applied. */
   readonly #touched = new Map<Item, boolean>();
@@ -40,7 +40,7 @@ export class Ledger<Item extends string> {
   /** One less wants it. */
   release(item: Item): void {
     const count = this.#claims.get(item);
-    if (count === undefined) throw new Error(`Cannot release '${item}': nobody has claimed it`);
+    if (count === undefined) throw new Error(`Cannot release '${item}': it is not wanted`);
     this.#touch(item);
     if (count === 1) this.#claims.delete(item);
     else this.#claims.set(item, count - 1);

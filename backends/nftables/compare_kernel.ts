@@ -15,7 +15,7 @@ import { inSteps } from "../netfilter/in_steps.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { refusedByKey } from "../netfilter/refused_services.ts";
 import { compareTable, type TableComparison } from "./compare.ts";
-import { readOrder, readSlots } from "./endpoint_orders.ts";
+import { readOrder, readSlots } from "./endpoint_order_text.ts";
 import type { FoundTable } from "./found_table.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftRunner } from "./nft_runner.ts";
@@ -33,7 +33,7 @@ interface KernelComparisonDependencies {
 interface KernelComparisonInput {
   readonly plan: ProxyPlan;
   readonly options: NftablesRenderOptions;
-  /** Has {@linkcode orderWords} of the process that writes the table; `undefined` = they are not known. */
+  /** Has {@linkcode orderTexts} of the process that writes the table; `undefined` = they are not known. */
   readonly orders: (() => Promise<readonly string[]>) | undefined;
   readonly scope?: ComparisonScope | undefined;
 }
