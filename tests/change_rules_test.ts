@@ -76,7 +76,9 @@ const EXPECTED: Readonly<Record<BackendMode, readonly [web: string[], empty: str
 
 function served(mode: BackendMode, services: readonly ServicePlan[] = SERVICES): ServedFamily {
   const { backend } = explainStage(mode, { name: "none", services: [] }, "IPv4");
-  const plan = testProxyPlan(services, { shared: { nodePortAddresses: [NODE] } });
+  const plan = testProxyPlan(services, {
+    shared: { nodePortAddresses: [NODE], interfaceAddresses: [NODE] },
+  });
   return { family: "IPv4", backend, pipeline: { plan } };
 }
 
