@@ -14,7 +14,7 @@ import { compareLists } from "../../lib/proxy/compare_lists.ts";
 import type { NftChain, NftContainer } from "../netfilter/nft/nft_objects.ts";
 import type { CodedTable } from "../netfilter/nft/nft_runner.ts";
 import { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
-import { declarationPrint, normalHook, readChainPrint } from "../netfilter/nft/printed_form.ts";
+import { isDeclaredAs, normalHook, readChainPrint } from "../netfilter/nft/printed_form.ts";
 import type { RuleCode } from "../netfilter/nft/rule_code.ts";
 import { LAYOUT_MARK } from "./base_chains.ts";
 import { chainElement, isChoosingChain } from "./chain_spec.ts";
@@ -217,10 +217,7 @@ class PendingTableChanges {
   }
 }
 
-/**
- * Sets and maps of ours that hold something else than ours do, or for a time only. Only what is said of
- * that counts: tools of other versions print more of what they know.
- */
+/** Sets and maps of ours that hold something else than ours do, or for a time only. */
 function alteredContainers(
   declarations: CodedTable["declarations"],
   family: IpFamily,
@@ -230,20 +227,12 @@ function alteredContainers(
     const found = declarations.get(name);
     if (found === undefined || name === DYNAMIC_CONTAINER) return [];
     const container = containers[name];
-    const isSame = decidingLines(found) === decidingLines(declarationPrint(container));
-    if (isSame || !/^type /m.test(found)) return [];
+    if (isDeclaredAs(container, found)) return [];
     const { kind, declaration: wanted } = container;
     const words = { wanted, found: found.trim().split("\n").slice(1).join(" ; ") };
     return [{ object: kind, name, kind: "altered" as const, ...words }];
   });
 }
-
-/** What decides of elements: what they are, and whether they go by themselves. */
-function decidingLines(print: string): string {
-  return print.split("\n").filter((line) => DECIDING.test(line)).sort().join("\n");
-}
-
-const DECIDING = /^(map|set|type .*|flags .*|timeout .*|counter)$/;
 
 function chainText(hook: string | undefined, rules: readonly string[]): string {
   return [...(hook === undefined ? [] : [hook]), ...rules].join("\n") || "no rules";

@@ -46,10 +46,20 @@ export function classidText(text: string): string | undefined {
   return `0x${number.toString(16)}`;
 }
 
-/** As nft prints a declaration, a part in each line. */
-export function declarationPrint({ kind, declaration }: NftContainer): string {
-  return `${kind}\n${declaration.replaceAll(" ; ", "\n")}\n`;
+/**
+ * Whether what was printed of a set or map says that it holds the same elements for as long. Tools of
+ * other versions print more of what they know, or expressions in place of types.
+ */
+export function isDeclaredAs({ kind, declaration }: NftContainer, print: string): boolean {
+  const wanted = `${kind}\n${declaration.replaceAll(" ; ", "\n")}`;
+  return !/^type /m.test(print) || decidingLines(print) === decidingLines(wanted);
 }
+
+function decidingLines(print: string): string {
+  return print.split("\n").filter((line) => DECIDING.test(line)).sort().join("\n");
+}
+
+const DECIDING = /^(map|set|type .*|flags .*|timeout .*|counter)$/;
 
 /** Priorities that nft has words for. Those of families other than `ip` and `ip6` are left out. */
 const PRIORITIES: Readonly<Record<string, number>> = {
