@@ -64,6 +64,10 @@ const WRITE_PATH =
   /^backends\/\w+\/(wanted_\w+|applied_\w+|\w+_writer|adopt_\w+|layout|drift_watch|diff|render_service)\.ts$/;
 const TOOL = /\/(compare\w*|kernel_comparison|explain\w*|trace\w*|inspect\w*|find_\w+)\.ts$/;
 
+/** Rooms that spell objects of the kernel for any controller, and what only some controllers know. */
+const TOOLKIT = /^backends\/netfilter\/nft\//;
+const OF_CONTROLLERS = /^lib\/(api|proxy)\//;
+
 const REACHES_OUTSIDE = [
   /\bDeno\./,
   /\bDate\.now\b/,
@@ -184,6 +188,10 @@ function violationsOf(file: SourceFile): string[] {
     const tools = importsOf(file).filter((to) => TOOL.test(to));
     found.push(...tools.map((to) => `${path} writes and imports the tool ${to}`));
   }
+  if (TOOLKIT.test(path)) {
+    const known = importsOf(file).filter((to) => OF_CONTROLLERS.test(to));
+    found.push(...known.map((to) => `${path} serves any controller and imports ${to}`));
+  }
   if (isPure(file)) {
     for (const pattern of REACHES_OUTSIDE) {
       const match = pattern.exec(code);
@@ -275,6 +283,11 @@ const PLANTED: readonly (readonly [path: string, text: string, says: string])[] 
   ["lib/kube/a.ts", 'import x from "@kubernetes/client-node/dist/config.js";', "costs 10 MB"],
   ["lib/app/a.ts", 'import { x } from "../../tests/support/x.ts";', "is code for tests"],
   ["backends/ipvs/ipvs_writer.ts", 'import { x } from "./compare.ts";', "imports the tool"],
+  [
+    "backends/netfilter/nft/a.ts",
+    'import type { K } from "../../../lib/proxy/k.ts";',
+    "serves any controller",
+  ],
 ];
 
 for (const [path, text, says] of PLANTED) {

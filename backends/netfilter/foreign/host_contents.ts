@@ -10,7 +10,7 @@ import { findDummyDevices } from "./dummy_devices.ts";
 import { inSteps } from "../in_steps.ts";
 import { IPTABLES_RULE_SETS, readRuleSet, type RuleSetContents } from "./iptables_rule_set.ts";
 import { listNftTables } from "./nft_tables.ts";
-import type { NftTable } from "./own_state.ts";
+import type { NftTable } from "../nft/nft_objects.ts";
 import { askTool, readProcFile, type Seen } from "./tool_output.ts";
 import { IP_VS_FILE, readVirtualServers, type VirtualServer } from "./virtual_servers.ts";
 

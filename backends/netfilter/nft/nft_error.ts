@@ -3,13 +3,13 @@
  *
  * @module
  */
-import { CommandError } from "../../lib/os/command_runner.ts";
-import { firstLine, saysNotPermitted } from "../netfilter/probe/try_tool.ts";
+import { CommandError } from "../../../lib/os/command_runner.ts";
+import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
 
 /**
  * `refused`: lines of the input were, and nothing of it was taken. `unavailable`: the program is
- * missing or may not be used. `unclear`: it hung, was killed, or said something that nobody
- * understands; what it did is unknown.
+ * missing or may not be used. `unclear`: it hung, was killed, or said something that this file does
+ * not know; what it did is unknown.
  */
 type NftErrorKind = "refused" | "unavailable" | "unclear";
 
@@ -43,13 +43,19 @@ export class NftError extends Error {
 /** What was given to the tool. */
 export interface NftInput {
   readonly lines: readonly string[];
-  /** Whom a line is for, e.g. a Service; lines count from 1. */
+  /** The owner of a line, e.g. a Service; lines count from 1. */
   ownerOf(line: number): string | undefined;
 }
 
-const REFUSED = /^\S+?:(\d+):[\d-]+: Error: (.*)$/gm;
+/** How the tool ended. */
+interface NftFailure {
+  /** What it was to do, e.g. `write table ip kube-relay of nftables`. */
+  readonly action: string;
+  readonly code: number;
+  readonly stderr: string;
+}
 
-/** A process that could not be run to its end. `action` is e.g. `write the table of nftables`. */
+/** A process that could not be run to its end. */
 export function errorOfCommand(action: string, error: unknown): unknown {
   if (!(error instanceof CommandError)) return error;
   const isMissing = error.kind === "not-found" || error.kind === "not-permitted";
@@ -57,40 +63,36 @@ export function errorOfCommand(action: string, error: unknown): unknown {
   return new NftError(`Cannot ${action}: ${error.message}`, { kind, cause: error });
 }
 
-/** What nft said when it did not take its input. */
-export function errorOfWrite(
-  { code, stderr }: { readonly code: number; readonly stderr: string },
-  input: NftInput,
-): NftError {
-  const action = "Cannot write the table of nftables";
-  const reason = firstLine(stderr) || "no word why";
+/** The lines that the tool says were refused, and why. */
+export function refusedLines(words: string): readonly RefusedLine[] {
+  return [...words.matchAll(/^\S+?:(\d+):[\d-]+: Error: (.*)$/gm)]
+    .map(([, number, reason = ""]) => ({ number: Number(number), reason }));
+}
+
+/** The error of a tool that did not take its input. */
+export function errorOfWrite(failure: NftFailure, input: NftInput): NftError {
+  const { action, code, stderr } = failure;
   if (saysNotPermitted(stderr)) {
-    const message = `${action}: ${reason} (needs root or CAP_NET_ADMIN)`;
+    const message = `Cannot ${action}: ${firstLine(stderr)} (needs root or CAP_NET_ADMIN)`;
     return new NftError(message, { kind: "unavailable" });
   }
-  const lines = [...stderr.matchAll(REFUSED)]
-    .map(([, number, reason]) => ({ number: Number(number), reason: reason ?? "" }))
-    // The parser gives line 0 to what it finds out after the end.
-    .filter(({ number }) => input.lines[number - 1] !== undefined);
+  // The parser gives line 0 to what it finds out after the end.
+  const lines = refusedLines(stderr).filter(({ number }) => input.lines[number - 1] !== undefined);
   const [first] = lines;
-  // 1 is what it ends with when it has judged the input; a signal or an assertion is something else.
-  if (code !== 1 || first === undefined) {
-    return new NftError(`${action}: exit code ${code}: ${reason}`, { kind: "unclear" });
-  }
+  // 1 is its status when it has judged the input; a signal or an assertion is something else.
+  if (code !== 1 || first === undefined) return errorOfRead(failure);
   const owner = input.ownerOf(first.number);
   const text = input.lines[first.number - 1]?.trim();
-  const message = `${action}: line ${first.number} "${text}"` +
+  const message = `Cannot ${action}: line ${first.number} "${text}"` +
     `${owner === undefined ? "" : ` of ${owner}`}: ${first.reason}`;
   return new NftError(message, { kind: "refused", lines });
 }
 
-/** What nft said when it did not list something. */
-export function errorOfRead(
-  { code, stderr }: { readonly code: number; readonly stderr: string },
-): NftError {
+/** The error of a tool that did not list something. */
+export function errorOfRead({ action, code, stderr }: NftFailure): NftError {
   const kind = saysNotPermitted(stderr) ? "unavailable" : "unclear";
   const reason = firstLine(stderr) || "no word why";
-  return new NftError(`Cannot read the table of nftables: exit code ${code}: ${reason}`, { kind });
+  return new NftError(`Cannot ${action}: exit code ${code}: ${reason}`, { kind });
 }
 
 /** Whether what was to be listed is not there. */

@@ -1,7 +1,8 @@
 import { assertEquals } from "@std/assert";
-import { CommandError } from "../../lib/os/command_runner.ts";
+import { CommandError } from "../../../lib/os/command_runner.ts";
 import { errorOfCommand, errorOfRead, errorOfWrite, NftError, saysNotFound } from "./nft_error.ts";
 
+const ACTION = "write table ip kube-relay of nftables";
 const INPUT = {
   lines: ["add element ip kube-relay service-ips {", "  1.2.3.4 . tcp . 80 : goto none", "}"],
   ownerOf: (line: number) => line === 2 ? "ns/web/TCP" : undefined,
@@ -10,7 +11,7 @@ const INPUT = {
 Deno.test("errorOfWrite() names the element that was refused, whose it is and why", () => {
   const stderr = "/dev/stdin:2:3-20: Error: Could not process rule: No such file or directory\n" +
     "  1.2.3.4 . tcp . 80 : goto none\n  ^^^^^^^^^^^^^^^^^^\n";
-  const error = errorOfWrite({ code: 1, stderr }, INPUT);
+  const error = errorOfWrite({ action: ACTION, code: 1, stderr }, INPUT);
   assertEquals(error.kind, "refused");
   assertEquals(error.lines, [{
     number: 2,
@@ -18,7 +19,7 @@ Deno.test("errorOfWrite() names the element that was refused, whose it is and wh
   }]);
   assertEquals(
     error.message,
-    'Cannot write the table of nftables: line 2 "1.2.3.4 . tcp . 80 : goto none" of ns/web/TCP: ' +
+    'Cannot write table ip kube-relay of nftables: line 2 "1.2.3.4 . tcp . 80 : goto none" of ns/web/TCP: ' +
       "Could not process rule: No such file or directory",
   );
 });
@@ -32,7 +33,7 @@ Deno.test("errorOfWrite() tells what nobody can be blamed for from what was refu
     [1, "", "unclear"],
   ];
   for (const [code, stderr, kind] of cases) {
-    assertEquals(errorOfWrite({ code, stderr }, INPUT).kind, kind, stderr);
+    assertEquals(errorOfWrite({ action: ACTION, code, stderr }, INPUT).kind, kind, stderr);
   }
 });
 
@@ -43,6 +44,9 @@ Deno.test("errorOfCommand() and errorOfRead() tell a missing program from one th
   };
   assertEquals([of("not-found"), of("not-permitted")], ["unavailable", "unavailable"]);
   assertEquals([of("timeout"), of("failed")], ["unclear", "unclear"]);
-  assertEquals(errorOfRead({ code: 1, stderr: "Operation not permitted" }).kind, "unavailable");
+  assertEquals(
+    errorOfRead({ action: ACTION, code: 1, stderr: "Operation not permitted" }).kind,
+    "unavailable",
+  );
   assertEquals(saysNotFound("Error: No such file or directory\nlist table"), true);
 });

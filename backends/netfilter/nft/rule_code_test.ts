@@ -11,7 +11,7 @@ function pass(...rules: readonly string[]): readonly string[] {
 }
 
 Deno.test("RuleCodeListing begins anew where nft does, since somebody else wrote meanwhile", () => {
-  const listing = new RuleCodeListing("IPv4", "kube-relay");
+  const listing = new RuleCodeListing({ family: "ip", name: "kube-relay" });
   for (const line of [...pass("old", "gone"), ...pass("old", "new")]) listing.take(line);
   assertEquals(listing.code.get("services"), ["[ old ]\n", "[ new ]\n"]);
 });

@@ -1,6 +1,6 @@
 import { assert, assertEquals, assertThrows } from "@std/assert";
 import fc from "fast-check";
-import { TableListing } from "./table_listing.ts";
+import { parseTableHeads, TableListing } from "./table_listing.ts";
 
 const LISTING = `table ip kube-relay {
 	comment "kube-relay"
@@ -63,13 +63,12 @@ function read(text: string) {
 }
 
 Deno.test("TableListing takes names, and elements as they were written", () => {
-  const { chains, containers, elements, rules } = read(LISTING);
-  assertEquals(chains, ["layout-3", "nat-output"]);
+  const { declarations, elements, rules } = read(LISTING);
   assertEquals([...rules], [
     ["layout-3", ""],
     ["nat-output", "\t\ttype nat hook output priority -100; policy accept;\n\t\tjump services\n"],
   ]);
-  assertEquals(containers, [
+  assertEquals([...declarations.keys()], [
     "service-ips",
     "endpoints",
     "choices",
@@ -91,6 +90,7 @@ Deno.test("TableListing takes names, and elements as they were written", () => {
     ],
     "numbered-chains": [["0x8abcd002", "goto off-cluster-2"], ["0x80000000", "drop"]],
     "cluster-ips": [["172.30.0.1", ""], ["172.30.0.2", ""], ["172.30.0.3", ""]],
+    other: [["1.2.3.4", ""]],
   });
 });
 
@@ -139,12 +139,15 @@ Deno.test("TableListing reads numbers of protocols, as printed where /etc/protoc
   assertEquals(read(numbers).elements, read(LISTING).elements);
   const ports = read(`table ip kube-relay {
 	map node-ports {
+		type inet_proto . inet_service : classid
 		elements = { 132 . 17 : 8abc:d002, tcp . 6 : 8abc:d002 }
 	}
 	map node-port-endpoints {
+		type inet_proto . inet_service . classid : ipv4_addr . inet_service
 		elements = { 6 . 17 . 8000:6 : 10.1.0.1 . 17 }
 	}
 	set hairpin {
+		type ipv4_addr . ipv4_addr
 		elements = { 10.1.0.1 . 10.1.0.1 }
 	}
 }
@@ -159,10 +162,13 @@ Deno.test("TableListing reads numbers of protocols, as printed where /etc/protoc
 Deno.test("TableListing reads addresses of ::/96, of which the tool prints the end as IPv4", () => {
   const { elements } = read(`table ip6 kube-relay {
 	map endpoints {
+		type ipv6_addr . inet_proto . inet_service . classid : ipv6_addr . inet_service
 		elements = { fd00::1 . 6 . 80 . 8000: : ::1.2.3.4 . 80,
 			     ::18.52.0.0 . tcp . 80 . 8000: : fd00::2 . 80 }
 	}
 	set service-cidrs {
+		type ipv6_addr
+		flags interval
 		elements = { ::1.2.3.0/120 }
 	}
 }
@@ -188,4 +194,21 @@ Deno.test("TableListing tells how sets and maps are declared, and whether the ta
   const counted = LISTING.replace("size 1048576", "size 1048576\t# count 1");
   assertEquals(read(counted).declarations, declarations);
   assertEquals(read(LISTING.replace("comment", "flags dormant\n\tcomment")).isDormant, true);
+});
+
+Deno.test("parseTableHeads() takes the headings of tables, with and without content", () => {
+  const text = `table ip nat {
+}
+table ip6 kube-proxy {
+\tflowtable table {
+\t\thook ingress priority filter
+\t}
+}
+table inet firewalld
+`;
+  assertEquals(parseTableHeads(text), [
+    { family: "ip", name: "nat" },
+    { family: "ip6", name: "kube-proxy" },
+    { family: "inet", name: "firewalld" },
+  ]);
 });

@@ -1,6 +1,8 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import { FakeNftMachine } from "../../../tests/support/fakes/fake_nft_machine.ts";
 import { NftError } from "./nft_error.ts";
+import { nftFamily } from "./nft_objects.ts";
 import { NftRunner } from "./nft_runner.ts";
 
 const MISSING = { code: 1, stderr: "Error: No such file or directory\nlist table ip kube-relay\n" };
@@ -12,14 +14,14 @@ const INPUT = {
 };
 
 function runnerOn(commands: FakeCommandRunner, family: "IPv4" | "IPv6" = "IPv4"): NftRunner {
-  return new NftRunner({ commands }, family);
+  return new NftRunner({ commands }, { family: nftFamily(family), name: "kube-relay" });
 }
 
 Deno.test("NftRunner.read() takes the table of its family, and tells a missing one", async () => {
   const commands = new FakeCommandRunner()
     .on("nft list table ip kube-relay", { stdout: TABLE })
     .on("nft list table ip6 kube-relay", MISSING);
-  assertEquals((await runnerOn(commands).read())?.chains, ["services"]);
+  assertEquals([...(await runnerOn(commands).read())?.rules.keys() ?? []], ["services"]);
   assertEquals(await runnerOn(commands, "IPv6").read(), undefined);
 });
 
@@ -79,9 +81,9 @@ Deno.test("NftRunner.write() gives nft the whole text, and says what it refused"
 for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as const) {
   Deno.test(`NftRunner says what it could not do with a program that ends as '${failure}'`, async () => {
     const actions = {
-      "Cannot read the table of nftables": (runner: NftRunner) => runner.read(),
-      "Cannot look for the table of nftables": (runner: NftRunner) => runner.chains(),
-      "Cannot write the table of nftables": (runner: NftRunner) => runner.write(INPUT),
+      "Cannot read table ip kube-relay of nftables": (runner: NftRunner) => runner.read(),
+      "Cannot look for table ip kube-relay of nftables": (runner: NftRunner) => runner.chains(),
+      "Cannot write table ip kube-relay of nftables": (runner: NftRunner) => runner.write(INPUT),
     };
     for (const [words, action] of Object.entries(actions)) {
       const runner = runnerOn(new FakeCommandRunner().failNext(failure));
@@ -90,3 +92,17 @@ for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as con
     }
   });
 }
+
+Deno.test("NftRunner.remove() deletes its table, whether it is there or not, and no other one", async () => {
+  const machine = new FakeNftMachine();
+  const counts = { family: "ip", name: "kube-relay-counters" };
+  const runners = [counts, { ...counts, family: "ip6" }].map((table) =>
+    new NftRunner(machine, table)
+  );
+  machine.tool.run("add table ip kube-relay\nadd table ip kube-relay-counters\n");
+  const areThere = () => Promise.all(runners.map((runner) => runner.isThere()));
+  assertEquals(await areThere(), [true, false]);
+  for (const runner of runners) await runner.remove();
+  assertEquals(await areThere(), [false, false]);
+  assertEquals(machine.tool.tables, ["ip kube-relay"]);
+});
