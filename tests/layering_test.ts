@@ -161,8 +161,8 @@ function mayImport(from: string, to: string): boolean {
   if (EXCEPTIONS[own] === to) return true;
   if (own === "backends" && other === "backends") {
     const [mine, theirs] = [backendOf(from), backendOf(to)];
-    // backends/netfilter is what two backends share.
-    return mine === undefined || mine === theirs || theirs === "netfilter";
+    // The toolkits of the kernel's tools, which the modes share.
+    return mine === undefined || mine === theirs || theirs === "netfilter" || theirs === "iproute";
   }
   const open = MAY_IMPORT[own] ?? [];
   return own === other || open.includes(other) || open.includes(other.split("/")[0]!);
@@ -297,6 +297,7 @@ const INNOCENT: readonly (readonly [path: string, text: string])[] = [
   ["lib/kube/a.ts", 'import { n } from "@kubernetes/client-node/dist/config_types.js";'],
   ["backends/mod.ts", 'import { create } from "./userspace/backend.ts";'],
   ["backends/ipvs/a.ts", 'import { names } from "../netfilter/names.ts";'],
+  ["backends/netfilter/a.ts", 'import { b } from "../iproute/b.ts";'],
   [
     "main.ts",
     'import { BACKENDS } from "./backends/mod.ts"; import { run } from "./lib/app/run.ts";',

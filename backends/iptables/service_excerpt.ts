@@ -5,7 +5,7 @@
  * @module
  */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import type { RestoreBatch } from "./restore_batch.ts";
+import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 
 /** Which rules are wanted. */
 interface ExcerptOptions {
@@ -28,7 +28,10 @@ const QUOTED = /"(?:[^"\\]|\\.)*"/g;
 const TARGET = /(?:^| )-[jg] (\S+)/;
 
 /** Lines of the batch, as input for `iptables-restore --noflush` that is complete in itself. */
-export function serviceExcerpt(batch: RestoreBatch, options: ExcerptOptions): Iterable<string> {
+export function serviceExcerpt(
+  batch: RestoreBatch<ServicePortKey>,
+  options: ExcerptOptions,
+): Iterable<string> {
   return new ServiceExcerpts(batch).text(options);
 }
 
@@ -36,7 +39,7 @@ export function serviceExcerpt(batch: RestoreBatch, options: ExcerptOptions): It
 export class ServiceExcerpts {
   readonly #tables: readonly TableLines[];
 
-  constructor(batch: RestoreBatch) {
+  constructor(batch: RestoreBatch<ServicePortKey>) {
     const tables: TableLines[] = [];
     for (const [index, text] of batch.lines.entries()) {
       if (text.startsWith("*")) tables.push(new TableLines());

@@ -6,7 +6,7 @@
 import type { Clock } from "../../lib/os/clock.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { IptablesError } from "../netfilter/restore_error.ts";
+import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { chainKey } from "./chain_ref.ts";
 import type { IptablesLayout } from "./layout.ts";
 import { refusedItem, type RefusedServices } from "../netfilter/refused_services.ts";

@@ -19,15 +19,16 @@ import {
   type Chain,
   chainLine,
   type IptablesTable,
+  type Jump,
   ruleText,
-} from "../netfilter/iptables_objects.ts";
+} from "../netfilter/iptables/iptables_objects.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
 import type { AppliedServers } from "./applied_servers.ts";
-import { BASE_JUMPS, baseChains, type BaseJump, FROM_CLUSTER } from "./base_rules.ts";
+import { BASE_JUMPS, baseChains, FROM_CLUSTER } from "./base_rules.ts";
 import { diffServers, type ServerChanges } from "./diff_servers.ts";
 import { setChanges } from "./diff_sets.ts";
 import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
-import { addLine, createLine, deleteLine, replaceLines } from "./ipset_text.ts";
+import { addLine, createLine, deleteLine, replaceLines } from "../netfilter/ipset/ipset_text.ts";
 import type { IpvsLayout } from "./layout.ts";
 import type { IpvsStep } from "./steps.ts";
 
@@ -44,7 +45,7 @@ export interface KernelState {
   /** Whether the fixed rules are there as they are wanted. */
   readonly hasRules: boolean;
   /** Jumps that are missing. */
-  readonly jumps: readonly BaseJump[];
+  readonly jumps: readonly Jump[];
   /**
    * Whether another mode serves until now: its rules in table nat stay until everything else is there.
    */

@@ -6,9 +6,13 @@
  */
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import { findDummyDevices } from "./dummy_devices.ts";
+import { findDummyDevices } from "../../iproute/dummy_devices.ts";
 import { inSteps } from "../in_steps.ts";
-import { IPTABLES_RULE_SETS, readRuleSet, type RuleSetContents } from "./iptables_rule_set.ts";
+import {
+  IPTABLES_RULE_SETS,
+  readRuleSet,
+  type RuleSetContents,
+} from "../iptables/iptables_rule_set.ts";
 import { listNftTables } from "./nft_tables.ts";
 import type { NftTable } from "./own_state.ts";
 import { askTool, readProcFile, type Seen } from "./tool_output.ts";

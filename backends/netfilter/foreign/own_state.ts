@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { IptablesRuleSet } from "./iptables_rule_set.ts";
+import type { IptablesRuleSet } from "../iptables/iptables_rule_set.ts";
 
 /** A chain and where it is. */
 export interface ChainPlace {

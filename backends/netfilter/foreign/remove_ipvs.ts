@@ -8,8 +8,8 @@ import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.t
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";
-import { destroySets } from "./destroy_sets.ts";
-import { findDummyDevices, IPVS_DEVICE } from "./dummy_devices.ts";
+import { destroySets } from "../ipset/destroy_sets.ts";
+import { findDummyDevices, IPVS_DEVICE } from "../../iproute/dummy_devices.ts";
 import { inSteps } from "../in_steps.ts";
 import { isKubeProxySet, type NotedServers, readNotedServers } from "./ip_sets.ts";
 import type { OwnState } from "./own_state.ts";

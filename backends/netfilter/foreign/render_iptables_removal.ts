@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { DumpedTable, Jump } from "./iptables_dump.ts";
+import type { DumpedTable, Jump } from "../iptables/iptables_dump.ts";
 import { knownChain } from "./known_chains.ts";
 
 /** What is to go from one table, and what has to stay. */

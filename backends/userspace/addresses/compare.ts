@@ -13,8 +13,8 @@ import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { serviceAddresses } from "../listeners.ts";
 import type { AddressRecord } from "./address_store.ts";
-import type { FoundAddresses } from "./found_addresses.ts";
-import { addAddressLine, addRouteLine } from "./ip_batch.ts";
+import type { FoundAddresses } from "../../iproute/found_addresses.ts";
+import { addAddressLine, addRouteLine } from "../../iproute/ip_batch.ts";
 
 /** What is compared. */
 interface AddressComparisonInput {

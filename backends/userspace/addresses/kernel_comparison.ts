@@ -15,7 +15,7 @@ import type { ServiceMode } from "../../../lib/proxy/service_mode.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import type { AddressStore } from "./address_store.ts";
 import { type AddressComparison, compareAddresses } from "./compare.ts";
-import { findAddresses } from "./found_addresses.ts";
+import { findAddresses } from "../../iproute/found_addresses.ts";
 
 /** The edges. */
 export interface AddressComparisonDependencies {

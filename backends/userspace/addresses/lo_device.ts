@@ -17,7 +17,7 @@ import {
   deleteRouteLine,
   type IpFailure,
   parseBatchFailures,
-} from "./ip_batch.ts";
+} from "../../iproute/ip_batch.ts";
 import { parseRoutes, type Route } from "./route_guard.ts";
 
 /** What was not done, and why. All the others were. */

@@ -5,7 +5,7 @@
  */
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { AddressLedger } from "./address_ledger.ts";
-import type { IpFailure } from "./ip_batch.ts";
+import type { IpFailure } from "../../iproute/ip_batch.ts";
 import { type Failures, type LoDevice, type Removal, removalOf } from "./lo_device.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 

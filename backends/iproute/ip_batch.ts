@@ -3,8 +3,8 @@
  *
  * @module
  */
-import type { Cidr } from "../../../lib/net/cidr.ts";
-import type { IpAddress } from "../../../lib/net/ip_address.ts";
+import type { Cidr } from "../../lib/net/cidr.ts";
+import type { IpAddress } from "../../lib/net/ip_address.ts";
 
 /** Why one line of a batch was not carried out. */
 export interface IpFailure {

@@ -3,9 +3,9 @@
  *
  * @module
  */
-import { type Cidr, hostCidr, tryParseCidr } from "../../../lib/net/cidr.ts";
-import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
-import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import { type Cidr, hostCidr, tryParseCidr } from "../../lib/net/cidr.ts";
+import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../lib/net/ip_address.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
 
 /** What was found of one IP family. */
 export interface FoundAddresses {

@@ -8,9 +8,9 @@
  *
  * @module
  */
-import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import { findIptablesPrograms, type IptablesPrograms } from "./iptables_programs.ts";
-import { type ProbeDependencies, tryTool } from "./probe/try_tool.ts";
+import { type ProbeDependencies, tryTool } from "../probe/try_tool.ts";
 
 /** The iptables of a host, in one family. */
 export interface IptablesChoice {

@@ -3,9 +3,9 @@
  *
  * @module
  */
-import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { compareLists } from "../../lib/proxy/compare_lists.ts";
+import type { DataPlaneDifference } from "../../../lib/proxy/data_plane_difference.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import { compareLists } from "../../../lib/proxy/compare_lists.ts";
 import type { IptablesTable } from "./iptables_objects.ts";
 import { isSameRule, normalRule } from "./rule_normal_form.ts";
 

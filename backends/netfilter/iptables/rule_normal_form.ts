@@ -9,7 +9,7 @@
  * @module
  */
 
-import { withUndottedAddresses } from "./undotted_address.ts";
+import { withUndottedAddresses } from "../undotted_address.ts";
 
 /** An option and its values, e.g. `--mark 0x4000/0x4000`, with `! ` in front where it is turned round. */
 type Option = readonly [name: string, value: string];

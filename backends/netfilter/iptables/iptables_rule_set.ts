@@ -6,9 +6,9 @@
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import { findIptablesPrograms, type IptablesVariant } from "../iptables_programs.ts";
+import { findIptablesPrograms, type IptablesVariant } from "./iptables_programs.ts";
 import { type IptablesDump, IptablesDumpReader, type JumpFilter } from "./iptables_dump.ts";
-import { askTool, readProcFile, type Seen } from "./tool_output.ts";
+import { askTool, readProcFile, type Seen } from "../foreign/tool_output.ts";
 
 /** One rule set. */
 export interface IptablesRuleSet {

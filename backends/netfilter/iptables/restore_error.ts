@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { CommandError } from "../../lib/os/command_runner.ts";
-import { firstLine, saysNotPermitted } from "./probe/try_tool.ts";
+import { CommandError } from "../../../lib/os/command_runner.ts";
+import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
 
 /**
  * `refused`: a line of the input was. `locked`: another program held the lock for too long.
@@ -55,7 +55,7 @@ interface FailedExit {
 export interface RestoreInput {
   readonly lines: readonly string[];
   /** Whom a line is for, e.g. a Service; lines count from 1. */
-  ownerOf(line: number): string | undefined;
+  ownerOf?(line: number): string | undefined;
 }
 
 /** A process that could not be run to its end. `action` is e.g. `restore rules of iptables`. */
@@ -91,7 +91,7 @@ export function errorOfRestore(exit: FailedExit, input: RestoreInput): IptablesE
     const message = `Cannot restore rules by ${program}: exit code ${code}: ${reason}`;
     return new IptablesError(message, { kind: "unclear", reason });
   }
-  const owner = input.ownerOf(line.number);
+  const owner = input.ownerOf?.(line.number);
   const whose = owner === undefined ? "" : ` of ${owner}`;
   return new IptablesError(
     `Cannot restore rules by ${program}: line ${line.number} in table ` +

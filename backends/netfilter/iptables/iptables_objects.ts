@@ -3,9 +3,9 @@
  *
  * @module
  */
-import type { Cidr } from "../../lib/net/cidr.ts";
-import type { IpAddress } from "../../lib/net/ip_address.ts";
-import type { Protocol } from "../../lib/net/port.ts";
+import type { Cidr } from "../../../lib/net/cidr.ts";
+import type { IpAddress } from "../../../lib/net/ip_address.ts";
+import type { Protocol } from "../../../lib/net/port.ts";
 
 /** The tables that a Service proxy writes to. */
 export type IptablesTable = "filter" | "mangle" | "nat";
@@ -51,6 +51,13 @@ export interface Chain {
   readonly table: IptablesTable;
   readonly name: string;
   readonly rules: readonly Rule[];
+}
+
+/** A rule that leads from a chain of other software to one of ours. */
+export interface Jump {
+  readonly table: IptablesTable;
+  readonly from: string;
+  readonly rule: Rule;
 }
 
 /** The longest name of a chain that both variants take (XT_EXTENSION_MAXNAMELEN less one). */

@@ -1,11 +1,11 @@
 import { assert, assertEquals } from "@std/assert";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
 import { RestoreBatch, type RestorePart } from "./restore_batch.ts";
 
 const { key } = testServicePlan();
 
-function batchOf(parts: readonly RestorePart[]): RestoreBatch {
+function batchOf(parts: readonly RestorePart<ServicePortKey>[]): RestoreBatch<ServicePortKey> {
   const steps = RestoreBatch.steps(parts, []);
   for (;;) {
     const { done, value } = steps.next();
@@ -23,8 +23,8 @@ const BATCH = batchOf([
     table: "nat",
     chains: [chain("B", ["-j RETURN", "-j C"], key), chain("C", [])],
     removed: ["D"],
-    removedJumps: [{ table: "nat", from: "OUTPUT", rule: "-j D" }],
-    jumps: [{ table: "nat", from: "OUTPUT", rule: { target: ["B"] } }],
+    removedJumps: [{ from: "OUTPUT", rule: "-j D" }],
+    jumps: [{ from: "OUTPUT", rule: { target: ["B"] } }],
   },
 ]);
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { RemovalRun } from "./removal_run.ts";
+import type { RemovalRun } from "../foreign/removal_run.ts";
 
 /**
  * Destroys sets, one process for all of them unless one is in use: that one is a failure of the run, and

@@ -1,5 +1,5 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { IptablesRunner } from "./iptables_runner.ts";
 import { IptablesError } from "./restore_error.ts";
 

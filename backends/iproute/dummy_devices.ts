@@ -3,8 +3,8 @@
  *
  * @module
  */
-import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import { askTool, type Seen } from "./tool_output.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import { askTool, type Seen } from "../netfilter/foreign/tool_output.ts";
 
 /** kube-proxy's. */
 export const IPVS_DEVICE = "kube-ipvs0";

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import type { IpFamily } from "../../lib/net/ip_address.ts";
-import { type ProbeDependencies, tryTool } from "./probe/try_tool.ts";
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import { type ProbeDependencies, tryTool } from "../probe/try_tool.ts";
 
 /** Which of the kernel's two rule engines an `iptables` writes to. */
 export type IptablesVariant = "nft" | "legacy";
