@@ -60,8 +60,7 @@ export function damagedChains(
     const there = tables[table].chains.get(name);
     const own = name === FROM_CLUSTER ? inFoundOrder(layout.rules.wanted, there ?? []) : [];
     const rules = chain.rules.map(ruleText).concat(own);
-    const owners = rules.map(() => undefined);
-    return { chain, differences: compareChain({ table, name, rules, owners }, there) };
+    return { chain, differences: compareChain({ table, name, rules }, there) };
   }).filter(({ differences }) => differences.length > 0);
 }
 

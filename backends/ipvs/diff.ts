@@ -17,11 +17,11 @@
  */
 import {
   type Chain,
-  chainLine,
   type IptablesTable,
   type Jump,
   ruleText,
 } from "../netfilter/iptables/iptables_objects.ts";
+import { restoreLines, type WrittenChain } from "../netfilter/iptables/restore_batch.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
 import type { AppliedServers } from "./applied_servers.ts";
 import { BASE_JUMPS, baseChains, FROM_CLUSTER } from "./base_rules.ts";
@@ -187,36 +187,32 @@ function rulesBefore(
   tables: ReadonlySet<IptablesTable>,
 ): string[] {
   const chains = hasRules ? [] : baseChains(layout.ruleContext);
-  const lines: string[] = [];
-  for (const table of ALL_TABLES.filter((each) => tables.has(each))) {
-    const own = [
-      ...chainLines(chains.filter((chain) => chain.table === table), layout),
-      ...(table === "nat" && hasRules
-        ? layout.rules.missing.map((rule) => `-A ${FROM_CLUSTER} ${rule}`)
-        : []),
-      ...jumps.filter((jump) => jump.table === table)
-        .map(({ from, rule }) => `-I ${from} ${ruleText(rule)}`),
-    ];
-    if (own.length > 0) lines.push(`*${table}`, ...own, "COMMIT");
-  }
-  return lines;
+  const appended = hasRules
+    ? layout.rules.missing.map((rule) => ({ from: FROM_CLUSTER, rule }))
+    : [];
+  return restoreLines(
+    ALL_TABLES.filter((table) => tables.has(table)).map((table) => ({
+      table,
+      chains: chains.filter((chain) => chain.table === table)
+        .map((chain) => writtenChain(chain, layout)),
+      appended: table === "nat" ? appended : [],
+      jumps: jumps.filter((jump) => jump.table === table),
+    })),
+  );
 }
 
-function chainLines(chains: readonly Chain[], layout: IpvsLayout): string[] {
-  const lines = chains.map(({ name }) => chainLine(name));
-  for (const { name, rules } of chains) {
-    for (const rule of rules) lines.push(`-A ${name} ${ruleText(rule)}`);
-    if (name !== FROM_CLUSTER) continue;
-    for (const rule of layout.rules.wanted) lines.push(`-A ${name} ${rule}`);
-  }
-  return lines;
+/** A chain with its rules; those of single Services come last. */
+export function writtenChain({ name, rules }: Chain, layout: IpvsLayout): WrittenChain {
+  const own = name === FROM_CLUSTER ? layout.rules.wanted : [];
+  return { name, rules: [...rules.map(ruleText), ...own] };
 }
 
 function rulesAfter({ rules }: IpvsLayout, { hasRules }: KernelState): string[] {
-  const { stale } = rules;
   // A chain that was written as a whole has none of them.
-  if (!hasRules || stale.length === 0) return [];
-  return ["*nat", ...stale.map((rule) => `-D ${FROM_CLUSTER} ${rule}`), "COMMIT"];
+  const stale = hasRules ? rules.stale : [];
+  return restoreLines([
+    { table: "nat", removedJumps: stale.map((rule) => ({ from: FROM_CLUSTER, rule })) },
+  ]);
 }
 
 function* addressLines(

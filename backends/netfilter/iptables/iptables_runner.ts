@@ -7,7 +7,12 @@ import type { CommandResult, CommandRunner } from "../../../lib/os/command_runne
 import { inPieces } from "../../../lib/os/command_input.ts";
 import type { IptablesTable } from "./iptables_objects.ts";
 import type { IptablesPrograms } from "./iptables_programs.ts";
-import { IptablesSave, type SavedTables, type SaveOptions } from "./iptables_save.ts";
+import {
+  IptablesSave,
+  parseSaveLine,
+  type SavedTables,
+  type SaveOptions,
+} from "./iptables_save.ts";
 import { isAtLeast, parseVersion } from "../probe/tool_version.ts";
 import { errorOfCommand, errorOfRead, errorOfRestore, type RestoreInput } from "./restore_error.ts";
 
@@ -84,10 +89,9 @@ export class IptablesRunner {
     const { code, stdout, stderr } = await this.#run("look at a chain of iptables", line, {
       timeoutMs: LOOK_TIMEOUT_MS,
     });
-    const head = `-A ${chain} `;
     if (code === 0) {
-      return stdout.split("\n").filter((each) => each.startsWith(head))
-        .map((each) => each.slice(head.length));
+      const lines = stdout.split("\n").map(parseSaveLine);
+      return lines.flatMap((line) => line?.kind === "rule" ? [line.rule] : []);
     }
     // What iptables-nft says of a chain that is missing is that it could not read it.
     if (code === 1) return undefined;

@@ -1,9 +1,91 @@
 /**
- * What `iptables-save` prints, line by line into tables.
+ * The text of `iptables-save` and `iptables -S`: one parser of its lines, for any table, and readers
+ * that keep all rules, or one value for each rule.
  *
  * @module
  */
 import type { IptablesTable } from "./iptables_objects.ts";
+
+/** A rule as it was printed. */
+export interface SavedRule {
+  readonly kind: "rule";
+  readonly chain: string;
+  /** Without `-A` and the chain. */
+  readonly rule: string;
+  /** Packets that matched; only where the dump was asked for counters. */
+  readonly packets?: number;
+}
+
+/** A line of a dump, read. */
+type SaveLine =
+  | { readonly kind: "table"; readonly table: string }
+  /** `isBuiltIn`: packets enter it by themselves, as `INPUT`. */
+  | { readonly kind: "chain"; readonly chain: string; readonly isBuiltIn: boolean }
+  | SavedRule
+  | { readonly kind: "commit" }
+  /** A table with rules that only `nft` can show: the tool printed none of them. */
+  | { readonly kind: "unreadable"; readonly table: string };
+
+const RULE = /^(?:\[(\d+):\d+\] )?-A (\S+) ?(.*)$/;
+
+/** Reads a line without its end; `undefined` for a comment, and for whatever no dump has. */
+export function parseSaveLine(line: string): SaveLine | undefined {
+  switch (line[0]) {
+    case "*":
+      return { kind: "table", table: line.slice(1) };
+    case ":": {
+      const [chain = "", policy] = line.slice(1).split(" ", 2);
+      return { kind: "chain", chain, isBuiltIn: policy !== "-" };
+    }
+    case "#": {
+      const table = /^# Table `(\w+)' is incompatible/.exec(line)?.[1];
+      return table === undefined ? undefined : { kind: "unreadable", table };
+    }
+    case "C":
+      return line === "COMMIT" ? { kind: "commit" } : undefined;
+    default: {
+      const [, packets, chain, rule = ""] = RULE.exec(line) ?? [];
+      if (chain === undefined) return undefined;
+      const counted = packets === undefined ? {} : { packets: Number(packets) };
+      return { kind: "rule", chain, rule, ...counted };
+    }
+  }
+}
+
+/** The target of a rule, which it jumps or goes to. A comment may hold any text, `-j` as well. */
+export function targetOf(rule: string): string | undefined {
+  const bare = rule.includes("--comment")
+    ? rule.replace(/ --comment ("(?:\\.|[^"\\])*"|\S+)/g, "")
+    : rule;
+  return /(?:^| )-[jg] (\S+)/.exec(bare)?.[1];
+}
+
+/** Takes the lines of a dump and keeps a value for each rule. Passes over all other lines. */
+export class SavedRules<T> {
+  /** By `table chain`, in the order of the rules. Chains without a value are left out. */
+  readonly rules = new Map<string, T[]>();
+  readonly #valueOf: (rule: SavedRule) => T | undefined;
+  #table: string;
+
+  /** `table`: that of lines before the first one that names a table, as `iptables -S` prints. */
+  constructor(valueOf: (rule: SavedRule) => T | undefined, table = "") {
+    this.#valueOf = valueOf;
+    this.#table = table;
+  }
+
+  /** Takes a line without its end. */
+  take(text: string): void {
+    const line = parseSaveLine(text);
+    if (line?.kind === "table") this.#table = line.table;
+    if (line?.kind !== "rule") return;
+    const value = this.#valueOf(line);
+    if (value === undefined) return;
+    const place = `${this.#table} ${line.chain}`;
+    const values = this.rules.get(place);
+    if (values) values.push(value);
+    else this.rules.set(place, [value]);
+  }
+}
 
 /** A table as it was printed. */
 export interface SavedTable {
@@ -11,11 +93,11 @@ export interface SavedTable {
   readonly builtIn: ReadonlyMap<string, readonly string[]>;
   /** The same of all other chains. */
   readonly chains: ReadonlyMap<string, readonly string[]>;
-  /** Some of its rules only `nft` can show, so the tool printed none: there may be any. */
+  /** Only `nft` can show some of its rules, so the tool printed none: there may be any. */
   readonly isUnreadable?: true;
 }
 
-/** The tables that a Service proxy writes to; one that nobody has made has no chains. */
+/** The tables that kube-relay writes to; one that does not exist has no chains. */
 export type SavedTables = Readonly<Record<IptablesTable, SavedTable>>;
 
 /** What is asked of a dump. */
@@ -30,7 +112,7 @@ interface PendingTable {
   isUnreadable?: true;
 }
 
-/** Takes the lines of a dump. */
+/** Takes the lines of a dump and keeps all rules. Strict: what it returns is compared and written. */
 export class IptablesSave {
   readonly #tables: Record<IptablesTable, PendingTable> = {
     filter: { builtIn: new Map(), chains: new Map() },
@@ -40,19 +122,18 @@ export class IptablesSave {
   #current: PendingTable | "other" | undefined;
 
   /** Takes a line without its end. Throws a SyntaxError for what no dump has at that place. */
-  take(line: string): void {
-    if (line.startsWith("#")) {
-      const unreadable = /^# Table `(\w+)' is incompatible/.exec(line)?.[1];
-      if (unreadable !== undefined && isOurs(unreadable)) {
-        this.#tables[unreadable].isUnreadable = true;
-      }
-      return;
+  take(text: string): void {
+    const line = parseSaveLine(text);
+    if (line?.kind === "unreadable") {
+      if (isOurs(line.table)) this.#tables[line.table].isUnreadable = true;
+    } else if (line?.kind === "table") {
+      if (this.#current !== undefined) throw unexpected(text, "inside of another table");
+      this.#current = isOurs(line.table) ? this.#tables[line.table] : "other";
+    } else if (text !== "" && !text.startsWith("#")) {
+      if (this.#current === undefined) throw unexpected(text, "outside of a table");
+      if (line?.kind === "commit") this.#current = undefined;
+      else if (this.#current !== "other") takeLine(this.#current, text, line);
     }
-    if (line === "") return;
-    if (line.startsWith("*")) this.#begin(line.slice(1));
-    else if (this.#current === undefined) throw unexpected(line, "outside of a table");
-    else if (line === "COMMIT") this.#current = undefined;
-    else if (this.#current !== "other") takeLine(this.#current, line);
   }
 
   /**
@@ -69,23 +150,24 @@ export class IptablesSave {
     }
     return this.#tables;
   }
-
-  #begin(name: string): void {
-    if (this.#current !== undefined) throw unexpected(`*${name}`, "inside of another table");
-    this.#current = isOurs(name) ? this.#tables[name] : "other";
-  }
 }
 
-function takeLine(table: PendingTable, line: string): void {
-  if (line.startsWith(":")) {
-    const [name = "", policy] = line.slice(1).split(" ", 2);
-    (policy === "-" ? table.chains : table.builtIn).set(name, []);
+function takeLine(
+  { chains, builtIn }: PendingTable,
+  text: string,
+  line: SaveLine | undefined,
+): void {
+  if (line?.kind === "chain") {
+    (line.isBuiltIn ? builtIn : chains).set(line.chain, []);
     return;
   }
-  const [, name = "", rule = ""] = /^(?:\[\d+:\d+\] )?-A (\S+) ?(.*)$/.exec(line) ?? [];
-  const rules = table.chains.get(name) ?? table.builtIn.get(name);
-  if (rules === undefined) throw unexpected(line, "for a chain that it did not name");
-  rules.push(rule);
+  const rules = line?.kind === "rule"
+    ? chains.get(line.chain) ?? builtIn.get(line.chain)
+    : undefined;
+  if (line?.kind !== "rule" || rules === undefined) {
+    throw unexpected(text, "for a chain that it did not name");
+  }
+  rules.push(line.rule);
 }
 
 function isOurs(name: string): name is IptablesTable {

@@ -10,7 +10,7 @@ import { chainLine, type IptablesTable, type Jump, ruleText } from "./iptables_o
 const LINES_PER_STEP = 1024;
 
 /** A chain that is created, or emptied, and filled. */
-interface WrittenChain<Owner> {
+export interface WrittenChain<Owner = never> {
   readonly name: string;
   /** As lines without `-A` and the chain. */
   readonly rules: readonly string[];
