@@ -4,7 +4,8 @@
  * @module
  */
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
-import { askTool, type Seen } from "../netfilter/foreign/tool_output.ts";
+import { askTool, reasonOfExit, type Seen } from "../netfilter/foreign/tool_output.ts";
+import { addDummyLine } from "./ip_text.ts";
 
 /** kube-proxy's. */
 export const IPVS_DEVICE = "kube-ipvs0";
@@ -23,4 +24,42 @@ export async function findDummyDevices(
 /** Reads `ip -o link show`: lines as `7: kube-ipvs0: <BROADCAST,NOARP> mtu 1500 …`. */
 function parseDeviceNames(text: string): string[] {
   return [...text.matchAll(/^\d+: ([^:@\s]+)/gm)].map(([, name]) => name!);
+}
+
+/** A dummy device of ours. */
+export class DummyDevice {
+  readonly #commands: CommandRunner;
+  readonly #name: string;
+  /** Whether the device was found to be of the right kind. */
+  #isDummy = false;
+
+  constructor(commands: CommandRunner, name: string) {
+    this.#commands = commands;
+    this.#name = name;
+  }
+
+  /** Creates it, unless it exists. Throws where a device of another kind has its name. */
+  async make(): Promise<void> {
+    const args = addDummyLine(this.#name).split(" ");
+    const result = await this.#commands.run("ip", args);
+    if (result.code !== 0 && !result.stderr.includes("File exists")) {
+      throw new Error(`Cannot make device ${this.#name}: ${reasonOfExit("ip", result)}`);
+    }
+    if (result.code !== 0) await this.#check();
+    this.#isDummy = true;
+  }
+
+  /** Addresses of a device of another kind are not ours to take away. */
+  async #check(): Promise<void> {
+    if (this.#isDummy) return;
+    const dummies = await findDummyDevices(this.#commands);
+    if (dummies.state !== "seen") {
+      throw new Error(`Cannot look at device ${this.#name}: ${dummies.reason}`);
+    }
+    if (!dummies.value.includes(this.#name)) {
+      throw new Error(
+        `Cannot use device ${this.#name}: it is there already and no dummy device; rename or remove it`,
+      );
+    }
+  }
 }

@@ -15,6 +15,7 @@
  *
  * @module
  */
+import { addDummyLine, addressLine } from "../iproute/ip_text.ts";
 import {
   type Chain,
   type IptablesTable,
@@ -28,7 +29,13 @@ import { BASE_JUMPS, baseChains, FROM_CLUSTER } from "./base_rules.ts";
 import { diffServers, type ServerChanges } from "./diff_servers.ts";
 import { setChanges } from "./diff_sets.ts";
 import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
-import { addLine, createLine, deleteLine, replaceLines } from "../netfilter/ipset/ipset_text.ts";
+import {
+  addLine,
+  createLine,
+  deleteLine,
+  destroyLine,
+  replaceLines,
+} from "../netfilter/ipset/ipset_text.ts";
 import type { IpvsLayout } from "./layout.ts";
 import type { IpvsStep } from "./steps.ts";
 
@@ -147,7 +154,7 @@ function* setsBefore(
   { missingSets, otherSets, staleSets }: KernelState,
 ): Generator<string> {
   const { family } = layout.options;
-  for (const name of staleSets) yield `destroy ${name}`;
+  for (const name of staleSets) yield destroyLine(name);
   // By this one a clean-up knows that the others are ours: it is there before them.
   if (missingSets.has(PROOF)) yield createLine(setName(PROOF, family), setOptions(PROOF, family));
   for (const id of SET_IDS) {
@@ -216,13 +223,13 @@ function rulesAfter({ rules }: IpvsLayout, { hasRules }: KernelState): string[] 
 }
 
 function* addressLines(
-  { addresses, options }: IpvsLayout,
+  { addresses }: IpvsLayout,
   { hasDevice }: KernelState,
 ): Generator<string> {
-  const length = options.family === "IPv4" ? 32 : 128;
-  const at = (address: string) => `${address}/${length} dev ${DEVICE}`;
-  if (!hasDevice) yield `link add ${DEVICE} type dummy`;
+  if (!hasDevice) yield addDummyLine(DEVICE);
   // Of one that is there, "add" would be the last line that is read.
-  for (const address of addresses.missing) yield `addr replace ${at(address)}`;
-  for (const address of addresses.stale) yield `addr del ${at(address)}`;
+  for (const address of addresses.missing) {
+    yield addressLine("replace", { address, device: DEVICE });
+  }
+  for (const address of addresses.stale) yield addressLine("del", { address, device: DEVICE });
 }

@@ -4,6 +4,7 @@
  * @module
  */
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
+import { addDummyLine, deleteLinkLine } from "../iproute/ip_text.ts";
 import { RULE_FEATURES } from "../netfilter/iptables/iptables_features.ts";
 import { IPTABLES_TABLES } from "../netfilter/iptables/iptables_tables.ts";
 import { NOT_PERMITTED, probeResult, RIGHTS } from "../netfilter/probe/feature.ts";
@@ -119,8 +120,8 @@ async function probeSets(
 /** Of one name for all runs; the kernel allows 15 characters. */
 const SCRATCH_DEVICE = "kr-probe0";
 
-const ADD = `link add ${SCRATCH_DEVICE} type dummy\n`;
-const REMOVE = `link del ${SCRATCH_DEVICE}\n`;
+const ADD = `${addDummyLine(SCRATCH_DEVICE)}\n`;
+const REMOVE = `${deleteLinkLine(SCRATCH_DEVICE)}\n`;
 
 /** Throws only when the caller gave up; the device is removed then too. */
 async function tryDummyDevice(

@@ -13,9 +13,10 @@ import {
   readRuleSet,
   type RuleSetContents,
 } from "../iptables/iptables_rule_set.ts";
+import { listSets } from "../ipset/ipset_runner.ts";
 import { listNftTables } from "./nft_tables.ts";
 import type { NftTable } from "./own_state.ts";
-import { askTool, readProcFile, type Seen } from "./tool_output.ts";
+import { readProcFile, type Seen } from "./tool_output.ts";
 import { IP_VS_FILE, readVirtualServers, type VirtualServer } from "./virtual_servers.ts";
 
 /** What is there. A part that could not be looked at is empty, and named in `unseen`. */
@@ -61,8 +62,7 @@ export async function readHostContents(
   return {
     worlds,
     nftTables: seen("tables of nftables", await listNftTables(commands, options), []),
-    sets: seen("ipsets", await askTool(commands, ["ipset", "list", "-n"], options), "")
-      .split("\n").filter((name) => name !== ""),
+    sets: seen("ipsets", await listSets(commands, options), []),
     devices: seen("devices", await findDummyDevices(commands, options), []),
     virtualServers: await inSteps({ clock }, readVirtualServers(servers)),
     unseen,
