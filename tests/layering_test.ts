@@ -59,6 +59,10 @@ const PURE_IN_BACKENDS =
 /** The docstring of a module, and a claim in it. */
 const CLAIMS_PURITY = /^\s*\/\*\*(?:(?!\*\/)[\s\S])*\bPure\b/;
 
+/** The toolkits of kernel tools, which serve every controller, and what they must not know. */
+const TOOLKIT = /^backends\/(netfilter\/(iptables|ipset)|iproute)\//;
+const SERVICES = /^lib\/proxy\/(service_(?!mode)|proxy_)|^backends\/(iptables|ipvs|userspace)\//;
+
 /** What a sync runs through in a backend, and the tools that it must not depend on. */
 const WRITE_PATH =
   /^backends\/\w+\/(wanted_\w+|applied_\w+|\w+_writer|adopt_\w+|layout|drift_watch|diff|render_service)\.ts$/;
@@ -184,6 +188,10 @@ function violationsOf(file: SourceFile): string[] {
     const tools = importsOf(file).filter((to) => TOOL.test(to));
     found.push(...tools.map((to) => `${path} writes and imports the tool ${to}`));
   }
+  if (TOOLKIT.test(path)) {
+    const services = importsOf(file).filter((to) => SERVICES.test(to));
+    found.push(...services.map((to) => `${path} is a toolkit and imports ${to} of Services`));
+  }
   if (isPure(file)) {
     for (const pattern of REACHES_OUTSIDE) {
       const match = pattern.exec(code);
@@ -274,6 +282,11 @@ const PLANTED: readonly (readonly [path: string, text: string, says: string])[] 
   ["lib/app/a.ts", 'import { K } from "@kubernetes/client-node";', "costs 10 MB"],
   ["lib/kube/a.ts", 'import x from "@kubernetes/client-node/dist/config.js";', "costs 10 MB"],
   ["lib/app/a.ts", 'import { x } from "../../tests/support/x.ts";', "is code for tests"],
+  [
+    "backends/iproute/a.ts",
+    'import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";',
+    "is a toolkit and imports",
+  ],
   ["backends/ipvs/ipvs_writer.ts", 'import { x } from "./compare.ts";', "imports the tool"],
 ];
 

@@ -1,5 +1,7 @@
 /**
  * Runs `ip`: reads addresses and routes of any device and table, and carries out batches of lines.
+ * With the text of its objects (`ip_text.ts`) the toolkit of every controller that makes addresses
+ * local or writes routes.
  *
  * @module
  */

@@ -5,6 +5,7 @@
  * @module
  */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { targetOf } from "../netfilter/iptables/iptables_save.ts";
 import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 
 /** Which rules are wanted. */
@@ -24,8 +25,6 @@ interface RuleLine {
 
 const RULE = /^-[AI] (\S+) (.*)$/;
 const CHAIN = /^:(\S+) /;
-const QUOTED = /"(?:[^"\\]|\\.)*"/g;
-const TARGET = /(?:^| )-[jg] (\S+)/;
 
 /** Lines of the batch, as input for `iptables-restore --noflush` that is complete in itself. */
 export function serviceExcerpt(
@@ -70,8 +69,7 @@ class TableLines {
     if (chain !== undefined) this.#chains.set(chain, number);
     const [, from, rule] = RULE.exec(text) ?? [];
     if (from === undefined || rule === undefined) return;
-    // A comment may hold anything.
-    const target = TARGET.exec(rule.includes('"') ? rule.replaceAll(QUOTED, "") : rule)?.[1];
+    const target = targetOf(rule);
     this.#rules.set(number, { chain: from, target });
     addTo(this.#byChain, from, number);
     addTo(this.#byRule, rule, number);

@@ -1,5 +1,6 @@
 /**
- * Runs `ipset`: reads sets of any name and type, and carries out batches of lines.
+ * Runs `ipset`: reads sets of any name and type, and carries out batches of lines. With the text of
+ * sets (`ipset_text.ts`) the toolkit of every controller that keeps sets of its own.
  *
  * @module
  */

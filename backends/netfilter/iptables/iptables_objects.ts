@@ -81,6 +81,13 @@ export function quoteWord(word: string): string {
   return `"${printable.replaceAll(/["\\]/g, "\\$&")}"`;
 }
 
+/** Splits a rule into words, as iptables-restore does: the opposite of {@linkcode quoteWord}. */
+export function splitWords(text: string): readonly string[] {
+  if (!text.includes('"')) return text.split(" ").filter((word) => word !== "");
+  const found = text.matchAll(/"((?:\\.|[^"\\])*)"|(\S+)/g);
+  return [...found].map(([, quoted, plain]) => plain ?? quoted!.replaceAll(/\\(.)/g, "$1"));
+}
+
 /** A rule without its chain, e.g. `-d 10.0.0.1 -m tcp -p tcp --dport 80 -j DROP`. */
 export function ruleText(rule: Rule): string {
   const { source, destination, inInterface, extensions, comment, target } = rule;

@@ -73,16 +73,12 @@ export class RestoreBatch<Owner extends string> {
   readonly #owners: readonly (Owner | undefined)[];
 
   private constructor(
-    { lines, owners, counts }: {
-      readonly lines: readonly string[];
-      readonly owners: readonly (Owner | undefined)[];
-      readonly counts: BatchCounts;
-    },
-    applied: readonly AppliedChain[],
+    { lines, applied, counts }: Pick<RestoreBatch<Owner>, "applied" | "counts" | "lines">,
+    owners: readonly (Owner | undefined)[],
   ) {
     this.lines = lines;
-    this.counts = counts;
     this.applied = applied;
+    this.counts = counts;
     this.#owners = owners;
   }
 
@@ -105,7 +101,7 @@ export class RestoreBatch<Owner extends string> {
       counts.rules.set(table, (counts.rules.get(table) ?? 0) + rules);
       counts.jumps += removedJumps.length + jumps.length;
     }
-    return new RestoreBatch({ lines, owners, counts }, applied);
+    return new RestoreBatch({ lines, applied, counts }, owners);
   }
 
   /** Whether there is nothing to do. */
@@ -116,12 +112,6 @@ export class RestoreBatch<Owner extends string> {
   /** The object that a line is for. Lines count from 1, as in the tool's messages. */
   ownerOf(line: number): Owner | undefined {
     return this.#owners[line - 1];
-  }
-
-  /** The table that a line, counted as above, is for. */
-  tableOf(line: number): string | undefined {
-    const start = this.lines.findLast((text, index) => index < line && text.startsWith("*"));
-    return start?.slice(1);
   }
 
   /** The input in pieces of about 64 KiB. */

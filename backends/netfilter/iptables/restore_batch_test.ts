@@ -39,18 +39,10 @@ Deno.test("RestoreBatch makes chains before rules, and deletes what nothing lead
   );
 });
 
-Deno.test("RestoreBatch knows of each line its table and whose it is", () => {
+Deno.test("RestoreBatch knows of each line whose it is", () => {
   const owned = BATCH.lines.filter((_, index) => BATCH.ownerOf(index + 1) === key);
   assertEquals(owned, ["-A B -j RETURN", "-A B -j C"]);
-  assertEquals([1, 4, 5, 14].map((line) => BATCH.tableOf(line)), [
-    "filter",
-    "filter",
-    "nat",
-    "nat",
-  ]);
-  assertEquals([BATCH.ownerOf(0), BATCH.ownerOf(99), BATCH.tableOf(0)], [
-    ...[undefined, undefined, undefined],
-  ]);
+  assertEquals([BATCH.ownerOf(0), BATCH.ownerOf(99)], [undefined, undefined]);
 });
 
 Deno.test("RestoreBatch of nothing is empty", () => {

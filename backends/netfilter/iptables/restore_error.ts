@@ -18,6 +18,7 @@ interface RefusedLine {
   /** From 1. */
   readonly number: number;
   readonly text: string;
+  readonly table: string;
 }
 
 /** A failure of one of the tools. What it did before is unknown. */
@@ -95,7 +96,7 @@ export function errorOfRestore(exit: FailedExit, input: RestoreInput): IptablesE
   const whose = owner === undefined ? "" : ` of ${owner}`;
   return new IptablesError(
     `Cannot restore rules by ${program}: line ${line.number} in table ` +
-      `${tableOf(line.number, input)} "${line.text}"${whose}: ${reason}`,
+      `${line.table} "${line.text}"${whose}: ${reason}`,
     { kind: "refused", reason, line },
   );
 }
@@ -139,13 +140,7 @@ function refusedLine(words: string, { lines }: RestoreInput): RefusedLine | unde
     }
   }
   const text = lines[number - 1];
-  return text === undefined ? undefined : { number, text };
-}
-
-function tableOf(number: number, { lines }: RestoreInput): string {
-  for (let above = number; above > 0; above--) {
-    const line = lines[above - 1]!;
-    if (line.startsWith("*")) return line.slice(1);
-  }
-  return "?";
+  if (text === undefined) return undefined;
+  const start = lines.findLast((line, index) => index < number && line.startsWith("*"));
+  return { number, text, table: start?.slice(1) ?? "?" };
 }
