@@ -157,7 +157,7 @@ export class IpvsRunner {
         // Its exit code is that of its last line.
         return await runBatch(commands, {
           command: ["ipvsadm", "-R"],
-          lines: renderOperations(step.operations),
+          lines: [...renderOperations(step.operations)],
           timeoutMs: TIMEOUT_MS,
           complainsOnly: true,
         });

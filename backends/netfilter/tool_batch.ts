@@ -26,7 +26,7 @@ export class BatchRefusal extends Error {
 /** A batch for a program. */
 interface ToolBatch {
   readonly command: readonly [program: string, ...args: string[]];
-  readonly lines: Iterable<string>;
+  readonly lines: readonly string[];
   readonly timeoutMs: number;
   /** Whether any word on its standard error is a refusal, whatever the exit code. @default {false} */
   readonly complainsOnly?: boolean;
@@ -48,7 +48,7 @@ export async function runBatch(
   const { code, stderr } = result;
   if (code === 0 && !(complainsOnly && stderr.trim() !== "")) return;
   const line = refusedLine(stderr);
-  const text = line === undefined ? undefined : lineAt(lines, line);
+  const text = line === undefined ? undefined : lines[line - 1];
   const where = text === undefined ? "" : `, line ${line} '${text}'`;
   const message = `Cannot run '${command.join(" ")}'${where}: ${reasonOfExit(program, result)}`;
   if (saysNotPermitted(stderr) || NOT_OF_A_LINE.test(stderr)) throw new Error(message);
@@ -62,8 +62,4 @@ export async function runBatch(
 export function refusedLine(words: string): number | undefined {
   const line = /(?:line |failed -:)(\d+)/.exec(words)?.[1];
   return line === undefined ? undefined : Number(line);
-}
-
-function lineAt(lines: Iterable<string>, number: number): string | undefined {
-  return [...lines][number - 1];
 }

@@ -1,7 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
-import { RestoreBatch, type RestorePart } from "./restore_batch.ts";
+import { RestoreBatch, restoreLines, type RestorePart } from "./restore_batch.ts";
 
 const { key } = testServicePlan();
 
@@ -60,4 +60,26 @@ Deno.test("RestoreBatch gives its text in pieces, none of which is large", () =>
       .text(),
   ];
   assert(pieces.length >= 3 && pieces.every(({ length }) => length < 70_000), `${pieces.length}`);
+});
+
+Deno.test("restoreLines() adds rules to chains of any prefix, and leaves out a table without changes", () => {
+  assertEquals(
+    restoreLines([
+      { table: "nat" },
+      {
+        table: "raw",
+        chains: [{ name: "OWN-A", rules: ["-j RETURN"] }],
+        appended: [{ from: "OWN-B", rule: "-j DROP" }],
+        removedJumps: [{ from: "OWN-B", rule: "-j OWN-C" }],
+      },
+    ]),
+    [
+      "*raw",
+      ":OWN-A - [0:0]",
+      "-A OWN-A -j RETURN",
+      "-A OWN-B -j DROP",
+      "-D OWN-B -j OWN-C",
+      "COMMIT",
+    ],
+  );
 });
