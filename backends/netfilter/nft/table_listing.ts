@@ -3,7 +3,7 @@
  * others their turn. Pure but for its own state.
  *
  * Of rules only the print is taken: nft 1.0.6 says them otherwise than it was given them, and its JSON
- * form loses as much.
+ * form loses as much. Elements are expected without comments, which may hold commas.
  *
  * @module
  */
