@@ -7,7 +7,7 @@ import { withUndottedAddresses } from "../undotted_address.ts";
 import type { NftContainer } from "./nft_objects.ts";
 
 /** Makes of a printed key or value what was written. */
-export type Spelling = (text: string) => string;
+type Spelling = (text: string) => string;
 
 /** Where the machine has no list of protocols, the tool prints their numbers. */
 const PROTOCOL_NAMES: Readonly<Record<string, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
