@@ -115,6 +115,18 @@ const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
     files: /^lib\/os\/clock\.ts$/,
   },
   {
+    // An administrator or NTP sets it: what waits, times out or expires goes by `now()`. These
+    // print it, write it into records and events, or compare it with a date of a file or credential.
+    what: "reads the time of day",
+    pattern: /\.wallNow\(/,
+    files: new RegExp(
+      "^lib/(app|log|metrics)/|^lib/(os/clock|os/http_connection|health/proxy_health|" +
+        "controller/sync_loop|kube/event_recorder|kube/credential_plugin|" +
+        "kube/manifests/manifest_files)\\.ts$|" +
+        "^backends/(netfilter/refused_services|ipvs/server_record_writer)\\.ts$",
+    ),
+  },
+  {
     what: "listens for signals, which then wait for a turn of the event loop",
     pattern: /\bDeno\.addSignalListener\b/,
     files: /^lib\/os\/(termination_signals|terminal)\.ts$/,

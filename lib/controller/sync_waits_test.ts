@@ -21,6 +21,8 @@ interface History {
   readonly fails?: readonly number[];
   /** How late timers fire, as they do on a busy node. */
   readonly lateMs?: number;
+  /** How far the time of day jumps at each request, forward and back in turns. */
+  readonly jumpMs?: number;
 }
 
 /** One run; `isGood` if it did not fail. */
@@ -82,7 +84,7 @@ const createGapRunner = (clock: FakeClock, run: () => Promise<RunOutcome>) =>
 /** The runs that a runner makes of a history. */
 async function runsOf(
   create: (clock: FakeClock, run: () => Promise<RunOutcome>) => Runner,
-  { requests, runMs, fails = [], lateMs = 0 }: History,
+  { requests, runMs, fails = [], lateMs = 0, jumpMs = 0 }: History,
 ): Promise<readonly Run[]> {
   const clock = new FakeClock();
   const runs: Run[] = [];
@@ -94,7 +96,8 @@ async function runsOf(
     return isGood ? "done" : "retry";
   });
   runner.start();
-  for (const at of requests) {
+  for (const [index, at] of requests.entries()) {
+    clock.jump(index % 2 === 0 ? jumpMs : -jumpMs);
     clock.stall(Math.min(lateMs, at - clock.now()));
     await clock.advance(at - clock.now());
     runner.request();
@@ -185,6 +188,15 @@ Deno.test("SyncRunner lets random changes wait no longer than kube-proxy's runne
         }
       });
     }
+  }
+});
+
+Deno.test("SyncRunner runs at the same times when the time of day jumps", async () => {
+  const requests = randomRequests({ count: 50, spacingMs: 400, seed: 7 });
+  const history = { requests, runMs: 30, fails: [3, 4] };
+  const expected = await runsOf(createSyncRunner, history);
+  for (const jumpMs of [86_400_000, -86_400_000]) {
+    assertEquals(await runsOf(createSyncRunner, { ...history, jumpMs }), expected);
   }
 });
 
