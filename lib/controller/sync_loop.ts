@@ -10,6 +10,7 @@ import { messageOf } from "../log/message_of.ts";
 import { RecentTexts } from "../log/recent_texts.ts";
 import type { Clock } from "../os/clock.ts";
 import type { DataPlane, Quarantined, SyncReport } from "./data_plane.ts";
+import type { LoopId } from "./loop_id.ts";
 import { SyncFailure } from "./sync_failure.ts";
 import {
   type RunnerActivity,
@@ -28,6 +29,8 @@ interface LoopChanges {
 interface Planner<Plan, Changes, Key> {
   /** What the last {@linkcode collectChanges} planned. */
   readonly plan: Plan;
+  /** Whether something waits for the next sync. */
+  readonly pending: boolean;
   /** Plans what changed since the last confirmed sync; `again` names items to be tried once more. */
   collectChanges(again: readonly Key[]): Promise<{
     readonly changes: Changes;
@@ -45,14 +48,11 @@ export interface SyncTimes {
 /** A sync that succeeded. */
 export interface FinishedSync<Plan, Changes, Report> {
   readonly times: SyncTimes;
-  /** Whether it is the first one, or the first one of a plan of all objects. */
-  readonly isFirst: boolean;
   readonly plan: Plan;
   readonly changes: Changes;
   readonly report: Report;
   /** Milliseconds since 1970. */
   readonly at: number;
-  readonly durationMs: number;
 }
 
 /** What a controller does beside the sync itself. Nothing of it may throw or reject. */
@@ -66,6 +66,42 @@ interface LoopFollower<Plan, Changes, Key, Report> {
   finished(figures: { readonly seconds: number; readonly full?: boolean }): void;
 }
 
+/** Whom a run has told of all loops of all controllers. Nothing of it may throw. */
+export interface LoopObserver {
+  /** The data plane has adopted what an earlier run left. */
+  started?(loop: LoopId): void;
+  /** A sync was asked for. */
+  queued?(loop: LoopId): void;
+  /** `isComplete`: whether a plan of all objects has been synced. */
+  synced?(
+    loop: LoopId,
+    figures: { readonly at: number; readonly quarantined: number; readonly isComplete: boolean },
+  ): void;
+  failed?(loop: LoopId): void;
+  /** After each sync. */
+  finished?(loop: LoopId, figures: { readonly seconds: number }): void;
+}
+
+/** How a loop is doing, for `status`. */
+export interface LoopStatus {
+  readonly family: LoopId["family"];
+  /** What the data plane is. */
+  readonly summary: string;
+  readonly lastSync?: {
+    /** RFC 3339. */
+    readonly at: string;
+    readonly durationMs: number;
+    readonly full: boolean;
+    readonly operations: Readonly<Record<string, number>>;
+  };
+  /** Whether changes wait for a sync. */
+  readonly pending: boolean;
+  /** Failed syncs since the last successful one. */
+  readonly failures: number;
+  readonly lastError?: string;
+  readonly quarantined: readonly Quarantined<string>[];
+}
+
 /** Constant sentences for the log, and the field that names an item there. */
 interface LoopTexts {
   readonly synced: string;
@@ -77,7 +113,8 @@ interface LoopTexts {
 
 /** What a loop connects. */
 export interface SyncLoopOptions<Plan, Changes, Key, Report> {
-  readonly dataPlane: Pick<DataPlane<Plan, Changes, Report>, "sync">;
+  readonly id: LoopId;
+  readonly dataPlane: Pick<DataPlane<Plan, Changes, Report>, "start" | "sync">;
   readonly planner: Planner<Plan, Changes, Key>;
   readonly follower: LoopFollower<Plan, Changes, Key, Report>;
   readonly texts: LoopTexts;
@@ -92,6 +129,13 @@ interface LastSync<Report> {
   readonly report: Report;
 }
 
+/** What a loop stands on. */
+export interface SyncLoopDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly loopObservers: readonly LoopObserver[];
+}
+
 /** Runs syncs, one at a time. */
 export class SyncLoop<
   Plan,
@@ -99,21 +143,26 @@ export class SyncLoop<
   Key extends string,
   Report extends SyncReport<Key>,
 > {
+  readonly id: LoopId;
   readonly #clock: Clock;
   readonly #logger: Logger;
+  readonly #observers: readonly LoopObserver[];
   readonly #options: SyncLoopOptions<Plan, Changes, Key, Report>;
   readonly #runner: SyncRunner;
   readonly #logged: RecentTexts;
   #quarantined: readonly Quarantined<Key>[] = [];
   #lastSync: LastSync<Report> | undefined;
+  #isOpen = false;
   #isComplete = false;
   #failures = 0;
   #lastError: string | undefined;
 
   constructor(
-    { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
+    { clock, logger, loopObservers }: SyncLoopDependencies,
     options: SyncLoopOptions<Plan, Changes, Key, Report>,
   ) {
+    this.id = options.id;
+    this.#observers = loopObservers;
     this.#clock = clock;
     this.#logger = logger.with({ component: "sync_loop" });
     this.#options = options;
@@ -121,13 +170,27 @@ export class SyncLoop<
     this.#runner = new SyncRunner({ clock }, { ...options.runner, run: () => this.sync() });
   }
 
-  /** Begins to run; a request that came earlier runs at once. */
-  start(): void {
-    this.#runner.start();
+  /** Has the data plane adopt what the machine holds. */
+  async start(): Promise<void> {
+    await this.#options.dataPlane.start();
+    for (const observer of this.#observers) observer.started?.(this.id);
   }
 
-  /** Asks for a sync. Requests before the next one starts are one. */
+  /** Lets syncs run, and asks for the first one. */
+  open(): void {
+    if (!this.#isOpen) this.#runner.start();
+    this.#isOpen = true;
+    this.request();
+  }
+
+  get isOpen(): boolean {
+    return this.#isOpen;
+  }
+
+  /** Asks for a sync. Requests before the next one starts are one; before {@linkcode open} none counts. */
   request(): void {
+    if (!this.#isOpen) return;
+    for (const observer of this.#observers) observer.queued?.(this.id);
     this.#runner.request();
   }
 
@@ -150,11 +213,24 @@ export class SyncLoop<
     return this.#lastSync;
   }
 
-  /** Failed syncs since the last good one, and why the newest of them failed. */
-  get failure(): { readonly count: number; readonly error?: string } {
+  /** How it is doing; `summary` says what the data plane is. */
+  status(summary: string): LoopStatus {
+    const last = this.#lastSync;
     return {
-      count: this.#failures,
-      ...(this.#lastError !== undefined && { error: this.#lastError }),
+      family: this.id.family,
+      summary,
+      ...(last && {
+        lastSync: {
+          at: new Date(last.at).toISOString(),
+          durationMs: Math.round(last.durationMs * 10) / 10,
+          full: last.report.full,
+          operations: last.report.operations,
+        },
+      }),
+      pending: this.#options.planner.pending,
+      failures: this.#failures,
+      ...(this.#lastError !== undefined && { lastError: this.#lastError }),
+      quarantined: this.#quarantined,
     };
   }
 
@@ -188,6 +264,7 @@ export class SyncLoop<
     } finally {
       const seconds = (this.#clock.now() - startedAt) / 1000;
       follower.finished({ seconds, ...(full !== undefined && { full }) });
+      for (const observer of this.#observers) observer.finished?.(this.id, { seconds });
     }
   }
 
@@ -200,11 +277,12 @@ export class SyncLoop<
     const durationMs = this.#clock.now() - times.startedAt;
     this.#failures = 0;
     this.#lastError = undefined;
-    const isFirst = this.#lastSync === undefined || !this.#isComplete && !changes.isPartial;
     this.#isComplete ||= !changes.isPartial;
     this.#lastSync = { at, durationMs, report };
-    const sync = { times, isFirst, plan, changes, report, at, durationMs };
-    this.#logQuarantine(follower.synced(sync));
+    const quarantined = follower.synced({ times, plan, changes, report, at });
+    this.#logQuarantine(quarantined);
+    const figures = { at, quarantined: quarantined.length, isComplete: this.#isComplete };
+    for (const observer of this.#observers) observer.synced?.(this.id, figures);
     this.#logger.verbose(2, texts.synced, {
       full: report.full,
       operations: report.operations,
@@ -216,6 +294,7 @@ export class SyncLoop<
     this.#failures++;
     this.#lastError = messageOf(error);
     this.#options.follower.failed(this.#lastError, times);
+    for (const observer of this.#observers) observer.failed?.(this.id);
     this.#logger.error(this.#options.texts.failed, { error, failures: this.#failures });
   }
 

@@ -1,4 +1,4 @@
-import type { Node } from "../../api/kinds/node.ts";
+import type { Controller, ControlRoutes } from "../../controller/controller.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { Clock } from "../../os/clock.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
@@ -7,36 +7,38 @@ import type { ChangesReport } from "../changes/change_entry.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
 import { nameRules } from "../changes/name_rules.ts";
 import { parseRepairNote } from "../changes/repair_note.ts";
-import { BadQuestion, type ControlMessages, type ControlRoutes } from "./control_server.ts";
+import { BadQuestion, type ControlMessages } from "./control_server.ts";
 import type { ProcessInfo } from "../dependencies.ts";
 import { RunningComparison } from "../diff/compare_running.ts";
 import { dumpRunning } from "../dump/collect_dump.ts";
 import type { EventLoopMonitor } from "../run/event_loop_monitor.ts";
 import { explainRunning } from "../explain/explain_running.ts";
-import type { FamilyProxy } from "../service/family_proxy.ts";
+import type { ServiceController } from "../service/service_controller.ts";
 import type { ObjectSource } from "../run/object_source.ts";
+import type { CurrentConfiguration } from "../run/configuration_reload.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
+import type { ServiceManager } from "../run/service_manager.ts";
 import type { StartUp } from "../run/start_up.ts";
-import { collectFamilyStatus } from "../status/status_collector.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import { VERSION } from "../cli/version.ts";
 
 /** The parts of the running program that the answers come from. */
 export interface IntrospectedParts {
-  readonly families: readonly FamilyProxy[];
+  readonly services: Pick<ServiceController, "families" | "node" | "status" | "dumpInputs">;
+  /** The other controllers. */
+  readonly others: readonly Controller[];
   readonly startUp: Pick<StartUp, "node" | "hostSettings">;
   readonly eventLoop: Pick<EventLoopMonitor, "largestMs">;
   /** RFC 3339. */
   readonly startedAt: string;
   readonly changes: Pick<ChangeLog, "recent" | "repaired">;
-  readonly phase: () => string;
-  /** `undefined` while it is being opened. */
-  readonly source: () => ObjectSource | undefined;
-  /** The current configuration: its file may have changed since the start. */
-  readonly configuration: () => Pick<RunConfiguration, "proxy" | "relay" | "mode">;
-  readonly informers: () => InformerSet;
-  /** This node's Node object; `undefined` before it was first seen. */
-  readonly node: () => Node | undefined;
+  readonly manager: Pick<ServiceManager, "phase">;
+  readonly source: Pick<ObjectSource, "status">;
+  /** The configuration of the start. */
+  readonly configuration: Pick<RunConfiguration, "relay" | "mode">;
+  /** What is in force: its file may have changed since the start. */
+  readonly current: CurrentConfiguration;
+  readonly informers: InformerSet;
 }
 
 interface IntrospectionDependencies {
@@ -71,7 +73,7 @@ export class Introspection {
       "/services": (query) => this.services(query.get("prefix") ?? ""),
       "/dump": (query) => this.dump({ onlyInputs: query.has("inputs") }),
       "/flow": (query) =>
-        Promise.resolve(answerFlow({ ...this.#dependencies, ...this.#parts }, query)),
+        Promise.resolve(answerFlow({ ...this.#dependencies, ...this.#parts.services }, query)),
       "/difference": (query, signal) => this.#comparison.answer(query, signal),
       "/explain": (query) => explainRunning(this.#dependencies, this.#parts, query),
     };
@@ -86,7 +88,7 @@ export class Introspection {
   async services(prefix: string): Promise<readonly string[]> {
     const names = new Set<string>();
     let seen = 0;
-    for (const { pipeline } of this.#parts.families) {
+    for (const { pipeline } of this.#parts.services.families) {
       for (const { name } of pipeline.plan.services.values()) {
         if (++seen % 256 === 0) await this.#dependencies.clock.yieldToEventLoop();
         const text = serviceKey(name);
@@ -109,7 +111,7 @@ export class Introspection {
   async changes(
     { last, names }: { readonly last?: number | undefined; readonly names: boolean },
   ): Promise<ChangesReport> {
-    const { changes, families } = this.#parts;
+    const { changes, services: { families } } = this.#parts;
     const report = changes.recent(last);
     return names ? await nameRules({ ...this.#dependencies, families }, report) : report;
   }
@@ -125,21 +127,21 @@ export class Introspection {
 
   /** Returns the status; `brief` omits the Services. */
   async status(options: { readonly brief: boolean }): Promise<StatusReport> {
-    const { families: running, startUp, eventLoop, startedAt, phase, source } = this.#parts;
-    const families = [];
-    for (const family of running) {
-      families.push(await collectFamilyStatus(this.#dependencies, family, options));
-    }
+    const { services, others, startUp, eventLoop, startedAt, manager, source } = this.#parts;
+    const { families } = await services.status(options);
+    const controllers = [];
+    for (const controller of others) controllers.push(await controller.status(options));
     return {
       version: VERSION,
       pid: this.#dependencies.process.pid,
       startedAt,
-      phase: phase(),
+      phase: manager.phase,
       largestEventLoopDelayMs: Math.round(eventLoop.largestMs),
       node: startUp.node,
-      sources: source()?.status() ?? [],
+      sources: source.status(),
       hostSettings: startUp.hostSettings,
       families,
+      ...(controllers.length > 0 && { controllers }),
     };
   }
 }

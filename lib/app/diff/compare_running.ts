@@ -19,7 +19,7 @@ import { MODE_TRAITS } from "../../proxy/backend.ts";
 /** What is compared. */
 type ComparedParts = Pick<
   IntrospectedParts,
-  "families" | "configuration" | "startUp" | "informers"
+  "services" | "configuration" | "startUp" | "informers"
 >;
 
 /** Most comparisons while syncs change the machine. */
@@ -58,7 +58,7 @@ export class RunningComparison {
     const keys = this.#chosen(query.get("service"), proxies);
     const families: FamilyDifference[] = [];
     for (const proxy of proxies) families.push(await this.#compareSettled(proxy, keys));
-    return { mode: configuration().mode, nodeName: startUp.node.name, families };
+    return { mode: configuration.mode, nodeName: startUp.node.name, families };
   }
 
   /** Waits for a running sync, and compares again after one that ran meanwhile. */
@@ -98,7 +98,7 @@ export class RunningComparison {
         `Cannot use '${wanted}' for 'family': expected one of ${IP_FAMILIES.join(", ")}`,
       );
     }
-    const { families } = this.#parts;
+    const { families } = this.#parts.services;
     if (wanted === null) return families;
     const found = families.filter(({ family }) => family === wanted);
     if (found.length > 0) return found;
@@ -109,7 +109,7 @@ export class RunningComparison {
   #chosen(service: string | null, proxies: readonly FamilyProxy[]): CompareOptions["keys"] {
     if (service === null) return undefined;
     const plans = proxies.map(({ pipeline }) => pipeline.plan);
-    const all = [...this.#parts.informers().of(SERVICE).values()].map((each) =>
+    const all = [...this.#parts.informers.of(SERVICE).values()].map((each) =>
       serviceKey(namespacedNameOf(each))
     );
     try {

@@ -19,8 +19,8 @@ export async function explainRunning(
   if (from === null || to === null) {
     throw new BadQuestion("Cannot explain a packet without both ends: 'from' and 'to'");
   }
-  const { families, configuration, informers, startUp, node } = parts;
-  const { mode, proxy } = configuration();
+  const { services: { families, node }, configuration, current, informers, startUp } = parts;
+  const { mode } = configuration;
   const nodeName = startUp.node.name;
   const others = families.flatMap(({ pipeline }) => pipeline.interfaceAddresses ?? []);
   const proxies = new Map(families.map((proxy) => [proxy.family, proxy]));
@@ -29,8 +29,8 @@ export async function explainRunning(
       mode,
       nodeName,
       plans: new Map(families.map(({ family, pipeline }) => [family, pipeline.plan])),
-      nodeAddresses: knownNodeAddresses({ proxy, nodeName, mode, node: node(), others }),
-      services: () => informers().of(SERVICE).values(),
+      nodeAddresses: knownNodeAddresses({ proxy: current.proxy, nodeName, mode, node, others }),
+      services: () => informers.of(SERVICE).values(),
       backend: (family) => proxies.get(family)!.backend,
       quarantined: (family) => proxies.get(family)!.loop.quarantined,
       notAsked: query.has("brief") ? "this was not asked for" : undefined,

@@ -1,5 +1,5 @@
 /**
- * From informers to the families' pipelines: who is told of which object, and when the first sync may run.
+ * From informers to the families' pipelines: who is told of which object.
  *
  * @module
  */
@@ -12,12 +12,8 @@ import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
-import type { Clock, Timer } from "../../os/clock.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import { type FollowedObjects, serviceSubscriptions } from "./service_subscriptions.ts";
-
-/** How long the first sync waits for the own Node once everything else is known. */
-const NODE_WAIT_MS = 5000;
 
 /** Which objects are followed, and who takes them. */
 interface ObjectRouterOptions extends FollowedObjects {
@@ -34,24 +30,13 @@ interface ObjectRouterOptions extends FollowedObjects {
   readonly servesEarly?: boolean;
   /** Called when the own Node was deleted. */
   readonly onNodeDeleted: () => void;
-  /** Called once, when the first sync has been let through. */
-  readonly onReady: () => void;
-  /** Called for each object that comes, changes or goes: syncs will follow. */
-  readonly onWork: () => void;
 }
 
-/**
- * Routes objects to families. Holds the first sync back until Services and endpoints are complete, if
- * not told otherwise.
- */
+/** Routes objects to families. */
 export class ObjectRouter {
   readonly #options: ObjectRouterOptions;
-  readonly #clock: Clock;
-  #nodeWait: Timer | undefined;
-  #ready = false;
 
-  constructor({ clock }: { readonly clock: Clock }, options: ObjectRouterOptions) {
-    this.#clock = clock;
+  constructor(options: ObjectRouterOptions) {
     this.#options = options;
     const { families } = options;
     this.#follow(SERVICE, (previous, current) => {
@@ -78,42 +63,21 @@ export class ObjectRouter {
     if (options.serviceCidrs.length > 0) this.#takeServiceCidrs();
   }
 
-  /** Forgets the wait for the Node. */
-  stop(): void {
-    this.#nodeWait?.cancel();
-  }
-
   #follow<T extends KubeObject>(
     spec: KindSpec<T>,
     take: (previous: T | undefined, current: T | undefined) => void,
   ): void {
-    const { informers, families, onWork, servesEarly = false } = this.#options;
+    const { informers, families, servesEarly = false } = this.#options;
     const changed = (previous: T | undefined, current: T | undefined) => {
-      onWork();
       take(previous, current);
-      if (servesEarly && !this.#ready) { for (const family of families) family.openEarly(); }
+      if (servesEarly) { for (const family of families) family.openEarly(); }
     };
     informers.subscribe(spec, serviceSubscriptions(this.#options).get(spec), {
       onAdd: (object) => changed(undefined, object),
       onUpdate: (previous, current) => changed(previous, current),
       onDelete: (object) => changed(object, undefined),
-      onSynced: () => this.#checkReady(),
+      onSynced: () => {},
     });
-  }
-
-  #checkReady(): void {
-    const { informers } = this.#options;
-    if (this.#ready || !informers.synced([SERVICE, ENDPOINT_SLICE, ENDPOINTS])) return;
-    if (informers.synced([NODE])) return this.#open();
-    this.#nodeWait ??= this.#clock.setTimer(NODE_WAIT_MS, () => this.#open());
-  }
-
-  #open(): void {
-    if (this.#ready) return;
-    this.#ready = true;
-    this.#nodeWait?.cancel();
-    for (const family of this.#options.families) family.open();
-    this.#options.onReady();
   }
 
   #takeServiceCidrs(): void {

@@ -6,6 +6,7 @@ import { wrapText } from "../../../config/wrap_text.ts";
 import { printableText } from "../../../log/printable_text.ts";
 import type { Key, TerminalSize } from "../../../os/terminal.ts";
 import type { ChangesReport, SyncTime } from "../../changes/change_entry.ts";
+import { itemText } from "../../changes/entry_text.ts";
 import { entryMatches, entryRows } from "../../changes/changes_view.ts";
 import { ageText, durationText, timeTexts } from "../number_texts.ts";
 import type { StatusReport } from "../status_report.ts";
@@ -160,14 +161,18 @@ function stateLines(
   options: WatchViewOptions,
 ): readonly TonedText[] {
   const view = statusView(status, filter);
-  const quarantine = view.families.flatMap(({ quarantine }) => quarantine);
+  const families = view.controllers.flatMap(({ families }) => families);
+  const quarantine = families.flatMap(({ quarantine }) => quarantine);
   const from = view.sources.map(({ text }) => text).join("; ");
   return [
     lost ? lostLine(lost, options) : headLine(view, options),
     { tone: "detail", text: `node ${view.node}${from === "" ? "" : `  source ${from}`}` },
     ...view.sources.flatMap(({ problems }) => problems.slice(0, MOST_PROBLEMS))
       .map((problem) => ({ tone: "warning", text: `! ${problem}` }) as const),
-    ...view.families.flatMap((family) => familyLines(family, changes.syncs, options)),
+    ...view.controllers.flatMap(({ name, families }) => {
+      const syncs = changes.syncs.filter(({ controller }) => controller === name);
+      return families.flatMap((family) => familyLines(family, syncs, options));
+    }),
     ...(quarantine.length === 0 ? [] : [title(`IN QUARANTINE: ${quarantine.length}`)]),
     ...quarantine.slice(0, MOST_LISTED)
       .map(({ text }) => ({ tone: "bad", text: `  ${text}` }) as const),
@@ -223,12 +228,13 @@ function familyLines(
   ];
 }
 
-/** ServicePorts by how many of the entries name them. */
+/** Items by how many of the entries name them. */
 function mostChangedLines({ entries }: ChangesReport): readonly TonedText[] {
   const counts = new Map<string, number>();
   for (const entry of entries) {
-    for (const { servicePort } of entry.kind === "sync" ? entry.effects : []) {
-      counts.set(servicePort, (counts.get(servicePort) ?? 0) + 1);
+    for (const effect of entry.kind === "sync" ? entry.effects : []) {
+      const item = itemText(effect);
+      counts.set(item, (counts.get(item) ?? 0) + 1);
     }
   }
   const most = [...counts].filter(([, count]) => count > 1)
