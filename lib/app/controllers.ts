@@ -6,7 +6,7 @@
 import type { Controller } from "../controller/controller.ts";
 import type { CleanupReport } from "../controller/data_plane.ts";
 import type { ControllerName } from "../controller/loop_id.ts";
-import type { LoopObserver } from "../controller/sync_loop.ts";
+import type { LoopObserver } from "../controller/loop_parts.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { ProxyHealth } from "../health/proxy_health.ts";
 import type { InformerSet } from "../kube/informer_set.ts";

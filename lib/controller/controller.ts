@@ -6,8 +6,8 @@
 import type * as v from "valibot";
 import type { KindSpec } from "../api/kind.ts";
 import type { IpAddress } from "../net/ip_address.ts";
-import type { ControllerName } from "./loop_id.ts";
-import type { LoopStatus } from "./sync_loop.ts";
+import type { Quarantined } from "./data_plane.ts";
+import type { ControllerName, LoopId } from "./loop_id.ts";
 import type { RunnerActivity } from "./sync_runner.ts";
 import type { TaskGroup } from "./task_group.ts";
 
@@ -19,6 +19,26 @@ export interface ControllerKind {
    * @default {without limit}
    */
   readonly waitMs?: number;
+}
+
+/** How a loop is doing, for `status`. */
+export interface LoopStatus {
+  readonly family: LoopId["family"];
+  /** What the data plane is. */
+  readonly summary: string;
+  readonly lastSync?: {
+    /** RFC 3339. */
+    readonly at: string;
+    readonly durationMs: number;
+    readonly full: boolean;
+    readonly operations: Readonly<Record<string, number>>;
+  };
+  /** Whether changes wait for a sync. */
+  readonly pending: boolean;
+  /** Failed syncs since the last successful one. */
+  readonly failures: number;
+  readonly lastError?: string;
+  readonly quarantined: readonly Quarantined<string>[];
 }
 
 /** How a controller is doing. */

@@ -10,7 +10,17 @@ import { messageOf } from "../log/message_of.ts";
 import { RecentTexts } from "../log/recent_texts.ts";
 import type { Clock } from "../os/clock.ts";
 import type { DataPlane, Quarantined, SyncReport } from "./data_plane.ts";
+import type { LoopStatus } from "./controller.ts";
 import type { LoopId } from "./loop_id.ts";
+import type {
+  LoopChanges,
+  LoopFollower,
+  LoopObserver,
+  LoopRecorder,
+  LoopTexts,
+  Planner,
+  SyncTimes,
+} from "./loop_parts.ts";
 import { SyncFailure } from "./sync_failure.ts";
 import {
   type RunnerActivity,
@@ -19,104 +29,13 @@ import {
   type SyncRunnerOptions,
 } from "./sync_runner.ts";
 
-/** Changes of a plan. */
-interface LoopChanges {
-  /** Whether objects are still being read for the first time: the plan may then lack items. */
-  readonly isPartial?: boolean;
-}
-
-/** Takes objects in and gives plans out. */
-interface Planner<Plan, Changes, Key> {
-  /** What the last {@linkcode collectChanges} planned. */
-  readonly plan: Plan;
-  /** Whether something waits for the next sync. */
-  readonly pending: boolean;
-  /** Plans what changed since the last confirmed sync; `again` names items to be tried once more. */
-  collectChanges(again: readonly Key[]): Promise<{
-    readonly changes: Changes;
-    /** Values of changed objects that could not be used. */
-    readonly problems: readonly ObjectProblem[];
-  }>;
-}
-
-/** When a sync began, and when its plan was made, on the clock of `now()`. */
-export interface SyncTimes {
-  readonly startedAt: number;
-  readonly plannedAt: number;
-}
-
-/** A sync that succeeded. */
-export interface FinishedSync<Plan, Changes, Report> {
-  readonly times: SyncTimes;
-  readonly plan: Plan;
-  readonly changes: Changes;
-  readonly report: Report;
-  /** Milliseconds since 1970. */
-  readonly at: number;
-}
-
-/** What a controller does beside the sync itself. Nothing of it may throw or reject. */
-interface LoopFollower<Plan, Changes, Key, Report> {
-  /** Before the data plane is changed; the sync waits for it. Called again after a failure. */
-  syncing(plan: Plan, changes: Changes): Promise<void>;
-  /** The data plane holds the plan. Returns all that is in quarantine, where it knows more than the report. */
-  synced(sync: FinishedSync<Plan, Changes, Report>): readonly Quarantined<Key>[];
-  failed(message: string, times: SyncTimes): void;
-  /** After each sync. `full`: whether everything was compared, where it is known. */
-  finished(figures: { readonly seconds: number; readonly full?: boolean }): void;
-}
-
-/** Whom a run has told of all loops of all controllers. Nothing of it may throw. */
-export interface LoopObserver {
-  /** The data plane has adopted what an earlier run left. */
-  started?(loop: LoopId): void;
-  /** A sync was asked for. */
-  queued?(loop: LoopId): void;
-  /** `isComplete`: whether a plan of all objects has been synced. */
-  synced?(
-    loop: LoopId,
-    figures: { readonly at: number; readonly quarantined: number; readonly isComplete: boolean },
-  ): void;
-  failed?(loop: LoopId): void;
-  /** After each sync. */
-  finished?(loop: LoopId, figures: { readonly seconds: number }): void;
-}
-
-/** How a loop is doing, for `status`. */
-export interface LoopStatus {
-  readonly family: LoopId["family"];
-  /** What the data plane is. */
-  readonly summary: string;
-  readonly lastSync?: {
-    /** RFC 3339. */
-    readonly at: string;
-    readonly durationMs: number;
-    readonly full: boolean;
-    readonly operations: Readonly<Record<string, number>>;
-  };
-  /** Whether changes wait for a sync. */
-  readonly pending: boolean;
-  /** Failed syncs since the last successful one. */
-  readonly failures: number;
-  readonly lastError?: string;
-  readonly quarantined: readonly Quarantined<string>[];
-}
-
-/** Constant sentences for the log, and the field that names an item there. */
-interface LoopTexts {
-  readonly synced: string;
-  readonly failed: string;
-  readonly quarantined: string;
-  readonly released: string;
-  readonly item: string;
-}
-
 /** What a loop connects. */
 export interface SyncLoopOptions<Plan, Changes, Key, Report> {
   readonly id: LoopId;
   readonly dataPlane: Pick<DataPlane<Plan, Changes, Report>, "start" | "sync">;
   readonly planner: Planner<Plan, Changes, Key>;
   readonly follower: LoopFollower<Plan, Changes, Key, Report>;
+  readonly recorder?: LoopRecorder | undefined;
   readonly texts: LoopTexts;
   readonly runner: SyncRunnerOptions;
 }
@@ -251,7 +170,7 @@ export class SyncLoop<
     const times: SyncTimes = { startedAt, plannedAt: this.#clock.now() };
     let full: boolean | undefined;
     try {
-      await follower.syncing(planner.plan, changes);
+      await follower.syncing?.(planner.plan, changes);
       const report = await dataPlane.sync(planner.plan, changes);
       full = report.full;
       this.#succeeded(report, { changes, times });
@@ -263,7 +182,7 @@ export class SyncLoop<
       return "retry";
     } finally {
       const seconds = (this.#clock.now() - startedAt) / 1000;
-      follower.finished({ seconds, ...(full !== undefined && { full }) });
+      follower.finished?.({ seconds, ...(full !== undefined && { full }) });
       for (const observer of this.#observers) observer.finished?.(this.id, { seconds });
     }
   }
@@ -272,14 +191,15 @@ export class SyncLoop<
     report: Report,
     { changes, times }: { readonly changes: Changes; readonly times: SyncTimes },
   ): void {
-    const { planner: { plan }, follower, texts } = this.#options;
+    const { planner: { plan }, follower, recorder, texts } = this.#options;
     const at = this.#clock.wallNow();
     const durationMs = this.#clock.now() - times.startedAt;
     this.#failures = 0;
     this.#lastError = undefined;
     this.#isComplete ||= !changes.isPartial;
     this.#lastSync = { at, durationMs, report };
-    const quarantined = follower.synced({ times, plan, changes, report, at });
+    const quarantined = follower.synced({ plan, changes, report, at });
+    recorder?.applied(times, { report, quarantined });
     this.#logQuarantine(quarantined);
     const figures = { at, quarantined: quarantined.length, isComplete: this.#isComplete };
     for (const observer of this.#observers) observer.synced?.(this.id, figures);
@@ -293,7 +213,9 @@ export class SyncLoop<
   #failed(error: unknown, times: SyncTimes): void {
     this.#failures++;
     this.#lastError = messageOf(error);
-    this.#options.follower.failed(this.#lastError, times);
+    const { follower, recorder } = this.#options;
+    recorder?.failed(times, this.#lastError);
+    follower.failed?.();
     for (const observer of this.#observers) observer.failed?.(this.id);
     this.#logger.error(this.#options.texts.failed, { error, failures: this.#failures });
   }

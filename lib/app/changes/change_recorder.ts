@@ -1,6 +1,6 @@
 import type { Quarantined, SyncReport } from "../../controller/data_plane.ts";
 import { type LoopId, otherController } from "../../controller/loop_id.ts";
-import type { SyncTimes } from "../../controller/sync_loop.ts";
+import type { SyncTimes } from "../../controller/loop_parts.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { ChangedItem, EntryLoop, SyncEntry } from "./change_entry.ts";
 import type { ChangeLog } from "./change_log.ts";

@@ -9,7 +9,7 @@ import type { Clock, Timer } from "../../os/clock.ts";
 import { createServiceNotifier, type ServiceNotifier } from "../../os/sd_notify.ts";
 import type { Controller } from "../../controller/controller.ts";
 import { type LoopId, loopText } from "../../controller/loop_id.ts";
-import type { LoopObserver } from "../../controller/sync_loop.ts";
+import type { LoopObserver } from "../../controller/loop_parts.ts";
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { ProcessInfo } from "../dependencies.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";

@@ -9,7 +9,7 @@ import type { DriftFigures } from "../../metrics/sync_instruments.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
-import type { LoopObserver } from "../../controller/sync_loop.ts";
+import type { LoopObserver } from "../../controller/loop_parts.ts";
 import { retryBackoff } from "../../controller/sync_runner.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
 import { SERVICE_WORDS } from "../changes/object_change.ts";

@@ -62,6 +62,7 @@ export class FamilyProxy {
       id: { controller: "service", family: options.family },
       dataPlane: dependencies.backend,
       planner: this.#pipeline,
+      recorder: dependencies.recorder,
       follower: new ServiceSyncFollower(dependencies, this.#pipeline),
       texts: TEXTS,
       runner: options.runner,

@@ -1,16 +1,15 @@
 /**
- * What follows a sync of Services: kube-proxy's metrics, the change log, and the observers.
+ * What follows a sync of Services: kube-proxy's metrics and the observers.
  *
  * @module
  */
-import type { FinishedSync, SyncTimes } from "../../controller/sync_loop.ts";
+import type { FinishedSync } from "../../controller/loop_parts.ts";
 import type { SyncInstruments } from "../../metrics/sync_instruments.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import { contestedItems } from "../../proxy/frontend_owners.ts";
 import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import type { ServiceChangeRecorder } from "../changes/object_change.ts";
 import type { ProxyPipeline } from "./proxy_pipeline.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
@@ -26,8 +25,6 @@ export interface SyncFollowerDependencies {
   readonly backend: Backend;
   /** Called for each sync, in this order. */
   readonly observers: readonly SyncObserver[];
-  /** Writes down what each sync brought into effect. */
-  readonly recorder?: Pick<ServiceChangeRecorder, "applied" | "failed">;
 }
 
 /** Follows the syncs of one IP family. */
@@ -48,9 +45,9 @@ export class ServiceSyncFollower {
   }
 
   synced(
-    { times, plan, changes, report, at }: FinishedSync<ProxyPlan, PlanChanges, SyncReport>,
+    { plan, changes, report, at }: FinishedSync<ProxyPlan, PlanChanges, SyncReport>,
   ): readonly Quarantined[] {
-    const { metrics, recorder, observers, backend: { family } } = this.#dependencies;
+    const { metrics, observers, backend: { family } } = this.#dependencies;
     const triggerTimes = this.#pipeline.confirmSynced();
     this.#noteContested(plan, changes);
     const quarantined = [...report.quarantined, ...[...this.#contested.values()].flat()];
@@ -61,7 +58,6 @@ export class ServiceSyncFollower {
       noLocalEndpoints: this.#pipeline.noLocalEndpoints(),
       ...(report.rules && { rules: report.rules }),
     });
-    recorder?.applied(times, { report, quarantined });
     for (const observer of observers) observer.synced(family, plan, changes);
     return quarantined;
   }
@@ -75,9 +71,8 @@ export class ServiceSyncFollower {
     }
   }
 
-  failed(message: string, times: SyncTimes): void {
-    const { metrics, recorder, backend } = this.#dependencies;
-    recorder?.failed(times, message);
+  failed(): void {
+    const { metrics, backend } = this.#dependencies;
     metrics.syncFailed(backend.family);
   }
 

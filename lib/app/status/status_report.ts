@@ -1,5 +1,4 @@
-import type { ControllerStatus } from "../../controller/controller.ts";
-import type { LoopStatus } from "../../controller/sync_loop.ts";
+import type { ControllerStatus, LoopStatus } from "../../controller/controller.ts";
 import type { HostSettingOutcome } from "../../proxy/host_setting.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";

@@ -2,10 +2,9 @@
  * The status report in the words, order and tones in which people see it. The terminal, the live view
  * and the status page only lay it out. Pure; every text is printable.
  */
-import type { ControllerStatus } from "../../controller/controller.ts";
+import type { ControllerStatus, LoopStatus } from "../../controller/controller.ts";
 import type { Quarantined } from "../../controller/data_plane.ts";
 import { type ControllerName, loopText } from "../../controller/loop_id.ts";
-import type { LoopStatus } from "../../controller/sync_loop.ts";
 import { printableText } from "../../log/printable_text.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import { formatHostPort } from "../../net/port.ts";
