@@ -7,19 +7,16 @@ import type { ObjectProblem } from "../api/problem.ts";
 import type { Quarantined, SyncReport } from "./data_plane.ts";
 import type { LoopId } from "./loop_id.ts";
 
-/** Changes of a plan. */
-export interface LoopChanges {
-  /** Whether objects are still being read for the first time: the plan may then lack items. */
-  readonly isPartial?: boolean;
-}
-
 /** Takes objects in and gives plans out. */
 export interface Planner<Plan, Changes, Key> {
   /** What the last {@linkcode collectChanges} planned. */
   readonly plan: Plan;
   /** Whether something waits for the next sync. */
   readonly pending: boolean;
-  /** Plans what changed since the last confirmed sync; `again` names items to be tried once more. */
+  /**
+   * Plans what changed since the last confirmed sync; `again` names items to be tried once more. Changes
+   * with `isPartial: true` are of a plan that may lack items.
+   */
   collectChanges(again: readonly Key[]): Promise<{
     readonly changes: Changes;
     /** Values of changed objects that could not be used. */

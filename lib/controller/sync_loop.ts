@@ -13,7 +13,6 @@ import type { DataPlane, Quarantined, SyncReport } from "./data_plane.ts";
 import type { LoopStatus } from "./controller.ts";
 import type { LoopId } from "./loop_id.ts";
 import type {
-  LoopChanges,
   LoopFollower,
   LoopObserver,
   LoopRecorder,
@@ -58,7 +57,7 @@ export interface SyncLoopDependencies {
 /** Runs syncs, one at a time. */
 export class SyncLoop<
   Plan,
-  Changes extends LoopChanges,
+  Changes extends object,
   Key extends string,
   Report extends SyncReport<Key>,
 > {
@@ -196,7 +195,7 @@ export class SyncLoop<
     const durationMs = this.#clock.now() - times.startedAt;
     this.#failures = 0;
     this.#lastError = undefined;
-    this.#isComplete ||= !changes.isPartial;
+    this.#isComplete ||= !isPartial(changes);
     this.#lastSync = { at, durationMs, report };
     const quarantined = follower.synced({ plan, changes, report, at });
     recorder?.applied(times, { report, quarantined });
@@ -248,6 +247,11 @@ export class SyncLoop<
       this.#logger.warn(message, fields);
     }
   }
+}
+
+/** Whether objects are still being read for the first time: the plan may then lack items. */
+function isPartial(changes: object): boolean {
+  return "isPartial" in changes && changes.isPartial === true;
 }
 
 function textOf<Key>({ key, address, reason }: Quarantined<Key>): string {
