@@ -4,11 +4,12 @@
  *
  * @module
  */
+import type { IpFamily } from "../../net/ip_address.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
 import { createServiceNotifier, type ServiceNotifier } from "../../os/sd_notify.ts";
 import type { Controller } from "../../controller/controller.ts";
-import { type LoopId, loopText } from "../../controller/loop_id.ts";
+import type { ControllerName, LoopId } from "../../controller/loop_id.ts";
 import type { LoopObserver } from "../../controller/loop_parts.ts";
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { ProcessInfo } from "../dependencies.ts";
@@ -20,7 +21,7 @@ const SYNC_DEADLINE_MS = 120_000;
 /** The phase in which everything is known and synced. */
 export const SERVING = "serving";
 
-/** So long systemd waits for the rest once each loop has synced something. */
+/** So long systemd waits for the rest once each loop of a controller has synced something. */
 const PATIENCE_MS = 60_000;
 
 /** What the service manager is told with. */
@@ -35,7 +36,7 @@ export class ServiceManager implements Disposable, LoopObserver {
   readonly #dependencies: ServiceManagerDependencies;
   readonly #notifier: ServiceNotifier;
   /** Whether each loop has synced all objects; `undefined` = it has not synced yet. */
-  readonly #loops = new Map<string, boolean | undefined>();
+  readonly #loops = new Map<ControllerName, Map<IpFamily, boolean | undefined>>();
   #phase = "waiting for objects";
   #isReady = false;
   #readiness: Timer | undefined;
@@ -71,19 +72,26 @@ export class ServiceManager implements Disposable, LoopObserver {
 
   /** Waits for this loop, too, before units that are ordered after this one may start. */
   started(loop: LoopId): void {
-    this.#loops.set(loopText(loop), undefined);
+    this.#note(loop, undefined);
   }
 
   /** A unit that is ordered after this one may use Services: it is ready when they work. */
   synced(loop: LoopId, { isComplete }: { readonly isComplete: boolean }): void {
-    this.#loops.set(loopText(loop), isComplete);
+    const own = this.#note(loop, isComplete);
     if (this.#isReady) return;
-    const loops = [...this.#loops.values()];
+    const loops = [...this.#loops.values()].flatMap((families) => [...families.values()]);
     if (loops.every((isComplete) => isComplete)) this.#ready();
-    // A manifest that is never read to its end is no reason to end what works without it.
-    else if (!loops.includes(undefined)) {
+    // A manifest that is never read to its end, or a kind that may not be read, is no reason to end what
+    // works without it.
+    else if (![...own.values()].includes(undefined)) {
       this.#readiness ??= this.#dependencies.clock.setTimer(PATIENCE_MS, () => this.#ready());
     }
+  }
+
+  #note({ controller, family }: LoopId, isComplete: boolean | undefined) {
+    const families = this.#loops.get(controller) ?? new Map<IpFamily, boolean | undefined>();
+    this.#loops.set(controller, families.set(family, isComplete));
+    return families;
   }
 
   #ready(): void {
