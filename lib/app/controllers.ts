@@ -15,6 +15,7 @@ import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
 import type { OpenFiles } from "../os/open_files.ts";
 import type { ChangeLog } from "./changes/change_log.ts";
 import type { Dependencies } from "./dependencies.ts";
+import type { CurrentConfiguration } from "./run/configuration_reload.ts";
 import type { ObjectSource } from "./run/object_source.ts";
 import type { RunConfiguration } from "./run/run_configuration.ts";
 import type { StartUp } from "./run/start_up.ts";
@@ -24,6 +25,8 @@ export interface ControllerParts extends Dependencies {
   readonly logger: Logger;
   readonly openFiles: OpenFiles;
   readonly configuration: RunConfiguration;
+  /** What is in force: the file of the configuration may have changed since the start. */
+  readonly current: CurrentConfiguration;
   readonly nodeName: string;
   readonly informers: InformerSet;
   /** Each controller gives them to its loops. */

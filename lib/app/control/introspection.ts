@@ -1,18 +1,14 @@
 import type { Controller, ControlRoutes } from "../../controller/controller.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { Clock } from "../../os/clock.ts";
-import { serviceKey } from "../../proxy/service_port_name.ts";
-import { answerFlow } from "./answer_flow.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
 import { nameRules } from "../changes/name_rules.ts";
 import { parseRepairNote } from "../changes/repair_note.ts";
 import { BadQuestion, type ControlMessages } from "./control_server.ts";
 import type { ProcessInfo } from "../dependencies.ts";
-import { RunningComparison } from "../diff/compare_running.ts";
 import { dumpRunning } from "../dump/collect_dump.ts";
 import type { EventLoopMonitor } from "../run/event_loop_monitor.ts";
-import { explainRunning } from "../explain/explain_running.ts";
 import type { ServiceController } from "../service/service_controller.ts";
 import type { ObjectSource } from "../run/object_source.ts";
 import type { CurrentConfiguration } from "../run/configuration_reload.ts";
@@ -46,57 +42,32 @@ interface IntrospectionDependencies {
   readonly process: Pick<ProcessInfo, "pid" | "kernelRelease">;
 }
 
-/** Most names for the completion of a shell. */
-const MOST_NAMES = 1000;
-
 /**
- * Answers requests on the control socket. A GET request changes nothing, a message only adds to the change
+ * Answers requests on the control socket that are of no single controller. A GET request changes nothing, a message only adds to the change
  * log, and none delays a sync.
  */
 export class Introspection {
   readonly #dependencies: IntrospectionDependencies;
   readonly #parts: IntrospectedParts;
-  readonly #comparison: RunningComparison;
 
   constructor(dependencies: IntrospectionDependencies, parts: IntrospectedParts) {
     this.#dependencies = dependencies;
     this.#parts = parts;
-    this.#comparison = new RunningComparison(dependencies, parts);
   }
 
-  /** Answers by path. */
+  /** Answers by path, about the run as a whole. */
   get routes(): ControlRoutes {
     return {
       "/status": (query) => this.status({ brief: query.has("brief") }),
       "/changes": (query) =>
         this.changes({ last: numberOf(query, "last"), names: query.has("rules") }),
-      "/services": (query) => this.services(query.get("prefix") ?? ""),
       "/dump": (query) => this.dump({ onlyInputs: query.has("inputs") }),
-      "/flow": (query) =>
-        Promise.resolve(answerFlow({ ...this.#dependencies, ...this.#parts.services }, query)),
-      "/difference": (query, signal) => this.#comparison.answer(query, signal),
-      "/explain": (query) => explainRunning(this.#dependencies, this.#parts, query),
     };
   }
 
   /** Messages by path. */
   get messages(): ControlMessages {
     return { "/repair": (message) => this.#repaired(message) };
-  }
-
-  /** Returns the sorted names of Services with a prefix; not all of very many. */
-  async services(prefix: string): Promise<readonly string[]> {
-    const names = new Set<string>();
-    let seen = 0;
-    for (const { pipeline } of this.#parts.services.families) {
-      for (const { name } of pipeline.plan.services.values()) {
-        if (++seen % 256 === 0) await this.#dependencies.clock.yieldToEventLoop();
-        const text = serviceKey(name);
-        if (text.startsWith(prefix)) names.add(text);
-        if (names.size >= MOST_NAMES) break;
-      }
-    }
-    return [...names].sort();
   }
 
   /** Returns the dump for `jsonPieces()`; with `onlyInputs` without status and changes. */

@@ -6,7 +6,7 @@ import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import { BadQuestion } from "../control/control_server.ts";
 import type { FamilyProxy } from "../service/family_proxy.ts";
 import { checkService, servicePortsOf } from "../explain/find_service_ports.ts";
-import type { IntrospectedParts } from "../control/introspection.ts";
+import type { ServiceQuestionParts } from "../service/service_routes.ts";
 import { type DifferenceAnswer, differenceAnswer } from "./difference_answer.ts";
 import {
   compareFamily,
@@ -18,7 +18,7 @@ import { MODE_TRAITS } from "../../proxy/backend.ts";
 
 /** What is compared. */
 type ComparedParts = Pick<
-  IntrospectedParts,
+  ServiceQuestionParts,
   "services" | "configuration" | "startUp" | "informers"
 >;
 

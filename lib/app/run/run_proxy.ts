@@ -66,6 +66,8 @@ function createParts(
 ) {
   const { proxy, relay: { serviceCounters, controlSocket }, mode } = configuration;
   const dependencies = { ...edges, openFiles };
+  /** What is in force; changes of the file of the configuration replace it. */
+  const current = { proxy };
   const nodeName = nodeNameOf(proxy, edges.process);
   const eventLoop = new EventLoopMonitor(edges);
   const changes = new ChangeLog(edges);
@@ -78,7 +80,10 @@ function createParts(
   const folder = controlSocket.replace(/\/[^/]*$/, "");
   const manager = new ServiceManager(edges, { folder });
   const loopObservers = [health, metrics.loops, manager];
-  const shared = { configuration, nodeName, informers, source, startUp, health, metrics, changes };
+  const shared = {
+    ...{ configuration, current, nodeName, informers, source, startUp },
+    ...{ health, metrics, changes },
+  };
   const parts = { ...dependencies, ...shared, loopObservers };
   const services = new ServiceController({ ...parts, traffic });
   const others = moreControllers.filter((each) => each.isEnabled(configuration))
@@ -106,9 +111,9 @@ class Run implements AsyncDisposable {
     eventLoop.expectWork();
     const { settings, families } = services;
     const reloading = { ...this.#parts, settings, families };
-    const current = startConfigurationReload({ ...dependencies, metrics }, tasks, reloading);
+    startConfigurationReload({ ...dependencies, metrics }, tasks, reloading);
     const serving = { ...dependencies, events: startUp.events };
-    this.#control = await startRunningServers(serving, tasks, { ...this.#parts, current });
+    this.#control = await startRunningServers(serving, tasks, this.#parts);
     // Side by side: reading a kubeconfig means to load a large library, starting means to wait for `ip`.
     await Promise.all([source.open(), ...controllers.map((each) => each.start(tasks))]);
     interfaces.start();

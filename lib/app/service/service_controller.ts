@@ -5,7 +5,7 @@
  */
 import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
-import type { Controller, DumpSection } from "../../controller/controller.ts";
+import type { Controller, ControlRoutes, DumpSection } from "../../controller/controller.ts";
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 import type { ServiceHealthServer } from "../../health/service_health_server.ts";
@@ -30,6 +30,7 @@ import { FOLLOWED_KINDS } from "./service_subscriptions.ts";
 import { collectFamilyStatus } from "../status/status_collector.ts";
 import type { ServiceStatus } from "../status/status_report.ts";
 import { createServiceHealth } from "./service_health.ts";
+import { serviceRoutes } from "./service_routes.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
 /** What the controller shares with the rest of the run. */
@@ -45,6 +46,7 @@ export class ServiceController implements Controller {
   readonly families: readonly FamilyProxy[];
   readonly handover: KubeProxyHandover;
   readonly kinds = FOLLOWED_KINDS;
+  readonly routes: ControlRoutes;
   readonly #parts: ServiceControllerParts;
   /** Called for each sync, in this order. */
   readonly #observers: SyncObserver[] = [];
@@ -91,6 +93,7 @@ export class ServiceController implements Controller {
       onNode: (node) => this.#onNode(node),
       onNodeDeleted: () => startUp.onNodeDeleted(),
     });
+    this.routes = serviceRoutes({ ...parts, services: this });
   }
 
   get activity(): readonly RunnerActivity[] {

@@ -40,7 +40,7 @@ export async function startRunningServers(
   tasks: TaskGroup,
   options: RunningServersOptions,
 ): Promise<ControlServer> {
-  const { configuration: { relay }, services: { handover }, others } = options;
+  const { configuration: { relay }, services: { handover }, controllers } = options;
   const startedAt = new Date(dependencies.clock.wallNow()).toISOString();
   const introspection = new Introspection(dependencies, { ...options, startedAt });
   startProxyServers(dependencies, tasks, {
@@ -56,11 +56,11 @@ export async function startRunningServers(
     gather: () => collectMetrics(dependencies, options),
   });
   const { routes, messages } = introspection;
-  const moreRoutes: ControlRoutes[] = others.map(({ routes = {} }) => routes);
+  const theirs: ControlRoutes[] = controllers.map(({ routes = {} }) => routes);
   const { logger, openFiles } = dependencies;
   return await startControlServer({
     path: relay.controlSocket,
-    routes: Object.assign({}, routes, ...moreRoutes),
+    routes: Object.assign({}, routes, ...theirs),
     messages,
     bounds: openFiles.httpBounds,
     onRefused: () => openFiles.countRefused("control"),
