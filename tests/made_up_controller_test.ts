@@ -8,164 +8,14 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { askControl, askControlText, requestStatus } from "../lib/app/control/control_client.ts";
 import type { ChangesReport } from "../lib/app/changes/change_entry.ts";
 import { renderChanges } from "../lib/app/changes/changes_view.ts";
-import type { BackendOptions, Dependencies } from "../lib/app/dependencies.ts";
+import { OUTCOME_PART } from "../lib/app/dump/dump_schema.ts";
+import { parseDump } from "../lib/app/dump/read_dump.ts";
 import { relayFindings } from "../lib/app/doctor/examine_relay.ts";
-import { runProxy } from "../lib/app/run/run_proxy.ts";
 import { pageDocument } from "../lib/app/status/page/page_document.ts";
 import { renderStatus } from "../lib/app/status/status_text.ts";
 import { renderWatch } from "../lib/app/status/watch/watch_view.ts";
-import { loadConfiguration } from "../lib/config/load.ts";
-import { parseFlags } from "../lib/config/parse_flags.ts";
-import { createLogger } from "../lib/log/create_logger.ts";
-import { systemNetwork } from "../lib/os/network.ts";
-import { THIS_NODE } from "./support/builders/address_plan.ts";
-import { testNode, testService } from "./support/builders/builders.ts";
-import { writeKubeconfig } from "./support/builders/kubeconfig_file.ts";
 import { lantern } from "./support/builders/lantern.ts";
-import { rawObjects } from "./support/builders/raw_objects.ts";
-import { unusedPort } from "./support/drivers/unused_port.ts";
-import { eventually } from "./support/eventually.ts";
-import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
-import { FakeBackend } from "./support/fakes/fake_backend.ts";
-import { FakeClock } from "./support/fakes/fake_clock.ts";
-import { FakeCommandRunner } from "./support/fakes/fake_command_runner.ts";
-import { fakeHostChecks } from "./support/fakes/fake_host_checks.ts";
-import { lanternController, LanternPlane } from "./support/stages/lantern_controller.ts";
-
-/** Says when the run drains and disposes of it. */
-class ToldBackend extends FakeBackend {
-  constructor({ family }: BackendOptions, readonly told: string[]) {
-    super(family);
-  }
-
-  override drain(): Promise<void> {
-    this.told.push("drain Services");
-    return super.drain();
-  }
-
-  override [Symbol.asyncDispose](): Promise<void> {
-    this.told.push("dispose of Services");
-    return super[Symbol.asyncDispose]();
-  }
-}
-
-/** kube-relay in this process, on a clock that the test moves, with an API server. */
-class Stage implements AsyncDisposable {
-  readonly clock = new FakeClock();
-  readonly plane = new LanternPlane();
-  readonly told: string[] = [];
-  readonly lines: string[] = [];
-  readonly healthPort = unusedPort();
-  readonly metricsPort = unusedPort();
-  readonly #stop = new AbortController();
-  #running: Promise<void> = Promise.resolve();
-
-  private constructor(readonly folder: string, readonly api: FakeApiServer) {}
-
-  static async start({ isEnabled }: { readonly isEnabled: boolean }): Promise<Stage> {
-    const api = await FakeApiServer.start();
-    const stage = new Stage(await Deno.makeTempDir(), api);
-    for (const object of rawObjects("Node", testNode())) api.store.create(object);
-    for (const object of rawObjects("Service", testService("web"))) api.store.create(object);
-    api.store.create(lantern("a", { street: "Elm" }));
-    api.store.create(lantern("b", { street: "Nowhere" }));
-    await stage.#run(isEnabled);
-    return stage;
-  }
-
-  get socket(): string {
-    return `${this.folder}/control.sock`;
-  }
-
-  async #run(isEnabled: boolean): Promise<void> {
-    const kubeconfig = `${this.folder}/kubeconfig`;
-    const user = { token: this.api.rotateToken() };
-    await writeKubeconfig(kubeconfig, { server: this.api.url, ca: this.api.ca, user });
-    const { values: flags } = parseFlags([
-      `--kubeconfig=${kubeconfig}`,
-      "--address-mode=none",
-      "--conntrack-max-per-core=0",
-      `--hostname-override=${THIS_NODE}`,
-      `--control-socket=${this.socket}`,
-      `--state-dir=${this.folder}/state`,
-      `--healthz-bind-address=127.0.0.1:${this.healthPort}`,
-      `--metrics-bind-address=127.0.0.1:${this.metricsPort}`,
-    ]);
-    const { clock, lines, told } = this;
-    const environment = { NOTIFY_SOCKET: `${this.folder}/notify`, WATCHDOG_USEC: "20000000" };
-    const env = (name: string) => new Map(Object.entries(environment)).get(name);
-    const readTextFile = (path: string) => Deno.readTextFile(path);
-    const configuration = await loadConfiguration({ uid: 1000, env, readTextFile }, { flags });
-    const dependencies: Dependencies = {
-      clock,
-      network: systemNetwork,
-      commands: new FakeCommandRunner().on("", {}),
-      random: () => 0.5,
-      backends: { userspace: (_, options) => new ToldBackend(options, told) },
-      hostChecks: fakeHostChecks(),
-      process: { pid: 1, uid: 1000, hostname: "host-a", env, stdoutIsTerminal: false, columns: 80 },
-      print: () => {},
-      complain: () => {},
-    };
-    const sink = (line: string) => void lines.push(line);
-    this.#running = runProxy(
-      {
-        ...dependencies,
-        logger: createLogger({ format: "text", verbosity: 0, clock, sink }),
-        moreControllers: [lanternController(this.plane, { told, isEnabled })],
-      },
-      { ...configuration, mode: "userspace", families: ["IPv4"], flags },
-      this.#stop.signal,
-    );
-    const serving = () => lines.some((line) => line.includes("phase=serving"));
-    await Promise.race([this.#running, this.until("it serves", serving)]);
-    await this.until("everything is synced", async () => {
-      const { families, controllers = [] } = await requestStatus(this.socket);
-      return [...families, ...controllers.flatMap((each) => each.families)]
-        .every(({ pending, lastSync }) => lastSync && !pending);
-    });
-  }
-
-  /** Lets fake time pass until it is so, by default 0.1 s at once. */
-  async until(
-    what: string,
-    isSo: () => boolean | Promise<boolean>,
-    { stepMs = 100 }: { readonly stepMs?: number } = {},
-  ): Promise<void> {
-    await eventually(what, async () => {
-      await this.clock.advance(stepMs);
-      return await isSo();
-    });
-  }
-
-  async health(path: "healthz" | "livez") {
-    const answer = await fetch(`http://127.0.0.1:${this.healthPort}/${path}`);
-    return { code: answer.status, body: await answer.json() };
-  }
-
-  /** Lines of the metrics page. */
-  async metrics(): Promise<readonly string[]> {
-    const answer = await fetch(`http://127.0.0.1:${this.metricsPort}/metrics`);
-    return (await answer.text()).split("\n");
-  }
-
-  async #end(): Promise<void> {
-    this.#stop.abort();
-    let hasEnded = false;
-    this.#running.finally(() => hasEnded = true).catch(() => {});
-    await this.until("it has ended", () => hasEnded);
-    await this.#running;
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    // Timers of connections that go down keep no event loop alive.
-    const timer = setInterval(() => {}, 1000);
-    await this.#end();
-    await this.api[Symbol.asyncDispose]();
-    clearInterval(timer);
-    await Deno.remove(this.folder, { recursive: true });
-  }
-}
+import { LanternRelay } from "./support/stages/lantern_relay.ts";
 
 /** Series of kube-proxy's metrics, without their values. */
 function kubeProxySeries(lines: readonly string[]): readonly string[] {
@@ -174,7 +24,7 @@ function kubeProxySeries(lines: readonly string[]): readonly string[] {
 }
 
 Deno.test("a made-up controller syncs, and everything that reports names it", async (t) => {
-  await using stage = await Stage.start({ isEnabled: true });
+  await using stage = await LanternRelay.start({ isEnabled: true });
   const { socket, plane, clock, told } = stage;
   assertEquals([...plane.lit], [["park/a", "Elm"]]);
   assertEquals(told.slice(0, 3), ["start lanterns", "addresses for lanterns", "open lanterns"]);
@@ -252,6 +102,8 @@ Deno.test("a made-up controller syncs, and everything that reports names it", as
     assertEquals(dump.objects.lanterns.length, 2);
     assertEquals(dump.status.controllers[0].controller, "routing");
     assertEquals(text.includes("s3cret"), false);
+    const read = parseDump(text, { source: "it", part: OUTCOME_PART });
+    assertEquals(read.status?.controllers?.length, 1);
   });
   await t.step("its own path on the control socket", async () => {
     assertEquals<unknown>(await askControl(socket, { route: "/lanterns" }), ["park/a"]);
@@ -273,7 +125,7 @@ Deno.test("a made-up controller syncs, and everything that reports names it", as
 });
 
 Deno.test("a made-up controller whose sync is stuck makes the node unhealthy", async () => {
-  await using stage = await Stage.start({ isEnabled: true });
+  await using stage = await LanternRelay.start({ isEnabled: true });
   const { plane, clock, lines, api } = stage;
   const hanging = Promise.withResolvers<void>();
   plane.hanging = hanging.promise;
@@ -288,7 +140,7 @@ Deno.test("a made-up controller whose sync is stuck makes the node unhealthy", a
   await stage.until("it is noticed", isLate, { stepMs: 5_000 });
   assert(clock.now() - startedAt > 50_000, "it was noticed too early");
   const { body } = await stage.health("healthz");
-  const healthy = Object.entries<{ healthy: boolean }>(body.status)
+  const healthy = Object.entries(body.status)
     .map(([name, { healthy }]) => [name, healthy]);
   assertEquals(healthy, [["IPv4", true], ["routing/IPv4", false]]);
   await clock.advance(70_000);
@@ -299,7 +151,7 @@ Deno.test("a made-up controller whose sync is stuck makes the node unhealthy", a
 });
 
 Deno.test("a made-up controller is stopped before Services, and drained with them", async () => {
-  const stage = await Stage.start({ isEnabled: true });
+  const stage = await LanternRelay.start({ isEnabled: true });
   const { told } = stage;
   told.length = 0;
   await stage[Symbol.asyncDispose]();
@@ -313,9 +165,9 @@ Deno.test("a made-up controller is stopped before Services, and drained with the
 });
 
 Deno.test("a run without other controllers is as kube-proxy, and watches no further kind", async () => {
-  await using stage = await Stage.start({ isEnabled: false });
-  await using other = await Stage.start({ isEnabled: true });
-  const pathsOf = ({ api }: Stage) =>
+  await using stage = await LanternRelay.start({ isEnabled: false });
+  await using other = await LanternRelay.start({ isEnabled: true });
+  const pathsOf = ({ api }: LanternRelay) =>
     new Set(api.requests.filter(({ method }) => method === "GET").map(({ path }) => path));
   const lanterns = "/apis/lights.example.org/v2/lanterns";
   assertEquals([...pathsOf(other).difference(pathsOf(stage))], [lanterns]);

@@ -11,7 +11,7 @@ import { assert, assertEquals } from "@std/assert";
 import { ControllerOpener } from "../../lib/app/run/controller_opener.ts";
 import { FOLLOWED_KINDS } from "../../lib/app/service/service_subscriptions.ts";
 import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
-import { ObjectRouter } from "../../lib/app/service/object_router.ts";
+import { routeObjects } from "../../lib/app/service/route_objects.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
 import { defaultConfiguration } from "../../lib/config/configuration_schema.ts";
 import { type ApiSource, createApiSource } from "../../lib/kube/api_source.ts";
@@ -60,14 +60,7 @@ export class LongRunProxy implements AsyncDisposable {
       { nodeName: NODE, mode: "userspace" },
     );
     this.#family = new FamilyProxy(
-      {
-        clock,
-        logger,
-        backend,
-        metrics: SILENT_METRICS,
-        observers: [],
-        loopObservers: [],
-      },
+      { clock, logger, backend, metrics: SILENT_METRICS, observers: [], loopObservers: [] },
       {
         family: "IPv4",
         node: settings.nodeState(undefined),
@@ -76,7 +69,7 @@ export class LongRunProxy implements AsyncDisposable {
       },
     );
     const informers = new InformerSet();
-    new ObjectRouter({
+    routeObjects({
       informers,
       nodeName: NODE,
       endpointsFallback: false,

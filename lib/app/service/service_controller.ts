@@ -25,7 +25,7 @@ import { planSettingsOf } from "../run/plan_settings.ts";
 import { ConntrackCleaner, type ConntrackCleanerDependencies } from "./conntrack_cleaner.ts";
 import { createFamilyProxies } from "./create_family_proxies.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
-import { ObjectRouter } from "./object_router.ts";
+import { routeObjects } from "./route_objects.ts";
 import { FOLLOWED_KINDS } from "./service_subscriptions.ts";
 import { collectFamilyStatus } from "../status/status_collector.ts";
 import type { ServiceStatus } from "../status/status_report.ts";
@@ -82,7 +82,7 @@ export class ServiceController implements Controller {
     });
     // A host without a cluster has no Node that could be unfit.
     if (relay.manifests.length > 0) health.nodeSeen({});
-    new ObjectRouter({
+    routeObjects({
       informers,
       nodeName,
       endpointsFallback: relay.endpointsFallback,

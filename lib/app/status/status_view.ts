@@ -96,7 +96,12 @@ export function statusView(report: StatusReport, filter = ""): StatusView {
     controllers: [
       {
         families: report.families.map((family) =>
-          familyView(family, { title: family.family, mode: family.mode, filter })
+          familyView(family, {
+            title: family.family,
+            mode: family.mode,
+            filter,
+            nameOf: withoutProtocol,
+          })
         ),
         facts: [],
       },
@@ -112,7 +117,12 @@ function controllerView(
   return {
     name: controller,
     families: families.map((loop) =>
-      familyView(loop, { title: loopText({ controller, ...loop }), mode: controller, filter })
+      familyView(loop, {
+        title: loopText({ controller, ...loop }),
+        mode: controller,
+        filter,
+        nameOf: (key) => key,
+      })
     ),
     facts: facts.map(({ name, text }) => ({
       name: printableText(name),
@@ -162,7 +172,11 @@ function refusedSettings({ hostSettings }: StatusReport): StatusView["settings"]
 
 function familyView(
   { family, summary, lastSync, pending, failures, lastError, quarantined }: LoopStatus,
-  { title, mode, filter }: Pick<FamilyView, "title" | "mode"> & { readonly filter: string },
+  { title, mode, filter, nameOf }: Pick<FamilyView, "title" | "mode"> & {
+    readonly filter: string;
+    /** What of a key a filter selects by. */
+    readonly nameOf: (key: string) => string;
+  },
 ): FamilyView {
   const notes: readonly (false | TonedText)[] = [
     lastSync === undefined && { tone: "plain", text: "no sync yet" },
@@ -185,9 +199,13 @@ function familyView(
     notes: notes.filter((note) => note !== false),
     ...(lastError !== undefined && { error: printableText(lastError) }),
     quarantine: quarantined
-      .filter(({ key }) => matchesFilter(key.slice(0, key.lastIndexOf("/")), filter))
+      .filter(({ key }) => matchesFilter(nameOf(key), filter))
       .map(quarantineView),
   };
+}
+
+function withoutProtocol(servicePort: string): string {
+  return servicePort.slice(0, servicePort.lastIndexOf("/"));
 }
 
 function quarantineView({ key, address, reason, retryAt }: Quarantined<string>) {

@@ -2,6 +2,7 @@
  * The live view of `status --watch` as lines that fit a terminal, and the effect of keys on it. Pure: the
  * same model, time and size give the same lines.
  */
+import { loopText } from "../../../controller/loop_id.ts";
 import { wrapText } from "../../../config/wrap_text.ts";
 import { printableText } from "../../../log/printable_text.ts";
 import type { Key, TerminalSize } from "../../../os/terminal.ts";
@@ -169,10 +170,7 @@ function stateLines(
     { tone: "detail", text: `node ${view.node}${from === "" ? "" : `  source ${from}`}` },
     ...view.sources.flatMap(({ problems }) => problems.slice(0, MOST_PROBLEMS))
       .map((problem) => ({ tone: "warning", text: `! ${problem}` }) as const),
-    ...view.controllers.flatMap(({ name, families }) => {
-      const syncs = changes.syncs.filter(({ controller }) => controller === name);
-      return families.flatMap((family) => familyLines(family, syncs, options));
-    }),
+    ...families.flatMap((family) => familyLines(family, changes.syncs, options)),
     ...(quarantine.length === 0 ? [] : [title(`IN QUARANTINE: ${quarantine.length}`)]),
     ...quarantine.slice(0, MOST_LISTED)
       .map(({ text }) => ({ tone: "bad", text: `  ${text}` }) as const),
@@ -197,19 +195,21 @@ function lostLine(
   { now, timeZone }: WatchViewOptions,
 ): TonedText {
   const time = timeTexts(timeZone).time(new Date(since).toISOString());
-  const age = ageText(now - since);
   return {
     tone: "bad",
-    text: `kube-relay: not running since ${time} (${age}); continues when it answers`,
+    text: `kube-relay: not running since ${time} (${
+      ageText(now - since)
+    }); continues when it answers`,
   };
 }
 
 function familyLines(
-  { name, mode, lastSync, notes, error }: FamilyView,
+  { name, title, mode, lastSync, notes, error }: FamilyView,
   syncs: readonly SyncTime[],
   { now }: WatchViewOptions,
 ): readonly TonedText[] {
-  const own = syncs.filter(({ family }) => family === name).slice(-BARS);
+  const own = syncs.filter((sync) => loopText({ controller: "service", ...sync }) === title)
+    .slice(-BARS);
   const highest = Math.max(0, ...own.map(({ durationMs }) => durationMs));
   const texts = [
     ...(lastSync ? [`${ageText(now - lastSync.at)} ago in ${lastSync.duration}`] : []),
@@ -232,8 +232,7 @@ function familyLines(
 function mostChangedLines({ entries }: ChangesReport): readonly TonedText[] {
   const counts = new Map<string, number>();
   for (const entry of entries) {
-    for (const effect of entry.kind === "sync" ? entry.effects : []) {
-      const item = itemText(effect);
+    for (const item of entry.kind === "sync" ? entry.effects.map(itemText) : []) {
       counts.set(item, (counts.get(item) ?? 0) + 1);
     }
   }

@@ -13,7 +13,7 @@ import {
 } from "../../../tests/support/builders/builders.ts";
 import { parseCidr } from "../../net/cidr.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
-import { ObjectRouter } from "./object_router.ts";
+import { routeObjects } from "./route_objects.ts";
 
 interface Rig {
   readonly informers: {
@@ -39,7 +39,7 @@ function createRig(serviceCidrs: readonly string[] = [], { servesEarly = false }
     onServiceCidrs: (cidrs) => void told.push(`cidrs ${cidrs.join(" ")}`),
   };
   const informers = new InformerSet();
-  new ObjectRouter({
+  routeObjects({
     informers,
     nodeName: "node-a",
     endpointsFallback: false,
@@ -59,7 +59,7 @@ function createRig(serviceCidrs: readonly string[] = [], { servesEarly = false }
   return { informers: found, told };
 }
 
-Deno.test("ObjectRouter opens the families early where objects are served as they come", () => {
+Deno.test("routeObjects() opens the families early where objects are served as they come", () => {
   const { informers, told } = createRig([], { servesEarly: true });
   informers.services.upsert(testService("web"));
   assertEquals(told, ["service false true", "open early"]);
@@ -68,7 +68,7 @@ Deno.test("ObjectRouter opens the families early where objects are served as the
   assertEquals(later, ["service false true"]);
 });
 
-Deno.test("ObjectRouter passes each change on, and the Node", () => {
+Deno.test("routeObjects() passes each change on, and the Node", () => {
   const { informers, told } = createRig();
   const { services, endpointSlices, nodes } = informers;
   services.upsert(testService("web"));
@@ -89,7 +89,7 @@ Deno.test("ObjectRouter passes each change on, and the Node", () => {
   ]);
 });
 
-Deno.test("ObjectRouter takes a slice from the Service that it leaves", () => {
+Deno.test("routeObjects() takes a slice from the Service that it leaves", () => {
   const { informers, told } = createRig();
   const { endpointSlices } = informers;
   endpointSlices.upsert(testEndpointSlice("web", { name: "slice" }));
@@ -97,7 +97,7 @@ Deno.test("ObjectRouter takes a slice from the Service that it leaves", () => {
   assertEquals(told, ["slice web set", "slice web delete", "slice shop set"]);
 });
 
-Deno.test("ObjectRouter tells the API's ServiceCIDRs of the family, sorted", () => {
+Deno.test("routeObjects() tells the API's ServiceCIDRs of the family, sorted", () => {
   const { informers, told } = createRig();
   const { serviceCidrs } = informers;
   serviceCidrs.upsert({
@@ -108,7 +108,7 @@ Deno.test("ObjectRouter tells the API's ServiceCIDRs of the family, sorted", () 
   assertEquals(told, ["cidrs 10.96.0.0/12", "cidrs 10.112.0.0/16 10.96.0.0/12"]);
 });
 
-Deno.test("ObjectRouter takes the ranges of the command line in place of the API's", () => {
+Deno.test("routeObjects() takes the ranges of the command line in place of the API's", () => {
   const { informers, told } = createRig(["10.43.0.0/16", "fd00::/112"]);
   informers.serviceCidrs.upsert({
     metadata: { name: "kubernetes" },
