@@ -5,6 +5,7 @@
  */
 import { objectKey } from "../../../lib/api/kind.ts";
 import { ChangeRecorder } from "../../../lib/app/changes/change_recorder.ts";
+import type { RecordedChange } from "../../../lib/app/changes/pending_changes.ts";
 import type { ControllerDefinition, ControllerParts } from "../../../lib/app/controllers.ts";
 import { fields, ownText, table } from "../../../lib/app/dump/dump_value.ts";
 import type { Controller, ControlRoutes } from "../../../lib/controller/controller.ts";
@@ -19,6 +20,11 @@ const LOOP: LoopId = { controller: "routing", family: "IPv4" };
 
 interface LanternChanges {
   readonly changed: ReadonlySet<string>;
+}
+
+/** A lantern before and after. */
+interface LanternChange extends RecordedChange {
+  readonly name: string;
 }
 
 type Streets = ReadonlyMap<string, string>;
@@ -73,6 +79,33 @@ class LanternPlanner {
   }
 }
 
+type LanternRecorder = ReturnType<typeof createRecorder>;
+
+/** Writes the changes of lanterns into the change log. */
+function createRecorder(parts: ControllerParts) {
+  return new ChangeRecorder<LanternChange, { readonly key: string; readonly street: string }>(
+    { ...parts, log: parts.changes },
+    {
+      loop: LOOP,
+      waitMs: 0,
+      causeWords: { subjectOf: ({ name }) => ({ name }), wordsOf: () => [] },
+      effectWords: {
+        keyOf: ({ key }) => key,
+        ownerOf: ({ key }) => key,
+        wordsOf: (_, next) => next ? [`in ${next.street} Street`] : [],
+      },
+    },
+  );
+}
+
+const TEXTS = {
+  synced: "Lit lanterns",
+  failed: "Cannot light lanterns",
+  quarantined: "Lantern is in quarantine",
+  released: "Lantern is out of quarantine",
+  item: "lantern",
+};
+
 /** Writes down what the run has it do. */
 class LanternController implements Controller {
   readonly name = LOOP.controller;
@@ -82,6 +115,7 @@ class LanternController implements Controller {
   };
   readonly #plane: LanternPlane;
   readonly #told: string[];
+  readonly #recorder: LanternRecorder;
   readonly #streets = new Map<string, string>();
   readonly #changed = new Set<string>();
   readonly #loop: SyncLoop<Streets, LanternChanges, string, SyncReport<string>>;
@@ -89,57 +123,41 @@ class LanternController implements Controller {
   constructor(parts: ControllerParts, plane: LanternPlane, told: string[]) {
     this.#plane = plane;
     this.#told = told;
-    const recorder = new ChangeRecorder<
-      { kind: string; name: string; previous: unknown; current: unknown },
-      readonly [key: string, street: string]
-    >({ ...parts, log: parts.changes }, {
-      loop: LOOP,
-      waitMs: 0,
-      causeWords: { subjectOf: ({ name }) => ({ name }), wordsOf: () => [] },
-      effectWords: {
-        keyOf: ([key]) => key,
-        ownerOf: ([key]) => key,
-        wordsOf: (_, next) => next ? [`in ${next[1]} Street`] : [],
-      },
-    });
+    const recorder = createRecorder(parts);
+    this.#recorder = recorder;
     this.#loop = new SyncLoop(parts, {
       id: LOOP,
       dataPlane: plane,
       recorder,
       planner: new LanternPlanner(this.#streets, { changed: this.#changed, recorder }),
       follower: {
-        synced: ({ report }) => {
-          this.#changed.clear();
+        synced: ({ changes, report }) => {
+          for (const key of changes.changed) this.#changed.delete(key);
           return report.quarantined;
         },
       },
-      texts: {
-        synced: "Lit lanterns",
-        failed: "Cannot light lanterns",
-        quarantined: "Lantern is in quarantine",
-        released: "Lantern is out of quarantine",
-        item: "lantern",
-      },
+      texts: TEXTS,
       runner: { minPeriodMs: 0, maxPeriodMs: 3_600_000, retryMs: () => 1_000 },
     });
-    const take = (key: string, street: string | undefined) => {
-      const before = this.#streets.get(key);
-      if (street === undefined) this.#streets.delete(key);
-      else this.#streets.set(key, street);
-      this.#changed.add(key);
-      recorder.seen({ kind: LANTERN.kind, name: key, previous: before, current: street });
-      recorder.planned(
-        before === undefined ? undefined : [key, before],
-        street === undefined ? undefined : [key, street],
-      );
-      this.#loop.request();
-    };
     parts.informers.subscribe(LANTERN, {}, {
-      onAdd: (lantern) => take(objectKey(lantern), lantern.spec.street),
-      onUpdate: (_, lantern) => take(objectKey(lantern), lantern.spec.street),
-      onDelete: (lantern) => take(objectKey(lantern), undefined),
+      onAdd: (lantern) => this.#take(objectKey(lantern), lantern.spec.street),
+      onUpdate: (_, lantern) => this.#take(objectKey(lantern), lantern.spec.street),
+      onDelete: (lantern) => this.#take(objectKey(lantern), undefined),
       onSynced() {},
     });
+  }
+
+  #take(key: string, street: string | undefined): void {
+    const previous = this.#streets.get(key);
+    if (street === undefined) this.#streets.delete(key);
+    else this.#streets.set(key, street);
+    this.#changed.add(key);
+    this.#recorder.seen({ kind: LANTERN.kind, name: key, previous, current: street });
+    this.#recorder.planned(
+      previous === undefined ? undefined : { key, street: previous },
+      street === undefined ? undefined : { key, street },
+    );
+    this.#loop.request();
   }
 
   get activity() {

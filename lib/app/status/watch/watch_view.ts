@@ -184,10 +184,8 @@ function headLine(
 ): TonedText {
   const up = ageText(now - startedAt);
   const time = timeTexts(timeZone).time(new Date(now).toISOString());
-  return {
-    tone: phase.tone,
-    text: `${program}  ${phase.text}, up ${up}  (${process})  ${time}`,
-  };
+  const text = `${program}  ${phase.text}, up ${up}  (${process})  ${time}`;
+  return { tone: phase.tone, text };
 }
 
 function lostLine(
@@ -195,11 +193,10 @@ function lostLine(
   { now, timeZone }: WatchViewOptions,
 ): TonedText {
   const time = timeTexts(timeZone).time(new Date(since).toISOString());
+  const age = ageText(now - since);
   return {
     tone: "bad",
-    text: `kube-relay: not running since ${time} (${
-      ageText(now - since)
-    }); continues when it answers`,
+    text: `kube-relay: not running since ${time} (${age}); continues when it answers`,
   };
 }
 
