@@ -1,5 +1,5 @@
 /**
- * The controllers of this build, beside that of Services, which every run has.
+ * The controllers of this build in addition to that of Services, which every run has.
  *
  * @module
  */

@@ -88,7 +88,7 @@ export interface Controller extends AsyncDisposable {
   drain(timeoutMs: number): Promise<void>;
   /** `brief` omits what grows with the number of objects. */
   status(options: { readonly brief: boolean }): Promise<ControllerStatus>;
-  /** What it plans from beside its objects. */
+  /** Inputs of its plan other than objects. */
   dumpInputs(): DumpSection;
   /** Sets the metrics that are only collected for a scrape. */
   collectMetrics?(): Promise<void>;

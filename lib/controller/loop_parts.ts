@@ -1,5 +1,5 @@
 /**
- * What a loop works with, and whom it tells: what a controller gives it, and what a run gives to all.
+ * The parts of a loop: what a controller gives to its own loops, and what a run gives to all.
  *
  * @module
  */
@@ -50,7 +50,7 @@ export interface LoopFollower<Plan, Changes, Key, Report> {
   finished?(figures: { readonly seconds: number; readonly full?: boolean }): void;
 }
 
-/** Whom a run has told of all loops of all controllers. Nothing of it may throw. */
+/** Follows the loops of all controllers of a run. No method may throw. */
 export interface LoopObserver {
   /** The data plane has adopted what an earlier run left. */
   started?(loop: LoopId): void;

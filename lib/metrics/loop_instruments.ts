@@ -1,12 +1,12 @@
 /**
- * What is told of the loops of all controllers. Those of Services have kube-proxy's metrics besides.
+ * Metrics of the loops of all controllers. Those of Services also have kube-proxy's metrics.
  *
  * @module
  */
 import type { LoopId } from "../controller/loop_id.ts";
 import type { Instruments } from "./instruments.ts";
 
-/** Told of every loop. */
+/** Counts the syncs of every loop. */
 export interface LoopInstruments {
   /** `at`: milliseconds since 1970. */
   synced(loop: LoopId, figures: { readonly at: number; readonly quarantined: number }): void;

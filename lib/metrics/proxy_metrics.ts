@@ -43,7 +43,7 @@ interface MetricsOptions {
 
 /** Takes what happens and writes it as Prometheus text. */
 export interface ProxyMetrics extends SyncInstruments, ProcessInstruments {
-  /** Told of the loops of all controllers. */
+  /** Counts the syncs of all controllers. */
   readonly loops: LoopInstruments;
   /** Everything as text, but for what is counted for each Service. */
   render(): Promise<{ readonly contentType: string; readonly body: string }>;

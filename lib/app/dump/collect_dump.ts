@@ -38,7 +38,7 @@ export interface DumpParts {
   /** The own Node as last seen, even if it was deleted since. */
   readonly node: Node | undefined;
   readonly families: readonly DumpedFamily[];
-  /** Those beside the controller of Services. @default {none} */
+  /** All but the controller of Services. @default {none} */
   readonly controllers?: readonly Pick<Controller, "name" | "kinds" | "dumpInputs">[];
   /** Absent if no kube-relay runs. */
   readonly status?: StatusReport;

@@ -9,7 +9,7 @@ import type { Clock, Timer } from "../../os/clock.ts";
 import type { EventLoopMonitor } from "./event_loop_monitor.ts";
 import { type ServiceManager, SERVING } from "./service_manager.ts";
 
-/** Whom it tells. */
+/** What it notifies. */
 interface ControllerOpenerDependencies {
   readonly clock: Clock;
   /** Each object that comes, changes or goes brings work. */
@@ -20,7 +20,7 @@ interface ControllerOpenerDependencies {
 
 type OpenableController = Pick<Controller, "kinds" | "open">;
 
-/** What has been subscribed to, and for whom. */
+/** The subscriptions, and the controllers that made them. */
 interface ControllerOpenerOptions {
   readonly informers: InformerSet;
   readonly controllers: readonly OpenableController[];
@@ -57,7 +57,7 @@ export class ControllerOpener {
     }
   }
 
-  /** Opens none from now on. */
+  /** Opens no further controller. */
   stop(): void {
     this.#closed.clear();
     for (const wait of this.#waits.values()) wait.cancel();

@@ -49,7 +49,7 @@ interface SourceRepetitions {
 export interface ObjectSourceOptions {
   readonly configuration: LoadedConfiguration;
   readonly informers: InformerSet;
-  /** Told of each answer of an API server, and of each that did not come. */
+  /** Counts each answer of an API server, and each that did not come. */
   readonly metrics?: { apiAnswered(answer: ApiAnswer): void };
 }
 

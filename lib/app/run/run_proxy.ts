@@ -32,7 +32,7 @@ type RunDependencies = Dependencies & {
   readonly logger: AdjustableLogger;
   /** @default {those of a usual limit} */
   readonly openFiles?: OpenFiles;
-  /** Those beside that of Services. @default {MORE_CONTROLLERS} */
+  /** Controllers in addition to that of Services. @default {MORE_CONTROLLERS} */
   readonly moreControllers?: readonly ControllerDefinition[];
 };
 
@@ -120,7 +120,7 @@ class Run implements AsyncDisposable {
     const eventsWritten = startUp.start(tasks, source.client);
     tasks.run("source", (signal) => source.run(signal, { keepOpen: eventsWritten }));
     manager.startWatchdog(tasks, controllers);
-    await manager.tellPhase();
+    await manager.notifyPhase();
   }
 
   /** Ends syncing, then gives open connections their time. Sources and servers end with the tasks. */

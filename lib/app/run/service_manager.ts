@@ -1,6 +1,6 @@
 /**
- * The phase of a run, and what systemd is told: ready, stopping, the phase, and that the process is
- * alive.
+ * The phase of a run, and the notifications of systemd: ready, stopping, the phase, and that the
+ * process is alive.
  *
  * @module
  */
@@ -31,7 +31,7 @@ interface ServiceManagerDependencies {
   readonly process: Pick<ProcessInfo, "env" | "pid">;
 }
 
-/** The service manager, where there is one; else nothing is told. */
+/** Notifies the service manager, where there is one. */
 export class ServiceManager implements Disposable, LoopObserver {
   readonly #dependencies: ServiceManagerDependencies;
   readonly #notifier: ServiceNotifier;
@@ -62,11 +62,11 @@ export class ServiceManager implements Disposable, LoopObserver {
     this.#phase = phase;
     this.#dependencies.logger.info("Entered phase", { phase });
     // Nothing waits for systemd; a failure is logged there.
-    void this.tellPhase();
+    void this.notifyPhase();
   }
 
   /** A line for `systemctl status`. */
-  tellPhase(): Promise<void> {
+  notifyPhase(): Promise<void> {
     return this.#notifier.status(this.#phase);
   }
 

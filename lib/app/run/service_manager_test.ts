@@ -94,12 +94,12 @@ Deno.test("ServiceManager is ready once all loops of all controllers have synced
     manager.synced(V4, { isComplete: true });
     manager.synced(V6, { isComplete: false });
     manager.synced(OTHER, { isComplete: true });
-    await manager.tellPhase();
+    await manager.notifyPhase();
     await eventually("the phase is heard", () => heard.length > 0);
     assertEquals(heard, ["STATUS=waiting for objects"]);
     manager.synced(V6, { isComplete: true });
     manager.synced(V4, { isComplete: true });
-    await manager.tellPhase();
+    await manager.notifyPhase();
     await eventually("the phase is heard again", () => heard.length > 2);
     assertEquals(heard.slice(1), ["READY=1", "STATUS=waiting for objects"]);
     assertEquals(clock.pendingTimers, 1);

@@ -1,5 +1,5 @@
 /**
- * From informers to the families' pipelines: who is told of which object.
+ * Passes objects from the informers to the pipelines of the families.
  *
  * @module
  */

@@ -97,7 +97,7 @@ Deno.test("routeObjects() takes a slice from the Service that it leaves", () => 
   assertEquals(told, ["slice web set", "slice web delete", "slice shop set"]);
 });
 
-Deno.test("routeObjects() tells the API's ServiceCIDRs of the family, sorted", () => {
+Deno.test("routeObjects() passes on the API's ServiceCIDRs of the family, sorted", () => {
   const { informers, told } = createRig();
   const { serviceCidrs } = informers;
   serviceCidrs.upsert({
