@@ -49,6 +49,9 @@ const EXCEPTIONS: Readonly<Record<string, string>> = {
   "lib/kube": "lib/config/yaml_source.ts",
   // What any data plane is; that of Services adds to it.
   "lib/proxy": "lib/controller/data_plane.ts",
+  // Health and metrics are those of a loop.
+  "lib/health": "lib/controller/loop_id.ts",
+  "lib/metrics": "lib/controller/loop_id.ts",
   // `--version` prints the version of the one place that has it.
   "lib/app": "deno.json",
 };

@@ -18,9 +18,11 @@ function startLoop(step: Step) {
     if (at === step && !files.areLeft) throw new Error("Too many open files (os error 24)");
   };
   const loop = new SyncLoop<string, Record<never, never>, string, SyncReport<string>>(
-    { clock, logger },
+    { clock, logger, loopObservers: [] },
     {
+      id: { controller: "routing", family: "IPv4" },
       dataPlane: {
+        start: () => Promise.resolve(),
         sync() {
           open("syncing at once");
           return Promise.resolve().then(() => open("syncing")).then(() => DONE);
@@ -28,6 +30,7 @@ function startLoop(step: Step) {
       },
       planner: {
         plan: "plan",
+        pending: false,
         collectChanges: () =>
           Promise.resolve().then(() => open("planning")).then(() => ({
             changes: {},
@@ -37,15 +40,12 @@ function startLoop(step: Step) {
       follower: {
         syncing: () => Promise.resolve().then(() => open("preparing")),
         synced: () => [],
-        failed: () => {},
-        finished: () => {},
       },
       texts: { synced: "synced", failed: "failed", quarantined: "q", released: "r", item: "i" },
       runner: { minPeriodMs: 0, maxPeriodMs: 3_600_000, retryMs: () => 200 },
     },
   );
-  loop.start();
-  loop.request();
+  loop.open();
   return { clock, logger, files, loop };
 }
 
@@ -53,11 +53,12 @@ for (const step of ["planning", "preparing", "syncing", "syncing at once"] as co
   Deno.test(`SyncLoop reports each sync that finds no file to open while ${step}, and succeeds later`, async () => {
     const { clock, logger, files, loop } = startLoop(step);
     await clock.advance(400);
-    assertEquals(loop.failure, { count: 3, error: "Too many open files (os error 24)" });
+    const { failures, lastError } = loop.status("");
+    assertEquals([failures, lastError], [3, "Too many open files (os error 24)"]);
     assertEquals(logger.lines.map(({ level }) => level), ["error", "error", "error"]);
     files.areLeft = true;
     await clock.advance(200);
-    assertEquals([loop.failure, loop.lastSync?.report], [{ count: 0 }, DONE]);
+    assertEquals([loop.status("").failures, loop.lastSync?.report], [0, DONE]);
     await loop.stop();
     assertEquals(clock.pendingTimers, 0);
   });

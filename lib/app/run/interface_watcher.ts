@@ -19,19 +19,24 @@ interface InterfaceWatcherDependencies {
   readonly network: Pick<Network, "interfaceAddresses">;
 }
 
+/** Who follows the addresses of the machine. */
+interface AddressListener {
+  /** Takes every address, each once, sorted; also when nothing changed. */
+  onInterfaceAddresses(addresses: readonly IpAddress[]): void;
+}
+
 /** Looks once for everybody: each wake-up of an idle node counts. */
 export class InterfaceWatcher {
   readonly #dependencies: InterfaceWatcherDependencies;
-  readonly #tell: (addresses: readonly IpAddress[]) => void;
+  readonly #listeners: readonly AddressListener[];
   #timer: Timer | undefined;
 
-  /** `tell` gets every address of the machine, each once, sorted; also when nothing changed. */
   constructor(
     dependencies: InterfaceWatcherDependencies,
-    tell: (addresses: readonly IpAddress[]) => void,
+    listeners: readonly AddressListener[],
   ) {
     this.#dependencies = dependencies;
-    this.#tell = tell;
+    this.#listeners = listeners;
   }
 
   /** Looks now, and from now on. */
@@ -51,7 +56,8 @@ export class InterfaceWatcher {
         },
       );
     }
-    this.#tell([...new Set(addresses)].sort());
+    const sorted = [...new Set(addresses)].sort();
+    for (const listener of this.#listeners) listener.onInterfaceAddresses(sorted);
   }
 
   /** Looks no more. */

@@ -11,14 +11,11 @@ import {
   testNode,
   testService,
 } from "../../../tests/support/builders/builders.ts";
-import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { parseCidr } from "../../net/cidr.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
-import { ObjectRouter } from "./object_router.ts";
+import { routeObjects } from "./route_objects.ts";
 
 interface Rig {
-  readonly clock: FakeClock;
-  readonly router: ObjectRouter;
   readonly informers: {
     readonly services: Informer<Service>;
     readonly endpointSlices: Informer<EndpointSlice>;
@@ -31,11 +28,9 @@ interface Rig {
 }
 
 function createRig(serviceCidrs: readonly string[] = [], { servesEarly = false } = {}): Rig {
-  const clock = new FakeClock();
   const told: string[] = [];
   const family: Partial<FamilyProxy> = {
     family: "IPv4",
-    open: () => void told.push("open"),
     openEarly: () => void told.push("open early"),
     onService: (previous, current) => void told.push(`service ${!!previous} ${!!current}`),
     onEndpointSlice: ({ metadata }, verb) =>
@@ -44,7 +39,7 @@ function createRig(serviceCidrs: readonly string[] = [], { servesEarly = false }
     onServiceCidrs: (cidrs) => void told.push(`cidrs ${cidrs.join(" ")}`),
   };
   const informers = new InformerSet();
-  const router = new ObjectRouter({ clock }, {
+  routeObjects({
     informers,
     nodeName: "node-a",
     endpointsFallback: false,
@@ -53,8 +48,6 @@ function createRig(serviceCidrs: readonly string[] = [], { servesEarly = false }
     onNode: ({ metadata }) => void told.push(`node ${metadata.name}`),
     onNodeDeleted: () => void told.push("node deleted"),
     servesEarly,
-    onReady: () => void told.push("ready"),
-    onWork: () => {},
   });
   const found = {
     services: informers.of(SERVICE),
@@ -63,52 +56,19 @@ function createRig(serviceCidrs: readonly string[] = [], { servesEarly = false }
     nodes: informers.of(NODE),
     serviceCidrs: informers.of(SERVICE_CIDR),
   };
-  return { clock, router, informers: found, told };
+  return { informers: found, told };
 }
 
-Deno.test("ObjectRouter lets the families sync once Services, endpoints and Node are complete", () => {
-  const { informers, told } = createRig();
-  const { services, endpointSlices, endpoints, nodes } = informers;
-  services.markSynced();
-  nodes.markSynced();
-  endpoints.markSynced();
-  assertEquals(told, []);
-  endpointSlices.markSynced();
-  assertEquals(told, ["open", "ready"]);
-});
-
-Deno.test("ObjectRouter waits five seconds for the Node, not longer, and is ready once", async () => {
-  const { informers, told, clock } = createRig();
-  const { services, endpointSlices, endpoints, nodes } = informers;
-  for (const informer of [services, endpointSlices, endpoints]) informer.markSynced();
-  await clock.advance(4999);
-  assertEquals(told, []);
-  await clock.advance(1);
-  assertEquals(told, ["open", "ready"]);
-  nodes.markSynced();
-  assertEquals(told, ["open", "ready"]);
-  assertEquals(clock.pendingTimers, 0);
-});
-
-Deno.test("ObjectRouter opens the families early where objects are served as they come", () => {
+Deno.test("routeObjects() opens the families early where objects are served as they come", () => {
   const { informers, told } = createRig([], { servesEarly: true });
   informers.services.upsert(testService("web"));
   assertEquals(told, ["service false true", "open early"]);
-  for (const informer of Object.values(informers)) informer.markSynced();
-  informers.services.upsert(testService("db"));
-  assertEquals(told.slice(2), ["open", "ready", "service false true"]);
+  const { told: later, informers: others } = createRig();
+  others.services.upsert(testService("web"));
+  assertEquals(later, ["service false true"]);
 });
 
-Deno.test("ObjectRouter.stop() forgets the wait for the Node", async () => {
-  const { router, informers, told, clock } = createRig();
-  const { services, endpointSlices, endpoints } = informers;
-  for (const informer of [services, endpointSlices, endpoints]) informer.markSynced();
-  router.stop();
-  await clock.advance(60_000);
-  assertEquals(told, []);
-});
-
-Deno.test("ObjectRouter passes each change on, and the Node", () => {
+Deno.test("routeObjects() passes each change on, and the Node", () => {
   const { informers, told } = createRig();
   const { services, endpointSlices, nodes } = informers;
   services.upsert(testService("web"));
@@ -129,7 +89,7 @@ Deno.test("ObjectRouter passes each change on, and the Node", () => {
   ]);
 });
 
-Deno.test("ObjectRouter takes a slice from the Service that it leaves", () => {
+Deno.test("routeObjects() takes a slice from the Service that it leaves", () => {
   const { informers, told } = createRig();
   const { endpointSlices } = informers;
   endpointSlices.upsert(testEndpointSlice("web", { name: "slice" }));
@@ -137,7 +97,7 @@ Deno.test("ObjectRouter takes a slice from the Service that it leaves", () => {
   assertEquals(told, ["slice web set", "slice web delete", "slice shop set"]);
 });
 
-Deno.test("ObjectRouter tells the API's ServiceCIDRs of the family, sorted", () => {
+Deno.test("routeObjects() passes on the API's ServiceCIDRs of the family, sorted", () => {
   const { informers, told } = createRig();
   const { serviceCidrs } = informers;
   serviceCidrs.upsert({
@@ -148,7 +108,7 @@ Deno.test("ObjectRouter tells the API's ServiceCIDRs of the family, sorted", () 
   assertEquals(told, ["cidrs 10.96.0.0/12", "cidrs 10.112.0.0/16 10.96.0.0/12"]);
 });
 
-Deno.test("ObjectRouter takes the ranges of the command line in place of the API's", () => {
+Deno.test("routeObjects() takes the ranges of the command line in place of the API's", () => {
   const { informers, told } = createRig(["10.43.0.0/16", "fd00::/112"]);
   informers.serviceCidrs.upsert({
     metadata: { name: "kubernetes" },
