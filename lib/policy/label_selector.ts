@@ -98,6 +98,7 @@ export function matchesLabels(
  */
 export class SelectorIndex<Item> {
   readonly #items = new Map<string, Set<Item>>();
+
   /** Selectors of different scopes never meet, such as those of different namespaces. */
   add(scope: string, selector: LabelSelector, item: Item): void {
     for (const place of placesOf(scope, selector)) {
@@ -119,9 +120,9 @@ export class SelectorIndex<Item> {
   /** Every item whose selector matches the labels, and a few more; each may come more than once. */
   *candidates(scope: string, labels: Labels): Generator<Item, void, void> {
     yield* this.#items.get(scope) ?? [];
-    for (const key in labels) {
+    for (const [key, value] of Object.entries(labels)) {
       yield* this.#items.get(`${scope}\n${key}`) ?? [];
-      yield* this.#items.get(`${scope}\n${key}=${labels[key]}`) ?? [];
+      yield* this.#items.get(`${scope}\n${key}=${value}`) ?? [];
     }
   }
 }
