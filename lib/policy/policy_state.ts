@@ -47,7 +47,7 @@ export class PolicyState {
   /** Takes a pod as it is now; `undefined` = deleted. */
   setPod(key: PodKey, object: Pod | undefined): void {
     const previous = this.#pods.get(key);
-    const current = object && parsePod(object);
+    const current = object && parsePod(key, object);
     if (previous === current) return;
     if (previous && current && isSamePod(previous, current)) {
       // The informer drops the old object: a reference to it would keep both in memory.
