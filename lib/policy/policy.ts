@@ -27,8 +27,8 @@ import { parsePolicyPorts, type PolicyPorts } from "./policy_ports.ts";
 
 /** Most rules, ports, peers and terms of selectors of one policy. */
 const MOST_PARTS = 20_000;
-/** Most blocks of one rule and family, exceptions taken out: the default limit of a kernel set. */
-const MOST_BLOCKS = 65_536;
+/** Most blocks of one policy and family, exceptions taken out. One exception of IPv6 may make 128. */
+const MOST_BLOCKS = 16_384;
 
 /** A policy. */
 export interface Policy {
@@ -37,6 +37,8 @@ export interface Policy {
   readonly podSelector: LabelSelector;
   /** Absent = the policy does not isolate in that direction. */
   readonly rules: Readonly<Partial<Record<Direction, FamilyRules>>>;
+  /** All names of ports that ingress rules have, which stand for other ports in each pod. */
+  readonly names: readonly NamedPort[];
   readonly problems: readonly ObjectProblem[];
 }
 
@@ -68,6 +70,9 @@ interface Peers {
   readonly blocks: readonly BlockWithExceptions[];
 }
 
+/** How many blocks a policy may still have. */
+type Room = Record<IpFamily, number>;
+
 /** Where problems of a part of the object go. */
 interface Place {
   readonly path: string;
@@ -84,11 +89,22 @@ export function parsePolicy(object: NetworkPolicy): Policy {
   const isUnderstood = !podSelector.isInvalid && isWhole(spec, { path: "spec", problems }) &&
     isSmall(spec, problems);
   const rules: Partial<Record<Direction, FamilyRules>> = {};
+  const room: Room = { IPv4: MOST_BLOCKS, IPv6: MOST_BLOCKS };
   for (const direction of isolatedDirections(spec, problems)) {
     const raw = isUnderstood ? rawRules(spec, direction) : [];
-    rules[direction] = familyRules(raw, { namespace, direction, problems });
+    rules[direction] = familyRules(raw, { namespace, direction, room, problems });
   }
-  return { key, namespace, podSelector, rules, problems: problems.problems };
+  const names = IP_FAMILIES.flatMap((family) => rules.ingress?.[family] ?? [])
+    .flatMap((rule) => rule.names ?? []);
+  const byText = new Map(names.map((name) => [`${name.protocol} ${name.name}`, name]));
+  return {
+    key,
+    namespace,
+    podSelector,
+    rules,
+    names: [...byText.values()],
+    problems: problems.problems,
+  };
 }
 
 /** Rule 2 of the API: without types, a policy isolates ingress, and egress if it has egress rules. */
@@ -114,9 +130,10 @@ function rawRules({ ingress, egress }: Spec, direction: Direction): readonly Raw
 
 function familyRules(
   raw: readonly RawRule[],
-  { namespace, direction, problems }: {
+  { namespace, direction, room, problems }: {
     readonly namespace: string;
     readonly direction: Direction;
+    readonly room: Room;
     readonly problems: ProblemCollector;
   },
 ): FamilyRules {
@@ -129,7 +146,7 @@ function familyRules(
     if (!isWhole(rule, { path, problems }) || ports?.isNothing) continue;
     for (const family of IP_FAMILIES) {
       const place = { path: peersPath, problems };
-      const sources = peers && inFamily(peers, { family, place });
+      const sources = peers && inFamily(peers, { family, room, place });
       const parts = direction === "ingress"
         ? ingressParts(sources, ports)
         : egressParts(sources, ports);
@@ -150,12 +167,19 @@ interface FamilyPeers {
 
 function inFamily(
   { queries, blocks }: Peers,
-  { family, place }: { readonly family: IpFamily; readonly place: Place },
+  { family, room, place }: {
+    readonly family: IpFamily;
+    readonly room: Room;
+    readonly place: Place;
+  },
 ): FamilyPeers {
   const own = blocks.filter(({ cidr }) => cidrFamilyOf(cidr) === family);
-  const cidrs = blocksWithoutExceptions(own, { family, most: MOST_BLOCKS });
+  const cidrs = blocksWithoutExceptions(own, { family, most: room[family] });
+  // After one list that is too long, no time is spent on others.
+  room[family] -= cidrs?.length ?? room[family];
   if (cidrs === undefined) {
-    const message = "Without its exceptions, the list has too many blocks: none of them is allowed";
+    const message = `With exceptions taken out, the policy has more than ${MOST_BLOCKS} blocks: ` +
+      "those of this list are not allowed";
     place.problems.report(place.path, own.length, message);
   }
   const found = cidrs ?? [];

@@ -22,7 +22,7 @@ import type {
 } from "./policy_plan.ts";
 import { addressesIn, newerPod, type PolicyPod } from "./policy_pod.ts";
 import type { PolicyState, PolicyStateListener } from "./policy_state.ts";
-import { ruleListId, ruleListOf, type SourcedRuleList } from "./rule_lists.ts";
+import { RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
 
 /** What a plan depends on besides the cluster. */
 export interface PolicyPlanOptions {
@@ -52,7 +52,8 @@ export class PolicyPlanner implements PolicyStateListener {
   readonly #peers: LivePeerSets;
   readonly #pods = new Map<PodKey, PodPlan>();
   readonly #lists = new Map<RuleListId, RuleList>();
-  readonly #usedLists = new Map<string, UsedList>();
+  readonly #usedLists = new Map<RuleListId, UsedList>();
+  readonly #cache = new RuleListCache();
   readonly #listsOfPods = new Map<PodKey, PodLists>();
   /** The local pods that have each address. */
   readonly #claims = new Map<IpAddress, ReadonlyMap<PodKey, PolicyPod>>();
@@ -102,6 +103,7 @@ export class PolicyPlanner implements PolicyStateListener {
   }
 
   policyChanged(previous: Policy | undefined, current: Policy | undefined): void {
+    this.#cache.clear();
     const namespace = (current ?? previous)?.namespace;
     for (const key of this.#pods.keys()) {
       const pod = this.#state.pods.get(key);
@@ -168,29 +170,29 @@ export class PolicyPlanner implements PolicyStateListener {
     const policies = this.#state.policiesOf(pod);
     const { family } = this.#options;
     const [ingress, egress] = (["ingress", "egress"] as const).map((direction) => {
-      const made = ruleListOf(policies, { pod, direction, family });
+      const made = this.#cache.listOf(policies, { pod, direction, family });
       return made && this.#acquireList(made);
     });
     return { ingress, egress };
   }
 
-  #acquireList(made: SourcedRuleList): UsedList {
-    const known = this.#usedLists.get(made.text);
+  #acquireList(made: Omit<UsedList, "uses">): UsedList {
+    const known = this.#usedLists.get(made.id);
     if (known) {
       known.uses++;
       return known;
     }
-    const added = { ...made, id: ruleListId(made), uses: 1 };
-    this.#usedLists.set(made.text, added);
-    this.#lists.set(added.id, made.list);
-    this.#pending.markList(added.id);
+    const added = { ...made, uses: 1 };
+    this.#usedLists.set(made.id, added);
+    this.#lists.set(made.id, made.list);
+    this.#pending.markList(made.id);
     for (const source of made.sources) this.#peers.acquire(source);
     return added;
   }
 
   #releaseList(used: UsedList | undefined): void {
     if (used === undefined || --used.uses > 0) return;
-    this.#usedLists.delete(used.text);
+    this.#usedLists.delete(used.id);
     this.#lists.delete(used.id);
     this.#pending.markList(used.id);
     for (const source of used.sources) this.#peers.release(source);
