@@ -1,3 +1,4 @@
+// deno-lint-ignore-file no-console -- what it prints is what it is for
 /**
  * Memory of pods and of the plan of policies: 10,000 pods with ten labels each, and 1,000 policies.
  * Needs `--v8-flags=--expose-gc`.

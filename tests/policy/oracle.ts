@@ -99,7 +99,7 @@ function isOf(
 ): boolean {
   const { podSelector, namespaceSelector, ipBlock } = peer;
   if (ipBlock) {
-    return !podSelector && !namespaceSelector && isIn(ipBlock.cidr, address) &&
+    return !podSelector && !namespaceSelector && isIn(ipBlock.cidr!, address) &&
       !(ipBlock.except ?? []).some((except) => isIn(except, address));
   }
   if (pod === undefined || (!podSelector && !namespaceSelector)) return false;
@@ -149,7 +149,7 @@ function selects(
     if (labels[key] !== value) return false;
   }
   for (const { key, operator, values = [] } of matchExpressions) {
-    const value = labels[key];
+    const value = labels[key!];
     if (value === undefined && isPartial) return false;
     if (operator === "In" && (value === undefined || !values.includes(value))) return false;
     if (operator === "NotIn" && value !== undefined && values.includes(value)) return false;
