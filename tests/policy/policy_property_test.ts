@@ -111,12 +111,46 @@ function applyChanges(held: Snapshot, changes: PolicyPlanChanges, plan: Snapshot
   };
 }
 
+/** What the docstrings of a plan promise. */
+function checkPromises({ pods, lists, peers }: PolicyPlan): void {
+  const [usedLists, usedPeers] = [new Set<string>(), new Set<string>()];
+  const addresses = [...pods.values()].flatMap((pod) => pod.addresses);
+  assertEquals(new Set(addresses).size, addresses.length);
+  for (const pod of pods.values()) {
+    assert(pod.addresses.length > 0);
+    for (const direction of ["ingress", "egress"] as const) {
+      const id = pod[direction];
+      if (id === undefined) continue;
+      usedLists.add(id);
+      assertEquals(lists.get(id)?.direction, direction);
+    }
+  }
+  for (const { policies, rules } of lists.values()) {
+    assert(policies.length > 0);
+    assertEquals(policies, policies.toSorted());
+    for (const { peers: ids, ports } of rules) {
+      assert(ids?.length !== 0 && ports?.length !== 0);
+      for (const id of ids ?? []) {
+        usedPeers.add(id);
+        assert(ports === undefined || peers.get(id)?.kind !== "pod-ports");
+      }
+      for (const [index, { protocol, from, to }] of (ports ?? []).entries()) {
+        const next = ports![index + 1];
+        assert(from <= to && (next?.protocol !== protocol || to + 1 < next.from));
+      }
+    }
+  }
+  assertEquals(new Set<string>(lists.keys()), usedLists);
+  assertEquals(new Set<string>(peers.keys()), usedPeers);
+}
+
 Deno.test("PolicyPlanner makes of any history what it makes from scratch, in any order", () => {
   fc.assert(
     fc.property(clusterHistory, fc.constantFrom(...IP_FAMILIES), (history, family) => {
       const state = new PolicyState();
       const planner = plannerOf(state, family);
       for (const event of history) handle(state, event);
+      checkPromises(planner.plan);
       const last = lastEvents(history).filter(({ object }) => object !== undefined);
       for (const order of [last, last.toReversed()]) {
         const scratch = new PolicyState();
