@@ -30,6 +30,7 @@ function judge(connection: Partial<Connection>) {
       { from: [{ podSelector: { matchLabels: { app: "web" } } }], ports: [{ port: 80 }] },
     ],
   });
+  planner.update();
   const transport = { protocol: "TCP", port: parsePort(80) } as const;
   const whole = { from: ADDRESSES.b, to: ADDRESSES.a, transport, ...connection };
   const [plan, cluster] = [viewPlan(planner.plan), viewCluster(state, "IPv4")]

@@ -14,6 +14,8 @@ import { blocksSource, type PeerSource, type PodQuery, podsSource } from "./peer
 /** Peers of both families. Any of them may be the other end. */
 export interface PolicyPeers {
   readonly queries: readonly PodQuery[];
+  /** The queries as sets. */
+  readonly sources: readonly PeerSource[];
   readonly blocks: readonly BlockWithExceptions[];
 }
 
@@ -65,12 +67,12 @@ export function parsePolicyPeers(
     const query = selects && parseQuery(peer, { namespace, place: at });
     if (query) queries.push(query);
   }
-  return { queries, blocks };
+  return { queries, sources: queries.map(podsSource), blocks };
 }
 
 /** Peers in one family. Blocks for which there is no room are left out. */
 export function peersInFamily(
-  { queries, blocks }: PolicyPeers,
+  { queries, sources, blocks }: PolicyPeers,
   { family, room, place }: {
     readonly family: IpFamily;
     readonly room: BlockRoom;
@@ -86,8 +88,12 @@ export function peersInFamily(
       "those of this list are not allowed";
     place.problems.report(place.path, own.length, message);
   }
-  const sources = [...queries.map(podsSource), ...(found?.length ? [blocksSource(found)] : [])];
-  return { queries, blocks: found ?? [], sources };
+  const isEmpty = found === undefined || found.length === 0;
+  return {
+    queries,
+    blocks: found ?? [],
+    sources: isEmpty ? sources : [...sources, blocksSource(found)],
+  };
 }
 
 function parseQuery(

@@ -14,8 +14,14 @@ import { PolicyState } from "./policy_state.ts";
 function start(): { readonly state: PolicyState; readonly planner: PolicyPlanner } {
   const state = new PolicyState();
   const planner = new PolicyPlanner(state, IPV4_PLAN);
-  planner.takeChanges();
+  planner.update();
   return { state, planner };
+}
+
+/** The plan, up to date. Takes the changes. */
+function planOf(planner: PolicyPlanner): PolicyPlan {
+  planner.update();
+  return planner.plan;
 }
 
 const FROM_WEB = { from: [{ podSelector: { matchLabels: { app: "web" } } }] };
@@ -28,17 +34,20 @@ Deno.test("PolicyPlanner names lists and sets by content: the same after every s
   const { state, planner } = start();
   setPolicy(state, "x/p", { podSelector: {}, ingress: [FROM_WEB] });
   setPod(state, "x/a", { address: "10.1.0.1" });
-  assertEquals(planner.plan.pods.get(podKey("x/a"))?.ingress, [...planner.plan.lists.keys()][0]);
-  assertEquals([...planner.plan.lists.keys()] as string[], ["l7xzfjjczr5l43ip"]);
-  assertEquals([...planner.plan.peers.keys()] as string[], ["vvhrpiijyzislqzp"]);
+  assertEquals(
+    planOf(planner).pods.get(podKey("x/a"))?.ingress,
+    [...planOf(planner).lists.keys()][0],
+  );
+  assertEquals([...planOf(planner).lists.keys()] as string[], ["l7xzfjjczr5l43ip"]);
+  assertEquals([...planOf(planner).peers.keys()] as string[], ["vvhrpiijyzislqzp"]);
 });
 
 Deno.test("PolicyPlanner changes only a member where a peer comes, changes and goes", () => {
   const { state, planner } = start();
   setPolicy(state, "x/p", { podSelector: { matchLabels: { app: "db" } }, ingress: [FROM_WEB] });
   setPod(state, "x/db", { address: "10.1.0.1", labels: { app: "db" } });
-  planner.takeChanges();
-  const [id] = [...planner.plan.peers.keys()];
+  planner.update();
+  const [id] = [...planOf(planner).peers.keys()];
   const peer = { labels: { app: "web" }, nodeName: "n2" };
   for (
     const [pod, added, removed] of [
@@ -48,7 +57,7 @@ Deno.test("PolicyPlanner changes only a member where a peer comes, changes and g
     ] as const satisfies readonly (readonly [TestPod, string[], string[]])[]
   ) {
     setPod(state, "x/web", pod);
-    const { members, ...rest } = planner.takeChanges();
+    const { members, ...rest } = planner.update();
     assertEquals<unknown>([...members], [[id, { added, removed }]]);
     assertEquals<unknown>(rest, {
       full: false,
@@ -64,7 +73,7 @@ Deno.test("PolicyPlanner has no changes where an event says nothing new, or is r
   const pod = { address: "10.1.0.1", labels: { app: "web" } };
   setPolicy(state, "x/p", { podSelector: {}, ingress: [FROM_WEB] });
   setPod(state, "x/a", pod);
-  planner.takeChanges();
+  planner.update();
   const nothing = {
     full: false,
     pods: new Set(),
@@ -74,10 +83,10 @@ Deno.test("PolicyPlanner has no changes where an event says nothing new, or is r
   };
   setPod(state, "x/a", pod);
   setPolicy(state, "x/p", { podSelector: {}, ingress: [FROM_WEB] });
-  assertEquals<unknown>(planner.takeChanges(), nothing);
+  assertEquals<unknown>(planner.update(), nothing);
   setPod(state, "x/b", { ...pod, nodeName: "n2", address: "10.1.0.2" });
   state.setPod(podKey("x/b"), undefined);
-  assertEquals<unknown>(planner.takeChanges(), nothing);
+  assertEquals<unknown>(planner.update(), nothing);
 });
 
 Deno.test("PolicyPlanner keeps an address in a set until the last pod that has it is gone", () => {
@@ -89,19 +98,19 @@ Deno.test("PolicyPlanner keeps an address in a set until the last pod that has i
   }
   for (const key of ["x/2", "x/1"]) {
     state.setPod(podKey(key), undefined);
-    assertEquals(membersOf(planner.plan), [["10.1.0.2"]]);
+    assertEquals(membersOf(planOf(planner)), [["10.1.0.2"]]);
   }
   state.setPod(podKey("x/3"), undefined);
-  assertEquals(membersOf(planner.plan), [[]]);
+  assertEquals(membersOf(planOf(planner)), [[]]);
 });
 
 Deno.test("PolicyPlanner gives an address of two local pods to the later one, and back", () => {
   const { state, planner } = start();
   setPod(state, "x/old", { address: "10.1.0.1", created: "2026-01-01T00:00:00Z" });
   setPod(state, "x/new", { address: "10.1.0.1", created: "2026-01-02T00:00:00Z" });
-  assertEquals<unknown>([...planner.plan.pods.keys()], ["x/new"]);
+  assertEquals<unknown>([...planOf(planner).pods.keys()], ["x/new"]);
   state.setPod(podKey("x/new"), undefined);
-  assertEquals<unknown>([...planner.plan.pods.keys()], ["x/old"]);
+  assertEquals<unknown>([...planOf(planner).pods.keys()], ["x/old"]);
 });
 
 const NOT_LOCAL: readonly { what: string; pod: TestPod; isPeer: boolean }[] = [
@@ -119,8 +128,8 @@ for (const { what, pod, isPeer } of NOT_LOCAL) {
     setPolicy(state, "x/p", { podSelector: {}, ingress: [FROM_WEB] });
     setPod(state, "x/a", { address: "10.1.0.1" });
     setPod(state, "x/b", { labels: { app: "web" }, ...pod });
-    assertEquals<unknown>([...planner.plan.pods.keys()], ["x/a"]);
-    assertEquals(membersOf(planner.plan), [isPeer ? ["10.1.0.2"] : []]);
+    assertEquals<unknown>([...planOf(planner).pods.keys()], ["x/a"]);
+    assertEquals(membersOf(planOf(planner)), [isPeer ? ["10.1.0.2"] : []]);
   });
 }
 
@@ -131,7 +140,7 @@ Deno.test("PolicyPlanner resolves a name of ingress in the isolated pod: other p
   setPod(state, "x/b", { address: "10.1.0.2", ports: { http: 8080 } });
   setPod(state, "x/c", { address: "10.1.0.3", ports: { http: 80, other: 81 } });
   setPod(state, "x/d", { address: "10.1.0.4" });
-  const { pods, lists } = planner.plan;
+  const { pods, lists } = planOf(planner);
   const portsOf = (key: string) =>
     lists.get(pods.get(podKey(key))!.ingress!)!.rules.map(({ ports }) => ports?.[0]?.from);
   assertEquals<unknown>(["x/a", "x/b", "x/c", "x/d"].map(portsOf), [[80], [8080], [80], []]);
@@ -149,17 +158,17 @@ Deno.test("PolicyPlanner resolves a name of egress in the peers", () => {
   setPod(state, "x/a", { address: "10.1.0.1", labels: { app: "web" } });
   setPod(state, "x/b", { address: "10.1.0.2", ports: { http: 80 }, nodeName: "n2" });
   setPod(state, "x/c", { address: "10.1.0.3", ports: { http: 8080 }, nodeName: "n2" });
-  const [list] = planner.plan.lists.values();
+  const [list] = planOf(planner).lists.values();
   assertEquals<unknown>(list!.rules.map(({ index, ports }) => ({ index, ports })), [
     { index: 0, ports: [{ protocol: "TCP", from: 9090, to: 9090 }] },
     { index: 0, ports: undefined },
   ]);
-  assertEquals(membersOf(planner.plan).toSorted(), [
+  assertEquals(membersOf(planOf(planner)).toSorted(), [
     ["10.1.0.1", "10.1.0.2", "10.1.0.3"],
     ["10.1.0.2,TCP,80", "10.1.0.3,TCP,8080"],
   ]);
   setPod(state, "x/c", { address: "10.1.0.3", nodeName: "n2" });
-  assertEquals(membersOf(planner.plan).flat().includes("10.1.0.3,TCP,8080"), false);
+  assertEquals(membersOf(planOf(planner)).flat().includes("10.1.0.3,TCP,8080"), false);
 });
 
 Deno.test("PolicyPlanner follows labels of a namespace, also of one that is not known yet", () => {
@@ -181,16 +190,16 @@ Deno.test("PolicyPlanner follows labels of a namespace, also of one that is not 
   ];
   for (const [stage, members] of stages) {
     if (stage) state.setNamespace("y", { metadata: { name: "y", labels: { stage } } });
-    assertEquals(membersOf(planner.plan), [members]);
+    assertEquals(membersOf(planOf(planner)), [members]);
   }
 });
 
 Deno.test("PolicyPlanner.setOptions() marks everything", () => {
   const { planner } = start();
   planner.setOptions({ deny: { action: "drop" }, closedRanges: [] });
-  assertEquals(planner.takeChanges().full, true);
-  assertEquals(planner.takeChanges().full, false);
-  assertEquals(planner.plan.deny.action, "drop");
+  assertEquals(planner.update().full, true);
+  assertEquals(planner.update().full, false);
+  assertEquals(planOf(planner).deny.action, "drop");
 });
 
 /** How often an event of a pod looks at one of its labels, with so many policies. */
@@ -217,12 +226,12 @@ function looksAtLabels(policies: number): number {
       return Reflect.getOwnPropertyDescriptor(target, name);
     },
   });
-  planner.takeChanges();
+  planner.update();
   state.setPod(
     podKey("x/new"),
     testPod("x/new", { address: "10.200.0.1", nodeName: "n2", labels }),
   );
-  assertEquals(planner.takeChanges().members.size, 2);
+  assertEquals(planner.update().members.size, 2);
   return looks;
 }
 

@@ -10,12 +10,14 @@ import { IPV4_PLAN, setPod, setPolicy } from "../support/builders/policy_objects
 function stage(family: IpFamily = "IPv4") {
   const state = new PolicyState();
   const planner = new PolicyPlanner(state, { ...IPV4_PLAN, family });
-  const isAllowed = (from: string, to: string, port?: number) =>
-    judgeConnection(viewPlan(planner.plan), {
+  const isAllowed = (from: string, to: string, port?: number) => {
+    planner.update();
+    return judgeConnection(viewPlan(planner.plan), {
       from: parseIpAddress(from),
       to: parseIpAddress(to),
       ...(port && { transport: { protocol: "TCP", port: parsePort(port) } }),
     }).isAllowed;
+  };
   return { state, isAllowed };
 }
 

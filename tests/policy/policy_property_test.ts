@@ -149,13 +149,19 @@ Deno.test("PolicyPlanner makes of any history what it makes from scratch, in any
     fc.property(clusterHistory, fc.constantFrom(...IP_FAMILIES), (history, family) => {
       const state = new PolicyState();
       const planner = plannerOf(state, family);
-      for (const event of history) handle(state, event);
+      for (const [index, event] of history.entries()) {
+        handle(state, event);
+        if (index % 3 === 0) planner.update();
+      }
+      planner.update();
       checkPromises(planner.plan);
       const last = lastEvents(history).filter(({ object }) => object !== undefined);
       for (const order of [last, last.toReversed()]) {
         const scratch = new PolicyState();
         for (const event of order) handle(scratch, event);
-        assertEquals(snapshot(planner.plan), snapshot(plannerOf(scratch, family).plan));
+        const planned = plannerOf(scratch, family);
+        planned.update();
+        assertEquals(snapshot(planner.plan), snapshot(planned.plan));
       }
     }),
     RUNS,
@@ -173,15 +179,15 @@ Deno.test("PolicyPlanner's changes turn the plan of the last sync into the new o
         const planner = plannerOf(state, family);
         let held = applyChanges(
           snapshot(planner.plan),
-          planner.takeChanges(),
+          planner.update(),
           snapshot(planner.plan),
         );
         for (const [index, event] of history.entries()) {
-          const changes = outcomes[index] === "failed sync" ? planner.takeChanges() : undefined;
+          const changes = outcomes[index] === "failed sync" ? planner.update() : undefined;
           handle(state, event);
-          if (changes) planner.putBackChanges(changes);
+          if (changes) planner.putBack(changes);
           if (outcomes[index] !== "sync") continue;
-          held = applyChanges(held, planner.takeChanges(), snapshot(planner.plan));
+          held = applyChanges(held, planner.update(), snapshot(planner.plan));
           assertEquals(held, snapshot(planner.plan));
         }
       },
@@ -195,10 +201,11 @@ Deno.test("judgeConnection() agrees with a second opinion, on the plan and in th
   fc.assert(
     fc.property(clusterHistory, fc.constantFrom(...IP_FAMILIES), (history, family) => {
       const state = new PolicyState();
-      const { plan } = plannerOf(state, family);
+      const planner = plannerOf(state, family);
       for (const event of history) handle(state, event);
+      planner.update();
       const cluster = clusterOf(history);
-      const views = { plan: viewPlan(plan), cluster: viewCluster(state, family) };
+      const views = { plan: viewPlan(planner.plan), cluster: viewCluster(state, family) };
       const outside = family === "IPv4" ? "198.51.100.1" : "2001:db8:1::1";
       const addresses = [...ADDRESSES.map(parseIpAddress), parseIpAddress(outside)]
         .filter((address) => ipFamilyOf(address) === family);
