@@ -39,6 +39,8 @@ export interface Connection {
 export type EndVerdict =
   /** The end is no pod of the view. Data planes let it pass: another node judges it, or none. */
   | { readonly kind: "unknown" }
+  /** The end is no pod yet, but in a range that is closed until it is one. */
+  | { readonly kind: "closed" }
   | { readonly kind: "not-isolated"; readonly pod: PodKey }
   /** A pod to itself, or its own node to it. */
   | { readonly kind: "always"; readonly pod: PodKey }
@@ -61,6 +63,8 @@ export interface Judgement {
 /** Pods with their rules, and what their sets hold. */
 export interface PolicyView {
   podAt(address: IpAddress): ViewedPod | undefined;
+  /** Whether an address that no pod has is cut off. */
+  isClosed(address: IpAddress): boolean;
   hasPeer(id: PeerSetId, peer: Omit<Connection, "from" | "isFromOwnNode">): boolean;
 }
 
@@ -76,12 +80,14 @@ export function judgeConnection(view: PolicyView, connection: Connection): Judge
   const [source, destination] = [view.podAt(connection.from), view.podAt(connection.to)];
   const isToItself = source !== undefined && source.key === destination?.key;
   const judge = (direction: Direction, pod: ViewedPod | undefined): EndVerdict => {
-    if (pod === undefined) return { kind: "unknown" };
+    const isFromNode = direction === "ingress" && connection.isFromOwnNode === true;
+    if (pod === undefined) {
+      const address = direction === "ingress" ? connection.to : connection.from;
+      return { kind: view.isClosed(address) && !isFromNode ? "closed" : "unknown" };
+    }
     const list = pod[direction];
     if (list === undefined) return { kind: "not-isolated", pod: pod.key };
-    if (isToItself || direction === "ingress" && connection.isFromOwnNode) {
-      return { kind: "always", pod: pod.key };
-    }
+    if (isToItself || isFromNode) return { kind: "always", pod: pod.key };
     const rule = list.rules.find((each) =>
       matchesRule(view, { rule: each, direction, connection })
     );
@@ -90,7 +96,11 @@ export function judgeConnection(view: PolicyView, connection: Connection): Judge
       : { kind: "denied", pod: pod.key, policies: list.policies };
   };
   const [egress, ingress] = [judge("egress", source), judge("ingress", destination)];
-  return { egress, ingress, isAllowed: egress.kind !== "denied" && ingress.kind !== "denied" };
+  return { egress, ingress, isAllowed: isConsent(egress) && isConsent(ingress) };
+}
+
+function isConsent({ kind }: EndVerdict): boolean {
+  return kind !== "denied" && kind !== "closed";
 }
 
 function matchesRule(
@@ -111,13 +121,15 @@ function matchesRule(
 }
 
 /** Views a plan: local pods only. The view is good until the plan changes. */
-export function viewPlan({ pods, lists, peers }: PolicyPlan): PolicyView {
+export function viewPlan({ pods, lists, peers, closedRanges }: PolicyPlan): PolicyView {
   const byAddress = new Map<IpAddress, PodPlan>();
   for (const pod of pods.values()) {
     for (const address of pod.addresses) byAddress.set(address, pod);
   }
   const covers = new Map<PeerSetId, CidrCover>();
+  const closed = new CidrCover(closedRanges);
   return {
+    isClosed: (address) => closed.contains(address),
     podAt(address) {
       const pod = byAddress.get(address);
       if (pod === undefined) return undefined;
@@ -151,6 +163,7 @@ export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
       ? []
       : [...state.pods.values()].filter(({ addresses }) => addresses.includes(address));
   return {
+    isClosed: () => false,
     podAt(address) {
       const pod = podsAt(address).reduce<PolicyPod | undefined>(newerPod, undefined);
       if (pod === undefined) return undefined;

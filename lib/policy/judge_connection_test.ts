@@ -1,5 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { IPV4_PLAN, setPod, setPolicy } from "../../tests/support/builders/policy_objects.ts";
+import { parseCidr } from "../net/cidr.ts";
 import { parseIpAddress } from "../net/ip_address.ts";
 import { parsePort } from "../net/port.ts";
 import { type Connection, judgeConnection, viewCluster, viewPlan } from "./judge_connection.ts";
@@ -73,4 +74,25 @@ Deno.test("judgeConnection() lets a pod's own node in, but not out to it", () =>
     judge({ from: ADDRESSES.a, to: ADDRESSES.outside, isFromOwnNode: true }).plan?.isAllowed,
     false,
   );
+});
+
+Deno.test("judgeConnection() cuts off an address of a closed range until a pod has it", () => {
+  const state = new PolicyState();
+  const closedRanges = [parseCidr("10.1.0.0/24")];
+  const planner = new PolicyPlanner(state, { ...IPV4_PLAN, closedRanges });
+  const kindsOf = (connection: Connection) => {
+    planner.update();
+    const { egress, ingress, isAllowed } = judgeConnection(viewPlan(planner.plan), connection);
+    return [egress.kind, ingress.kind, isAllowed];
+  };
+  const [inwards, outwards] = [
+    { from: ADDRESSES.outside, to: ADDRESSES.a },
+    { from: ADDRESSES.a, to: ADDRESSES.outside },
+  ];
+  assertEquals(kindsOf(inwards), ["unknown", "closed", false]);
+  assertEquals(kindsOf({ ...inwards, isFromOwnNode: true }), ["unknown", "unknown", true]);
+  assertEquals(kindsOf(outwards), ["closed", "unknown", false]);
+  setPod(state, "x/a", { address: "10.1.0.1" });
+  assertEquals(kindsOf(inwards), ["unknown", "not-isolated", true]);
+  assertEquals(kindsOf(outwards), ["not-isolated", "unknown", true]);
 });

@@ -111,7 +111,12 @@ export class PolicyPlanner implements PolicyStateListener {
     }
     if (policies.size > 0) this.#cache.clear();
     this.#events = noEvents();
-    for (const key of affected) this.#replan(key);
+    // Released at last: a set that another pod still needs is not filled again.
+    const replaced = [...affected].map((key) => this.#replan(key));
+    for (const { ingress, egress } of replaced) {
+      this.#releaseList(ingress);
+      this.#releaseList(egress);
+    }
     return this.#pending.take();
   }
 
@@ -167,7 +172,8 @@ export class PolicyPlanner implements PolicyStateListener {
     return owner?.key === pod.key;
   }
 
-  #replan(key: PodKey): void {
+  /** Plans a pod. Returns the lists that it had. */
+  #replan(key: PodKey): PodLists {
     const pod = this.#state.pods.get(key);
     const known = this.#pods.get(key);
     const addresses = pod?.nodeName === this.#options.nodeName && pod
@@ -175,17 +181,15 @@ export class PolicyPlanner implements PolicyStateListener {
       : [];
     const lists = pod && addresses.length > 0 ? this.#acquireLists(pod) : NO_LISTS;
     const before = this.#listsOfPods.get(key) ?? NO_LISTS;
-    this.#releaseList(before.ingress);
-    this.#releaseList(before.egress);
     if (addresses.length === 0) {
       this.#listsOfPods.delete(key);
       if (this.#pods.delete(key)) this.#pending.markPod(key);
-      return;
+      return before;
     }
     this.#listsOfPods.set(key, lists);
     const isSame = known !== undefined && known.ingress === lists.ingress?.id &&
       known.egress === lists.egress?.id && `${known.addresses}` === `${addresses}`;
-    if (isSame) return;
+    if (isSame) return before;
     this.#pods.set(key, {
       key,
       addresses,
@@ -193,6 +197,7 @@ export class PolicyPlanner implements PolicyStateListener {
       ...(lists.egress && { egress: lists.egress.id }),
     });
     this.#pending.markPod(key);
+    return before;
   }
 
   #acquireLists(pod: PolicyPod): PodLists {

@@ -2,6 +2,7 @@ import { assert, assertEquals } from "@std/assert";
 import {
   IPV4_PLAN,
   podKey,
+  policyKey,
   setPod,
   setPolicy,
   type TestPod,
@@ -192,6 +193,24 @@ Deno.test("PolicyPlanner follows labels of a namespace, also of one that is not 
     if (stage) state.setNamespace("y", { metadata: { name: "y", labels: { stage } } });
     assertEquals(membersOf(planOf(planner)), [members]);
   }
+});
+
+Deno.test("PolicyPlanner keeps the sets that the rules of a changed policy still name", () => {
+  const { state, planner } = start();
+  const ingress = (port: number) => ({
+    podSelector: {},
+    ingress: [{ ...FROM_WEB, ports: [{ port }] }],
+  });
+  setPolicy(state, "x/only-a", { podSelector: { matchLabels: { app: "a" } }, ingress: [FROM_WEB] });
+  setPolicy(state, "x/p", ingress(80));
+  for (const [index, app] of ["a", "b", "c"].entries()) {
+    setPod(state, `x/${app}`, { address: `10.1.0.${index}`, labels: { app } });
+  }
+  planner.update();
+  state.setPolicy(policyKey("x/only-a"), undefined);
+  setPolicy(state, "x/p", ingress(81));
+  const { pods, lists, peers, members } = planner.update();
+  assertEquals([pods.size, lists.size, peers.size, members.size], [3, 3, 0, 0]);
 });
 
 Deno.test("PolicyPlanner.setOptions() marks everything", () => {

@@ -76,7 +76,7 @@ Deno.test("all connectivity cases of Kubernetes are there, each once", () => {
 });
 
 Deno.test("an executor that lets everything pass, or nothing, fails", () => {
-  const open: PolicyView = { podAt: () => undefined, hasPeer: () => true };
+  const open: PolicyView = { podAt: () => undefined, isClosed: () => false, hasPeer: () => true };
   const isolating = UPSTREAM_CASES.filter(({ steps }) =>
     steps.some((step) => faults(open, step, "IPv4").length > 0)
   );

@@ -24,6 +24,11 @@ export function podKey(key: string): PodKey {
   return key as PodKey;
 }
 
+/** The key of a policy. */
+export function policyKey(key: string): PolicyKey {
+  return key as PolicyKey;
+}
+
 /** What a test says about a pod. */
 export interface TestPod {
   readonly address?: string;
@@ -74,5 +79,5 @@ export function setPod(state: PolicyState, key: string, pod: TestPod = {}): void
 /** Adds or replaces a policy. */
 export function setPolicy(state: PolicyState, key: string, spec: NetworkPolicySpec): void {
   const [namespace = "", name = ""] = key.split("/");
-  state.setPolicy(key as PolicyKey, { metadata: { name, namespace }, spec });
+  state.setPolicy(policyKey(key), { metadata: { name, namespace }, spec });
 }
