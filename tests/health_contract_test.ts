@@ -4,6 +4,7 @@
  * @module
  */
 import { assert, assertEquals, assertMatch } from "@std/assert";
+import { serviceLoop } from "./support/builders/builders.ts";
 import type { NodeEligibility } from "../lib/health/proxy_health.ts";
 import type { IpFamily } from "../lib/net/ip_address.ts";
 import {
@@ -149,9 +150,9 @@ const TIMELINE: readonly Step[] = [
 ];
 
 async function happen({ clock, health }: ProxyServersStage, event: Event): Promise<void> {
-  if ("start" in event) health.syncLoopStarted(event.start);
-  else if ("request" in event) health.syncQueued(event.request);
-  else if ("update" in event) health.synced(event.update);
+  if ("start" in event) health.started(serviceLoop(event.start));
+  else if ("request" in event) health.queued(serviceLoop(event.request));
+  else if ("update" in event) health.synced(serviceLoop(event.update));
   else if ("node" in event) health.nodeSeen(event.node);
   else await clock.advance(event.waitSeconds * 1000);
 }

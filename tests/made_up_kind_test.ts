@@ -6,8 +6,7 @@
  */
 import { assertEquals, assertThrows } from "@std/assert";
 import * as v from "valibot";
-import { collectionPath, defineKind, objectKey } from "../lib/api/kind.ts";
-import { dnsLabel, fields, list, metadata, portNumber, sharedText } from "../lib/api/schema.ts";
+import { collectionPath, objectKey } from "../lib/api/kind.ts";
 import { dumpedObjects } from "../lib/app/dump/dump_objects.ts";
 import { pickAllowed } from "../lib/app/dump/pick_allowed.ts";
 import { createApiSource } from "../lib/kube/api_source.ts";
@@ -19,43 +18,8 @@ import { eventually } from "./support/eventually.ts";
 import { FakeApiServer } from "./support/fakes/fake_api_server.ts";
 import { FakeManifestFiles } from "./support/fakes/fake_manifest_files.ts";
 import { MemoryLogger } from "./support/fakes/memory_logger.ts";
+import { LANTERN, lantern } from "./support/builders/lantern.ts";
 import { StaticAuth } from "./support/builders/static_auth.ts";
-
-const LANTERN = defineKind({
-  kind: "Lantern",
-  group: "lights.example.org",
-  versions: ["v2", "v1"],
-  plural: "lanterns",
-  namespaced: true,
-  schema: fields({
-    metadata: metadata(dnsLabel, {
-      labels: ["colour"],
-      annotations: ["height"],
-      secret: ["owner"],
-      extra: {},
-    }),
-    spec: fields({
-      street: sharedText,
-      ports: list(fields({ port: portNumber(1), comment: v.nullish(sharedText) })),
-    }, { unread: "lamp" }),
-  }, { unread: "apiVersion kind" }),
-  complete: (lantern, report) => {
-    if (lantern.spec.ports?.length === 0) {
-      report.error({ path: ["spec", "ports"], message: "has to hold at least one port" });
-    }
-    return { ...lantern, spec: { ...lantern.spec, ports: lantern.spec.ports ?? [{ port: 80 }] } };
-  },
-});
-
-function lantern(name: string, spec: Record<string, unknown>, labels = {}) {
-  const owner = { height: "3", owner: "s3cret", other: "x" };
-  return {
-    apiVersion: "lights.example.org/v2",
-    kind: "Lantern",
-    metadata: { name, namespace: "park", labels: { ...labels, other: "x" }, annotations: owner },
-    spec: { lamp: "x", ...spec },
-  };
-}
 
 interface Followed {
   readonly informers: InformerSet;

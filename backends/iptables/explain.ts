@@ -7,7 +7,7 @@ import { findHit, type PacketHit } from "../../lib/explain/packet_hit.ts";
 import type { MachineFacts } from "../../lib/proxy/machine_facts.ts";
 import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { ruleText } from "../netfilter/iptables_objects.ts";
+import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { type RuleSource, walkIptables } from "../netfilter/walk/iptables_walk.ts";
 import {
   carriersOf,

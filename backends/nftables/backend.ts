@@ -39,7 +39,7 @@ import { RefusedServices } from "../netfilter/refused_services.ts";
 import { WantedRules } from "../netfilter/wanted_rules.ts";
 import { NftablesLayout } from "./layout.ts";
 import { type NftablesRules, TableWriter } from "./table_writer.ts";
-import { TABLE } from "./base_chains.ts";
+import { servicesTable, TABLE } from "./containers.ts";
 import { createTableWatch } from "./drift_watch.ts";
 import { explainNftables } from "./explain.ts";
 import { EXPRESSIONS } from "./expressions.ts";
@@ -47,7 +47,7 @@ import { appliedSlots, findAffinity } from "./find_elements.ts";
 import { findMissingElements } from "./find_elements.ts";
 import { compareKernel, repairKernel } from "./compare_kernel.ts";
 import { renderOptionsOf, servesLocalhost } from "./render_options.ts";
-import { NftRunner } from "./nft_runner.ts";
+import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { removeOwnTable } from "./own_table.ts";
 import { probeNftablesMode, probeRenderFeatures } from "./probe.ts";
 import { ALL_FEATURES, type NftablesFeatures } from "./render_options.ts";
@@ -121,7 +121,7 @@ class NftablesBackend implements Backend {
   async start(): Promise<void> {
     const { clock, commands } = this.#dependencies;
     const { family, syncPeriodMs: periodMs } = this.#options;
-    const runner = new NftRunner({ commands }, family);
+    const runner = new NftRunner({ commands }, servicesTable(family));
     // Says so at once where nft is missing or may not be used.
     const chains = await runner.chains();
     const features = await probeRenderFeatures({ commands }, { family });
@@ -151,12 +151,12 @@ class NftablesBackend implements Backend {
 
   findMissing(carriers: readonly PacketCarrier[]): Promise<readonly DataPlaneDifference[]> {
     const { commands } = this.#dependencies;
-    return findMissingElements(new NftRunner({ commands }, this.family), carriers);
+    return findMissingElements(new NftRunner({ commands }, servicesTable(this.family)), carriers);
   }
 
   findAffinity: Backend["findAffinity"] = (plan, packet) =>
     findAffinity(
-      new NftRunner(this.#dependencies, this.family),
+      new NftRunner(this.#dependencies, servicesTable(this.family)),
       this.#machine ? appliedSlots(plan, this.#machine.writer) : new Map(),
       packet,
     );
@@ -251,7 +251,7 @@ class NftablesBackend implements Backend {
         ? featuresFound(ALL_FEATURES, facts)
         : await probeRenderFeatures({ commands }, { family }));
     const options = renderOptionsOf(settings, plan.shared, { features });
-    const runner = new NftRunner({ commands }, family);
+    const runner = new NftRunner({ commands }, servicesTable(family));
     const layout = facts?.layout;
     const orders = machine
       ? () => inSteps({ clock }, ordersOf(machine))

@@ -9,7 +9,7 @@ import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { Frontend } from "../../lib/proxy/frontend.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
-import type { TableElements } from "./applied_table.ts";
+import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import {
   chainName,

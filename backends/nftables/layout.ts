@@ -15,8 +15,9 @@ import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import type { TableElements } from "./applied_table.ts";
-import { baseChains, type Chain, SOURCE_RANGES_CHAIN } from "./base_chains.ts";
+import type { TableElements } from "../netfilter/nft/table_listing.ts";
+import type { NftChain } from "../netfilter/nft/nft_objects.ts";
+import { baseChains, SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import {
   type ChainContext,
   chainElement,
@@ -191,7 +192,7 @@ export class NftablesLayout {
   }
 
   /** The chains that are there from the first sync to the last. Always the same ones. */
-  baseChains(): readonly Chain[] {
+  baseChains(): readonly NftChain[] {
     return baseChains(this.#context());
   }
 

@@ -10,7 +10,8 @@ import { nftMonitorLines } from "../netfilter/trace/nft_monitor_lines.ts";
 import { parseNftTraceLines } from "../netfilter/trace/nft_monitor_text.ts";
 import { listRulesets, tellUnknownRules } from "../netfilter/trace/rule_listing.ts";
 import type { TraceEdges } from "../netfilter/trace/trace_edges.ts";
-import { SOURCE_RANGES_CHAIN, TABLE } from "./base_chains.ts";
+import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
+import { TABLE } from "./containers.ts";
 import { REJECT_CHAIN } from "./chain_spec.ts";
 
 /** A watch for packets, in this mode. */

@@ -9,8 +9,9 @@ import {
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
-import { NftError } from "./nft_error.ts";
-import { NftRunner } from "./nft_runner.ts";
+import { NftError } from "../netfilter/nft/nft_error.ts";
+import { NftRunner } from "../netfilter/nft/nft_runner.ts";
+import { servicesTable } from "./containers.ts";
 import { defaultRenderOptions } from "./render_options.ts";
 import { RefusedServices } from "../netfilter/refused_services.ts";
 import { WantedRules } from "../netfilter/wanted_rules.ts";
@@ -31,7 +32,7 @@ class Stage {
   #previous: ProxyPlan | undefined;
 
   constructor() {
-    const runner = new NftRunner(this.machine, "IPv4");
+    const runner = new NftRunner(this.machine, servicesTable("IPv4"));
     const { clock } = this;
     const refused = new RefusedServices();
     this.writer = new TableWriter({ clock, runner, refused });

@@ -10,6 +10,16 @@ import { messageOf } from "../log/message_of.ts";
 import { RecentTexts } from "../log/recent_texts.ts";
 import type { Clock } from "../os/clock.ts";
 import type { DataPlane, Quarantined, SyncReport } from "./data_plane.ts";
+import type { LoopStatus } from "./controller.ts";
+import type { LoopId } from "./loop_id.ts";
+import type {
+  LoopFollower,
+  LoopObserver,
+  LoopRecorder,
+  LoopTexts,
+  Planner,
+  SyncTimes,
+} from "./loop_parts.ts";
 import { SyncFailure } from "./sync_failure.ts";
 import {
   type RunnerActivity,
@@ -18,68 +28,13 @@ import {
   type SyncRunnerOptions,
 } from "./sync_runner.ts";
 
-/** Changes of a plan. */
-interface LoopChanges {
-  /** Whether objects are still being read for the first time: the plan may then lack items. */
-  readonly isPartial?: boolean;
-}
-
-/** Takes objects in and gives plans out. */
-interface Planner<Plan, Changes, Key> {
-  /** What the last {@linkcode collectChanges} planned. */
-  readonly plan: Plan;
-  /** Plans what changed since the last confirmed sync; `again` names items to be tried once more. */
-  collectChanges(again: readonly Key[]): Promise<{
-    readonly changes: Changes;
-    /** Values of changed objects that could not be used. */
-    readonly problems: readonly ObjectProblem[];
-  }>;
-}
-
-/** When a sync began, and when its plan was made, on the clock of `now()`. */
-export interface SyncTimes {
-  readonly startedAt: number;
-  readonly plannedAt: number;
-}
-
-/** A sync that succeeded. */
-export interface FinishedSync<Plan, Changes, Report> {
-  readonly times: SyncTimes;
-  /** Whether it is the first one, or the first one of a plan of all objects. */
-  readonly isFirst: boolean;
-  readonly plan: Plan;
-  readonly changes: Changes;
-  readonly report: Report;
-  /** Milliseconds since 1970. */
-  readonly at: number;
-  readonly durationMs: number;
-}
-
-/** What a controller does beside the sync itself. Nothing of it may throw or reject. */
-interface LoopFollower<Plan, Changes, Key, Report> {
-  /** Before the data plane is changed; the sync waits for it. Called again after a failure. */
-  syncing(plan: Plan, changes: Changes): Promise<void>;
-  /** The data plane holds the plan. Returns all that is in quarantine, where it knows more than the report. */
-  synced(sync: FinishedSync<Plan, Changes, Report>): readonly Quarantined<Key>[];
-  failed(message: string, times: SyncTimes): void;
-  /** After each sync. `full`: whether everything was compared, where it is known. */
-  finished(figures: { readonly seconds: number; readonly full?: boolean }): void;
-}
-
-/** Constant sentences for the log, and the field that names an item there. */
-interface LoopTexts {
-  readonly synced: string;
-  readonly failed: string;
-  readonly quarantined: string;
-  readonly released: string;
-  readonly item: string;
-}
-
 /** What a loop connects. */
 export interface SyncLoopOptions<Plan, Changes, Key, Report> {
-  readonly dataPlane: Pick<DataPlane<Plan, Changes, Report>, "sync">;
+  readonly id: LoopId;
+  readonly dataPlane: Pick<DataPlane<Plan, Changes, Report>, "start" | "sync">;
   readonly planner: Planner<Plan, Changes, Key>;
   readonly follower: LoopFollower<Plan, Changes, Key, Report>;
+  readonly recorder?: LoopRecorder | undefined;
   readonly texts: LoopTexts;
   readonly runner: SyncRunnerOptions;
 }
@@ -92,28 +47,40 @@ interface LastSync<Report> {
   readonly report: Report;
 }
 
+/** What a loop stands on. */
+export interface SyncLoopDependencies {
+  readonly clock: Clock;
+  readonly logger: Logger;
+  readonly loopObservers: readonly LoopObserver[];
+}
+
 /** Runs syncs, one at a time. */
 export class SyncLoop<
   Plan,
-  Changes extends LoopChanges,
+  Changes extends object,
   Key extends string,
   Report extends SyncReport<Key>,
 > {
+  readonly id: LoopId;
   readonly #clock: Clock;
   readonly #logger: Logger;
+  readonly #observers: readonly LoopObserver[];
   readonly #options: SyncLoopOptions<Plan, Changes, Key, Report>;
   readonly #runner: SyncRunner;
   readonly #logged: RecentTexts;
   #quarantined: readonly Quarantined<Key>[] = [];
   #lastSync: LastSync<Report> | undefined;
+  #isOpen = false;
   #isComplete = false;
   #failures = 0;
   #lastError: string | undefined;
 
   constructor(
-    { clock, logger }: { readonly clock: Clock; readonly logger: Logger },
+    { clock, logger, loopObservers }: SyncLoopDependencies,
     options: SyncLoopOptions<Plan, Changes, Key, Report>,
   ) {
+    this.id = options.id;
+    this.#observers = loopObservers;
     this.#clock = clock;
     this.#logger = logger.with({ component: "sync_loop" });
     this.#options = options;
@@ -121,13 +88,27 @@ export class SyncLoop<
     this.#runner = new SyncRunner({ clock }, { ...options.runner, run: () => this.sync() });
   }
 
-  /** Begins to run; a request that came earlier runs at once. */
-  start(): void {
-    this.#runner.start();
+  /** Has the data plane adopt what the machine holds. */
+  async start(): Promise<void> {
+    await this.#options.dataPlane.start();
+    for (const observer of this.#observers) observer.started?.(this.id);
   }
 
-  /** Asks for a sync. Requests before the next one starts are one. */
+  /** Lets syncs run, and asks for the first one. */
+  open(): void {
+    if (!this.#isOpen) this.#runner.start();
+    this.#isOpen = true;
+    this.request();
+  }
+
+  get isOpen(): boolean {
+    return this.#isOpen;
+  }
+
+  /** Asks for a sync. Requests before the next one starts are one; before {@linkcode open} none counts. */
   request(): void {
+    if (!this.#isOpen) return;
+    for (const observer of this.#observers) observer.queued?.(this.id);
     this.#runner.request();
   }
 
@@ -150,11 +131,24 @@ export class SyncLoop<
     return this.#lastSync;
   }
 
-  /** Failed syncs since the last good one, and why the newest of them failed. */
-  get failure(): { readonly count: number; readonly error?: string } {
+  /** How it is doing; `summary` says what the data plane is. */
+  status(summary: string): LoopStatus {
+    const last = this.#lastSync;
     return {
-      count: this.#failures,
-      ...(this.#lastError !== undefined && { error: this.#lastError }),
+      family: this.id.family,
+      summary,
+      ...(last && {
+        lastSync: {
+          at: new Date(last.at).toISOString(),
+          durationMs: Math.round(last.durationMs * 10) / 10,
+          full: last.report.full,
+          operations: last.report.operations,
+        },
+      }),
+      pending: this.#options.planner.pending,
+      failures: this.#failures,
+      ...(this.#lastError !== undefined && { lastError: this.#lastError }),
+      quarantined: this.#quarantined,
     };
   }
 
@@ -169,13 +163,14 @@ export class SyncLoop<
   async sync(): Promise<RunOutcome> {
     const { dataPlane, planner, follower } = this.#options;
     const startedAt = this.#clock.now();
-    const again = this.#quarantined.map(({ key }) => key);
-    const { changes, problems } = await planner.collectChanges(again);
-    this.#logProblems(problems);
-    const times: SyncTimes = { startedAt, plannedAt: this.#clock.now() };
+    let times: SyncTimes = { startedAt, plannedAt: startedAt };
     let full: boolean | undefined;
     try {
-      await follower.syncing(planner.plan, changes);
+      const again = this.#quarantined.map(({ key }) => key);
+      const { changes, problems } = await planner.collectChanges(again);
+      this.#logProblems(problems);
+      times = { startedAt, plannedAt: this.#clock.now() };
+      await follower.syncing?.(planner.plan, changes);
       const report = await dataPlane.sync(planner.plan, changes);
       full = report.full;
       this.#succeeded(report, { changes, times });
@@ -187,7 +182,8 @@ export class SyncLoop<
       return "retry";
     } finally {
       const seconds = (this.#clock.now() - startedAt) / 1000;
-      follower.finished({ seconds, ...(full !== undefined && { full }) });
+      follower.finished?.({ seconds, ...(full !== undefined && { full }) });
+      for (const observer of this.#observers) observer.finished?.(this.id, { seconds });
     }
   }
 
@@ -195,16 +191,18 @@ export class SyncLoop<
     report: Report,
     { changes, times }: { readonly changes: Changes; readonly times: SyncTimes },
   ): void {
-    const { planner: { plan }, follower, texts } = this.#options;
+    const { planner: { plan }, follower, recorder, texts } = this.#options;
     const at = this.#clock.wallNow();
     const durationMs = this.#clock.now() - times.startedAt;
     this.#failures = 0;
     this.#lastError = undefined;
-    const isFirst = this.#lastSync === undefined || !this.#isComplete && !changes.isPartial;
-    this.#isComplete ||= !changes.isPartial;
+    this.#isComplete ||= !isPartial(changes);
     this.#lastSync = { at, durationMs, report };
-    const sync = { times, isFirst, plan, changes, report, at, durationMs };
-    this.#logQuarantine(follower.synced(sync));
+    const quarantined = follower.synced({ plan, changes, report, at });
+    recorder?.applied(times, { report, quarantined });
+    this.#logQuarantine(quarantined);
+    const figures = { at, quarantined: quarantined.length, isComplete: this.#isComplete };
+    for (const observer of this.#observers) observer.synced?.(this.id, figures);
     this.#logger.verbose(2, texts.synced, {
       full: report.full,
       operations: report.operations,
@@ -215,7 +213,10 @@ export class SyncLoop<
   #failed(error: unknown, times: SyncTimes): void {
     this.#failures++;
     this.#lastError = messageOf(error);
-    this.#options.follower.failed(this.#lastError, times);
+    const { follower, recorder } = this.#options;
+    recorder?.failed(times, this.#lastError);
+    follower.failed?.();
+    for (const observer of this.#observers) observer.failed?.(this.id);
     this.#logger.error(this.#options.texts.failed, { error, failures: this.#failures });
   }
 
@@ -247,6 +248,11 @@ export class SyncLoop<
       this.#logger.warn(message, fields);
     }
   }
+}
+
+/** Whether objects are still being read for the first time: the plan may then lack items. */
+function isPartial(changes: object): boolean {
+  return "isPartial" in changes && changes.isPartial === true;
 }
 
 function textOf<Key>({ key, address, reason }: Quarantined<Key>): string {

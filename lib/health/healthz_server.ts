@@ -16,7 +16,7 @@ interface HealthzOptions {
   readonly onAnswer: (path: "healthz" | "livez", code: 200 | 503) => void;
 }
 
-/** Go's zero time, which upstream prints when no family has ever synced. */
+/** Go's zero time, which upstream prints when no loop has ever synced. */
 const NEVER = "0001-01-01T00:00:00Z";
 
 /**
@@ -41,12 +41,12 @@ function answer(options: HealthzOptions, path: "healthz" | "livez"): Response {
   const now = options.now();
   const healthy = health.healthy();
   const good = healthy && (path === "livez" || health.nodeEligible);
-  const families = [...health.families()];
-  const newest = Math.max(0, ...families.map(([, { lastUpdated }]) => lastUpdated));
+  const loops = [...health.loops()];
+  const newest = Math.max(0, ...loops.map(([, { lastUpdated }]) => lastUpdated));
   // A good answer says "now" as the last update: old consumers compare the two times (upstream).
   const lastUpdated = good ? timeText(now) : timeText(newest);
-  const status = families.map(([family, { lastUpdated, healthy }]) => [
-    family,
+  const status = loops.map(([name, { lastUpdated, healthy }]) => [
+    name,
     { lastUpdated: timeText(lastUpdated), healthy },
   ]);
   const said = phase();

@@ -1,4 +1,5 @@
 import { assertEquals } from "@std/assert";
+import { serviceLoop } from "../../tests/support/builders/builders.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { createHealthzHandler } from "./healthz_server.ts";
 import { ProxyHealth } from "./proxy_health.ts";
@@ -56,9 +57,9 @@ Deno.test("createHealthzHandler() answers 503 on /healthz and 200 on /livez befo
 Deno.test("createHealthzHandler() names the family that is late", async () => {
   const { ask, health } = createServer();
   health.nodeSeen({});
-  health.synced("IPv4");
-  health.synced("IPv6");
-  health.syncQueued("IPv6");
+  health.synced(serviceLoop("IPv4"));
+  health.synced(serviceLoop("IPv6"));
+  health.queued(serviceLoop("IPv6"));
   const late = ask("/healthz", 25_000);
   assertEquals(late.status, 503);
   assertEquals(await late.json(), {

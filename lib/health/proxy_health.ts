@@ -3,11 +3,12 @@
  *
  * @module
  */
-import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
+import { CONTROLLER_NAMES, type LoopId, loopText } from "../controller/loop_id.ts";
+import { IP_FAMILIES } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
 
-/** Health of one IP family. */
-interface FamilyHealth {
+/** Health of one loop. */
+interface LoopHealth {
   /** Milliseconds since 1970 of the last good sync, or of the start of the sync loop. */
   readonly lastUpdated: number;
   readonly healthy: boolean;
@@ -22,21 +23,26 @@ export interface NodeEligibility {
 /** The cluster autoscaler sets it on a node that it is about to delete (KEP-3836). */
 const TO_BE_DELETED_TAINT = "ToBeDeletedByClusterAutoscaler";
 
-interface FamilyTimes {
+interface LoopTimes {
   /** Time of day, for people. */
   readonly lastUpdated: number;
   /** On the clock that only grows: a jump of the time of day makes nothing late. */
   oldestPending: number | undefined;
 }
 
+/** Every loop that there can be, in the order of `/healthz`. */
+const LOOPS: readonly string[] = CONTROLLER_NAMES.flatMap((controller) =>
+  IP_FAMILIES.map((family) => nameOf({ controller, family }))
+);
+
 /**
- * A family is unhealthy when a sync was asked for and has not succeeded within the time-out. One that
+ * A loop is unhealthy when a sync was asked for and has not succeeded within the time-out. One that
  * has nothing to do stays healthy for ever; one never heard of does not count.
  */
 export class ProxyHealth {
   readonly #clock: Pick<Clock, "now" | "wallNow">;
   readonly #timeoutMs: number;
-  readonly #families = new Map<IpFamily, FamilyTimes>();
+  readonly #loops = new Map<string, LoopTimes>();
   #nodeEligible = false;
 
   /** `timeoutMs` is twice the sync period, as upstream has it. */
@@ -48,22 +54,22 @@ export class ProxyHealth {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** The family's sync loop begins. */
-  syncLoopStarted(family: IpFamily): void {
-    this.#families.set(family, { lastUpdated: this.#clock.wallNow(), oldestPending: undefined });
+  /** The loop begins. */
+  started(loop: LoopId): void {
+    this.#loops.set(nameOf(loop), { lastUpdated: this.#clock.wallNow(), oldestPending: undefined });
   }
 
   /** A sync was asked for. */
-  syncQueued(family: IpFamily): void {
+  queued(loop: LoopId): void {
     const now = this.#clock.now();
-    const times = this.#families.get(family);
+    const times = this.#loops.get(nameOf(loop));
     if (times) times.oldestPending ??= now;
-    else this.#families.set(family, { lastUpdated: 0, oldestPending: now });
+    else this.#loops.set(nameOf(loop), { lastUpdated: 0, oldestPending: now });
   }
 
   /** A sync succeeded. */
-  synced(family: IpFamily): void {
-    this.#families.set(family, { lastUpdated: this.#clock.wallNow(), oldestPending: undefined });
+  synced(loop: LoopId): void {
+    this.#loops.set(nameOf(loop), { lastUpdated: this.#clock.wallNow(), oldestPending: undefined });
   }
 
   /** Takes the state of the own Node; the last one stays when the object is deleted. */
@@ -77,22 +83,26 @@ export class ProxyHealth {
     return this.#nodeEligible;
   }
 
-  /** Every family that has been heard of. */
-  families(): ReadonlyMap<IpFamily, FamilyHealth> {
+  /** Every loop that has been heard of: `IPv4` of Services, `routing/IPv4` of another controller. */
+  loops(): ReadonlyMap<string, LoopHealth> {
     const now = this.#clock.now();
-    const result = new Map<IpFamily, FamilyHealth>();
-    for (const family of IP_FAMILIES) {
-      const times = this.#families.get(family);
+    const result = new Map<string, LoopHealth>();
+    for (const name of LOOPS) {
+      const times = this.#loops.get(name);
       if (!times) continue;
       const { lastUpdated, oldestPending } = times;
       const healthy = oldestPending === undefined || now - oldestPending < this.#timeoutMs;
-      result.set(family, { lastUpdated, healthy });
+      result.set(name, { lastUpdated, healthy });
     }
     return result;
   }
 
-  /** Whether every family that has been heard of is healthy. */
+  /** Whether every loop that has been heard of is healthy. */
   healthy(): boolean {
-    return [...this.families().values()].every(({ healthy }) => healthy);
+    return [...this.loops().values()].every(({ healthy }) => healthy);
   }
+}
+
+function nameOf(loop: LoopId): string {
+  return loopText(loop, "/");
 }

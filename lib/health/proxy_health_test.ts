@@ -1,4 +1,5 @@
 import { assertEquals } from "@std/assert";
+import { serviceLoop } from "../../tests/support/builders/builders.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { ProxyHealth } from "./proxy_health.ts";
 
@@ -13,61 +14,61 @@ function createHealth(): { readonly clock: FakeClock; readonly health: ProxyHeal
 Deno.test("ProxyHealth is healthy before anything was asked for, and through a quiet time", () => {
   const { clock, health } = createHealth();
   assertEquals(health.healthy(), true);
-  health.synced("IPv4");
-  health.synced("IPv6");
+  health.synced(serviceLoop("IPv4"));
+  health.synced(serviceLoop("IPv6"));
   clock.stall(25_000);
   assertEquals(health.healthy(), true);
 });
 
 Deno.test("ProxyHealth turns unhealthy when a sync is overdue in one family", () => {
   const { clock, health } = createHealth();
-  health.synced("IPv4");
-  health.synced("IPv6");
+  health.synced(serviceLoop("IPv4"));
+  health.synced(serviceLoop("IPv6"));
   clock.stall(1000);
-  health.syncQueued("IPv4");
+  health.queued(serviceLoop("IPv4"));
   clock.stall(9999);
   assertEquals(health.healthy(), true);
   clock.stall(1);
   assertEquals(health.healthy(), false);
-  assertEquals([...health.families()], [
+  assertEquals([...health.loops()], [
     ["IPv4", { lastUpdated: START, healthy: false }],
     ["IPv6", { lastUpdated: START, healthy: true }],
   ]);
-  health.synced("IPv4");
+  health.synced(serviceLoop("IPv4"));
   assertEquals(health.healthy(), true);
 });
 
 Deno.test("ProxyHealth needs the late family itself to catch up", () => {
   const { clock, health } = createHealth();
-  health.syncQueued("IPv6");
+  health.queued(serviceLoop("IPv6"));
   clock.stall(25_000);
-  health.synced("IPv4");
+  health.synced(serviceLoop("IPv4"));
   assertEquals(health.healthy(), false);
-  health.synced("IPv6");
+  health.synced(serviceLoop("IPv6"));
   assertEquals(health.healthy(), true);
 });
 
 Deno.test("ProxyHealth counts from the oldest request that waits", () => {
   const { clock, health } = createHealth();
-  health.syncQueued("IPv4");
+  health.queued(serviceLoop("IPv4"));
   clock.stall(9000);
-  health.syncQueued("IPv4");
+  health.queued(serviceLoop("IPv4"));
   clock.stall(1000);
   assertEquals(health.healthy(), false);
 });
 
 Deno.test("ProxyHealth takes a jump of the time of day for no delay, and reports the new time", () => {
   const { clock, health } = createHealth();
-  health.syncLoopStarted("IPv4");
-  health.syncQueued("IPv4");
+  health.started(serviceLoop("IPv4"));
+  health.queued(serviceLoop("IPv4"));
   clock.jump(3_600_000);
-  assertEquals([...health.families()], [["IPv4", { lastUpdated: START, healthy: true }]]);
+  assertEquals([...health.loops()], [["IPv4", { lastUpdated: START, healthy: true }]]);
   clock.jump(-7_200_000);
   clock.stall(TIMEOUT_MS);
   assertEquals(health.healthy(), false);
-  health.synced("IPv4");
+  health.synced(serviceLoop("IPv4"));
   const lastUpdated = START - 3_600_000 + TIMEOUT_MS;
-  assertEquals([...health.families()], [["IPv4", { lastUpdated, healthy: true }]]);
+  assertEquals([...health.loops()], [["IPv4", { lastUpdated, healthy: true }]]);
 });
 
 Deno.test("ProxyHealth knows a node that may be a target of load balancers", () => {

@@ -13,6 +13,7 @@ import { type Clock, systemClock } from "../os/clock.ts";
 import type { BackendMode } from "../proxy/backend.ts";
 import type { ServiceTrafficRow, ServiceTrafficTable } from "../proxy/service_traffic.ts";
 import { createInstruments, type Instruments, setCounter } from "./instruments.ts";
+import { type LoopInstruments, loopInstruments } from "./loop_instruments.ts";
 import type { Metric } from "./metric.ts";
 import { METRICS } from "./metric_table.ts";
 import { type ProcessInstruments, processInstruments } from "./process_instruments.ts";
@@ -42,6 +43,8 @@ interface MetricsOptions {
 
 /** Takes what happens and writes it as Prometheus text. */
 export interface ProxyMetrics extends SyncInstruments, ProcessInstruments {
+  /** Counts the syncs of all controllers. */
+  readonly loops: LoopInstruments;
   /** Everything as text, but for what is counted for each Service. */
   render(): Promise<{ readonly contentType: string; readonly body: string }>;
   /** The rest of the text, in pieces; `undefined` where Services are not counted one by one. */
@@ -57,6 +60,7 @@ export function createProxyMetrics(options: MetricsOptions): ProxyMetrics {
   return {
     ...syncInstruments(its),
     ...processInstruments(its),
+    loops: loopInstruments(its),
     async render() {
       const { user, system } = cpuUsage();
       setCounter(its.processCpu, {}, (user + system) / 1e6);

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { CONTROLLER_NAMES } from "../controller/loop_id.ts";
 import { SOCKET_USES } from "../os/open_files.ts";
 import { FAMILY, type Metric } from "./metric.ts";
 
@@ -17,6 +18,9 @@ const RESOURCE = {
     "other",
   ],
 } as const;
+
+/** One loop of a controller. */
+const LOOP = { controller: CONTROLLER_NAMES, ...FAMILY } as const;
 
 /** What another program may have removed or changed. */
 const DRIFT = {
@@ -43,6 +47,33 @@ export const RELAY_METRICS = {
     type: "gauge",
     help: "Service ports, or addresses of them, that could not be applied",
     labels: FAMILY,
+  },
+  controllerSyncDuration: {
+    name: "kube_relay_controller_sync_duration_seconds",
+    type: "histogram",
+    help: "Duration of a sync of any controller, Services among them",
+    labels: LOOP,
+    buckets: [0.001, 0.01, 0.1, 1, 10, 60],
+    startsAtZero: false,
+  },
+  controllerSyncFailures: {
+    name: "kube_relay_controller_sync_failures_total",
+    type: "counter",
+    help: "Failed syncs of any controller; their changes are kept and tried again",
+    labels: LOOP,
+    startsAtZero: false,
+  },
+  controllerLastSync: {
+    name: "kube_relay_controller_last_sync_timestamp_seconds",
+    type: "gauge",
+    help: "Time of the last successful sync of any controller",
+    labels: LOOP,
+  },
+  controllerQuarantined: {
+    name: "kube_relay_controller_quarantined_items",
+    type: "gauge",
+    help: "Items of any controller, or addresses of them, that could not be applied",
+    labels: LOOP,
   },
   apiSilence: {
     name: "kube_relay_api_last_sign_of_life_age_seconds",

@@ -9,8 +9,13 @@ import { ChangeLog } from "../../lib/app/changes/change_log.ts";
 import { ChangeRecorder } from "../../lib/app/changes/change_recorder.ts";
 import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
-import { ProxyHealth } from "../../lib/health/proxy_health.ts";
-import { testEndpointSlice, testNodeState, testService } from "../support/builders/builders.ts";
+import { SERVICE_WORDS } from "../../lib/app/changes/object_change.ts";
+import {
+  serviceLoop,
+  testEndpointSlice,
+  testNodeState,
+  testService,
+} from "../support/builders/builders.ts";
 import { FakeBackend } from "../support/fakes/fake_backend.ts";
 import { FakeClock } from "../support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../support/fakes/memory_logger.ts";
@@ -22,11 +27,16 @@ const ENDPOINTS = 20;
 function createProxy(log: ChangeLog | undefined, clock: FakeClock): FamilyProxy {
   const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
   return new FamilyProxy({
-    ...{ clock, logger: new MemoryLogger(), observers: [], onFirstSync: () => {} },
+    ...{ clock, logger: new MemoryLogger(), observers: [], loopObservers: [] },
     backend: new FakeBackend(),
-    health: new ProxyHealth({ clock }, { timeoutMs: 60_000 }),
     metrics: { syncQueued() {}, syncFinished() {}, syncFailed() {}, syncSucceeded() {} },
-    ...(log && { recorder: new ChangeRecorder({ clock, log }, { family: "IPv4", waitMs: 1000 }) }),
+    ...(log && {
+      recorder: new ChangeRecorder({ clock, log }, {
+        ...SERVICE_WORDS,
+        loop: serviceLoop("IPv4"),
+        waitMs: 1000,
+      }),
+    }),
   }, {
     family: "IPv4",
     node: testNodeState(),
@@ -74,7 +84,11 @@ async function measure(log: ChangeLog | undefined, clock: FakeClock): Promise<nu
 function recorderCost(): number {
   const clock = new FakeClock();
   const log = new ChangeLog({ clock });
-  const recorder = new ChangeRecorder({ clock, log }, { family: "IPv4", waitMs: 1000 });
+  const recorder = new ChangeRecorder({ clock, log }, {
+    ...SERVICE_WORDS,
+    loop: serviceLoop("IPv4"),
+    waitMs: 1000,
+  });
   const report = { full: false, services: SERVICES, operations: { rules: 9 }, quarantined: [] };
   const changes = Array.from(
     { length: SERVICES },

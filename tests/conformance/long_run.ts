@@ -8,11 +8,12 @@
  */
 import { InformerSet } from "../../lib/kube/informer_set.ts";
 import { assert, assertEquals } from "@std/assert";
+import { ControllerOpener } from "../../lib/app/run/controller_opener.ts";
+import { FOLLOWED_KINDS } from "../../lib/app/service/service_subscriptions.ts";
 import { FamilyProxy } from "../../lib/app/service/family_proxy.ts";
-import { ObjectRouter } from "../../lib/app/service/object_router.ts";
+import { routeObjects } from "../../lib/app/service/route_objects.ts";
 import { planSettingsOf } from "../../lib/app/run/plan_settings.ts";
 import { defaultConfiguration } from "../../lib/config/configuration_schema.ts";
-import { ProxyHealth } from "../../lib/health/proxy_health.ts";
 import { type ApiSource, createApiSource } from "../../lib/kube/api_source.ts";
 import type { TransportTiming } from "../../lib/kube/http_transport.ts";
 import type { KubeAuth } from "../../lib/kube/kube_auth.ts";
@@ -48,7 +49,7 @@ export class LongRunProxy implements AsyncDisposable {
   readonly logger = new MemoryLogger();
   readonly #family: FamilyProxy;
   readonly #source: ApiSource;
-  readonly #router: ObjectRouter;
+  readonly #opener: ControllerOpener;
   readonly #abort = new AbortController();
   readonly #running: Promise<void>;
 
@@ -59,15 +60,7 @@ export class LongRunProxy implements AsyncDisposable {
       { nodeName: NODE, mode: "userspace" },
     );
     this.#family = new FamilyProxy(
-      {
-        clock,
-        logger,
-        backend,
-        metrics: SILENT_METRICS,
-        health: new ProxyHealth({ clock }, { timeoutMs: 60_000 }),
-        observers: [],
-        onFirstSync: () => {},
-      },
+      { clock, logger, backend, metrics: SILENT_METRICS, observers: [], loopObservers: [] },
       {
         family: "IPv4",
         node: settings.nodeState(undefined),
@@ -76,7 +69,7 @@ export class LongRunProxy implements AsyncDisposable {
       },
     );
     const informers = new InformerSet();
-    this.#router = new ObjectRouter({ clock }, {
+    routeObjects({
       informers,
       nodeName: NODE,
       endpointsFallback: false,
@@ -84,9 +77,12 @@ export class LongRunProxy implements AsyncDisposable {
       serviceCidrs: [],
       onNode: (node) => this.#family.onNode(settings.nodeState(node)),
       onNodeDeleted: () => {},
-      onReady: () => {},
-      onWork: () => {},
     });
+    const controller = { kinds: FOLLOWED_KINDS, open: () => this.#family.open() };
+    this.#opener = new ControllerOpener(
+      { clock, eventLoop: { expectWork() {} }, manager: { enter() {} } },
+      { informers, controllers: [controller] },
+    );
     this.#source = createApiSource({ clock, logger, auth, random: Math.random }, {
       informers,
       ...options,
@@ -110,7 +106,7 @@ export class LongRunProxy implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.#router.stop();
+    this.#opener.stop();
     this.#abort.abort();
     await this.#running;
     await this.#family.stop();

@@ -8,8 +8,9 @@ import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";
 import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
-import { IPTABLES_RULE_SETS } from "./iptables_rule_set.ts";
-import { isKubeProxyTable, listNftTables, renderTableDeletion } from "./nft_tables.ts";
+import { IPTABLES_RULE_SETS } from "../iptables/iptables_rule_set.ts";
+import { deletionText } from "../nft/nft_objects.ts";
+import { isKubeProxyTable, listNftTables } from "./nft_tables.ts";
 import { removeCounters } from "../packet_counters.ts";
 import { OWN_NOTHING, type OwnState } from "./own_state.ts";
 import { removeFromIptables } from "./remove_iptables.ts";
@@ -65,7 +66,7 @@ async function removeNftTables(
   if (tables.length === 0) return;
   await run.do("kube-proxy's tables of nftables", {
     command: ["nft", "-f", "-"],
-    input: () => renderTableDeletion(tables),
+    input: () => tables.map(deletionText),
     removes: tables.map(({ family, name }) => `table ${family} ${name} (nftables)`),
   });
 }

@@ -1,21 +1,13 @@
+import type { ControllerName } from "../../controller/loop_id.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { RuleName } from "../../explain/rule_names.ts";
-
-/** What can cause a sync. The last two are no objects of the API. */
-export type CauseKind =
-  | "Service"
-  | "EndpointSlice"
-  | "Endpoints"
-  | "Node"
-  | "ServiceCIDR"
-  | "addresses"
-  | "configuration";
 
 export type ChangeAction = "added" | "updated" | "deleted";
 
 /** One object that changed, once or more, before a sync. */
 export interface ChangeCause {
-  readonly kind: CauseKind;
+  /** A kind of the API, or what else can cause a sync: `addresses`, `configuration`. */
+  readonly kind: string;
   /** `namespace/name`, or the name alone; empty for kinds without a name. */
   readonly name: string;
   readonly action: ChangeAction;
@@ -27,10 +19,16 @@ export interface ChangeCause {
   readonly seenAt: string;
 }
 
-/** A change in the plan of one ServicePort. */
-export interface ChangeEffect {
-  /** `namespace/name:port/PROTOCOL`. */
-  readonly servicePort: string;
+/** What of a plan an entry is about: one of the two is there. */
+export interface ChangedItem {
+  /** Of Services: `namespace/name:port/PROTOCOL`. */
+  readonly servicePort?: string;
+  /** An item of another controller. */
+  readonly item?: string;
+}
+
+/** A change in the plan of one item. */
+export interface ChangeEffect extends ChangedItem {
   readonly action: ChangeAction;
   /** E.g. `2 -> 3 endpoints`. */
   readonly words: readonly string[];
@@ -70,10 +68,16 @@ interface EntryBase {
   readonly at: string;
 }
 
-/** One sync, or a burst of syncs, of one family. */
-export interface SyncEntry extends EntryBase {
-  readonly kind: "sync";
+/** The loop that an entry is about. */
+export interface EntryLoop {
+  /** Absent for that of Services. */
+  readonly controller?: ControllerName;
   readonly family: IpFamily;
+}
+
+/** One sync, or a burst of syncs, of one family. */
+export interface SyncEntry extends EntryBase, EntryLoop {
+  readonly kind: "sync";
   /** `failed` becomes `applied` when a later attempt succeeds. */
   readonly outcome: "applied" | "failed";
   /** The first sync of the family. */
@@ -82,7 +86,7 @@ export interface SyncEntry extends EntryBase {
   /** Numbers of further changes, by kind of object. */
   readonly moreCauses: Readonly<Record<string, number>>;
   readonly effects: readonly ChangeEffect[];
-  /** Numbers of further ServicePorts, by action. */
+  /** Numbers of further items, by action. */
   readonly moreEffects: Readonly<Record<string, number>>;
   /** Number of syncs in this entry. */
   readonly syncs: number;
@@ -107,20 +111,17 @@ export interface SyncEntry extends EntryBase {
   readonly flows?: CleanedFlows;
 }
 
-/** A ServicePort, or one of its addresses, that went into quarantine or came out of it. */
-export interface QuarantineEntry extends EntryBase {
+/** An item, or one of its addresses, that went into quarantine or came out of it. */
+export interface QuarantineEntry extends EntryBase, EntryLoop, ChangedItem {
   readonly kind: "quarantine";
-  readonly family: IpFamily;
   readonly direction: "in" | "out";
-  readonly servicePort: string;
   readonly address?: string;
   readonly reason: string;
 }
 
 /** Objects of kube-relay that another program removed or changed. */
-export interface DriftEntry extends EntryBase {
+export interface DriftEntry extends EntryBase, EntryLoop {
   readonly kind: "drift";
-  readonly family: IpFamily;
   /** The kind, as in the metrics. */
   readonly object: string;
   readonly found: number;
@@ -168,8 +169,7 @@ export type ChangeEntry =
   | ConfigurationEntry;
 
 /** The duration of one sync. */
-export interface SyncTime {
-  readonly family: IpFamily;
+export interface SyncTime extends EntryLoop {
   /** The end, in milliseconds since 1970. */
   readonly at: number;
   readonly durationMs: number;

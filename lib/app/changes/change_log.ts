@@ -1,7 +1,14 @@
 import type { DriftFigures } from "../../metrics/sync_instruments.ts";
+import { type LoopId, otherController } from "../../controller/loop_id.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
-import type { ChangeEntry, ChangesReport, DriftEntry, SyncTime } from "./change_entry.ts";
+import type {
+  ChangeEntry,
+  ChangesReport,
+  DriftEntry,
+  EntryLoop,
+  SyncTime,
+} from "./change_entry.ts";
 import { type FlowCleaning, withCleanedFlows } from "./cleaned_flows.ts";
 import { entryToContinue, mergedRepairs, type RepairNote } from "./repair_note.ts";
 
@@ -88,14 +95,19 @@ export class ChangeLog {
   }
 
   /** Adds drift. Repeated drift of the same kind becomes one entry. */
-  driftFound(family: IpFamily, { kind: object, found, repaired }: DriftFigures): void {
+  driftFound(
+    { controller, family }: LoopId,
+    { kind: object, found, repaired }: Omit<DriftFigures, "kind"> & { readonly kind: string },
+  ): void {
     if (found === 0) return;
     const last = this.#kept.at(-1)?.entry;
     const at = this.#now();
     const entry: Omit<DriftEntry, "sequence"> = {
-      ...{ kind: "drift", at, family, object, found, repaired, times: 1 },
+      ...{ kind: "drift", at, ...otherController({ controller }), family, object },
+      ...{ found, repaired, times: 1 },
     };
-    if (last?.kind !== "drift" || last.family !== family || last.object !== object) {
+    const isSame = last?.kind === "drift" && last.object === object && isOfLoop(last, entry);
+    if (!isSame) {
       this.add(entry);
       return;
     }
@@ -140,6 +152,11 @@ export class ChangeLog {
       this.#forgotten++;
     }
   }
+}
+
+/** Whether two entries are about the same loop. */
+export function isOfLoop(entry: EntryLoop, other: EntryLoop): boolean {
+  return entry.family === other.family && entry.controller === other.controller;
 }
 
 /** Two bytes for each character of the text form, and as much again for the objects around it. */

@@ -1,4 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
+import { serviceLoop } from "../../../tests/support/builders/builders.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { ChangeLog } from "./change_log.ts";
 
@@ -45,10 +46,10 @@ Deno.test("ChangeLog replaces an entry in its place, and adds one that is forgot
 
 Deno.test("ChangeLog counts drift that is found again in a row", () => {
   const log = new ChangeLog({ clock: new FakeClock() });
-  log.driftFound("IPv4", { kind: "chain", found: 0, repaired: 0 });
-  log.driftFound("IPv4", { kind: "chain", found: 2, repaired: 2 });
-  log.driftFound("IPv4", { kind: "chain", found: 1, repaired: 0 });
-  log.driftFound("IPv6", { kind: "chain", found: 1, repaired: 1 });
+  log.driftFound(serviceLoop("IPv4"), { kind: "chain", found: 0, repaired: 0 });
+  log.driftFound(serviceLoop("IPv4"), { kind: "chain", found: 2, repaired: 2 });
+  log.driftFound(serviceLoop("IPv4"), { kind: "chain", found: 1, repaired: 0 });
+  log.driftFound(serviceLoop("IPv6"), { kind: "chain", found: 1, repaired: 1 });
   const [first, second, ...others] = log.recent().entries;
   assert(first?.kind === "drift" && second?.kind === "drift");
   assertEquals([first.found, first.repaired, first.times], [3, 2, 2]);

@@ -1,87 +1,101 @@
-import type { IpFamily } from "../../net/ip_address.ts";
-import type { SyncTimes } from "../../controller/sync_loop.ts";
+import type { Quarantined, SyncReport } from "../../controller/data_plane.ts";
+import { type LoopId, otherController } from "../../controller/loop_id.ts";
+import type { SyncTimes } from "../../controller/loop_parts.ts";
 import type { Clock } from "../../os/clock.ts";
-import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
-import type { ServicePlan } from "../../proxy/service_plan.ts";
-import type { QuarantineEntry, SyncEntry } from "./change_entry.ts";
+import type { ChangedItem, EntryLoop, SyncEntry } from "./change_entry.ts";
 import type { ChangeLog } from "./change_log.ts";
 import { shortened } from "./change_words.ts";
 import { mergeBursts } from "./merge_bursts.ts";
-import type { ObjectChange } from "./object_change.ts";
-import { PendingCauses, PendingEffects } from "./pending_changes.ts";
+import {
+  type CauseWords,
+  type EffectWords,
+  PendingCauses,
+  PendingEffects,
+  type RecordedChange,
+} from "./pending_changes.ts";
 
-interface ChangeRecorderOptions {
-  readonly family: IpFamily;
+interface ChangeRecorderOptions<Change extends RecordedChange, Item> {
+  readonly loop: LoopId;
+  readonly causeWords: CauseWords<Change>;
+  readonly effectWords: EffectWords<Item>;
   /** Longest wait of a change for its sync by the configuration, in milliseconds. */
   readonly waitMs: number;
 }
 
 interface Ended {
   readonly times: SyncTimes;
-  readonly report?: SyncReport;
+  readonly report?: SyncReport<string>;
   readonly error?: string;
 }
 
 /**
- * Follows the changes of one family from the object to the data plane and writes them into the log. Every
+ * Follows the changes of one loop from the object to the data plane and writes them into the log. Every
  * call but those at the end of a sync takes constant time.
  */
-export class ChangeRecorder {
+export class ChangeRecorder<Change extends RecordedChange, Item> {
   readonly #clock: Clock;
   readonly #log: ChangeLog;
-  readonly #family: IpFamily;
+  readonly #loop: EntryLoop;
+  readonly #options: ChangeRecorderOptions<Change, Item>;
   readonly #slow: SlowSyncs;
   /** Seen since the last {@linkcode drained}. */
-  #coming = new PendingCauses();
+  #coming: PendingCauses<Change>;
   /** Part of a sync, but not in effect. */
-  #causes = new PendingCauses();
-  #effects = new PendingEffects();
+  #causes: PendingCauses<Change>;
+  #effects: PendingEffects<Item>;
   #failures = 0;
   #isFirst = true;
-  #quarantined: readonly Quarantined[] = [];
-  /** The newest entry of this family, which may still change. */
+  #quarantined: readonly Quarantined<string>[] = [];
+  /** The newest entry of this loop, which may still change. */
   #open: SyncEntry | undefined;
 
   constructor(
     { clock, log }: { readonly clock: Clock; readonly log: ChangeLog },
-    { family, waitMs }: ChangeRecorderOptions,
+    options: ChangeRecorderOptions<Change, Item>,
   ) {
     this.#clock = clock;
     this.#log = log;
-    this.#family = family;
-    this.#slow = new SlowSyncs({ waitMs });
+    this.#options = options;
+    const { loop, causeWords, effectWords } = options;
+    this.#loop = { ...otherController(loop), family: loop.family };
+    this.#slow = new SlowSyncs(options);
+    this.#coming = new PendingCauses(causeWords);
+    this.#causes = new PendingCauses(causeWords);
+    this.#effects = new PendingEffects(effectWords);
   }
 
   /** Adds a changed object. */
-  seen(change: ObjectChange): void {
+  seen(change: Change): void {
     this.#coming.add(change, this.#clock.now());
   }
 
   /** A sync has begun with all changes seen so far. */
   drained(): void {
     this.#causes.append(this.#coming);
-    this.#coming = new PendingCauses();
+    this.#coming = new PendingCauses(this.#options.causeWords);
   }
 
-  /** The plan of a ServicePort has changed. */
-  planned(previous: ServicePlan | undefined, next: ServicePlan | undefined): void {
+  /** The plan of an item has changed. */
+  planned(previous: Item | undefined, next: Item | undefined): void {
     this.#effects.add(previous, next);
   }
 
   /** The sync succeeded. `quarantined` is everything in quarantine now. */
   applied(times: SyncTimes, { report, quarantined }: {
-    readonly report: SyncReport;
-    readonly quarantined: readonly Quarantined[];
+    readonly report: SyncReport<string>;
+    readonly quarantined: readonly Quarantined<string>[];
   }): void {
     this.#timed(times, "applied");
     const entry = this.#entry({ times, report });
     this.#writeSuccess(entry);
-    this.#causes = new PendingCauses();
-    this.#effects = new PendingEffects();
+    this.#causes = new PendingCauses(this.#options.causeWords);
+    this.#effects = new PendingEffects(this.#options.effectWords);
     this.#failures = 0;
     this.#isFirst = false;
     for (const change of quarantineChanges(this.#quarantined, quarantined)) {
-      this.#log.add({ kind: "quarantine", at: this.#wall(), family: this.#family, ...change });
+      const item = itemOf(this.#loop, change.key);
+      const { key: _, ...rest } = change;
+      this.#log.add({ kind: "quarantine", at: this.#wall(), ...this.#loop, ...item, ...rest });
     }
     this.#quarantined = quarantined;
   }
@@ -111,7 +125,7 @@ export class ChangeRecorder {
 
   #timed({ startedAt }: SyncTimes, outcome: "applied" | "failed"): void {
     const durationMs = rounded(this.#clock.now() - startedAt);
-    this.#log.timed({ family: this.#family, at: this.#clock.wallNow(), durationMs, outcome });
+    this.#log.timed({ ...this.#loop, at: this.#clock.wallNow(), durationMs, outcome });
   }
 
   #entry({ times: { startedAt, plannedAt }, report, error }: Ended): Omit<SyncEntry, "sequence"> {
@@ -120,15 +134,18 @@ export class ChangeRecorder {
     const entry: Omit<SyncEntry, "sequence"> = {
       kind: "sync",
       at: this.#wall(),
-      family: this.#family,
+      ...this.#loop,
       outcome: report ? "applied" : "failed",
       ...(this.#isFirst && { first: true }),
       causes: this.#causes.describe({
-        hasEffect: (service) => this.#effects.concern(service),
+        hasEffect: (owner) => this.#effects.concern(owner),
         timeText: (at) => this.#wall(at),
       }),
       moreCauses: this.#causes.more,
-      effects: this.#effects.describe(),
+      effects: this.#effects.describe().map(({ key, ...effect }) => ({
+        ...itemOf(this.#loop, key),
+        ...effect,
+      })),
       moreEffects: this.#effects.more,
       syncs: 1,
       ...(report && { full: report.full }),
@@ -179,7 +196,7 @@ class SlowSyncs {
   readonly #shortestMs: number;
   readonly #times: number[] = [];
 
-  constructor({ waitMs }: Pick<ChangeRecorderOptions, "waitMs">) {
+  constructor({ waitMs }: { readonly waitMs: number }) {
     this.#shortestMs = SHORTEST_MS + waitMs;
   }
 
@@ -201,9 +218,9 @@ const LONGEST_REASON = 400;
 
 /** What went into quarantine and what came out of it. */
 function quarantineChanges(
-  before: readonly Quarantined[],
-  after: readonly Quarantined[],
-): readonly Omit<QuarantineEntry, "kind" | "at" | "family" | "sequence">[] {
+  before: readonly Quarantined<string>[],
+  after: readonly Quarantined<string>[],
+): readonly ReturnType<typeof entryOf>[] {
   if (before.length === 0 && after.length === 0) return [];
   const [old, now] = [new Set(before.map(placeOf)), new Set(after.map(placeOf))];
   const into = after.filter((each) => !old.has(placeOf(each)));
@@ -214,15 +231,19 @@ function quarantineChanges(
   ];
 }
 
-function placeOf({ key, address }: Quarantined): string {
+function placeOf({ key, address }: Quarantined<string>): string {
   return `${key} ${address ?? ""}`;
 }
 
-function entryOf({ key, address, reason }: Quarantined, direction: "in" | "out") {
+function entryOf({ key, address, reason }: Quarantined<string>, direction: "in" | "out") {
   return {
     direction,
-    servicePort: shortened(key),
+    key,
     ...(address !== undefined && { address }),
     reason: reason.slice(0, LONGEST_REASON),
   };
+}
+
+function itemOf({ controller }: EntryLoop, key: string): ChangedItem {
+  return controller === undefined ? { servicePort: shortened(key) } : { item: shortened(key) };
 }

@@ -1,5 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import {
+  serviceLoop,
   testEndpointSlice,
   testNodeState,
   testService,
@@ -8,12 +9,12 @@ import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
-import { ProxyHealth } from "../../health/proxy_health.ts";
 import type { SyncReport } from "../../proxy/data_plane.ts";
 import { FamilyProxy } from "../service/family_proxy.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
 import type { ChangeEntry, SyncEntry } from "./change_entry.ts";
 import { ChangeLog } from "./change_log.ts";
+import { SERVICE_WORDS } from "./object_change.ts";
 import { ChangeRecorder } from "./change_recorder.ts";
 
 /** A backend whose syncs take time on the fake clock, or fail. */
@@ -41,10 +42,13 @@ function createStage() {
   const backend = new SlowBackend(clock);
   const configuration = { ...defaultConfiguration(), bindAddress: "0.0.0.0" };
   const proxy = new FamilyProxy({
-    ...{ clock, logger: new MemoryLogger(), backend, observers: [], onFirstSync: () => {} },
-    health: new ProxyHealth({ clock }, { timeoutMs: 60_000 }),
+    ...{ clock, logger: new MemoryLogger(), backend, observers: [], loopObservers: [] },
     metrics: { syncQueued() {}, syncFinished() {}, syncFailed() {}, syncSucceeded() {} },
-    recorder: new ChangeRecorder({ clock, log }, { family: "IPv4", waitMs: 1000 }),
+    recorder: new ChangeRecorder({ clock, log }, {
+      ...SERVICE_WORDS,
+      loop: serviceLoop("IPv4"),
+      waitMs: 1000,
+    }),
   }, {
     family: "IPv4",
     node: testNodeState(),

@@ -4,7 +4,7 @@ import { type TimeTexts, timeTexts } from "../status/number_texts.ts";
 import { matchesFilter } from "../status/status_view.ts";
 import { type TextLook, toneColors, type TonedText } from "../cli/terminal_text.ts";
 import type { ChangeEntry, ChangesReport } from "./change_entry.ts";
-import { entryDuration, entryFamily, entryLines } from "./entry_text.ts";
+import { entryDuration, entryFamily, entryLines, itemText } from "./entry_text.ts";
 
 interface ChangesViewOptions extends TextLook {
   /** Only entries that {@linkcode entryMatches} selects. */
@@ -45,9 +45,9 @@ export function renderChanges(report: ChangesReport, options: ChangesViewOptions
 export function entryMatches(entry: ChangeEntry, filter: string): boolean {
   if (filter === "") return true;
   const names = entry.kind === "sync"
-    ? [...entry.causes.map(({ name }) => name), ...entry.effects.map((each) => each.servicePort)]
+    ? [...entry.causes.map(({ name }) => name), ...entry.effects.map(itemText)]
     : entry.kind === "quarantine"
-    ? [entry.servicePort]
+    ? [itemText(entry)]
     : [];
   return names.some((name) => matchesFilter(name, filter));
 }

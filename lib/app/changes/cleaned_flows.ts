@@ -56,9 +56,10 @@ function causesIn(
   const named = new Map<string, SyncEntry>();
   let rest: SyncEntry | undefined;
   for (const entry of entries.toReversed()) {
-    if (entry.kind !== "sync" || entry.family !== family || entry.outcome !== "applied") continue;
+    if (entry.kind !== "sync" || entry.outcome !== "applied") continue;
+    if (entry.family !== family || entry.controller !== undefined) continue;
     for (const { servicePort } of entry.effects) {
-      if (!named.has(servicePort)) named.set(servicePort, entry);
+      if (servicePort !== undefined && !named.has(servicePort)) named.set(servicePort, entry);
     }
     if (Object.keys(entry.moreEffects).length === 0) continue;
     rest = entry;

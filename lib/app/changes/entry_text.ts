@@ -3,6 +3,7 @@ import { printableText } from "../../log/printable_text.ts";
 import type { RuleName } from "../../explain/rule_names.ts";
 import type {
   ChangeCause,
+  ChangedItem,
   ChangeEffect,
   ChangeEntry,
   ConfigurationEntry,
@@ -18,9 +19,13 @@ import type { Tone, TonedText } from "../cli/terminal_text.ts";
 /** Causes, effects and other parts of one entry that are named; the rest is counted. */
 const MOST_NAMED = 4;
 
-/** All lines of an entry; the first one says what happened. */
+/** All lines of an entry; the first one says what happened, and to which controller but that of Services. */
 export function entryLines(entry: ChangeEntry): readonly TonedText[] {
-  return linesOf(entry).map(({ tone, text }) => ({ tone, text: printableText(text) }));
+  const head = "controller" in entry ? `${entry.controller}: ` : "";
+  return linesOf(entry).map(({ tone, text }, index) => ({
+    tone,
+    text: printableText(`${index === 0 ? head : ""}${text}`),
+  }));
 }
 
 /** The IP family; empty for an entry that concerns both. */
@@ -51,6 +56,10 @@ export function entryDuration(entry: ChangeEntry): string {
 
 function syncLines(entry: SyncEntry): readonly TonedText[] {
   const { causes, effects, moreCauses, moreEffects } = entry;
+  const nounOf = (action: string) => `${entry.controller ? "items" : "ServicePorts"} ${action}`;
+  const further = Object.fromEntries(
+    Object.entries(moreEffects).map(([action, count]) => [nounOf(action), count]),
+  );
   return [
     ...headLines(entry),
     ...causes.slice(0, MOST_NAMED).map((cause) => line("plain", causeText(cause))),
@@ -58,7 +67,7 @@ function syncLines(entry: SyncEntry): readonly TonedText[] {
     ...effects.slice(0, MOST_NAMED).flatMap(effectLines),
     ...moreLine(
       "effect",
-      addCounts(moreEffects, effects.slice(MOST_NAMED), ({ action }) => `ServicePorts ${action}`),
+      addCounts(further, effects.slice(MOST_NAMED), ({ action }) => nounOf(action)),
     ),
     line("detail", workText(entry)),
     ...outcomeLines(entry),
@@ -105,8 +114,13 @@ function rulesText(rules: readonly RuleName[]): string {
   return `by ${shown.join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
 }
 
-function effectText({ servicePort, action, words }: ChangeEffect): string {
-  return `-> ${servicePort}${action === "updated" ? "" : ` ${action}`}${listed(words)}`;
+/** The item that an effect or a quarantine is about. */
+export function itemText({ servicePort, item = "" }: ChangedItem): string {
+  return servicePort ?? item;
+}
+
+function effectText({ action, words, ...changed }: ChangeEffect): string {
+  return `-> ${itemText(changed)}${action === "updated" ? "" : ` ${action}`}${listed(words)}`;
 }
 
 function listed(words: readonly string[]): string {
@@ -157,9 +171,10 @@ function flowLines({ flows }: SyncEntry): readonly TonedText[] {
 }
 
 function quarantineLine(
-  { direction, servicePort, address, reason }: QuarantineEntry,
+  { direction, address, reason, ...changed }: QuarantineEntry,
 ): TonedText {
-  const place = address === undefined ? servicePort : `${servicePort} ${address}`;
+  const item = itemText(changed);
+  const place = address === undefined ? item : `${item} ${address}`;
   return direction === "in"
     ? line("bad", `QUARANTINE: ${place}: ${reason}`)
     : line("good", `Out of quarantine: ${place}`);
@@ -209,12 +224,8 @@ function addCounts<Item>(
   items: readonly Item[],
   nameOf: (item: Item) => string,
 ): Readonly<Record<string, number>> {
-  const named = Object.entries(counts)
-    .map(([name, count]) => [ACTIONS.has(name) ? `ServicePorts ${name}` : name, count]);
-  return sum(countsOf(items, nameOf), Object.fromEntries(named));
+  return sum(countsOf(items, nameOf), counts);
 }
-
-const ACTIONS: ReadonlySet<string> = new Set(["added", "updated", "deleted"]);
 
 function line(tone: Tone, text: string): TonedText {
   return { tone, text };

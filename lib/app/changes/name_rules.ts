@@ -44,7 +44,8 @@ export async function nameRules(
     }
     const effects: ChangeEffect[] = [];
     for (const effect of entry.effects) {
-      const rules = await rulesOf(entry.family, effect.servicePort);
+      const { servicePort } = effect;
+      const rules = servicePort && await rulesOf(entry.family, servicePort);
       effects.push(rules ? { ...effect, rules } : effect);
     }
     entries.push({ ...entry, effects });

@@ -5,7 +5,11 @@ import type { Service } from "../../api/kinds/service.ts";
 import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
-import { namespacedNameOf, type ServiceKey, serviceKey } from "../../proxy/service_port_name.ts";
+import type { ServicePlan } from "../../proxy/service_plan.ts";
+import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
+import type { ChangeRecorder } from "./change_recorder.ts";
+import { describePlan } from "./describe_plan.ts";
+import type { CauseWords, ChangeSubject, EffectWords } from "./pending_changes.ts";
 import { itemChanges, limited, shortened } from "./change_words.ts";
 import {
   describeEndpoints,
@@ -30,16 +34,21 @@ export type ObjectChange =
   | Change<"addresses", readonly IpAddress[]>
   | Change<"ServiceCIDR" | "configuration", undefined>;
 
-/** What a change is about. */
-interface ChangeSubject {
-  /** `namespace/name`, or the name of a Node; empty for kinds without a name. */
-  readonly name: string;
-  /** The only Service that the change can affect; absent where that is any. */
-  readonly service?: ServiceKey;
-}
+/** Writes down the changes of one family of Services. */
+export type ServiceChangeRecorder = ChangeRecorder<ObjectChange, ServicePlan>;
+
+/** How the change log describes Services. */
+export const SERVICE_WORDS = {
+  causeWords: { subjectOf, wordsOf: wordsOfChange } satisfies CauseWords<ObjectChange>,
+  effectWords: {
+    keyOf: ({ key }) => key,
+    ownerOf: ({ name }) => serviceKey(name),
+    wordsOf: describePlan,
+  } satisfies EffectWords<ServicePlan>,
+};
 
 /** Returns the object of a change. */
-export function subjectOf(change: ObjectChange): ChangeSubject {
+function subjectOf(change: ObjectChange): ChangeSubject {
   if (change.kind === "Node") return { name: change.current.name };
   const object: KubeObject | undefined = isObjectChange(change)
     ? change.current ?? change.previous
@@ -47,9 +56,9 @@ export function subjectOf(change: ObjectChange): ChangeSubject {
   if (object === undefined) return { name: "" };
   const owner = namespacedNameOf(object);
   const name = shortened(serviceKey(owner));
-  if (change.kind !== "EndpointSlice") return { name, service: serviceKey(owner) };
+  if (change.kind !== "EndpointSlice") return { name, owner: serviceKey(owner) };
   const label = object.metadata.labels?.[SERVICE_NAME_LABEL];
-  return label === undefined ? { name } : { name, service: serviceKey({ ...owner, name: label }) };
+  return label === undefined ? { name } : { name, owner: serviceKey({ ...owner, name: label }) };
 }
 
 function isObjectChange(
@@ -59,7 +68,7 @@ function isObjectChange(
 }
 
 /** Describes the difference between both states. */
-export function wordsOfChange(change: ObjectChange): readonly string[] {
+function wordsOfChange(change: ObjectChange): readonly string[] {
   switch (change.kind) {
     case "Service":
       return describeService(change.previous, change.current);

@@ -1,24 +1,54 @@
-import type { ServicePlan } from "../../proxy/service_plan.ts";
-import { type ServiceKey, serviceKey, type ServicePortKey } from "../../proxy/service_port_name.ts";
-import type { CauseKind, ChangeAction, ChangeCause, ChangeEffect } from "./change_entry.ts";
-import { shortened } from "./change_words.ts";
-import { describePlan } from "./describe_plan.ts";
-import { type ObjectChange, subjectOf, wordsOfChange } from "./object_change.ts";
+import type { ChangeAction, ChangeCause } from "./change_entry.ts";
 
-/** Most objects and most ServicePorts of one sync that are named; more are counted. */
+/** Most objects and most items of one sync that are named; more are counted. */
 export const MOST_NAMED = 16;
 
-interface PendingCause {
-  readonly change: ObjectChange;
+/** What caused a sync, before and after; one of the two may be absent. */
+export interface RecordedChange {
+  /** A kind of the API, `addresses` or `configuration`. */
+  readonly kind: string;
+  readonly previous: unknown;
+  readonly current: unknown;
+}
+
+/** What a change is about. */
+export interface ChangeSubject {
+  /** `namespace/name`, or the name of a Node; empty for kinds without a name. */
+  readonly name: string;
+  /** The only owner of items that the change can affect; absent where that is any. */
+  readonly owner?: string;
+}
+
+/** How a controller describes what causes its syncs. */
+export interface CauseWords<Change extends RecordedChange> {
+  subjectOf(change: Change): ChangeSubject;
+  /** The difference between both states. */
+  wordsOf(change: Change): readonly string[];
+}
+
+/** How a controller describes the items of its plan. */
+export interface EffectWords<Item> {
+  keyOf(item: Item): string;
+  ownerOf(item: Item): string;
+  wordsOf(previous: Item | undefined, next: Item | undefined): readonly string[];
+}
+
+interface PendingCause<Change> {
+  readonly change: Change;
   readonly count: number;
   readonly seenAt: number;
 }
 
 /** Changes of objects that are not in effect yet. Takes each in constant time and bounded memory. */
-export class PendingCauses {
-  readonly #named = new Map<string, PendingCause>();
-  readonly #more = new Map<CauseKind, number>();
+export class PendingCauses<Change extends RecordedChange> {
+  readonly #words: CauseWords<Change>;
+  readonly #named = new Map<string, PendingCause<Change>>();
+  readonly #more = new Map<string, number>();
   #firstSeenAt: number | undefined;
+
+  constructor(words: CauseWords<Change>) {
+    this.#words = words;
+  }
 
   /** When the first change was seen, by the clock of {@linkcode add}. */
   get firstSeenAt(): number | undefined {
@@ -36,13 +66,12 @@ export class PendingCauses {
   }
 
   /** Adds a change. Changes of one object become one, with the state before the first of them. */
-  add(change: ObjectChange, seenAt: number, count = 1): void {
+  add(change: Change, seenAt: number, count = 1): void {
     this.#firstSeenAt ??= seenAt;
-    const identity = `${change.kind} ${subjectOf(change).name}`;
+    const identity = `${change.kind} ${this.#words.subjectOf(change).name}`;
     const known = this.#named.get(identity);
     if (known) {
-      // Both have the same kind.
-      const merged = { ...change, previous: known.change.previous } as ObjectChange;
+      const merged = { ...change, previous: known.change.previous };
       this.#named.set(identity, { ...known, change: merged, count: known.count + count });
     } else if (this.#named.size < MOST_NAMED) {
       this.#named.set(identity, { change, count, seenAt });
@@ -50,81 +79,91 @@ export class PendingCauses {
   }
 
   /** Adds later changes. */
-  append(later: PendingCauses): void {
+  append(later: PendingCauses<Change>): void {
     for (const { change, count, seenAt } of later.#named.values()) this.add(change, seenAt, count);
     for (const [kind, count] of later.#more) this.#count(kind, count);
   }
 
   /**
-   * Describes the changes. Leaves out those of Services without a difference in the plan, as `hasEffect`
+   * Describes the changes. Leaves out those without a difference in the plan, as `hasEffect`
    * knows; `timeText` formats a time as RFC 3339.
    */
   describe({ hasEffect, timeText }: {
-    readonly hasEffect: (service: ServiceKey) => boolean;
+    readonly hasEffect: (owner: string) => boolean;
     readonly timeText: (at: number) => string;
   }): readonly ChangeCause[] {
     return [...this.#named.values()].flatMap(({ change, count, seenAt }) => {
-      const { name, service } = subjectOf(change);
-      if (service !== undefined && !hasEffect(service)) return [];
+      const { name, owner } = this.#words.subjectOf(change);
+      if (owner !== undefined && !hasEffect(owner)) return [];
       const { kind, previous, current } = change;
       const action = actionOf(previous, current);
       return [{
         kind,
         name,
         action,
-        words: wordsOfChange(change),
+        words: this.#words.wordsOf(change),
         count,
         seenAt: timeText(seenAt),
       }];
     });
   }
 
-  #count(kind: CauseKind, by: number): void {
+  #count(kind: string, by: number): void {
     this.#more.set(kind, (this.#more.get(kind) ?? 0) + by);
   }
 }
 
-/** Plans of ServicePorts that differ from those in effect. Bounded as {@linkcode PendingCauses}. */
-export class PendingEffects {
+/** Plans of items that differ from those in effect. Bounded as {@linkcode PendingCauses}. */
+export class PendingEffects<Item> {
+  readonly #words: EffectWords<Item>;
   readonly #named = new Map<
-    ServicePortKey,
-    { readonly previous: ServicePlan | undefined; readonly next: ServicePlan | undefined }
+    string,
+    { readonly previous: Item | undefined; readonly next: Item | undefined }
   >();
-  readonly #services = new Set<ServiceKey>();
+  readonly #owners = new Set<string>();
   readonly #more = new Map<ChangeAction, number>();
 
-  /** Number of the ServicePorts that are not named, by action. */
+  constructor(words: EffectWords<Item>) {
+    this.#words = words;
+  }
+
+  /** Number of the items that are not named, by action. */
   get more(): Readonly<Record<string, number>> {
     return Object.fromEntries(this.#more);
   }
 
-  /** Adds a ServicePort whose plan has changed. */
-  add(previous: ServicePlan | undefined, next: ServicePlan | undefined): void {
-    const plan = next ?? previous;
-    if (plan === undefined) return;
-    const known = this.#named.get(plan.key);
-    if (known) this.#named.set(plan.key, { ...known, next });
+  /** Adds an item whose plan has changed. */
+  add(previous: Item | undefined, next: Item | undefined): void {
+    const item = next ?? previous;
+    if (item === undefined) return;
+    const key = this.#words.keyOf(item);
+    const known = this.#named.get(key);
+    if (known) this.#named.set(key, { ...known, next });
     else if (this.#named.size < MOST_NAMED) {
-      this.#named.set(plan.key, { previous, next });
-      this.#services.add(serviceKey(plan.name));
+      this.#named.set(key, { previous, next });
+      this.#owners.add(this.#words.ownerOf(item));
     } else {
       const action = actionOf(previous, next);
       this.#more.set(action, (this.#more.get(action) ?? 0) + 1);
     }
   }
 
-  /** Whether a ServicePort of this Service may be among them. */
-  concern(service: ServiceKey): boolean {
-    return this.#more.size > 0 || this.#services.has(service);
+  /** Whether an item of this owner may be among them. */
+  concern(owner: string): boolean {
+    return this.#more.size > 0 || this.#owners.has(owner);
   }
 
   /** Describes the differences. */
-  describe(): readonly ChangeEffect[] {
+  describe(): readonly {
+    readonly key: string;
+    readonly action: ChangeAction;
+    readonly words: readonly string[];
+  }[] {
     return [...this.#named].flatMap(([key, { previous, next }]) => {
       // Added and deleted before any sync succeeded.
       if (previous === undefined && next === undefined) return [];
-      const words = describePlan(previous, next);
-      return [{ servicePort: shortened(key), action: actionOf(previous, next), words }];
+      const words = this.#words.wordsOf(previous, next);
+      return [{ key, action: actionOf(previous, next), words }];
     });
   }
 }

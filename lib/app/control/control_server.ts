@@ -1,4 +1,5 @@
 import { dirname } from "node:path";
+import type { ControlRoutes } from "../../controller/controller.ts";
 import type { Logger } from "../../log/logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { SILENT_LOGGER } from "../../log/silent_logger.ts";
@@ -7,15 +8,6 @@ import type { HttpTimes } from "../../os/http_connection.ts";
 import { type HttpBounds, HttpConnections } from "../../os/http_listener.ts";
 import { ControlError, requestStatus } from "./control_client.ts";
 import { jsonPieces } from "../cli/json_stream.ts";
-
-/**
- * Answers a GET request. The result is sent as JSON, in pieces; a rejection with a {@linkcode BadQuestion}
- * says what is wrong with the request. `signal` is aborted when the client has gone.
- */
-type ControlRoute = (query: URLSearchParams, signal?: AbortSignal) => Promise<unknown>;
-
-/** By path, e.g. `/status`. */
-export type ControlRoutes = Readonly<Record<`/${string}`, ControlRoute>>;
 
 /** Answer POST requests with any JSON, as {@linkcode ControlRoutes}; by path, e.g. `/repair`. */
 export type ControlMessages = Readonly<
@@ -40,7 +32,7 @@ const MOST_MESSAGE_BYTES = 4096;
 /** The reader of a long answer may pause: `kube-relay dump | less`, or Ctrl-Z. */
 const PIECE_MS = 600_000;
 
-/** The request itself is wrong: a retry would not help. */
+/** The request itself is wrong: a retry would not help. Routes reject with it. */
 export class BadQuestion extends Error {
   override name = "BadQuestion";
 }

@@ -1,42 +1,40 @@
-import type { Node } from "../../api/kinds/node.ts";
+import type { Controller, ControlRoutes } from "../../controller/controller.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { Clock } from "../../os/clock.ts";
-import { serviceKey } from "../../proxy/service_port_name.ts";
-import { answerFlow } from "./answer_flow.ts";
 import type { ChangesReport } from "../changes/change_entry.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
 import { nameRules } from "../changes/name_rules.ts";
 import { parseRepairNote } from "../changes/repair_note.ts";
-import { BadQuestion, type ControlMessages, type ControlRoutes } from "./control_server.ts";
+import { BadQuestion, type ControlMessages } from "./control_server.ts";
 import type { ProcessInfo } from "../dependencies.ts";
-import { RunningComparison } from "../diff/compare_running.ts";
 import { dumpRunning } from "../dump/collect_dump.ts";
 import type { EventLoopMonitor } from "../run/event_loop_monitor.ts";
-import { explainRunning } from "../explain/explain_running.ts";
-import type { FamilyProxy } from "../service/family_proxy.ts";
+import type { ServiceController } from "../service/service_controller.ts";
 import type { ObjectSource } from "../run/object_source.ts";
+import type { CurrentConfiguration } from "../run/configuration_reload.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
+import type { ServiceManager } from "../run/service_manager.ts";
 import type { StartUp } from "../run/start_up.ts";
-import { collectFamilyStatus } from "../status/status_collector.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import { VERSION } from "../cli/version.ts";
 
 /** The parts of the running program that the answers come from. */
 export interface IntrospectedParts {
-  readonly families: readonly FamilyProxy[];
+  readonly services: Pick<ServiceController, "families" | "node" | "status" | "dumpInputs">;
+  /** The other controllers. */
+  readonly others: readonly Controller[];
   readonly startUp: Pick<StartUp, "node" | "hostSettings">;
   readonly eventLoop: Pick<EventLoopMonitor, "largestMs">;
   /** RFC 3339. */
   readonly startedAt: string;
   readonly changes: Pick<ChangeLog, "recent" | "repaired">;
-  readonly phase: () => string;
-  /** `undefined` while it is being opened. */
-  readonly source: () => ObjectSource | undefined;
-  /** The current configuration: its file may have changed since the start. */
-  readonly configuration: () => Pick<RunConfiguration, "proxy" | "relay" | "mode">;
-  readonly informers: () => InformerSet;
-  /** This node's Node object; `undefined` before it was first seen. */
-  readonly node: () => Node | undefined;
+  readonly manager: Pick<ServiceManager, "phase">;
+  readonly source: Pick<ObjectSource, "status">;
+  /** The configuration of the start. */
+  readonly configuration: Pick<RunConfiguration, "relay" | "mode">;
+  /** What is in force: its file may have changed since the start. */
+  readonly current: CurrentConfiguration;
+  readonly informers: InformerSet;
 }
 
 interface IntrospectionDependencies {
@@ -44,57 +42,32 @@ interface IntrospectionDependencies {
   readonly process: Pick<ProcessInfo, "pid" | "kernelRelease">;
 }
 
-/** Most names for the completion of a shell. */
-const MOST_NAMES = 1000;
-
 /**
- * Answers requests on the control socket. A GET request changes nothing, a message only adds to the change
+ * Answers requests on the control socket that are of no single controller. A GET request changes nothing, a message only adds to the change
  * log, and none delays a sync.
  */
 export class Introspection {
   readonly #dependencies: IntrospectionDependencies;
   readonly #parts: IntrospectedParts;
-  readonly #comparison: RunningComparison;
 
   constructor(dependencies: IntrospectionDependencies, parts: IntrospectedParts) {
     this.#dependencies = dependencies;
     this.#parts = parts;
-    this.#comparison = new RunningComparison(dependencies, parts);
   }
 
-  /** Answers by path. */
+  /** Answers by path, about the run as a whole. */
   get routes(): ControlRoutes {
     return {
       "/status": (query) => this.status({ brief: query.has("brief") }),
       "/changes": (query) =>
         this.changes({ last: numberOf(query, "last"), names: query.has("rules") }),
-      "/services": (query) => this.services(query.get("prefix") ?? ""),
       "/dump": (query) => this.dump({ onlyInputs: query.has("inputs") }),
-      "/flow": (query) =>
-        Promise.resolve(answerFlow({ ...this.#dependencies, ...this.#parts }, query)),
-      "/difference": (query, signal) => this.#comparison.answer(query, signal),
-      "/explain": (query) => explainRunning(this.#dependencies, this.#parts, query),
     };
   }
 
   /** Messages by path. */
   get messages(): ControlMessages {
     return { "/repair": (message) => this.#repaired(message) };
-  }
-
-  /** Returns the sorted names of Services with a prefix; not all of very many. */
-  async services(prefix: string): Promise<readonly string[]> {
-    const names = new Set<string>();
-    let seen = 0;
-    for (const { pipeline } of this.#parts.families) {
-      for (const { name } of pipeline.plan.services.values()) {
-        if (++seen % 256 === 0) await this.#dependencies.clock.yieldToEventLoop();
-        const text = serviceKey(name);
-        if (text.startsWith(prefix)) names.add(text);
-        if (names.size >= MOST_NAMES) break;
-      }
-    }
-    return [...names].sort();
   }
 
   /** Returns the dump for `jsonPieces()`; with `onlyInputs` without status and changes. */
@@ -109,7 +82,7 @@ export class Introspection {
   async changes(
     { last, names }: { readonly last?: number | undefined; readonly names: boolean },
   ): Promise<ChangesReport> {
-    const { changes, families } = this.#parts;
+    const { changes, services: { families } } = this.#parts;
     const report = changes.recent(last);
     return names ? await nameRules({ ...this.#dependencies, families }, report) : report;
   }
@@ -125,21 +98,21 @@ export class Introspection {
 
   /** Returns the status; `brief` omits the Services. */
   async status(options: { readonly brief: boolean }): Promise<StatusReport> {
-    const { families: running, startUp, eventLoop, startedAt, phase, source } = this.#parts;
-    const families = [];
-    for (const family of running) {
-      families.push(await collectFamilyStatus(this.#dependencies, family, options));
-    }
+    const { services, others, startUp, eventLoop, startedAt, manager, source } = this.#parts;
+    const { families } = await services.status(options);
+    const controllers = [];
+    for (const controller of others) controllers.push(await controller.status(options));
     return {
       version: VERSION,
       pid: this.#dependencies.process.pid,
       startedAt,
-      phase: phase(),
+      phase: manager.phase,
       largestEventLoopDelayMs: Math.round(eventLoop.largestMs),
       node: startUp.node,
-      sources: source()?.status() ?? [],
+      sources: source.status(),
       hostSettings: startUp.hostSettings,
       families,
+      ...(controllers.length > 0 && { controllers }),
     };
   }
 }

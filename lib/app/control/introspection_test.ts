@@ -1,5 +1,6 @@
 import { assert, assertEquals } from "@std/assert";
 import {
+  serviceLoop,
   testEndpointSlice,
   testNodeState,
   testService,
@@ -8,9 +9,9 @@ import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
-import { ProxyHealth } from "../../health/proxy_health.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import { ChangeLog } from "../changes/change_log.ts";
+import { SERVICE_WORDS } from "../changes/object_change.ts";
 import { ChangeRecorder } from "../changes/change_recorder.ts";
 import { FamilyProxy } from "../service/family_proxy.ts";
 import { type IntrospectedParts, Introspection } from "./introspection.ts";
@@ -36,10 +37,13 @@ async function createStage() {
   const backend = new AskedBackend();
   const changes = new ChangeLog({ clock });
   const proxy = new FamilyProxy({
-    ...{ clock, logger: new MemoryLogger(), backend, observers: [], onFirstSync: () => {} },
-    health: new ProxyHealth({ clock }, { timeoutMs: 60_000 }),
+    ...{ clock, logger: new MemoryLogger(), backend, observers: [], loopObservers: [] },
     metrics: { syncQueued() {}, syncFinished() {}, syncFailed() {}, syncSucceeded() {} },
-    recorder: new ChangeRecorder({ clock, log: changes }, { family: "IPv4", waitMs: 1000 }),
+    recorder: new ChangeRecorder({ clock, log: changes }, {
+      ...SERVICE_WORDS,
+      loop: serviceLoop("IPv4"),
+      waitMs: 1000,
+    }),
   }, {
     family: "IPv4",
     node: testNodeState(),
@@ -50,12 +54,15 @@ async function createStage() {
     runner: { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
   });
   const looked = new Set<PropertyKey>();
-  const parts = new Proxy({ families: [proxy], changes } as unknown as IntrospectedParts, {
-    get(target, name, receiver) {
-      looked.add(name);
-      return Reflect.get(target, name, receiver);
+  const parts = new Proxy(
+    { services: { families: [proxy] }, changes } as unknown as IntrospectedParts,
+    {
+      get(target, name, receiver) {
+        looked.add(name);
+        return Reflect.get(target, name, receiver);
+      },
     },
-  });
+  );
   await proxy.start();
   return { clock, backend, changes, proxy, parts, looked };
 }

@@ -6,7 +6,7 @@ import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import { BadQuestion } from "../control/control_server.ts";
 import type { FamilyProxy } from "../service/family_proxy.ts";
 import { checkService, servicePortsOf } from "../explain/find_service_ports.ts";
-import type { IntrospectedParts } from "../control/introspection.ts";
+import type { ServiceQuestionParts } from "../service/service_routes.ts";
 import { type DifferenceAnswer, differenceAnswer } from "./difference_answer.ts";
 import {
   compareFamily,
@@ -18,8 +18,8 @@ import { MODE_TRAITS } from "../../proxy/backend.ts";
 
 /** What is compared. */
 type ComparedParts = Pick<
-  IntrospectedParts,
-  "families" | "configuration" | "startUp" | "informers"
+  ServiceQuestionParts,
+  "services" | "configuration" | "startUp" | "informers"
 >;
 
 /** Most comparisons while syncs change the machine. */
@@ -58,7 +58,7 @@ export class RunningComparison {
     const keys = this.#chosen(query.get("service"), proxies);
     const families: FamilyDifference[] = [];
     for (const proxy of proxies) families.push(await this.#compareSettled(proxy, keys));
-    return { mode: configuration().mode, nodeName: startUp.node.name, families };
+    return { mode: configuration.mode, nodeName: startUp.node.name, families };
   }
 
   /** Waits for a running sync, and compares again after one that ran meanwhile. */
@@ -98,7 +98,7 @@ export class RunningComparison {
         `Cannot use '${wanted}' for 'family': expected one of ${IP_FAMILIES.join(", ")}`,
       );
     }
-    const { families } = this.#parts;
+    const { families } = this.#parts.services;
     if (wanted === null) return families;
     const found = families.filter(({ family }) => family === wanted);
     if (found.length > 0) return found;
@@ -109,7 +109,7 @@ export class RunningComparison {
   #chosen(service: string | null, proxies: readonly FamilyProxy[]): CompareOptions["keys"] {
     if (service === null) return undefined;
     const plans = proxies.map(({ pipeline }) => pipeline.plan);
-    const all = [...this.#parts.informers().of(SERVICE).values()].map((each) =>
+    const all = [...this.#parts.informers.of(SERVICE).values()].map((each) =>
       serviceKey(namespacedNameOf(each))
     );
     try {

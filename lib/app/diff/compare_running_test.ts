@@ -40,10 +40,10 @@ function comparison(
     ...more,
   };
   const parts = {
-    families: [family],
-    configuration: () => ({ mode }),
+    services: { families: [family] },
+    configuration: { mode },
     startUp: { node: { name: "node-1" } },
-    informers: () => testInformers({}),
+    informers: testInformers({}),
   };
   return new RunningComparison({ clock }, parts as never);
 }

@@ -1,3 +1,4 @@
+import { loopText } from "../../controller/loop_id.ts";
 import type { HostFinding } from "../../proxy/host_checks.ts";
 import { ControlError, requestStatus } from "../control/control_client.ts";
 import type { StatusReport } from "../status/status_report.ts";
@@ -36,13 +37,16 @@ function describe({ version, pid, phase, families }: StatusReport): string {
 
 /** The problems that a status reports. */
 export function relayFindings(
-  { families, sources, hostSettings }: StatusReport,
+  { families, controllers = [], sources, hostSettings }: StatusReport,
 ): readonly HostFinding[] {
-  const quarantined = families.flatMap((family) =>
-    family.quarantined.map(({ key, reason }) => `${family.family}: ${key}: ${reason}`)
+  const loops = [{ controller: "service", families } as const, ...controllers].flatMap((each) =>
+    each.families.map((loop) => ({ ...loop, name: loopText({ ...each, ...loop }) }))
   );
-  const failing = families.flatMap(({ family, failures, lastError }) =>
-    failures === 0 ? [] : [`${family}: ${failures} since the last good one: ${lastError ?? "?"}`]
+  const quarantined = loops.flatMap(({ name, quarantined }) =>
+    quarantined.map(({ key, reason }) => `${name}: ${key}: ${reason}`)
+  );
+  const failing = loops.flatMap(({ name, failures, lastError }) =>
+    failures === 0 ? [] : [`${name}: ${failures} since the last good one: ${lastError ?? "?"}`]
   );
   const problems = sources.flatMap(({ name, problems }) =>
     problems.map((problem) => `${name}: ${problem}`)

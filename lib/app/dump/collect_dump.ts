@@ -2,6 +2,7 @@ import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { NODE, type Node } from "../../api/kinds/node.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
 import type { RelayOptions } from "../../config/relay_options.ts";
+import type { Controller } from "../../controller/controller.ts";
 import type { InformerSet } from "../../kube/informer_set.ts";
 import type { IpAddress, IpFamily } from "../../net/ip_address.ts";
 import type { Clock } from "../../os/clock.ts";
@@ -16,7 +17,6 @@ import type { ChangesReport } from "../changes/change_entry.ts";
 import { VERSION } from "../cli/version.ts";
 import type { IntrospectedParts } from "../control/introspection.ts";
 import type { ProcessInfo } from "../dependencies.ts";
-import type { FamilyProxy } from "../service/family_proxy.ts";
 import { reasonsByKey } from "../status/status_collector.ts";
 import type { StatusReport } from "../status/status_report.ts";
 import {
@@ -25,6 +25,7 @@ import {
   type DumpInput,
   FORMAT_VERSION,
   INPUT_PART,
+  withControllers,
 } from "./dump_schema.ts";
 import { pickAllowed } from "./pick_allowed.ts";
 
@@ -37,6 +38,8 @@ export interface DumpParts {
   /** The own Node as last seen, even if it was deleted since. */
   readonly node: Node | undefined;
   readonly families: readonly DumpedFamily[];
+  /** All but the controller of Services. @default {none} */
+  readonly controllers?: readonly Pick<Controller, "name" | "kinds" | "dumpInputs">[];
   /** Absent if no kube-relay runs. */
   readonly status?: StatusReport;
   readonly changes?: ChangesReport;
@@ -66,6 +69,12 @@ export function collectDump(
   parts: DumpParts,
 ): unknown {
   const { mode, nodeName, configuration, informers, node, status, changes, onlyInputs } = parts;
+  const { controllers = [] } = parts;
+  const sections = new Map(controllers.map((each) => [each.name, each.dumpInputs()]));
+  const kinds = new Set([
+    ...SERVICE_KINDS,
+    ...controllers.flatMap(({ kinds }) => kinds.map(({ spec }) => spec)),
+  ]);
   const dump: DumpInput = {
     kind: DUMP_KIND,
     formatVersion: FORMAT_VERSION,
@@ -80,7 +89,7 @@ export function collectDump(
     configuration,
     objects: {
       ...Object.fromEntries(
-        SERVICE_KINDS.map((spec) => [spec.plural, [...informers.of(spec).values()]]),
+        [...kinds].map((spec) => [spec.plural, [...informers.of(spec).values()]]),
       ),
       // As it was last seen: rules depend on it after it was deleted, too.
       [NODE.plural]: node === undefined ? [] : [node],
@@ -89,7 +98,13 @@ export function collectDump(
     ...(status && { status }),
     ...(changes && { changes }),
   };
-  return pickAllowed(dump, onlyInputs ? INPUT_PART : DUMP_SCHEMA);
+  const schema = onlyInputs ? INPUT_PART : DUMP_SCHEMA;
+  if (controllers.length === 0) return pickAllowed(dump, schema);
+  const values = Object.fromEntries([...sections].map(([name, { value }]) => [name, value]));
+  return pickAllowed(
+    { ...dump, controllers: values },
+    withControllers(schema, { kinds, sections }),
+  );
 }
 
 function dumpFamily({ plan, quarantined, ...family }: DumpedFamily) {
@@ -163,29 +178,18 @@ export function dumpRunning(
     readonly clock: Clock;
     readonly process: Pick<ProcessInfo, "kernelRelease">;
   },
-  { families, startUp, configuration, informers, node }: IntrospectedParts,
+  { services, others, startUp, configuration, current, informers }: IntrospectedParts,
   collected: { readonly status: StatusReport; readonly changes: ChangesReport } | undefined,
 ): unknown {
-  const { proxy, relay, mode } = configuration();
+  const { relay, mode } = configuration;
   return collectDump({ clock, kernelRelease: process.kernelRelease }, {
     mode,
     nodeName: startUp.node.name,
-    configuration: { proxy, relay },
-    informers: informers(),
-    node: node(),
-    families: families.map(familyOf),
+    configuration: { proxy: current.proxy, relay },
+    informers,
+    node: services.node,
+    families: services.dumpInputs().value,
+    controllers: others,
     ...(collected ?? { onlyInputs: true }),
   });
-}
-
-function familyOf({ family, backend, pipeline, loop }: FamilyProxy): DumpedFamily {
-  const facts = backend.facts();
-  const { plan, interfaceAddresses } = pipeline;
-  return {
-    family,
-    plan,
-    quarantined: loop.quarantined,
-    ...(interfaceAddresses && { interfaceAddresses }),
-    ...(facts && { facts }),
-  };
 }

@@ -1,5 +1,6 @@
 import * as v from "valibot";
 import type { ChangesReport } from "../changes/change_entry.ts";
+import { controller } from "./dump_status.ts";
 import {
   fields,
   flag,
@@ -20,21 +21,17 @@ const action = v.picklist(
 const outcome = v.picklist(["applied", "failed"], "has to be applied or failed");
 const yes = optional(v.literal(true, "has to be true"));
 const base = { sequence: number, at: time };
+const loop = { controller: optional(controller), family: ipFamily };
+const item = { servicePort: optional(ownText), item: optional(ownText) };
 
 const sync = fields({
   kind: v.literal("sync"),
   ...base,
-  family: ipFamily,
+  ...loop,
   outcome,
   first: yes,
   causes: list(fields({
-    kind: v.picklist(
-      [
-        ...["Service", "EndpointSlice", "Endpoints", "Node", "ServiceCIDR"] as const,
-        ...["addresses", "configuration"] as const,
-      ],
-      "has to be the kind of a cause",
-    ),
+    kind: ownText,
     name: foreignText,
     action,
     words: list(foreignText),
@@ -43,7 +40,7 @@ const sync = fields({
   })),
   moreCauses: table(number),
   effects: list(fields({
-    servicePort: ownText,
+    ...item,
     action,
     words: list(foreignText),
     rules: optional(list(fields({ object: ownText, name: ownText, count: number }))),
@@ -71,9 +68,9 @@ const sync = fields({
 const quarantine = fields({
   kind: v.literal("quarantine"),
   ...base,
-  family: ipFamily,
+  ...loop,
   direction: v.picklist(["in", "out"], "has to be in or out"),
-  servicePort: ownText,
+  ...item,
   address: optional(ownText),
   reason: foreignText,
 });
@@ -81,7 +78,7 @@ const quarantine = fields({
 const drift = fields({
   kind: v.literal("drift"),
   ...base,
-  family: ipFamily,
+  ...loop,
   object: ownText,
   found: number,
   repaired: number,
@@ -114,5 +111,5 @@ export const CHANGES: v.GenericSchema<unknown, ChangesReport> = fields({
     "has to be sync, quarantine, drift, repair or configuration",
   )),
   forgotten: number,
-  syncs: list(fields({ family: ipFamily, at: number, durationMs: number, outcome })),
+  syncs: list(fields({ ...loop, at: number, durationMs: number, outcome })),
 });

@@ -3,6 +3,8 @@
  * the same list.
  */
 import * as v from "valibot";
+import type { KindSpec } from "../../api/kind.ts";
+import type { DumpSection } from "../../controller/controller.ts";
 import { SERVICE_KINDS } from "../service/service_subscriptions.ts";
 import { CHANGES } from "./dump_changes.ts";
 import { CONFIGURATION, MACHINE_FACTS } from "./dump_configuration.ts";
@@ -57,13 +59,16 @@ const family = {
   quarantined: optional(QUARANTINED),
 };
 
+/** The families of Services. */
+export const DUMPED_FAMILIES = list(fields({ ...family, decisions: list(decision) }));
+
 const outcome = { status: optional(STATUS), changes: optional(CHANGES) };
 
 /** Every field of a dump. */
 export const DUMP_SCHEMA = fields({
   ...identity,
   ...inputs,
-  families: list(fields({ ...family, decisions: list(decision) })),
+  families: DUMPED_FAMILIES,
   ...outcome,
 });
 
@@ -72,6 +77,22 @@ export const INPUT_PART = fields({ ...identity, ...inputs, families: list(fields
 
 /** What was told of the node. */
 export const OUTCOME_PART = fields({ ...identity, ...outcome });
+
+/** The schema of a dump in which further controllers have their kinds and sections. */
+export function withControllers(
+  schema: typeof DUMP_SCHEMA | typeof INPUT_PART,
+  { kinds, sections }: {
+    readonly kinds: Iterable<KindSpec>;
+    readonly sections: ReadonlyMap<string, DumpSection>;
+  },
+): v.GenericSchema {
+  const entries = [...sections].map(([name, { schema }]) => [name, schema] as const);
+  return fields({
+    ...schema.entries,
+    objects: dumpedObjects([...kinds]),
+    controllers: fields(Object.fromEntries(entries)),
+  });
+}
 
 /** A dump. */
 type Dump = v.InferOutput<typeof DUMP_SCHEMA>;

@@ -1,6 +1,7 @@
 /** The status in a dump: the report of `kube-relay status` without annotations of the Node. */
 import { BACKEND_MODES } from "../../proxy/backend.ts";
 import * as v from "valibot";
+import { CONTROLLER_NAMES } from "../../controller/loop_id.ts";
 import { PROTOCOLS, tryParsePort } from "../../net/port.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { StatusReport } from "../status/status_report.ts";
@@ -95,23 +96,27 @@ const service = fields({
   retryAt: optional(time),
 });
 
-const family = fields({
+const lastSync = { at: time, durationMs: number, full: flag, operations: table(number) };
+
+const loop = {
   family: ipFamily,
-  mode,
   summary: ownText,
-  lastSync: optional(fields({
-    at: time,
-    durationMs: number,
-    full: flag,
-    services: number,
-    operations: table(number),
-  })),
+  lastSync: optional(fields(lastSync)),
   pending: flag,
   failures: number,
   lastError: optional(foreignText),
-  services: list(service),
   quarantined: QUARANTINED,
+};
+
+const family = fields({
+  ...loop,
+  mode,
+  lastSync: optional(fields({ ...lastSync, services: number })),
+  services: list(service),
 });
+
+/** A controller. */
+export const controller = v.picklist(CONTROLLER_NAMES, "has to be the name of a controller");
 
 const status = fields({
   version: ownText,
@@ -135,6 +140,11 @@ const status = fields({
     cure: optional(ownText),
   })),
   families: list(family),
+  controllers: optional(list(fields({
+    controller,
+    families: list(fields(loop)),
+    facts: list(fields({ name: ownText, text: foreignText })),
+  }))),
 });
 
 /** The answer to `kube-relay status`. */

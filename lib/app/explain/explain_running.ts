@@ -1,8 +1,7 @@
 import { SERVICE } from "../../api/kinds/service.ts";
 import { ConfigurationError } from "../../config/load.ts";
-import type { Clock } from "../../os/clock.ts";
 import { BadQuestion } from "../control/control_server.ts";
-import type { IntrospectedParts } from "../control/introspection.ts";
+import type { ServiceQuestionParts } from "../service/service_routes.ts";
 import { PacketEndsError } from "./packet_destinations.ts";
 import { explainEnds, type ExplainReport, knownNodeAddresses } from "./explain_report.ts";
 
@@ -11,16 +10,15 @@ import { explainEnds, type ExplainReport, knownNodeAddresses } from "./explain_r
  * BadQuestion for an invalid or unknown end.
  */
 export async function explainRunning(
-  { clock }: { readonly clock: Clock },
-  parts: IntrospectedParts,
+  parts: ServiceQuestionParts,
   query: URLSearchParams,
 ): Promise<ExplainReport> {
   const [from, to] = [query.get("from"), query.get("to")];
   if (from === null || to === null) {
     throw new BadQuestion("Cannot explain a packet without both ends: 'from' and 'to'");
   }
-  const { families, configuration, informers, startUp, node } = parts;
-  const { mode, proxy } = configuration();
+  const { clock, services: { families, node }, configuration, current, informers, startUp } = parts;
+  const { mode } = configuration;
   const nodeName = startUp.node.name;
   const others = families.flatMap(({ pipeline }) => pipeline.interfaceAddresses ?? []);
   const proxies = new Map(families.map((proxy) => [proxy.family, proxy]));
@@ -29,8 +27,8 @@ export async function explainRunning(
       mode,
       nodeName,
       plans: new Map(families.map(({ family, pipeline }) => [family, pipeline.plan])),
-      nodeAddresses: knownNodeAddresses({ proxy, nodeName, mode, node: node(), others }),
-      services: () => informers().of(SERVICE).values(),
+      nodeAddresses: knownNodeAddresses({ proxy: current.proxy, nodeName, mode, node, others }),
+      services: () => informers.of(SERVICE).values(),
       backend: (family) => proxies.get(family)!.backend,
       quarantined: (family) => proxies.get(family)!.loop.quarantined,
       notAsked: query.has("brief") ? "this was not asked for" : undefined,

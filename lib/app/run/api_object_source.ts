@@ -15,7 +15,7 @@ import type { StatusSource } from "../status/status_report.ts";
 /** The source; throws what reading the kubeconfig throws. */
 export async function createApiObjectSource(
   dependencies: Dependencies & { readonly logger: Logger },
-  { configuration, informers, onApiAnswer }: ObjectSourceOptions,
+  { configuration, informers, metrics }: ObjectSourceOptions,
 ): Promise<ObjectSource> {
   const { clock, logger, random, process } = dependencies;
   const { proxy, relay: { master } } = configuration;
@@ -28,7 +28,7 @@ export async function createApiObjectSource(
   const source = createApiSource({ clock, logger, random, auth }, {
     informers,
     streamingLists: featureEnabled(proxy, "WatchListClient"),
-    ...(onApiAnswer && { onAnswer: onApiAnswer }),
+    ...(metrics && { onAnswer: (answer) => metrics.apiAnswered(answer) }),
   });
   const server = tryParseIpAddress(new URL(auth.server).hostname.replace(/^\[|\]$/g, ""));
   return {

@@ -20,6 +20,8 @@ import type { TaskGroup } from "../../controller/task_group.ts";
 /** What runs, and what of it can be changed. */
 interface ConfigurationReloadOptions {
   readonly configuration: RunConfiguration;
+  /** Gets what is in force from a change of the file on. */
+  readonly current: { proxy: KubeProxyConfiguration };
   readonly nodeName: string;
   readonly settings: LivePlanSettings;
   readonly families: readonly Pick<FamilyProxy, "onSettings">[];
@@ -46,12 +48,12 @@ export interface CurrentConfiguration {
 export function startConfigurationReload(
   dependencies: ConfigurationReloadDependencies,
   tasks: TaskGroup,
-  { configuration, nodeName, settings, families, startUp, changes }: ConfigurationReloadOptions,
-): CurrentConfiguration {
+  options: ConfigurationReloadOptions,
+): void {
+  const { configuration, current, nodeName, settings, families, startUp, changes } = options;
   const { flags, mode, requestedMode = mode } = configuration;
   const { config } = flags;
-  const current = { proxy: configuration.proxy };
-  if (config === undefined) return current;
+  if (config === undefined) return;
   const { clock, logger, metrics, process: { uid, env } } = dependencies;
   tasks.run("configuration file", async (signal) => {
     if (await isPipe(config)) {
@@ -78,7 +80,6 @@ export function startConfigurationReload(
       },
     );
   });
-  return current;
 }
 
 /** As of `--config <(…)`. Read once more it is empty, or keeps its reader waiting. */

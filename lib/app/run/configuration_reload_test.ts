@@ -50,7 +50,8 @@ async function startReload(
   const settings = new LivePlanSettings(planSettingsOf(loaded.proxy, of));
   let replans = 0;
   const [results, told]: [string[], boolean[]] = [[], []];
-  const current = startConfigurationReload(
+  const current = { proxy: loaded.proxy };
+  startConfigurationReload(
     {
       ...{ clock: systemClock, process: PROCESS, logger },
       metrics: { configReloaded: (result) => void results.push(result) },
@@ -64,6 +65,7 @@ async function startReload(
         families: ["IPv4"],
         flags,
       },
+      current,
       nodeName: "node-1",
       settings,
       families: [{ onSettings: () => void replans++ }],

@@ -18,19 +18,24 @@ interface InterfaceWatcherDependencies {
   readonly network: Pick<Network, "interfaceAddresses">;
 }
 
+/** Follows the addresses of the machine. */
+interface AddressListener {
+  /** Takes every address, sorted; also when nothing changed. */
+  onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void;
+}
+
 /** Reads them once for all controllers: each wake-up of an idle node counts. */
 export class InterfaceWatcher {
   readonly #dependencies: InterfaceWatcherDependencies;
-  readonly #onAddresses: (addresses: readonly InterfaceAddress[]) => void;
+  readonly #listeners: readonly AddressListener[];
   #timer: Timer | undefined;
 
-  /** `onAddresses` receives every address of the machine, sorted; also when nothing changed. */
   constructor(
     dependencies: InterfaceWatcherDependencies,
-    onAddresses: (addresses: readonly InterfaceAddress[]) => void,
+    listeners: readonly AddressListener[],
   ) {
     this.#dependencies = dependencies;
-    this.#onAddresses = onAddresses;
+    this.#listeners = listeners;
   }
 
   /** Looks now, and from now on. */
@@ -50,7 +55,8 @@ export class InterfaceWatcher {
         },
       );
     }
-    this.#onAddresses(addresses.toSorted((one, other) => one.address < other.address ? -1 : 1));
+    const sorted = addresses.toSorted((one, other) => one.address < other.address ? -1 : 1);
+    for (const listener of this.#listeners) listener.onInterfaceAddresses(sorted);
   }
 
   /** Looks no more. */

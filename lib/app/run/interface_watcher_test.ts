@@ -11,9 +11,7 @@ Deno.test("InterfaceWatcher looks at once and every 10 s until it is stopped", a
   const told: (readonly InterfaceAddress[])[] = [];
   const watcher = new InterfaceWatcher(
     { clock, logger, network: new FakeNetwork() },
-    (addresses) => {
-      told.push(addresses);
-    },
+    [{ onInterfaceAddresses: (addresses) => void told.push(addresses) }],
   );
   assertEquals(told.length, 0);
   watcher.start();
@@ -39,7 +37,9 @@ Deno.test("InterfaceWatcher goes on looking, and says so, when the addresses can
     },
   };
   let told = 0;
-  const watcher = new InterfaceWatcher({ clock, logger, network }, () => void told++);
+  const watcher = new InterfaceWatcher({ clock, logger, network }, [{
+    onInterfaceAddresses: () => void told++,
+  }]);
   watcher.start();
   await clock.advance(10_000);
   assertEquals([told, logger.lines.map(({ level }) => level)], [0, ["warn", "warn"]]);

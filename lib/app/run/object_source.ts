@@ -20,7 +20,7 @@ export interface ObjectSource {
   /** Feeds the informers until the signal is aborted. Rejects only for what a restart could mend. */
   run(signal: AbortSignal, options?: SourceRunOptions): Promise<void>;
   /** The API server, for what has to be told to it; absent where there is none. */
-  readonly client?: KubeClient;
+  readonly client?: KubeClient | undefined;
   /** Whose an address is that no Service may take over: what the source itself is reached by. */
   belongsTo(address: IpAddress): string | undefined;
   /** How it is doing. */
@@ -49,19 +49,55 @@ interface SourceRepetitions {
 export interface ObjectSourceOptions {
   readonly configuration: LoadedConfiguration;
   readonly informers: InformerSet;
-  /** Called for each answer of an API server, and for each that did not come. */
-  readonly onApiAnswer?: (answer: ApiAnswer) => void;
+  /** Counts each answer of an API server, and each that did not come. */
+  readonly metrics?: { apiAnswered(answer: ApiAnswer): void };
 }
 
-/** The source that the configuration names. Throws what reading a kubeconfig throws. */
-export async function createObjectSource(
-  dependencies: Dependencies & { readonly logger: Logger },
-  options: ObjectSourceOptions,
-): Promise<ObjectSource> {
-  if (options.configuration.relay.manifests.length > 0) {
-    return createManifestObjectSource(dependencies, options);
+/** The source that the configuration names. It may be asked before it is opened, and then knows nothing. */
+export class RunSource implements ObjectSource {
+  readonly #dependencies: Dependencies & { readonly logger: Logger };
+  readonly #options: ObjectSourceOptions;
+  #opened: ObjectSource | undefined;
+
+  constructor(
+    dependencies: Dependencies & { readonly logger: Logger },
+    options: ObjectSourceOptions,
+  ) {
+    this.#dependencies = dependencies;
+    this.#options = options;
   }
-  return await createApiObjectSource(dependencies, options);
+
+  /** Throws what reading a kubeconfig throws. */
+  async open(): Promise<void> {
+    const { configuration: { relay } } = this.#options;
+    this.#opened = relay.manifests.length > 0
+      ? createManifestObjectSource(this.#dependencies, this.#options)
+      : await createApiObjectSource(this.#dependencies, this.#options);
+  }
+
+  get client(): KubeClient | undefined {
+    return this.#opened?.client;
+  }
+
+  async run(signal: AbortSignal, options?: SourceRunOptions): Promise<void> {
+    await this.#opened?.run(signal, options);
+  }
+
+  belongsTo(address: IpAddress): string | undefined {
+    return this.#opened?.belongsTo(address);
+  }
+
+  status(): readonly StatusSource[] {
+    return this.#opened?.status() ?? [];
+  }
+
+  ages(): ReadonlyMap<string, number> {
+    return this.#opened?.ages() ?? new Map();
+  }
+
+  repetitions(): ReadonlyMap<string, SourceRepetitions> {
+    return this.#opened?.repetitions() ?? new Map();
+  }
 }
 
 /** The source. */

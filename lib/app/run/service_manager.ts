@@ -1,17 +1,28 @@
 /**
- * What systemd is told: ready, stopping, a line of status, and that the process is alive.
+ * The phase of a run, and the notifications of systemd: ready, stopping, the phase, and that the
+ * process is alive.
  *
  * @module
  */
+import type { IpFamily } from "../../net/ip_address.ts";
 import type { Logger } from "../../log/logger.ts";
 import type { Clock, Timer } from "../../os/clock.ts";
 import { createServiceNotifier, type ServiceNotifier } from "../../os/sd_notify.ts";
+import type { Controller } from "../../controller/controller.ts";
+import type { ControllerName, LoopId } from "../../controller/loop_id.ts";
+import type { LoopObserver } from "../../controller/loop_parts.ts";
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { ProcessInfo } from "../dependencies.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 
 /** A sync in flight for so long is taken for dead: 10,000 Services need seconds. */
 const SYNC_DEADLINE_MS = 120_000;
+
+/** The phase in which everything is known and synced. */
+export const SERVING = "serving";
+
+/** So long systemd waits for the rest once each loop of a controller has synced something. */
+const PATIENCE_MS = 60_000;
 
 /** What the service manager is told with. */
 interface ServiceManagerDependencies {
@@ -20,10 +31,14 @@ interface ServiceManagerDependencies {
   readonly process: Pick<ProcessInfo, "env" | "pid">;
 }
 
-/** The service manager, where there is one; else nothing happens. */
-export class ServiceManager implements Disposable {
+/** Notifies the service manager, where there is one. */
+export class ServiceManager implements Disposable, LoopObserver {
   readonly #dependencies: ServiceManagerDependencies;
   readonly #notifier: ServiceNotifier;
+  /** Whether each loop has synced all objects; `undefined` = it has not synced yet. */
+  readonly #loops = new Map<ControllerName, Map<IpFamily, boolean | undefined>>();
+  #phase = "waiting for objects";
+  #isReady = false;
   #readiness: Timer | undefined;
 
   /** `folder` is where the own end of the socket lies. */
@@ -38,19 +53,50 @@ export class ServiceManager implements Disposable {
     });
   }
 
+  /** What the run is doing. */
+  get phase(): string {
+    return this.#phase;
+  }
+
+  enter(phase: string): void {
+    this.#phase = phase;
+    this.#dependencies.logger.info("Entered phase", { phase });
+    // Nothing waits for systemd; a failure is logged there.
+    void this.notifyPhase();
+  }
+
   /** A line for `systemctl status`. */
-  status(text: string): Promise<void> {
-    return this.#notifier.status(text);
+  notifyPhase(): Promise<void> {
+    return this.#notifier.status(this.#phase);
   }
 
-  /** A unit that is ordered after this one may start. */
-  ready(): Promise<void> {
-    return this.#notifier.ready();
+  /** Waits for this loop, too, before units that are ordered after this one may start. */
+  started(loop: LoopId): void {
+    this.#note(loop, undefined);
   }
 
-  /** As {@linkcode ready}, after `ms` at the latest. */
-  readyIn(ms: number): void {
-    this.#readiness ??= this.#dependencies.clock.setTimer(ms, () => void this.ready());
+  /** A unit that is ordered after this one may use Services: it is ready when they work. */
+  synced(loop: LoopId, { isComplete }: { readonly isComplete: boolean }): void {
+    const own = this.#note(loop, isComplete);
+    if (this.#isReady) return;
+    const loops = [...this.#loops.values()].flatMap((families) => [...families.values()]);
+    if (loops.every((isComplete) => isComplete)) this.#ready();
+    // A manifest that is never read to its end, or a kind that may not be read, is no reason to end what
+    // works without it.
+    else if (![...own.values()].includes(undefined)) {
+      this.#readiness ??= this.#dependencies.clock.setTimer(PATIENCE_MS, () => this.#ready());
+    }
+  }
+
+  #note({ controller, family }: LoopId, isComplete: boolean | undefined) {
+    const families = this.#loops.get(controller) ?? new Map<IpFamily, boolean | undefined>();
+    this.#loops.set(controller, families.set(family, isComplete));
+    return families;
+  }
+
+  #ready(): void {
+    this.#isReady = true;
+    void this.#notifier.ready();
   }
 
   stopping(): Promise<void> {
@@ -58,10 +104,10 @@ export class ServiceManager implements Disposable {
   }
 
   /** Feeds the watchdog, if there is one, as long as no sync is overdue. */
-  startWatchdog(tasks: TaskGroup, activities: () => readonly RunnerActivity[]): void {
+  startWatchdog(tasks: TaskGroup, controllers: readonly Pick<Controller, "activity">[]): void {
     const { watchdogMs } = this.#notifier;
     if (watchdogMs === undefined) return;
-    tasks.run("watchdog", (signal) => this.#feed(watchdogMs, { activities, signal }));
+    tasks.run("watchdog", (signal) => this.#feed(watchdogMs, { controllers, signal }));
   }
 
   [Symbol.dispose](): void {
@@ -71,14 +117,14 @@ export class ServiceManager implements Disposable {
 
   async #feed(
     periodMs: number,
-    { activities, signal }: {
-      readonly activities: () => readonly RunnerActivity[];
+    { controllers, signal }: {
+      readonly controllers: readonly Pick<Controller, "activity">[];
       readonly signal: AbortSignal;
     },
   ): Promise<void> {
     const { clock, logger } = this.#dependencies;
     while (!signal.aborted) {
-      const alive = mayFeedWatchdog(activities(), {
+      const alive = mayFeedWatchdog(controllers.flatMap(({ activity }) => activity), {
         now: clock.now(),
         runDeadlineMs: SYNC_DEADLINE_MS,
         pendingDeadlineMs: SYNC_DEADLINE_MS,

@@ -1,7 +1,11 @@
 import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { serviceLoop } from "../../../tests/support/builders/builders.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import type { LoopId } from "../../controller/loop_id.ts";
+import { eventually } from "../../../tests/support/eventually.ts";
 import { SyncRunner } from "../../controller/sync_runner.ts";
-import { mayFeedWatchdog } from "./service_manager.ts";
+import { mayFeedWatchdog, ServiceManager } from "./service_manager.ts";
 
 const DEADLINES = { runDeadlineMs: 60_000, pendingDeadlineMs: 30_000 };
 
@@ -58,4 +62,60 @@ Deno.test("mayFeedWatchdog() lets failing syncs live", async () => {
   await clock.advance(3_600_000);
   assertEquals(mayFeedWatchdog([runner.activity], { ...DEADLINES, now: clock.now() }), true);
   await runner.stop();
+});
+
+/** A service manager and the messages that systemd gets. */
+async function withSystemd(
+  test: (stage: { clock: FakeClock; manager: ServiceManager; heard: string[] }) => Promise<void>,
+): Promise<void> {
+  const folder = await Deno.makeTempDir();
+  const path = `${folder}/notify`;
+  const socket = Deno.listenDatagram({ transport: "unixpacket", path });
+  const heard: string[] = [];
+  const hearing = (async () => {
+    for await (const [bytes] of socket) heard.push(new TextDecoder().decode(bytes));
+  })();
+  const clock = new FakeClock();
+  const env = (name: string) => name === "NOTIFY_SOCKET" ? path : undefined;
+  const process = { env, pid: 1 };
+  using manager = new ServiceManager({ clock, logger: new MemoryLogger(), process }, { folder });
+  await test({ clock, manager, heard });
+  socket.close();
+  await hearing;
+  await Deno.remove(folder, { recursive: true });
+}
+
+const [V4, V6] = [serviceLoop("IPv4"), serviceLoop("IPv6")];
+const OTHER: LoopId = { controller: "routing", family: "IPv4" };
+
+Deno.test("ServiceManager is ready once all loops of all controllers have synced all objects", async () => {
+  await withSystemd(async ({ clock, manager, heard }) => {
+    for (const loop of [V4, V6, OTHER]) manager.started(loop);
+    manager.synced(V4, { isComplete: true });
+    manager.synced(V6, { isComplete: false });
+    manager.synced(OTHER, { isComplete: true });
+    await manager.notifyPhase();
+    await eventually("the phase is heard", () => heard.length > 0);
+    assertEquals(heard, ["STATUS=waiting for objects"]);
+    manager.synced(V6, { isComplete: true });
+    manager.synced(V4, { isComplete: true });
+    await manager.notifyPhase();
+    await eventually("the phase is heard again", () => heard.length > 2);
+    assertEquals(heard.slice(1), ["READY=1", "STATUS=waiting for objects"]);
+    assertEquals(clock.pendingTimers, 1);
+  });
+});
+
+Deno.test("ServiceManager waits a minute for the rest once a controller has synced", async () => {
+  await withSystemd(async ({ clock, manager, heard }) => {
+    for (const loop of [V4, V6, OTHER]) manager.started(loop);
+    manager.synced(V4, { isComplete: true });
+    assertEquals(clock.pendingTimers, 0, "the other family has not synced");
+    manager.synced(V6, { isComplete: true });
+    await clock.advance(59_999);
+    assertEquals(heard, []);
+    await clock.advance(1);
+    await eventually("it is ready", () => heard.length > 0);
+    assertEquals(heard, ["READY=1"]);
+  });
 });

@@ -123,10 +123,12 @@ export class StartUp implements SyncObserver {
   }
 
   /** The interfaces of the machine were looked at: new ones may have settings of their own. */
-  async onInterfaces(): Promise<void> {
+  onInterfaceAddresses(): void {
     const { mode } = this.#configuration;
     const options = { proxy: this.#proxy, mode, backends: this.#backends };
-    await this.#settings?.add(modeSettingRequests(options));
+    this.#settings?.add(modeSettingRequests(options)).catch((error) =>
+      this.#dependencies.logger.warn("Cannot check kernel settings of new interfaces", { error })
+    );
   }
 
   /** Takes the configuration that is in force from now on. */

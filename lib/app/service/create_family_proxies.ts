@@ -5,13 +5,14 @@
  */
 import { syncPeriodsOf } from "../../config/configuration.ts";
 import { featureEnabled } from "../../config/feature_gates.ts";
-import type { ProxyHealth } from "../../health/proxy_health.ts";
 import type { DriftFigures } from "../../metrics/sync_instruments.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
+import type { LoopObserver } from "../../controller/loop_parts.ts";
 import { retryBackoff } from "../../controller/sync_runner.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
+import { SERVICE_WORDS } from "../changes/object_change.ts";
 import { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { BackendDependencies, BackendOptions, BackendTable } from "../dependencies.ts";
 import { FamilyProxy } from "./family_proxy.ts";
@@ -33,17 +34,14 @@ interface FamilyProxiesDependencies extends Omit<BackendDependencies, "onDrift">
 interface FamilyProxiesOptions {
   readonly configuration: RunConfiguration;
   readonly settings: PlanSettings;
-  readonly health: ProxyHealth;
+  readonly loopObservers: readonly LoopObserver[];
   readonly metrics: ProxyMetrics;
   /** Told of each successful sync; some may join later. */
   readonly observers: readonly SyncObserver[];
   readonly changes: ChangeLog;
   /** `undefined` = nothing is counted. */
   readonly traffic: ServiceTrafficTable | undefined;
-  /** `undefined` = not yet made. */
-  readonly source: () => ObjectSource | undefined;
-  /** Called for each family, as {@linkcode FamilyProxy} does. */
-  readonly onFirstSync: () => void;
+  readonly source: Pick<ObjectSource, "belongsTo">;
 }
 
 /** One for each family that is served. Starts nothing. */
@@ -61,20 +59,25 @@ function createFamilyProxy(
   dependencies: FamilyProxiesDependencies,
   options: FamilyOptions,
 ): FamilyProxy {
-  const { configuration, changes, family, health, metrics, observers, onFirstSync } = options;
+  const { configuration, changes, family, loopObservers, metrics, observers } = options;
   const { proxy, mode } = configuration;
   const logger = dependencies.logger.with({ ipFamily: family });
   const waitMs = syncPeriodsOf(proxy, mode).minSyncPeriod;
-  const recorder = new ChangeRecorder({ ...dependencies, log: changes }, { family, waitMs });
+  const loop = { controller: "service", family } as const;
+  const recorder = new ChangeRecorder({ ...dependencies, log: changes }, {
+    ...SERVICE_WORDS,
+    loop,
+    waitMs,
+  });
   const onDrift = (figures: DriftFigures) => {
     metrics.driftFound(family, figures);
-    changes.driftFound(family, figures);
+    changes.driftFound(loop, figures);
   };
   const edges = { ...dependencies, logger, onDrift };
   const create = (dependencies.backends as Required<BackendTable>)[mode];
   const backend = create(edges, backendOptionsOf(options));
   return new FamilyProxy(
-    { ...edges, metrics, health, observers, onFirstSync, recorder, backend },
+    { ...edges, loopObservers, metrics, observers, recorder, backend },
     {
       family,
       node: options.settings.nodeState(undefined),
@@ -96,6 +99,6 @@ function backendOptionsOf(
     family,
     ...modeSettingsOf(configuration),
     ...(traffic && { traffic: traffic.of(family) }),
-    belongsTo: (address) => source()?.belongsTo(address),
+    belongsTo: (address) => source.belongsTo(address),
   };
 }

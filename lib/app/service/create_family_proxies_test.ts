@@ -7,7 +7,6 @@ import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { loadConfiguration } from "../../config/load.ts";
-import { ProxyHealth } from "../../health/proxy_health.ts";
 import { parseIpAddress } from "../../net/ip_address.ts";
 import { ChangeLog } from "../changes/change_log.ts";
 import { createConfiguredMetrics } from "../run/configured_metrics.ts";
@@ -47,13 +46,12 @@ class Stage {
     this.families = createFamilyProxies({ ...edges, random: () => 0, backends }, {
       configuration,
       settings: new LivePlanSettings(planSettingsOf(loaded.proxy, { nodeName: THIS_NODE, mode })),
-      health: new ProxyHealth({ clock }, { timeoutMs: 1 }),
+      loopObservers: [],
       metrics: createConfiguredMetrics({ clock, traffic }, configuration),
       observers: [],
       changes: this.changes,
       traffic,
-      source: () => this.source as ObjectSource | undefined,
-      onFirstSync: () => {},
+      source: { belongsTo: (address) => this.source?.belongsTo(address) },
     });
   }
 

@@ -10,27 +10,22 @@ import type { Service } from "../../api/kinds/service.ts";
 import type { Cidr } from "../../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../../net/ip_address.ts";
 import type { InterfaceAddress } from "../../os/network.ts";
-import type { Logger } from "../../log/logger.ts";
-import type { Clock } from "../../os/clock.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import type { SyncReport } from "../../proxy/data_plane.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import { SyncLoop } from "../../controller/sync_loop.ts";
+import { SyncLoop, type SyncLoopDependencies } from "../../controller/sync_loop.ts";
 import type { SyncRunnerOptions } from "../../controller/sync_runner.ts";
-import type { ChangeRecorder } from "../changes/change_recorder.ts";
-import type { ObjectChange } from "../changes/object_change.ts";
+import type { ObjectChange, ServiceChangeRecorder } from "../changes/object_change.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 import { ProxyPipeline, type ProxyPipelineOptions } from "./proxy_pipeline.ts";
 import { ServiceSyncFollower, type SyncFollowerDependencies } from "./service_sync_follower.ts";
 
 /** What a family's proxy needs. */
-interface FamilyProxyDependencies extends SyncFollowerDependencies {
-  readonly clock: Clock;
-  readonly logger: Logger;
+interface FamilyProxyDependencies extends SyncFollowerDependencies, SyncLoopDependencies {
   /** Writes down which object caused what. */
-  readonly recorder?: ChangeRecorder;
+  readonly recorder?: ServiceChangeRecorder;
 }
 
 /** Settings of a family's proxy. */
@@ -54,7 +49,6 @@ export class FamilyProxy {
   readonly loop: SyncLoop<ProxyPlan, PlanChanges, ServicePortKey, SyncReport>;
   readonly #dependencies: FamilyProxyDependencies;
   readonly #pipeline: ProxyPipeline;
-  #open = false;
   #isComplete = false;
   #node: NodeState;
   #addresses: readonly IpAddress[] = [];
@@ -66,8 +60,10 @@ export class FamilyProxy {
     this.#node = options.node;
     this.#pipeline = new ProxyPipeline(dependencies, options);
     this.loop = new SyncLoop(dependencies, {
+      id: { controller: "service", family: options.family },
       dataPlane: dependencies.backend,
       planner: this.#pipeline,
+      recorder: dependencies.recorder,
       follower: new ServiceSyncFollower(dependencies, this.#pipeline),
       texts: TEXTS,
       runner: options.runner,
@@ -81,10 +77,8 @@ export class FamilyProxy {
 
   /** Adopts what the machine holds. Syncs nothing before {@linkcode open} or {@linkcode openEarly}. */
   async start(): Promise<void> {
-    await this.backend.start();
-    const { clock, health, metrics } = this.#dependencies;
-    health.syncLoopStarted(this.family);
-    metrics.syncQueued(this.family, clock.wallNow());
+    await this.loop.start();
+    this.#noteQueued();
   }
 
   /** All objects are known: from now on what is not among them may be taken away. */
@@ -92,20 +86,19 @@ export class FamilyProxy {
     if (this.#isComplete) return;
     this.#isComplete = true;
     this.#pipeline.setPartial(false);
-    this.#begin();
+    this.#open();
   }
 
   /** Lets syncs run of what is known so far. Not every mode takes that, see {@linkcode Backend.takesPartialPlans}. */
   openEarly(): void {
-    if (this.#open || !this.backend.takesPartialPlans) return;
+    if (this.loop.isOpen || !this.backend.takesPartialPlans) return;
     this.#pipeline.setPartial(true);
-    this.#begin();
+    this.#open();
   }
 
-  #begin(): void {
-    if (!this.#open) this.loop.start();
-    this.#open = true;
-    this.#request();
+  #open(): void {
+    this.#noteQueued();
+    this.loop.open();
   }
 
   /** Starts no further sync, waits for the running one. */
@@ -169,12 +162,14 @@ export class FamilyProxy {
     this.#request({ kind: "addresses", previous, current: own });
   }
 
-  #request(cause?: ObjectChange): void {
-    if (cause) this.#dependencies.recorder?.seen(cause);
-    if (!this.#open) return;
-    const { clock, health, metrics } = this.#dependencies;
-    health.syncQueued(this.family);
-    metrics.syncQueued(this.family, clock.wallNow());
+  #request(cause: ObjectChange): void {
+    this.#dependencies.recorder?.seen(cause);
+    if (this.loop.isOpen) this.#noteQueued();
     this.loop.request();
+  }
+
+  #noteQueued(): void {
+    const { clock, metrics } = this.#dependencies;
+    metrics.syncQueued(this.family, clock.wallNow());
   }
 }

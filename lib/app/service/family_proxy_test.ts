@@ -27,8 +27,8 @@ interface Rig {
   readonly finished: readonly (boolean | undefined)[];
   /** Times at which a sync was asked for, in milliseconds since 1970. */
   readonly queued: readonly number[];
-  /** Calls of `onFirstSync`. */
-  readonly firstSyncs: readonly true[];
+  /** Of each good sync, whether a plan of all objects is in effect. */
+  readonly complete: readonly boolean[];
 }
 
 function createLogger(told: string[]): Logger {
@@ -50,7 +50,7 @@ function createRig(): Rig {
   const told: string[] = [];
   const finished: (boolean | undefined)[] = [];
   const queued: number[] = [];
-  const firstSyncs: true[] = [];
+  const complete: boolean[] = [];
   const metrics: SyncMetrics = {
     syncQueued: (_, at) => void queued.push(at),
     syncFinished: (_, { full }) => void finished.push(full),
@@ -66,10 +66,9 @@ function createRig(): Rig {
       clock,
       logger: createLogger(told),
       metrics,
-      health,
+      loopObservers: [health, { synced: (_, figures) => void complete.push(figures.isComplete) }],
       backend,
       observers: [],
-      onFirstSync: () => void firstSyncs.push(true),
     },
     {
       family: "IPv4",
@@ -81,7 +80,7 @@ function createRig(): Rig {
       runner: { minPeriodMs: 1000, maxPeriodMs: 3_600_000, retryMs: () => 200 },
     },
   );
-  return { clock, backend, proxy, health, told, finished, queued, firstSyncs };
+  return { clock, backend, proxy, health, told, finished, queued, complete };
 }
 
 const WEB = "ns1/web/TCP";
@@ -119,11 +118,11 @@ Deno.test("FamilyProxy that is opened early says so to its backend, until all is
   await rig.clock.advance(0);
   const [web] = rig.backend.syncs;
   assertEquals(web, { upserted: [WEB], removed: [], everything: true, isPartial: true });
-  assertEquals([rig.proxy.loop.isComplete, rig.firstSyncs.length], [false, 1]);
+  assertEquals(rig.complete, [false]);
   rig.proxy.open();
   await rig.clock.advance(1_000);
   assertEquals(rig.backend.syncs.slice(1), [{ upserted: [], removed: [], everything: false }]);
-  assertEquals([rig.proxy.loop.isComplete, rig.firstSyncs.length], [true, 2]);
+  assertEquals(rig.complete, [false, true]);
   await rig.proxy.stop();
 });
 
@@ -185,7 +184,7 @@ Deno.test("FamilyProxy keeps the changes of failed syncs and retries, the first 
   await rig.clock.advance(10_000);
   assertEquals([...rig.backend.held.keys()], ["ns1/other/TCP"]);
   assertEquals(rig.backend.syncs.at(-1)!.everything, true);
-  assertEquals(rig.proxy.loop.failure.count, 0);
+  assertEquals(rig.proxy.loop.status("").failures, 0);
   assertEquals(rig.told.filter((line) => line === "sync failed").length, 2);
   await rig.proxy.stop();
 });

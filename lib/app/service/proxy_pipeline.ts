@@ -25,7 +25,7 @@ import {
 import { createProxyState, type MutableProxyState } from "../../proxy/proxy_state.ts";
 import { ServiceChangeTracker } from "../../proxy/service_changes.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import type { ChangeRecorder } from "../changes/change_recorder.ts";
+import type { ServiceChangeRecorder } from "../changes/object_change.ts";
 import type { PlanSettings } from "../run/plan_settings.ts";
 
 /** What {@linkcode ProxyPipeline.collectChanges} found. */
@@ -38,7 +38,7 @@ interface CollectedChanges {
 /** What a pipeline needs, and whom it tells of its steps. */
 interface ProxyPipelineDependencies {
   readonly clock: Clock;
-  readonly recorder?: Pick<ChangeRecorder, "drained" | "planned">;
+  readonly recorder?: Pick<ServiceChangeRecorder, "drained" | "planned">;
 }
 
 /** What a pipeline is made with. */

@@ -6,59 +6,37 @@
 import type { InterfaceAddress } from "../../os/network.ts";
 import type { Node } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
-import type { Controller } from "../../controller/controller.ts";
+import type { Controller, ControlRoutes, DumpSection } from "../../controller/controller.ts";
 import type { RunnerActivity } from "../../controller/sync_runner.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
-import type { ProxyHealth } from "../../health/proxy_health.ts";
 import type { ServiceHealthServer } from "../../health/service_health_server.ts";
-import type { InformerSet } from "../../kube/informer_set.ts";
-import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
 import type { CommandRunner } from "../../os/command_runner.ts";
 import { createConntrack } from "../../os/conntrack.ts";
-import type { OpenFiles } from "../../os/open_files.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import { serviceKey } from "../../proxy/service_port_name.ts";
 import type { ServiceTrafficTable } from "../../proxy/service_traffic.ts";
-import type { ChangeLog } from "../changes/change_log.ts";
-import type { BackendDependencies, Dependencies } from "../dependencies.ts";
+import type { ControllerParts } from "../controllers.ts";
+import type { DumpedFamily } from "../dump/collect_dump.ts";
+import { DUMPED_FAMILIES } from "../dump/dump_schema.ts";
 import { KubeProxyHandover } from "../handover/kube_proxy_handover.ts";
 import { OtherModes } from "../handover/other_modes.ts";
 import { LivePlanSettings } from "../run/live_plan_settings.ts";
-import type { ObjectSource } from "../run/object_source.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
-import type { RunConfiguration } from "../run/run_configuration.ts";
-import type { StartUp } from "../run/start_up.ts";
 import { ConntrackCleaner, type ConntrackCleanerDependencies } from "./conntrack_cleaner.ts";
 import { createFamilyProxies } from "./create_family_proxies.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
-import { ObjectRouter } from "./object_router.ts";
+import { routeObjects } from "./route_objects.ts";
+import { FOLLOWED_KINDS } from "./service_subscriptions.ts";
+import { collectFamilyStatus } from "../status/status_collector.ts";
+import type { ServiceStatus } from "../status/status_report.ts";
 import { createServiceHealth } from "./service_health.ts";
+import { serviceRoutes } from "./service_routes.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
 /** What the controller shares with the rest of the run. */
-type ServiceControllerDependencies = Dependencies & BackendDependencies & {
-  readonly openFiles: OpenFiles;
-  readonly informers: InformerSet;
-  readonly startUp: StartUp;
-  readonly health: ProxyHealth;
-  readonly metrics: ProxyMetrics;
-  readonly changes: ChangeLog;
+interface ServiceControllerParts extends ControllerParts {
   /** `undefined` = Services are not counted one by one. */
   readonly traffic: ServiceTrafficTable | undefined;
-};
-
-/** Settings of the controller, and what it tells the run. */
-interface ServiceControllerOptions {
-  readonly configuration: RunConfiguration;
-  readonly nodeName: string;
-  /** `undefined` until it has been made. */
-  readonly source: () => ObjectSource | undefined;
-  /** An object has come, changed or gone: syncs will follow. */
-  readonly onWork: () => void;
-  /** All objects are known; the first sync of all of them begins. */
-  readonly onReady: () => void;
-  /** A family has synced for the first time, or for the first time with all objects. */
-  readonly onFirstSync: () => void;
 }
 
 /** Keeps Services reachable on this node. */
@@ -67,27 +45,27 @@ export class ServiceController implements Controller {
   readonly settings: LivePlanSettings;
   readonly families: readonly FamilyProxy[];
   readonly handover: KubeProxyHandover;
-  readonly #dependencies: ServiceControllerDependencies;
-  readonly #router: ObjectRouter;
+  readonly kinds = FOLLOWED_KINDS;
+  readonly routes: ControlRoutes;
+  readonly #parts: ServiceControllerParts;
   /** Called for each sync, in this order. */
   readonly #observers: SyncObserver[] = [];
   readonly #serviceHealth: ServiceHealthServer;
   #node: Node | undefined;
 
-  constructor(dependencies: ServiceControllerDependencies, options: ServiceControllerOptions) {
-    const { configuration, nodeName, onWork, onReady } = options;
+  constructor(parts: ServiceControllerParts) {
+    const { configuration, nodeName, informers, startUp, health } = parts;
     const { proxy, relay, mode } = configuration;
-    const { informers, startUp, health, metrics } = dependencies;
-    this.#dependencies = dependencies;
+    this.#parts = parts;
     this.settings = new LivePlanSettings(planSettingsOf(proxy, { nodeName, mode }));
     this.handover = new KubeProxyHandover({
-      ...dependencies,
+      ...parts,
       nodeAnnotations: () => startUp.node.annotations,
       recheck: () => this.families.forEach(({ backend }) => backend.recheck()),
-      otherModes: new OtherModes(dependencies, { mode, configuration }),
+      otherModes: new OtherModes(parts, { mode, configuration }),
     }, configuration);
     this.#serviceHealth = createServiceHealth(
-      { ...dependencies, events: startUp.events, metrics },
+      { ...parts, events: startUp.events },
       {
         configuration: proxy,
         settings: this.settings,
@@ -97,15 +75,14 @@ export class ServiceController implements Controller {
       },
     );
     this.#observers.push(startUp, this.#serviceHealth, this.handover);
-    this.families = createFamilyProxies(dependencies, {
-      ...options,
-      ...dependencies,
+    this.families = createFamilyProxies(parts, {
+      ...parts,
       settings: this.settings,
       observers: this.#observers,
     });
     // A host without a cluster has no Node that could be unfit.
     if (relay.manifests.length > 0) health.nodeSeen({});
-    this.#router = new ObjectRouter(dependencies, {
+    routeObjects({
       informers,
       nodeName,
       endpointsFallback: relay.endpointsFallback,
@@ -115,9 +92,8 @@ export class ServiceController implements Controller {
       servesEarly: relay.manifests.length > 0 && !relay.takeover,
       onNode: (node) => this.#onNode(node),
       onNodeDeleted: () => startUp.onNodeDeleted(),
-      onReady,
-      onWork,
     });
+    this.routes = serviceRoutes({ ...parts, services: this });
   }
 
   get activity(): readonly RunnerActivity[] {
@@ -129,22 +105,16 @@ export class ServiceController implements Controller {
     return this.#node;
   }
 
-  /** Whether plans of all objects are in effect in each family. */
-  get isComplete(): boolean {
-    return this.families.every(({ loop }) => loop.isComplete);
-  }
-
-  /** Whether each family has synced. */
-  get hasSynced(): boolean {
-    return this.families.every(({ loop }) => loop.lastSync);
-  }
-
   async start(tasks: TaskGroup): Promise<void> {
     const backends = this.families.map(({ backend }) => backend);
-    this.#observers.push(...startConntrackCleaner(this.#dependencies, tasks, { backends }));
-    await this.#dependencies.startUp.prepare(backends);
+    this.#observers.push(...startConntrackCleaner(this.#parts, tasks, { backends }));
+    await this.#parts.startUp.prepare(backends);
     await Promise.all(this.families.map((family) => family.start()));
     tasks.run("handover", (signal) => this.handover.run(signal));
+  }
+
+  open(): void {
+    for (const family of this.families) family.open();
   }
 
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
@@ -152,7 +122,6 @@ export class ServiceController implements Controller {
   }
 
   async stop(): Promise<void> {
-    this.#router.stop();
     await Promise.all(this.families.map((family) => family.stop()));
     // Load balancers leave this node out while open connections still have their time.
     await this.#serviceHealth.stop();
@@ -166,14 +135,61 @@ export class ServiceController implements Controller {
     for (const { backend } of this.families) await backend[Symbol.asyncDispose]();
   }
 
+  async status(options: { readonly brief: boolean }): Promise<ServiceStatus> {
+    const families = [];
+    for (const family of this.families) {
+      families.push(await collectFamilyStatus(this.#parts, family, options));
+    }
+    return { controller: this.name, families, facts: [] };
+  }
+
+  dumpInputs(): FamilyDumps {
+    return { schema: DUMPED_FAMILIES, value: this.families.map(dumpedFamily) };
+  }
+
+  async collectMetrics(): Promise<void> {
+    const { metrics } = this.#parts;
+    for (const { family, pipeline: { services, endpoints }, backend } of this.families) {
+      // Counters that cannot be read keep their last value; the backend logs the reason at a sync.
+      const { connections, counting } = backend;
+      const rules = await counting?.ruleCounters().catch(() => undefined);
+      if (rules) metrics.setRuleCounters(family, rules);
+      await counting?.refreshTraffic().catch(() => undefined);
+      if (connections) metrics.setTraffic(family, connections.counters);
+      metrics.setChanges(family, {
+        servicesPending: services.pending,
+        servicesTotal: services.total,
+        endpointsPending: endpoints.pending,
+        endpointsTotal: endpoints.total,
+      });
+    }
+  }
+
   #onNode(node: Node): void {
     this.#node = node;
-    const { startUp, health } = this.#dependencies;
+    const { startUp, health } = this.#parts;
     startUp.onNode(node);
     const state = this.settings.nodeState(node);
     for (const family of this.families) family.onNode(state);
     health.nodeSeen({ ...node.metadata, ...node.spec });
   }
+}
+
+/** The families of Services in a dump. */
+interface FamilyDumps extends DumpSection {
+  readonly value: readonly DumpedFamily[];
+}
+
+function dumpedFamily({ family, backend, pipeline, loop }: FamilyProxy): DumpedFamily {
+  const facts = backend.facts();
+  const { plan, interfaceAddresses } = pipeline;
+  return {
+    family,
+    plan,
+    quarantined: loop.quarantined,
+    ...(interfaceAddresses && { interfaceAddresses }),
+    ...(facts && { facts }),
+  };
 }
 
 /** What the cleaner stands on, but for the table itself. */

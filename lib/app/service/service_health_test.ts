@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { testNodeState } from "../../../tests/support/builders/builders.ts";
+import { serviceLoop, testNodeState } from "../../../tests/support/builders/builders.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import {
@@ -70,14 +70,14 @@ async function serve(
 Deno.test("createServiceHealth() takes the proxy of every family into account", async () => {
   const { server, health, ask } = await serve(unusedPort());
   assertEquals(await ask(), 200);
-  health.syncQueued("IPv6");
+  health.queued(serviceLoop("IPv6"));
   assertEquals(await ask(), 503);
   await server.stop();
 });
 
 Deno.test("createServiceHealth() takes the proxy for healthy where its health check is off", async () => {
   const { server, health, ask } = await serve(unusedPort(), { healthzBindAddress: "" });
-  health.syncQueued("IPv6");
+  health.queued(serviceLoop("IPv6"));
   assertEquals(await ask(), 200);
   await server.stop();
 });

@@ -10,6 +10,7 @@ import { NODE } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
 import { HEADLESS_LABEL, SERVICE_PROXY_NAME_LABEL } from "../../api/labels.ts";
+import type { ControllerKind } from "../../controller/controller.ts";
 import { type ListOptions, named } from "../../kube/informer_set.ts";
 
 /** For whom objects are followed. */
@@ -23,14 +24,17 @@ export interface FollowedObjects {
   readonly endpointsFallback: boolean;
 }
 
-/** The kinds that Services are planned from. */
-export const SERVICE_KINDS: readonly KindSpec[] = [
-  SERVICE,
-  ENDPOINT_SLICE,
-  ENDPOINTS,
-  NODE,
-  SERVICE_CIDR,
+/** The kinds that Services are planned from, and how long the first sync waits for each. */
+export const FOLLOWED_KINDS: readonly ControllerKind[] = [
+  { spec: SERVICE },
+  { spec: ENDPOINT_SLICE },
+  { spec: ENDPOINTS },
+  { spec: NODE, waitMs: 5000 },
+  { spec: SERVICE_CIDR, waitMs: 0 },
 ];
+
+/** The kinds that Services are planned from. */
+export const SERVICE_KINDS: readonly KindSpec[] = FOLLOWED_KINDS.map(({ spec }) => spec);
 
 const NOT_HEADLESS: ListOptions = { labelSelector: `!${HEADLESS_LABEL}` };
 

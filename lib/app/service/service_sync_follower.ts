@@ -1,17 +1,15 @@
 /**
- * What follows a sync of Services: health, metrics, the change log, and the observers.
+ * What follows a sync of Services: kube-proxy's metrics and the observers.
  *
  * @module
  */
-import type { FinishedSync, SyncTimes } from "../../controller/sync_loop.ts";
-import type { ProxyHealth } from "../../health/proxy_health.ts";
+import type { FinishedSync } from "../../controller/loop_parts.ts";
 import type { SyncInstruments } from "../../metrics/sync_instruments.ts";
 import type { Backend } from "../../proxy/backend.ts";
 import { contestedItems } from "../../proxy/frontend_owners.ts";
 import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
 import type { PlanChanges, ProxyPlan } from "../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
-import type { ChangeRecorder } from "../changes/change_recorder.ts";
 import type { ProxyPipeline } from "./proxy_pipeline.ts";
 import type { SyncObserver } from "./sync_observer.ts";
 
@@ -24,14 +22,9 @@ export type SyncMetrics = Pick<
 /** Who follows the syncs of one IP family. */
 export interface SyncFollowerDependencies {
   readonly metrics: SyncMetrics;
-  readonly health: ProxyHealth;
   readonly backend: Backend;
   /** Called for each sync, in this order. */
   readonly observers: readonly SyncObserver[];
-  /** Called after the first sync that succeeded, and after the first one of a plan of all objects. */
-  readonly onFirstSync: () => void;
-  /** Writes down what each sync brought into effect. */
-  readonly recorder?: Pick<ChangeRecorder, "applied" | "failed">;
 }
 
 /** Follows the syncs of one IP family. */
@@ -52,11 +45,10 @@ export class ServiceSyncFollower {
   }
 
   synced(
-    { times, plan, changes, report, at, isFirst }: FinishedSync<ProxyPlan, PlanChanges, SyncReport>,
+    { plan, changes, report, at }: FinishedSync<ProxyPlan, PlanChanges, SyncReport>,
   ): readonly Quarantined[] {
-    const { metrics, health, recorder, observers, backend: { family } } = this.#dependencies;
+    const { metrics, observers, backend: { family } } = this.#dependencies;
     const triggerTimes = this.#pipeline.confirmSynced();
-    health.synced(family);
     this.#noteContested(plan, changes);
     const quarantined = [...report.quarantined, ...[...this.#contested.values()].flat()];
     metrics.syncSucceeded(family, {
@@ -66,9 +58,7 @@ export class ServiceSyncFollower {
       noLocalEndpoints: this.#pipeline.noLocalEndpoints(),
       ...(report.rules && { rules: report.rules }),
     });
-    recorder?.applied(times, { report, quarantined });
     for (const observer of observers) observer.synced(family, plan, changes);
-    if (isFirst) this.#dependencies.onFirstSync();
     return quarantined;
   }
 
@@ -81,9 +71,8 @@ export class ServiceSyncFollower {
     }
   }
 
-  failed(message: string, times: SyncTimes): void {
-    const { metrics, recorder, backend } = this.#dependencies;
-    recorder?.failed(times, message);
+  failed(): void {
+    const { metrics, backend } = this.#dependencies;
     metrics.syncFailed(backend.family);
   }
 

@@ -5,6 +5,7 @@ import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import { TEXTS } from "./family_proxy.ts";
 import { assertEquals } from "@std/assert";
 import {
+  serviceLoop,
   testEndpointSlice,
   testNodeState,
   testService,
@@ -13,7 +14,6 @@ import { FakeBackend } from "../../../tests/support/fakes/fake_backend.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
-import { ProxyHealth } from "../../health/proxy_health.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
 import { ProxyPipeline } from "./proxy_pipeline.ts";
 import type { SyncObserver } from "./sync_observer.ts";
@@ -36,9 +36,8 @@ function createStage(
     settings: planSettingsOf(configuration, { nodeName: "node-a", mode: "iptables" }),
   });
   const follower = new ServiceSyncFollower({
-    ...{ observers, onFirstSync: () => {} },
+    observers,
     backend: Object.assign(backend, { usesConntrack }),
-    health: new ProxyHealth({ clock }, { timeoutMs: 60_000 }),
     metrics: {
       syncQueued() {},
       syncFinished() {},
@@ -46,7 +45,11 @@ function createStage(
       syncSucceeded: (_, figures) => void quarantined.push(figures.quarantined),
     },
   }, pipeline);
-  const loop = new SyncLoop<ProxyPlan, PlanChanges, ServicePortKey, SyncReport>({ clock, logger }, {
+  const loop = new SyncLoop<ProxyPlan, PlanChanges, ServicePortKey, SyncReport>({
+    ...{ clock, logger },
+    loopObservers: [],
+  }, {
+    id: serviceLoop("IPv4"),
     dataPlane: backend,
     planner: pipeline,
     follower,

@@ -24,6 +24,7 @@ import { effectiveFlagTexts } from "../cli/effective_flags.ts";
 import { KUBE_PROXY_RELEASE, VERSION } from "../cli/version.ts";
 import type { CurrentConfiguration } from "../run/configuration_reload.ts";
 import type { RunConfiguration } from "../run/run_configuration.ts";
+import { type ServiceManager, SERVING } from "../run/service_manager.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 import type { LocalPages } from "../status/page/status_page.ts";
 
@@ -44,8 +45,7 @@ export interface ProxyServersOptions {
   readonly metrics: ProxyMetrics;
   /** The handover of the ports by a kube-proxy. @default {none} */
   readonly handover?: AddressHandover;
-  /** The current phase of a start or stop; `undefined` while it serves. */
-  readonly phase: () => string | undefined;
+  readonly manager: Pick<ServiceManager, "phase">;
   /** Pages on the metrics port for clients on this machine. @default {none} */
   readonly localPages?: LocalPages;
   /** Sets the metrics that are only collected for a scrape. */
@@ -111,12 +111,12 @@ async function runServer(
 
 function healthzHandler(
   { clock }: ProxyServersDependencies,
-  { health, metrics, phase }: ProxyServersOptions,
+  { health, metrics, manager }: ProxyServersOptions,
 ): HttpHandler {
   return createHealthzHandler({
     health,
     now: () => clock.wallNow(),
-    phase,
+    phase: () => manager.phase === SERVING ? undefined : manager.phase,
     onAnswer: (path, code) => metrics.healthAnswered(path, code),
   });
 }

@@ -1,12 +1,10 @@
-import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
-import type { OpenFiles } from "../../os/open_files.ts";
-import type { HostSettingOutcome } from "../../proxy/host_setting.ts";
 import type { ChangeLog } from "../changes/change_log.ts";
 import { type ControlServer, startControlServer } from "../control/control_server.ts";
 import type { Dependencies } from "../dependencies.ts";
-import type { EventLoopMonitor } from "../run/event_loop_monitor.ts";
-import type { FamilyProxy } from "../service/family_proxy.ts";
-import type { Introspection } from "../control/introspection.ts";
+import { type IntrospectedParts, Introspection } from "../control/introspection.ts";
+import type { Controller, ControlRoutes } from "../../controller/controller.ts";
+import type { RunConfiguration } from "../run/run_configuration.ts";
+import type { ServiceController } from "../service/service_controller.ts";
 import type { ObjectSource } from "../run/object_source.ts";
 import { createStatusPage, type LocalPages } from "../status/page/status_page.ts";
 import { byGravity } from "../doctor/doctor_report.ts";
@@ -16,19 +14,20 @@ import {
   type ProxyServersOptions,
   startProxyServers,
 } from "./proxy_servers.ts";
-import type { StartUp } from "../run/start_up.ts";
 import type { TaskGroup } from "../../controller/task_group.ts";
 
 type RunningServersDependencies =
   & ProxyServersDependencies
-  & Pick<Dependencies, "hostChecks" | "uncaught">;
+  & Pick<Dependencies, "hostChecks" | "process" | "uncaught">;
 
-interface RunningServersOptions extends Omit<ProxyServersOptions, "gather" | "localPages"> {
-  readonly families: readonly FamilyProxy[];
-  readonly source: () => ObjectSource | undefined;
-  readonly eventLoop: EventLoopMonitor;
-  readonly startUp: StartUp;
-  readonly introspection: Introspection;
+interface RunningServersOptions
+  extends
+    Omit<ProxyServersOptions, "gather" | "localPages" | "handover" | "current">,
+    Omit<IntrospectedParts, "startedAt" | "services" | "configuration"> {
+  readonly configuration: RunConfiguration;
+  readonly services: ServiceController;
+  readonly controllers: readonly Controller[];
+  readonly source: ObjectSource;
   readonly changes: ChangeLog;
 }
 
@@ -41,27 +40,27 @@ export async function startRunningServers(
   tasks: TaskGroup,
   options: RunningServersOptions,
 ): Promise<ControlServer> {
-  const { configuration: { relay }, metrics, introspection } = options;
+  const { configuration: { relay }, services: { handover }, controllers } = options;
+  const startedAt = new Date(dependencies.clock.wallNow()).toISOString();
+  const introspection = new Introspection(dependencies, { ...options, startedAt });
   startProxyServers(dependencies, tasks, {
     ...options,
+    handover,
     ...(relay.statusPage && {
-      localPages: createRunningPage(dependencies, { ...options, signal: tasks.signal }),
-    }),
-    gather: () =>
-      collectMetrics(metrics, {
-        families: options.families,
-        source: options.source(),
-        largestDelayMs: options.eventLoop.largestMs,
-        hostSettings: options.startUp.hostSettings,
-        openFiles: dependencies.openFiles,
-        uncaughtErrors: dependencies.uncaught?.count ?? 0,
+      localPages: createRunningPage(dependencies, {
+        ...options,
+        introspection,
+        signal: tasks.signal,
       }),
+    }),
+    gather: () => collectMetrics(dependencies, options),
   });
   const { routes, messages } = introspection;
+  const theirs: ControlRoutes[] = controllers.map(({ routes = {} }) => routes);
   const { logger, openFiles } = dependencies;
   return await startControlServer({
     path: relay.controlSocket,
-    routes,
+    routes: Object.assign({}, routes, ...theirs),
     messages,
     bounds: openFiles.httpBounds,
     onRefused: () => openFiles.countRefused("control"),
@@ -69,19 +68,10 @@ export async function startRunningServers(
   });
 }
 
-interface MetricSources {
-  readonly families: readonly FamilyProxy[];
-  /** `undefined` while it is being opened. */
-  readonly source: ObjectSource | undefined;
-  readonly largestDelayMs: number;
-  readonly hostSettings: readonly HostSettingOutcome[];
-  readonly openFiles: OpenFiles;
-  readonly uncaughtErrors: number;
-}
-
 function createRunningPage(
   { clock, hostChecks }: RunningServersDependencies,
   { introspection, changes, configuration: { mode }, signal }: RunningServersOptions & {
+    readonly introspection: Introspection;
     readonly signal: AbortSignal;
   },
 ): LocalPages {
@@ -100,31 +90,15 @@ function createRunningPage(
 
 /** Sets the metrics that are only collected for a scrape. */
 async function collectMetrics(
-  metrics: ProxyMetrics,
-  { families, source, largestDelayMs, hostSettings, openFiles, uncaughtErrors }: MetricSources,
+  { openFiles, uncaught }: RunningServersDependencies,
+  { controllers, eventLoop, metrics, source, startUp }: RunningServersOptions,
 ): Promise<void> {
   metrics.setOpenFiles(openFiles);
-  metrics.setUncaughtErrors(uncaughtErrors);
-  metrics.setLargestEventLoopDelay(largestDelayMs / 1000);
-  const refused = hostSettings.filter(({ state }) => state === "refused");
+  metrics.setUncaughtErrors(uncaught?.count ?? 0);
+  metrics.setLargestEventLoopDelay(eventLoop.largestMs / 1000);
+  const refused = startUp.hostSettings.filter(({ state }) => state === "refused");
   metrics.setHostSettingsRefused(refused.length);
-  for (const [resource, age] of source?.ages() ?? []) metrics.setSourceAge(resource, age);
-  for (const [resource, counts] of source?.repetitions() ?? []) {
-    metrics.setRepetitions(resource, counts);
-  }
-  for (const { family, pipeline, backend } of families) {
-    const { services, endpoints } = pipeline;
-    // Counters that cannot be read keep their last value; the backend logs the reason at a sync.
-    const { connections, counting } = backend;
-    const rules = await counting?.ruleCounters().catch(() => undefined);
-    if (rules) metrics.setRuleCounters(family, rules);
-    await counting?.refreshTraffic().catch(() => undefined);
-    if (connections) metrics.setTraffic(family, connections.counters);
-    metrics.setChanges(family, {
-      servicesPending: services.pending,
-      servicesTotal: services.total,
-      endpointsPending: endpoints.pending,
-      endpointsTotal: endpoints.total,
-    });
-  }
+  for (const [resource, age] of source.ages()) metrics.setSourceAge(resource, age);
+  for (const [resource, counts] of source.repetitions()) metrics.setRepetitions(resource, counts);
+  for (const controller of controllers) await controller.collectMetrics?.();
 }

@@ -11,11 +11,11 @@ import type { StatusEndpoint, StatusFamily, StatusService } from "./status_repor
 /** Collects the status of one family; `brief` omits the Services. Yields to the event loop. */
 export async function collectFamilyStatus(
   { clock }: { readonly clock: Clock },
-  { family, backend, loop, pipeline }: FamilyProxy,
+  { backend, loop, pipeline }: FamilyProxy,
   { brief }: { readonly brief: boolean },
 ): Promise<StatusFamily> {
   const { services: inspected, summary } = await backend.inspect(brief ? [] : undefined);
-  const { lastSync, failure, quarantined } = loop;
+  const { lastSync, quarantined } = loop;
   const byKey = new Map(inspected.map((service) => [service.key, service]));
   const reasons = reasonsByKey(quarantined);
   const retries = new Map(quarantined.map(({ key, retryAt }) => [key, retryAt]));
@@ -30,22 +30,11 @@ export async function collectFamilyStatus(
     });
     await slice.pause();
   }
+  const { lastSync: last, ...status } = loop.status(summary);
   return {
-    family,
+    ...status,
     mode: backend.mode,
-    ...(lastSync && {
-      lastSync: {
-        at: new Date(lastSync.at).toISOString(),
-        durationMs: Math.round(lastSync.durationMs * 10) / 10,
-        full: lastSync.report.full,
-        services: lastSync.report.services,
-        operations: lastSync.report.operations,
-      },
-    }),
-    pending: pipeline.pending,
-    failures: failure.count,
-    ...(failure.error !== undefined && { lastError: failure.error }),
-    summary,
+    ...(last && lastSync && { lastSync: { ...last, services: lastSync.report.services } }),
     services,
     quarantined,
   };

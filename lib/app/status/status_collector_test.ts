@@ -13,7 +13,7 @@ function statusOf(quarantined: readonly Quarantined[], { brief = false } = {}) {
   const family = {
     family: "IPv4",
     backend: new FakeBackend(),
-    loop: { quarantined, failure: { count: 0 }, lastSync: undefined },
+    loop: { quarantined, status: () => ({}) },
     pipeline: { plan: testProxyPlan([PLAN]), pending: false },
   };
   return collectFamilyStatus({ clock: new FakeClock() }, family as unknown as FamilyProxy, {

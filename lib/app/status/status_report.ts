@@ -1,4 +1,4 @@
-import type { IpFamily } from "../../net/ip_address.ts";
+import type { ControllerStatus, LoopStatus } from "../../controller/controller.ts";
 import type { HostSettingOutcome } from "../../proxy/host_setting.ts";
 import type { BackendMode } from "../../proxy/backend.ts";
 import type { Quarantined } from "../../proxy/data_plane.ts";
@@ -29,29 +29,21 @@ export interface StatusService {
   readonly retryAt?: string;
 }
 
-/** One IP family. */
-export interface StatusFamily {
-  readonly family: IpFamily;
+/** One IP family of Services. */
+export interface StatusFamily extends LoopStatus {
   readonly mode: BackendMode;
-  /** How Service addresses reach the data plane. */
-  readonly summary: string;
-  readonly lastSync?: {
-    /** RFC 3339. */
-    readonly at: string;
-    readonly durationMs: number;
-    readonly full: boolean;
+  readonly lastSync?: NonNullable<LoopStatus["lastSync"]> & {
     /** ServicePorts that were compared. */
     readonly services: number;
-    readonly operations: Readonly<Record<string, number>>;
   };
-  /** Whether changes wait for a sync. */
-  readonly pending: boolean;
-  /** Failed syncs since the last successful one. */
-  readonly failures: number;
-  readonly lastError?: string;
   /** Empty in a brief status. */
   readonly services: readonly StatusService[];
   readonly quarantined: readonly Quarantined[];
+}
+
+/** How the controller of Services is doing. */
+export interface ServiceStatus extends ControllerStatus {
+  readonly families: readonly StatusFamily[];
 }
 
 /** This node. */
@@ -85,5 +77,8 @@ export interface StatusReport {
   readonly sources: readonly StatusSource[];
   /** Requested kernel settings and their outcome. */
   readonly hostSettings: readonly HostSettingOutcome[];
+  /** Of the controller of Services. */
   readonly families: readonly StatusFamily[];
+  /** The other controllers; absent where there are none. */
+  readonly controllers?: readonly ControllerStatus[];
 }

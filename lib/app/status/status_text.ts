@@ -3,6 +3,7 @@ import { wrapText } from "../../config/wrap_text.ts";
 import { ageText } from "./number_texts.ts";
 import type { StatusFamily, StatusReport } from "./status_report.ts";
 import {
+  type ControllerView,
   type FamilyView,
   type ServiceView,
   serviceViews,
@@ -41,7 +42,7 @@ export function renderStatus(
   const view = statusView(report, filter);
   const sections = [
     summaryLines(view, layout),
-    ...view.families.map((family, index) => familyLines(family, report.families[index]!, layout)),
+    ...view.controllers.flatMap((controller) => controllerSections(controller, report, layout)),
   ];
   return sections.map((lines) => `${lines.join("\n")}\n`).join("\n");
 }
@@ -74,22 +75,44 @@ function problemText(problem: string, { width }: Layout): string {
   return hangingText(`${" ".repeat(INDENT)}! `, problem, { width });
 }
 
-function familyLines(
-  family: FamilyView,
-  report: StatusFamily,
+/** One for each family of Services, with their table; one for each other controller. */
+function controllerSections(
+  { name, families, facts }: ControllerView,
+  report: StatusReport,
   layout: Layout,
-): readonly string[] {
-  const { colors, filter } = layout;
-  const { name, dataPlane, error, quarantine } = family;
-  const services = serviceViews(report, filter);
-  const none = filter === "" ? ["No Services."] : [`No Service matches '${filter}'.`];
+): readonly (readonly string[])[] {
+  if (name === undefined) {
+    return families.map((family, index) => [
+      ...familyLines(family, layout),
+      ...serviceLines(report.families[index]!, layout),
+      ...quarantineLines(family.quarantine, layout),
+    ]);
+  }
+  return [[
+    layout.colors.title(name),
+    ...facts.map((each) => fact(`${each.name} `, each.text, layout)),
+    ...families.flatMap((family) => [
+      ...familyLines(family, layout),
+      ...quarantineLines(family.quarantine, layout),
+    ]),
+  ]];
+}
+
+function familyLines(family: FamilyView, layout: Layout): readonly string[] {
+  const { colors } = layout;
+  const { name, dataPlane, error } = family;
   return [
     colors.title(name) + fact(name, dataPlane, layout).slice(name.length),
     syncText(family, layout),
     ...(error === undefined ? [] : [colors.bad(problemText(error, layout))]),
-    ...(services.length === 0 ? none : ["", ...tableLines(services, layout)]),
-    ...(quarantine.length === 0 ? [] : ["", ...quarantineLines(quarantine, layout)]),
   ];
+}
+
+function serviceLines(report: StatusFamily, layout: Layout): readonly string[] {
+  const { filter } = layout;
+  const services = serviceViews(report, filter);
+  if (services.length > 0) return ["", ...tableLines(services, layout)];
+  return filter === "" ? ["No Services."] : [`No Service matches '${filter}'.`];
 }
 
 function syncText({ lastSync, notes }: FamilyView, layout: Layout): string {
@@ -161,7 +184,9 @@ function quarantineLines(
   quarantine: FamilyView["quarantine"],
   { width, colors, now }: Layout,
 ): readonly string[] {
+  if (quarantine.length === 0) return [];
   return [
+    "",
     colors.warning("In quarantine (the others work):"),
     ...quarantine.map(({ text, retryAt = now }) => {
       const when = retryAt > now ? `in ${ageText(retryAt - now)}` : "at each sync";

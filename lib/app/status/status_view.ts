@@ -2,9 +2,12 @@
  * The status report in the words, order and tones in which people see it. The terminal, the live view
  * and the status page only lay it out. Pure; every text is printable.
  */
+import type { ControllerStatus, LoopStatus } from "../../controller/controller.ts";
+import type { Quarantined } from "../../controller/data_plane.ts";
+import { type ControllerName, loopText } from "../../controller/loop_id.ts";
 import { printableText } from "../../log/printable_text.ts";
+import type { IpFamily } from "../../net/ip_address.ts";
 import { formatHostPort } from "../../net/port.ts";
-import type { Quarantined } from "../../proxy/data_plane.ts";
 import type { ServedAddress } from "../../proxy/service_mode.ts";
 import { countText, durationText, loadNotes, operationsText, trafficText } from "./number_texts.ts";
 import type { StatusEndpoint, StatusFamily, StatusReport, StatusService } from "./status_report.ts";
@@ -27,12 +30,24 @@ export interface StatusView {
   }[];
   /** Kernel settings that could not be applied, with the command for an administrator. */
   readonly settings: readonly { readonly text: string; readonly command?: string }[];
-  readonly families: readonly FamilyView[];
+  /** That of Services first. */
+  readonly controllers: readonly ControllerView[];
 }
 
-/** One IP family. */
+/** One controller. */
+export interface ControllerView {
+  /** Absent for that of Services, which the whole status is about. */
+  readonly name?: ControllerName;
+  readonly families: readonly FamilyView[];
+  readonly facts: ControllerStatus["facts"];
+}
+
+/** One IP family of a controller. */
 export interface FamilyView {
-  readonly name: string;
+  readonly name: IpFamily;
+  /** E.g. `IPv4`, and `network-policy IPv4` of a controller with a name. */
+  readonly title: string;
+  /** The mode of Services; the name of another controller. */
   readonly mode: string;
   /** E.g. `userspace: one address each on lo`. */
   readonly dataPlane: string;
@@ -78,7 +93,41 @@ export function statusView(report: StatusReport, filter = ""): StatusView {
       problems: problems.map(printableText),
     })),
     settings: refusedSettings(report),
-    families: report.families.map((family) => familyView(family, filter)),
+    controllers: [
+      {
+        families: report.families.map((family) =>
+          familyView(family, {
+            title: family.family,
+            mode: family.mode,
+            filter,
+            nameOf: withoutProtocol,
+          })
+        ),
+        facts: [],
+      },
+      ...(report.controllers ?? []).map((each) => controllerView(each, filter)),
+    ],
+  };
+}
+
+function controllerView(
+  { controller, families, facts }: ControllerStatus,
+  filter: string,
+): ControllerView {
+  return {
+    name: controller,
+    families: families.map((loop) =>
+      familyView(loop, {
+        title: loopText({ controller, ...loop }),
+        mode: controller,
+        filter,
+        nameOf: (key) => key,
+      })
+    ),
+    facts: facts.map(({ name, text }) => ({
+      name: printableText(name),
+      text: printableText(text),
+    })),
   };
 }
 
@@ -122,8 +171,12 @@ function refusedSettings({ hostSettings }: StatusReport): StatusView["settings"]
 }
 
 function familyView(
-  { family, mode, summary, lastSync, pending, failures, lastError, quarantined }: StatusFamily,
-  filter: string,
+  { family, summary, lastSync, pending, failures, lastError, quarantined }: LoopStatus,
+  { title, mode, filter, nameOf }: Pick<FamilyView, "title" | "mode"> & {
+    readonly filter: string;
+    /** What of a key a filter selects by. */
+    readonly nameOf: (key: string) => string;
+  },
 ): FamilyView {
   const notes: readonly (false | TonedText)[] = [
     lastSync === undefined && { tone: "plain", text: "no sync yet" },
@@ -132,6 +185,7 @@ function familyView(
   ];
   return {
     name: family,
+    title,
     mode,
     dataPlane: `${mode}: ${printableText(summary)}`,
     ...(lastSync && {
@@ -145,12 +199,16 @@ function familyView(
     notes: notes.filter((note) => note !== false),
     ...(lastError !== undefined && { error: printableText(lastError) }),
     quarantine: quarantined
-      .filter(({ key }) => matchesFilter(key.slice(0, key.lastIndexOf("/")), filter))
+      .filter(({ key }) => matchesFilter(nameOf(key), filter))
       .map(quarantineView),
   };
 }
 
-function quarantineView({ key, address, reason, retryAt }: Quarantined) {
+function withoutProtocol(servicePort: string): string {
+  return servicePort.slice(0, servicePort.lastIndexOf("/"));
+}
+
+function quarantineView({ key, address, reason, retryAt }: Quarantined<string>) {
   const place = address === undefined ? key : `${key} at ${address}`;
   return {
     text: printableText(`${place}: ${reason}`),

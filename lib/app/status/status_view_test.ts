@@ -61,7 +61,8 @@ Deno.test("statusView() selects what is in quarantine by the filter, and notes w
     ...{ key: key as never, reason: "in use" },
   }));
   const families = [testStatusFamily({ quarantined, pending: true, failures: 1 })];
-  const [family] = statusView(testStatusReport({ families }), "a").families;
+  const [services] = statusView(testStatusReport({ families }), "a").controllers;
+  const family = services?.families[0];
   assertEquals(family?.quarantine, [{ text: "a/web:http/TCP: in use" }]);
   assertEquals(family?.notes.map(({ tone, text }) => `${tone}: ${text}`), [
     "plain: no sync yet",

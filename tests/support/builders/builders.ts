@@ -3,6 +3,8 @@
  *
  * @module
  */
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import type { LoopId } from "../../../lib/controller/loop_id.ts";
 import type { ObjectMeta } from "../../../lib/api/kind.ts";
 import type {
   EndpointSlice,
@@ -107,6 +109,11 @@ export function testNode(
       ],
     },
   };
+}
+
+/** The loop of one family of Services. */
+export function serviceLoop(family: IpFamily): LoopId {
+  return { controller: "service", family };
 }
 
 /** What is known of the own node: in the plan's zone, with its addresses. */

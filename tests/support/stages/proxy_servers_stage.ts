@@ -101,7 +101,11 @@ export async function startProxyServersStage(
       nodeName: THIS_NODE,
       health,
       metrics: createProxyMetrics({ version: "0.0.0", mode, clock }),
-      phase: () => stage.phase,
+      manager: {
+        get phase() {
+          return stage.phase ?? "serving";
+        },
+      },
       gather: () => Promise.resolve(),
     },
   );

@@ -2,6 +2,7 @@ import { IP_FAMILIES } from "../../../net/ip_address.ts";
 import type { Logger } from "../../../log/logger.ts";
 import { messageOf } from "../../../log/message_of.ts";
 import type { CleanupReport } from "../../../controller/data_plane.ts";
+import { MORE_CONTROLLERS } from "../../controllers.ts";
 import type { Dependencies } from "../../dependencies.ts";
 import { ControlError, requestStatus } from "../../control/control_client.ts";
 import { printCleanupReport } from "../print_cleanup_report.ts";
@@ -69,11 +70,12 @@ async function findRunning(controlSocket: string): Promise<string | undefined> {
   }
 }
 
-/** Cleans up each mode of this release in each family. */
+/** Cleans up what each controller of this release adds, of Services in each mode and family. */
 async function* ownReports(
   dependencies: Dependencies & { readonly logger: Logger },
   configuration: LoadedConfiguration,
 ): AsyncGenerator<CleanupReport> {
+  for (const each of MORE_CONTROLLERS) yield* each.cleanUp(dependencies, configuration);
   for (const createBackend of Object.values(dependencies.backends)) {
     for (const family of IP_FAMILIES) {
       await using backend = createBackend(

@@ -8,6 +8,7 @@ import type { ChangeEntry, SyncTime } from "../../changes/change_entry.ts";
 import { entryDuration, entryFamily, entryLines } from "../../changes/entry_text.ts";
 import type { StatusReport } from "../status_report.ts";
 import {
+  type ControllerView,
   type FamilyView,
   foremostServices,
   type ServiceView,
@@ -60,6 +61,7 @@ const SECTIONS: Readonly<
 > = {
   summary: { heading: "This node", render: summary },
   trouble: { heading: "Quarantine, failures and drift", render: trouble },
+  controllers: { heading: "Other controllers", render: otherControllers },
   syncs: { heading: "Syncs", render: ({ syncs }) => syncPlot(syncs) },
   services: { heading: "Services", label: "Table of Services", render: serviceTable },
   changes: {
@@ -74,7 +76,8 @@ const SECTIONS: Readonly<
 export function pageSections(model: PageModel): readonly PageSection[] {
   const view = statusView(model.report);
   return Object.entries(SECTIONS)
-    .map(([id, { render }]) => ({ id, html: String(render(model, view)) }));
+    .map(([id, { render }]) => ({ id, html: String(render(model, view)) }))
+    .filter(({ html }) => html !== "");
 }
 
 /** Returns the whole page, which a browser shows without any script. */
@@ -140,15 +143,34 @@ function classOf(tone: Tone): string {
 }
 
 function summary(_: PageModel, view: StatusView): Html {
-  const { program, process, phase, node, startedAt, families, sources } = view;
+  const { program, process, phase, node, startedAt, controllers, sources } = view;
   return html`<dl>
 ${fact("State", html`<strong class="${classOf(phase.tone)}">${phase.text}</strong>`)}
 ${fact("Node", node)}
 ${fact("Version", `${program}, ${process}`)}
 ${fact("Since", time(startedAt))}
-${families.map((family) => fact(family.name, familyText(family)))}
+${controllers.filter(({ name }) => name === undefined).map(familyFacts)}
 ${sources.map(({ text }) => fact("Source", text))}
 </dl>`;
+}
+
+function familyFacts({ families }: ControllerView): readonly Html[] {
+  return families.map((family) => fact(family.name, familyText(family)));
+}
+
+/** Empty where there is no other controller; the section is then left out. */
+function otherControllers(_: PageModel, { controllers }: StatusView): Html {
+  const others = controllers.filter(({ name }) => name !== undefined);
+  return html`${
+    others.map((controller) =>
+      html`
+        <h3>${controller.name}</h3>
+        <dl>${controller.facts.map(({ name, text }) => fact(name, text))}${familyFacts(
+          controller,
+        )}</dl>
+      `
+    )
+  }`;
 }
 
 function fact(name: string, value: Html | string): Html {
@@ -172,10 +194,10 @@ function time(at: number): Html {
   return html`<time datetime="${new Date(at).toISOString()}">${clockText(at)} UTC</time>`;
 }
 
-function trouble({ changes }: PageModel, { families, sources, settings }: StatusView): Html {
+function trouble({ changes }: PageModel, { controllers, sources, settings }: StatusView): Html {
   const drifts = changes.filter(({ kind }) => kind === "drift" || kind === "repair");
   const items = [
-    ...families.flatMap(familyTrouble),
+    ...controllers.flatMap(({ families }) => families).flatMap(familyTrouble),
     ...sources.flatMap(({ text, problems }) =>
       problems.map((problem) => html`<li>Source ${text}: ${problem}</li>`)
     ),
@@ -194,10 +216,10 @@ function trouble({ changes }: PageModel, { families, sources, settings }: Status
   return html`<ul class="attention">${items}</ul>`;
 }
 
-function familyTrouble({ name, notes, error, quarantine }: FamilyView): readonly Html[] {
+function familyTrouble({ title, notes, error, quarantine }: FamilyView): readonly Html[] {
   return [
     ...notes.filter(({ tone }) => tone === "bad").map(({ text }) =>
-      html`<li>${name}: ${text}: ${error ?? ""}</li>`
+      html`<li>${title}: ${text}: ${error ?? ""}</li>`
     ),
     ...quarantine.slice(0, MOST_SERVICES).map(({ text, retryAt }) =>
       html`<li>In quarantine: ${text}; tried again ${

@@ -2,10 +2,12 @@
  * The live view of `status --watch` as lines that fit a terminal, and the effect of keys on it. Pure: the
  * same model, time and size give the same lines.
  */
+import { loopText } from "../../../controller/loop_id.ts";
 import { wrapText } from "../../../config/wrap_text.ts";
 import { printableText } from "../../../log/printable_text.ts";
 import type { Key, TerminalSize } from "../../../os/terminal.ts";
 import type { ChangesReport, SyncTime } from "../../changes/change_entry.ts";
+import { itemText } from "../../changes/entry_text.ts";
 import { entryMatches, entryRows } from "../../changes/changes_view.ts";
 import { ageText, durationText, timeTexts } from "../number_texts.ts";
 import type { StatusReport } from "../status_report.ts";
@@ -160,14 +162,15 @@ function stateLines(
   options: WatchViewOptions,
 ): readonly TonedText[] {
   const view = statusView(status, filter);
-  const quarantine = view.families.flatMap(({ quarantine }) => quarantine);
+  const families = view.controllers.flatMap(({ families }) => families);
+  const quarantine = families.flatMap(({ quarantine }) => quarantine);
   const from = view.sources.map(({ text }) => text).join("; ");
   return [
     lost ? lostLine(lost, options) : headLine(view, options),
     { tone: "detail", text: `node ${view.node}${from === "" ? "" : `  source ${from}`}` },
     ...view.sources.flatMap(({ problems }) => problems.slice(0, MOST_PROBLEMS))
       .map((problem) => ({ tone: "warning", text: `! ${problem}` }) as const),
-    ...view.families.flatMap((family) => familyLines(family, changes.syncs, options)),
+    ...families.flatMap((family) => familyLines(family, changes.syncs, options)),
     ...(quarantine.length === 0 ? [] : [title(`IN QUARANTINE: ${quarantine.length}`)]),
     ...quarantine.slice(0, MOST_LISTED)
       .map(({ text }) => ({ tone: "bad", text: `  ${text}` }) as const),
@@ -181,10 +184,8 @@ function headLine(
 ): TonedText {
   const up = ageText(now - startedAt);
   const time = timeTexts(timeZone).time(new Date(now).toISOString());
-  return {
-    tone: phase.tone,
-    text: `${program}  ${phase.text}, up ${up}  (${process})  ${time}`,
-  };
+  const text = `${program}  ${phase.text}, up ${up}  (${process})  ${time}`;
+  return { tone: phase.tone, text };
 }
 
 function lostLine(
@@ -200,11 +201,12 @@ function lostLine(
 }
 
 function familyLines(
-  { name, mode, lastSync, notes, error }: FamilyView,
+  { name, title, mode, lastSync, notes, error }: FamilyView,
   syncs: readonly SyncTime[],
   { now }: WatchViewOptions,
 ): readonly TonedText[] {
-  const own = syncs.filter(({ family }) => family === name).slice(-BARS);
+  const own = syncs.filter((sync) => loopText({ controller: "service", ...sync }) === title)
+    .slice(-BARS);
   const highest = Math.max(0, ...own.map(({ durationMs }) => durationMs));
   const texts = [
     ...(lastSync ? [`${ageText(now - lastSync.at)} ago in ${lastSync.duration}`] : []),
@@ -223,12 +225,12 @@ function familyLines(
   ];
 }
 
-/** ServicePorts by how many of the entries name them. */
+/** Items by how many of the entries name them. */
 function mostChangedLines({ entries }: ChangesReport): readonly TonedText[] {
   const counts = new Map<string, number>();
   for (const entry of entries) {
-    for (const { servicePort } of entry.kind === "sync" ? entry.effects : []) {
-      counts.set(servicePort, (counts.get(servicePort) ?? 0) + 1);
+    for (const item of entry.kind === "sync" ? entry.effects.map(itemText) : []) {
+      counts.set(item, (counts.get(item) ?? 0) + 1);
     }
   }
   const most = [...counts].filter(([, count]) => count > 1)

@@ -1,0 +1,57 @@
+/**
+ * The controllers of this build in addition to that of Services, which every run has.
+ *
+ * @module
+ */
+import type { Controller } from "../controller/controller.ts";
+import type { CleanupReport } from "../controller/data_plane.ts";
+import type { ControllerName } from "../controller/loop_id.ts";
+import type { LoopObserver } from "../controller/loop_parts.ts";
+import type { LoadedConfiguration } from "../config/load.ts";
+import type { ProxyHealth } from "../health/proxy_health.ts";
+import type { InformerSet } from "../kube/informer_set.ts";
+import type { Logger } from "../log/logger.ts";
+import type { ProxyMetrics } from "../metrics/proxy_metrics.ts";
+import type { OpenFiles } from "../os/open_files.ts";
+import type { ChangeLog } from "./changes/change_log.ts";
+import type { Dependencies } from "./dependencies.ts";
+import type { CurrentConfiguration } from "./run/configuration_reload.ts";
+import type { ObjectSource } from "./run/object_source.ts";
+import type { RunConfiguration } from "./run/run_configuration.ts";
+import type { StartUp } from "./run/start_up.ts";
+
+/** What the controllers of a run share. */
+export interface ControllerParts extends Dependencies {
+  readonly logger: Logger;
+  readonly openFiles: OpenFiles;
+  readonly configuration: RunConfiguration;
+  /** What is in force: the file of the configuration may have changed since the start. */
+  readonly current: CurrentConfiguration;
+  readonly nodeName: string;
+  readonly informers: InformerSet;
+  /** Each controller gives them to its loops. */
+  readonly loopObservers: readonly LoopObserver[];
+  readonly source: ObjectSource;
+  readonly startUp: StartUp;
+  readonly health: ProxyHealth;
+  readonly metrics: ProxyMetrics;
+  readonly changes: ChangeLog;
+}
+
+/** How a controller is made, and what it leaves on the machine removed. */
+export interface ControllerDefinition {
+  readonly name: ControllerName;
+  isEnabled(configuration: RunConfiguration): boolean;
+  create(parts: ControllerParts): Controller;
+  /**
+   * Removes everything that any run of it added to the machine, and nothing else; needs no cluster.
+   * A dry run removes nothing.
+   */
+  cleanUp(
+    dependencies: Dependencies & { readonly logger: Logger },
+    configuration: LoadedConfiguration,
+  ): AsyncIterable<CleanupReport>;
+}
+
+/** In the order in which they start, after that of Services. */
+export const MORE_CONTROLLERS: readonly ControllerDefinition[] = [];

@@ -1,0 +1,84 @@
+/**
+ * When each controller may sync for the first time.
+ *
+ * @module
+ */
+import type { Controller } from "../../controller/controller.ts";
+import type { InformerSet } from "../../kube/informer_set.ts";
+import type { Clock, Timer } from "../../os/clock.ts";
+import type { EventLoopMonitor } from "./event_loop_monitor.ts";
+import { type ServiceManager, SERVING } from "./service_manager.ts";
+
+/** What it notifies. */
+interface ControllerOpenerDependencies {
+  readonly clock: Clock;
+  /** Each object that comes, changes or goes brings work. */
+  readonly eventLoop: Pick<EventLoopMonitor, "expectWork">;
+  /** Enters the phase {@linkcode SERVING} once all are open. */
+  readonly manager: Pick<ServiceManager, "enter">;
+}
+
+type OpenableController = Pick<Controller, "kinds" | "open">;
+
+/** The subscriptions, and the controllers that made them. */
+interface ControllerOpenerOptions {
+  readonly informers: InformerSet;
+  readonly controllers: readonly OpenableController[];
+}
+
+/**
+ * Opens each controller once the objects of its kinds are known: of half a cluster, rules would be
+ * wrong. A controller does not wait for the kinds of another.
+ */
+export class ControllerOpener {
+  readonly #dependencies: ControllerOpenerDependencies;
+  readonly #informers: InformerSet;
+  readonly #closed: Set<OpenableController>;
+  readonly #waits = new Map<OpenableController, Timer>();
+
+  /** Throws a TypeError where a kind is followed for no controller: a fault of the program. */
+  constructor(
+    dependencies: ControllerOpenerDependencies,
+    { informers, controllers }: ControllerOpenerOptions,
+  ) {
+    this.#dependencies = dependencies;
+    this.#informers = informers;
+    this.#closed = new Set(controllers);
+    const needed = new Set(controllers.flatMap(({ kinds }) => kinds.map(({ spec }) => spec)));
+    const expectWork = () => dependencies.eventLoop.expectWork();
+    for (const { spec, informer } of informers) {
+      if (!needed.has(spec)) throw new TypeError(`No controller needs kind '${spec.kind}'`);
+      informer.addHandler({
+        onAdd: expectWork,
+        onUpdate: expectWork,
+        onDelete: expectWork,
+        onSynced: () => this.#look(),
+      });
+    }
+  }
+
+  /** Opens no further controller. */
+  stop(): void {
+    this.#closed.clear();
+    for (const wait of this.#waits.values()) wait.cancel();
+  }
+
+  #look(): void {
+    for (const controller of this.#closed) {
+      const missing = controller.kinds.filter(({ spec }) => !this.#informers.synced([spec]));
+      const waitMs = Math.max(0, ...missing.map(({ waitMs = Infinity }) => waitMs));
+      if (waitMs === 0) this.#open(controller);
+      else if (waitMs < Infinity && !this.#waits.has(controller)) {
+        const wait = this.#dependencies.clock.setTimer(waitMs, () => this.#open(controller));
+        this.#waits.set(controller, wait);
+      }
+    }
+  }
+
+  #open(controller: OpenableController): void {
+    this.#closed.delete(controller);
+    this.#waits.get(controller)?.cancel();
+    controller.open();
+    if (this.#closed.size === 0) this.#dependencies.manager.enter(SERVING);
+  }
+}

@@ -1,0 +1,95 @@
+import { assertEquals, assertThrows } from "@std/assert";
+import { testNode } from "../../../tests/support/builders/builders.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import type { KindSpec } from "../../api/kind.ts";
+import { ENDPOINT_SLICE } from "../../api/kinds/endpoint_slice.ts";
+import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
+import { NODE } from "../../api/kinds/node.ts";
+import { SERVICE } from "../../api/kinds/service.ts";
+import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
+import type { ControllerKind } from "../../controller/controller.ts";
+import { InformerSet } from "../../kube/informer_set.ts";
+import { FOLLOWED_KINDS } from "../service/service_subscriptions.ts";
+import { ControllerOpener } from "./controller_opener.ts";
+
+/** Controllers with these kinds, named by their place; what happened is written down. */
+function createStage(...kinds: readonly (readonly ControllerKind[])[]) {
+  const clock = new FakeClock();
+  const informers = new InformerSet();
+  const told: string[] = [];
+  for (const { spec } of kinds.flat()) informers.subscribe(spec);
+  const opener = new ControllerOpener({
+    clock,
+    eventLoop: { expectWork: () => void told.push("work") },
+    manager: { enter: (phase) => void told.push(phase) },
+  }, {
+    informers,
+    controllers: kinds.map((kinds, index) => ({
+      kinds,
+      open: () => void told.push(`open ${index}`),
+    })),
+  });
+  const sync = (...specs: readonly KindSpec[]) => {
+    for (const spec of specs) informers.of(spec).markSynced();
+  };
+  return { clock, informers, told, opener, sync };
+}
+
+Deno.test("ControllerOpener opens Services once Services, endpoints and Node are complete", () => {
+  const { told, sync } = createStage(FOLLOWED_KINDS);
+  sync(SERVICE, NODE, ENDPOINTS);
+  assertEquals(told, []);
+  sync(ENDPOINT_SLICE);
+  assertEquals(told, ["open 0", "serving"]);
+  sync(SERVICE_CIDR);
+  assertEquals(told, ["open 0", "serving"]);
+});
+
+Deno.test("ControllerOpener waits five seconds for the Node, not longer, and opens once", async () => {
+  const { clock, told, sync } = createStage(FOLLOWED_KINDS);
+  sync(SERVICE, ENDPOINT_SLICE, ENDPOINTS);
+  await clock.advance(4999);
+  assertEquals(told, []);
+  await clock.advance(1);
+  assertEquals(told, ["open 0", "serving"]);
+  sync(NODE);
+  assertEquals(told, ["open 0", "serving"]);
+  assertEquals(clock.pendingTimers, 0);
+});
+
+Deno.test("ControllerOpener.stop() forgets the wait for the Node", async () => {
+  const { clock, told, opener, sync } = createStage(FOLLOWED_KINDS);
+  sync(SERVICE, ENDPOINT_SLICE, ENDPOINTS);
+  opener.stop();
+  await clock.advance(60_000);
+  assertEquals(told, []);
+});
+
+Deno.test("ControllerOpener lets no controller wait for the kinds of another", () => {
+  const { told, sync } = createStage([{ spec: SERVICE }, { spec: NODE }], [{ spec: NODE }]);
+  sync(NODE);
+  assertEquals(told, ["open 1"]);
+  sync(SERVICE);
+  assertEquals(told, ["open 1", "open 0", "serving"]);
+});
+
+Deno.test("ControllerOpener expects work with each object that comes, changes or goes", () => {
+  const { informers, told } = createStage([{ spec: NODE }]);
+  const nodes = informers.of(NODE);
+  nodes.upsert(testNode());
+  nodes.upsert(testNode());
+  nodes.delete(testNode().metadata.name);
+  assertEquals(told, ["work", "work", "work"]);
+});
+
+Deno.test("ControllerOpener refuses a kind that no controller needs", () => {
+  const informers = new InformerSet();
+  informers.subscribe(NODE);
+  const parts = {
+    clock: new FakeClock(),
+    eventLoop: { expectWork() {} },
+    manager: { enter() {} },
+  };
+  const create = () => new ControllerOpener(parts, { informers, controllers: [] });
+  assertThrows(create, TypeError, "No controller needs kind 'Node'");
+});

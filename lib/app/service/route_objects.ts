@@ -1,0 +1,94 @@
+/**
+ * Passes objects from the informers to the pipelines of the families.
+ *
+ * @module
+ */
+import type { KindSpec, KubeObject } from "../../api/kind.ts";
+import { ENDPOINT_SLICE, type EndpointSlice } from "../../api/kinds/endpoint_slice.ts";
+import { ENDPOINTS } from "../../api/kinds/endpoints.ts";
+import { NODE, type Node } from "../../api/kinds/node.ts";
+import { SERVICE } from "../../api/kinds/service.ts";
+import { SERVICE_CIDR } from "../../api/kinds/service_cidr.ts";
+import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
+import type { InformerSet } from "../../kube/informer_set.ts";
+import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
+import type { FamilyProxy } from "./family_proxy.ts";
+import { type FollowedObjects, serviceSubscriptions } from "./service_subscriptions.ts";
+
+/** Which objects are followed, and who takes them. */
+interface RouteOptions extends FollowedObjects {
+  readonly informers: InformerSet;
+  readonly families: readonly FamilyProxy[];
+  /** Ranges given on the command line; they stand in for the API's ServiceCIDRs. */
+  readonly serviceCidrs: readonly Cidr[];
+  /** Called for each state of the own Node; what was known stays when it is deleted. */
+  readonly onNode: (node: Node) => void;
+  /**
+   * Whether objects may be served as they come, since each comes with what it needs.
+   * @default {false: of half a cluster rules would be wrong}
+   */
+  readonly servesEarly?: boolean;
+  /** Called when the own Node was deleted. */
+  readonly onNodeDeleted: () => void;
+}
+
+/** Passes objects to families from now on. */
+export function routeObjects(options: RouteOptions): void {
+  const { families } = options;
+  follow(options, SERVICE, (previous, current) => {
+    for (const family of families) family.onService(previous, current);
+  });
+  follow(options, ENDPOINT_SLICE, (previous, current) => {
+    for (const family of families) {
+      if (previous && !(current && sameService(previous, current))) {
+        family.onEndpointSlice(previous, "delete");
+      }
+      if (current) family.onEndpointSlice(current, "set", { previous });
+    }
+  });
+  follow(options, ENDPOINTS, (previous, current) => {
+    const endpoints = current ?? previous!;
+    const verb = current ? "set" : "delete";
+    for (const family of families) family.onEndpoints(endpoints, verb, { previous });
+  });
+  follow(options, NODE, (_, current) => {
+    if (current) options.onNode(current);
+    else options.onNodeDeleted();
+  });
+  follow(options, SERVICE_CIDR, () => passServiceCidrs(options));
+  if (options.serviceCidrs.length > 0) passServiceCidrs(options);
+}
+
+function follow<T extends KubeObject>(
+  options: RouteOptions,
+  spec: KindSpec<T>,
+  take: (previous: T | undefined, current: T | undefined) => void,
+): void {
+  const { informers, families, servesEarly = false } = options;
+  const changed = (previous: T | undefined, current: T | undefined) => {
+    take(previous, current);
+    if (servesEarly) { for (const family of families) family.openEarly(); }
+  };
+  informers.subscribe(spec, serviceSubscriptions(options).get(spec), {
+    onAdd: (object) => changed(undefined, object),
+    onUpdate: (previous, current) => changed(previous, current),
+    onDelete: (object) => changed(object, undefined),
+    onSynced: () => {},
+  });
+}
+
+function passServiceCidrs({ informers, families, serviceCidrs: given }: RouteOptions): void {
+  const fromApi = [...informers.of(SERVICE_CIDR).values()]
+    .flatMap(({ spec }) => spec.cidrs ?? [])
+    .map(tryParseCidr)
+    .filter((cidr) => cidr !== undefined);
+  const cidrs = [...new Set(given.length > 0 ? given : fromApi)].sort();
+  for (const family of families) {
+    family.onServiceCidrs(cidrs.filter((cidr) => cidrFamilyOf(cidr) === family.family));
+  }
+}
+
+/** A slice that is given to another Service, as an editor of manifests may do, leaves the first. */
+function sameService(left: EndpointSlice, right: EndpointSlice): boolean {
+  return left.metadata.labels?.[SERVICE_NAME_LABEL] === right.metadata.labels?.[SERVICE_NAME_LABEL];
+}

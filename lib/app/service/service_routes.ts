@@ -1,0 +1,52 @@
+/**
+ * What is asked of Services on the control socket.
+ *
+ * @module
+ */
+import type { ControlRoutes } from "../../controller/controller.ts";
+import { serviceKey } from "../../proxy/service_port_name.ts";
+import { answerFlow } from "../control/answer_flow.ts";
+import type { ControllerParts } from "../controllers.ts";
+import { RunningComparison } from "../diff/compare_running.ts";
+import { explainRunning } from "../explain/explain_running.ts";
+import type { ServiceController } from "./service_controller.ts";
+
+/** What the answers come from. */
+export interface ServiceQuestionParts
+  extends Pick<ControllerParts, "clock" | "configuration" | "current" | "informers" | "startUp"> {
+  readonly services: Pick<ServiceController, "families" | "node">;
+}
+
+/** Most names for the completion of a shell. */
+const MOST_NAMES = 1000;
+
+/** Answers by path. None changes anything or delays a sync. */
+export function serviceRoutes(parts: ServiceQuestionParts): ControlRoutes {
+  const { clock, services } = parts;
+  const comparison = new RunningComparison(parts, parts);
+  return {
+    "/services": (query) => serviceNames(parts, query.get("prefix") ?? ""),
+    // A function of its own, so that what it throws rejects.
+    "/flow": async (query) => await answerFlow({ clock, families: services.families }, query),
+    "/difference": (query, signal) => comparison.answer(query, signal),
+    "/explain": (query) => explainRunning(parts, query),
+  };
+}
+
+/** The sorted names of Services with a prefix; not all of very many. */
+async function serviceNames(
+  { clock, services }: ServiceQuestionParts,
+  prefix: string,
+): Promise<readonly string[]> {
+  const names = new Set<string>();
+  let seen = 0;
+  for (const { pipeline } of services.families) {
+    for (const { name } of pipeline.plan.services.values()) {
+      if (++seen % 256 === 0) await clock.yieldToEventLoop();
+      const text = serviceKey(name);
+      if (text.startsWith(prefix)) names.add(text);
+      if (names.size >= MOST_NAMES) break;
+    }
+  }
+  return [...names].sort();
+}

@@ -1,0 +1,222 @@
+/**
+ * A second controller, made up: it lights lanterns, with a plan, a data plane and a loop of its own.
+ *
+ * @module
+ */
+import { objectKey } from "../../../lib/api/kind.ts";
+import { ChangeRecorder } from "../../../lib/app/changes/change_recorder.ts";
+import type { RecordedChange } from "../../../lib/app/changes/pending_changes.ts";
+import type { ControllerDefinition, ControllerParts } from "../../../lib/app/controllers.ts";
+import { fields, ownText, table } from "../../../lib/app/dump/dump_value.ts";
+import type { Controller, ControlRoutes } from "../../../lib/controller/controller.ts";
+import type { CleanupReport, DataPlane, SyncReport } from "../../../lib/controller/data_plane.ts";
+import type { LoopId } from "../../../lib/controller/loop_id.ts";
+import { SyncLoop } from "../../../lib/controller/sync_loop.ts";
+import type { InterfaceAddress } from "../../../lib/os/network.ts";
+import { LANTERN } from "../builders/lantern.ts";
+
+/** A name that no other controller of a test has. */
+const LOOP: LoopId = { controller: "routing", family: "IPv4" };
+
+interface LanternChanges {
+  readonly changed: ReadonlySet<string>;
+}
+
+/** A lantern before and after. */
+interface LanternChange extends RecordedChange {
+  readonly name: string;
+}
+
+type Streets = ReadonlyMap<string, string>;
+
+/** What is lit. Refuses streets that it does not know; a sync hangs while it is told to. */
+export class LanternPlane implements DataPlane<Streets, LanternChanges, SyncReport<string>> {
+  readonly lit = new Map<string, string>();
+  hanging: Promise<void> = Promise.resolve();
+
+  async sync(plan: Streets, { changed }: LanternChanges): Promise<SyncReport<string>> {
+    await this.hanging;
+    for (const key of changed) {
+      const street = plan.get(key);
+      if (street === undefined) this.lit.delete(key);
+      else if (street !== "Nowhere") this.lit.set(key, street);
+    }
+    const quarantined = [...plan].filter(([, street]) => street === "Nowhere")
+      .map(([key]) => ({ key, address: "the corner", reason: "no such street" }));
+    return { full: false, operations: { lights: changed.size }, quarantined };
+  }
+
+  start = () => Promise.resolve();
+  drain = () => Promise.resolve();
+  recheck(): void {}
+  cleanup = (): Promise<CleanupReport> => Promise.resolve({ removed: [], failed: [] });
+  previewCleanup = this.cleanup;
+  [Symbol.asyncDispose] = () => Promise.resolve();
+}
+
+/** Plans what changed since the last good sync. */
+class LanternPlanner {
+  readonly plan: Streets;
+  readonly #parts: { readonly changed: Set<string>; readonly recorder: { drained(): void } };
+
+  constructor(
+    plan: Streets,
+    parts: { readonly changed: Set<string>; readonly recorder: { drained(): void } },
+  ) {
+    this.plan = plan;
+    this.#parts = parts;
+  }
+
+  get pending(): boolean {
+    return this.#parts.changed.size > 0;
+  }
+
+  collectChanges(again: readonly string[]) {
+    const { changed, recorder } = this.#parts;
+    recorder.drained();
+    const changes = { changed: new Set([...changed, ...again]) };
+    return Promise.resolve({ changes, problems: [] });
+  }
+}
+
+type LanternRecorder = ReturnType<typeof createRecorder>;
+
+/** Writes the changes of lanterns into the change log. */
+function createRecorder(parts: ControllerParts) {
+  return new ChangeRecorder<LanternChange, { readonly key: string; readonly street: string }>(
+    { ...parts, log: parts.changes },
+    {
+      loop: LOOP,
+      waitMs: 0,
+      causeWords: { subjectOf: ({ name }) => ({ name }), wordsOf: () => [] },
+      effectWords: {
+        keyOf: ({ key }) => key,
+        ownerOf: ({ key }) => key,
+        wordsOf: (_, next) => next ? [`in ${next.street} Street`] : [],
+      },
+    },
+  );
+}
+
+const TEXTS = {
+  synced: "Lit lanterns",
+  failed: "Cannot light lanterns",
+  quarantined: "Lantern is in quarantine",
+  released: "Lantern is out of quarantine",
+  item: "lantern",
+};
+
+/** Writes down what the run has it do. */
+class LanternController implements Controller {
+  readonly name = LOOP.controller;
+  readonly kinds = [{ spec: LANTERN }];
+  readonly routes: ControlRoutes = {
+    "/lanterns": () => Promise.resolve([...this.#plane.lit.keys()]),
+  };
+  readonly #plane: LanternPlane;
+  readonly #told: string[];
+  readonly #recorder: LanternRecorder;
+  readonly #streets = new Map<string, string>();
+  readonly #changed = new Set<string>();
+  readonly #loop: SyncLoop<Streets, LanternChanges, string, SyncReport<string>>;
+
+  constructor(parts: ControllerParts, plane: LanternPlane, told: string[]) {
+    this.#plane = plane;
+    this.#told = told;
+    const recorder = createRecorder(parts);
+    this.#recorder = recorder;
+    this.#loop = new SyncLoop(parts, {
+      id: LOOP,
+      dataPlane: plane,
+      recorder,
+      planner: new LanternPlanner(this.#streets, { changed: this.#changed, recorder }),
+      follower: {
+        synced: ({ changes, report }) => {
+          for (const key of changes.changed) this.#changed.delete(key);
+          return report.quarantined;
+        },
+      },
+      texts: TEXTS,
+      runner: { minPeriodMs: 0, maxPeriodMs: 3_600_000, retryMs: () => 1_000 },
+    });
+    parts.informers.subscribe(LANTERN, {}, {
+      onAdd: (lantern) => this.#take(objectKey(lantern), lantern.spec.street),
+      onUpdate: (_, lantern) => this.#take(objectKey(lantern), lantern.spec.street),
+      onDelete: (lantern) => this.#take(objectKey(lantern), undefined),
+      onSynced() {},
+    });
+  }
+
+  #take(key: string, street: string | undefined): void {
+    const previous = this.#streets.get(key);
+    if (street === undefined) this.#streets.delete(key);
+    else this.#streets.set(key, street);
+    this.#changed.add(key);
+    this.#recorder.seen({ kind: LANTERN.kind, name: key, previous, current: street });
+    this.#recorder.planned(
+      previous === undefined ? undefined : { key, street: previous },
+      street === undefined ? undefined : { key, street },
+    );
+    this.#loop.request();
+  }
+
+  get activity() {
+    return [this.#loop.activity];
+  }
+
+  start(): Promise<void> {
+    this.#told.push("start lanterns");
+    return this.#loop.start();
+  }
+
+  open(): void {
+    this.#told.push("open lanterns");
+    this.#loop.open();
+  }
+
+  onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void {
+    if (addresses.length > 0) this.#told.push("addresses for lanterns");
+  }
+
+  async stop(): Promise<void> {
+    await this.#loop.stop();
+    this.#told.push("stop lanterns");
+  }
+
+  drain(): Promise<void> {
+    this.#told.push("drain lanterns");
+    return Promise.resolve();
+  }
+
+  status() {
+    const families = [this.#loop.status("gas lights")];
+    const facts = [{ name: "Lanterns", text: `${this.#plane.lit.size} lit` }];
+    return Promise.resolve({ controller: this.name, families, facts });
+  }
+
+  dumpInputs() {
+    const schema = fields({ gas: ownText, streets: table(ownText) });
+    const streets = Object.fromEntries(
+      [...this.#streets].map(([key, street]) => [key.replace("/", "."), street]),
+    );
+    return { schema, value: { gas: "on", secret: "s3cret", streets } };
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    this.#told.push("dispose of lanterns");
+    return Promise.resolve();
+  }
+}
+
+/** The controller for a run; `told` takes what the run has it do. */
+export function lanternController(
+  plane: LanternPlane,
+  { told, isEnabled = true }: { readonly told: string[]; readonly isEnabled?: boolean },
+): ControllerDefinition {
+  return {
+    name: LOOP.controller,
+    isEnabled: () => isEnabled,
+    create: (parts) => new LanternController(parts, plane, told),
+    async *cleanUp() {},
+  };
+}
