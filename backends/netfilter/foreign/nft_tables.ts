@@ -5,6 +5,7 @@
  */
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { NftTable } from "./own_state.ts";
+import type { RemovalRun } from "./removal_run.ts";
 import { askTool, type Seen } from "./tool_output.ts";
 
 /** The table that kube-proxy's nftables mode keeps everything in. */
@@ -40,4 +41,30 @@ export function* renderTableDeletion(tables: readonly NftTable[]): Generator<str
   for (const { family, name } of tables) {
     yield `add table ${family} ${name}\ndelete table ${family} ${name}\n`;
   }
+}
+
+/** Removes the tables that `isTheirs` accepts. `whose` names them for a person. */
+export async function removeNftTables(
+  { commands }: { readonly commands: CommandRunner },
+  { whose, isTheirs, run }: {
+    readonly whose: string;
+    readonly isTheirs: (table: NftTable) => boolean;
+    readonly run: RemovalRun;
+  },
+): Promise<void> {
+  const seen = await listNftTables(commands, run.signal);
+  if (seen.state === "refused") run.unseen("tables of nftables", seen.reason);
+  if (seen.state !== "seen") return;
+  const tables = seen.value.filter(isTheirs);
+  if (tables.length === 0) return;
+  await run.do(`${whose} of nftables`, {
+    command: ["nft", "-f", "-"],
+    input: () => renderTableDeletion(tables),
+    removes: tables.map(describeNftTable),
+  });
+}
+
+/** For a person: `table ip kube-proxy (nftables)`. */
+export function describeNftTable({ family, name }: NftTable): string {
+  return `table ${family} ${name} (nftables)`;
 }

@@ -48,6 +48,7 @@ export async function collectDoctorReport(
   const nodeAnnotations = api.nodeAnnotations ?? running.nodeAnnotations;
   const foreign = await dependencies.hostChecks.findings({
     signal,
+    networkPolicy: configuration.proxy.networkPolicy.enabled,
     ...(runs && { mode: runs }),
     ...(nodeAnnotations && { nodeAnnotations }),
   });

@@ -55,7 +55,8 @@ async function serve(
   const { mode } = chosen;
   if (relay.takeover && relay.dryRun) {
     const excludeCidrs = excludedServers(configuration.proxy);
-    await showTakeover(dependencies, { mode, excludeCidrs, signal });
+    const networkPolicy = configuration.proxy.networkPolicy.enabled;
+    await showTakeover(dependencies, { mode, networkPolicy, excludeCidrs, signal });
     return 0;
   }
   logger.info("Starting", {
