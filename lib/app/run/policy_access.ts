@@ -27,7 +27,7 @@ import type { StatusSource } from "../status/status_report.ts";
 export const POLICY_KINDS: readonly KindSpec[] = [POD, NAMESPACE, NETWORK_POLICY];
 
 /** The ClusterRole of `deploy/kubernetes/network-policy-rbac.yaml`. */
-const CLUSTER_ROLE = "kube-relay-network-policy";
+export const POLICY_CLUSTER_ROLE = "kube-relay-network-policy";
 
 const NEEDED: readonly ResourceAccess[] = POLICY_KINDS.flatMap(({ group, plural }) =>
   (["list", "watch"] as const).map((verb) => ({ verb, group, plural }))
@@ -61,7 +61,7 @@ export async function findMissingAccess(
   if (missing.length === 0) return undefined;
   return {
     missing: missing.map(describeAccess),
-    clusterRole: clusterRoleYaml(CLUSTER_ROLE, missing),
+    clusterRole: clusterRoleYaml(POLICY_CLUSTER_ROLE, missing),
     cure: "create this ClusterRole and bind it to the identity of the kubeconfig, or name a " +
       "kubeconfig that has the rights with --policy-kubeconfig",
   };

@@ -4,6 +4,7 @@
  * @module
  */
 import { assertEquals } from "@std/assert";
+import type { ForeignSoftwareEdges } from "../../../backends/netfilter/foreign/find_foreign_software.ts";
 import type { IptablesVariant } from "../../../backends/netfilter/iptables_programs.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { systemClock } from "../../../lib/os/clock.ts";
@@ -41,7 +42,7 @@ export class RulesNode implements AsyncDisposable {
   }
 
   /** The edges of the code under test; nobody answers on any port. */
-  get edges() {
+  get edges(): ForeignSoftwareEdges {
     const network = new FakeNetwork();
     for (const address of ["127.0.0.1:10249", "127.0.0.1:10256", "[::1]:10249", "[::1]:10256"]) {
       network.answers.set(address, "refuse");
