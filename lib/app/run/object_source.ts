@@ -49,6 +49,8 @@ interface SourceRepetitions {
 export interface ObjectSourceOptions {
   readonly configuration: LoadedConfiguration;
   readonly informers: InformerSet;
+  /** Another kubeconfig; empty = the service account. @default {that of the configuration} */
+  readonly kubeconfig?: string;
   /** Called for each answer of an API server, and for each that did not come. */
   readonly onApiAnswer?: (answer: ApiAnswer) => void;
 }

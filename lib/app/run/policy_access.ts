@@ -68,7 +68,7 @@ export async function findMissingAccess(
 }
 
 /** A role may be bound at any time; the API server answers six small questions. */
-const RETRY = { initialMs: 5_000, maxMs: 60_000, resetAfterMs: Infinity };
+export const RETRY = { initialMs: 5_000, maxMs: 60_000, resetAfterMs: Infinity };
 
 /** Whether the server does not answer such questions, now or later. */
 function isFinal(error: ApiError): boolean {
