@@ -50,7 +50,8 @@ export function parseLabelSelector(
   for (const [index, { key, operator, values = [], ...rest }] of matchExpressions.entries()) {
     const needsValues = operator === "In" || operator === "NotIn";
     const isKnown = needsValues || operator === "Exists" || operator === "DoesNotExist";
-    if (isKnown && needsValues === values.length > 0 && rest.unknownFields === undefined) {
+    const isWhole = key !== undefined && rest.unknownFields === undefined;
+    if (isKnown && isWhole && needsValues === values.length > 0) {
       add(key, operator, values);
       continue;
     }
@@ -98,6 +99,7 @@ export function matchesLabels(
  */
 export class SelectorIndex<Item> {
   readonly #items = new Map<string, Set<Item>>();
+
   /** Selectors of different scopes never meet, such as those of different namespaces. */
   add(scope: string, selector: LabelSelector, item: Item): void {
     for (const place of placesOf(scope, selector)) {
@@ -119,9 +121,9 @@ export class SelectorIndex<Item> {
   /** Every item whose selector matches the labels, and a few more; each may come more than once. */
   *candidates(scope: string, labels: Labels): Generator<Item, void, void> {
     yield* this.#items.get(scope) ?? [];
-    for (const key in labels) {
+    for (const [key, value] of Object.entries(labels)) {
       yield* this.#items.get(`${scope}\n${key}`) ?? [];
-      yield* this.#items.get(`${scope}\n${key}=${labels[key]}`) ?? [];
+      yield* this.#items.get(`${scope}\n${key}=${value}`) ?? [];
     }
   }
 }

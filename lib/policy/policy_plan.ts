@@ -56,7 +56,10 @@ export interface PolicyRule {
   readonly index: number;
   /** The other end of the connection: any of these sets. Absent = anyone. Never empty. */
   readonly peers?: readonly PeerSetId[];
-  /** Absent = every port of every protocol, and what has no ports. Never empty; sorted and disjoint. */
+  /**
+   * Absent = every port of every protocol, and what has no ports; a set of `pod-ports` names its ports
+   * itself, and only rules without ports have one. Never empty; sorted and disjoint.
+   */
   readonly ports?: readonly PortRange[];
 }
 
@@ -72,7 +75,7 @@ export interface RuleList {
 /** A pod of this node. */
 export interface PodPlan {
   readonly key: PodKey;
-  /** Those of this IP family, sorted. Never empty. */
+  /** Those of this IP family, sorted. Never empty. No other pod of the plan has any of them. */
   readonly addresses: readonly IpAddress[];
   /** Absent = not isolated in that direction. */
   readonly ingress?: RuleListId;
@@ -112,13 +115,13 @@ export interface PeerSetChange {
 
 /** What is different from the last plan that was synced. Costs what changed, never the cluster. */
 export interface PolicyPlanChanges {
-  /** Everything may be different: `deny` or `closedRanges` changed, or it is the first plan. */
+  /** Everything may be different, whatever else is named here: `deny` or `closedRanges` changed, or it is the first plan. */
   readonly full: boolean;
   /** Pods that came, went, or have other addresses or lists. */
   readonly pods: ReadonlySet<PodKey>;
-  /** Lists that came or went. */
+  /** Lists that came or went; one that went and came again may be among them. */
   readonly lists: ReadonlySet<RuleListId>;
-  /** Sets that came or went. */
+  /** Sets that came or went; one that went and came again is among them, with any members. */
   readonly peers: ReadonlySet<PeerSetId>;
   /** Sets that stay and have other members. */
   readonly members: ReadonlyMap<PeerSetId, PeerSetChange>;
