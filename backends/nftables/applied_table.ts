@@ -6,29 +6,12 @@
  *
  * @module
  */
+import type { TableReading } from "../netfilter/nft/table_listing.ts";
 import { LAYOUT_MARK } from "./base_chains.ts";
 import { chainName } from "./chain_spec.ts";
 import type { EntryId } from "./claims.ts";
-import type { ContainerName, Element } from "./containers.ts";
+import type { Element } from "./containers.ts";
 import { chainOf, type EndpointOrder, type Entry } from "./entry.ts";
-
-/** Values of elements by their keys; of sets, the empty text. */
-export type TableElements = ReadonlyMap<ContainerName, ReadonlyMap<string, string>>;
-
-/** A table of ours as it was read. */
-export interface TableReading {
-  /** Names of chains, those of other versions included. */
-  readonly chains: readonly string[];
-  /** Names of sets and maps, those of other versions included. */
-  readonly containers: readonly string[];
-  /** What the tool printed of each set and map beside its elements. */
-  readonly declarations: ReadonlyMap<string, string>;
-  readonly elements: TableElements;
-  /** What the tool printed of the rules of each chain. */
-  readonly rules: ReadonlyMap<string, string>;
-  /** Whether the kernel passes over all of it. */
-  readonly isDormant: boolean;
-}
 
 /** What will be there once a transaction was taken. */
 export interface AppliedChanges {
@@ -89,7 +72,7 @@ export class AppliedTable {
   /** Whether all that was read has to go: it is laid out in another way, or spoilt. */
   get isToBeReplaced(): boolean {
     return this.#reading !== undefined &&
-      (this.#isSpoilt || !this.#reading.chains.includes(LAYOUT_MARK));
+      (this.#isSpoilt || !this.#reading.rules.has(LAYOUT_MARK));
   }
 
   /** The elements that belong to no Service. */

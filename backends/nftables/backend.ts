@@ -36,7 +36,8 @@ import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { ROUTE_LOCALNET } from "../netfilter/route_localnet.ts";
 import type { RuleBackendDependencies, RuleBackendOptions } from "../netfilter/rule_backend.ts";
 import { RuleSyncs } from "../netfilter/rule_syncs.ts";
-import { TABLE } from "./base_chains.ts";
+import { NftRunner } from "../netfilter/nft/nft_runner.ts";
+import { servicesTable, TABLE } from "./containers.ts";
 import { createTableWatch } from "./drift_watch.ts";
 import { explainNftables } from "./explain.ts";
 import { EXPRESSIONS } from "./expressions.ts";
@@ -44,7 +45,6 @@ import { findAffinity } from "./find_affinity.ts";
 import { findMissingElements } from "./find_missing.ts";
 import { compareKernel, repairKernel } from "./kernel_comparison.ts";
 import { renderOptionsOf, servesLocalhost } from "./live_options.ts";
-import { NftRunner } from "./nft_runner.ts";
 import { removeOwnTable } from "./own_table.ts";
 import { probeNftablesMode, probeRenderFeatures } from "./probe.ts";
 import { ALL_FEATURES, type NftablesFeatures } from "./render_options.ts";
@@ -119,7 +119,7 @@ class NftablesBackend implements Backend {
   async start(): Promise<void> {
     const { clock, commands } = this.#dependencies;
     const { family, syncPeriodMs: periodMs } = this.#options;
-    const runner = new NftRunner({ commands }, family);
+    const runner = new NftRunner({ commands }, servicesTable(family));
     // Says so at once where nft is missing or may not be used.
     const chains = await runner.chains();
     const features = await probeRenderFeatures({ commands }, { family });
@@ -142,12 +142,12 @@ class NftablesBackend implements Backend {
 
   findMissing(carriers: readonly PacketCarrier[]): Promise<readonly DataPlaneDifference[]> {
     const { commands } = this.#dependencies;
-    return findMissingElements(new NftRunner({ commands }, this.family), carriers);
+    return findMissingElements(new NftRunner({ commands }, servicesTable(this.family)), carriers);
   }
 
   findAffinity: Backend["findAffinity"] = (plan, packet) =>
     findAffinity(
-      new NftRunner(this.#dependencies, this.family),
+      new NftRunner(this.#dependencies, servicesTable(this.family)),
       this.#machine?.table.slots(plan) ?? new Map(),
       packet,
     );
@@ -249,7 +249,7 @@ class NftablesBackend implements Backend {
         ? featuresFound(ALL_FEATURES, facts)
         : await probeRenderFeatures({ commands }, { family }));
     const options = renderOptionsOf(settings, plan.shared, { features });
-    const runner = new NftRunner({ commands }, family);
+    const runner = new NftRunner({ commands }, servicesTable(family));
     const layout = facts?.layout;
     const orders = table
       ? () => inSteps({ clock }, table.orders())

@@ -8,7 +8,7 @@ import {
   NftablesStage,
 } from "../../tests/support/stages/nftables_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
-import { NftError } from "./nft_error.ts";
+import { NftError } from "../netfilter/nft/nft_error.ts";
 
 /** The number-th ServicePort, with two endpoints unless told. */
 function service(number: number, to = [`10.1.0.${number}:8080`, `10.2.0.${number}:8080`]) {

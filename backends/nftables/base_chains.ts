@@ -16,22 +16,12 @@
  *
  * @module
  */
+import type { NftChain } from "../netfilter/nft/nft_objects.ts";
 import { REJECT_CHAIN } from "./chain_spec.ts";
 import type { ChainContext } from "./chain_spec.ts";
 import { EXPRESSIONS, PORT } from "./expressions.ts";
 import { masqueradeMark, type NftablesRenderOptions } from "./render_options.ts";
 import { SLOT_BIT, slotText } from "./slots.ts";
-
-/** A chain with its rules. */
-export interface Chain {
-  readonly name: string;
-  /** Where the kernel enters it; absent = from other chains only. */
-  readonly hook?: string;
-  readonly rules: readonly string[];
-}
-
-/** The name of the table; the only one that this mode writes. */
-export const TABLE = "kube-relay";
 
 /**
  * An empty chain whose name says how the sets and maps are laid out. A table with another mark was
@@ -43,11 +33,11 @@ export const LAYOUT_MARK = "layout-3";
 export const SOURCE_RANGES_CHAIN = "check-source-ranges";
 
 /** All of them. */
-export function baseChains({ options }: Pick<ChainContext, "options">): readonly Chain[] {
+export function baseChains({ options }: Pick<ChainContext, "options">): readonly NftChain[] {
   const { family, features } = options;
   const { destination, source, table, loopback } = EXPRESSIONS[family];
   const front = `${destination} . ${PORT}`;
-  const guard: Chain = {
+  const guard: NftChain = {
     name: "loopback-guard",
     hook: "type filter hook prerouting priority -110",
     // With route_localnet set, a neighbour could reach what listens on 127.0.0.1 (CVE-2020-8558).

@@ -11,22 +11,24 @@ import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { compareLists } from "../../lib/proxy/compare_lists.ts";
-import { type Chain, LAYOUT_MARK, TABLE } from "./base_chains.ts";
+import type { NftChain, NftContainer } from "../netfilter/nft/nft_objects.ts";
+import type { CodedTable } from "../netfilter/nft/nft_runner.ts";
+import { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
+import { isDeclaredAs, normalHook, readChainPrint } from "../netfilter/nft/printed_form.ts";
+import type { RuleCode } from "../netfilter/nft/rule_code.ts";
+import { LAYOUT_MARK } from "./base_chains.ts";
 import { chainElement, isChoosingChain } from "./chain_spec.ts";
 import { compareElements } from "./compare_elements.ts";
 import {
   CONTAINER_NAMES,
   type ContainerName,
   containersOf,
-  declarationPrint,
   DYNAMIC_CONTAINER,
   isContainerName,
+  type OwnedElement,
+  servicesTable,
 } from "./containers.ts";
-import { EXPRESSIONS } from "./expressions.ts";
-import { type FoundTable, normalHook, readChainPrint } from "./found_table.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
-import type { RuleCode } from "./rule_code.ts";
-import { type ElementChange, type TableChanges, Transaction } from "./transaction.ts";
 import type { WantedState } from "./wanted_state.ts";
 
 /** What is compared. */
@@ -36,7 +38,7 @@ interface TableComparisonInput {
   /** What the rules of the wanted chains do. */
   readonly code: RuleCode;
   /** `undefined` = there is no table. */
-  readonly found: FoundTable | undefined;
+  readonly found: CodedTable | undefined;
   /** Only these ServicePorts, and what all share. @default {all} */
   readonly keys?: ReadonlySet<ServicePortKey> | undefined;
 }
@@ -45,9 +47,9 @@ interface TableComparisonInput {
 export interface TableComparison {
   readonly differences: readonly DataPlaneDifference[];
   /** Empty when nothing differs, or when what is left can only go after {@linkcode removal}. */
-  readonly mending: Transaction;
+  readonly mending: NftTransaction;
   /** What is nobody's; written after the rest, since other objects may lead there until then. */
-  readonly removal: Transaction;
+  readonly removal: NftTransaction;
 }
 
 /** Compares, in short steps. */
@@ -65,17 +67,15 @@ export function* compareTable(
   return yield* comparison.end();
 }
 
-const NOTHING_APPLIED: TableChanges["applied"] = { chains: [], entries: [] };
-
 class PendingTableChanges {
   readonly #input: TableComparisonInput;
   readonly #differences: DataPlaneDifference[] = [];
-  readonly #chains: Chain[] = [];
+  readonly #chains: NftChain[] = [];
   readonly #recreated: string[] = [];
   readonly #strangeChains: string[] = [];
-  readonly #strangeContainers: { readonly kind: "map" | "set"; readonly name: string }[] = [];
-  #removed: ReadonlyMap<ContainerName, readonly ElementChange[]> = new Map();
-  #added: ReadonlyMap<ContainerName, readonly ElementChange[]> = new Map();
+  readonly #strangeContainers: (Pick<NftContainer, "kind"> & { readonly name: string })[] = [];
+  #removed: ReadonlyMap<ContainerName, readonly OwnedElement[]> = new Map();
+  #added: ReadonlyMap<ContainerName, readonly OwnedElement[]> = new Map();
   #replacesTable = false;
   #declares = false;
   /** Sets and maps that are missing: their elements are not told one by one. */
@@ -88,10 +88,12 @@ class PendingTableChanges {
   /** Whether all of it is to be written anew: then nothing more is told of what is in it. */
   compareTableItself(): boolean {
     const { found, options, wanted } = this.#input;
-    const name = `${EXPRESSIONS[options.family].table} ${TABLE}`;
-    const other = found?.chains.find((chain) => /^layout-/.test(chain) && chain !== LAYOUT_MARK);
-    const isOther = found !== undefined && !found.chains.includes(LAYOUT_MARK) &&
-      other !== undefined;
+    const table = servicesTable(options.family);
+    const name = `${table.family} ${table.name}`;
+    const other = found?.rules.keys().find((chain) =>
+      /^layout-/.test(chain) && chain !== LAYOUT_MARK
+    );
+    const isOther = found !== undefined && !found.rules.has(LAYOUT_MARK) && other !== undefined;
     const isReplaced = found === undefined || isOther;
     if (found === undefined) {
       this.#differences.push({ object: "table", name, kind: "missing", wanted: LAYOUT_MARK });
@@ -112,27 +114,27 @@ class PendingTableChanges {
     return isNew;
   }
 
-  compareContainers({ kinds }: FoundTable): void {
+  compareContainers({ declarations }: CodedTable): void {
     const containers = containersOf(this.#input.options.family);
     for (const name of CONTAINER_NAMES) {
-      if (kinds.has(name)) continue;
+      if (declarations.has(name)) continue;
       const { kind, declaration } = containers[name];
       this.#missing.add(name);
       this.#declares = true;
       this.#differences.push({ object: kind, name, kind: "missing", wanted: declaration });
     }
-    for (const [name, kind] of kinds) {
+    for (const [name, print] of declarations) {
       if (isContainerName(name)) continue;
+      const kind = print.startsWith("map\n") ? "map" : "set";
       this.#strangeContainers.push({ kind, name });
       this.#differences.push({ object: kind, name, kind: "extra", found: `${kind} ${name}` });
     }
   }
 
-  compareChains(found: FoundTable): void {
+  compareChains(found: CodedTable): void {
     const { wanted } = this.#input;
-    const there = new Set(found.chains);
     for (const chain of wanted.chains.values()) {
-      if (!there.has(chain.name)) {
+      if (!found.rules.has(chain.name)) {
         this.#chains.push(chain);
         this.#differences.push({
           object: "chain",
@@ -142,16 +144,16 @@ class PendingTableChanges {
         });
       } else this.#compareChain(chain, found);
     }
-    for (const name of found.chains) {
+    for (const [name, print] of found.rules) {
       if (wanted.chains.has(name) || isChoosingChain(name)) continue;
       this.#strangeChains.push(name);
-      const { hook, rules } = readChainPrint(found.rules.get(name) ?? "");
+      const { hook, rules } = readChainPrint(print);
       const text = chainText(hook, rules);
       this.#differences.push({ object: "chain", name, kind: "extra", found: text });
     }
   }
 
-  #compareChain(chain: Chain, found: FoundTable): void {
+  #compareChain(chain: NftChain, found: CodedTable): void {
     const { name } = chain;
     const { hook, rules } = readChainPrint(found.rules.get(name) ?? "");
     const wantedHook = chain.hook === undefined ? undefined : normalHook(chain.hook);
@@ -177,9 +179,9 @@ class PendingTableChanges {
     }
   }
 
-  *compareElements(found: FoundTable | undefined): Generator<void, void> {
+  *compareElements(found: CodedTable | undefined): Generator<void, void> {
     const { keys, wanted } = this.#input;
-    const idle = (found?.chains ?? []).filter((name) =>
+    const idle = [...found?.rules.keys() ?? []].filter((name) =>
       isChoosingChain(name) && !wanted.chains.has(name)
     );
     const changes = yield* compareElements({
@@ -198,37 +200,26 @@ class PendingTableChanges {
   }
 
   *end(): Generator<void, TableComparison> {
-    const { options: { family } } = this.#input;
-    const mending = yield* Transaction.steps(family, {
+    const table = servicesTable(this.#input.options.family);
+    const mending = yield* NftTransaction.steps(table, {
       replacesTable: this.#replacesTable,
-      declares: this.#declares,
+      declared: this.#declares ? CONTAINER_NAMES : undefined,
       recreated: this.#recreated,
       chains: this.#chains,
       removed: this.#removed,
       added: this.#added,
-      removedChains: [],
-      applied: NOTHING_APPLIED,
     });
-    const removal = yield* Transaction.steps(family, {
-      replacesTable: false,
-      declares: false,
-      chains: [],
-      removed: new Map(),
-      added: new Map(),
+    const removal = yield* NftTransaction.steps(table, {
       removedChains: this.#strangeChains,
       removedContainers: this.#strangeContainers,
-      applied: NOTHING_APPLIED,
     });
     return { differences: this.#differences, mending, removal };
   }
 }
 
-/**
- * Sets and maps of ours that hold something else than ours do, or for a time only. Only what is said of
- * that counts: tools of other versions print more of what they know.
- */
+/** Sets and maps of ours that hold something else than ours do, or for a time only. */
 function alteredContainers(
-  declarations: FoundTable["declarations"],
+  declarations: CodedTable["declarations"],
   family: IpFamily,
 ): readonly DataPlaneDifference[] {
   const containers = containersOf(family);
@@ -236,20 +227,12 @@ function alteredContainers(
     const found = declarations.get(name);
     if (found === undefined || name === DYNAMIC_CONTAINER) return [];
     const container = containers[name];
-    const isSame = decidingLines(found) === decidingLines(declarationPrint(container));
-    if (isSame || !/^type /m.test(found)) return [];
+    if (isDeclaredAs(container, found)) return [];
     const { kind, declaration: wanted } = container;
     const words = { wanted, found: found.trim().split("\n").slice(1).join(" ; ") };
     return [{ object: kind, name, kind: "altered" as const, ...words }];
   });
 }
-
-/** What decides of elements: what they are, and whether they go by themselves. */
-function decidingLines(print: string): string {
-  return print.split("\n").filter((line) => DECIDING.test(line)).sort().join("\n");
-}
-
-const DECIDING = /^(map|set|type .*|flags .*|timeout .*|counter)$/;
 
 function chainText(hook: string | undefined, rules: readonly string[]): string {
   return [...(hook === undefined ? [] : [hook]), ...rules].join("\n") || "no rules";

@@ -5,20 +5,20 @@
  */
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import type { TableElements } from "./applied_table.ts";
+import type { NftContainer } from "../netfilter/nft/nft_objects.ts";
+import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import {
-  type Container,
   CONTAINER_NAMES,
   type ContainerName,
   DYNAMIC_CONTAINER,
   type Element,
+  type OwnedElement,
 } from "./containers.ts";
-import type { ElementChange } from "./transaction.ts";
 import type { WantedElement, WantedState } from "./wanted_state.ts";
 
 /** What is compared. */
 interface ElementComparisonInput {
-  readonly containers: Readonly<Record<ContainerName, Container>>;
+  readonly containers: Readonly<Record<ContainerName, NftContainer>>;
   readonly wanted: Pick<WantedState, "elements" | "fronts">;
   readonly found: TableElements;
   /** Keys of numbered chains that fell out of use. */
@@ -36,8 +36,8 @@ interface ElementDifference {
 /** What differs, and what is to be taken away and added so that it does not. */
 interface ElementComparison {
   readonly differences: readonly ElementDifference[];
-  readonly removed: ReadonlyMap<ContainerName, readonly ElementChange[]>;
-  readonly added: ReadonlyMap<ContainerName, readonly ElementChange[]>;
+  readonly removed: ReadonlyMap<ContainerName, readonly OwnedElement[]>;
+  readonly added: ReadonlyMap<ContainerName, readonly OwnedElement[]>;
 }
 
 /** Elements between two pauses: well under a millisecond. */
@@ -55,14 +55,14 @@ export function* compareElements(
   input: ElementComparisonInput,
 ): Generator<void, ElementComparison> {
   const differences: ElementDifference[] = [];
-  const removed = new Map<ContainerName, ElementChange[]>();
-  const added = new Map<ContainerName, ElementChange[]>();
+  const removed = new Map<ContainerName, OwnedElement[]>();
+  const added = new Map<ContainerName, OwnedElement[]>();
   let seen = 0;
   for (const container of CONTAINER_NAMES) {
     if (container === DYNAMIC_CONTAINER) continue;
     const there = input.found.get(container) ?? new Map<string, string>();
-    const gone: ElementChange[] = [];
-    const fresh: ElementChange[] = [];
+    const gone: OwnedElement[] = [];
+    const fresh: OwnedElement[] = [];
     const noted: NotedElement[] = [];
     const wanted = input.wanted.elements.get(container) ?? new Map<string, WantedElement>();
     for (const [key, { value, owner }] of wanted) {
@@ -102,7 +102,7 @@ interface NotedElement {
 
 interface ContainerTexts {
   readonly container: ContainerName;
-  readonly kind: Container["kind"];
+  readonly kind: NftContainer["kind"];
 }
 
 function differencesOf(

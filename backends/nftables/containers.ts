@@ -8,14 +8,13 @@
  * @module
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import type { NftContainer, NftElement, NftTableSpec } from "../netfilter/nft/nft_objects.ts";
+import type { ElementChange } from "../netfilter/nft/nft_transaction.ts";
 import { EXPRESSIONS } from "./expressions.ts";
 
-/** A set, whose elements are keys, or a map, whose elements have a value too. */
-export interface Container {
-  readonly kind: "map" | "set";
-  /** What nft is told of it. */
-  readonly declaration: string;
-}
+/** The name of the table; the only one of Services that this mode writes. */
+export const TABLE = "kube-relay";
 
 /** The names of all sets and maps, in the order in which they are written. */
 export const CONTAINER_NAMES = [
@@ -38,19 +37,17 @@ export const CONTAINER_NAMES = [
 /** One of {@linkcode CONTAINER_NAMES}. */
 export type ContainerName = typeof CONTAINER_NAMES[number];
 
-/** One member of a set or map, in the words of nft. */
-export interface Element {
-  readonly container: ContainerName;
-  readonly key: string;
-  /** In maps. */
-  readonly value?: string;
-}
+/** One member of a set or map of the table. */
+export type Element = NftElement<ContainerName>;
+
+/** One that is added or deleted, and the ServicePort that has it. */
+export type OwnedElement = ElementChange<ServicePortKey, ContainerName>;
 
 /** Clients that are remembered at once; an element takes about 100 bytes, when it is there. */
 const MAX_CLIENTS = 1_048_576;
 
 /** Every set and map of one family's table. */
-export function containersOf(family: IpFamily): Readonly<Record<ContainerName, Container>> {
+export function containersOf(family: IpFamily): Readonly<Record<ContainerName, NftContainer>> {
   const { address, clientType } = EXPRESSIONS[family];
   const port = "inet_proto . inet_service";
   const vip = `${address} . ${port}`;
@@ -75,16 +72,14 @@ export function containersOf(family: IpFamily): Readonly<Record<ContainerName, C
   };
 }
 
-/** The protocols that Services have, by number. */
-export const PROTOCOL_NAMES: Readonly<Record<string, string>> = {
-  6: "tcp",
-  17: "udp",
-  132: "sctp",
-};
-
-/** As nft prints a declaration, a part in each line. */
-export function declarationPrint({ kind, declaration }: Container): string {
-  return `${kind}\n${declaration.replaceAll(" ; ", "\n")}\n`;
+/** The table of one family. */
+export function servicesTable(family: IpFamily): NftTableSpec<ContainerName> {
+  const containers = containersOf(family);
+  return {
+    family: EXPRESSIONS[family].table,
+    name: TABLE,
+    containers: new Map(CONTAINER_NAMES.map((name) => [name, containers[name]])),
+  };
 }
 
 /** Whether this is the name of one of our sets and maps. */
@@ -95,10 +90,10 @@ export function isContainerName(name: string): name is ContainerName {
 /** Filled by the packet path: what is in it is none of ours to compare. */
 export const DYNAMIC_CONTAINER: ContainerName = "affinity";
 
-function map(declaration: string): Container {
+function map(declaration: string): NftContainer {
   return { kind: "map", declaration };
 }
 
-function set(declaration: string): Container {
+function set(declaration: string): NftContainer {
   return { kind: "set", declaration };
 }

@@ -17,37 +17,38 @@
  * @module
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { NftChain, NftContainer, NftTableSpec } from "../netfilter/nft/nft_objects.ts";
+import { type ElementChange, NftTransaction } from "../netfilter/nft/nft_transaction.ts";
+import type { NftCounter, TableReading } from "../netfilter/nft/table_listing.ts";
 import { type EntryId, keyOfEntry } from "./claims.ts";
 import { EXPRESSIONS } from "./expressions.ts";
-
-/** Its name. */
-export const COUNTING_TABLE = "kube-relay-counters";
 
 /** Its sets; each element has a counter. */
 const COUNTING_SETS = ["service-ips", "node-ports"] as const;
 
+/** One of {@linkcode COUNTING_SETS}. */
+type CountingSet = typeof COUNTING_SETS[number];
+
 /** Where a packet goes, as conntrack says it. */
 export const DIRECTIONS = ["original", "reply"] as const;
 
-/** One of {@linkcode DIRECTIONS}. */
-export type Direction = typeof DIRECTIONS[number];
-
-/** A chain of the table. */
-interface CountingChain {
-  readonly name: string;
-  /** `undefined` = entered from other chains only. */
-  readonly hook: string | undefined;
-  readonly rules: readonly string[];
+/** What one element has counted. */
+export interface CountedElement extends NftCounter {
+  readonly id: EntryId;
+  readonly direction: typeof DIRECTIONS[number];
 }
 
+/** One that is added or deleted; a front may be of several Services, and so is of none. */
+type CountingElement = ElementChange<string, CountingSet>;
+
 /** What is written. */
-export interface CountingChanges {
-  /** Whether the table with its sets, chains and rules is written. */
-  readonly declares: boolean;
+interface CountingChanges {
+  /** Whether the table with its sets, chains and rules is written. @default {false} */
+  readonly declares?: boolean;
   /** Whether the sets are emptied first; all counters begin anew. @default {false} */
   readonly empties?: boolean;
-  readonly removed: Iterable<EntryId>;
-  readonly added: Iterable<EntryId>;
+  readonly removed?: Iterable<EntryId>;
+  readonly added?: Iterable<EntryId>;
 }
 
 const PROTOCOLS = "meta l4proto { tcp, udp, sctp }";
@@ -55,17 +56,32 @@ const PORT = "meta l4proto . ct original proto-dst . ct direction";
 const COUNT = "ct status dnat goto count";
 /** After all DNAT of the usual priority, before those who drop at the usual one. */
 const PRIORITY = -80;
-const CHUNK_ELEMENTS = 500;
+/** Elements between two pauses: well under a millisecond. */
+const SLICE_SIZE = 512;
 
-/** The chains, in an order in which each one is there before others lead to it. */
-function countingChains(family: IpFamily): readonly CountingChain[] {
+/** The table of one family. */
+export function countingTable(family: IpFamily): NftTableSpec<CountingSet> {
+  const { address, table } = EXPRESSIONS[family];
+  const port = "inet_proto . inet_service . ct_dir";
+  const set = (type: string): NftContainer => ({
+    kind: "set",
+    declaration: `type ${type} ; counter`,
+  });
+  return {
+    family: table,
+    name: "kube-relay-counters",
+    containers: new Map([["service-ips", set(`${address} . ${port}`)], ["node-ports", set(port)]]),
+  };
+}
+
+function countingChains(family: IpFamily): readonly NftChain[] {
   const { table } = EXPRESSIONS[family];
+  const hookAt = (hook: string) => `type filter hook ${hook} priority ${PRIORITY}`;
   // Without the protocols first, nft 1.0.6 takes a port of conntrack into no key.
   const vip = `${PROTOCOLS} ct original ${table} daddr . ${PORT}`;
   return [
     {
       name: "count",
-      hook: undefined,
       rules: [`${vip} @service-ips accept`, `${PROTOCOLS} ${PORT} @node-ports accept`],
     },
     { name: "arriving", hook: hookAt("prerouting"), rules: [`iif != "lo" ${COUNT}`] },
@@ -78,60 +94,54 @@ export function isCounted(id: EntryId): boolean {
   return setOf(id) !== undefined;
 }
 
-/** Input for `nft -f -`, in pieces; none where nothing is to be done. */
-export function* countingText(family: IpFamily, changes: CountingChanges): Generator<string> {
-  const table = `${EXPRESSIONS[family].table} ${COUNTING_TABLE}`;
-  if (changes.declares) yield declaration(family, table);
-  if (changes.empties) yield COUNTING_SETS.map((set) => `flush set ${table} ${set}\n`).join("");
-  yield* elementText(`delete element ${table}`, changes.removed);
-  yield* elementText(`add element ${table}`, changes.added);
+/** Makes a transaction in short steps; an empty one where nothing is to be done. */
+export function* countingSteps(
+  family: IpFamily,
+  { declares = false, empties = false, removed = [], added = [] }: CountingChanges,
+): Generator<void, NftTransaction> {
+  return yield* NftTransaction.steps(countingTable(family), {
+    declared: declares ? COUNTING_SETS : undefined,
+    chains: declares ? countingChains(family) : [],
+    emptied: empties ? COUNTING_SETS : [],
+    removed: yield* elementSteps(removed),
+    added: yield* elementSteps(added),
+  });
 }
 
-/** Input for `nft -f -` that takes the table away, whether it is there or not. */
-export function countingRemoval(family: IpFamily): string {
-  const table = `${EXPRESSIONS[family].table} ${COUNTING_TABLE}`;
-  return `add table ${table}\ndelete table ${table}\n`;
-}
-
-function declaration(family: IpFamily, table: string): string {
-  const { address } = EXPRESSIONS[family];
-  const port = "inet_proto . inet_service . ct_dir";
-  const chains = countingChains(family);
-  const lines = [
-    `add table ${table}`,
-    `add set ${table} service-ips { type ${address} . ${port} ; counter ; }`,
-    `add set ${table} node-ports { type ${port} ; counter ; }`,
-    ...chains.map(({ name, hook }) =>
-      `add chain ${table} ${name}${hook === undefined ? "" : ` { ${hook} ; }`}`
-    ),
-    ...chains.map(({ name }) => `flush chain ${table} ${name}`),
-    ...chains.flatMap(({ name, rules }) =>
-      rules.map((rule) => `add rule ${table} ${name} ${rule}`)
-    ),
-  ];
-  return lines.map((line) => `${line}\n`).join("");
-}
-
-/** One command for each set: a command for each element takes twice the time. */
-function* elementText(command: string, ids: Iterable<EntryId>): Generator<string> {
-  const bySet = Map.groupBy(ids, setOf);
-  for (const set of COUNTING_SETS) {
-    const elements = bySet.get(set) ?? [];
-    if (elements.length === 0) continue;
-    yield `${command} ${set} {`;
-    for (let from = 0; from < elements.length; from += CHUNK_ELEMENTS) {
-      const lines = elements.slice(from, from + CHUNK_ELEMENTS)
-        .flatMap((id) => DIRECTIONS.map((direction) => `  ${keyOfEntry(id)} . ${direction}`));
-      yield `${from === 0 ? "" : ","}\n${lines.join(",\n")}`;
+/** Takes what each element of the table has counted from a reading, in short steps. */
+export function* countedElements(
+  { counters }: TableReading,
+): Generator<void, readonly CountedElement[]> {
+  const elements: CountedElement[] = [];
+  for (const [set, counted] of counters) {
+    for (const [key, counter] of counted) {
+      if (elements.length % SLICE_SIZE === SLICE_SIZE - 1) yield;
+      const id = `${set} ${key.slice(0, key.lastIndexOf(" . "))}` as EntryId;
+      const direction = key.endsWith(" reply") ? "reply" : "original";
+      elements.push({ id, direction, ...counter });
     }
-    yield "\n}\n";
   }
+  return elements;
 }
 
-function setOf(id: EntryId): typeof COUNTING_SETS[number] | undefined {
+/** The elements of entries: one for each direction. */
+function* elementSteps(
+  ids: Iterable<EntryId>,
+): Generator<void, ReadonlyMap<CountingSet, readonly CountingElement[]>> {
+  const elements = new Map(COUNTING_SETS.map((name) => [name, new Array<CountingElement>()]));
+  let seen = 0;
+  for (const id of ids) {
+    if (++seen % SLICE_SIZE === 0) yield;
+    const container = setOf(id);
+    if (container === undefined) continue;
+    for (const direction of DIRECTIONS) {
+      const key = `${keyOfEntry(id)} . ${direction}`;
+      elements.get(container)?.push({ element: { container, key }, owner: undefined });
+    }
+  }
+  return elements;
+}
+
+function setOf(id: EntryId): CountingSet | undefined {
   return COUNTING_SETS.find((name) => id.startsWith(`${name} `));
-}
-
-function hookAt(hook: string): string {
-  return `type filter hook ${hook} priority ${PRIORITY}`;
 }

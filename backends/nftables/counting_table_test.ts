@@ -2,7 +2,9 @@ import { assertEquals, assertStringIncludes } from "@std/assert";
 import { FakeNft } from "../../tests/support/fakes/fake_nft.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { claimsOf } from "./claims.ts";
-import { countingRemoval, countingText, isCounted } from "./counting_table.ts";
+import { atOnce } from "../netfilter/in_steps.ts";
+import { TableListing } from "../netfilter/nft/table_listing.ts";
+import { countedElements, countingSteps, isCounted } from "./counting_table.ts";
 
 const PLAN = testServicePlan({
   clusterIp: "172.30.0.1",
@@ -13,9 +15,8 @@ const PLAN = testServicePlan({
 const IDS = claimsOf(PLAN);
 const FRONTS = IDS.filter(isCounted);
 
-function text(changes: Partial<Parameters<typeof countingText>[1]>): string {
-  const all = { declares: false, removed: [], added: [], ...changes };
-  return [...countingText("IPv4", all)].join("");
+function text(changes: Parameters<typeof countingSteps>[1]): string {
+  return [...atOnce(countingSteps("IPv4", changes)).text()].join("");
 }
 
 Deno.test("isCounted() takes what packets are sent to", () => {
@@ -27,7 +28,7 @@ Deno.test("isCounted() takes what packets are sent to", () => {
   assertEquals(IDS.length > FRONTS.length, true, "the cluster IP is in other sets, too");
 });
 
-Deno.test("countingText() gives each front a counter for each direction", () => {
+Deno.test("countingSteps() gives each front a counter for each direction", () => {
   const table = "ip kube-relay-counters";
   assertEquals(
     text({ added: FRONTS }),
@@ -47,7 +48,7 @@ add element ${table} node-ports {
   assertEquals(text({}), "");
 });
 
-Deno.test("countingText() declares what it fills, and may do so again", () => {
+Deno.test("countingSteps() declares what it fills, and may do so again", () => {
   const nft = new FakeNft();
   const whole = text({ declares: true, added: FRONTS });
   nft.run(whole);
@@ -58,23 +59,38 @@ Deno.test("countingText() declares what it fills, and may do so again", () => {
   assertEquals(elements.get("service-ips")?.size, 4);
 });
 
-Deno.test("countingText() has no more than some KB in a piece", () => {
-  const added = Array.from(
-    { length: 3000 },
-    (_, number) =>
-      claimsOf(testServicePlan({ clusterIp: `172.30.${number >> 8}.${number & 255}` })),
-  ).flat().filter(isCounted);
-  const pieces = [...countingText("IPv4", { declares: false, removed: [], added })];
-  assertEquals(Math.max(...pieces.map(({ length }) => length)) < 65_536, true);
-  const nft = new FakeNft();
-  nft.run(text({ declares: true }) + pieces.join(""));
-  assertEquals(nft.table("ip kube-relay-counters").elements.get("service-ips")?.size, 6000);
-});
+/** As nft 1.0.6 prints it. */
+const PRINT = `table ip kube-relay-counters {
+\tset service-ips {
+\t\ttype ipv4_addr . inet_proto . inet_service . ct_dir
+\t\tcounter
+\t\telements = { 172.30.0.1 . tcp . 80 . original counter packets 6 bytes 337,
+\t\t\t     172.30.0.1 . tcp . 80 . reply counter packets 5 bytes 380 }
+\t}
 
-Deno.test("countingRemoval() works whether there is a table or not", () => {
-  const nft = new FakeNft();
-  for (const before of ["", text({ declares: true })]) {
-    nft.run(before + countingRemoval("IPv4"));
-    assertEquals(nft.tables, []);
-  }
+\tset node-ports {
+\t\ttype inet_proto . inet_service . ct_dir
+\t\tcounter
+\t\telements = { udp . 30080 . reply counter packets 0 bytes 0 }
+\t}
+
+\tchain sent {
+\t\ttype filter hook output priority -80; policy accept;
+\t\tct status dnat goto count
+\t}
+}
+`;
+
+Deno.test("countedElements() has what each element has counted, the first of a set too", () => {
+  const listing = new TableListing();
+  for (const line of PRINT.split("\n")) listing.take(line);
+  assertEquals(
+    atOnce(countedElements(listing.end()))
+      .map(({ id, direction, packets, bytes }) => [id, direction, packets, bytes]),
+    [
+      ["service-ips 172.30.0.1 . tcp . 80", "original", 6, 337],
+      ["service-ips 172.30.0.1 . tcp . 80", "reply", 5, 380],
+      ["node-ports udp . 30080", "reply", 0, 0],
+    ],
+  );
 });

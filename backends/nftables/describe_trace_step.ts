@@ -4,8 +4,9 @@
  * @module
  */
 import type { TraceStep } from "../../lib/proxy/packet_trace.ts";
-import { SOURCE_RANGES_CHAIN, TABLE } from "./base_chains.ts";
+import { SOURCE_RANGES_CHAIN } from "./base_chains.ts";
 import { REJECT_CHAIN } from "./chain_spec.ts";
+import { TABLE } from "./containers.ts";
 
 /** A place and a rule, and what they mean; the first row that fits is taken. */
 interface Row {

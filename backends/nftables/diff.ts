@@ -5,8 +5,10 @@
  */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
-import type { AppliedTable, TableElements, TableReading } from "./applied_table.ts";
-import type { Chain } from "./base_chains.ts";
+import type { NftChain } from "../netfilter/nft/nft_objects.ts";
+import { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
+import type { TableElements, TableReading } from "../netfilter/nft/table_listing.ts";
+import type { AppliedChanges, AppliedTable } from "./applied_table.ts";
 import { chainElement, chainName, type ChainSpec } from "./chain_spec.ts";
 import type { EntryId } from "./claims.ts";
 import {
@@ -14,22 +16,30 @@ import {
   type ContainerName,
   DYNAMIC_CONTAINER,
   type Element,
+  type OwnedElement,
+  servicesTable,
 } from "./containers.ts";
 import { chainOf, elementsOf, type Entry } from "./entry.ts";
 import type { NftablesLayout } from "./layout.ts";
-import { type ElementChange, Transaction } from "./transaction.ts";
 import type { TimeSlice } from "../../lib/os/time_slice.ts";
 
 /** Entries compared between two pauses: about a millisecond. */
 const SLICE_SIZE = 128;
 
+/** What is written, and what the table holds once it was taken. */
+export interface TableDifference {
+  readonly transaction: NftTransaction<ServicePortKey>;
+  /** For {@linkcode AppliedTable.confirm}. */
+  readonly applied: AppliedChanges;
+}
+
 /**
- * The transaction that brings the kernel from `applied` to what is wanted. Looks only at the entries
+ * What brings the kernel from `applied` to what is wanted. Looks only at the entries
  * that the layout touched since it was last settled; at all of them after a reading, or where
- * nothing is known. After the tool took it: `applied.confirm(transaction.applied)` and
+ * nothing is known. After the tool took it: `applied.confirm()` and
  * `layout.settle()`. After a failure nothing was written, or nobody knows: read the table.
  */
-export function diffTable(layout: NftablesLayout, applied: AppliedTable): Transaction {
+export function diffTable(layout: NftablesLayout, applied: AppliedTable): TableDifference {
   return atOnce(diffSteps(layout, applied));
 }
 
@@ -38,7 +48,7 @@ export async function diffTableInSlices(
   layout: NftablesLayout,
   applied: AppliedTable,
   { slice }: { readonly slice: Pick<TimeSlice, "pause"> },
-): Promise<Transaction> {
+): Promise<TableDifference> {
   const steps = diffSteps(layout, applied);
   for (;;) {
     const step = steps.next();
@@ -52,26 +62,25 @@ export async function diffTableInSlices(
  * without a number themselves. So it takes two runs; before kernel 6.2 an element that was deleted by
  * the same transaction still holds its chain.
  */
-export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable): Transaction {
+export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable): TableDifference {
   const lasting = new Set(layout.baseChains().map(({ name }) => name));
   const idle = applied.idleChains().filter((name) => !lasting.has(name));
   const removedChains = [...applied.strangers];
-  const elements = idle.map((name) => ({ element: chainElement(name), owner: undefined }));
-  return atOnce(Transaction.steps(layout.options.family, {
-    replacesTable: false,
-    declares: false,
-    chains: [],
-    removed: new Map([["numbered-chains", elements]]),
-    added: new Map(),
-    removedChains,
-    applied: { chains: [], entries: [], strangers: idle, removedChains },
+  const elements = idle.map((name): OwnedElement => ({
+    element: chainElement(name),
+    owner: undefined,
   }));
+  const transaction = atOnce(NftTransaction.steps(servicesTable(layout.options.family), {
+    removed: new Map([["numbered-chains", elements]]),
+    removedChains,
+  }));
+  return { transaction, applied: { chains: [], entries: [], strangers: idle, removedChains } };
 }
 
 function* diffSteps(
   layout: NftablesLayout,
   applied: AppliedTable,
-): Generator<void, Transaction, void> {
+): Generator<void, TableDifference, void> {
   const { reading } = applied;
   const isReplaced = applied.isToBeReplaced;
   const present = isReplaced ? undefined : reading;
@@ -90,33 +99,35 @@ function* diffSteps(
     ...comparison.chains.values(),
   ];
   const wanted = new Set([...base.map(({ name }) => name), ...comparison.wantedChains]);
-  return yield* Transaction.steps(layout.options.family, {
+  const transaction = yield* NftTransaction.steps(servicesTable(layout.options.family), {
     replacesTable: isReplaced,
-    declares: !applied.isWritten && !isDeclared(present),
+    declared: applied.isWritten || isDeclared(present) ? undefined : CONTAINER_NAMES,
     chains,
     removed: comparison.removed,
     added: comparison.added,
-    removedChains: [],
+  });
+  return {
+    transaction,
     applied: {
       chains: chains.map(({ name }) => name),
-      strangers: present?.chains.filter((name) => !wanted.has(name)) ?? [],
+      strangers: [...present?.rules.keys() ?? []].filter((name) => !wanted.has(name)),
       entries: comparison.entries,
       shared: comparison.shared,
     },
-  });
+  };
 }
 
 /** Whether the table is there and awake, with every set and map. */
 function isDeclared(reading: TableReading | undefined): boolean {
   return reading !== undefined && !reading.isDormant &&
-    CONTAINER_NAMES.every((name) => reading.containers.includes(name));
+    CONTAINER_NAMES.every((name) => reading.declarations.has(name));
 }
 
 /** The differences, while they are found. */
 class Comparison {
-  readonly removed = new Map<ContainerName, ElementChange[]>();
-  readonly added = new Map<ContainerName, ElementChange[]>();
-  readonly chains = new Map<string, Chain>();
+  readonly removed = new Map<ContainerName, OwnedElement[]>();
+  readonly added = new Map<ContainerName, OwnedElement[]>();
+  readonly chains = new Map<string, NftChain>();
   /** Chains that entries lead to which were compared. */
   readonly wantedChains = new Set<string>();
   readonly entries: (readonly [EntryId, Entry | undefined])[] = [];
@@ -124,7 +135,7 @@ class Comparison {
   readonly #layout: NftablesLayout;
   readonly #applied: AppliedTable;
   /** What was read and is not yet known to be wanted. */
-  readonly #rest: Map<ContainerName, Map<string, string>> | undefined;
+  readonly #rest: Map<string, Map<string, string>> | undefined;
 
   constructor(
     layout: NftablesLayout,
@@ -208,7 +219,7 @@ class Comparison {
   }
 
   #note(
-    changes: Map<ContainerName, ElementChange[]>,
+    changes: Map<ContainerName, OwnedElement[]>,
     element: Element,
     owner: ServicePortKey | undefined,
   ): void {
@@ -218,7 +229,7 @@ class Comparison {
   }
 }
 
-function copyOf(elements: TableElements): Map<ContainerName, Map<string, string>> {
+function copyOf(elements: TableElements): Map<string, Map<string, string>> {
   return new Map([...elements].map(([name, values]) => [name, new Map(values)]));
 }
 

@@ -60,7 +60,7 @@ Deno.test("diffTable() comes to what is rendered from nothing, whatever happened
           stage.take(removeIdleChains(stage.layout, stage.applied));
         } else {
           // Taken by the kernel or not: nobody knows, and the table is read.
-          const transaction = diffTable(stage.layout, stage.applied);
+          const { transaction } = diffTable(stage.layout, stage.applied);
           if (failures++ % 2 === 0) stage.nft.run([...transaction.text()].join(""));
           stage.applied.adopt(stage.reading());
         }

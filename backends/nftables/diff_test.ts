@@ -105,7 +105,7 @@ Deno.test("diffTable() moves one endpoint of fifty, not those after it", () => {
 Deno.test("diffTable() knows whose line is refused", () => {
   const stage = new NftDiffStage();
   for (const number of [1, 2]) stage.layout.set(plan(number));
-  const transaction = diffTable(stage.layout, stage.applied);
+  const { transaction } = diffTable(stage.layout, stage.applied);
   const line = transaction.lines.indexOf("  172.30.0.2 . tcp . 80 . 0x80000001 : 10.2.0.2 . 8080") +
     1;
   assertEquals(transaction.ownerOf(line), plan(2).key);
@@ -203,7 +203,7 @@ Deno.test("removeIdleChains() takes away what nothing leads to, and nothing else
   assertEquals(stage.table.elements.get("numbered-chains")?.has(chainElement(name).key), false);
   stage.take(removeIdleChains(stage.layout, stage.applied));
   assertEquals(stage.table.chains.has(name), false);
-  assertEquals(removeIdleChains(stage.layout, stage.applied).isEmpty, true);
+  assertEquals(removeIdleChains(stage.layout, stage.applied).transaction.isEmpty, true);
   assertEquals(stage.meaning, freshMeaning([plan(1, ["10.1.0.1:8080"])]));
 });
 
@@ -211,7 +211,7 @@ Deno.test("diffTableInSlices() comes to the same, with pauses", async () => {
   const stage = new NftDiffStage();
   for (let number = 0; number < 1_000; number++) stage.layout.set(plan(number));
   let pauses = 0;
-  const transaction = await diffTableInSlices(stage.layout, stage.applied, {
+  const { transaction } = await diffTableInSlices(stage.layout, stage.applied, {
     slice: {
       pause: () => {
         pauses++;
@@ -220,5 +220,5 @@ Deno.test("diffTableInSlices() comes to the same, with pauses", async () => {
     },
   });
   assert(pauses > 10);
-  assertEquals(transaction.lines, diffTable(stage.layout, stage.applied).lines);
+  assertEquals(transaction.lines, diffTable(stage.layout, stage.applied).transaction.lines);
 });

@@ -9,7 +9,7 @@ import { type AdmittedSources, admittedSources } from "../../lib/proxy/admitted_
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { Verdict } from "../../lib/proxy/verdict.ts";
-import type { TableElements } from "./applied_table.ts";
+import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import { arrangeEndpoints } from "./arrangement.ts";
 import {
   chainName,

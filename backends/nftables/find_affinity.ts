@@ -5,12 +5,13 @@
  */
 import type { Packet } from "../../lib/proxy/packet.ts";
 import type { AffinityEntry } from "../../lib/proxy/packet_explanation.ts";
-import type { NftRunner } from "./nft_runner.ts";
+import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
+import { classidText } from "../netfilter/nft/printed_form.ts";
 import { BLOCK_MASK, type Slots, slotText } from "./slots.ts";
 
 const SECONDS = { d: 86_400, h: 3_600, m: 60, s: 1 } as const;
 /** `expires 2h59m58s996ms : 8bf1:2a` */
-const ELEMENT = /\bexpires (\S+) : (?:([0-9a-f]{0,4}):([0-9a-f]{1,4})|(0x[0-9a-f]+))/;
+const ELEMENT = /\bexpires (\S+) : (\S+)/;
 
 /**
  * Asks for one element. `slots` are those of the ServicePort in the table. Rejects in IPv6, where a
@@ -27,14 +28,10 @@ export async function findAffinity(
   const [any] = slots.values();
   if (any === undefined) return undefined;
   const key = `${slotText((any & BLOCK_MASK) >>> 0)} . ${from.address}`;
-  const [, expires = "", major, minor, plain] =
+  const [, expires = "", printed = ""] =
     ELEMENT.exec(await runner.element("affinity", key) ?? "") ?? [];
-  if (expires === "") return undefined;
-  // A handle of tc, as nft prints a priority: an empty half is 0.
-  const slot = plain === undefined
-    ? (parseInt(major || "0", 16) * 0x10000 + parseInt(minor ?? "0", 16)) >>> 0
-    : Number(plain);
-  const [endpoint] = [...slots].find(([, each]) => each === slot) ?? [];
+  const slot = classidText(printed) ?? printed;
+  const [endpoint] = [...slots].find(([, each]) => slotText(each) === slot) ?? [];
   return endpoint && { endpoint, expiresInSeconds: secondsOf(expires) };
 }
 

@@ -7,7 +7,7 @@
  */
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
-import type { NftRunner } from "./nft_runner.ts";
+import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
 
 /** Throws an NftError. */
 export async function findMissingElements(

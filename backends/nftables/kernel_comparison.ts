@@ -12,15 +12,15 @@ import type {
 } from "../../lib/proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
+import type { CodedTable, NftRunner } from "../netfilter/nft/nft_runner.ts";
+import type { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
+import { servicesTable } from "./containers.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { refusedByKey } from "../netfilter/refused_services.ts";
 import { compareTable, type TableComparison } from "./compare.ts";
 import { readOrder, readSlots } from "./endpoint_orders.ts";
-import type { FoundTable } from "./found_table.ts";
 import { NftablesLayout } from "./layout.ts";
-import type { NftRunner } from "./nft_runner.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
-import type { Transaction } from "./transaction.ts";
 import { wantedState, type WantedStateContext } from "./wanted_state.ts";
 
 /** The edges. */
@@ -56,8 +56,8 @@ export async function compareKernel(
   };
   const [found, prepared] = await Promise.all([runner.readWithCode(), prepare()]);
   const wanted = prepared ?? await want({ orders: undefined, found: found?.elements });
-  const code = await runner.ruleCode([...wanted.chains.values()]);
-  const compare = (found: FoundTable | undefined) =>
+  const code = await runner.ruleCode(servicesTable(plan.family), wanted.chains.values());
+  const compare = (found: CodedTable | undefined) =>
     inSteps({ clock }, compareTable({ options, wanted, code, found, keys: scope?.keys }));
   const comparison = await compare(found);
   if (!found || !comparison.differences.some(showsProtocol)) return comparison;
@@ -73,7 +73,7 @@ function showsProtocol({ object, found = "" }: DataPlaneDifference): boolean {
 const NAMES_PROTOCOL = /proto|nexthdr/;
 
 /** What was read first has numbers for protocols. A chain that is another one by now is left as it was. */
-function withPrintedRules(found: FoundTable, printed: FoundTable["rules"] = new Map()): FoundTable {
+function withPrintedRules(found: CodedTable, printed: CodedTable["rules"] = new Map()): CodedTable {
   const lines = (text: string) => text.split("\n").length;
   const rules = [...found.rules].map(([chain, text]) => {
     const print = printed.get(chain) ?? "";
@@ -94,7 +94,7 @@ export async function repairKernel(
   const first = await compareKernel(dependencies, input);
   let comparison = first;
   const operations = { transactions: 0, lines: 0 };
-  const write = async (transaction: Transaction) => {
+  const write = async (transaction: NftTransaction) => {
     await runner.write(transaction);
     operations.transactions++;
     operations.lines += transaction.lines.length;

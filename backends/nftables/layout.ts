@@ -13,11 +13,12 @@ import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { ServicePortIndex } from "../../lib/proxy/service_port_index.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { baseChains, type Chain } from "./base_chains.ts";
+import type { NftChain } from "../netfilter/nft/nft_objects.ts";
+import { baseChains } from "./base_chains.ts";
 import { type ChainContext, chainRules, type ChainSpec } from "./chain_spec.ts";
 import { claimsOf, type EntryId } from "./claims.ts";
 import type { Element } from "./containers.ts";
-import type { TableElements } from "./applied_table.ts";
+import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import { arrangeEntry, type EndpointOrder, type Entry, foundSlots } from "./entry.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 import { sharedElements } from "./shared_elements.ts";
@@ -183,7 +184,7 @@ export class NftablesLayout {
   }
 
   /** The chains that are there from the first sync to the last. Always the same ones. */
-  baseChains(): readonly Chain[] {
+  baseChains(): readonly NftChain[] {
     return baseChains(this.#context());
   }
 

@@ -8,12 +8,11 @@ import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { CleanupReport } from "../../lib/controller/data_plane.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { messageOf } from "../../lib/log/message_of.ts";
-import { TABLE } from "./base_chains.ts";
-import { CountingRunner } from "./counting_runner.ts";
-import { COUNTING_TABLE } from "./counting_table.ts";
-import { EXPRESSIONS } from "./expressions.ts";
-import { NftError } from "./nft_error.ts";
-import { NftRunner } from "./nft_runner.ts";
+import { NftError } from "../netfilter/nft/nft_error.ts";
+import { deletionText } from "../netfilter/nft/nft_objects.ts";
+import { NftRunner } from "../netfilter/nft/nft_runner.ts";
+import { servicesTable } from "./containers.ts";
+import { countingTable } from "./counting_table.ts";
 
 /** How the removal is done. */
 interface OwnTableRemoval {
@@ -28,25 +27,21 @@ export async function removeOwnTable(
   { family, dryRun }: OwnTableRemoval,
 ): Promise<CleanupReport> {
   const run = new RemovalRun(edges, { dryRun });
-  const tables: (readonly [name: string, isThere: boolean])[] = [];
-  try {
-    tables.push([TABLE, (await new NftRunner(edges, family).chains()).size > 0]);
-    tables.push([COUNTING_TABLE, await new CountingRunner(edges, family).isThere()]);
-  } catch (error) {
-    if (!(error instanceof NftError)) throw error;
-    // Without the program this mode never ran here.
-    const isMissing = /ENOENT|not found/i.test(messageOf(error));
-    if (!isMissing) run.unseen(`table ${EXPRESSIONS[family].table} ${TABLE}`, error.message);
-    return run.report();
-  }
-  for (const [name, isThere] of tables) {
-    const table = `${EXPRESSIONS[family].table} ${name}`;
-    if (!isThere) continue;
-    await run.do(`table ${table}`, {
+  for (const table of [servicesTable(family), countingTable(family)]) {
+    const name = `table ${table.family} ${table.name}`;
+    try {
+      if (!await new NftRunner(edges, table).isThere()) continue;
+    } catch (error) {
+      if (!(error instanceof NftError)) throw error;
+      // Without the program this mode never ran here.
+      const isMissing = /ENOENT|not found/i.test(messageOf(error));
+      if (!isMissing) run.unseen(name, error.message);
+      break;
+    }
+    await run.do(name, {
       command: ["nft", "-f", "-"],
-      // Added first: deleting one that has gone meanwhile would fail.
-      input: () => [`add table ${table}\ndelete table ${table}\n`],
-      removes: [`table ${table} (nftables)`],
+      input: () => [deletionText(table)],
+      removes: [`${name} (nftables)`],
     });
   }
   return run.report();

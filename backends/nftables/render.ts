@@ -6,18 +6,19 @@
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
+import { atOnce } from "../netfilter/in_steps.ts";
+import type { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
 import { AppliedTable } from "./applied_table.ts";
 import { claimsOf } from "./claims.ts";
-import { countingText, isCounted } from "./counting_table.ts";
+import { countingSteps, isCounted } from "./counting_table.ts";
 import { diffTable } from "./diff.ts";
 import { NftablesLayout } from "./layout.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
-import type { Transaction } from "./transaction.ts";
 
 /** The table of one IP family. */
 interface NftablesRuleset {
   /** For `nft -f -`. */
-  readonly transaction: Transaction;
+  readonly transaction: NftTransaction<ServicePortKey>;
   /** What could not be expressed with the features at hand. */
   readonly quarantined: readonly Quarantined[];
 }
@@ -29,7 +30,8 @@ export function renderNftables(plan: ProxyPlan, options: NftablesRenderOptions):
     const service = plan.services.get(key);
     if (service) layout.set(service);
   }
-  return { transaction: diffTable(layout, new AppliedTable()), quarantined: layout.quarantined };
+  const { transaction } = diffTable(layout, new AppliedTable());
+  return { transaction, quarantined: layout.quarantined };
 }
 
 /**
@@ -61,7 +63,7 @@ export function* withCounters(
   yield* text;
   const fronts = [...servicesOf(plan, keys).values()].flatMap(claimsOf);
   const added = [...new Set(fronts.filter(isCounted))].sort();
-  yield* countingText(plan.family, { declares: true, removed: [], added });
+  yield* atOnce(countingSteps(plan.family, { declares: true, added })).text();
 }
 
 function servicesOf(

@@ -7,7 +7,7 @@ import {
   NftablesStage,
 } from "../../tests/support/stages/nftables_stage.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
-import { NftError } from "./nft_error.ts";
+import { NftError } from "../netfilter/nft/nft_error.ts";
 
 const TABLE = "ip kube-relay";
 

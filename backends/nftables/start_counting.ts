@@ -7,7 +7,8 @@ import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { FamilyTraffic, TrafficFigures } from "../../lib/proxy/service_traffic.ts";
 import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
-import { CountingRunner } from "./counting_runner.ts";
+import { NftRunner } from "../netfilter/nft/nft_runner.ts";
+import { countingTable } from "./counting_table.ts";
 import { TrafficCounters, type TrafficCountersDependencies } from "./traffic_counters.ts";
 
 /** What counting stands on, if it was asked for. */
@@ -24,7 +25,7 @@ export async function startCounting(
   { family, turns }: { readonly family: IpFamily; readonly turns: OneAtATime },
 ): Promise<TrafficCounters | undefined> {
   if (traffic) return new TrafficCounters({ ...dependencies, traffic }, { family, turns });
-  const runner = new CountingRunner(dependencies, family);
+  const runner = new NftRunner(dependencies, countingTable(family));
   if (await runner.isThere()) await runner.remove();
   return undefined;
 }

@@ -5,7 +5,8 @@ import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
 import { MemoryLogger } from "../../tests/support/fakes/memory_logger.ts";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
-import { countingText } from "./counting_table.ts";
+import { atOnce } from "../netfilter/in_steps.ts";
+import { countingSteps } from "./counting_table.ts";
 import { countedFor, startCounting } from "./start_counting.ts";
 
 const TABLE = "ip kube-relay-counters";
@@ -23,7 +24,7 @@ const options = () => ({ family: "IPv4", turns: new OneAtATime() }) as const;
 
 Deno.test("startCounting() takes away what an earlier run left, where nobody asks for it any more", async () => {
   const { machine, dependencies } = stage();
-  machine.tool.run([...countingText("IPv4", { declares: true, removed: [], added: [] })].join(""));
+  machine.tool.run([...atOnce(countingSteps("IPv4", { declares: true })).text()].join(""));
   assertEquals(machine.tool.tables, [TABLE]);
   const traffic = new ServiceTrafficTable().of("IPv4");
   assert(await startCounting({ ...dependencies, traffic }, options()));

@@ -7,14 +7,14 @@
 import type { Clock } from "../../lib/os/clock.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { refusedItem, type RefusedServices } from "../netfilter/refused_services.ts";
-import { AppliedTable, type TableReading } from "./applied_table.ts";
-import { diffTableInSlices, removeIdleChains } from "./diff.ts";
+import { NftError } from "../netfilter/nft/nft_error.ts";
+import { EMPTY_TABLE } from "../netfilter/nft/table_listing.ts";
+import { AppliedTable } from "./applied_table.ts";
+import { diffTableInSlices, removeIdleChains, type TableDifference } from "./diff.ts";
 import type { EntryId } from "./claims.ts";
 import type { Entry } from "./entry.ts";
 import type { NftablesLayout } from "./layout.ts";
-import { NftError } from "./nft_error.ts";
-import type { NftRunner } from "./nft_runner.ts";
-import type { Transaction } from "./transaction.ts";
+import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
 /** What writing needs. */
@@ -27,22 +27,13 @@ interface TableWriterDependencies {
 /** A transaction that was refused. */
 interface Refusal {
   readonly error: NftError;
-  readonly transaction: Transaction | undefined;
+  readonly difference: TableDifference | undefined;
 }
 
 /** Transactions that may be refused in one sync; each names every element that the kernel refused. */
 const MAX_REFUSALS = 8;
 /** Readings that fail one after the other before the table is replaced unseen. */
 const FAILED_READS = 3;
-/** What stands for a table that could not be read. */
-const UNREADABLE: TableReading = {
-  chains: [],
-  containers: [],
-  declarations: new Map(),
-  elements: new Map(),
-  rules: new Map(),
-  isDormant: false,
-};
 /** Chains that nothing leads to, beyond which they are taken away at once. */
 const MAX_IDLE_CHAINS = 256;
 
@@ -102,7 +93,7 @@ export class TableWriter {
    */
   async missingChains(): Promise<readonly string[]> {
     let lost = this.#applied.chains;
-    // One listing alone raises no alarm, see read_whole.ts.
+    // One listing alone raises no alarm, see nft_runner.ts.
     for (let listings = 0; listings < 2; listings++) {
       const present = await this.#dependencies.runner.chains();
       lost = new Set([...lost].filter((name) => {
@@ -126,17 +117,17 @@ export class TableWriter {
   async write(layout: NftablesLayout, figures: WriteFigures): Promise<void> {
     for (let refusals = 1;; refusals++) {
       const wasKnown = this.#applied.isWritten;
-      let transaction: Transaction | undefined;
+      let difference: TableDifference | undefined;
       try {
         if (!this.#applied.isKnown) await this.#read(figures);
-        transaction = await this.#diff(layout);
-        return await this.#apply(transaction, layout, figures);
+        difference = await this.#diff(layout);
+        return await this.#apply(difference, layout, figures);
       } catch (error) {
         const isRefused = error instanceof NftError && error.kind === "refused";
         const isLast = refusals >= MAX_REFUSALS;
         // Mostly the table is not what it was taken for, which says nothing of any Service.
         if (isRefused && !isLast && wasKnown) this.#applied.forget();
-        else if (!isRefused || isLast || !this.#giveWay(layout, { error, transaction })) {
+        else if (!isRefused || isLast || !this.#giveWay(layout, { error, difference })) {
           this.#applied.forget();
           throw error;
         }
@@ -154,15 +145,15 @@ export class TableWriter {
     { all, figures }: { readonly all: boolean; readonly figures: WriteFigures },
   ): Promise<void> {
     if (!this.#applied.isWritten) return;
-    const transaction = removeIdleChains(layout, this.#applied);
-    const { removedChains = [], strangers = [] } = transaction.applied;
+    const difference = removeIdleChains(layout, this.#applied);
+    const { removedChains = [], strangers = [] } = difference.applied;
     const count = removedChains.length + strangers.length;
     if (count === 0 || (!all && count < MAX_IDLE_CHAINS)) return;
     figures.transactions++;
     try {
-      await this.#dependencies.runner.write(transaction);
-      this.#confirm(transaction);
-      figures.add(transaction);
+      await this.#dependencies.runner.write(difference.transaction);
+      this.#confirm(difference);
+      figures.add(difference);
     } catch (error) {
       this.#failures++;
       this.#failedCleanups++;
@@ -171,7 +162,7 @@ export class TableWriter {
     }
   }
 
-  #diff(layout: NftablesLayout): Promise<Transaction> {
+  #diff(layout: NftablesLayout): Promise<TableDifference> {
     const slice = new TimeSlice(this.#dependencies.clock);
     return diffTableInSlices(layout, this.#applied, { slice });
   }
@@ -187,7 +178,7 @@ export class TableWriter {
     try {
       const { runner } = this.#dependencies;
       let reading = await runner.read();
-      // One listing alone raises no alarm, see read_whole.ts.
+      // One listing alone raises no alarm, see nft_runner.ts.
       if (this.#applied.changesIn(reading).length > 0) reading = await runner.read();
       figures.changed.push(...this.#applied.changesIn(reading));
       this.#applied.adopt(reading);
@@ -195,33 +186,33 @@ export class TableWriter {
     } catch (error) {
       const isUnclear = error instanceof NftError && error.kind === "unclear";
       if (!isUnclear || ++this.#failedReads < FAILED_READS) throw error;
-      this.#applied.adoptSpoilt(UNREADABLE);
+      this.#applied.adoptSpoilt(EMPTY_TABLE);
     }
     figures.changedObjects += this.#applied.changedObjects;
   }
 
-  #confirm({ applied }: Transaction): void {
+  #confirm({ applied }: TableDifference): void {
     const { chains, removedChains = [] } = applied;
     for (const name of [...chains, ...removedChains]) this.#handles.delete(name);
     this.#applied.confirm(applied);
   }
 
   async #apply(
-    transaction: Transaction,
+    difference: TableDifference,
     layout: NftablesLayout,
     figures: WriteFigures,
   ): Promise<void> {
-    if (!transaction.isEmpty) {
+    if (!difference.transaction.isEmpty) {
       figures.transactions++;
       try {
-        await this.#dependencies.runner.write(transaction);
+        await this.#dependencies.runner.write(difference.transaction);
       } catch (error) {
         this.#failures++;
         throw error;
       }
-      figures.add(transaction);
+      figures.add(difference);
     }
-    this.#confirm(transaction);
+    this.#confirm(difference);
     layout.settle();
   }
 
@@ -244,9 +235,10 @@ export class TableWriter {
   /** Whether the lines that were refused belong to ServicePorts, which are in quarantine now. */
   #leaveOut(
     layout: NftablesLayout,
-    { error, transaction }: Refusal,
+    { error, difference }: Refusal,
   ): boolean {
     const { clock, refused } = this.#dependencies;
+    const transaction = difference?.transaction;
     let found = false;
     for (const { number, reason: words } of error.lines) {
       const owner = transaction?.ownerOf(number);

@@ -6,8 +6,9 @@ import { testServicePlan, testSharedPlan } from "../../tests/support/builders/se
 import { RefusedServices } from "../netfilter/refused_services.ts";
 import { chainElement } from "./chain_spec.ts";
 import { NftablesLayout } from "./layout.ts";
-import { NftError } from "./nft_error.ts";
-import { NftRunner } from "./nft_runner.ts";
+import { NftError } from "../netfilter/nft/nft_error.ts";
+import { NftRunner } from "../netfilter/nft/nft_runner.ts";
+import { servicesTable } from "./containers.ts";
 import { defaultRenderOptions } from "./render_options.ts";
 import { TableWriter } from "./table_writer.ts";
 import { WriteFigures } from "./write_figures.ts";
@@ -21,7 +22,7 @@ class Stage {
   readonly writer: TableWriter;
 
   constructor() {
-    const runner = new NftRunner(this.machine, "IPv4");
+    const runner = new NftRunner(this.machine, servicesTable("IPv4"));
     this.writer = new TableWriter({ clock: this.clock, runner, refused: this.refused });
   }
 

@@ -16,10 +16,17 @@ import type { FamilyTraffic } from "../../lib/proxy/service_traffic.ts";
 import type { DriftFigures } from "../netfilter/drift_figures.ts";
 import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
+import { inSteps } from "../netfilter/in_steps.ts";
+import { NftRunner } from "../netfilter/nft/nft_runner.ts";
+import type { TableReading } from "../netfilter/nft/table_listing.ts";
 import type { EntryId } from "./claims.ts";
-import type { CountedElement, CountingReading } from "./counting_listing.ts";
-import { CountingRunner } from "./counting_runner.ts";
-import { DIRECTIONS } from "./counting_table.ts";
+import {
+  type CountedElement,
+  countedElements,
+  countingSteps,
+  countingTable,
+  DIRECTIONS,
+} from "./counting_table.ts";
 import { FrontClaims } from "./front_claims.ts";
 
 /** What counting stands on. */
@@ -31,13 +38,21 @@ export interface TrafficCountersDependencies {
   readonly onDrift?: (figures: DriftFigures) => void;
 }
 
+/** The table as it was found. */
+interface CountedTable {
+  readonly elements: readonly CountedElement[];
+  /** What was printed besides the elements: sets, chains and rules. */
+  readonly frame: string;
+}
+
 /** A reading is good for so many times as long as it took: whoever asks all the time gets a tenth. */
 const REUSE_FACTOR = 10;
 
 /** The counters of one IP family. */
 export class TrafficCounters {
   readonly #dependencies: TrafficCountersDependencies;
-  readonly #runner: CountingRunner;
+  readonly #family: IpFamily;
+  readonly #runner: NftRunner;
   readonly #turns: OneAtATime;
   readonly #fronts = new FrontClaims();
   /** What each counter said at the last reading, where that was not zero. */
@@ -56,7 +71,8 @@ export class TrafficCounters {
     { family, turns }: { readonly family: IpFamily; readonly turns: OneAtATime },
   ) {
     this.#dependencies = dependencies;
-    this.#runner = new CountingRunner(dependencies, family);
+    this.#family = family;
+    this.#runner = new NftRunner(dependencies, countingTable(family));
     this.#turns = turns;
   }
 
@@ -104,9 +120,9 @@ export class TrafficCounters {
     await this.#turns.run(async () => {
       // The last write failed.
       if (this.#applied === undefined) await this.#write();
-      const reading = await this.#runner.read();
-      if (reading) await this.#count(reading);
-      if (this.#isIntact(reading)) return;
+      const found = await this.#read();
+      if (found) await this.#count(found.elements);
+      if (found && this.#isIntact(found)) return;
       this.#dependencies.logger.warn("Another program changed the table of counters; repairing");
       this.#dependencies.onDrift?.({ kind: "chain", found: 1, repaired: 1 });
       this.#applied = undefined;
@@ -116,16 +132,22 @@ export class TrafficCounters {
     this.#freshUntil = now + REUSE_FACTOR * (now - startedAt);
   }
 
-  #isIntact(reading: CountingReading | undefined): boolean {
-    if (reading === undefined) return false;
-    this.#frame ??= reading.frame;
-    const { elements } = reading;
-    return reading.frame === this.#frame &&
+  async #read(): Promise<CountedTable | undefined> {
+    const reading = await this.#runner.read();
+    return reading && {
+      elements: await inSteps(this.#dependencies, countedElements(reading)),
+      frame: frameOf(reading),
+    };
+  }
+
+  #isIntact({ elements, frame }: CountedTable): boolean {
+    this.#frame ??= frame;
+    return frame === this.#frame &&
       elements.length === DIRECTIONS.length * this.#applied!.size &&
       elements.every(({ id }) => this.#applied!.has(id));
   }
 
-  async #count({ elements }: CountingReading): Promise<void> {
+  async #count(elements: readonly CountedElement[]): Promise<void> {
     const slice = new TimeSlice(this.#dependencies.clock);
     const before = this.#last;
     this.#last = new Map();
@@ -166,7 +188,10 @@ export class TrafficCounters {
     if (!declares && added.length + removed.length === 0) return fronts.settle();
     // Unknown until it has succeeded.
     this.#applied = undefined;
-    await this.#runner.write({ declares, empties, added, removed });
+    const changes = { declares, empties, added, removed };
+    await this.#runner.write(
+      await inSteps(this.#dependencies, countingSteps(this.#family, changes)),
+    );
     for (const id of removed) applied.delete(id);
     for (const id of added) applied.add(id);
     this.#applied = applied;
@@ -177,7 +202,7 @@ export class TrafficCounters {
 
   /** What an earlier process left goes on counting, if it is whole. */
   async #adopt(): Promise<{ readonly applied: Set<EntryId>; readonly empties: boolean }> {
-    const { elements = [] } = await this.#runner.read() ?? {};
+    const { elements = [] } = await this.#read() ?? {};
     const applied = new Set(elements.map(({ id }) => id));
     const isWhole = elements.length === DIRECTIONS.length * applied.size;
     return isWhole ? { applied, empties: false } : { applied: new Set(), empties: true };
@@ -196,4 +221,8 @@ export class TrafficCounters {
     }
     this.#hasFailed = true;
   }
+}
+
+function frameOf({ declarations, rules, isDormant }: TableReading): string {
+  return JSON.stringify([isDormant, ...declarations, ...rules]);
 }

@@ -6,8 +6,8 @@
  */
 import type { Endpoint, EndpointKey } from "../../lib/proxy/endpoint.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import type { TableElements } from "./applied_table.ts";
-import type { Chain } from "./base_chains.ts";
+import type { TableElements } from "../netfilter/nft/table_listing.ts";
+import type { NftChain } from "../netfilter/nft/nft_objects.ts";
 import { chainElement, chainName, FIRST_NUMBER, LOCAL_OFFSET } from "./chain_spec.ts";
 import { type EntryId, isNodePort, keyOfEntry } from "./claims.ts";
 import type { ContainerName, Element } from "./containers.ts";
@@ -26,7 +26,7 @@ export interface WantedElement {
 /** All that has to be there. */
 export interface WantedState {
   readonly elements: ReadonlyMap<ContainerName, ReadonlyMap<string, WantedElement>>;
-  readonly chains: ReadonlyMap<string, Chain>;
+  readonly chains: ReadonlyMap<string, NftChain>;
   /** Whose a front is, e.g. `10.96.0.1 . tcp . 80` or `tcp . 30080`. */
   readonly fronts: ReadonlyMap<string, ServicePortKey>;
 }
@@ -64,7 +64,7 @@ export function* wantedState(
 
 class PendingState implements WantedState {
   readonly elements = new Map<ContainerName, Map<string, WantedElement>>();
-  readonly chains = new Map<string, Chain>();
+  readonly chains = new Map<string, NftChain>();
   readonly fronts = new Map<string, ServicePortKey>();
   readonly #layout: NftablesLayout;
 

@@ -15,7 +15,7 @@ import { claimsOf, type EntryId } from "./claims.ts";
 import type { Entry } from "./entry.ts";
 import { orderWords } from "./endpoint_orders.ts";
 import { NftablesLayout } from "./layout.ts";
-import type { NftRunner } from "./nft_runner.ts";
+import type { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import type { NftablesRenderOptions } from "./render_options.ts";
 import type { Slots } from "./slots.ts";
 import { TableWriter } from "./table_writer.ts";

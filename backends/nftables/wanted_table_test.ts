@@ -9,8 +9,9 @@ import {
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
-import { NftError } from "./nft_error.ts";
-import { NftRunner } from "./nft_runner.ts";
+import { NftError } from "../netfilter/nft/nft_error.ts";
+import { NftRunner } from "../netfilter/nft/nft_runner.ts";
+import { servicesTable } from "./containers.ts";
 import { defaultRenderOptions } from "./render_options.ts";
 import { WantedTable } from "./wanted_table.ts";
 import { WriteFigures } from "./write_figures.ts";
@@ -27,7 +28,7 @@ class Stage {
   #previous: ProxyPlan | undefined;
 
   constructor() {
-    const runner = new NftRunner(this.machine, "IPv4");
+    const runner = new NftRunner(this.machine, servicesTable("IPv4"));
     this.table = new WantedTable({ clock: this.clock, runner });
   }
 

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { Transaction } from "./transaction.ts";
+import type { TableDifference } from "./diff.ts";
 
 /** Counts of one sync, or of one repair. */
 export class WriteFigures {
@@ -25,7 +25,7 @@ export class WriteFigures {
   readonly changed: string[] = [];
 
   /** A transaction was accepted. */
-  add({ lines, elements, applied }: Transaction): void {
+  add({ transaction: { lines, elements }, applied }: TableDifference): void {
     for (const line of lines) this.bytes += line.length + 1;
     this.lines += lines.length;
     this.elements += elements;

@@ -5,7 +5,7 @@
  */
 import { assert, assertEquals } from "@std/assert";
 import { CONTAINER_NAMES, DYNAMIC_CONTAINER } from "../../backends/nftables/containers.ts";
-import { TableListing } from "../../backends/nftables/table_listing.ts";
+import { TableListing } from "../../backends/netfilter/nft/table_listing.ts";
 import { systemCommandRunner } from "../../lib/os/command_runner.ts";
 import { FakeNft } from "../support/fakes/fake_nft.ts";
 import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
@@ -34,12 +34,12 @@ Deno.test({
         const listing = new TableListing();
         const text = await namespace.output("nft", ["list", "table", ...table]);
         for (const line of text.split("\n")) listing.take(line);
-        const { chains, containers, elements } = listing.end();
+        const { declarations, elements, rules } = listing.end();
         const fake = new FakeNft();
         fake.run(stdin);
         const wanted = fake.table(table.join(" "));
-        assertEquals([...chains].sort(), [...wanted.chains.keys()].sort());
-        assertEquals([...containers].sort(), [...CONTAINER_NAMES].sort());
+        assertEquals([...rules.keys()].sort(), [...wanted.chains.keys()].sort());
+        assertEquals([...declarations.keys()].sort(), [...CONTAINER_NAMES].sort());
         for (const container of CONTAINER_NAMES) {
           if (container === DYNAMIC_CONTAINER) continue;
           const found = [...elements.get(container) ?? []].sort();

@@ -4,7 +4,7 @@
  * @module
  */
 import { walkNft } from "../../backends/netfilter/walk/nft_walk.ts";
-import { TABLE } from "../../backends/nftables/base_chains.ts";
+import { TABLE } from "../../backends/nftables/containers.ts";
 import { EXPRESSIONS } from "../../backends/nftables/expressions.ts";
 import { renderNftables } from "../../backends/nftables/render.ts";
 import {

@@ -5,12 +5,12 @@
  */
 import type { HostFinding } from "../../../lib/proxy/host_checks.ts";
 import { type ChainCount, describeCount } from "./chain_counts.ts";
-import { KUBE_ROUTER_DEVICE } from "./dummy_devices.ts";
+import { KUBE_ROUTER_DEVICE } from "../../iproute/dummy_devices.ts";
 import { isKubeRouterSet } from "./ip_sets.ts";
 import type { SeenOnHost } from "./judge_findings.ts";
 import type { ChainOwner } from "./known_chains.ts";
 import { describeNftTable } from "./nft_tables.ts";
-import type { NftTable } from "./own_state.ts";
+import type { NftTable } from "../nft/nft_objects.ts";
 import { isKubeRouterPolicyTable } from "./policy_leftovers.ts";
 
 const TAKE_OVER =

@@ -4,7 +4,8 @@
  * @module
  */
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import type { NftTable } from "./own_state.ts";
+import { deletionText, type NftTable } from "../nft/nft_objects.ts";
+import { parseTableHeads } from "../nft/table_listing.ts";
 import type { RemovalRun } from "./removal_run.ts";
 import { askTool, type Seen } from "./tool_output.ts";
 
@@ -22,25 +23,7 @@ export async function listNftTables(
   options: { readonly signal?: AbortSignal } = {},
 ): Promise<Seen<readonly NftTable[]>> {
   const seen = await askTool(commands, ["nft", "list", "flowtables"], options);
-  return seen.state === "seen" ? { ...seen, value: parseNftTables(seen.value) } : seen;
-}
-
-/** Reads the headings of a listing: lines as `table ip kube-proxy {`. */
-export function parseNftTables(text: string): NftTable[] {
-  return text.split("\n").flatMap((line) => {
-    const [, family, name] = /^table (\w+) (\S+)/.exec(line) ?? [];
-    return family === undefined || name === undefined ? [] : [{ family, name }];
-  });
-}
-
-/**
- * Removes tables in one transaction. Each is added first: adding one that is there changes nothing,
- * deleting one that has gone meanwhile would fail the others (nft before 1.0.7 has no `destroy`).
- */
-export function* renderTableDeletion(tables: readonly NftTable[]): Generator<string> {
-  for (const { family, name } of tables) {
-    yield `add table ${family} ${name}\ndelete table ${family} ${name}\n`;
-  }
+  return seen.state === "seen" ? { ...seen, value: parseTableHeads(seen.value) } : seen;
 }
 
 /** Removes the tables that `isTheirs` accepts. `whose` names them for a person. */
@@ -59,7 +42,7 @@ export async function removeNftTables(
   if (tables.length === 0) return;
   await run.do(`${whose} of nftables`, {
     command: ["nft", "-f", "-"],
-    input: () => renderTableDeletion(tables),
+    input: () => tables.map(deletionText),
     removes: tables.map(describeNftTable),
   });
 }

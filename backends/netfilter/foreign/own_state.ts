@@ -4,20 +4,14 @@
  *
  * @module
  */
-import type { IptablesRuleSet } from "./iptables_rule_set.ts";
+import type { NftTable } from "../nft/nft_objects.ts";
+import type { IptablesRuleSet } from "../iptables/iptables_rule_set.ts";
 
 /** A chain and where it is. */
 export interface ChainPlace {
   readonly world: IptablesRuleSet;
   readonly table: string;
   readonly chain: string;
-}
-
-/** A table of nftables. */
-export interface NftTable {
-  /** As nft has it: `ip`, `ip6`, `inet` … */
-  readonly family: string;
-  readonly name: string;
 }
 
 /** Which names are in use by the mode that runs. A part that is left out: none is. */

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { NftTable } from "./own_state.ts";
+import type { NftTable } from "../nft/nft_objects.ts";
 
 /** Names end with 16 characters of base32, or are one of a few. */
 const POLICY_CHAIN =

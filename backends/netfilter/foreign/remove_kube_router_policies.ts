@@ -5,10 +5,11 @@
  */
 import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
 import type { PolicyRemovalOptions } from "../../../lib/proxy/host_checks.ts";
-import { destroySets } from "./destroy_sets.ts";
+import { destroySets } from "../ipset/destroy_sets.ts";
+import { listSets } from "../ipset/ipset_runner.ts";
 import type { HostEdges } from "./host_contents.ts";
 import type { ChainFilter } from "./render_iptables_removal.ts";
-import { IPTABLES_RULE_SETS } from "./iptables_rule_set.ts";
+import { IPTABLES_RULE_SETS } from "../iptables/iptables_rule_set.ts";
 import {
   isKubeRouterPolicyChain,
   isKubeRouterPolicySet,
@@ -17,7 +18,6 @@ import {
 import { RemovalRun } from "./removal_run.ts";
 import { removeChains } from "./remove_iptables.ts";
 import { removeNftTables } from "./nft_tables.ts";
-import { askTool } from "./tool_output.ts";
 
 /**
  * Removes chains, tables of nftables, and then the sets that the chains referred to. Call it while
@@ -44,10 +44,10 @@ export async function removeKubeRouterPolicies(
     isTheirs: isKubeRouterPolicyTable,
     run,
   });
-  const seen = await askTool(edges.commands, ["ipset", "list", "-n"], run.signal);
+  const seen = await listSets(edges.commands, run.signal);
   if (seen.state === "refused") run.unseen("ipsets", seen.reason);
   if (seen.state === "seen") {
-    await destroySets(run, seen.value.split("\n").filter(isKubeRouterPolicySet));
+    await destroySets(run, seen.value.filter(isKubeRouterPolicySet));
   }
   return run.report();
 }

@@ -5,6 +5,7 @@
  * @module
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import { refusedLines } from "../nft/nft_error.ts";
 import type { Feature } from "./feature.ts";
 import { noAnswer, type Trial, trialOfLine, type Verdict } from "./try_features.ts";
 import { firstLine, type ProbeDependencies, saysNotPermitted, tryTool } from "./try_tool.ts";
@@ -62,9 +63,9 @@ export async function attemptStatements(
     return { kind: "hopeless", reason: firstLine(words), notPermitted: true };
   }
   const blamed = new Map<number, string>();
-  for (const [, line, reason] of words.matchAll(/^\S+?:(\d+):[\d-]+: Error: (.*)$/gm)) {
-    const index = trialOfLine(trials, { line: Number(line), before: head.length });
-    if (index !== undefined && !blamed.has(index)) blamed.set(index, firstLine(reason!));
+  for (const { number, reason } of refusedLines(words)) {
+    const index = trialOfLine(trials, { line: number, before: head.length });
+    if (index !== undefined && !blamed.has(index)) blamed.set(index, firstLine(reason));
   }
   const [, first] = /Error: (.*)/.exec(words) ?? [];
   const reason = firstLine(first ?? words) || `nft ended with ${answer.code} and no word why`;

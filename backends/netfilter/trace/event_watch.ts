@@ -16,13 +16,8 @@ import {
   type WatchedPacket,
 } from "../../../lib/proxy/packet_trace.ts";
 import { asTraceError, type HeldTable, holdTable, LONGEST_WATCH_MS } from "./held_table.ts";
-import {
-  BEACON_ADDRESS,
-  isMarking,
-  markTableName,
-  markTableText,
-  nftFamily,
-} from "./mark_table.ts";
+import { BEACON_ADDRESS, isMarking, markTableName, markTableText } from "./mark_table.ts";
+import { nftFamily } from "../nft/nft_objects.ts";
 import { type FollowedStep, PacketFollower } from "./packet_follower.ts";
 import { endingOf } from "./path_ending.ts";
 import type { TraceEdges } from "./trace_edges.ts";

@@ -9,6 +9,7 @@
  * @module
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import { nftFamily } from "../nft/nft_objects.ts";
 import type { WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
 
 const PREFIX = "kube-relay-trace-";
@@ -68,11 +69,6 @@ export function markTableText(
     table: `add table ${ip} ${table} { flags owner; ${chains.join("; ")}; }\n`,
     rule: `add rule ${ip} ${table} ${hook} ${markRule(packet)}\n`,
   };
-}
-
-/** The name of a family in nft. */
-export function nftFamily(family: IpFamily): "ip" | "ip6" {
-  return family === "IPv6" ? "ip6" : "ip";
 }
 
 /** Whether the rule that marks the packet is among those that `nft list table` prints. */

@@ -4,7 +4,7 @@
  * @module
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
-import { nftFamily } from "./mark_table.ts";
+import { nftFamily } from "../nft/nft_objects.ts";
 
 /**
  * Command lines, the best one first.

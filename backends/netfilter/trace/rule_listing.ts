@@ -4,6 +4,7 @@
  * @module
  */
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import { readObjectHead, readTableHead } from "../nft/table_listing.ts";
 import { mapAtOnce } from "./map_at_once.ts";
 import { withoutCounters } from "./nft_monitor_text.ts";
 import type { FollowedStep } from "./packet_follower.ts";
@@ -32,12 +33,12 @@ export class RuleListingReader {
 
   /** Takes a line without its end. */
   take(line: string): void {
-    const [, table] = /^table (\S+ \S+) \{/.exec(line) ?? [];
-    if (table !== undefined) this.#table = table;
-    const [, chain] = /^\tchain (\S+) \{/.exec(line) ?? [];
-    if (chain !== undefined) {
+    const table = readTableHead(line);
+    if (table) this.#table = `${table.family} ${table.name}`;
+    const head = readObjectHead(line);
+    if (head?.kind === "chain") {
       this.#chain = [];
-      this.rules.set(`${this.#table} ${chain}`, this.#chain);
+      this.rules.set(`${this.#table} ${head.name}`, this.#chain);
     } else if (/^\t\S/.test(line)) this.#chain = undefined;
     const [, text, handle] = /^\t\t(.*) # handle (\d{1,9})$/.exec(line) ?? [];
     if (text === undefined) return;

@@ -52,8 +52,9 @@ export class BenchTable implements AsyncDisposable {
 }
 
 async function write(namespace: BenchNamespace, model: TableModel): Promise<TableWrite> {
-  const transaction = model.difference();
+  const difference = model.difference();
+  const { transaction } = difference;
   const run = await namespace.give(transaction.text());
-  model.confirm(transaction);
+  model.confirm(difference);
   return { lines: transaction.lines.length, run };
 }

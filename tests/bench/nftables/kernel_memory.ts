@@ -49,7 +49,7 @@ export async function measureKernelMemory(
     return spreadOf(found).median;
   };
   for (const size of sizes) {
-    const ours = await load(() => new TableModel(size).difference().text());
+    const ours = await load(() => new TableModel(size).difference().transaction.text());
     const theirs = size.services <= baselineUpTo
       ? await load(() => kubeProxyFull(size))
       : undefined;

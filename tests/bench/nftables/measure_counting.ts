@@ -3,10 +3,11 @@
  *
  * @module
  */
+import { atOnce } from "../../../backends/netfilter/in_steps.ts";
 import { claimsOf } from "../../../backends/nftables/claims.ts";
 import {
-  COUNTING_TABLE,
-  countingText,
+  countingSteps,
+  countingTable,
   isCounted,
 } from "../../../backends/nftables/counting_table.ts";
 import { renderNftables } from "../../../backends/nftables/render.ts";
@@ -65,8 +66,8 @@ export async function measureCounting(
   const { cpuMs: loadCpuMs } = await without.give(text);
   await counting.give(text);
   const fronts = [...plan.services.values()].flatMap(frontsOf);
-  const all = countingText("IPv4", { declares: true, removed: [], added: fronts });
-  const { cpuMs: countingCpuMs } = await counting.give(all);
+  const all = atOnce(countingSteps("IPv4", { declares: true, added: fronts }));
+  const { cpuMs: countingCpuMs } = await counting.give(all.text());
   const places = [without, counting].map((namespace) => ({ namespace, services }));
   const [connectsWithout, connectsWith] = await measureConnects(places, turns);
   const toService = await measureSending([without, counting], { address: SINK.clusterIp, turns });
@@ -90,9 +91,10 @@ async function measureTool(
   const read: number[] = [];
   for (let round = 0; round < REPEATED; round++) {
     const fronts = frontsOf(benchServicePlan(services + round));
-    const text = countingText("IPv4", { declares: false, removed: [], added: fronts });
-    added.push((await namespace.give(text)).cpuMs);
-    read.push((await namespace.run(NFT.program, ["list", "table", "ip", COUNTING_TABLE])).cpuMs);
+    const { family, name } = countingTable("IPv4");
+    const transaction = atOnce(countingSteps("IPv4", { added: fronts }));
+    added.push((await namespace.give(transaction.text())).cpuMs);
+    read.push((await namespace.run(NFT.program, ["list", "table", family, name])).cpuMs);
   }
   return { addCpuMs: spreadOf(added), readCpuMs: spreadOf(read) };
 }

@@ -7,7 +7,7 @@
  */
 import process from "node:process";
 import { renderNftables } from "../../../backends/nftables/render.ts";
-import type { Transaction } from "../../../backends/nftables/transaction.ts";
+import type { NftTransaction } from "../../../backends/netfilter/nft/nft_transaction.ts";
 import { testProxyPlan } from "../../support/builders/service_plans.ts";
 import { BENCH_SHARED, benchServicePlan } from "../bench_services.ts";
 import { spreadOf } from "../statistics.ts";
@@ -64,9 +64,9 @@ function changeCpuMs(services: number): number {
   const model = new TableModel({ services, endpoints: 2 });
   model.confirm(model.difference());
   const write = () => {
-    const transaction = model.difference();
-    encode(transaction);
-    model.confirm(transaction);
+    const difference = model.difference();
+    encode(difference.transaction);
+    model.confirm(difference);
   };
   const all = cpuOf(() => {
     for (let change = 0; change < CHANGES; change++) {
@@ -88,7 +88,7 @@ function changeCpuMs(services: number): number {
   return all / (5 * CHANGES);
 }
 
-function encode(transaction: Transaction): void {
+function encode(transaction: NftTransaction): void {
   const encoder = new TextEncoder();
   let bytes = 0;
   for (const piece of transaction.text()) bytes += encoder.encode(piece).length;

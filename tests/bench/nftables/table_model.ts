@@ -4,9 +4,8 @@
  * @module
  */
 import { AppliedTable } from "../../../backends/nftables/applied_table.ts";
-import { diffTable } from "../../../backends/nftables/diff.ts";
+import { diffTable, type TableDifference } from "../../../backends/nftables/diff.ts";
 import { NftablesLayout } from "../../../backends/nftables/layout.ts";
-import type { Transaction } from "../../../backends/nftables/transaction.ts";
 import { BENCH_SHARED, benchEndpoint, benchServicePlanTo } from "../bench_services.ts";
 import { BENCH_OPTIONS } from "./bench_options.ts";
 
@@ -68,13 +67,13 @@ export class TableModel {
   }
 
   /** What brings the kernel to it. */
-  difference(): Transaction {
+  difference(): TableDifference {
     return diffTable(this.#layout, this.#applied);
   }
 
   /** The kernel has taken it. */
-  confirm(transaction: Transaction): void {
-    this.#applied.confirm(transaction.applied);
+  confirm({ applied }: TableDifference): void {
+    this.#applied.confirm(applied);
     this.#layout.settle();
   }
 

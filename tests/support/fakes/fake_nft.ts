@@ -15,8 +15,8 @@ export interface FakeNftTable {
   readonly elements: Map<string, Map<string, string>>;
   /** Names of maps. */
   readonly maps: Set<string>;
-  /** Names of sets and maps whose elements have counters. */
-  readonly counted: Set<string>;
+  /** Types and flags of sets and maps, a part each. */
+  readonly declarations: Map<string, readonly string[]>;
 }
 
 /** A program, and the tables that it has written. */
@@ -87,8 +87,9 @@ export class FakeNft {
       case "add map":
       case "add set":
         if (kind === "map") objects.maps.add(name);
-        if (/ counter ;/.test(body)) objects.counted.add(name);
-        if (!objects.elements.has(name)) objects.elements.set(name, new Map());
+        if (objects.elements.has(name)) return;
+        objects.elements.set(name, new Map());
+        objects.declarations.set(name, body.replace(/^\{ (.*) ; \}$/, "$1").split(" ; "));
         return;
       case "flush set":
         return need(objects.elements, name).clear();
@@ -116,7 +117,7 @@ export class FakeNft {
         hooks: new Map(),
         elements: new Map(),
         maps: new Set<string>(),
-        counted: new Set<string>(),
+        declarations: new Map(),
       };
       this.#tables.set(name, table);
     }

@@ -102,12 +102,13 @@ export class FakeNftMachine {
     if (!this.tool.tables.includes(name)) {
       return { code: 1, stderr: `Error: No such file or directory\nlist table ${name}\n` };
     }
-    const { counted, elements, maps } = this.tool.table(name);
+    const { declarations, elements, maps } = this.tool.table(name);
     const isTorn = this.tornListings > 0;
     if (isTorn) this.tornListings--;
     const containers = [...elements].map(([container, values]) => {
+      const parts = declarations.get(container) ?? [];
       const items = [...values].map(([key, value]) => {
-        if (!counted.has(container)) return printed(value ? `${key} : ${value}` : key);
+        if (!parts.includes("counter")) return printed(value ? `${key} : ${value}` : key);
         const packets = this.packets.get(key) ?? 0;
         return `${key} counter packets ${packets} bytes ${packets * 100}`;
       });
@@ -115,7 +116,8 @@ export class FakeNftMachine {
       const list = items.length === 0 || isTerse
         ? ""
         : `\t\telements = { ${items.join(",\n\t\t\t     ")} }\n`;
-      return `\t${maps.has(container) ? "map" : "set"} ${container} {\n${list}\t}\n\n`;
+      const head = parts.map((part) => `\t\t${part}\n`).join("");
+      return `\t${maps.has(container) ? "map" : "set"} ${container} {\n${head}${list}\t}\n\n`;
     });
     return { stdout: `table ${name} {\n${containers.join("")}${this.#chains(name, true)}}\n` };
   }

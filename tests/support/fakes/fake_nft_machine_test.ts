@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { NftRunner } from "../../../backends/nftables/nft_runner.ts";
+import { NftRunner } from "../../../backends/netfilter/nft/nft_runner.ts";
 import { FakeNftMachine } from "./fake_nft_machine.ts";
 
 const TEXT = `add table ip kube-relay
@@ -18,13 +18,17 @@ add element ip kube-relay cluster-ips {
 
 Deno.test("FakeNftMachine prints what was written, as nft does", async () => {
   const machine = new FakeNftMachine();
-  const runner = new NftRunner(machine, "IPv4");
+  const runner = new NftRunner(machine, { family: "ip", name: "kube-relay" });
   assertEquals([await runner.read(), (await runner.chains()).size], [undefined, 0]);
   await runner.write({ lines: TEXT.split("\n"), ownerOf: () => undefined, text: () => [TEXT] });
   machine.tool.run("add table ip theirs\nadd chain ip theirs foreign\n");
   assertEquals([...(await runner.chains()).keys()], ["services"]);
-  const { chains, containers, elements, rules } = await runner.read() ?? {};
-  assertEquals([chains, containers], [["services"], ["numbered-chains", "cluster-ips"]]);
+  const { declarations, elements, rules } = await runner.read() ?? {};
+  assertEquals([...rules?.keys() ?? []], ["services"]);
+  assertEquals([...declarations ?? []], [
+    ["numbered-chains", "map\ntype classid : verdict\n"],
+    ["cluster-ips", "set\ntype ipv4_addr\n"],
+  ]);
   assertEquals(rules?.get("services"), "\t\ttype nat hook output priority -100;\n\t\tdrop\n");
   assertEquals([...elements ?? []].map(([name, values]) => [name, [...values]]), [
     ["numbered-chains", [["0x80000001", "drop"], ["0xffffffff", "goto services"]]],

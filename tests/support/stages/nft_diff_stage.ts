@@ -3,19 +3,20 @@
  *
  * @module
  */
-import { AppliedTable, type TableReading } from "../../../backends/nftables/applied_table.ts";
-import { TABLE } from "../../../backends/nftables/base_chains.ts";
-import { isContainerName } from "../../../backends/nftables/containers.ts";
-import { diffTable } from "../../../backends/nftables/diff.ts";
+import type { NftTransaction } from "../../../backends/netfilter/nft/nft_transaction.ts";
+import { EMPTY_TABLE, type TableReading } from "../../../backends/netfilter/nft/table_listing.ts";
+import { AppliedTable } from "../../../backends/nftables/applied_table.ts";
+import { TABLE } from "../../../backends/nftables/containers.ts";
+import { diffTable, type TableDifference } from "../../../backends/nftables/diff.ts";
 import { NftablesLayout } from "../../../backends/nftables/layout.ts";
 import {
   defaultRenderOptions,
   type NftablesRenderOptions,
 } from "../../../backends/nftables/render_options.ts";
-import type { Transaction } from "../../../backends/nftables/transaction.ts";
 import { parseCidr } from "../../../lib/net/cidr.ts";
 import type { SharedPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../../lib/proxy/service_plan.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { FakeNft, type FakeNftTable } from "../fakes/fake_nft.ts";
 import { freshNftTable, nftMeaning } from "../texts/nft_meaning.ts";
 import { testProxyPlan, testSharedPlan } from "../builders/service_plans.ts";
@@ -52,33 +53,27 @@ export class NftDiffStage {
   }
 
   /** Has the difference written. */
-  sync(): Transaction {
-    const transaction = diffTable(this.layout, this.applied);
-    this.take(transaction);
+  sync(): NftTransaction<ServicePortKey> {
+    const difference = diffTable(this.layout, this.applied);
+    this.take(difference);
     this.layout.settle();
-    return transaction;
+    return difference.transaction;
   }
 
-  /** Has a transaction written. */
-  take(transaction: Transaction): void {
+  /** Has a difference written. */
+  take({ transaction, applied }: TableDifference): void {
     this.nft.run([...transaction.text()].join(""));
-    this.applied.confirm(transaction.applied);
+    this.applied.confirm(applied);
   }
 
   /** What a reading of the table comes to. */
   reading(): TableReading {
     const { chains, elements } = this.table;
     return {
-      chains: [...chains.keys()],
-      containers: [...elements.keys()],
-      declarations: new Map(),
-      isDormant: false,
+      ...EMPTY_TABLE,
+      declarations: new Map(elements.keys().map((name) => [name, ""])),
       rules: new Map([...chains].map(([name, rules]) => [name, rules.join("\n")])),
-      elements: new Map(
-        [...elements].flatMap(([name, values]) =>
-          isContainerName(name) ? [[name, values] as const] : []
-        ),
-      ),
+      elements,
     };
   }
 }

@@ -3,10 +3,10 @@
  *
  * @module
  */
-import { TABLE } from "../../../backends/nftables/base_chains.ts";
+import { TableListing } from "../../../backends/netfilter/nft/table_listing.ts";
+import { TABLE } from "../../../backends/nftables/containers.ts";
 import { EXPRESSIONS } from "../../../backends/nftables/expressions.ts";
 import { defaultRenderOptions } from "../../../backends/nftables/render_options.ts";
-import { TableListing } from "../../../backends/nftables/table_listing.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
 import { systemCommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Namespace } from "./netns.ts";

@@ -3,7 +3,8 @@
  *
  * @module
  */
-import { baseChains, TABLE } from "../../../backends/nftables/base_chains.ts";
+import { baseChains } from "../../../backends/nftables/base_chains.ts";
+import { TABLE } from "../../../backends/nftables/containers.ts";
 import { EXPRESSIONS } from "../../../backends/nftables/expressions.ts";
 import { renderNftables } from "../../../backends/nftables/render.ts";
 import type { NftablesRenderOptions } from "../../../backends/nftables/render_options.ts";

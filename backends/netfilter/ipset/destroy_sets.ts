@@ -1,0 +1,37 @@
+/**
+ * Takes ipsets away.
+ *
+ * @module
+ */
+import { refusedLine } from "../tool_batch.ts";
+import { destroyLine } from "./ipset_text.ts";
+import type { RemovalRun } from "../foreign/removal_run.ts";
+
+/**
+ * Destroys sets, one process for all of them unless one is in use: that one is a failure of the run, and
+ * the others go. `proof` tells a later run whose the others are, and stays with them.
+ */
+export async function destroySets(
+  run: RemovalRun,
+  sets: readonly string[],
+  { proof }: { readonly proof?: string } = {},
+): Promise<void> {
+  let names = [...sets];
+  while (names.length > 0) {
+    const rest = names;
+    const reason = await run.try({
+      command: ["ipset", "restore"],
+      input: () => rest.map((name) => `${destroyLine(name)}\n`),
+      removes: rest.map((name) => `ipset ${name}`),
+    });
+    if (reason === undefined) return;
+    // It stops at the line that failed; what came before is done, what comes after is tried again.
+    const line = refusedLine(reason) ?? 1;
+    for (const name of rest.slice(0, line - 1)) run.remove(`ipset ${name}`);
+    names = rest.slice(line);
+    // Somebody else has destroyed it meanwhile.
+    if (/does not exist/.test(reason)) continue;
+    run.fail(`ipset ${rest[line - 1]}: ${reason}`);
+    names = names.filter((name) => name !== proof);
+  }
+}

@@ -1,0 +1,124 @@
+/**
+ * Rules and chains as values, and as the lines that `iptables-restore` reads. Pure.
+ *
+ * @module
+ */
+import type { Cidr } from "../../../lib/net/cidr.ts";
+import type { IpAddress } from "../../../lib/net/ip_address.ts";
+import type { Protocol } from "../../../lib/net/port.ts";
+
+/** The tables that a Service proxy writes to. */
+export type IptablesTable = "filter" | "mangle" | "nat";
+
+/** A match that may be turned round. */
+interface Negatable<T> {
+  readonly value: T;
+  /** Everything but the value. */
+  readonly not?: true;
+}
+
+/** Ports from the first to the last, both included. */
+interface PortRange {
+  readonly first: number;
+  readonly last: number;
+}
+
+/** What a packet has to be like. Everything that is named has to hold. */
+export interface RuleMatch {
+  readonly source?: Negatable<IpAddress | Cidr>;
+  readonly destination?: Negatable<IpAddress | Cidr>;
+  /** Name of the interface, or a prefix of it followed by `+`. */
+  readonly inInterface?: Negatable<string>;
+  readonly protocol?: Protocol;
+  /** Only with a protocol. */
+  readonly destinationPorts?: PortRange;
+  /** Match extensions, each as its words from the name on; they are tried in this order. */
+  readonly extensions?: readonly (readonly string[])[];
+}
+
+/** One rule. Without a target it only matches: counters and lists see the packet, which goes on. */
+export interface Rule extends RuleMatch {
+  /** For people who read the rules. May hold names of objects: it is quoted. */
+  readonly comment?: string;
+  /** The target and its options. */
+  readonly target?: readonly string[];
+  /** `-g`: at its end the chain returns to where this one would have. The target is then a chain. */
+  readonly isGoto?: true;
+}
+
+/** A user-defined chain with its content. */
+export interface Chain {
+  readonly table: IptablesTable;
+  readonly name: string;
+  readonly rules: readonly Rule[];
+}
+
+/** A rule that leads from a chain of other software to one of ours. */
+export interface Jump {
+  readonly table: IptablesTable;
+  readonly from: string;
+  readonly rule: Rule;
+}
+
+/** The longest name of a chain that both variants take (XT_EXTENSION_MAXNAMELEN less one). */
+export const MAX_CHAIN_NAME_LENGTH = 28;
+/** XT_MAX_COMMENT_LEN less the final zero: one more and the whole table is refused. */
+const MAX_COMMENT_LENGTH = 255;
+/** Words that mean themselves to the parser of iptables-restore. */
+const PLAIN_WORD = /^[A-Za-z0-9_.,:/+=@%[\]!-]+$/;
+const ASCII_ONLY = /^[\x20-\x7e]*$/;
+
+/**
+ * A word as iptables-restore reads it back. The only way by which text of objects gets into rules.
+ *
+ * Its parser knows double quotes and the backslash inside of them. A line break would end the rule
+ * even in quotes, and a byte beyond ASCII may be cut in half by the limit of a comment: both, and
+ * control characters, become a question mark.
+ */
+export function quoteWord(word: string): string {
+  if (PLAIN_WORD.test(word)) return word;
+  const printable = ASCII_ONLY.test(word) ? word : word.replaceAll(/[^\x20-\x7e]/g, "?");
+  return `"${printable.replaceAll(/["\\]/g, "\\$&")}"`;
+}
+
+/** Splits a rule into words, as iptables-restore does: the opposite of {@linkcode quoteWord}. */
+export function splitWords(text: string): readonly string[] {
+  if (!text.includes('"')) return text.split(" ").filter((word) => word !== "");
+  const found = text.matchAll(/"((?:\\.|[^"\\])*)"|(\S+)/g);
+  return [...found].map(([, quoted, plain]) => plain ?? quoted!.replaceAll(/\\(.)/g, "$1"));
+}
+
+/** A rule without its chain, e.g. `-d 10.0.0.1 -m tcp -p tcp --dport 80 -j DROP`. */
+export function ruleText(rule: Rule): string {
+  const { source, destination, inInterface, extensions, comment, target } = rule;
+  let text = "";
+  if (destination) text += negatable("-d", destination);
+  if (source) text += negatable("-s", source);
+  if (inInterface) {
+    text += negatable("-i", { ...inInterface, value: quoteWord(inInterface.value) });
+  }
+  if (rule.protocol) text += protocolText(rule.protocol, rule.destinationPorts);
+  for (const words of extensions ?? []) text += ` -m ${words.map(quoteWord).join(" ")}`;
+  if (comment !== undefined) {
+    text += ` -m comment --comment ${quoteWord(comment.slice(0, MAX_COMMENT_LENGTH))}`;
+  }
+  if (target) text += ` ${rule.isGoto ? "-g" : "-j"} ${target.map(quoteWord).join(" ")}`;
+  return text.slice(1);
+}
+
+/** The line that makes a chain or, where it exists, empties it. */
+export function chainLine(name: string): string {
+  return `:${name} - [0:0]`;
+}
+
+function negatable(flag: string, { value, not }: Negatable<string>): string {
+  return not ? ` ! ${flag} ${value}` : ` ${flag} ${value}`;
+}
+
+function protocolText(protocol: Protocol, ports: PortRange | undefined): string {
+  const name = protocol.toLowerCase();
+  // Without a port there is nothing for the extension to match, and iptables-nft drops it anyway.
+  if (ports === undefined) return ` -p ${name}`;
+  const { first, last } = ports;
+  return ` -m ${name} -p ${name} --dport ${first === last ? first : `${first}:${last}`}`;
+}

@@ -1,0 +1,86 @@
+/**
+ * The four rule sets that a machine may have at once: iptables-nft and iptables-legacy, each for IPv4
+ * and IPv6. A packet passes all of them; no tool shows more than one.
+ *
+ * @module
+ */
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import {
+  findIptablesPrograms,
+  type IptablesVariant,
+  readLegacyTables,
+} from "./iptables_programs.ts";
+import { type IptablesDump, IptablesDumpReader, type JumpFilter } from "./iptables_dump.ts";
+import { askTool, type Seen } from "../foreign/tool_output.ts";
+
+/** One rule set. */
+export interface IptablesRuleSet {
+  readonly family: IpFamily;
+  readonly variant: IptablesVariant;
+}
+
+/** What a world holds, and the program that changes it (`iptables-restore` by whatever name). */
+export interface RuleSetContents {
+  readonly world: IptablesRuleSet;
+  readonly dump: IptablesDump;
+  readonly restoreProgram: string;
+}
+
+/** How a world is looked at. */
+interface RuleSetOptions {
+  readonly keepJump: JumpFilter;
+  readonly signal?: AbortSignal;
+}
+
+/** Every rule set; the order in which they are looked at and cleaned. */
+export const IPTABLES_RULE_SETS: readonly IptablesRuleSet[] = [
+  { family: "IPv4", variant: "nft" },
+  { family: "IPv6", variant: "nft" },
+  { family: "IPv4", variant: "legacy" },
+  { family: "IPv6", variant: "legacy" },
+];
+
+/** 10,000 Services of kube-proxy are 10 MB; iptables-nft prints them in 0.7 s. */
+const SAVE_TIMEOUT_MS = 60_000;
+
+/** For a person: `iptables-nft` or `ip6tables-legacy`. */
+export function nameOfRuleSet({ family, variant }: IptablesRuleSet): string {
+  return `${prefixOf(family)}-${variant}`;
+}
+
+/**
+ * Reads a world. `absent`: nobody uses it, or the machine has no tool for it. No module is loaded for
+ * it: legacy tables are asked for by `/proc` first, since `iptables-legacy` makes those it looks at.
+ */
+export async function readRuleSet(
+  { commands }: { readonly commands: CommandRunner },
+  world: IptablesRuleSet,
+  { keepJump, signal }: RuleSetOptions,
+): Promise<Seen<RuleSetContents>> {
+  const options = { timeoutMs: SAVE_TIMEOUT_MS, ...(signal && { signal }) };
+  let tables = "";
+  if (world.variant === "legacy") {
+    const seen = await readLegacyTables(commands, { family: world.family, ...options });
+    if (seen.state !== "seen") return seen;
+    tables = seen.value.join(", ");
+    if (tables === "") return { state: "absent", reason: `${nameOfRuleSet(world)} has no tables` };
+  }
+  const { usable } = await findIptablesPrograms({ commands }, { family: world.family, signal });
+  const programs = usable.find(({ variant }) => variant === world.variant);
+  if (programs === undefined) {
+    const reason = `${nameOfRuleSet(world)} is not installed`;
+    if (tables === "") return { state: "absent", reason };
+    return { state: "refused", reason: `${reason}, but its tables ${tables} exist` };
+  }
+  const reader = new IptablesDumpReader(keepJump);
+  const onLine = (line: string) => reader.take(line);
+  const seen = await askTool(commands, [programs.save], { ...options, onLine });
+  if (seen.state !== "seen") return seen;
+  const { dump } = reader;
+  return { state: "seen", value: { world, dump, restoreProgram: programs.restore } };
+}
+
+function prefixOf(family: IpFamily): string {
+  return family === "IPv6" ? "ip6tables" : "iptables";
+}

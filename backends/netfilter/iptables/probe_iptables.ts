@@ -1,0 +1,123 @@
+/**
+ * Finds out what a host's iptables can do, for the modes that write its rules.
+ *
+ * @module
+ */
+import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
+import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
+import { chooseIptables, type IptablesChoice } from "./iptables_variant.ts";
+import { type Feature, NOT_PERMITTED, probeResult, RIGHTS } from "../probe/feature.ts";
+import { attemptRules, type RuleFeature, ruleTrial } from "../probe/iptables_trial.ts";
+import { type Findings, tryFeatures } from "../probe/try_features.ts";
+import type { ProbeDependencies } from "../probe/try_tool.ts";
+
+/** What a mode needs of iptables. */
+interface IptablesNeeds {
+  readonly tables: readonly TableFeature[];
+  readonly rules: readonly RuleFeature[];
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** A table of iptables. */
+export interface TableFeature extends Feature {
+  readonly table: string;
+}
+
+const PROGRAMS: Feature = {
+  feature: "iptables",
+  required: true,
+  lost: "No rule can be written",
+  broughtBy: "install iptables 1.6.2 or newer (Debian package iptables), or name the folder that " +
+    "has it by --tools-path",
+};
+
+/** Said by iptables-legacy, which asks the kernel for nothing then. */
+const LOCK_FILE = /can't open lock file/;
+const LOCK_FILE_CURE = "it has to be the file of the host, and writable";
+
+const WORDS = {
+  IPv4: { destination: "192.0.2.1:80", address: "192.0.2.1", bits: "32" },
+  IPv6: { destination: "[2001:db8::1]:80", address: "2001:db8::1", bits: "128" },
+} as const;
+
+/** Tries everything in both families. Throws only when the caller gave up. */
+export async function probeIptables(
+  dependencies: ProbeDependencies,
+  needs: IptablesNeeds,
+): Promise<readonly ProbeResult[]> {
+  const { signal } = needs;
+  const families = await Promise.all(IP_FAMILIES.map(async (family) => {
+    const choice = await chooseIptables(dependencies, { family, signal });
+    if (choice.programs === undefined) {
+      return { rows: [probeResult(PROGRAMS, { reason: choice.problem, family })], refused: false };
+    }
+    return await probeFamily(dependencies, choice, needs);
+  }));
+  const rows = families.flatMap((each) => each.rows);
+  if (!families.some(({ refused }) => refused)) return rows;
+  return [...rows, probeResult(RIGHTS, { reason: NOT_PERMITTED })];
+}
+
+/** Tries everything with programs that were chosen already. Throws only when the caller gave up. */
+export async function probeChosenIptables(
+  dependencies: ProbeDependencies,
+  choice: IptablesChoice,
+  needs: IptablesNeeds,
+): Promise<readonly ProbeResult[]> {
+  const { rows, refused } = await probeFamily(dependencies, choice, needs);
+  return refused ? [...rows, probeResult(RIGHTS, { reason: NOT_PERMITTED })] : rows;
+}
+
+interface FamilyRows {
+  readonly rows: readonly ProbeResult[];
+  /** Whether the user may not even try. */
+  readonly refused: boolean;
+}
+
+async function probeFamily(
+  dependencies: ProbeDependencies,
+  { family, programs, reason }: IptablesChoice,
+  { tables, rules, signal }: IptablesNeeds,
+): Promise<FamilyRows> {
+  const { variant, restore, version } = programs;
+  const detail = `${restore} ${version}; ${reason}`;
+  const rows = [probeResult(PROGRAMS, { detail, family })];
+  for (const row of tables) {
+    const { table } = row;
+    const trials = rules.filter((rule) => rule.table === table).map((rule) =>
+      ruleTrial({ ...rule, rule: filled(rule.rule, family) })
+    );
+    const scratch = { variant, restore, table, signal };
+    const findings = await tryFeatures(
+      trials,
+      (some) => attemptRules(dependencies, scratch, some),
+    );
+    if (findings.notPermitted) return { rows, refused: true };
+    rows.push(...tableRows(row, { findings, trials, family }));
+  }
+  return { rows, refused: false };
+}
+
+/** A table that is missing says it all: its matches and targets could not be tried. */
+function tableRows(
+  row: TableFeature,
+  { findings: { base, reasons }, trials, family }: {
+    readonly findings: Findings<RuleFeature>;
+    readonly trials: readonly { readonly row: RuleFeature }[];
+    readonly family: IpFamily;
+  },
+): readonly ProbeResult[] {
+  if (base !== undefined) {
+    const cure = LOCK_FILE.test(base) ? LOCK_FILE_CURE : undefined;
+    return [probeResult(row, { reason: base, family, cure })];
+  }
+  const tried = trials.map((trial) =>
+    probeResult(trial.row, { reason: reasons.get(trial.row), family })
+  );
+  return [probeResult(row, { family }), ...tried];
+}
+
+function filled(rule: string, family: IpFamily): string {
+  const words: Readonly<Record<string, string>> = WORDS[family];
+  return rule.replace(/\{(\w+)\}/g, (_, name) => words[name] ?? "");
+}

@@ -1,0 +1,146 @@
+/**
+ * Why `iptables-restore` or `iptables-save` failed. The only file that reads their words.
+ *
+ * @module
+ */
+import { CommandError } from "../../../lib/os/command_runner.ts";
+import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
+
+/**
+ * `refused`: a line of the input was. `locked`: another program held the lock for too long.
+ * `unavailable`: the program is missing or may not be used. `unclear`: it hung, was killed, or said
+ * something that nobody understands.
+ */
+type IptablesErrorKind = "locked" | "refused" | "unavailable" | "unclear";
+
+/** The line that was refused. */
+interface RefusedLine {
+  /** From 1. */
+  readonly number: number;
+  readonly text: string;
+  readonly table: string;
+}
+
+/** A failure of one of the tools. What it did before is unknown. */
+export class IptablesError extends Error {
+  override name = "IptablesError";
+  readonly kind: IptablesErrorKind;
+  /** Where the tool named one. */
+  readonly line?: RefusedLine;
+  /** The words of the tool, shortened, without its name. */
+  readonly reason: string;
+
+  constructor(
+    message: string,
+    { kind, reason, line, ...options }: ErrorOptions & {
+      readonly kind: IptablesErrorKind;
+      readonly reason: string;
+      readonly line?: RefusedLine | undefined;
+    },
+  ) {
+    super(message, options);
+    this.kind = kind;
+    this.reason = reason;
+    if (line) this.line = line;
+  }
+}
+
+/** How a tool ended that did not succeed. */
+interface FailedExit {
+  readonly program: string;
+  readonly code: number;
+  readonly stderr: string;
+}
+
+/** What was given to the tool. */
+export interface RestoreInput {
+  readonly lines: readonly string[];
+  /** Whom a line is for, e.g. a Service; lines count from 1. */
+  ownerOf?(line: number): string | undefined;
+}
+
+/** A process that could not be run to its end. `action` is e.g. `restore rules of iptables`. */
+export function errorOfCommand(action: string, error: unknown): unknown {
+  if (!(error instanceof CommandError)) return error;
+  const isMissing = error.kind === "not-found" || error.kind === "not-permitted";
+  return new IptablesError(`Cannot ${action}: ${error.message}`, {
+    kind: isMissing ? "unavailable" : "unclear",
+    reason: error.message,
+    cause: error,
+  });
+}
+
+/** What a restore said when it failed. */
+export function errorOfRestore(exit: FailedExit, input: RestoreInput): IptablesError {
+  const { program, code } = exit;
+  const words = wordsOf(exit.stderr);
+  const reason = reasonOf(exit, words);
+  if (/xtables lock|Resource temporarily unavailable/.test(words)) {
+    return new IptablesError(
+      `Cannot restore rules by ${program}: another program held the lock of iptables: ${reason}`,
+      { kind: "locked", reason },
+    );
+  }
+  if (saysNotPermitted(words)) {
+    return new IptablesError(
+      `Cannot restore rules by ${program}: ${reason} (needs root or CAP_NET_ADMIN)`,
+      { kind: "unavailable", reason },
+    );
+  }
+  const line = code > 4 ? undefined : refusedLine(words, input);
+  if (line === undefined) {
+    const message = `Cannot restore rules by ${program}: exit code ${code}: ${reason}`;
+    return new IptablesError(message, { kind: "unclear", reason });
+  }
+  const owner = input.ownerOf?.(line.number);
+  const whose = owner === undefined ? "" : ` of ${owner}`;
+  return new IptablesError(
+    `Cannot restore rules by ${program}: line ${line.number} in table ` +
+      `${line.table} "${line.text}"${whose}: ${reason}`,
+    { kind: "refused", reason, line },
+  );
+}
+
+/** What a save, or a look at a chain, said when it failed. */
+export function errorOfRead(exit: FailedExit): IptablesError {
+  const words = wordsOf(exit.stderr);
+  const reason = reasonOf(exit, words);
+  const isLocked = exit.code === 4 || /xtables lock/.test(words);
+  const kind = isLocked ? "locked" : saysNotPermitted(words) ? "unavailable" : "unclear";
+  const message = `Cannot read rules by ${exit.program}: exit code ${exit.code}: ${reason}`;
+  return new IptablesError(message, { kind, reason });
+}
+
+/** iptables-nft warns so whenever legacy tables exist, also when it did its work. */
+function wordsOf(stderr: string): string {
+  return stderr.replaceAll(/^# Warning: .*$/gm, "");
+}
+
+/** Without the name and version of the program, and without the advice to call for help. */
+function reasonOf({ code }: FailedExit, words: string): string {
+  const lines = words.split("\n")
+    .map((line) => line.replace(/^\S+ v[\d.]+ \(\w+\): /, "").trim())
+    .filter((line) => line !== "" && !/^(Error occurred at line|Try `)/.test(line));
+  // What the kernel judged comes after the parser's own words.
+  return firstLine(lines.join("\n")) || `exit code ${code}, no word why`;
+}
+
+function refusedLine(words: string, { lines }: RestoreInput): RefusedLine | undefined {
+  const said = /line:? (\d+)/.exec(words)?.[1];
+  if (said === undefined) return undefined;
+  let number = Number(said);
+  // iptables-nft looks for targets at the COMMIT only, and names its line.
+  const missing = /Chain '(\S+)' does not exist/.exec(words)?.[1];
+  if (missing !== undefined) {
+    const leadsThere = new RegExp(` -[jg] ${RegExp.escape(missing)}( |$)`);
+    for (let above = Math.min(number, lines.length); above > 0; above--) {
+      if (!leadsThere.test(lines[above - 1]!)) continue;
+      number = above;
+      break;
+    }
+  }
+  const text = lines[number - 1];
+  if (text === undefined) return undefined;
+  const start = lines.findLast((line, index) => index < number && line.startsWith("*"));
+  return { number, text, table: start?.slice(1) ?? "?" };
+}

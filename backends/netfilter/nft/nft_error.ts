@@ -1,0 +1,101 @@
+/**
+ * Why `nft` failed. The only file that reads its words.
+ *
+ * @module
+ */
+import { CommandError } from "../../../lib/os/command_runner.ts";
+import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
+
+/**
+ * `refused`: lines of the input were, and nothing of it was taken. `unavailable`: the program is
+ * missing or may not be used. `unclear`: it hung, was killed, or said something that this file does
+ * not know; what it did is unknown.
+ */
+type NftErrorKind = "refused" | "unavailable" | "unclear";
+
+/** A line that was refused. */
+interface RefusedLine {
+  /** From 1. */
+  readonly number: number;
+  readonly reason: string;
+}
+
+/** A failure of nft. */
+export class NftError extends Error {
+  override name = "NftError";
+  readonly kind: NftErrorKind;
+  /** Every line that the tool named. */
+  readonly lines: readonly RefusedLine[];
+
+  constructor(
+    message: string,
+    { kind, lines = [], ...options }: ErrorOptions & {
+      readonly kind: NftErrorKind;
+      readonly lines?: readonly RefusedLine[];
+    },
+  ) {
+    super(message, options);
+    this.kind = kind;
+    this.lines = lines;
+  }
+}
+
+/** What was given to the tool. */
+export interface NftInput {
+  readonly lines: readonly string[];
+  /** The owner of a line, e.g. a Service; lines count from 1. */
+  ownerOf(line: number): string | undefined;
+}
+
+/** How the tool ended. */
+interface NftFailure {
+  /** What it was to do, e.g. `write table ip kube-relay of nftables`. */
+  readonly action: string;
+  readonly code: number;
+  readonly stderr: string;
+}
+
+/** A process that could not be run to its end. */
+export function errorOfCommand(action: string, error: unknown): unknown {
+  if (!(error instanceof CommandError)) return error;
+  const isMissing = error.kind === "not-found" || error.kind === "not-permitted";
+  const kind = isMissing ? "unavailable" : "unclear";
+  return new NftError(`Cannot ${action}: ${error.message}`, { kind, cause: error });
+}
+
+/** The lines that the tool says were refused, and why. */
+export function refusedLines(words: string): readonly RefusedLine[] {
+  return [...words.matchAll(/^\S+?:(\d+):[\d-]+: Error: (.*)$/gm)]
+    .map(([, number, reason = ""]) => ({ number: Number(number), reason }));
+}
+
+/** The error of a tool that did not take its input. */
+export function errorOfWrite(failure: NftFailure, input: NftInput): NftError {
+  const { action, code, stderr } = failure;
+  if (saysNotPermitted(stderr)) {
+    const message = `Cannot ${action}: ${firstLine(stderr)} (needs root or CAP_NET_ADMIN)`;
+    return new NftError(message, { kind: "unavailable" });
+  }
+  // The parser gives line 0 to what it finds out after the end.
+  const lines = refusedLines(stderr).filter(({ number }) => input.lines[number - 1] !== undefined);
+  const [first] = lines;
+  // 1 is its status when it has judged the input; a signal or an assertion is something else.
+  if (code !== 1 || first === undefined) return errorOfRead(failure);
+  const owner = input.ownerOf(first.number);
+  const text = input.lines[first.number - 1]?.trim();
+  const message = `Cannot ${action}: line ${first.number} "${text}"` +
+    `${owner === undefined ? "" : ` of ${owner}`}: ${first.reason}`;
+  return new NftError(message, { kind: "refused", lines });
+}
+
+/** The error of a tool that did not list something. */
+export function errorOfRead({ action, code, stderr }: NftFailure): NftError {
+  const kind = saysNotPermitted(stderr) ? "unavailable" : "unclear";
+  const reason = firstLine(stderr) || "no word why";
+  return new NftError(`Cannot ${action}: exit code ${code}: ${reason}`, { kind });
+}
+
+/** Whether what was to be listed is not there. */
+export function saysNotFound(stderr: string): boolean {
+  return /No such file or directory/.test(stderr);
+}

@@ -1,0 +1,67 @@
+/**
+ * What a table of nftables holds, as values. Pure.
+ *
+ * This folder is the one toolkit for nft, for any family, table and owner. Only what a table is for
+ * belongs to its user: the table of Services, the one that counts, or another one.
+ *
+ * | module               | purpose                                                                    |
+ * | -------------------- | -------------------------------------------------------------------------- |
+ * | `nft_objects.ts`     | tables, chains, sets, maps and elements                                    |
+ * | `nft_transaction.ts` | changes as the text of one `nft -f -`; knows the owner of each line        |
+ * | `table_listing.ts`   | reads what `nft list` prints: whole tables, and the heads of listed objects |
+ * | `printed_form.ts`    | the spelling of what nft prints in other words than it was given           |
+ * | `rule_code.ts`       | reads the instructions of rules, by which rules are compared               |
+ * | `nft_runner.ts`      | runs the program for one table                                             |
+ * | `nft_error.ts`       | why the program failed, and which lines it refused                         |
+ *
+ * @module
+ */
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+
+/** A table. */
+export interface NftTable {
+  /** As nft has it: `ip`, `ip6`, `inet` … */
+  readonly family: string;
+  readonly name: string;
+}
+
+/** A chain with its rules. */
+export interface NftChain {
+  readonly name: string;
+  /** Where the kernel enters it; absent = from other chains only. */
+  readonly hook?: string | undefined;
+  readonly rules: readonly string[];
+}
+
+/** A set, whose elements are keys, or a map, whose elements have a value too. */
+export interface NftContainer {
+  readonly kind: "map" | "set";
+  /** As nft reads it, with ` ; ` between its parts, e.g. `type ipv4_addr ; flags interval`. */
+  readonly declaration: string;
+}
+
+/** One member of a set or map, in the words of nft. */
+export interface NftElement<Name extends string = string> {
+  readonly container: Name;
+  readonly key: string;
+  /** In maps. */
+  readonly value?: string;
+}
+
+/** A table, and its sets and maps in the order in which they are written. */
+export interface NftTableSpec<Name extends string = string> extends NftTable {
+  readonly containers: ReadonlyMap<Name, NftContainer>;
+}
+
+/** The name of a family in nft. */
+export function nftFamily(family: IpFamily): "ip" | "ip6" {
+  return family === "IPv6" ? "ip6" : "ip";
+}
+
+/**
+ * Text that deletes a table. It is added first: adding one that is there changes nothing, deleting one
+ * that has gone meanwhile would fail (nft before 1.0.7 has no `destroy`).
+ */
+export function deletionText({ family, name }: NftTable): string {
+  return `add table ${family} ${name}\ndelete table ${family} ${name}\n`;
+}

@@ -1,0 +1,93 @@
+/**
+ * Rules as the kernel is given them. nft prints a rule otherwise than it was given it, each version in
+ * its own way; the instructions that it makes of a rule, and reads back, are the same. Pure but for its
+ * own state.
+ *
+ * @module
+ */
+import { atOnce } from "../in_steps.ts";
+import type { NftChain, NftTable, NftTableSpec } from "./nft_objects.ts";
+import { NftTransaction } from "./nft_transaction.ts";
+
+/** The instructions of each rule, by chain; a chain without rules may be left out. */
+export type RuleCode = ReadonlyMap<string, readonly string[]>;
+
+/** The kernel's own words for what everybody means: addresses and ports from a range are set. */
+const RANGE_FLAGS = 0x3;
+
+/** What `--debug=netlink` prints, line by line, of rules that are written or listed. */
+export class RuleCodeListing {
+  readonly #head: string;
+  readonly #isTrial: boolean;
+  readonly #code = new Map<string, string[]>();
+  #rules: string[] | undefined;
+
+  /** `isTrial`: of the table that {@linkcode trialText} names. @default {false} */
+  constructor(table: NftTable, { isTrial = false }: { readonly isTrial?: boolean } = {}) {
+    const { family, name } = isTrial ? trialTable(table) : table;
+    this.#head = `${family} ${name} `;
+    this.#isTrial = isTrial;
+  }
+
+  /** The instructions of all rules. */
+  get code(): RuleCode {
+    return this.#code;
+  }
+
+  /** Takes the next line, without its line feed. */
+  take(line: string): void {
+    // Elements are most of it.
+    if (line.startsWith("\t\t") || line.startsWith("\telement ")) return;
+    const instruction = /^ {2}(\[ .* \])$/.exec(line)?.[1];
+    if (instruction !== undefined) {
+      const last = (this.#rules?.length ?? 0) - 1;
+      if (this.#rules) this.#rules[last] += `${normalInstruction(instruction)}\n`;
+    } else if (line.startsWith(this.#head)) {
+      this.#begin(line.slice(this.#head.length).split(" ", 1)[0] ?? "");
+    } else this.#rules = undefined;
+  }
+
+  /** A rule of a chain, or the elements of a set. */
+  #begin(chain: string): void {
+    // Another program wrote to the kernel meanwhile: nft threw away what it had, and begins again.
+    if (!this.#isTrial && chain.startsWith("@") && this.#code.has(chain)) this.#code.clear();
+    this.#rules = this.#code.get(chain) ?? [];
+    this.#rules.push("");
+    this.#code.set(chain, this.#rules);
+  }
+}
+
+/**
+ * Chains for `nft --check --debug=netlink -f -`, in a table that the kernel throws away again. Without
+ * their hooks: nothing is to be hooked for as long as the kernel judges.
+ */
+export function trialText(
+  table: NftTableSpec,
+  chains: Iterable<NftChain>,
+): Generator<string> {
+  const trial = { ...trialTable(table), containers: table.containers };
+  return atOnce(NftTransaction.steps(trial, {
+    declared: table.containers.keys(),
+    chains: [...chains].map(({ name, rules }) => ({ name, rules })),
+  })).text();
+}
+
+function trialTable({ family, name }: NftTable): NftTable {
+  return { family, name: `${name}-compare` };
+}
+
+/** The kernel says in full what it was told in short. */
+function normalInstruction(text: string): string {
+  if (text.startsWith("[ nat ")) {
+    return text.replaceAll(/ (?:addr|proto)_max reg \d+/g, "").replace(
+      / flags 0x([0-9a-f]+)(?= )/,
+      (_, flags: string) => {
+        const chosen = parseInt(flags, 16) & ~RANGE_FLAGS;
+        return chosen === 0 ? "" : ` flags 0x${chosen.toString(16)}`;
+      },
+    );
+  }
+  if (text.startsWith("[ lookup ")) return text.replace(/ 0x0 \]$/, " ]");
+  if (text.startsWith("[ dynset ")) return text.replace(/ timeout 0ms(?= )/, "");
+  return text;
+}

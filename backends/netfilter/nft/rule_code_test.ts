@@ -1,0 +1,17 @@
+import { assertEquals } from "@std/assert";
+import { RuleCodeListing } from "./rule_code.ts";
+
+/** One pass of nft over a table with a set and these rules. */
+function pass(...rules: readonly string[]): readonly string[] {
+  return [
+    "ip kube-relay @cluster-ips",
+    "\telement 04001eac  : 0 [end]",
+    ...rules.flatMap((rule, index) => [`ip kube-relay services ${index + 4}`, `  [ ${rule} ]`, ""]),
+  ];
+}
+
+Deno.test("RuleCodeListing begins anew where nft does, since somebody else wrote meanwhile", () => {
+  const listing = new RuleCodeListing({ family: "ip", name: "kube-relay" });
+  for (const line of [...pass("old", "gone"), ...pass("old", "new")]) listing.take(line);
+  assertEquals(listing.code.get("services"), ["[ old ]\n", "[ new ]\n"]);
+});

@@ -1,0 +1,213 @@
+/**
+ * Reads what `nft list` prints, line by line: a table of 44,000 Services is 10 MB, and has to leave
+ * others their turn. Pure but for its own state.
+ *
+ * Of rules only the print is taken: nft 1.0.6 says them otherwise than it was given them, and its JSON
+ * form loses as much.
+ *
+ * @module
+ */
+import type { NftTable } from "./nft_objects.ts";
+import { type Spelling, spellingOf } from "./printed_form.ts";
+
+/** What one element has counted. */
+export interface NftCounter {
+  readonly packets: number;
+  readonly bytes: number;
+}
+
+/** Values of elements by their keys, by set or map; of sets, the empty text. */
+export type TableElements = ReadonlyMap<string, ReadonlyMap<string, string>>;
+
+/** A table as it was read. */
+export interface TableReading {
+  /** The print of each set and map besides its elements: its kind, then a part in each line. */
+  readonly declarations: ReadonlyMap<string, string>;
+  /** Those that rules add (`flags dynamic`) are left out. */
+  readonly elements: TableElements;
+  /** Of sets and maps whose elements count. */
+  readonly counters: ReadonlyMap<string, ReadonlyMap<string, NftCounter>>;
+  /** The print of each chain: its hook, if it has one, and its rules. */
+  readonly rules: ReadonlyMap<string, string>;
+  /** Whether the kernel passes over all of it. */
+  readonly isDormant: boolean;
+}
+
+/** A table without anything in it. */
+export const EMPTY_TABLE: TableReading = {
+  declarations: new Map(),
+  elements: new Map(),
+  counters: new Map(),
+  rules: new Map(),
+  isDormant: false,
+};
+
+/** The head of a chain, set, map or another object in a table. */
+interface ObjectHead {
+  /** `chain`, `set`, `map` … */
+  readonly kind: string;
+  readonly name: string;
+  /** Only printed with `--handle`. */
+  readonly handle?: string | undefined;
+}
+
+/** The table that begins with a line; `undefined` = none does. */
+export function readTableHead(line: string): NftTable | undefined {
+  const [, family, name] = /^table (\w+) (\S+)(?: \{|$)/.exec(line) ?? [];
+  return family === undefined || name === undefined ? undefined : { family, name };
+}
+
+/** The object that begins with a line of a table; `undefined` = none does. */
+export function readObjectHead(line: string): ObjectHead | undefined {
+  const [, kind, name, handle] = /^\t(\S+(?: \S+)?) (\S+) \{(?: # handle (\d+))?$/.exec(line) ?? [];
+  return kind === undefined || name === undefined ? undefined : { kind, name, handle };
+}
+
+/** Reads the heads of tables in a listing of several. */
+export function parseTableHeads(text: string): readonly NftTable[] {
+  return text.split("\n").flatMap((line) => readTableHead(line) ?? []);
+}
+
+const ELEMENTS = /^\t\telements = \{/;
+const COUNTED = /^(.*?) counter packets (\d+) bytes (\d+)/;
+
+/** A set or map while it is read. */
+class OpenContainer {
+  readonly name: string;
+  readonly elements = new Map<string, string>();
+  readonly counters = new Map<string, NftCounter>();
+  print: string;
+  isTorn = false;
+  isDynamic = false;
+  counts = false;
+  #spellKey = spellingOf("");
+  #spellValue = spellingOf("");
+
+  constructor({ kind, name }: ObjectHead) {
+    this.name = name;
+    this.print = `${kind}\n`;
+  }
+
+  /** Newer tools print in a comment how many elements there are. */
+  declare(line: string): void {
+    const part = line.replace(/\s*#.*/, "").trim();
+    this.print += `${part}\n`;
+    const [, key, value = ""] = /^type (.*?)(?: : (.*))?$/.exec(part) ?? [];
+    if (key !== undefined) this.#setTypes(spellingOf(key), spellingOf(value));
+    if (/^flags .*\bdynamic\b/.test(part)) this.isDynamic = true;
+    if (part === "counter") this.counts = true;
+  }
+
+  /** Takes the elements of a line. */
+  take(line: string): void {
+    if (this.isDynamic) return;
+    for (const item of line.split(",")) {
+      const text = item.trim();
+      if (text !== "") this.#take(text);
+    }
+  }
+
+  #take(text: string): void {
+    const at = text.indexOf(" : ");
+    const [, counted, packets, bytes] = (this.counts ? COUNTED.exec(text) : undefined) ?? [];
+    const key = this.#spellKey(counted ?? (at < 0 ? text : text.slice(0, at)));
+    this.isTorn ||= this.elements.has(key);
+    this.elements.set(key, at < 0 ? "" : this.#spellValue(text.slice(at + 3)));
+    if (counted === undefined) return;
+    this.counters.set(key, { packets: Number(packets), bytes: Number(bytes) });
+  }
+
+  #setTypes(key: Spelling, value: Spelling): void {
+    this.#spellKey = key;
+    this.#spellValue = value;
+  }
+}
+
+/** A table while it is read. */
+export class TableListing {
+  readonly #rules = new Map<string, string>();
+  readonly #containers = new Map<string, OpenContainer>();
+  #isDormant = false;
+  #container: OpenContainer | undefined;
+  #chain: string | undefined;
+  #state: "before" | "table" | "object" | "elements" | "after" = "before";
+
+  /** Whether a set or map has an element twice; then another one is missing. */
+  get isTorn(): boolean {
+    return this.#containers.values().some(({ isTorn }) => isTorn);
+  }
+
+  /** Takes the next line, without its line feed. Throws a SyntaxError that quotes it. */
+  take(line: string): void {
+    switch (this.#state) {
+      case "before":
+        if (readTableHead(line) === undefined) throw unexpected(line, "the head of a table");
+        this.#state = "table";
+        return;
+      case "table":
+        return this.#open(line);
+      case "object":
+        if (line === "\t}") this.#state = "table";
+        else if (ELEMENTS.test(line)) this.#take(line.replace(ELEMENTS, ""));
+        else if (this.#chain !== undefined) {
+          this.#rules.set(this.#chain, `${this.#rules.get(this.#chain)}${line}\n`);
+        } else this.#container?.declare(line);
+        return;
+      case "elements":
+        return this.#take(line);
+      case "after":
+        if (line !== "") throw unexpected(line, "nothing more");
+    }
+  }
+
+  /** The table. Throws a SyntaxError where its end is missing: the tool was stopped. */
+  end(): TableReading {
+    if (this.#state !== "after") throw unexpected("", "the end of the table");
+    const containers = [...this.#containers];
+    return {
+      declarations: new Map(containers.map(([name, { print }]) => [name, print])),
+      elements: mapsOf(containers.map(([name, { elements }]) => [name, elements])),
+      counters: mapsOf(containers.map(([name, { counters }]) => [name, counters])),
+      rules: this.#rules,
+      isDormant: this.#isDormant,
+    };
+  }
+
+  #open(line: string): void {
+    if (line === "}") {
+      this.#state = "after";
+      return;
+    }
+    const head = readObjectHead(line);
+    if (head === undefined) {
+      // Comments and flags of the table.
+      if (/^\tflags .*\bdormant\b/.test(line)) this.#isDormant = true;
+      return;
+    }
+    this.#state = "object";
+    this.#chain = head.kind === "chain" ? head.name : undefined;
+    this.#container = undefined;
+    if (this.#chain !== undefined) this.#rules.set(this.#chain, "");
+    if (head.kind !== "map" && head.kind !== "set") return;
+    this.#container = new OpenContainer(head);
+    this.#containers.set(head.name, this.#container);
+  }
+
+  /** The elements of a line; the last one of all has a brace after it. */
+  #take(line: string): void {
+    const isLast = line.endsWith("}");
+    this.#state = isLast ? "object" : "elements";
+    this.#container?.take(isLast ? line.slice(0, -1) : line);
+  }
+}
+
+/** Without the empty ones. */
+function mapsOf<T>(
+  maps: readonly (readonly [string, ReadonlyMap<string, T>])[],
+): ReadonlyMap<string, ReadonlyMap<string, T>> {
+  return new Map(maps.filter(([, map]) => map.size > 0));
+}
+
+function unexpected(line: string, wanted: string): SyntaxError {
+  return new SyntaxError(`expected ${wanted}, found '${line.slice(0, 80)}'`);
+}
