@@ -12,6 +12,7 @@ import type { HostCheckOptions, HostChecks } from "../lib/proxy/host_checks.ts";
 import { probeIptablesMode } from "./iptables/probe.ts";
 import { probeIpvsMode } from "./ipvs/probe.ts";
 import { findingsBesideMode, removeBesideMode } from "./netfilter/foreign/find_foreign_software.ts";
+import { removeKubeRouterPolicies } from "./netfilter/foreign/remove_kube_router_policies.ts";
 import { HungTools } from "./netfilter/probe/hung_tools.ts";
 import { probeNftablesMode } from "./nftables/probe.ts";
 
@@ -48,5 +49,6 @@ export function createHostChecks(dependencies: HostCheckDependencies): HostCheck
     // After `doctor` tried the modes: a tool that answered none of them tells nothing here.
     findings: (options) => findingsBesideMode({ ...dependencies, commands: avoiding }, options),
     removeKubeProxy: (options) => removeBesideMode(dependencies, options),
+    removeKubeRouterPolicies: (options) => removeKubeRouterPolicies(dependencies, options),
   };
 }

@@ -8,6 +8,8 @@ import * as v from "valibot";
 import { VERSION } from "../../lib/app/cli/version.ts";
 import { loadConfiguration } from "../../lib/config/load.ts";
 import { parseFlags } from "../../lib/config/parse_flags.ts";
+import type { KindSpec } from "../../lib/api/kind.ts";
+import { POLICY_CLUSTER_ROLE, POLICY_KINDS } from "../../lib/app/run/policy_access.ts";
 import { SERVICE_KINDS } from "../../lib/app/service/service_subscriptions.ts";
 import { MANIFESTS, parseManifest, readManifest } from "../../tests/support/docs/deploy_files.ts";
 import {
@@ -17,7 +19,7 @@ import {
   manifestProblems,
 } from "../../tests/support/docs/manifest_schema.ts";
 
-const DAEMON_SETS = MANIFESTS.filter((path) => path !== "kubernetes/rbac.yaml");
+const DAEMON_SETS = MANIFESTS.filter((path) => !path.endsWith("rbac.yaml"));
 
 /** What kubeadm writes into its ConfigMap, in short. */
 const KUBEADM_CONFIGURATION = `
@@ -126,23 +128,42 @@ for (const path of DAEMON_SETS) {
   });
 }
 
-Deno.test("the ClusterRole has the rights that are needed, and none besides", async () => {
-  const [, role] = await readManifest("kubernetes/rbac.yaml");
+/** What a ClusterRole grants, sorted. */
+function grantedBy(role: unknown): readonly string[] {
   const { rules } = v.parse(CLUSTER_ROLE, role);
-  const granted = rules.flatMap(({ apiGroups, resources, verbs }) =>
+  return rules.flatMap(({ apiGroups, resources, verbs }) =>
     apiGroups.flatMap((group) =>
       resources.flatMap((resource) => verbs.map((verb) => `${verb} ${group}/${resource}`))
     )
+  ).toSorted();
+}
+
+function listAndWatch(kinds: readonly KindSpec[]): readonly string[] {
+  return kinds.flatMap(({ group, plural }) =>
+    ["list", "watch"].map((verb) => `${verb} ${group}/${plural}`)
   );
-  const listed = SERVICE_KINDS.map(({ group, plural }) => `${group}/${plural}`);
+}
+
+Deno.test("the ClusterRole has the rights that are needed, and none besides", async () => {
+  const [, role] = await readManifest("kubernetes/rbac.yaml");
   const needed = [
-    ...listed.flatMap((resource) => [`list ${resource}`, `watch ${resource}`]),
+    ...listAndWatch(SERVICE_KINDS),
     "get /nodes",
     ...["", "events.k8s.io"].flatMap((group) =>
       ["create", "patch", "update"].map((verb) => `${verb} ${group}/events`)
     ),
   ];
-  assertEquals(granted.toSorted(), needed.toSorted());
+  assertEquals(grantedBy(role), needed.toSorted());
+});
+
+Deno.test("the ClusterRole for NetworkPolicy has the rights that are asked for, and none besides", async () => {
+  const [role, binding] = await readManifest("kubernetes/network-policy-rbac.yaml");
+  assertEquals(grantedBy(role), listAndWatch(POLICY_KINDS).toSorted());
+  const { roleRef, subjects } = v.parse(CLUSTER_ROLE_BINDING, binding);
+  assertEquals(roleRef.name, role?.metadata.name);
+  const [account] = await readManifest("kubernetes/rbac.yaml");
+  assertEquals(subjects.map(({ name }) => name), [account?.metadata.name]);
+  assertEquals(role?.metadata.name, POLICY_CLUSTER_ROLE, "doctor prints this name");
 });
 
 Deno.test("the ClusterRoleBinding joins the ServiceAccount with the ClusterRole", async () => {

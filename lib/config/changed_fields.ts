@@ -14,12 +14,13 @@ export interface ChangedFields {
   readonly others: readonly string[];
 }
 
-/** Fields that go no further than the log and the plan. */
+/** Fields that go no further than the log and the plans. */
 const APPLICABLE: readonly RegExp[] = [
   /^logging\.(verbosity|vmodule)$/,
   /^(clusterCIDR|detectLocalMode|nodePortAddresses)$/,
   /^detectLocal\./,
   /^(iptables|nftables)\.masqueradeAll$/,
+  /^networkPolicy\.(start|deny|logPerMinute|cutConnections)$/,
 ];
 
 /** Fields that nothing reads. */
@@ -38,9 +39,11 @@ export function changedFields(
   after: KubeProxyConfiguration,
   mode: BackendMode,
 ): ChangedFields {
+  const hasPolicies = before.networkPolicy.enabled || after.networkPolicy.enabled;
   const fields = differences(before, after).filter((field) => {
-    const modes = MODES_OF_BLOCK[field.split(".")[0]!];
-    return !WITHOUT_EFFECT.test(field) && (modes?.includes(mode) ?? true);
+    const block = field.split(".")[0]!;
+    if (block === "networkPolicy" && !hasPolicies) return false;
+    return !WITHOUT_EFFECT.test(field) && (MODES_OF_BLOCK[block]?.includes(mode) ?? true);
   });
   const isApplicable = (field: string) => APPLICABLE.some((pattern) => pattern.test(field));
   return {

@@ -29,6 +29,33 @@ Deno.test("changedFields() parts what a running process takes up from what only 
   });
 });
 
+Deno.test("changedFields() takes up how policies deny, and starts again for where they come from", () => {
+  const policy = (fields: Partial<KubeProxyConfiguration["networkPolicy"]>) => ({
+    ...BEFORE,
+    networkPolicy: { ...BEFORE.networkPolicy, ...fields },
+  });
+  const on = policy({ enabled: true });
+  const after = policy({
+    enabled: true,
+    mode: "iptables",
+    start: "closed",
+    deny: "drop",
+    logPerMinute: 9,
+    logGroup: 9,
+    cutConnections: false,
+    kubeconfig: "/k",
+  });
+  assertEquals(changedFields(on, after, "userspace"), {
+    applicable: ["start", "deny", "logPerMinute", "cutConnections"].map((field) =>
+      `networkPolicy.${field}`
+    ),
+    others: ["mode", "logGroup", "kubeconfig"].map((field) => `networkPolicy.${field}`),
+  });
+  assertEquals(changedFields(BEFORE, on, "nftables").others, ["networkPolicy.enabled"]);
+  const off = policy({ mode: "iptables", deny: "drop" });
+  assertEquals(changedFields(BEFORE, off, "nftables"), { applicable: [], others: [] });
+});
+
 Deno.test("changedFields() passes over blocks of other modes, and what nothing reads", () => {
   const after: KubeProxyConfiguration = {
     ...BEFORE,

@@ -3,11 +3,12 @@
  * parsed and every default filled in.
  *
  * All fields of upstream are here, also those that mean nothing to a mode that this build has: files
- * made by kubeadm name them all.
+ * made by kubeadm name them all. `networkPolicy` is ours.
  *
  * @module
  */
 import type { ConntrackLimits } from "../proxy/conntrack_settings.ts";
+import type { NetworkPolicyConfiguration } from "./network_policy.ts";
 
 /** `apiVersion` of the only version. */
 export const API_VERSION = "kubeproxy.config.k8s.io/v1alpha1";
@@ -84,7 +85,7 @@ interface WinkernelConfiguration {
   readonly forwardHealthCheckVip: boolean;
 }
 
-/** The whole configuration, with upstream's field names. */
+/** The whole configuration, with upstream's field names and our own block. */
 export interface KubeProxyConfiguration {
   readonly featureGates: Readonly<Record<string, boolean>>;
   readonly clientConnection: ClientConnection;
@@ -122,6 +123,7 @@ export interface KubeProxyConfiguration {
   /** A leftover of kube-proxy's old userspace mode; accepted, without effect. */
   readonly portRange: string;
   readonly windowsRunAsService: boolean;
+  readonly networkPolicy: NetworkPolicyConfiguration;
 }
 
 /** The ways to tell a pod's traffic from other traffic. */

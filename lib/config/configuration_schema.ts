@@ -9,6 +9,7 @@
 import * as v from "valibot";
 import { API_VERSION, KIND, type KubeProxyConfiguration } from "./configuration.ts";
 import { tryParseDuration } from "./duration.ts";
+import { NETWORK_POLICY_CHOICES, type NetworkPolicyConfiguration } from "./network_policy.ts";
 
 /** Whether a zero in the file stands for itself or for the default. */
 interface ZeroRule {
@@ -195,6 +196,17 @@ const ENTRIES = {
   configSyncPeriod: duration("15m", { zero: "default" }),
   portRange: text(),
   windowsRunAsService: flag(),
+  networkPolicy: group({
+    enabled: flag(),
+    mode: text(NETWORK_POLICY_CHOICES.mode[0]),
+    start: text(NETWORK_POLICY_CHOICES.start[0]),
+    deny: text(NETWORK_POLICY_CHOICES.deny[0]),
+    logPerMinute: integer(0),
+    // kube-router's, so that a collector which listens for it goes on.
+    logGroup: integer(100),
+    cutConnections: flag(true),
+    kubeconfig: text(),
+  }),
 } as const;
 
 /** Fields of the file with their types and defaults, `apiVersion` and `kind` left out. */
@@ -255,6 +267,11 @@ export function parseConfiguration(
 /** What a file with nothing in it comes to. */
 export function defaultConfiguration(): KubeProxyConfiguration {
   return v.parse(CONFIGURATION_SCHEMA, {});
+}
+
+/** Whether our own block says nothing. */
+export function isDefaultNetworkPolicy(policy: NetworkPolicyConfiguration): boolean {
+  return JSON.stringify(policy) === JSON.stringify(defaultConfiguration().networkPolicy);
 }
 
 /** What an API version or a kind looks like: nothing else is shown. */

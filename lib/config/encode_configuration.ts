@@ -12,6 +12,7 @@ import {
   type KubeProxyConfiguration,
   type SyncPeriods,
 } from "./configuration.ts";
+import { isDefaultNetworkPolicy } from "./configuration_schema.ts";
 import { formatDuration } from "./duration.ts";
 
 /** A configuration as its file has it: durations are text in Go's form, an empty list is null. */
@@ -20,15 +21,18 @@ type EncodedConfiguration = Readonly<Record<string, unknown>>;
 /**
  * Encodes a configuration for the mode that it came to. As upstream, which has these settings once
  * inside, only the block of that mode carries periods and masqueradeAll; the others show 0s, which
- * stands for the default. With `auto` the blocks of both modes that it may come to carry them.
+ * stands for the default. With `auto` the blocks of both modes that it may come to carry them. Our
+ * own block is left out where it says nothing, since kube-proxy would warn of it.
  */
 export function encodeConfiguration(
   configuration: KubeProxyConfiguration,
   mode: BackendMode | "auto",
 ): EncodedConfiguration {
-  const { ipvs, nftables, iptables, conntrack, logging } = configuration;
+  const { networkPolicy, ...upstream } = configuration;
+  const { ipvs, nftables, iptables, conntrack, logging } = upstream;
   return {
-    ...configuration,
+    ...upstream,
+    ...(!isDefaultNetworkPolicy(networkPolicy) && { networkPolicy }),
     apiVersion: API_VERSION,
     kind: KIND,
     mode,

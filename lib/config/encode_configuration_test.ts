@@ -17,6 +17,11 @@ const CONFIGURATIONS = fc.record({
   iptables: fc.record({ syncPeriod: time, minSyncPeriod: time, masqueradeAll: fc.boolean() }),
   conntrack: fc.record({ udpTimeout: time, tcpBeLiberal: fc.boolean() }),
   logging: fc.record({ flushFrequency: time, verbosity: fc.nat(10) }),
+  networkPolicy: fc.record({
+    enabled: fc.boolean(),
+    deny: fc.constantFrom("reject", "drop"),
+    logPerMinute: fc.nat(100),
+  }),
 });
 
 Deno.test("encodeConfiguration() makes what is read to the same configuration", () => {
@@ -29,7 +34,12 @@ Deno.test("encodeConfiguration() makes what is read to the same configuration", 
 });
 
 Deno.test("encodeConfiguration() names every field of the file", () => {
-  const { configuration } = parseConfiguration(HEAD);
+  const { configuration } = parseConfiguration({ ...HEAD, networkPolicy: { enabled: true } });
   const encoded = encodeConfiguration(configuration!, "ipvs");
   assertEquals(Object.keys(encoded).sort(), Object.keys(CONFIGURATION_FIELDS).sort());
+});
+
+Deno.test("encodeConfiguration() adds nothing to kube-proxy's fields for who uses nothing more", () => {
+  const { configuration } = parseConfiguration(HEAD);
+  assertEquals("networkPolicy" in encodeConfiguration(configuration!, "ipvs"), false);
 });

@@ -11,6 +11,7 @@ export const FLAG_GROUPS = [
   "Proxying",
   "IPVS",
   "Kernel",
+  "Network policy",
   "Health and metrics",
   "Logging",
   "Control",

@@ -12,6 +12,7 @@ import { COMMAND_FLAGS } from "./flags/command_flags.ts";
 import { KERNEL_FLAGS } from "./flags/kernel_flags.ts";
 import { LOGGING_FLAGS } from "./flags/logging_flags.ts";
 import { NODE_FLAGS } from "./flags/node_flags.ts";
+import { POLICY_FLAGS } from "./flags/policy_flags.ts";
 import { PROXYING_FLAGS } from "./flags/proxying_flags.ts";
 import { RETIRED_FLAGS } from "./flags/retired_flags.ts";
 import { SERVING_FLAGS } from "./flags/serving_flags.ts";
@@ -22,6 +23,7 @@ const FLAGS = [
   ...NODE_FLAGS,
   ...PROXYING_FLAGS,
   ...KERNEL_FLAGS,
+  ...POLICY_FLAGS,
   ...SERVING_FLAGS,
   ...LOGGING_FLAGS,
   ...COMMAND_FLAGS,

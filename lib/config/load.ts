@@ -14,6 +14,7 @@ import { FLAG_ROWS, type FlagValues } from "./flags.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
 import { type ModeRequest, parseModeRequest } from "./mode_request.ts";
 import type { ConfigurationNotice } from "./notice.ts";
+import { isDefaultNetworkPolicy } from "./configuration_schema.ts";
 import { overlayFlags } from "./overlay_flags.ts";
 import { type RelayOptions, relayOptionsOf } from "./relay_options.ts";
 import { upstreamPath } from "./upstream_path.ts";
@@ -78,7 +79,8 @@ export async function loadConfiguration(
   const relay = relayOptionsOf(dependencies, { flags, problems });
   const { kubeconfig } = proxy.clientConnection;
   const { controlSocket } = relay;
-  problems.push(...validateSources(flags, { kubeconfig, controlSocket }));
+  const policyKubeconfig = proxy.networkPolicy.kubeconfig;
+  problems.push(...validateSources(flags, { kubeconfig, policyKubeconfig, controlSocket }));
   if (problems.length > 0 || "problem" in mode) throw new ConfigurationError(problems);
   return deepFreeze({ proxy, relay, mode: modeOf(mode.mode, relay), notices });
 }
@@ -89,7 +91,9 @@ function fileNotices(file: ConfigurationFile | undefined): ConfigurationNotice[]
 }
 
 /** What is accepted and has no effect, wherever it was said. */
-function proxyNotices({ featureGates, portRange }: KubeProxyConfiguration): ConfigurationNotice[] {
+function proxyNotices(
+  { featureGates, portRange, networkPolicy }: KubeProxyConfiguration,
+): ConfigurationNotice[] {
   const notices: ConfigurationNotice[] = checkFeatureGates(featureGates).ignored
     .map(({ name, message: reason }) => ({
       level: "warn",
@@ -100,6 +104,11 @@ function proxyNotices({ featureGates, portRange }: KubeProxyConfiguration): Conf
     const reason = "it belonged to kube-proxy's old userspace mode; take it out";
     const fields = { field: "portRange", reason };
     notices.push({ level: "warn", message: "Configuration field has no effect", fields });
+  }
+  if (!networkPolicy.enabled && !isDefaultNetworkPolicy(networkPolicy)) {
+    const reason = "it is off; add --network-policy or set networkPolicy.enabled";
+    const message = "Settings of NetworkPolicy have no effect";
+    notices.push({ level: "warn", message, fields: { reason } });
   }
   return notices;
 }

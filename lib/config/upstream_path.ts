@@ -17,8 +17,8 @@ const ABBREVIATIONS = /^(tcp|udp|oom)(?=[A-Z])/;
 
 /** `KubeProxyConfiguration.KubeProxyIPTablesConfiguration.MasqueradeBit` for `iptables.masqueradeBit`. */
 export function upstreamPath(path: string): string {
-  // Maps and blocks of other components keep the names that they have in the file.
-  if (/^(featureGates|logging)\b/.test(path)) return `KubeProxyConfiguration.${path}`;
+  // Maps, blocks of other components and our own block keep the names that they have in the file.
+  if (/^(featureGates|logging|networkPolicy)\b/.test(path)) return `KubeProxyConfiguration.${path}`;
   const steps = path.split(".").map((step, index) => {
     if (/^\d+$/.test(step)) return `[${step}]`;
     const block = index === 0 ? BLOCKS[step] : undefined;

@@ -19,6 +19,7 @@ import {
 import { checkFeatureGates } from "./feature_gates.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
 import { didYouMean } from "./nearest_name.ts";
+import { checkNetworkPolicy } from "./network_policy.ts";
 import { checkLogging } from "./validate_logging.ts";
 
 /** The release before the one whose configuration this is: all whose hidden metrics may be shown. */
@@ -43,6 +44,7 @@ export function validateConfiguration(
   checkPeriods(configuration, expect);
   checkLocalTraffic(configuration, expect);
   checkNodePorts(configuration, expect);
+  checkNetworkPolicy(configuration.networkPolicy, expect);
   return problems;
 }
 

@@ -13,13 +13,15 @@ const LONGEST_SOCKET_PATH = 107;
 interface SourcesAndSocket {
   /** The kubeconfig of the flag or the file; empty = none. */
   readonly kubeconfig: string;
+  /** The same of `--policy-kubeconfig`. */
+  readonly policyKubeconfig: string;
   readonly controlSocket: string;
 }
 
 /** What is wrong, each problem with its flag. */
 export function validateSources(
   flags: FlagValues,
-  { kubeconfig, controlSocket }: SourcesAndSocket,
+  { kubeconfig, policyKubeconfig, controlSocket }: SourcesAndSocket,
 ): readonly string[] {
   const { manifests, master } = flags;
   const problems = [...besideDump(flags)];
@@ -30,6 +32,12 @@ export function validateSources(
   if (manifests && other) {
     problems.push(
       `--manifests: Cannot take objects from manifests and from ${other} at once; give one of them`,
+    );
+  }
+  if (manifests && policyKubeconfig !== "") {
+    problems.push(
+      `--policy-kubeconfig: Cannot take policies from '${policyKubeconfig}' and from manifests at ` +
+        "once; give one of them",
     );
   }
   const { length } = new TextEncoder().encode(controlSocket);

@@ -5,6 +5,7 @@ interface Given {
   readonly manifests?: readonly string[];
   readonly master?: string;
   readonly kubeconfig?: string;
+  readonly policyKubeconfig?: string;
   readonly controlSocket?: string;
 }
 
@@ -24,6 +25,13 @@ const CASES: readonly [string, Given, readonly string[]][] = [
     ["--manifests: Cannot take objects from manifests and from --master at once; give one of them"],
   ],
   [
+    "refuses manifests and --policy-kubeconfig",
+    { manifests: ["m"], policyKubeconfig: "/p" },
+    [
+      "--policy-kubeconfig: Cannot take policies from '/p' and from manifests at once; give one of them",
+    ],
+  ],
+  [
     "refuses --manifests without a path",
     { manifests: [] },
     ["--manifests: Expected the path of a file or folder, found nothing"],
@@ -41,7 +49,8 @@ const CASES: readonly [string, Given, readonly string[]][] = [
 
 for (const [name, given, expected] of CASES) {
   Deno.test(`validateSources() ${name}`, () => {
-    const { kubeconfig = "", controlSocket = "/run/s", ...flags } = given;
-    assertEquals(validateSources(flags, { kubeconfig, controlSocket }), expected);
+    const { kubeconfig = "", policyKubeconfig = "", controlSocket = "/run/s", ...flags } = given;
+    const others = { kubeconfig, policyKubeconfig, controlSocket };
+    assertEquals(validateSources(flags, others), expected);
   });
 }

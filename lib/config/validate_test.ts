@@ -30,6 +30,7 @@ const RIGHT: readonly Readonly<Record<string, unknown>>[] = [
   { nodePortAddresses: ["primary"] },
   { nodePortAddresses: ["0.0.0.0/0", "::/0"] },
   { oomScoreAdj: -1000 },
+  { networkPolicy: { enabled: true, mode: "nftables", start: "closed", deny: "drop" } },
 ];
 
 Deno.test("validateConfiguration() accepts what kube-proxy accepts", () => {
@@ -64,6 +65,17 @@ const WRONG: readonly [fields: Readonly<Record<string, unknown>>, ...paths: stri
   [{ detectLocalMode: "InterfaceNamePrefix" }, "detectLocal.interfaceNamePrefix"],
   [{ clusterCIDR: "10.0.0.0/8,fd00::/8,fd01::/16" }, "clusterCIDR"],
   [{ nodePortAddresses: ["primary", "10.0.0.0/8"] }, "nodePortAddresses.0"],
+  [
+    { networkPolicy: { mode: "ipvs", start: "close", deny: "accept" } },
+    "networkPolicy.mode",
+    "networkPolicy.start",
+    "networkPolicy.deny",
+  ],
+  [
+    { networkPolicy: { logPerMinute: 6001, logGroup: -1 } },
+    "networkPolicy.logPerMinute",
+    "networkPolicy.logGroup",
+  ],
   [{ conntrack: { maxPerCore: -1, min: -1 } }, "conntrack.maxPerCore", "conntrack.min"],
 ];
 

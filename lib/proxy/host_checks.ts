@@ -10,7 +10,14 @@ import type { CleanupReport } from "../controller/data_plane.ts";
 import type { ProbeResult } from "./service_mode.ts";
 
 /** Other software that writes rules for Services or policies. */
-type ForeignSoftware = "kube-proxy" | "kube-router" | "klipper" | "other";
+type ForeignSoftware =
+  | "kube-proxy"
+  | "kube-router"
+  | "klipper"
+  | "calico"
+  | "cilium"
+  | "kube-network-policies"
+  | "other";
 
 /** A finding on this machine that an administrator should know. */
 export interface HostFinding {
@@ -40,6 +47,8 @@ export interface FindingOptions extends HostCheckOptions {
   readonly scope?: "ports" | "everything";
   /** The running mode, whose rules are no findings. @default {none runs} */
   readonly mode?: BackendMode;
+  /** Whether a start enforces NetworkPolicies, which another enforcer hinders. @default {false} */
+  readonly networkPolicy?: boolean;
   /** Annotations of the own Node, if known: k3s records there how it was started. */
   readonly nodeAnnotations?: Readonly<Record<string, string>>;
 }
@@ -58,12 +67,17 @@ export interface KubeProxyRemovalOptions extends HostCheckOptions {
   readonly excludeCidrs?: readonly Cidr[];
 }
 
+/** Options for the removal of the leftovers of another enforcer of NetworkPolicies. */
+export interface PolicyRemovalOptions extends HostCheckOptions {
+  /** Only reports what it would do. */
+  readonly dryRun: boolean;
+}
+
 /** The finding of a kube-proxy that answers; the only one in scope `ports`. */
 export const KUBE_PROXY_ALIVE = "kube-proxy-alive";
 
 /**
- * The machine, as far as modes depend on it. Only {@linkcode HostChecks.removeKubeProxy} leaves
- * changes behind.
+ * The machine, as far as modes depend on it. Only its removals leave changes behind.
  */
 export interface HostChecks {
   /**
@@ -78,4 +92,9 @@ export interface HostChecks {
    * chains, then sets. With `dryRun` only reports what it would do.
    */
   removeKubeProxy(options: KubeProxyRemovalOptions): Promise<CleanupReport>;
+  /**
+   * Removes the chains, tables and sets by which kube-router, or k3s, enforces NetworkPolicies, and
+   * nothing else. For the time after the first sync of kube-relay's own rules.
+   */
+  removeKubeRouterPolicies(options: PolicyRemovalOptions): Promise<CleanupReport>;
 }

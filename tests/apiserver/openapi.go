@@ -1,6 +1,7 @@
 package main
 
 import (
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	genericserver "k8s.io/apiserver/pkg/server"
@@ -19,6 +20,7 @@ func newOpenAPIConfig(scheme *runtime.Scheme) *common.OpenAPIV3Config {
 				found[openapiutil.GetCanonicalTypeName(object)] = anyObject()
 			}
 		}
+		found[openapiutil.GetCanonicalTypeName(&authorizationv1.SelfSubjectAccessReview{})] = anyObject()
 		return found
 	}
 	config := genericserver.DefaultOpenAPIV3Config(definitions, openapinamer.NewDefinitionNamer(scheme))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -72,6 +73,12 @@ func newScheme(serviceFieldSelectors bool) *runtime.Scheme {
 			utilruntime.Must(scheme.AddFieldLabelConversionFunc(kind, knownFields(known)))
 		}
 	}
+	reviews := authorizationv1.SchemeGroupVersion
+	for _, version := range []schema.GroupVersion{reviews, {Group: reviews.Group, Version: runtime.APIVersionInternal}} {
+		scheme.AddKnownTypes(version, &authorizationv1.SelfSubjectAccessReview{})
+	}
+	metav1.AddToGroupVersion(scheme, reviews)
+	utilruntime.Must(scheme.SetVersionPriority(reviews))
 	return scheme
 }
 

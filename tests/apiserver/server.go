@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -144,6 +145,11 @@ func installResources(server *genericserver.GenericAPIServer, config *genericser
 		}
 		group.VersionedResourcesStorageMap[r.version.Version][r.plural] = store
 	}
+	reviews := genericserver.NewDefaultAPIGroupInfo(authorizationv1.GroupName, scheme, parameters, codecs)
+	reviews.VersionedResourcesStorageMap["v1"] = map[string]rest.Storage{
+		"selfsubjectaccessreviews": accessReviews{config.Authorization.Authorizer},
+	}
+	groups[authorizationv1.SchemeGroupVersion] = &reviews
 	for version, group := range groups {
 		if version.Group == "" {
 			if err := server.InstallLegacyAPIGroup(genericserver.DefaultLegacyAPIPrefix, group); err != nil {

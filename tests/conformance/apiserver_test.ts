@@ -10,6 +10,7 @@ import { systemClock } from "../../lib/os/clock.ts";
 import { startApiMachinery } from "../support/stages/api_machinery.ts";
 import { MemoryLogger } from "../support/fakes/memory_logger.ts";
 import { isMissing, program } from "../support/requirement.ts";
+import { defineAccessTests } from "./access_tests.ts";
 import { buildApiserver } from "./build_apiserver.ts";
 import { defineClusterTests } from "./cluster_tests.ts";
 import { defineCredentialTests } from "./credential_tests.ts";
@@ -28,6 +29,10 @@ if (!isMissing("The conformance suite on the real API machinery", [program("go")
   runWireSuite("k8s.io/apiserver", start);
   runConformanceSuite("k8s.io/apiserver", start);
   defineEventTests("k8s.io/apiserver", start);
+  defineAccessTests(
+    "k8s.io/apiserver",
+    () => startApiMachinery({ program: built, forbiddenResources: ["nodes"] }),
+  );
   defineClusterTests("k8s.io/apiserver", async () => {
     const server = await start();
     return {

@@ -6,17 +6,22 @@
 import { FakeApiServer } from "../support/fakes/fake_api_server.ts";
 import type { ConformanceServer } from "./server.ts";
 import { defineFakeLongRun } from "./long_run_tests.ts";
+import { defineAccessTests } from "./access_tests.ts";
 import { defineEventTests } from "./event_tests.ts";
 import { runConformanceSuite } from "./suite.ts";
 import { runWireSuite } from "./wire_suite.ts";
 
-runWireSuite("fake", startFake);
-runConformanceSuite("fake", startFake);
-defineEventTests("fake", startFake);
+runWireSuite("fake", () => startFake());
+runConformanceSuite("fake", () => startFake());
+defineEventTests("fake", () => startFake());
+defineAccessTests("fake", () => startFake((fake) => fake.setMissing("/api/v1/nodes", 403)));
 defineFakeLongRun();
 
-async function startFake(): Promise<ConformanceServer> {
+async function startFake(
+  prepare: (fake: FakeApiServer) => void = () => {},
+): Promise<ConformanceServer> {
   const fake = await FakeApiServer.start();
+  prepare(fake);
   let token = fake.rotateToken();
   let certificate = await fake.rotateClientCertificate();
   return {

@@ -7,10 +7,7 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import { findForeignSoftware } from "../../backends/netfilter/foreign/find_foreign_software.ts";
 import type { OwnState } from "../../backends/netfilter/foreign/own_state.ts";
 import { removeKubeProxy } from "../../backends/netfilter/foreign/remove_kube_proxy.ts";
-import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
-import { systemClock } from "../../lib/os/clock.ts";
-import { type CommandRunner, systemCommandRunner } from "../../lib/os/command_runner.ts";
-import { FakeNetwork } from "../support/fakes/fake_network.ts";
+import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
 import {
   foreignIptablesRules,
   ipvsSetName,
@@ -19,7 +16,8 @@ import {
   kubeProxyIpvsSets,
   kubeProxyNftRules,
 } from "../support/builders/kube_proxy_rules.ts";
-import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
+import { createUsedNode, RulesNode, VARIANTS } from "../support/stages/rules_node.ts";
 import { isMissing, program } from "../support/requirement.ts";
 
 const ignore = isMissing("leftovers of kube-proxy in a real kernel", [
@@ -27,96 +25,9 @@ const ignore = isMissing("leftovers of kube-proxy in a real kernel", [
   ...["iptables-nft", "iptables-legacy", "nft", "ipset"].map(program),
 ]);
 
-const VARIANTS = ["nft", "legacy"] as const;
-type Variant = typeof VARIANTS[number];
-
-const FOREIGN_NFT = `table inet mine {
-  chain input { type filter hook input priority 10 ; tcp dport 22 accept ; }
-}
-table ip kube-proxy-like { }
-table inet kube-proxy { }
-`;
-
-/** A node whose rules a test reads and changes. */
-class Node implements AsyncDisposable {
-  readonly #namespace: Namespace;
-  readonly commands: CommandRunner;
-
-  private constructor(namespace: Namespace) {
-    this.#namespace = namespace;
-    const { name } = namespace;
-    this.commands = {
-      run: (program, args, options) =>
-        systemCommandRunner.run("ip", ["netns", "exec", name, program, ...args], options),
-    };
-  }
-
-  static async create(): Promise<Node> {
-    return new Node(await Namespace.create("rules"));
-  }
-
-  /** The edges of the code under test; nobody answers on any port. */
-  get edges() {
-    const network = new FakeNetwork();
-    for (const address of ["127.0.0.1:10249", "127.0.0.1:10256", "[::1]:10249", "[::1]:10256"]) {
-      network.answers.set(address, "refuse");
-    }
-    return { commands: this.commands, clock: systemClock, network, uid: 0 };
-  }
-
-  async load(line: string, stdin: string): Promise<void> {
-    const [command = "", ...args] = line.split(" ");
-    const { code, stderr } = await this.commands.run(command, args, { stdin });
-    assertEquals(code, 0, `${line}: ${stderr}`);
-  }
-
-  async loadIptables(variant: Variant, family: IpFamily, text: string): Promise<void> {
-    await this.load(`${familyPrefix(family)}-${variant}-restore -w 5 --noflush`, text);
-  }
-
-  /** Everything that any tool shows, without dates and counters. */
-  async rules(): Promise<string> {
-    const commands = [
-      ...VARIANTS.flatMap((variant) =>
-        IP_FAMILIES.map((family) => [`${familyPrefix(family)}-${variant}-save`])
-      ),
-      ["nft", "list", "tables"],
-      ["ipset", "save"],
-    ];
-    const texts: string[] = [];
-    for (const [command = "", ...args] of commands) {
-      const { code, stdout, stderr } = await this.commands.run(command, args);
-      assertEquals(code, 0, stderr);
-      const lines = stdout.split("\n").filter((line) => !line.startsWith("# "));
-      texts.push(`${command}\n${lines.join("\n").replaceAll(/\[\d+:\d+\]/g, "[0:0]")}`);
-    }
-    return texts.join("\n");
-  }
-
-  async remove(options: { dryRun?: boolean; own?: OwnState } = {}) {
-    return await removeKubeProxy(this.edges, { dryRun: false, ...options });
-  }
-
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.#namespace[Symbol.asyncDispose]();
-  }
-}
-
-function familyPrefix(family: IpFamily): string {
-  return family === "IPv6" ? "ip6tables" : "iptables";
-}
-
-/** Rules of others everywhere, without anything of kube-proxy's. */
-async function createUsedNode(variants: readonly Variant[] = VARIANTS): Promise<Node> {
-  const node = await Node.create();
-  for (const family of IP_FAMILIES) {
-    for (const variant of variants) {
-      await node.loadIptables(variant, family, foreignIptablesRules({ family }));
-    }
-  }
-  await node.load("nft -f -", FOREIGN_NFT);
-  await node.load("ipset restore", "create mine hash:ip family inet\nadd mine 192.0.2.1\n");
-  return node;
+/** Removes kube-proxy's leftovers from a node. */
+function remove(node: RulesNode, options: { dryRun?: boolean; own?: OwnState } = {}) {
+  return removeKubeProxy(node.edges, { dryRun: false, ...options });
 }
 
 for (const variant of VARIANTS) {
@@ -130,14 +41,14 @@ for (const variant of VARIANTS) {
         await node.loadIptables(variant, family, kubeProxyIptablesRules({ family, services: 30 }));
       }
       const loaded = await node.rules();
-      const shown = await node.remove({ dryRun: true });
+      const shown = await remove(node, { dryRun: true });
       assertEquals(await node.rules(), loaded, "a dry run changes nothing");
       assertStringIncludes(shown.commands!.join(""), "-X KUBE-SVC-");
-      const { removed, failed, kept } = await node.remove();
+      const { removed, failed, kept } = await remove(node);
       assertEquals({ failed, kept }, { failed: [], kept: undefined });
       assertEquals(removed, shown.removed);
       assertEquals(await node.rules(), before);
-      assertEquals(await node.remove(), { removed: [], failed: [] }, "nothing is left to do");
+      assertEquals(await remove(node), { removed: [], failed: [] }, "nothing is left to do");
       assertEquals(await node.rules(), before);
     },
   });
@@ -156,7 +67,7 @@ Deno.test({
       }
       await node.load("nft -f -", kubeProxyNftRules({ family, services: 20 }));
     }
-    const { removed, failed } = await node.remove();
+    const { removed, failed } = await remove(node);
     assertEquals(failed, []);
     assert(removed.includes("ipset KUBE-6-LOAD-BALANCER-SOURCE-CID"), removed.join("\n"));
     assert(removed.includes("table ip6 kube-proxy (nftables)"), removed.join("\n"));
@@ -174,7 +85,7 @@ Deno.test({
     await node.loadIptables("legacy", "IPv4", kubeProxyIpvsRules({ family: "IPv4" }));
     await node.loadIptables("nft", "IPv6", kubeProxyIptablesRules({ family: "IPv6" }));
     await node.load("nft -f -", kubeProxyNftRules({ family: "IPv4" }));
-    const { commands } = await node.remove({ dryRun: true });
+    const { commands } = await remove(node, { dryRun: true });
     await node.load("sh -e", commands!.join(""));
     assertEquals(await node.rules(), before);
   },
@@ -211,7 +122,7 @@ COMMIT
     const inUse =
       "*filter\n-A FORWARD -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT\nCOMMIT\n";
     await node.loadIptables("nft", "IPv4", inUse);
-    const { removed, failed, kept = [] } = await node.remove();
+    const { removed, failed, kept = [] } = await remove(node);
     assertEquals(failed.length, 1);
     assertStringIncludes(failed[0]!, "ipset KUBE-CLUSTER-IP: ");
     assertStringIncludes(failed[0]!, "in use");
@@ -226,7 +137,7 @@ COMMIT
     assertStringIncludes(rules, "-A MINE -j KUBE-SVC-AAAAAAAAAAAAAAAA");
     assertStringIncludes(rules, ":KUBE-SVC-NOTKUBEPROXYS");
     assertEquals(/^:KUBE-(SEP-|SERVICES)/m.test(rules), false, rules);
-    assertEquals((await node.remove()).removed, []);
+    assertEquals((await remove(node)).removed, []);
     assertEquals(await node.rules(), rules);
   },
 });
@@ -247,7 +158,7 @@ Deno.test({
       set: () => true,
     };
     await node.loadIptables("legacy", family, kubeProxyIptablesRules({ family }));
-    const { removed, failed } = await node.remove({ own });
+    const { removed, failed } = await remove(node, { own });
     assertEquals(failed, []);
     assert(removed.length > 0 && removed.every((line) => line.includes("-legacy")), `${removed}`);
     const after = await node.rules();
@@ -276,7 +187,7 @@ Deno.test({
     const findings = await findForeignSoftware(node.edges);
     assertEquals(findings.map(({ id }) => id), [...all, "two-iptables-worlds"]);
     assertStringIncludes(findings.at(-1)!.evidence.join("\n"), "kubelet writes here");
-    await node.remove();
+    await remove(node);
     assertEquals(await ids(), ["two-iptables-worlds"]);
   },
 });
@@ -285,14 +196,14 @@ Deno.test({
   name: "findForeignSoftware() makes no legacy table by looking",
   ignore,
   async fn() {
-    await using node = await Node.create();
+    await using node = await RulesNode.create();
     const legacyTables = async () =>
       (await node.commands.run("cat", ["/proc/net/ip_tables_names", "/proc/net/ip6_tables_names"]))
         .stdout;
     assertEquals(await legacyTables(), "");
     const before = await node.rules();
     assertEquals(await findForeignSoftware(node.edges), []);
-    await node.remove();
+    await remove(node);
     assertEquals(await legacyTables(), "");
     assertEquals(await node.rules(), before);
   },

@@ -33,6 +33,8 @@ interface ForeignSoftwareOptions {
   readonly scope?: "ports" | "everything";
   /** Annotations of the own Node, where it is known: k3s tells there how it was started. */
   readonly nodeAnnotations?: Readonly<Record<string, string>>;
+  /** Whether kube-relay is to enforce NetworkPolicies here. @default {false} */
+  readonly networkPolicy?: boolean;
   /** What the mode that runs keeps for itself. @default {nothing} */
   readonly own?: OwnState;
   readonly signal?: AbortSignal;
@@ -40,7 +42,7 @@ interface ForeignSoftwareOptions {
 
 /**
  * Looks for a live kube-proxy, for leftovers of kube-proxy in each mode, for kube-router, for k3s's own
- * parts, and for two iptables worlds in use. Never rejects for a missing tool or right: what could not
+ * parts, for other enforcers of NetworkPolicies, and for two iptables worlds in use. Never rejects for a missing tool or right: what could not
  * be looked at is a finding itself. The gravest come first.
  */
 export async function findForeignSoftware(
@@ -48,6 +50,7 @@ export async function findForeignSoftware(
   options: ForeignSoftwareOptions = {},
 ): Promise<readonly HostFinding[]> {
   const { scope = "everything", nodeAnnotations = {}, own = OWN_NOTHING, signal } = options;
+  const { networkPolicy = false } = options;
   const looking = signal ? { signal } : {};
   const { live, impostors } = await findLiveKubeProxy(edges, looking);
   if (scope === "ports") {
@@ -61,6 +64,7 @@ export async function findForeignSoftware(
     chains,
     own,
     impostors,
+    networkPolicy,
     ...(live && { live }),
     ...(nodeArgs && { nodeArgs }),
   });

@@ -5,13 +5,14 @@
  */
 import { type HostFinding, KUBE_PROXY_ALIVE } from "../../../lib/proxy/host_checks.ts";
 import { type ChainCount, describeCount } from "./chain_counts.ts";
-import { IPVS_DEVICE, KUBE_ROUTER_DEVICE } from "../../iproute/dummy_devices.ts";
+import { IPVS_DEVICE } from "../../iproute/dummy_devices.ts";
 import type { HostContents } from "./host_contents.ts";
-import { isKubeProxySet, isKubeRouterSet } from "./ip_sets.ts";
+import { isKubeProxySet } from "./ip_sets.ts";
 import { nameOfRuleSet } from "../iptables/iptables_rule_set.ts";
+import { policyEnforcerFindings } from "./judge_policy_enforcers.ts";
 import type { K3sNodeArgs } from "./k3s_node_args.ts";
 import type { LiveKubeProxy } from "./live_kube_proxy.ts";
-import { isKubeProxyTable } from "./nft_tables.ts";
+import { describeNftTable, isKubeProxyTable } from "./nft_tables.ts";
 import type { OwnState } from "./own_state.ts";
 
 /** All that was seen. */
@@ -23,6 +24,8 @@ export interface SeenOnHost {
   /** As {@linkcode KubeProxyAnswers.impostors}. */
   readonly impostors: readonly string[];
   readonly nodeArgs?: K3sNodeArgs;
+  /** Whether kube-relay is to enforce NetworkPolicies here. @default {false} */
+  readonly networkPolicy?: boolean;
 }
 
 const SEVERITIES: readonly HostFinding["severity"][] = ["blocking", "warning", "info"];
@@ -42,7 +45,7 @@ export function judgeFindings(seen: SeenOnHost): HostFinding[] {
     ...liveOrLeft(seen),
     ...impostorFindings(seen.impostors),
     ...k3sFindings(seen),
-    ...kubeRouterFindings(seen),
+    ...policyEnforcerFindings(seen),
     ...worldFindings(seen),
     ...relayFindings(seen),
     ...unseenFindings(seen),
@@ -114,7 +117,7 @@ function leftParts({ look, chains, own }: SeenOnHost): LeftPart[] {
     {
       mode: "nftables",
       harm: astray,
-      evidence: tables.map(({ family, name }) => `table ${family} ${name} (nftables)`),
+      evidence: tables.map(describeNftTable),
     },
     {
       mode: "ipvs",
@@ -157,39 +160,6 @@ function k3sFindings({ nodeArgs, chains }: SeenOnHost): HostFinding[] {
   return findings;
 }
 
-function kubeRouterFindings({ look, chains, nodeArgs }: SeenOnHost): HostFinding[] {
-  const found = chains.filter(({ owner }) => owner === "kube-router").map(describeCount);
-  const sets = look.sets.filter(isKubeRouterSet);
-  const device = look.devices.includes(KUBE_ROUTER_DEVICE);
-  const proxies = device || sets.some((name) => name.includes("kube-router-svip"));
-  if (found.length + sets.length === 0 && !device) return [];
-  const evidence = [
-    ...found,
-    ...(sets.length > 0 ? [`${sets.length} ipsets of kube-router`] : []),
-    ...(device ? [`device ${KUBE_ROUTER_DEVICE}`] : []),
-  ];
-  if (proxies) {
-    return [{
-      id: "kube-router-service-proxy",
-      severity: "warning",
-      software: "kube-router",
-      summary: "kube-router serves, or served, Services on this node by IPVS",
-      evidence,
-      cure: "run kube-router with --run-service-proxy=false, and --cleanup-config once",
-    }];
-  }
-  const stale = nodeArgs?.disableNetworkPolicy === true;
-  return [{
-    id: "kube-router-policies",
-    severity: stale ? "warning" : "info",
-    software: "kube-router",
-    summary: stale
-      ? "Rules of k3s's network policies remain, although k3s is configured not to enforce any"
-      : "kube-router, or k3s by its library, enforces network policies on this node",
-    evidence,
-  }];
-}
-
 /** Packets pass both worlds: rules in the one that the node does not use are overlooked. */
 function worldFindings({ look }: SeenOnHost): HostFinding[] {
   const inUse = look.worlds.filter(({ dump }) =>
@@ -227,7 +197,7 @@ function relayFindings({ look, own }: SeenOnHost): HostFinding[] {
     software: "other",
     summary:
       "Rules of kube-relay in another mode are there, of an earlier run or of one that runs now",
-    evidence: tables.map(({ family, name }) => `table ${family} ${name} (nftables)`),
+    evidence: tables.map(describeNftTable),
     cure: "stop kube-relay and run 'kube-relay cleanup'",
   }];
 }

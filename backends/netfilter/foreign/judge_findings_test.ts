@@ -37,6 +37,15 @@ const SERVER = {
   disableServiceLb: false,
 } as const;
 const LIVE = { mode: "iptables", evidence: ["127.0.0.1:10249/proxyMode says iptables"] };
+const OTHER_ENFORCERS = [
+  { family: "ip", name: "calico" },
+  { family: "inet", name: "kube-network-policies" },
+];
+const LOOK_ALIKES = [
+  { family: "inet", name: "calico" },
+  { family: "ip", name: "kube-network-policies" },
+  { family: "ip", name: "kube-router-filter-ipv6" },
+];
 const KUBE_PROXY = { family: "ip", name: "kube-proxy" };
 
 const CASES: readonly (readonly [what: string, seen: SeenOnHost, findings: readonly string[]])[] = [
@@ -88,6 +97,24 @@ const CASES: readonly (readonly [what: string, seen: SeenOnHost, findings: reado
     ["warning kube-router-policies"],
   ],
   [
+    "other enforcers, where kube-relay enforces no policies",
+    seen({ nftTables: OTHER_ENFORCERS, sets: ["cali40s:x", "cali60all"] }, {
+      chains: chains("cilium", "CILIUM_…"),
+    }),
+    ["info calico-policies", "info cilium-policies", "info kube-network-policies"],
+  ],
+  [
+    "other enforcers, where kube-relay enforces policies too",
+    seen({ nftTables: [...OTHER_ENFORCERS, { family: "ip6", name: "kube-router-filter-ipv6" }] }, {
+      chains: [...chains("calico", "cali-…"), ...chains("cilium", "CILIUM_…")],
+      networkPolicy: true,
+    }),
+    ["kube-router-policies", "calico-policies", "cilium-policies", "kube-network-policies"].map(
+      (id) => `warning ${id}`,
+    ),
+  ],
+  ["a table of another name or family", seen({ nftTables: LOOK_ALIKES }), []],
+  [
     "kube-router's service proxy",
     seen({ devices: ["kube-dummy-if"] }),
     ["warning kube-router-service-proxy"],
@@ -133,4 +160,19 @@ Deno.test("judgeFindings() puts what blocks first, and says how to turn kube-pro
   for (const words of ["--disable-kube-proxy", "DaemonSet", "systemctl", "--takeover"]) {
     assertStringIncludes(findings[0]!.cure!, words);
   }
+});
+
+Deno.test("judgeFindings() says how to move from k3s's policies, by how k3s was started", () => {
+  const cureOf = (more: Partial<SeenOnHost>) => {
+    const policies = { chains: chains("kube-router", "KUBE-POD-FW-…"), ...more };
+    const findings = judgeFindings(seen({}, policies));
+    return findings.find(({ id }) => id === "kube-router-policies")!.cure;
+  };
+  const off = { ...SERVER, disableNetworkPolicy: true };
+  assertEquals(cureOf({}), undefined, "nothing has to be done where it may stay");
+  assertStringIncludes(cureOf({ networkPolicy: true })!, "--run-firewall=false");
+  const running = cureOf({ networkPolicy: true, nodeArgs: SERVER })!;
+  assertStringIncludes(running, "start k3s with --disable-network-policy");
+  assertStringIncludes(running, "--network-policy --takeover");
+  assertEquals(cureOf({ nodeArgs: off })!.startsWith("start kube-relay once"), true);
 });

@@ -6,7 +6,13 @@
  */
 
 /** Who makes chains of such a name. */
-export type ChainOwner = "kube-proxy" | "kubelet" | "kube-router" | "portmap";
+export type ChainOwner =
+  | "kube-proxy"
+  | "kubelet"
+  | "kube-router"
+  | "portmap"
+  | "calico"
+  | "cilium";
 
 /** A chain, or all chains of a kind. */
 interface KnownChain {
@@ -75,6 +81,9 @@ const OTHERS: readonly (readonly [ChainOwner, string])[] = [
   ["kube-router", "KUBE-POD-FW-"],
   ["kube-router", "KUBE-NWPLCY-"],
   ["portmap", "CNI-HOSTPORT-"],
+  ["calico", "cali-"],
+  ["cilium", "CILIUM_"],
+  ["cilium", "OLD_CILIUM_"],
 ];
 
 /** Knows a chain by its table and name; undefined for anybody else's. */

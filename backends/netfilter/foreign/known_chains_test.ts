@@ -20,6 +20,9 @@ const CASES: readonly (readonly [table: string, chain: string, owner: ChainOwner
   ["filter", "KUBE-POD-FW-XPGD46QRK7WJZT7O", "kube-router"],
   ["filter", "KUBE-ROUTER-INPUT", "kube-router"],
   ["nat", "CNI-HOSTPORT-DNAT", "portmap"],
+  ["filter", "cali-FORWARD", "calico"],
+  ["filter", "CILIUM_FORWARD", "cilium"],
+  ["nat", "OLD_CILIUM_POST_nat", "cilium"],
   ["nat", "PREROUTING", undefined],
 ];
 

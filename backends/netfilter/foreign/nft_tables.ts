@@ -4,8 +4,9 @@
  * @module
  */
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import type { NftTable } from "../nft/nft_objects.ts";
+import { deletionText, type NftTable } from "../nft/nft_objects.ts";
 import { parseTableHeads } from "../nft/table_listing.ts";
+import type { RemovalRun } from "./removal_run.ts";
 import { askTool, type Seen } from "./tool_output.ts";
 
 /** The table that kube-proxy's nftables mode keeps everything in. */
@@ -23,4 +24,30 @@ export async function listNftTables(
 ): Promise<Seen<readonly NftTable[]>> {
   const seen = await askTool(commands, ["nft", "list", "flowtables"], options);
   return seen.state === "seen" ? { ...seen, value: parseTableHeads(seen.value) } : seen;
+}
+
+/** Removes the tables that `isTheirs` accepts. `whose` names them for a person. */
+export async function removeNftTables(
+  { commands }: { readonly commands: CommandRunner },
+  { whose, isTheirs, run }: {
+    readonly whose: string;
+    readonly isTheirs: (table: NftTable) => boolean;
+    readonly run: RemovalRun;
+  },
+): Promise<void> {
+  const seen = await listNftTables(commands, run.signal);
+  if (seen.state === "refused") run.unseen("tables of nftables", seen.reason);
+  if (seen.state !== "seen") return;
+  const tables = seen.value.filter(isTheirs);
+  if (tables.length === 0) return;
+  await run.do(`${whose} of nftables`, {
+    command: ["nft", "-f", "-"],
+    input: () => tables.map(deletionText),
+    removes: tables.map(describeNftTable),
+  });
+}
+
+/** For a person: `table ip kube-proxy (nftables)`. */
+export function describeNftTable({ family, name }: NftTable): string {
+  return `table ${family} ${name} (nftables)`;
 }

@@ -9,8 +9,7 @@ import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";
 import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
 import { IPTABLES_RULE_SETS } from "../iptables/iptables_rule_set.ts";
-import { deletionText } from "../nft/nft_objects.ts";
-import { isKubeProxyTable, listNftTables } from "./nft_tables.ts";
+import { isKubeProxyTable, removeNftTables } from "./nft_tables.ts";
 import { removeCounters } from "../packet_counters.ts";
 import { OWN_NOTHING, type OwnState } from "./own_state.ts";
 import { removeFromIptables } from "./remove_iptables.ts";
@@ -50,23 +49,11 @@ export async function removeKubeProxy(
   for (const world of IPTABLES_RULE_SETS) await removeFromIptables(edges, { world, own, run });
   const counter = own.counter?.() ? undefined : await removeCounters(edges, run);
   if (counter !== undefined) run.keep(`${counter}: a rule of another program refers to it`);
-  await removeNftTables(edges, { own, run });
+  await removeNftTables(edges, {
+    whose: "kube-proxy's tables",
+    isTheirs: (table) => isKubeProxyTable(table) && !own.nftTable?.(table),
+    run,
+  });
   await removeIpvs(edges, { own, run, excludeCidrs });
   return run.report();
-}
-
-async function removeNftTables(
-  { commands }: RemovalEdges,
-  { own, run }: { readonly own: OwnState; readonly run: RemovalRun },
-): Promise<void> {
-  const seen = await listNftTables(commands, run.signal);
-  if (seen.state === "refused") run.unseen("tables of nftables", seen.reason);
-  if (seen.state !== "seen") return;
-  const tables = seen.value.filter((table) => isKubeProxyTable(table) && !own.nftTable?.(table));
-  if (tables.length === 0) return;
-  await run.do("kube-proxy's tables of nftables", {
-    command: ["nft", "-f", "-"],
-    input: () => tables.map(deletionText),
-    removes: tables.map(({ family, name }) => `table ${family} ${name} (nftables)`),
-  });
 }

@@ -13,6 +13,7 @@ import {
 } from "./doctor_report.ts";
 import { examineApi } from "./examine_api.ts";
 import { examineModes } from "./examine_modes.ts";
+import { examinePolicy } from "./examine_policy.ts";
 import { examineRelay } from "./examine_relay.ts";
 import { MODE_TRAITS } from "../../proxy/backend.ts";
 
@@ -28,9 +29,10 @@ export async function collectDoctorReport(
   { configuration, logger, signal }: DoctorOptions,
 ): Promise<DoctorReport> {
   const { relay, mode: request } = configuration;
-  const [machine, api, running] = await Promise.all([
+  const [machine, api, policy, running] = await Promise.all([
     examineMachine(dependencies, { toolsPath: relay.toolsPath, signal }),
     examineApi(dependencies, { configuration, signal }),
+    examinePolicy(dependencies, { configuration, signal }),
     examineRelay(relay.controlSocket),
   ]);
   const leaveUserspaceAlone = running.fact.state === "not running"
@@ -46,6 +48,7 @@ export async function collectDoctorReport(
   const nodeAnnotations = api.nodeAnnotations ?? running.nodeAnnotations;
   const foreign = await dependencies.hostChecks.findings({
     signal,
+    networkPolicy: configuration.proxy.networkPolicy.enabled,
     ...(runs && { mode: runs }),
     ...(nodeAnnotations && { nodeAnnotations }),
   });
@@ -61,6 +64,7 @@ export async function collectDoctorReport(
       ...toolsPathFindings(relay.toolsPath, dependencies.process.env("PATH")),
       ...foreign,
       ...api.findings,
+      ...policy,
       ...running.findings,
       ...(chosen && MODE_TRAITS[chosen].forwardsItself ? userspaceFindings(relay) : []),
     ]),

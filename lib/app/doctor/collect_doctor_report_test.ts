@@ -34,6 +34,8 @@ const K3S = { "k3s.io/node-args": '["server"]' };
 interface Machine extends FakeHost {
   readonly env?: Readonly<Record<string, string>>;
   readonly clock?: Dependencies["clock"];
+  /** What `sysctl` prints of the settings of bridges. @default {there are none} */
+  readonly bridges?: string;
 }
 
 interface Run {
@@ -49,11 +51,13 @@ async function doctor(
   machine: Machine = {},
 ): Promise<Run> {
   const texts = { out: "", err: "" };
-  const { env = {}, clock = new FakeClock() } = machine;
+  const { env = {}, clock = new FakeClock(), bridges: stdout = "" } = machine;
   const dependencies: Dependencies = {
     clock,
     network: new FakeNetwork(),
-    commands: new FakeCommandRunner().on("cat /proc/self/status", { stdout: "CapEff:\t1000\n" }),
+    commands: new FakeCommandRunner()
+      .on("cat /proc/self/status", { stdout: "CapEff:\t1000\n" })
+      .on("sysctl net.bridge", { stdout }),
     random: () => 0.5,
     backends: BACKENDS,
     hostChecks: fakeHostChecks(machine),
@@ -181,6 +185,39 @@ Deno.test("doctor reads of the own Node how k3s was started", () =>
       [],
     ]);
     assertEquals(asked.at(-1)?.nodeAnnotations, undefined);
+  }));
+
+Deno.test("doctor says what keeps --network-policy from enforcing everything", () =>
+  withFolder(async (folder) => {
+    await using fake = await FakeApiServer.start();
+    const [file, policyFile] = [`${folder}/kubeconfig`, `${folder}/policies`];
+    const user = { token: fake.rotateToken() };
+    await writeKubeconfig(file, { server: fake.url, ca: fake.ca, user });
+    fake.setMissing("/api/v1/pods", 403);
+    const argv = ["--mode=auto", `--kubeconfig=${file}`];
+    const machine = { clock: systemClock };
+    assertEquals((await doctor(folder, argv, machine)).report.findings, [], "without it nothing");
+    const { code, report } = await doctor(folder, [...argv, "--network-policy"], machine);
+    assertEquals(code, 0);
+    const [bridge, access] = report.findings;
+    assertEquals([bridge?.id, access?.id], ["bridge-netfilter", "policy-access"]);
+    assertStringIncludes(bridge!.cure!, "modprobe br_netfilter");
+    assertEquals(access!.evidence, [
+      `no right to list pods, watch pods, by token of ${file}`,
+      "missing rule: {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: " +
+      "{name: kube-relay-network-policy}, rules: [{apiGroups: [''], resources: [pods], verbs: " +
+      "[list, watch]}]}",
+    ]);
+    const flags = ["--network-policy", `--policy-kubeconfig=${policyFile}`];
+    const set = "net.bridge.bridge-nf-call-iptables = 1\nnet.bridge.bridge-nf-call-ip6tables = 1\n";
+    const lost = await doctor(folder, [...argv, ...flags], { ...machine, bridges: set });
+    assertEquals(lost.report.findings.map(({ id }) => id), ["policy-access-unknown"]);
+    const off = set.replaceAll("1\n", "0\n");
+    fake.setMissing("/api/v1/pods", undefined);
+    const settable = await doctor(folder, [...argv, flags[0]!], { ...machine, bridges: off });
+    assertEquals(settable.report.findings.map(({ id, severity }) => [id, severity]), [
+      ["bridge-netfilter", "info"],
+    ]);
   }));
 
 Deno.test("doctor tells how a running kube-relay does", () =>

@@ -68,7 +68,7 @@ function unusable(detail: string): Examined<DoctorApi> {
 }
 
 async function ask(
-  { clock }: Pick<Dependencies, "clock">,
+  dependencies: Pick<Dependencies, "clock">,
   { auth, nodeName, signal }: {
     readonly auth: KubeAuth;
     readonly nodeName: string;
@@ -76,6 +76,26 @@ async function ask(
   },
 ): Promise<Examined<DoctorApi> & KnownNode> {
   const { server, method } = auth.describe();
+  try {
+    return await withApiClient(dependencies, { auth, signal }, async (client, either) => {
+      await client.currentVersion({ path: "/api/v1/services", signal: either });
+      const fact = { state: "answers", detail: `${server}, by ${method}` } as const;
+      const nodeAnnotations = await annotationsOf(nodeName, client, either);
+      return { fact, findings: [], nodeAnnotations };
+    });
+  } catch (error) {
+    signal.throwIfAborted();
+    return unreachable(`${server}: ${messageOf(error)}`, error);
+  }
+}
+
+/** Connects for a few questions. Throws what they throw, and where no answer comes in time. */
+export async function withApiClient<T>(
+  { clock }: Pick<Dependencies, "clock">,
+  { auth, signal }: { readonly auth: KubeAuth; readonly signal: AbortSignal },
+  use: (client: KubeClient, signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const { server } = auth;
   const timeout = new AbortController();
   const timer = clock.setTimer(TIMEOUT_MS, () => timeout.abort());
   const either = AbortSignal.any([signal, timeout.signal]);
@@ -83,16 +103,10 @@ async function ask(
     ? new Http1Transport({ clock, server }, { connectTimeoutMs: TIMEOUT_MS })
     : new Http2Transport({ clock, auth }, { connectTimeoutMs: TIMEOUT_MS });
   try {
-    const client = new KubeClient({ clock, auth, transport });
-    await client.currentVersion({ path: "/api/v1/services", signal: either });
-    const fact = { state: "answers", detail: `${server}, by ${method}` } as const;
-    const nodeAnnotations = await annotationsOf(nodeName, client, either);
-    return { fact, findings: [], nodeAnnotations };
+    return await use(new KubeClient({ clock, auth, transport }), either);
   } catch (error) {
-    signal.throwIfAborted();
-    const late = timeout.signal.aborted;
-    const why = late ? `no answer within ${TIMEOUT_MS / 1000} s` : messageOf(error);
-    return unreachable(`${server}: ${why}`, error);
+    const isLate = timeout.signal.aborted && !signal.aborted;
+    throw isLate ? new Error(`no answer within ${TIMEOUT_MS / 1000} s`) : error;
   } finally {
     timer.cancel();
   }

@@ -27,7 +27,7 @@ interface HandoverDependencies {
 
 type HandoverOptions = Pick<RunConfiguration, "mode" | "families"> & {
   readonly relay: Pick<RelayOptions, "takeover">;
-  readonly proxy: Pick<KubeProxyConfiguration, "ipvs">;
+  readonly proxy: Pick<KubeProxyConfiguration, "ipvs" | "networkPolicy">;
 };
 
 /** Time between two checks whether kube-proxy has ended. */
@@ -123,12 +123,13 @@ export class KubeProxyHandover implements AddressHandover, SyncObserver {
     const annotations = nodeAnnotations();
     const findings = await hostChecks.findings({
       mode: this.#options.mode,
+      networkPolicy: this.#options.proxy.networkPolicy.enabled,
       signal,
       ...(annotations && { nodeAnnotations: annotations }),
     });
     for (const { id, severity, summary, evidence, cure } of findings) {
       if (severity === "info") continue;
-      logger.warn("Foreign rules interfere with Services", { id, summary, evidence, cure });
+      logger.warn("Foreign rules interfere with kube-relay", { id, summary, evidence, cure });
     }
   }
 }

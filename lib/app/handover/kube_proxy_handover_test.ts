@@ -1,5 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import { defaultConfiguration } from "../../config/configuration_schema.ts";
 import {
@@ -35,7 +36,7 @@ class Stage {
 
   constructor({ takeover = false, uid = 0 } = {}) {
     const hostChecks = {
-      probeMode: () => Promise.resolve([]),
+      ...fakeHostChecks(),
       findings: ({ scope = "everything", nodeAnnotations }: FindingOptions = {}) => {
         this.asked.push(scope);
         this.annotations = nodeAnnotations;

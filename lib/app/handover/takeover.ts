@@ -60,8 +60,10 @@ export async function admitStart(
 /** Prints the actions of `--takeover` without acting. */
 export async function showTakeover(
   dependencies: Pick<Dependencies, "hostChecks" | "print" | "complain">,
-  { signal, ...options }: {
+  { signal, networkPolicy, ...options }: {
     readonly mode: BackendMode;
+    /** Whether kube-relay would enforce NetworkPolicies. */
+    readonly networkPolicy: boolean;
     readonly excludeCidrs: readonly Cidr[];
     readonly signal: AbortSignal;
   },
@@ -74,7 +76,21 @@ export async function showTakeover(
   const report = await hostChecks.removeKubeProxy({ dryRun: true, signal, ...options });
   if (report.removed.length === 0) print("there is nothing to remove.\n");
   printCleanupReport(dependencies, report, { dryRun: true });
+  if (networkPolicy) await showPolicyTakeover(dependencies, signal);
   if (alive) print(`\nIt would write its rules again: ${alive.cure}\n`);
+}
+
+async function showPolicyTakeover(
+  dependencies: Pick<Dependencies, "hostChecks" | "print" | "complain">,
+  signal: AbortSignal,
+): Promise<void> {
+  const { hostChecks, print } = dependencies;
+  print(
+    "\nNetworkPolicies would be enforced first; then, of what kube-router or k3s enforces by:\n",
+  );
+  const report = await hostChecks.removeKubeRouterPolicies({ dryRun: true, signal });
+  if (report.removed.length === 0) print("there is nothing to remove.\n");
+  printCleanupReport(dependencies, report, { dryRun: true });
 }
 
 /** Ranges whose virtual servers belong to other programs: `ipvs.excludeCIDRs`. */

@@ -56,16 +56,25 @@ Deno.test("showTakeover() prints what would go and how, and removes nothing", as
       asked.push(dryRun);
       return Promise.resolve({ removed: ["chain X"], failed: [], commands: ["rm X\n"] });
     },
+    removeKubeRouterPolicies({ dryRun }) {
+      asked.push(dryRun);
+      return Promise.resolve({ removed: ["chain KUBE-ROUTER-INPUT"], failed: [], commands: [] });
+    },
   };
   let out = "";
   const print = (text: string) => void (out += text);
-  await showTakeover({ hostChecks, print, complain: print }, {
-    mode: "userspace",
-    excludeCidrs: [],
+  const options = {
+    ...{ mode: "userspace" as const, networkPolicy: false, excludeCidrs: [] },
     signal: new AbortController().signal,
-  });
+  };
+  await showTakeover({ hostChecks, print, complain: print }, options);
   assertEquals(asked, [true]);
+  assertEquals(out.includes("NetworkPolicies"), false);
   for (const words of [ALIVE.evidence[0]!, "would remove chain X\n", "rm X\n", "turn it off"]) {
     assertStringIncludes(out, words);
   }
+  out = "";
+  await showTakeover({ hostChecks, print, complain: print }, { ...options, networkPolicy: true });
+  assertEquals(asked, [true, true, true]);
+  assertStringIncludes(out, "would remove chain KUBE-ROUTER-INPUT\n");
 });

@@ -15,13 +15,13 @@ import type { StatusSource } from "../status/status_report.ts";
 /** The source; throws what reading the kubeconfig throws. */
 export async function createApiObjectSource(
   dependencies: Dependencies & { readonly logger: Logger },
-  { configuration, informers, metrics }: ObjectSourceOptions,
+  { configuration, informers, kubeconfig, metrics }: ObjectSourceOptions,
 ): Promise<ObjectSource> {
   const { clock, logger, random, process } = dependencies;
   const { proxy, relay: { master } } = configuration;
-  const { kubeconfig } = proxy.clientConnection;
+  const path = kubeconfig ?? proxy.clientConnection.kubeconfig;
   const auth = await loadKubeAuth({ clock, logger }, {
-    ...(kubeconfig !== "" && { kubeconfig }),
+    ...(path !== "" && { kubeconfig: path }),
     ...(master !== undefined && { master }),
     env: process.env,
   });

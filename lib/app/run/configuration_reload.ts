@@ -5,6 +5,7 @@
  */
 import { watchConfiguration } from "../../config/configuration_watch.ts";
 import type { KubeProxyConfiguration } from "../../config/configuration.ts";
+import type { NetworkPolicyConfiguration } from "../../config/network_policy.ts";
 import { rereadConfigurationText } from "../../config/read_configuration_text.ts";
 import type { AdjustableLogger } from "../../log/logger.ts";
 import type { ProxyMetrics } from "../../metrics/proxy_metrics.ts";
@@ -28,6 +29,8 @@ interface ConfigurationReloadOptions {
   /** What holds the configuration against the node. */
   readonly startUp: Pick<StartUp, "onConfiguration">;
   readonly changes?: Pick<ChangeLog, "configurationChanged">;
+  /** Takes up how policies deny, log, and treat new pods and open connections. */
+  readonly onNetworkPolicy?: (policy: NetworkPolicyConfiguration) => void;
 }
 
 /** What is needed to read the file again. */
@@ -71,7 +74,8 @@ export function startConfigurationReload(
           current.proxy = proxy;
           changes?.configurationChanged(fields);
           takeUpLogging(logger, proxy, fields);
-          if (fields.every((field) => field.startsWith("logging."))) return;
+          if (fields.some(isOfNetworkPolicy)) options.onNetworkPolicy?.(proxy.networkPolicy);
+          if (fields.every((field) => isOfLogging(field) || isOfNetworkPolicy(field))) return;
           settings.replace(planSettingsOf(proxy, { nodeName, mode }));
           for (const family of families) family.onSettings(settings);
           startUp.onConfiguration(proxy);
@@ -81,6 +85,9 @@ export function startConfigurationReload(
     );
   });
 }
+
+const isOfLogging = (field: string) => field.startsWith("logging.");
+const isOfNetworkPolicy = (field: string) => field.startsWith("networkPolicy.");
 
 /** As of `--config <(…)`. Read once more it is empty, or keeps its reader waiting. */
 async function isPipe(path: string): Promise<boolean> {

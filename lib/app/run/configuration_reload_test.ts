@@ -12,7 +12,8 @@ import { LivePlanSettings } from "./live_plan_settings.ts";
 import { planSettingsOf } from "./plan_settings.ts";
 import { TaskGroup } from "../../controller/task_group.ts";
 
-const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+const BASE = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
+const HEAD = `${BASE}networkPolicy: {enabled: true}\n`;
 const PROCESS = {
   pid: 1,
   uid: 0,
@@ -49,7 +50,7 @@ async function startReload(
   const of = { nodeName: "node-1", mode: "iptables" } as const;
   const settings = new LivePlanSettings(planSettingsOf(loaded.proxy, of));
   let replans = 0;
-  const [results, told]: [string[], boolean[]] = [[], []];
+  const [results, told, denials]: [string[], boolean[], string[]] = [[], [], []];
   const current = { proxy: loaded.proxy };
   startConfigurationReload(
     {
@@ -70,10 +71,11 @@ async function startReload(
       settings,
       families: [{ onSettings: () => void replans++ }],
       startUp: { onConfiguration: (proxy) => void told.push(proxy.iptables.masqueradeAll) },
+      onNetworkPolicy: ({ deny }) => void denials.push(deny),
     },
   );
   await eventually("the file is looked at", () => logger.lines.length > 0);
-  return { logger, settings, current, results, told, replans: () => replans };
+  return { logger, settings, current, results, told, denials, replans: () => replans };
 }
 
 Deno.test("startConfigurationReload() hands on what changes, and ends the program for what it cannot", async () => {
@@ -106,6 +108,22 @@ Deno.test("startConfigurationReload() hands on what changes, and ends the progra
   } finally {
     tasks.stop();
     await tasks.ended().catch(() => {});
+    await Deno.remove(folder, { recursive: true });
+  }
+});
+
+Deno.test("startConfigurationReload() hands on settings of NetworkPolicy, and plans no Services for them", async () => {
+  const folder = await Deno.makeTempDir();
+  const tasks = new TaskGroup(new AbortController().signal);
+  const path = `${folder}/c.yaml`;
+  try {
+    const { denials, results, replans } = await startReload(path, tasks);
+    await Deno.writeTextFile(path, `${BASE}networkPolicy: {enabled: true, deny: drop}\n`);
+    await eventually("the change is taken up", () => results.length === 1);
+    assertEquals([denials, replans(), results], [["drop"], 0, ["applied"]]);
+  } finally {
+    tasks.stop();
+    await tasks.ended();
     await Deno.remove(folder, { recursive: true });
   }
 });

@@ -1,5 +1,6 @@
 /**
- * All that a run requests of the machine's settings: for connection tracking first, then the mode's own.
+ * All that a run requests of the machine's settings: for connection tracking first, then the mode's own,
+ * then those of NetworkPolicy.
  *
  * @module
  */
@@ -9,6 +10,7 @@ import { cpuCount } from "../../os/cpu_count.ts";
 import type { Backend, BackendMode } from "../../proxy/backend.ts";
 import { conntrackSettings } from "../../proxy/conntrack_settings.ts";
 import type { HostSettingRequest } from "../../proxy/host_setting.ts";
+import { BRIDGE_SETTINGS } from "./bridge_settings.ts";
 import { configuredNodePorts } from "./plan_settings.ts";
 
 /** What is asked of the backends. */
@@ -16,7 +18,10 @@ export type RequestingBackend = Pick<Backend, "family" | "usesConntrack" | "host
 
 /** By what the requests are made. */
 interface RequestOptions {
-  readonly proxy: Pick<KubeProxyConfiguration, "conntrack" | "nodePortAddresses">;
+  readonly proxy: Pick<
+    KubeProxyConfiguration,
+    "conntrack" | "nodePortAddresses" | "networkPolicy"
+  >;
   readonly mode: BackendMode;
   readonly backends: readonly RequestingBackend[];
 }
@@ -38,8 +43,11 @@ export async function hostSettingRequests(
   { commands }: { readonly commands: CommandRunner },
   options: RequestOptions,
 ): Promise<readonly HostSettingRequest[]> {
-  const { proxy: { conntrack }, backends } = options;
-  const ofBackends = modeSettingRequests(options);
+  const { proxy: { conntrack, networkPolicy }, backends } = options;
+  const ofBackends = [
+    ...modeSettingRequests(options),
+    ...(networkPolicy.enabled ? BRIDGE_SETTINGS : []),
+  ];
   if (!backends.some(({ usesConntrack }) => usesConntrack)) return ofBackends;
   // Counting starts a process, which only the size of the table is worth.
   const cpus = conntrack.maxPerCore > 0 ? await cpuCount(commands) : 0;

@@ -30,6 +30,21 @@ Deno.test("hostSettingRequests() wants nothing of conntrack for a mode that has 
   assertEquals(commands.calls, []);
 });
 
+Deno.test("hostSettingRequests() wants bridged packets to pass the rules for NetworkPolicy, in any mode", async () => {
+  const commands = new FakeCommandRunner();
+  const networkPolicy = { ...proxy.networkPolicy, enabled: true };
+  const requests = await hostSettingRequests({ commands }, {
+    proxy: { ...proxy, networkPolicy },
+    mode: "userspace",
+    backends: [backend(false)],
+  });
+  assertEquals(requests.map(({ name }) => name), [
+    FORWARD.name,
+    "net.bridge.bridge-nf-call-iptables",
+    "net.bridge.bridge-nf-call-ip6tables",
+  ]);
+});
+
 Deno.test("hostSettingRequests() counts no CPUs where the size is left to the kernel", async () => {
   const commands = new FakeCommandRunner();
   const requests = await hostSettingRequests({ commands }, {

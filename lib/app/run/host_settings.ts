@@ -156,12 +156,18 @@ function unreadable(
   request: HostSettingRequest,
   { kind, reason }: SysctlProblem,
 ): HostSettingOutcome {
-  const isConntrack = kind === "unknown" && request.name.includes(".nf_conntrack_");
+  const module = kind === "unknown" ? moduleOf(request) : undefined;
   return {
     ...outcome(request, "refused", undefined),
-    reason: isConntrack ? `${reason}: module nf_conntrack is not loaded` : reason,
-    cure: `${isConntrack ? "modprobe nf_conntrack && " : ""}${cureOf(request)}`,
+    reason: module === undefined ? reason : `${reason}: module ${module} is not loaded`,
+    cure: `${module === undefined ? "" : `modprobe ${module} && `}${cureOf(request)}`,
   };
+}
+
+/** The module without which a setting does not exist. */
+function moduleOf({ name }: HostSettingRequest): string | undefined {
+  if (name.includes(".nf_conntrack_")) return "nf_conntrack";
+  return name.startsWith("net.bridge.bridge-nf-") ? "br_netfilter" : undefined;
 }
 
 /** The exact command for an admin, on the host itself rather than in a container. */

@@ -2,6 +2,7 @@ import { assertEquals, assertStringIncludes } from "@std/assert";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
 import type { HostSettingRequest } from "../../proxy/host_setting.ts";
+import { BRIDGE_SETTINGS } from "./bridge_settings.ts";
 import { HostSettings } from "./host_settings.ts";
 
 const MAX = "net.netfilter.nf_conntrack_max";
@@ -124,6 +125,18 @@ Deno.test("HostSettings tells of what the kernel does not know once nothing come
   assertStringIncludes(String(logger.lines[0]?.fields.cure), "modprobe nf_conntrack && sysctl -w");
   await settings.run(new AbortController().signal);
   assertEquals(logger.lines.length, 1);
+});
+
+Deno.test("HostSettings names the module of settings of bridges, and what is lost without it", async () => {
+  const { settings, logger } = stage(new FakeKernel(), BRIDGE_SETTINGS);
+  await settings.apply({ final: true });
+  const { level, fields } = logger.lines[0]!;
+  assertEquals([level, fields.reason, fields.cure], [
+    "warn",
+    "this kernel has no such setting now: module br_netfilter is not loaded",
+    "modprobe br_netfilter && sysctl -w net.bridge.bridge-nf-call-iptables=1",
+  ]);
+  assertStringIncludes(String(fields.purpose), "traffic between pods on one bridge");
 });
 
 Deno.test("HostSettings.run() ends with the process", async () => {

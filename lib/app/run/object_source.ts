@@ -49,6 +49,8 @@ interface SourceRepetitions {
 export interface ObjectSourceOptions {
   readonly configuration: LoadedConfiguration;
   readonly informers: InformerSet;
+  /** Another kubeconfig; empty = the service account. @default {that of the configuration} */
+  readonly kubeconfig?: string;
   /** Counts each answer of an API server, and each that did not come. */
   readonly metrics?: { apiAnswered(answer: ApiAnswer): void };
 }

@@ -70,7 +70,7 @@ export async function startRunningServers(
 
 function createRunningPage(
   { clock, hostChecks }: RunningServersDependencies,
-  { introspection, changes, configuration: { mode }, signal }: RunningServersOptions & {
+  { introspection, changes, configuration: { mode, proxy }, signal }: RunningServersOptions & {
     readonly introspection: Introspection;
     readonly signal: AbortSignal;
   },
@@ -82,7 +82,8 @@ function createRunningPage(
       const status = await introspection.status({ brief: true });
       const { annotations: nodeAnnotations } = status.node;
       const own = relayFindings(status);
-      const options = { mode, signal, ...(nodeAnnotations && { nodeAnnotations }) };
+      const networkPolicy = proxy.networkPolicy.enabled;
+      const options = { mode, networkPolicy, signal, ...(nodeAnnotations && { nodeAnnotations }) };
       return byGravity([...await hostChecks.findings(options), ...own]);
     },
   });

@@ -11,6 +11,7 @@ const DEPLOY = new URL("../../../deploy/", import.meta.url);
 /** The manifests of `deploy/kubernetes`. */
 export const MANIFESTS: readonly string[] = [
   "kubernetes/rbac.yaml",
+  "kubernetes/network-policy-rbac.yaml",
   "kubernetes/kubeadm.yaml",
   "kubernetes/kubeadm-userspace.yaml",
 ];

@@ -6,6 +6,7 @@
  * @module
  */
 import type { PemPair, RawObject } from "../../conformance/server.ts";
+import { ACCESS_REVIEW_PATH, answerAccessReview } from "./fake_access_review.ts";
 import { FakeApiLists } from "./fake_api_list.ts";
 import { type Collection, COLLECTIONS, FakeApiStore, FakeStoreError } from "./fake_api_store.ts";
 import { FakeWatch } from "./fake_api_watch.ts";
@@ -51,6 +52,8 @@ export class FakeApiServer implements AsyncDisposable {
   streamingLists: "served" | "invalid" | "error event" | "never ending" = "served";
   /** Whether Services can be selected by `spec.clusterIP` (since 1.31). */
   clusterIpSelector = true;
+  /** What reviews say no to, e.g. `watch /api/v1/pods`, besides what is answered with 403. */
+  readonly deniedAccess = new Set<string>();
   /** Whether watches end at the time that they were asked for. */
   endsWatches = true;
   readonly #http: FakeHttpServer;
@@ -200,6 +203,9 @@ export class FakeApiServer implements AsyncDisposable {
     if (path === "/version") return sendJson(response, 200, { major: "1", minor: "36" });
     const missing = this.#missing.get(path);
     if (missing) return sendStatus(response, { status: missing, ...MISSING[missing] });
+    if (request.method === "POST" && path === ACCESS_REVIEW_PATH) {
+      return this.#reviewAccess(response, body);
+    }
     const target = findTarget(path);
     // Where nobody answers for a group, the answer is no Status.
     if (target === "unknown group") return sendJson(response, 404, { paths: ["/readyz"] });
@@ -214,6 +220,15 @@ export class FakeApiServer implements AsyncDisposable {
     if (!selector) return;
     if (isWatch) this.#watch(response, { target, query, selector });
     else this.#list(response, { target, query, selector });
+  }
+
+  #reviewAccess(response: FakeHttpResponse, body: string): void {
+    const isForbidden = (collection: string, verb: string) =>
+      this.#missing.get(collection) === 403 || this.deniedAccess.has(`${verb} ${collection}`);
+    const review = answerAccessReview(body, isForbidden);
+    if (review) return sendJson(response, 201, review);
+    const message = "spec.resourceAttributes: Invalid value";
+    sendStatus(response, { status: 422, reason: "Invalid", message });
   }
 
   #takeFailure(

@@ -22,6 +22,9 @@ export const COLLECTIONS: readonly Collection[] = [
   collection("Event", "events.k8s.io/v1", "events", true),
   collection("Node", "v1", "nodes", false),
   collection("EndpointSlice", "discovery.k8s.io/v1", "endpointslices", true),
+  collection("Pod", "v1", "pods", true),
+  collection("Namespace", "v1", "namespaces", false),
+  collection("NetworkPolicy", "networking.k8s.io/v1", "networkpolicies", true),
   collection("ServiceCIDR", "networking.k8s.io/v1", "servicecidrs", false),
   // Made up: tests/made_up_kind_test.ts.
   collection("Lantern", "lights.example.org/v2", "lanterns", true),

@@ -32,6 +32,7 @@ export function fakeHostChecks(
       return Promise.resolve(findings);
     },
     removeKubeProxy: () => Promise.resolve({ removed: [], failed: [] }),
+    removeKubeRouterPolicies: () => Promise.resolve({ removed: [], failed: [] }),
   };
 }
 

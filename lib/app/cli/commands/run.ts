@@ -55,7 +55,8 @@ async function serve(
   const { mode } = chosen;
   if (relay.takeover && relay.dryRun) {
     const excludeCidrs = excludedServers(configuration.proxy);
-    await showTakeover(dependencies, { mode, excludeCidrs, signal });
+    const networkPolicy = configuration.proxy.networkPolicy.enabled;
+    await showTakeover(dependencies, { mode, networkPolicy, excludeCidrs, signal });
     return 0;
   }
   logger.info("Starting", {
@@ -64,6 +65,9 @@ async function serve(
     source: relay.manifests.length > 0 ? relay.manifests.join(",") : "API server",
   });
   logNotices({ configuration, logger });
+  if (configuration.proxy.networkPolicy.enabled) {
+    logger.error("NetworkPolicies are NOT enforced: this build has no controller for them");
+  }
   logConfiguration(logger, { flags, configuration });
   const families = commonFamilies(chosen, await chooseFamilies({ ...dependencies, logger }));
   const proxy = effectiveConfiguration(configuration.proxy, mode);

@@ -1,0 +1,108 @@
+import { assertEquals, assertStringIncludes } from "@std/assert";
+import { writeKubeconfig } from "../../../tests/support/builders/kubeconfig_file.ts";
+import { eventually } from "../../../tests/support/eventually.ts";
+import { FakeApiServer } from "../../../tests/support/fakes/fake_api_server.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
+import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
+import { MemoryLogger } from "../../../tests/support/fakes/memory_logger.ts";
+import { withFolder } from "../../../tests/support/with_folder.ts";
+import { POD } from "../../api/kinds/pod.ts";
+import { loadConfiguration } from "../../config/load.ts";
+import { InformerSet } from "../../kube/informer_set.ts";
+import { type Clock, systemClock } from "../../os/clock.ts";
+import { PolicySource } from "./policy_source.ts";
+
+/** The system's clock, but that its sleeps end when a test says so. */
+class HeldClock implements Clock {
+  readonly waits: { readonly ms: number; readonly end: () => void }[] = [];
+  now = () => systemClock.now();
+  wallNow = () => systemClock.wallNow();
+  setTimer: Clock["setTimer"] = (ms, action) => systemClock.setTimer(ms, action);
+  yieldToEventLoop = () => systemClock.yieldToEventLoop();
+
+  sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    signal?.addEventListener("abort", () => reject(signal.reason), { once: true });
+    this.waits.push({ ms, end: resolve });
+    return promise;
+  }
+}
+
+async function start(file: string) {
+  const clock = new HeldClock();
+  const [logger, informers] = [new MemoryLogger(), new InformerSet()];
+  const pods = informers.subscribe(POD);
+  const process = {
+    ...{ pid: 1, uid: 0, hostname: "a", env: () => undefined, columns: 80 },
+    stdoutIsTerminal: false,
+  };
+  const configuration = await loadConfiguration(
+    { uid: 0, env: () => undefined, readTextFile: () => Promise.reject(new Error("unexpected")) },
+    { flags: { "network-policy": true, kubeconfig: "/nonexistent", "policy-kubeconfig": file } },
+  );
+  const source = new PolicySource({
+    ...{ clock, logger, process, random: () => 0, backends: {} },
+    ...{ network: new FakeNetwork(), commands: new FakeCommandRunner() },
+    ...{ hostChecks: fakeHostChecks(), print: () => {}, complain: () => {} },
+  }, { configuration, informers });
+  const controller = new AbortController();
+  const running = source.run(controller.signal);
+  const stop = async () => {
+    controller.abort();
+    await running;
+  };
+  return { clock, logger, pods, source, stop };
+}
+
+Deno.test("PolicySource reads by its own kubeconfig, once the API server allows it", () =>
+  withFolder(async (folder) => {
+    await using fake = await FakeApiServer.start();
+    fake.store.create({
+      apiVersion: "v1",
+      kind: "Pod",
+      metadata: { namespace: "default", name: "web-1" },
+      spec: {},
+      status: { podIP: "10.42.0.9" },
+    });
+    fake.deniedAccess.add("list /api/v1/pods");
+    const file = `${folder}/kubeconfig`;
+    const { clock, logger, pods, source, stop } = await start(file);
+    try {
+      await eventually("the kubeconfig is missed", () => clock.waits.length === 1);
+      assertStringIncludes(source.status()[0]!.state, "no NetworkPolicy is enforced");
+      await writeKubeconfig(file, {
+        ...{ server: fake.url, ca: fake.ca },
+        user: { token: fake.rotateToken() },
+      });
+      clock.waits[0]!.end();
+      await eventually("access is refused", () => clock.waits.length === 2);
+      assertEquals(source.status()[0]!.problems[0], "no right to list pods");
+      assertEquals(fake.requests.some(({ path }) => path === "/api/v1/pods"), false);
+      fake.deniedAccess.clear();
+      clock.waits[1]!.end();
+      await eventually("the pod is seen", () => pods.get("default/web-1") !== undefined);
+      assertEquals(source.status()[0]!.state, "granted");
+      const errors = logger.lines.filter(({ level }) => level === "error");
+      assertEquals(errors.length, 2);
+      for (const { message } of errors) assertStringIncludes(message, "are NOT enforced");
+    } finally {
+      await stop();
+    }
+  }));
+
+Deno.test("PolicySource ends with its signal, whatever it waits for, and closes its connection", () =>
+  withFolder(async (folder) => {
+    await using fake = await FakeApiServer.start();
+    fake.deniedAccess.add("list /api/v1/pods");
+    const file = `${folder}/kubeconfig`;
+    const withoutFile = await start(file);
+    await eventually("the kubeconfig is missed", () => withoutFile.clock.waits.length === 1);
+    await withoutFile.stop();
+    const user = { token: fake.rotateToken() };
+    await writeKubeconfig(file, { server: fake.url, ca: fake.ca, user });
+    const { clock, stop } = await start(file);
+    await eventually("access is refused", () => clock.waits.length === 1);
+    await stop();
+    await eventually("the connection is closed", () => fake.connections === 0);
+  }));

@@ -1,0 +1,135 @@
+/**
+ * kube-router's network policy rules in a real kernel, beside rules of others: found, and removed alone.
+ *
+ * @module
+ */
+import { assert, assertEquals, assertStringIncludes } from "@std/assert";
+import { findForeignSoftware } from "../../backends/netfilter/foreign/find_foreign_software.ts";
+import { removeKubeRouterPolicies } from "../../backends/netfilter/foreign/remove_kube_router_policies.ts";
+import { IP_FAMILIES } from "../../lib/net/ip_address.ts";
+import { kubeProxyIptablesRules } from "../support/builders/kube_proxy_rules.ts";
+import {
+  kubeRouterNftRules,
+  kubeRouterPolicyRules,
+  kubeRouterRouteSets,
+  kubeRouterSets,
+  otherEnforcerRules,
+} from "../support/builders/kube_router_rules.ts";
+import { isMissing, program } from "../support/requirement.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
+import { createUsedNode, type RulesNode, VARIANTS } from "../support/stages/rules_node.ts";
+
+const ignore = isMissing("leftovers of kube-router's policies in a real kernel", [
+  ...netnsRequirements(),
+  ...["iptables-nft", "iptables-legacy", "nft", "ipset"].map(program),
+]);
+
+/** Rules of everybody but kube-router's policy controller. */
+async function createBusyNode(): Promise<RulesNode> {
+  const node = await createUsedNode();
+  for (const family of IP_FAMILIES) {
+    await node.load("ipset restore", kubeRouterRouteSets({ family }));
+    for (const variant of VARIANTS) {
+      await node.loadIptables(variant, family, kubeProxyIptablesRules({ family }));
+      await node.loadIptables(variant, family, otherEnforcerRules());
+    }
+  }
+  return node;
+}
+
+/** The policy rules: in both variants of iptables, and in nftables. */
+async function loadPolicies(node: RulesNode): Promise<void> {
+  for (const family of IP_FAMILIES) {
+    await node.load("ipset restore", kubeRouterSets({ family }));
+    for (const variant of VARIANTS) {
+      await node.loadIptables(variant, family, kubeRouterPolicyRules({ family }));
+    }
+    await node.load("nft -f -", kubeRouterNftRules({ family }));
+  }
+}
+
+function remove(node: RulesNode, { dryRun = false } = {}) {
+  return removeKubeRouterPolicies(node.edges, { dryRun });
+}
+
+Deno.test({
+  name:
+    "removeKubeRouterPolicies() leaves everything else as it was, in both families and variants",
+  ignore,
+  async fn() {
+    await using node = await createBusyNode();
+    const before = await node.rules();
+    await loadPolicies(node);
+    const loaded = await node.rules();
+    const shown = await remove(node, { dryRun: true });
+    assertEquals(await node.rules(), loaded, "a dry run changes nothing");
+    const { removed, failed, kept } = await remove(node);
+    assertEquals({ failed, kept }, { failed: [], kept: undefined });
+    assertEquals(removed, shown.removed);
+    for (
+      const what of [
+        "ipset inet6:KUBE-SRC-SXIVWICOYRO3J4NJ",
+        "table ip6 kube-router-filter-ipv6 (nftables)",
+        "rule of FORWARD in filter that jumps to KUBE-ROUTER-FORWARD (ip6tables-legacy)",
+      ]
+    ) assert(removed.includes(what), `${what} is missing in ${removed.join("\n")}`);
+    assertEquals(await node.rules(), before);
+    assertEquals(await remove(node), { removed: [], failed: [] }, "nothing is left to do");
+  },
+});
+
+Deno.test({
+  name: "removeKubeRouterPolicies() runs the commands that its dry run shows, as a shell would",
+  ignore,
+  async fn() {
+    await using node = await createBusyNode();
+    const before = await node.rules();
+    await loadPolicies(node);
+    const { commands } = await remove(node, { dryRun: true });
+    await node.load("sh -e", commands!.join(""));
+    assertEquals(await node.rules(), before);
+  },
+});
+
+Deno.test({
+  name: "removeKubeRouterPolicies() goes on past a set that a rule of another program uses",
+  ignore,
+  async fn() {
+    await using node = await createUsedNode(["nft"]);
+    await node.load("ipset restore", kubeRouterSets({ family: "IPv4" }));
+    const rule = "-A FORWARD -m set --match-set KUBE-SRC-SXIVWICOYRO3J4NJ src -j ACCEPT";
+    await node.loadIptables("nft", "IPv4", `*filter\n${rule}\nCOMMIT\n`);
+    const { removed, failed } = await remove(node);
+    assertEquals(removed, ["ipset KUBE-DST-XPGD46QRK7WJZT7O", "ipset kube-router-local-pods"]);
+    assertEquals(failed.length, 1);
+    assertStringIncludes(failed[0]!, "ipset KUBE-SRC-SXIVWICOYRO3J4NJ: ");
+    assertStringIncludes(await node.rules(), rule);
+  },
+});
+
+Deno.test({
+  name: "findForeignSoftware() finds enforcers of NetworkPolicies, and what remains of them",
+  ignore,
+  async fn() {
+    await using node = await createUsedNode(["nft"]);
+    const find = async () =>
+      (await findForeignSoftware(node.edges, { networkPolicy: true }))
+        .map(({ severity, id }) => `${severity} ${id}`);
+    assertEquals(await find(), []);
+    await node.load("nft -f -", kubeRouterNftRules({ family: "IPv4" }));
+    assertEquals(await find(), ["warning kube-router-policies"]);
+    await remove(node);
+    assertEquals(await find(), []);
+    await node.load("ipset restore", kubeRouterSets({ family: "IPv6" }));
+    await node.loadIptables("nft", "IPv6", kubeRouterPolicyRules({ family: "IPv6" }));
+    await node.load("nft -f -", "table inet kube-network-policies { }\ntable ip6 calico { }\n");
+    await node.loadIptables("nft", "IPv4", "*filter\n:CILIUM_FORWARD - [0:0]\nCOMMIT\n");
+    const others = ["calico-policies", "cilium-policies", "kube-network-policies"];
+    assertEquals(
+      await find(),
+      ["kube-router-policies", ...others].map((id) => `warning ${id}`),
+    );
+    await remove(node);
+    assertEquals(await find(), others.map((id) => `warning ${id}`));
+  },
+});

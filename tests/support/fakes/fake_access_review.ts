@@ -1,0 +1,38 @@
+/**
+ * How the fake API server answers a `SelfSubjectAccessReview`.
+ *
+ * @module
+ */
+
+/** Where such reviews are created. */
+export const ACCESS_REVIEW_PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+interface ReviewRequest {
+  readonly apiVersion?: string;
+  readonly kind?: string;
+  readonly spec?: {
+    readonly resourceAttributes?: {
+      readonly verb?: string;
+      readonly group?: string;
+      readonly resource?: string;
+      readonly version?: string;
+    };
+  };
+}
+
+/**
+ * The review with its answer; `undefined` for what is no review. Who is asked by `isForbidden` says
+ * whether requests to the path of a collection are refused.
+ */
+export function answerAccessReview(
+  body: string,
+  isForbidden: (path: string, verb: string) => boolean,
+): object | undefined {
+  const review = JSON.parse(body) as ReviewRequest;
+  const { verb, group = "", resource, version = "v1" } = review.spec?.resourceAttributes ?? {};
+  if (review.kind !== "SelfSubjectAccessReview" || !verb || !resource) return undefined;
+  const root = group === "" ? "/api" : `/apis/${group}`;
+  const allowed = !isForbidden(`${root}/${version}/${resource}`, verb);
+  // A real server leaves `denied` out unless an authorizer forbids what others may still allow.
+  return { ...review, status: { allowed, ...(!allowed && { reason: "" }) } };
+}
