@@ -37,15 +37,17 @@ import { type IptablesRules, ServiceRuleWriter } from "./service_rule_writer.ts"
 import { TREES } from "./base_chains.ts";
 import { createRuleWatch } from "./drift_watch.ts";
 import { compareKernel, repairKernel } from "./compare_kernel.ts";
-import { findFacts } from "./probe.ts";
-import { explainIptables } from "./explain.ts";
-import { ExplainedLayout } from "./explain.ts";
+import { findFacts, probeIptablesMode } from "./probe.ts";
+import { ExplainedLayout, explainIptables } from "./explain.ts";
 import { findMissingRules } from "./find_missing.ts";
-import { renderOptionsOf, servesLocalhost } from "./render_options.ts";
+import {
+  ALL_FEATURES,
+  type IptablesFeatures,
+  renderOptionsOf,
+  servesLocalhost,
+} from "./render_options.ts";
 import { removeOwnChains } from "./own_chains.ts";
-import { probeIptablesMode } from "./probe.ts";
 import { renderEach, renderText } from "./render.ts";
-import { ALL_FEATURES, type IptablesFeatures } from "./render_options.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** Settings of the iptables backend. */

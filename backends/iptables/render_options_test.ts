@@ -1,8 +1,12 @@
 import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import type { NodePortAddresses } from "../../lib/proxy/node_port_addresses.ts";
-import { renderOptionsOf, servesLocalhost } from "./render_options.ts";
-import { ALL_FEATURES, defaultRenderOptions } from "./render_options.ts";
+import {
+  ALL_FEATURES,
+  defaultRenderOptions,
+  renderOptionsOf,
+  servesLocalhost,
+} from "./render_options.ts";
 
 const FIXED = { family: "IPv4", masqueradeBit: 14, localhostNodePorts: true } as const;
 const ALL: NodePortAddresses = { kind: "all" };

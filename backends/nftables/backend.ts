@@ -43,17 +43,19 @@ import { servicesTable, TABLE } from "./containers.ts";
 import { createTableWatch } from "./drift_watch.ts";
 import { explainNftables } from "./explain.ts";
 import { EXPRESSIONS } from "./expressions.ts";
-import { appliedSlots, findAffinity } from "./find_elements.ts";
-import { findMissingElements } from "./find_elements.ts";
+import { appliedSlots, findAffinity, findMissingElements } from "./find_elements.ts";
 import { compareKernel, repairKernel } from "./compare_kernel.ts";
-import { renderOptionsOf, servesLocalhost } from "./render_options.ts";
+import {
+  ALL_FEATURES,
+  type NftablesFeatures,
+  renderOptionsOf,
+  servesLocalhost,
+} from "./render_options.ts";
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { removeOwnTable } from "./own_table.ts";
 import { probeNftablesMode, probeRenderFeatures } from "./probe.ts";
-import { ALL_FEATURES, type NftablesFeatures } from "./render_options.ts";
 import { renderText, withCounters } from "./render.ts";
-import { countedFor, startCounting } from "./traffic_counters.ts";
-import type { TrafficCounters } from "./traffic_counters.ts";
+import { countedFor, startCounting, type TrafficCounters } from "./traffic_counters.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 /** The edges of the nftables backend. */
