@@ -1,37 +1,33 @@
-/**
- * Whether the proxy keeps up: bookkeeping of when syncs were asked for and when they succeeded.
- *
- * @module
- */
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
 import type { Clock } from "../os/clock.ts";
 
 /** Health of one IP family. */
 interface FamilyHealth {
-  /** Milliseconds since 1970 of the last good sync, or of the start of the sync loop. */
+  /** Milliseconds since 1970 of the last successful sync, or of the start of the sync loop. */
   readonly lastUpdated: number;
   readonly healthy: boolean;
 }
 
-/** What the Node object says about this node as a target of load balancers. */
+/** The fields of the Node that decide whether load balancers may use it. */
 export interface NodeEligibility {
   readonly deletionTimestamp?: string;
   readonly taints?: readonly { readonly key: string }[];
 }
 
-/** The cluster autoscaler sets it on a node that it is about to delete (KEP-3836). */
+/** The cluster autoscaler adds this taint to a node before it deletes the node (KEP-3836). */
 const TO_BE_DELETED_TAINT = "ToBeDeletedByClusterAutoscaler";
 
 interface FamilyTimes {
   /** Time of day, for people. */
   readonly lastUpdated: number;
-  /** On the clock that only grows: a jump of the time of day makes nothing late. */
+  /** On the monotonic clock: a jump of the time of day delays nothing. */
   oldestPending: number | undefined;
 }
 
 /**
- * A family is unhealthy when a sync was asked for and has not succeeded within the time-out. One that
- * has nothing to do stays healthy for ever; one never heard of does not count.
+ * Tracks requested and successful syncs. A family is unhealthy if a requested sync has not
+ * succeeded within the timeout. A family without work stays healthy; an unknown family does not
+ * count.
  */
 export class ProxyHealth {
   readonly #clock: Pick<Clock, "now" | "wallNow">;
@@ -48,12 +44,12 @@ export class ProxyHealth {
     this.#timeoutMs = timeoutMs;
   }
 
-  /** The family's sync loop begins. */
+  /** The family's sync loop started. */
   syncLoopStarted(family: IpFamily): void {
     this.#families.set(family, { lastUpdated: this.#clock.wallNow(), oldestPending: undefined });
   }
 
-  /** A sync was asked for. */
+  /** A sync was requested. */
   syncQueued(family: IpFamily): void {
     const now = this.#clock.now();
     const times = this.#families.get(family);
@@ -66,18 +62,18 @@ export class ProxyHealth {
     this.#families.set(family, { lastUpdated: this.#clock.wallNow(), oldestPending: undefined });
   }
 
-  /** Takes the state of the own Node; the last one stays when the object is deleted. */
+  /** Updates the state of the own Node; deletion of the object keeps the last state. */
   nodeSeen({ deletionTimestamp, taints = [] }: NodeEligibility): void {
     this.#nodeEligible = deletionTimestamp === undefined &&
       !taints.some(({ key }) => key === TO_BE_DELETED_TAINT);
   }
 
-  /** Whether load balancers may send to this node; false until the Node has been seen. */
+  /** Whether load balancers may use this node; false until the Node has been seen. */
   get nodeEligible(): boolean {
     return this.#nodeEligible;
   }
 
-  /** Every family that has been heard of. */
+  /** Returns every known family. */
   families(): ReadonlyMap<IpFamily, FamilyHealth> {
     const now = this.#clock.now();
     const result = new Map<IpFamily, FamilyHealth>();
@@ -91,7 +87,7 @@ export class ProxyHealth {
     return result;
   }
 
-  /** Whether every family that has been heard of is healthy. */
+  /** Whether every known family is healthy. */
   healthy(): boolean {
     return [...this.families().values()].every(({ healthy }) => healthy);
   }

@@ -20,13 +20,13 @@ import type { Clock } from "../os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../os/command_runner.ts";
 import { readTextUpTo } from "../os/read_text_up_to.ts";
 import { credentialPlugin } from "./credential_plugin.ts";
-import { warnOfOpenFiles } from "./file_modes.ts";
+import { warnOfOpenFiles } from "./kube_identity.ts";
 import { IdentityAuth } from "./identity_auth.ts";
 import { inClusterIdentity } from "./in_cluster.ts";
 import type { KubeAuth } from "./kube_auth.ts";
 import { kubeconfigShapeProblem } from "./kubeconfig_shape.ts";
 import { KubeAuthError, type KubeIdentity, type PemSource } from "./kube_identity.ts";
-import { serverUrl } from "./server_url.ts";
+import { serverUrl } from "./kubeconfig_shape.ts";
 
 /** What {@linkcode loadKubeAuth} stands on. */
 interface KubeAuthDependencies {

@@ -4,6 +4,7 @@
  * @module
  */
 import * as v from "valibot";
+import { KubeAuthError } from "./kube_identity.ts";
 
 const TEXT = v.nullish(v.string("text"));
 const FLAG = v.nullish(v.boolean("true or false"));
@@ -57,4 +58,24 @@ export function kubeconfigShapeProblem(raw: unknown): string | undefined {
     typeof key === "number" ? `[${key}]` : `.${String(key)}`
   );
   return `${path.join("").slice(1) || "it"} has to be ${issue.message}`;
+}
+
+/**
+ * The URL of an API server. HOST:PORT gets a scheme as in client-go: https where anything is known
+ * that only TLS needs (a CA, a certificate), otherwise http. Throws a {@linkcode KubeAuthError} that
+ * names the field.
+ */
+export function serverUrl(
+  field: string,
+  text: string,
+  { usesTls }: { readonly usesTls: boolean },
+): string {
+  const hasScheme = text.includes("://");
+  const url = URL.parse(hasScheme ? text : `${usesTls ? "https" : "http"}://${text}`);
+  const isHttp = url !== null && /^https?:$/.test(url.protocol);
+  if (isHttp && hasScheme) return text;
+  if (isHttp && url.pathname === "/" && url.search === "") return url.origin;
+  throw new KubeAuthError(
+    `Cannot use ${field}: '${text}' has to be a URL such as https://192.0.2.1:6443`,
+  );
 }

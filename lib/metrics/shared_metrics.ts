@@ -1,12 +1,12 @@
 /**
- * The metrics that every Kubernetes component has from its shared libraries, as far as they mean
- * something outside of Go.
+ * The metrics that every Kubernetes component gets from its shared libraries, unless they only
+ * concern Go.
  *
  * @module
  */
 import type { Metric } from "./metric.ts";
 
-/** Rows by the name that the code has for each. */
+/** Rows by their name in the code. */
 export const SHARED_METRICS = {
   kubernetesBuildInfo: {
     name: "kubernetes_build_info",

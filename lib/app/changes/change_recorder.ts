@@ -5,7 +5,7 @@ import type { Quarantined, SyncReport } from "../../proxy/data_plane.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { QuarantineEntry, SyncEntry } from "./change_entry.ts";
 import type { ChangeLog } from "./change_log.ts";
-import { shortened } from "./change_words.ts";
+import { shortened } from "./change_text.ts";
 import { mergeBursts } from "./merge_bursts.ts";
 import type { ObjectChange } from "./object_change.ts";
 import { PendingCauses, PendingEffects } from "./pending_changes.ts";

@@ -6,7 +6,7 @@ import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
 import type { IpAddress } from "../../net/ip_address.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
 import { namespacedNameOf, type ServiceKey, serviceKey } from "../../proxy/service_port_name.ts";
-import { itemChanges, limited, shortened } from "./change_words.ts";
+import { itemChanges, limited, shortened } from "./change_text.ts";
 import {
   describeEndpoints,
   describeEndpointSlice,

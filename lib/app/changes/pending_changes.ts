@@ -1,7 +1,7 @@
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { type ServiceKey, serviceKey, type ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { CauseKind, ChangeAction, ChangeCause, ChangeEffect } from "./change_entry.ts";
-import { shortened } from "./change_words.ts";
+import { shortened } from "./change_text.ts";
 import { describePlan } from "./describe_plan.ts";
 import { type ObjectChange, subjectOf, wordsOfChange } from "./object_change.ts";
 

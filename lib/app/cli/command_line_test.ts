@@ -1,18 +1,18 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
-import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
 import {
   testStatusFamily,
   testStatusReport,
 } from "../../../tests/support/builders/status_reports.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
 import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
 import { systemNetwork } from "../../os/network.ts";
 import type { HostChecks } from "../../proxy/host_checks.ts";
-import { COMMANDS } from "./commands/mod.ts";
-import { runCommandLine } from "./command_line.ts";
 import { startControlServer } from "../control/control_server.ts";
 import type { BackendTable, Dependencies, ProcessInfo } from "../dependencies.ts";
 import type { StatusReport } from "../status/status_report.ts";
+import { runCommandLine, seldomYielding } from "./command_line.ts";
+import { COMMANDS } from "./commands/mod.ts";
 import { versionText } from "./version.ts";
 
 const NO_COMMANDS: CommandRunner = {
@@ -303,4 +303,35 @@ Deno.test("runCommandLine() status says that nobody listens and ends with 1", as
   const { code, err } = await run(["status", "--control-socket=/does/not/exist.sock"]);
   assertEquals(code, 1);
   assertStringIncludes(err, "no program listens there; is it running?");
+});
+
+Deno.test("seldomYielding() takes a turn of the event loop only when the last one is long ago", async () => {
+  const clock = new FakeClock();
+  let turns = 0;
+  const seldom = seldomYielding({
+    now: () => clock.now(),
+    wallNow: () => clock.wallNow(),
+    setTimer: (ms, callback) => clock.setTimer(ms, callback),
+    sleep: (ms, signal) => clock.sleep(ms, signal),
+    yieldToEventLoop() {
+      turns++;
+      return Promise.resolve();
+    },
+  });
+  const found: number[] = [];
+  for (let ms = 0; ms < 120; ms += 10) {
+    await seldom.yieldToEventLoop();
+    found.push(turns);
+    await clock.advance(10);
+  }
+  assertEquals(found, [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2]);
+});
+
+Deno.test("seldomYielding() is otherwise the clock that it was made of", async () => {
+  const clock = new FakeClock();
+  const seldom = seldomYielding(clock);
+  let rang = 0;
+  seldom.setTimer(5, () => rang++);
+  await clock.advance(5);
+  assertEquals([rang, seldom.now(), seldom.wallNow()], [1, clock.now(), clock.wallNow()]);
 });

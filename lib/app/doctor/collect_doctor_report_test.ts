@@ -1,25 +1,26 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { FakeApiServer } from "../../../tests/support/fakes/fake_api_server.ts";
-import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
-import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
-import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
-import {
-  type FakeHost,
-  fakeHostChecks,
-  missingFeature,
-} from "../../../tests/support/fakes/fake_host_checks.ts";
 import { writeKubeconfig } from "../../../tests/support/builders/kubeconfig_file.ts";
 import {
   testStatusFamily,
   testStatusReport,
 } from "../../../tests/support/builders/status_reports.ts";
+import { FakeApiServer } from "../../../tests/support/fakes/fake_api_server.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import {
+  type FakeHost,
+  fakeHostChecks,
+  missingFeature,
+} from "../../../tests/support/fakes/fake_host_checks.ts";
+import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
+import { withFolder } from "../../../tests/support/with_folder.ts";
 import { systemClock } from "../../os/clock.ts";
+import type { FindingOptions } from "../../proxy/host_checks.ts";
 import { runCommandLine } from "../cli/command_line.ts";
 import { startControlServer } from "../control/control_server.ts";
-import type { FindingOptions } from "../../proxy/host_checks.ts";
 import type { BackendTable, Dependencies } from "../dependencies.ts";
+import { toolCapabilities } from "./collect_doctor_report.ts";
 import type { DoctorReport } from "./doctor_report.ts";
-import { withFolder } from "../../../tests/support/with_folder.ts";
 
 /** A build that has these modes; none is made, as no test has the userspace mode among them. */
 const BACKENDS: BackendTable = Object.fromEntries(
@@ -225,3 +226,36 @@ Deno.test("doctor tells how a running kube-relay does", () =>
       await server.stop();
     }
   }));
+
+function saying(stdout: string): FakeCommandRunner {
+  return new FakeCommandRunner().on("cat /proc/self/status", { stdout });
+}
+
+Deno.test("toolCapabilities() reads the effective mask", async () => {
+  const all = [
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_ADMIN",
+    "CAP_NET_RAW",
+    "CAP_SYS_MODULE",
+    "CAP_SYS_ADMIN",
+    "CAP_SYS_RESOURCE",
+  ];
+  const cases: readonly [mask: string, names: readonly string[]][] = [
+    ["000001ffffffffff", all],
+    ["0000000000000000", []],
+    ["0000000000001400", ["CAP_NET_BIND_SERVICE", "CAP_NET_ADMIN"]],
+  ];
+  for (const [mask, names] of cases) {
+    const commands = saying(`Name:\tcat\nCapPrm:\t0\nCapEff:\t${mask}\nCapBnd:\t0\n`);
+    assertEquals(await toolCapabilities({ commands }), names, mask);
+  }
+});
+
+Deno.test("toolCapabilities() is undefined where nobody tells", async () => {
+  assertEquals(await toolCapabilities({ commands: saying("rubbish\x00") }), undefined);
+  assertEquals(await toolCapabilities({ commands: saying("CapEff:\tzz\n") }), undefined);
+  for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as const) {
+    const commands = saying("").failNext(failure);
+    assertEquals(await toolCapabilities({ commands }), undefined, failure);
+  }
+});

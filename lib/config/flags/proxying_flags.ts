@@ -1,8 +1,3 @@
-/**
- * Flags about how Services are brought about.
- *
- * @module
- */
 import type { Flag } from "../flag.ts";
 
 /** Rows of the table in `flags.ts`. */

@@ -182,7 +182,7 @@ class FileReader {
       return;
     }
     const message =
-      `stands in this file for the second time; the one of line ${first.line} is used`;
+      `is repeated in this file; the one of line ${first.line} is used`;
     this.#problems.add({ severity: "error", object: id, path: "", value: "", message }, () => ({
       line,
       column,

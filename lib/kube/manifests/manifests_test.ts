@@ -95,7 +95,7 @@ Deno.test("run() uses the first of two objects of one name in a file", async () 
   await withManifests({ "m/a.yaml": `${WEB_1}---\n${WEB_2}` }, ({ harness }) => {
     assertEquals(harness.informers.clusterIp("web"), "10.0.0.1");
     assertEquals(harness.problems, [
-      "m/a.yaml:9:1: Service default/web: stands in this file for the second time; the one of line 1 is used",
+      "m/a.yaml:9:1: Service default/web: is repeated in this file; the one of line 1 is used",
     ]);
     return Promise.resolve();
   });

@@ -1,8 +1,8 @@
 import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
-import type { DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
-import { startControlServer } from "../control/control_server.ts";
-import { reportedRepairs } from "./reported_repairs.ts";
+import { FakeClock } from "../../../../tests/support/fakes/fake_clock.ts";
+import type { DataPlaneRepair } from "../../../proxy/data_plane_difference.ts";
+import { startControlServer } from "../../control/control_server.ts";
+import { reportedRepairs } from "./diff.ts";
 
 const REPAIR: DataPlaneRepair = {
   found: [{ object: "rule", name: "services, rule 1", kind: "missing" }],
