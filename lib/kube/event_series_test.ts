@@ -38,8 +38,8 @@ for (
 Deno.test("EventSeriesTable.sweep() closes what is idle, and tells what was not told", () => {
   const table = new EventSeriesTable();
   const series = table.add(EVENT, 0)!;
-  series.toldCount = 1;
-  table.add({ ...EVENT, note: "told" }, 0)!.toldCount = 1;
+  series.sentCount = 1;
+  table.add({ ...EVENT, note: "sent" }, 0)!.sentCount = 1;
   table.add(EVENT, 10);
   assertEquals(table.sweep(SERIES_IDLE_MS - 1), []);
   assertEquals(table.sweep(SERIES_IDLE_MS), []);
@@ -52,7 +52,7 @@ Deno.test("EventSeriesTable.sweep() tells of a series that goes on every 30 min"
   const table = new EventSeriesTable();
   const series = table.add(EVENT, 0)!;
   table.add(EVENT, 1);
-  series.toldCount = 2;
+  series.sentCount = 2;
   for (let now = 60_000; now < SERIES_REFRESH_MS; now += 60_000) {
     table.add(EVENT, now);
     assertEquals(table.sweep(now), []);

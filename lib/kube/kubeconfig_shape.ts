@@ -1,5 +1,5 @@
 /**
- * Whether the fields of a kubeconfig have the types that kubectl wants. Pure.
+ * Checks the types of a kubeconfig's fields, as kubectl does. Pure.
  *
  * @module
  */
@@ -17,7 +17,7 @@ function named<Entries extends v.ObjectEntries>(entries: Entries) {
   return v.nullish(v.array(v.object(entries, "fields"), "a list"));
 }
 
-/** Of the fields that are read; `exec` is judged where it is run. */
+/** The fields that kube-relay reads; `exec` is checked when the plugin is created. */
 const SHAPE = v.nullish(v.object({
   "current-context": TEXT,
   contexts: named({ name: TEXT, context: fields({ cluster: TEXT, user: TEXT }) }),
@@ -48,8 +48,8 @@ const SHAPE = v.nullish(v.object({
 }, "fields"));
 
 /**
- * The first field of a wrong type, e.g. `users[0].user.token has to be text`; `undefined` where there
- * is none. Shows no value, for it may be a secret: `token: 12345` is a number in YAML.
+ * Returns the first field of a wrong type, e.g. `users[0].user.token has to be text`, or
+ * `undefined`. Shows no value, because it may be a secret: `token: 12345` is a number in YAML.
  */
 export function kubeconfigShapeProblem(raw: unknown): string | undefined {
   const [issue] = v.safeParse(SHAPE, raw, { abortEarly: true }).issues ?? [];
@@ -61,8 +61,8 @@ export function kubeconfigShapeProblem(raw: unknown): string | undefined {
 }
 
 /**
- * The URL of an API server. HOST:PORT gets a scheme as in client-go: https where anything is known
- * that only TLS needs (a CA, a certificate), otherwise http. Throws a {@linkcode KubeAuthError} that
+ * Returns the URL of an API server. HOST:PORT gets a scheme as in client-go: https if any setting
+ * of TLS is known (a CA, a certificate), otherwise http. Throws a {@linkcode KubeAuthError} that
  * names the field.
  */
 export function serverUrl(

@@ -11,8 +11,7 @@ export const SHARED_METRICS = {
   kubernetesBuildInfo: {
     name: "kubernetes_build_info",
     type: "gauge",
-    help:
-      "Always 1; the Kubernetes version whose behaviour kube-relay has, and its own after the +",
+    help: "Always 1. Labels: the compatible Kubernetes version and the version of kube-relay",
     labels: { major: ["1"], minor: ["36"], git_version: ["(version)"], platform: ["(platform)"] },
   },
   featureEnabled: {

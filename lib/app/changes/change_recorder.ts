@@ -147,7 +147,7 @@ export class ChangeRecorder {
       : entry;
   }
 
-  /** A large sync takes long by its size and says nothing about the speed of others. */
+  /** A large sync takes long because of its size, so it is no measure of other syncs. */
   #isOrdinary({ outcome, causes }: Pick<SyncEntry, "outcome" | "causes">): boolean {
     return outcome === "applied" && !this.#isFirst && !this.#causes.isMany && causes.length > 0;
   }

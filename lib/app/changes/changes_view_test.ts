@@ -105,7 +105,7 @@ Deno.test("renderChanges() tells quarantine, drift, configuration and each new d
   ) assert(rendered.split("\n").includes(line), `${line}\n${rendered}`);
 });
 
-Deno.test("renderChanges() tells who mended what, and how long that took", () => {
+Deno.test("renderChanges() shows who repaired what, and how long that took", () => {
   const repair: RepairEntry = {
     kind: "repair",
     sequence: 5,
@@ -114,8 +114,8 @@ Deno.test("renderChanges() tells who mended what, and how long that took", () =>
     uid: 0,
     pid: 4711,
     objects: [
-      { object: "map element", found: 3, mended: 3 },
-      { object: "rule", found: 1, mended: 0 },
+      { object: "map element", found: 3, repaired: 3 },
+      { object: "rule", found: 1, repaired: 0 },
     ],
     tookMs: 312,
     times: 1,

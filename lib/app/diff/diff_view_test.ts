@@ -60,7 +60,7 @@ For all Services
   );
 });
 
-Deno.test("renderDifference() says that nothing differs, and what was mended", () => {
+Deno.test("renderDifference() says that nothing differs, and what was repaired", () => {
   const lastLines = (difference: NodeDifference) => {
     const lines = renderDifference(difference).trimEnd().split("\n");
     return [lines[1], lines.at(-1)];

@@ -77,7 +77,7 @@ async function doctor(
   return { code, report: JSON.parse(texts.out) as DoctorReport, text: texts.out };
 }
 
-Deno.test("doctor ends with 0 where nothing is in the way", () =>
+Deno.test("doctor exits with 0 if kube-relay can run here", () =>
   withFolder(async (folder) => {
     const { code, report } = await doctor(folder, ["--mode=auto"]);
     assertEquals([code, report.choice.mode, report.findings], [0, "nftables", []]);
@@ -140,7 +140,7 @@ Deno.test("doctor reports a kubeconfig that cannot be read, or that everybody ca
     const text = {
       "current-context": "c",
       contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
-      // Nobody listens on the discard port.
+      // No program listens on the discard port.
       clusters: [{ name: "c", cluster: { server: "http://127.0.0.1:9" } }],
       users: [{ name: "u", user: { token: "secret-of-the-test" } }],
     };

@@ -70,7 +70,7 @@ blocking   A kube-proxy runs on this node.
            - port 10256 answers
            - cure: turn it off
 
-Something has to be done before kube-relay can work here.
+kube-relay cannot run here until these problems are fixed.
 `,
   );
 });

@@ -130,8 +130,8 @@ const CASES: readonly (readonly [
   ["straight to a pod", IPv4.client, "10.180.1.1:8080", [
     "is an endpoint of ns1/web:http itself",
   ]],
-  ["to somebody else's node port", "outside", "192.168.7.7:30080", [
-    "Note: 192.0.2.1 stands for a client outside",
+  ["to a node port of another node", "outside", "192.168.7.7:30080", [
+    "Note: 192.0.2.1 represents any outside client",
     "30080/TCP is the node port of ns1/web:http; node ports are on 127.0.0.1, 192.168.0.2",
   ]],
   ["to the wrong address", IPv4.client, "172.30.0.68:80", [

@@ -181,8 +181,7 @@ class FileReader {
       this.#objects.set(id, { entry, line });
       return;
     }
-    const message =
-      `is repeated in this file; the one of line ${first.line} is used`;
+    const message = `is repeated in this file; the one of line ${first.line} is used`;
     this.#problems.add({ severity: "error", object: id, path: "", value: "", message }, () => ({
       line,
       column,

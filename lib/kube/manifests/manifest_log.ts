@@ -31,17 +31,17 @@ interface ManifestReadingSummary {
 export class ManifestLog {
   readonly #clock: Clock;
   readonly #logger: Logger;
-  readonly #told: RecentTexts;
+  readonly #recent: RecentTexts;
   #lines = 0;
   /** When the first of these lines was written. */
   #linesSince = -Infinity;
-  #isIncompleteTold = false;
+  #isIncompleteLogged = false;
   #missing: ReadonlyMap<string, string> = new Map();
 
   constructor({ clock, logger }: { readonly clock: Clock; readonly logger: Logger }) {
     this.#logger = logger.with({ component: "manifests" });
     this.#clock = clock;
-    this.#told = new RecentTexts({ clock });
+    this.#recent = new RecentTexts({ clock });
   }
 
   /** Says which paths lead nowhere, once as long as that lasts. */
@@ -55,8 +55,8 @@ export class ManifestLog {
 
   /** Says once that reading the files for the first time takes long, and why. */
   incomplete(startedAt: number, underWay: ReadonlySet<string>): void {
-    if (this.#isIncompleteTold || this.#clock.now() - startedAt < LONG_MS) return;
-    this.#isIncompleteTold = true;
+    if (this.#isIncompleteLogged || this.#clock.now() - startedAt < LONG_MS) return;
+    this.#isIncompleteLogged = true;
     const message = "Manifests are still being read; Services of those read so far are served";
     const files = [...underWay].slice(0, MOST_FILES);
     this.#logger.warn(message, { files, more: underWay.size - files.length });
@@ -93,7 +93,7 @@ export class ManifestLog {
     const now = this.#clock.now();
     if (now - this.#linesSince >= LINES_MS) [this.#lines, this.#linesSince] = [0, now];
     if (this.#lines >= MOST_LINES) return false;
-    if (!this.#told.isNews([place.file, place.object, path, place.value, message].join("\n"))) {
+    if (!this.#recent.isNews([place.file, place.object, path, place.value, message].join("\n"))) {
       return false;
     }
     this.#lines++;
