@@ -1,6 +1,6 @@
 /**
- * The loop of a controller: collects what changed, has the data plane brought up to date, and knows how
- * that went. What is planned, and what else follows a sync, is the controller's.
+ * The loop of a controller: collects changes, has the data plane updated, and keeps the result. The
+ * controller plans, and reacts to syncs.
  *
  * @module
  */
@@ -24,25 +24,25 @@ interface LoopChanges {
   readonly isPartial?: boolean;
 }
 
-/** Takes objects in and gives plans out. */
+/** Turns objects into plans. */
 interface Planner<Plan, Changes, Key> {
-  /** What the last {@linkcode collectChanges} planned. */
+  /** The result of the last {@linkcode collectChanges}. */
   readonly plan: Plan;
-  /** Plans what changed since the last confirmed sync; `again` names items to be tried once more. */
+  /** Plans the changes since the last confirmed sync; `again` names items to retry. */
   collectChanges(again: readonly Key[]): Promise<{
     readonly changes: Changes;
-    /** Values of changed objects that could not be used. */
+    /** Invalid values of changed objects. */
     readonly problems: readonly ObjectProblem[];
   }>;
 }
 
-/** When a sync began, and when its plan was made, on the clock of `now()`. */
+/** The start of a sync and the end of planning, on the clock of `now()`. */
 export interface SyncTimes {
   readonly startedAt: number;
   readonly plannedAt: number;
 }
 
-/** A sync that succeeded. */
+/** A successful sync. */
 export interface FinishedSync<Plan, Changes, Report> {
   readonly times: SyncTimes;
   /** Whether it is the first one, or the first one of a plan of all objects. */
@@ -55,14 +55,17 @@ export interface FinishedSync<Plan, Changes, Report> {
   readonly durationMs: number;
 }
 
-/** What a controller does beside the sync itself. Nothing of it may throw or reject. */
+/** The controller's reactions to a sync. They must not throw or reject. */
 interface LoopFollower<Plan, Changes, Key, Report> {
-  /** Before the data plane is changed; the sync waits for it. Called again after a failure. */
+  /** Called before the data plane changes; the sync waits for it. Called again after a failure. */
   syncing(plan: Plan, changes: Changes): Promise<void>;
-  /** The data plane holds the plan. Returns all that is in quarantine, where it knows more than the report. */
+  /**
+   * Called after a successful sync. Returns everything in quarantine, if more is known than the
+   * report contains.
+   */
   synced(sync: FinishedSync<Plan, Changes, Report>): readonly Quarantined<Key>[];
   failed(message: string, times: SyncTimes): void;
-  /** After each sync. `full`: whether everything was compared, where it is known. */
+  /** Called after each sync. `full`: whether everything was compared, if known. */
   finished(figures: { readonly seconds: number; readonly full?: boolean }): void;
 }
 
@@ -75,7 +78,7 @@ interface LoopTexts {
   readonly item: string;
 }
 
-/** What a loop connects. */
+/** The parts of a loop. */
 export interface SyncLoopOptions<Plan, Changes, Key, Report> {
   readonly dataPlane: Pick<DataPlane<Plan, Changes, Report>, "sync">;
   readonly planner: Planner<Plan, Changes, Key>;
@@ -84,7 +87,7 @@ export interface SyncLoopOptions<Plan, Changes, Key, Report> {
   readonly runner: SyncRunnerOptions;
 }
 
-/** How the last successful sync went, for `status`. */
+/** The last successful sync, for `status`. */
 interface LastSync<Report> {
   /** Milliseconds since 1970. */
   readonly at: number;
@@ -121,22 +124,22 @@ export class SyncLoop<
     this.#runner = new SyncRunner({ clock }, { ...options.runner, run: () => this.sync() });
   }
 
-  /** Begins to run; a request that came earlier runs at once. */
+  /** Starts the loop; an earlier request runs at once. */
   start(): void {
     this.#runner.start();
   }
 
-  /** Asks for a sync. Requests before the next one starts are one. */
+  /** Requests a sync. Requests before the next one starts are combined. */
   request(): void {
     this.#runner.request();
   }
 
-  /** Starts no further sync, waits for the running one. */
+  /** Stops starting syncs, and waits for the running one. */
   async stop(): Promise<void> {
     await this.#runner.stop();
   }
 
-  /** What waits and what runs, on the clock of `now()`. */
+  /** Pending and running syncs, on the clock of `now()`. */
   get activity(): RunnerActivity {
     return this.#runner.activity;
   }
@@ -150,7 +153,7 @@ export class SyncLoop<
     return this.#lastSync;
   }
 
-  /** Failed syncs since the last good one, and why the newest of them failed. */
+  /** The number of failed syncs since the last good one, and the newest reason. */
   get failure(): { readonly count: number; readonly error?: string } {
     return {
       count: this.#failures,
@@ -163,8 +166,8 @@ export class SyncLoop<
   }
 
   /**
-   * Brings the data plane up to date. Never throws: a failure is logged, counted, and its changes
-   * come again with the next ones. The caller has one in flight at most.
+   * Updates the data plane. Never throws: a failure is logged and counted, and its changes are
+   * retried with the next ones. The caller has one in flight at most.
    */
   async sync(): Promise<RunOutcome> {
     const { dataPlane, planner, follower } = this.#options;
@@ -219,7 +222,7 @@ export class SyncLoop<
     this.#logger.error(this.#options.texts.failed, { error, failures: this.#failures });
   }
 
-  /** Logs once when an item goes into quarantine and once when it comes out. */
+  /** Logs once when an item enters quarantine and once when it leaves. */
   #logQuarantine(now: readonly Quarantined<Key>[]): void {
     const { texts } = this.#options;
     const before = new Set(this.#quarantined.map(textOf));
@@ -241,7 +244,7 @@ export class SyncLoop<
 
   #logProblems(problems: readonly ObjectProblem[]): void {
     for (const problem of problems) {
-      // An object that is created anew every second has the same faults each time.
+      // An object that is created again every second has the same faults each time.
       if (!this.#logged.isNews(JSON.stringify(problem))) continue;
       const { message, ...fields } = problem;
       this.#logger.warn(message, fields);

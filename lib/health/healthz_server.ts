@@ -49,14 +49,14 @@ function answer(options: HealthzOptions, path: "healthz" | "livez"): Response {
     family,
     { lastUpdated: timeText(lastUpdated), healthy },
   ]);
-  const said = phase();
+  const currentPhase = phase();
   const body = {
     lastUpdated,
     currentTime: timeText(now),
     ...(path === "healthz" && { nodeEligible: health.nodeEligible }),
     healthy,
     ...(status.length > 0 && { status: Object.fromEntries(status) }),
-    ...(said !== undefined && { phase: said }),
+    ...(currentPhase !== undefined && { phase: currentPhase }),
   };
   const code = good ? 200 : 503;
   onAnswer(path, code);

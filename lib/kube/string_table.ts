@@ -1,18 +1,18 @@
 /**
- * One copy of each string that comes again and again: `JSON.parse` makes a new one each time, and
- * 10,000 times the same namespace or node name is a megabyte.
+ * Shares one copy of each repeated string: `JSON.parse` creates a new one each time, and 10,000
+ * copies of a namespace or node name take a megabyte.
  *
  * @module
  */
 
-/** More different strings than this are no repetition; the table begins anew. */
+/** With more different strings than this, sharing is useless, and the table is cleared. */
 const LARGEST = 16_384;
 
-/** Gives the same string for equal strings. */
+/** Returns the same string for equal strings. */
 export class StringTable {
   #strings = new Map<string, string>();
 
-  /** The copy that was met first. */
+  /** Returns the first copy. */
   intern(text: string): string {
     const known = this.#strings.get(text);
     if (known !== undefined) return known;

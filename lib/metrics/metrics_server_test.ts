@@ -82,11 +82,11 @@ const ROWS = [
 
 for (const { path, body, checked } of ROWS) {
   Deno.test(`answerHealthz() answers ${path}`, async () => {
-    const told: string[] = [];
-    const answer = answerHealthz(new URL(path, "http://localhost"), (name) => told.push(name));
+    const reported: string[] = [];
+    const answer = answerHealthz(new URL(path, "http://localhost"), (name) => reported.push(name));
     assertEquals([answer.status, await answer.text()], [200, body]);
     assertEquals(answer.headers.get("content-type"), "text/plain; charset=utf-8");
-    assertEquals(told, checked);
+    assertEquals(reported, checked);
   });
 }
 

@@ -122,7 +122,7 @@ Deno.test("createProxyMetrics() makes no new series of names that it does not kn
   assert(!(await metrics.render()).body.includes("x1"));
 });
 
-Deno.test("createProxyMetrics() tells CPU, memory and start of the process without /proc", async () => {
+Deno.test("createProxyMetrics() reports CPU, memory and start of the process without /proc", async () => {
   const metrics = create();
   const cpu = await valueOf(metrics, "process_cpu_seconds_total");
   const memory = await valueOf(metrics, "process_resident_memory_bytes");

@@ -38,7 +38,7 @@ function text(...entries: readonly ChangeEntry[]): string {
   return renderChanges({ entries, forgotten: 0, syncs: [] }, { timeZone: "UTC" });
 }
 
-Deno.test("renderChanges() tells cause, effect, work and times", () => {
+Deno.test("renderChanges() reports cause, effect, work and times", () => {
   assertEquals(
     text(SYNC),
     `\
@@ -75,7 +75,7 @@ Deno.test("renderChanges() counts what is too much", () => {
   assert(many.includes("-> and 12,345 ServicePorts added"), many);
 });
 
-Deno.test("renderChanges() tells quarantine, drift, configuration and each new day", () => {
+Deno.test("renderChanges() reports quarantine, drift, configuration and each new day", () => {
   const at = "2026-11-23T00:00:01.000Z";
   const rendered = text(
     SYNC,
@@ -129,8 +129,8 @@ Deno.test("renderChanges() shows who repaired what, and how long that took", () 
       "",
     ],
   );
-  const { uid: _, ...nobody } = repair;
-  const failed = text({ ...nobody, objects: [], times: 2, error: "nft: \x1b[2Jno" });
+  const { uid: _, ...anonymous } = repair;
+  const failed = text({ ...anonymous, objects: [], times: 2, error: "nft: \x1b[2Jno" });
   assert(failed.includes("(process 4711),"), failed);
   assert(failed.includes("FAILED, so that more may be written: nft:"), failed);
   assert(!failed.includes("\x1b"));

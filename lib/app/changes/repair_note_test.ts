@@ -12,12 +12,12 @@ const NOTE: RepairNote = {
   tookMs: 12.3,
 };
 
-Deno.test("parseRepairNote() takes what diff tells", () => {
+Deno.test("parseRepairNote() takes what diff reports", () => {
   assertEquals(parseRepairNote(NOTE), { note: NOTE });
   assertEquals(parseRepairNote({ ...NOTE, tookMs: 1.23456 }), { note: { ...NOTE, tookMs: 1.2 } });
-  const { uid: _, ...nobody } = NOTE;
-  assertEquals(parseRepairNote({ ...nobody, error: "full" }), {
-    note: { ...nobody, error: "full" },
+  const { uid: _, ...anonymous } = NOTE;
+  assertEquals(parseRepairNote({ ...anonymous, error: "full" }), {
+    note: { ...anonymous, error: "full" },
   });
 });
 

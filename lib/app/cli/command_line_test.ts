@@ -86,7 +86,7 @@ Deno.test("runCommandLine() prints help for every way of asking, within 80 colum
   }
 });
 
-Deno.test("runCommandLine() tells usage, operands, flags and examples of each verb, within 80 columns", async () => {
+Deno.test("runCommandLine() reports usage, operands, flags and examples of each verb, within 80 columns", async () => {
   for (const { name, operands = [], examples = [], hidden } of COMMANDS) {
     if (hidden || name === "help") continue;
     const help = await run([name, "--help"]);
@@ -104,7 +104,7 @@ Deno.test("runCommandLine() tells usage, operands, flags and examples of each ve
   assert(!out.includes("--proxy-mode"), out);
 });
 
-Deno.test("runCommandLine() prints names of Services for a shell, and is silent when nobody answers", async () => {
+Deno.test("runCommandLine() prints names of Services for a shell, and is silent without an answer", async () => {
   const folder = await Deno.makeTempDir();
   const path = `${folder}/control.sock`;
   const argv = ["complete-services", "--control-socket", path, "--", "default/w"];
@@ -176,7 +176,7 @@ Deno.test("runCommandLine() refuses a mode that this build does not have, and en
   });
 });
 
-Deno.test("runCommandLine() ends with 0 when it is told to end while the mode is chosen", async () => {
+Deno.test("runCommandLine() ends with 0 when it is asked to end while the mode is chosen", async () => {
   const closed = ["--healthz-bind-address=", "--metrics-bind-address="];
   const runEnded = (argv: readonly string[], kind: "aborted" | "timeout") => {
     const end = new AbortController();
@@ -193,7 +193,7 @@ Deno.test("runCommandLine() ends with 0 when it is told to end while the mode is
   assertEquals(init.code, 1, "what it was to do is not done");
 });
 
-Deno.test("runCommandLine() tells why it ended in a line of JSON where the log is JSON", async () => {
+Deno.test("runCommandLine() reports why it ended in a line of JSON where the log is JSON", async () => {
   const { code, err } = await run(["--logging-format=json", "--proxy-mode=iptables"]);
   assertEquals([code, err.trim().split("\n").length], [1, 1]);
   const { ts, err: reason, ...line } = JSON.parse(err);
@@ -299,7 +299,7 @@ Deno.test("runCommandLine() status has colour on a terminal, and none with NO_CO
   }
 });
 
-Deno.test("runCommandLine() status says that nobody listens and ends with 1", async () => {
+Deno.test("runCommandLine() status says that no program listens and ends with 1", async () => {
   const { code, err } = await run(["status", "--control-socket=/does/not/exist.sock"]);
   assertEquals(code, 1);
   assertStringIncludes(err, "no program listens there; is it running?");

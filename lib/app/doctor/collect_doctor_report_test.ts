@@ -105,7 +105,7 @@ Deno.test("doctor ends with 1 for a mode that cannot be had and for what blocks"
     assertEquals([blocked.code, blocked.report.findings.map(({ id }) => id)], [1, ["b", "a"]]);
   }));
 
-Deno.test("doctor tells which modes auto passes over and why", () =>
+Deno.test("doctor reports which modes auto passes over and why", () =>
   withFolder(async (folder) => {
     const probes = { nftables: [missingFeature("nft")] };
     const { report } = await doctor(folder, ["--mode=auto"], { probes });
@@ -122,7 +122,7 @@ Deno.test("doctor tells which modes auto passes over and why", () =>
     ]);
   }));
 
-Deno.test("doctor tells of folders of --tools-path that are not searched", () =>
+Deno.test("doctor reports folders of --tools-path that are not searched", () =>
   withFolder(async (folder) => {
     const argv = ["--mode=auto", "--tools-path=/opt/tools"];
     const env = { PATH: "/usr/bin" };
@@ -132,7 +132,7 @@ Deno.test("doctor tells of folders of --tools-path that are not searched", () =>
     assertEquals(right.report.findings, []);
   }));
 
-Deno.test("doctor reports a kubeconfig that cannot be read, or that everybody can read", () =>
+Deno.test("doctor reports a kubeconfig that cannot be read, or that every user can read", () =>
   withFolder(async (folder) => {
     const file = `${folder}/kubeconfig`;
     const missing = await doctor(folder, ["--mode=auto", `--kubeconfig=${file}`]);
@@ -184,7 +184,7 @@ Deno.test("doctor reads of the own Node how k3s was started", () =>
     assertEquals(asked.at(-1)?.nodeAnnotations, undefined);
   }));
 
-Deno.test("doctor tells how a running kube-relay does", () =>
+Deno.test("doctor reports how a running kube-relay does", () =>
   withFolder(async (folder) => {
     const status = testStatusReport({
       pid: 42,
@@ -251,7 +251,7 @@ Deno.test("toolCapabilities() reads the effective mask", async () => {
   }
 });
 
-Deno.test("toolCapabilities() is undefined where nobody tells", async () => {
+Deno.test("toolCapabilities() is undefined if the capabilities are unknown", async () => {
   assertEquals(await toolCapabilities({ commands: saying("rubbish\x00") }), undefined);
   assertEquals(await toolCapabilities({ commands: saying("CapEff:\tzz\n") }), undefined);
   for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as const) {

@@ -41,7 +41,7 @@ const REPORT: DoctorReport = {
   ],
 };
 
-Deno.test("renderDoctor() tells machine, modes, choice and findings", () => {
+Deno.test("renderDoctor() reports machine, modes, choice and findings", () => {
   assertEquals(
     renderDoctor(REPORT),
     `kube-relay v1.2.3 (kube-proxy 1.36, Deno 2.9.6, linux/x86_64)

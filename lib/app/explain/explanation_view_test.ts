@@ -195,7 +195,7 @@ Deno.test("renderExplanation() is plain text unless colour is asked for", async 
   assert(wide.split("\n").length < renderExplanation(report).split("\n").length);
 });
 
-Deno.test("renderExplanation() tells how many items it leaves out; JSON has all", async () => {
+Deno.test("renderExplanation() reports how many items it leaves out; JSON has all", async () => {
   const report = await explain("node", "172.30.0.41:80");
   const items = Array.from({ length: 1000 }, (_, index) => `map element ${index}:`);
   const packets = report.packets.map((packet) => ({

@@ -63,7 +63,7 @@ Deno.test("compareWithExplanation() names each difference", () => {
   ]);
 });
 
-Deno.test("compareWithExplanation() knows what is nobody's", () => {
+Deno.test("compareWithExplanation() knows packets to no Service", () => {
   const unclaimed: PacketExplanation = {
     ...FORWARDED,
     endpoints: [],

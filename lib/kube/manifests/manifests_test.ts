@@ -53,7 +53,7 @@ Deno.test("run() counts as synced with nothing to read, and reads what appears l
   }, ["later.yaml", "n"]);
 });
 
-Deno.test("run() tells of real differences only and keeps the identity of what did not change", async () => {
+Deno.test("run() reports real differences only and keeps the identity of what did not change", async () => {
   await withManifests({ "m/a.yaml": `${WEB_1}---\n${DB}` }, async (started) => {
     const { files, harness: { informers } } = started;
     informers.take();
@@ -139,7 +139,7 @@ Deno.test("run() believes that a file is gone or empty only after a moment", asy
   });
 });
 
-Deno.test("run() reads a folder anew that was deleted and made again", async () => {
+Deno.test("run() reads a folder again that was deleted and made again", async () => {
   await withManifests({ "m/a.yaml": WEB_1 }, async (started) => {
     const { files, harness } = started;
     files.removeFolder("m");
