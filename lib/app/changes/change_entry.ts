@@ -135,7 +135,7 @@ export interface RepairedObjects {
   /** As `diff` names it, e.g. `rule`, `map element`. */
   readonly object: string;
   readonly found: number;
-  readonly mended: number;
+  readonly repaired: number;
 }
 
 /** A run of `kube-relay diff --repair`, as it reported itself. */

@@ -92,7 +92,7 @@ function onlySyncs(entries: readonly ChangeEntry[]): readonly SyncEntry[] {
   return entries.filter((entry) => entry.kind === "sync");
 }
 
-Deno.test("ChangeRecorder tells cause, effect and times of one change", async () => {
+Deno.test("ChangeRecorder reports cause, effect and times of one change", async () => {
   const stage = await serving();
   stage.backend.takesMs = 40;
   setEndpoints(stage, [], ["10.0.0.1"]);
@@ -158,7 +158,7 @@ Deno.test("ChangeRecorder keeps one entry of a change that fails and then succee
   await stage.proxy.stop();
 });
 
-Deno.test("ChangeRecorder marks what is slow beside the others", async () => {
+Deno.test("ChangeRecorder marks what is slow next to the others", async () => {
   const stage = await serving();
   stage.backend.takesMs = 30;
   for (let round = 0; round < 5; round++) {
@@ -201,9 +201,9 @@ Deno.test("ChangeRecorder makes one entry of a first sync of 10,000 Services, an
   await pass(stage, 20_000);
   const bursts = onlySyncs(stage.log.recent().entries).filter((entry) => !entry.first);
   // The syncs of single objects are those that ran before the others came.
-  const told = bursts.map(({ causes, moreCauses: { Service = 0 } }) => causes.length + Service);
-  assertEquals(told.reduce((sum, count) => sum + count), 10_000);
-  assert(bursts.length <= 3, `${told}`);
+  const reported = bursts.map(({ causes, moreCauses: { Service = 0 } }) => causes.length + Service);
+  assertEquals(reported.reduce((sum, count) => sum + count), 10_000);
+  assert(bursts.length <= 3, `${reported}`);
   assert(stage.log.bytes < 100_000, `${stage.log.bytes}`);
   await stage.proxy.stop();
 });
@@ -219,15 +219,15 @@ Deno.test("ChangeRecorder is silent of an object that changed nothing, and of a 
   await stage.proxy.stop();
 });
 
-Deno.test("ChangeRecorder tells of quarantine once at its begin and once at its end", async () => {
+Deno.test("ChangeRecorder reports quarantine once at its begin and once at its end", async () => {
   const stage = await serving();
   stage.backend.quarantined = [{ key: "ns1/web/TCP" as never, reason: "address in use" }];
   setEndpoints(stage, [], ["10.0.0.1"]);
   await stage.clock.advance(10_000);
   stage.backend.quarantined = [];
   await stage.clock.advance(20_000);
-  const told = stage.log.recent().entries.filter((entry) => entry.kind === "quarantine");
-  assertEquals(told.map(({ direction, reason }) => [direction, reason]), [
+  const reported = stage.log.recent().entries.filter((entry) => entry.kind === "quarantine");
+  assertEquals(reported.map(({ direction, reason }) => [direction, reason]), [
     ["in", "address in use"],
     ["out", "address in use"],
   ]);

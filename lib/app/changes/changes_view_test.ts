@@ -38,7 +38,7 @@ function text(...entries: readonly ChangeEntry[]): string {
   return renderChanges({ entries, forgotten: 0, syncs: [] }, { timeZone: "UTC" });
 }
 
-Deno.test("renderChanges() tells cause, effect, work and times", () => {
+Deno.test("renderChanges() reports cause, effect, work and times", () => {
   assertEquals(
     text(SYNC),
     `\
@@ -75,7 +75,7 @@ Deno.test("renderChanges() counts what is too much", () => {
   assert(many.includes("-> and 12,345 ServicePorts added"), many);
 });
 
-Deno.test("renderChanges() tells quarantine, drift, configuration and each new day", () => {
+Deno.test("renderChanges() reports quarantine, drift, configuration and each new day", () => {
   const at = "2026-11-23T00:00:01.000Z";
   const rendered = text(
     SYNC,
@@ -105,7 +105,7 @@ Deno.test("renderChanges() tells quarantine, drift, configuration and each new d
   ) assert(rendered.split("\n").includes(line), `${line}\n${rendered}`);
 });
 
-Deno.test("renderChanges() tells who mended what, and how long that took", () => {
+Deno.test("renderChanges() shows who repaired what, and how long that took", () => {
   const repair: RepairEntry = {
     kind: "repair",
     sequence: 5,
@@ -114,8 +114,8 @@ Deno.test("renderChanges() tells who mended what, and how long that took", () =>
     uid: 0,
     pid: 4711,
     objects: [
-      { object: "map element", found: 3, mended: 3 },
-      { object: "rule", found: 1, mended: 0 },
+      { object: "map element", found: 3, repaired: 3 },
+      { object: "rule", found: 1, repaired: 0 },
     ],
     tookMs: 312,
     times: 1,
@@ -129,8 +129,8 @@ Deno.test("renderChanges() tells who mended what, and how long that took", () =>
       "",
     ],
   );
-  const { uid: _, ...nobody } = repair;
-  const failed = text({ ...nobody, objects: [], times: 2, error: "nft: \x1b[2Jno" });
+  const { uid: _, ...anonymous } = repair;
+  const failed = text({ ...anonymous, objects: [], times: 2, error: "nft: \x1b[2Jno" });
   assert(failed.includes("(process 4711),"), failed);
   assert(failed.includes("FAILED, so that more may be written: nft:"), failed);
   assert(!failed.includes("\x1b"));

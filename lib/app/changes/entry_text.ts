@@ -198,8 +198,8 @@ function repairLines({ uid, pid, objects, times, error }: RepairEntry): readonly
 
 /** Returns e.g. `2 of 3 rules repaired`. */
 function repairText(objects: RepairEntry["objects"]): string {
-  const parts = objects.map(({ object, found, mended }) =>
-    `${groupedText(mended)} of ${countText(found, object)}`
+  const parts = objects.map(({ object, found, repaired }) =>
+    `${groupedText(repaired)} of ${countText(found, object)}`
   );
   return parts.length === 0 ? "no known difference was repaired" : `${parts.join(", ")} repaired`;
 }

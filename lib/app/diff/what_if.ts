@@ -200,7 +200,7 @@ function sharedTexts({ shared: was }: ProxyPlan, { shared: is }: ProxyPlan): rea
   return words;
 }
 
-/** A folder of Services mostly says nothing of nodes: what is missing there stays as it is. */
+/** A folder of Services seldom has nodes: the former ones stay if it has none. */
 function addNodesOf(before: InformerSet, after: InformerSet): InformerSet {
   for (const spec of [NODE, SERVICE_CIDR] as readonly KindSpec[]) {
     if (after.of(spec).size > 0) continue;

@@ -91,7 +91,7 @@ const repair = fields({
   family: ipFamily,
   uid: optional(number),
   pid: number,
-  objects: list(fields({ object: ownText, found: number, mended: number })),
+  objects: list(fields({ object: ownText, found: number, repaired: number })),
   tookMs: number,
   times: number,
   error: optional(foreignText),

@@ -1,8 +1,3 @@
-/**
- * Flags that say where objects come from.
- *
- * @module
- */
 import type { Flag } from "../flag.ts";
 
 /** Rows of the table in `flags.ts`. */

@@ -145,7 +145,7 @@ const CHANGES: ChangesReport = {
       family: "IPv4",
       uid: 0,
       pid: 4711,
-      objects: [{ object: "map element", found: 2, mended: 1 }],
+      objects: [{ object: "map element", found: 2, repaired: 1 }],
       tookMs: 12.5,
       times: 1,
       error: "it is full",
