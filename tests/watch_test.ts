@@ -65,11 +65,11 @@ class Answers {
       outcome: "applied",
       causes: [{
         ...{ kind: "EndpointSlice", name: `${name}-1`, action: "updated", count: 1 },
-        words: ["ready 2 -> 3"],
+        details: ["ready 2 -> 3"],
         seenAt: new Date().toISOString(),
       }],
       moreCauses: {},
-      effects: [{ servicePort: `${name}/TCP`, action: "updated", words: ["2 -> 3 endpoints"] }],
+      effects: [{ servicePort: `${name}/TCP`, action: "updated", details: ["2 -> 3 endpoints"] }],
       moreEffects: {},
       ...{ syncs: 1, full: false, operations: { lines: 2 }, failures: 0 },
       ...{ queuedMs: 0, planMs: 1, applyMs: 3, totalMs: 4 },

@@ -103,14 +103,14 @@ Deno.test("ChangeRecorder reports cause, effect and times of one change", async 
     kind: "EndpointSlice",
     name: "ns1/web-1",
     action: "updated",
-    words: ["ready 0 -> 1", "endpoint 10.0.0.1:80 new"],
+    details: ["ready 0 -> 1", "endpoint 10.0.0.1:80 new"],
     count: 1,
     seenAt: "2026-01-01T00:00:05.000Z",
   }]);
   assertEquals(entry.effects, [{
     servicePort: "ns1/web/TCP",
     action: "updated",
-    words: ["refuses -> 1 endpoint", "endpoint 10.0.0.1:80 new"],
+    details: ["refuses -> 1 endpoint", "endpoint 10.0.0.1:80 new"],
   }]);
   assertEquals([entry.queuedMs, entry.planMs, entry.applyMs, entry.totalMs], [0, 0, 40, 40]);
   assertEquals([entry.outcome, entry.slow, entry.first], ["applied", undefined, undefined]);
@@ -129,7 +129,7 @@ Deno.test("ChangeRecorder makes one cause of several changes that one sync takes
   const [first, second] = onlySyncs(stage.log.recent().entries).slice(-2);
   assertEquals(first!.causes.map(({ count }) => count), [1]);
   assertEquals(second!.causes.map(({ count }) => count), [2]);
-  assertEquals(second!.causes[0]!.words, [
+  assertEquals(second!.causes[0]!.details, [
     "endpoint 10.0.0.1:80 gone",
     "endpoint 10.0.0.2:80 new",
   ]);

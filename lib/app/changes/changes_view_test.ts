@@ -13,7 +13,7 @@ const SYNC: SyncEntry = {
     kind: "EndpointSlice",
     name: "default/web-x1",
     action: "updated",
-    words: ["ready 3 -> 2", "endpoint 10.1.0.5:80 gone"],
+    details: ["ready 3 -> 2", "endpoint 10.1.0.5:80 gone"],
     count: 3,
     seenAt: "2026-11-22T04:58:48.730Z",
   }],
@@ -21,7 +21,7 @@ const SYNC: SyncEntry = {
   effects: [{
     servicePort: "default/web:http/TCP",
     action: "updated",
-    words: ["3 endpoints -> 2 endpoints"],
+    details: ["3 endpoints -> 2 endpoints"],
   }],
   moreEffects: {},
   syncs: 1,
@@ -149,7 +149,7 @@ Deno.test("renderChanges() lets no object move the cursor or widen a line", () =
   const [cause] = SYNC.causes;
   const evil = text({
     ...SYNC,
-    causes: [{ ...cause!, name: `a\x1b[2J\n${"x".repeat(300)}`, words: ["\u202eb"] }],
+    causes: [{ ...cause!, name: `a\x1b[2J\n${"x".repeat(300)}`, details: ["\u202eb"] }],
   });
   // deno-lint-ignore no-control-regex
   assert(!/[\x00-\x09\x0b-\x1f\u202e]/.test(evil), evil);

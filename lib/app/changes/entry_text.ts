@@ -85,10 +85,10 @@ function headLines({ first, causes, syncs, moreCauses }: SyncEntry): readonly To
   return [line("plain", `No object: repair or another try${times}`)];
 }
 
-function causeText({ kind, name, action, count, words }: ChangeCause): string {
+function causeText({ kind, name, action, count, details }: ChangeCause): string {
   const what = name === "" ? KIND_TEXTS[kind] ?? kind : `${KIND_TEXTS[kind] ?? kind} ${name}`;
   const times = count > 1 ? ` (${count} changes)` : "";
-  return `${what} ${action}${times}${listed(words)}`;
+  return `${what} ${action}${times}${listed(details)}`;
 }
 
 const KIND_TEXTS: Readonly<Record<string, string>> = {
@@ -119,12 +119,12 @@ export function itemText({ servicePort, item = "" }: ChangedItem): string {
   return servicePort ?? item;
 }
 
-function effectText({ action, words, ...changed }: ChangeEffect): string {
-  return `-> ${itemText(changed)}${action === "updated" ? "" : ` ${action}`}${listed(words)}`;
+function effectText({ action, details, ...changed }: ChangeEffect): string {
+  return `-> ${itemText(changed)}${action === "updated" ? "" : ` ${action}`}${listed(details)}`;
 }
 
-function listed(words: readonly string[]): string {
-  return words.length === 0 ? "" : `: ${words.join(", ")}`;
+function listed(details: readonly string[]): string {
+  return details.length === 0 ? "" : `: ${details.join(", ")}`;
 }
 
 function workText({ operations, full, queuedMs, planMs, applyMs }: SyncEntry): string {

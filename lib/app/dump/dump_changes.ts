@@ -34,7 +34,7 @@ const sync = fields({
     kind: ownText,
     name: foreignText,
     action,
-    words: list(foreignText),
+    details: list(foreignText),
     count: number,
     seenAt: time,
   })),
@@ -42,7 +42,7 @@ const sync = fields({
   effects: list(fields({
     ...item,
     action,
-    words: list(foreignText),
+    details: list(foreignText),
     rules: optional(list(fields({ object: ownText, name: ownText, count: number }))),
   })),
   moreEffects: table(number),
