@@ -8,30 +8,19 @@
  */
 import {
   type Document,
-  isAlias,
-  isMap,
-  isPair,
-  isScalar,
-  isSeq,
-  Lexer,
   LineCounter,
-  type Node,
-  type Pair,
   parseAllDocuments,
   Scalar,
   type ScalarTag,
-  visit,
   type YAMLError,
-  type YAMLMap,
 } from "yaml";
 import { messageOf } from "../log/message_of.ts";
+import { checkYamlTree, type Fail, MAX_ALIASES } from "./check_yaml_tree.ts";
 import { parsePlainYaml } from "./plain_yaml.ts";
+import { linePosition, offsetOf, shift, type TextPosition } from "./text_position.ts";
+import { findExcess } from "./yaml_excess.ts";
 
-/** A place in a text, both numbers from 1. */
-export interface TextPosition {
-  readonly line: number;
-  readonly column: number;
-}
+export type { TextPosition } from "./text_position.ts";
 
 /** A syntax error and its position. */
 export interface YamlError extends TextPosition {
@@ -85,37 +74,24 @@ export interface YamlResult {
 export const MAX_YAML_LENGTH = 512 * 1024;
 
 /**
- * Most tokens (words, punctuation, indentation) of a text that the exact parser reads. It takes 3
- * µs for each in valid text and 10 µs in garbage, without interruption.
- */
-const MAX_TOKENS = 10_000;
-
-/** Deepest nesting that the exact parser reads; each level costs stack. */
-const MAX_NESTING = 64;
-
-/**
  * Longest JSON that is read. No object in a cluster is longer, because etcd refuses requests of
  * more than 1.5 MiB.
  */
 export const MAX_PLAIN_LENGTH = 1536 * 1024;
 
-/** The lexer's mark before a scalar. */
-const SCALAR_MARK = "\x1f";
-
-/** Most aliases that are followed in one document, including those inside their targets. */
-const MAX_ALIASES = 100;
 /**
  * Messages by the parser's error codes. The parser's own messages quote the text, which may be a
  * secret.
  */
 const SYNTAX_PROBLEMS: Readonly<Partial<Record<YAMLError["code"], string>>> = {
-  BAD_ALIAS: "this alias is none",
+  BAD_ALIAS: "this alias is invalid",
   BAD_COLLECTION_TYPE: "this tag does not fit its value",
-  BAD_DIRECTIVE: "this directive is unknown, or wrong",
+  BAD_DIRECTIVE: "this directive is unknown or invalid",
   BAD_DQ_ESCAPE: "there is no such escape sequence; in single quotes there are none",
   BAD_SCALAR_START: "a value cannot begin with this character; put it in quotes",
   TAG_RESOLVE_FAILED: "this tag is unknown",
 };
+
 /** For garbage, the first errors are enough. */
 const MAX_ERRORS = 10;
 
@@ -151,7 +127,7 @@ function readExactly(text: string, options: ReadYamlOptions): YamlResult {
       `${MAX_YAML_LENGTH} are accepted; split it into smaller documents or files`;
     return refusal(toError(options, { line: 1, column: 1 }, message));
   }
-  const excess = excessOf(text);
+  const excess = findExcess(text);
   if (excess) return refusal(toError(options, { line: excess.line, column: 1 }, excess.message));
   const lineCounter = new LineCounter();
   const documents: YamlDocument[] = [];
@@ -165,7 +141,7 @@ function readExactly(text: string, options: ReadYamlOptions): YamlResult {
   const onSameKey = options.asKubeProxy ? noteIn(warnings) : fail;
   try {
     // uniqueKeys compares each key with every other key and would hang on a mapping of 100,000
-    // keys; checkKeys() uses a Set.
+    // keys; checkYamlTree() uses a Set.
     const parsed = parseAllDocuments(text, {
       lineCounter,
       prettyErrors: false,
@@ -181,7 +157,7 @@ function readExactly(text: string, options: ReadYamlOptions): YamlResult {
       for (const { pos, code, message } of [...document.errors, ...document.warnings]) {
         fail(pos[0], `Cannot read YAML: ${SYNTAX_PROBLEMS[code] ?? withoutText(message)}`);
       }
-      if (errors.length === before) checkTree(document, { fail, onSameKey });
+      if (errors.length === before) checkYamlTree(document, { fail, onSameKey });
       if (errors.length === before) documents.push(exactDocument(document, lineCounter, options));
     }
   } catch (error) {
@@ -194,32 +170,6 @@ function refusal(error: YamlError): YamlResult {
   return { documents: [], errors: [error], warnings: [] };
 }
 
-/** Returns what would take the parser too long, and its line. */
-function excessOf(text: string): { readonly line: number; readonly message: string } | undefined {
-  let [tokens, line, flows, blocks] = [0, 1, 0, 0];
-  let isScalar = false;
-  for (const token of new Lexer().lex(text)) {
-    if (++tokens > MAX_TOKENS) {
-      const message = `Cannot read YAML: a document may have at most ${MAX_TOKENS} tokens; split ` +
-        "it, or write it as JSON, or as YAML without anchors, tags and letters beyond ASCII";
-      return { line, message };
-    }
-    // A mark of its own precedes each scalar.
-    if (isScalar || token === SCALAR_MARK) isScalar = token === SCALAR_MARK;
-    else if (token === "[" || token === "{") flows++;
-    else if (token === "]" || token === "}") flows--;
-    else if (token === "-" || token === "?") blocks++;
-    if (flows > MAX_NESTING || blocks > MAX_NESTING) {
-      const message = `Cannot read YAML: it is nested more than ${MAX_NESTING} levels deep`;
-      return { line, message };
-    }
-    const lines = token.split("\n").length - 1;
-    line += lines;
-    if (lines > 0) blocks = 0;
-  }
-  return undefined;
-}
-
 function exactDocument(
   document: Document,
   lineCounter: LineCounter,
@@ -230,102 +180,6 @@ function exactDocument(
     isJson: false,
     positionOf: (path) =>
       shift(linePosition(lineCounter, offsetOf(document, path)), options.origin),
-  };
-}
-
-type Fail = (offset: number, message: string) => void;
-
-interface Findings {
-  readonly fail: Fail;
-  /** Called for each repeated key. */
-  readonly onSameKey: Fail;
-}
-
-/**
- * Finds what the parser accepts or takes too long for: repeated keys, keys that would set a
- * prototype, aliases without an anchor or inside of it, and too many aliases. `alias.resolve()`
- * walks the whole document for each alias, so the anchors are recorded here.
- */
-function checkTree(document: Document, { fail, onSameKey }: Findings): void {
-  const anchors = new Map<string, unknown>();
-  let aliases = 0;
-  visit(document, {
-    Node(_, node, ancestors) {
-      if (isMap(node)) checkKeys(node, { fail, onSameKey });
-      if (!isAlias(node)) {
-        if (node.anchor !== undefined) anchors.set(node.anchor, node);
-        return undefined;
-      }
-      const source = anchors.get(node.source);
-      if (++aliases > MAX_ALIASES) {
-        fail(startOf(node), `Cannot read YAML: more than ${MAX_ALIASES} aliases in one document`);
-        return visit.BREAK;
-      }
-      if (!source) {
-        fail(startOf(node), "Cannot read YAML: no anchor of this name before this alias");
-      } else if (ancestors.some((ancestor) => ancestor === source)) {
-        fail(startOf(node), "Cannot read YAML: this alias is inside its own anchor");
-      }
-      return undefined;
-    },
-  });
-}
-
-function checkKeys(map: YAMLMap, { fail, onSameKey }: Findings): void {
-  const seen = new Set<string>();
-  for (const pair of map.items) {
-    const key = keyOf(pair);
-    if (key === "__proto__") fail(startOf(pair.key), `Cannot read YAML: '${key}' is no field name`);
-    if (seen.has(key)) {
-      onSameKey(
-        startOf(pair.key),
-        `Cannot read YAML: key ${nameOf(key)}is repeated here`,
-      );
-    }
-    seen.add(key);
-  }
-}
-
-function offsetOf(document: Document, path: readonly (string | number)[]): number {
-  let node: unknown = document.contents;
-  let offset = startOf(node);
-  for (const step of path) {
-    if (isAlias(node)) node = node.resolve(document);
-    if (isMap(node)) {
-      const pair = node.items.findLast((item) => keyOf(item) === String(step));
-      if (!pair) break;
-      offset = startOf(pair.key);
-      node = pair.value;
-    } else if (isSeq(node) && typeof step === "number" && step in node.items) {
-      node = node.items[step];
-      offset = startOf(node, offset);
-    } else {
-      break;
-    }
-  }
-  return offset;
-}
-
-function keyOf(pair: Pair): string {
-  return String(isScalar(pair.key) ? pair.key.value : pair.key);
-}
-
-function startOf(item: unknown, otherwise = 0): number {
-  const node = (isPair(item) ? item.key : item) as Node | null | undefined;
-  return node?.range?.[0] ?? otherwise;
-}
-
-function linePosition(lineCounter: LineCounter, offset: number): TextPosition {
-  const { line, col } = lineCounter.linePos(offset);
-  // The counter returns line 0 for an empty text.
-  return { line: Math.max(1, line), column: Math.max(1, col) };
-}
-
-function shift(position: TextPosition, origin: TextPosition | undefined): TextPosition {
-  if (!origin) return position;
-  return {
-    line: position.line + origin.line - 1,
-    column: position.line === 1 ? position.column + origin.column - 1 : position.column,
   };
 }
 
@@ -344,18 +198,13 @@ function withoutText(message: string): string {
   return message.split(": ")[0] ?? "";
 }
 
-/** Returns a key that may be the name of a field, and no other. */
-function nameOf(key: string): string {
-  return /^[A-Za-z][\w./-]{0,62}$/.test(key) ? `'${key}' ` : "";
-}
-
 const YES = /^(?:yes|on)$/i;
 
 /**
  * Reads `yes`, `no`, `on` and `off` without quotation marks as booleans, as kube-proxy's YAML 1.1
  * parser does.
  */
-export const YES_AND_NO: ScalarTag = {
+const YES_AND_NO: ScalarTag = {
   tag: "tag:yaml.org,2002:bool",
   default: true,
   identify: (value) => typeof value === "boolean",
