@@ -85,7 +85,7 @@ interface WinkernelConfiguration {
   readonly forwardHealthCheckVip: boolean;
 }
 
-/** The whole configuration, with upstream's field names and our own block. */
+/** The whole configuration, with upstream's field names and the extension. */
 export interface KubeProxyConfiguration {
   readonly featureGates: Readonly<Record<string, boolean>>;
   readonly clientConnection: ClientConnection;

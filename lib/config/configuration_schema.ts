@@ -202,7 +202,7 @@ const ENTRIES = {
     start: text(NETWORK_POLICY_CHOICES.start[0]),
     deny: text(NETWORK_POLICY_CHOICES.deny[0]),
     logPerMinute: integer(0),
-    // kube-router's, so that a collector which listens for it goes on.
+    // The group of kube-router, so that an existing collector keeps working.
     logGroup: integer(100),
     cutConnections: flag(true),
     kubeconfig: text(),

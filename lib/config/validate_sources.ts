@@ -7,7 +7,7 @@ const LONGEST_SOCKET_PATH = 107;
 interface SourcesAndSocket {
   /** The kubeconfig of the flag or the file; empty = none. */
   readonly kubeconfig: string;
-  /** The same of `--policy-kubeconfig`. */
+  /** The kubeconfig of `--policy-kubeconfig`; empty = none. */
   readonly policyKubeconfig: string;
   readonly controlSocket: string;
 }

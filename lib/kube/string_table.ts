@@ -25,7 +25,7 @@ export class StringTable {
     return text;
   }
 
-  /** The same for a whole value, such as the labels that the pods of one workload have. */
+  /** Returns the same object for equal values, such as the labels of the pods of one workload. */
   share(value: unknown): unknown {
     if (value === undefined) return value;
     const text = JSON.stringify(value);
