@@ -12,10 +12,9 @@ import type { Dependencies } from "./lib/app/dependencies.ts";
 import { systemClock } from "./lib/os/clock.ts";
 import { systemCommandRunner } from "./lib/os/command_runner.ts";
 import { systemNetwork } from "./lib/os/network.ts";
-import { takeStrayOutput } from "./lib/os/stray_output.ts";
 import { openTerminal } from "./lib/os/terminal.ts";
 import { createTerminationSource } from "./lib/os/termination_signals.ts";
-import { UncaughtErrors } from "./lib/os/uncaught_errors.ts";
+import { takeStrayOutput, UncaughtErrors } from "./lib/os/uncaught_errors.ts";
 import { writeText } from "./lib/os/write_text.ts";
 
 /** The machine as it is. */

@@ -88,7 +88,7 @@ function reportOf(...servicePorts: readonly string[]): ChangesReport {
     ...{ kind: "sync", sequence: 1, at: "2026-11-22T04:58:48.742Z", family: "IPv4" },
     ...{ outcome: "applied", causes: [], moreCauses: {}, moreEffects: {}, operations: {} },
     ...{ syncs: 1, queuedMs: 0, planMs: 0, applyMs: 0, totalMs: 1, failures: 0 },
-    effects: servicePorts.map((servicePort) => ({ servicePort, action: "added", words: [] })),
+    effects: servicePorts.map((servicePort) => ({ servicePort, action: "added", details: [] })),
   };
   return { entries: [entry], forgotten: 0, syncs: [] };
 }

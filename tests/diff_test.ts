@@ -112,9 +112,9 @@ Deno.test("diff ends with 0 where nothing differs, with 3 where something does, 
     assertStringIncludes(damaged.out, "1 difference; 'kube-relay diff --repair' repairs it\n");
     assertEquals(JSON.parse((await ask("--json")).out).differences, 1);
     assertEquals((await ask("--service=shop/web")).code, 3);
-    const mended = await ask("--repair");
-    assertEquals(mended.code, 0);
-    assertStringIncludes(mended.out, "1 difference, of which 1 repaired");
+    const repaired = await ask("--repair");
+    assertEquals(repaired.code, 0);
+    assertStringIncludes(repaired.out, "1 difference, of which 1 repaired");
     assertEquals((await ask()).code, 0);
   }));
 
@@ -134,7 +134,7 @@ Deno.test("diff --repair stands in the change log of the running process, and a 
     assertEquals(others, []);
     const { family, uid, pid, objects, times, tookMs } = repair!;
     assertEquals([family, uid, pid, times], ["IPv4", 0, Deno.pid, 1]);
-    assertEquals(objects, [{ object: "map element", found: 1, mended: 1 }]);
+    assertEquals(objects, [{ object: "map element", found: 1, repaired: 1 }]);
     assert(tookMs > 0);
     damage(machine);
     machine.judge = (line) => line.includes(". tcp . 80") ? "No space left on device" : undefined;
@@ -174,8 +174,8 @@ Deno.test("of two repairs at once one mends, and the other finds nothing to do",
     assertEquals((await diff(machine.commands, socket)).code, 0);
     const { entries } = await requestChanges(socket.replace("--control-socket=", ""));
     const repairs = entries.flatMap((entry) => entry.kind === "repair" ? [entry] : []);
-    const mended = repairs.flatMap(({ objects }) => objects.map((each) => each.mended));
-    assertEquals([repairs.map(({ times }) => times), mended], [[1], [1, 1]]);
+    const repaired = repairs.flatMap(({ objects }) => objects.map((each) => each.repaired));
+    assertEquals([repairs.map(({ times }) => times), repaired], [[1], [1, 1]]);
   }));
 
 Deno.test("diff tells what is in quarantine, counts it as no difference, and never writes it", async () => {
@@ -202,8 +202,8 @@ Deno.test("diff tells what is in quarantine, counts it as no difference, and nev
     assertEquals(tableOf().elements.get("service-ips")?.size, 0);
     tableOf().chains.set("services", []);
     assertEquals((await diff(machine.commands, socket)).code, 3, "what all share is still told");
-    const mended = await diff(machine.commands, socket, "--repair");
-    assertEquals([mended.code, mended.err], [0, ""]);
+    const repaired = await diff(machine.commands, socket, "--repair");
+    assertEquals([repaired.code, repaired.err], [0, ""]);
     assertEquals(tableOf().elements.get("service-ips")?.size, 0);
   }, refuse);
 });
@@ -254,7 +254,7 @@ Deno.test("diff --repair mends by the new plan when the process synced meanwhile
     const { commands, looks } = syncingMeanwhile({ machine, folder }, endpoints);
     const { code, err, out } = await diff(commands, socket, "--repair");
     assertEquals([code, err], [0, ""]);
-    // The old plan was mended to, then the new one.
+    // The old plan was repaired to, then the new one.
     assertStringIncludes(out, "differences, of which");
     assertEquals(looks() > 1, true);
     const { elements } = machine.tool.table("ip kube-relay");

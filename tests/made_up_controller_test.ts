@@ -82,7 +82,7 @@ Deno.test("a made-up controller syncs, and everything that reports names it", as
     assertEquals(sync.effects[0], {
       item: "park/a",
       action: "added",
-      words: ["in Elm Street"],
+      details: ["in Elm Street"],
     });
     assertEquals([quarantine.item, "servicePort" in quarantine], ["park/b", false]);
     assert(changes.syncs.some(({ controller }) => controller === "routing"));

@@ -5,8 +5,9 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { hasMetric, seriesBound } from "../lib/metrics/metric.ts";
-import { METRIC_ROWS, METRICS } from "../lib/metrics/metric_table.ts";
+import { hasMetric } from "../lib/metrics/metric.ts";
+import { METRICS } from "../lib/metrics/metric_table.ts";
+import { METRIC_ROWS, seriesBound } from "./support/metric_rows.ts";
 import { createProxyMetrics, type ProxyMetrics } from "../lib/metrics/proxy_metrics.ts";
 import type { BackendMode } from "../lib/proxy/backend.ts";
 import { ServiceTrafficTable } from "../lib/proxy/service_traffic.ts";

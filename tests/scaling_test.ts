@@ -211,7 +211,7 @@ for (const mode of ["iptables", "nftables", "ipvs", "userspace"] as const) {
 Deno.test("diff --from prints what would change for 30,000 ports", () => {
   const change = {
     kind: "added",
-    words: ["1 endpoint"],
+    details: ["1 endpoint"],
     rules: { removed: [], added: ["a", "b"] },
   };
   const changes = each(30_000, (index) => ({ ...change, key: `ns/web:p${index}/TCP` }));

@@ -65,11 +65,11 @@ class Answers {
       outcome: "applied",
       causes: [{
         ...{ kind: "EndpointSlice", name: `${name}-1`, action: "updated", count: 1 },
-        words: ["ready 2 -> 3"],
+        details: ["ready 2 -> 3"],
         seenAt: new Date().toISOString(),
       }],
       moreCauses: {},
-      effects: [{ servicePort: `${name}/TCP`, action: "updated", words: ["2 -> 3 endpoints"] }],
+      effects: [{ servicePort: `${name}/TCP`, action: "updated", details: ["2 -> 3 endpoints"] }],
       moreEffects: {},
       ...{ syncs: 1, full: false, operations: { lines: 2 }, failures: 0 },
       ...{ queuedMs: 0, planMs: 1, applyMs: 3, totalMs: 4 },
@@ -129,7 +129,7 @@ Deno.test({
       await terminal.shows("the state", ({ text }) => text.includes("ns1/web-1 updated"));
       const { screen } = terminal;
       assert(screen.isAlternate && !screen.isCursorVisible && has24Rows(screen), screen.text);
-      for (const text of ["serving", "node node-a", "IN QUARANTINE: 1", "q ends"]) {
+      for (const text of ["serving", "node node-a", "IN QUARANTINE: 1", "q quits"]) {
         assert(screen.text.includes(text), `${text}\n${screen.text}`);
       }
       for (let count = 0; count < 40; count++) answers.change("ns2/other");

@@ -56,7 +56,7 @@ export interface ProcessInfo {
   readonly pid: number;
   readonly uid: number | undefined;
   readonly hostname: string;
-  /** As `uname -r` says it; absent where nobody asked. */
+  /** The output of `uname -r`; absent if not read. */
   readonly kernelRelease?: string;
   readonly env: (name: string) => string | undefined;
   readonly stdoutIsTerminal: boolean;
@@ -74,7 +74,7 @@ export interface BackendDependencies {
   readonly random: () => number;
   /** Bounds of what may be open. @default {those of a usual limit, for this backend alone} */
   readonly openFiles?: OpenFiles;
-  /** Told when something of ours was found missing or changed. */
+  /** Called when objects of kube-relay were found missing or changed. */
   readonly onDrift?: (figures: DriftFigures) => void;
 }
 
@@ -89,9 +89,9 @@ export interface BackendOptions {
   readonly facts?: MachineFacts;
   /** Where what goes through each Service is counted; left out = it is not. */
   readonly traffic?: FamilyTraffic;
-  /** TCP listeners of this process that tell clients on this machine more than others. @default {[]} */
+  /** TCP listeners of this process that reveal more to clients on this machine than to others. @default {[]} */
   readonly localListeners?: readonly SocketAddress[];
-  /** Whose an address is that a Service must never take over, such as the API server's. */
+  /** Returns the owner of an address that a Service must never take over, such as the API server's. */
   readonly belongsTo: (address: IpAddress) => string | undefined;
 }
 

@@ -1,20 +1,15 @@
-/**
- * How two configurations differ, and whether a running process can take that up.
- *
- * @module
- */
 import type { BackendMode } from "../proxy/backend.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
 
 /** Names of the fields that differ, e.g. `iptables.syncPeriod`. */
 export interface ChangedFields {
-  /** What can be taken up while running. */
+  /** Fields that a running process can apply. */
   readonly applicable: readonly string[];
-  /** What only a start takes up. */
+  /** Fields that only take effect after a restart. */
   readonly others: readonly string[];
 }
 
-/** Fields that go no further than the log and the plans. */
+/** Fields that only affect the log and the plans. */
 const APPLICABLE: readonly RegExp[] = [
   /^logging\.(verbosity|vmodule)$/,
   /^(clusterCIDR|detectLocalMode|nodePortAddresses)$/,
@@ -33,7 +28,7 @@ const MODES_OF_BLOCK: Readonly<Record<string, readonly BackendMode[]>> = {
   nftables: ["nftables"],
 };
 
-/** The fields that differ and count in the mode that runs. */
+/** Returns the fields that differ and have an effect in the running mode. */
 export function changedFields(
   before: KubeProxyConfiguration,
   after: KubeProxyConfiguration,

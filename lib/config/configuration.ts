@@ -2,8 +2,8 @@
  * kube-proxy's configuration (`kubeproxy.config.k8s.io/v1alpha1`, the only version) with every value
  * parsed and every default filled in.
  *
- * All fields of upstream are here, also those that mean nothing to a mode that this build has: files
- * made by kubeadm name them all. `networkPolicy` is ours.
+ * Contains every field of upstream, including those without effect here, because files made by
+ * kubeadm name them all. `networkPolicy` is an extension.
  *
  * @module
  */
@@ -16,15 +16,15 @@ export const API_VERSION = "kubeproxy.config.k8s.io/v1alpha1";
 /** `kind` of the configuration. */
 export const KIND = "KubeProxyConfiguration";
 
-/** How often rules are written, of one mode. Milliseconds. */
+/** How often a mode writes its rules. Milliseconds. */
 export interface SyncPeriods {
-  /** Longest time between two looks at everything, and the base of the health timeout. */
+  /** Longest time between two full syncs, and the base of the health timeout. */
   readonly syncPeriod: number;
   /** Shortest time from the end of a sync to the next one; 0 = none. */
   readonly minSyncPeriod: number;
 }
 
-/** How the API server is reached. */
+/** The connection to the API server. */
 interface ClientConnection {
   /** Path of the kubeconfig; empty = the service account of the pod. */
   readonly kubeconfig: string;
@@ -85,7 +85,7 @@ interface WinkernelConfiguration {
   readonly forwardHealthCheckVip: boolean;
 }
 
-/** The whole configuration, with upstream's field names and our own block. */
+/** The whole configuration, with upstream's field names and the extension. */
 export interface KubeProxyConfiguration {
   readonly featureGates: Readonly<Record<string, boolean>>;
   readonly clientConnection: ClientConnection;
@@ -101,7 +101,7 @@ export interface KubeProxyConfiguration {
   readonly bindAddressHardFail: boolean;
   readonly enableProfiling: boolean;
   readonly showHiddenMetricsForVersion: string;
-  /** As written; see {@linkcode LoadedConfiguration.mode} of `load.ts` for what it comes to. */
+  /** As written; {@linkcode LoadedConfiguration.mode} of `load.ts` is the parsed form. */
   readonly mode: string;
   readonly iptables: IptablesConfiguration;
   readonly ipvs: IpvsConfiguration;
@@ -112,9 +112,9 @@ export interface KubeProxyConfiguration {
     readonly bridgeInterface: string;
     readonly interfaceNamePrefix: string;
   };
-  /** One CIDR, or one of each family with a comma between; empty = unknown. */
+  /** One CIDR, or one of each family separated by a comma; empty = unknown. */
   readonly clusterCIDR: string;
-  /** CIDRs, or the one word `primary`; empty = all addresses of the node. */
+  /** CIDRs, or only `primary`; empty = all addresses of the node. */
   readonly nodePortAddresses: readonly string[];
   readonly oomScoreAdj: number;
   readonly conntrack: ConntrackLimits;
@@ -126,7 +126,7 @@ export interface KubeProxyConfiguration {
   readonly networkPolicy: NetworkPolicyConfiguration;
 }
 
-/** The ways to tell a pod's traffic from other traffic. */
+/** The methods of recognizing a pod's traffic. */
 export const DETECT_LOCAL_MODES: readonly string[] = [
   "ClusterCIDR",
   "NodeCIDR",

@@ -5,11 +5,15 @@
  */
 import { messageOf } from "../log/message_of.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
-import { CONFIGURATION_FIELDS, parseConfiguration } from "./configuration_schema.ts";
-import { unknownFields } from "./unknown_fields.ts";
+import {
+  CONFIGURATION_FIELDS,
+  type FieldTree,
+  parseConfiguration,
+} from "./configuration_schema.ts";
+import { didYouMean } from "./nearest_name.ts";
 import { readYaml, type YamlDocument } from "./yaml_source.ts";
 
-/** A field that is ignored, and where it stands. */
+/** A field that is ignored, and its position. */
 interface FileWarning {
   /** `file:line:column`. */
   readonly at: string;
@@ -18,23 +22,25 @@ interface FileWarning {
   readonly [field: string]: string;
 }
 
-/** What was found in a file. */
+/** The content of a file. */
 export interface ConfigurationFile {
-  /** Missing when a type is wrong or the file is no YAML. */
+  /** Absent if a value has the wrong type or the file is not YAML. */
   readonly configuration?: KubeProxyConfiguration;
   readonly problems: readonly string[];
   readonly warnings: readonly FileWarning[];
-  /** `file:line:column: path` of a field, or `file: path` when the file does not name it. */
+  /**
+   * Returns `file:line:column: path` of a field, or `file: path` if the file does not contain it.
+   */
   describe(path: readonly (string | number)[]): string;
 }
 
 /**
- * Things of one kind that are named. Each position costs a walk through the text: 30,000 of them, as of
- * a file that is something else, were 18 s in which nothing else ran.
+ * Maximum number of warnings. Each position needs a walk through the text: 30,000 of them, for a
+ * file of another kind, blocked the process for 18 s.
  */
 const MOST_WARNINGS = 20;
 
-/** Reads and types a file. Never throws for what is in it, or for it not being there. */
+/** Reads and types a file. Never throws because of its content or its absence. */
 export async function readConfigurationFile(
   { readTextFile }: { readonly readTextFile: (path: string) => Promise<string> },
   file: string,
@@ -52,19 +58,19 @@ export async function readConfigurationFile(
       errors.map(({ line, column, message }) => `${file}:${line}:${column}: ${message}`),
     );
   }
-  // A text that begins or ends with `---` has an empty one.
+  // A text that begins or ends with `---` has an empty document.
   const [document, ...others] = documents.filter(({ value }) => value !== null);
   if (document === undefined) {
     return failed([`${file}: Expected a document of kind KubeProxyConfiguration, found none`]);
   }
   const sameKeys = warnings.map(({ line, column, message }) => ({
     at: `${file}:${line}:${column}`,
-    reason: `${message.replace("Cannot read YAML: key", "Key")}; this one counts`,
+    reason: `${message.replace("Cannot read YAML: key", "Key")}; this one is used`,
   }));
-  // Upstream reads no further than the first, and says nothing.
+  // Upstream reads only the first document and does not warn.
   const further = others.map(({ positionOf }) => {
     const { line, column } = positionOf([]);
-    return { at: `${file}:${line}:${column}`, reason: "Only the first document counts" };
+    return { at: `${file}:${line}:${column}`, reason: "Only the first document is used" };
   });
   return interpret(document, { file, before: [...sameKeys, ...further].slice(0, MOST_WARNINGS) });
 }
@@ -96,11 +102,51 @@ function interpret(
   };
 }
 
-/** `nodePortAddresses[1]`, `iptables.syncPeriod`. */
+/** Returns e.g. `nodePortAddresses[1]` or `iptables.syncPeriod`. */
 function pathText(path: readonly (string | number)[]): string {
   return path.map((step) => typeof step === "number" ? `[${step}]` : `.${step}`).join("").slice(1);
 }
 
 function failed(problems: readonly string[]): ConfigurationFile {
   return { problems, warnings: [], describe: String };
+}
+
+/** Fields of older kube-proxies, and what to use instead. */
+const RETIRED_FIELDS: ReadonlyMap<string, string> = new Map([
+  ["udpIdleTimeout", "it belonged to the old userspace mode; here it is --udp-timeout"],
+  ["resourceContainer", "the supervisor chooses the control group"],
+  ["conntrack.max", "use conntrack.maxPerCore and conntrack.min"],
+]);
+
+/** A field that does not exist. */
+interface UnknownField {
+  readonly path: readonly string[];
+  /** The consequence, and the name that was probably meant. */
+  readonly message: string;
+}
+
+/**
+ * Returns every field that the tree does not know. They are no errors, because a file for a newer
+ * kube-proxy must work. Fields below an unknown field are not reported.
+ */
+export function unknownFields(
+  value: unknown,
+  tree: FieldTree,
+  parent: readonly string[] = [],
+): readonly UnknownField[] {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return [];
+  return Object.entries(value).flatMap(([name, inner]) => {
+    const path = [...parent, name];
+    if (Object.hasOwn(tree, name)) {
+      const below = tree[name];
+      return below === undefined ? [] : unknownFields(inner, below, path);
+    }
+    const field = path.join(".");
+    const retired = RETIRED_FIELDS.get(field);
+    if (retired !== undefined) {
+      return [{ path, message: `Field '${field}' was retired: ${retired}` }];
+    }
+    const hint = didYouMean(name, Object.keys(tree));
+    return [{ path, message: `Field '${field}' is unknown and ignored${hint}` }];
+  });
 }

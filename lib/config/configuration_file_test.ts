@@ -1,5 +1,5 @@
 import { assertEquals } from "@std/assert";
-import { readConfigurationFile } from "./configuration_file.ts";
+import { readConfigurationFile, unknownFields } from "./configuration_file.ts";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
 
@@ -17,7 +17,7 @@ Deno.test("readConfigurationFile() passes over empty documents", async () => {
 Deno.test("readConfigurationFile() takes the first document and names the others", async () => {
   const { configuration, warnings } = await read(`${HEAD}mode: ipvs\n---\n${HEAD}mode: nftables\n`);
   assertEquals(configuration?.mode, "ipvs");
-  assertEquals(warnings, [{ at: "file:5:1", reason: "Only the first document counts" }]);
+  assertEquals(warnings, [{ at: "file:5:1", reason: "Only the first document is used" }]);
 });
 
 Deno.test("readConfigurationFile() names the first 20 unknown fields, and counts the others", async () => {
@@ -26,4 +26,29 @@ Deno.test("readConfigurationFile() names the first 20 unknown fields, and counts
   assertEquals(warnings.length, 21);
   assertEquals(warnings[19]?.at, "file:22:1");
   assertEquals(warnings[20], { at: "file", reason: "980 more fields are unknown and ignored" });
+});
+
+const TREE = { mode: undefined, iptables: { syncPeriod: undefined, minSyncPeriod: undefined } };
+
+Deno.test("unknownFields() finds fields that are none, at any depth, with the nearest name", () => {
+  assertEquals(unknownFields({ mod: 1, iptables: { syncperiod: 1 }, other: { mode: 1 } }, TREE), [
+    { path: ["mod"], message: "Field 'mod' is unknown and ignored; did you mean 'mode'?" },
+    {
+      path: ["iptables", "syncperiod"],
+      message: "Field 'iptables.syncperiod' is unknown and ignored; did you mean 'syncPeriod'?",
+    },
+    { path: ["other"], message: "Field 'other' is unknown and ignored" },
+  ]);
+});
+
+Deno.test("unknownFields() finds nothing where there is nothing to find", () => {
+  for (const value of [null, "text", [], {}, { mode: { anything: 1 } }, { iptables: null }]) {
+    assertEquals(unknownFields(value, TREE), []);
+  }
+});
+
+Deno.test("unknownFields() does not take what every object has for a field, retired or not", () => {
+  assertEquals(unknownFields({ constructor: 1 }, TREE), [
+    { path: ["constructor"], message: "Field 'constructor' is unknown and ignored" },
+  ]);
 });

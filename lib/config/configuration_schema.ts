@@ -1,8 +1,8 @@
 /**
  * The shape of a configuration file: types and defaults of each field, as values for valibot.
  *
- * Upstream's rules of absence: `null` and a missing key are the same everywhere; a zero is the
- * default too, but only in the fields that are no pointers there (`zero: "default"`).
+ * `null` and a missing key mean the same, as upstream. A zero also means the default, but only in
+ * the fields that are not pointers upstream (`zero: "default"`).
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { API_VERSION, KIND, type KubeProxyConfiguration } from "./configuration.
 import { tryParseDuration } from "./duration.ts";
 import { NETWORK_POLICY_CHOICES, type NetworkPolicyConfiguration } from "./network_policy.ts";
 
-/** Whether a zero in the file stands for itself or for the default. */
+/** Whether a zero in the file is a value or means the default. */
 interface ZeroRule {
   readonly zero: "kept" | "default";
 }
@@ -42,7 +42,7 @@ function integer(fallback: number, rule: ZeroRule = { zero: "kept" }) {
   );
 }
 
-/** Numbers are of type int32 upstream, where a larger one cannot be decoded. */
+/** Upstream reads numbers as int32 and cannot decode larger ones. */
 function isInt32(value: number): boolean {
   return value >= -(2 ** 31) && value < 2 ** 31;
 }
@@ -64,7 +64,7 @@ function duration(fallback: string, { zero }: ZeroRule = { zero: "kept" }) {
   );
 }
 
-/** The one duration that upstream also takes as a number, of nanoseconds. */
+/** The only duration that upstream also accepts as a number, in nanoseconds. */
 function flushFrequency() {
   const expected = "Expected a duration such as 5s, or a whole number of nanoseconds";
   return v.pipe(
@@ -102,14 +102,14 @@ function group<Entries extends v.ObjectEntries>(entries: Entries) {
   );
 }
 
-/** Characters of a wrong value that are shown. */
+/** Number of characters of a wrong value that are shown. */
 const LONGEST_SHOWN = 40;
 
 function wanted(what: string): (issue: v.BaseIssue<unknown>) => string {
   return ({ received }) => `Expected ${what}, found ${shorten(received)}`;
 }
 
-/** A wrong file may be anybody's: what is in it goes to a terminal and a log. */
+/** The wrong file may be any file, and its content goes to a terminal and a log. */
 function shorten(text: string): string {
   return text.length <= LONGEST_SHOWN ? text : `${text.slice(0, LONGEST_SHOWN)}…`;
 }
@@ -202,25 +202,25 @@ const ENTRIES = {
     start: text(NETWORK_POLICY_CHOICES.start[0]),
     deny: text(NETWORK_POLICY_CHOICES.deny[0]),
     logPerMinute: integer(0),
-    // kube-router's, so that a collector which listens for it goes on.
+    // The group of kube-router, so that an existing collector keeps working.
     logGroup: integer(100),
     cutConnections: flag(true),
     kubeconfig: text(),
   }),
 } as const;
 
-/** Fields of the file with their types and defaults, `apiVersion` and `kind` left out. */
+/** Fields of the file with their types and defaults, without `apiVersion` and `kind`. */
 const CONFIGURATION_SCHEMA: v.GenericSchema<unknown, KubeProxyConfiguration> = v.object(
   ENTRIES,
   wanted("fields"),
 );
 
-/** Every field as a tree: its fields, or `undefined` for a value. */
+/** All fields as a tree; `undefined` stands for a value. */
 export interface FieldTree {
   readonly [field: string]: FieldTree | undefined;
 }
 
-/** Names of all fields, to find those that are none. */
+/** Names of all fields, to detect unknown ones. */
 export const CONFIGURATION_FIELDS: FieldTree = {
   apiVersion: undefined,
   kind: undefined,
@@ -244,8 +244,9 @@ interface FieldProblem {
 }
 
 /**
- * Types and fills in what a file says. Nothing is said of the values of a file that is something else,
- * since they may be secret. Ranges and contradictions are the matter of `validate.ts`. */
+ * Types the values of a file and fills in defaults. Shows no values of a file of another kind, since
+ * they may be secret. `validate.ts` checks ranges and contradictions.
+ */
 export function parseConfiguration(
   value: unknown,
 ): { readonly configuration?: KubeProxyConfiguration; readonly problems: readonly FieldProblem[] } {
@@ -264,17 +265,17 @@ export function parseConfiguration(
   return result.success ? { configuration: result.output, problems } : { problems };
 }
 
-/** What a file with nothing in it comes to. */
+/** The configuration of an empty file. */
 export function defaultConfiguration(): KubeProxyConfiguration {
   return v.parse(CONFIGURATION_SCHEMA, {});
 }
 
-/** Whether our own block says nothing. */
+/** Whether the block `networkPolicy` has its default values. */
 export function isDefaultNetworkPolicy(policy: NetworkPolicyConfiguration): boolean {
   return JSON.stringify(policy) === JSON.stringify(defaultConfiguration().networkPolicy);
 }
 
-/** What an API version or a kind looks like: nothing else is shown. */
+/** The form of an API version or a kind; other text is not shown. */
 const IDENTITY = /^(?:[a-z0-9.-]{1,60}\/)?v\d+(?:(?:alpha|beta)\d+)?$|^[A-Z][A-Za-z]{1,60}$/;
 
 function wrongIdentity(

@@ -1,9 +1,9 @@
 /**
  * Reads the configuration file again whenever it changes.
  *
- * kube-proxy ends on an event of the file's inode, and so misses atomic saves and ConfigMaps
- * (kubernetes/kubernetes #57144, #94022). Here every change is seen, what a running process can take
- * up is taken up, and only for the rest it ends, to be started again by its supervisor.
+ * kube-proxy exits on an event of the file's inode, and so misses atomic saves and ConfigMaps
+ * (kubernetes/kubernetes #57144, #94022). kube-relay sees every change and applies what a running
+ * process can apply. For the rest it exits, and its supervisor starts it again.
  *
  * @module
  */
@@ -21,7 +21,7 @@ import {
 } from "./load.ts";
 import { watchFile } from "./watched_file.ts";
 
-/** The file says something that only a start takes up. */
+/** The file has changes that need a restart. */
 export class ConfigurationChanged extends Error {
   override name = "ConfigurationChanged";
   constructor(readonly file: string, readonly fields: readonly string[]) {
@@ -32,36 +32,39 @@ export class ConfigurationChanged extends Error {
   }
 }
 
-/** What is needed to read the file again. */
+/** Dependencies for reading the file again. */
 interface WatchConfigurationDependencies extends LoadDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
 }
 
-/** What came of a change of the file, by the words of the metric. */
+/** The result of a change of the file, as the metric names it. */
 type ReloadResult = "applied" | "restart" | "unchanged" | "refused";
 
-/** What runs, and who takes up changes. */
+/** The running configuration, and the receivers of changes. */
 interface WatchConfigurationOptions {
-  /** With `--config`. Those that win over the file go on winning. */
+  /** Includes `--config`. Flags that have precedence over the file keep it. */
   readonly flags: FlagValues & { readonly config: string };
-  /** As it was loaded at the start. */
+  /** The configuration loaded at the start. */
   readonly current: LoadedConfiguration;
-  /** The mode that runs. */
+  /** The running mode. */
   readonly mode: BackendMode;
-  /** Takes up the fields named. The configuration is that of the mode that runs. */
+  /** Applies the named fields. The configuration is that of the running mode. */
   readonly onApplicable: (
     configuration: LoadedConfiguration,
     fields: readonly string[],
   ) => void;
-  /** Told of each change, but not of the first look, which finds what was read at the start. */
+  /**
+   * Called for each change, but not for the first read, which finds the content read at the start.
+   */
   readonly onResult: (result: ReloadResult) => void;
   readonly signal: AbortSignal;
 }
 
 /**
- * Watches until the signal is aborted. A file that is wrong or gone leaves the last good
- * configuration in force. Rejects with {@linkcode ConfigurationChanged} when only a start helps.
+ * Watches until the signal is aborted. If the file is invalid or missing, the last valid
+ * configuration stays in effect. Rejects with {@linkcode ConfigurationChanged} if a change needs a
+ * restart.
  */
 export async function watchConfiguration(
   dependencies: WatchConfigurationDependencies,
@@ -87,19 +90,19 @@ export async function watchConfiguration(
       } catch (error) {
         if (!(error instanceof ConfigurationError)) throw error;
         options.onResult("refused");
-        tellProblems(logger, path, error.problems);
+        logProblems(logger, path, error.problems);
       }
     },
   });
 }
 
 /**
- * Problems that are named. A file that is something else altogether has one in each line, and the log
- * holds back what it is told too often: then nothing would be said of the next try.
+ * Maximum number of problems that are logged. A file of another kind has one in each line, and the
+ * throttle of the log would then suppress the problems of the next attempt.
  */
 const MOST_PROBLEMS = 3;
 
-function tellProblems(logger: Logger, file: string, problems: readonly string[]): void {
+function logProblems(logger: Logger, file: string, problems: readonly string[]): void {
   const message = "Configuration file is invalid; the last valid configuration stays in use";
   for (const [index, problem] of problems.slice(0, MOST_PROBLEMS).entries()) {
     const more = index + 1 < MOST_PROBLEMS ? 0 : problems.length - MOST_PROBLEMS;
@@ -107,7 +110,7 @@ function tellProblems(logger: Logger, file: string, problems: readonly string[])
   }
 }
 
-/** Compares what was read with what is in force. */
+/** Compares a new configuration with the one in effect. */
 class ConfigurationTracker {
   readonly #logger: Logger;
   readonly #options: WatchConfigurationOptions;
@@ -120,7 +123,7 @@ class ConfigurationTracker {
     this.#current = options.current;
   }
 
-  /** Takes up what can be taken up. Throws {@linkcode ConfigurationChanged} when that is not all. */
+  /** Applies what can be applied. Throws {@linkcode ConfigurationChanged} if something remains. */
   take(next: LoadedConfiguration): void {
     const { flags, mode, onApplicable, onResult } = this.#options;
     const { applicable, others } = this.#compare(next);
@@ -133,7 +136,7 @@ class ConfigurationTracker {
     const file = flags.config;
     if (applicable.length === 0) {
       if (!isFirst) onResult("unchanged");
-      this.#logger.verbose(2, "Configuration file says what it said before", { file });
+      this.#logger.verbose(2, "Configuration file has the same content as before", { file });
       return;
     }
     for (const { level, message, fields } of next.notices) this.#logger[level](message, fields);
@@ -151,7 +154,7 @@ class ConfigurationTracker {
     const before = effectiveConfiguration(this.#current.proxy, mode);
     const after = effectiveConfiguration(next.proxy, mode);
     const { applicable, others } = changedFields(before, after, mode);
-    // What runs may be asked for in another way: by its name in place of nothing.
+    // The running mode may now be requested explicitly instead of by default.
     const isSameMode = next.mode === mode || next.mode === this.#current.mode;
     return { applicable, others: isSameMode ? others : ["mode", ...others] };
   }

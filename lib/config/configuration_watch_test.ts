@@ -89,7 +89,7 @@ const WRITES: Readonly<Record<string, (path: string, text: string) => Promise<vo
     await Deno.writeTextFile(`${path}.new`, text);
     await Deno.rename(`${path}.new`, path);
   },
-  "deleted and written anew": async (path, text) => {
+  "deleted and written again": async (path, text) => {
     await Deno.remove(path);
     await Deno.writeTextFile(path, text);
   },
@@ -227,7 +227,7 @@ Deno.test("watchConfiguration() does nothing when only words, blocks of other mo
       watched.forget();
       await Deno.writeTextFile(path, text);
       await until(() => watched.lines.length > 0);
-      assertStringIncludes(watched.lines[0]!, "says what it said before");
+      assertStringIncludes(watched.lines[0]!, "has the same content as before");
     }
     assertEquals(watched.applied, []);
     assertEquals(watched.results, ["unchanged", "unchanged", "unchanged"]);

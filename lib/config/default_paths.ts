@@ -1,20 +1,14 @@
-/**
- * Where the control socket and the remembered state are when no flag says so.
- *
- * @module
- */
-
-/** Who runs the process and in what environment. */
+/** The user and the environment of the process. */
 export interface UserContext {
-  /** User id; `undefined` where the platform has none. */
+  /** User id; `undefined` if the platform has none. */
   readonly uid: number | undefined;
   /** Reads an environment variable. */
   readonly env: (name: string) => string | undefined;
 }
 
 /**
- * Path of the control socket. Root's is fixed and takes nothing from the environment but systemd's
- * own variable, so that no caller of `sudo` can lead it elsewhere.
+ * Returns the default path of the control socket. For root it is fixed, apart from systemd's own
+ * variable, so that a caller of `sudo` cannot redirect it.
  */
 export function defaultControlSocket(context: UserContext): string {
   return `${runtimeDirectory(context)}/control.sock`;
@@ -29,9 +23,9 @@ function runtimeDirectory({ uid, env }: UserContext): string {
 }
 
 /**
- * Path of the folder that remembers what was added to the machine. It is the runtime directory,
- * since a boot clears that and the addresses alike: a record that outlived them would claim what
- * somebody else has added since.
+ * Returns the default folder for records of what was added to the machine. It is the runtime
+ * directory, because a boot clears both it and the addresses. A record that outlived a boot would
+ * claim addresses that another program added since.
  */
 export function defaultStateDirectory(context: UserContext): string {
   return runtimeDirectory(context);

@@ -1,10 +1,10 @@
 /**
- * Durations in Go's notation, as kube-proxy's flags and configuration have them.
+ * Durations in Go's notation, as in kube-proxy's flags and configuration.
  *
  * @module
  */
 
-/** Milliseconds of each unit; `µs` may be written with either of the two signs for micro. */
+/** Milliseconds of each unit; Unicode has two characters for the micro sign. */
 const UNIT_MS: ReadonlyMap<string, number> = new Map([
   ["ns", 1e-6],
   ["us", 1e-3],
@@ -22,20 +22,9 @@ const PART = /(\d+\.?\d*|\.\d+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)/y;
 const LONGEST_MS = 2 ** 63 / 1e6;
 
 /**
- * Parses a duration such as `1m30s`, `250ms`, `-1.5h` or `0` to milliseconds.
- * Throws a SyntaxError that quotes the text; a bare number other than 0 is one, as in Go.
+ * Parses a duration such as `1m30s`, `250ms`, `-1.5h` or `0` to milliseconds. Returns `undefined` for
+ * anything else, including a bare number other than 0, as Go does.
  */
-export function parseDuration(text: string): number {
-  const milliseconds = tryParseDuration(text);
-  if (milliseconds === undefined) {
-    throw new SyntaxError(
-      `Cannot parse duration '${text}': expected numbers with a unit each, such as 30s, 1m30s or 250ms`,
-    );
-  }
-  return milliseconds;
-}
-
-/** As {@linkcode parseDuration}, with `undefined` in place of an error. */
 export function tryParseDuration(text: string): number | undefined {
   const sign = text.startsWith("-") ? -1 : 1;
   const body = text.replace(/^[+-]/, "");

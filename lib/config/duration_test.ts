@@ -1,5 +1,5 @@
-import { assertEquals, assertThrows } from "@std/assert";
-import { formatDuration, parseDuration, tryParseDuration } from "./duration.ts";
+import { assertEquals } from "@std/assert";
+import { formatDuration, tryParseDuration } from "./duration.ts";
 
 const CASES: readonly [text: string, milliseconds: number, written: string][] = [
   ["0", 0, "0s"],
@@ -24,9 +24,9 @@ const CASES: readonly [text: string, milliseconds: number, written: string][] = 
   ["1s1s", 2_000, "2s"],
 ];
 
-Deno.test("parseDuration() reads what Go's time.ParseDuration reads", () => {
+Deno.test("tryParseDuration() reads what Go's time.ParseDuration reads", () => {
   for (const [text, milliseconds] of CASES) {
-    assertEquals(parseDuration(text), milliseconds, text);
+    assertEquals(tryParseDuration(text), milliseconds, text);
   }
 });
 
@@ -36,7 +36,7 @@ Deno.test("formatDuration() writes what Go's Duration.String writes", () => {
   }
 });
 
-Deno.test("parseDuration() refuses everything else and quotes it", () => {
+Deno.test("tryParseDuration() refuses everything else", () => {
   for (
     const text of [
       "",
@@ -54,13 +54,12 @@ Deno.test("parseDuration() refuses everything else and quotes it", () => {
     ]
   ) {
     assertEquals(tryParseDuration(text), undefined, text);
-    assertThrows(() => parseDuration(text), SyntaxError, `Cannot parse duration '${text}'`);
   }
 });
 
-Deno.test("formatDuration() and parseDuration() are inverse for whole nanoseconds", () => {
+Deno.test("formatDuration() and tryParseDuration() are inverse for whole nanoseconds", () => {
   for (let exponent = 0; exponent < 50; exponent++) {
     const milliseconds = Math.floor(1.9 ** exponent) / 1e6;
-    assertEquals(parseDuration(formatDuration(milliseconds)), milliseconds);
+    assertEquals(tryParseDuration(formatDuration(milliseconds)), milliseconds);
   }
 });

@@ -1,15 +1,10 @@
-/**
- * What a configuration comes to once it is known which mode runs.
- *
- * @module
- */
 import type { BackendMode } from "../proxy/backend.ts";
 import { nodePortEntries } from "../proxy/node_port_addresses.ts";
 import type { KubeProxyConfiguration } from "./configuration.ts";
 
 /**
- * Fills in upstream's platform defaults: the mode, and in mode nftables node ports on the primary
- * address only.
+ * Fills in the mode and upstream's platform defaults for it: in mode nftables, node ports on the
+ * primary address only.
  */
 export function effectiveConfiguration(
   configuration: KubeProxyConfiguration,

@@ -15,14 +15,16 @@ import {
 import { isDefaultNetworkPolicy } from "./configuration_schema.ts";
 import { formatDuration } from "./duration.ts";
 
-/** A configuration as its file has it: durations are text in Go's form, an empty list is null. */
+/**
+ * A configuration in the form of its file: durations are text in Go's form, an empty list is null.
+ */
 type EncodedConfiguration = Readonly<Record<string, unknown>>;
 
 /**
- * Encodes a configuration for the mode that it came to. As upstream, which has these settings once
- * inside, only the block of that mode carries periods and masqueradeAll; the others show 0s, which
- * stands for the default. With `auto` the blocks of both modes that it may come to carry them. Our
- * own block is left out where it says nothing, since kube-proxy would warn of it.
+ * Encodes a configuration for the mode that it resolved to. As upstream, which stores these
+ * settings once, only the block of that mode has periods and masqueradeAll; the others have 0s, the
+ * default. For `auto`, the blocks of both possible modes have them. A default `networkPolicy` is
+ * omitted, because kube-proxy would warn of an unknown field.
  */
 export function encodeConfiguration(
   configuration: KubeProxyConfiguration,

@@ -1,30 +1,25 @@
-/**
- * What the checks of a configuration are made of.
- *
- * @module
- */
 import { type Cidr, tryParseCidr } from "../net/cidr.ts";
 import { formatDuration } from "./duration.ts";
 
-/** One thing that is wrong. */
+/** One invalid value. */
 export interface ValidationProblem {
   /** Field of the configuration, e.g. `iptables.minSyncPeriod`; list items by number. */
   readonly path: string;
-  /** The value and what would be right. */
+  /** The value, and what is valid. */
   readonly message: string;
 }
 
-/** Notes a problem unless it is right. */
+/** Records a problem unless `right` holds. */
 export type Expect = (right: boolean, path: string, message: string) => void;
 
-/** An {@linkcode Expect} that adds to a list. */
+/** Creates an {@linkcode Expect} that adds to a list. */
 export function collectProblems(problems: ValidationProblem[]): Expect {
   return (right, path, message) => {
     if (!right) problems.push({ path, message });
   };
 }
 
-/** Expects a CIDR and gives it. */
+/** Expects a CIDR and returns it. */
 export function checkCidr(expect: Expect, path: string, text: string): Cidr | undefined {
   const cidr = tryParseCidr(text);
   expect(

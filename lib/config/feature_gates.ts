@@ -1,5 +1,5 @@
 /**
- * Kubernetes' feature gates, as far as they mean something to a Service proxy of 1.36.
+ * Kubernetes' feature gates that concern a Service proxy of 1.36.
  *
  * @module
  */
@@ -11,13 +11,13 @@ export interface FeatureGate {
   readonly name: string;
   readonly stage: "alpha" | "beta" | "GA";
   readonly default: boolean;
-  /** It cannot be set against its default. */
+  /** The gate cannot be changed from its default. */
   readonly locked?: true;
-  /** What it does here. */
+  /** Its effect in kube-relay. */
   readonly effect: string;
 }
 
-/** The gates that may be set. */
+/** The supported gates. */
 export const FEATURE_GATES = [
   {
     name: "AllowServiceExternalIPs",
@@ -98,12 +98,12 @@ export const FEATURE_GATES = [
   },
 ] as const satisfies readonly FeatureGate[];
 
-/** Name of a gate of the table. */
+/** Name of a gate in the table. */
 type FeatureGateName = typeof FEATURE_GATES[number]["name"];
 
 /**
- * Gates of older releases that manifests still carry. What they switched is fixed now; upstream
- * refuses to start on them.
+ * Gates of older releases that manifests still use. Their behavior is fixed now; upstream refuses
+ * to start with them.
  */
 export const RETIRED_GATES: readonly string[] = [
   ...["EndpointSlice", "EndpointSliceProxying", "WindowsEndpointSliceProxying", "ServiceTopology"],
@@ -122,7 +122,9 @@ export const RETIRED_GATES: readonly string[] = [
 
 const ROWS: readonly FeatureGate[] = FEATURE_GATES;
 
-/** Whether a gate is open: as set, as its stage is set by AllAlpha or AllBeta, or by default. */
+/**
+ * Returns whether a gate is on: explicitly, by AllAlpha or AllBeta for its stage, or by default.
+ */
 export function featureEnabled(
   { featureGates }: Pick<KubeProxyConfiguration, "featureGates">,
   name: FeatureGateName,
@@ -133,22 +135,22 @@ export function featureEnabled(
   return featureGates[name] ?? (gate.stage === "GA" ? undefined : bulk) ?? gate.default;
 }
 
-/** What is to be said of one gate that was set. */
+/** A finding about one gate of the configuration. */
 interface FeatureGateFinding {
   readonly name: string;
   readonly message: string;
 }
 
 /**
- * So many letters a misspelt gate has wrong. Gates of other programs come as near as four:
- * ComponentSLIs to ComponentFlagz, MultiCIDRRangeAllocator to MultiCIDRServiceAllocator.
+ * Most wrong letters of a misspelt gate. Gates of other programs differ by only four: ComponentSLIs
+ * and ComponentFlagz, MultiCIDRRangeAllocator and MultiCIDRServiceAllocator.
  */
 const MOST_TYPOS = 2;
 
 /**
- * Gates that cannot be set so, and gates that have no effect. Upstream takes each gate of the whole
- * of Kubernetes, which one list for all programs of a node relies on; so only what looks like a
- * misspelt gate of ours is wrong.
+ * Returns the invalid gates and those without effect. Upstream accepts every gate of Kubernetes,
+ * and nodes with one list for all programs rely on it; so an unknown gate is only invalid if it
+ * looks like a misspelling of a supported one.
  */
 export function checkFeatureGates(featureGates: Readonly<Record<string, boolean>>): {
   readonly problems: readonly FeatureGateFinding[];
@@ -161,7 +163,7 @@ export function checkFeatureGates(featureGates: Readonly<Record<string, boolean>
     const gate = ROWS.find((row) => row.name === name);
     const meant = nearestName(name, names, { mostEdits: MOST_TYPOS });
     if (RETIRED_GATES.includes(name)) {
-      const message = `Feature gate ${name} was retired and has no effect; take it out`;
+      const message = `Feature gate ${name} was retired and has no effect; remove it`;
       ignored.push({ name, message });
     } else if (gate === undefined && meant !== undefined) {
       const message = `Expected a feature gate, found '${name}'; did you mean '${meant}'?`;

@@ -1,9 +1,3 @@
-/**
- * What a command line flag is.
- *
- * @module
- */
-
 /** The groups of `--help`, in its order. */
 export const FLAG_GROUPS = [
   "Cluster",
@@ -24,7 +18,7 @@ export const FLAG_GROUPS = [
 type FlagGroup = typeof FLAG_GROUPS[number];
 
 /**
- * What a flag's text is read as: a duration becomes milliseconds, lists are split at commas. `gates`
+ * The type of a flag's value: a duration becomes milliseconds, lists are split at commas. `gates`
  * are `Name=true` pairs, `vmodule` is `pattern=N` pairs.
  */
 type FlagType =
@@ -41,43 +35,51 @@ type FlagType =
 export interface Flag {
   /** Name without the dashes, words joined by `-`. */
   readonly name: string;
-  /** Other names for the same. */
+  /** Other names of the same flag. */
   readonly aliases?: readonly string[];
   readonly type: FlagType;
   readonly group: FlagGroup;
   /** Meaning, in one or two clauses without a full stop. */
   readonly help: string;
-  /** What stands for the value in help texts. */
+  /** The placeholder of the value in help texts. */
   readonly value?: string;
-  /** The only values that are right. */
+  /** The only valid values. */
   readonly choices?: readonly string[];
-  /** Other values that are right beside the choices. */
+  /** Further valid values besides the choices. */
   readonly pattern?: RegExp;
   /** Smallest value of an integer or a duration. */
   readonly minimum?: number;
   /** Largest value of an integer. */
   readonly maximum?: number;
-  /** The field of the configuration file that this flag sets, e.g. `iptables.syncPeriod`. Gives the default too. */
+  /**
+   * The field of the configuration file that this flag sets, e.g. `iptables.syncPeriod`. It also
+   * gives the default.
+   */
   readonly field?: string;
-  /** Another field that it sets too, since kube-proxy has one setting there for two modes. */
+  /** Another field that the flag also sets, because kube-proxy has one setting for two modes. */
   readonly alsoField?: string;
-  /** The default as it would be typed, for a flag that has no field. */
+  /** The default as text, for a flag without a field. */
   readonly default?: string;
-  /** The value of a flag that is given without one; only for flags that allow that. @default `true` for booleans */
+  /**
+   * The value of a flag without a value; only for flags that allow it. @default `true` for booleans
+   */
   readonly implied?: string;
   /**
-   * What becomes of it when `--config` is given: kube-proxy ignores most flags then, lets a few win
-   * over the file, puts one before what the file has (`merged`), and uses those that have nothing to
-   * do with the file.
+   * The effect of the flag together with `--config`: kube-proxy ignores most flags, lets a few
+   * override the file, puts one before the value of the file (`merged`), and uses those that do not
+   * concern the file.
    */
   readonly withConfig: "ignored" | "wins" | "merged" | "used";
-  /** Nothing after the sign means that it was not given, as in a manifest whose template had no value. */
+  /** An empty value means that the flag is absent, as in a manifest whose template had no value. */
   readonly emptyIsAbsent?: true;
-  /** The only verbs that it belongs to. @default every verb */
+  /** The only verbs that accept the flag. @default every verb */
   readonly verbs?: readonly string[];
-  /** Said when the flag is used: why not to, and what to use in its place. */
+  /** Logged if the flag is used: why not to use it, and what to use instead. */
   readonly deprecated?: string;
-  /** It has no effect; `help` says why or what to use, and is said when it is used. Not in `--help`. */
+  /**
+   * The flag has no effect. `help` gives the reason or the alternative and is logged if the flag is
+   * used. Not in `--help`.
+   */
   readonly retired?: true;
 }
 
@@ -95,7 +97,7 @@ export type FlagValue<Type extends FlagType> = Type extends "boolean" ? boolean
   : Type extends "vmodule" ? readonly VerbosityPattern[]
   : string;
 
-/** The flag as it is typed: `-v`, `--config`. */
+/** Returns the flag as typed: `-v`, `--config`. */
 export function typedFlag({ name }: Flag): string {
   return name.length === 1 ? `-${name}` : `--${name}`;
 }

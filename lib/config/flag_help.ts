@@ -1,8 +1,3 @@
-/**
- * The table of flags as text, for `--help`.
- *
- * @module
- */
 import { formatDuration } from "./duration.ts";
 import { flagConfiguration } from "./flag_configuration.ts";
 import { type Flag, FLAG_GROUPS } from "./flag.ts";
@@ -14,7 +9,7 @@ export const HELP_WIDTH = 80;
 
 const INDENT = 6;
 
-/** Flags by group, each with its help below it: no terminal cuts it, and no column is lost on long names. */
+/** Returns the flags by group, each with its help below it, so that long names need no column. */
 export function flagHelp(flags: readonly Flag[] = FLAG_ROWS): string {
   const groups = FLAG_GROUPS.map((group) => ({
     group,
@@ -31,7 +26,7 @@ function flagParagraph(flag: Flag): string {
   return `  ${flagUsage(flag)}\n${wrapText(text, { width: HELP_WIDTH, indent: INDENT })}\n`;
 }
 
-/** `--proxy-mode MODE, --mode MODE`. */
+/** Returns e.g. `--proxy-mode MODE, --mode MODE`. */
 export function flagUsage(flag: Flag): string {
   const value = flag.type === "boolean" || flag.implied !== undefined ? "" : ` ${valueName(flag)}`;
   return [flag.name, ...(flag.aliases ?? [])]
@@ -49,10 +44,10 @@ function defaultNote(flag: Flag): string {
   return text === "" || text === "false" ? "" : ` (default ${text})`;
 }
 
-/** The default as it would be typed; empty where there is none. */
+/** Returns the default as typed; empty if there is none. */
 export function flagDefault({ field, type, default: otherwise = "" }: Flag): string {
   if (field === undefined) return otherwise;
-  // Addresses are completed once bindAddress is known; this is what comes of its default.
+  // Addresses are completed once bindAddress is known; this is the result for its default.
   const served = { healthzBindAddress: "0.0.0.0:10256", metricsBindAddress: "127.0.0.1:10249" };
   if (field in served) return served[field as keyof typeof served];
   const value = field.split(".").reduce<unknown>(

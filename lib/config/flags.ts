@@ -2,7 +2,7 @@
  * The one table of command line flags. Parsing, validation, `--help` and docs/flags.md are made from
  * it: to add a flag, add a row to the file of its group (and, when it sets a new field, that field).
  *
- * The names are kube-proxy's (1.36, and older ones that manifests still carry), and ours.
+ * The names are kube-proxy's (1.36, and older ones that manifests still use) and kube-relay's own.
  *
  * @module
  */
@@ -30,7 +30,7 @@ const FLAGS = [
   ...RETIRED_FLAGS,
 ] as const satisfies readonly Flag[];
 
-/** Name of a flag of the table. */
+/** Name of a flag in the table. */
 export type FlagName = typeof FLAGS[number]["name"];
 
 /** The values of the flags that were given. */
@@ -38,10 +38,10 @@ export type FlagValues = {
   readonly [Row in typeof FLAGS[number] as Row["name"]]?: FlagValue<Row["type"]>;
 };
 
-/** The table again, with every column on each row. */
+/** The table with every column on each row. */
 export const FLAG_ROWS: readonly (Flag & { readonly name: FlagName })[] = FLAGS;
 
-/** The row of a name or an alias. `_` and `-` are the same, as in kube-proxy. */
+/** Returns the row of a name or an alias. `_` and `-` are equal, as in kube-proxy. */
 export function findFlag(name: string): typeof FLAG_ROWS[number] | undefined {
   const wanted = name.replaceAll("_", "-");
   return FLAG_ROWS.find((flag) => flag.name === wanted || flag.aliases?.includes(wanted));

@@ -43,7 +43,7 @@ Deno.test("FLAGS has defaults that the flag itself would accept", () => {
   }
 });
 
-Deno.test("FLAGS never ignores beside --config what the file cannot say", () => {
+Deno.test("FLAGS never ignores with --config what the file cannot say", () => {
   for (const { name, field, withConfig, deprecated } of FLAG_ROWS) {
     // kube-proxy's two port flags are parts of the fields of two others.
     if (deprecated === undefined) assertEquals(withConfig === "used", field === undefined, name);

@@ -1,5 +1,5 @@
-import { assertEquals, assertThrows } from "@std/assert";
-import { parseListenAddress, tryParseListenAddress } from "./listen_address.ts";
+import { assertEquals } from "@std/assert";
+import { tryParseListenAddress } from "./listen_address.ts";
 
 Deno.test("tryParseListenAddress() reads address and port, with the port given where there is none", () => {
   const cases: readonly [text: string, hostname: string, port: number][] = [
@@ -28,12 +28,5 @@ Deno.test("tryParseListenAddress() takes nothing else", () => {
     ]
   ) {
     assertEquals(tryParseListenAddress(text, 7), undefined, text);
-  }
-});
-
-Deno.test("parseListenAddress() wants the port and quotes what it got", () => {
-  assertEquals(parseListenAddress("[::1]:10249"), { hostname: "::1", port: 10249 });
-  for (const text of ["::1", "localhost:1", ""]) {
-    assertThrows(() => parseListenAddress(text), SyntaxError, `'${text}'`);
   }
 });

@@ -1,5 +1,5 @@
 /**
- * From flags and a file to one frozen configuration.
+ * Loads flags and a file into one frozen configuration.
  *
  * @module
  */
@@ -17,23 +17,22 @@ import type { ConfigurationNotice } from "./notice.ts";
 import { isDefaultNetworkPolicy } from "./configuration_schema.ts";
 import { overlayFlags } from "./overlay_flags.ts";
 import { type RelayOptions, relayOptionsOf } from "./relay_options.ts";
-import { upstreamPath } from "./upstream_path.ts";
 import { validateConfiguration } from "./validate.ts";
 import { validateSources } from "./validate_sources.ts";
 
 export type { ConfigurationNotice } from "./notice.ts";
 export type { RelayOptions } from "./relay_options.ts";
 
-/** Everything that was said, and what was not filled in. Deeply frozen. */
+/** The explicit configuration with its defaults. Deeply frozen. */
 export interface LoadedConfiguration {
   readonly proxy: KubeProxyConfiguration;
   readonly relay: RelayOptions;
-  /** What was asked for; what it comes to depends on the host (`lib/app/run/choose_mode.ts`). */
+  /** The requested mode; the host decides what it resolves to (`lib/app/run/choose_mode.ts`). */
   readonly mode: ModeRequest;
   readonly notices: readonly ConfigurationNotice[];
 }
 
-/** The configuration is wrong. The message has one line for each problem. */
+/** An invalid configuration. The message has one line for each problem. */
 export class ConfigurationError extends Error {
   override name = "ConfigurationError";
   constructor(readonly problems: readonly string[]) {
@@ -41,20 +40,20 @@ export class ConfigurationError extends Error {
   }
 }
 
-/** What loading needs of the machine. */
+/** Dependencies of loading. */
 export interface LoadDependencies extends UserContext {
   readonly readTextFile: (path: string) => Promise<string>;
 }
 
-/** What is to be loaded. */
+/** The command line. */
 interface LoadOptions {
   readonly flags: FlagValues;
 }
 
 /**
- * Loads the configuration. With `--config` the file counts and most of kube-proxy's flags do not, as
- * upstream has it; each one that is ignored is named in a notice. Throws a
- * {@linkcode ConfigurationError} with all problems.
+ * Loads the configuration. With `--config`, the file applies and most of kube-proxy's flags do not,
+ * as upstream; a notice names each ignored flag. Throws a {@linkcode ConfigurationError} with all
+ * problems.
  */
 export async function loadConfiguration(
   dependencies: LoadDependencies,
@@ -86,11 +85,11 @@ export async function loadConfiguration(
 }
 
 function fileNotices(file: ConfigurationFile | undefined): ConfigurationNotice[] {
-  const message = "Configuration file has something that is ignored";
+  const message = "Part of the configuration file is ignored";
   return (file?.warnings ?? []).map((fields) => ({ level: "warn", message, fields }));
 }
 
-/** What is accepted and has no effect, wherever it was said. */
+/** Returns notices of settings that are accepted and have no effect. */
 function proxyNotices(
   { featureGates, portRange, networkPolicy }: KubeProxyConfiguration,
 ): ConfigurationNotice[] {
@@ -101,7 +100,7 @@ function proxyNotices(
       fields: { gate: name, reason },
     }));
   if (portRange !== "") {
-    const reason = "it belonged to kube-proxy's old userspace mode; take it out";
+    const reason = "it belonged to kube-proxy's old userspace mode; remove it";
     const fields = { field: "portRange", reason };
     notices.push({ level: "warn", message: "Configuration field has no effect", fields });
   }
@@ -113,13 +112,13 @@ function proxyNotices(
   return notices;
 }
 
-/** kube-proxy reads its two port flags only where the configuration is made of flags, to run with. */
+/** kube-proxy reads its two port flags only if flags alone configure a run. */
 function serverPorts(flags: FlagValues) {
   if (flags.config !== undefined || flags["write-config-to"] !== undefined) return {};
   return { healthz: flags["healthz-port"], metrics: flags["metrics-port"] };
 }
 
-/** Who gives manifests and nothing else wants to see it work, on a host of which nothing is asked. */
+/** Manifests alone are a first try, on a host that needs no preparation. */
 function modeOf(request: ModeRequest, { manifests }: RelayOptions): ModeRequest {
   return request === "default" && manifests.length > 0 ? "userspace" : request;
 }
@@ -129,7 +128,7 @@ interface Sources {
   readonly file: ConfigurationFile | undefined;
 }
 
-/** Where a field's value was said: flag, or file with line and column. */
+/** Returns where a field was set: the flag, or the file with line and column. */
 function sourceOf(path: string, { flags, file }: Sources): string {
   const steps = path.split(".").map((step) => /^\d+$/.test(step) ? Number(step) : step);
   const field = steps.filter((step) => typeof step === "string").join(".");
@@ -149,16 +148,16 @@ function deepFreeze<T>(value: T): T {
   return value;
 }
 
-/** The ports of kube-proxy's two deprecated flags; `undefined` where they were not given. */
+/** The ports of kube-proxy's two deprecated flags; `undefined` if absent. */
 interface ServerPorts {
   readonly healthz?: number | undefined;
   readonly metrics?: number | undefined;
 }
 
 /**
- * The defaults that depend on other fields, and the spellings that stand for one value. A port of 0
- * leaves the server without an address, which turns it off; upstream does so for health, and for
- * metrics ends with an error about the empty address.
+ * Fills in defaults that depend on other fields, and replaces alternative spellings. A port of 0
+ * turns the server off; upstream does so for health, and for metrics exits with an error about the
+ * empty address.
  */
 function completeConfiguration(
   configuration: KubeProxyConfiguration,
@@ -168,7 +167,7 @@ function completeConfiguration(
   const [any, loopback] = bindAddress.includes(":") ? ["::", "::1"] : ["0.0.0.0", "127.0.0.1"];
   return {
     ...configuration,
-    // Blanks alone stay what they are: the validation names them.
+    // A value of blanks alone stays as it is, so that validation reports it.
     hostnameOverride: hostnameOverride.trim().toLowerCase() || hostnameOverride,
     healthzBindAddress: withPort(healthzBindAddress || any, healthz ?? HEALTHZ_PORT),
     metricsBindAddress: withPort(metricsBindAddress || loopback, metrics ?? METRICS_PORT),
@@ -179,4 +178,36 @@ function withPort(text: string, port: number): string {
   if (port === 0) return "";
   const address = tryParseListenAddress(text, port);
   return address ? formatHostPort(address.hostname, address.port) : text;
+}
+
+/** Upstream's messages name blocks by their Go types. */
+const BLOCKS: Readonly<Record<string, string>> = {
+  iptables: "KubeProxyIPTablesConfiguration",
+  ipvs: "KubeProxyIPVSConfiguration",
+  nftables: "KubeProxyNFTablesConfiguration",
+  conntrack: "KubeProxyConntrackConfiguration",
+};
+
+/** Go writes abbreviations in capitals. */
+const ABBREVIATIONS = /^(tcp|udp|oom)(?=[A-Z])/;
+
+/**
+ * Returns the path in upstream's messages, so that users can search for them:
+ * `KubeProxyConfiguration.KubeProxyIPTablesConfiguration.MasqueradeBit` for
+ * `iptables.masqueradeBit`.
+ */
+export function upstreamPath(path: string): string {
+  // Maps, blocks of other components and the extension keep the names of the file.
+  if (/^(featureGates|logging|networkPolicy)\b/.test(path)) return `KubeProxyConfiguration.${path}`;
+  const steps = path.split(".").map((step, index) => {
+    if (/^\d+$/.test(step)) return `[${step}]`;
+    const block = index === 0 ? BLOCKS[step] : undefined;
+    return `.${block ?? goName(step)}`;
+  });
+  return `KubeProxyConfiguration${steps.join("")}`;
+}
+
+function goName(name: string): string {
+  const spelt = name.replace(ABBREVIATIONS, (letters) => letters.toUpperCase());
+  return spelt.charAt(0).toUpperCase() + spelt.slice(1);
 }

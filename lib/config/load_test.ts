@@ -1,5 +1,10 @@
 import { assert, assertEquals, assertRejects } from "@std/assert";
-import { ConfigurationError, loadConfiguration, type LoadedConfiguration } from "./load.ts";
+import {
+  ConfigurationError,
+  loadConfiguration,
+  type LoadedConfiguration,
+  upstreamPath,
+} from "./load.ts";
 import { parseFlags } from "./parse_flags.ts";
 
 const HEAD = "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\n";
@@ -207,4 +212,18 @@ Deno.test("loadConfiguration() without HOME asks for the two flags", async () =>
   assertEquals((await problemsOf([], { uid: 1000 })).length, 2);
   const given = ["--control-socket=/a/s", "--state-dir=/a"];
   assertEquals((await load(given, { uid: 1000 })).relay.controlSocket, "/a/s");
+});
+
+Deno.test("upstreamPath() names blocks by their Go types and fields as Go spells them", () => {
+  const cases = {
+    "iptables.masqueradeBit": "KubeProxyIPTablesConfiguration.MasqueradeBit",
+    "ipvs.excludeCIDRs.1": "KubeProxyIPVSConfiguration.ExcludeCIDRs[1]",
+    "conntrack.tcpCloseWaitTimeout": "KubeProxyConntrackConfiguration.TCPCloseWaitTimeout",
+    oomScoreAdj: "OOMScoreAdj",
+    "clientConnection.burst": "ClientConnection.Burst",
+    "featureGates.AllAlpha": "featureGates.AllAlpha",
+  };
+  for (const [path, expected] of Object.entries(cases)) {
+    assertEquals(upstreamPath(path), `KubeProxyConfiguration.${expected}`);
+  }
 });

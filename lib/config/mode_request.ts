@@ -1,23 +1,18 @@
-/**
- * From the word that names a mode to what was asked for.
- *
- * @module
- */
 import { BACKEND_MODES, type BackendMode } from "../proxy/backend.ts";
 import { nearestName } from "./nearest_name.ts";
 
 /**
- * What was asked for: a mode; `auto`, the best one that the host can do; or `default`, nothing at
- * all, which means upstream's iptables, and `auto` on a host that can't do that.
+ * The requested mode: a mode; `auto`, the best mode that the host supports; or `default`, which
+ * means upstream's iptables, and `auto` if the host does not support that.
  */
 export type ModeRequest = BackendMode | "auto" | "default";
 
-/** What was asked for, or why that is nothing that exists. */
+/** The request, or why it is invalid. */
 type ModeRequestResult =
   | { readonly mode: ModeRequest }
   | { readonly problem: string };
 
-/** Reads the word. Modes are case-sensitive, as upstream. */
+/** Parses the name of a mode. Modes are case-sensitive, as upstream. */
 export function parseModeRequest(text: string): ModeRequestResult {
   if (text === "") return { mode: "default" };
   const words: readonly ModeRequest[] = [...BACKEND_MODES, "auto"];

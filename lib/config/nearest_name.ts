@@ -1,17 +1,14 @@
-/**
- * The name that was probably meant.
- *
- * @module
- */
 import { closest, distance } from "fastest-levenshtein";
 
-/** How near is near. */
+/** Bounds of the search. */
 interface NearestNameOptions {
-  /** Letters that may differ. @default a third of them */
+  /** Number of letters that may differ. @default a third of them */
   readonly mostEdits?: number;
 }
 
-/** The known name nearest to a wrong one, or `undefined` when none is near. Case does not count. */
+/**
+ * Returns the known name closest to an unknown one, or `undefined` if none is close. Ignores case.
+ */
 export function nearestName(
   name: string,
   known: readonly string[],
@@ -27,7 +24,7 @@ export function nearestName(
   return distance(lower, candidate) <= allowed ? found : undefined;
 }
 
-/** `; did you mean 'x'?`, or nothing. */
+/** Returns `; did you mean 'x'?`, or nothing. */
 export function didYouMean(name: string, known: readonly string[], prefix = ""): string {
   const nearest = nearestName(name, known);
   return nearest === undefined ? "" : `; did you mean '${prefix}${nearest}'?`;

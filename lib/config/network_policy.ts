@@ -8,50 +8,50 @@ import type { Expect } from "./expectation.ts";
 import { checkRange } from "./expectation.ts";
 import { didYouMean } from "./nearest_name.ts";
 
-/** The block. */
+/** The fields of the block. */
 export interface NetworkPolicyConfiguration {
   readonly enabled: boolean;
-  /** As written; one of {@linkcode NETWORK_POLICY_CHOICES}, as `start` and `deny`. */
+  /** Unparsed, as `start` and `deny`; {@linkcode NETWORK_POLICY_CHOICES} has the valid values. */
   readonly mode: string;
   readonly start: string;
   readonly deny: string;
   /** Denied packets of each pod that are logged per minute; 0 = none. */
   readonly logPerMinute: number;
   /**
-   * Group of NFLOG. The kernel's own log is not offered: iptables takes a prefix of 29 characters for
-   * it, which is no room for the name of a pod, and tenants could flood the log of the node.
+   * Group of NFLOG. There is no option for the kernel's log, because its prefix in iptables has only
+   * 29 characters, too few for the name of a pod, and tenants could flood the log of the node.
    */
   readonly logGroup: number;
-  /** Whether connections end that the policies no longer allow. */
+  /** Whether open connections end if the policies no longer allow them. */
   readonly cutConnections: boolean;
   /** Path of a kubeconfig; empty = the connection of Services. */
   readonly kubeconfig: string;
 }
 
-/** The words that some fields take; the first one is the default. */
+/** The valid values of some fields; the first one is the default. */
 export const NETWORK_POLICY_CHOICES = {
   mode: ["auto", "nftables", "iptables"],
   start: ["open", "closed"],
   deny: ["reject", "drop"],
 } as const;
 
-/** The largest numbers that some fields take. */
+/** The largest valid numbers of some fields. */
 export const NETWORK_POLICY_LIMITS = {
-  /** 100 a second: a log that has to keep more is one that loses packets. */
+  /** 100 per second; a log of more would lose packets. */
   logPerMinute: 6_000,
-  /** The kernel has 16 bits for it. */
+  /** A group has 16 bits in the kernel. */
   logGroup: 65_535,
 } as const;
 
-/** Checks the block, also where it is turned off: it may be turned on by a flag. */
+/** Checks the block, even if it is disabled, because a flag may enable it. */
 export function checkNetworkPolicy(policy: NetworkPolicyConfiguration, expect: Expect): void {
   for (const field of ["mode", "start", "deny"] as const) {
-    const words: readonly string[] = NETWORK_POLICY_CHOICES[field];
+    const choices: readonly string[] = NETWORK_POLICY_CHOICES[field];
     const value = policy[field];
     expect(
-      words.includes(value),
+      choices.includes(value),
       `networkPolicy.${field}`,
-      `Expected one of ${words.join(", ")}, found '${value}'${didYouMean(value, words)}`,
+      `Expected one of ${choices.join(", ")}, found '${value}'${didYouMean(value, choices)}`,
     );
   }
   for (const field of ["logPerMinute", "logGroup"] as const) {

@@ -1,10 +1,4 @@
-/**
- * What is found while the configuration is loaded, before there is a log.
- *
- * @module
- */
-
-/** Something to be logged once the log is there: a constant sentence and its fields. */
+/** A message to log once the logger exists: a constant sentence and its fields. */
 export interface ConfigurationNotice {
   readonly level: "info" | "warn";
   readonly message: string;

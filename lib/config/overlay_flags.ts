@@ -1,5 +1,5 @@
 /**
- * Writes flags over a configuration, with the precedence of kube-proxy (its `--config` rules).
+ * Applies flags to a configuration with the precedence of kube-proxy (its `--config` rules).
  *
  * @module
  */
@@ -9,15 +9,15 @@ import { findFlag, type FlagName, type FlagValues } from "./flags.ts";
 import type { ConfigurationNotice } from "./notice.ts";
 import { givenFlags } from "./parse_flags.ts";
 
-/** Flags, and whether there is a file beside them. */
+/** The flags, and whether `--config` is among them. */
 interface OverlayOptions {
   readonly flags: FlagValues;
   readonly hasFile: boolean;
-  /** Takes what is to be said of flags that are ignored, deprecated or without effect. */
+  /** Receives notices of flags that are ignored, deprecated or without effect. */
   readonly notices: ConfigurationNotice[];
 }
 
-/** The configuration with the flags that count. Beside a file most of them do not. */
+/** Returns the configuration with the flags that apply. With a file, most of them do not. */
 export function overlayFlags(
   base: KubeProxyConfiguration,
   { flags, hasFile, notices }: OverlayOptions,
@@ -48,7 +48,7 @@ function noticeOf(flag: Flag, ignored: boolean): ConfigurationNotice | undefined
   return { level: "warn", message, fields: { flag: typed, reason: deprecated } };
 }
 
-/** Fields that a flag with nothing in it leaves as they are, as upstream's types of flags do. */
+/** Fields that an empty flag does not change, as with upstream's types of flags. */
 const EMPTY_IS_ABSENT = /^(bindAddress|healthzBindAddress|metricsBindAddress|detectLocalMode)$/;
 
 function setFields(
@@ -58,7 +58,7 @@ function setFields(
 ): void {
   if (field === undefined || value === "" && EMPTY_IS_ABSENT.test(field)) return;
   if (withConfig === "merged") {
-    // The first pattern that matches counts, so flags come first.
+    // The first pattern that matches wins, so flags come first.
     const merged = [...value as readonly VerbosityPattern[], ...configuration.logging.vmodule];
     setField(configuration, { path: field.split("."), value: merged });
     return;

@@ -1,16 +1,11 @@
-/**
- * Reads the text of one flag by the type of its row.
- *
- * @module
- */
 import { tryParseDuration } from "./duration.ts";
 import { type Flag, typedFlag, type VerbosityPattern } from "./flag.ts";
 import { didYouMean } from "./nearest_name.ts";
 
-/** The value, or a sentence that names flag, text and what would be right. */
+/** The value, or a sentence that names flag, text and valid values. */
 type FlagValueResult = { readonly value: unknown } | { readonly problem: string };
 
-/** Reads the text of one flag by the type of its row. */
+/** Parses the text of one flag by the type of its row. */
 export function parseFlagValue(flag: Flag, text: string): FlagValueResult {
   const { choices, pattern } = flag;
   if (choices && !choices.includes(text) && !pattern?.test(text)) {
@@ -37,7 +32,7 @@ export function parseFlagValue(flag: Flag, text: string): FlagValueResult {
   }
 }
 
-/** The spellings that Go's strconv.ParseBool knows. */
+/** The spellings that Go's strconv.ParseBool accepts. */
 const BOOLEANS: ReadonlyMap<string, boolean> = new Map([
   ...["1", "t", "T", "true", "TRUE", "True"].map((text) => [text, true] as const),
   ...["0", "f", "F", "false", "FALSE", "False"].map((text) => [text, false] as const),
@@ -91,7 +86,7 @@ function parsePatterns(flag: Flag, text: string): FlagValueResult {
   return { value: patterns };
 }
 
-/** pflag and klog pass over empty pairs, as a comma at the end makes one. */
+/** pflag and klog ignore empty pairs, such as one after a comma at the end. */
 function pairsOf(text: string): readonly string[] {
   return text.split(",").map((pair) => pair.trim()).filter((pair) => pair !== "");
 }

@@ -1,5 +1,5 @@
 /**
- * Reads a command line by the table of flags, with the grammar of kube-proxy (Go's pflag).
+ * Parses a command line by the table of flags, with the grammar of kube-proxy (Go's pflag).
  *
  * @module
  */
@@ -9,17 +9,17 @@ import { findFlag, FLAG_ROWS, type FlagName, type FlagValues } from "./flags.ts"
 import { didYouMean } from "./nearest_name.ts";
 import { parseFlagValue } from "./parse_flag_value.ts";
 
-/** What a command line says. */
+/** A parsed command line. */
 export interface ParsedFlags {
-  /** Values of the flags that were given; the last one counts, but for lists and maps, which add up. */
+  /** Values of the given flags; the last one wins, except that lists and maps add up. */
   readonly values: FlagValues;
-  /** Everything that is no flag. Empty texts are left out, as by kube-proxy. */
+  /** All other arguments. Empty ones are left out, as by kube-proxy. */
   readonly positionals: readonly string[];
-  /** All that is wrong, each one a sentence that names flag, value and what would be right. */
+  /** All problems, each a sentence that names flag, value and valid values. */
   readonly problems: readonly string[];
 }
 
-/** Reads a command line. Never throws; whatever is right is read also when something else is wrong. */
+/** Parses a command line. Never throws; valid parts are parsed even if others are invalid. */
 export function parseFlags(argv: readonly string[]): ParsedFlags {
   const { tokens, problems } = toPlainTokens(argv);
   const names = FLAG_ROWS.map(({ name }) => name);
@@ -48,22 +48,22 @@ export function parseFlags(argv: readonly string[]): ParsedFlags {
   };
 }
 
-/** What a flag comes to that is given once more: the last one counts, but lists and maps add up. */
+/** Returns the value of a repeated flag: the last one wins, but lists and maps add up. */
 function addValue({ type }: Flag, before: unknown, value: unknown): unknown {
   if (before === undefined) return value;
   if (type === "gates") return { ...before, ...Object(value) };
   return Array.isArray(before) ? [...before, ...value as unknown[]] : value;
 }
 
-/** Names of the flags that were given, as in the table. */
+/** Returns the names of the given flags, as in the table. */
 export function givenFlags(values: FlagValues): readonly FlagName[] {
   return FLAG_ROWS.map(({ name }) => name).filter((name) => values[name] !== undefined);
 }
 
 /**
  * Rewrites flags to `--name=value`, which parse-args and pflag read alike. They differ otherwise:
- * pflag takes the next argument as value whatever it begins with, never as the value of a boolean
- * flag; and parse-args has its own meaning for `--no-x` and `--a.b`.
+ * pflag takes the next argument as a value whatever it begins with, but never as the value of a
+ * boolean flag; and parse-args has its own meaning for `--no-x` and `--a.b`.
  */
 function toPlainTokens(argv: readonly string[]): { tokens: string[]; problems: string[] } {
   const tokens: string[] = [];
@@ -87,14 +87,15 @@ function toPlainTokens(argv: readonly string[]): { tokens: string[]; problems: s
       problems.push(`Flag ${typedFlag(flag)} needs a value${example(flag)}`);
     } else tokens.push(`--${flag.name}=${value}`);
   }
-  // Behind `--`, since parse-args makes numbers of positional arguments elsewhere.
+  // Behind `--`, because parse-args converts other positional arguments to numbers.
   return { tokens: [...tokens, "--", ...positionals], problems };
 }
 
 function splitFlag(argument: string): { name: string; attached?: string } {
   if (!argument.startsWith("--")) {
     const attached = argument.slice(2).replace(/^=/, "");
-    // `-v4` and `-v=4` are short flags; `-kubeconfig` is a mistake that the whole name explains.
+    // `-v4` and `-v=4` are short flags; `-kubeconfig` is a mistake, and the error shows its whole
+    // name.
     if (argument.length === 2) return { name: argument.slice(1) };
     return /^-[a-z](=|\d)/.test(argument)
       ? { name: argument.slice(1, 2), attached }

@@ -1,20 +1,18 @@
-/**
- * The text of a configuration file.
- *
- * @module
- */
 import { readTextUpTo } from "../os/read_text_up_to.ts";
 import { MAX_YAML_LENGTH } from "./yaml_source.ts";
 
-/** Four bytes are the longest character in UTF-8; what is longer, the parser would refuse. */
+/** A character in UTF-8 has at most four bytes; the parser would refuse longer text. */
 const MAX_BYTES = 4 * MAX_YAML_LENGTH;
 
-/** Reads a configuration file, which may be a pipe. Rejects where it is too long to be one. */
+/** Reads a configuration file, which may be a pipe. Rejects if it is too long. */
 export function readConfigurationText(path: string): Promise<string> {
   return readTextUpTo(path, MAX_BYTES);
 }
 
-/** Reads a configuration file once more. Rejects for a pipe, whose text is gone, and too long a file. */
+/**
+ * Reads a configuration file again. Rejects for a pipe, whose text is gone, and for a file that is
+ * too long.
+ */
 export function rereadConfigurationText(path: string): Promise<string> {
   return readTextUpTo(path, MAX_BYTES, { onlyFiles: true });
 }

@@ -1,17 +1,12 @@
-/**
- * The options that are ours: what kube-proxy's configuration has no field for.
- *
- * @module
- */
 import { type Cidr, tryParseCidr } from "../net/cidr.ts";
 import { defaultControlSocket, defaultStateDirectory, type UserContext } from "./default_paths.ts";
 import type { Flag } from "./flag.ts";
 import { findFlag, type FlagName, type FlagValues } from "./flags.ts";
 import { parseFlagValue } from "./parse_flag_value.ts";
 
-/** What kube-proxy's configuration has no field for. Set by flags only. */
+/** The options without a field in kube-proxy's configuration. Only flags set them. */
 export interface RelayOptions {
-  /** URL of the API server in place of the kubeconfig's. */
+  /** URL of the API server, overriding the kubeconfig's. */
   readonly master?: string;
   /** Files and folders of manifests; empty = the API server is the source. */
   readonly manifests: readonly string[];
@@ -21,27 +16,27 @@ export interface RelayOptions {
   readonly udpTimeoutMs: number;
   readonly drainTimeoutMs: number;
   readonly maxConnectionsPerService: number;
-  /** For the connections of a removed endpoint, in mode ipvs; 0 = as long as they like. */
+  /** For the connections of a removed endpoint, in mode ipvs; 0 = unlimited. */
   readonly ipvsDrainTimeoutMs: number;
   readonly controlSocket: string;
   readonly stateDirectory: string;
-  /** Start beside a live kube-proxy, and remove what it leaves behind. */
+  /** Start next to a running kube-proxy, and remove what it leaves behind. */
   readonly takeover: boolean;
-  /** Say what cleaning up or taking over would do, and do nothing. */
+  /** Print what cleanup or takeover would do, and change nothing. */
   readonly dryRun: boolean;
   /** Folders that are searched for tools before the usual ones. */
   readonly toolsPath: readonly string[];
-  /** Take Endpoints objects where there is no EndpointSlice. */
+  /** Use Endpoints objects where no EndpointSlice exists. */
   readonly endpointsFallback: boolean;
   /** Count bytes and connections of each Service. */
   readonly serviceCounters: boolean;
   /** Serve the status page on the metrics port. */
   readonly statusPage: boolean;
-  /** Do what needs privileges, and end. */
+  /** Do what needs privileges, and exit. */
   readonly initOnly: boolean;
 }
 
-/** What flags say beside kube-proxy's configuration. Each thing that is wrong is added to `problems`. */
+/** Reads the options from flags. Adds each invalid value to `problems`. */
 export function relayOptionsOf(
   dependencies: UserContext,
   { flags, problems }: { readonly flags: FlagValues; readonly problems: string[] },
@@ -86,7 +81,7 @@ export function relayOptionsOf(
   };
 }
 
-/** A flag's value, or the default of its row, read as if it had been typed. */
+/** A flag's value, or the default of its row, parsed as if it had been typed. */
 function flagOrDefault(flags: FlagValues, name: FlagName): unknown {
   if (flags[name] !== undefined) return flags[name];
   const row: Flag = findFlag(name)!;

@@ -1,8 +1,3 @@
-/**
- * Finds what is wrong with a configuration whose types are right: ranges, addresses, contradictions.
- *
- * @module
- */
 import { cidrFamilyOf } from "../net/cidr.ts";
 import { isInterfaceName, LONGEST_INTERFACE_NAME } from "../net/interface_name.ts";
 import { tryParseIpAddress } from "../net/ip_address.ts";
@@ -19,19 +14,22 @@ import {
 import { checkFeatureGates } from "./feature_gates.ts";
 import { HEALTHZ_PORT, METRICS_PORT, tryParseListenAddress } from "./listen_address.ts";
 import { didYouMean } from "./nearest_name.ts";
+import { checkLogging } from "./check_logging.ts";
 import { checkNetworkPolicy } from "./network_policy.ts";
-import { checkLogging } from "./validate_logging.ts";
 
-/** The release before the one whose configuration this is: all whose hidden metrics may be shown. */
+/** The release before this configuration's release: its hidden metrics may be shown. */
 const PREVIOUS_RELEASE = "1.35";
 
-/** Everything is synced once an hour, so a shorter bound between two syncs is one that is never met. */
+/** A full sync runs once an hour, so a longer minimum between two syncs would never be met. */
 const LONGEST_MIN_SYNC_MS = 3_600_000;
 
-/** Words of nodePortAddresses: `primary` of 1.36, the others of KEP-6032. */
+/** Names in nodePortAddresses: `primary` of 1.36, the others of KEP-6032. */
 const NODE_PORT_WORDS: readonly string[] = ["primary", "localhost", "all"];
 
-/** Everything that is wrong with a configuration, in the order of its fields. */
+/**
+ * Returns all problems of a configuration whose types are valid: ranges, addresses, contradictions.
+ * In the order of its fields.
+ */
 export function validateConfiguration(
   configuration: KubeProxyConfiguration,
 ): readonly ValidationProblem[] {
@@ -73,7 +71,7 @@ function checkAddresses(configuration: KubeProxyConfiguration, expect: Expect): 
     const text = configuration[field];
     const port = ports[field];
     expect(
-      // Nothing at all comes of port 0 only: completing gives every other address a default.
+      // Only port 0 results in an empty address: completion gives every other address a default.
       text === "" || tryParseListenAddress(text, port) !== undefined,
       field,
       `Expected an IP address and a port, such as 0.0.0.0:${port} or [::]:${port}, found '${text}'`,
@@ -136,7 +134,7 @@ function checkPeriods(configuration: KubeProxyConfiguration, expect: Expect): vo
   ipvs.excludeCIDRs.forEach((text, index) => checkCidr(expect, `ipvs.excludeCIDRs.${index}`, text));
 }
 
-/** The blocks that a mode goes by, or, with `auto`, may come to go by. */
+/** The blocks that a mode reads or, for `auto`, may read. */
 function blocksOf(mode: string): readonly ("iptables" | "ipvs" | "nftables")[] {
   if (mode === "auto") return ["iptables", "nftables"];
   return mode === "ipvs" || mode === "nftables" ? [mode] : ["iptables"];
@@ -167,7 +165,10 @@ function checkLocalTraffic(configuration: KubeProxyConfiguration, expect: Expect
   );
 }
 
-/** Upstream takes any text; one that no interface can have is refused by the kernel in the rules of every Service. */
+/**
+ * Upstream accepts any text; the kernel refuses an impossible interface name in the rules of every
+ * Service.
+ */
 function checkInterface(
   expect: Expect,
   { field, what, name, mode }: {

@@ -1,24 +1,18 @@
-/**
- * Whether our own flags fit together.
- *
- * @module
- */
-
 import type { FlagValues } from "./flags.ts";
 
 /** Longest path of a Unix socket in bytes: unix(7) has 108, with the zero at the end. */
 const LONGEST_SOCKET_PATH = 107;
 
-/** What is checked beside the flags. */
+/** The values to check besides the flags. */
 interface SourcesAndSocket {
   /** The kubeconfig of the flag or the file; empty = none. */
   readonly kubeconfig: string;
-  /** The same of `--policy-kubeconfig`. */
+  /** The kubeconfig of `--policy-kubeconfig`; empty = none. */
   readonly policyKubeconfig: string;
   readonly controlSocket: string;
 }
 
-/** What is wrong, each problem with its flag. */
+/** Returns the problems of kube-relay's own flags in combination, each with its flag. */
 export function validateSources(
   flags: FlagValues,
   { kubeconfig, policyKubeconfig, controlSocket }: SourcesAndSocket,
@@ -50,9 +44,9 @@ export function validateSources(
   return problems;
 }
 
-/** What a dump has itself, and what nothing else may say therefore. */
+/** Flags that `--from` excludes, because a dump contains their values. */
 const IN_DUMP = ["config", "proxy-mode", "hostname-override", "service-cidr"] as const;
-/** The same of objects: `diff` compares those of a dump with others. */
+/** Flags for objects that `--from` excludes, except for `diff`, which compares both. */
 const OBJECTS_IN_DUMP = ["manifests", "kubeconfig", "master"] as const;
 
 function besideDump(flags: FlagValues): readonly string[] {
@@ -61,8 +55,8 @@ function besideDump(flags: FlagValues): readonly string[] {
   return conflicts(flags, IN_DUMP);
 }
 
-/** What is wrong where objects may come from one place only, one line each. */
-export function objectsBesideDump(flags: FlagValues): readonly string[] {
+/** Returns the problems of flags that name objects from more than one source, one line each. */
+export function objectSourceConflicts(flags: FlagValues): readonly string[] {
   return flags.from === undefined ? [] : conflicts(flags, OBJECTS_IN_DUMP);
 }
 

@@ -1,24 +1,27 @@
 /**
- * Tells when a file has other content: written in place, renamed over, or reached by a symlink that
- * was swapped, as in a mounted ConfigMap.
+ * Detects new content of a file: written in place, renamed over, or reached by a swapped symlink,
+ * as in a mounted ConfigMap.
  *
  * @module
  */
 import type { Clock } from "../os/clock.ts";
 import { fileState } from "../os/file_state.ts";
 
-/** How often the file is looked at. */
+/** How often the file is checked. */
 const POLL_MS = 1_000;
-/** Writers need several steps: a file counts as written when it has stayed the same for this time. */
+/** Writers need several steps: a file is complete when it has stayed the same for this time. */
 const SETTLE_MS = 100;
-/** One that never settles is read all the same. */
+/** A file that never settles is read after this time. */
 const LONGEST_SETTLE_MS = 2_000;
 
-/** Which file, and who is told. */
+/** The file and the receiver of changes. */
 interface WatchFileOptions {
   readonly path: string;
   readonly signal: AbortSignal;
-  /** Told once at the start, and of each change; `false` = the file is gone. A rejection ends the watch. */
+  /**
+   * Called once at the start, and for each change; `false` = the file is gone. A rejection ends the
+   * watch.
+   */
   readonly onChange: (exists: boolean) => Promise<void>;
 }
 
@@ -27,26 +30,26 @@ export async function watchFile(
   { clock }: { readonly clock: Clock },
   { path, signal, onChange }: WatchFileOptions,
 ): Promise<void> {
-  let told: string | undefined | null = null;
+  let reported: string | undefined | null = null;
   while (!signal.aborted) {
-    const version = await settledVersion(clock, { path, told });
-    if (version === told) {
+    const version = await settledVersion(clock, { path, reported });
+    if (version === reported) {
       await clock.sleep(POLL_MS, signal).catch(() => {});
     } else {
-      told = version;
-      await onChange(told !== undefined);
+      reported = version;
+      await onChange(reported !== undefined);
     }
   }
 }
 
-/** The version at which a file has settled; at once the one that was told of, if it still is. */
+/** Returns the version at which a file has settled; at once if it is still the reported one. */
 async function settledVersion(
   clock: Clock,
-  { path, told }: { readonly path: string; readonly told: string | undefined | null },
+  { path, reported }: { readonly path: string; readonly reported: string | undefined | null },
 ): Promise<string | undefined> {
   const deadline = clock.now() + LONGEST_SETTLE_MS;
   let version = await versionOf(path);
-  if (version === told) return version;
+  if (version === reported) return version;
   for (;;) {
     await clock.sleep(SETTLE_MS);
     const next = await versionOf(path);
@@ -55,7 +58,7 @@ async function settledVersion(
   }
 }
 
-/** One that cannot be looked at counts as gone. */
+/** A file that cannot be inspected counts as gone. */
 async function versionOf(path: string): Promise<string | undefined> {
   return (await fileState(path).catch(() => undefined))?.version;
 }

@@ -1,4 +1,4 @@
-/** How text is broken into lines. */
+/** Width and indentation of the lines. */
 interface WrapOptions {
   /** Longest line, indent included. */
   readonly width: number;

@@ -1,79 +1,72 @@
 /**
  * YAML with positions: the one file that reads it, for the configuration and for manifests.
  *
- * The text is untrusted. Whatever it holds, reading ends, takes no more than memory in proportion
- * to the text, and makes values that are safe to walk: no cycles, no `__proto__`, bounded aliases.
+ * The text is untrusted. Reading always ends, takes memory in proportion to the text, and returns
+ * values that are safe to walk: no cycles, no `__proto__`, bounded aliases.
  *
  * @module
  */
 import {
   type Document,
-  isAlias,
-  isMap,
-  isPair,
-  isScalar,
-  isSeq,
-  Lexer,
   LineCounter,
-  type Node,
-  type Pair,
   parseAllDocuments,
-  visit,
+  Scalar,
+  type ScalarTag,
   type YAMLError,
-  type YAMLMap,
 } from "yaml";
 import { messageOf } from "../log/message_of.ts";
+import { checkYamlTree, type Fail, MAX_ALIASES } from "./check_yaml_tree.ts";
 import { parsePlainYaml } from "./plain_yaml.ts";
-import { YES_AND_NO } from "./yes_and_no.ts";
+import { linePosition, offsetOf, shift, type TextPosition } from "./text_position.ts";
+import { findExcess } from "./yaml_excess.ts";
 
-/** A place in a text, both numbers from 1. */
-export interface TextPosition {
-  readonly line: number;
-  readonly column: number;
-}
+export type { TextPosition } from "./text_position.ts";
 
-/** Why a text is no YAML, and where. */
+/** A syntax error and its position. */
 export interface YamlError extends TextPosition {
   readonly file: string;
   readonly message: string;
 }
 
-/** One document of a text. It holds the text and, once asked for a position, the syntax tree: don't keep it. */
+/**
+ * One document of a text. It holds the text and, once a position was requested, the syntax tree: do
+ * not keep it.
+ */
 export interface YamlDocument {
-  /** What the document says, in plain objects, arrays, strings, numbers, booleans and null. */
+  /** The value in plain objects, arrays, strings, numbers, booleans and null. */
   readonly value: unknown;
-  /** Whether the JSON parser read it: its texts are copies then, and no views of the whole text. */
+  /** Whether the JSON parser read it: its texts are then copies, not views of the whole text. */
   readonly isJson: boolean;
   /**
-   * Where a field begins: at its key, or at the list item. Of a path that does not exist, where
-   * its nearest existing parent begins.
+   * Returns the start of a field: of its key, or of the list item. For a path that does not exist,
+   * the start of its nearest existing parent.
    */
   positionOf(path: readonly (string | number)[]): TextPosition;
 }
 
 /** Options of {@linkcode readYaml}. */
 interface ReadYamlOptions {
-  /** How the text is called in errors. */
+  /** The name of the text in errors. */
   file: string;
-  /** Where in the file the text begins, when it is a part of it. */
+  /** The position of the text in the file, if it is a part of one. */
   origin?: TextPosition;
   /**
-   * Takes the value of a plain document from a parser that is about eight times faster, and looks
-   * for positions only when asked. Two keys of one name in JSON go unnoticed then: the last wins.
+   * Reads a plain document with a parser that is about eight times faster, and finds positions only
+   * on request. It does not notice a repeated key in JSON: the last one wins.
    */
   quick?: boolean;
   /**
-   * Reads as kube-proxy's decoder: takes the last of several keys of one name, with a warning, where
-   * they are an error by default; follows merge keys; `yes`, `no`, `on` and `off` are booleans.
+   * Reads like kube-proxy's decoder: the last of several keys with one name wins, with a warning
+   * instead of an error; merge keys are followed; `yes`, `no`, `on` and `off` are booleans.
    */
   asKubeProxy?: boolean;
 }
 
-/** What {@linkcode readYaml} found: the documents that could be read, and what is wrong with the others. */
+/** The result of {@linkcode readYaml}: the readable documents, and the errors of the others. */
 export interface YamlResult {
   readonly documents: readonly YamlDocument[];
   readonly errors: readonly YamlError[];
-  /** Keys that count for nothing, when {@linkcode ReadYamlOptions.asKubeProxy}. */
+  /** Ignored keys, with {@linkcode ReadYamlOptions.asKubeProxy}. */
   readonly warnings: readonly YamlError[];
 }
 
@@ -81,35 +74,25 @@ export interface YamlResult {
 export const MAX_YAML_LENGTH = 512 * 1024;
 
 /**
- * Most tokens (words, punctuation, indentation) of a text that the exact parser is given. It takes 3 µs
- * for each of an honest text and 10 µs of garbage, in one piece of work that nothing can interrupt.
- */
-const MAX_TOKENS = 10_000;
-
-/** Deepest nesting that the exact parser is given; each level costs stack. */
-const MAX_NESTING = 64;
-
-/**
- * Longest JSON that is read. No object in a cluster is longer, since etcd
- * refuses requests of more than 1.5 MiB.
+ * Longest JSON that is read. No object in a cluster is longer, because etcd refuses requests of
+ * more than 1.5 MiB.
  */
 export const MAX_PLAIN_LENGTH = 1536 * 1024;
 
-/** What the lexer yields before a scalar. */
-const SCALAR_MARK = "\x1f";
-
-/** How often aliases may be followed in one document, those inside of what they name included. */
-const MAX_ALIASES = 100;
-/** What the parser would say in words of the text, which may be a secret. By the codes of its errors. */
+/**
+ * Messages by the parser's error codes. The parser's own messages quote the text, which may be a
+ * secret.
+ */
 const SYNTAX_PROBLEMS: Readonly<Partial<Record<YAMLError["code"], string>>> = {
-  BAD_ALIAS: "this alias is none",
+  BAD_ALIAS: "this alias is invalid",
   BAD_COLLECTION_TYPE: "this tag does not fit its value",
-  BAD_DIRECTIVE: "this directive is unknown, or wrong",
+  BAD_DIRECTIVE: "this directive is unknown or invalid",
   BAD_DQ_ESCAPE: "there is no such escape sequence; in single quotes there are none",
   BAD_SCALAR_START: "a value cannot begin with this character; put it in quotes",
   TAG_RESOLVE_FAILED: "this tag is unknown",
 };
-/** Of garbage the first errors say it all. */
+
+/** For garbage, the first errors are enough. */
 const MAX_ERRORS = 10;
 
 /** Reads all documents of a text. Never throws for what the text holds. */
@@ -122,7 +105,7 @@ export function readYaml(text: string, options: ReadYamlOptions): YamlResult {
   return readExactly(text, options);
 }
 
-/** A document whose positions cost a second parse, which happens only when something is wrong with it. */
+/** A document whose positions cost a second parse, which is only needed for a problem. */
 function lazyDocument(
   { value, isJson }: Pick<YamlDocument, "isJson" | "value">,
   { text, options }: { text: string; options: ReadYamlOptions },
@@ -144,7 +127,7 @@ function readExactly(text: string, options: ReadYamlOptions): YamlResult {
       `${MAX_YAML_LENGTH} are accepted; split it into smaller documents or files`;
     return refusal(toError(options, { line: 1, column: 1 }, message));
   }
-  const excess = excessOf(text);
+  const excess = findExcess(text);
   if (excess) return refusal(toError(options, { line: excess.line, column: 1 }, excess.message));
   const lineCounter = new LineCounter();
   const documents: YamlDocument[] = [];
@@ -157,8 +140,8 @@ function readExactly(text: string, options: ReadYamlOptions): YamlResult {
   const fail = noteIn(errors);
   const onSameKey = options.asKubeProxy ? noteIn(warnings) : fail;
   try {
-    // uniqueKeys compares each key with each other one, which a mapping of 100,000 keys turns
-    // into a hang; checkKeys() does it with a Set.
+    // uniqueKeys compares each key with every other key and would hang on a mapping of 100,000
+    // keys; checkYamlTree() uses a Set.
     const parsed = parseAllDocuments(text, {
       lineCounter,
       prettyErrors: false,
@@ -174,7 +157,7 @@ function readExactly(text: string, options: ReadYamlOptions): YamlResult {
       for (const { pos, code, message } of [...document.errors, ...document.warnings]) {
         fail(pos[0], `Cannot read YAML: ${SYNTAX_PROBLEMS[code] ?? withoutText(message)}`);
       }
-      if (errors.length === before) checkTree(document, { fail, onSameKey });
+      if (errors.length === before) checkYamlTree(document, { fail, onSameKey });
       if (errors.length === before) documents.push(exactDocument(document, lineCounter, options));
     }
   } catch (error) {
@@ -185,32 +168,6 @@ function readExactly(text: string, options: ReadYamlOptions): YamlResult {
 
 function refusal(error: YamlError): YamlResult {
   return { documents: [], errors: [error], warnings: [] };
-}
-
-/** What the parser would take too long for, and the line where that begins. */
-function excessOf(text: string): { readonly line: number; readonly message: string } | undefined {
-  let [tokens, line, flows, blocks] = [0, 1, 0, 0];
-  let isScalar = false;
-  for (const token of new Lexer().lex(text)) {
-    if (++tokens > MAX_TOKENS) {
-      const message = `Cannot read YAML: a document may have at most ${MAX_TOKENS} tokens; split ` +
-        "it, or write it as JSON, or as YAML without anchors, tags and letters beyond ASCII";
-      return { line, message };
-    }
-    // A scalar is announced by a mark of its own.
-    if (isScalar || token === SCALAR_MARK) isScalar = token === SCALAR_MARK;
-    else if (token === "[" || token === "{") flows++;
-    else if (token === "]" || token === "}") flows--;
-    else if (token === "-" || token === "?") blocks++;
-    if (flows > MAX_NESTING || blocks > MAX_NESTING) {
-      const message = `Cannot read YAML: it is nested more than ${MAX_NESTING} levels deep`;
-      return { line, message };
-    }
-    const lines = token.split("\n").length - 1;
-    line += lines;
-    if (lines > 0) blocks = 0;
-  }
-  return undefined;
 }
 
 function exactDocument(
@@ -226,118 +183,31 @@ function exactDocument(
   };
 }
 
-type Fail = (offset: number, message: string) => void;
-
-interface Findings {
-  readonly fail: Fail;
-  /** Told of a key that stands there for the second time. */
-  readonly onSameKey: Fail;
-}
-
-/**
- * Finds what the parser lets pass or takes too long for: keys twice, keys that would set a
- * prototype, aliases without or inside of their anchor, and too many of them. `alias.resolve()`
- * walks the whole document for each alias, so the anchors are noted here.
- */
-function checkTree(document: Document, { fail, onSameKey }: Findings): void {
-  const anchors = new Map<string, unknown>();
-  let aliases = 0;
-  visit(document, {
-    Node(_, node, ancestors) {
-      if (isMap(node)) checkKeys(node, { fail, onSameKey });
-      if (!isAlias(node)) {
-        if (node.anchor !== undefined) anchors.set(node.anchor, node);
-        return undefined;
-      }
-      const source = anchors.get(node.source);
-      if (++aliases > MAX_ALIASES) {
-        fail(startOf(node), `Cannot read YAML: more than ${MAX_ALIASES} aliases in one document`);
-        return visit.BREAK;
-      }
-      if (!source) {
-        fail(startOf(node), "Cannot read YAML: no anchor of this name before this alias");
-      } else if (ancestors.some((ancestor) => ancestor === source)) {
-        fail(startOf(node), "Cannot read YAML: this alias stands in what it names");
-      }
-      return undefined;
-    },
-  });
-}
-
-function checkKeys(map: YAMLMap, { fail, onSameKey }: Findings): void {
-  const seen = new Set<string>();
-  for (const pair of map.items) {
-    const key = keyOf(pair);
-    if (key === "__proto__") fail(startOf(pair.key), `Cannot read YAML: '${key}' is no field name`);
-    if (seen.has(key)) {
-      onSameKey(
-        startOf(pair.key),
-        `Cannot read YAML: key ${nameOf(key)}stands here for the second time`,
-      );
-    }
-    seen.add(key);
-  }
-}
-
-function offsetOf(document: Document, path: readonly (string | number)[]): number {
-  let node: unknown = document.contents;
-  let offset = startOf(node);
-  for (const step of path) {
-    if (isAlias(node)) node = node.resolve(document);
-    if (isMap(node)) {
-      const pair = node.items.findLast((item) => keyOf(item) === String(step));
-      if (!pair) break;
-      offset = startOf(pair.key);
-      node = pair.value;
-    } else if (isSeq(node) && typeof step === "number" && step in node.items) {
-      node = node.items[step];
-      offset = startOf(node, offset);
-    } else {
-      break;
-    }
-  }
-  return offset;
-}
-
-function keyOf(pair: Pair): string {
-  return String(isScalar(pair.key) ? pair.key.value : pair.key);
-}
-
-function startOf(item: unknown, otherwise = 0): number {
-  const node = (isPair(item) ? item.key : item) as Node | null | undefined;
-  return node?.range?.[0] ?? otherwise;
-}
-
-function linePosition(lineCounter: LineCounter, offset: number): TextPosition {
-  const { line, col } = lineCounter.linePos(offset);
-  // Line 0 is the counter's answer for an empty text.
-  return { line: Math.max(1, line), column: Math.max(1, col) };
-}
-
-function shift(position: TextPosition, origin: TextPosition | undefined): TextPosition {
-  if (!origin) return position;
-  return {
-    line: position.line + origin.line - 1,
-    column: position.line === 1 ? position.column + origin.column - 1 : position.column,
-  };
-}
-
 function toError(options: ReadYamlOptions, position: TextPosition, message: string): YamlError {
   return { file: options.file, ...shift(position, options.origin), message };
 }
 
 function reasonOf(error: unknown): string {
-  // The composer descends by recursion: a text of 100,000 brackets ends its stack.
+  // The composer recurses: a text of 100,000 brackets would exhaust the stack.
   if (error instanceof RangeError) return "it is nested too deeply";
   return withoutText(messageOf(error));
 }
 
-/** Where the parser quotes the text, it does so behind a colon. */
+/** The parser quotes the text after a colon. */
 function withoutText(message: string): string {
   return message.split(": ")[0] ?? "";
 }
 
-/** A key that may be the name of a field, and no other. */
-function nameOf(key: string): string {
-  return /^[A-Za-z][\w./-]{0,62}$/.test(key) ? `'${key}' ` : "";
-}
+const YES = /^(?:yes|on)$/i;
+
+/**
+ * Reads `yes`, `no`, `on` and `off` without quotation marks as booleans, as kube-proxy's YAML 1.1
+ * parser does.
+ */
+const YES_AND_NO: ScalarTag = {
+  tag: "tag:yaml.org,2002:bool",
+  default: true,
+  identify: (value) => typeof value === "boolean",
+  test: /^(?:[Yy]es|YES|[Nn]o|NO|[Oo]n|ON|[Oo]ff|OFF)$/,
+  resolve: (text) => new Scalar(YES.test(text)),
+};

@@ -87,7 +87,7 @@ for (const { what, text, line } of REFUSED) {
   });
 }
 
-Deno.test("readYaml() keeps the good documents beside a bad one", () => {
+Deno.test("readYaml() keeps the good documents next to a bad one", () => {
   const { documents, errors } = readYaml("a: 1\n---\nb: *x\n---\nc: 3\n", { file: FILE });
   assertEquals(documents.map((document) => document.value), [{ a: 1 }, { c: 3 }]);
   assertEquals(errors.map((error) => error.line), [3]);

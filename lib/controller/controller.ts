@@ -1,8 +1,3 @@
-/**
- * What a run knows of a controller, whatever it controls.
- *
- * @module
- */
 import type * as v from "valibot";
 import type { KindSpec } from "../api/kind.ts";
 import type { InterfaceAddress } from "../os/network.ts";
@@ -11,20 +6,20 @@ import type { ControllerName, LoopId } from "./loop_id.ts";
 import type { RunnerActivity } from "./sync_runner.ts";
 import type { TaskGroup } from "./task_group.ts";
 
-/** A kind that a controller has subscribed to. */
+/** A kind that a controller subscribed to. */
 export interface ControllerKind {
   readonly spec: KindSpec;
   /**
-   * How long the first sync waits for these objects once those without a limit are known.
+   * How long the first sync waits for these objects after all kinds without a limit are known.
    * @default {without limit}
    */
   readonly waitMs?: number;
 }
 
-/** How a loop is doing, for `status`. */
+/** The state of a loop, for `status`. */
 export interface LoopStatus {
   readonly family: LoopId["family"];
-  /** What the data plane is. */
+  /** Describes the data plane. */
   readonly summary: string;
   readonly lastSync?: {
     /** RFC 3339. */
@@ -41,15 +36,15 @@ export interface LoopStatus {
   readonly quarantined: readonly Quarantined<string>[];
 }
 
-/** How a controller is doing. */
+/** The state of a controller. */
 export interface ControllerStatus {
   readonly controller: ControllerName;
   readonly families: readonly LoopStatus[];
-  /** What else is to be said of it, e.g. `Policies` and `12, of 40 pods on this node`. */
+  /** Further facts, e.g. `Policies` and `12, of 40 pods on this node`. */
   readonly facts: readonly { readonly name: string; readonly text: string }[];
 }
 
-/** What a controller adds to a dump: only fields of the schema are written. */
+/** A controller's part of a dump: only fields of the schema are written. */
 export interface DumpSection {
   readonly schema: v.GenericSchema;
   readonly value: unknown;
@@ -57,38 +52,38 @@ export interface DumpSection {
 
 /**
  * Answers a GET request on the control socket. The result is sent as JSON, in pieces; `signal` is
- * aborted when the client has gone.
+ * aborted when the client disconnects.
  */
 export type ControlRoute = (query: URLSearchParams, signal?: AbortSignal) => Promise<unknown>;
 
-/** By path, e.g. `/status`. */
+/** Routes by path, e.g. `/status`. */
 export type ControlRoutes = Readonly<Record<`/${string}`, ControlRoute>>;
 
 /**
- * Follows objects and keeps the machine in step with them. A constructor subscribes to objects and has
- * no other side effect.
+ * Follows objects and keeps the machine in sync with them. A constructor subscribes to objects and
+ * has no other side effect.
  */
 export interface Controller extends AsyncDisposable {
   readonly name: ControllerName;
-  /** What it plans from; nothing else is listed or watched for it. */
+  /** The kinds that it plans from. Only these are listed and watched. */
   readonly kinds: readonly ControllerKind[];
-  /** What each of its loops is doing, for the watchdog. */
+  /** The activity of each loop, for the watchdog. */
   readonly activity: readonly RunnerActivity[];
-  /** What it answers on the control socket. @default {nothing} */
+  /** Its routes on the control socket. @default {none} */
   readonly routes?: ControlRoutes;
-  /** Adopts what the machine holds from an earlier run. Writes nothing. */
+  /** Adopts the machine's state from an earlier run. Writes nothing. */
   start(tasks: TaskGroup): Promise<void>;
-  /** The objects of its kinds are known: the first sync may run. The run calls it, once. */
+  /** Permits the first sync. The run calls it once, when the objects of its kinds are known. */
   open(): void;
   /** Takes the addresses of the machine, sorted by address, of both families. */
   onInterfaceAddresses(addresses: readonly InterfaceAddress[]): void;
-  /** Ends syncing. What is in effect stays. */
+  /** Stops syncing. The applied state stays. */
   stop(): Promise<void>;
-  /** Takes no new connections and waits for open ones, at most so long. */
+  /** Accepts no new connections and waits for open ones until the timeout. */
   drain(timeoutMs: number): Promise<void>;
-  /** `brief` omits what grows with the number of objects. */
+  /** Returns its state; `brief` omits parts that grow with the number of objects. */
   status(options: { readonly brief: boolean }): Promise<ControllerStatus>;
-  /** Inputs of its plan other than objects. */
+  /** Returns the inputs of its plan other than objects. */
   dumpInputs(): DumpSection;
   /** Sets the metrics that are only collected for a scrape. */
   collectMetrics?(): Promise<void>;

@@ -1,5 +1,6 @@
 /**
- * The parts of a loop: what a controller gives to its own loops, and what a run gives to all.
+ * The parts of a loop: those that a controller passes to its own loops, and those that a run passes
+ * to all loops.
  *
  * @module
  */
@@ -7,30 +8,30 @@ import type { ObjectProblem } from "../api/problem.ts";
 import type { Quarantined, SyncReport } from "./data_plane.ts";
 import type { LoopId } from "./loop_id.ts";
 
-/** Takes objects in and gives plans out. */
+/** Turns objects into plans. */
 export interface Planner<Plan, Changes, Key> {
-  /** What the last {@linkcode collectChanges} planned. */
+  /** The result of the last {@linkcode collectChanges}. */
   readonly plan: Plan;
-  /** Whether something waits for the next sync. */
+  /** Whether changes wait for the next sync. */
   readonly pending: boolean;
   /**
-   * Plans what changed since the last confirmed sync; `again` names items to be tried once more. Changes
-   * with `isPartial: true` are of a plan that may lack items.
+   * Plans the changes since the last confirmed sync; `again` names items to retry. Changes with
+   * `isPartial: true` belong to a plan that may lack items.
    */
   collectChanges(again: readonly Key[]): Promise<{
     readonly changes: Changes;
-    /** Values of changed objects that could not be used. */
+    /** Invalid values of changed objects. */
     readonly problems: readonly ObjectProblem[];
   }>;
 }
 
-/** When a sync began, and when its plan was made, on the clock of `now()`. */
+/** The start of a sync and the end of planning, on the clock of `now()`. */
 export interface SyncTimes {
   readonly startedAt: number;
   readonly plannedAt: number;
 }
 
-/** A sync that succeeded. */
+/** A successful sync. */
 export interface FinishedSync<Plan, Changes, Report> {
   readonly plan: Plan;
   readonly changes: Changes;
@@ -39,22 +40,25 @@ export interface FinishedSync<Plan, Changes, Report> {
   readonly at: number;
 }
 
-/** What a controller does besides the sync itself. Nothing of it may throw or reject. */
+/** The controller's reactions to a sync. They must not throw or reject. */
 export interface LoopFollower<Plan, Changes, Key, Report> {
-  /** Before the data plane is changed; the sync waits for it. Called again after a failure. */
+  /** Called before the data plane changes; the sync waits for it. Called again after a failure. */
   syncing?(plan: Plan, changes: Changes): Promise<void>;
-  /** The data plane holds the plan. Returns all that is in quarantine, where it knows more than the report. */
+  /**
+   * Called after a successful sync. Returns everything in quarantine, if more is known than the
+   * report contains.
+   */
   synced(sync: FinishedSync<Plan, Changes, Report>): readonly Quarantined<Key>[];
   failed?(): void;
-  /** After each sync. `full`: whether everything was compared, where it is known. */
+  /** Called after each sync. `full`: whether everything was compared, if known. */
   finished?(figures: { readonly seconds: number; readonly full?: boolean }): void;
 }
 
-/** Follows the loops of all controllers of a run. No method may throw. */
+/** Observes the loops of all controllers of a run. No method may throw. */
 export interface LoopObserver {
-  /** The data plane has adopted what an earlier run left. */
+  /** The data plane adopted the state of an earlier run. */
   started?(loop: LoopId): void;
-  /** A sync was asked for. */
+  /** A sync was requested. */
   queued?(loop: LoopId): void;
   /** `isComplete`: whether a plan of all objects has been synced. */
   synced?(
@@ -62,15 +66,15 @@ export interface LoopObserver {
     figures: { readonly at: number; readonly quarantined: number; readonly isComplete: boolean },
   ): void;
   failed?(loop: LoopId): void;
-  /** After each sync. */
+  /** Called after each sync. */
   finished?(loop: LoopId, figures: { readonly seconds: number }): void;
 }
 
-/** Writes down what each sync brought into effect. */
+/** Records the effects of each sync. */
 export interface LoopRecorder {
   applied(times: SyncTimes, outcome: {
     readonly report: SyncReport<string>;
-    /** All that is in quarantine now. */
+    /** Everything in quarantine now. */
     readonly quarantined: readonly Quarantined<string>[];
   }): void;
   failed(times: SyncTimes, message: string): void;

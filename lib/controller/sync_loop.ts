@@ -1,6 +1,6 @@
 /**
- * The loop of a controller: collects what changed, has the data plane brought up to date, and knows how
- * that went. What is planned, and what else follows a sync, is the controller's.
+ * The loop of a controller: collects changes, has the data plane updated, and keeps the result. The
+ * controller plans, and reacts to syncs.
  *
  * @module
  */
@@ -28,7 +28,7 @@ import {
   type SyncRunnerOptions,
 } from "./sync_runner.ts";
 
-/** What a loop connects. */
+/** The parts of a loop. */
 export interface SyncLoopOptions<Plan, Changes, Key, Report> {
   readonly id: LoopId;
   readonly dataPlane: Pick<DataPlane<Plan, Changes, Report>, "start" | "sync">;
@@ -39,7 +39,7 @@ export interface SyncLoopOptions<Plan, Changes, Key, Report> {
   readonly runner: SyncRunnerOptions;
 }
 
-/** How the last successful sync went, for `status`. */
+/** The last successful sync, for `status`. */
 interface LastSync<Report> {
   /** Milliseconds since 1970. */
   readonly at: number;
@@ -88,13 +88,13 @@ export class SyncLoop<
     this.#runner = new SyncRunner({ clock }, { ...options.runner, run: () => this.sync() });
   }
 
-  /** Has the data plane adopt what the machine holds. */
+  /** Has the data plane adopt the machine's state. */
   async start(): Promise<void> {
     await this.#options.dataPlane.start();
     for (const observer of this.#observers) observer.started?.(this.id);
   }
 
-  /** Lets syncs run, and asks for the first one. */
+  /** Permits syncs, and requests the first one. */
   open(): void {
     if (!this.#isOpen) this.#runner.start();
     this.#isOpen = true;
@@ -105,19 +105,22 @@ export class SyncLoop<
     return this.#isOpen;
   }
 
-  /** Asks for a sync. Requests before the next one starts are one; before {@linkcode open} none counts. */
+  /**
+   * Requests a sync. Requests before the next one starts are combined; requests before
+   * {@linkcode open} are ignored.
+   */
   request(): void {
     if (!this.#isOpen) return;
     for (const observer of this.#observers) observer.queued?.(this.id);
     this.#runner.request();
   }
 
-  /** Starts no further sync, waits for the running one. */
+  /** Stops starting syncs, and waits for the running one. */
   async stop(): Promise<void> {
     await this.#runner.stop();
   }
 
-  /** What waits and what runs, on the clock of `now()`. */
+  /** Pending and running syncs, on the clock of `now()`. */
   get activity(): RunnerActivity {
     return this.#runner.activity;
   }
@@ -131,7 +134,7 @@ export class SyncLoop<
     return this.#lastSync;
   }
 
-  /** How it is doing; `summary` says what the data plane is. */
+  /** Returns the state of the loop; `summary` describes the data plane. */
   status(summary: string): LoopStatus {
     const last = this.#lastSync;
     return {
@@ -157,8 +160,8 @@ export class SyncLoop<
   }
 
   /**
-   * Brings the data plane up to date. Never throws: a failure is logged, counted, and its changes
-   * come again with the next ones. The caller has one in flight at most.
+   * Updates the data plane. Never throws: a failure is logged and counted, and its changes are
+   * retried with the next ones. The caller has one in flight at most.
    */
   async sync(): Promise<RunOutcome> {
     const { dataPlane, planner, follower } = this.#options;
@@ -220,7 +223,7 @@ export class SyncLoop<
     this.#logger.error(this.#options.texts.failed, { error, failures: this.#failures });
   }
 
-  /** Logs once when an item goes into quarantine and once when it comes out. */
+  /** Logs once when an item enters quarantine and once when it leaves. */
   #logQuarantine(now: readonly Quarantined<Key>[]): void {
     const { texts } = this.#options;
     const before = new Set(this.#quarantined.map(textOf));
@@ -242,7 +245,7 @@ export class SyncLoop<
 
   #logProblems(problems: readonly ObjectProblem[]): void {
     for (const problem of problems) {
-      // An object that is created anew every second has the same faults each time.
+      // An object that is created again every second has the same faults each time.
       if (!this.#logged.isNews(JSON.stringify(problem))) continue;
       const { message, ...fields } = problem;
       this.#logger.warn(message, fields);

@@ -1,6 +1,6 @@
 /**
- * Decides when a sync runs: coalesces requests, spaces runs by a token bucket, retries failed ones,
- * and runs at least once in a while. One run in flight, always.
+ * Decides when a sync runs: combines requests, spaces runs by a token bucket, retries failed runs,
+ * and runs periodically. Always one run in flight.
  *
  * @module
  */
@@ -9,23 +9,23 @@ import { TokenBucket } from "./token_bucket.ts";
 
 /** When runs may and must happen. */
 export interface SyncRunnerOptions {
-  /** Time in which one token comes back, counted from the end of a regular run. */
+  /** Time for one token, counted from the end of a regular run. */
   readonly minPeriodMs: number;
-  /** Runs that may follow each other without waiting, after a quiet time. @default {2} */
+  /** Number of successive runs without a wait, after a quiet time. @default {2} */
   readonly burst?: number;
   /** Longest time from the end of a run to the next one. */
   readonly maxPeriodMs: number;
-  /** Delay of the n-th retry in a row (n from 1); cut to {@linkcode maxPeriodMs}. */
+  /** Delay of the n-th successive retry (n from 1), at most {@linkcode maxPeriodMs}. */
   readonly retryMs: (attempt: number) => number;
 }
 
 /**
- * What a run reports. `unchanged`: no operation was needed, so the next change need not wait for it.
- * `retry` asks for another run soon, and so does a rejected promise.
+ * The result of a run. `unchanged`: no operation was needed, so the next change need not wait for
+ * it. `retry` requests another run soon, as does a rejected promise.
  */
 export type RunOutcome = "done" | "unchanged" | "retry";
 
-/** What the runner is doing, for the watchdog and `status`. Times are those of the clock's `now()`. */
+/** The runner's activity, for the watchdog and `status`. Times are those of the clock's `now()`. */
 export interface RunnerActivity {
   /** Since when a request waits for its run. */
   readonly pendingSince?: number;
@@ -34,15 +34,17 @@ export interface RunnerActivity {
 }
 
 /**
- * Back-off of the product: 0.2 s doubling to 10 s, with up to 10 % on top so that nodes do not beat
- * in time. Upstream waits a whole syncPeriod (kubernetes/kubernetes#112604).
+ * Returns the back-off: 0.2 s doubling to 10 s, with up to 10 % jitter so that nodes do not
+ * synchronize. Upstream waits a whole syncPeriod (kubernetes/kubernetes#112604).
  */
 export function retryBackoff(random: () => number): (attempt: number) => number {
   return (attempt) =>
     Math.round(Math.min(10_000, 200 * 2 ** Math.min(attempt - 1, 16)) * (1 + random() / 10));
 }
 
-/** Runs a function as {@linkcode SyncRunnerOptions} say. Nothing runs before {@linkcode start}. */
+/**
+ * Runs a function at the times that {@linkcode SyncRunnerOptions} allow, after {@linkcode start}.
+ */
 export class SyncRunner {
   readonly #clock: Clock;
   readonly #options: SyncRunnerOptions;
@@ -59,7 +61,7 @@ export class SyncRunner {
   #attempt = 0;
   #timer: Timer | undefined;
 
-  /** `run` is called with no run in flight. Throws a RangeError for periods that contradict each other. */
+  /** `run` is called with no run in flight. Throws a RangeError for contradictory periods. */
   constructor(
     { clock }: { readonly clock: Clock },
     options: SyncRunnerOptions & { readonly run: () => Promise<RunOutcome> },
@@ -83,7 +85,7 @@ export class SyncRunner {
     };
   }
 
-  /** Begins to run; a request that came earlier runs at once. */
+  /** Starts the runner; an earlier request runs at once. */
   start(): void {
     if (this.#started) return;
     this.#started = true;
@@ -91,14 +93,16 @@ export class SyncRunner {
     this.#schedule();
   }
 
-  /** Asks for a run. Requests before the next run starts are one. Without effect once stopped. */
+  /**
+   * Requests a run. Requests before the next run starts are combined. Does nothing once stopped.
+   */
   request(): void {
     if (this.#stopped || this.#requestedAt !== undefined) return;
     this.#requestedAt = this.#clock.now();
     this.#schedule();
   }
 
-  /** Starts no further run and waits for the one in flight. */
+  /** Stops starting runs, and waits for the one in flight. */
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#requestedAt = undefined;
@@ -133,7 +137,7 @@ export class SyncRunner {
     try {
       outcome = await this.#run();
     } catch {
-      // The function reports its own failures; for the runner a throw is one more reason to retry.
+      // The function reports its own failures; for the runner an error is only a reason to retry.
     }
     const now = this.#clock.now();
     this.#bucket.runEnded(now, { unchanged: outcome === "unchanged" });

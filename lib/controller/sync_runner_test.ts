@@ -86,7 +86,7 @@ const TIMELINES: readonly Timeline[] = [
     ],
   },
   {
-    name: "runs first after the longest period when nobody asks",
+    name: "runs first after the longest period without a request",
     steps: [[0, "-", 0], [9.999, "-", 0], [10, "-", 1]],
   },
   {

@@ -1,16 +1,11 @@
-/**
- * Tasks that belong to the program: the failure of one stops it, and none is left floating.
- *
- * @module
- */
 import type { Logger } from "../log/logger.ts";
 import type { Clock } from "../os/clock.ts";
 import { whenAborted } from "../os/when_aborted.ts";
 
-/** A task that was asked to end gets this long: a tool that ignores SIGTERM is killed sooner. */
+/** Time for a task to end: a tool that ignores SIGTERM is killed sooner. */
 const END_MS = 15_000;
 
-/** A set of running tasks that end together. */
+/** A set of tasks that end together: the failure of one stops all. */
 export class TaskGroup {
   readonly #controller = new AbortController();
   readonly #tasks = new Map<string, Promise<void>>();
@@ -26,7 +21,7 @@ export class TaskGroup {
     else outer.addEventListener("abort", () => this.stop(), { once: true });
   }
 
-  /** Runs a task. It has to end soon after the signal is aborted. */
+  /** Runs a task, which must end soon after the signal is aborted. */
   run(name: string, task: (signal: AbortSignal) => Promise<void>): void {
     const running = task(this.signal)
       .catch((error) => {
@@ -38,25 +33,25 @@ export class TaskGroup {
     this.#tasks.set(name, running);
   }
 
-  /** Asks every task to end. */
+  /** Aborts every task. */
   stop(): void {
     this.#controller.abort();
   }
 
-  /** Resolves once the tasks have been asked to end. */
+  /** Resolves once the tasks have been aborted. */
   stopped(): Promise<void> {
     return whenAborted(this.signal);
   }
 
-  /** Resolves when all tasks have ended; rejects with the failure that ended them. */
+  /** Resolves when all tasks have ended; rejects with the failure that stopped them. */
   async ended(): Promise<void> {
     await Promise.all(this.#tasks.values());
     if (this.#failure) throw this.#failure.error;
   }
 
   /**
-   * As {@linkcode ended}, but goes on after 15 s without those that did not end: a process that is
-   * asked to end must.
+   * Like {@linkcode ended}, but after 15 s ignores tasks that have not ended, because the process
+   * must exit.
    */
   async endedInTime(
     { clock, logger }: { readonly clock: Clock; readonly logger: Logger },

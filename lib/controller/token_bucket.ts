@@ -1,24 +1,19 @@
-/**
- * The token bucket that spaces syncs. Pure arithmetic: time is passed in.
- *
- * @module
- */
-
-/** What a bucket is made of. */
+/** Settings of a bucket. */
 interface TokenBucketOptions {
-  /** Milliseconds in which one token comes back; 0 = never any waiting. */
+  /** Milliseconds for one token; 0 = never wait. */
   readonly periodMs: number;
   /** Most tokens that the bucket holds; it starts full. */
   readonly burst: number;
 }
 
-/** Rounding of the clock, which is no reason to take a regular run for an extra one. */
+/** Tolerance for rounding of the clock, so that a regular run does not count as extra. */
 const ROUNDING_MS = 1;
 /** A run that changed nothing costs this many times its duration, and a token at most. */
 const UNCHANGED_COST = 20;
 
 /**
- * Tokens are kept as milliseconds of credit, so that whole periods add up without rounding.
+ * Spaces syncs. Tokens are kept as milliseconds of credit, so that whole periods add up without
+ * rounding.
  *
  * A run is *regular* if it starts at least a period after the end of the regular run before it:
  * kube-proxy would run then as well. Any other run is *extra*. No credit is earned during a regular
@@ -53,8 +48,8 @@ export class TokenBucket {
   }
 
   /**
-   * Takes a token for a run that starts now. A run that `waited` leaves no credit behind: otherwise
-   * late timers would add up to extra runs. Throws a RangeError when there is no token.
+   * Takes a token for a run that starts now. A run that `waited` leaves no credit, or late timers
+   * would add up to extra runs. Throws a RangeError if there is no token.
    */
   take(now: number, { waited = false }: { readonly waited?: boolean } = {}): void {
     if (this.waitMs(now) > 0) {
@@ -67,7 +62,7 @@ export class TokenBucket {
     };
   }
 
-  /** The run that took a token has ended. Most of the token comes back if it changed nothing. */
+  /** Records the end of a run. Most of the token is returned if it changed nothing. */
   runEnded(now: number, { unchanged = false }: { readonly unchanged?: boolean } = {}): void {
     if (this.#run === undefined) return;
     const { startedAt, isRegular } = this.#run;

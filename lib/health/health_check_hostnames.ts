@@ -1,20 +1,15 @@
-/**
- * On which addresses health check node ports listen.
- *
- * @module
- */
 import { IP_FAMILIES, type IpAddress, type IpFamily } from "../net/ip_address.ts";
 import type { Wildcard } from "../os/wildcard.ts";
 
-/** What is known of one family. */
+/** The addresses of one family. */
 export interface FamilyAddresses {
-  /** Whether node ports are on every address, also on those that come later. */
+  /** Whether node ports are on every address, including future ones. */
   readonly everywhere: boolean;
-  /** The node port addresses at this moment. */
+  /** The current node port addresses. */
   readonly addresses: readonly IpAddress[];
 }
 
-/** Which addresses there are, and what `[::]` takes. */
+/** The known addresses, and what `[::]` covers. */
 interface HealthCheckHostnames {
   readonly families: ReadonlyMap<IpFamily, FamilyAddresses>;
   readonly wildcard: Wildcard;
@@ -23,12 +18,12 @@ interface HealthCheckHostnames {
 const WILDCARDS: Readonly<Record<IpFamily, string>> = { IPv4: "0.0.0.0", IPv6: "::" };
 
 /**
- * The addresses to listen on for a Service that these families have, each once.
+ * Returns the addresses on which a Service in these families listens for health checks, each once.
  *
- * Upstream has one socket on `0.0.0.0` and one on `[::]` for IPv6 alone. Deno's `[::]` takes IPv4 too
- * on most machines; then it stands for both, and who calls is told by the address he calls from.
- * It would take the IPv4 addresses away, too, where only IPv6 is to be everywhere: there each IPv6
- * address gets a socket of its own.
+ * Upstream has one socket on `0.0.0.0` and one on `[::]` for IPv6 alone. Deno's `[::]` covers IPv4
+ * too on most machines; it then serves both, and the client's address shows its family. If only
+ * IPv6 is to be everywhere, `[::]` would also take the IPv4 addresses, so each IPv6 address gets
+ * its own socket.
  */
 export function healthCheckHostnames(
   has: ReadonlySet<IpFamily>,

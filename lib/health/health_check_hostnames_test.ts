@@ -65,19 +65,19 @@ const ROWS: readonly Row[] = [
     expect: ["2001:db8::1"],
   },
   {
-    name: "IPv4 everywhere beside selected IPv6 addresses",
+    name: "IPv4 everywhere next to selected IPv6 addresses",
     has: BOTH,
     everywhere: ["IPv4"],
     expect: ["0.0.0.0", "2001:db8::1"],
   },
   {
-    name: "no [::] beside selected IPv4 addresses that it would take",
+    name: "no [::] next to selected IPv4 addresses that it would take",
     has: BOTH,
     everywhere: ["IPv6"],
     expect: ["192.0.2.1", "192.0.2.2", "2001:db8::1"],
   },
   {
-    name: "[::] beside selected IPv4 addresses where it takes IPv6 alone",
+    name: "[::] next to selected IPv4 addresses where it takes IPv6 alone",
     has: BOTH,
     everywhere: ["IPv6"],
     wildcard: "ipv6-only",

@@ -1,27 +1,26 @@
-/**
- * `/healthz` and `/livez`, with kube-proxy's codes, headers and bodies (KEP-3836).
- *
- * @module
- */
 import type { ProxyHealth } from "./proxy_health.ts";
 
-/** What an answer is made from. */
+/** The content of a response. */
 interface HealthzOptions {
   readonly health: ProxyHealth;
   /** Time of day, in milliseconds since 1970. */
   readonly now: () => number;
-  /** What the process is doing while it starts or stops; `undefined` once it serves: then the body is upstream's. */
+  /**
+   * The current phase while the process starts or stops; `undefined` once it serves, and the body
+   * is then upstream's.
+   */
   readonly phase: () => string | undefined;
-  /** Told of each answer, for the metrics. */
+  /** Called for each response, for the metrics. */
   readonly onAnswer: (path: "healthz" | "livez", code: 200 | 503) => void;
 }
 
-/** Go's zero time, which upstream prints when no loop has ever synced. */
+/** Go's zero time, which upstream prints before the first sync of any loop. */
 const NEVER = "0001-01-01T00:00:00Z";
 
 /**
- * Answers `/healthz` (for load balancers: also asks whether the node is eligible) and `/livez` (for
- * liveness probes: only whether the proxy keeps up). Any method, as upstream.
+ * Creates the handler of `/healthz` (for load balancers: also checks whether the node is eligible)
+ * and `/livez` (for liveness probes: only checks the proxy), with kube-proxy's codes, headers and
+ * bodies (KEP-3836). Accepts any method, as upstream.
  */
 export function createHealthzHandler(options: HealthzOptions): (request: Request) => Response {
   return (request) => {
@@ -43,20 +42,21 @@ function answer(options: HealthzOptions, path: "healthz" | "livez"): Response {
   const good = healthy && (path === "livez" || health.nodeEligible);
   const loops = [...health.loops()];
   const newest = Math.max(0, ...loops.map(([, { lastUpdated }]) => lastUpdated));
-  // A good answer says "now" as the last update: old consumers compare the two times (upstream).
+  // A good answer reports the current time as the last update, because old consumers compare both
+  // times (upstream).
   const lastUpdated = good ? timeText(now) : timeText(newest);
   const status = loops.map(([name, { lastUpdated, healthy }]) => [
     name,
     { lastUpdated: timeText(lastUpdated), healthy },
   ]);
-  const said = phase();
+  const currentPhase = phase();
   const body = {
     lastUpdated,
     currentTime: timeText(now),
     ...(path === "healthz" && { nodeEligible: health.nodeEligible }),
     healthy,
     ...(status.length > 0 && { status: Object.fromEntries(status) }),
-    ...(said !== undefined && { phase: said }),
+    ...(currentPhase !== undefined && { phase: currentPhase }),
   };
   const code = good ? 200 : 503;
   onAnswer(path, code);

@@ -1,23 +1,19 @@
-/**
- * What a load balancer is told that asks a Service's health check node port (KEP-3836; the weight
- * header is kubernetes/kubernetes#118999's).
- *
- * @module
- */
 import type { NamespacedName } from "../proxy/service_port_name.ts";
 
-/** What an answer is made from. */
+/** The content of a response. */
 interface ServiceHealth {
   readonly service: NamespacedName;
   /** Ready endpoints on this node. */
   readonly localEndpoints: number;
-  /** Whether both families' proxies keep up. */
+  /** Whether the proxies of both families are healthy. */
   readonly proxyHealthy: boolean;
 }
 
 /**
- * The answer: 200 if this node can serve the Service, else 503. The body is indented by tabs and has
- * no line end, as upstream's. `undefined` is a Service that has just gone: 200 without a body.
+ * Returns the response of a health check node port (KEP-3836; the weight header is from
+ * kubernetes/kubernetes#118999): 200 if this node can serve the Service, else 503. The body is
+ * indented by tabs and has no line end, as upstream's. `undefined` is a Service that was just
+ * deleted: 200 without a body.
  */
 export function answerServiceHealth(health: ServiceHealth | undefined): Response {
   if (health === undefined) return new Response(null);

@@ -1,6 +1,6 @@
 /**
  * The health check node ports of Services with external traffic policy Local: one HTTP server for
- * each, asked by load balancers whether this node has endpoints.
+ * each, through which load balancers check whether this node has endpoints.
  *
  * @module
  */
@@ -19,48 +19,48 @@ import { type FamilyAddresses, healthCheckHostnames } from "./health_check_hostn
 import { answerServiceHealth } from "./service_health_answer.ts";
 import { type CheckedService, ServiceHealthTable } from "./service_health_table.ts";
 
-/** Waits between own tries to open ports, in milliseconds; each sync tries, too. */
+/** Waits between attempts to open ports, in milliseconds; each sync also tries. */
 const FIRST_RETRY_MS = 1000;
 const LAST_RETRY_MS = 60_000;
-/** Most Services of a try in a handover: the other program's ports become free all at once. */
+/** Most Services per attempt in a handover: the other program's ports become free all at once. */
 const TRIED_IN_HANDOVER = 16;
 /** Opening a socket takes 0.1 ms. */
 const SOCKETS_PER_TURN = 32;
 
-/** A port that cannot be had. */
+/** A port that could not be opened. */
 export interface ListenFailure {
   readonly service: NamespacedName;
   readonly port: Port;
   readonly error: Error;
 }
 
-/** Opens one socket of a Service. Throws where that can't be had. */
+/** Opens one socket of a Service. Throws if that fails. */
 export type ListenForService = (
   service: ServiceKey,
   address: SocketAddress,
   handler: HttpHandler,
 ) => HttpListener;
 
-/** What the servers need. */
+/** Dependencies of the servers. */
 interface ServiceHealthDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly listen: ListenForService;
-  /** From 0 to 1, as `Math.random`. */
+  /** Returns a number from 0 to 1, like `Math.random`. */
   readonly random: () => number;
 }
 
-/** What the servers depend on beside the plans. */
+/** Inputs of the servers besides the plans. */
 interface ServiceHealthOptions {
   /** Whether node ports of the family are on every address of the node. */
   readonly everywhere: (family: IpFamily) => boolean;
-  /** Asked at each look at the addresses, for IPv6 may come up later. */
+  /** Called before each use of the addresses, because IPv6 may come up later. */
   readonly wildcard: () => Wildcard;
-  /** Whether the proxy of every family keeps up. */
+  /** Whether the proxy of every family is healthy. */
   readonly proxyHealthy: () => boolean;
-  /** While it is pending, a port in use is waited for, and is no failure. @default {none} */
+  /** While it is pending, a port in use is not a failure. @default {none} */
   readonly handover?: AddressHandover;
-  /** Told of each try that failed, for the event on the Service. */
+  /** Called for each failed attempt, for the event on the Service. */
   readonly onListenFailure: (failure: ListenFailure) => void;
 }
 
@@ -71,8 +71,9 @@ interface OpenService {
 }
 
 /**
- * Opens and closes the ports as plans change; an observer of syncs (`lib/app/service/sync_observer.ts`). The
- * work is done off the sync path. A port that can't be had holds up no other.
+ * Opens and closes the ports as plans change; an observer of syncs
+ * (`lib/app/service/sync_observer.ts`). The work runs outside of syncs. A port that cannot be
+ * opened does not delay others.
  */
 export class ServiceHealthServer {
   readonly #dependencies: ServiceHealthDependencies;
@@ -80,15 +81,15 @@ export class ServiceHealthServer {
   readonly #table = new ServiceHealthTable();
   readonly #addresses = new Map<IpFamily, readonly IpAddress[]>();
   readonly #open = new Map<ServiceKey, OpenService>();
-  /** Services to look at. */
+  /** Services to check. */
   readonly #dirty = new Set<ServiceKey>();
-  /** Services that lack a socket, with what was logged of them. */
+  /** Services without all sockets, and what was logged of them. */
   readonly #failed = new Map<ServiceKey, string>();
   #wildcard: Wildcard | undefined;
   #working: Promise<void> | undefined;
   #retry: Timer | undefined;
   #retryMs = FIRST_RETRY_MS;
-  /** A port that could not be had before could be opened since the last look. */
+  /** Whether a port that failed before could be opened in the last pass. */
   #gotOne = false;
   #stopped = false;
 
@@ -97,7 +98,7 @@ export class ServiceHealthServer {
     this.#options = options;
   }
 
-  /** Takes in what a sync brought about. Costs what changed, and what failed before. */
+  /** Takes the changes of a sync. Costs what changed, and what failed before. */
   synced(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): void {
     for (const service of this.#table.update(family, plan, changes)) this.#dirty.add(service);
     if (changes.shared) {
@@ -142,7 +143,7 @@ export class ServiceHealthServer {
       });
   }
 
-  /** First all that has to go, for a port may pass from one Service to another. */
+  /** Closes first, because a port may move from one Service to another. */
   async #reconcile(): Promise<void> {
     const { clock } = this.#dependencies;
     const services = [...this.#dirty];
@@ -187,13 +188,14 @@ export class ServiceHealthServer {
         open.listeners.set(hostname, listener);
         opened++;
       } catch (error) {
-        // An address that has just left the machine; the next look at the interfaces tells.
+        // The address was just removed from the machine; the next list of addresses will not
+        // contain it.
         if (error instanceof Deno.errors.AddrNotAvailable) gone = error;
         else return await this.#fail(service, checked, error as Error);
       }
     }
     if (gone === undefined) this.#recovered(service);
-    else this.#tell(service, checked, gone);
+    else this.#reportFailure(service, checked, gone);
     return opened;
   }
 
@@ -210,14 +212,14 @@ export class ServiceHealthServer {
     });
   }
 
-  /** Half a health check would tell some load balancers this and others that (upstream). */
+  /** Half a health check would give load balancers different answers (upstream). */
   async #fail(service: ServiceKey, checked: CheckedService, error: Error): Promise<0> {
     await this.#close(service);
-    this.#tell(service, checked, error);
+    this.#reportFailure(service, checked, error);
     return 0;
   }
 
-  #tell(service: ServiceKey, { name, port }: CheckedService, error: Error): void {
+  #reportFailure(service: ServiceKey, { name, port }: CheckedService, error: Error): void {
     const { logger } = this.#dependencies;
     const waits = this.#isHandover && error instanceof Deno.errors.AddrInUse;
     const before = this.#failed.get(service);
@@ -231,7 +233,7 @@ export class ServiceHealthServer {
         { object: service, port, error },
       );
     }
-    // To the end: in a handover only the first ones are tried.
+    // Visits all of them: in a handover only the first ones are tried.
     this.#failed.delete(service);
     this.#failed.set(service, logged);
   }

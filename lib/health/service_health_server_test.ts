@@ -189,13 +189,13 @@ Deno.test("ServiceHealthServer keeps its other addresses when one has left the m
   await using stage = createStage();
   const port = unusedPort();
   const services = [service(port, ["10.0.0.1:80"])];
-  // 192.0.2.0/24 is for documentation: nobody has it.
+  // 192.0.2.0/24 is for documentation: no machine has it.
   await stage.sync(services, { addresses: ["127.0.0.1", "192.0.2.1"] });
   assertEquals((await ask(port)).status, 200);
   assertEquals(stage.failures, [`web ${port}`]);
 });
 
-Deno.test("ServiceHealthServer tells of a port that is taken, keeps the others, and tries again at the next sync", async () => {
+Deno.test("ServiceHealthServer reports a port that is taken, keeps the others, and tries again at the next sync", async () => {
   await using stage = createStage();
   const [port, other] = [unusedPort(), unusedPort()];
   const services = [{ ...service(port), name: "web" }, { ...service(other), name: "other" }];

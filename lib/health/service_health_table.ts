@@ -1,8 +1,3 @@
-/**
- * Which Services have a health check node port, and how many endpoints each has on this node.
- *
- * @module
- */
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import type { Port } from "../net/port.ts";
 import type { PlanChanges, ProxyPlan } from "../proxy/proxy_plan.ts";
@@ -14,15 +9,15 @@ import {
   type ServicePortKey,
 } from "../proxy/service_port_name.ts";
 
-/** A Service that load balancers check on this node. Both families share it, and its port. */
+/** A Service with a health check node port. Both families share it and its port. */
 export interface CheckedService {
   readonly name: NamespacedName;
   readonly port: Port;
-  /** Distinct addresses of ready endpoints on this node, for each family that has the Service. */
+  /** Distinct addresses of ready endpoints on this node, for each family of the Service. */
   readonly localEndpoints: ReadonlyMap<IpFamily, number>;
 }
 
-/** What is kept of a Service: the plans of its ports, from which it is counted anew. */
+/** The plans of a Service's ports, from which the endpoints are counted again. */
 interface Row extends CheckedService {
   port: Port;
   readonly localEndpoints: Map<IpFamily, number>;
@@ -30,10 +25,11 @@ interface Row extends CheckedService {
 }
 
 /**
- * Follows the plans of both families. Costs what changed, whatever the number of Services.
+ * Collects the Services with a health check node port, and counts their endpoints on this node.
+ * Costs what changed, whatever the number of Services.
  *
- * The port is a field of the Service, not of a family: the two families hear of a change one after
- * the other, and the one that heard last is right.
+ * The port is a field of the Service, not of a family: both families receive a change one after the
+ * other, and the last one is right.
  */
 export class ServiceHealthTable {
   readonly #rows = new Map<ServiceKey, Row>();
@@ -46,7 +42,7 @@ export class ServiceHealthTable {
     return this.#rows.keys();
   }
 
-  /** Takes in what a sync brought about and returns the Services that it touched. */
+  /** Takes the changes of a sync and returns the affected Services. */
   update(family: IpFamily, plan: ProxyPlan, changes: PlanChanges): ReadonlySet<ServiceKey> {
     const touched = new Set<ServiceKey>();
     for (const { name, key } of changes.removed.values()) {
@@ -55,7 +51,7 @@ export class ServiceHealthTable {
     for (const key of changes.upserted) {
       const servicePlan = plan.services.get(key);
       if (servicePlan === undefined) continue;
-      // The first sync comes with every ServicePort: those that are not checked need no key.
+      // The first sync has every ServicePort: those without a check need no key.
       if (this.#rows.size === 0 && servicePlan.healthCheckNodePort === undefined) continue;
       const service = serviceKey(servicePlan.name);
       if (this.#set(family, service, servicePlan)) touched.add(service);
@@ -64,12 +60,12 @@ export class ServiceHealthTable {
     return touched;
   }
 
-  /** Returns whether there was something to take away. */
+  /** Returns whether there was something to remove. */
   #drop(family: IpFamily, service: ServiceKey, key: ServicePortKey): boolean {
     return this.#rows.get(service)?.plans.get(family)?.delete(key) ?? false;
   }
 
-  /** Returns whether the Service is checked, or was until now. */
+  /** Returns whether the Service has a check, or had one until now. */
   #set(family: IpFamily, service: ServiceKey, plan: ServicePlan): boolean {
     const { healthCheckNodePort: port, name: { namespace, name } } = plan;
     if (port === undefined) return this.#drop(family, service, plan.key);
@@ -85,7 +81,7 @@ export class ServiceHealthTable {
     return true;
   }
 
-  /** Counts, and forgets a Service of which nothing is left. */
+  /** Counts, and forgets a Service without plans. */
   #settle(family: IpFamily, service: ServiceKey): void {
     const row = this.#rows.get(service);
     const plans = row?.plans.get(family);
@@ -100,7 +96,7 @@ export class ServiceHealthTable {
   }
 }
 
-/** One pod behind three ports counts once; one that is terminating is not ready. */
+/** A pod behind three ports counts once; a terminating pod is not ready. */
 function countLocalReady(plans: Iterable<ServicePlan>): number {
   const addresses = new Set<IpAddress>();
   for (const { endpoints } of plans) {

@@ -1,11 +1,11 @@
 /**
- * Asks the API server what its caller may do, before a watch fails for it.
+ * Asks the API server for the caller's permissions, before a watch fails without them.
  *
  * @module
  */
 import type { KubeClient } from "./client.ts";
 
-/** One thing that may be done with all objects of a kind, in all namespaces. */
+/** Permission for one verb on all objects of a kind, in all namespaces. */
 export interface ResourceAccess {
   readonly verb: "list" | "watch";
   /** Empty for the core group. */
@@ -17,14 +17,14 @@ export interface ResourceAccess {
 /** Every authenticated user may create these (ClusterRole system:basic-user). */
 const PATH = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
 
-/** A `SelfSubjectAccessReview` as it comes back, as far as it is read. */
+/** The fields that are read of an answered `SelfSubjectAccessReview`. */
 interface ReviewAnswer {
   readonly status?: { readonly allowed?: unknown };
 }
 
 /**
- * Returns what of `wanted` the caller may not do, in its order. Throws what {@linkcode KubeClient}
- * throws, also where the server does not answer such questions.
+ * Returns the permissions in `wanted` that the caller lacks, in the same order. Throws the errors of
+ * {@linkcode KubeClient}, also if the server has no such reviews.
  */
 export async function reviewAccess(
   client: Pick<KubeClient, "create">,
@@ -43,14 +43,14 @@ export async function reviewAccess(
   return wanted.filter((_, index) => !answers[index]);
 }
 
-/** For a person: `list pods` or `watch networkpolicies.networking.k8s.io`. */
+/** Describes a permission: `list pods` or `watch networkpolicies.networking.k8s.io`. */
 export function describeAccess({ verb, group, plural }: ResourceAccess): string {
   return `${verb} ${plural}${group === "" ? "" : `.${group}`}`;
 }
 
 /**
- * The ClusterRole that grants access, as YAML in one line and without double quotes: it stays whole in
- * a line of the log, and `kubectl apply -f -` takes it as it is.
+ * Returns the ClusterRole that grants access, as YAML in one line without double quotes: it fits into
+ * one line of the log, and `kubectl apply -f -` accepts it unchanged.
  */
 export function clusterRoleYaml(name: string, accesses: readonly ResourceAccess[]): string {
   const rules = new Map<string, { group: string; verbs: string[]; plurals: string[] }>();

@@ -1,10 +1,4 @@
-/**
- * What an API server answers instead of what was asked for.
- *
- * @module
- */
-
-/** A `Status` object of the API, as far as it is read. */
+/** The fields of the API's `Status` that kube-relay reads. */
 interface Status {
   readonly code?: unknown;
   readonly reason?: unknown;
@@ -15,22 +9,22 @@ interface Status {
   } | null;
 }
 
-/** What {@linkcode ApiError} keeps of an answer. */
+/** The parts of an answer that {@linkcode ApiError} keeps. */
 interface ApiErrorDetails {
   /** HTTP status, or `code` of the `Status`. */
   readonly status: number;
   /** `reason` of the `Status`, such as `Expired`. */
   readonly reason?: string | undefined;
-  /** How long the server asks to be left alone. */
+  /** How long the client should wait before the next request. */
   readonly retryAfterMs?: number | undefined;
   /** `reason` of each cause in the `Status`. */
   readonly causes?: readonly string[] | undefined;
 }
 
-/** Most characters of a text that are kept: it goes into the log and the status. */
+/** Maximum length of a text, which goes into the log and the status. */
 const LONGEST_TEXT = 1000;
 
-/** An answer of the API server that is no success. Ask the predicates; don't match its text. */
+/** An unsuccessful answer of the API server. Use the predicates; do not match the text. */
 export class ApiError extends Error {
   override name = "ApiError";
   readonly status: number;
@@ -46,32 +40,32 @@ export class ApiError extends Error {
     this.#causes = details.causes ?? [];
   }
 
-  /** 400: the server doesn't understand the request, e.g. a field selector that it doesn't know. */
+  /** 400: the server does not understand the request, e.g. an unknown field selector. */
   isBadRequest(): boolean {
     return this.status === 400;
   }
 
-  /** 401: who we are was not accepted. */
+  /** 401: the credentials were not accepted. */
   isUnauthorized(): boolean {
     return this.status === 401;
   }
 
-  /** 403: we may not do this. */
+  /** 403: the request is not permitted. */
   isForbidden(): boolean {
     return this.status === 403;
   }
 
-  /** 404: there is no such object, or no such resource. */
+  /** 404: the object or the resource does not exist. */
   isNotFound(): boolean {
     return this.status === 404;
   }
 
-  /** 409 of a create: it is there already. */
+  /** 409 of a create: the object already exists. */
   isAlreadyExists(): boolean {
     return this.status === 409 && this.reason === "AlreadyExists";
   }
 
-  /** 410: the version asked for is no longer known; only a new list helps. */
+  /** 410: the requested version is too old; a new list is needed. */
   isGone(): boolean {
     return this.status === 410 || this.reason === "Expired" || this.reason === "Gone";
   }
@@ -86,22 +80,24 @@ export class ApiError extends Error {
     return this.status === 429;
   }
 
-  /** 500 to 599: the server has trouble of its own. */
+  /** 500 to 599: the server failed. */
   isServerError(): boolean {
     return this.status >= 500;
   }
 
-  /** The version asked for lies in the server's future, as after etcd was restored from a backup. */
+  /**
+   * The requested version lies in the server's future, as after a restore of etcd from a backup.
+   */
   isResourceVersionTooLarge(): boolean {
-    // Servers before 1.17 send no cause, only the text.
+    // Servers before 1.17 send only the text, no cause.
     return this.#causes.includes("ResourceVersionTooLarge") ||
       this.message.includes("Too large resource version");
   }
 }
 
 /**
- * Makes an {@linkcode ApiError} of a `Status`, or of anything else that a proxy in between may have sent.
- * `action` begins the message, e.g. `list services`.
+ * Creates an {@linkcode ApiError} from a `Status`, or from any other body that a proxy may have
+ * sent. `action` begins the message, e.g. `list services`.
  */
 export function apiErrorFromStatus(
   raw: unknown,

@@ -23,19 +23,19 @@ import type { ReflectorTiming } from "./reflector_timing.ts";
 import { slimObject } from "./slim.ts";
 import { StringTable } from "./string_table.ts";
 
-/** What {@linkcode ApiSource} stands on. */
+/** Dependencies of {@linkcode ApiSource}. */
 interface ApiSourceDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly auth: KubeAuth;
-  /** Gives numbers from 0 to just below 1. */
+  /** Returns numbers from 0 to just below 1. */
   readonly random: () => number;
 }
 
 /** Settings of {@linkcode ApiSource}. */
 export interface ApiSourceOptions {
   readonly informers: InformerSet;
-  /** Called for each answer of the server, and for each that did not come. */
+  /** Called for each answered or unanswered request. */
   readonly onAnswer?: (answer: ApiAnswer) => void;
   /** Whether to try streaming lists first. @default {true} */
   readonly streamingLists?: boolean;
@@ -48,20 +48,20 @@ export interface ApiSourceStatus {
   readonly connected: boolean;
   /** When the server last sent anything, in the time of `Clock.now()`. */
   readonly lastSignOfLifeMs: number | undefined;
-  /** What is followed now. */
+  /** The resources that are followed now. */
   readonly resources: readonly FollowedResource[];
-  /** Why the server may be out of reach, and the cure. */
+  /** Why the server may be unreachable, and the remedy. */
   readonly hint: string | undefined;
 }
 
-/** How following one kind goes. */
+/** The state of one followed kind. */
 export interface FollowedResource extends ReflectorStatus {
   readonly kind: string;
   /** Name of the resource, e.g. `endpointslices`. */
   readonly plural: string;
 }
 
-/** Creates the source; nothing is connected before `run()`. */
+/** Creates the source; it connects in `run()`. */
 export function createApiSource(
   dependencies: ApiSourceDependencies,
   options: ApiSourceOptions,
@@ -77,7 +77,7 @@ export class ApiSource {
   readonly #client: KubeClient;
   readonly #strings = new StringTable();
   readonly #reflectors = new Map<Subscription, { readonly status: ReflectorStatus }>();
-  /** Subscriptions that stand in for another kind, and what ends them. */
+  /** Subscriptions that replace another kind, and how to end them. */
   readonly #standIns = new Map<Subscription, LinkedAbort>();
   readonly #standInsDone: Promise<void>[] = [];
   #hintLogged: string | undefined;
@@ -97,14 +97,14 @@ export class ApiSource {
     });
   }
 
-  /** For what else is asked of the server, such as creating Events. */
+  /** The client for other requests, such as creating Events. */
   get client(): KubeClient {
     return this.#client;
   }
 
   /**
-   * Fills the informers until the signal fires; resolves when everything is closed. The connection
-   * stays until `keepOpen` has settled, too.
+   * Fills the informers until the signal is aborted; resolves when everything is closed. The
+   * connection also stays until `keepOpen` has settled.
    */
   async run(
     signal: AbortSignal,
@@ -117,7 +117,7 @@ export class ApiSource {
     await keepOpen;
   }
 
-  /** What it is doing now. */
+  /** Returns the current state. */
   status(): ApiSourceStatus {
     return {
       auth: this.#dependencies.auth.describe(),
@@ -173,7 +173,7 @@ export class ApiSource {
     await reflector.run(signal);
   }
 
-  /** The server does not have a kind: another one is followed in its place until it does. */
+  /** Follows another kind while the server does not have the requested one. */
   #standIn(standIn: Subscription, { informer }: Subscription, signal: AbortSignal): void {
     if (this.#standIns.has(standIn)) return;
     const abort = new LinkedAbort(signal);
@@ -182,7 +182,7 @@ export class ApiSource {
     this.#standInsDone.push(ended.finally(() => abort[Symbol.dispose]()));
   }
 
-  /** The kind itself is there: the objects of its stand-in are forgotten. */
+  /** Forgets the objects of a stand-in once the kind itself exists. */
   #endStandIn(standIn: Subscription): void {
     const { spec, options, informer } = standIn;
     this.#standIns.get(standIn)?.abort(
@@ -217,21 +217,21 @@ export class ApiSource {
   }
 }
 
-/** What is known of the way to the API server. */
+/** The known facts about the connection to the API server. */
 export interface ApiAddressFacts {
   readonly auth: KubeAuthDescription;
   /** Whether the server has ever answered. */
   readonly reached: boolean;
   /** Whether the last attempt to reach it failed. */
   readonly failing: boolean;
-  /** Service `default/kubernetes`, once it is known. */
+  /** Service `default/kubernetes`, once known. */
   readonly kubernetesService: Service | undefined;
 }
 
 const CURE = "kube-relay provides that address and cannot depend on it: give the API server's " +
   "own address with --master, or in a kubeconfig";
 
-/** What is wrong with the server's address and what would be right, or `undefined`. */
+/** Returns what is wrong with the server's address and what would be right, or `undefined`. */
 export function apiAddressHint(facts: ApiAddressFacts): string | undefined {
   const { hostname, port } = new URL(facts.auth.server);
   const host = hostname.replace(/^\[|\]$/g, "");
@@ -241,7 +241,7 @@ export function apiAddressHint(facts: ApiAddressFacts): string | undefined {
   if (clusterIps.includes(host)) {
     return `The API server's address ${address} is the ClusterIP of Service default/kubernetes; ${CURE}`;
   }
-  // What a pod finds in KUBERNETES_SERVICE_HOST is that ClusterIP, unless somebody set it otherwise.
+  // In a pod, KUBERNETES_SERVICE_HOST is that ClusterIP unless the user overrides it.
   const isInPod = facts.auth.source === "in-cluster account";
   if (!facts.reached && facts.failing && isInPod) {
     return `The API server's address ${address} of KUBERNETES_SERVICE_HOST does not answer and ` +

@@ -18,7 +18,7 @@ interface Stage {
   readonly source: ApiSource;
   readonly logger: MemoryLogger;
   readonly informers: RecordingInformers;
-  readonly told: string[];
+  readonly reported: string[];
 }
 
 function phaseOf({ source }: Stage, kind: string): string | undefined {
@@ -44,7 +44,7 @@ async function withSource(
     endpointsFallback,
     words: { add: "add ", update: "update ", delete: "delete ", synced: "synced " },
   });
-  const told = informers.events;
+  const reported = informers.events;
   const logger = new MemoryLogger();
   const source = createApiSource({
     clock: systemClock,
@@ -59,7 +59,7 @@ async function withSource(
   const abort = new AbortController();
   const running = source.run(abort.signal);
   try {
-    await run({ fake, source, logger, informers, told });
+    await run({ fake, source, logger, informers, reported });
   } finally {
     abort.abort();
     await running;
@@ -87,7 +87,7 @@ for (const scheme of ["https", "http"] as const) {
   Deno.test(`ApiSource.run() fills every informer (${scheme})`, () =>
     withSource(async (stage) => {
       await synced(stage);
-      assertEquals(stage.told.toSorted(), [
+      assertEquals(stage.reported.toSorted(), [
         "add EndpointSlice default/web-1",
         "add Node node-1",
         "add Service default/web",
@@ -141,10 +141,10 @@ Deno.test("ApiSource.run() goes on without ServiceCIDRs and Node that it may not
 
 Deno.test("ApiSource.run() lets Endpoints stand in for EndpointSlices until there are some", () =>
   withSource(async (stage) => {
-    const { fake, informers, told } = stage;
+    const { fake, informers, reported } = stage;
     await synced(stage);
     assertEquals(informers.endpoints.size, 1);
-    assertEquals(told.filter((line) => line.includes("Endpoint")), [
+    assertEquals(reported.filter((line) => line.includes("Endpoint")), [
       "add Endpoints default/web",
       "synced Endpoints",
       "synced EndpointSlice",
@@ -168,7 +168,7 @@ Deno.test("ApiSource.run() lets Endpoints stand in for EndpointSlices until ther
     timing: { unavailableRetryMs: 100 },
   }));
 
-Deno.test("ApiSource.run() follows Endpoints beside EndpointSlices where that is asked for", () =>
+Deno.test("ApiSource.run() follows Endpoints next to EndpointSlices where that is asked for", () =>
   withSource(async (stage) => {
     await synced(stage);
     const { endpoints, endpointSlices } = stage.informers;
@@ -242,7 +242,7 @@ Deno.test("ApiSource says what to do when KUBERNETES_SERVICE_HOST does not answe
     assertEquals(source.status().lastSignOfLifeMs, undefined);
   }, {
     auth(fake) {
-      // A port that nobody listens at: the fake's own, with another address of loopback.
+      // A port without a listener: the fake's own, with another address of loopback.
       const auth = new StaticAuth(`https://127.0.0.9:${fake.port}`);
       auth.describe = () => ({
         server: auth.server,

@@ -1,6 +1,6 @@
 /**
- * How long to wait after a failure: longer each time, with jitter, so that the nodes of a cluster
- * don't all come back at once.
+ * Waits after failures: longer each time, with jitter, so that the nodes of a cluster do not all
+ * return at once.
  *
  * @module
  */
@@ -11,7 +11,7 @@ export interface BackoffOptions {
   readonly initialMs?: number;
   /** The longest wait, before jitter. @default {30000} */
   readonly maxMs?: number;
-  /** After so long without a failure the next wait is the first one again. @default {120000} */
+  /** After this time without a failure, the next wait is the first one again. @default {120000} */
   readonly resetAfterMs?: number;
 }
 
@@ -24,7 +24,7 @@ export class Backoff {
   #nextMs: number;
   #lastFailureAt = -Infinity;
 
-  /** `random` gives numbers from 0 to just below 1. */
+  /** `random` returns numbers from 0 to just below 1. */
   constructor(random: () => number, options: BackoffOptions = {}) {
     this.#random = random;
     this.#initialMs = options.initialMs ?? 800;
@@ -33,7 +33,7 @@ export class Backoff {
     this.#nextMs = this.#initialMs;
   }
 
-  /** Takes note of a failure at `now` and says how many milliseconds to wait after it. */
+  /** Records a failure at `now` and returns the wait after it in milliseconds. */
   next(now: number): number {
     if (now - this.#lastFailureAt >= this.#resetAfterMs) this.#nextMs = this.#initialMs;
     this.#lastFailureAt = now;

@@ -17,7 +17,7 @@ Deno.test("Backoff.next() adds up to 100 % of jitter, which doesn't grow from wa
   ]);
 });
 
-Deno.test("Backoff.next() begins anew after 2 min without a failure, and not before", () => {
+Deno.test("Backoff.next() begins again after 2 min without a failure, and not before", () => {
   const backoff = new Backoff(() => 0);
   backoff.next(0);
   assertEquals(backoff.next(119_999), 1600);

@@ -12,7 +12,7 @@ import { ListDecoder, type ListMeta } from "./list_stream.ts";
 import { TimeSlice } from "../os/time_slice.ts";
 import { decodeWatch, type WatchEvent } from "./watch_stream.ts";
 
-/** Which objects of one resource. */
+/** Selects objects of one resource. */
 export interface Selection {
   /** Path of the collection, e.g. `/api/v1/services`. */
   readonly path: string;
@@ -22,45 +22,48 @@ export interface Selection {
 
 /** One page of a list. */
 interface ListPageOptions extends Selection {
-  /** Most items of the page. */
+  /** Maximum number of items. */
   readonly limit?: number | undefined;
-  /** From the page before. */
+  /** The token from the previous page. */
   readonly continue?: string | undefined;
   readonly signal: AbortSignal;
 }
 
 /** A watch. */
 interface WatchOptions extends Selection {
-  /** Events after this version; left out together with `sendInitialEvents`. */
+  /** Events after this version; absent together with `sendInitialEvents`. */
   readonly resourceVersion?: string | undefined;
-  /** Begins with everything that exists, ended by a bookmark: a list as a stream. */
+  /** Whether the watch begins with all existing objects and a bookmark: a streaming list. */
   readonly sendInitialEvents?: boolean;
-  /** After so long the server ends it. */
+  /** The server ends the watch after this time. */
   readonly timeoutSeconds: number;
   readonly signal: AbortSignal;
 }
 
-/** What {@linkcode KubeClient} stands on. */
+/** Dependencies of {@linkcode KubeClient}. */
 interface KubeClientDependencies {
   readonly clock: Clock;
   readonly auth: KubeAuth;
   readonly transport: HttpTransport;
-  /** Called for each request that was not taken back. Must not throw. */
+  /** Called for each request that was not aborted. Must not throw. */
   readonly onAnswer?: (answer: ApiAnswer) => void;
 }
 
-/** One request that was answered, or was not. */
+/** One request, answered or not. */
 export interface ApiAnswer {
   readonly method: ApiRequest["method"];
   /** Host and port of the server. */
   readonly host: string;
   /** The HTTP status; `undefined` = no answer came. */
   readonly status: number | undefined;
-  /** Until the answer began; left out for watches, which the server answers when it likes. */
+  /**
+   * Until the first byte of the answer; absent for watches, which the server may answer at any
+   * time.
+   */
   readonly seconds?: number;
 }
 
-/** What is sent, before the credentials are added. */
+/** A request without credentials. */
 interface ApiRequest {
   readonly method: "GET" | "POST" | "PATCH";
   readonly path: string;
@@ -69,19 +72,19 @@ interface ApiRequest {
   readonly signal: AbortSignal;
 }
 
-/** What a body is, by what is done with it. */
+/** Content types of request bodies, by action. */
 const CONTENT_TYPES: Readonly<Record<ApiRequest["method"], string>> = {
   GET: "application/json",
   POST: "application/json",
   PATCH: "application/merge-patch+json",
 };
 
-/** An error body is read up to here; a proxy in between may send a page of HTML. */
+/** Longest error body; a proxy may send a page of HTML. */
 const LONGEST_ERROR_BODY = 64 * 1024;
 
 /**
- * A client of one API server. Its methods throw an {@linkcode ApiError} for an answer that is no
- * success, a TransportError when there is no answer, and the signal's reason when aborted.
+ * A client of one API server. Its methods throw an {@linkcode ApiError} for an unsuccessful answer,
+ * a TransportError if there is no answer, and the signal's reason when aborted.
  */
 export class KubeClient {
   readonly #clock: Clock;
@@ -101,27 +104,32 @@ export class KubeClient {
     this.#prefix = new URL(auth.server).pathname.replace(/\/+$/, "");
   }
 
-  /** Reads one object, whatever its kind. */
+  /** Reads one object of any kind. */
   async get(path: string, signal: AbortSignal): Promise<unknown> {
     const response = await this.#send({ method: "GET", path, signal });
     return await readObject(response);
   }
 
-  /** Creates one object in the collection at `path`; resolves to it as stored. */
+  /** Creates one object in the collection at `path`; resolves to the stored object. */
   async create(path: string, object: unknown, signal: AbortSignal): Promise<unknown> {
     const body = JSON.stringify(object);
     const response = await this.#send({ method: "POST", path, body, signal });
     return await readObject(response);
   }
 
-  /** Changes fields of one object, as a JSON merge patch (RFC 7386); resolves to it as stored. */
+  /**
+   * Changes fields of one object by a JSON merge patch (RFC 7386); resolves to the stored object.
+   */
   async patch(path: string, patch: unknown, signal: AbortSignal): Promise<unknown> {
     const body = JSON.stringify(patch);
     const response = await this.#send({ method: "PATCH", path, body, signal });
     return await readObject(response);
   }
 
-  /** Reads one page of a list; each raw item is handed over as soon as it is parsed, and not kept. */
+  /**
+   * Reads one page of a list; passes on each raw item as soon as it is parsed, and does not keep
+   * it.
+   */
   async listPage(options: ListPageOptions, onItem: (raw: unknown) => void): Promise<ListMeta> {
     const response = await this.#send({
       method: "GET",
@@ -147,14 +155,14 @@ export class KubeClient {
     return decoder.finish();
   }
 
-  /** The version that the server is at now. Costs it a list of one object. */
+  /** Returns the current version of the server, by a list of one object. */
   async currentVersion(
     options: Selection & { readonly signal: AbortSignal },
   ): Promise<string | undefined> {
     return (await this.listPage({ ...options, limit: 1 }, () => {})).resourceVersion;
   }
 
-  /** Opens a watch. Leaving the loop over its events ends it. */
+  /** Opens a watch, which ends when the loop over its events ends. */
   async watch(options: WatchOptions): Promise<AsyncGenerator<WatchEvent, void, void>> {
     const response = await this.#send({
       method: "GET",
@@ -175,7 +183,7 @@ export class KubeClient {
     return decodeWatch(response.body);
   }
 
-  /** Sends a request; a 401 is answered once by reading the credentials again. */
+  /** Sends a request; after a 401, reads the credentials again and retries once. */
   async #send(request: ApiRequest): Promise<HttpResponse> {
     for (let attempt = 1;; attempt++) {
       const response = await this.#sendOnce(request);
@@ -197,17 +205,17 @@ export class KubeClient {
     const parts = { method, path: this.#prefix + path + queryText(query), headers, signal };
     const request = body === undefined ? parts : { ...parts, body };
     const started = this.#clock.now();
-    const tell = (status: number | undefined) => {
+    const report = (status: number | undefined) => {
       const seconds = (this.#clock.now() - started) / 1000;
       const host = this.#host;
       this.#onAnswer({ method, host, status, ...(query?.watch === undefined && { seconds }) });
     };
     try {
       const response = await this.#transport.request(request);
-      tell(response.status);
+      report(response.status);
       return response;
     } catch (error) {
-      if (!signal.aborted) tell(undefined);
+      if (!signal.aborted) report(undefined);
       throw error;
     }
   }
@@ -228,7 +236,7 @@ async function readObject({ body }: HttpResponse): Promise<unknown> {
   return parseJson(text.take());
 }
 
-/** The beginning of the body of an error. */
+/** Returns the beginning of an error body. */
 async function readExcerpt({ body }: HttpResponse): Promise<string> {
   const text = new TextPieces(LONGEST_ERROR_BODY);
   for await (const chunk of body) {
@@ -249,7 +257,7 @@ async function toApiError(request: ApiRequest, response: HttpResponse): Promise<
   });
 }
 
-/** For messages; a GET is told apart by its query. */
+/** For messages; the query distinguishes the kinds of GET. */
 const VERBS: Readonly<Partial<Record<ApiRequest["method"], string>>> = {
   POST: "create",
   PATCH: "patch",

@@ -103,7 +103,7 @@ Deno.test("KubeClient.watch() gives events until its reader leaves", () =>
     });
   }));
 
-Deno.test("KubeClient reads its credentials anew after a 401, and asks once more", () =>
+Deno.test("KubeClient reads its credentials again after a 401, and asks once more", () =>
   withClient(async ({ fake, client, auth }) => {
     auth.header = "Bearer old";
     const token = fake.rotateToken();
@@ -160,7 +160,7 @@ Deno.test("KubeClient puts the path of the server's URL before its own", () =>
     assertEquals(fake.requests.at(-1)?.path, "/k8s/clusters/c-1/version");
   }, { prefix: "/k8s/clusters/c-1/" }));
 
-Deno.test("KubeClient tells of each answer, with the time of all but watches", async () => {
+Deno.test("KubeClient reports each answer, with the time of all but watches", async () => {
   await using fake = await FakeApiServer.start();
   const auth = new StaticAuth(fake.url, { ca: fake.ca });
   await using transport = new Http2Transport({ clock: systemClock, auth });

@@ -8,19 +8,19 @@ import type { Clock } from "../os/clock.ts";
 import { CommandError, type CommandRunner } from "../os/command_runner.ts";
 import { KubeAuthError, type KubeIdentity, type PluginCredentials } from "./kube_identity.ts";
 
-/** What a plugin is run with. */
+/** Dependencies of a plugin. */
 interface CredentialPluginDependencies {
   readonly clock: Clock;
   readonly commands: CommandRunner;
 }
 
-/** What the kubeconfig says of it. */
+/** The plugin's part of the kubeconfig. */
 interface CredentialPluginOptions {
-  /** The `exec` field as it stands there. */
+  /** The raw `exec` field. */
   readonly exec: unknown;
-  /** How messages name that field. */
+  /** The name of that field in messages. */
   readonly field: string;
-  /** Folder of the kubeconfig: where a command with a relative path lies. */
+  /** Folder of the kubeconfig, the base of a relative command. */
   readonly folder: string;
 }
 
@@ -32,20 +32,21 @@ interface Exec {
 }
 
 interface TimedCredentials extends PluginCredentials {
-  /** End, in milliseconds since 1970; `undefined` = good until it is refused. */
+  /** End, in milliseconds since 1970; `undefined` = valid until refused. */
   readonly endsAt: number | undefined;
 }
 
-/** A plugin may open a browser or wait for a code; there is nobody to answer. */
+/** A plugin may open a browser or wait for a code, but no user is there to answer. */
 const TIMEOUT_MS = 30_000;
-/** A token or a certificate and its key, with room for complaints. */
+/** Room for a token, or a certificate and its key, and for error messages. */
 const LONGEST_OUTPUT = 1024 * 1024;
-/** New credentials are asked for so long before the end of the former ones. */
+/** New credentials are requested this long before the old ones end. */
 const LEEWAY_MS = 10_000;
 
 /**
- * A plugin that is run when credentials are asked for and none are left. Throws a KubeAuthError for a field
- * that it cannot use; whether the program may be run is seen when it is.
+ * Returns a plugin that runs when credentials are requested and none are valid. Throws a
+ * KubeAuthError for an invalid field; whether the program may be started is only known when it
+ * runs.
  */
 export function credentialPlugin(
   dependencies: CredentialPluginDependencies,
@@ -61,7 +62,7 @@ export function credentialPlugin(
       const isLeft = current !== undefined &&
         (current.endsAt === undefined || clock.wallNow() < current.endsAt - LEEWAY_MS);
       if (isLeft) return current!;
-      // Requests that come together wait for one and the same run.
+      // Concurrent requests share one run.
       asking ??= runPlugin(dependencies, { exec, field: options.field })
         .finally(() => asking = undefined);
       return current = await asking;
@@ -141,7 +142,7 @@ async function runPlugin(
   }
 }
 
-/** What the plugin printed is never shown: it holds secrets. */
+/** The plugin's output is never shown: it contains secrets. */
 function readCredentials(text: string, field: string): TimedCredentials {
   let printed: unknown;
   try {

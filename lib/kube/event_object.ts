@@ -6,7 +6,7 @@
 import type { EventRegarding } from "./event.ts";
 import type { EventSeries } from "./event_series.ts";
 
-/** Who reports. */
+/** The reporter of an event. */
 export interface EventReporter {
   /** E.g. `kube-proxy`. */
   readonly controller: string;
@@ -18,12 +18,12 @@ export interface EventReporter {
 const LONGEST_NOTE = 1024;
 const LONGEST_INSTANCE = 128;
 
-/** Path of the collection that events about an object belong to. */
+/** Returns the path of the collection for events about an object. */
 export function eventsPath({ namespace = "default" }: EventRegarding): string {
   return `/apis/events.k8s.io/v1/namespaces/${namespace}/events`;
 }
 
-/** The object to create. `name` has to be unlike that of each other Event of the namespace. */
+/** Returns the object to create. `name` must be unique in the namespace. */
 export function eventObject(
   series: EventSeries,
   { name, controller, instance }: EventReporter & { readonly name: string },
@@ -45,7 +45,7 @@ export function eventObject(
   };
 }
 
-/** What changes in the object when the event comes again. The API takes no series of one. */
+/** Returns the change of the object when the event repeats. The API rejects a series of one. */
 export function seriesPatch({ count, lastAt }: EventSeries): Readonly<Record<string, unknown>> {
   return count < 2 ? {} : { series: { count, lastObservedTime: microTime(lastAt) } };
 }
@@ -55,7 +55,7 @@ function microTime(milliseconds: number): string {
   return new Date(milliseconds).toISOString().replace(/Z$/, "000Z");
 }
 
-/** Cuts at a character, never inside of one. */
+/** Cuts between characters, never inside one. */
 function cut(text: string, bytes: number): string {
   const { read } = new TextEncoder().encodeInto(text, new Uint8Array(bytes));
   return text.slice(0, read);

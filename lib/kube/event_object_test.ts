@@ -15,8 +15,8 @@ const SERIES: EventSeries = {
   firstAt: AT,
   lastAt: AT + 1000,
   count: 1,
-  toldCount: 0,
-  toldAt: AT,
+  sentCount: 0,
+  sentAt: AT,
 };
 const REPORTER = { name: "node-a.1", controller: "kube-proxy", instance: "kube-proxy-host-a" };
 

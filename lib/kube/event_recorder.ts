@@ -12,36 +12,36 @@ import { eventObject, type EventReporter, eventsPath, seriesPatch } from "./even
 import { type EventSeries, EventSeriesTable, SERIES_IDLE_MS } from "./event_series.ts";
 import { TransportError } from "./http_transport.ts";
 
-/** What a recorder stands on. */
+/** Dependencies of a recorder. */
 interface EventRecorderDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
-  /** Gives numbers from 0 to just below 1. */
+  /** Returns numbers from 0 to just below 1. */
   readonly random: () => number;
 }
 
-/** Events that wait; more are dropped, as upstream. */
+/** Longest queue; more events are dropped, as upstream. */
 const LONGEST_QUEUE = 1000;
 const MOST_ATTEMPTS = 12;
 const RETRY_MS = 10_000;
-/** What waits when the process ends is still sent if the API server takes it in this time. */
+/** At exit, queued events are still sent if the API server accepts them within this time. */
 const LAST_WORDS_MS = 2000;
-/** Of the wait, at random on top: the nodes of a cluster must not come back all at once. */
+/** Random part of the wait, so that the nodes of a cluster do not all return at once. */
 const RETRY_JITTER = 0.25;
 
-/** Takes events from the start on, and sends them once {@linkcode run} has a client. */
+/** Accepts events from the start, and sends them once {@linkcode run} has a client. */
 export class EventRecorder implements EventSink {
   readonly #clock: Clock;
   readonly #logger: Logger;
   readonly #random: () => number;
   readonly #reporter: EventReporter;
   readonly #series = new EventSeriesTable();
-  /** What the API server has to be told, in order; a series waits once, however often it came. */
+  /** The events to send, in order; a series is queued once, however often it occurred. */
   readonly #queue = new Set<EventSeries>();
   #wake = Promise.withResolvers<void>();
   #sweep: Timer | undefined;
   #made = 0;
-  #refusalTold = false;
+  #isRefusalLogged = false;
 
   constructor(
     { clock, logger, random }: EventRecorderDependencies,
@@ -63,8 +63,8 @@ export class EventRecorder implements EventSink {
   }
 
   /**
-   * Sends what comes until the signal is aborted, then what waits, in 2 s at most: the event that
-   * says why a process ended is the last one. Nobody is waited for who doesn't answer.
+   * Sends events until the signal is aborted, then the queued ones, within 2 s: the event that
+   * explains why a process ended is the last one. Does not wait for a server that does not answer.
    */
   async run(client: KubeClient, signal: AbortSignal): Promise<void> {
     const last = new AbortController();
@@ -86,8 +86,8 @@ export class EventRecorder implements EventSink {
           continue;
         }
         this.#queue.delete(series);
-        // It came again while it was sent, and went along.
-        if (series.toldCount === series.count) continue;
+        // The event repeated while it was sent, and its new count was sent too.
+        if (series.sentCount === series.count) continue;
         goesOn = await this.#deliver(client, { series, signal, last: last.signal });
       }
     } finally {
@@ -114,7 +114,7 @@ export class EventRecorder implements EventSink {
     });
   }
 
-  /** Returns whether there is a point in sending more. Requests end with `last`, waits with `signal`. */
+  /** Returns whether sending more makes sense. `last` aborts requests, `signal` aborts waits. */
   async #deliver(
     client: KubeClient,
     { series, signal, last }: {
@@ -146,7 +146,7 @@ export class EventRecorder implements EventSink {
     { series, signal }: { readonly series: EventSeries; readonly signal: AbortSignal },
   ): Promise<void> {
     const path = eventsPath(series.event.regarding);
-    // Read before the request: what comes meanwhile has not been told.
+    // Read before the request: later repetitions have not been sent.
     const { count } = series;
     if (series.objectName !== undefined) {
       try {
@@ -164,28 +164,28 @@ export class EventRecorder implements EventSink {
   }
 
   #note(series: EventSeries, count: number): void {
-    series.toldCount = count;
-    series.toldAt = this.#clock.wallNow();
+    series.sentCount = count;
+    series.sentAt = this.#clock.wallNow();
   }
 
-  /** As upstream's: the object's name and a time in nanoseconds, here with a counter at its end. */
+  /** As upstream: the object's name and a time in nanoseconds, here with a counter at its end. */
   #nameOf({ event: { regarding } }: EventSeries): string {
     const nanoseconds = BigInt(this.#clock.wallNow()) * 1_000_000n;
     return `${regarding.name}.${(nanoseconds + BigInt(this.#made++ % 1_000_000)).toString(16)}`;
   }
 
-  /** Events are worth one line of the log: whoever may not create them would else read nothing else. */
+  /** One line in the log: a process that may not create events would otherwise log nothing else. */
   #giveUp(series: EventSeries, error: unknown): void {
     this.#series.drop(series);
     const { reason, regarding, note } = series.event;
     const fields = { reason, regarding: regarding.name, note, error };
-    if (this.#refusalTold) return this.#logger.verbose(2, "Cannot post event", fields);
-    this.#refusalTold = true;
+    if (this.#isRefusalLogged) return this.#logger.verbose(2, "Cannot post event", fields);
+    this.#isRefusalLogged = true;
     this.#logger.warn("Cannot post event; further failures are logged only at -v 2", fields);
   }
 }
 
-/** No connection, or a server that has trouble of its own. A rejection would only be repeated. */
+/** No connection, or a failing server. A rejected event would only be rejected again. */
 function mayWorkLater(error: unknown): boolean {
   if (error instanceof TransportError) return true;
   return error instanceof ApiError && (error.isServerError() || error.isTooManyRequests());

@@ -130,7 +130,7 @@ Deno.test("EventRecorder makes a new object where that of a series has expired",
     assertEquals((client.bodies[2]?.series as { count: number }).count, 2);
   }));
 
-Deno.test("EventRecorder tries 12 times about 10 s apart where nobody answers, then goes on", () =>
+Deno.test("EventRecorder tries 12 times about 10 s apart without an answer, then goes on", () =>
   withRecorder(async ({ clock, recorder, client, logger }) => {
     const failure = new TransportError("connect", "refused");
     client.failures.push(...Array.from({ length: 12 }, () => failure));

@@ -1,47 +1,47 @@
 /**
- * Equal events folded into one object with a count. Pure: time is handed in.
+ * Combines equal events into one object with a count. Pure: callers pass the time.
  *
  * @module
  */
 import type { KubeEvent } from "./event.ts";
 
-/** A series that is silent for so long is closed; the next equal event is a new object. */
+/** A series without events for this time is closed; the next equal event is a new object. */
 export const SERIES_IDLE_MS = 6 * 60_000;
-/** A series that goes on is told to the API server this often, however many events come. */
+/** How often an ongoing series is sent to the API server, however many events it has. */
 export const SERIES_REFRESH_MS = 30 * 60_000;
 
-/** An event and how often it was seen. */
+/** An event and its number of occurrences. */
 export interface EventSeries {
   readonly event: KubeEvent;
-  /** When it was first seen; milliseconds since 1970, as all times here. */
+  /** When it first occurred; milliseconds since 1970, as all times here. */
   readonly firstAt: number;
   lastAt: number;
   count: number;
-  /** The count that the API server was last told, or is about to be; 0 = nothing yet. */
-  toldCount: number;
-  toldAt: number;
-  /** Name of the Event object once it was made. */
+  /** The count that the API server has, or is about to get; 0 = none yet. */
+  sentCount: number;
+  sentAt: number;
+  /** Name of the Event object once it exists. */
   objectName?: string;
 }
 
-/** All series that are open. */
+/** All open series. */
 export class EventSeriesTable {
   readonly #open = new Map<string, EventSeries>();
 
-  /** How many are open. */
+  /** Number of open series. */
   get size(): number {
     return this.#open.size;
   }
 
   /**
-   * Takes an event; returns the series if the API server has to be told now: of the first event and
-   * of the second, which makes a series of it. Further ones are left to {@linkcode sweep}.
+   * Adds an event; returns the series if it must be sent now: for the first event, and for the
+   * second, which makes it a series. {@linkcode sweep} returns later ones.
    */
   add(event: KubeEvent, now: number): EventSeries | undefined {
     const key = keyOf(event);
     const series = this.#open.get(key);
     if (series === undefined) {
-      const fresh = { event, firstAt: now, lastAt: now, count: 1, toldCount: 0, toldAt: now };
+      const fresh = { event, firstAt: now, lastAt: now, count: 1, sentCount: 0, sentAt: now };
       this.#open.set(key, fresh);
       return fresh;
     }
@@ -50,19 +50,22 @@ export class EventSeriesTable {
     return series.count === 2 ? series : undefined;
   }
 
-  /** Closes what is idle; returns what the API server has not heard of for too long, closed ones too. */
+  /**
+   * Closes idle series; returns those whose latest count was not sent for too long, including
+   * closed ones.
+   */
   sweep(now: number): readonly EventSeries[] {
     const due: EventSeries[] = [];
     for (const [key, series] of this.#open) {
       const isIdle = now - series.lastAt >= SERIES_IDLE_MS;
       if (isIdle) this.#open.delete(key);
-      const isLate = isIdle || now - series.toldAt >= SERIES_REFRESH_MS;
-      if (isLate && series.count > series.toldCount) due.push(series);
+      const isLate = isIdle || now - series.sentAt >= SERIES_REFRESH_MS;
+      if (isLate && series.count > series.sentCount) due.push(series);
     }
     return due;
   }
 
-  /** Forgets a series that could not be told: the next equal event begins anew. */
+  /** Forgets a series that could not be sent: the next equal event starts a new one. */
   drop(series: EventSeries): void {
     const key = keyOf(series.event);
     if (this.#open.get(key) === series) this.#open.delete(key);

@@ -11,7 +11,7 @@ const EVENT: KubeEvent = {
   regarding: nodeRegarding("node-a"),
 };
 
-Deno.test("EventSeriesTable.add() tells the first event and the second, and counts the others", () => {
+Deno.test("EventSeriesTable.add() reports the first event and the second, and counts the others", () => {
   const table = new EventSeriesTable();
   assertEquals(table.add(EVENT, 1)?.count, 1);
   assertEquals(table.add({ ...EVENT }, 2)?.count, 2);
@@ -35,11 +35,11 @@ for (
   });
 }
 
-Deno.test("EventSeriesTable.sweep() closes what is idle, and tells what was not told", () => {
+Deno.test("EventSeriesTable.sweep() closes what is idle, and reports what was not sent", () => {
   const table = new EventSeriesTable();
   const series = table.add(EVENT, 0)!;
-  series.toldCount = 1;
-  table.add({ ...EVENT, note: "told" }, 0)!.toldCount = 1;
+  series.sentCount = 1;
+  table.add({ ...EVENT, note: "sent" }, 0)!.sentCount = 1;
   table.add(EVENT, 10);
   assertEquals(table.sweep(SERIES_IDLE_MS - 1), []);
   assertEquals(table.sweep(SERIES_IDLE_MS), []);
@@ -48,11 +48,11 @@ Deno.test("EventSeriesTable.sweep() closes what is idle, and tells what was not 
   assertEquals(table.size, 0);
 });
 
-Deno.test("EventSeriesTable.sweep() tells of a series that goes on every 30 min", () => {
+Deno.test("EventSeriesTable.sweep() reports a series that goes on every 30 min", () => {
   const table = new EventSeriesTable();
   const series = table.add(EVENT, 0)!;
   table.add(EVENT, 1);
-  series.toldCount = 2;
+  series.sentCount = 2;
   for (let now = 60_000; now < SERIES_REFRESH_MS; now += 60_000) {
     table.add(EVENT, now);
     assertEquals(table.sweep(now), []);

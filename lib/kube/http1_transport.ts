@@ -1,6 +1,6 @@
 /**
- * Requests to a plain `http://` server, such as `kubectl proxy` or an API server's insecure port in
- * a lab. Over HTTP/1.1, since neither speaks HTTP/2 without TLS; no credentials are ever sent.
+ * Requests to a plain `http://` server, such as `kubectl proxy` or the insecure port of a test API
+ * server. Uses HTTP/1.1, because neither supports HTTP/2 without TLS, and never sends credentials.
  *
  * @module
  */
@@ -15,14 +15,16 @@ import {
   type TransportTiming,
 } from "./http_transport.ts";
 
-/** What {@linkcode Http1Transport} stands on. */
+/** Dependencies of {@linkcode Http1Transport}. */
 interface Http1TransportDependencies {
   readonly clock: Clock;
   /** URL of the server; only its origin is used. */
   readonly server: string;
 }
 
-/** {@linkcode HttpTransport} over `fetch`: one connection a watch, and a probe in place of pings. */
+/**
+ * {@linkcode HttpTransport} over `fetch`: one connection per watch, and a probe instead of pings.
+ */
 export class Http1Transport implements HttpTransport {
   readonly #clock: Clock;
   readonly #origin: string;
@@ -83,7 +85,7 @@ export class Http1Transport implements HttpTransport {
     { method, path, headers, body }: Pick<HttpRequest, "method" | "path" | "headers" | "body">,
     controller: AbortController,
   ): Promise<Response> {
-    // No pool of idle connections: a dead one in it would be handed out again and again.
+    // No pool of idle connections: it would return a broken one again and again.
     this.#client ??= Deno.createHttpClient({ poolMaxIdlePerHost: 0, http2: false });
     const timeoutMs = this.#timing.responseTimeoutMs;
     const timer = this.#clock.setTimer(timeoutMs, () => {
@@ -154,7 +156,7 @@ export class Http1Transport implements HttpTransport {
     });
   }
 
-  /** HTTP/1.1 has no ping: a small request over a connection of its own stands in for it. */
+  /** HTTP/1.1 has no ping: a small request over a connection of its own replaces it. */
   #probe(): void {
     const controller = new AbortController();
     const { pingTimeoutMs } = this.#timing;

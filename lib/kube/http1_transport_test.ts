@@ -117,7 +117,7 @@ Deno.test("Http1Transport stays with a watch that is silent while the server ans
     await body.return?.();
   }, { pingAfterMs: 30, pingTimeoutMs: 5000 }));
 
-Deno.test("Http1Transport tells a reader of a connection that breaks, and refuses once disposed of", () =>
+Deno.test("Http1Transport reports to a reader a connection that breaks, and refuses once disposed of", () =>
   withServer(async ({ relay, get, transport }) => {
     const first = await get(WATCH);
     relay.resetOpen();

@@ -1,6 +1,6 @@
 /**
- * One HTTP/2 connection to the API server, from connecting to its end, with pings that notice a
- * server that froze or a path that swallows packets: TCP alone would notice after a quarter of an hour.
+ * One HTTP/2 connection to the API server, with pings that detect a frozen server or a path that
+ * drops packets: TCP alone would need a quarter of an hour.
  *
  * @module
  */
@@ -21,17 +21,17 @@ import {
 } from "./http_transport.ts";
 import { StreamChunks } from "./stream_chunks.ts";
 
-/** What a session is made with. */
+/** Settings of a session. */
 interface Http2SessionOptions {
   /** `https://host:port` */
   readonly origin: string;
   readonly tls: TlsMaterial;
   readonly timing: Required<TransportTiming>;
-  /** Called at each sign of life of the server. */
+  /** Called when the server sends anything. */
   readonly onSignOfLife: () => void;
 }
 
-/** One connection. Open it once; when it is no longer {@linkcode usable}, make another. */
+/** One connection. Open it once; when it is no longer {@linkcode usable}, create another. */
 export class Http2Session {
   readonly tls: TlsMaterial;
   readonly #clock: Clock;
@@ -49,13 +49,13 @@ export class Http2Session {
     this.tls = options.tls;
   }
 
-  /** Whether new requests may go over it. */
+  /** Whether it accepts new requests. */
   get usable(): boolean {
     return !this.#retired && this.#session !== undefined && !this.#session.closed &&
       !this.#session.destroyed;
   }
 
-  /** Whether the connection is gone. */
+  /** Whether the connection is closed. */
   get destroyed(): boolean {
     return this.#session?.destroyed ?? true;
   }
@@ -88,7 +88,7 @@ export class Http2Session {
         this.#timer?.cancel();
         reject(this.#failure ?? connectError(origin, new Error("the connection was closed")));
       });
-      // The server goes on with the streams that it has and takes no new ones.
+      // The server completes its open streams and accepts no new ones.
       session.on("goaway", () => this.retire());
     });
   }
@@ -106,7 +106,7 @@ export class Http2Session {
       this.#openStreams--;
       this.#destroyIfIdle();
     });
-    // Errors are told by the promises below; without a listener a late one would end the process.
+    // The promises below report errors; without a listener a late one would end the process.
     stream.on("error", () => {});
     stream.end(request.body);
     try {
@@ -117,13 +117,13 @@ export class Http2Session {
     }
   }
 
-  /** Takes no more requests; ends once the open ones are done. */
+  /** Accepts no more requests; ends when the open ones are done. */
   retire(): void {
     this.#retired = true;
     this.#destroyIfIdle();
   }
 
-  /** Ends the connection and every request on it, at once. */
+  /** Ends the connection and all its requests at once. */
   destroy(reason: TransportError): void {
     this.#failure ??= reason;
     this.#timer?.cancel();
@@ -175,7 +175,7 @@ export class Http2Session {
         this.#noteSignOfLife();
         yield chunk;
       }
-      // A stream that was cancelled, or whose connection broke, ends like one that is complete.
+      // A cancelled stream, or one whose connection broke, ends like a complete one.
       signal.throwIfAborted();
       if (this.#failure !== undefined || stream.rstCode !== 0) throw this.#streamError();
       return undefined;
@@ -214,7 +214,8 @@ export class Http2Session {
     if (!session || session.destroyed) return;
     const { origin, timing } = this.#options;
     const askedAt = this.#clock.now();
-    // Anything that arrives counts, not only the answer: it may wait behind megabytes of a list.
+    // Any received data counts, not only the answer, which may be queued behind megabytes of a
+    // list.
     this.#timer = this.#clock.setTimer(timing.pingTimeoutMs, () => {
       if (this.#lastSignOfLife > askedAt) return this.#armPing();
       const silent = Math.round(this.#clock.now() - this.#lastSignOfLife);
@@ -238,7 +239,7 @@ export class Http2Session {
 }
 
 function sessionOptions({ origin, tls }: Http2SessionOptions): SecureClientSessionOptions {
-  // Not `ALPNProtocols`: node:http2 offers h2 alone by itself.
+  // Not `ALPNProtocols`: node:http2 offers only h2 by itself.
   const options: SecureClientSessionOptions = {
     rejectUnauthorized: !tls.insecure,
     settings: { enablePush: false },
@@ -256,7 +257,7 @@ function isIpHost(origin: string): boolean {
   return hostname.startsWith("[") || /^[0-9.]+$/.test(hostname);
 }
 
-/** Says what is wrong and what would be right; the codes are those of Node and OpenSSL. */
+/** Returns the reason and the remedy; the codes are those of Node and OpenSSL. */
 function connectError(origin: string, error: Error & { code?: string }): TransportError {
   const cure = CURES.find(([pattern]) => pattern.test(error.code ?? ""))?.[1];
   const message = `Cannot connect to ${origin}: ${error.message}`;

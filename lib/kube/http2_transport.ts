@@ -1,6 +1,6 @@
 /**
- * All requests and watches to an `https://` API server over one HTTP/2 connection, replaced when it
- * breaks, freezes, is told to go away, or when our certificates changed.
+ * All requests and watches to an `https://` API server over one HTTP/2 connection. It is replaced
+ * when it breaks, freezes, gets a GOAWAY, or when the client certificate changed.
  *
  * @module
  */
@@ -16,7 +16,7 @@ import {
 } from "./http_transport.ts";
 import type { KubeAuth } from "./kube_auth.ts";
 
-/** What {@linkcode Http2Transport} stands on. */
+/** Dependencies of {@linkcode Http2Transport}. */
 interface Http2TransportDependencies {
   readonly clock: Clock;
   readonly auth: KubeAuth;
@@ -28,7 +28,7 @@ export class Http2Transport implements HttpTransport {
   readonly #auth: KubeAuth;
   readonly #origin: string;
   readonly #timing: Required<TransportTiming>;
-  /** Every session that isn't gone; former ones live on until their last watch is done. */
+  /** Every open session; former ones stay until their last watch is done. */
   readonly #sessions = new Set<Http2Session>();
   #current: Http2Session | undefined;
   #connecting: Promise<Http2Session> | undefined;
@@ -67,7 +67,7 @@ export class Http2Transport implements HttpTransport {
     const tls = await this.#auth.tls();
     const current = this.#current;
     if (current?.usable && current.tls === tls) return current;
-    // Watches go on over the session of the former certificate until the server ends them.
+    // Watches stay on the session of the former certificate until the server ends them.
     current?.retire();
     this.#connecting ??= this.#connect(tls).finally(() => this.#connecting = undefined);
     return await this.#connecting;
@@ -89,7 +89,9 @@ export class Http2Transport implements HttpTransport {
   }
 }
 
-/** The same promise, left early when the signal fires. What it waits for goes on for other callers. */
+/**
+ * Stops waiting for the promise when the signal is aborted. Its work continues for other callers.
+ */
 function abortable<T>(promise: Promise<T>, signal: AbortSignal): Promise<T> {
   return new Promise((resolve, reject) => {
     const onAbort = () => reject(signal.reason);

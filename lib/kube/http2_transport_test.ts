@@ -124,7 +124,7 @@ Deno.test("Http2Transport.request() gives up an answer that does not come", () =
     assertEquals(error.kind, "frozen");
   }, { timing: { responseTimeoutMs: 100 } }));
 
-Deno.test("Http2Transport notices a frozen server by a ping, and connects anew", () =>
+Deno.test("Http2Transport notices a frozen server by a ping, and connects again", () =>
   withServer(async ({ relay, get, transport }) => {
     const { body } = await get(WATCH);
     const before = systemClock.now();
@@ -164,7 +164,7 @@ Deno.test("Http2Transport lets streams go on after GOAWAY, and sends new ones el
   }));
 
 for (const cut of ["closeOpen", "resetOpen"] as const) {
-  Deno.test(`Http2Transport tells a reader of a broken connection (${cut})`, () =>
+  Deno.test(`Http2Transport reports to a reader a broken connection (${cut})`, () =>
     withServer(async ({ relay, get }) => {
       const { body } = await get(WATCH);
       relay[cut]();
@@ -177,7 +177,7 @@ for (const cut of ["closeOpen", "resetOpen"] as const) {
     }));
 }
 
-Deno.test("Http2Transport connects anew when the certificates changed; open watches go on", () =>
+Deno.test("Http2Transport connects again when the certificates changed; open watches go on", () =>
   withServer(async ({ fake, relay, auth, get }) => {
     const { body } = await get(WATCH);
     auth.tlsMaterial = { ...auth.tlsMaterial, ...await fake.rotateClientCertificate() };

@@ -1,6 +1,6 @@
 /**
- * What {@linkcode KubeClient} needs of HTTP: requests that can be taken back, bodies that arrive in
- * pieces, and a word on whether the server is still there.
+ * The HTTP features that {@linkcode KubeClient} needs: abortable requests, bodies in pieces, and
+ * the time of the server's last data.
  *
  * @module
  */
@@ -19,18 +19,21 @@ export interface HttpRequest {
 /** One answer. */
 export interface HttpResponse {
   readonly status: number;
-  /** The `Retry-After` header, as it was sent. */
+  /** The raw `Retry-After` header. */
   readonly retryAfter: string | undefined;
   /**
-   * The body as it arrives. It has to be read to its end or left early (`break`, `return()`), else the
-   * request stays open. A piece must be used or copied before the next is asked for.
+   * The body as it arrives. It must be read to its end or left early (`break`, `return()`), or the
+   * request stays open. Use or copy a piece before requesting the next one.
    */
   readonly body: AsyncIterableIterator<Uint8Array>;
 }
 
 /** Requests to one server. */
 export interface HttpTransport extends AsyncDisposable {
-  /** Resolves when the headers are here. Throws a {@linkcode TransportError} or the signal's reason. */
+  /**
+   * Resolves when the headers have arrived. Throws a {@linkcode TransportError} or the signal's
+   * reason.
+   */
   request(request: HttpRequest): Promise<HttpResponse>;
   /** Whether a connection is open now. */
   readonly connected: boolean;
@@ -38,19 +41,19 @@ export interface HttpTransport extends AsyncDisposable {
   readonly lastSignOfLifeMs: number | undefined;
 }
 
-/** Times that a transport keeps. */
+/** Time limits of a transport. */
 export interface TransportTiming {
-  /** How long connecting may take, TLS included. @default {10000} */
+  /** Limit for connecting, including TLS. @default {10000} */
   readonly connectTimeoutMs?: number;
-  /** How long the headers of an answer may take. @default {60000} */
+  /** Limit for the headers of an answer. @default {60000} */
   readonly responseTimeoutMs?: number;
-  /** After so long without a byte the server is asked for a sign of life. @default {30000} */
+  /** The server is pinged after this time without a byte. @default {30000} */
   readonly pingAfterMs?: number;
-  /** How long that may take. @default {15000} */
+  /** Limit for the answer to a ping. @default {15000} */
   readonly pingTimeoutMs?: number;
 }
 
-/** {@linkcode TransportTiming} with every default filled in. */
+/** {@linkcode TransportTiming} with all defaults filled in. */
 export function completeTiming(timing: TransportTiming = {}): Required<TransportTiming> {
   return {
     connectTimeoutMs: timing.connectTimeoutMs ?? 10_000,
@@ -60,18 +63,18 @@ export function completeTiming(timing: TransportTiming = {}): Required<Transport
   };
 }
 
-/** Why a request failed below HTTP. */
+/** The kind of a failure below HTTP. */
 type TransportFailure =
-  /** No connection could be made. */
+  /** The connection could not be established. */
   | "connect"
-  /** The connection was made and broke. */
+  /** The connection broke. */
   | "closed"
-  /** The server is connected and doesn't answer. */
+  /** The server is connected and does not answer. */
   | "frozen"
-  /** What was sent isn't what was agreed on. */
+  /** The server violated the protocol. */
   | "protocol";
 
-/** A request that failed below HTTP; the same request may work later. */
+/** A failure below HTTP; the same request may succeed later. */
 export class TransportError extends Error {
   override name = "TransportError";
   constructor(readonly kind: TransportFailure, message: string, options?: ErrorOptions) {

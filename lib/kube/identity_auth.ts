@@ -1,38 +1,33 @@
-/**
- * A {@linkcode KubeAuth} on files and plugins, which are read again when they change.
- *
- * @module
- */
 import type { Logger } from "../log/logger.ts";
 import { messageOf } from "../log/message_of.ts";
 import { readTextUpTo } from "../os/read_text_up_to.ts";
 import type { KubeAuth, KubeAuthDescription, TlsMaterial } from "./kube_auth.ts";
 import { KubeAuthError, type KubeIdentity, type PemSource } from "./kube_identity.ts";
 
-/** What {@linkcode IdentityAuth} stands on. */
+/** Dependencies of {@linkcode IdentityAuth}. */
 interface IdentityAuthDependencies {
   readonly logger: Logger;
   /** Reads the identity; called again when its file changed, and after a 401. */
   readonly readIdentity: () => Promise<KubeIdentity>;
 }
 
-/** A bundle of several hundred certificates. */
+/** The size of a bundle of several hundred certificates. */
 const LONGEST_FILE = 1024 * 1024;
 
-/** Follows the files behind one identity. */
+/** A {@linkcode KubeAuth} on files and plugins, which are read again when they change. */
 export class IdentityAuth implements KubeAuth {
   readonly server: string;
   readonly #logger: Logger;
   readonly #readIdentity: () => Promise<KubeIdentity>;
   #identity: KubeIdentity;
   #tls: TlsMaterial | undefined;
-  /** State of the files when they were read. */
+  /** State of the files at the last read. */
   #fingerprint = "";
   #token: string | undefined;
-  /** What was warned of last, by what could not be read. */
+  /** The last warning for each unreadable file. */
   readonly #warnings = new Map<string, string>();
 
-  /** `identity` is what `readIdentity` gave the first time. */
+  /** `identity` is the first result of `readIdentity`. */
   constructor(dependencies: IdentityAuthDependencies, identity: KubeIdentity) {
     this.server = identity.server;
     this.#logger = dependencies.logger;
@@ -44,7 +39,7 @@ export class IdentityAuth implements KubeAuth {
     const fingerprint = await fingerprintOf(this.#files());
     if (this.#tls === undefined || fingerprint !== this.#fingerprint) {
       await this.#keepingFormer({ what: "tls", former: this.#tls }, async () => {
-        // The first time there is nothing newer than what the constructor was given.
+        // The constructor already has the current identity.
         if (this.#tls !== undefined) this.#identity = await this.#readIdentity();
         const tls = await readTls(this.#identity);
         this.#fingerprint = fingerprint;
@@ -56,7 +51,7 @@ export class IdentityAuth implements KubeAuth {
 
   async authorization(): Promise<string | undefined> {
     const { server, tokenFile, plugin, authorization } = this.#identity;
-    // A secret in plain text is a secret no more.
+    // A secret over plain text is not a secret.
     if (new URL(server).protocol === "http:") return undefined;
     if (plugin) return (await plugin.ask()).authorization;
     if (!tokenFile) return authorization;
@@ -89,7 +84,7 @@ export class IdentityAuth implements KubeAuth {
     };
   }
 
-  /** Runs `read`; where it fails and there is a former value, that goes on with a warning. */
+  /** Runs `read`; if it fails, logs a warning and keeps the former value. */
   async #keepingFormer<T>(
     { what, former }: { readonly what: string; readonly former: unknown },
     read: () => Promise<T>,
@@ -114,7 +109,7 @@ export class IdentityAuth implements KubeAuth {
     if (!this.#identity.plugin) return tls;
     const { cert, key } = await this.#identity.plugin.ask();
     if (cert === undefined || key === undefined) return tls;
-    // The same object for as long as nothing changed: another one means a new connection.
+    // The same object while nothing changed, because another object means a new connection.
     if (tls.cert !== cert || tls.key !== key) this.#tls = { ...tls, cert, key };
     return this.#tls!;
   }
@@ -144,7 +139,7 @@ async function readTls(identity: KubeIdentity): Promise<TlsMaterial> {
 async function readPem(source: PemSource | undefined, label: string): Promise<string | undefined> {
   if (!source) return undefined;
   const text = "file" in source ? await readText(source) : decodeBase64(source);
-  // node:tls takes text without any certificate, and connects without one.
+  // node:tls accepts text without any certificate, and connects without one.
   if (new RegExp(`-----BEGIN [A-Z ]*${label}-----`).test(text)) return text;
   const where = "file" in source ? `'${source.file}'` : "it";
   throw new KubeAuthError(`Cannot use ${source.field}: ${where} has no PEM block '${label}'`);

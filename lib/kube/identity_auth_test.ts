@@ -55,7 +55,7 @@ Deno.test("IdentityAuth.tls() gives the same object until a file changes", () =>
     const auth = create({ ca: { field: "ca", file: `${folder}/ca.crt` } });
     const first = await auth.tls();
     assertStrictEquals(await auth.tls(), first);
-    // Written anew with the same content: no new connection for that.
+    // Written again with the same content: no new connection for that.
     await replaceFile(`${folder}/ca.crt`, pem("one"));
     assertStrictEquals(await auth.tls(), first);
     await replaceFile(`${folder}/ca.crt`, pem("two"));

@@ -1,24 +1,22 @@
-/**
- * The service account that every pod finds in its file system.
- *
- * @module
- */
 import { formatHostPort } from "../net/port.ts";
 import type { KubeIdentity } from "./kube_identity.ts";
 
-/** Where the kubelet puts the account's files. */
+/** The folder in which the kubelet puts the account's files. */
 const SERVICE_ACCOUNT_FOLDER = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/** What {@linkcode inClusterIdentity} looks at. */
+/** Where {@linkcode inClusterIdentity} looks. */
 interface InClusterOptions {
   readonly env: (name: string) => string | undefined;
-  /** URL of the server in place of the one in the environment. */
+  /** URL of the server, overriding the one in the environment. */
   readonly master: string | undefined;
   /** @default {"/var/run/secrets/kubernetes.io/serviceaccount"} */
   readonly serviceAccountFolder?: string | undefined;
 }
 
-/** The pod's identity; `undefined` outside of a pod, or in one without an account. */
+/**
+ * Returns the identity of a pod's service account; `undefined` outside of a pod or without an
+ * account.
+ */
 export async function inClusterIdentity(
   { env, master, serviceAccountFolder: folder = SERVICE_ACCOUNT_FOLDER }: InClusterOptions,
 ): Promise<KubeIdentity | undefined> {

@@ -1,12 +1,12 @@
 /**
- * The store of one kind of object: what a source (reflector or manifests) delivered last, and the
+ * The store of one kind of object: the last state from a source (reflector or manifests), and the
  * handlers of its changes.
  *
  * @module
  */
 import { type KubeObject, objectKey } from "../api/kind.ts";
 
-/** Takes changes. Called synchronously, in order; must not throw. */
+/** Receives changes. Called synchronously, in order; must not throw. */
 export interface InformerHandler<T> {
   onAdd(object: T): void;
   onUpdate(previous: T, current: T): void;
@@ -15,15 +15,15 @@ export interface InformerHandler<T> {
   onSynced(): void;
 }
 
-/** A list that arrives in pieces and replaces the store without a gap: nothing is torn down for it. */
+/** A list that arrives in pieces and replaces the store without a gap. */
 export interface Replacement<T> {
-  /** Takes one object of the list; added or updated at once. */
+  /** Adds or updates one object of the list at once. */
   add(object: T): void;
-  /** The list is complete: what it did not name is deleted, and the informer counts as synced. */
+  /** Completes the list: other objects are deleted, and the informer is synced. */
   finish(): void;
 }
 
-/** Most objects of a server: 25 times as many Services as Kubernetes is tested with. */
+/** Maximum number of objects: 25 times as many Services as Kubernetes is tested with. */
 const MOST_OBJECTS = 250_000;
 
 /** Store and notifications of one kind. A source writes, handlers listen. */
@@ -36,7 +36,7 @@ export class Informer<T extends KubeObject> {
     this.#handlers = handlers;
   }
 
-  /** Adds a handler and gives it what is known. */
+  /** Adds a handler and passes it the known objects. */
   addHandler(handler: InformerHandler<T>): void {
     this.#handlers.push(handler);
     for (const object of this.#objects.values()) handler.onAdd(object);
@@ -61,8 +61,9 @@ export class Informer<T extends KubeObject> {
   }
 
   /**
-   * Adds or updates one object. An object whose resourceVersion is the stored one is dropped: it
-   * says nothing new (relists and re-sent events). Manifests have no resourceVersion and always count.
+   * Adds or updates one object. Ignores an object with the stored resourceVersion, which has no
+   * news (relists and repeated events). Objects of manifests have no resourceVersion and are never
+   * ignored.
    */
   upsert(object: T): void {
     const key = objectKey(object);
@@ -76,7 +77,7 @@ export class Informer<T extends KubeObject> {
     }
   }
 
-  /** The object itself. Throws an Error when it is new and there are too many already. */
+  /** Returns the object. Throws an Error if it is new and the store is full. */
   withRoom(object: T | undefined): T | undefined {
     const hasRoom = object === undefined || this.#objects.size < MOST_OBJECTS ||
       this.#objects.has(objectKey(object));
@@ -94,7 +95,7 @@ export class Informer<T extends KubeObject> {
     for (const handler of this.#handlers) handler.onDelete(previous);
   }
 
-  /** Begins a complete list. One that is never finished leaves what it added and deletes nothing. */
+  /** Begins a complete list. An unfinished list keeps what it added and deletes nothing. */
   replace(): Replacement<T> {
     const seen = new Set<string>();
     return {
@@ -109,7 +110,7 @@ export class Informer<T extends KubeObject> {
     };
   }
 
-  /** Counts as synced from now on. Without effect the second time. */
+  /** Marks the informer as synced. Does nothing the second time. */
   markSynced(): void {
     if (this.#synced) return;
     this.#synced = true;

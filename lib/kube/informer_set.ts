@@ -1,34 +1,36 @@
 /**
- * Who follows which objects. Controllers subscribe; a source (API server or manifests) fills what has
- * been subscribed to, and nothing else is listed or watched.
+ * The subscriptions to objects. Controllers subscribe; a source (API server or manifests) lists and
+ * watches only what has subscribers.
  *
  * @module
  */
 import { type KindSpec, type KubeObject, objectKey } from "../api/kind.ts";
 import { Informer, type InformerHandler } from "./informer.ts";
 
-/** Which objects of a kind are followed, as the API writes it. */
+/** Selects objects of a kind, in the API's syntax. */
 export interface ListOptions {
   /** Terms `!label`, `label` or `label=value`, separated by commas. */
   readonly labelSelector?: string;
   /** One term `path=value` or `path!=value`. */
   readonly fieldSelector?: string;
-  /** Whether an API server may not know the field selector: it is left out after an answer of 400. */
+  /**
+   * Whether an API server may not know the field selector: it is dropped after an answer of 400.
+   */
   readonly fieldSelectorMayBeUnknown?: boolean;
-  /** HTTP statuses of a list that mean that there are no such objects for us. @default {none} */
+  /** HTTP statuses of a list that mean that no such objects exist. @default {none} */
   readonly optionalOn?: readonly number[];
-  /** Of an API server these objects are followed only while it does not have those of another kind. */
+  /** Only follow these objects while the API server does not have those of another kind. */
   readonly onlyWithout?: KindSpec;
 }
 
-/** The objects of a kind that somebody follows. */
+/** The followed objects of a kind. */
 export interface Subscription<T extends KubeObject = KubeObject> {
   readonly spec: KindSpec<T>;
   readonly options: ListOptions;
   readonly informer: Informer<T>;
 }
 
-/** Only the object of this name. */
+/** Selects the object of this name. */
 export function named(name: string): Pick<ListOptions, "fieldSelector"> {
   return { fieldSelector: `metadata.name=${name.replace(/[\\,=]/g, "\\$&")}` };
 }
@@ -38,8 +40,8 @@ export class InformerSet implements Iterable<Subscription> {
   readonly #subscriptions: Subscription[] = [];
 
   /**
-   * Follows objects of a kind. The same kind with the same selectors is kept once: a second handler is
-   * given what is known already. Without a handler the objects can only be looked up.
+   * Follows objects of a kind. Equal selectors of a kind share a subscription: a second handler
+   * gets the known objects. Without a handler the objects can only be looked up.
    */
   subscribe<T extends KubeObject>(
     spec: KindSpec<T>,
@@ -59,19 +61,21 @@ export class InformerSet implements Iterable<Subscription> {
     return informer;
   }
 
-  /** The first subscription to a kind. Throws a TypeError where there is none: a fault of the program. */
+  /**
+   * Returns the first subscription to a kind. Throws a TypeError if there is none, which is a bug.
+   */
   of<T extends KubeObject>(spec: KindSpec<T>): Informer<T> {
     const found = this.#subscriptions.find((subscription) => subscription.spec === spec);
     if (!found) throw new TypeError(`No controller has subscribed to kind '${spec.kind}'`);
     return found.informer as unknown as Informer<T>;
   }
 
-  /** The kinds that are followed, by name. */
+  /** The followed kinds, by name. */
   get kinds(): ReadonlyMap<string, KindSpec> {
     return new Map(this.#subscriptions.map(({ spec }) => [spec.kind, spec]));
   }
 
-  /** Whether anybody follows an object. */
+  /** Whether any subscription includes an object. */
   isFollowed(spec: KindSpec, object: KubeObject): boolean {
     return this.#subscriptions.some((subscription) =>
       subscription.spec === spec && isSelected(object, subscription.options)
@@ -90,7 +94,7 @@ export class InformerSet implements Iterable<Subscription> {
   }
 }
 
-/** Whether selectors let an object through. */
+/** Whether selectors match an object. */
 export function isSelected(
   object: KubeObject,
   { labelSelector = "", fieldSelector = "" }: ListOptions,
@@ -120,7 +124,7 @@ function haveSameSelectors(left: ListOptions, right: ListOptions): boolean {
   return left.labelSelector === right.labelSelector && left.fieldSelector === right.fieldSelector;
 }
 
-/** The identity of an object among all kinds, e.g. `Service default/web`. */
+/** Returns the identity of an object among all kinds, e.g. `Service default/web`. */
 export function objectId({ kind }: KindSpec, object: KubeObject): string {
   return `${kind} ${objectKey(object)}`;
 }

@@ -5,29 +5,29 @@
  */
 
 /**
- * Most bytes of one object. An API server takes requests of at most 3 MiB, and etcd stores 1.5 MiB
- * unless told otherwise. What was stored as protobuf grows in JSON: one byte may become six
- * (`\u003c`). A larger text is no object of a real API server, whatever its users created.
+ * Longest object in bytes. An API server accepts requests of at most 3 MiB, and etcd stores 1.5 MiB
+ * by default. Data stored as protobuf grows in JSON: one byte may become six (`\u003c`). No API
+ * server sends a longer object, whatever its users created.
  */
 export const LONGEST_OBJECT = 6 * 3 * 1024 * 1024;
 
-/** Most values of one object: none takes fewer than four bytes of the 3 MiB as protobuf. */
+/** Most values of one object: as protobuf, each takes at least four bytes of the 3 MiB. */
 const MOST_VALUES = 3 * 1024 * 1024 / 4;
-/** Levels of nesting, as in Go's `encoding/json`. */
+/** Deepest nesting, as in Go's `encoding/json`. */
 const DEEPEST = 10_000;
-/** Memory that is kept for the next text. */
+/** Size of the buffer that is kept for the next text. */
 const KEPT_BYTES = 64 * 1024;
 const DECODER = new TextDecoder();
 
-/** Joins the pieces of one text after another. A piece may end within a character. */
+/** Joins the pieces of successive texts. A piece may end inside a character. */
 export class TextPieces {
   readonly #most: number;
   readonly #tooLong: (most: number) => Error;
-  /** Doubles as it fills up, so that the smallest pieces cost no more than one large one. */
+  /** Doubles when full, so that small pieces cost no more than a large one. */
   #bytes = new Uint8Array(0);
   #length = 0;
 
-  /** `tooLong` makes the error for a text of more than `most` bytes. @default {a RangeError} */
+  /** `tooLong` creates the error for a text of more than `most` bytes. @default {a RangeError} */
   constructor(most: number, tooLong = (most: number): Error => {
     return new RangeError(`Cannot read the answer: it has more than ${most} bytes`);
   }) {
@@ -40,7 +40,7 @@ export class TextPieces {
     return this.#length;
   }
 
-  /** Copies one piece; the caller may use its memory again. Throws when the text is too long. */
+  /** Copies one piece; the caller may reuse its memory. Throws if the text is too long. */
   append(piece: Uint8Array): void {
     const length = this.#checkedLength(piece);
     if (length > this.#bytes.length) {
@@ -52,7 +52,7 @@ export class TextPieces {
     this.#length = length;
   }
 
-  /** The text that ends with `last`; the next one begins. Throws when it is too long. */
+  /** Returns the text that ends with `last` and begins the next one. Throws if it is too long. */
   take(last: Uint8Array = new Uint8Array(0)): string {
     if (this.#length === 0) {
       this.#checkedLength(last);

@@ -1,45 +1,45 @@
 /**
- * Who we are and whom we trust: what a connection to the API server needs.
+ * The credentials and trust of a connection to the API server.
  *
  * @module
  */
 
 /** What a TLS session needs; all of it PEM text. */
 export interface TlsMaterial {
-  /** The only CA that is trusted; without one the usual roots are. */
+  /** The only trusted CA; absent = the usual roots. */
   readonly ca?: string;
   /** Client certificate. */
   readonly cert?: string;
   /** Its private key. */
   readonly key?: string;
-  /** The name that the server's certificate must have, where it isn't the one in the address. */
+  /** The expected name in the server's certificate, if it differs from the address. */
   readonly serverName?: string;
-  /** Takes any certificate of the server. */
+  /** Whether any certificate of the server is accepted. */
   readonly insecure: boolean;
 }
 
-/** Where an identity came from. Nothing in it is secret. */
+/** The source of an identity, without secrets. */
 export interface KubeAuthDescription {
   readonly server: string;
   readonly source: "kubeconfig" | "in-cluster account" | "--master alone";
   /** The kubeconfig file. */
   readonly file?: string;
-  /** How we say who we are, e.g. `client certificate`. */
+  /** The method of authentication, e.g. `client certificate`. */
   readonly method: string;
 }
 
-/** An identity towards one API server. Files behind it may be replaced at any time. */
+/** An identity for one API server. Its files may be replaced at any time. */
 export interface KubeAuth {
   /** URL of the server, which may have a path. */
   readonly server: string;
   /**
-   * What the next TLS session needs. Files that changed are read again; the object stays the same
-   * one for as long as nothing changed.
+   * Returns the material for the next TLS session. Reads changed files again; returns the same
+   * object while nothing changed.
    */
   tls(): Promise<TlsMaterial>;
-  /** The `Authorization` header of the next request. */
+  /** Returns the `Authorization` header of the next request. */
   authorization(): Promise<string | undefined>;
-  /** After a 401: forgets everything that was cached, so that the next calls read and ask anew. */
+  /** After a 401: forgets all cached credentials, so that the next calls read and ask again. */
   refresh(): Promise<void>;
   describe(): KubeAuthDescription;
 }

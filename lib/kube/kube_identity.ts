@@ -1,16 +1,17 @@
 /**
- * What a kubeconfig or a pod's service account says, before any of its files is read.
+ * The content of a kubeconfig or a pod's service account, before its files are read.
  *
  * @module
  */
+import type { Logger } from "../log/logger.ts";
 import type { KubeAuthDescription } from "./kube_auth.ts";
 
-/** PEM text, or where it lies; `field` is how messages name it. */
+/** PEM text, or its path; `field` is its name in messages. */
 export type PemSource =
   | { readonly field: string; readonly file: string }
   | { readonly field: string; readonly base64: string };
 
-/** What a credential plugin gives. */
+/** Credentials from a plugin. */
 export interface PluginCredentials {
   readonly authorization?: string;
   readonly cert?: string;
@@ -28,15 +29,41 @@ export interface KubeIdentity {
   readonly key?: PemSource;
   readonly tlsServerName?: string;
   readonly insecure: boolean;
-  /** A value of the `Authorization` header that never changes. */
+  /** A constant value of the `Authorization` header. */
   readonly authorization?: string;
-  /** Holds a bearer token, and is replaced from time to time. */
+  /** The file of a bearer token, which is replaced from time to time. */
   readonly tokenFile?: { readonly field: string; readonly file: string };
-  /** Asks a credential plugin; it caches by itself until the credentials end. */
+  /** Asks a credential plugin, which caches credentials until they end. */
   readonly plugin?: { readonly name: string; readonly ask: () => Promise<PluginCredentials> };
 }
 
-/** Credentials that cannot be had now. They may be there later: files appear, plugins recover. */
+/** Credentials that are not available now. They may be later: files appear, plugins recover. */
 export class KubeAuthError extends Error {
   override name = "KubeAuthError";
+}
+
+const OTHERS_READ = 0o004;
+const OTHERS_WRITE = 0o002;
+
+/**
+ * Warns of a kubeconfig, key or token that every user can read or write. The kubelet is responsible
+ * for a pod's own files.
+ */
+export async function warnOfOpenFiles(identity: KubeIdentity, logger: Logger): Promise<void> {
+  if (identity.source === "in-cluster account") return;
+  const { file, key, tokenFile } = identity;
+  for (const path of [file, key && "file" in key ? key.file : undefined, tokenFile?.file]) {
+    if (path === undefined) continue;
+    const mode = (await Deno.stat(path)).mode ?? 0;
+    const verbs = [
+      ...(mode & OTHERS_READ ? ["read"] : []),
+      ...(mode & OTHERS_WRITE ? ["write"] : []),
+    ];
+    if (verbs.length === 0) continue;
+    logger.warn("File with credentials is open to every user of this machine", {
+      file: path,
+      othersMay: verbs.join(" and "),
+      cure: `chmod 600 ${path}`,
+    });
+  }
 }

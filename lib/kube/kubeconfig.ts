@@ -1,7 +1,7 @@
 /**
- * Kubeconfig files. The only file that imports `@kubernetes/client-node`, and of that only the reading of
- * clusters, users and contexts: the module with `KubeConfig` brings an HTTP client and every API type along,
- * 10 MB of memory that nothing here would use.
+ * Kubeconfig files. Only this file imports `@kubernetes/client-node`, and only its parser of
+ * clusters, users and contexts: the module with `KubeConfig` also loads an HTTP client and every
+ * API type, 10 MB of unused memory.
  *
  * @module
  */
@@ -20,15 +20,15 @@ import type { Clock } from "../os/clock.ts";
 import { type CommandRunner, systemCommandRunner } from "../os/command_runner.ts";
 import { readTextUpTo } from "../os/read_text_up_to.ts";
 import { credentialPlugin } from "./credential_plugin.ts";
-import { warnOfOpenFiles } from "./file_modes.ts";
+import { warnOfOpenFiles } from "./kube_identity.ts";
 import { IdentityAuth } from "./identity_auth.ts";
 import { inClusterIdentity } from "./in_cluster.ts";
 import type { KubeAuth } from "./kube_auth.ts";
 import { kubeconfigShapeProblem } from "./kubeconfig_shape.ts";
 import { KubeAuthError, type KubeIdentity, type PemSource } from "./kube_identity.ts";
-import { serverUrl } from "./server_url.ts";
+import { serverUrl } from "./kubeconfig_shape.ts";
 
-/** What {@linkcode loadKubeAuth} stands on. */
+/** Dependencies of {@linkcode loadKubeAuth}. */
 interface KubeAuthDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
@@ -36,11 +36,11 @@ interface KubeAuthDependencies {
   readonly commands?: CommandRunner;
 }
 
-/** Where to look for the API server and our identity. */
+/** Where to find the API server and the identity. */
 interface KubeAuthOptions {
-  /** Path of the kubeconfig; without it `KUBECONFIG`, then the pod's service account. */
+  /** Path of the kubeconfig; by default `KUBECONFIG`, then the pod's service account. */
   readonly kubeconfig?: string;
-  /** URL of the server, in place of the one found. */
+  /** URL of the server, overriding the found one. */
   readonly master?: string;
   readonly env: (name: string) => string | undefined;
   /** @default {"/var/run/secrets/kubernetes.io/serviceaccount"} */
@@ -48,8 +48,9 @@ interface KubeAuthOptions {
 }
 
 /**
- * Finds the API server and reads what is needed to talk to it. Throws a {@linkcode KubeAuthError} that names
- * file, field and cure; later trouble with the files is logged, and the former credentials stay in use.
+ * Finds the API server and reads the credentials. Throws a {@linkcode KubeAuthError} that names
+ * file, field and remedy. Later problems with the files are logged, and the former credentials stay
+ * in use.
  */
 export async function loadKubeAuth(
   dependencies: KubeAuthDependencies,
@@ -97,7 +98,7 @@ async function findIdentity(
   );
 }
 
-/** Reads one kubeconfig: its current context, the cluster and the user of that. */
+/** Reads one kubeconfig: its current context, with cluster and user. */
 async function readKubeconfig(
   dependencies: KubeAuthDependencies,
   { file, master }: { readonly file: string; readonly master: string | undefined },
@@ -193,7 +194,7 @@ function userPart(
   };
 }
 
-/** What a kubeconfig lists, and the name of the context to use. */
+/** The lists of a kubeconfig, and the name of the context. */
 interface Entries {
   readonly clusters: readonly Cluster[];
   readonly users: readonly User[];
@@ -230,13 +231,13 @@ function currentOf(
   if (!cluster) {
     throw unusable(file, `${path}.cluster is '${context.cluster}', which is not in 'clusters'`);
   }
-  // A context may do without a user.
+  // A context may have no user.
   const user = context.user ? users.find(({ name }) => name === context.user) : { name: "" };
   if (!user) throw unusable(file, `${path}.user is '${context.user}', which is not in 'users'`);
   return { cluster, user };
 }
 
-/** client-node does not know `tokenFile`: a request would go out without any token. */
+/** client-node does not know `tokenFile`: a request would have no token. */
 function tokenFileOf(raw: unknown, userName: string): string | undefined {
   const users: unknown = (raw as { users?: unknown } | null)?.users;
   for (const entry of Array.isArray(users) ? users : []) {
@@ -254,12 +255,12 @@ function authorizationOf({ token, username, password = "" }: User): string | und
   return `Basic ${btoa(String.fromCharCode(...bytes))}`;
 }
 
-/** As with kubectl, a relative path starts at the kubeconfig's folder. */
+/** As in kubectl, a relative path starts at the kubeconfig's folder. */
 function absolutePath<Path extends string | undefined>(folder: string, path: Path): Path | string {
   return path && !path.startsWith("/") ? folder + path : path;
 }
 
-/** As with kubectl, data in the file itself wins over a path. */
+/** As in kubectl, data in the file itself has precedence over a path. */
 function pemSource(
   field: string,
   { data, file }: { readonly data: string | undefined; readonly file: string | undefined },
@@ -268,7 +269,7 @@ function pemSource(
   return file ? { field, file } : undefined;
 }
 
-/** A hundred clusters with their certificates; what is longer is something else. */
+/** The size of a hundred clusters with certificates; a longer file is no kubeconfig. */
 const MAX_BYTES = 1024 * 1024;
 
 async function readText(file: string): Promise<string> {
@@ -288,7 +289,7 @@ function parseYaml(text: string, file: string): unknown {
   try {
     return parse(text);
   } catch (error) {
-    // What it says and its cause show the file's text, which may be a token.
+    // The message and its cause quote the file, which may contain a token.
     const [place = ""] = / at line \d+, column \d+/.exec(messageOf(error)) ?? [];
     throw unusable(file, `it is not YAML${place}`);
   }

@@ -1,9 +1,10 @@
 /**
- * Whether the fields of a kubeconfig have the types that kubectl wants. Pure.
+ * Checks the types of a kubeconfig's fields, as kubectl does. Pure.
  *
  * @module
  */
 import * as v from "valibot";
+import { KubeAuthError } from "./kube_identity.ts";
 
 const TEXT = v.nullish(v.string("text"));
 const FLAG = v.nullish(v.boolean("true or false"));
@@ -16,7 +17,7 @@ function named<Entries extends v.ObjectEntries>(entries: Entries) {
   return v.nullish(v.array(v.object(entries, "fields"), "a list"));
 }
 
-/** Of the fields that are read; `exec` is judged where it is run. */
+/** The fields that kube-relay reads; `exec` is checked when the plugin is created. */
 const SHAPE = v.nullish(v.object({
   "current-context": TEXT,
   contexts: named({ name: TEXT, context: fields({ cluster: TEXT, user: TEXT }) }),
@@ -47,8 +48,8 @@ const SHAPE = v.nullish(v.object({
 }, "fields"));
 
 /**
- * The first field of a wrong type, e.g. `users[0].user.token has to be text`; `undefined` where there
- * is none. Shows no value, for it may be a secret: `token: 12345` is a number in YAML.
+ * Returns the first field of a wrong type, e.g. `users[0].user.token has to be text`, or
+ * `undefined`. Shows no value, because it may be a secret: `token: 12345` is a number in YAML.
  */
 export function kubeconfigShapeProblem(raw: unknown): string | undefined {
   const [issue] = v.safeParse(SHAPE, raw, { abortEarly: true }).issues ?? [];
@@ -57,4 +58,24 @@ export function kubeconfigShapeProblem(raw: unknown): string | undefined {
     typeof key === "number" ? `[${key}]` : `.${String(key)}`
   );
   return `${path.join("").slice(1) || "it"} has to be ${issue.message}`;
+}
+
+/**
+ * Returns the URL of an API server. HOST:PORT gets a scheme as in client-go: https if any setting
+ * of TLS is known (a CA, a certificate), otherwise http. Throws a {@linkcode KubeAuthError} that
+ * names the field.
+ */
+export function serverUrl(
+  field: string,
+  text: string,
+  { usesTls }: { readonly usesTls: boolean },
+): string {
+  const hasScheme = text.includes("://");
+  const url = URL.parse(hasScheme ? text : `${usesTls ? "https" : "http"}://${text}`);
+  const isHttp = url !== null && /^https?:$/.test(url.protocol);
+  if (isHttp && hasScheme) return text;
+  if (isHttp && url.pathname === "/" && url.search === "") return url.origin;
+  throw new KubeAuthError(
+    `Cannot use ${field}: '${text}' has to be a URL such as https://192.0.2.1:6443`,
+  );
 }

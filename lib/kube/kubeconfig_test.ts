@@ -98,7 +98,7 @@ Deno.test("loadKubeAuth() reads data in the kubeconfig", async () => {
   assertEquals(folder.logger.lines, []);
 });
 
-Deno.test("loadKubeAuth() reads files beside the kubeconfig, by relative paths", async () => {
+Deno.test("loadKubeAuth() reads files next to the kubeconfig, by relative paths", async () => {
   await using folder = await Folder.make();
   for (
     const [name, text] of [["ca.crt", CA], ["p.crt", CERT], ["p.key", KEY], ["token", "abc\n"]]
@@ -186,7 +186,7 @@ Deno.test("loadKubeAuth() uses the service account of a pod", async () => {
   const auth = await loadKubeAuth({ clock, logger }, { env, serviceAccountFolder });
   assertEquals(await auth.authorization(), "Bearer abc");
   assertEquals(await auth.tls(), { ca: CA, insecure: false });
-  // The kubelet gives those files their mode; nobody can follow a warning of it.
+  // The kubelet gives those files their mode; no user can change them.
   assertEquals(logger.lines, []);
 });
 

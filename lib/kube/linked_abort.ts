@@ -1,16 +1,11 @@
-/**
- * Ends one piece of work early without ending the whole.
- *
- * @module
- */
-
-/** An AbortController that also follows another signal, until it is disposed. */
+/** An AbortController that also follows another signal until it is disposed. */
 export class LinkedAbort implements Disposable {
   readonly #controller = new AbortController();
   readonly #parent: AbortSignal;
   readonly #follow = () => this.#controller.abort(this.#parent.reason);
 
-  // Not `AbortSignal.any()`: each of its results would stay with a signal that lives as long as the process.
+  // Not `AbortSignal.any()`: its results would stay referenced by a signal that lives as long as
+  // the process.
   constructor(parent: AbortSignal) {
     this.#parent = parent;
     if (parent.aborted) this.#follow();

@@ -1,22 +1,22 @@
 /**
- * Bytes of a list response → its items, one at a time. A page of 500 EndpointSlices may be 20 MB:
- * as one string for `JSON.parse` it would hold up the event loop for 100 ms and more, and all of it
- * would be in memory at once.
+ * Decodes the bytes of a list response into its items, one at a time. A page of 500 EndpointSlices
+ * may have 20 MB: `JSON.parse` of the whole page would block the event loop for over 100 ms, and
+ * need all of it in memory at once.
  *
  * @module
  */
 import { messageOf } from "../log/message_of.ts";
 import { LONGEST_OBJECT, parseJson, TextPieces } from "./json_text.ts";
 
-/** What a list says besides its items. */
+/** The metadata of a list. */
 export interface ListMeta {
-  /** The version that the list shows; a watch goes on from here. */
+  /** The version of the list, from which a watch continues. */
   readonly resourceVersion: string;
-  /** What to ask the next page with; `undefined` on the last page. */
+  /** The token of the next page; `undefined` on the last page. */
   readonly continue: string | undefined;
 }
 
-/** A list response that is cut short, too large, or no list. */
+/** A list response that is incomplete, too large, or not a list. */
 export class ListStreamError extends Error {
   override name = "ListStreamError";
 }
@@ -29,15 +29,17 @@ const OPEN_BRACKET = 0x5b;
 const CLOSE_BRACKET = 0x5d;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
-/** Most bytes besides the items. A continue token holds one key of etcd: a real list needs 2 KiB. */
+/**
+ * Most bytes besides the items. A continue token holds one key of etcd: a real list needs 2 KiB.
+ */
 const LONGEST_ENVELOPE = 1024 * 1024;
-/** `items` with every character written as `\u0069`. */
+/** The length of `items` with every character as `\u0069`. */
 const LONGEST_KEY = 30;
 const BLANK = /^[ \t\r\n]*$/;
 
 /**
- * Splits one list response. Give it each chunk with {@linkcode push}, take the items from what that
- * returns, and call {@linkcode finish} after the last chunk. It looks at each byte once.
+ * Splits one list response. Pass each chunk to {@linkcode push}, consume the items that it yields,
+ * and call {@linkcode finish} after the last chunk. It reads each byte once.
  */
 export class ListDecoder {
   /** Everything but the content of `items`. */
@@ -53,17 +55,19 @@ export class ListDecoder {
   #inString = false;
   #escaped = false;
   #inItems = false;
-  /** Whether the list has named its items. */
+  /** Whether the key `items` was read. */
   #sawItems = false;
-  /** Whether the value that comes next, directly inside the list, is that of `items`. */
+  /** Whether the next value, directly inside the list, is that of `items`. */
   #atItems = false;
   #itemCount = 0;
-  /** The beginning of the last string directly inside the list: the key, when a colon comes. */
+  /**
+   * The beginning of the last string directly inside the list, which is a key if a colon follows.
+   */
   #key = "";
 
   /**
-   * Yields the items that end in this chunk. Must be run to its end before the next `push`. Throws a
-   * {@linkcode ListStreamError} for an item that is not JSON, and for what is too large.
+   * Yields the items that end in this chunk. Must be run to its end before the next `push`. Throws
+   * a {@linkcode ListStreamError} for an item that is not JSON or too large.
    */
   *push(chunk: Uint8Array): Generator<unknown, void, void> {
     // Bytes from `start` on belong to the current item, or to the envelope outside of `items`.
@@ -98,10 +102,10 @@ export class ListDecoder {
     (this.#inItems ? this.#item : this.#envelope).append(chunk.subarray(start));
   }
 
-  /** Returns what the list said of itself. Throws a {@linkcode ListStreamError} when it isn't complete. */
+  /** Returns the metadata of the list. Throws a {@linkcode ListStreamError} if it is incomplete. */
   finish(): ListMeta {
     const envelope = this.#parseEnvelope();
-    // Whatever stood between the brackets was handed over already.
+    // The items between the brackets were already yielded.
     if (!Array.isArray(envelope?.items ?? [])) {
       throw new ListStreamError("Cannot read list: its 'items' has to be a list or null");
     }
@@ -118,7 +122,7 @@ export class ListDecoder {
     };
   }
 
-  /** Goes one level deeper, and returns whether the items begin. */
+  /** Goes one level deeper; returns whether the items begin. */
   #opens(byte: number): boolean {
     this.#depth++;
     const opens = this.#atItems && this.#depth === 2 && byte === OPEN_BRACKET;
@@ -127,14 +131,14 @@ export class ListDecoder {
     return opens;
   }
 
-  /** Where the text after the string that goes on at `from` begins, or the end of the chunk. */
+  /** Returns the end of the string that continues at `from`, or the end of the chunk. */
   #skipString(chunk: Uint8Array, from: number): number {
     const end = this.#endOfString(chunk, from);
     if (this.#depth === 1) {
       const wanted = LONGEST_KEY + 1 - this.#key.length;
       const last = this.#inString ? end : end - 1;
       const part = chunk.subarray(from, Math.min(last, from + wanted));
-      // Not decoded: `items` is ASCII, and a character may be cut between two chunks.
+      // Not decoded: `items` is ASCII, and a character may be split between two chunks.
       this.#key += String.fromCharCode(...part);
     }
     return end;
@@ -142,7 +146,7 @@ export class ListDecoder {
 
   #endOfString(chunk: Uint8Array, from: number): number {
     let at = from;
-    // A backslash may be the last byte of one chunk and what it escapes the first of the next.
+    // A chunk may end between a backslash and the escaped character.
     if (this.#escaped && at < chunk.length) {
       this.#escaped = false;
       at++;
@@ -192,7 +196,7 @@ export class ListDecoder {
   }
 }
 
-/** What is read of a list besides its items, as far as it was checked. */
+/** The fields of a list besides its items that were checked. */
 type Envelope = {
   readonly items?: unknown;
   readonly metadata?: { readonly resourceVersion?: unknown; readonly continue?: unknown } | null;

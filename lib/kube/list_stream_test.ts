@@ -46,7 +46,7 @@ for (
       { resourceVersion: "0", continue: undefined },
     ],
     [
-      "other lists beside items",
+      "other lists besides items",
       JSON.stringify({ a: [{}], metadata: { resourceVersion: "5", items: [{}] }, items: ITEMS }),
       { resourceVersion: "5", continue: undefined },
     ],

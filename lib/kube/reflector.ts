@@ -1,6 +1,6 @@
 /**
- * Keeps an {@linkcode Informer} like the API server's collection: a list, then a watch from its version,
- * for ever, through every failure. A list is compared with what is stored: nothing is torn down for it.
+ * Keeps an {@linkcode Informer} equal to the API server's collection: a list, then a watch from its
+ * version, despite all failures. A new list is compared with the store and never clears it.
  *
  * @module
  */
@@ -26,40 +26,40 @@ import { isOlderVersion } from "./resource_version.ts";
 import { Watchdog } from "./watchdog.ts";
 import { WatchFeed } from "./watch_feed.ts";
 
-/** What {@linkcode Reflector} stands on. */
+/** Dependencies of {@linkcode Reflector}. */
 interface ReflectorDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
   readonly client: KubeClient;
-  /** Gives numbers from 0 to just below 1. */
+  /** Returns numbers from 0 to just below 1. */
   readonly random: () => number;
 }
 
-/** Which objects go where. */
+/** The objects and their receiver. */
 export interface ReflectorOptions<T extends KubeObject> {
   readonly subscription: Subscription<T>;
-  /** Keeps what is needed of a raw object; `undefined` leaves it out. */
+  /** Reduces a raw object to the needed fields; `undefined` drops it. */
   readonly slim: (raw: unknown) => T | undefined;
   /** Whether to try a streaming list first. @default {true} */
   readonly streamingLists?: boolean;
   readonly timing?: ReflectorTiming;
-  /** A list is complete. */
+  /** Called when a list is complete. */
   readonly onListed?: () => void;
-  /** The server has no such objects, or we may not read them. */
+  /** Called if the server does not have such objects, or denies access. */
   readonly onUnavailable?: () => void;
-  /** Something failed and is tried again after a wait. */
+  /** Called for a failure that will be retried after a wait. */
   readonly onFailure?: () => void;
 }
 
-/** Items of one page. */
+/** Items per page. */
 const PAGE_SIZE = 500;
-/** Most pages of a list; a faulty server might send pages without an end. */
+/** Maximum number of pages; a faulty server might send pages without end. */
 const MOST_PAGES = 10_000;
 /** A watch that ends sooner, without an event, counts as a failure. */
 const SHORT_WATCH_MS = 1000;
-/** A watch that ends by so much before the time that was asked for was broken off. */
+/** A watch that ends this long before the requested time was broken off. */
 const EARLY_END_MS = 1000;
-/** A server that asks to be left alone for longer is asked all the same. */
+/** Longest wait that a server may request. */
 const LONGEST_RETRY_AFTER_MS = 60_000;
 
 /** Lists and watches one resource into one informer. */
@@ -69,12 +69,12 @@ export class Reflector<T extends KubeObject> {
   readonly #logger: Logger;
   readonly #backoff: Backoff;
   readonly #progress: ReflectorProgress;
-  /** Where to watch on from; `undefined` = list first. */
+  /** The version from which to watch; `undefined` = list first. */
   #version: string | undefined;
   #doing: FailureContext["phase"] = "streaming list";
   #streaming: boolean;
   #fieldSelector: string | undefined;
-  /** Whether the server is surely still the one that our version is from: no watch broke since. */
+  /** Whether the version is certainly from this server: no watch has broken since. */
   #isSameServer = false;
 
   constructor(dependencies: ReflectorDependencies, options: ReflectorOptions<T>) {
@@ -90,12 +90,12 @@ export class Reflector<T extends KubeObject> {
     this.#fieldSelector = options.subscription.options.fieldSelector;
   }
 
-  /** What it is doing now. */
+  /** The current state. */
   get status(): ReflectorStatus {
     return this.#progress.status;
   }
 
-  /** Lists and watches until the signal fires; then it resolves. Never rejects. */
+  /** Lists and watches until the signal is aborted, then resolves. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       try {
@@ -108,7 +108,7 @@ export class Reflector<T extends KubeObject> {
     }
   }
 
-  /** A watch that begins with everything and goes on as a watch. */
+  /** Runs a streaming list, which continues as a watch. */
   async #streamingList(signal: AbortSignal): Promise<void> {
     this.#begin("streaming list");
     await this.#follow({ sendInitialEvents: true }, signal);
@@ -125,7 +125,7 @@ export class Reflector<T extends KubeObject> {
     let pages = 0;
     do {
       if (++pages > MOST_PAGES) throw new Error(`Cannot list: more than ${MOST_PAGES} pages`);
-      // Without a version the server answers with its latest state, whatever happened to it.
+      // Without a version, the server answers with its latest state, even after a restore.
       const page = await this.#dependencies.client.listPage(
         { ...this.#selection(), limit: PAGE_SIZE, continue: next, signal },
         (raw) => {
@@ -133,7 +133,7 @@ export class Reflector<T extends KubeObject> {
           if (object !== undefined) replacement.add(object);
         },
       );
-      // Every page shows the same state: that of the first.
+      // Every page shows the state of the first one.
       version ??= page.resourceVersion;
       next = page.continue;
     } while (next !== undefined);
@@ -158,8 +158,8 @@ export class Reflector<T extends KubeObject> {
   }
 
   /**
-   * Whether the server has come as far as our version. It accepts a watch from its future, and says
-   * nothing until it is there: for days perhaps.
+   * Returns whether the server has reached our version. It accepts a watch from a future version
+   * and sends nothing until then, perhaps for days.
    */
   async #isKnownVersion(version: string, signal: AbortSignal): Promise<boolean> {
     if (this.#isSameServer) return true;
@@ -179,7 +179,7 @@ export class Reflector<T extends KubeObject> {
     const endsAt = clock.now() + timeoutSeconds * 1000;
     this.#isSameServer = false;
     using call = new LinkedAbort(signal);
-    // A proxy in between may keep the stream open while its own connection to the server is gone.
+    // A proxy may keep the stream open after its own connection to the server broke.
     using _deadline = new Watchdog(clock, {
       silenceMs: timeoutSeconds * 1000 + (timing?.watchGraceMs ?? 30_000),
       onSilence: () =>
@@ -227,7 +227,7 @@ export class Reflector<T extends KubeObject> {
 
   #noteListed(): void {
     this.#progress.noteListed(this.#options.subscription.informer.size);
-    // A streaming list goes on as a watch.
+    // A streaming list continues as a watch.
     this.#begin("watch");
     this.#options.onListed?.();
   }

@@ -1,57 +1,52 @@
-/**
- * What a reflector does about a failure.
- *
- * @module
- */
 import { ApiError } from "./api_error.ts";
 import { TransportError } from "./http_transport.ts";
 import { KubeAuthError } from "./kube_identity.ts";
 import { WatchStreamError } from "./watch_stream.ts";
 
-/** What to do next. */
+/** The reaction to a failure. */
 export type FailureVerdict =
-  /** Wait, then watch on from the last version; before a first list, list. */
+  /** Wait, then watch from the last version; before a first list, list. */
   | "rewatch"
-  /** Wait, then list anew and compare. */
+  /** Wait, then list again and compare. */
   | "relist"
   /** This server has no streaming lists: list in pages, at once. */
   | "list in pages"
-  /** This server doesn't know the field selector: ask without it, at once. */
+  /** This server does not know the field selector: retry without it, at once. */
   | "drop field selector"
-  /** Go on without these objects, and ask again much later. */
+  /** Continue without these objects, and retry much later. */
   | "unavailable";
 
-/** When and with what it failed. */
+/** The circumstances of a failure. */
 export interface FailureContext {
   readonly phase: "streaming list" | "paged list" | "watch";
-  /** Whether the field selector in use may be unknown to the server. */
+  /** Whether the server may not know the field selector in use. */
   readonly fieldSelectorMayBeUnknown: boolean;
   readonly optionalOn: readonly number[];
-  /** Failures since the last event or list, this one included. */
+  /** Failures since the last event or list, including this one. */
   readonly failuresInARow: number;
 }
 
-/** A streaming list that was accepted and then never came to its end. */
+/** A streaming list that was accepted and never completed. */
 export class StalledListError extends Error {
   override name = "StalledListError";
 }
 
-/** A watch that ends as soon as it began, again and again, would be a busy loop. */
+/** A watch that ended at once. Repeated immediately, it would be a busy loop. */
 export class ShortWatchError extends Error {
   override name = "ShortWatchError";
 }
 
-/** After so many failures in a row from one version, that version is no longer trusted. */
+/** After this many successive failures with one version, a new list is made. */
 const LONGEST_ROW = 3;
 
-/** Judges a failure. `error` is what the client threw. */
+/** Chooses the reaction to a failure. `error` is what the client threw. */
 export function judgeFailure(error: unknown, context: FailureContext): FailureVerdict {
   if (error instanceof ApiError) return judgeAnswer(error, context);
   if (error instanceof StalledListError) return "list in pages";
   const isBroken = error instanceof TransportError || error instanceof ShortWatchError ||
     error instanceof WatchStreamError || error instanceof KubeAuthError;
   if (!isBroken) return "relist";
-  // An unreachable server says nothing about the version; garbage at one place might.
+  // An unreachable server is unrelated to the version; invalid data at one point may be related.
   const isDoubtful = error instanceof WatchStreamError && context.failuresInARow >= LONGEST_ROW;
   return isDoubtful ? "relist" : "rewatch";
 }
@@ -66,7 +61,7 @@ function judgeAnswer(error: ApiError, context: FailureContext): FailureVerdict {
   return isDoubtful ? "relist" : "rewatch";
 }
 
-/** Whether the answer is about load or rights: what was asked for is all right. */
+/** Whether the answer concerns load or rights, and not the request itself. */
 function isPassing(error: ApiError): boolean {
   return error.isTooManyRequests() || error.isUnauthorized() || error.isForbidden() ||
     error.isNotFound() || error.status === 503 || error.status === 504;

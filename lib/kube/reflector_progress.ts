@@ -1,38 +1,33 @@
-/**
- * What a reflector can say of itself: phase, times, counts, the last failure.
- *
- * @module
- */
 import type { Logger } from "../log/logger.ts";
 import type { Clock } from "../os/clock.ts";
 import { ListStreamError } from "./list_stream.ts";
 import { WatchStreamError } from "./watch_stream.ts";
 
-/** What a reflector is doing. */
+/** The phase of a reflector. */
 type ReflectorPhase =
   | "listing"
   | "watching"
-  /** Waiting after a failure; what is known stays in use. */
+  /** Waiting after a failure; the known objects stay in use. */
   | "backoff"
-  /** The server has no such objects or we may not read them; asked again rarely. */
+  /** The server does not have such objects, or denies access; retried rarely. */
   | "unavailable";
 
 /** State of a reflector, for `status` and the metrics. Times are in the time of `Clock.now()`. */
 export interface ReflectorStatus {
   readonly phase: ReflectorPhase;
-  /** When the last event came. */
+  /** When the last event arrived. */
   readonly lastEventAtMs: number | undefined;
-  /** When the last list was complete. */
+  /** When the last list completed. */
   readonly lastListAtMs: number | undefined;
   /** Complete lists after the first one. */
   readonly relists: number;
   /** Watches that failed. */
   readonly watchFailures: number;
-  /** Message of the last failure; `undefined` again once the server answers. */
+  /** Message of the last failure; `undefined` once the server answers again. */
   readonly lastError: string | undefined;
 }
 
-/** Keeps a {@linkcode ReflectorStatus}, and logs when the server is lost and found. */
+/** Keeps a {@linkcode ReflectorStatus}, and logs when the server is lost and reachable again. */
 export class ReflectorProgress {
   readonly #clock: Clock;
   readonly #logger: Logger;
@@ -43,7 +38,7 @@ export class ReflectorProgress {
   #watchFailures = 0;
   #failuresInARow = 0;
   #lastError: string | undefined;
-  /** Whether the last answer began well and could not be read: only an event or a list counts then. */
+  /** Whether the last answer was unreadable: only an event or a list then ends the failure. */
   #wasUnreadable = false;
 
   constructor({ clock, logger }: { readonly clock: Clock; readonly logger: Logger }) {
@@ -67,17 +62,17 @@ export class ReflectorProgress {
     return this.#failuresInARow;
   }
 
-  /** When the last event came, in the time of `Clock.now()`. */
+  /** When the last event arrived, in the time of `Clock.now()`. */
   get lastEventAtMs(): number | undefined {
     return this.#lastEventAtMs;
   }
 
-  /** It lists or watches now. */
+  /** Records the start of a list or watch. */
   begin(phase: "listing" | "watching"): void {
     this.#phase = phase;
   }
 
-  /** The server accepted a request. Not yet progress: the answer may be an error all the same. */
+  /** Records an accepted request, which is not yet progress, because the answer may be an error. */
   noteAccepted(): void {
     if (!this.#wasUnreadable) this.#noteFollowing();
   }
@@ -103,17 +98,17 @@ export class ReflectorProgress {
     this.#logger.verbose(2, "Listed objects", { objects });
   }
 
-  /** Counts a failure; what follows from it is told by one of the next two. */
+  /** Counts a failure; one of the next two methods records the consequence. */
   noteFailure(error: unknown): void {
     this.#failuresInARow++;
     this.#wasUnreadable = error instanceof WatchStreamError || error instanceof ListStreamError;
     if (this.#phase === "watching") this.#watchFailures++;
   }
 
-  /** It waits after a failure. */
+  /** Records the wait after a failure. */
   backOff(error: string, retryInMs: number): void {
     const fields = { error, retryInMs: Math.round(retryInMs) };
-    // An outage of an hour is told once, not at each attempt.
+    // A long outage is logged once, not for each attempt.
     if (this.#lastError === error) {
       this.#logger.verbose(2, "The API server is still not reachable", fields);
     } else {this.#logger.warn(
@@ -124,7 +119,7 @@ export class ReflectorProgress {
     this.#lastError = error;
   }
 
-  /** It goes on without these objects. */
+  /** Records that the reflector continues without these objects. */
   giveUp(error: string): void {
     if (this.#lastError !== error) {
       this.#logger.warn("Continuing without objects that the API server does not provide", {

@@ -92,7 +92,7 @@ Deno.test("Reflector.run() lists again, without churn, when its version is gone"
     fake.store.delete(service("a"));
     fake.compact();
     await stage.has("b");
-    await eventually("it is told of the list", () => stage.reflector.status.relists === 1);
+    await eventually("it has the list", () => stage.reflector.status.relists === 1);
     assertEquals(stage.told, ["update b", "delete a"]);
   }));
 
@@ -177,13 +177,13 @@ Deno.test("Reflector.run() leaves a line without end, keeps what it knows, and s
     });
     const { lastError } = stage.reflector.status;
     assertStringIncludes(lastError ?? "", "a line has more than 18875392 bytes");
-    const told = () => stage.logger.lines.filter(({ level }) => level !== "verbose");
-    assertEquals(told().map(({ level }) => level), ["warn"]);
+    const lines = () => stage.logger.lines.filter(({ level }) => level !== "verbose");
+    assertEquals(lines().map(({ level }) => level), ["warn"]);
     assertEquals(stage.told, []);
     fake.store.create(service("c"));
     await stage.has("a", "b", "c");
     assertEquals(stage.asked.slice(0, 2), ["streaming list", "watch 1002"]);
-    assertEquals(told().map(({ message }) => message).slice(1), [
+    assertEquals(lines().map(({ message }) => message).slice(1), [
       "Connected to the API server again",
     ]);
     assertEquals(stage.reflector.status.lastError, undefined);
@@ -253,7 +253,7 @@ Deno.test("Reflector.run() goes on without an optional resource, and asks again 
   });
 });
 
-Deno.test("Reflector.run() never gives up what it needs, and tells of it once", () =>
+Deno.test("Reflector.run() never gives up what it needs, and reports it once", () =>
   followServices(async (stage, fake) => {
     await eventually("it has tried five times", () => stage.asked.length >= 5);
     assertEquals(stage.reflector.status.phase, "backoff");

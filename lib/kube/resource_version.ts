@@ -1,16 +1,11 @@
 /**
- * Versions of a cluster's state.
- *
- * @module
- */
-
-/**
- * Whether `version` is from before `other`. Versions of one cluster are numbers that only grow (promised
- * since Kubernetes 1.35, true of every server before); of what is no number nothing is said.
+ * Returns whether `version` is older than `other`. Versions of a cluster are growing numbers
+ * (guaranteed since Kubernetes 1.35, and true for all earlier servers). Returns false for anything
+ * else.
  */
 export function isOlderVersion(version: string | undefined, other: string): boolean {
   if (version === undefined || !isNumber(version) || !isNumber(other)) return false;
-  // As text: they may be larger than what a number holds.
+  // Compared as text, because they may exceed the range of a number.
   return version.length === other.length ? version < other : version.length < other.length;
 }
 

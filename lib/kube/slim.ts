@@ -1,6 +1,6 @@
 /**
- * Raw objects of the API → the fields that their kind's schema names. Done as each object arrives: 10,000
- * raw Services with their `managedFields` would take ten times the memory.
+ * Reduces raw objects of the API to the fields that their kind's schema names, as each object
+ * arrives: 10,000 raw Services with their `managedFields` would take ten times the memory.
  *
  * @module
  */
@@ -12,7 +12,7 @@ import type { StringTable } from "./string_table.ts";
 
 type RawFields = Readonly<Record<string, unknown>>;
 
-/** A field of another type than it has in the API. */
+/** A field whose type differs from the API's. */
 class ShapeError extends TypeError {
   /** `path` of the field, e.g. `spec.ports[1].port`. */
   constructor(public path: string, readonly value: unknown, readonly wanted: string) {
@@ -20,20 +20,20 @@ class ShapeError extends TypeError {
   }
 }
 
-/** What {@linkcode slimObject} needs besides the object. */
+/** Dependencies of {@linkcode slimObject}. */
 interface SlimOptions {
-  /** Keeps one copy of the strings that many objects share. */
+  /** Shares one copy of repeated strings. */
   readonly strings: StringTable;
   /** Called for an object that cannot be read. */
   readonly onProblem: (problem: ObjectProblem) => void;
 }
 
-/** Most characters of a value that are shown in a problem. */
+/** Maximum length of a value in a problem. */
 const LONGEST_VALUE = 80;
 
 /**
- * Keeps what is read of one raw object. One whose fields have the wrong type gives `undefined` and a
- * problem; an API server sends no such object, a webhook or proxy in between might.
+ * Reduces one raw object. Returns `undefined` and reports a problem if a field has the wrong type;
+ * an API server sends no such object, but a webhook or proxy might.
  */
 export function slimObject<T extends KubeObject>(
   spec: KindSpec<T>,
@@ -49,7 +49,7 @@ export function slimObject<T extends KubeObject>(
   }
 }
 
-/** Reads one value, which is there. `undefined` stands for an object in which nothing is read. */
+/** Reads one present value. `undefined` stands for an object without fields to read. */
 type Reader = (raw: unknown, strings: StringTable) => unknown;
 
 const READERS = new WeakMap<KindSpec, Reader>();
@@ -62,7 +62,7 @@ function readerOf(spec: KindSpec): Reader {
   return reader;
 }
 
-/** A reader without any schema in it: this runs for every field of every object. */
+/** Compiles a reader without any schema in it, because it runs for every field of every object. */
 function compile(node: SchemaNode, { isRequired }: { readonly isRequired: boolean }): Reader {
   switch (node.type) {
     case "text":
@@ -100,7 +100,7 @@ function compile(node: SchemaNode, { isRequired }: { readonly isRequired: boolea
 interface Field {
   readonly name: string;
   readonly read: Reader;
-  /** What stands for an absent field; `undefined` where it stays absent. */
+  /** The value of an absent field; `undefined` = it stays absent. */
   readonly fallback: unknown;
   /** Whether its absence is a problem. */
   readonly isRequired: boolean;
@@ -201,7 +201,7 @@ function readNames(raw: RawFields, names: readonly string[]): Record<string, str
   return found;
 }
 
-/** A whole map, of whose names and values many objects have the same. */
+/** Reads a whole map. Many objects share its names and values. */
 function readTexts(raw: RawFields, strings: StringTable): Record<string, string> | undefined {
   const found: Record<string, string> = {};
   let isEmpty = true;
@@ -225,7 +225,9 @@ function readGuarded({ entries }: { readonly entries: object }, read: Reader): R
   };
 }
 
-/** One frozen object for each combination of flags, such as the conditions of an endpoint. */
+/**
+ * Returns one frozen object for each combination of flags, such as the conditions of an endpoint.
+ */
 function readFlags(names: readonly string[]): Reader {
   const kept: unknown[] = [];
   return (raw) => {
@@ -251,7 +253,7 @@ function toFields(raw: unknown): RawFields {
   throw new ShapeError("", raw, WANTED.fields);
 }
 
-/** Puts the name of a field before the path of an error: paths cost nothing as long as nothing is wrong. */
+/** Prepends a field's name to the path of an error, so that paths only cost time after an error. */
 function within(name: string, error: unknown): unknown {
   if (error instanceof ShapeError) {
     const { path } = error;

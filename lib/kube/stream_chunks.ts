@@ -1,19 +1,19 @@
 /**
- * The data of a Node stream, for a reader that may take its time.
+ * The data of a Node stream, for a slow reader.
  *
  * @module
  */
 import type { Readable } from "node:stream";
 
-/** The least that a chunk counts: its own memory, however small it is. */
+/** The minimum cost of a chunk: its own memory, however small it is. */
 const CHUNK_COST = 512;
-/** While so many bytes wait for the reader, the stream is paused. */
+/** The stream is paused while the reader has this many bytes to read. */
 const MOST_HELD = 256 * 1024;
 
 /**
- * Collects the chunks of a stream from now on. Not the stream's own async iterator: Deno 2.9's
- * `node:http2` closes a stream while its last chunks are still unread, which that iterator takes for
- * an error ("Premature close") in one of ten responses when the reader pauses between chunks.
+ * Collects the chunks of a stream from now on. It does not use the stream's own async iterator:
+ * Deno 2.9's `node:http2` closes a stream while its last chunks are still unread, and that iterator
+ * then fails ("Premature close") in one of ten responses if the reader pauses between chunks.
  */
 export class StreamChunks implements AsyncIterable<Uint8Array> {
   readonly #stream: Readable;
@@ -27,7 +27,7 @@ export class StreamChunks implements AsyncIterable<Uint8Array> {
     stream.on("data", (chunk: Uint8Array) => this.#push(chunk));
     stream.on("end", () => this.#finish({}));
     stream.on("error", (error) => this.#finish({ error }));
-    // After an orderly end this says nothing new.
+    // After an orderly end this has no effect.
     stream.on("close", () => this.#finish({ error: new Error("it was closed before its end") }));
   }
 

@@ -1,22 +1,22 @@
 /**
- * One copy of each string that comes again and again: `JSON.parse` makes a new one each time, and
- * 10,000 times the same namespace or node name is a megabyte.
+ * Shares one copy of each repeated string: `JSON.parse` creates a new one each time, and 10,000
+ * copies of a namespace or node name take a megabyte.
  *
  * @module
  */
 
-/** More different strings than this are no repetition; the table begins anew. */
+/** With more different strings than this, sharing is useless, and the table is cleared. */
 const LARGEST = 16_384;
 
-/** Objects of one workload come one after the other in a list: few values have to be known at a time. */
+/** The objects of one workload are adjacent in a list: a few known values are enough at a time. */
 const MOST_VALUES = 1_024;
 
-/** Gives the same string for equal strings. */
+/** Returns the same string for equal strings. */
 export class StringTable {
   #strings = new Map<string, string>();
   #values = new Map<string, unknown>();
 
-  /** The copy that was met first. */
+  /** Returns the first copy. */
   intern(text: string): string {
     const known = this.#strings.get(text);
     if (known !== undefined) return known;
@@ -25,7 +25,7 @@ export class StringTable {
     return text;
   }
 
-  /** The same for a whole value, such as the labels that the pods of one workload have. */
+  /** Returns the same object for equal values, such as the labels of the pods of one workload. */
   share(value: unknown): unknown {
     if (value === undefined) return value;
     const text = JSON.stringify(value);

@@ -10,27 +10,30 @@ import type { Informer, Replacement } from "./informer.ts";
 import { TimeSlice } from "../os/time_slice.ts";
 import type { WatchEvent } from "./watch_stream.ts";
 
-/** What a {@linkcode WatchFeed} is made with. */
+/** Settings of a {@linkcode WatchFeed}. */
 interface WatchFeedOptions<T extends KubeObject> {
   readonly informer: Informer<T>;
-  /** Keeps what is needed of a raw object; `undefined` leaves it out. */
+  /** Reduces a raw object to the needed fields; `undefined` drops it. */
   readonly slim: (raw: unknown) => T | undefined;
-  /** Whether the watch begins with everything that exists. */
+  /** Whether the watch begins with all existing objects. */
   readonly initialEvents: boolean;
-  /** Called for each event, bookmarks too, with the version to watch on from, if it may be used already. */
+  /**
+   * Called for each event, including bookmarks, with the version from which to watch, if it is
+   * already usable.
+   */
   readonly onEvent: (version: string | undefined) => void;
   /** The initial events are complete. */
   readonly onListed: () => void;
 }
 
-/** Set on the bookmark that ends a streaming list. */
+/** An annotation of the bookmark that ends a streaming list. */
 const INITIAL_EVENTS_END = "k8s.io/initial-events-end";
 
 /** One watch. */
 export class WatchFeed<T extends KubeObject> {
   readonly #clock: Clock;
   readonly #options: WatchFeedOptions<T>;
-  /** There until the initial events are complete. */
+  /** Present until the initial events are complete. */
   #replacement: Replacement<T> | undefined;
 
   constructor(clock: Clock, options: WatchFeedOptions<T>) {
@@ -39,7 +42,7 @@ export class WatchFeed<T extends KubeObject> {
     if (options.initialEvents) this.#replacement = options.informer.replace();
   }
 
-  /** Whether the initial events are still coming in. */
+  /** Whether the initial events are incomplete. */
   get listing(): boolean {
     return this.#replacement !== undefined;
   }
@@ -48,7 +51,7 @@ export class WatchFeed<T extends KubeObject> {
   async run(events: AsyncIterable<WatchEvent>, signal: AbortSignal): Promise<void> {
     const slice = new TimeSlice(this.#clock);
     for await (const event of events) {
-      // Events that are decoded already still come after an abort.
+      // Decoded events still arrive after an abort.
       signal.throwIfAborted();
       this.#apply(event);
       const pause = slice.pause();
@@ -70,7 +73,7 @@ export class WatchFeed<T extends KubeObject> {
       case "BOOKMARK":
         if (metadata.annotations?.[INITIAL_EVENTS_END] === "true") this.#finishList();
     }
-    // Before its end a streaming list comes in any order: no version of it can be watched on from.
+    // Before its end, a streaming list has no order: no version of it may start a watch.
     this.#options.onEvent(this.listing ? undefined : versionOf(metadata));
   }
 
@@ -88,14 +91,14 @@ export class WatchFeed<T extends KubeObject> {
   }
 }
 
-/** Metadata of a raw object, where it has any; bookmarks have no name. */
+/** Returns the metadata of a raw object, if any; bookmarks have no name. */
 function metadataOf(raw: unknown): Partial<ObjectMeta> {
   if (typeof raw !== "object" || raw === null || !("metadata" in raw)) return {};
   const { metadata } = raw;
   return typeof metadata === "object" && metadata !== null ? metadata as ObjectMeta : {};
 }
 
-/** The version to watch on from. An empty one would mean "from now", and events would be lost. */
+/** Returns the version from which to watch. An empty one would mean "from now" and lose events. */
 function versionOf({ resourceVersion }: Partial<ObjectMeta>): string | undefined {
   return typeof resourceVersion === "string" && resourceVersion !== ""
     ? resourceVersion

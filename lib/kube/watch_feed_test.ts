@@ -17,7 +17,7 @@ function bookmark(resourceVersion: string, more: object = {}): WatchEvent {
   return { type: "BOOKMARK", object: { metadata: { resourceVersion, ...more } } };
 }
 
-/** Runs events into an informer with `known` in it; gives what it was told. */
+/** Runs events into an informer with `known` in it; returns the reported events. */
 async function feed(
   events: readonly WatchEvent[],
   { initialEvents = false, known = [], signal = NEVER }: {
@@ -26,79 +26,79 @@ async function feed(
     signal?: AbortSignal;
   } = {},
 ) {
-  const told: string[] = [];
+  const reported: string[] = [];
   const informer = new Informer<KubeObject>({
-    onAdd: ({ metadata }) => told.push(`add ${metadata.name}`),
-    onUpdate: (_, { metadata }) => told.push(`update ${metadata.name}`),
-    onDelete: ({ metadata }) => told.push(`delete ${metadata.name}`),
-    onSynced: () => told.push("synced"),
+    onAdd: ({ metadata }) => reported.push(`add ${metadata.name}`),
+    onUpdate: (_, { metadata }) => reported.push(`update ${metadata.name}`),
+    onDelete: ({ metadata }) => reported.push(`delete ${metadata.name}`),
+    onSynced: () => reported.push("synced"),
   });
   for (const name of known) informer.upsert(object(name, "1"));
-  told.length = 0;
+  reported.length = 0;
   const versions: (string | undefined)[] = [];
   const feed = new WatchFeed(new FakeClock(), {
     informer,
     slim: (raw) => (raw as KubeObject).metadata?.name === "bad" ? undefined : raw as KubeObject,
     initialEvents,
     onEvent: (version) => versions.push(version),
-    onListed: () => told.push("listed"),
+    onListed: () => reported.push("listed"),
   });
   async function* stream() {
     yield* events;
   }
   const error = await feed.run(stream(), signal).catch((error: unknown) => error);
-  return { told, versions, error, listing: feed.listing };
+  return { reported, versions, error, listing: feed.listing };
 }
 
 Deno.test("WatchFeed applies each event, and says from which version to go on", async () => {
-  const { told, versions } = await feed([
+  const { reported, versions } = await feed([
     { type: "ADDED", object: object("b", "5") },
     { type: "MODIFIED", object: object("a", "6") },
     { type: "DELETED", object: object("b", "7") },
     bookmark("9"),
   ], { known: ["a"] });
-  assertEquals(told, ["add b", "update a", "delete b"]);
+  assertEquals(reported, ["add b", "update a", "delete b"]);
   assertEquals(versions, ["5", "6", "7", "9"]);
 });
 
 Deno.test("WatchFeed compares initial events with what is known, and ends with a bookmark", async () => {
-  const { told, versions, listing } = await feed([
+  const { reported, versions, listing } = await feed([
     { type: "ADDED", object: object("a", "1") },
     { type: "ADDED", object: object("c", "3") },
     bookmark("4"),
     bookmark("5", END),
     { type: "DELETED", object: object("c", "6") },
   ], { initialEvents: true, known: ["a", "b"] });
-  assertEquals(told, ["add c", "delete b", "synced", "listed", "delete c"]);
+  assertEquals(reported, ["add c", "delete b", "synced", "listed", "delete c"]);
   // No version before the end: events before it come in no order.
   assertEquals(versions, [undefined, undefined, undefined, "5", "6"]);
   assertEquals(listing, false);
 });
 
 Deno.test("WatchFeed deletes nothing when the initial events break off", async () => {
-  const { told, listing } = await feed([{ type: "ADDED", object: object("a", "2") }], {
+  const { reported, listing } = await feed([{ type: "ADDED", object: object("a", "2") }], {
     initialEvents: true,
     known: ["a", "b"],
   });
-  assertEquals([told, listing], [["update a"], true]);
+  assertEquals([reported, listing], [["update a"], true]);
 });
 
 Deno.test("WatchFeed keeps an object deleted that is deleted within the initial events", async () => {
-  const { told } = await feed([
+  const { reported } = await feed([
     { type: "ADDED", object: object("a", "2") },
     { type: "DELETED", object: object("a", "3") },
     bookmark("3", END),
   ], { initialEvents: true });
-  assertEquals(told, ["add a", "delete a", "synced", "listed"]);
+  assertEquals(reported, ["add a", "delete a", "synced", "listed"]);
 });
 
 Deno.test("WatchFeed throws an ERROR event, after what came before it", async () => {
-  const { told, error } = await feed([
+  const { reported, error } = await feed([
     { type: "ADDED", object: object("a", "2") },
     { type: "ERROR", object: { code: 410, reason: "Expired", message: "too old" } },
     { type: "ADDED", object: object("b", "3") },
   ]);
-  assertEquals(told, ["add a"]);
+  assertEquals(reported, ["add a"]);
   await assertRejects(
     () => Promise.reject(error),
     ApiError,
@@ -107,19 +107,19 @@ Deno.test("WatchFeed throws an ERROR event, after what came before it", async ()
 });
 
 Deno.test("WatchFeed leaves out what can't be read, and goes on from its version all the same", async () => {
-  const { told, versions } = await feed([
+  const { reported, versions } = await feed([
     { type: "ADDED", object: object("bad", "2") },
     { type: "DELETED", object: null },
     { type: "DELETED", object: { metadata: { resourceVersion: "" } } },
     { type: "ADDED", object: object("a", "3") },
   ]);
-  assertEquals(told, ["add a"]);
+  assertEquals(reported, ["add a"]);
   assertEquals(versions, ["2", undefined, undefined, "3"]);
 });
 
 Deno.test("WatchFeed applies nothing after an abort, though it is decoded already", async () => {
-  const { told, error } = await feed([{ type: "ADDED", object: object("a", "2") }], {
+  const { reported, error } = await feed([{ type: "ADDED", object: object("a", "2") }], {
     signal: AbortSignal.abort("stop"),
   });
-  assertEquals([told, error], [[], "stop"]);
+  assertEquals([reported, error], [[], "stop"]);
 });

@@ -1,6 +1,6 @@
 /**
- * Bytes of a watch response → {@linkcode WatchEvent}s. A watch is one JSON object a line, cut into
- * chunks anywhere: in the middle of a line, of a character, or many lines in one chunk.
+ * Decodes the bytes of a watch response into {@linkcode WatchEvent}s. A watch has one JSON object
+ * per line; chunks may end anywhere: inside a line or a character, or after many lines.
  *
  * @module
  */
@@ -14,7 +14,9 @@ export interface WatchEvent {
   readonly object: unknown;
 }
 
-/** A line of a watch that is no event, or has no end. The events before it were delivered and stay valid. */
+/**
+ * An invalid or unterminated line of a watch. The events before it were delivered and stay valid.
+ */
 export class WatchStreamError extends Error {
   override name = "WatchStreamError";
 }
@@ -33,10 +35,10 @@ const LONGEST_EXCERPT = 80;
 const LONGEST_LINE = LONGEST_OBJECT + 1024;
 
 /**
- * Decodes a watch. Each event is parsed only when it is asked for, so that a reader that pauses
- * between two events holds up the event loop for one event at most.
+ * Decodes a watch. Each event is parsed on request, so that a reader that pauses between two events
+ * blocks the event loop for one event at most.
  *
- * Throws a {@linkcode WatchStreamError} at a line that is no event or too long, or when the bytes end
+ * Throws a {@linkcode WatchStreamError} at a line that is invalid or too long, or if the bytes end
  * within a line.
  */
 export async function* decodeWatch(

@@ -1,11 +1,6 @@
-/**
- * Notices that something has fallen silent.
- *
- * @module
- */
 import type { Clock, Timer } from "../os/clock.ts";
 
-/** Calls back once when {@linkcode touch} was not called for `silenceMs`. */
+/** Calls back once if {@linkcode touch} was not called for `silenceMs`. */
 export class Watchdog implements Disposable {
   readonly #clock: Clock;
   readonly #silenceMs: number;
@@ -25,7 +20,7 @@ export class Watchdog implements Disposable {
     this.#timer = this.#arm();
   }
 
-  /** Something was heard. Costs no timer, so it may be called for each event. */
+  /** Restarts the time. Needs no timer, so it may be called for each event. */
   touch(): void {
     this.#touchedAt = this.#clock.now();
   }

@@ -1,35 +1,38 @@
 /**
- * The log on standard error, from the formatters and throttling filters of LogTape. Its global
- * registry is left alone: a log here is a value that is handed down.
+ * The log on standard error, with the formatters and throttling filters of LogTape. It does not use
+ * LogTape's global registry: a logger is a value that callers pass on.
  *
  * @module
  */
 import type { LogLevel } from "@logtape/logtape";
+import { fstatSync } from "node:fs";
 import { type Clock, systemClock } from "../os/clock.ts";
 import { createTextFormat, type LogLine, toJsonLine } from "./log_line.ts";
 import type { AdjustableLogger, LogFields, Logger } from "./logger.ts";
 import { createThrottle } from "./throttle.ts";
 import { type VmoduleEntry, vmoduleVerbosity } from "./vmodule.ts";
 
-/** How lines look, which are printed, and where they go. */
+/** Format, verbosity and destination of the lines. */
 export interface LoggerOptions {
   readonly format: "text" | "json";
-  /** Lines of {@linkcode Logger.verbose} up to this level are printed, until it is set anew. */
+  /**
+   * Lines of {@linkcode Logger.verbose} up to this level are printed, until the level is changed.
+   */
   readonly verbosity: number;
   /** Components that print more; see `vmodule.ts`. @default {[]} */
   readonly vmodule?: readonly VmoduleEntry[];
-  /** Takes a line without its end. @default standard error */
+  /** Receives a line without its end. @default standard error */
   readonly sink?: (line: string) => void;
   /**
-   * Whether journald reads the lines: then they carry its priority in place of time and level.
-   * See `journal.ts`. @default {false}
+   * Whether journald reads the lines; they then have its priority instead of time and level.
+   * @default {false}
    */
   readonly journal?: boolean;
   /** @default {systemClock} */
   readonly clock?: Clock;
 }
 
-/** A log that prints. Repeated lines are held back and counted; secrets are taken out. */
+/** Creates a logger that prints. It throttles and counts repeated lines and redacts secrets. */
 export function createLogger(options: LoggerOptions): AdjustableLogger {
   const { clock = systemClock, sink = writeToStderr, journal = false, vmodule = [] } = options;
   const format = options.format === "json" ? toJsonLine : createTextFormat({ journal });
@@ -48,13 +51,13 @@ export function createLogger(options: LoggerOptions): AdjustableLogger {
         properties: fields,
         v,
       };
-      // Who asked for more verbosity asked for every line.
+      // A user who asked for more verbosity wants every line.
       if (level === "debug" || throttle(line)) print(line);
     },
   });
 }
 
-/** What a log and all that were made from it share. */
+/** The state that a logger and all loggers made from it share. */
 interface LogCore {
   verbosity: number;
   vmodule: readonly VmoduleEntry[];
@@ -68,7 +71,7 @@ interface LogCore {
 class RecordLogger implements AdjustableLogger {
   readonly #core: LogCore;
   readonly #fields: LogFields;
-  /** What `--vmodule` gives this log's component, by these entries. */
+  /** The verbosity of this logger's component by `--vmodule`, for these entries. */
   #own: { readonly entries: readonly VmoduleEntry[]; readonly verbosity: number };
 
   constructor(core: LogCore, fields: LogFields = {}) {
@@ -108,7 +111,7 @@ class RecordLogger implements AdjustableLogger {
 
   enabled(level: number): boolean {
     const { vmodule } = this.#core;
-    // Asked for each line, so the patterns are matched only when they are new.
+    // Called for each line, so the patterns are matched only when they are new.
     if (this.#own.entries !== vmodule) this.#own = ownVerbosity(vmodule, this.#fields);
     return level <= Math.max(this.#core.verbosity, this.#own.verbosity);
   }
@@ -126,14 +129,39 @@ function ownVerbosity(entries: readonly VmoduleEntry[], { component }: LogFields
 const encoder = new TextEncoder();
 
 /**
- * Written at once, so that the last line before an exit is not lost. Standard error that is closed
- * or full is no reason to end a data plane.
+ * Written at once, so that the last line before an exit is not lost. A closed or full standard
+ * error must not end a data plane.
  */
 function writeToStderr(line: string): void {
   let rest = encoder.encode(line + "\n");
   try {
     while (rest.length > 0) rest = rest.subarray(Deno.stderr.writeSync(rest));
   } catch {
-    // Nowhere to say it.
+    // The error cannot be reported anywhere.
+  }
+}
+
+/** Device and inode of a file. */
+interface FileIdentity {
+  readonly dev: number;
+  readonly ino: number;
+}
+
+/**
+ * Returns whether journald reads standard error, by comparing `JOURNAL_STREAM` with the file behind
+ * it. The variable alone is not enough: children inherit it, even if their output is redirected
+ * (systemd.exec(5)).
+ */
+export function logsToJournal(
+  env: (name: string) => string | undefined,
+  stderr: () => FileIdentity = () => fstatSync(2),
+): boolean {
+  const journalStream = env("JOURNAL_STREAM");
+  if (!journalStream) return false;
+  try {
+    const { dev, ino } = stderr();
+    return journalStream === `${dev}:${ino}`;
+  } catch {
+    return false;
   }
 }

@@ -1,6 +1,7 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
+import { fstatSync } from "node:fs";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
-import { createLogger, type LoggerOptions } from "./create_logger.ts";
+import { createLogger, type LoggerOptions, logsToJournal } from "./create_logger.ts";
 
 function collect(options: Partial<LoggerOptions> = {}) {
   const lines: string[] = [];
@@ -152,4 +153,24 @@ Deno.test("createLogger() never holds back verbose lines", () => {
   const { lines, logger } = collect({ verbosity: 4 });
   for (let index = 0; index < 500; index++) logger.verbose(4, "Connected");
   assertEquals(lines.length, 500);
+});
+
+function env(journalStream: string | undefined): (name: string) => string | undefined {
+  return (name) => name === "JOURNAL_STREAM" ? journalStream : undefined;
+}
+
+Deno.test("logsToJournal() compares the variable with the real standard error", () => {
+  const { dev, ino } = fstatSync(2);
+  assert(logsToJournal(env(`${dev}:${ino}`)));
+  assert(!logsToJournal(env(`${dev}:${ino + 1}`)), "inherited, but led elsewhere");
+  assert(!logsToJournal(env(undefined)));
+  assert(!logsToJournal(env("")));
+});
+
+Deno.test("logsToJournal() takes a closed standard error for no journal", () => {
+  assert(
+    !logsToJournal(env("1:2"), () => {
+      throw new Error("Bad file descriptor");
+    }),
+  );
 });

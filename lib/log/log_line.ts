@@ -1,5 +1,5 @@
 /**
- * What a line of the log is before it is text, and the two forms of that text.
+ * A line of the log before formatting, and its two formats.
  *
  * @module
  */
@@ -13,7 +13,7 @@ export interface LogLine extends LogRecord {
   readonly v: number;
 }
 
-/** Names of the levels, of one width, and their priorities in the journal (sd-daemon(3)). */
+/** Names of the levels, of equal width, and their priorities in the journal (sd-daemon(3)). */
 const LEVELS: Readonly<Record<string, { readonly text: string; readonly priority: number }>> = {
   error: { text: "ERROR", priority: 3 },
   warning: { text: "WARN ", priority: 4 },
@@ -21,7 +21,10 @@ const LEVELS: Readonly<Record<string, { readonly text: string; readonly priority
   debug: { text: "DEBUG", priority: 7 },
 };
 
-/** A line for people; journald stamps lines itself and takes a priority in place of the level. */
+/**
+ * Formats a line for people; journald adds the time itself and takes a priority instead of the
+ * level.
+ */
 export function createTextFormat(
   { journal }: { readonly journal: boolean },
 ): (line: LogLine) => string {
@@ -42,9 +45,9 @@ export function createTextFormat(
 const JSON_KEYS: ReadonlySet<string> = new Set(["ts", "level", "v", "msg", "err"]);
 
 /**
- * The keys of Kubernetes' JSON logs: `ts` in milliseconds, `msg`, `err`, and `v`, which errors don't
- * have. `caller` is left out, for bundled code has no line that means anything; `level` is ours,
- * since Kubernetes has no warnings.
+ * Formats a line with the keys of Kubernetes' JSON logs: `ts` in milliseconds, `msg`, `err`, and
+ * `v`, which errors do not have. `caller` is left out, because lines of bundled code mean nothing;
+ * `level` is kube-relay's own, because Kubernetes has no warnings.
  */
 export function toJsonLine({ timestamp, level, message, v, properties }: LogLine): string {
   const fields = Object.entries(properties).map(([name, value]) => {

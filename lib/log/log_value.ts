@@ -1,18 +1,15 @@
-/**
- * How the values of log fields are written.
- *
- * @module
- */
 import { printableText } from "./printable_text.ts";
 import { isSecretName, REDACTED, redactText } from "./redact.ts";
 
 /** Longest text of one value; objects from a cluster may be megabytes. */
 const MAX_LENGTH = 2000;
 
-/** Text that needs no quotes to be told from its neighbours. */
+/** Text that is unambiguous without quotes. */
 const BARE = /^[\w.,:;/@%+*#()[\]<>-]+$/;
 
-/** The value without secrets, in a form that JSON can express. Errors become their texts. */
+/**
+ * Returns the value without secrets, in a form that JSON can express. Errors become their texts.
+ */
 export function toPlainValue(name: string, value: unknown): unknown {
   if (isSecretName(name)) return REDACTED;
   if (typeof value === "string") return shorten(redactText(value));
@@ -23,14 +20,14 @@ export function toPlainValue(name: string, value: unknown): unknown {
   return text.length > MAX_LENGTH ? shorten(text) : JSON.parse(text);
 }
 
-/** The value for a line that people read: bare where it is one word, else in quotes. */
+/** Returns the value for people: without quotes if it is one word. */
 export function toValueText(name: string, value: unknown): string {
   const plain = toPlainValue(name, value);
   if (typeof plain !== "string") return plain === undefined ? "undefined" : toJson(plain);
   return BARE.test(plain) ? plain : printableText(JSON.stringify(plain));
 }
 
-/** Message and causes of an error, in one line's worth of text. */
+/** Returns the message and causes of an error in one line. */
 function errorText(error: Error): string {
   const texts: string[] = [];
   for (let each: unknown = error; each !== undefined && texts.length < 5;) {

@@ -1,17 +1,11 @@
-/**
- * The message of whatever was thrown.
- *
- * @module
- */
-
-/** What an error says; the text of anything else. */
+/** Returns the message of an error, or the text of any other thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
 /**
- * Where `JSON.parse()` failed, as ` at line 1, column 33`; empty where it does not say so. Its own
- * message quotes the text, which may be a secret.
+ * Returns where `JSON.parse()` failed, as ` at line 1, column 33`; empty if unknown. The parser's
+ * own message quotes the text, which may be a secret.
  */
 export function jsonErrorPlace(error: unknown): string {
   const [, line, column] = / \(line (\d+) column (\d+)\)$/.exec(messageOf(error)) ?? [];

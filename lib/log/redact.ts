@@ -1,11 +1,11 @@
 /**
- * Takes secrets out of what is about to be logged. The last line of defence: nothing secret should
- * get that far, but error texts of libraries and URLs come from elsewhere.
+ * Removes secrets from text for the log. This is the last line of defense: code should not log
+ * secrets, but error texts of libraries and URLs may contain them.
  *
  * @module
  */
 
-/** What stands in place of a secret. */
+/** The replacement of a secret. */
 export const REDACTED = "[redacted]";
 
 const SECRET_NAME = /(?:token|password|passwd|secret|authorization|cookie|credentials?|keydata)$/i;
@@ -20,12 +20,12 @@ const SECRETS: readonly (readonly [RegExp, string])[] = [
   [/(\b[a-z][a-z0-9+.-]*:\/\/)[^\s/?#@]+@/gi, `$1${REDACTED}@`],
 ];
 
-/** Whether a field of that name holds a secret; `tokenFile` does not, `token` does. */
+/** Whether a field of this name holds a secret; `tokenFile` does not, `token` does. */
 export function isSecretName(name: string): boolean {
   return SECRET_NAME.test(name);
 }
 
-/** The text without anything that looks like a secret. */
+/** Returns the text without anything that looks like a secret. */
 export function redactText(text: string): string {
   return SECRETS.reduce((result, [pattern, replacement]) => {
     return result.replace(pattern, replacement);

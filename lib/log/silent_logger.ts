@@ -1,13 +1,8 @@
-/**
- * A log that nothing comes of, for parts whose findings are told by other means.
- *
- * @module
- */
 import type { Logger } from "./logger.ts";
 
 const ignore = () => {};
 
-/** Drops every line. */
+/** Drops every line, for parts that report their findings in another form. */
 export const SILENT_LOGGER: Logger = {
   error: ignore,
   warn: ignore,

@@ -1,19 +1,14 @@
-/**
- * Holds back lines that repeat.
- *
- * @module
- */
 import { getThrottlingFilter, type LogRecord } from "@logtape/logtape";
 import type { Clock } from "../os/clock.ts";
 import type { LogLine } from "./log_line.ts";
 
-/** Lines a minute that one message may have about one object … */
+/** Maximum number of lines per minute with one message about one object. */
 const PER_OBJECT = 10;
-/** … and about all objects. */
+/** Maximum number of lines per minute with one message about all objects. */
 const PER_MESSAGE = 100;
 const WINDOW_MS = 60_000;
 
-/** The fields that say what a message is about. */
+/** The fields that identify the object of a message. */
 const OBJECT_FIELDS = [
   "ipFamily",
   "servicePort",
@@ -26,8 +21,8 @@ const OBJECT_FIELDS = [
 ];
 
 /**
- * Lets a line through unless there were too many like it. A count of those held back is printed when
- * the next one like them is let through.
+ * Creates a filter that suppresses repeated lines. The next line that passes has a count of the
+ * suppressed ones.
  */
 export function createThrottle(
   { clock, print }: { readonly clock: Clock; readonly print: (line: LogLine) => void },

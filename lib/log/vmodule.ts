@@ -1,25 +1,25 @@
 /**
- * `--vmodule`: more detail from some parts of the program only. kube-proxy's patterns name Go files;
- * ours name the parts that a log is made for by `with({ component })`, such as `reflector`. A part is
- * named after its file, so that who reads the source finds the name.
+ * `--vmodule`: more detail from some components only. kube-proxy's patterns name Go files; here
+ * they name components, which loggers get from `with({ component })`, such as `reflector`. A
+ * component has the name of its file.
  *
  * @module
  */
 
 /** One `pattern=N` of `--vmodule`, with the field names of the configuration file. */
 export interface VmoduleEntry {
-  /** Name of a component; `*`, `?` and `[a-z]` stand for what they do in a shell. */
+  /** Name of a component; `*`, `?` and `[a-z]` work as in a shell. */
   readonly filePattern: string;
   readonly verbosity: number;
 }
 
-/** The verbosity that the patterns give a component; 0 when none fits, as in klog. */
+/** Returns the verbosity of a component by the patterns; 0 if none matches, as in klog. */
 export function vmoduleVerbosity(entries: readonly VmoduleEntry[], component: string): number {
-  // Of several patterns that fit, klog takes the first.
+  // If several patterns match, klog uses the first.
   return entries.find(({ filePattern }) => fits(filePattern, component))?.verbosity ?? 0;
 }
 
-/** As a shell compares names. Written as a walk: a pattern never becomes a regular expression. */
+/** Matches names like a shell. A loop, because a pattern must never become a regular expression. */
 function fits(pattern: string, name: string): boolean {
   const [first, ...rest] = pattern;
   if (first === undefined) return name === "";

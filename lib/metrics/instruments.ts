@@ -1,8 +1,3 @@
-/**
- * prom-client's instruments, made from the table of metrics.
- *
- * @module
- */
 import { Counter, Gauge, Histogram, type Registry } from "prom-client";
 import type { BackendMode } from "../proxy/backend.ts";
 import { hasMetric, type Metric } from "./metric.ts";
@@ -12,12 +7,12 @@ type InstrumentOf<Row extends Metric> = Row["type"] extends "counter" ? Counter
   : Row["type"] extends "gauge" ? Gauge
   : Histogram;
 
-/** An instrument for each row of the table, by the name that the code has for it. */
+/** An instrument for each row of the table, by its name in the code. */
 export type Instruments = { readonly [Key in MetricKey]: InstrumentOf<typeof METRICS[Key]> };
 
 /**
- * One instrument for each row. Those that the mode does not have are made, too, and are not in the
- * registry: so nobody who tells a figure has to ask for the mode.
+ * Creates one instrument for each row. Those that the mode does not have exist but are not
+ * registered, so callers do not need to check the mode.
  */
 export function createInstruments(registry: Registry, mode: BackendMode): Instruments {
   const entries = Object.entries<Metric>(METRICS).map(([key, row]) => {
@@ -25,11 +20,11 @@ export function createInstruments(registry: Registry, mode: BackendMode): Instru
     showZeros(instrument, row);
     return [key, instrument];
   });
-  // The mapped type says which class each row becomes; Object.fromEntries() cannot.
+  // The mapped type gives the class of each row; Object.fromEntries() cannot.
   return Object.fromEntries(entries) as Instruments;
 }
 
-/** prom-client has no way to set a counter to a total that is counted elsewhere. */
+/** prom-client cannot set a counter to a total that is counted elsewhere. */
 export function setCounter(counter: Counter, labels: Record<string, string>, total: number): void {
   counter.remove(labels);
   counter.inc(labels, total);
@@ -45,7 +40,7 @@ function createInstrument(row: Metric, registers: Registry[]): Counter | Gauge |
 }
 
 /**
- * A rate needs the zero before the first event. Gauges have none: a time stamp of zero would look
+ * A rate needs the zero before the first event. Gauges have none: a timestamp of zero would look
  * like a sync in 1970.
  */
 function showZeros(instrument: Counter | Gauge | Histogram, { labels = {}, startsAtZero }: Metric) {

@@ -1,6 +1,6 @@
 /**
- * The metrics that are kube-proxy's own: names, types, labels, buckets and modes are upstream's
- * (pkg/proxy/metrics of Kubernetes 1.36), so that its dashboards and alerts go on working.
+ * The metrics of kube-proxy: names, types, labels, buckets and modes are upstream's
+ * (pkg/proxy/metrics of Kubernetes 1.36), so that its dashboards and alerts keep working.
  *
  * @module
  */
@@ -8,7 +8,7 @@ import { FAMILY, KERNEL_MODES, type Metric } from "./metric.ts";
 
 const CODE = { code: ["200", "503"] } as const;
 
-/** The modes of which upstream can write a part of the rules only. */
+/** The modes in which upstream can write a part of the rules. */
 const PARTIAL_SYNC_MODES = ["iptables", "nftables"] as const;
 
 /** 0.001 s doubling to 16.384 s. */
@@ -23,7 +23,7 @@ const PROGRAMMING_BUCKETS = [
   ...Array.from({ length: 7 }, (_, index) => 120 + 30 * index),
 ];
 
-/** Rows by the name that the code has for each. */
+/** Rows by their name in the code. */
 export const KUBE_PROXY_METRICS = {
   syncDuration: {
     name: "kubeproxy_sync_proxy_rules_duration_seconds",

@@ -18,6 +18,6 @@ Deno.test.each(
   assertEquals(isLocalRequest(request, parseIpAddress(peer)), expected);
 });
 
-Deno.test("isLocalRequest() trusts nobody whose address is unknown", () => {
+Deno.test("isLocalRequest() trusts no peer whose address is unknown", () => {
   assertEquals(isLocalRequest(new Request("http://localhost/"), undefined), false);
 });

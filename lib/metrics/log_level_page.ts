@@ -1,6 +1,6 @@
 /**
- * `/debug/flags/v`: the verbosity of the log, changed while the process runs. The only thing that can
- * be changed through the metrics port.
+ * `/debug/flags/v`: changes the verbosity of the log of a running process. Nothing else can be
+ * changed through the metrics port.
  *
  * @module
  */
@@ -8,12 +8,12 @@ import type { IpAddress } from "../net/ip_address.ts";
 import { isLocalRequest } from "./local_request.ts";
 import { answerNotFound, answerText } from "./plain_answer.ts";
 
-/** Highest verbosity that means something. */
+/** Highest verbosity with an effect. */
 const MAX_LEVEL = 10;
-/** More than any level takes; whoever sends more is not read to the end. */
+/** Longer than any level; a longer body is not read to the end. */
 const MAX_BODY_BYTES = 16;
 
-/** What is set. */
+/** The request and the setting. */
 interface LogLevelOptions {
   readonly setVerbosity: (level: number) => void;
   /** The client's address. */
@@ -21,9 +21,9 @@ interface LogLevelOptions {
 }
 
 /**
- * Sets the verbosity to the number in the body of a PUT; 406 for other methods, as upstream. For
- * anyone who is not on this machine there is no such path; and none for a name in the Host header,
- * under which a web page could make a browser on this machine ask (DNS rebinding).
+ * Sets the verbosity to the number in the body of a PUT; 406 for other methods, as upstream. 404
+ * for other machines, and for a name in the Host header, under which a web page could make a
+ * browser on this machine ask (DNS rebinding).
  */
 export async function answerLogLevel(
   request: Request,
@@ -40,7 +40,7 @@ export async function answerLogLevel(
   return answerText(`Verbosity is ${text} now\n`);
 }
 
-/** The trimmed body; `undefined` when it is too long. */
+/** Returns the trimmed body; `undefined` if it is too long. */
 async function readBody({ body }: Request): Promise<string | undefined> {
   let text = "";
   if (body === null) return text;

@@ -1,5 +1,5 @@
 /**
- * Metrics of the loops of all controllers. Those of Services also have kube-proxy's metrics.
+ * Metrics of the loops of all controllers. Loops of Services also have kube-proxy's metrics.
  *
  * @module
  */
@@ -11,11 +11,11 @@ export interface LoopInstruments {
   /** `at`: milliseconds since 1970. */
   synced(loop: LoopId, figures: { readonly at: number; readonly quarantined: number }): void;
   failed(loop: LoopId): void;
-  /** After each sync, good or not. */
+  /** Called after each sync, successful or not. */
   finished(loop: LoopId, figures: { readonly seconds: number }): void;
 }
 
-/** The methods over the instruments. */
+/** Creates the instruments of all loops. */
 export function loopInstruments(its: Instruments): LoopInstruments {
   return {
     synced(loop, { at, quarantined }) {

@@ -1,13 +1,12 @@
 /**
- * What the metrics port serves: the paths of kube-proxy's, and nothing that tells more of the cluster
- * than those do. Whoever reaches the port may ask.
+ * The pages of the metrics port: kube-proxy's paths, and nothing that reveals more of the cluster.
+ * Any client that reaches the port may read them.
  *
  * @module
  */
 import { isSecretName, REDACTED, redactText } from "../log/redact.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import { type Clock, systemClock } from "../os/clock.ts";
-import { answerHealthz, HEALTHZ } from "./healthz_page.ts";
 import { isLocalRequest } from "./local_request.ts";
 import { answerLogLevel } from "./log_level_page.ts";
 import { answerJson, answerNotFound, answerText, refuseWriting } from "./plain_answer.ts";
@@ -16,25 +15,25 @@ import type { SliMetrics } from "./sli_metrics.ts";
 import { type StatuszOptions, statuszPage } from "./statusz_page.ts";
 import { answerZPage, type ZPage } from "./z_page.ts";
 
-/** What is answered with. What is `undefined` here is a path that there is not. */
+/** The content of the pages. A path whose content is `undefined` does not exist. */
 export interface MetricsHandlerOptions {
   /**
-   * Called for a request of `/metrics`, but not while another call is under way. Prometheus' text
-   * only, as upstream; prom-client 15's OpenMetrics would give counters other names (`_total_total`).
+   * Called for a request of `/metrics`, but never twice at once. Only Prometheus' text format, as
+   * upstream; prom-client 15's OpenMetrics would rename counters (`_total_total`).
    */
   readonly render: () => Promise<MetricsAnswer>;
   readonly slis: SliMetrics;
   /** @default {systemClock} */
   readonly clock?: Clock;
-  /** The word that `/proxyMode` answers with. */
+  /** The mode that `/proxyMode` returns. */
   readonly mode: string;
   /** The configuration in the form of its file, for `/configz`. */
   readonly configuration: () => unknown;
   /** All flags with their values, for `/flagz`. */
   readonly flags: (() => Readonly<Record<string, string>>) | undefined;
-  /** For `/statusz`, but for the paths. */
+  /** For `/statusz`, without the paths. */
   readonly status: (() => Omit<StatuszOptions, "paths">) | undefined;
-  /** Sets the verbosity, for `/debug/flags/v`; given only where profiling is on. */
+  /** Sets the verbosity, for `/debug/flags/v`; only present if profiling is on. */
   readonly setVerbosity: ((level: number) => void) | undefined;
 }
 
@@ -92,7 +91,7 @@ function createPages(options: MetricsHandlerOptions): ReadonlyMap<string, Page> 
   return pages;
 }
 
-/** DELETE is only for who is on this machine: nothing on the port changes anything for others. */
+/** DELETE is only for this machine: other clients cannot change anything through the port. */
 async function answerSlis(
   request: Request,
   { slis, peer }: { readonly slis: SliMetrics; readonly peer: IpAddress | undefined },
@@ -104,7 +103,7 @@ async function answerSlis(
   return answerText("metrics reset\n");
 }
 
-/** Flags by name, without dashes, and their values as text. What looks like a secret is taken out. */
+/** All flags by name, without dashes, with their values as text. Secrets are redacted. */
 export function flagzPage(flags: Readonly<Record<string, string>>): ZPage {
   const shown = Object.entries(flags)
     .sort(([left], [right]) => left < right ? -1 : 1)
@@ -114,4 +113,32 @@ export function flagzPage(flags: Readonly<Record<string, string>>): ZPage {
     fields: { flags: Object.fromEntries(shown) },
     lines: shown.map(([name, value]) => `${name}=${value}`),
   };
+}
+
+/** The only check is whether the port answers, so it cannot fail. */
+const CHECKS: readonly string[] = ["ping"];
+
+/** The name of the checks in `/metrics/slis`. */
+export const HEALTHZ = "healthz";
+
+/**
+ * Answers `/healthz`, with `?verbose` check by check, with `?exclude=name` without one of them, and
+ * `/healthz/name`. Calls `onChecked` for each check of `/healthz`.
+ */
+export function answerHealthz(url: URL, onChecked: (check: string) => void): Response {
+  const check = url.pathname.slice(`/${HEALTHZ}/`.length);
+  if (check !== "") return CHECKS.includes(check) ? answerText("ok") : answerNotFound();
+  const unknown = new Set(url.searchParams.getAll("exclude"));
+  const lines = CHECKS.map((name) => {
+    const state = unknown.delete(name) ? "excluded: ok" : "ok";
+    if (state === "ok") onChecked(name);
+    return `[+]${name} ${state}\n`;
+  });
+  if (!url.searchParams.has("verbose")) return answerText("ok");
+  const warning = unknown.size > 0
+    ? `warn: no health check has the name ${
+      [...unknown].sort().map((name) => JSON.stringify(name)).join(", ")
+    }\n`
+    : "";
+  return answerText(`${lines.join("")}${warning}${HEALTHZ} check passed\n`);
 }

@@ -1,14 +1,9 @@
-/**
- * What is told of the process and of what it reads and serves beside the data plane.
- *
- * @module
- */
 import type { IpFamily } from "../net/ip_address.ts";
 import type { OpenFiles } from "../os/open_files.ts";
 import { type Instruments, setCounter } from "./instruments.ts";
 import { METRICS } from "./metric_table.ts";
 
-/** How far one family is with the changes of objects. */
+/** The progress of one family with changes of objects. */
 interface ChangeFigures {
   readonly servicesPending: number;
   /** Since the process began. */
@@ -18,47 +13,50 @@ interface ChangeFigures {
   readonly endpointsTotal: number;
 }
 
-/** One request to the API server that was answered, or was not. */
+/** One request to the API server, answered or not. */
 interface ApiAnswer {
   readonly method: "GET" | "POST" | "PATCH";
   /** Host and port of the server. */
   readonly host: string;
   /** The HTTP status; `undefined` = no answer came. */
   readonly status: number | undefined;
-  /** Until the answer began; `undefined` for watches, which are not measured. */
+  /** Until the first byte of the answer; `undefined` for watches, which are not measured. */
   readonly seconds?: number;
 }
 
-/** What came of a change of the configuration file. */
+/** The result of a change of the configuration file. */
 type ConfigReload = typeof METRICS.configReloads.labels.result[number];
 
-/** Told of everything that is no sync. */
+/** Records everything besides syncs. */
 export interface ProcessInstruments {
-  /** Figures replace those told before; those of the families are added up, as upstream does. */
+  /** Replaces the former figures; those of the families are added up, as upstream does. */
   setChanges(family: IpFamily, figures: ChangeFigures): void;
   healthAnswered(path: "healthz" | "livez", code: 200 | 503): void;
   /** Listening on a healthCheckNodePort failed. */
   healthBindFailed(): void;
   /** The configuration file changed. */
   configReloaded(result: ConfigReload): void;
-  /** How many settings of the machine are needed and could not be made. */
+  /** Sets the number of required settings of the machine that were refused. */
   setHostSettingsRefused(count: number): void;
   apiAnswered(answer: ApiAnswer): void;
-  /** Seconds since the API server was last heard of, by a kind of object or the connection itself. */
+  /**
+   * Sets the seconds since the last data from the API server, for a kind of object or the
+   * connection.
+   */
   setSourceAge(resource: string, seconds: number): void;
-  /** Totals of what had to be done again; they replace those told before. */
+  /** Totals of repeated work; they replace the former totals. */
   setRepetitions(
     resource: string,
     totals: { readonly watchFailures: number; readonly relists: number },
   ): void;
   setLargestEventLoopDelay(seconds: number): void;
-  /** Figures replace those told before. */
+  /** Replaces the former figures. */
   setOpenFiles(files: Pick<OpenFiles, "limit" | "open" | "refused">): void;
-  /** Errors since the start that nothing caught. */
+  /** Sets the number of uncaught errors since the start. */
   setUncaughtErrors(count: number): void;
 }
 
-/** The methods over the instruments. */
+/** Creates the methods on the instruments. */
 export function processInstruments(its: Instruments): ProcessInstruments {
   return {
     ...changeMethods(its),
@@ -116,7 +114,7 @@ function sourceMethods(its: Instruments) {
   };
 }
 
-/** As client-go has it. What is no status of HTTP would be a series of its own. */
+/** As client-go does. Anything but an HTTP status would be a series of its own. */
 function statusLabel(status: number | undefined): string {
   const known = status !== undefined && status >= 100 && status <= 599;
   return known ? String(status) : "<error>";

@@ -1,9 +1,8 @@
 /**
  * The metrics of the process: typed methods over the instruments of prom-client.
  *
- * prom-client's default metrics are not used: they read `/proc`, which Deno opens to nothing short of
- * all permissions. `process_open_fds` and `process_virtual_memory_bytes` cannot be had without it and
- * are left out.
+ * prom-client's default metrics are not used: they read `/proc`, which Deno opens only with all
+ * permissions. `process_open_fds` and `process_virtual_memory_bytes` need it and are left out.
  *
  * @module
  */
@@ -20,38 +19,38 @@ import { type ProcessInstruments, processInstruments } from "./process_instrumen
 import { SERVICE_METRICS } from "./service_metrics.ts";
 import { type SyncInstruments, syncInstruments } from "./sync_instruments.ts";
 
-/** A feature gate as it is set. */
+/** A feature gate and its value. */
 interface FeatureGateState {
   readonly name: string;
-  /** The empty string for one that is generally available, as upstream spells it. */
+  /** The empty string for a generally available gate, as upstream spells it. */
   readonly stage: typeof METRICS.featureEnabled.labels.stage[number];
   readonly enabled: boolean;
 }
 
-/** What the build info says, and when the process began. */
+/** The build info and the start time of the process. */
 interface MetricsOptions {
   /** Version of kube-relay. */
   readonly version: string;
   readonly mode: BackendMode;
   /** @default {[]} */
   readonly featureGates?: readonly FeatureGateState[];
-  /** What is counted for each Service; left out = nothing is. */
+  /** Counters of each Service; absent = Services are not counted. */
   readonly traffic?: ServiceTrafficTable;
   /** @default {systemClock} */
   readonly clock?: Clock;
 }
 
-/** Takes what happens and writes it as Prometheus text. */
+/** Records events and renders them as Prometheus text. */
 export interface ProxyMetrics extends SyncInstruments, ProcessInstruments {
   /** Counts the syncs of all controllers. */
   readonly loops: LoopInstruments;
-  /** Everything as text, but for what is counted for each Service. */
+  /** Renders all metrics but those of each Service. */
   render(): Promise<{ readonly contentType: string; readonly body: string }>;
-  /** The rest of the text, in pieces; `undefined` where Services are not counted one by one. */
+  /** Renders the rest in pieces; `undefined` if Services are not counted. */
   renderServices(): AsyncIterable<string> | undefined;
 }
 
-/** The metrics of one process, all at zero. */
+/** Creates the metrics of one process, all at zero. */
 export function createProxyMetrics(options: MetricsOptions): ProxyMetrics {
   const registry = new Registry();
   const its = createInstruments(registry, options.mode);
@@ -72,7 +71,7 @@ export function createProxyMetrics(options: MetricsOptions): ProxyMetrics {
   };
 }
 
-/** What stays as it is until the process ends. */
+/** Sets the values that never change. */
 function setFacts(its: Instruments, options: MetricsOptions): void {
   const { version, mode, featureGates = [], clock = systemClock } = options;
   its.buildInfo.set({ version, mode, deno: Deno.version.deno }, 1);
@@ -84,7 +83,7 @@ function setFacts(its: Instruments, options: MetricsOptions): void {
   for (const family of METRICS.quarantined.labels.ip_family) {
     its.quarantined.set({ "ip_family": family }, 0);
   }
-  // Absent, not zero, where nfacct is missing; prom-client starts everything without labels at zero.
+  // Absent, not zero, if nfacct is missing; prom-client starts every metric without labels at zero.
   its.invalidDropped.remove({});
   its.localhostNodePorts.remove({});
 }
@@ -103,8 +102,8 @@ function kubernetesVersion(version: string) {
 const PIECE_LINES = 512;
 
 /**
- * Writes what the table holds of what a mode counts, piece by piece, with a pause after each; nothing
- * while it is empty.
+ * Renders the counters of each Service, piece by piece, with a pause after each; nothing while the
+ * table is empty.
  */
 export async function* renderServiceSeries(
   table: ServiceTrafficTable,
@@ -138,7 +137,7 @@ function labelsOf({ family, protocol, name }: ServiceTrafficRow): string {
   return labels.map(([label, value]) => `${label}="${escape(value)}"`).join(",");
 }
 
-/** A manifest may hold any text: none of it may end its label, or its line. */
+/** A manifest may contain any text, which must not end its label or its line. */
 function escape(value: string): string {
   return value.replace(/[\\"\n]/g, (character) => character === "\n" ? "\\n" : `\\${character}`);
 }

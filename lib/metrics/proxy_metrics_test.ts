@@ -1,10 +1,9 @@
 import { assert, assertEquals, assertMatch, assertStringIncludes } from "@std/assert";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
+import { METRIC_ROWS, seriesBound } from "../../tests/support/metric_rows.ts";
 import type { BackendMode } from "../proxy/backend.ts";
 import type { ServicePortName } from "../proxy/service_port_name.ts";
 import { ServiceTrafficTable } from "../proxy/service_traffic.ts";
-import { seriesBound } from "./metric.ts";
-import { METRIC_ROWS } from "./metric_table.ts";
 import { createProxyMetrics, type ProxyMetrics, renderServiceSeries } from "./proxy_metrics.ts";
 
 function create(): ProxyMetrics {
@@ -123,7 +122,7 @@ Deno.test("createProxyMetrics() makes no new series of names that it does not kn
   assert(!(await metrics.render()).body.includes("x1"));
 });
 
-Deno.test("createProxyMetrics() tells CPU, memory and start of the process without /proc", async () => {
+Deno.test("createProxyMetrics() reports CPU, memory and start of the process without /proc", async () => {
   const metrics = create();
   const cpu = await valueOf(metrics, "process_cpu_seconds_total");
   const memory = await valueOf(metrics, "process_resident_memory_bytes");

@@ -1,8 +1,3 @@
-/**
- * The metrics that only kube-relay has.
- *
- * @module
- */
 import { CONTROLLER_NAMES } from "../controller/loop_id.ts";
 import { SOCKET_USES } from "../os/open_files.ts";
 import { FAMILY, type Metric } from "./metric.ts";
@@ -22,13 +17,13 @@ const RESOURCE = {
 /** One loop of a controller. */
 const LOOP = { controller: CONTROLLER_NAMES, ...FAMILY } as const;
 
-/** What another program may have removed or changed. */
+/** Objects that another program may have removed or changed. */
 const DRIFT = {
   ...FAMILY,
   kind: ["chain", "rule", "set", "virtual_server", "address"],
 } as const;
 
-/** Rows by the name that the code has for each. */
+/** Rows by their name in the code. */
 export const RELAY_METRICS = {
   buildInfo: {
     name: "kube_relay_build_info",

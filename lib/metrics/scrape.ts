@@ -1,12 +1,12 @@
 /**
- * The text of a scrape, made once for many who ask, plain and compressed: Prometheus asks for gzip,
- * and kube-proxy gives it.
+ * The text of a scrape, rendered once for many clients, plain and compressed: Prometheus requests
+ * gzip, and kube-proxy supports it.
  *
  * @module
  */
 import type { Clock } from "../os/clock.ts";
 
-/** What is rendered. A large text comes in pieces: a string of 5 MB takes 20 ms to encode. */
+/** The rendered text. A large text comes in pieces: a string of 5 MB takes 20 ms to encode. */
 export interface MetricsAnswer {
   readonly contentType: string;
   readonly body: string | Pieces;
@@ -14,13 +14,13 @@ export interface MetricsAnswer {
 
 type Pieces = readonly Uint8Array<ArrayBuffer>[];
 
-/** Compressed at a time: 64 KiB take 2 ms, in which nothing else runs. */
+/** Compressed at a time: 64 KiB take 2 ms, which block the event loop. */
 const PIECE_BYTES = 65_536;
-/** Rendering for clients gets a fifth of the time, and a second of it in advance. */
+/** Rendering for clients may take a fifth of the time, and a second of it in advance. */
 const RENDER_SHARE = 0.2;
 const MOST_CREDIT_MS = 1000;
 
-/** A text that can be sent as often as it is asked for. */
+/** A text that can be sent repeatedly. */
 export class Scrape {
   readonly #contentType: string;
   readonly #plain: Pieces;
@@ -31,7 +31,7 @@ export class Scrape {
     this.#plain = typeof body === "string" ? [new TextEncoder().encode(body)] : body;
   }
 
-  /** Answers in the coding that the request takes. No answer holds a copy of the text. */
+  /** Answers in an encoding that the request accepts. Responses share the text. */
   async answer({ headers }: Pick<Request, "headers">): Promise<Response> {
     const isCompressed = acceptsGzip(headers.get("accept-encoding") ?? "");
     const pieces = isCompressed ? await (this.#compressed ??= gzip(this.#plain)) : this.#plain;
@@ -48,8 +48,8 @@ export class Scrape {
 }
 
 /**
- * Whoever asks while a text is made gets that one. Who asks so often that making them would take more
- * than a fifth of the time gets the last one again: asking a lot must not cost a lot.
+ * Clients that ask during rendering share its result. If rendering would take more than a fifth of
+ * the time, clients get the last text again, so that frequent requests stay cheap.
  */
 export class SharedScrape {
   readonly #clock: Clock;
@@ -64,7 +64,7 @@ export class SharedScrape {
     this.#render = render;
   }
 
-  /** The text to send. Rejects as `render` does. */
+  /** Returns the text to send. Rejects as `render` does. */
   get(): Promise<Scrape> {
     const now = this.#clock.now();
     const earned = (now - this.#creditAt) * RENDER_SHARE;
@@ -83,7 +83,7 @@ export class SharedScrape {
   }
 }
 
-/** RFC 9110, 12.5.3: a weight of 0 refuses; what is not named is not taken, but for `*`. */
+/** RFC 9110, 12.5.3: a weight of 0 refuses an encoding; only `*` accepts unnamed ones. */
 function acceptsGzip(acceptEncoding: string): boolean {
   const weights = new Map<string, number>();
   for (const item of acceptEncoding.toLowerCase().split(",")) {

@@ -1,11 +1,13 @@
 /**
- * The metrics of each Service, there with `--service-counters` only.
+ * The metrics of each Service, only with `--service-counters`.
  *
  * @module
  */
 import { FAMILY, type Metric } from "./metric.ts";
 
-/** Labels of one port of a Service; `other` stands for all Services that have no series of their own. */
+/**
+ * Labels of one port of a Service; `other` stands for all Services without a series of their own.
+ */
 const SERVICE = {
   namespace: ["(namespace)"],
   service: ["(name)", "other"],
@@ -14,7 +16,7 @@ const SERVICE = {
   ...FAMILY,
 } as const;
 
-/** Rows by the name that the code has for each. */
+/** Rows by their name in the code. */
 export const SERVICE_METRICS = {
   bytesFromClients: {
     name: "kube_relay_service_received_bytes_total",

@@ -1,18 +1,17 @@
 /**
- * The metrics that every Kubernetes component has from its shared libraries, as far as they mean
- * something outside of Go.
+ * The metrics that every Kubernetes component gets from its shared libraries, unless they only
+ * concern Go.
  *
  * @module
  */
 import type { Metric } from "./metric.ts";
 
-/** Rows by the name that the code has for each. */
+/** Rows by their name in the code. */
 export const SHARED_METRICS = {
   kubernetesBuildInfo: {
     name: "kubernetes_build_info",
     type: "gauge",
-    help:
-      "Always 1; the Kubernetes version whose behaviour kube-relay has, and its own after the +",
+    help: "Always 1. Labels: the compatible Kubernetes version and the version of kube-relay",
     labels: { major: ["1"], minor: ["36"], git_version: ["(version)"], platform: ["(platform)"] },
   },
   featureEnabled: {

@@ -1,11 +1,6 @@
-/**
- * The indicators of `/metrics/slis` (KEP-3466): which health checks were made, and how they went.
- *
- * @module
- */
 import { Counter, Gauge, Registry } from "prom-client";
 
-/** How a check went. */
+/** The result of a check. */
 type CheckStatus = "success" | "error";
 
 /** The text of a scrape. */
@@ -14,11 +9,14 @@ interface RenderedMetrics {
   readonly body: string;
 }
 
-/** Counts health checks apart from all other metrics, for a scrape that may come every second. */
+/**
+ * Counts health checks for `/metrics/slis` (KEP-3466), separately from other metrics, because it
+ * may be scraped every second.
+ */
 export interface SliMetrics {
-  /** A check was made; `type` is the path that it belongs to, e.g. `healthz`. */
+  /** Counts a check; `type` is the path that it belongs to, e.g. `healthz`. */
   checked(check: { readonly name: string; readonly type: string }, status: CheckStatus): void;
-  /** Forgets what was counted. */
+  /** Resets the counters. */
   reset(): void;
   render(): Promise<RenderedMetrics>;
 }

@@ -1,29 +1,24 @@
-/**
- * `/statusz`: which build this is, and since when it runs (KEP-4827).
- *
- * @module
- */
 import type { ZPage } from "./z_page.ts";
 
-/** What is told. Times are milliseconds since 1970. */
+/** The content of the page. Times are milliseconds since 1970. */
 export interface StatuszOptions {
   readonly startedAt: number;
   readonly now: number;
-  /** Version of kube-relay, with the release of kube-proxy that it stands in for. */
+  /** Version of kube-relay, with the compatible release of kube-proxy. */
   readonly version: string;
   /** Kubernetes release, e.g. `1.36`. */
   readonly release: string;
-  /** What runs it, e.g. `deno 2.9.0`; stands where upstream names Go's version. */
+  /** The runtime, e.g. `deno 2.9.0`, in place of upstream's version of Go. */
   readonly runtime: string;
   /** Paths of the port. */
   readonly paths: readonly string[];
 }
 
-/** The page. */
+/** `/statusz`: the build and its start time (KEP-4827). */
 export function statuszPage(options: StatuszOptions): ZPage {
   const { startedAt, now, version, release, runtime, paths } = options;
   const uptimeSeconds = Math.max(0, Math.floor((now - startedAt) / 1000));
-  // Seconds alone, as metav1.Time has them.
+  // Without fractions of a second, as metav1.Time.
   const startTime = new Date(startedAt).toISOString().replace(/\.\d+Z$/, "Z");
   return {
     kind: "Statusz",

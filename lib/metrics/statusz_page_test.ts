@@ -3,7 +3,7 @@ import { statuszPage } from "./statusz_page.ts";
 
 const START = Date.UTC(2026, 0, 1);
 
-Deno.test("statuszPage() tells build, start and paths", () => {
+Deno.test("statuszPage() reports build, start and paths", () => {
   const { fields, lines } = statuszPage({
     startedAt: START + 250,
     now: START + 250 + ((26 * 60 + 3) * 60 + 9) * 1000 + 999,

@@ -1,8 +1,3 @@
-/**
- * What is told of syncs and of the data plane that they write.
- *
- * @module
- */
 import type { Counter } from "prom-client";
 import type { IpFamily } from "../net/ip_address.ts";
 import type { RuleCounters, TrafficCounters } from "../proxy/backend.ts";
@@ -15,32 +10,32 @@ interface SyncFigures {
   /** Milliseconds since 1970. */
   readonly at: number;
   readonly quarantined: number;
-  /** For each change of endpoints that was brought about: seconds since the control plane made it. */
+  /** For each applied change of endpoints: seconds since the control plane made it. */
   readonly programmingSeconds: readonly number[];
   readonly noLocalEndpoints: { readonly internal: number; readonly external: number };
-  /** Rules of each table, by a mode that has such. */
+  /** Number of rules of each table, in modes with rules. */
   readonly rules?: SyncReport["rules"];
 }
 
-/** How one sync went, good or not. */
+/** The duration of one sync, successful or not. */
 interface SyncDuration {
   readonly seconds: number;
   /** Whether everything was compared; `undefined` = it failed before that was known. */
   readonly full?: boolean;
 }
 
-/** What was found different from what had been written, and what was put right. */
+/** Unexpected differences of the data plane, and repairs. */
 export interface DriftFigures {
   readonly kind: typeof METRICS.driftFound.labels.kind[number];
   readonly found: number;
   readonly repaired: number;
 }
 
-/** Told of syncs, and of what their backends count. */
+/** Records syncs and the counters of their backends. */
 export interface SyncInstruments {
-  /** A sync was asked for, or the sync loop has begun; milliseconds since 1970. */
+  /** A sync was requested, or the sync loop started; milliseconds since 1970. */
   syncQueued(family: IpFamily, at: number): void;
-  /** A sync has ended, well or not. */
+  /** A sync ended, successfully or not. */
   syncFinished(family: IpFamily, duration: SyncDuration): void;
   syncSucceeded(family: IpFamily, figures: SyncFigures): void;
   syncFailed(family: IpFamily): void;
@@ -49,15 +44,15 @@ export interface SyncInstruments {
     family: IpFamily,
     figures: { readonly seconds: number; readonly deleted: number },
   ): void;
-  /** The data plane was compared with what had been written. */
+  /** The data plane was compared with what kube-relay had written. */
   driftFound(family: IpFamily, figures: DriftFigures): void;
-  /** Totals replace those told before. */
+  /** Replaces the former totals. */
   setRuleCounters(family: IpFamily, totals: RuleCounters): void;
-  /** Totals replace those told before. */
+  /** Replaces the former totals. */
   setTraffic(family: IpFamily, totals: Readonly<TrafficCounters>): void;
 }
 
-/** The methods over the instruments. */
+/** Creates the methods on the instruments. */
 export function syncInstruments(its: Instruments): SyncInstruments {
   return { ...syncMethods(its), ...repairMethods(its), ...totalMethods(its) };
 }
@@ -119,7 +114,7 @@ function totalMethods(its: Instruments) {
       setCounter(its.partialRestoreFailures, labels, failedPartialWrites);
       setCounter(its.nftablesSyncFailures, labels, failedWrites);
       setCounter(its.nftablesCleanupFailures, labels, failedCleanups);
-      // Without a family, as upstream has them: nfacct's counters are one for both.
+      // Without a family, as upstream: nfacct has one counter for both.
       if (invalidDroppedPackets !== undefined) {
         setCounter(its.invalidDropped, {}, invalidDroppedPackets);
       }

@@ -1,6 +1,6 @@
 /**
- * The form that `/flagz` and `/statusz` share: text for people, or an object of `config.k8s.io` for
- * programs that name it in full (KEP-4827, KEP-4828).
+ * The common form of `/flagz` and `/statusz`: text for people, or an object of `config.k8s.io` for
+ * programs that request it by its full name (KEP-4827, KEP-4828).
  *
  * @module
  */
@@ -9,16 +9,16 @@ import { answerJson, answerText, refuseWriting } from "./plain_answer.ts";
 /** A page in both forms. */
 export interface ZPage {
   readonly kind: "Flagz" | "Statusz";
-  /** Fields of the object beside kind, version and name. */
+  /** Fields of the object besides kind, version and name. */
   readonly fields: Readonly<Record<string, unknown>>;
   /** The lines for people. */
   readonly lines: readonly string[];
 }
 
 const GROUP = "config.k8s.io";
-/** The second is deprecated upstream, and the same. */
+/** The second is deprecated upstream and has the same content. */
 const VERSIONS: readonly (string | undefined)[] = ["v1beta1", "v1alpha1"];
-/** Dashboards and scripts look for the component that they know. */
+/** Dashboards and scripts look for this component. */
 const COMPONENT = "kube-proxy";
 
 /** One form that an Accept header asks for. */
@@ -27,7 +27,7 @@ interface MediaType {
   readonly parameters: ReadonlyMap<string, string>;
 }
 
-/** Answers with the first form of the Accept header that there is; with 406 when there is none. */
+/** Answers with the first available form of the Accept header, or with 406. */
 export function answerZPage(request: Request, page: ZPage): Response {
   const refusal = refuseWriting(request);
   if (refusal) return refusal;

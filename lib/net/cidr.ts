@@ -23,7 +23,7 @@ export function parseCidr(text: string): Cidr {
   return parsed;
 }
 
-/** As {@linkcode parseCidr}, with `undefined` in place of an error. */
+/** Like {@linkcode parseCidr}, but returns `undefined` instead of throwing. */
 export function tryParseCidr(text: string): Cidr | undefined {
   const slash = text.indexOf("/");
   const address = tryParseIpAddress(slash < 0 ? "" : text.slice(0, slash));
@@ -39,7 +39,7 @@ export function tryParseCidr(text: string): Cidr | undefined {
   return `${tryParseIpAddress(network.toString())}/${length}` as Cidr;
 }
 
-/** The block that holds just one address. */
+/** Returns the block that contains only one address. */
 export function hostCidr(address: IpAddress): Cidr {
   return `${address}/${address.includes(":") ? 128 : 32}` as Cidr;
 }
@@ -54,7 +54,7 @@ export function prefixLengthOf(cidr: Cidr): number {
   return Number(cidr.slice(cidr.indexOf("/") + 1));
 }
 
-/** Whether a block holds an address. Never true across families. */
+/** Whether a block contains an address. Never true across families. */
 export function cidrContains(cidr: Cidr, address: IpAddress): boolean {
   if (cidr.includes(":") !== address.includes(":")) return false;
   const [network, length] = ipaddr.parseCIDR(cidr);

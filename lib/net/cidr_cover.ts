@@ -1,6 +1,6 @@
 /**
- * What several CIDR blocks hold together. A Service may have thousands of source ranges, so nothing
- * here compares each with each.
+ * The union of several CIDR blocks. A Service may have thousands of source ranges, so no code here
+ * compares each block with every other one.
  *
  * @module
  */
@@ -8,9 +8,9 @@ import ipaddr from "ipaddr.js";
 import { type Cidr, hostCidr, prefixLengthOf } from "./cidr.ts";
 import type { IpAddress } from "./ip_address.ts";
 
-/** The addresses that are in any of some blocks, which may lie in each other. */
+/** The union of some blocks, which may contain each other. */
 export class CidrCover {
-  /** The blocks that lie in no other one, each once, in the order in which they were given. */
+  /** The blocks that no other block contains, each once, in the given order. */
   readonly outermost: readonly Cidr[];
   readonly #bits: ReadonlySet<string>;
 
@@ -18,7 +18,7 @@ export class CidrCover {
     const blocks = [...new Set(cidrs)].map((cidr) => ({ cidr, bits: bitsOf(cidr) }));
     const kept = new Map<Cidr, string>();
     let outer: string | undefined;
-    // What lies in a block comes right after it.
+    // The blocks inside a block come right after it.
     for (
       const { cidr, bits } of blocks.toSorted((left, right) => left.bits < right.bits ? -1 : 1)
     ) {
@@ -30,7 +30,7 @@ export class CidrCover {
     this.#bits = new Set(kept.values());
   }
 
-  /** Whether an address is in any of the blocks. */
+  /** Whether any of the blocks contains an address. */
   contains(address: IpAddress): boolean {
     const bits = bitsOf(hostCidr(address));
     for (let length = 1; length <= bits.length; length++) {
@@ -40,10 +40,13 @@ export class CidrCover {
   }
 }
 
-/** The family and the fixed bits of a block as text: that of a block begins what lies in it. */
+/**
+ * Returns the family and the fixed bits of a block as text, which is a prefix of the text of every
+ * block inside it.
+ */
 function bitsOf(cidr: Cidr): string {
   const address = cidr.slice(0, cidr.indexOf("/"));
-  // Nearly all are of IPv4, and the library takes ten times as long.
+  // Nearly all are IPv4, and the library takes ten times as long.
   const bytes = address.includes(":")
     ? ipaddr.IPv6.parse(address).toByteArray()
     : address.split(".").map(Number);

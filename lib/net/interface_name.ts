@@ -1,9 +1,3 @@
-/**
- * Names of network interfaces. Pure.
- *
- * @module
- */
-
 /** In bytes: IFNAMSIZ of the kernel without the zero at the end. */
 export const LONGEST_INTERFACE_NAME = 15;
 

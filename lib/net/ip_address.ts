@@ -18,7 +18,7 @@ export type IpFamily = "IPv4" | "IPv6";
 /** Both families, in the order in which they are handled. */
 export const IP_FAMILIES: readonly IpFamily[] = ["IPv4", "IPv6"];
 
-/** As nearly every address comes: such a text is its own canonical form. */
+/** The usual form of an address: such a text is its own canonical form. */
 const CANONICAL_IPV4 =
   /^(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)(?:\.(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)){3}$/;
 const DOTTED = /^\d+\.\d+\.\d+\.\d+$/;
@@ -38,7 +38,7 @@ export function parseIpAddress(text: string): IpAddress {
   return parsed;
 }
 
-/** As {@linkcode parseIpAddress}, with `undefined` in place of an error. */
+/** Like {@linkcode parseIpAddress}, but returns `undefined` instead of throwing. */
 export function tryParseIpAddress(text: string): IpAddress | undefined {
   if (CANONICAL_IPV4.test(text)) return text as IpAddress;
   if (DOTTED.test(text)) {

@@ -80,7 +80,7 @@ Deno.test("parseIpAddress() leaves its own result as it is", () => {
   );
 });
 
-Deno.test("ipFamilyOf() tells the families apart", () => {
+Deno.test("ipFamilyOf() distinguishes the families", () => {
   assertEquals(ipFamilyOf(parseIpAddress("10.0.0.1")), "IPv4");
   assertEquals(ipFamilyOf(parseIpAddress("::1")), "IPv6");
   assertEquals(ipFamilyOf(parseIpAddress("::ffff:10.0.0.1")), "IPv4");

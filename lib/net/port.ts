@@ -24,7 +24,7 @@ export function parsePort(value: number | string): Port {
   return port;
 }
 
-/** As {@linkcode parsePort}, with `undefined` in place of an error. */
+/** Like {@linkcode parsePort}, but returns `undefined` instead of throwing. */
 export function tryParsePort(value: number | string): Port | undefined {
   const port = typeof value === "number" ? value : /^[0-9]{1,5}$/.test(value) ? Number(value) : NaN;
   return Number.isInteger(port) && port >= 1 && port <= 65535 ? port as Port : undefined;
@@ -41,7 +41,7 @@ export function parseProtocol(value: string | undefined): Protocol {
   return protocol;
 }
 
-/** As {@linkcode parseProtocol}, with `undefined` in place of an error. */
+/** Like {@linkcode parseProtocol}, but returns `undefined` instead of throwing. */
 export function tryParseProtocol(value: string | undefined): Protocol | undefined {
   if (value === undefined) return "TCP";
   return PROTOCOLS.find((protocol) => protocol === value);

@@ -1,15 +1,10 @@
-/**
- * Pauses that grow while something keeps failing.
- *
- * @module
- */
 import type { Clock } from "./clock.ts";
 
-/** The pause after the first failure, and the longest. */
+/** The first and the longest pause. */
 const FIRST_PAUSE_MS = 5;
 const LAST_PAUSE_MS = 250;
 
-/** The pauses of one loop, from a failure until it works again. */
+/** Pauses of one loop that grow while it keeps failing. */
 export class BackOff {
   readonly #clock: Clock;
   #pauseMs = 0;
@@ -19,7 +14,7 @@ export class BackOff {
     this.#clock = clock;
   }
 
-  /** Waits, twice as long as the last time. Does not reject. */
+  /** Waits twice as long as the last time. Does not reject. */
   async pause(): Promise<void> {
     this.#pauseMs = Math.min(Math.max(this.#pauseMs * 2, FIRST_PAUSE_MS), LAST_PAUSE_MS);
     const abort = this.#abort = new AbortController();
@@ -27,7 +22,7 @@ export class BackOff {
     this.#abort = undefined;
   }
 
-  /** Ends a pause that is under way. */
+  /** Ends a running pause. */
   cancel(): void {
     this.#abort?.abort();
   }

@@ -4,14 +4,14 @@
  * @module
  */
 
-/** A timer that can be taken back. */
+/** A timer that can be cancelled. */
 export interface Timer {
   cancel(): void;
 }
 
-/** The clock that everything below `main.ts` is given. */
+/** The clock of all code below `main.ts`. */
 export interface Clock {
-  /** Milliseconds that only ever grow; not related to the time of day. */
+  /** Monotonic milliseconds, unrelated to the time of day. */
   now(): number;
   /** Milliseconds since 1970. */
   wallNow(): number;
@@ -24,12 +24,12 @@ export interface Clock {
 }
 
 /**
- * Longest time of a timer, nearly 25 days: a longer one does not fit into 32 bits and ends at once. A
- * time-out of 1000h would cut what it is to spare.
+ * Longest time of a timer, nearly 25 days: a longer one does not fit into 32 bits and would fire at
+ * once.
  */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
-/** The machine's clock. A time of more than 25 days ends after these. */
+/** The machine's clock. Timers of more than 25 days fire after 25 days. */
 export const systemClock: Clock = {
   now: () => performance.now(),
   wallNow: () => Date.now(),

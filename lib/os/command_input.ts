@@ -1,19 +1,13 @@
 /**
- * What is written to the standard input of a command.
- *
- * @module
- */
-
-/**
- * Text, in pieces that are written as they come. With an AsyncIterable the input stays open until it
- * ends, or the command does: a tool that reads on keeps what it holds for so long, and sees the end of
- * its input also when this process is killed.
+ * Standard input of a command, in pieces. With an AsyncIterable the input stays open until it or
+ * the command ends: a tool that reads on keeps its state until then, and sees the end of its input
+ * even if this process is killed.
  */
 export type CommandInput = string | Iterable<string> | AsyncIterable<string>;
 
 const CHUNK_BYTES = 64 * 1024;
 
-/** Writes the whole input; never rejects, so that the child is always waited for. */
+/** Writes the whole input; never rejects, so that the caller always waits for the child. */
 export async function writeInput(
   child: Deno.ChildProcess,
   input: CommandInput | undefined,
@@ -31,10 +25,10 @@ export async function writeInput(
     await writer.close();
     return {};
   } catch (failure) {
-    // The tool ended before it read everything: its exit code and its words say why.
+    // The tool ended before it read everything: its exit code and its output give the reason.
     if (failure instanceof Deno.errors.BrokenPipe) return {};
-    // The text could not be made to its end. Killed before its input is closed: a tool that saw the
-    // end of half a text would apply that half.
+    // The text is incomplete. The child is killed before its input is closed, because a tool that
+    // sees the end of half a text would apply that half.
     tryKill(child, "SIGKILL");
     await child.status;
     await writer.abort(failure).catch(() => {});
@@ -42,12 +36,12 @@ export async function writeInput(
   }
 }
 
-/** Sends a signal to a child, if it is still there. */
+/** Sends a signal to a child, if it still runs. */
 export function tryKill(child: Deno.ChildProcess, signal: Deno.Signal): void {
   try {
     child.kill(signal);
   } catch {
-    // It has ended by itself meanwhile.
+    // It has already ended.
   }
 }
 
@@ -69,7 +63,9 @@ async function writeAsItComes(
   }
 }
 
-/** Pieces of text as UTF-8 in chunks of about 64 KiB. The buffer of a chunk is used again for the next. */
+/**
+ * Encodes pieces of text as UTF-8 in chunks of about 64 KiB. Successive chunks share one buffer.
+ */
 function* encodeInChunks(pieces: Iterable<string>): Generator<Uint8Array, void> {
   const encoder = new TextEncoder();
   const buffer = new Uint8Array(CHUNK_BYTES);
@@ -80,7 +76,7 @@ function* encodeInChunks(pieces: Iterable<string>): Generator<Uint8Array, void> 
       const { read, written } = encoder.encodeInto(rest, buffer.subarray(filled));
       rest = rest.slice(read);
       filled += written;
-      // A character that no longer fits is left to the next chunk whole.
+      // A character that does not fit goes into the next chunk.
       if (rest.length === 0) break;
       yield buffer.subarray(0, filled);
       filled = 0;

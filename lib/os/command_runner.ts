@@ -9,36 +9,36 @@ import { type LineTaker, readLines } from "./line_reader.ts";
 import { type CommandInput, tryKill, writeInput } from "./command_input.ts";
 import { toolOf } from "./tools.ts";
 
-/** How a command is run. */
+/** How to run a command. */
 export interface CommandOptions {
   /** Its standard input. */
   readonly stdin?: CommandInput;
-  /** Variables on top of those that kube-relay itself was started with. */
+  /** Variables in addition to those of kube-relay itself. */
   readonly env?: Readonly<Record<string, string>>;
-  /** Ends the command after so long. @default {30000} */
+  /** Time limit of the command. @default {30000} */
   readonly timeoutMs?: number;
   readonly signal?: AbortSignal;
   /**
-   * Takes each line of its standard output in place of `stdout`, which stays empty. The command is
-   * held up while a line is pending. What this throws ends the command and is the cause of the error.
+   * Receives each line of standard output instead of `stdout`, which stays empty. The command waits
+   * while a line is pending. An error ends the command and is the cause of the CommandError.
    */
   readonly onLine?: LineTaker;
-  /** Most characters of each output; more is an error. @default {134217728} */
+  /** Maximum length of each output; more is an error. @default {134217728} */
   readonly longestOutput?: number;
 }
 
-/** What a command left. */
+/** The result of a command. */
 export interface CommandResult {
   readonly code: number;
   readonly stdout: string;
   readonly stderr: string;
 }
 
-/** Runs the tools of the machine. Arguments are a list; no shell is ever involved. */
+/** Runs the tools of the machine. Arguments are a list; no shell is involved. */
 export interface CommandRunner {
   /**
-   * Runs a command to its end, with `LC_ALL=C`. Any exit code is a result.
-   * Throws a CommandError when it could not be run or did not end in time.
+   * Runs a command to its end, with `LC_ALL=C`. Any exit code is a result. Throws a CommandError if
+   * it cannot be run or does not end in time.
    */
   run(program: string, args: readonly string[], options?: CommandOptions): Promise<CommandResult>;
 }
@@ -60,7 +60,7 @@ export class CommandError extends Error {
 const DEFAULT_TIMEOUT_MS = 30_000;
 /** The rules of 100,000 Services take a quarter of it; the longest string of V8 is 512 Mi. */
 const LONGEST_OUTPUT = 128 * 1024 * 1024;
-/** How long a command that was told to end (SIGTERM) may take before it is killed (SIGKILL). */
+/** Time between SIGTERM and SIGKILL. */
 const KILL_AFTER_MS = 1_000;
 
 /** One call of {@linkcode CommandRunner.run}. */
@@ -69,7 +69,7 @@ interface Invocation extends CommandOptions {
   readonly args: readonly string[];
 }
 
-/** A runner of real processes. */
+/** Creates a runner of real processes. */
 export function createCommandRunner(clock: Clock): CommandRunner {
   return { run: (program, args, options) => runToEnd(clock, { ...options, program, args }) };
 }
@@ -83,8 +83,8 @@ async function runToEnd(clock: Clock, invocation: Invocation): Promise<CommandRe
   const stdout = readOutput(child.stdout, invocation);
   const stderr = collectText(child.stderr, invocation);
   const ending = watchForEnd(clock, { child, invocation, giveUp: [stdout.cancel, stderr.cancel] });
-  // Its input is written while its output is read: a tool whose output pipe is full (64 KiB) stops
-  // reading, so that "write all, then read all" never ends.
+  // Input is written while output is read: a tool with a full output pipe (64 KiB) stops reading,
+  // so "write all, then read all" could hang.
   const writing = writeInput(child, invocation.stdin);
   try {
     const everything = Promise.all([child.status, stdout.done, stderr.done, writing]);
@@ -102,7 +102,7 @@ function spawn(invocation: Invocation): Deno.ChildProcess {
   try {
     return new Deno.Command(invocation.program, {
       args: [...invocation.args],
-      // Error texts of tools are matched: they must not be translated.
+      // Error texts of tools are matched, so they must not be translated.
       env: { ...invocation.env, LC_ALL: "C" },
       stdin: invocation.stdin === undefined ? "null" : "piped",
       stdout: "piped",
@@ -113,15 +113,15 @@ function spawn(invocation: Invocation): Deno.ChildProcess {
   }
 }
 
-/** Reads standard output: as lines where somebody takes them. */
+/** Reads standard output, as lines if the caller takes lines. */
 function readOutput(stream: ReadableStream<Uint8Array>, options: CommandOptions) {
   const { onLine } = options;
   return onLine ? { ...readLines(stream, onLine), text: () => "" } : collectText(stream, options);
 }
 
 /**
- * Reads a stream to its end, or to `cancel()`. A tool that never stops printing gets a closed pipe:
- * it must not fill the memory until its time-out.
+ * Reads a stream to its end, or to `cancel()`. A tool that never stops printing gets a closed pipe,
+ * because it must not fill the memory until its timeout.
  */
 function collectText(
   stream: ReadableStream<Uint8Array>,
@@ -147,8 +147,8 @@ function collectText(
 }
 
 /**
- * Ends the child on time-out and on the signal. SIGTERM first; a tool that ignores it, or one whose
- * own children still hold its pipes, is not waited for longer than {@linkcode KILL_AFTER_MS}.
+ * Ends the child on timeout or abort: first by SIGTERM. A tool that ignores it, or whose children
+ * keep its pipes open, gets at most {@linkcode KILL_AFTER_MS}.
  */
 function watchForEnd(
   clock: Clock,
@@ -169,7 +169,7 @@ function watchForEnd(
       tryKill(child, "SIGKILL");
       for (const cancel of giveUp) cancel();
       const leave = () => givenUp.reject(endedError(invocation, kind));
-      // What was killed is gone at once, unless it hangs in the kernel.
+      // A killed process is gone at once, unless it hangs in the kernel.
       killTimer = clock.setTimer(KILL_AFTER_MS, leave);
       void child.status.then(leave, leave);
     });
@@ -225,8 +225,8 @@ function spawnError(invocation: Invocation, cause: unknown): CommandError {
     return new CommandError(program, args, "not-found", message, { cause });
   }
   if (cause instanceof Deno.errors.NotCapable) {
-    // Deno resolves the names of --allow-run at its start: one of our tools that was not there then
-    // is refused in this way, and not reported as missing.
+    // Deno resolves the names of --allow-run at its start: it refuses a tool that was missing then,
+    // instead of reporting it as missing.
     const cure = toolOf(program)
       ? `${installCure(program)} and start kube-relay again`
       : `build with ALLOW_RUN_EXTRA=${program} ./compile.sh`;

@@ -95,7 +95,7 @@ Deno.test("createCommandRunner() kills a command that ignores SIGTERM one second
   const folder = await Deno.makeTempDir();
   try {
     const clock = new FakeClock();
-    // `read` from a pipe that nobody writes to waits without a child of its own.
+    // `read` from a pipe without a writer waits without a child of its own.
     const script = `trap '' TERM; mkfifo ${folder}/f; touch ${folder}/ready; read x <>${folder}/f`;
     const running = createCommandRunner(clock).run("sh", ["-c", script], { timeoutMs: 500 });
     const failing = assertRejects(() => running, CommandError, "did not end within 500 ms");
@@ -152,7 +152,7 @@ Deno.test("systemCommandRunner says which package has a missing tool", async () 
   assertStringIncludes(error.message, "Debian package iproute2");
 });
 
-Deno.test("systemCommandRunner tells a file that may not be executed from a missing one", async () => {
+Deno.test("systemCommandRunner distinguishes a file that may not be executed from a missing one", async () => {
   const file = await Deno.makeTempFile();
   try {
     const error = await assertRejects(() => run(file, []));

@@ -8,19 +8,21 @@ import { type Port, tryParsePort } from "../net/port.ts";
 import type { UdpFlow } from "../proxy/stale_flows.ts";
 import type { CommandOptions, CommandResult, CommandRunner } from "./command_runner.ts";
 
-/** Which flows are listed, and who takes them. */
+/** Selects flows and receives them. */
 interface ListUdpFlows {
-  /** Destination ports that the client's packets have; flows to others are left out. */
+  /** Destination ports of the client's packets; other flows are left out. */
   readonly ports: ReadonlySet<Port>;
   readonly onFlow: (flow: UdpFlow) => void;
   readonly signal?: AbortSignal;
 }
 
-/** The table, as far as UDP needs it. Errors name the cure where one is known. */
+/** The table, as far as UDP needs it. Errors name the remedy if known. */
 export interface Conntrack {
-  /** Goes through the table of a family. Resolves to the number of entries that were looked at. */
+  /** Reads the table of a family. Resolves to the number of examined entries. */
   listUdp(family: IpFamily, options: ListUdpFlows): Promise<number>;
-  /** Deletes every entry that is like one of these flows. Resolves to the number of entries deleted. */
+  /**
+   * Deletes every entry that matches one of these flows. Resolves to the number of deleted entries.
+   */
   deleteUdp(
     family: IpFamily,
     flows: readonly UdpFlow[],
@@ -28,19 +30,19 @@ export interface Conntrack {
   ): Promise<number>;
 }
 
-/** Up to so many ports are asked for one by one, so that the tool prints little. */
+/** Up to this many ports are listed one by one, so that the tool prints little. */
 const MOST_SINGLE_PORTS = 3;
-/** A table of millions takes minutes. */
+/** A table of millions of entries takes minutes. */
 const TIMEOUT_MS = 300_000;
-/** Lines of one batch: each of them goes through the whole table. */
+/** Lines per batch: each of them reads the whole table. */
 const BATCH_SIZE = 100;
 
 const FAMILY: Readonly<Record<IpFamily, string>> = { IPv4: "ipv4", IPv6: "ipv6" };
 
 /**
  * `-A -t 29 -u SEEN_REPLY -s … -d … -r … -q … -p udp --sport … --dport … --reply-port-src … …`; the
- * answering side is `-g` where rules turned the destination, and `-n` stands for `-q` where they
- * turned the source.
+ * answering side is `-g` if rules changed the destination, and `-n` replaces `-q` if rules changed
+ * the source.
  */
 const SAVED =
   / -d (\S+) -[rg] (\S+) -[qn] \S+ -p udp --sport \d+ --dport (\d+) --reply-port-src (\d+) /;
@@ -70,7 +72,7 @@ async function list(
   commands: CommandRunner,
   { family, port, ports, onFlow, signal }: ListUdpFlows & {
     readonly family: IpFamily;
-    /** Only flows to this port are printed. */
+    /** Only print flows to this port. */
     readonly port?: Port;
   },
 ): Promise<number> {
@@ -90,12 +92,12 @@ async function list(
       if (flow) onFlow(flow);
     },
   });
-  // One entry of a kind that we don't know is passed over; a tool that writes otherwise is not.
+  // An unknown kind of entry is skipped; an unknown format of the tool is an error.
   if (strange !== undefined && !understood) throw strangeLine(strange);
   return entries;
 }
 
-/** The flow of a line; `undefined` for a port that is not asked for. */
+/** Returns the flow of a line; `undefined` for other ports. */
 function flowOf(
   [, destination = "", replySource = "", dport, replySport]: RegExpExecArray,
   ports: ReadonlySet<Port>,
@@ -123,9 +125,9 @@ function strangeLine(line: string): SyntaxError {
 }
 
 /**
- * One process for all. A line names destination and answering endpoint, not each client: `-D` goes
- * through the whole table for every line (75 ms at 20,000 entries), and a dead endpoint may have had
- * thousands of clients. Entries that are gone meanwhile are no error of a batch.
+ * One process for all. A line names destination and answering endpoint, not each client: `-D` reads
+ * the whole table for every line (75 ms at 20,000 entries), and a removed endpoint may have had
+ * thousands of clients. Entries that disappeared in between are no error of a batch.
  */
 async function deleteBatch(
   commands: CommandRunner,
@@ -156,11 +158,11 @@ async function run(
 ): Promise<CommandResult> {
   const result = await commands.run("conntrack", args, { ...options, timeoutMs: TIMEOUT_MS });
   if (result.code === 0) return result;
-  const said = result.stderr.trim().split("\n")[0]?.replace(/^conntrack v\S+ \(.*?\): /, "");
+  const reason = result.stderr.trim().split("\n")[0]?.replace(/^conntrack v\S+ \(.*?\): /, "");
   const cure = /CAP_NET_ADMIN/.test(result.stderr)
     ? "; run kube-relay as root or with AmbientCapabilities=CAP_NET_ADMIN"
     : "";
   throw new Error(
-    `Cannot run 'conntrack ${args[0]}': ${said || `exit code ${result.code}`}${cure}`,
+    `Cannot run 'conntrack ${args[0]}': ${reason || `exit code ${result.code}`}${cure}`,
   );
 }

@@ -16,32 +16,32 @@ export interface ConntrackTuple {
   readonly destinationPort: number;
 }
 
-/** What the kernel remembers of a connection. */
+/** A connection as the kernel tracks it. */
 export interface ConntrackEntry {
-  /** As the client sent it. */
+  /** The packet of the client. */
   readonly original: ConntrackTuple;
-  /** As the answer comes: from the endpoint, to the address that the endpoint sees. */
+  /** The packet of the answer: from the endpoint, to the address that the endpoint sees. */
   readonly reply: ConntrackTuple;
-  /** As the tool spells it, e.g. `SYN_SENT`; absent for protocols without one. */
+  /** The state in the tool's spelling, e.g. `SYN_SENT`; absent for protocols without one. */
   readonly state?: string;
 }
 
-/** Which connection is asked for. */
+/** Selects a connection. */
 interface ConntrackQuery {
   readonly family: IpFamily;
   readonly protocol: Protocol;
-  /** Without it, or its port, any connection to there is taken. */
+  /** Without it, or its port, any connection to that destination matches. */
   readonly from?: IpAddress;
   readonly sourcePort?: number;
   readonly to: IpAddress;
   readonly port: Port;
 }
 
-/** A table of millions takes a while. */
+/** A table of millions of entries takes a while. */
 const TIMEOUT_MS = 60_000;
 const TUPLE = /src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+)/g;
 
-/** The entry; `undefined` where there is none. Rejects with what the tool says. */
+/** Returns the entry, or `undefined`. Rejects with the error of the tool. */
 export async function findConntrackEntry(
   commands: CommandRunner,
   { family, protocol, from, sourcePort, to, port }: ConntrackQuery,
@@ -58,11 +58,11 @@ export async function findConntrackEntry(
     onLine: (line) => void (found ??= parseConntrackEntry(line)),
   });
   if (code === 0) return found;
-  const said = stderr.trim().split("\n")[0]?.replace(/^conntrack v\S+ \(.*?\): /, "");
-  throw new Error(`Cannot run 'conntrack -L': ${said || `exit code ${code}`}`);
+  const reason = stderr.trim().split("\n")[0]?.replace(/^conntrack v\S+ \(.*?\): /, "");
+  throw new Error(`Cannot run 'conntrack -L': ${reason || `exit code ${code}`}`);
 }
 
-/** One line that `conntrack -L` prints; `undefined` for any other. */
+/** Parses one line of `conntrack -L`; `undefined` for any other. */
 export function parseConntrackEntry(line: string): ConntrackEntry | undefined {
   const [original, reply] = [...line.matchAll(TUPLE)].map(tupleOf);
   if (original === undefined || reply === undefined) return undefined;

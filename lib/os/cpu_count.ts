@@ -1,14 +1,9 @@
-/**
- * How many CPUs the machine has.
- *
- * @module
- */
 import { CommandError, type CommandRunner } from "./command_runner.ts";
 
 /**
- * CPUs of the machine. `navigator.hardwareConcurrency` is only the way out where `nproc` is missing:
- * it counts what the affinity and the CPU quota of this process leave, and kernel tables must not
- * shrink because a container is given half a core.
+ * Returns the number of CPUs of the machine. `navigator.hardwareConcurrency` is only used if
+ * `nproc` is missing: it depends on the affinity and CPU quota of this process, and kernel tables
+ * must not shrink because a container has half a core.
  */
 export async function cpuCount(commands: CommandRunner): Promise<number> {
   try {

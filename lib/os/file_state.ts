@@ -1,27 +1,22 @@
-/**
- * What is known of a file without opening it.
- *
- * @module
- */
-
 /** The state of a file, folder or anything else that has a name. */
 export interface FileState {
   readonly kind: "file" | "folder" | "other";
-  /** Tells this file from another one of the same name, before or after. */
+  /** Identifies this file among former and later files of the same name. */
   readonly identity: string;
-  /** Differs when the content may differ: of a folder, when its names may. */
+  /** Changes when the content may have changed: for a folder, its names. */
   readonly version: string;
   /** In bytes. */
   readonly size: number;
-  /** Milliseconds since 1970; absent where the file system does not say. */
+  /** Milliseconds since 1970; absent if the file system does not provide it. */
   readonly modifiedAtMs?: number;
 }
 
 /**
- * Looks at a file. Follows symlinks. Resolves to `undefined` when there is nothing of this name.
+ * Returns the state of a file, or `undefined` if nothing has this name. Follows symlinks.
  *
- * Changes are looked for with this, and not with `Deno.watchFs()`: Deno opens what an event is about, and
- * a named pipe holds it up for ever, the whole process with it at the next watch or the end of one.
+ * Changes are detected by polling this, and not with `Deno.watchFs()`: Deno opens the file of an
+ * event, and a named pipe blocks it forever, and the whole process at the next watch or the end of
+ * one.
  */
 export async function fileState(path: string): Promise<FileState | undefined> {
   try {
@@ -30,7 +25,7 @@ export async function fileState(path: string): Promise<FileState | undefined> {
     );
     const identity = `${dev}:${ino}`;
     const times = `${mtime?.getTime()}:${ctime?.getTime()}`;
-    // Deno's ctime has whole seconds: a file that may be read at last can have the same one.
+    // Deno's ctime has whole seconds: a file that becomes readable can have the same one.
     return {
       kind: isFile ? "file" : isDirectory ? "folder" : "other",
       identity,
@@ -44,7 +39,7 @@ export async function fileState(path: string): Promise<FileState | undefined> {
   }
 }
 
-/** Whether an error says that there is nothing. A file in the place of a folder counts as that too. */
+/** Whether an error means that nothing has this name. A file in place of a folder counts too. */
 export function isGone(error: unknown): boolean {
   return error instanceof Deno.errors.NotFound || error instanceof Deno.errors.NotADirectory;
 }

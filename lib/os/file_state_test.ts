@@ -9,7 +9,7 @@ Deno.test("fileState() says that a file is not there, also behind another file",
     assertEquals(await fileState(`${folder}/a/none`), undefined);
   }));
 
-Deno.test("fileState() tells another file of the same name by its version", () =>
+Deno.test("fileState() reports another file of the same name by its version", () =>
   withFolder(async (folder) => {
     const path = `${folder}/a`;
     await Deno.writeTextFile(path, "a");
@@ -33,7 +33,7 @@ Deno.test("fileState() differs when a file may be read that could not be", () =>
     assertNotEquals((await fileState(path))?.version, before?.version);
   }));
 
-Deno.test("fileState() tells a new name in a folder by the folder's version", () =>
+Deno.test("fileState() reports a new name in a folder by the folder's version", () =>
   withFolder(async (folder) => {
     const before = await fileState(folder);
     await new Promise((resolve) => setTimeout(resolve, 20));

@@ -1,22 +1,18 @@
-/**
- * A lock that processes which know of it keep to: on a folder, so that no file is left behind.
- *
- * @module
- */
 import type { Clock } from "./clock.ts";
 
-/** How long is waited for it. */
+/** How long to wait for the lock. */
 interface FolderLockOptions {
   readonly maxMs: number;
-  /** Ends waiting: then it is not had. */
+  /** Ends the wait without the lock. */
   readonly signal?: AbortSignal;
 }
 
 const STEP_MS = 50;
 
 /**
- * Waits until nobody else has the lock; its disposal gives it back, as does the end of the process.
- * Resolves to `undefined` where it can't be had in time, or the folder can't be read.
+ * Waits for an advisory lock on a folder, which leaves no file behind. Its disposal, or the end of
+ * the process, releases it. Resolves to `undefined` if another process keeps it, or if the folder
+ * cannot be read.
  */
 export async function lockFolder(
   { clock }: { readonly clock: Clock },

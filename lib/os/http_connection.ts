@@ -1,8 +1,3 @@
-/**
- * One connection of an HTTP/1 server: reads a request, answers it, and reads the next.
- *
- * @module
- */
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Clock } from "./clock.ts";
 import { HttpInput } from "./http_input.ts";
@@ -11,46 +6,49 @@ import { responseHead, statusAnswer, writeResponse } from "./http_output.ts";
 import type { TcpConnection } from "./network.ts";
 import type { TurnShare } from "./turn_share.ts";
 
-/** Answers a request. `peer` is the client's address, IPv4 also where it came by way of `[::]`. */
+/** Answers a request. `peer` is the client's address, IPv4 even if it came through `[::]`. */
 export type HttpHandler = (
   request: Request,
   peer: IpAddress | undefined,
 ) => Response | Promise<Response>;
 
-/** The part of a TCP or Unix connection that HTTP needs. */
+/** The used part of a TCP or Unix connection. */
 export type HttpSocket = Pick<TcpConnection, "read" | "write" | "close">;
 
-/** How long a client may take, milliseconds. */
+/** Time limits for a client, in milliseconds. */
 export interface HttpTimes {
   /** From the first byte of a request, or from the connection, to the end of the request. */
   readonly requestMs: number;
   /** From an answer to the next request. */
   readonly idleMs: number;
-  /** To take an answer whose length is known. */
+  /** To read a response of known length. */
   readonly answerMs: number;
-  /** To take one piece of an answer of unknown length. */
+  /** To read one piece of a response of unknown length. */
   readonly pieceMs: number;
 }
 
-/** What a connection works with. */
+/** Dependencies of a connection. */
 interface HttpConnectionContext {
   readonly clock: Clock;
   readonly times: HttpTimes;
-  /** What all connections of the server may do in one turn. */
+  /** Limits the work of all connections of the server in one turn. */
   readonly turns: TurnShare;
   readonly handler: HttpHandler;
-  /** Whether others wait for the place of a connection of this client: it is closed after an answer. */
+  /**
+   * Whether other connections wait for the place of this one, which is then closed after a
+   * response.
+   */
   readonly isCrowded: (peer: IpAddress | undefined) => boolean;
-  /** A fault of the handler, or of the body that it gave. */
+  /** Reports an error of the handler, or of its response body. */
   readonly onError: (error: unknown) => void;
 }
 
 /** Longest body of a request. */
 const MOST_BODY_BYTES = 8192;
-/** Time for the words that say why a connection is closed. */
+/** Time limit for the message that explains why a connection is closed. */
 const LAST_WORDS_MS = 1000;
 
-/** A connection that was accepted. */
+/** An accepted connection: reads a request, answers it, and reads the next. */
 export class HttpConnection {
   readonly peer: IpAddress | undefined;
   readonly #context: HttpConnectionContext;
@@ -75,22 +73,22 @@ export class HttpConnection {
     void this.#serve();
   }
 
-  /** Resolves once it is closed. A handler that does not end is not waited for. */
+  /** Resolves once it is closed. Does not wait for a handler that does not end. */
   get finished(): Promise<void> {
     return this.#finished.promise;
   }
 
-  /** Since when it waits for the client's request, on the clock; `undefined` while one is answered. */
+  /** Since when it waits for the client's request, on the clock; `undefined` during a response. */
   get waitingSince(): number | undefined {
     return this.#waitingSince;
   }
 
-  /** Whether a request has come and its answer has not been begun. */
+  /** Whether a request has arrived and its response has not begun. */
   get isQueued(): boolean {
     return this.#isQueued;
   }
 
-  /** When {@linkcode expire} is to be called, on the clock. */
+  /** When to call {@linkcode expire}, on the clock. */
   get deadline(): number {
     return this.#deadline;
   }
@@ -103,7 +101,7 @@ export class HttpConnection {
     this.#finished.resolve();
   }
 
-  /** The client has taken too long. Half a request is answered with 408. */
+  /** Ends a connection whose client is too slow. An incomplete request is answered with 408. */
   expire(): void {
     if (this.#waitingSince === undefined || !this.#input.hasBegun || this.#isRefusing) {
       return this.close();
@@ -125,11 +123,11 @@ export class HttpConnection {
         await this.#context.turns.take();
         this.#isQueued = false;
         if (this.#isRefusing || this.#isClosed || !await this.#answer(head, body)) break;
-        // Whoever sends a hundred requests at once waits behind those who send one.
+        // A client with a hundred requests at once waits behind those with one.
         if (this.#input.hasBegun) await this.#context.clock.yieldToEventLoop();
       }
     } catch (error) {
-      // Else the client has gone, or has been closed.
+      // Otherwise the client is gone, or the connection was closed.
       if (error instanceof HttpRefusal) await this.#refuse(error.status);
     } finally {
       this.close();
@@ -214,7 +212,7 @@ export class HttpConnection {
       const text = `${responseHead(response, options)}${await response.text()}`;
       await this.#socket.write(new TextEncoder().encode(text));
     } catch {
-      // The client does not listen.
+      // The client does not read.
     } finally {
       this.close();
     }

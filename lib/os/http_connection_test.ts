@@ -74,7 +74,7 @@ Deno.test("HttpConnections closes a client that does not read its answer", async
   assert(bytes < 64 << 20, `${bytes}`);
 });
 
-Deno.test("HttpConnections sends a stream for as long as somebody reads it", async () => {
+Deno.test("HttpConnections sends a stream for as long as the client reads it", async () => {
   let cancelled = 0;
   const ended = Promise.withResolvers<void>();
   await using server = startHttpStage(() => {
@@ -97,7 +97,7 @@ Deno.test("HttpConnections sends a stream for as long as somebody reads it", asy
   await ended.promise;
 });
 
-Deno.test("HttpConnections tells a handler that its client has gone", async () => {
+Deno.test("HttpConnections notifies a handler that its client has gone", async () => {
   const gone = Promise.withResolvers<string>();
   await using server = startHttpStage(({ signal }) => {
     signal.addEventListener("abort", () => gone.resolve("gone"));

@@ -4,7 +4,7 @@
  * @module
  */
 
-/** A request line and headers that a {@linkcode Request} can be made from. */
+/** The request line and headers for a {@linkcode Request}. */
 export interface HttpHead {
   readonly method: string;
   /** Absolute, with the host of the Host header. */
@@ -12,13 +12,13 @@ export interface HttpHead {
   readonly headers: Headers;
   /** Bytes of the body that follows. */
   readonly bodyBytes: number;
-  /** Whether the client accepts chunks, which came with HTTP/1.1. */
+  /** Whether the client accepts chunks, which HTTP/1.1 introduced. */
   readonly takesChunks: boolean;
-  /** Whether the client wants to ask again on the same connection. */
+  /** Whether the client keeps the connection for another request. */
   readonly keepsOpen: boolean;
 }
 
-/** A request that is answered with a status and nothing else; the connection is closed. */
+/** A request that is refused with a status; the connection is closed. */
 export class HttpRefusal extends Error {
   override name = "HttpRefusal";
 
@@ -27,7 +27,7 @@ export class HttpRefusal extends Error {
   }
 }
 
-/** The words of the statuses that are sent. */
+/** The reason phrases of the used statuses. */
 export const STATUS_TEXT: Readonly<Record<number, string>> = {
   200: "OK",
   400: "Bad Request",
@@ -47,9 +47,12 @@ const REQUEST_LINE = /^([!#$%&'*+.^_`|~\w-]+) ([^\s]+) HTTP\/(\d)\.(\d)$/;
 const HEADER = /^([!#$%&'*+.^_`|~\w-]+):[ \t]*(.*?)[ \t]*$/;
 // deno-lint-ignore no-control-regex -- that is what it looks for
 const CONTROL = /[\x00-\x08\x0a-\x1f\x7f]/;
-/** What golang.org/x/net/http/httpguts.ValidHostHeader lets through. */
+/** The hosts that golang.org/x/net/http/httpguts.ValidHostHeader accepts. */
 const GO_HOST = /^[\w!$%&'()*+,.:;=[\]~-]*$/;
-/** A name that nobody has (RFC 2606): not `localhost`, which only this machine may ask for. */
+/**
+ * A name that no host has (RFC 2606): not `localhost`, which would grant the rights of this
+ * machine.
+ */
 const UNREADABLE_HOST = "unreadable.invalid";
 /** Methods that `Request` refuses. */
 const NO_REQUEST = new Set(["CONNECT", "TRACE", "TRACK"]);
@@ -81,7 +84,7 @@ function parseHeaders(lines: readonly string[]): Headers {
     const [, name = "", value = ""] = HEADER.exec(line) ?? [];
     if (name === "" || CONTROL.test(value)) throw new HttpRefusal(400);
     const key = name.toLowerCase();
-    // Two of them are how one server is made to see another request than the next.
+    // Two of them could make two servers see different requests.
     if (seen.has(key) && (key === "host" || key === "content-length")) throw new HttpRefusal(400);
     seen.add(key);
     headers.append(name, value);
@@ -96,8 +99,8 @@ function hostOf(headers: Headers, { isRequired }: { readonly isRequired: boolean
 }
 
 /**
- * `new URL()` refuses hosts that Go takes: an IPv6 address with its zone, as Python's clients send
- * it, or `10.0.0.256`.
+ * `new URL()` refuses hosts that Go accepts: an IPv6 address with its zone, as Python's clients
+ * send it, or `10.0.0.256`.
  */
 function urlOf(target: string, host: string): string {
   const [, path] = /^(?:https?:\/\/[^/?#]*)?([/?].*|)$/i.exec(target) ?? [];

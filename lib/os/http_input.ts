@@ -1,26 +1,21 @@
-/**
- * What a client has sent and nobody has taken yet.
- *
- * @module
- */
 import { HttpRefusal } from "./http_head.ts";
 import type { TcpConnection } from "./network.ts";
 
-/** The buffer begins so small, for most requests of health checks fit. */
+/** Initial size of the buffer, which fits most requests of health checks. */
 const FIRST_BYTES = 1024;
-/** Longest head, and so much of what follows it. */
+/** Longest head, and as much of the data after it. */
 const MOST_BYTES = 16_384;
 
 const LINE_FEED = 10;
 const CARRIAGE_RETURN = 13;
 
-/** Reads ahead into a bounded buffer. */
+/** Reads a client's data ahead into a bounded buffer. */
 export class HttpInput {
   readonly #socket: Pick<TcpConnection, "read">;
   #buffer = new Uint8Array(FIRST_BYTES);
   #start = 0;
   #end = 0;
-  /** Where the search for the end of the head goes on. */
+  /** Where the search for the end of the head continues. */
   #searched = 0;
   #filling: Promise<boolean> | undefined;
 
@@ -28,25 +23,25 @@ export class HttpInput {
     this.#socket = socket;
   }
 
-  /** Whether the client has sent something that was not taken. */
+  /** Whether there is unread data of the client. */
   get hasBegun(): boolean {
     return this.#end > this.#start;
   }
 
   /**
-   * Reads some more; resolves to false at the end of the stream. A read that is under way is waited
-   * for. Throws an {@linkcode HttpRefusal} when the buffer is full.
+   * Reads more; resolves to false at the end of the stream. Waits for a running read. Throws an
+   * {@linkcode HttpRefusal} if the buffer is full.
    */
   fill(): Promise<boolean> {
     return this.#filling ??= this.#read().finally(() => this.#filling = undefined);
   }
 
-  /** As {@linkcode fill}, to learn of the end of the stream; behind another request it is not seen. */
+  /** Like {@linkcode fill}, to detect the end of the stream; a queued request hides it. */
   watch(): Promise<boolean> {
     return this.hasBegun ? Promise.resolve(true) : this.fill();
   }
 
-  /** The head of a request without its empty line; `undefined` as long as it is not complete. */
+  /** Takes the head of a request without its empty line; `undefined` while it is incomplete. */
   takeHead(): string | undefined {
     this.#skipEmptyLines();
     for (let at = Math.max(this.#searched, this.#start); at < this.#end; at++) {
@@ -62,7 +57,7 @@ export class HttpInput {
     return undefined;
   }
 
-  /** The next bytes; `undefined` as long as they are not there. */
+  /** Takes the next bytes; `undefined` while they are incomplete. */
   take(count: number): Uint8Array<ArrayBuffer> | undefined {
     if (this.#end - this.#start < count) return undefined;
     const bytes = this.#buffer.slice(this.#start, this.#start + count);
@@ -70,7 +65,7 @@ export class HttpInput {
     return bytes;
   }
 
-  /** As RFC 9112 asks for: old clients send one after a body. */
+  /** As RFC 9112 requires: old clients send one after a body. */
   #skipEmptyLines(): void {
     if (this.#searched > this.#start) return;
     while (this.hasBegun) {
@@ -88,7 +83,7 @@ export class HttpInput {
     return true;
   }
 
-  /** Not called while a read is under way, which holds the buffer. */
+  /** Must not be called during a read, which uses the buffer. */
   #makeRoom(): void {
     if (this.#start > 0) {
       this.#buffer.copyWithin(0, this.#start, this.#end);

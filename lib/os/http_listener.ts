@@ -1,9 +1,9 @@
 /**
- * Sockets that answer HTTP/1, with bounds for everything that a client can hold on to.
+ * Sockets that answer HTTP/1, with limits for all resources of clients.
  *
- * Deno.serve is not used: it has no bound of connections, no time-out for idle clients, for requests
- * that never end or for answers that are never read, and when files run out its loop ends the
- * process by an error that cannot be caught (seen with 2.9.6).
+ * Deno.serve is not used: it has no limit of connections, and no timeout for idle clients, for
+ * incomplete requests or for unread responses. When files run out, its loop ends the process by an
+ * error that cannot be caught (seen with 2.9.6).
  *
  * @module
  */
@@ -31,16 +31,16 @@ export interface HttpAcceptor {
 
 /** A socket that answers. */
 export interface HttpListener {
-  /** Resolves once the socket and its connections are closed, whoever did it. */
+  /** Resolves once the socket and its connections are closed, for any reason. */
   readonly finished: Promise<void>;
   /**
-   * Closes the socket and its connections. The port can be taken again once this has resolved, not
-   * before: the kernel still refuses it in the same turn.
+   * Closes the socket and its connections. The port is free once this has resolved, not before: the
+   * kernel still refuses it in the same turn.
    */
   close(): Promise<void>;
 }
 
-/** What a server can hold at a time. */
+/** Limits of a server. */
 export interface HttpBounds {
   readonly connections: number;
   /** Of one client address; Unix sockets have none. */
@@ -58,10 +58,10 @@ export interface HttpConnectionsOptions {
   readonly onRefused?: () => void;
 }
 
-/** What {@linkcode HttpConnections} work with. */
+/** Dependencies of {@linkcode HttpConnections}. */
 interface HttpDependencies {
   readonly clock: Clock;
-  /** Told of faults of handlers, whose clients get 500, and of connections that were refused. */
+  /** Logs errors of handlers, whose clients get 500, and refused connections. */
   readonly logger: Logger;
 }
 
@@ -69,9 +69,9 @@ const BOUNDS: HttpBounds = { connections: 256, connectionsOfClient: 64 };
 /** Requests, and pieces of answers, of about 0.1 ms each. */
 const REQUESTS_PER_TURN = 2;
 const ACCEPTS_PER_TURN = 4;
-/** So long after a refusal, a connection gives up its place after an answer. */
+/** For this time after a refusal, a connection is closed after its response. */
 const CROWDED_MS = 1000;
-/** A timer that fires so late was held up. */
+/** A timer that fires this late was blocked. */
 const STALL_MS = 500;
 const BUSY = `HTTP/1.1 503 ${STATUS_TEXT[503]}\r\nserver: ${SERVER_NAME}\r\nretry-after: 1\r\n` +
   "content-length: 0\r\nconnection: close\r\n\r\n";
@@ -83,9 +83,9 @@ const TIMES: HttpTimes = {
 };
 
 /**
- * The connections of one server, whatever the number of its sockets. At a bound the connection that
- * has waited for a request for longest is closed: that is always safe, since no answer is lost. For a
- * client that has fewer, one of the client that has the most goes first.
+ * The connections of one server, whatever the number of its sockets. At a limit, the connection
+ * that has waited longest for a request is closed: that is always safe, because no response is
+ * lost. If the new client has fewer connections, one of the client with the most is closed first.
  */
 export class HttpConnections {
   readonly #clock: Clock;
@@ -94,10 +94,10 @@ export class HttpConnections {
   readonly #bounds: HttpBounds;
   readonly #times: HttpTimes;
   readonly #turns: TurnShare;
-  /** Apart: else clients that have been accepted hold up those who have not. */
+  /** Separate: otherwise accepted clients would delay those that wait. */
   readonly #accepts: TurnShare;
   readonly #open = new Set<HttpConnection>();
-  /** Until then others are taken to wait for the place of a connection. */
+  /** Until then, other clients are assumed to wait for a connection. */
   #crowdedUntil = 0;
   #timer: Timer | undefined;
   #timerAt = Infinity;
@@ -112,7 +112,7 @@ export class HttpConnections {
     this.#times = { ...TIMES, ...options.times };
   }
 
-  /** Answers what comes to a listening socket, which is closed in the end. */
+  /** Answers the requests of a listening socket, which is closed in the end. */
   serve(acceptor: HttpAcceptor, handler: HttpHandler): HttpListener {
     const own = new Set<HttpConnection>();
     const backOff = new BackOff(this.#clock);
@@ -127,7 +127,8 @@ export class HttpConnections {
         } catch (error) {
           if (isClosed || isClientGone(error)) continue;
           if (error instanceof Deno.errors.BadResource) break;
-          // No file is left: the client waits in the kernel's queue, and those who only wait here go.
+          // No file is left: the client waits in the kernel's queue, and idle connections are
+          // closed.
           const cure = isOutOfSockets(error) ? OUT_OF_SOCKETS_CURE : undefined;
           this.#logger.warn("Cannot accept a connection", { error, ...(cure && { cure }) });
           this.#closeLongestWaiting(this.#open);
@@ -202,7 +203,7 @@ export class HttpConnections {
     return [...clients].reduce((most, each) => each.length > most.length ? each : most, []);
   }
 
-  /** For a client that has fewer, a request that was not begun makes way as well. */
+  /** For a client with fewer connections, a queued request is closed as well. */
   #closeQueued(candidates: readonly HttpConnection[]): boolean {
     if (this.#closeLongestWaiting(candidates)) return true;
     const queued = candidates.find(({ isQueued }) => isQueued);
@@ -210,7 +211,7 @@ export class HttpConnections {
     return queued !== undefined;
   }
 
-  /** Returns whether there was one. */
+  /** Returns whether one was closed. */
   #closeLongestWaiting(candidates: Iterable<HttpConnection>): boolean {
     let longest: HttpConnection | undefined;
     for (const connection of candidates) {
@@ -244,17 +245,17 @@ export class HttpConnections {
     const now = this.#clock.now();
     const isLate = now - this.#timerAt > STALL_MS;
     this.#disarm();
-    // After a stall of the event loop, what has arrived meanwhile is read first.
+    // After a stall of the event loop, arrived data is read first.
     if (isLate) return this.#arm(now + STALL_MS);
     for (const connection of this.#open) if (connection.deadline <= now) connection.expire();
     let next = Infinity;
     for (const { deadline } of this.#open) next = Math.min(next, deadline);
-    // One that is being answered may get a deadline at any time.
+    // A connection in a response may get a deadline at any time.
     if (this.#open.size > 0) this.#arm(Math.min(next, now + this.#times.requestMs));
   }
 }
 
-/** Every connection is being answered. The client may have gone. */
+/** Refuses a connection because all others are busy. The client may be gone. */
 async function refuse(socket: HttpSocket): Promise<void> {
   await socket.write(new TextEncoder().encode(BUSY)).catch(() => {});
   socket.close();

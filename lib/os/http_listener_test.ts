@@ -35,7 +35,7 @@ Deno.test("listenHttp() answers whatever the Host header says, but for what Go r
     LOOPBACK,
     async (request) => {
       const { hostname, pathname } = new URL(request.url);
-      // What only this machine may ask for is told by that name.
+      // What only this machine may ask for is known by that name.
       return new Response(`${pathname} ${await request.text()} ${hostname === "localhost"}`);
     },
   );

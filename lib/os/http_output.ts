@@ -1,33 +1,28 @@
-/**
- * Answers of an HTTP/1 server, as bytes.
- *
- * @module
- */
 import { type HttpHead, STATUS_TEXT } from "./http_head.ts";
 import type { TcpConnection } from "./network.ts";
 import type { TurnShare } from "./turn_share.ts";
 
-/** The header `server` of every answer: it tells ours from kube-proxy's, which sends none. */
+/** The header `server` of every response: kube-proxy sends none, so it identifies kube-relay. */
 export const SERVER_NAME = "kube-relay";
 
-/** What the form of an answer depends on. */
+/** Inputs of a response besides its content. */
 interface ResponseOptions {
   readonly head: Pick<HttpHead, "method" | "takesChunks" | "keepsOpen">;
   /** Milliseconds since 1970. */
   readonly now: number;
-  /** Each piece takes its turn. */
+  /** Limits the pieces per turn. */
   readonly turns: TurnShare;
-  /** Aborted when the client has gone. */
+  /** Aborted when the client is gone. */
   readonly gone: AbortSignal;
-  /** The body failed before its end. */
+  /** Called if the body fails. */
   readonly onError: (error: unknown) => void;
-  /** Told when a piece of a stream is being written, and when it was. */
+  /** Called before and after a piece of a stream is written. */
   readonly onPiece?: (isUnderWay: boolean) => void;
 }
 
 type Sink = Pick<TcpConnection, "write">;
 
-/** A status as plain text. */
+/** Returns a status as plain text. */
 export function statusAnswer(status: number): Response {
   const text = `${status} ${(STATUS_TEXT[status] ?? "").toLowerCase()}\n`;
   return new Response(text, {
@@ -37,8 +32,8 @@ export function statusAnswer(status: number): Response {
 }
 
 /**
- * Writes an answer. A handler that sets `content-length` or `transfer-encoding: chunked` has its body
- * written piece by piece; any other body is taken into memory, to know its length.
+ * Writes a response. If the handler sets `content-length` or `transfer-encoding: chunked`, the body
+ * is written piece by piece; any other body is read into memory to know its length.
  */
 export async function writeResponse(
   sink: Sink,
@@ -56,7 +51,7 @@ export async function writeResponse(
   const hasBody = method !== "HEAD" && status !== 204 && status !== 304;
   const start = new TextEncoder().encode(responseHead(response, options));
   if (!hasBody || whole !== undefined) {
-    // In one piece: half an answer would wait for the client's acknowledgement.
+    // In one piece: half a response would wait for the client's acknowledgement.
     await writeAll(sink, hasBody && whole ? joined(start, whole) : start);
     if (!hasBody) await response.body?.cancel();
     return;
@@ -68,7 +63,7 @@ export async function writeResponse(
   } else await writePieces({ write: (piece) => writeAll(sink, piece) }, response, options);
 }
 
-/** The status line and the headers, with the empty line after them. */
+/** Returns the status line and the headers, with the empty line after them. */
 export function responseHead(
   { headers, status }: Response,
   { head: { takesChunks, keepsOpen }, now }: Pick<ResponseOptions, "head" | "now">,

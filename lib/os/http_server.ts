@@ -12,9 +12,9 @@ import { type HttpBounds, HttpConnections, type HttpListener } from "./http_list
 import { type Network, type SocketAddress, systemNetwork, type TcpListener } from "./network.ts";
 import { probeWildcard, wildcardHostnames } from "./wildcard.ts";
 
-/** Time between two tries to bind. */
+/** Time between two attempts to bind. */
 const RETRY_MS = 5000;
-/** The same in a handover: probes that are half a second apart miss one answer at most. */
+/** The same in a handover: probes at an interval of half a second miss at most one answer. */
 export const HANDOVER_RETRY_MS = 100;
 
 /** Another program has the addresses of this one and is about to end. */
@@ -23,13 +23,13 @@ export interface AddressHandover {
   readonly pending: boolean;
 }
 
-/** What is served, and where. */
+/** The address and settings of a server. */
 interface HttpServerOptions {
   /** For the log: `health`, `metrics`. */
   readonly name: string;
   /** An unspecified address, of either family, means every address of both, as in Go. */
   readonly address: SocketAddress;
-  /** Whether an address that can't be had ends the server instead of being tried again. */
+  /** Whether an address that cannot be bound ends the server instead of being retried. */
   readonly hardFail?: boolean;
   /**
    * If it is pending at the start, the address is tried every 100 ms. While it is pending, an address
@@ -43,18 +43,18 @@ interface HttpServerOptions {
   readonly onRefused?: () => void;
 }
 
-/** What a server needs. */
+/** Dependencies of a server. */
 interface HttpServerDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
-  /** Tells what listening on every address means. @default {systemNetwork} */
+  /** Determines the sockets for every address. @default {systemNetwork} */
   readonly network?: Pick<Network, "listenTcp">;
 }
 
 /**
- * Serves until the signal is aborted. An address that is taken is logged once and tried again every
- * 5 s (100 ms in a handover), and so is a server that stops by itself; with `hardFail` either rejects.
- * Resolves when the sockets are closed.
+ * Serves until the signal is aborted. An address in use is logged once and retried every 5 s (100
+ * ms in a handover), as is a server that stops by itself; with `hardFail` either rejects. Resolves
+ * when the sockets are closed.
  */
 export async function runHttpServer(
   { clock, logger, network = systemNetwork }: HttpServerDependencies,
@@ -68,7 +68,7 @@ export async function runHttpServer(
     try {
       const sockets = openAll(hostnamesOf(address, network), address.port);
       const listens = { server: name, ...sockets[0]?.addr };
-      // Whoever read that it cannot listen waits for this line.
+      // A reader of the earlier error waits for this line.
       if (logged) logger.info("Server listens", listens);
       else logger.verbose(1, "Server listens", listens);
       logged = undefined;
@@ -93,7 +93,7 @@ export async function runHttpServer(
   }
 }
 
-/** Asked at each try: IPv6 may come up later than this process. */
+/** Called for each attempt, because IPv6 may come up later than this process. */
 function hostnamesOf(
   { hostname }: SocketAddress,
   network: Pick<Network, "listenTcp">,

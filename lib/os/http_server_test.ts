@@ -28,7 +28,7 @@ function takePort(): Deno.TcpListener {
   return Deno.listen({ hostname: "127.0.0.1", port: 0 });
 }
 
-Deno.test("runHttpServer() takes an address as soon as it is free, and tells both once", async () => {
+Deno.test("runHttpServer() takes an address as soon as it is free, and reports both once", async () => {
   const taken = takePort();
   const { port } = taken.addr;
   const clock = new FakeClock();
@@ -41,13 +41,13 @@ Deno.test("runHttpServer() takes an address as soon as it is free, and tells bot
     signal: controller.signal,
   });
   await clock.advance(20_000);
-  const told = () => logger.lines.map(({ level, message }) => `${level}: ${message}`);
-  assertEquals(told(), ["error: Cannot listen; retrying"]);
+  const reported = () => logger.lines.map(({ level, message }) => `${level}: ${message}`);
+  assertEquals(reported(), ["error: Cannot listen; retrying"]);
   taken.close();
   await clock.advance(5000);
   const response = await fetch(`http://127.0.0.1:${port}/`);
   assertEquals(await response.text(), "127.0.0.1");
-  assertEquals(told().slice(1), ["info: Server listens"]);
+  assertEquals(reported().slice(1), ["info: Server listens"]);
   controller.abort();
   await running;
 });

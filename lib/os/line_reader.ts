@@ -1,18 +1,13 @@
-/**
- * Reads the output of a command line by line, without ever holding the whole of it.
- *
- * @module
- */
-
-/** Longer lines are cut there: a program that writes none must not fill the memory. */
+/** Longer lines are cut: a program without line feeds must not fill the memory. */
 const LONGEST_LINE = 64 * 1024;
 
-/** Takes a line without its end. While what it returns is pending, nothing more is read. */
+/** Receives a line without its end. Reading pauses while the result is pending. */
 export type LineTaker = (line: string) => Promise<void> | void;
 
 /**
- * Hands each line to `take` until the stream ends or `cancel()` is called; the last one also without
- * a line feed. `done` resolves to what `take` threw, if it did; the stream is cancelled then.
+ * Passes each line to `take` until the stream ends or `cancel()` is called, including a last line
+ * without a line feed. `done` resolves to the error of `take`, if any, which cancels the stream.
+ * Never holds the whole output.
  */
 export function readLines(stream: ReadableStream<Uint8Array>, take: LineTaker): {
   readonly done: Promise<{ readonly failure?: unknown }>;
@@ -28,7 +23,7 @@ export function readLines(stream: ReadableStream<Uint8Array>, take: LineTaker): 
         const lines = (rest + decoder.decode(value, { stream: !done })).split("\n");
         rest = lines.pop()!.slice(0, LONGEST_LINE);
         for (const line of lines) {
-          // Most takers have nothing to wait for, and a turn for each line would cost more than they do.
+          // Most takers do not wait, and a turn for each line would cost more than their work.
           const taking = take(line);
           if (taking) await taking;
         }

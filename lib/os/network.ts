@@ -57,14 +57,14 @@ export interface Network {
   listenTcp(address: SocketAddress): TcpListener;
   connectTcp(address: SocketAddress, signal?: AbortSignal): Promise<TcpConnection>;
   /**
-   * Connects from an address and port of this machine and closes at once. Resolves when it is
-   * connected; rejects with the system's error, whose `code` says which, or the signal's reason.
+   * Connects from an address and port of this machine and closes at once. Resolves when connected;
+   * rejects with the system's error, which has a `code`, or the signal's reason.
    */
   tryConnectTcp(
     address: SocketAddress,
     options: { readonly from: SocketAddress; readonly signal: AbortSignal },
   ): Promise<void>;
-  /** As {@linkcode listenTcp}; port 0 takes a free one. */
+  /** Like {@linkcode listenTcp}; port 0 takes a free one. */
   listenUdp(address: SocketAddress): UdpSocket;
   /** Every address of every interface; link-local IPv6 ones are left out, since they need a zone. */
   interfaceAddresses(): readonly InterfaceAddress[];

@@ -3,14 +3,14 @@ import { systemNetwork } from "./network.ts";
 
 const LOOPBACK = "127.0.0.1";
 
-/** A port that nobody has. */
+/** A port that is unused. */
 function freePort(): number {
   const listener = systemNetwork.listenTcp({ hostname: LOOPBACK, port: 0 });
   listener.close();
   return listener.addr.port;
 }
 
-Deno.test("tryConnectTcp() connects from the address and port that it is told", async () => {
+Deno.test("tryConnectTcp() connects from the address and port that the caller names", async () => {
   const listener = systemNetwork.listenTcp({ hostname: LOOPBACK, port: 0 });
   const from = { hostname: "127.0.0.9", port: freePort() };
   const accepted = listener.accept();

@@ -1,10 +1,6 @@
 /**
- * One task at a time, for those that write to the same rules.
- *
- * @module
+ * Runs tasks one after the other, in the order of requests. A failed task does not stop the next.
  */
-
-/** Runs tasks one after the other, in the order of asking. One that fails does not stop the next. */
 export class OneAtATime {
   #last: Promise<unknown> = Promise.resolve();
 

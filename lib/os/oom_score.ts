@@ -1,6 +1,6 @@
 /**
- * How likely the kernel ends this process when memory runs out, through the tool `choom`: the file
- * `/proc/self/oom_score_adj` is closed to a Deno process that has less than all permissions.
+ * Sets how likely the kernel ends this process when memory runs out, through the tool `choom`: Deno
+ * opens `/proc/self/oom_score_adj` only with all permissions.
  *
  * @module
  */
@@ -12,14 +12,14 @@ interface OomScore {
   readonly adjust: number;
 }
 
-/** What became of it. */
+/** The result. */
 type OomScoreOutcome =
   | { readonly state: "kept" | "changed" }
   | { readonly state: "refused"; readonly reason: string };
 
 /**
- * Sets the score of a process, unless it is so already, as under a unit with `OOMScoreAdjust`.
- * Never throws: only root may go below what the process was started with, and it works without.
+ * Sets the score of a process, unless it already has it, as under a unit with `OOMScoreAdjust`.
+ * Never throws: only root may go below the initial value, and kube-relay works without.
  */
 export async function setOomScore(
   commands: CommandRunner,

@@ -23,7 +23,7 @@ Deno.test("setOomScore() sets what differs", async () => {
   assertEquals(await setOomScore(commands, SCORE), { state: "changed" });
 });
 
-Deno.test("setOomScore() tells why it was refused", async () => {
+Deno.test("setOomScore() reports why it was refused", async () => {
   const reason = "choom: failed to set score adjust value: Permission denied";
   const commands = choom(0).on("choom -n", { code: 1, stderr: `${reason}\n` });
   assertEquals(await setOomScore(commands, SCORE), { state: "refused", reason });

@@ -1,9 +1,9 @@
 /**
  * The limit of open files, and how many of them each use may take.
  *
- * Whatever a client or a tenant can have opened is counted here, so that the rest is left for files,
- * tools and the API server: a process at its limit can start no tool, read no manifest and not even
- * ask for its own addresses. What is really open cannot be asked for: `/proc` is closed to Deno.
+ * Counts the files that clients and tenants cause to be opened, and keeps the rest for files, tools
+ * and the API server: a process at its limit can start no tool, read no manifest and not even list
+ * its own addresses. The number of open files is unknown, because `/proc` is closed to Deno.
  *
  * @module
  */
@@ -13,13 +13,13 @@ import type { CommandRunner } from "./command_runner.ts";
 import type { HttpBounds } from "./http_listener.ts";
 import { OUT_OF_SOCKETS_CURE } from "./socket_errors.ts";
 
-/** Servers of HTTP. */
+/** The HTTP servers. */
 export const HTTP_USES = ["healthz", "metrics", "service_health", "control"] as const;
 
-/** What sockets are opened for. */
+/** The uses of sockets. */
 export const SOCKET_USES = ["listener", "connection", "flow", ...HTTP_USES] as const;
 
-/** What a socket is opened for. */
+/** The use of a socket. */
 type SocketUse = typeof SOCKET_USES[number];
 
 /** How many files each use may take. */
@@ -31,24 +31,24 @@ interface OpenFileShares {
   readonly traffic: number;
   /** Listeners and traffic together. */
   readonly together: number;
-  /** Connections of one server of HTTP. */
+  /** Connections of one HTTP server. */
   readonly http: number;
 }
 
-/** Where the limit cannot be read: that of systemd and of most containers is larger. */
+/** Used if the limit cannot be read; systemd and most containers have a larger one. */
 const ASSUMED_LIMIT = 65_536;
-/** More is no use: the memory of connections is the bound then. */
+/** A higher limit has no use: the memory of connections is the limit then. */
 const USEFUL_LIMIT = 524_288;
 /** Kept for files, tools and the API server: an eighth of the limit, within these. */
 const LEAST_RESERVE = 48;
 const MOST_RESERVE = 1024;
-/** A server of HTTP never has more connections than this, nor fewer than that. */
+/** Most and fewest connections of an HTTP server. */
 const MOST_HTTP = 256;
 const LEAST_HTTP = 4;
-/** Servers of HTTP, and room for connections that are accepted only to be refused. */
+/** HTTP servers, and room for connections that are accepted only to be refused. */
 const HTTP_SHARES = HTTP_USES.length + 2;
 
-/** How a limit is divided. Everything together leaves the reserve. */
+/** Divides a limit. All shares together leave the reserve. */
 export function shareOpenFiles(limit: number): OpenFileShares {
   const all = Math.min(limit, USEFUL_LIMIT);
   const reserve = Math.min(Math.max(Math.floor(all / 8), LEAST_RESERVE), MOST_RESERVE);
@@ -66,7 +66,7 @@ export function shareOpenFiles(limit: number): OpenFileShares {
   };
 }
 
-/** Counts what is open, and refuses what is too much. */
+/** Counts open files, and refuses those above the shares. */
 export class OpenFiles {
   readonly limit: number;
   readonly #shares: OpenFileShares;
@@ -81,28 +81,28 @@ export class OpenFiles {
     this.#shares = shareOpenFiles(limit);
   }
 
-  /** Listening sockets, and sockets of connections and flows, that are open now. */
+  /** Open listening sockets, and sockets of connections and flows. */
   get open(): { readonly listeners: number; readonly traffic: number } {
     return { listeners: this.#listening, traffic: this.#carrying };
   }
 
-  /** What was refused since the start, by use. */
+  /** Numbers of refusals since the start, by use. */
   get refused(): ReadonlyMap<SocketUse, number> {
     return this.#refused;
   }
 
-  /** The bounds of one server of HTTP. */
+  /** The limits of one HTTP server. */
   get httpBounds(): HttpBounds {
     const { http } = this.#shares;
     return { connections: http, connectionsOfClient: Math.max(2, Math.floor(http / 4)) };
   }
 
-  /** Something was refused by whoever counts by itself. */
+  /** Counts a refusal by code that counts its sockets itself. */
   countRefused(use: SocketUse): void {
     this.#refused.set(use, (this.#refused.get(use) ?? 0) + 1);
   }
 
-  /** Counts a listening socket of a Service, or returns the reason why it may not have one more. */
+  /** Counts a listening socket of a Service, or returns the reason why no more are allowed. */
   takeListener(service: string): string | undefined {
     const { listeners, listenersOfService, together } = this.#shares;
     const own = this.#listeners.get(service) ?? 0;
@@ -120,21 +120,21 @@ export class OpenFiles {
     return undefined;
   }
 
-  /** A listening socket was closed. */
+  /** Records the end of a listening socket. */
   giveListener(service: string): void {
     this.#listening -= give(this.#listeners, service, 1);
   }
 
-  /** A listening socket went over to another Service. */
+  /** Moves a listening socket to another Service. */
   moveListener(from: string, to: string): void {
     const moved = give(this.#listeners, from, 1);
     this.#listeners.set(to, (this.#listeners.get(to) ?? 0) + moved);
   }
 
   /**
-   * Counts the sockets of a connection or flow; returns whether they may be had. A Service may have
-   * twice as many as are left for all: so a few of them never take what the others need, and one
-   * that is alone has two thirds. `isExchange`: a larger Service has just given up as many.
+   * Counts the sockets of a connection or flow; returns whether they are allowed. A Service may
+   * have twice as many as are left for all: so a few Services never take what the others need, and
+   * a single one has two thirds. `isExchange`: a larger Service has just given up as many.
    */
   takeTraffic(
     service: string,
@@ -150,14 +150,14 @@ export class OpenFiles {
     return true;
   }
 
-  /** A connection or flow was closed. */
+  /** Records the end of a connection or flow. */
   giveTraffic(service: string, sockets: 1 | 2): void {
     this.#carrying -= give(this.#traffic, service, sockets);
   }
 }
 
 /**
- * Reads the limit of this process, which its children have as well. Deno raises the soft one to the
+ * Reads the limit of this process, which its children inherit. Deno raises the soft limit to the
  * hard one when it starts. Never rejects.
  */
 export async function readOpenFiles(
@@ -177,7 +177,7 @@ export async function readOpenFiles(
   }
 }
 
-/** Returns how much was given back. */
+/** Returns how much was returned. */
 function give(counts: Map<string, number>, key: string, count: number): number {
   const before = counts.get(key) ?? 0;
   const given = Math.min(before, count);

@@ -1,6 +1,6 @@
 /**
- * What the product may do, as Deno's permission flags: the one list that `compile.sh` bakes into the
- * executable, and that `deno.json`, the systemd unit and the docs are checked against.
+ * Deno's permission flags for kube-relay: the list that `compile.sh` builds into the executable,
+ * and against which `deno.json`, the systemd unit and the docs are checked.
  *
  * `deno run lib/os/permissions.ts [extra program …]` prints the flags, one a line.
  *
@@ -8,14 +8,14 @@
  */
 import { allowRunList } from "./tools.ts";
 
-/** An environment variable that the product reads. All others are unseen (`--ignore-env`). */
+/** An environment variable that kube-relay reads. All others are hidden (`--ignore-env`). */
 interface EnvironmentVariable {
   readonly name: string;
-  /** What it is read for, as the end of the sentence "is read to …". */
+  /** The purpose, as the end of the sentence "is read to …". */
   readonly purpose: string;
 }
 
-/** Every environment variable that the product reads. */
+/** Every environment variable that kube-relay reads. */
 export const ENVIRONMENT: readonly EnvironmentVariable[] = [
   { name: "NODE_NAME", purpose: "know the node in a DaemonSet (spec.nodeName)" },
   { name: "KUBECONFIG", purpose: "find the kubeconfig" },
@@ -52,12 +52,12 @@ export const SYSTEM_INTERFACES: readonly string[] = [
 /**
  * The permission flags of the executable, in a fixed order.
  *
- * Reading, writing and the network are open: manifests, kubeconfigs and sockets lie where the user
- * says. What keeps a node safe is the systemd unit, not these; they stop a bug or a bad package
- * from starting other programs or reading secrets from the environment. `/proc` and `/sys` stay
- * closed: Deno opens them to nothing short of all permissions.
- * `--ignore-env` reads as "not set" what is not named: a library that looks at other variables goes
- * on where it would throw.
+ * Reading, writing and the network are open, because the user chooses the paths of manifests,
+ * kubeconfigs and sockets. The systemd unit protects the node, not these flags; they stop a bug or
+ * a malicious package from starting other programs or reading secrets from the environment. Deno
+ * opens `/proc` and `/sys` only with all permissions.
+ * `--ignore-env` reports unnamed variables as not set, so that a library that reads them continues
+ * instead of throwing.
  *
  * @param extraPrograms further credential plugins, the `ALLOW_RUN_EXTRA` of `compile.sh`.
  */

@@ -13,7 +13,7 @@ Deno.test("permissionFlags() never asks and hides the variables that it does not
   assert(flags.includes("--ignore-env"));
 });
 
-Deno.test("permissionFlags() lets in the extra programs beside the known ones", () => {
+Deno.test("permissionFlags() lets in the extra programs next to the known ones", () => {
   const run = permissionFlags(["corporate-login"]).find((flag) => flag.startsWith("--allow-run="));
   assert(/=ip,.*,corporate-login$/.test(run ?? ""), run);
 });

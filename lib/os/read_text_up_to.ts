@@ -1,6 +1,6 @@
 /**
- * Reads a text file that may be anything. Deno's own way to open a file waits in the kernel where a
- * named pipe has no writer, on a thread that nothing can take back.
+ * Reads a text file that may be anything. Deno's own open() waits in the kernel for the writer of a
+ * named pipe, on a thread that cannot be cancelled.
  *
  * @module
  */
@@ -9,23 +9,23 @@ import { systemClock } from "./clock.ts";
 
 const CHUNK_BYTES = 256 * 1024;
 
-/** How often a pipe is asked for more. */
+/** How often a pipe is polled. */
 const PIPE_PERIOD_MS = 20;
-/** A pipe that is silent for this time, such as one that nobody writes to, is given up. */
+/** A pipe without data for this time, such as one without a writer, is given up. */
 const PIPE_SILENCE_MS = 60_000;
 
-/** What may be read. */
+/** Which files may be read. */
 interface ReadTextOptions {
-  /** Refuses what is no regular file. @default {pipes and devices are read to their end} */
+  /** Refuses anything but a regular file. @default {pipes and devices are read to their end} */
   readonly onlyFiles?: boolean;
   /** @default {the machine's} */
   readonly clock?: Pick<typeof systemClock, "now" | "sleep">;
 }
 
 /**
- * The text of a file, pipe or device, without a byte order mark. Rejects with a RangeError after
- * `maxBytes`: a wrong path may lead to a file of many gigabytes, or to one without end. No system call
- * waits: not for the writer of a pipe, nor for another program's lease.
+ * Returns the text of a file, pipe or device, without a byte order mark. Rejects with a RangeError
+ * after `maxBytes`: a wrong path may lead to a file of many gigabytes or without end. No system
+ * call waits: not for the writer of a pipe, nor for another program's lease.
  */
 export async function readTextUpTo(
   path: string,
@@ -52,7 +52,7 @@ export async function readTextUpTo(
   }
 }
 
-/** Rejects with the errors of Deno's `open()`, of which callers know the classes. */
+/** Rejects with the errors of Deno's `open()`, whose classes callers know. */
 async function openAtOnce(path: string): Promise<FileHandle> {
   try {
     return await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
@@ -72,14 +72,14 @@ const ERROR_CLASSES: Readonly<
   EACCES: Deno.errors.PermissionDenied,
 };
 
-/** What is open, which need not be what stood there a moment before. */
+/** Checks the opened file, which may have replaced the one that was checked before. */
 async function kindOf(
   file: FileHandle,
   path: string,
 ): Promise<{ readonly isFile: boolean; readonly isNamedPipe: boolean }> {
   const status = await file.stat();
   if (status.isDirectory()) throw new TypeError("it is a folder");
-  // A pipe that was inherited has its writer already.
+  // An inherited pipe already has its writer.
   const isInherited = /^\/(?:dev|proc\/self)\/fd\//.test(path);
   return { isFile: status.isFile(), isNamedPipe: status.isFIFO() && !isInherited };
 }
@@ -92,7 +92,7 @@ async function* chunksOf(
   },
 ): AsyncGenerator<Uint8Array> {
   const buffer = new Uint8Array(CHUNK_BYTES);
-  // The kernel tells the end of a named pipe also before its writer has come.
+  // The kernel reports the end of a named pipe also before its writer has come.
   let mayWait = isNamedPipe;
   let heardAt = clock.now();
   for (;;) {

@@ -93,7 +93,7 @@ Deno.test({
 });
 
 Deno.test({
-  name: "readTextUpTo() refuses what is no regular file, if told so, without waiting for it",
+  name: "readTextUpTo() refuses what is no regular file, if requested, without waiting for it",
   ignore,
   fn: () =>
     withPipe(async (pipe) => {

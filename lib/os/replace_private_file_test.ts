@@ -23,7 +23,7 @@ Deno.test("replacePrivateFile() replaces what a process left that was killed bef
     assertEquals(await namesIn(folder), ["a"]);
   }));
 
-Deno.test("replacePrivateFile() follows no symlink, neither by the name nor by the one beside it", () =>
+Deno.test("replacePrivateFile() follows no symlink, neither by the name nor by the one next to it", () =>
   withFolder(async (folder) => {
     await Deno.writeTextFile(`${folder}/precious`, "kept");
     for (const name of ["a", "a.tmp"]) await Deno.symlink("precious", `${folder}/${name}`);
@@ -32,7 +32,7 @@ Deno.test("replacePrivateFile() follows no symlink, neither by the name nor by t
     assertEquals((await Deno.lstat(`${folder}/a`)).isFile, true);
   }));
 
-Deno.test("replacePrivateFile() tells what the file system says", () =>
+Deno.test("replacePrivateFile() reports what the file system says", () =>
   withFolder(async (folder) => {
     await assertRejects(() => replacePrivateFile(`${folder}/none/a`, ""), Deno.errors.NotFound);
     await Deno.mkdir(`${folder}/a/b`, { recursive: true });

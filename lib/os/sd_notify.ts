@@ -4,41 +4,41 @@
  * @module
  */
 
-/** What systemd says of itself in the environment. */
+/** systemd's variables in the environment. */
 interface ServiceManagerEnvironment {
   /** `NOTIFY_SOCKET`: a path, or an abstract name after `@`. */
   readonly notifySocket?: string;
-  /** `WATCHDOG_USEC`: the service is killed when it has not been heard of for so long. */
+  /** `WATCHDOG_USEC`: systemd kills the service without a message for this time. */
   readonly watchdogUsec?: string;
   /** `WATCHDOG_PID`: the process that the watchdog is meant for. */
   readonly watchdogPid?: string;
 }
 
-/** Tells the service manager how the service is doing. Never throws: an agent works without systemd too. */
+/** Notifies the service manager. Never throws: kube-relay works without systemd too. */
 export interface ServiceNotifier extends Disposable {
-  /** Milliseconds between two signs of life that systemd expects; `undefined` = no watchdog. */
+  /** Milliseconds between two watchdog messages; `undefined` = no watchdog. */
   readonly watchdogMs: number | undefined;
-  /** The service works. */
+  /** Reports that the service is ready. */
   ready(): Promise<void>;
   /** One line for `systemctl status`. */
   status(text: string): Promise<void>;
-  /** A sign of life. */
+  /** Sends a watchdog message. */
   feedWatchdog(): Promise<void>;
-  /** The service is about to end. */
+  /** Reports that the service is about to stop. */
   stopping(): Promise<void>;
 }
 
-/** What a notifier is made with. */
+/** Settings of a notifier. */
 interface ServiceNotifierOptions {
   readonly environment: ServiceManagerEnvironment;
   readonly pid: number;
-  /** A folder that can be written to, for the moment in which the sending socket has a name. */
+  /** A writable folder for the short-lived name of the sending socket. */
   readonly folder: string;
-  /** Told once if messages can't be sent. */
+  /** Called once if messages cannot be sent. */
   readonly onError: (error: unknown) => void;
 }
 
-/** A notifier that says nothing, for a process that systemd did not start. */
+/** A notifier for a process that systemd did not start. */
 const SILENT: ServiceNotifier = {
   watchdogMs: undefined,
   ready: () => Promise.resolve(),
@@ -48,7 +48,9 @@ const SILENT: ServiceNotifier = {
   [Symbol.dispose]() {},
 };
 
-/** Half of the time that systemd waits, as sd_watchdog_enabled(3) recommends; `undefined` = off. */
+/**
+ * Returns half of systemd's watchdog time, as sd_watchdog_enabled(3) recommends; `undefined` = off.
+ */
 export function watchdogPeriodMs(
   { watchdogUsec, watchdogPid }: ServiceManagerEnvironment,
   pid: number,
@@ -60,7 +62,7 @@ export function watchdogPeriodMs(
   return Number.isFinite(usec) && usec > 0 ? usec / 2000 : undefined;
 }
 
-/** The notifier for this process. */
+/** Creates the notifier of this process. */
 export function createServiceNotifier(options: ServiceNotifierOptions): ServiceNotifier {
   const { environment, pid } = options;
   const { notifySocket } = environment;
@@ -76,7 +78,7 @@ class SystemdNotifier implements ServiceNotifier {
   readonly #options: ServiceNotifierOptions;
   readonly #target: string;
   #socket: Deno.DatagramConn | undefined;
-  /** The last message on its way. */
+  /** The message that is being sent. */
   #sending: Promise<void> = Promise.resolve();
   #failed = false;
 
@@ -110,7 +112,7 @@ class SystemdNotifier implements ServiceNotifier {
     this.#socket = undefined;
   }
 
-  /** One after the other: Deno refuses a second send on a Unix socket while one is under way. */
+  /** Sequential: Deno refuses a second send on a Unix socket while one is running. */
   #send(message: string): Promise<void> {
     this.#sending = this.#sending.then(() => this.#deliver(message));
     return this.#sending;
@@ -128,9 +130,9 @@ class SystemdNotifier implements ServiceNotifier {
   }
 
   /**
-   * Deno can't send from a socket that was never given a name. Nobody asks for it, so it goes at once,
-   * and its folder is new: in one that others may write to, or that a container with the same process
-   * id shares, a name that can be foretold may be taken.
+   * Deno cannot send from a socket without a name. No process uses the name, so it is removed at
+   * once. Its folder is new: in a folder that other users may write to, or that a container with
+   * the same process id shares, a predictable name may be taken.
    */
   #open(): Deno.DatagramConn {
     const folder = Deno.makeTempDirSync({ dir: this.#options.folder, prefix: "notify-" });

@@ -69,7 +69,7 @@ Deno.test("createServiceNotifier() sends messages in order that are given at onc
   });
 });
 
-Deno.test("createServiceNotifier() leaves no name in the folder that somebody could take or remove", async () => {
+Deno.test("createServiceNotifier() leaves no name in the folder that another program could take or remove", async () => {
   await withManager(async ({ path, folder, receive }) => {
     const options = {
       environment: { notifySocket: path },

@@ -1,8 +1,3 @@
-/**
- * What the errors of sockets mean.
- *
- * @module
- */
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Quarantined } from "../proxy/data_plane.ts";
 import { messageOf } from "../log/message_of.ts";
@@ -17,15 +12,15 @@ export function systemErrorOf(error: unknown): string | undefined {
   return typeof error.code === "string" ? error.code : undefined;
 }
 
-/** Whether the process, or the machine, can open no more sockets: no endpoint is to blame. */
+/** Whether the process, or the machine, cannot open more sockets: no endpoint is the cause. */
 export function isOutOfSockets(error: unknown): boolean {
   const name = systemErrorOf(error);
   return name === "EMFILE" || name === "ENFILE" || name === "ENOBUFS" || name === "ENOMEM";
 }
 
 /**
- * Whether `accept()` failed since its client has gone already: Deno asks for the peer's address,
- * which a connection that was reset has no longer. The next one is as good as ever.
+ * Whether `accept()` failed because its client is already gone: Deno reads the peer's address,
+ * which a reset connection no longer has. The next accept() works.
  */
 export function isClientGone(error: unknown): boolean {
   const name = systemErrorOf(error);
@@ -38,7 +33,7 @@ export function isPortRefused(error: unknown): boolean {
   return name === "EADDRINUSE" || name === "EACCES";
 }
 
-/** Why a listening socket can't be had, with the cure. */
+/** Returns why a listening socket cannot be opened, with the remedy. */
 export function listenProblem(
   error: unknown,
   at: { readonly address: IpAddress; readonly port: number },

@@ -1,31 +1,33 @@
 /**
- * Kernel settings through the tool `sysctl`: `/proc/sys` itself is closed to a Deno process that has
- * less than all permissions.
+ * Kernel settings through the tool `sysctl`: Deno opens `/proc/sys` only with all permissions.
  *
  * @module
  */
 import { CommandError, type CommandRunner } from "./command_runner.ts";
 
-/** What was read. */
+/** The result of reading settings. */
 interface SysctlReading {
-  /** Values by name, as the kernel spells them, blanks at the ends left out. */
+  /** Values by name in the kernel's spelling, trimmed. */
   readonly values: ReadonlyMap<string, string>;
-  /** Why names are missing in `values`, by name. */
+  /** Why names are missing in `values`. */
   readonly problems: ReadonlyMap<string, SysctlProblem>;
 }
 
 /** Why a setting could not be read. */
 export interface SysctlProblem {
-  /** `unknown`: this kernel, or this network namespace, has no such setting now. */
+  /** `unknown`: this kernel, or this network namespace, does not have the setting now. */
   readonly kind: "unknown" | "no tool" | "failed";
   readonly reason: string;
 }
 
 /** Reads and writes kernel settings. Never throws. */
 export interface Sysctl {
-  /** Reads all names by one command; what can't be read hinders nothing else. */
+  /** Reads all names by one command; an unreadable one does not affect the others. */
   read(names: readonly string[]): Promise<SysctlReading>;
-  /** Sets one. Resolves to the reason of a refusal. Read again: some kernels round or ignore. */
+  /**
+   * Sets one. Resolves to the reason of a refusal. Read it again, because some kernels round or
+   * ignore.
+   */
   write(name: string, value: string): Promise<string | undefined>;
 }
 
@@ -42,8 +44,8 @@ async function read(commands: CommandRunner, names: readonly string[]): Promise<
   const problems = new Map<string, SysctlProblem>();
   if (names.length === 0) return { values, problems };
   try {
-    // Not -n: with values alone nobody could tell which of the names was unknown. Exit codes of procps
-    // and busybox differ when one of many is unknown, so what was printed decides.
+    // Not -n: values alone would not show which name was unknown. Exit codes of procps and busybox
+    // differ if one of many is unknown, so the output decides.
     const { stdout, stderr } = await commands.run("sysctl", names);
     for (const line of stdout.split("\n")) {
       const [, name, value] = /^(\S+)\s*=\s*(.*?)\s*$/.exec(line) ?? [];
@@ -76,7 +78,7 @@ async function write(
 ): Promise<string | undefined> {
   try {
     const { code, stderr } = await commands.run("sysctl", ["-w", `${name}=${value}`]);
-    // procps before 4.0 complains and ends with 0 for some refusals.
+    // procps before 4.0 prints an error but exits with 0 for some refusals.
     if (code === 0 && stderr.trim() === "") return undefined;
     return reasonOf(stderr) || `sysctl ended with code ${code}`;
   } catch (error) {
@@ -89,14 +91,14 @@ function isMissing({ kind }: CommandError): boolean {
   return kind === "not-found" || kind === "not-permitted";
 }
 
-/** The tool's words without its own name and the key, which the caller knows. */
+/** Returns the tool's message without its own name and the key, which the caller knows. */
 function reasonOf(stderr: string): string {
   return (stderr.trim().split("\n")[0] ?? "")
     .replace(/^sysctl: (error: )?/, "")
     .replace(/^(error )?(setting|reading) key "?[^"\s:]*"?: /, "")
     .replace(/^cannot (stat|open) "?\S+?"?: /, "")
     .replace(/^(permission denied) on key "\S+"$/, "$1")
-    // procps says so too where the file has no right to be written, whatever the value.
+    // procps prints this too for a read-only file, whatever the value.
     .replace(/^Invalid argument$/, "read-only here, or no value that it takes (Invalid argument)")
     .trim();
 }

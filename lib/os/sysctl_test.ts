@@ -31,7 +31,7 @@ Deno.test("Sysctl.read() keeps blanks inside of a value", async () => {
 });
 
 for (const kind of ["not-found", "not-permitted"] as const) {
-  Deno.test(`Sysctl.read() and write() tell of a tool that is ${kind}`, async () => {
+  Deno.test(`Sysctl.read() and write() report a tool that is ${kind}`, async () => {
     const commands = new FakeCommandRunner().failNext(kind);
     const { problems } = await createSysctl(commands).read([FORWARD]);
     assertEquals(problems.get(FORWARD)?.kind, "no tool");
@@ -48,7 +48,7 @@ for (
     ["sysctl: error setting key 'net.ipv4.ip_forward': Read-only file system", "Read-only file"],
   ] as const
 ) {
-  Deno.test(`Sysctl.write() tells the reason of '${stderr}'`, async () => {
+  Deno.test(`Sysctl.write() reports the reason of '${stderr}'`, async () => {
     const commands = new FakeCommandRunner()
       // Older procps end with 0 for this.
       .on(`sysctl -w ${FORWARD}=1`, { code: 0, stderr: `${stderr}\n` });

@@ -1,6 +1,6 @@
 /**
- * The terminal as a whole screen: the one file that knows its control sequences. They are few, and
- * the same for every terminal since the VT220, so no library is carried for them.
+ * A full-screen terminal: the only file with control sequences. They are few and common to every
+ * terminal since the VT220, so no library is needed.
  *
  * @module
  */
@@ -12,17 +12,19 @@ export interface TerminalSize {
   readonly rows: number;
 }
 
-/** A key, as `Keys` name it or as the letter that it writes. */
+/** A key, by its name in `Keys` or its letter. */
 export type Key = string;
 
-/** A screen of our own, until it is closed. */
+/** A full screen, until it is closed. */
 export interface Terminal extends Disposable {
   readonly size: TerminalSize;
-  /** Aborted when the terminal is gone, or asks to end by a key that makes a signal. */
+  /** Aborted when the terminal is gone, or a key requests the end by a signal. */
   readonly ended: AbortSignal;
-  /** Shows these lines, and nothing else. They have to fit {@linkcode size} and hold no cursor movements. */
+  /** Shows only these lines. They must fit {@linkcode size} and contain no cursor movements. */
   draw(lines: readonly string[]): void;
-  /** Calls for each key and, without one, when all has to be drawn anew: another size, or back after a stop. */
+  /**
+   * Calls for each key and, without one, when the screen must be redrawn: after a resize or a stop.
+   */
   listen(listener: (key?: Key) => void): void;
 }
 
@@ -44,20 +46,20 @@ const KEYS: Readonly<Record<string, Key>> = {
   "\b": "backspace",
 };
 
-/** The alternate screen, which leaves what stood there as it was, and no cursor. */
+/** The alternate screen, which preserves the former content, without a cursor. */
 const ENTER = "\x1b[?1049h\x1b[?25l";
 const LEAVE = "\x1b[?25h\x1b[?1049l";
-/** A terminal that knows these shows what is between them at once; others pass over them. */
+/** A terminal that supports these shows a frame at once; others ignore them. */
 const [BEGIN_FRAME, END_FRAME] = ["\x1b[?2026h", "\x1b[?2026l"];
 const [HOME, REST_OF_LINE, REST_OF_SCREEN] = ["\x1b[H", "\x1b[K", "\x1b[J"];
 
-/** One frame: written over the one before, so that nothing is blank in between. */
+/** Returns one frame, which overwrites the former one without a blank in between. */
 export function frameText(lines: readonly string[]): string {
   const rows = lines.map((line) => `${line}${REST_OF_LINE}`).join("\r\n");
   return `${BEGIN_FRAME}${HOME}${rows}${REST_OF_SCREEN}${END_FRAME}`;
 }
 
-/** What was typed, key by key; control sequences that are no key of ours are left out. */
+/** Splits input into keys; unknown control sequences are left out. */
 export function keysOf(text: string): readonly Key[] {
   // deno-lint-ignore no-control-regex
   const tokens = text.match(/\x1b\[[0-9;]*[A-Za-z~]|\x1bO[A-Z]|[\s\S]/gu) ?? [];
@@ -68,7 +70,7 @@ export function keysOf(text: string): readonly Key[] {
   });
 }
 
-/** The terminal of standard input and output. Taken until it is disposed of, or the process exits. */
+/** Opens the terminal of standard input and output, until disposal or the exit of the process. */
 export function openTerminal(): Terminal {
   return new SystemTerminal();
 }
@@ -90,7 +92,7 @@ class SystemTerminal implements Terminal {
       ["SIGQUIT", () => this.#ended.abort()],
     ];
     for (const [signal, handler] of this.#handlers) Deno.addSignalListener(signal, handler);
-    // Also a second Ctrl-C, which ends the process at once, has to leave a usable terminal.
+    // A second Ctrl-C, which ends the process at once, must also leave a usable terminal.
     globalThis.addEventListener("unload", this.#leave);
     this.#enter();
     if (this.#hasKeys) void this.#readKeys();
@@ -120,7 +122,7 @@ class SystemTerminal implements Terminal {
   }
 
   #enter(): void {
-    // Keys come one by one; Ctrl-C and Ctrl-Z stay signals.
+    // Keys arrive one by one; Ctrl-C and Ctrl-Z stay signals.
     if (this.#hasKeys) Deno.stdin.setRaw(true, { cbreak: true });
     writeText(Deno.stdout, ENTER);
     this.#isOpen = true;
@@ -133,11 +135,11 @@ class SystemTerminal implements Terminal {
       writeText(Deno.stdout, LEAVE);
       if (this.#hasKeys) Deno.stdin.setRaw(false);
     } catch {
-      // The terminal is gone, and with it what was to be restored.
+      // The terminal is gone, so there is nothing to restore.
     }
   }
 
-  /** The shell gets its terminal back as it was; SIGSTOP, since SIGTSTP would only come here again. */
+  /** Restores the terminal for the shell; SIGSTOP, because SIGTSTP would only arrive here again. */
   #stop(): void {
     this.#restore();
     Deno.kill(Deno.pid, "SIGSTOP");
@@ -160,7 +162,7 @@ class SystemTerminal implements Terminal {
         for (const key of keysOf(text)) this.#listener(key);
       }
     } catch {
-      // A terminal that went away says so by an error of its own.
+      // A terminal that is gone causes an error of its own.
     }
     this.#ended.abort();
   }

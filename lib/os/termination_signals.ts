@@ -4,7 +4,7 @@
  * @module
  */
 
-/** The signals, and what a shell reports of a process that one of them ended. */
+/** The signals, and the exit codes that a shell reports for them. */
 const EXIT_CODES = { SIGINT: 130, SIGTERM: 143 } as const;
 
 /** Why the signal of an {@linkcode TerminationSource} was aborted. */
@@ -20,14 +20,15 @@ export class TerminationRequest extends Error {
 }
 
 /**
- * From the call on, the first SIGINT or SIGTERM aborts the signal that is returned, with a
- * {@linkcode TerminationRequest}, and the second one exits. Until then both end the process at once.
+ * After the call, the first SIGINT or SIGTERM aborts the returned signal with a {@linkcode
+ * TerminationRequest}, and the second one exits. Before the call, both end the process at once.
  */
 export type TerminationSource = () => AbortSignal;
 
 /**
- * For the program, once. It listens for no signal before it has to: without a listener the kernel ends
- * the process whatever it computes, with one the signal waits for a turn of the event loop.
+ * Creates the source for the program, once. It listens only after the call: without a listener the
+ * kernel ends the process during any computation, with one the signal waits for a turn of the event
+ * loop.
  */
 export function createTerminationSource(): TerminationSource {
   let controller: AbortController | undefined;
@@ -39,7 +40,7 @@ export function createTerminationSource(): TerminationSource {
       });
     }
   };
-  // The kernel drops what the first process of a container does not listen for.
+  // The kernel drops signals without a listener for the first process of a container.
   const isFirst = Deno.pid === 1;
   if (isFirst) listen();
   return () => {

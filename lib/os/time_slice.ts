@@ -1,23 +1,18 @@
-/**
- * Keeps long loops from holding up the event loop.
- *
- * @module
- */
 import type { Clock } from "./clock.ts";
 
 /**
- * Longest synchronous piece of a loop, milliseconds. Nothing may hold up the event loop for more than
- * 10 ms, and two loops may have their turns one right after the other.
+ * Longest synchronous part of a loop, milliseconds. Nothing may block the event loop for more than
+ * 10 ms, and two loops may run in direct succession.
  */
 const BUDGET_MS = 4;
 
 type SliceClock = Pick<Clock, "now" | "yieldToEventLoop">;
 
-/** Says when a loop has run long enough and should let others run. Loops that share one take turns. */
+/** Limits the time for which a loop blocks the event loop. Loops that share a slice take turns. */
 export class TimeSlice {
   readonly #clock: SliceClock;
   #startedAt: number;
-  /** The last of those that wait: one is let on in each turn of the event loop. */
+  /** The last waiting loop: each turn of the event loop resumes one. */
   #waiting = Promise.resolve();
 
   constructor(clock: SliceClock) {
@@ -26,8 +21,8 @@ export class TimeSlice {
   }
 
   /**
-   * A promise to wait for when the time is up, else `undefined`: awaiting nothing 20,000 times would cost
-   * more than what the loop does.
+   * Returns a promise to await when the time is up, else `undefined`, because awaiting nothing
+   * 20,000 times would cost more than the loop's work.
    */
   pause(): Promise<void> | undefined {
     if (this.#clock.now() - this.#startedAt < BUDGET_MS) return undefined;

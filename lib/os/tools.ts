@@ -1,6 +1,6 @@
 /**
- * The one table of programs that may be started. `compile.sh`, `deno.json`, the systemd unit and the
- * docs are made from it or checked against it.
+ * The table of programs that kube-relay may start. `compile.sh`, `deno.json`, the systemd unit and
+ * the docs are made from it or checked against it.
  *
  * @module
  */
@@ -9,21 +9,18 @@
 interface Tool {
   /** Its name on the PATH. Permissions are given by name: `--allow-run=ip`. */
   readonly name: string;
-  /** The Debian package that has it; absent where Debian has none. */
+  /** The Debian package of the program; absent if Debian has none. */
   readonly debianPackage?: string;
-  /** What it is started for, as the end of the sentence "is started to …". */
+  /** The purpose, as the end of the sentence "is started to …". */
   readonly purpose: string;
   /**
-   * `system`: a tool of the machine, used where it is there. `credential`: a client-go credential
-   * plugin, started only when the kubeconfig names it.
+   * `system`: a tool of the machine, used if present. `credential`: a client-go credential plugin,
+   * started only if the kubeconfig names it.
    */
   readonly kind: "system" | "credential";
 }
 
-/**
- * Plain `iptables` may be either variant; the one that the host uses is named in full where that is
- * needed.
- */
+/** Plain `iptables` may be either variant; the full name selects the one that the host uses. */
 const IPTABLES_NAMES: readonly string[] = ["iptables", "ip6tables"].flatMap((program) =>
   ["", "-nft", "-legacy"].flatMap((variant) =>
     ["", "-save", "-restore"].map((action) => `${program}${variant}${action}`)
@@ -118,16 +115,16 @@ export const TOOLS: readonly Tool[] = [
   { name: "doctl", purpose: "sign in to DigitalOcean", kind: "credential" },
 ];
 
-/** The row of a program, whether it is named or given by path; undefined for one that is not ours. */
+/** Returns the row of a program, by name or path; undefined for an unknown one. */
 export function toolOf(program: string): Tool | undefined {
   const name = program.slice(program.lastIndexOf("/") + 1);
   return TOOLS.find((tool) => tool.name === name);
 }
 
 /**
- * The value of Deno's `--allow-run` flag: every tool by name, then `extra` ones (the
+ * Returns the value of Deno's `--allow-run` flag: every tool by name, then `extra` ones (the
  * `ALLOW_RUN_EXTRA` of `compile.sh`). Throws a RangeError for a name with a comma or white space,
- * since that would let in other programs than the one meant.
+ * which would permit other programs.
  */
 export function allowRunList(extra: readonly string[] = []): string {
   for (const name of extra) {

@@ -1,15 +1,4 @@
-/**
- * Whether the folders of `--tools-path` count.
- *
- * Deno looks up the programs that it may start on the PATH, once, before any of our code runs; a
- * program of another folder is refused afterwards, and no child can be given another PATH. So the
- * folders have to be first in the PATH that kube-relay is started with. The self-extracting form puts
- * them there itself; any other form can only say that they are missing.
- *
- * @module
- */
-
-/** Why the folders don't count, with the cure; undefined when they do. */
+/** Returns why the folders have no effect, with the remedy; undefined if they have. */
 export function toolsPathProblem(
   folders: readonly string[],
   path: string | undefined,

@@ -1,14 +1,14 @@
 /**
- * A share of each turn of the event loop, so that work which others can cause at will leaves time for
- * everything else.
+ * Limits the work that clients can cause to a share of each turn of the event loop, so that other
+ * work has time.
  *
  * @module
  */
 import type { Clock } from "./clock.ts";
 
 /**
- * One kind of work. Small pieces of it ask before they begin. Counted, not timed: many pieces may ask
- * in one turn before the first of them has begun.
+ * One kind of work. Small pieces of it ask before they begin. Counted, not timed: many pieces may
+ * ask in one turn before the first of them has begun.
  */
 export class TurnShare {
   readonly #clock: Clock;
@@ -22,12 +22,12 @@ export class TurnShare {
     this.#most = most;
   }
 
-  /** Resolves when the turn has ended in which work was last begun. */
+  /** Resolves when the turn of the last piece has ended. */
   async ended(): Promise<void> {
     await this.#turn;
   }
 
-  /** Resolves at once while the share of this turn lasts, else in one of the next turns. */
+  /** Resolves at once while the share of this turn lasts, otherwise in one of the next turns. */
   async take(): Promise<void> {
     for (;;) {
       if (this.#turn === undefined) {

@@ -1,21 +1,22 @@
 /**
- * The last resort for errors that nothing caught. Without it Deno prints one and ends the process, and
- * with it every connection that goes through.
+ * The last resort for uncaught errors. Without it Deno prints one and ends the process, including
+ * every forwarded connection.
  *
  * @module
  */
+import process from "node:process";
 import type { Logger } from "../log/logger.ts";
 
-/** Errors of timers, events, promises, streams and signals that nothing caught. */
+/** Uncaught errors of timers, events, promises, streams and signals. */
 export class UncaughtErrors {
   #count = 0;
 
-  /** How many there were since {@linkcode take}. */
+  /** The number of errors since {@linkcode take}. */
   get count(): number {
     return this.#count;
   }
 
-  /** From now on each is logged and counted, and the process goes on. Call it once. */
+  /** From now on, logs and counts each error, and the process continues. Call it once. */
   take(logger: Logger): void {
     const report = (error: unknown) => {
       this.#count++;
@@ -25,7 +26,7 @@ export class UncaughtErrors {
           stack: stackOf(error),
         });
       } catch {
-        // A log that cannot be written is no reason to end either.
+        // A log that cannot be written must not end the process either.
       }
     };
     globalThis.addEventListener("error", (event) => {
@@ -41,4 +42,23 @@ export class UncaughtErrors {
 
 function stackOf(error: unknown): string | undefined {
   return error instanceof Error ? error.stack : undefined;
+}
+
+/** The methods of the console that libraries use. */
+const PRINTING = ["debug", "dir", "error", "info", "log", "table", "trace", "warn"] as const;
+
+/**
+ * From now on, logs what libraries print, because a collector of JSON lines could not read it. Call
+ * it once. The output of V8 when it dies, such as for lack of memory, cannot be captured.
+ */
+export function takeStrayOutput(logger: Logger): void {
+  const report = (text: string) => logger.warn("A library printed a message", { text });
+  const print = (...values: readonly unknown[]) => report(values.map(textOf).join(" "));
+  Object.assign(globalThis.console, Object.fromEntries(PRINTING.map((name) => [name, print])));
+  process.removeAllListeners("warning");
+  process.on("warning", ({ name, message }) => report(`${name}: ${message}`));
+}
+
+function textOf(value: unknown): string {
+  return typeof value === "string" ? value : Deno.inspect(value);
 }

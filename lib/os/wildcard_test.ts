@@ -18,7 +18,7 @@ function machineWithout(...taken: readonly string[]) {
   return { network, listeners };
 }
 
-Deno.test("probeWildcard() tells what [::] takes, and closes what it opened", () => {
+Deno.test("probeWildcard() reports what [::] takes, and closes what it opened", () => {
   const rows = [
     { taken: ["0.0.0.0"], expect: "both", hostnames: ["::"] },
     { taken: [], expect: "ipv6-only", hostnames: ["::", "0.0.0.0"] },

@@ -1,14 +1,8 @@
 /**
- * Writes a file so that nobody ever sees a part of it.
- *
- * @module
- */
-
-/**
- * Puts a text in the place of a file, by way of a new file beside it. A reader sees the old text or
- * the new one, also after a crash. The mode is that of a file that is there already, else 0644. A
- * symlink stays one: the file that it leads to is replaced. What cannot be replaced, as a device, a
- * pipe or a file that is a mount of its own, is written to as it stands.
+ * Replaces the text of a file through a new file next to it. A reader sees the old text or the new
+ * one, even after a crash. An existing file keeps its mode, a new one has 0644. A symlink stays:
+ * its target is replaced. Files that cannot be replaced, such as a device, a pipe or a mount, are
+ * written in place.
  */
 export async function writeFileWhole(link: string, text: string): Promise<void> {
   const path = await Deno.realPath(link).catch(() => link);
@@ -16,13 +10,13 @@ export async function writeFileWhole(link: string, text: string): Promise<void> 
   if (before && !before.isFile) return await Deno.writeTextFile(path, text);
   const mode = (before?.mode ?? READABLE) & 0o777;
   const folder = path.includes("/") ? path.replace(/\/[^/]*$/, "") || "/" : ".";
-  const beside = await Deno.makeTempFile({ dir: folder, prefix: ".", suffix: ".new" });
+  const temporary = await Deno.makeTempFile({ dir: folder, prefix: ".", suffix: ".new" });
   try {
-    await Deno.writeTextFile(beside, text);
-    await Deno.chmod(beside, mode);
-    await Deno.rename(beside, path);
+    await Deno.writeTextFile(temporary, text);
+    await Deno.chmod(temporary, mode);
+    await Deno.rename(temporary, path);
   } catch (error) {
-    await Deno.remove(beside).catch(() => {});
+    await Deno.remove(temporary).catch(() => {});
     if (!isBusy(error)) throw error;
     await Deno.writeTextFile(path, text);
   }
@@ -30,7 +24,7 @@ export async function writeFileWhole(link: string, text: string): Promise<void> 
 
 const READABLE = 0o644;
 
-/** `Deno.errors.Busy` is for what Deno itself holds; the kernel's EBUSY is an Error with a code. */
+/** `Deno.errors.Busy` is Deno's own error; the kernel's EBUSY is an Error with a code. */
 function isBusy(error: unknown): boolean {
   return error instanceof Error && "code" in error && error.code === "EBUSY";
 }

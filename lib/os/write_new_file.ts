@@ -1,21 +1,15 @@
-/**
- * Writes a file that was not there, for its owner only.
- *
- * @module
- */
-
-/** Nobody but the owner may read or write it. */
+/** Only the owner may read or write the file. */
 const OWNER_ONLY = 0o600;
 
-/** A file is in the place of a new one. */
+/** A file of this name exists. */
 export class FileExistsError extends Error {
   override name = "FileExistsError";
 }
 
 /**
- * Writes the pieces to a new file of mode 0600, by way of a file beside it: the name shows the whole
- * text or nothing, also after a crash. What is there already, a symlink too, stays as it is: throws a
- * {@linkcode FileExistsError}. Rejects with what the file system says, and leaves nothing behind.
+ * Writes the pieces to a new file of mode 0600, through a file next to it: the name shows the whole
+ * text or nothing, even after a crash. Keeps an existing file or symlink and throws a {@linkcode
+ * FileExistsError}. Rejects with the error of the file system, and leaves nothing behind.
  */
 export async function writeNewFile(
   path: string,
@@ -23,30 +17,30 @@ export async function writeNewFile(
 ): Promise<void> {
   if (await isThere(path)) throw existsError(path);
   const folder = path.includes("/") ? path.replace(/\/[^/]*$/, "") || "/" : ".";
-  const beside = await Deno.makeTempFile({ dir: folder, prefix: ".", suffix: ".new" });
+  const temporary = await Deno.makeTempFile({ dir: folder, prefix: ".", suffix: ".new" });
   try {
     {
-      using file = await Deno.open(beside, { write: true });
+      using file = await Deno.open(temporary, { write: true });
       await writePieces(file, pieces);
     }
-    await Deno.chmod(beside, OWNER_ONLY);
-    await giveName(beside, path);
+    await Deno.chmod(temporary, OWNER_ONLY);
+    await giveName(temporary, path);
   } catch (error) {
     if (error instanceof Deno.errors.AlreadyExists) throw existsError(path);
     throw error;
   } finally {
-    await Deno.remove(beside).catch(() => {});
+    await Deno.remove(temporary).catch(() => {});
   }
 }
 
-/** By a link, which unlike a rename never takes the place of another file. */
-async function giveName(beside: string, path: string): Promise<void> {
+/** By a link, which unlike a rename never replaces another file. */
+async function giveName(temporary: string, path: string): Promise<void> {
   try {
-    await Deno.link(beside, path);
+    await Deno.link(temporary, path);
   } catch (error) {
     if (error instanceof Deno.errors.AlreadyExists) throw error;
     // A file system without links, such as that of a memory stick.
-    await copyToNew(beside, path);
+    await copyToNew(temporary, path);
   }
 }
 

@@ -12,7 +12,7 @@ async function inFolder(run: (folder: string) => Promise<void>): Promise<readonl
   }
 }
 
-Deno.test("writeNewFile() writes everything for the owner only, and nothing beside it", async () => {
+Deno.test("writeNewFile() writes everything for the owner only, and nothing next to it", async () => {
   const names = await inFolder(async (folder) => {
     const large = "é".repeat(100_000);
     await writeNewFile(`${folder}/a`, ["one ", large, " two"]);

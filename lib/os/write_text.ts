@@ -1,16 +1,10 @@
-/**
- * Text to standard output and standard error.
- *
- * @module
- */
-
-/** Where text goes; the part of `Deno.stdout` that is used. */
+/** The destination of a text; the used part of `Deno.stdout`. */
 interface TextStream {
   /** May write less than it was given. */
   writeSync(data: Uint8Array): number;
 }
 
-/** Writes all of a text. A reader that has seen enough, as in `status | head`, is no failure. */
+/** Writes all of a text. A reader that stops early, as in `status | head`, is not an error. */
 export function writeText(stream: TextStream, text: string): void {
   let rest = new TextEncoder().encode(text);
   try {

@@ -12,7 +12,7 @@ Deno.test("writeText() goes on after a part was written", () => {
   assertEquals(new TextDecoder().decode(new Uint8Array(written)), "größe");
 });
 
-Deno.test("writeText() ends in silence when nobody reads any more", () => {
+Deno.test("writeText() ends in silence without a reader", () => {
   let writes = 0;
   writeText({
     writeSync() {

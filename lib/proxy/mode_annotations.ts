@@ -5,16 +5,10 @@
  * @module
  */
 
+import { MODE_ANNOTATIONS } from "../api/kinds/service.ts";
+
 /** The annotations that are passed on, by full name. */
 export type ModeAnnotations = Readonly<Partial<Record<ModeAnnotation, string>>>;
-
-/** For mode ipvs: the scheduler and its flags, by the names of kube-relay and of kube-router. */
-export const MODE_ANNOTATIONS = [
-  "kube-relay.io/ipvs-scheduler",
-  "kube-relay.io/ipvs-scheduler-flags",
-  "kube-router.io/service.scheduler",
-  "kube-router.io/service.schedflags",
-] as const;
 
 /** One of {@linkcode MODE_ANNOTATIONS}. */
 export type ModeAnnotation = typeof MODE_ANNOTATIONS[number];

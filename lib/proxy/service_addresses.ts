@@ -43,7 +43,7 @@ export function clusterIpOf(
       problems.report(
         path,
         text,
-        "The cluster IP is not served: its family has to be the one at the same place of spec.ipFamilies",
+        "The cluster IP is not served: it must match spec.ipFamilies at the same index",
       );
     }
   }

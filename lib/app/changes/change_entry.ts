@@ -12,7 +12,7 @@ export interface ChangeCause {
   readonly name: string;
   readonly action: ChangeAction;
   /** E.g. `type ClusterIP -> NodePort`. */
-  readonly words: readonly string[];
+  readonly details: readonly string[];
   /** Number of changes. */
   readonly count: number;
   /** When the first change was seen, RFC 3339. */
@@ -31,7 +31,7 @@ export interface ChangedItem {
 export interface ChangeEffect extends ChangedItem {
   readonly action: ChangeAction;
   /** E.g. `2 -> 3 endpoints`. */
-  readonly words: readonly string[];
+  readonly details: readonly string[];
   /**
    * The rules that serve the ServicePort at the time of the request; empty if it no longer exists. Absent in
    * the log itself, and for older changes.
@@ -135,7 +135,7 @@ export interface RepairedObjects {
   /** As `diff` names it, e.g. `rule`, `map element`. */
   readonly object: string;
   readonly found: number;
-  readonly mended: number;
+  readonly repaired: number;
 }
 
 /** A run of `kube-relay diff --repair`, as it reported itself. */

@@ -4,7 +4,7 @@ import type { SyncTimes } from "../../controller/loop_parts.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { ChangedItem, EntryLoop, SyncEntry } from "./change_entry.ts";
 import type { ChangeLog } from "./change_log.ts";
-import { shortened } from "./change_words.ts";
+import { shortened } from "./change_text.ts";
 import { mergeBursts } from "./merge_bursts.ts";
 import {
   type CauseWords,
@@ -164,7 +164,7 @@ export class ChangeRecorder<Change extends RecordedChange, Item> {
       : entry;
   }
 
-  /** A large sync takes long by its size and says nothing about the speed of others. */
+  /** A large sync takes long because of its size, so it is no measure of other syncs. */
   #isOrdinary({ outcome, causes }: Pick<SyncEntry, "outcome" | "causes">): boolean {
     return outcome === "applied" && !this.#isFirst && !this.#causes.isMany && causes.length > 0;
   }

@@ -92,7 +92,7 @@ function onlySyncs(entries: readonly ChangeEntry[]): readonly SyncEntry[] {
   return entries.filter((entry) => entry.kind === "sync");
 }
 
-Deno.test("ChangeRecorder tells cause, effect and times of one change", async () => {
+Deno.test("ChangeRecorder reports cause, effect and times of one change", async () => {
   const stage = await serving();
   stage.backend.takesMs = 40;
   setEndpoints(stage, [], ["10.0.0.1"]);
@@ -103,14 +103,14 @@ Deno.test("ChangeRecorder tells cause, effect and times of one change", async ()
     kind: "EndpointSlice",
     name: "ns1/web-1",
     action: "updated",
-    words: ["ready 0 -> 1", "endpoint 10.0.0.1:80 new"],
+    details: ["ready 0 -> 1", "endpoint 10.0.0.1:80 new"],
     count: 1,
     seenAt: "2026-01-01T00:00:05.000Z",
   }]);
   assertEquals(entry.effects, [{
     servicePort: "ns1/web/TCP",
     action: "updated",
-    words: ["refuses -> 1 endpoint", "endpoint 10.0.0.1:80 new"],
+    details: ["refuses -> 1 endpoint", "endpoint 10.0.0.1:80 new"],
   }]);
   assertEquals([entry.queuedMs, entry.planMs, entry.applyMs, entry.totalMs], [0, 0, 40, 40]);
   assertEquals([entry.outcome, entry.slow, entry.first], ["applied", undefined, undefined]);
@@ -129,7 +129,7 @@ Deno.test("ChangeRecorder makes one cause of several changes that one sync takes
   const [first, second] = onlySyncs(stage.log.recent().entries).slice(-2);
   assertEquals(first!.causes.map(({ count }) => count), [1]);
   assertEquals(second!.causes.map(({ count }) => count), [2]);
-  assertEquals(second!.causes[0]!.words, [
+  assertEquals(second!.causes[0]!.details, [
     "endpoint 10.0.0.1:80 gone",
     "endpoint 10.0.0.2:80 new",
   ]);
@@ -158,7 +158,7 @@ Deno.test("ChangeRecorder keeps one entry of a change that fails and then succee
   await stage.proxy.stop();
 });
 
-Deno.test("ChangeRecorder marks what is slow beside the others", async () => {
+Deno.test("ChangeRecorder marks what is slow next to the others", async () => {
   const stage = await serving();
   stage.backend.takesMs = 30;
   for (let round = 0; round < 5; round++) {
@@ -201,9 +201,9 @@ Deno.test("ChangeRecorder makes one entry of a first sync of 10,000 Services, an
   await pass(stage, 20_000);
   const bursts = onlySyncs(stage.log.recent().entries).filter((entry) => !entry.first);
   // The syncs of single objects are those that ran before the others came.
-  const told = bursts.map(({ causes, moreCauses: { Service = 0 } }) => causes.length + Service);
-  assertEquals(told.reduce((sum, count) => sum + count), 10_000);
-  assert(bursts.length <= 3, `${told}`);
+  const reported = bursts.map(({ causes, moreCauses: { Service = 0 } }) => causes.length + Service);
+  assertEquals(reported.reduce((sum, count) => sum + count), 10_000);
+  assert(bursts.length <= 3, `${reported}`);
   assert(stage.log.bytes < 100_000, `${stage.log.bytes}`);
   await stage.proxy.stop();
 });
@@ -219,15 +219,15 @@ Deno.test("ChangeRecorder is silent of an object that changed nothing, and of a 
   await stage.proxy.stop();
 });
 
-Deno.test("ChangeRecorder tells of quarantine once at its begin and once at its end", async () => {
+Deno.test("ChangeRecorder reports quarantine once at its begin and once at its end", async () => {
   const stage = await serving();
   stage.backend.quarantined = [{ key: "ns1/web/TCP" as never, reason: "address in use" }];
   setEndpoints(stage, [], ["10.0.0.1"]);
   await stage.clock.advance(10_000);
   stage.backend.quarantined = [];
   await stage.clock.advance(20_000);
-  const told = stage.log.recent().entries.filter((entry) => entry.kind === "quarantine");
-  assertEquals(told.map(({ direction, reason }) => [direction, reason]), [
+  const reported = stage.log.recent().entries.filter((entry) => entry.kind === "quarantine");
+  assertEquals(reported.map(({ direction, reason }) => [direction, reason]), [
     ["in", "address in use"],
     ["out", "address in use"],
   ]);

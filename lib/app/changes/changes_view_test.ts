@@ -13,7 +13,7 @@ const SYNC: SyncEntry = {
     kind: "EndpointSlice",
     name: "default/web-x1",
     action: "updated",
-    words: ["ready 3 -> 2", "endpoint 10.1.0.5:80 gone"],
+    details: ["ready 3 -> 2", "endpoint 10.1.0.5:80 gone"],
     count: 3,
     seenAt: "2026-11-22T04:58:48.730Z",
   }],
@@ -21,7 +21,7 @@ const SYNC: SyncEntry = {
   effects: [{
     servicePort: "default/web:http/TCP",
     action: "updated",
-    words: ["3 endpoints -> 2 endpoints"],
+    details: ["3 endpoints -> 2 endpoints"],
   }],
   moreEffects: {},
   syncs: 1,
@@ -38,7 +38,7 @@ function text(...entries: readonly ChangeEntry[]): string {
   return renderChanges({ entries, forgotten: 0, syncs: [] }, { timeZone: "UTC" });
 }
 
-Deno.test("renderChanges() tells cause, effect, work and times", () => {
+Deno.test("renderChanges() reports cause, effect, work and times", () => {
   assertEquals(
     text(SYNC),
     `\
@@ -75,7 +75,7 @@ Deno.test("renderChanges() counts what is too much", () => {
   assert(many.includes("-> and 12,345 ServicePorts added"), many);
 });
 
-Deno.test("renderChanges() tells quarantine, drift, configuration and each new day", () => {
+Deno.test("renderChanges() reports quarantine, drift, configuration and each new day", () => {
   const at = "2026-11-23T00:00:01.000Z";
   const rendered = text(
     SYNC,
@@ -105,7 +105,7 @@ Deno.test("renderChanges() tells quarantine, drift, configuration and each new d
   ) assert(rendered.split("\n").includes(line), `${line}\n${rendered}`);
 });
 
-Deno.test("renderChanges() tells who mended what, and how long that took", () => {
+Deno.test("renderChanges() shows who repaired what, and how long that took", () => {
   const repair: RepairEntry = {
     kind: "repair",
     sequence: 5,
@@ -114,8 +114,8 @@ Deno.test("renderChanges() tells who mended what, and how long that took", () =>
     uid: 0,
     pid: 4711,
     objects: [
-      { object: "map element", found: 3, mended: 3 },
-      { object: "rule", found: 1, mended: 0 },
+      { object: "map element", found: 3, repaired: 3 },
+      { object: "rule", found: 1, repaired: 0 },
     ],
     tookMs: 312,
     times: 1,
@@ -129,8 +129,8 @@ Deno.test("renderChanges() tells who mended what, and how long that took", () =>
       "",
     ],
   );
-  const { uid: _, ...nobody } = repair;
-  const failed = text({ ...nobody, objects: [], times: 2, error: "nft: \x1b[2Jno" });
+  const { uid: _, ...anonymous } = repair;
+  const failed = text({ ...anonymous, objects: [], times: 2, error: "nft: \x1b[2Jno" });
   assert(failed.includes("(process 4711),"), failed);
   assert(failed.includes("FAILED, so that more may be written: nft:"), failed);
   assert(!failed.includes("\x1b"));
@@ -149,7 +149,7 @@ Deno.test("renderChanges() lets no object move the cursor or widen a line", () =
   const [cause] = SYNC.causes;
   const evil = text({
     ...SYNC,
-    causes: [{ ...cause!, name: `a\x1b[2J\n${"x".repeat(300)}`, words: ["\u202eb"] }],
+    causes: [{ ...cause!, name: `a\x1b[2J\n${"x".repeat(300)}`, details: ["\u202eb"] }],
   });
   // deno-lint-ignore no-control-regex
   assert(!/[\x00-\x09\x0b-\x1f\u202e]/.test(evil), evil);

@@ -2,7 +2,7 @@
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { ServicePortKey } from "../../proxy/service_port_name.ts";
 import type { ChangeEntry, CleanedFlows, SyncEntry } from "./change_entry.ts";
-import { shortened } from "./change_words.ts";
+import { shortened } from "./change_text.ts";
 import { MOST_NAMED } from "./pending_changes.ts";
 
 /** One search for stale flows. */

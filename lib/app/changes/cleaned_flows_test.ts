@@ -9,7 +9,7 @@ const DNS = "kube-system/dns:dns/UDP" as ServicePortKey;
 const NTP = "infra/ntp/UDP" as ServicePortKey;
 
 function sync(overrides: Partial<SyncEntry> = {}): Omit<SyncEntry, "sequence"> {
-  const effects = [{ servicePort: DNS, action: "updated", words: [] }] as const;
+  const effects = [{ servicePort: DNS, action: "updated", details: [] }] as const;
   return {
     kind: "sync",
     at: "2026-11-22T04:58:48.742Z",
@@ -92,7 +92,7 @@ Deno.test("flowsCleaned() changes nothing where nothing was found, and lasts ove
 Deno.test("flowsCleaned() is quick with a full log and 20,000 suspects", () => {
   const effects = Array.from(
     { length: 16 },
-    (_, n) => ({ servicePort: `ns/${n}/UDP`, action: "added", words: [] }) as const,
+    (_, n) => ({ servicePort: `ns/${n}/UDP`, action: "added", details: [] }) as const,
   );
   const log = logOf(...Array.from({ length: 500 }, () => sync({ effects })));
   const suspects = Array.from({ length: 20_000 }, (_, n) => `ns/${n}/UDP` as ServicePortKey);

@@ -6,7 +6,7 @@ import { SERVICE_NAME_LABEL } from "../../api/labels.ts";
 import { formatHostPort, type Port, tryParsePort } from "../../net/port.ts";
 import { tryParseIpAddress } from "../../net/ip_address.ts";
 import type { NodeState } from "../../proxy/node_state.ts";
-import { changeOf, itemChanges, limited } from "./change_words.ts";
+import { changeOf, itemChanges, limited } from "./change_text.ts";
 
 /** Endpoints of a larger slice are only counted: naming them would delay the sync. */
 const MOST_COMPARED = 200;

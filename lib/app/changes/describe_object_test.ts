@@ -41,7 +41,7 @@ for (const [what, spec, words] of SERVICES) {
   });
 }
 
-Deno.test("describeService() tells what a Service is that comes or goes", () => {
+Deno.test("describeService() reports what a Service is that comes or goes", () => {
   const service = testService("web", { ports: [WEB, { port: 53, protocol: "UDP" }] });
   const words = ["ClusterIP", "port http 80/TCP", "port 53/UDP"];
   assertEquals(describeService(undefined, service), words);

@@ -2,7 +2,7 @@
 import { isExternal, masqueradeExternal } from "../../proxy/frontend.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import type { Verdict } from "../../proxy/verdict.ts";
-import { changeOf, itemChanges, limited } from "./change_words.ts";
+import { changeOf, itemChanges, limited } from "./change_text.ts";
 
 /** Longer lists of endpoints are counted. */
 const MOST_COMPARED = 200;

@@ -21,7 +21,7 @@ function plan(endpoints: readonly Endpoint[], overrides: Partial<ServicePort> = 
   return planService(testServicePort(overrides), endpoints, CONTEXT);
 }
 
-Deno.test("describePlan() tells a new verdict and which endpoints differ", () => {
+Deno.test("describePlan() reports a new verdict and which endpoints differ", () => {
   assertEquals(describePlan(undefined, plan([A])), ["1 endpoint"]);
   assertEquals(describePlan(plan([A]), undefined), []);
   assertEquals(describePlan(plan([A]), plan([A, B])), [
@@ -34,7 +34,7 @@ Deno.test("describePlan() tells a new verdict and which endpoints differ", () =>
   ]);
 });
 
-Deno.test("describePlan() tells of traffic from outside only where it differs", () => {
+Deno.test("describePlan() reports traffic from outside only where it differs", () => {
   const outside = { nodePort: parsePort(30080), externallyAccessible: true };
   assertEquals(describePlan(plan([A], outside), plan([], outside)), [
     "1 endpoint -> refuses",

@@ -85,10 +85,10 @@ function headLines({ first, causes, syncs, moreCauses }: SyncEntry): readonly To
   return [line("plain", `No object: repair or another try${times}`)];
 }
 
-function causeText({ kind, name, action, count, words }: ChangeCause): string {
+function causeText({ kind, name, action, count, details }: ChangeCause): string {
   const what = name === "" ? KIND_TEXTS[kind] ?? kind : `${KIND_TEXTS[kind] ?? kind} ${name}`;
   const times = count > 1 ? ` (${count} changes)` : "";
-  return `${what} ${action}${times}${listed(words)}`;
+  return `${what} ${action}${times}${listed(details)}`;
 }
 
 const KIND_TEXTS: Readonly<Record<string, string>> = {
@@ -119,12 +119,12 @@ export function itemText({ servicePort, item = "" }: ChangedItem): string {
   return servicePort ?? item;
 }
 
-function effectText({ action, words, ...changed }: ChangeEffect): string {
-  return `-> ${itemText(changed)}${action === "updated" ? "" : ` ${action}`}${listed(words)}`;
+function effectText({ action, details, ...changed }: ChangeEffect): string {
+  return `-> ${itemText(changed)}${action === "updated" ? "" : ` ${action}`}${listed(details)}`;
 }
 
-function listed(words: readonly string[]): string {
-  return words.length === 0 ? "" : `: ${words.join(", ")}`;
+function listed(details: readonly string[]): string {
+  return details.length === 0 ? "" : `: ${details.join(", ")}`;
 }
 
 function workText({ operations, full, queuedMs, planMs, applyMs }: SyncEntry): string {
@@ -198,8 +198,8 @@ function repairLines({ uid, pid, objects, times, error }: RepairEntry): readonly
 
 /** Returns e.g. `2 of 3 rules repaired`. */
 function repairText(objects: RepairEntry["objects"]): string {
-  const parts = objects.map(({ object, found, mended }) =>
-    `${groupedText(mended)} of ${countText(found, object)}`
+  const parts = objects.map(({ object, found, repaired }) =>
+    `${groupedText(repaired)} of ${countText(found, object)}`
   );
   return parts.length === 0 ? "no known difference was repaired" : `${parts.join(", ")} repaired`;
 }

@@ -8,9 +8,9 @@ import type { NodeState } from "../../proxy/node_state.ts";
 import type { ServicePlan } from "../../proxy/service_plan.ts";
 import { namespacedNameOf, serviceKey } from "../../proxy/service_port_name.ts";
 import type { ChangeRecorder } from "./change_recorder.ts";
+import { itemChanges, limited, shortened } from "./change_text.ts";
 import { describePlan } from "./describe_plan.ts";
 import type { CauseWords, ChangeSubject, EffectWords } from "./pending_changes.ts";
-import { itemChanges, limited, shortened } from "./change_words.ts";
 import {
   describeEndpoints,
   describeEndpointSlice,

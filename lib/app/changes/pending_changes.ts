@@ -101,7 +101,7 @@ export class PendingCauses<Change extends RecordedChange> {
         kind,
         name,
         action,
-        words: this.#words.wordsOf(change),
+        details: this.#words.wordsOf(change),
         count,
         seenAt: timeText(seenAt),
       }];
@@ -157,13 +157,13 @@ export class PendingEffects<Item> {
   describe(): readonly {
     readonly key: string;
     readonly action: ChangeAction;
-    readonly words: readonly string[];
+    readonly details: readonly string[];
   }[] {
     return [...this.#named].flatMap(([key, { previous, next }]) => {
       // Added and deleted before any sync succeeded.
       if (previous === undefined && next === undefined) return [];
-      const words = this.#words.wordsOf(previous, next);
-      return [{ key, action: actionOf(previous, next), words }];
+      const details = this.#words.wordsOf(previous, next);
+      return [{ key, action: actionOf(previous, next), details }];
     });
   }
 }

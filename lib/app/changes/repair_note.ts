@@ -28,9 +28,9 @@ const SCHEMA = v.strictObject({
       v.strictObject({
         object: v.pipe(v.string(), v.regex(/^[a-z][a-z ]{0,39}$/)),
         found: count,
-        mended: count,
+        repaired: count,
       }),
-      v.check(({ found, mended }) => mended <= found, "more repaired than found"),
+      v.check(({ found, repaired }) => repaired <= found, "more repaired than found"),
     )),
     v.maxLength(MOST_KINDS),
     v.check((list) => new Set(list.map(({ object }) => object)).size === list.length, "twice"),
@@ -72,7 +72,7 @@ export function repairedObjects(
   return [...kinds].slice(0, MOST_KINDS).map(([object, { length }]) => {
     // The second comparison may find more of a kind than the first one.
     const rest = Math.min(length, remaining.get(object)?.length ?? 0);
-    return { object, found: length, mended: length - rest };
+    return { object, found: length, repaired: length - rest };
   });
 }
 
@@ -101,10 +101,10 @@ export function entryToContinue(
 /** Merges two repairs. */
 export function mergedRepairs(earlier: RepairEntry, later: RepairEntryParts): RepairEntryParts {
   const objects = new Map(earlier.objects.map((each) => [each.object, each]));
-  for (const { object, found, mended } of later.objects) {
-    const before = objects.get(object) ?? { found: 0, mended: 0 };
+  for (const { object, found, repaired } of later.objects) {
+    const before = objects.get(object) ?? { found: 0, repaired: 0 };
     if (!objects.has(object) && objects.size >= MOST_KINDS) continue;
-    const sum = { found: before.found + found, mended: before.mended + mended };
+    const sum = { found: before.found + found, repaired: before.repaired + repaired };
     objects.set(object, { object, ...sum });
   }
   return {

@@ -8,16 +8,16 @@ const NOTE: RepairNote = {
   family: "IPv4",
   uid: 0,
   pid: 4711,
-  objects: [{ object: "map element", found: 3, mended: 2 }],
+  objects: [{ object: "map element", found: 3, repaired: 2 }],
   tookMs: 12.3,
 };
 
-Deno.test("parseRepairNote() takes what diff tells", () => {
+Deno.test("parseRepairNote() takes what diff reports", () => {
   assertEquals(parseRepairNote(NOTE), { note: NOTE });
   assertEquals(parseRepairNote({ ...NOTE, tookMs: 1.23456 }), { note: { ...NOTE, tookMs: 1.2 } });
-  const { uid: _, ...nobody } = NOTE;
-  assertEquals(parseRepairNote({ ...nobody, error: "full" }), {
-    note: { ...nobody, error: "full" },
+  const { uid: _, ...anonymous } = NOTE;
+  assertEquals(parseRepairNote({ ...anonymous, error: "full" }), {
+    note: { ...anonymous, error: "full" },
   });
 });
 
@@ -41,7 +41,7 @@ for (
     { ...NOTE, error: "x".repeat(401) },
     { ...NOTE, objects: [{ ...OBJECT, object: "\x1b[2J" }] },
     { ...NOTE, objects: [{ ...OBJECT, object: "r".repeat(41) }] },
-    { ...NOTE, objects: [{ ...OBJECT, mended: 4 }] },
+    { ...NOTE, objects: [{ ...OBJECT, repaired: 4 }] },
     { ...NOTE, objects: [{ ...OBJECT, found: 1e12 }] },
     { ...NOTE, objects: [{ ...OBJECT, more: 1 }] },
     { ...NOTE, objects: [OBJECT, OBJECT] },
@@ -61,8 +61,8 @@ Deno.test("repairedObjects() counts by kind of object", () => {
   const of = (object: string): DataPlaneDifference => ({ object, name: "x", kind: "missing" });
   const found = ["rule", "chain", "rule"].map(of);
   assertEquals(repairedObjects({ found, left: ["rule", "chain", "chain", "set"].map(of) }), [
-    { object: "rule", found: 2, mended: 1 },
-    { object: "chain", found: 1, mended: 0 },
+    { object: "rule", found: 2, repaired: 1 },
+    { object: "chain", found: 1, repaired: 0 },
   ]);
 });
 
@@ -72,13 +72,13 @@ Deno.test("ChangeLog.repaired() makes one entry of repairs that follow each othe
   const kinds = () => log.recent().entries.map(({ kind }) => kind);
   for (let count = 0; count < 1_000; count++) {
     log.repaired({ ...NOTE, pid: count + 1 });
-    log.repaired({ ...NOTE, family: "IPv6", objects: [{ object: "rule", found: 1, mended: 1 }] });
+    log.repaired({ ...NOTE, family: "IPv6", objects: [{ object: "rule", found: 1, repaired: 1 }] });
   }
   const [first, second, ...others] = log.recent().entries;
   assert(first?.kind === "repair" && second?.kind === "repair");
   assertEquals(others, []);
   assertEquals([first.times, first.pid, second.family], [1_000, 1_000, "IPv6"]);
-  assertEquals(first.objects, [{ object: "map element", found: 3_000, mended: 2_000 }]);
+  assertEquals(first.objects, [{ object: "map element", found: 3_000, repaired: 2_000 }]);
   log.repaired({ ...NOTE, uid: 1000 });
   assertEquals(kinds().length, 3, "another user");
   log.configurationChanged([]);

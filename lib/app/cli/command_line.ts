@@ -1,3 +1,5 @@
+import type { Clock } from "../../os/clock.ts";
+
 /**
  * Chooses the verb and the exit code: 0 success, 1 failure, 2 wrong command line or configuration, 130
  * or 143 after a signal.
@@ -10,17 +12,16 @@ import {
 import { findFlag, type FlagValues } from "../../config/flags.ts";
 import { didYouMean } from "../../config/nearest_name.ts";
 import { givenFlags, parseFlags } from "../../config/parse_flags.ts";
-import { objectsBesideDump } from "../../config/validate_sources.ts";
+import { objectSourceConflicts } from "../../config/validate_sources.ts";
 import { readConfigurationText } from "../../config/read_configuration_text.ts";
 import { createLogger } from "../../log/create_logger.ts";
-import { logsToJournal } from "../../log/journal.ts";
+import { logsToJournal } from "../../log/create_logger.ts";
 import { messageOf } from "../../log/message_of.ts";
 import { printableColors, printableLines } from "../../log/printable_text.ts";
 import type { ActiveCommand, Command, Operand } from "./commands/command.ts";
 import { COMMANDS } from "./commands/mod.ts";
 import { TerminationRequest, type TerminationSource } from "../../os/termination_signals.ts";
 import type { Dependencies } from "../dependencies.ts";
-import { seldomYielding } from "./seldom_yielding.ts";
 
 const DONE = 0;
 /** Exit code for a wrong command line or configuration. */
@@ -99,7 +100,7 @@ function chooseCommand(argv: readonly string[]): ChosenCommand {
     if (found) all.push(...operandProblems(rest, found));
     all.push(...misplacedFlags(values, wanted));
     // `diff` compares both.
-    if (wanted !== "diff") all.push(...objectsBesideDump(values));
+    if (wanted !== "diff") all.push(...objectSourceConflicts(values));
   }
   if (!found || all.length > 0) throw new ConfigurationError(all);
   // `VERB --help` is `help VERB`.
@@ -176,4 +177,23 @@ function explain(
       .error("Command failed", { error: messageOf(error) });
   } else complain(`kube-relay: ${messageOf(error)}\n`);
   return FAILED;
+}
+
+/** Only signals wait for a turn of the event loop, and each turn costs a millisecond of idle time. */
+const SLICE_MS = 50;
+
+/** For a verb that does one thing and ends: skips turns of the event loop within 50 ms of the last one. */
+export function seldomYielding(clock: Clock): Clock {
+  let sliceStart = clock.now();
+  return {
+    now: () => clock.now(),
+    wallNow: () => clock.wallNow(),
+    setTimer: (ms, callback) => clock.setTimer(ms, callback),
+    sleep: (ms, signal) => clock.sleep(ms, signal),
+    async yieldToEventLoop() {
+      if (clock.now() - sliceStart < SLICE_MS) return;
+      await clock.yieldToEventLoop();
+      sliceStart = clock.now();
+    },
+  };
 }

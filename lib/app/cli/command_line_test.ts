@@ -1,18 +1,18 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
-import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
 import {
   testStatusFamily,
   testStatusReport,
 } from "../../../tests/support/builders/status_reports.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { fakeHostChecks } from "../../../tests/support/fakes/fake_host_checks.ts";
 import { CommandError, type CommandRunner } from "../../os/command_runner.ts";
 import { systemNetwork } from "../../os/network.ts";
 import type { HostChecks } from "../../proxy/host_checks.ts";
-import { COMMANDS } from "./commands/mod.ts";
-import { runCommandLine } from "./command_line.ts";
 import { startControlServer } from "../control/control_server.ts";
 import type { BackendTable, Dependencies, ProcessInfo } from "../dependencies.ts";
 import type { StatusReport } from "../status/status_report.ts";
+import { runCommandLine, seldomYielding } from "./command_line.ts";
+import { COMMANDS } from "./commands/mod.ts";
 import { versionText } from "./version.ts";
 
 const NO_COMMANDS: CommandRunner = {
@@ -86,7 +86,7 @@ Deno.test("runCommandLine() prints help for every way of asking, within 80 colum
   }
 });
 
-Deno.test("runCommandLine() tells usage, operands, flags and examples of each verb, within 80 columns", async () => {
+Deno.test("runCommandLine() reports usage, operands, flags and examples of each verb, within 80 columns", async () => {
   for (const { name, operands = [], examples = [], hidden } of COMMANDS) {
     if (hidden || name === "help") continue;
     const help = await run([name, "--help"]);
@@ -104,7 +104,7 @@ Deno.test("runCommandLine() tells usage, operands, flags and examples of each ve
   assert(!out.includes("--proxy-mode"), out);
 });
 
-Deno.test("runCommandLine() prints names of Services for a shell, and is silent when nobody answers", async () => {
+Deno.test("runCommandLine() prints names of Services for a shell, and is silent without an answer", async () => {
   const folder = await Deno.makeTempDir();
   const path = `${folder}/control.sock`;
   const argv = ["complete-services", "--control-socket", path, "--", "default/w"];
@@ -176,7 +176,7 @@ Deno.test("runCommandLine() refuses a mode that this build does not have, and en
   });
 });
 
-Deno.test("runCommandLine() ends with 0 when it is told to end while the mode is chosen", async () => {
+Deno.test("runCommandLine() ends with 0 when it is asked to end while the mode is chosen", async () => {
   const closed = ["--healthz-bind-address=", "--metrics-bind-address="];
   const runEnded = (argv: readonly string[], kind: "aborted" | "timeout") => {
     const end = new AbortController();
@@ -193,7 +193,7 @@ Deno.test("runCommandLine() ends with 0 when it is told to end while the mode is
   assertEquals(init.code, 1, "what it was to do is not done");
 });
 
-Deno.test("runCommandLine() tells why it ended in a line of JSON where the log is JSON", async () => {
+Deno.test("runCommandLine() reports why it ended in a line of JSON where the log is JSON", async () => {
   const { code, err } = await run(["--logging-format=json", "--proxy-mode=iptables"]);
   assertEquals([code, err.trim().split("\n").length], [1, 1]);
   const { ts, err: reason, ...line } = JSON.parse(err);
@@ -299,8 +299,39 @@ Deno.test("runCommandLine() status has colour on a terminal, and none with NO_CO
   }
 });
 
-Deno.test("runCommandLine() status says that nobody listens and ends with 1", async () => {
+Deno.test("runCommandLine() status says that no program listens and ends with 1", async () => {
   const { code, err } = await run(["status", "--control-socket=/does/not/exist.sock"]);
   assertEquals(code, 1);
   assertStringIncludes(err, "no program listens there; is it running?");
+});
+
+Deno.test("seldomYielding() takes a turn of the event loop only when the last one is long ago", async () => {
+  const clock = new FakeClock();
+  let turns = 0;
+  const seldom = seldomYielding({
+    now: () => clock.now(),
+    wallNow: () => clock.wallNow(),
+    setTimer: (ms, callback) => clock.setTimer(ms, callback),
+    sleep: (ms, signal) => clock.sleep(ms, signal),
+    yieldToEventLoop() {
+      turns++;
+      return Promise.resolve();
+    },
+  });
+  const found: number[] = [];
+  for (let ms = 0; ms < 120; ms += 10) {
+    await seldom.yieldToEventLoop();
+    found.push(turns);
+    await clock.advance(10);
+  }
+  assertEquals(found, [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 2, 2]);
+});
+
+Deno.test("seldomYielding() is otherwise the clock that it was made of", async () => {
+  const clock = new FakeClock();
+  const seldom = seldomYielding(clock);
+  let rang = 0;
+  seldom.setTimer(5, () => rang++);
+  await clock.advance(5);
+  assertEquals([rang, seldom.now(), seldom.wallNow()], [1, clock.now(), clock.wallNow()]);
 });

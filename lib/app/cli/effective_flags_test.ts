@@ -57,7 +57,7 @@ async function effective() {
   return { flags, configuration };
 }
 
-Deno.test("logConfiguration() tells every flag with the value that counts", async () => {
+Deno.test("logConfiguration() reports every flag with the value that counts", async () => {
   const logger = new MemoryLogger();
   logConfiguration(logger, await effective());
   const values = new Map(
@@ -71,7 +71,7 @@ Deno.test("logConfiguration() tells every flag with the value that counts", asyn
   assertEquals(values.get("healthz-bind-address"), "0.0.0.0:10256", "not given, and in effect");
 });
 
-Deno.test("logConfiguration() tells every field of the configuration, none cut", async () => {
+Deno.test("logConfiguration() reports every field of the configuration, none cut", async () => {
   const lines: string[] = [];
   const logger = createLogger({
     format: "json",
@@ -81,11 +81,11 @@ Deno.test("logConfiguration() tells every field of the configuration, none cut",
   const { flags, configuration } = await effective();
   logConfiguration(logger, { flags, configuration });
   const fields = lines.map((line) => JSON.parse(line)).filter(({ msg }) => msg === "Configuration");
-  const told = new Map(fields.map(({ field, value }) => [field, value]));
+  const reported = new Map(fields.map(({ field, value }) => [field, value]));
   for (const field of [...Object.keys(configuration.proxy), ...Object.keys(configuration.relay)]) {
-    assert(told.has(field), field);
+    assert(reported.has(field), field);
   }
-  assertEquals(told.get("nftables"), JSON.parse(JSON.stringify(configuration.proxy.nftables)));
+  assertEquals(reported.get("nftables"), JSON.parse(JSON.stringify(configuration.proxy.nftables)));
   assert(!lines.join("").includes("s3cr3t"), "what is secret stays so");
 });
 

@@ -1,10 +1,8 @@
 import { type Clock, systemClock } from "../../os/clock.ts";
+import { TimeSlice } from "../../os/time_slice.ts";
 
 /** Length of a piece in UTF-16 units. */
 const PIECE_LENGTH = 64 * 1024;
-
-/** Time between two turns of the event loop, in milliseconds. */
-const SLICE_MS = 4;
 
 /** Levels in pieces: report, families, family, services. Deeper values are small. */
 const WALKED_LEVELS = 4;
@@ -18,15 +16,13 @@ export async function* jsonPieces(
   { clock = systemClock }: { readonly clock?: Clock } = {},
 ): AsyncGenerator<string> {
   let piece = "";
-  let sliceStart = clock.now();
+  const slice = new TimeSlice(clock);
   for (const token of tokens(value, WALKED_LEVELS)) {
     piece += token;
     if (piece.length < PIECE_LENGTH) continue;
     yield piece;
     piece = "";
-    if (clock.now() - sliceStart < SLICE_MS) continue;
-    await clock.yieldToEventLoop();
-    sliceStart = clock.now();
+    await slice.pause();
   }
   yield piece;
 }

@@ -50,7 +50,7 @@ function comparison(
 
 const ask = (running: RunningComparison, query = "") => running.answer(new URLSearchParams(query));
 
-Deno.test("RunningComparison tells what differs, with the names of what it tells of", async () => {
+Deno.test("RunningComparison reports what differs, with the names of what it reports of", async () => {
   const scopes: unknown[] = [];
   const running = comparison((_, scope) => {
     scopes.push(scope?.keys && [...scope.keys]);
@@ -157,7 +157,7 @@ Deno.test("RunningComparison compares a Service by the plan of the sync that it 
   assertEquals(scopes, [[WEB.key]]);
 });
 
-Deno.test("RunningComparison tells what differs still after three looks", async () => {
+Deno.test("RunningComparison reports what differs still after three looks", async () => {
   const loop = { quarantined: [], lastSync: {}, activity: {} };
   let looks = 0;
   const running = comparison(() => {

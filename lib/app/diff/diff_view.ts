@@ -165,7 +165,7 @@ function retryTimeText(
     : `to be tried again since ${day(retryAt)} ${time(retryAt)}`;
 }
 
-/** A value for `JSON.stringify()`; docs/diff.md tells its fields. */
+/** A value for `JSON.stringify()`; docs/diff.md describes its fields. */
 export function differenceJson(difference: NodeDifference): unknown {
   const { mode, nodeName, families } = difference;
   return {

@@ -40,7 +40,7 @@ function of(
   return { mode: "nftables", nodeName: "node-1", families: [family] };
 }
 
-Deno.test("renderDifference() tells by Service, and last what all share", () => {
+Deno.test("renderDifference() reports by Service, and last what all share", () => {
   assertEquals(
     renderDifference(of([ALTERED, MISSING])),
     `Node     node-1, mode nftables
@@ -60,7 +60,7 @@ For all Services
   );
 });
 
-Deno.test("renderDifference() says that nothing differs, and what was mended", () => {
+Deno.test("renderDifference() says that nothing differs, and what was repaired", () => {
   const lastLines = (difference: NodeDifference) => {
     const lines = renderDifference(difference).trimEnd().split("\n");
     return [lines[1], lines.at(-1)];
@@ -115,7 +115,7 @@ const REFUSED: Quarantined = {
   retryAt: "2026-11-22T15:30:12.000Z",
 };
 
-Deno.test("renderDifference() tells what is in quarantine, why, and when it is tried again", () => {
+Deno.test("renderDifference() reports what is in quarantine, why, and when it is tried again", () => {
   const quarantined = [REFUSED, {
     key: WEB.key,
     address: "10.96.0.1:80/TCP",

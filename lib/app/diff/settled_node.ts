@@ -50,8 +50,11 @@ function withEarlierRepairs(
     if (before === undefined || family.repair === undefined) return family;
     const { left, operations } = family.repair;
     const known = new Set(left.map(({ object, name }) => `${object} ${name}`));
-    const mended = before.found.filter(({ object, name }) => !known.has(`${object} ${name}`));
-    return { ...family, repair: { found: [...mended, ...family.repair.found], left, operations } };
+    const repaired = before.found.filter(({ object, name }) => !known.has(`${object} ${name}`));
+    return {
+      ...family,
+      repair: { found: [...repaired, ...family.repair.found], left, operations },
+    };
   });
   return { ...difference, families };
 }

@@ -23,8 +23,8 @@ import { TimeSlice } from "../../os/time_slice.ts";
 export interface PlanChange {
   readonly key: ServicePortKey;
   readonly kind: "added" | "changed" | "removed";
-  /** In words. */
-  readonly words: readonly string[];
+  /** The differences, e.g. `2 -> 3 endpoints`. */
+  readonly details: readonly string[];
   /** Lines in the language of the mode. */
   readonly rules: { readonly removed: readonly string[]; readonly added: readonly string[] };
 }
@@ -114,7 +114,9 @@ async function compareFamily(
     return {
       key,
       kind: was === undefined ? "added" : is === undefined ? "removed" : "changed",
-      words: is ? describePlan(was, is) : describePlan(undefined, was).map((word) => `had ${word}`),
+      details: is
+        ? describePlan(was, is)
+        : describePlan(undefined, was).map((word) => `had ${word}`),
       rules: ruleChanges(had.get(key) ?? [], has.get(key) ?? []),
     };
   });
@@ -200,7 +202,7 @@ function sharedTexts({ shared: was }: ProxyPlan, { shared: is }: ProxyPlan): rea
   return words;
 }
 
-/** A folder of Services mostly says nothing of nodes: what is missing there stays as it is. */
+/** A folder of Services seldom has nodes: the former ones stay if it has none. */
 function addNodesOf(before: InformerSet, after: InformerSet): InformerSet {
   for (const spec of [NODE, SERVICE_CIDR] as readonly KindSpec[]) {
     if (after.of(spec).size > 0) continue;

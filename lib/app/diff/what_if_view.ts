@@ -61,7 +61,7 @@ function familyLines(family: FamilyWhatIf, view: TextStyle): readonly string[] {
 }
 
 function changeLines(
-  { key, kind, words, rules: { removed, added } }: PlanChange,
+  { key, kind, details, rules: { removed, added } }: PlanChange,
   { plans }: FamilyWhatIf,
   view: TextStyle,
 ): readonly string[] {
@@ -69,7 +69,7 @@ function changeLines(
   return [
     "",
     `${colors.bold(printableText(titleOf(key, plans)))} ${kind}`,
-    ...(words.length > 0 ? [hangingText("  ", words.join("; "), view)] : []),
+    ...(details.length > 0 ? [hangingText("  ", details.join("; "), view)] : []),
     ...signed("-", removed, { ...view, paint: colors.red }),
     ...signed("+", added, { ...view, paint: colors.green }),
   ];

@@ -1,25 +1,26 @@
 import { assert, assertEquals, assertStringIncludes } from "@std/assert";
-import { FakeApiServer } from "../../../tests/support/fakes/fake_api_server.ts";
-import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
-import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
-import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
-import {
-  type FakeHost,
-  fakeHostChecks,
-  missingFeature,
-} from "../../../tests/support/fakes/fake_host_checks.ts";
 import { writeKubeconfig } from "../../../tests/support/builders/kubeconfig_file.ts";
 import {
   testStatusFamily,
   testStatusReport,
 } from "../../../tests/support/builders/status_reports.ts";
+import { FakeApiServer } from "../../../tests/support/fakes/fake_api_server.ts";
+import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import {
+  type FakeHost,
+  fakeHostChecks,
+  missingFeature,
+} from "../../../tests/support/fakes/fake_host_checks.ts";
+import { FakeNetwork } from "../../../tests/support/fakes/fake_network.ts";
+import { withFolder } from "../../../tests/support/with_folder.ts";
 import { systemClock } from "../../os/clock.ts";
+import type { FindingOptions } from "../../proxy/host_checks.ts";
 import { runCommandLine } from "../cli/command_line.ts";
 import { startControlServer } from "../control/control_server.ts";
-import type { FindingOptions } from "../../proxy/host_checks.ts";
 import type { BackendTable, Dependencies } from "../dependencies.ts";
+import { toolCapabilities } from "./collect_doctor_report.ts";
 import type { DoctorReport } from "./doctor_report.ts";
-import { withFolder } from "../../../tests/support/with_folder.ts";
 
 /** A build that has these modes; none is made, as no test has the userspace mode among them. */
 const BACKENDS: BackendTable = Object.fromEntries(
@@ -80,7 +81,7 @@ async function doctor(
   return { code, report: JSON.parse(texts.out) as DoctorReport, text: texts.out };
 }
 
-Deno.test("doctor ends with 0 where nothing is in the way", () =>
+Deno.test("doctor exits with 0 if kube-relay can run here", () =>
   withFolder(async (folder) => {
     const { code, report } = await doctor(folder, ["--mode=auto"]);
     assertEquals([code, report.choice.mode, report.findings], [0, "nftables", []]);
@@ -108,7 +109,7 @@ Deno.test("doctor ends with 1 for a mode that cannot be had and for what blocks"
     assertEquals([blocked.code, blocked.report.findings.map(({ id }) => id)], [1, ["b", "a"]]);
   }));
 
-Deno.test("doctor tells which modes auto passes over and why", () =>
+Deno.test("doctor reports which modes auto passes over and why", () =>
   withFolder(async (folder) => {
     const probes = { nftables: [missingFeature("nft")] };
     const { report } = await doctor(folder, ["--mode=auto"], { probes });
@@ -125,7 +126,7 @@ Deno.test("doctor tells which modes auto passes over and why", () =>
     ]);
   }));
 
-Deno.test("doctor tells of folders of --tools-path that are not searched", () =>
+Deno.test("doctor reports folders of --tools-path that are not searched", () =>
   withFolder(async (folder) => {
     const argv = ["--mode=auto", "--tools-path=/opt/tools"];
     const env = { PATH: "/usr/bin" };
@@ -135,7 +136,7 @@ Deno.test("doctor tells of folders of --tools-path that are not searched", () =>
     assertEquals(right.report.findings, []);
   }));
 
-Deno.test("doctor reports a kubeconfig that cannot be read, or that everybody can read", () =>
+Deno.test("doctor reports a kubeconfig that cannot be read, or that every user can read", () =>
   withFolder(async (folder) => {
     const file = `${folder}/kubeconfig`;
     const missing = await doctor(folder, ["--mode=auto", `--kubeconfig=${file}`]);
@@ -143,7 +144,7 @@ Deno.test("doctor reports a kubeconfig that cannot be read, or that everybody ca
     const text = {
       "current-context": "c",
       contexts: [{ name: "c", context: { cluster: "c", user: "u" } }],
-      // Nobody listens on the discard port.
+      // No program listens on the discard port.
       clusters: [{ name: "c", cluster: { server: "http://127.0.0.1:9" } }],
       users: [{ name: "u", user: { token: "secret-of-the-test" } }],
     };
@@ -187,7 +188,7 @@ Deno.test("doctor reads of the own Node how k3s was started", () =>
     assertEquals(asked.at(-1)?.nodeAnnotations, undefined);
   }));
 
-Deno.test("doctor says what keeps --network-policy from enforcing everything", () =>
+Deno.test("doctor reports what keeps --network-policy from enforcing everything", () =>
   withFolder(async (folder) => {
     await using fake = await FakeApiServer.start();
     const [file, policyFile] = [`${folder}/kubeconfig`, `${folder}/policies`];
@@ -196,7 +197,11 @@ Deno.test("doctor says what keeps --network-policy from enforcing everything", (
     fake.setMissing("/api/v1/pods", 403);
     const argv = ["--mode=auto", `--kubeconfig=${file}`];
     const machine = { clock: systemClock };
-    assertEquals((await doctor(folder, argv, machine)).report.findings, [], "without it nothing");
+    assertEquals(
+      (await doctor(folder, argv, machine)).report.findings,
+      [],
+      "no finding without the flag",
+    );
     const { code, report } = await doctor(folder, [...argv, "--network-policy"], machine);
     assertEquals(code, 0);
     const [bridge, access] = report.findings;
@@ -220,7 +225,7 @@ Deno.test("doctor says what keeps --network-policy from enforcing everything", (
     ]);
   }));
 
-Deno.test("doctor tells how a running kube-relay does", () =>
+Deno.test("doctor reports how a running kube-relay does", () =>
   withFolder(async (folder) => {
     const status = testStatusReport({
       pid: 42,
@@ -262,3 +267,36 @@ Deno.test("doctor tells how a running kube-relay does", () =>
       await server.stop();
     }
   }));
+
+function saying(stdout: string): FakeCommandRunner {
+  return new FakeCommandRunner().on("cat /proc/self/status", { stdout });
+}
+
+Deno.test("toolCapabilities() reads the effective mask", async () => {
+  const all = [
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_ADMIN",
+    "CAP_NET_RAW",
+    "CAP_SYS_MODULE",
+    "CAP_SYS_ADMIN",
+    "CAP_SYS_RESOURCE",
+  ];
+  const cases: readonly [mask: string, names: readonly string[]][] = [
+    ["000001ffffffffff", all],
+    ["0000000000000000", []],
+    ["0000000000001400", ["CAP_NET_BIND_SERVICE", "CAP_NET_ADMIN"]],
+  ];
+  for (const [mask, names] of cases) {
+    const commands = saying(`Name:\tcat\nCapPrm:\t0\nCapEff:\t${mask}\nCapBnd:\t0\n`);
+    assertEquals(await toolCapabilities({ commands }), names, mask);
+  }
+});
+
+Deno.test("toolCapabilities() is undefined if the capabilities are unknown", async () => {
+  assertEquals(await toolCapabilities({ commands: saying("rubbish\x00") }), undefined);
+  assertEquals(await toolCapabilities({ commands: saying("CapEff:\tzz\n") }), undefined);
+  for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as const) {
+    const commands = saying("").failNext(failure);
+    assertEquals(await toolCapabilities({ commands }), undefined, failure);
+  }
+});

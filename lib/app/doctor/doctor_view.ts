@@ -134,10 +134,10 @@ function findingLines(report: DoctorReport, view: TextStyle): readonly string[] 
   const { colors } = view;
   const { findings } = report;
   const verdict = isBlocked(report)
-    ? colors.red("Something has to be done before kube-relay can work here.")
+    ? colors.red("kube-relay cannot run here until these problems are fixed.")
     : findings.some(({ severity }) => severity === "warning")
-    ? colors.yellow("Nothing is in the way; there are warnings.")
-    : colors.green("Nothing is in the way.");
+    ? colors.yellow("kube-relay can run here, with warnings.")
+    : colors.green("kube-relay can run here.");
   return [...findings.flatMap((finding) => oneFinding(finding, view)), verdict];
 }
 

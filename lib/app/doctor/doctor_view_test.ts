@@ -41,7 +41,7 @@ const REPORT: DoctorReport = {
   ],
 };
 
-Deno.test("renderDoctor() tells machine, modes, choice and findings", () => {
+Deno.test("renderDoctor() reports machine, modes, choice and findings", () => {
   assertEquals(
     renderDoctor(REPORT),
     `kube-relay v1.2.3 (kube-proxy 1.36, Deno 2.9.6, linux/x86_64)
@@ -70,7 +70,7 @@ blocking   A kube-proxy runs on this node.
            - port 10256 answers
            - cure: turn it off
 
-Something has to be done before kube-relay can work here.
+kube-relay cannot run here until these problems are fixed.
 `,
   );
 });

@@ -77,10 +77,10 @@ async function choose(
   verdicts: readonly ModeVerdict[],
 ): Promise<{ readonly choice: DoctorChoice; readonly findings: readonly HostFinding[] }> {
   const logger = new CollectingLogger();
-  const weigh = (mode: BackendMode) =>
+  const evaluate = (mode: BackendMode) =>
     Promise.resolve(verdicts.find((verdict) => verdict.mode === mode)!);
   try {
-    const { mode } = await chooseVerdict({ logger }, { request, weigh });
+    const { mode } = await chooseVerdict({ logger }, { request, weigh: evaluate });
     const reasons = logger.lines
       .filter(({ fields }) => fields.reason !== undefined)
       .map(({ fields }) => `${fields.mode ?? "iptables"}: ${fields.reason}`);

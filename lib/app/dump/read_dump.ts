@@ -129,7 +129,7 @@ export async function readDumpedChanges(path: string): Promise<ChangesReport> {
 
 function missing(path: string, what: string): DumpError {
   return new DumpError(
-    `Cannot tell ${what} from dump '${path}': no kube-relay was running when it was made; ` +
+    `The dump '${path}' does not contain ${what}: no kube-relay was running when it was made; ` +
       "'kube-relay render --from FILE' prints what would be applied",
   );
 }

@@ -19,7 +19,7 @@ import type {
 import { findHit, unservedAt } from "../../explain/packet_hit.ts";
 import type { PlannedNode } from "../offline/plan_objects.ts";
 import { planSettingsOf } from "../run/plan_settings.ts";
-import { affinityOf, kernelState } from "./machine_questions.ts";
+import { affinityOf, kernelState } from "./query_data_plane.ts";
 import type { PacketScope } from "./packet_destinations.ts";
 import { readPacketEnds } from "./packet_ends.ts";
 

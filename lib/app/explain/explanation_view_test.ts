@@ -130,8 +130,8 @@ const CASES: readonly (readonly [
   ["straight to a pod", IPv4.client, "10.180.1.1:8080", [
     "is an endpoint of ns1/web:http itself",
   ]],
-  ["to somebody else's node port", "outside", "192.168.7.7:30080", [
-    "Note: 192.0.2.1 stands for a client outside",
+  ["to a node port of another node", "outside", "192.168.7.7:30080", [
+    "Note: 192.0.2.1 represents any outside client",
     "30080/TCP is the node port of ns1/web:http; node ports are on 127.0.0.1, 192.168.0.2",
   ]],
   ["to the wrong address", IPv4.client, "172.30.0.68:80", [
@@ -195,7 +195,7 @@ Deno.test("renderExplanation() is plain text unless colour is asked for", async 
   assert(wide.split("\n").length < renderExplanation(report).split("\n").length);
 });
 
-Deno.test("renderExplanation() tells how many items it leaves out; JSON has all", async () => {
+Deno.test("renderExplanation() reports how many items it leaves out; JSON has all", async () => {
   const report = await explain("node", "172.30.0.41:80");
   const items = Array.from({ length: 1000 }, (_, index) => `map element ${index}:`);
   const packets = report.packets.map((packet) => ({

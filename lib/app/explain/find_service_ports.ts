@@ -25,7 +25,7 @@ export function servicePortsOf(
 
 /**
  * Throws unless some plan has the Service: a ConfigurationError for what cannot be a name, an Error
- * that offers the nearest ones, or says what is in the way, else.
+ * that offers the nearest ones, or gives the reason otherwise.
  */
 export function checkService(service: string, { plans, all }: ServiceSearch): void {
   if (plans.some((plan) => servicePortsOf(plan, service).size > 0)) return;

@@ -46,7 +46,7 @@ Deno.test("checkService() takes a name without namespace for a wrong command lin
   );
 });
 
-Deno.test("checkService() tells a Service that has nothing to serve from one that is not there", () => {
+Deno.test("checkService() distinguishes a Service that has nothing to serve from one that is not there", () => {
   assertEquals(
     refusal("ns/headless", ["ns/headless"]).message,
     "Cannot show Service 'ns/headless': it has no port with an address of IPv4 to serve, as a " +

@@ -76,7 +76,7 @@ function ofNode(
   const asked = IP_FAMILIES.flatMap((each) => world.plans.get(each) ?? [])
     .filter((plan) => family === undefined || family === plan.family)
     .map((plan) => ({ to: nodePortAddressOf(plan, world), known: protocolsOf(plan, port) }));
-  // A family in which nobody has the port is told of only where the other one has it neither.
+  // A family without the port is reported only if the other family does not have it either.
   const isKnown = asked.some(({ to, known }) => to !== undefined && known.length > 0);
   const found = asked.flatMap(({ to, known }): readonly PacketDestination[] => {
     if (to === undefined || (isKnown && known.length === 0)) return [];
@@ -217,7 +217,7 @@ export interface PacketScope {
   readonly services: () => Iterable<Service>;
 }
 
-/** What was named is not there, or says too little. */
+/** An end of the packet does not exist, or is ambiguous. */
 export class PacketEndsError extends Error {
   override name = "PacketEndsError";
 

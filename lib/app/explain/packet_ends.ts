@@ -21,7 +21,7 @@ interface PacketEnds {
   readonly assumptions: readonly string[];
 }
 
-/** Stands for everybody outside: RFC 5737 and RFC 3849 keep these from being anybody's. */
+/** Addresses for any outside client. RFC 5737 and RFC 3849 reserve them, so no client has them. */
 const OUTSIDERS: Readonly<Record<IpFamily, readonly IpAddress[]>> = {
   IPv4: ["192.0.2.1", "198.51.100.1", "203.0.113.1"].map(parseIpAddress),
   IPv6: ["2001:db8::1", "2001:db8:ffff::1", "2001:db8:ffff:ffff::1"].map(parseIpAddress),
@@ -94,7 +94,7 @@ function outsiderOf({ family, world, assumptions }: SenderContext): IpAddress {
       !world.nodeAddresses.includes(each) && isFromPod(detector, { address: each }) !== true
     ) ?? OUTSIDERS[family][0]!;
   assumptions.add(
-    `${address} stands for a client outside; give its address where source ranges are to tell`,
+    `${address} represents any outside client; give the client's address to check source ranges`,
   );
   return address;
 }
@@ -115,7 +115,7 @@ function namedSender(
   return byInterface({ address, isPod: isKnownPod, isLocal }, detector, context);
 }
 
-/** Pods are known by their interface, and nobody said which one it is. */
+/** Pods are recognized by their interface, which the user did not name. */
 function byInterface(
   { address, isPod, isLocal }: {
     readonly address: IpAddress;

@@ -7,9 +7,9 @@ interface PolicyTakeoverDependencies {
 }
 
 /**
- * Removes the policy rules of kube-router or k3s, for `--takeover`. To be called once, after the first
- * sync of kube-relay's own policies in every IP family: no pod is without its policies in between.
- * Rejects only when aborted: the node is protected whether or not these rules go.
+ * Removes the policy rules of kube-router or k3s, for `--takeover`. The caller calls it once, after
+ * the first sync of kube-relay's policies in every IP family, so that pods always have policies.
+ * Rejects only when aborted, because the node is protected even if these rules remain.
  */
 export async function takeOverPolicies(
   { hostChecks, logger }: PolicyTakeoverDependencies,

@@ -31,7 +31,7 @@ Deno.test("admitStart() says nothing where no kube-proxy answers", async () => {
   assertEquals(await admit({ findings: [] }), []);
 });
 
-Deno.test("admitStart() refuses beside a live kube-proxy, and says where it is and how it goes", async () => {
+Deno.test("admitStart() refuses next to a live kube-proxy, and says where it is and how it goes", async () => {
   for (const start of [{}, { uid: 1000 }, { relay: { manifests: ["m"] } }]) {
     const { message } = await assertRejects(() => admit(start), KubeProxyAliveError);
     assertStringIncludes(message, "127.0.0.1:10249/proxyMode says iptables");

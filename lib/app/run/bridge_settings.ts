@@ -1,6 +1,6 @@
 /**
- * The kernel settings that NetworkPolicy needs where pods are ports of a bridge. Without them such
- * pods reach each other past every rule of iptables and nftables.
+ * The kernel settings that NetworkPolicy needs if pods are ports of a bridge. Without them, traffic
+ * between such pods bypasses all rules of iptables and nftables.
  *
  * @module
  */
@@ -9,8 +9,8 @@ import type { HostSettingRequest } from "../../proxy/host_setting.ts";
 const PURPOSE = "apply NetworkPolicies to traffic between pods on one bridge of this node";
 
 /**
- * They exist once the module br_netfilter is loaded. In spite of its name the first one counts for
- * tables of nftables as well. Both are set in every run: a pod may have both families.
+ * The settings exist if the module br_netfilter is loaded. In spite of their names, they also apply
+ * to nftables. Every run sets both, because a pod may have both families.
  */
 export const BRIDGE_SETTINGS: readonly HostSettingRequest[] = [
   { name: "net.bridge.bridge-nf-call-iptables", value: "1", purpose: PURPOSE },

@@ -1,6 +1,6 @@
 /**
- * Whether the API server lets kube-relay read what NetworkPolicy needs. The identity of kube-proxy,
- * which is enough for Services, may not read pods.
+ * Checks whether the API server permits kube-relay to read the objects that NetworkPolicy needs.
+ * The identity of kube-proxy suffices for Services, but may not read pods.
  *
  * @module
  */
@@ -23,7 +23,7 @@ import { messageOf } from "../../log/message_of.ts";
 import type { Clock } from "../../os/clock.ts";
 import type { StatusSource } from "../status/status_report.ts";
 
-/** The kinds that NetworkPolicy is made of. */
+/** The kinds that policies are planned from. */
 export const POLICY_KINDS: readonly KindSpec[] = [POD, NAMESPACE, NETWORK_POLICY];
 
 /** The ClusterRole of `deploy/kubernetes/network-policy-rbac.yaml`. */
@@ -33,7 +33,7 @@ const NEEDED: readonly ResourceAccess[] = POLICY_KINDS.flatMap(({ group, plural 
   (["list", "watch"] as const).map((verb) => ({ verb, group, plural }))
 );
 
-/** What an identity may not do, and how to change that. */
+/** The missing permissions of an identity, and the remedy. */
 export interface MissingAccess {
   /** As {@linkcode describeAccess} has it. */
   readonly missing: readonly string[];
@@ -52,7 +52,7 @@ export function policyKubeconfigOf(
   return networkPolicy.kubeconfig || clientConnection.kubeconfig;
 }
 
-/** Asks the API server. `undefined`: everything is allowed. Throws as {@linkcode reviewAccess}. */
+/** Asks the API server; `undefined` if nothing is missing. Throws as {@linkcode reviewAccess}. */
 export async function findMissingAccess(
   client: Pick<KubeClient, "create">,
   signal: AbortSignal,
@@ -67,15 +67,15 @@ export async function findMissingAccess(
   };
 }
 
-/** A role may be bound at any time; the API server answers six small questions. */
+/** A role may be bound at any time, and six small requests are cheap. */
 export const RETRY = { initialMs: 5_000, maxMs: 60_000, resetAfterMs: Infinity };
 
-/** Whether the server does not answer such questions, now or later. */
+/** Whether the server does not support access reviews. */
 function isFinal(error: ApiError): boolean {
   return !error.isServerError() && !error.isTooManyRequests() && !error.isUnauthorized();
 }
 
-/** What {@linkcode PolicyAccess} stands on. */
+/** The dependencies of {@linkcode PolicyAccess}. */
 interface PolicyAccessDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
@@ -83,8 +83,8 @@ interface PolicyAccessDependencies {
 }
 
 /**
- * Waits for access. Services do not depend on it: without it a run serves them, says in log and status
- * that no NetworkPolicy is enforced, and asks again.
+ * Waits for access. Services do not depend on it: without access, a run serves them, reports in log
+ * and status that no NetworkPolicy is enforced, and asks again.
  */
 export class PolicyAccess {
   readonly #dependencies: PolicyAccessDependencies;
@@ -95,14 +95,15 @@ export class PolicyAccess {
     this.#dependencies = dependencies;
   }
 
-  /** A line of `status`, which `doctor` reports too where it has a problem. */
+  /** A line of `status`; `doctor` reports it if it has a problem. */
   get status(): StatusSource {
     return { name: "access for NetworkPolicies", state: this.#state, problems: this.#problems };
   }
 
   /**
-   * Resolves when everything may be read, and where the API server does not answer the question: then
-   * the watches themselves report what they may not do. Throws the signal's reason when aborted.
+   * Resolves when everything may be read. Resolves also if the API server does not support access
+   * reviews, because the watches then report missing permissions. Throws the signal's reason when
+   * aborted.
    */
   async granted(client: Pick<KubeClient, "create">, signal: AbortSignal): Promise<void> {
     const { clock, random } = this.#dependencies;
@@ -134,7 +135,7 @@ export class PolicyAccess {
         [this.#state, this.#problems] = ["unknown", []];
         return true;
       }
-      // The source of Services logs that the API server is out of reach.
+      // The source of Services logs an unreachable API server.
       logger.verbose(2, "Cannot ask for the rights to read NetworkPolicies; will ask again", {
         error,
       });

@@ -1,6 +1,7 @@
 /**
- * Pods, namespaces and NetworkPolicies from an API server. A source of its own: what it may not read
- * must not delay Services, and `--policy-kubeconfig` may give it another identity.
+ * Reads pods, namespaces and NetworkPolicies from an API server. It is separate from the source of
+ * Services, because missing permissions must not delay Services, and because `--policy-kubeconfig`
+ * may name another identity.
  *
  * @module
  */
@@ -14,16 +15,16 @@ import { createApiObjectSource } from "./api_object_source.ts";
 import type { ObjectSource, ObjectSourceOptions } from "./object_source.ts";
 import { PolicyAccess, policyKubeconfigOf, RETRY } from "./policy_access.ts";
 
-/** What {@linkcode PolicySource} needs. */
+/** The dependencies of {@linkcode PolicySource}. */
 type PolicySourceDependencies = Dependencies & { readonly logger: Logger };
 
-/** What it reads, and where. */
+/** Options of {@linkcode PolicySource}. */
 type PolicySourceOptions = Omit<ObjectSourceOptions, "kubeconfig"> & {
-  /** Those of policies alone. */
+  /** The informers of policies only. */
   readonly informers: InformerSet;
 };
 
-/** Fills informers once the API server allows it. With `--manifests` the common source does. */
+/** Fills informers once the API server permits it. Not used with `--manifests`. */
 export class PolicySource {
   readonly #dependencies: PolicySourceDependencies;
   readonly #options: PolicySourceOptions;
@@ -38,16 +39,16 @@ export class PolicySource {
     this.#access = new PolicyAccess(dependencies);
   }
 
-  /** Until the signal is aborted; resolves then. Nothing that is missing ends it. */
+  /** Runs until the signal is aborted, and resolves then. Waits for anything that is missing. */
   async run(signal: AbortSignal): Promise<void> {
     const source = this.#source = await this.#open(signal).catch(unlessAborted(signal));
     if (!source) return;
     await this.#access.granted(source.client!, signal).catch(unlessAborted(signal));
-    // After an abort too: this closes the connection.
+    // Closes the connection, also after an abort.
     await source.run(signal);
   }
 
-  /** For `status`: the rights first, then what is followed. */
+  /** Returns the lines of `status`: the permissions first, then the watches. */
   status(): readonly StatusSource[] {
     const problem = this.#problem;
     if (problem === undefined) return [this.#access.status, ...this.#source?.status() ?? []];

@@ -15,24 +15,24 @@ import { type Cidr, cidrFamilyOf, tryParseCidr } from "../../net/cidr.ts";
 import type { FamilyProxy } from "./family_proxy.ts";
 import { type FollowedObjects, serviceSubscriptions } from "./service_subscriptions.ts";
 
-/** Which objects are followed, and who takes them. */
+/** The informers, and the receivers of their objects. */
 interface RouteOptions extends FollowedObjects {
   readonly informers: InformerSet;
   readonly families: readonly FamilyProxy[];
-  /** Ranges given on the command line; they stand in for the API's ServiceCIDRs. */
+  /** The ranges of `--service-cidr`, which replace the API's ServiceCIDRs. */
   readonly serviceCidrs: readonly Cidr[];
-  /** Called for each state of the own Node; what was known stays when it is deleted. */
+  /** Called for each state of the own Node. Deletion of the object keeps the last state. */
   readonly onNode: (node: Node) => void;
   /**
-   * Whether objects may be served as they come, since each comes with what it needs.
-   * @default {false: of half a cluster rules would be wrong}
+   * Whether objects may be served before all are known.
+   * @default {false, because rules for a part of a cluster would be wrong}
    */
   readonly servesEarly?: boolean;
   /** Called when the own Node was deleted. */
   readonly onNodeDeleted: () => void;
 }
 
-/** Passes objects to families from now on. */
+/** Subscribes the families to the objects. */
 export function routeObjects(options: RouteOptions): void {
   const { families } = options;
   follow(options, SERVICE, (previous, current) => {
@@ -88,7 +88,7 @@ function passServiceCidrs({ informers, families, serviceCidrs: given }: RouteOpt
   }
 }
 
-/** A slice that is given to another Service, as an editor of manifests may do, leaves the first. */
+/** An edited manifest may move a slice to another Service; the slice then leaves the first one. */
 function sameService(left: EndpointSlice, right: EndpointSlice): boolean {
   return left.metadata.labels?.[SERVICE_NAME_LABEL] === right.metadata.labels?.[SERVICE_NAME_LABEL];
 }

@@ -1,5 +1,5 @@
 /**
- * What is asked of Services on the control socket.
+ * The routes of Services on the control socket.
  *
  * @module
  */
@@ -11,7 +11,7 @@ import { RunningComparison } from "../diff/compare_running.ts";
 import { explainRunning } from "../explain/explain_running.ts";
 import type { ServiceController } from "./service_controller.ts";
 
-/** What the answers come from. */
+/** The sources of the answers. */
 export interface ServiceQuestionParts
   extends Pick<ControllerParts, "clock" | "configuration" | "current" | "informers" | "startUp"> {
   readonly services: Pick<ServiceController, "families" | "node">;
@@ -20,20 +20,20 @@ export interface ServiceQuestionParts
 /** Most names for the completion of a shell. */
 const MOST_NAMES = 1000;
 
-/** Answers by path. None changes anything or delays a sync. */
+/** Returns the routes by path. None changes anything or delays a sync. */
 export function serviceRoutes(parts: ServiceQuestionParts): ControlRoutes {
   const { clock, services } = parts;
   const comparison = new RunningComparison(parts, parts);
   return {
     "/services": (query) => serviceNames(parts, query.get("prefix") ?? ""),
-    // A function of its own, so that what it throws rejects.
+    // An async function, so that its errors reject.
     "/flow": async (query) => await answerFlow({ clock, families: services.families }, query),
     "/difference": (query, signal) => comparison.answer(query, signal),
     "/explain": (query) => explainRunning(parts, query),
   };
 }
 
-/** The sorted names of Services with a prefix; not all of very many. */
+/** Returns the sorted names of Services with a prefix, limited in number. */
 async function serviceNames(
   { clock, services }: ServiceQuestionParts,
   prefix: string,

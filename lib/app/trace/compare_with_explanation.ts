@@ -21,8 +21,8 @@ export function compareWithExplanation(
   const expected = expectedKind(verdict);
   const text = expectedText(explanation);
   // No program listens there, which no Service decides.
-  const isNobody = outcome.kind === "rejected" && outcome.by === undefined;
-  if (expected === "unchanged" && isNobody) return { expected: text, differences: [] };
+  const hasNoListener = outcome.kind === "rejected" && outcome.by === undefined;
+  if (expected === "unchanged" && hasNoListener) return { expected: text, differences: [] };
   if (outcome.kind !== expected) {
     return {
       expected: text,

@@ -63,14 +63,14 @@ Deno.test("compareWithExplanation() names each difference", () => {
   ]);
 });
 
-Deno.test("compareWithExplanation() knows what is nobody's", () => {
+Deno.test("compareWithExplanation() knows packets to no Service", () => {
   const unclaimed: PacketExplanation = {
     ...FORWARDED,
     endpoints: [],
     verdict: { kind: "unclaimed", why: "nobody", fate: "passes" },
   };
   assertEquals(differences(unclaimed, { kind: "unchanged" }), []);
-  // Nobody listens there: the kernel's doing.
+  // No program listens there, so the kernel rejects.
   assertEquals(differences(unclaimed, { kind: "rejected" }), []);
   const by = { place: "filter OUTPUT", verdict: "reject" };
   assertEquals(differences(unclaimed, { kind: "rejected", by }), [

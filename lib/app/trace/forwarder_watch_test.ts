@@ -54,7 +54,7 @@ async function startWatch(controlSocket: string) {
   return await start(PACKET, { signal: new AbortController().signal });
 }
 
-Deno.test("a forwarder's watch is set when it has begun, and tells where a flow went", async () => {
+Deno.test("a forwarder's watch is set when it has begun, and reports where a flow went", async () => {
   await withWatch(async (watches, watch) => {
     assertEquals(watches.isIdle, false);
     const endpoint = "10.1.0.1:8080" as EndpointKey;
@@ -66,7 +66,7 @@ Deno.test("a forwarder's watch is set when it has begun, and tells where a flow 
   });
 });
 
-Deno.test("a forwarder's watch tells why a flow was refused", async () => {
+Deno.test("a forwarder's watch reports why a flow was refused", async () => {
   await withWatch(async (watches, watch) => {
     watches.report({ ...FLOW, detail: "closed: nobody there" }, systemClock.now());
     const path = await watch.path({});

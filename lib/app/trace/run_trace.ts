@@ -39,7 +39,7 @@ interface TraceOptions {
   readonly waitMs: number;
   readonly signal: AbortSignal;
   /** Called with the awaited packet before the wait. */
-  readonly onWaiting: (words: string) => void;
+  readonly onWaiting: (text: string) => void;
 }
 
 interface Sighting {
@@ -110,9 +110,9 @@ async function wait(
   set: PacketWatch,
   { watched, waitMs, signal, onWaiting }: TraceOptions & { readonly watched: WatchedPacket },
 ): Promise<TraceOrigin> {
-  const { protocol, from = "anybody", to, port } = watched;
-  const words = `a new ${protocol} connection or flow from ${from} to ${formatHostPort(to, port)}`;
-  onWaiting(words);
+  const { protocol, from = "any client", to, port } = watched;
+  const text = `a new ${protocol} connection or flow from ${from} to ${formatHostPort(to, port)}`;
+  onWaiting(text);
   const late = new AbortController();
   const timer = clock.setTimer(waitMs, () => late.abort());
   const ended = AbortSignal.any([signal, late.signal]);
@@ -121,7 +121,7 @@ async function wait(
       const seconds = waitMs / 1000;
       reject(
         signal.aborted ? signal.reason : new TraceError(
-          `Cannot trace: no packet was seen within ${seconds} s; ${words} was waited for`,
+          `Cannot trace: no packet was seen within ${seconds} s; expected ${text}`,
         ),
       );
     }, { once: true })
@@ -193,7 +193,7 @@ function reportOf(
     node: nodeName,
     packet: {
       family,
-      from: from ?? "anybody",
+      from: from ?? "any",
       ...(sourcePort !== undefined && { sourcePort }),
       ...{ to, port, protocol },
     },

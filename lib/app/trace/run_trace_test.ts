@@ -34,8 +34,8 @@ Deno.test("choosePacket() sends from the node, and lets the kernel choose the so
 Deno.test("choosePacket() waits for what others send", () => {
   const pod = choose("ns1/10.0.0.9", explained("pod", "10.96.0.1"));
   assertEquals([pod.comesFrom, pod.from], ["elsewhere", POD]);
-  const anybody = choose("outside", explained("outside", "10.96.0.1"));
-  assertEquals([anybody.comesFrom, anybody.from], ["elsewhere", undefined]);
+  const anyClient = choose("outside", explained("outside", "10.96.0.1"));
+  assertEquals([anyClient.comesFrom, anyClient.from], ["elsewhere", undefined]);
 });
 
 Deno.test("choosePacket() takes the first IP family, and refuses several ports", () => {

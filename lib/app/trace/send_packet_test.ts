@@ -22,7 +22,7 @@ function packetTo(port: number, rest: Partial<WatchedPacket> = {}): WatchedPacke
   };
 }
 
-Deno.test("preparePacket() sends a SYN from the port that it told", async () => {
+Deno.test("preparePacket() sends a SYN from the port that it reported", async () => {
   const listener = systemNetwork.listenTcp({ hostname: LOOPBACK, port: 0 });
   using packet = preparePacket(EDGES, packetTo(listener.addr.port));
   const accepted = listener.accept();

@@ -71,7 +71,7 @@ Deno.test("outcomeOf() believes no counter of a packet that had no route", () =>
   assertEquals(outcomeOf(WENT_ON, { ...EVIDENCE, origin }), { kind: "not seen" });
 });
 
-Deno.test("outcomeOf() tells apart what was not seen", () => {
+Deno.test("outcomeOf() distinguishes what was not seen", () => {
   const sent = (result: string) => ({ kind: "sent", what: "a TCP SYN", result }) as const;
   const kindOf = (origin: typeof WAITED | ReturnType<typeof sent>, isInKernel: boolean) =>
     outcomeOf(NOT_SEEN, { ...EVIDENCE, origin, isInKernel }).kind;

@@ -7,7 +7,7 @@ import type { TraceStep } from "../../explain/packet_trace.ts";
 /** The requested packet. */
 interface TracedPacket {
   readonly family: IpFamily;
-  readonly from: IpAddress | "anybody";
+  readonly from: IpAddress | "any";
   readonly sourcePort?: number;
   readonly to: IpAddress;
   readonly port: Port;

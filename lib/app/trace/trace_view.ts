@@ -96,7 +96,7 @@ function outcomeText(outcome: TraceOutcome): string {
     case "dropped": {
       const { by } = outcome;
       return by === undefined
-        ? `${outcome.kind}: nobody listens there`
+        ? `${outcome.kind}: no program listens on that address`
         : `${outcome.kind} in ${by.place}`;
     }
     case "unchanged":

@@ -1,8 +1,3 @@
-/**
- * Flags that say where objects come from.
- *
- * @module
- */
 import type { Flag } from "../flag.ts";
 
 /** Rows of the table in `flags.ts`. */
@@ -13,8 +8,8 @@ export const CLUSTER_FLAGS = [
     group: "Cluster",
     value: "FILE",
     help:
-      "configuration file (KubeProxyConfiguration, YAML or JSON); most other flags of kube-proxy " +
-      "are ignored when it is given",
+      "configuration file (KubeProxyConfiguration, YAML or JSON); with it, most other flags of " +
+      "kube-proxy are ignored",
     emptyIsAbsent: true,
     withConfig: "used",
   },
@@ -92,7 +87,7 @@ export const CLUSTER_FLAGS = [
     group: "Cluster",
     value: "PATH",
     help: "file or folder of YAML or JSON manifests with Services and endpoints, watched for " +
-      "changes; may be given more than once. No API server is used, and none may be given",
+      "changes; repeatable. Replaces the API server: excludes --kubeconfig and --master",
     withConfig: "used",
   },
   {

@@ -1,8 +1,3 @@
-/**
- * Flags that stand for verbs or belong to some, and where the verbs meet a running process.
- *
- * @module
- */
 import type { Flag } from "../flag.ts";
 
 /** Rows of the table in `flags.ts`. */

@@ -1,8 +1,3 @@
-/**
- * Flags about IPVS and about settings of the kernel.
- *
- * @module
- */
 import type { Flag } from "../flag.ts";
 
 /** Rows of the table in `flags.ts`. */
@@ -38,7 +33,7 @@ export const KERNEL_FLAGS = [
     group: "IPVS",
     value: "CIDRS",
     field: "ipvs.excludeCIDRs",
-    help: "ranges whose virtual servers are left alone",
+    help: "ranges whose virtual servers kube-relay does not touch",
     withConfig: "ignored",
   },
   {
@@ -108,8 +103,7 @@ export const KERNEL_FLAGS = [
     maximum: 2 ** 31 - 1,
     field: "conntrack.maxPerCore",
     help:
-      "tracked connections for each CPU; 0 keeps the kernel's value, whatever --conntrack-min " +
-      "says",
+      "tracked connections for each CPU; 0 keeps the kernel's value and ignores --conntrack-min",
     withConfig: "ignored",
   },
   {

@@ -1,5 +1,5 @@
 /**
- * Flags about NetworkPolicy. Their fields are ours: kube-proxy has none for it.
+ * Flags of NetworkPolicy. kube-proxy has neither these flags nor their fields.
  *
  * @module
  */
@@ -24,7 +24,7 @@ export const POLICY_FLAGS = [
     choices: NETWORK_POLICY_CHOICES.mode,
     field: "networkPolicy.mode",
     help: "nftables, iptables, or auto for the first of these that the host supports; works " +
-      "together with every --proxy-mode. A mode that is given by name is used or refused",
+      "together with every --proxy-mode. kube-relay never replaces a mode that you name",
     withConfig: "wins",
   },
   {

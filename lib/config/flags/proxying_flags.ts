@@ -1,8 +1,3 @@
-/**
- * Flags about how Services are brought about.
- *
- * @module
- */
 import type { Flag } from "../flag.ts";
 
 /** Rows of the table in `flags.ts`. */
@@ -16,7 +11,7 @@ export const PROXYING_FLAGS = [
     field: "mode",
     help: "iptables, ipvs, nftables, userspace, or auto for the best one that the host supports. " +
       "Empty means iptables, or auto on a host without support for it; with --manifests it " +
-      "means userspace. A mode that is given by name is used or refused, never replaced",
+      "means userspace. kube-relay never replaces a mode that you name",
     withConfig: "ignored",
   },
   {

@@ -1,12 +1,12 @@
 /**
- * Flags that manifests of older or other kube-proxies still carry. They are taken and told of, so
- * that such a manifest goes on working; upstream refuses to start on them.
+ * Flags that manifests of older or other kube-proxies still use. kube-relay accepts and logs them,
+ * so that such a manifest keeps working; upstream refuses to start with them.
  *
  * @module
  */
 import type { Flag } from "../flag.ts";
 
-/** A row for a name that has no effect any more. */
+/** A row for a flag without effect. */
 function retired<Name extends string>(name: Name, { type, reason }: RetiredOptions) {
   return {
     name,
@@ -21,7 +21,7 @@ function retired<Name extends string>(name: Name, { type, reason }: RetiredOptio
 interface RetiredOptions {
   /** Booleans take no value as the next argument, all others do. */
   readonly type: "boolean" | "text";
-  /** What to do in its place, or why there is nothing to do. */
+  /** What to use instead, or why nothing is needed. */
   readonly reason: string;
 }
 

@@ -1,8 +1,3 @@
-/**
- * Flags about the health and metrics servers.
- *
- * @module
- */
 import type { Flag } from "../flag.ts";
 
 /** Rows of the table in `flags.ts`. */
@@ -24,7 +19,7 @@ export const SERVING_FLAGS = [
     minimum: 0,
     maximum: 65535,
     default: "10256",
-    help: "port of /healthz if --healthz-bind-address names none; 0 turns the server off",
+    help: "port of /healthz if --healthz-bind-address has none; 0 turns the server off",
     withConfig: "ignored",
     deprecated: "use --healthz-bind-address",
   },
@@ -45,7 +40,7 @@ export const SERVING_FLAGS = [
     minimum: 0,
     maximum: 65535,
     default: "10249",
-    help: "port of /metrics if --metrics-bind-address names none; 0 turns the server off",
+    help: "port of /metrics if --metrics-bind-address has none; 0 turns the server off",
     withConfig: "ignored",
     deprecated: "use --metrics-bind-address",
   },

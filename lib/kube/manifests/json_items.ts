@@ -1,26 +1,26 @@
 /**
- * Finds the items of a list in JSON text without parsing it: what `kubectl get -o json` writes for
- * 10,000 Services would hold up the event loop for 100 ms.
+ * Finds the items of a list in JSON text without parsing it: parsing the output of `kubectl get -o
+ * json` for 10,000 Services would block the event loop for 100 ms.
  *
  * @module
  */
 import { MAX_PLAIN_LENGTH } from "../../config/yaml_source.ts";
 
-/** Where the items of a list stand in its text, and what to cut out to leave an empty list. */
+/** The positions of the items in the text, and the range to remove for an empty list. */
 export interface FoundItems {
   readonly start: number;
   readonly end: number;
   readonly items: readonly { readonly start: number; readonly end: number }[];
 }
 
-/** Characters after which the caller gets a chance to let others run. */
+/** Characters between two opportunities for the caller to yield. */
 const STRIDE = 64 * 1024;
 
 const NEXT_TOKEN = /["[\]{},]/g;
 
 /**
- * The places of the entries of the top level's `items`; `undefined` when there is no such list, or
- * when the text ends before it does. Whether the entries are JSON is for the parser to say.
+ * Returns the positions of the entries of the top level's `items`; `undefined` if there is no such
+ * list, or if the text ends inside it. The parser checks whether the entries are JSON.
  */
 export function* findJsonItems(text: string): Generator<void, FoundItems | undefined> {
   const items: { start: number; end: number }[] = [];
@@ -55,7 +55,7 @@ export function* findJsonItems(text: string): Generator<void, FoundItems | undef
   return undefined;
 }
 
-/** A string that nobody would read has no end. */
+/** A string without an end is an error of the parser. */
 function endOfString(text: string, start: number): number {
   for (let at = text.indexOf('"', start + 1); at >= 0; at = text.indexOf('"', at + 1)) {
     if (at - start > MAX_PLAIN_LENGTH) break;
@@ -66,7 +66,7 @@ function endOfString(text: string, start: number): number {
   return text.length;
 }
 
-/** The item begins at its first character, so that its place in the file is the one to show. */
+/** The item begins at its first character, so that messages show its position. */
 function trim(text: string, start: number, end: number): { start: number; end: number } {
   const first = /\S/g;
   first.lastIndex = start;

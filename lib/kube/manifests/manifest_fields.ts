@@ -1,30 +1,25 @@
-/**
- * Fields of manifests that their kind does not have: typing errors, most of the time.
- *
- * @module
- */
 import { closest, distance } from "fastest-levenshtein";
 import type * as v from "valibot";
 import type { KindSpec } from "../../api/kind.ts";
 import { schemaNode } from "../../api/schema.ts";
 import type { FieldPath } from "./manifest_problem.ts";
 
-/** A name that is no field. */
+/** A field that does not exist. */
 interface UnknownField {
   readonly path: FieldPath;
   readonly value: unknown;
-  /** What was probably meant. */
+  /** The name that was probably meant. */
   readonly nearest: string | undefined;
 }
 
-/** The fields of a raw object that its kind does not have. */
+/** Returns the fields of a raw object that its kind does not have: mostly typing errors. */
 export function unknownFields({ schema }: KindSpec, raw: unknown): readonly UnknownField[] {
   const found: UnknownField[] = [];
   collect(raw, schema, found);
   return found;
 }
 
-/** The name among `known` that someone who wrote `name` probably meant; `undefined` when none is near. */
+/** Returns the name among `known` that is closest to `name`; `undefined` if none is close. */
 export function nearestName(name: string, known: readonly string[]): string | undefined {
   // The distance costs the product of the lengths, and names in a manifest may be long.
   if (name.length > 64) return undefined;
@@ -41,7 +36,10 @@ function lettersOf(name: string): string {
   return [...name].sort().join("");
 }
 
-/** A place in an object. Paths are put together for unknown fields only: manifests have millions of fields. */
+/**
+ * A position in an object. Paths are built for unknown fields only: manifests have millions of
+ * fields.
+ */
 interface Place {
   readonly key: string | number;
   readonly parent: Place | undefined;

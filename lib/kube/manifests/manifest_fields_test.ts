@@ -3,7 +3,7 @@ import { NODE } from "../../api/kinds/node.ts";
 import { SERVICE } from "../../api/kinds/service.ts";
 import { nearestName, unknownFields } from "./manifest_fields.ts";
 
-Deno.test("unknownFields() looks into lists and leaves what nobody reads alone", () => {
+Deno.test("unknownFields() looks into lists and leaves unused fields alone", () => {
   const raw = {
     apiVersion: "v1",
     kind: "Service",

@@ -1,5 +1,5 @@
 /**
- * The text of one manifest file → its objects, without holding up the event loop.
+ * Reads the objects of one manifest file, without blocking the event loop.
  *
  * @module
  */
@@ -29,43 +29,49 @@ import {
   splitList,
 } from "./manifest_text.ts";
 
-/** An object and the line of the file where it stands. */
+/** An object and its line in the file. */
 export interface PlacedObject {
   readonly entry: ManifestObject;
   readonly line: number;
 }
 
-/** What a manifest file holds. */
+/** The content of a manifest file. */
 export interface ManifestFileContent {
   readonly objects: ReadonlyMap<ManifestObjectId, PlacedObject>;
-  /** Objects with errors, as far as they have a name. */
+  /** Objects with errors and a readable name. */
   readonly refused: ReadonlySet<ManifestObjectId>;
-  /** Whether something may be missing that nobody can name: syntax errors, objects with errors and without a name. */
+  /**
+   * Whether unknown objects may be missing: after syntax errors, or objects with errors and without
+   * a name.
+   */
   readonly isIncomplete: boolean;
   /** Whether there were syntax errors. */
   readonly isBroken: boolean;
   readonly problems: ManifestProblems;
-  /** How many objects there are of kinds that nobody reads. */
+  /** Numbers of objects of ignored kinds. */
   readonly ignored: ReadonlyMap<string, number>;
 }
 
 /** Edges and shared state of {@linkcode readManifestFile}. */
 interface ManifestFileDependencies {
-  /** Shared by all that are read at one time. */
+  /** Shared by all concurrent reads. */
   readonly slice: TimeSlice;
   readonly strings: StringTable;
 }
 
-/** Which file it is, and what is followed. */
+/** The file and the followed kinds. */
 interface ManifestFileOptions {
   readonly file: string;
   readonly informers: InformerSet;
 }
 
-/** Longer documents are asked for their kind before they are parsed: definitions of resources may have a megabyte. */
+/**
+ * The kind of longer documents is checked before they are parsed: resource definitions may have a
+ * megabyte.
+ */
 const LONG_TEXT = 64 * 1024;
 
-/** Reads the text of a manifest file. Never rejects for what the text holds. */
+/** Reads the text of a manifest file. Never rejects because of its content. */
 export async function readManifestFile(
   text: string,
   dependencies: ManifestFileDependencies,
@@ -101,7 +107,7 @@ async function split(part: ManifestPart, slice: TimeSlice): Promise<ManifestList
   }
 }
 
-/** Gathers what the parts of one file hold. */
+/** Collects the content of the parts of one file. */
 class FileReader {
   readonly #strings: StringTable;
   readonly #options: ManifestFileOptions;
@@ -131,7 +137,7 @@ class FileReader {
     };
   }
 
-  /** What a list gives to its items; `undefined` when it is none after all. */
+  /** Returns the defaults of a list's items; `undefined` if it is not a list. */
   readEnvelope({ envelope, lineOf }: ManifestList): ManifestType | "broken" | undefined {
     const { documents, errors } = this.#parse(envelope);
     for (const error of errors) this.#syntaxError({ ...error, line: lineOf(error.line) });
@@ -181,8 +187,7 @@ class FileReader {
       this.#objects.set(id, { entry, line });
       return;
     }
-    const message =
-      `stands in this file for the second time; the one of line ${first.line} is used`;
+    const message = `is repeated in this file; the one of line ${first.line} is used`;
     this.#problems.add({ severity: "error", object: id, path: "", value: "", message }, () => ({
       line,
       column,

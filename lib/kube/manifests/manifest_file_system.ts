@@ -1,18 +1,13 @@
-/**
- * The files that manifests are read from.
- *
- * @module
- */
 import { type FileState, fileState, isGone } from "../../os/file_state.ts";
 import { readTextUpTo } from "../../os/read_text_up_to.ts";
 
-/** What the manifest source needs of the machine. */
+/** The file operations that the manifest source needs. */
 export interface ManifestFileSystem {
-  /** Follows symlinks. `undefined` when there is nothing of this name. */
+  /** Follows symlinks. `undefined` if nothing has this name. */
   stat(path: string): Promise<FileState | undefined>;
-  /** Names in a folder; `undefined` when there is none. */
+  /** Names in a folder; `undefined` if it does not exist. */
   list(folder: string): Promise<readonly string[] | undefined>;
-  /** Rejects for what is no regular file, without waiting for it, and after `maxBytes`. */
+  /** Rejects for anything but a regular file, without waiting, and for more than `maxBytes`. */
   readText(path: string, maxBytes: number): Promise<string>;
 }
 

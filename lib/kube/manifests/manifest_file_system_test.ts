@@ -102,7 +102,7 @@ async function untilAddress(harness: ManifestHarness, address: string | undefine
 
 for (const { what, save, prepare = SAVE_STYLES[0]!.save } of SAVE_STYLES) {
   for (const given of ["folder", "file"] as const) {
-    Deno.test(`a manifest ${given} is read anew when a program ${what}`, async () => {
+    Deno.test(`a manifest ${given} is read again when a program ${what}`, async () => {
       await withFolder(async (folder) => {
         await prepare(folder, serviceYaml("web", "10.0.0.1"));
         await using harness = start(given === "folder" ? folder : file(folder));
@@ -137,7 +137,7 @@ Deno.test("a manifest folder is read when it appears, and again after it was del
     await using harness = start(folder);
     await untilAddress(harness, undefined);
     for (const address of ["10.0.0.1", "10.0.0.2"]) {
-      // Made elsewhere and moved: the file is in it before anybody can watch.
+      // Made elsewhere and moved: the file is in it before any watch can start.
       await Deno.mkdir(`${root}/new`);
       await Deno.writeTextFile(file(`${root}/new`), serviceYaml("web", address));
       await Deno.rename(`${root}/new`, folder);

@@ -146,7 +146,7 @@ Deno.test("readManifestFile() takes a million comments before the items calmly",
   assert(content.isIncomplete);
 });
 
-Deno.test("readManifestFile() tells syntax errors from bad objects", async () => {
+Deno.test("readManifestFile() distinguishes syntax errors from bad objects", async () => {
   const good = serviceYaml("good", "10.0.0.1");
   const bad = serviceYaml("bad", "x");
   const nameless = serviceYaml("bad", "10.0.0.1").replace("name: bad", "labels: {}");
@@ -181,7 +181,7 @@ Deno.test("readManifestFile() reads a file that begins with a byte order mark", 
   assertEquals(content.objects.size, 1);
 });
 
-Deno.test("readManifestFile() refuses a bomb and reads the documents beside it", async () => {
+Deno.test("readManifestFile() refuses a bomb and reads the documents next to it", async () => {
   const bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n" +
     [..."bcdefgh"].map((name, index) =>
       `${name}: &${name} [${Array(9).fill(`*${"abcdefg"[index]}`).join(",")}]\n`

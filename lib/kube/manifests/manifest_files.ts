@@ -16,51 +16,53 @@ import { ManifestProblems } from "./manifest_problem.ts";
 import type { FileObjects } from "./manifest_store.ts";
 
 /**
- * A file that vanishes or becomes empty is believed to have done so after this time. Programs that
- * don't rename a new file over the old one leave such a moment, and it must not cost a connection.
+ * Time until a vanished or empty file counts as such. Programs that do not rename a new file over
+ * the old one cause such a moment, and it must not end a connection.
  */
 const CONFIRM_MS = 300;
 
-/** A file is read once it has not changed for this time: one save is several steps. */
+/** A file is read once it has not changed for this time, because one save has several steps. */
 const QUIET_MS = 50;
-/** A file that never stops changing is read all the same after this time. */
+/** A file that keeps changing is read after this time. */
 const LONGEST_WAIT_MS = 1000;
-/** The kernel's clock for files goes in steps of up to 10 ms: a change within one leaves no trace. */
+/**
+ * The kernel's clock for files has steps of up to 10 ms: a second change within one is invisible.
+ */
 const TICK_MS = 20;
 
-/** Larger files are refused: a file has to fit into memory several times over. */
+/** Larger files are refused: a file must fit into memory several times over. */
 const LARGEST_FILE = 64 * 1024 * 1024;
-/** Files of this size in all are read at a time, or one that is larger. */
+/** Total size of files that are read at a time, except for one larger file. */
 const MOST_BYTES = 64 * 1024 * 1024;
 
-/** What is known of one file. */
+/** The state of one file. */
 export interface ManifestFileRecord {
-  /** Of the content that was read last; `undefined` when it has to be read in any case. */
+  /** The version that was last read; `undefined` = read it in any case. */
   readonly version?: string;
   readonly problems: ManifestProblems;
   /** Wall-clock milliseconds at which it was last read without an error. */
   readonly lastGoodAtMs?: number;
-  /** Whether the last good version of something stays in force, or something was left out, for an error. */
+  /** Whether an error keeps the last valid version of an object in use, or excluded an object. */
   readonly isStale: boolean;
-  /** Since when the file looks gone or empty while it had objects (clock time). */
+  /** Since when a file with objects looks gone or empty (clock time). */
   readonly suspectSince?: number;
   readonly ignored: ReadonlyMap<string, number>;
 }
 
-/** What a look at a file tells. */
+/** The result of checking a file. */
 type FileLook =
   | { readonly look: "unchanged" }
-  /** It is being written, or looks gone; look again after so many milliseconds. */
+  /** It is being written, or looks gone; check again after this many milliseconds. */
   | { readonly look: "later"; readonly ms: number }
   | { readonly look: "changed"; readonly objects: FileObjects };
 
-/** How to look at a file. */
+/** How to check a file. */
 interface LookOptions {
-  /** What it gave last time. */
+  /** The previous result. */
   readonly previous: FileObjects;
   /** Whether it still belongs to the paths. */
   readonly isListed: boolean;
-  /** Whether a file that has changed is left alone until it stays as it is. */
+  /** Whether to wait until a changed file stays unchanged. */
   readonly waitsForQuiet: boolean;
 }
 
@@ -78,16 +80,16 @@ const NO_RECORD: Partial<ManifestFileRecord> & Pick<ManifestFileRecord, "ignored
   ignored: new Map(),
 };
 
-/** Reads manifest files when they have changed, and remembers what is wrong with them. */
+/** Reads manifest files after changes, and remembers their problems. */
 export class ManifestFiles {
   readonly #clock: Clock;
   readonly #fileSystem: ManifestFileSystem;
   readonly #informers: InformerSet;
   readonly #strings = new StringTable();
   readonly #records = new Map<string, ManifestFileRecord>();
-  /** Versions that are new and may not stay, and since when the file has been changing. */
+  /** New versions that may still change, and since when. */
   readonly #changing = new Map<string, { readonly version: string; readonly since: number }>();
-  /** Bytes of the files that are being read. */
+  /** Total size of the files that are being read. */
   #bytes = 0;
   #freed = Promise.withResolvers<void>();
   /** Shared, so that no two files are parsed in one turn of the event loop. */
@@ -100,12 +102,12 @@ export class ManifestFiles {
     this.#slice = new TimeSlice(clock);
   }
 
-  /** What is known of each file, by path. */
+  /** The state of each file, by path. */
   get records(): ReadonlyMap<string, ManifestFileRecord> {
     return this.#records;
   }
 
-  /** Looks at a file and reads it if need be. Never rejects for what the file is or holds. */
+  /** Checks a file and reads it if necessary. Never rejects because of the file or its content. */
   async look(path: string, { previous, isListed, waitsForQuiet }: LookOptions): Promise<FileLook> {
     const record = this.#records.get(path);
     try {
@@ -146,7 +148,7 @@ export class ManifestFiles {
     return { look: "changed", objects };
   }
 
-  /** Waits until the texts that are being read leave room for another one. */
+  /** Waits until the files that are being read leave room for another one. */
   async #takeRoom(size: number): Promise<void> {
     while (this.#bytes > 0 && this.#bytes + size > MOST_BYTES) await this.#freed.promise;
     this.#bytes += size;
@@ -176,7 +178,7 @@ export class ManifestFiles {
     };
   }
 
-  /** Whether a file has changed since it was looked at last, and not for too long. */
+  /** Returns whether a file has changed since the last check, but not for too long. */
   #isChanging(path: string, { version }: FileState): boolean {
     const before = this.#changing.get(path);
     const since = before?.since ?? this.#clock.now();
@@ -192,7 +194,7 @@ export class ManifestFiles {
     return { look: "changed", objects: NOTHING };
   }
 
-  /** Whether a file that looks gone may be back in a moment. Notes when it was first seen so. */
+  /** Returns whether a file that looks gone may return soon. Records when this was first seen. */
   #isSuspect(path: string): boolean {
     const record = this.#records.get(path);
     if (!record) return false;
@@ -201,7 +203,7 @@ export class ManifestFiles {
     return this.#clock.now() - since < CONFIRM_MS;
   }
 
-  /** What was read of it before stays in force. Without a version it is tried again at each look. */
+  /** Keeps the former content in use. Without a version, each check tries again. */
   #unreadable(
     path: string,
     { error, previous }: { readonly error: unknown; readonly previous: FileObjects },
@@ -219,7 +221,7 @@ export class ManifestFiles {
   }
 }
 
-/** Whether a file may have changed after its state was read, and still have the same version. */
+/** Whether a file may have changed after its state was read and still have the same version. */
 export function isFresh(clock: Clock, { modifiedAtMs }: FileState): boolean {
   return modifiedAtMs !== undefined && Math.abs(clock.wallNow() - modifiedAtMs) < TICK_MS;
 }
@@ -234,12 +236,12 @@ function checkReadable({ kind, size }: FileState): void {
 /**
  * Brings the last good content of a file up to date.
  *
- * - A file with syntax errors keeps all that it had: nobody can tell what is missing from it. One that
- *   had nothing gives what can be read.
- * - An object with errors keeps its last good version; the others are updated.
- * - While an object has errors and no name, whatever the file no longer names stays: it may be that one.
+ * - A file with syntax errors keeps all its objects, because it is unknown what is missing. Without
+ * former objects, it gives the readable ones.
+ * - An object with errors keeps its last valid version; the others are updated.
+ * - While an object has errors and no name, missing objects stay: it may be one of them.
  *
- * Objects that did not change keep their identity.
+ * Unchanged objects keep their identity.
  */
 async function keepLastGood(
   previous: FileObjects,

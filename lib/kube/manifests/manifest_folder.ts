@@ -1,25 +1,20 @@
-/**
- * Which files belong to the paths of `--manifests`.
- *
- * @module
- */
 import { messageOf } from "../../log/message_of.ts";
 import type { FileState } from "../../os/file_state.ts";
 import type { ManifestFileSystem } from "./manifest_file_system.ts";
 
-/** What the paths lead to at the moment. */
+/** The files that the paths refer to now. */
 export interface ManifestListing {
-  /** Files to read: of two that hold the same object the first by path wins. */
+  /** Files to read: if two contain the same object, the first by path wins. */
   readonly files: ReadonlySet<string>;
-  /** What stands at each of the paths; `undefined` = nothing, or it could not be looked at. */
+  /** The state of each path; `undefined` = nothing is there, or it could not be read. */
   readonly states: ReadonlyMap<string, FileState | undefined>;
-  /** Paths that lead nowhere, and why. */
+  /** Paths without a file, and why. */
   readonly missing: ReadonlyMap<string, string>;
-  /** False when something could not be looked at: a file that is not listed may be there all the same. */
+  /** False if something could not be read: a file that is not listed may still exist. */
   readonly isCertain: boolean;
 }
 
-/** Nothing was listed yet. */
+/** The state before the first listing. */
 export const NOT_LISTED: ManifestListing = {
   files: new Set(),
   states: new Map(),
@@ -28,16 +23,17 @@ export const NOT_LISTED: ManifestListing = {
 };
 
 /**
- * Whether a file of this name in a folder is read: `.yaml`, `.yml` or `.json`, not hidden. That leaves
- * out what editors leave behind: `.web.yaml.swp`, `web.yaml~`, `#web.yaml#`, `.#web.yaml`, `4913`.
+ * Returns whether a file of this name in a folder is read: `.yaml`, `.yml` or `.json`, not hidden.
+ * This excludes files that editors leave: `.web.yaml.swp`, `web.yaml~`, `#web.yaml#`, `.#web.yaml`,
+ * `4913`.
  */
 export function isManifestName(name: string): boolean {
   return /^[^.#].*\.(?:ya?ml|json)$/is.test(name);
 }
 
 /**
- * Looks up what the paths lead to. Only the files of a folder itself are read, not those of folders in
- * it, as `kubectl apply -f` does: a ConfigMap volume holds each file a second time in such a folder.
+ * Lists the files that the paths refer to. As `kubectl apply -f`, reads the files of a folder but
+ * not of its subfolders: a ConfigMap volume contains each file again in a subfolder.
  */
 export async function listManifests(
   fileSystem: ManifestFileSystem,
@@ -49,7 +45,7 @@ export async function listManifests(
   let isCertain = true;
   for (const path of paths) {
     try {
-      // Before its names are read: a name that comes later makes another version of it.
+      // Read before the names: a name that is added later changes the version.
       const state = await fileSystem.stat(path);
       states.set(path, state);
       if (state === undefined) {

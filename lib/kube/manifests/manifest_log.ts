@@ -1,8 +1,3 @@
-/**
- * What the manifest source says in the log.
- *
- * @module
- */
 import type { Logger } from "../../log/logger.ts";
 import { RecentTexts } from "../../log/recent_texts.ts";
 import type { Clock } from "../../os/clock.ts";
@@ -11,15 +6,15 @@ import type { ManifestProblem } from "./manifest_problem.ts";
 import { mergeProblems } from "./manifest_status.ts";
 import type { ShadowedObject, StoreChanges } from "./manifest_store.ts";
 
-/** Lines about problems within {@linkcode LINES_MS}; `status` shows the others. */
+/** Maximum number of problem lines within {@linkcode LINES_MS}; `status` shows the others. */
 const MOST_LINES = 20;
 const LINES_MS = 60_000;
-/** After this time the first reading is said to take long. */
+/** After this time, the log reports that the first reading is slow. */
 const LONG_MS = 10_000;
-/** File names in one line. */
+/** Maximum number of file names in one line. */
 const MOST_FILES = 5;
 
-/** The outcome of a reading. */
+/** The result of a reading. */
 interface ManifestReadingSummary {
   readonly changes: StoreChanges;
   readonly ms: number;
@@ -31,20 +26,20 @@ interface ManifestReadingSummary {
 export class ManifestLog {
   readonly #clock: Clock;
   readonly #logger: Logger;
-  readonly #told: RecentTexts;
+  readonly #recent: RecentTexts;
   #lines = 0;
   /** When the first of these lines was written. */
   #linesSince = -Infinity;
-  #isIncompleteTold = false;
+  #isIncompleteLogged = false;
   #missing: ReadonlyMap<string, string> = new Map();
 
   constructor({ clock, logger }: { readonly clock: Clock; readonly logger: Logger }) {
     this.#logger = logger.with({ component: "manifests" });
     this.#clock = clock;
-    this.#told = new RecentTexts({ clock });
+    this.#recent = new RecentTexts({ clock });
   }
 
-  /** Says which paths lead nowhere, once as long as that lasts. */
+  /** Reports paths without a file, once while that lasts. */
   missing(missing: ReadonlyMap<string, string>): void {
     for (const [path, reason] of missing) {
       if (this.#missing.get(path) === reason) continue;
@@ -53,16 +48,16 @@ export class ManifestLog {
     this.#missing = missing;
   }
 
-  /** Says once that reading the files for the first time takes long, and why. */
+  /** Reports once that the first reading of the files is slow, and why. */
   incomplete(startedAt: number, underWay: ReadonlySet<string>): void {
-    if (this.#isIncompleteTold || this.#clock.now() - startedAt < LONG_MS) return;
-    this.#isIncompleteTold = true;
+    if (this.#isIncompleteLogged || this.#clock.now() - startedAt < LONG_MS) return;
+    this.#isIncompleteLogged = true;
     const message = "Manifests are still being read; Services of those read so far are served";
     const files = [...underWay].slice(0, MOST_FILES);
     this.#logger.warn(message, { files, more: underWay.size - files.length });
   }
 
-  /** Says what came of reading files. */
+  /** Reports the result of reading files. */
   read(paths: readonly string[], summary: ManifestReadingSummary): void {
     const { changes, ms, records, shadowed } = summary;
     let [problems, logged] = [0, 0];
@@ -80,20 +75,20 @@ export class ManifestLog {
       files: paths.length <= MOST_FILES ? paths : paths.length,
       ...changes,
       ms: Math.round(ms),
-      // Of those that were logged already, nothing else reminds.
+      // Nothing else reminds the user of problems that were already logged.
       ...(problems > logged && { problems, moreIn: "status" }),
     });
   }
 
   /**
-   * Logs a problem, unless it did so within the last hour: a program may write a bad file again many
-   * times a second. The line in the file is no part of it: it moves when something above it is edited.
+   * Logs a problem unless it was logged within the last hour: a program may write a bad file many
+   * times a second. Ignores the line number, which changes when earlier text is edited.
    */
   #isLogged({ severity, path, message, ...place }: ManifestProblem): boolean {
     const now = this.#clock.now();
     if (now - this.#linesSince >= LINES_MS) [this.#lines, this.#linesSince] = [0, now];
     if (this.#lines >= MOST_LINES) return false;
-    if (!this.#told.isNews([place.file, place.object, path, place.value, message].join("\n"))) {
+    if (!this.#recent.isNews([place.file, place.object, path, place.value, message].join("\n"))) {
       return false;
     }
     this.#lines++;

@@ -1,5 +1,5 @@
 /**
- * One object of a manifest: its shape is checked, defaults are filled in, what nobody reads is dropped.
+ * Reads one object of a manifest: checks its types, fills in defaults and drops unused fields.
  *
  * @module
  */
@@ -19,7 +19,7 @@ export interface ManifestObject {
 /** Kind and key of an object, e.g. `Service default/web`: its name in problems, and its identity. */
 export type ManifestObjectId = string;
 
-/** The identity of a raw object, whatever else is wrong with it; `undefined` when it has no name. */
+/** Returns the identity of a raw object, even if it is invalid; `undefined` if it has no name. */
 export function rawObjectId(
   { kind, namespaced }: KindSpec,
   value: unknown,
@@ -31,7 +31,7 @@ export function rawObjectId(
   return `${kind} ${typeof namespace === "string" ? namespace : "default"}/${name}`;
 }
 
-/** Reads one raw object as an API server would take it. Returns `undefined` when the report says why not. */
+/** Reads one raw object as an API server would. Returns `undefined` if the report has an error. */
 export function readManifestObject(
   spec: KindSpec,
   value: unknown,
@@ -69,7 +69,7 @@ function toProblem(issue: v.BaseIssue<unknown>): ManifestFieldProblem {
   return { path, value: issue.input, message: isMissing ? "is missing" : issue.message };
 }
 
-/** Exported objects have fields that say nothing in a file. */
+/** Exported objects have fields that have no meaning in a file. */
 function withoutServerFields(manifest: unknown, { namespaced }: KindSpec): unknown {
   const { metadata, ...rest } = manifest as KubeObject;
   const { uid: _, resourceVersion: __, deletionTimestamp: ___, namespace, ...kept } = metadata;
@@ -80,8 +80,8 @@ function withoutServerFields(manifest: unknown, { namespaced }: KindSpec): unkno
 }
 
 /**
- * A copy that shares no memory with the text it was read from: V8 keeps a string that was cut out
- * of another as a view of it, so that one name would keep a file of megabytes in memory.
+ * Returns a copy that shares no memory with its text: V8 keeps a substring as a view, so one name
+ * would keep a file of megabytes in memory.
  */
 function detach(value: unknown): unknown {
   return JSON.parse(JSON.stringify(value));

@@ -1,5 +1,5 @@
 /**
- * Documents of a manifest file → objects as an API server would give them.
+ * Reads the documents of a manifest file as objects of an API server.
  *
  * @module
  */
@@ -16,38 +16,41 @@ import type { FieldPath, ManifestProblems } from "./manifest_problem.ts";
 import { ObjectReport } from "./manifest_report.ts";
 import type { StringTable } from "../string_table.ts";
 
-/** What became of one object of a document. */
+/** The result of one object of a document. */
 export type ManifestOutcome =
   | { readonly outcome: "read"; readonly entry: ManifestObject }
-  /** It has errors; without an id it has no name that could be read. */
+  /** Invalid; without an id, its name could not be read. */
   | { readonly outcome: "refused"; readonly id: ManifestObjectId | undefined }
   | { readonly outcome: "ignored"; readonly kind: string };
 
-/** What an item of a list need not say for itself. */
+/** The fields that an item inherits from its list. */
 export interface ManifestType {
   readonly apiVersion?: string;
   readonly kind?: string;
 }
 
-/** What {@linkcode readManifestObjects} needs besides the document. */
+/** Inputs of {@linkcode readManifestObjects} besides the document. */
 interface ManifestReading {
   readonly problems: ManifestProblems;
   readonly strings: StringTable;
-  /** The kinds that are read, by name. */
+  /** The kinds to read, by name. */
   readonly kinds: ReadonlyMap<string, KindSpec>;
-  /** Type of an item of a list that was split. */
+  /** Type of an item of a split list. */
   readonly itemOf?: ManifestType;
 }
 
-/** Lists in lists in lists: nobody writes them. */
+/** Deepest nesting of lists, which no real file needs. */
 const DEEPEST_LIST = 3;
 
-/** Reads the objects of a document: one, or those of a list. Objects with errors are reported and refused. */
+/**
+ * Reads the objects of a document: one, or those of a list. Reports and refuses objects with
+ * errors.
+ */
 export function readManifestObjects(
   document: YamlDocument,
   reading: ManifestReading,
 ): readonly ManifestOutcome[] {
-  // Empty documents and those of comments only.
+  // Documents that are empty or contain only comments.
   if (document.value === null || document.value === undefined) return [];
   const outcomes: ManifestOutcome[] = [];
   collect({ document, reading, outcomes }, {
@@ -58,7 +61,7 @@ export function readManifestObjects(
   return outcomes;
 }
 
-/** The type that a list gives its items; `undefined` when `value` is no list. */
+/** Returns the item type of a list; `undefined` if `value` is not a list. */
 export function itemTypeOf(value: unknown): ManifestType | undefined {
   const { kind, apiVersion } = typeOf(value);
   if (kind === undefined || !kind.endsWith("List") || !isMapping(value)) return undefined;
@@ -68,7 +71,9 @@ export function itemTypeOf(value: unknown): ManifestType | undefined {
   return { kind: kind.slice(0, -"List".length), ...(apiVersion !== undefined && { apiVersion }) };
 }
 
-/** The kind of a YAML text when it is one that nobody reads; `undefined` when it takes parsing to tell. */
+/**
+ * Returns the kind of a YAML text if it is an ignored one; `undefined` if the text must be parsed.
+ */
 export function ignoredKindOf(
   text: string,
   kinds: ReadonlyMap<string, KindSpec>,
@@ -141,7 +146,7 @@ function knownKind(
   },
 ): KindSpec | "ignored" | "refused" {
   if (!isMapping(value)) {
-    // Not the value: the file may be a key that was named by mistake.
+    // Without the value: the file may be a private key that was named by mistake.
     const found = value === null
       ? "nothing"
       : Array.isArray(value)
@@ -169,7 +174,7 @@ function knownKind(
   }
   const versions = apiVersionsOf(spec);
   if (versions.includes(apiVersion)) return spec;
-  // Others have kinds of these names too: Knative's Service, for one.
+  // Other API groups have kinds of these names too, such as Knative's Service.
   if (groupOf(apiVersion) !== spec.group) return "ignored";
   const message = `has to be ${versions.join(" or ")} for kind ${kind}`;
   report.error({ path: ["apiVersion"], value: apiVersion, message });

@@ -57,7 +57,7 @@ Deno.test("readManifestObjects() reads the items of lists, with the places of th
   ]);
 });
 
-Deno.test("itemTypeOf() tells what a list gives to its items", () => {
+Deno.test("itemTypeOf() reports what a list gives to its items", () => {
   assertEquals(itemTypeOf({ kind: "List", apiVersion: "v1", items: [] }), {});
   assertEquals(itemTypeOf({ kind: "NodeList", apiVersion: "v1" }), {
     kind: "Node",
@@ -136,7 +136,7 @@ for (const { what, text, problem } of REFUSED) {
   });
 }
 
-Deno.test("readManifestObjects() keeps the good objects beside a bad one", () => {
+Deno.test("readManifestObjects() keeps the good objects next to a bad one", () => {
   const bad = MINIMAL.replace("port: 80", "port: 0").replace("name: web", "name: bad");
   const { outcomes } = readManifest(`${MINIMAL}---\n${bad}---\n${MINIMAL.replace("web", "web-2")}`);
   assertEquals(

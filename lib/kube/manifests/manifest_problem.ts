@@ -1,32 +1,30 @@
-/**
- * What is wrong with a manifest: file, line, field, value, and what would be right.
- *
- * @module
- */
 import type { TextPosition } from "../../config/yaml_source.ts";
 import { printableText } from "../../log/printable_text.ts";
 
-/** One thing that is wrong. */
+/** One problem of a manifest: file, line, field, value, and what is valid. */
 export interface ManifestProblem extends TextPosition {
   readonly file: string;
-  /** An error leaves the object (of syntax errors: the file) at its last good version; a warning changes nothing. */
+  /**
+   * An error keeps the last valid version of the object (after syntax errors: of the file); a
+   * warning changes nothing.
+   */
   readonly severity: "error" | "warning";
-  /** Kind and name, e.g. `Service default/web`; absent when the object has none that could be read. */
+  /** Kind and name, e.g. `Service default/web`; absent if the name cannot be read. */
   readonly object?: string;
-  /** Path of the field, e.g. `spec.ports[0].port`; empty when it is about the whole object or file. */
+  /** Path of the field, e.g. `spec.ports[0].port`; empty for the whole object or file. */
   readonly path: string;
-  /** The value as found, shortened where long; empty when it is about no value. */
+  /** The value, shortened if long; empty if the problem concerns no value. */
   readonly value: string;
-  /** What is wrong and what would be right; goes on after path and value. */
+  /** What is wrong and what is valid; follows path and value. */
   readonly message: string;
 }
 
 /** A step into a value: a field's name or an index. */
 export type FieldPath = readonly (string | number)[];
 
-/** Problems of one file that are kept; of 10,000 more nobody reads. */
+/** Maximum number of problems per file. */
 const MOST_PROBLEMS = 100;
-/** Most characters of a value that are shown. */
+/** Maximum length of a value. */
 const LONGEST_VALUE = 80;
 
 /** The problems of one file. */
@@ -44,12 +42,12 @@ export class ManifestProblems {
     return this.#list;
   }
 
-  /** How many more there are. */
+  /** The number of further problems. */
   get notShown(): number {
     return this.#left;
   }
 
-  /** Takes one. `locate` is asked only when it is kept, since it may mean to parse the text again. */
+  /** Adds a problem. Calls `locate` only if it is kept, because it may parse the text again. */
   add(
     problem: Omit<ManifestProblem, "file" | "line" | "column">,
     locate: () => TextPosition,

@@ -1,5 +1,5 @@
 /**
- * Looks at manifest files, several at a time. One that takes long holds up no other.
+ * Checks several manifest files at a time. A slow file does not delay the others.
  *
  * @module
  */
@@ -7,36 +7,36 @@ import type { Clock } from "../../os/clock.ts";
 import type { ManifestFiles } from "./manifest_files.ts";
 import type { FileObjects, ManifestStore } from "./manifest_store.ts";
 
-/** Files that are waited for at a time: of many small ones most of the time is waiting. */
+/** Number of concurrent checks: for many small files most of the time is waiting. */
 const LANES = 8;
-/** A look that takes longer goes on by itself, and the lane takes the next file. */
+/** A slower check continues in the background, and the lane takes the next file. */
 const PATIENCE_MS = 1_000;
-/** Looks under way at which no further one is begun: a file system that hangs takes a thread for each. */
+/** Limit of unfinished checks: in a hanging file system, each occupies a thread. */
 const MOST_UNDER_WAY = 64;
 
-/** How to look at files. */
+/** How to check files. */
 interface LookAtOptions {
   /** Whether a file still belongs to the paths. */
   readonly isListed: (path: string) => boolean;
-  /** Whether files that have changed are left alone until they stay as they are. */
+  /** Whether to wait until changed files stay unchanged. */
   readonly waitsForQuiet: boolean;
   readonly signal: AbortSignal;
 }
 
-/** What {@linkcode ManifestReader} needs. */
+/** Dependencies of {@linkcode ManifestReader}. */
 interface ManifestReaderDependencies {
   readonly clock: Clock;
   readonly files: ManifestFiles;
   readonly store: Pick<ManifestStore, "objectsOf">;
 }
 
-/** The looks under way, those to come, and what was found and is not published. */
+/** The running and the scheduled checks, and unpublished results. */
 export class ManifestReader {
   readonly #clock: Clock;
   readonly #files: ManifestFiles;
   readonly #store: Pick<ManifestStore, "objectsOf">;
   readonly #underWay = new Set<string>();
-  /** When a file is to be looked at again (clock time). */
+  /** When to check a file again (clock time). */
   readonly #later = new Map<string, number>();
   #read = new Map<string, FileObjects>();
   #readSince: number | undefined;
@@ -48,12 +48,12 @@ export class ManifestReader {
     this.#store = store;
   }
 
-  /** Files that are being looked at. */
+  /** Files that are being checked. */
   get underWay(): ReadonlySet<string> {
     return this.#underWay;
   }
 
-  /** Takes the files that are to be looked at again by now. */
+  /** Takes the files whose next check is due. */
   takeDue(): string[] {
     const now = this.#clock.now();
     const due: string[] = [];
@@ -62,7 +62,7 @@ export class ManifestReader {
     return due;
   }
 
-  /** Takes the files that were read, and how long that took. */
+  /** Takes the files that were read, and the duration. */
   takeRead(): { readonly files: ReadonlyMap<string, FileObjects>; readonly ms: number } {
     const files = this.#read;
     const ms = this.#clock.now() - (this.#readSince ?? this.#clock.now());
@@ -71,9 +71,7 @@ export class ManifestReader {
     return { files, ms };
   }
 
-  /**
-   * Looks at files. Resolves once each has been looked at or takes long, to whether all were begun with.
-   */
+  /** Checks files. Resolves once each has been checked or is slow, to whether all were started. */
   async lookAt(paths: readonly string[], options: LookAtOptions): Promise<boolean> {
     const { signal } = options;
     let isWhole = true;
@@ -91,7 +89,7 @@ export class ManifestReader {
     return isWhole;
   }
 
-  /** Whether something ends within `ms`. An abort ends it too. */
+  /** Returns whether a check ends within `ms`. An abort ends the wait too. */
   endsIn(
     ms: number,
     { looking, signal }: { readonly looking: Promise<unknown>; readonly signal: AbortSignal },
@@ -110,7 +108,7 @@ export class ManifestReader {
     });
   }
 
-  /** Waits for `ms`, or less: until a look is due, one that took long has ended, or an abort. */
+  /** Waits for `ms`, or until a check is due, a slow one has ended, or an abort. */
   async wait(ms: number, signal: AbortSignal): Promise<void> {
     let until = this.#clock.now() + ms;
     for (const at of this.#later.values()) until = Math.min(until, at);

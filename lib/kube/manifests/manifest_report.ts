@@ -1,8 +1,3 @@
-/**
- * Collects what is wrong with one object of a manifest.
- *
- * @module
- */
 import type { ManifestFieldProblem, ManifestReport } from "../../api/kind.ts";
 import type { YamlDocument } from "../../config/yaml_source.ts";
 import {
@@ -12,15 +7,15 @@ import {
   type ManifestProblems,
 } from "./manifest_problem.ts";
 
-/** Where an object stands. */
+/** The position of an object. */
 interface ObjectPlace {
   readonly document: YamlDocument;
-  /** Path of the object inside of the document; not empty for items of a list. */
+  /** Path of the object inside the document; not empty for items of a list. */
   readonly root: FieldPath;
   readonly problems: ManifestProblems;
 }
 
-/** What is wrong with one object. */
+/** Collects the problems of one object. */
 export class ObjectReport implements ManifestReport {
   readonly #place: ObjectPlace;
   readonly #object: string | undefined;
@@ -36,13 +31,13 @@ export class ObjectReport implements ManifestReport {
     return this.#failed;
   }
 
-  /** The object cannot be used. */
+  /** Reports that the object cannot be used. */
   error(finding: ManifestFieldProblem): void {
     this.#failed = true;
     this.#add("error", finding);
   }
 
-  /** The object is used; its author may have meant something else. */
+  /** Reports a possible mistake; the object is used. */
   warn(finding: ManifestFieldProblem): void {
     this.#add("warning", finding);
   }

@@ -1,34 +1,29 @@
-/**
- * How the manifest files are doing: what `kube-relay status` shows of them.
- *
- * @module
- */
 import type { ManifestFiles } from "./manifest_files.ts";
 import { type ManifestProblem, ManifestProblems } from "./manifest_problem.ts";
 import type { ManifestStore, ShadowedObject } from "./manifest_store.ts";
 
-/** One manifest file, or a path that leads nowhere. */
+/** One manifest file, or a path without a file. */
 export interface ManifestFileStatus {
   readonly path: string;
-  /** How many objects are taken from it, those that another file has too included. */
+  /** Number of objects in it, including those that another file has too. */
   readonly objects: number;
   /** The first hundred. */
   readonly problems: readonly ManifestProblem[];
-  /** How many more problems there are. */
+  /** Number of further problems. */
   readonly problemsNotShown: number;
   /** Milliseconds since 1970 at which it was last read without an error. */
   readonly lastGoodAtMs?: number;
-  /** Whether the last good version of something stays in force, or something was left out, for an error. */
+  /** Whether an error keeps the last valid version of an object in use, or excluded an object. */
   readonly stale: boolean;
-  /** Why the path leads nowhere; absent where it leads to a file. */
+  /** Why the path has no file; absent for a file. */
   readonly missing?: string;
 }
 
-/** What {@linkcode manifestStatus} looks at. */
+/** Inputs of {@linkcode manifestStatus}. */
 interface ManifestState {
   readonly files: ManifestFiles;
   readonly store: ManifestStore;
-  /** Paths that lead nowhere, and why. */
+  /** Paths without a file, and why. */
   readonly missing: ReadonlyMap<string, string>;
 }
 
@@ -57,7 +52,7 @@ export function manifestStatus({ files, store, missing }: ManifestState): Manife
   return found.sort((left, right) => left.path < right.path ? -1 : 1);
 }
 
-/** Why nothing is read from a path. */
+/** Returns why a path has no objects. */
 function missingProblem(path: string, reason: string): ManifestProblem {
   return {
     file: path,
@@ -70,7 +65,9 @@ function missingProblem(path: string, reason: string): ManifestProblem {
   };
 }
 
-/** The problems of a file, and the objects of it that are not used because another file has them too. */
+/**
+ * Returns the problems of a file, including objects that are unused because another file has them.
+ */
 export function mergeProblems(
   problems: ManifestProblems,
   shadowed: readonly ShadowedObject[],

@@ -1,5 +1,5 @@
 /**
- * The objects of all manifest files → the informers, which hear of real differences only.
+ * Passes the objects of all manifest files to the informers, if they really changed.
  *
  * @module
  */
@@ -15,23 +15,23 @@ import { TimeSlice } from "../../os/time_slice.ts";
 /** The objects of one file. */
 export type FileObjects = ReadonlyMap<ManifestObjectId, PlacedObject>;
 
-/** What an update did. */
+/** The result of an update. */
 export interface StoreChanges {
   added: number;
   updated: number;
   deleted: number;
 }
 
-/** How new content is taken. */
+/** How to apply new content. */
 interface UpdateOptions {
   /**
-   * Whether more files are still to be read: nothing is deleted then, and no Service is added before
-   * some of its endpoints have been read. @default {false}
+   * Whether more files are unread: nothing is deleted then, and no Service is added before some of
+   * its endpoints. @default {false}
    */
   readonly isPartial?: boolean;
 }
 
-/** An object that stands in two files; the other one is used. */
+/** An object that two files contain; the other file is used. */
 export interface ShadowedObject {
   readonly id: ManifestObjectId;
   readonly line: number;
@@ -40,17 +40,17 @@ export interface ShadowedObject {
   readonly usedLine: number;
 }
 
-/** Knows which file each object comes from: of several files the first by path. */
+/** Records the file of each object: the first by path, if several contain it. */
 export class ManifestStore {
   readonly #clock: Clock;
   readonly #informers: InformerSet;
   readonly #files = new Map<string, FileObjects>();
   readonly #owners = new Map<ManifestObjectId, string>();
-  /** Services of which endpoints were read while {@linkcode UpdateOptions.isPartial}. */
+  /** Services whose endpoints were read while {@linkcode UpdateOptions.isPartial}. */
   readonly #withEndpoints = new Set<string>();
-  /** Objects that were touched while {@linkcode UpdateOptions.isPartial}, and are not published yet. */
+  /** Unpublished objects that changed while {@linkcode UpdateOptions.isPartial}. */
   readonly #withheld = new Set<ManifestObjectId>();
-  /** Files that hold an object besides its owner. */
+  /** Further files that contain an object. */
   readonly #shadows = new Map<ManifestObjectId, Set<string>>();
 
   constructor({ clock }: { readonly clock: Clock }, informers: InformerSet) {
@@ -58,12 +58,12 @@ export class ManifestStore {
     this.#informers = informers;
   }
 
-  /** What a file holds at the moment, used or not. */
+  /** Returns the objects of a file, used or not. */
   objectsOf(path: string): FileObjects {
     return this.#files.get(path) ?? new Map();
   }
 
-  /** The objects that stand in another file too, by the path of the file whose version is not used. */
+  /** Returns the unused duplicates, by path of their file. */
   shadowed(): ReadonlyMap<string, readonly ShadowedObject[]> {
     const byFile = new Map<string, ShadowedObject[]>();
     for (const [id, files] of this.#shadows) {
@@ -71,7 +71,7 @@ export class ManifestStore {
       const usedLine = this.objectsOf(usedFile).get(id)?.line;
       for (const file of files) {
         const line = this.objectsOf(file).get(id)?.line;
-        // An update is under way, and has not come to the end of this file.
+        // An update is running and has not finished this file.
         if (line === undefined || usedLine === undefined) continue;
         const list = byFile.get(file) ?? [];
         list.push({ id, line, usedFile, usedLine });
@@ -81,12 +81,12 @@ export class ManifestStore {
     return byFile;
   }
 
-  /** Counts every informer as synced. */
+  /** Marks every informer as synced. */
   markSynced(): void {
     for (const { informer } of this.#informers) informer.markSynced();
   }
 
-  /** Takes the new content of files, all at once; an empty one means that the file is gone. */
+  /** Applies the new content of files at once; an empty one means that the file is gone. */
   async update(
     files: ReadonlyMap<string, FileObjects>,
     { isPartial = false }: UpdateOptions = {},
@@ -116,9 +116,9 @@ export class ManifestStore {
   }
 
   /**
-   * Services come after endpoints, since a sync may run in between and would refuse their clients.
-   * Deletions come last, as after a list of an API server: what moved is never gone in between.
-   * There Services come first.
+   * Services come after endpoints, because a sync in between would refuse their clients. Deletions
+   * come last, as after a list of an API server, so that a moved object is never missing; they
+   * begin with Services.
    */
   async #publish(
     touched: ReadonlySet<ManifestObjectId>,
@@ -149,7 +149,7 @@ export class ManifestStore {
     if (isNamed && service !== undefined) this.#withEndpoints.add(`${namespace}/${service}`);
   }
 
-  /** Whether it is a Service of whose endpoints nothing has been read: it would refuse its clients. */
+  /** Returns whether no endpoints of a Service have been read: it would refuse its clients. */
   #lacksEndpoints(id: ManifestObjectId): boolean {
     const [kind, key = ""] = id.split(" ");
     return kind === "Service" && !this.#withEndpoints.has(key);

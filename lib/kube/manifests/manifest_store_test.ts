@@ -7,7 +7,7 @@ import { systemClock } from "../../os/clock.ts";
 import type { PlacedObject } from "./manifest_file.ts";
 import { type FileObjects, ManifestStore } from "./manifest_store.ts";
 
-/** Services of a file, by name; the cluster IP tells the versions apart. */
+/** Services of a file, by name; the cluster IP reports the versions apart. */
 type Services = Readonly<Record<string, string>>;
 
 function objectsOf(services: Services): FileObjects {
@@ -38,7 +38,7 @@ function makeStore(): { store: ManifestStore; informers: RecordingInformers } {
   return { store: new ManifestStore({ clock: systemClock }, informers.set), informers };
 }
 
-Deno.test("update() counts what it did and tells of it in order, deletions last", async () => {
+Deno.test("update() counts what it did and reports it in order, deletions last", async () => {
   const { store, informers } = makeStore();
   assertEquals(await store.update(changesOf({ a: { x: "1", y: "1" } })), {
     added: 2,

@@ -1,47 +1,50 @@
 /**
- * The text of a manifest file → parts small enough to parse in one go: documents, and the items of lists.
+ * Splits the text of a manifest file into parts that are small enough to parse at once: documents,
+ * and the items of lists.
  *
- * A parser that is given 5 MB holds up every connection until it is through. What `kubectl get -o yaml`
- * writes is one such text, a `List` with everything in it.
+ * Parsing 5 MB at once would block every connection. The output of `kubectl get -o yaml` is one
+ * such text, a `List` with all objects.
  *
  * @module
  */
 import type { TextPosition } from "../../config/yaml_source.ts";
 import { findJsonItems, type FoundItems } from "./json_items.ts";
 
-/** A part of a file that can be read by itself. */
+/** A part of a file that can be parsed separately. */
 export interface ManifestPart {
   readonly text: string;
-  /** Where in the file the part begins. */
+  /** The start of the part in the file. */
   readonly origin: TextPosition;
 }
 
 /** A list without its items, and the items. */
 export interface ManifestList {
   readonly envelope: ManifestPart;
-  /** The line of the file that a line of the envelope comes from. */
+  /** Returns the line of the file for a line of the envelope. */
   readonly lineOf: (envelopeLine: number) => number;
-  /** Can be walked once: each text is made when it is its turn, or the file would be in memory twice. */
+  /**
+   * Can be iterated once: each text is created on request, or the file would be in memory twice.
+   */
   readonly items: Iterable<ManifestPart>;
 }
 
 /** Shorter documents are parsed whole. */
 const WORTH_SPLITTING = 16 * 1024;
 
-/** Of keys of one name in a mapping, more are not tried. */
+/** Maximum number of attempts among keys of one name in a mapping. */
 const MOST_TRIES = 100;
-/** Characters after which the caller gets a chance to let others run. */
+/** Characters between two opportunities for the caller to yield. */
 const STRIDE = 256 * 1024;
 
 /**
- * Yields the documents of a file, each with the `---` before it. A line that begins so ends a
- * document wherever it stands, inside of a block scalar too. Yields `undefined` in between, so that
- * the caller can let others run.
+ * Yields the documents of a file, each with the `---` before it. Such a line ends a document
+ * anywhere, even inside a block scalar. Yields `undefined` in between, so that the caller can yield
+ * to the event loop.
  */
 export function* splitDocuments(text: string): Generator<ManifestPart | undefined> {
   const lines = new LineCount(text);
   let start = 0;
-  // A directive belongs to the document after the next marker: the parser has to see both.
+  // A directive belongs to the document after the next marker: the parser needs both.
   const isDirected = text.startsWith("%") || text.includes("\n%");
   for (const at of isDirected ? [] : lineStarts(text, "---")) {
     const isMarker = /^[ \t\r\n]?$/.test(text.slice(at + 3, at + 4));
@@ -55,7 +58,8 @@ export function* splitDocuments(text: string): Generator<ManifestPart | undefine
 
 /**
  * Splits a document that is a long list, in YAML (`items:` and dashes at one indentation) or JSON;
- * returns `undefined` for any other. Yields between items, so that the caller can let others run.
+ * returns `undefined` for any other. Yields between items, so that the caller can yield to the
+ * event loop.
  */
 export function* splitList(part: ManifestPart): Generator<void, ManifestList | undefined> {
   const { text, origin } = part;
@@ -79,7 +83,7 @@ function* itemsOf(
 ): Generator<ManifestPart> {
   const lines = new LineCount(text, origin);
   for (const { start, end } of items) {
-    // A blank takes the place of the dash, so that its line stays indented like the next ones.
+    // A blank replaces the dash, so that its line stays indented like the next ones.
     const item = isJson ? text.slice(start, end) : text.slice(start, end).replace("-", " ");
     yield { text: item, origin: lines.at(start) };
   }
@@ -89,7 +93,7 @@ function* findYamlItems(text: string): Generator<void, FoundItems | undefined> {
   const kind = matchLine(text, "kind:", / *["']?\w*List["']?[ \r]*(?:\n|$)/y);
   const key = kind &&
     matchLine(text, "items:", /[ \r]*\n(?:[ \r]*(?:#.*)?\n){0,1000}( *)-[ \r\n]/y);
-  // An alias may name an anchor of another item.
+  // An alias may refer to an anchor in another item.
   if (!key || (yield* hasAlias(text))) return undefined;
   const indent = key[1]!;
   const less = indent.length === 0 ? "[^ #\\r\\n-]" : ` {0,${indent.length - 1}}[^ #\\r\\n]`;
@@ -107,7 +111,7 @@ function* findYamlItems(text: string): Generator<void, FoundItems | undefined> {
   }
 }
 
-/** Matches what follows the first words of a line, for the first line that has them and fits. */
+/** Matches the rest of a line after its first words, for the first matching line. */
 function matchLine(text: string, words: string, rest: RegExp): RegExpExecArray | undefined {
   for (const at of lineStarts(text, words).take(MOST_TRIES)) {
     rest.lastIndex = at + words.length;
@@ -117,7 +121,10 @@ function matchLine(text: string, words: string, rest: RegExp): RegExpExecArray |
   return undefined;
 }
 
-/** Where lines begin with these words. A regular expression takes 30 ms for 8 MB without a match, this 1 ms. */
+/**
+ * Finds lines that begin with these words. A regular expression takes 30 ms for 8 MB without a
+ * match, this 1 ms.
+ */
 function* lineStarts(text: string, words: string): Generator<number> {
   if (text.startsWith(words)) yield 0;
   const next = `\n${words}`;
@@ -127,7 +134,7 @@ function* lineStarts(text: string, words: string): Generator<number> {
 function* hasAlias(text: string): Generator<void, boolean> {
   if (/^[&*]\w/.test(text)) return true;
   for (let from = 0; from < text.length; from += STRIDE) {
-    // With the characters before and behind.
+    // Including the characters before and after.
     const piece = text.slice(Math.max(0, from - 1), from + STRIDE + 1);
     if (/[\s,[{:][&*]\w/.test(piece)) return true;
     yield;
@@ -135,11 +142,11 @@ function* hasAlias(text: string): Generator<void, boolean> {
   return false;
 }
 
-/** Counts the lines up to offsets that only ever grow. */
+/** Counts the lines up to increasing offsets. */
 class LineCount {
   readonly #text: string;
   #line: number;
-  /** Offset of the column 1 of the current line; less than 0 when the text begins inside of a line. */
+  /** Offset of column 1 of the current line; less than 0 if the text begins inside a line. */
   #lineStart: number;
 
   constructor(text: string, origin: TextPosition = { line: 1, column: 1 }) {

@@ -1,6 +1,6 @@
 /**
- * A source of objects like an API server, for a host without one: files and folders of YAML or JSON,
- * looked at again and again while the program runs.
+ * A source of objects for a host without an API server: files and folders of YAML or JSON, checked
+ * repeatedly while the program runs.
  *
  * @module
  */
@@ -16,34 +16,34 @@ import { type ManifestFileStatus, manifestStatus } from "./manifest_status.ts";
 import type { InformerSet } from "../informer_set.ts";
 import { ManifestStore } from "./manifest_store.ts";
 
-/** Edges of a manifest source. */
+/** Dependencies of a manifest source. */
 interface ManifestSourceDependencies {
   readonly clock: Clock;
   readonly logger: Logger;
-  /** The machine's, unless a test gives another one. */
+  /** The machine's, unless a test replaces it. */
   readonly fileSystem?: ManifestFileSystem;
 }
 
-/** What a manifest source reads. */
+/** Inputs of a manifest source. */
 interface ManifestSourceOptions {
-  /** Files and folders; those that don't exist yet are waited for. */
+  /** Files and folders; the source waits for missing ones. */
   readonly paths: readonly string[];
-  /** Objects that nobody follows are ignored. */
+  /** The followed objects; others are ignored. */
   readonly informers: InformerSet;
 }
 
 /** A source of objects. */
 export interface ManifestSource {
   /**
-   * Feeds the informers; resolves once the signal is aborted. Synced when every file has been read once,
-   * whatever came of it. Before that objects are added as they are read, and none is deleted.
+   * Feeds the informers; resolves once the signal is aborted. Synced when every file has been read
+   * once, with any result. Before that, objects are added as they are read, and none is deleted.
    */
   run(signal: AbortSignal): Promise<void>;
-  /** How each file is doing. */
+  /** Returns the state of each file. */
   status(): readonly ManifestFileStatus[];
 }
 
-/** Makes a manifest source; it does nothing until it is run. */
+/** Creates a manifest source; it does nothing before `run()`. */
 export function createManifestSource(
   dependencies: ManifestSourceDependencies,
   options: ManifestSourceOptions,
@@ -51,13 +51,16 @@ export function createManifestSource(
   return new FileManifestSource(dependencies, options);
 }
 
-/** How often the paths are looked at, and what was read meanwhile is published. */
+/** How often the paths are checked and new content is published. */
 const PERIOD_MS = 1_000;
-/** Every file is looked at this often at least. */
+/** Every file is checked at least this often. */
 const LONGEST_PERIOD_MS = 60_000;
-/** So much longer is the time between two looks for each file: a look at one costs about 0.05 ms. */
+/** Additional interval per file: one check costs about 0.05 ms. */
 const PERIOD_PER_FILE_MS = 20;
-/** Names that are sorted, so that objects come in the order of the files. Of more it is not worth the time. */
+/**
+ * Maximum number of files that are sorted, so that objects come in their order. Sorting more takes
+ * too long.
+ */
 const MOST_SORTED = 1_000;
 
 class FileManifestSource implements ManifestSource {
@@ -70,7 +73,7 @@ class FileManifestSource implements ManifestSource {
   readonly #log: ManifestLog;
   #listing: ManifestListing = NOT_LISTED;
   #everythingDueAt = 0;
-  /** Whether each file has been begun with. */
+  /** Whether each file has been started. */
   #isBegun = false;
   /** Whether each file has been read once. */
   #isComplete = false;
@@ -104,13 +107,13 @@ class FileManifestSource implements ManifestSource {
       }
     };
     const ended = new AbortController();
-    // A file system that hangs does not answer to an abort.
+    // A hanging file system does not react to an abort.
     const late = whenAborted(signal).then(() => this.#clock.sleep(PERIOD_MS, ended.signal));
     await Promise.race([rounds(), late]).finally(() => ended.abort());
     await late.catch(() => {});
   }
 
-  /** Looks at what is due, and publishes what has been read. */
+  /** Checks due files, and publishes new content. */
   async #round(signal: AbortSignal): Promise<void> {
     const startedAt = this.#clock.now();
     const due = this.#looks.takeDue();
@@ -136,15 +139,15 @@ class FileManifestSource implements ManifestSource {
   }
 
   /**
-   * When every file is looked at again. Not by how long it took: on a busy machine changes would be
-   * noticed late.
+   * Returns when every file is checked again. Independent of the duration: on a busy machine
+   * changes would be noticed late.
    */
   #nextTime(): number {
     const period = this.#listing.files.size * PERIOD_PER_FILE_MS;
     return this.#clock.now() + Math.min(Math.max(period, PERIOD_MS), LONGEST_PERIOD_MS);
   }
 
-  /** Whether another file or folder stands at one of the paths, or other names in a folder. */
+  /** Returns whether a path has another file or folder, or a folder has other names. */
   async #havePathsChanged(): Promise<boolean> {
     for (const [path, before] of this.#listing.states) {
       const state = await this.#fileSystem.stat(path).catch(() => undefined);
@@ -154,7 +157,7 @@ class FileManifestSource implements ManifestSource {
     return false;
   }
 
-  /** Finds the files that belong to the paths. Returns these, and those that did before. */
+  /** Lists the files of the paths. Returns these and the former ones. */
   async #list(): Promise<readonly string[]> {
     this.#listing = await listManifests(this.#fileSystem, this.#paths);
     this.#log.missing(this.#listing.missing);

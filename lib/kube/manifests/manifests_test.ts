@@ -55,7 +55,7 @@ Deno.test("run() counts as synced with nothing to read, and reads what appears l
   }, ["later.yaml", "n"]);
 });
 
-Deno.test("run() tells of real differences only and keeps the identity of what did not change", async () => {
+Deno.test("run() reports real differences only and keeps the identity of what did not change", async () => {
   await withManifests({ "m/a.yaml": `${WEB_1}---\n${DB}` }, async (started) => {
     const { files, harness: { informers } } = started;
     informers.take();
@@ -97,7 +97,7 @@ Deno.test("run() uses the first of two objects of one name in a file", async () 
   await withManifests({ "m/a.yaml": `${WEB_1}---\n${WEB_2}` }, ({ harness }) => {
     assertEquals(harness.informers.clusterIp("web"), "10.0.0.1");
     assertEquals(harness.problems, [
-      "m/a.yaml:9:1: Service default/web: stands in this file for the second time; the one of line 1 is used",
+      "m/a.yaml:9:1: Service default/web: is repeated in this file; the one of line 1 is used",
     ]);
     return Promise.resolve();
   });
@@ -141,7 +141,7 @@ Deno.test("run() believes that a file is gone or empty only after a moment", asy
   });
 });
 
-Deno.test("run() reads a folder anew that was deleted and made again", async () => {
+Deno.test("run() reads a folder again that was deleted and made again", async () => {
   await withManifests({ "m/a.yaml": WEB_1 }, async (started) => {
     const { files, harness } = started;
     files.removeFolder("m");

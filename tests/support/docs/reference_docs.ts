@@ -13,19 +13,19 @@ import {
 import { FLAG_ROWS } from "../../../lib/config/flags.ts";
 import { wrapText } from "../../../lib/config/wrap_text.ts";
 import type { Metric } from "../../../lib/metrics/metric.ts";
-import { METRIC_ROWS } from "../../../lib/metrics/metric_table.ts";
+import { METRIC_ROWS } from "../metric_rows.ts";
 
 const FLAGS_INTRODUCTION = `# Flags
 
 Names, types and defaults are those of kube-proxy if it has the flag. \`_\` and \`-\` are equivalent in
 names. A value follows after \`=\` or as the next argument; booleans take one only after \`=\`. Lists are
-separated by commas or given more than once.
+separated by commas, or the flag is repeated.
 
 An unknown flag, an invalid value or an invalid configuration exits with status 2. Every mistake is
 reported, not only the first one, with its flag or with file, line and column. Every other failure exits
 with status 1. kube-proxy uses 1 for both. A verb that is ended by SIGINT or SIGTERM exits with 130 or 143.
 
-"With \`--config\`" describes a flag that is given together with a configuration file. It is _ignored_
+"With \`--config\`" describes how a flag combines with a configuration file. The flag is _ignored_
 with a warning (as in kube-proxy, nothing is merged), it _wins_ over the file, or it is _used_ because the
 file has no such field. The patterns of \`--vmodule\` are _merged_: they come before those of the file.
 

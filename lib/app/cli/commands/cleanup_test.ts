@@ -103,7 +103,7 @@ Deno.test("--cleanup --dry-run changes nothing and prints the commands", async (
   assertStringIncludes(out, "iptables-restore <<'EOF'\n");
 });
 
-Deno.test("--cleanup goes on beside a live kube-proxy, which it names", async () => {
+Deno.test("--cleanup goes on next to a live kube-proxy, which it names", async () => {
   const { code, err, done } = await cleanUp([], { alive: true });
   assertEquals({ code, last: done.at(-1) }, { code: 0, last: "theirs" });
   assertStringIncludes(err, "A kube-proxy runs and will write its rules again");

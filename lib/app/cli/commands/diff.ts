@@ -1,13 +1,16 @@
 import { dirname } from "node:path";
 import { ConfigurationError, type LoadedConfiguration } from "../../../config/load.ts";
+import { messageOf } from "../../../log/message_of.ts";
+import type { Clock } from "../../../os/clock.ts";
 import { lockFolder } from "../../../os/folder_lock.ts";
+import { MODE_TRAITS } from "../../../proxy/backend.ts";
 import type { ProxyPlan } from "../../../proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../../proxy/service_port_name.ts";
-import { requestDifference, requestStatus } from "../../control/control_client.ts";
-import { differenceJson } from "../../diff/diff_view.ts";
-import { renderDifference } from "../../diff/diff_view.ts";
+import { repairedObjects, type RepairNote, shortReason } from "../../changes/repair_note.ts";
+import { reportRepair, requestDifference, requestStatus } from "../../control/control_client.ts";
+import type { Dependencies, ProcessInfo } from "../../dependencies.ts";
+import { differenceJson, renderDifference } from "../../diff/diff_view.ts";
 import { compareNode, countDifferences, type RepairRunner } from "../../diff/node_difference.ts";
-import { reportedRepairs } from "../../diff/reported_repairs.ts";
 import { lookSettled, type SettledLook } from "../../diff/settled_node.ts";
 import { countChanges, planWhatIf } from "../../diff/what_if.ts";
 import { renderWhatIf, whatIfJson } from "../../diff/what_if_view.ts";
@@ -16,11 +19,11 @@ import {
   checkServiceName,
   servicePortsOf,
 } from "../../explain/find_service_ports.ts";
-import { planRunningNode } from "../../offline/planned_node.ts";
 import {
   type PlannedNode,
   planNode,
   type PlanNodeDependencies,
+  planRunningNode,
   wantedFamilies,
 } from "../../offline/planned_node.ts";
 import type { StatusReport } from "../../status/status_report.ts";
@@ -31,7 +34,6 @@ import {
   namesObjects,
   printReport,
 } from "./command.ts";
-import { MODE_TRAITS } from "../../../proxy/backend.ts";
 
 /** Longest wait for another repair. */
 const LOCK_MS = 30_000;
@@ -179,4 +181,35 @@ function servingOf({ services, quarantined }: StatusReport["families"][number]) 
     addresses,
   }));
   return { quarantined, serving };
+}
+
+/** Reports each repair that found something or failed, for the change log of the running process. */
+export function reportedRepairs(
+  { clock, complain, process: { pid, uid } }: {
+    readonly clock: Clock;
+    readonly complain: Dependencies["complain"];
+    readonly process: Pick<ProcessInfo, "pid" | "uid">;
+  },
+  controlSocket: string,
+): RepairRunner {
+  return async (family, attempt) => {
+    const startedAt = clock.now();
+    const report = async (outcome: Pick<RepairNote, "objects" | "error">) => {
+      const note = { family, pid, ...(uid !== undefined && { uid }), ...outcome };
+      const tookMs = clock.now() - startedAt;
+      try {
+        await reportRepair(controlSocket, { ...note, tookMs });
+      } catch (error) {
+        complain(`kube-relay: this repair is not in the change log: ${messageOf(error)}\n`);
+      }
+    };
+    try {
+      const repair = await attempt();
+      if (repair.found.length > 0) await report({ objects: repairedObjects(repair) });
+      return repair;
+    } catch (error) {
+      await report({ objects: [], error: shortReason(messageOf(error)) });
+      throw error;
+    }
+  };
 }

@@ -274,7 +274,7 @@ function allChangeLines(
 function footerText({ typed, filter }: WatchModel): string {
   if (typed !== undefined) return `Only namespace/name: ${typed}_   (Enter takes it, Esc does not)`;
   const clear = filter === "" ? "" : "   Esc shows all";
-  return `q ends   / filters   Up and Down scroll${clear}`;
+  return `q quits   / filters   Up and Down scroll${clear}`;
 }
 
 /** Any character but ASCII and the view's own: a terminal may show it wider than one column. */

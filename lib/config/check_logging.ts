@@ -1,8 +1,3 @@
-/**
- * What is wrong with the block `logging` (component-base's rules).
- *
- * @module
- */
 import {
   type KubeProxyConfiguration,
   LOG_FORMATS,
@@ -18,7 +13,7 @@ const LARGEST_VERBOSITY = 2 ** 31 - 1;
 /** A Kubernetes quantity: a number with a decimal or binary suffix, or an exponent. */
 const QUANTITY = /^[+-]?(\d+\.?\d*|\.\d+)([numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?$/;
 
-/** Checks the block. */
+/** Checks the block `logging` by the rules of Kubernetes' component-base. */
 export function checkLogging(configuration: KubeProxyConfiguration, expect: Expect): void {
   const { logging } = configuration;
   const { format, verbosity, flushFrequency } = logging;

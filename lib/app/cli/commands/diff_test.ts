@@ -1,8 +1,8 @@
 import { assertEquals, assertRejects, assertStringIncludes } from "@std/assert";
-import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
-import type { DataPlaneRepair } from "../../proxy/data_plane_difference.ts";
-import { startControlServer } from "../control/control_server.ts";
-import { reportedRepairs } from "./reported_repairs.ts";
+import { FakeClock } from "../../../../tests/support/fakes/fake_clock.ts";
+import type { DataPlaneRepair } from "../../../proxy/data_plane_difference.ts";
+import { startControlServer } from "../../control/control_server.ts";
+import { reportedRepairs } from "./diff.ts";
 
 const REPAIR: DataPlaneRepair = {
   found: [{ object: "rule", name: "services, rule 1", kind: "missing" }],
@@ -10,12 +10,12 @@ const REPAIR: DataPlaneRepair = {
   operations: { lines: 1 },
 };
 
-Deno.test("reportedRepairs() gives back what was mended though nobody can be told", async () => {
+Deno.test("reportedRepairs() returns the repair if no running process takes the report", async () => {
   const folder = await Deno.makeTempDir();
   // An older release knows nothing of messages.
   const path = `${folder}/control.sock`;
   const server = await startControlServer({ path, routes: {} });
-  for (const socket of [path, `${folder}/nobody.sock`]) {
+  for (const socket of [path, `${folder}/missing.sock`]) {
     const complaints: string[] = [];
     const edges = {
       clock: new FakeClock(),
@@ -29,7 +29,7 @@ Deno.test("reportedRepairs() gives back what was mended though nobody can be tol
     assertEquals(complaints[0]!.endsWith("\n"), true);
     await assertRejects(() => run("IPv4", () => Promise.reject(new Error("full"))), Error, "full");
     await run("IPv4", () => Promise.resolve({ ...REPAIR, found: [] }));
-    assertEquals(complaints.length, 2, "nothing was mended, and nothing is told");
+    assertEquals(complaints.length, 2, "nothing was repaired, and nothing is reported");
   }
   await server.stop();
   await Deno.remove(folder, { recursive: true });
