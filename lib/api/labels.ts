@@ -18,3 +18,6 @@ export const SKIP_MIRROR_LABEL = "endpointslice.kubernetes.io/skip-mirror";
 
 /** The zone of a Node. */
 export const ZONE_LABEL = "topology.kubernetes.io/zone";
+
+/** Every Namespace has it; its value is the name of the Namespace. */
+export const NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name";

@@ -22,8 +22,10 @@ interface SchemaNotes {
   readonly unread?: string;
   /** The unread fields are not listed. */
   readonly isOpen?: true;
+  /** An empty object is not an absent one, and names of fields that the schema does not know are kept. */
+  readonly isGuarded?: true;
   /** The names of a map that are read; the others are dropped. */
-  readonly names?: readonly string[];
+  readonly names?: readonly string[] | "all";
   /** Those of {@linkcode names} that no dump may hold. */
   readonly secret?: readonly string[];
 }
@@ -73,6 +75,20 @@ export function portNumber(least: 0 | 1): v.GenericSchema<number> {
       }`,
   );
 }
+
+/** A port number, or the name of a port of a container. */
+export const portOrName = v.union(
+  [
+    portNumber(1),
+    v.pipe(
+      v.string(),
+      v.regex(/^(?=.{1,15}$)(?=.*[a-z])(?!.*--)[a-z0-9](?:[-a-z0-9]*[a-z0-9])?$/),
+      notes({ isShared: true }),
+    ),
+  ],
+  "has to be a port number between 1 and 65535, or the name of a port: at most 15 small letters, " +
+    "digits and single '-', with at least one letter",
+);
 
 /** A whole number within limits. */
 export function wholeNumber(
@@ -164,9 +180,21 @@ export function listOrEmpty<T extends v.GenericSchema>(
   return v.nullish(v.array(item, "has to be a list"), []);
 }
 
-/** Labels, annotations and the like, of which only some names are read. */
+/**
+ * As {@linkcode fields}, where a field that is dropped would change what the others mean. The names of
+ * fields that the schema does not know are in `unknownFields`, and an empty object is kept.
+ */
+export function guardedFields<T extends v.ObjectEntries>(
+  entries: T,
+): Fields<T & { unknownFields: v.NullishSchema<v.GenericSchema<string[]>, undefined> }> {
+  const guarded = { ...entries, unknownFields: list(sharedText) };
+  const schema = v.pipe(mapping, v.looseObject(guarded, MAPPING), notes({ isGuarded: true }));
+  return schema as unknown as ReturnType<typeof guardedFields<T>>;
+}
+
+/** Labels, annotations and the like, of which only some names are read, or all. */
 export function namedTexts(
-  names: readonly string[],
+  names: readonly string[] | "all",
   { secret = [] }: { readonly secret?: readonly string[] } = {},
 ): NamedTexts {
   return v.nullish(v.pipe(mapping, v.record(v.string(), text), notes({ names, secret })));
@@ -176,7 +204,7 @@ export function namedTexts(
 export function metadata<Name extends v.GenericSchema<string>, Extra extends v.ObjectEntries>(
   name: Name,
   { labels = [], annotations = [], secret = [], extra }: {
-    readonly labels?: readonly string[];
+    readonly labels?: readonly string[] | "all";
     readonly annotations?: readonly string[];
     /** Annotations that no dump may hold. */
     readonly secret?: readonly string[];
@@ -209,11 +237,11 @@ export type SchemaNode =
     readonly isShared: boolean;
     readonly format: SchemaNotes["format"];
   }
-  | { readonly type: "number" | "flag" }
+  | { readonly type: "number" | "flag" | "number or text" }
   | { readonly type: "list"; readonly item: v.GenericSchema }
   | {
     readonly type: "names";
-    readonly names: readonly string[];
+    readonly names: readonly string[] | "all";
     readonly secret: readonly string[];
   }
   | {
@@ -221,6 +249,7 @@ export type SchemaNode =
     readonly entries: Readonly<Record<string, v.GenericSchema>>;
     readonly unread: readonly string[];
     readonly isOpen: boolean;
+    readonly isGuarded: boolean;
   };
 
 /** What valibot has in a schema, or in a later step of one. */
@@ -272,9 +301,13 @@ function readNode(schema: Parts): SchemaNode {
       return { type: "list", item: item! };
     case "record":
       return { type: "names", names: found.names ?? [], secret: found.secret ?? [] };
-    case "object": {
+    case "union":
+      return { type: "number or text" };
+    case "object":
+    case "loose_object": {
+      const { isOpen = false, isGuarded = false } = found;
       const unread = found.unread?.split(" ") ?? [];
-      return { type: "fields", entries: entries!, unread, isOpen: found.isOpen ?? false };
+      return { type: "fields", entries: entries!, unread, isOpen, isGuarded };
     }
     default:
       throw new TypeError(`Cannot derive anything from a schema of type '${type}'`);

@@ -71,18 +71,26 @@ function compile(node: SchemaNode, { isRequired }: { readonly isRequired: boolea
       return readNumber;
     case "flag":
       return readFlag;
+    case "number or text":
+      return (raw, strings) => typeof raw === "string" ? strings.intern(raw) : readNumber(raw);
     case "list": {
       const readItem = compile(schemaNode(node.item).node, { isRequired: false });
       return (raw, strings) => readList(raw, (entry) => readItem(entry, strings) ?? {});
     }
-    case "names":
-      return (raw) => readNames(toFields(raw), node.names);
+    case "names": {
+      const { names } = node;
+      return names === "all"
+        ? (raw, strings) => readTexts(toFields(raw), strings)
+        : (raw) => readNames(toFields(raw), names);
+    }
     case "fields": {
       const fields = Object.entries(node.entries).map(toField);
       if (fields.length > 0 && fields.every(({ isFlag }) => isFlag)) {
         return readFlags(fields.map(({ name }) => name));
       }
-      return (raw, strings) => readFields(toFields(raw), fields, { strings, isRequired });
+      const read: Reader = (raw, strings) =>
+        readFields(toFields(raw), fields, { strings, isRequired: isRequired || node.isGuarded });
+      return node.isGuarded ? readGuarded(node, read) : read;
     }
   }
 }
@@ -102,6 +110,7 @@ const WANTED: Readonly<Record<SchemaNode["type"], string>> = {
   text: "a string that is not empty",
   number: "a number",
   flag: "true or false",
+  "number or text": "a number or a string",
   list: "a list",
   names: "an object",
   fields: "an object",
@@ -188,6 +197,30 @@ function readNames(raw: RawFields, names: readonly string[]): Record<string, str
     found[name] = value;
   }
   return found;
+}
+
+/** A whole map, of whose names and values many objects have the same. */
+function readTexts(raw: RawFields, strings: StringTable): Record<string, string> | undefined {
+  const found: Record<string, string> = {};
+  let isEmpty = true;
+  for (const [name, value] of Object.entries(raw)) {
+    if (typeof value !== "string") throw new ShapeError(name, value, "a string");
+    found[strings.intern(name)] = strings.intern(value);
+    isEmpty = false;
+  }
+  return isEmpty ? undefined : found;
+}
+
+/** Adds the names of fields that the schema does not know. */
+function readGuarded({ entries }: { readonly entries: object }, read: Reader): Reader {
+  return (raw, strings) => {
+    const found = read(raw, strings) as Record<string, unknown>;
+    const unknown = Object.entries(toFields(raw)).flatMap(([name, value]) =>
+      value === null || value === undefined || Object.hasOwn(entries, name) ? [] : [name]
+    );
+    if (unknown.length > 0) found["unknownFields"] = unknown;
+    return found;
+  };
 }
 
 /** One frozen object for each combination of flags, such as the conditions of an endpoint. */

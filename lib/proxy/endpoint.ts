@@ -7,7 +7,7 @@ import type { EndpointSlice, SliceEndpoint } from "../api/kinds/endpoint_slice.t
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
 import { formatHostPort, type Port, tryParsePort, tryParseProtocol } from "../net/port.ts";
 import { deepEqual } from "./deep_equal.ts";
-import type { ProblemCollector } from "./problem_collector.ts";
+import type { ProblemCollector } from "../api/problem_collector.ts";
 import { type NamespacedName, type ServicePortKey, servicePortKey } from "./service_port_name.ts";
 
 /** `ip:port`, brackets around IPv6: the identity of an endpoint inside a ServicePort. */

@@ -16,7 +16,7 @@ import {
 } from "./endpoint_slice_cache.ts";
 import { endpointsFromEndpoints } from "./endpoints_fallback.ts";
 import type { ObjectProblem } from "../api/problem.ts";
-import { ProblemCollector } from "./problem_collector.ts";
+import { ProblemCollector } from "../api/problem_collector.ts";
 import {
   type NamespacedName,
   namespacedNameOf,

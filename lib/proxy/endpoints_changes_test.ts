@@ -3,7 +3,7 @@ import { ADDRESSES, THIS_NODE } from "../../tests/support/builders/address_plan.
 import { testEndpoints, testEndpointSlice } from "../../tests/support/builders/builders.ts";
 import type { EndpointSlice } from "../api/kinds/endpoint_slice.ts";
 import { EndpointsChangeTracker, triggerTimeOf } from "./endpoints_changes.ts";
-import { ProblemCollector } from "./problem_collector.ts";
+import { ProblemCollector } from "../api/problem_collector.ts";
 
 const STARTED = Date.UTC(2026, 0, 2);
 const TRIGGER_TIME = "endpoints.kubernetes.io/last-change-trigger-time";

@@ -4,7 +4,7 @@ import { assertEquals } from "@std/assert";
 import { ADDRESSES, THIS_NODE } from "../../tests/support/builders/address_plan.ts";
 import { testEndpoints } from "../../tests/support/builders/builders.ts";
 import { endpointsFromEndpoints } from "./endpoints_fallback.ts";
-import { ProblemCollector } from "./problem_collector.ts";
+import { ProblemCollector } from "../api/problem_collector.ts";
 
 function read(endpoints: Endpoints, family: IpFamily = "IPv4") {
   const problems = new ProblemCollector("Endpoints", "ns1/web");

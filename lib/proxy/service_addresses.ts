@@ -7,7 +7,7 @@
 import type { Service } from "../api/kinds/service.ts";
 import { type Cidr, cidrFamilyOf, prefixLengthOf, tryParseCidr } from "../net/cidr.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
-import type { ProblemCollector } from "./problem_collector.ts";
+import type { ProblemCollector } from "../api/problem_collector.ts";
 
 /** A Service while it is read. */
 export interface ServiceReading {

@@ -9,7 +9,7 @@ import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import { type Port, type Protocol, tryParsePort, tryParseProtocol } from "../net/port.ts";
 import { type ModeAnnotations, modeAnnotationsOf } from "./mode_annotations.ts";
 import type { ObjectProblem } from "../api/problem.ts";
-import { ProblemCollector } from "./problem_collector.ts";
+import { ProblemCollector } from "../api/problem_collector.ts";
 import {
   clusterIpOf,
   externalIpsOf,

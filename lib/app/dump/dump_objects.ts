@@ -1,4 +1,4 @@
-import type * as v from "valibot";
+import * as v from "valibot";
 import type { KindSpec, KubeObject } from "../../api/kind.ts";
 import { schemaNode } from "../../api/schema.ts";
 import {
@@ -35,9 +35,12 @@ function dumpSchema(schema: v.GenericSchema): v.GenericSchema {
       return number;
     case "flag":
       return flag;
+    case "number or text":
+      return v.union([number, portName]);
     case "list":
       return list(dumpSchema(node.item));
     case "names": {
+      if (node.names === "all") return v.record(plainText, plainText);
       const names = node.names.filter((name) => !node.secret.includes(name));
       return fields(Object.fromEntries(names.map((name) => [name, optional(plainText)])));
     }

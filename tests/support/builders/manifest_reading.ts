@@ -5,6 +5,9 @@
  */
 import { assertEquals } from "@std/assert";
 import type { KubeObject } from "../../../lib/api/kind.ts";
+import { NAMESPACE } from "../../../lib/api/kinds/namespace.ts";
+import { NETWORK_POLICY } from "../../../lib/api/kinds/network_policy.ts";
+import { POD } from "../../../lib/api/kinds/pod.ts";
 import { readYaml } from "../../../lib/config/yaml_source.ts";
 import {
   type ManifestOutcome,
@@ -27,7 +30,9 @@ export interface ManifestReadResult {
 export function readManifest(text: string, quick = true): ManifestReadResult {
   const problems = new ManifestProblems(FILE);
   const strings = new StringTable();
-  const kinds = new Map(SERVICE_KINDS.map((spec) => [spec.kind, spec]));
+  const kinds = new Map(
+    [...SERVICE_KINDS, POD, NAMESPACE, NETWORK_POLICY].map((spec) => [spec.kind, spec]),
+  );
   const { documents, errors } = readYaml(text, { file: FILE, quick });
   assertEquals(errors, []);
   const outcomes = documents.flatMap((document) =>

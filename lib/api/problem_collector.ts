@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { ObjectProblem } from "../api/problem.ts";
+import type { ObjectProblem } from "./problem.ts";
 
 /** Maximum number of reported problems of one object; each may be a log line. */
 const MOST_PROBLEMS = 20;

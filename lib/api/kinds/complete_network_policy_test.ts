@@ -1,0 +1,182 @@
+import { assertEquals } from "@std/assert";
+import { readManifest, readOneManifest } from "../../../tests/support/builders/manifest_reading.ts";
+import type { KubeObject } from "../kind.ts";
+import type { NetworkPolicy } from "./network_policy.ts";
+
+/** A NetworkPolicy `default/web` with this spec, which stands in line 5. */
+function policyText(spec: string): string {
+  return `apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata:\n  name: web\nspec: ${spec}\n`;
+}
+
+const TYPES: readonly { spec: string; types: readonly string[] }[] = [
+  { spec: "{podSelector: {}}", types: ["Ingress"] },
+  { spec: "{podSelector: {}, egress: []}", types: ["Ingress"] },
+  { spec: "{podSelector: {}, egress: [{}]}", types: ["Ingress", "Egress"] },
+  { spec: "{podSelector: {}, policyTypes: [], egress: [{}]}", types: ["Ingress", "Egress"] },
+  { spec: "{podSelector: {}, policyTypes: [Egress], ingress: [{}]}", types: ["Egress"] },
+];
+
+for (const { spec, types } of TYPES) {
+  Deno.test(`completeNetworkPolicy() makes the types ${types} of ${spec}`, () => {
+    const { spec: found } = readOneManifest(policyText(spec)) as NetworkPolicy;
+    assertEquals(found.policyTypes, types);
+  });
+}
+
+Deno.test("completeNetworkPolicy() keeps empty selectors, rules and lists apart from absent ones", () => {
+  const text = policyText(
+    "{ingress: [{}, {from: [{podSelector: {}}, {namespaceSelector: {}, podSelector: {matchLabels: {a: b}}}]," +
+      " ports: [{}, {port: http, protocol: UDP}, {port: 80, endPort: 81}]}], egress: []}",
+  );
+  assertEquals<KubeObject>(readOneManifest(text), {
+    metadata: { name: "web", namespace: "default" },
+    spec: {
+      podSelector: {},
+      policyTypes: ["Ingress"],
+      ingress: [{}, {
+        from: [
+          { podSelector: {} },
+          { podSelector: { matchLabels: { a: "b" } }, namespaceSelector: {} },
+        ],
+        ports: [
+          { protocol: "TCP" },
+          { port: "http", protocol: "UDP" },
+          { port: 80, protocol: "TCP", endPort: 81 },
+        ],
+      }],
+      egress: [],
+    },
+  } as NetworkPolicy);
+});
+
+const REFUSED: readonly { what: string; spec: string; problem: string }[] = [
+  {
+    what: "an endPort without a port",
+    spec: "{egress: [{ports: [{endPort: 90}]}]}",
+    problem: "spec.egress[0].ports[0].endPort is 90: needs a port number in port",
+  },
+  {
+    what: "an endPort with the name of a port",
+    spec: "{egress: [{ports: [{port: http, endPort: 90}]}]}",
+    problem: "spec.egress[0].ports[0].endPort is 90: needs a port number in port",
+  },
+  {
+    what: "an endPort below the port",
+    spec: "{ingress: [{ports: [{port: 91, endPort: 90}]}]}",
+    problem: "spec.ingress[0].ports[0].endPort is 90: has to be 91 or more, as port is",
+  },
+  {
+    what: "a port that is none",
+    spec: "{ingress: [{ports: [{port: 70000}]}]}",
+    problem: "spec.ingress[0].ports[0].port is 70000: has to be a whole number between 1 and 65535",
+  },
+  {
+    what: "a protocol that is none",
+    spec: "{ingress: [{ports: [{protocol: ICMP}]}]}",
+    problem: 'spec.ingress[0].ports[0].protocol is "ICMP": has to be TCP, UDP, SCTP, in capitals',
+  },
+  {
+    what: "a peer that is nothing",
+    spec: "{ingress: [{from: [{}]}]}",
+    problem: "spec.ingress[0].from[0]: has to hold podSelector, namespaceSelector or ipBlock",
+  },
+  {
+    what: "a block with a selector",
+    spec: "{egress: [{to: [{podSelector: {}, ipBlock: {cidr: 10.0.0.0/8}}]}]}",
+    problem: "spec.egress[0].to[0].ipBlock: cannot stand beside podSelector or " +
+      "namespaceSelector: use another entry",
+  },
+  {
+    what: "an exception outside of its block",
+    spec: "{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [11.0.0.0/16]}}]}]}",
+    problem: 'spec.egress[0].to[0].ipBlock.except[0] is "11.0.0.0/16": has to lie within cidr, ' +
+      "10.0.0.0/8, and be smaller",
+  },
+  {
+    what: "an exception of the whole block",
+    spec: "{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.0.0.0/8]}}]}]}",
+    problem: 'spec.egress[0].to[0].ipBlock.except[0] is "10.0.0.0/8": has to lie within cidr, ' +
+      "10.0.0.0/8, and be smaller",
+  },
+  {
+    what: "an exception of the other family",
+    spec: "{egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8, except: ['fd00::/8']}}]}]}",
+    problem: 'spec.egress[0].to[0].ipBlock.except[0] is "fd00::/8": has to lie within cidr, ' +
+      "10.0.0.0/8, and be smaller",
+  },
+  {
+    what: "an operator that is none",
+    spec: "{podSelector: {matchExpressions: [{key: a, operator: Gt, values: ['1']}]}}",
+    problem: 'spec.podSelector.matchExpressions[0].operator is "Gt": ' +
+      "has to be In, NotIn, Exists or DoesNotExist",
+  },
+  {
+    what: "In without values",
+    spec: "{podSelector: {matchExpressions: [{key: a, operator: In}]}}",
+    problem: "spec.podSelector.matchExpressions[0].values: is missing: In needs it",
+  },
+  {
+    what: "Exists with values",
+    spec: "{podSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}",
+    problem: "spec.podSelector.matchExpressions[0].values: cannot stand with Exists",
+  },
+  {
+    what: "a policy type that is none",
+    spec: "{policyTypes: [Ingres]}",
+    problem: 'spec.policyTypes[0] is "Ingres": has to be Ingress or Egress',
+  },
+];
+
+for (const { what, spec, problem } of REFUSED) {
+  Deno.test(`completeNetworkPolicy() refuses ${what}`, () => {
+    const { outcomes, problems } = readManifest(policyText(spec));
+    assertEquals(problems.map((text) => text.replace(/^.*?web: /, "")), [problem]);
+    assertEquals(outcomes.map(({ outcome }) => outcome), ["refused"]);
+  });
+}
+
+Deno.test("a field that only a newer API knows is reported, and its name is kept", () => {
+  const text = policyText("{ingress: [{from: [{podSelector: {}, nodeSelector: {a: b}}]}]}");
+  const { objects, problems } = readManifest(text);
+  assertEquals(problems.length, 1);
+  const [policy] = objects as NetworkPolicy[];
+  assertEquals(policy?.spec.ingress?.[0]?.from, [
+    { podSelector: {}, unknownFields: ["nodeSelector"] },
+  ]);
+});
+
+Deno.test("a Pod of a cluster is reduced to what policies need, without a word about the rest", () => {
+  const text = `
+apiVersion: v1
+kind: Pod
+metadata: {name: web-0, namespace: x, labels: {app: web, tier: front}, ownerReferences: [{kind: X}]}
+spec:
+  nodeName: n1
+  serviceAccountName: default
+  containers:
+  - {name: a, image: a, ports: [{name: http, containerPort: 80, hostPort: 80}], env: [{name: A}]}
+  initContainers:
+  - {name: b, restartPolicy: Always, ports: [{name: mesh, containerPort: 15000, protocol: UDP}]}
+status: {phase: Running, podIP: 10.1.0.5, hostIP: 192.0.2.1, conditions: [{type: Ready}]}
+`;
+  assertEquals<unknown>(readOneManifest(text), {
+    metadata: { name: "web-0", namespace: "x", labels: { app: "web", tier: "front" } },
+    spec: {
+      nodeName: "n1",
+      containers: [{ ports: [{ name: "http", containerPort: 80 }] }],
+      initContainers: [{
+        restartPolicy: "Always",
+        ports: [{ name: "mesh", containerPort: 15000, protocol: "UDP" }],
+      }],
+    },
+    status: { phase: "Running", podIP: "10.1.0.5", podIPs: [{ ip: "10.1.0.5" }] },
+  });
+});
+
+Deno.test("a Namespace has the label with its name, whatever its manifest says", () => {
+  const text = "apiVersion: v1\nkind: Namespace\nmetadata: {name: x, labels: {a: b, " +
+    "kubernetes.io/metadata.name: y}}\nspec: {finalizers: [kubernetes]}\n";
+  assertEquals<unknown>(readOneManifest(text), {
+    metadata: { name: "x", labels: { a: "b", "kubernetes.io/metadata.name": "x" } },
+  });
+});

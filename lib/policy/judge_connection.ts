@@ -1,0 +1,190 @@
+/**
+ * Whether policies allow a connection, and which of them decide it: the rules of the plan, walked for
+ * one connection.
+ *
+ * @module
+ */
+import type { Cidr } from "../net/cidr.ts";
+import { CidrCover } from "../net/cidr_cover.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
+import type { Port, Protocol } from "../net/port.ts";
+import { membersOf, type PeerSource } from "./peer_source.ts";
+import { memberKey } from "./pending_policy_changes.ts";
+import {
+  type Direction,
+  type PeerSetId,
+  type PodKey,
+  type PodPlan,
+  podPortKey,
+  type PolicyKey,
+  type PolicyPlan,
+  type PolicyRule,
+  type RuleList,
+} from "./policy_plan.ts";
+import { newerPod, type PolicyPod } from "./policy_pod.ts";
+import type { PolicyState } from "./policy_state.ts";
+import { ruleListOf } from "./rule_lists.ts";
+
+/** A connection at its first packet, after its destination was translated. */
+export interface Connection {
+  readonly from: IpAddress;
+  readonly to: IpAddress;
+  /** Absent = one without ports, such as an ICMP echo. */
+  readonly transport?: { readonly protocol: Protocol; readonly port: Port };
+  /** The source is the node of the destination, which always reaches its pods. */
+  readonly isFromOwnNode?: boolean;
+}
+
+/** What one end says. */
+export type EndVerdict =
+  /** The end is no pod of the view. Data planes let it pass: another node judges it, or none. */
+  | { readonly kind: "unknown" }
+  | { readonly kind: "not-isolated"; readonly pod: PodKey }
+  /** A pod to itself, or its own node to it. */
+  | { readonly kind: "always"; readonly pod: PodKey }
+  | {
+    readonly kind: "allowed";
+    readonly pod: PodKey;
+    readonly policy: PolicyKey;
+    /** Place of the rule in `spec.ingress` or `spec.egress`. */
+    readonly index: number;
+  }
+  | { readonly kind: "denied"; readonly pod: PodKey; readonly policies: readonly PolicyKey[] };
+
+/** What both ends say. */
+export interface Judgement {
+  readonly egress: EndVerdict;
+  readonly ingress: EndVerdict;
+  readonly isAllowed: boolean;
+}
+
+/** Pods with their rules, and what their sets hold. */
+export interface PolicyView {
+  podAt(address: IpAddress): ViewedPod | undefined;
+  hasPeer(id: PeerSetId, peer: Omit<Connection, "from" | "isFromOwnNode">): boolean;
+}
+
+/** A pod and the lists it has; absent = not isolated. */
+export interface ViewedPod {
+  readonly key: PodKey;
+  readonly ingress?: RuleList;
+  readonly egress?: RuleList;
+}
+
+/** Judges a connection at both ends. */
+export function judgeConnection(view: PolicyView, connection: Connection): Judgement {
+  const [source, destination] = [view.podAt(connection.from), view.podAt(connection.to)];
+  const isToItself = source !== undefined && source.key === destination?.key;
+  const judge = (direction: Direction, pod: ViewedPod | undefined): EndVerdict => {
+    if (pod === undefined) return { kind: "unknown" };
+    const list = pod[direction];
+    if (list === undefined) return { kind: "not-isolated", pod: pod.key };
+    if (isToItself || direction === "ingress" && connection.isFromOwnNode) {
+      return { kind: "always", pod: pod.key };
+    }
+    const rule = list.rules.find((each) =>
+      matchesRule(view, { rule: each, direction, connection })
+    );
+    return rule
+      ? { kind: "allowed", pod: pod.key, policy: rule.policy, index: rule.index }
+      : { kind: "denied", pod: pod.key, policies: list.policies };
+  };
+  const [egress, ingress] = [judge("egress", source), judge("ingress", destination)];
+  return { egress, ingress, isAllowed: egress.kind !== "denied" && ingress.kind !== "denied" };
+}
+
+function matchesRule(
+  view: PolicyView,
+  { rule: { peers, ports }, direction, connection: { from, to, transport } }: {
+    readonly rule: PolicyRule;
+    readonly direction: Direction;
+    readonly connection: Connection;
+  },
+): boolean {
+  const isPortMatched =
+    ports?.some((range) =>
+      range.protocol === transport?.protocol && range.from <= transport.port &&
+      transport.port <= range.to
+    ) ?? true;
+  const peer = { to: direction === "ingress" ? from : to, ...(transport && { transport }) };
+  return isPortMatched && (peers?.some((id) => view.hasPeer(id, peer)) ?? true);
+}
+
+/** Views a plan: local pods only. The view is good until the plan changes. */
+export function viewPlan({ pods, lists, peers }: PolicyPlan): PolicyView {
+  const byAddress = new Map<IpAddress, PodPlan>();
+  for (const pod of pods.values()) {
+    for (const address of pod.addresses) byAddress.set(address, pod);
+  }
+  const covers = new Map<PeerSetId, CidrCover>();
+  return {
+    podAt(address) {
+      const pod = byAddress.get(address);
+      if (pod === undefined) return undefined;
+      const ingress = pod.ingress && lists.get(pod.ingress);
+      const egress = pod.egress && lists.get(pod.egress);
+      return { key: pod.key, ...(ingress && { ingress }), ...(egress && { egress }) };
+    },
+    hasPeer(id, { to, transport }) {
+      const set = peers.get(id);
+      switch (set?.kind) {
+        case "pods":
+          return set.members.has(to);
+        case "pod-ports":
+          return transport !== undefined &&
+            set.members.has(podPortKey({ address: to, ...transport }));
+        case "blocks":
+          return coverOf(covers, { id, members: set.members }).contains(to);
+        default:
+          return false;
+      }
+    },
+  };
+}
+
+/** Views the whole cluster: every pod, wherever it runs. Each question looks at all pods. */
+export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
+  const sources = new Map<PeerSetId, PeerSource>();
+  const covers = new Map<PeerSetId, CidrCover>();
+  const podsAt = (address: IpAddress) =>
+    ipFamilyOf(address) !== family
+      ? []
+      : [...state.pods.values()].filter(({ addresses }) => addresses.includes(address));
+  return {
+    podAt(address) {
+      const pod = podsAt(address).reduce<PolicyPod | undefined>(newerPod, undefined);
+      if (pod === undefined) return undefined;
+      const policies = state.policiesOf(pod);
+      const listFor = (direction: Direction) => {
+        const made = ruleListOf(policies, { pod, direction, family });
+        for (const source of made?.sources ?? []) sources.set(source.id, source);
+        return made?.list;
+      };
+      const [ingress, egress] = [listFor("ingress"), listFor("egress")];
+      return { key: pod.key, ...(ingress && { ingress }), ...(egress && { egress }) };
+    },
+    hasPeer(id, { to, transport }) {
+      const source = sources.get(id);
+      if (source === undefined) return false;
+      if (source.kind === "blocks") {
+        return coverOf(covers, { id, members: source.members }).contains(to);
+      }
+      const wanted = source.kind === "pods"
+        ? to
+        : transport && podPortKey({ address: to, ...transport });
+      return podsAt(to).some((pod) =>
+        state.matches(source.query, pod) &&
+        membersOf(source, pod, family).some((member) => memberKey(member) === wanted)
+      );
+    },
+  };
+}
+
+function coverOf(
+  covers: Map<PeerSetId, CidrCover>,
+  { id, members }: { readonly id: PeerSetId; readonly members: ReadonlySet<Cidr> },
+): CidrCover {
+  let cover = covers.get(id);
+  if (cover === undefined) covers.set(id, cover = new CidrCover([...members]));
+  return cover;
+}

@@ -1,0 +1,173 @@
+/**
+ * The peer sets that lists name, kept up to date with pods and namespaces.
+ *
+ * @module
+ */
+import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import { type LabelSelector, matchesLabels, SelectorIndex } from "./label_selector.ts";
+import { membersOf, type NamespaceLabels, type PeerSource, type PodSource } from "./peer_source.ts";
+import { memberKey, type PendingPolicyChanges } from "./pending_policy_changes.ts";
+import type { PeerSet, PeerSetId, PodPort } from "./policy_plan.ts";
+import type { PolicyPod } from "./policy_pod.ts";
+import type { PolicyState } from "./policy_state.ts";
+
+/** Scopes of the index besides names of namespaces, which have no such characters. */
+const ANY_NAMESPACE = "*";
+const BY_NAMESPACE_LABELS = "@";
+
+/** A set of pods and how often it has each member. */
+interface LiveSet {
+  readonly source: PodSource;
+  /** Members, one of the two as the source has it. */
+  readonly addresses: Set<IpAddress>;
+  readonly ports: Map<string, PodPort>;
+  /** Only of members that more than one pod has: an address may be handed on before its pod is gone. */
+  readonly counts: Map<string, number>;
+}
+
+/** The sets of one plan. Each is counted by the lists that name it. */
+export class LivePeerSets {
+  readonly #state: PolicyState;
+  readonly #family: IpFamily;
+  readonly #pending: PendingPolicyChanges;
+  readonly #sets = new Map<PeerSetId, PeerSet>();
+  readonly #uses = new Map<PeerSetId, number>();
+  readonly #live = new Map<PeerSetId, LiveSet>();
+  readonly #index = new SelectorIndex<LiveSet>();
+
+  constructor(
+    state: PolicyState,
+    { family, pending }: {
+      readonly family: IpFamily;
+      readonly pending: PendingPolicyChanges;
+    },
+  ) {
+    this.#state = state;
+    this.#family = family;
+    this.#pending = pending;
+  }
+
+  /** The sets that some list names. */
+  get sets(): ReadonlyMap<PeerSetId, PeerSet> {
+    return this.#sets;
+  }
+
+  /** Counts a use of the set of a source. The first one fills it. */
+  acquire(source: PeerSource): void {
+    const { id } = source;
+    const uses = this.#uses.get(id) ?? 0;
+    this.#uses.set(id, uses + 1);
+    if (uses > 0) return;
+    this.#pending.markPeers(id);
+    if (source.kind === "blocks") {
+      this.#sets.set(id, { kind: "blocks", members: source.members });
+      return;
+    }
+    const live: LiveSet = {
+      source,
+      addresses: new Set(),
+      ports: new Map(),
+      counts: new Map(),
+    };
+    this.#sets.set(
+      id,
+      source.kind === "pods"
+        ? { kind: source.kind, members: live.addresses }
+        : { kind: source.kind, members: live.ports },
+    );
+    this.#live.set(id, live);
+    for (const pod of this.#state.podsOf(source.query)) this.#addPod(live, pod);
+    this.#index.add(...placeOf(source), live);
+  }
+
+  /** Takes back one {@linkcode acquire}. */
+  release({ id }: PeerSource): void {
+    const uses = this.#uses.get(id)! - 1;
+    this.#uses.set(id, uses);
+    if (uses > 0) return;
+    this.#uses.delete(id);
+    this.#sets.delete(id);
+    this.#pending.markPeers(id);
+    const live = this.#live.get(id);
+    if (live === undefined) return;
+    this.#live.delete(id);
+    this.#index.delete(...placeOf(live.source), live);
+  }
+
+  /** Follows a pod. Looks only at sets whose selectors may match its labels. */
+  podChanged(previous: PolicyPod | undefined, current: PolicyPod | undefined): void {
+    if (previous) { for (const live of this.#setsOf(previous)) this.#removePod(live, previous); }
+    if (current) { for (const live of this.#setsOf(current)) this.#addPod(live, current); }
+  }
+
+  /** Follows a namespace. Looks at every set that selects namespaces, and at pods of this one. */
+  namespaceChanged(name: string, previous: NamespaceLabels): void {
+    const current = this.#state.namespaceLabels(name);
+    for (const live of this.#live.values()) {
+      const { scope, pods } = live.source.query;
+      if (scope.kind !== "namespaces") continue;
+      const was = matchesLabels(scope.selector, previous.labels, previous);
+      const is = matchesLabels(scope.selector, current.labels, current);
+      if (was === is) continue;
+      for (const pod of this.#state.podsIn(name)) {
+        if (!matchesLabels(pods, pod.labels)) continue;
+        if (is) this.#addPod(live, pod);
+        else this.#removePod(live, pod);
+      }
+    }
+  }
+
+  #setsOf(pod: PolicyPod): ReadonlySet<LiveSet> {
+    const namespace = this.#state.namespaceLabels(pod.namespace);
+    const found = new Set<LiveSet>();
+    for (
+      const [scope, labels] of [
+        [pod.namespace, pod.labels],
+        [ANY_NAMESPACE, pod.labels],
+        [BY_NAMESPACE_LABELS, namespace.labels],
+      ] as const
+    ) {
+      for (const live of this.#index.candidates(scope, labels)) {
+        if (!found.has(live) && this.#state.matches(live.source.query, pod)) found.add(live);
+      }
+    }
+    return found;
+  }
+
+  #addPod(live: LiveSet, pod: PolicyPod): void {
+    const { source, counts } = live;
+    for (const member of membersOf(source, pod, this.#family)) {
+      const key = memberKey(member);
+      if (typeof member === "string" ? live.addresses.has(member) : live.ports.has(key)) {
+        counts.set(key, (counts.get(key) ?? 1) + 1);
+        continue;
+      }
+      if (typeof member === "string") live.addresses.add(member);
+      else live.ports.set(key, member);
+      this.#pending.markMember(source.id, { member, isAdded: true });
+    }
+  }
+
+  #removePod(live: LiveSet, pod: PolicyPod): void {
+    const { source, counts } = live;
+    for (const member of membersOf(source, pod, this.#family)) {
+      const key = memberKey(member);
+      const count = counts.get(key) ?? 1;
+      if (count > 2) counts.set(key, count - 1);
+      else counts.delete(key);
+      if (count > 1) continue;
+      if (typeof member === "string") live.addresses.delete(member);
+      else live.ports.delete(key);
+      this.#pending.markMember(source.id, { member, isAdded: false });
+    }
+  }
+}
+
+/** Where the index has a set: by the labels of its pods, or else by those of their namespaces. */
+function placeOf({ query: { scope, pods } }: PodSource): [scope: string, selector: LabelSelector] {
+  if (scope.kind === "namespace") return [scope.name, pods];
+  const isBroad = pods.requirements.every(({ operator }) =>
+    operator === "NotIn" || operator === "DoesNotExist"
+  );
+  return isBroad ? [BY_NAMESPACE_LABELS, scope.selector] : [ANY_NAMESPACE, pods];
+}

@@ -1,0 +1,115 @@
+/**
+ * Where the members of a peer set come from.
+ *
+ * @module
+ */
+import type { Cidr } from "../net/cidr.ts";
+import { CidrCover } from "../net/cidr_cover.ts";
+import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import { contentId } from "./content_id.ts";
+import { EVERYTHING, type Labels, type LabelSelector, matchesLabels } from "./label_selector.ts";
+import type { PeerSetId, PodPort } from "./policy_plan.ts";
+import { addressesIn, findPort, type NamedPort, type PolicyPod } from "./policy_pod.ts";
+
+/** Pods of one namespace, or of those that a selector matches. */
+export interface PodQuery {
+  readonly scope:
+    | { readonly kind: "namespace"; readonly name: string }
+    | { readonly kind: "namespaces"; readonly selector: LabelSelector };
+  readonly pods: LabelSelector;
+}
+
+/** Decides the members of one peer set. */
+export type PeerSource =
+  | { readonly kind: "pods"; readonly id: PeerSetId; readonly query: PodQuery }
+  | { readonly kind: "blocks"; readonly id: PeerSetId; readonly members: ReadonlySet<Cidr> }
+  | {
+    readonly kind: "pod-ports";
+    readonly id: PeerSetId;
+    readonly query: PodQuery;
+    readonly names: readonly NamedPort[];
+    /** Only addresses in these blocks. */
+    readonly within?: CidrCover;
+  };
+
+/** A source whose members follow pods. */
+export type PodSource = Exclude<PeerSource, { readonly kind: "blocks" }>;
+
+/** What is known of a namespace. */
+export interface NamespaceLabels {
+  readonly labels: Labels;
+  /** The Namespace is not known, only its name. */
+  readonly isPartial: boolean;
+}
+
+/** All pods of the cluster. */
+export const ALL_PODS: PodQuery = {
+  scope: { kind: "namespaces", selector: EVERYTHING },
+  pods: EVERYTHING,
+};
+
+/** The addresses of pods. */
+export function podsSource(query: PodQuery): PeerSource {
+  return { kind: "pods", id: idOf(["pods", queryText(query)]), query };
+}
+
+/** Blocks, which have to be disjoint and sorted. */
+export function blocksSource(blocks: readonly Cidr[]): PeerSource {
+  return { kind: "blocks", id: idOf(["blocks", ...blocks]), members: new Set(blocks) };
+}
+
+/** The addresses of pods with the ports that names stand for there. */
+export function podPortsSource(
+  query: PodQuery,
+  { names, within }: {
+    readonly names: readonly NamedPort[];
+    readonly within?: readonly Cidr[];
+  },
+): PeerSource {
+  return {
+    kind: "pod-ports",
+    id: idOf(["pod-ports", queryText(query), names, within]),
+    query,
+    names,
+    ...(within && { within: new CidrCover(within) }),
+  };
+}
+
+/** Whether a pod is one of a query. `namespace` is what is known of the pod's namespace. */
+export function matchesQuery(
+  { scope, pods }: PodQuery,
+  pod: PolicyPod,
+  namespace: NamespaceLabels,
+): boolean {
+  const isInScope = scope.kind === "namespace"
+    ? scope.name === pod.namespace
+    : matchesLabels(scope.selector, namespace.labels, namespace);
+  return isInScope && matchesLabels(pods, pod.labels);
+}
+
+/** What a pod that matches the query adds to the set, in one family. */
+export function membersOf(
+  source: PodSource,
+  pod: PolicyPod,
+  family: IpFamily,
+): readonly (IpAddress | PodPort)[] {
+  const addresses = addressesIn(pod, family);
+  if (source.kind === "pods") return addresses;
+  const { names, within } = source;
+  return addresses.filter((address) => within?.contains(address) ?? true).flatMap((address) =>
+    names.flatMap((name) => {
+      const port = findPort(pod, name);
+      return port === undefined ? [] : [{ address, protocol: name.protocol, port }];
+    })
+  );
+}
+
+function queryText({ scope, pods }: PodQuery): readonly string[] {
+  return scope.kind === "namespace"
+    ? ["namespace", scope.name, pods.text]
+    : ["namespaces", scope.selector.text, pods.text];
+}
+
+function idOf(content: unknown): PeerSetId {
+  return contentId(JSON.stringify(content)) as PeerSetId;
+}

@@ -1,0 +1,133 @@
+/**
+ * What NetworkPolicy comes to on one node, in one IP family: which local pods are isolated, and which
+ * connections are allowed all the same. A data plane only spells it. Pure.
+ *
+ * @module
+ */
+import type { Cidr } from "../net/cidr.ts";
+import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import type { Port, Protocol } from "../net/port.ts";
+
+/** A pod: `namespace/name`. */
+export type PodKey = string & { readonly __brand: "PodKey" };
+
+/** A NetworkPolicy: `namespace/name`. */
+export type PolicyKey = string & { readonly __brand: "PolicyKey" };
+
+/** Identifies a {@linkcode PeerSet} by what it selects; safe in names of sets. */
+export type PeerSetId = string & { readonly __brand: "PeerSetId" };
+
+/** Identifies a {@linkcode RuleList} by its rules; safe in names of chains. */
+export type RuleListId = string & { readonly __brand: "RuleListId" };
+
+/** Traffic to a pod, or from it. */
+export type Direction = "ingress" | "egress";
+
+/** Ports of one protocol, both ends included. */
+export interface PortRange {
+  readonly protocol: Protocol;
+  readonly from: Port;
+  readonly to: Port;
+}
+
+/** An address and port of a pod that a named port of an egress rule stands for. */
+export interface PodPort {
+  readonly address: IpAddress;
+  readonly protocol: Protocol;
+  readonly port: Port;
+}
+
+/**
+ * Addresses that rules name. Policies and rules that select the same have the same set. Members are
+ * unique and disjoint.
+ */
+export type PeerSet =
+  /** Addresses of pods; follows pods and namespaces. */
+  | { readonly kind: "pods"; readonly members: ReadonlySet<IpAddress> }
+  /** Blocks of an `ipBlock`, its exceptions taken out. Never changes: other blocks are another set. */
+  | { readonly kind: "blocks"; readonly members: ReadonlySet<Cidr> }
+  /** Addresses of pods, each with the port that its name stands for there, by `podPortKey()`. */
+  | { readonly kind: "pod-ports"; readonly members: ReadonlyMap<string, PodPort> };
+
+/** One entry of a rule list: what it matches is allowed. */
+export interface PolicyRule {
+  /** The policy, and the place of its rule in `spec.ingress` or `spec.egress`, from 0. */
+  readonly policy: PolicyKey;
+  readonly index: number;
+  /** The other end of the connection: any of these sets. Absent = anyone. Never empty. */
+  readonly peers?: readonly PeerSetId[];
+  /**
+   * Absent = every port of every protocol, and what has no ports; a set of `pod-ports` names its ports
+   * itself, and only rules without ports have one. Never empty; sorted and disjoint.
+   */
+  readonly ports?: readonly PortRange[];
+}
+
+/** What is allowed to or from every pod that has this list; everything else is denied. */
+export interface RuleList {
+  readonly direction: Direction;
+  /** Every policy that isolates these pods, sorted; some may allow nothing. */
+  readonly policies: readonly PolicyKey[];
+  /** In the order of policies and of their rules. */
+  readonly rules: readonly PolicyRule[];
+}
+
+/** A pod of this node. */
+export interface PodPlan {
+  readonly key: PodKey;
+  /** Those of this IP family, sorted. Never empty. No other pod of the plan has any of them. */
+  readonly addresses: readonly IpAddress[];
+  /** Absent = not isolated in that direction. */
+  readonly ingress?: RuleListId;
+  readonly egress?: RuleListId;
+}
+
+/** What becomes of a packet that is denied. */
+export interface DenySettings {
+  /** `reject`: a TCP reset, or an ICMP error "administratively prohibited". */
+  readonly action: "reject" | "drop";
+  /** Denied packets are logged with the pod's name, at most so many a minute and pod. Absent = not at all. */
+  readonly log?: { readonly perMinute: number };
+}
+
+/** The desired state of one IP family. */
+export interface PolicyPlan {
+  readonly family: IpFamily;
+  readonly deny: DenySettings;
+  /** All local pods with an address in this family. Pods of the host's network are not in it. */
+  readonly pods: ReadonlyMap<PodKey, PodPlan>;
+  /** Those that some pod has. */
+  readonly lists: ReadonlyMap<RuleListId, RuleList>;
+  /** Those that some list names. */
+  readonly peers: ReadonlyMap<PeerSetId, PeerSet>;
+  /**
+   * Ranges in which an address that no pod in {@linkcode pods} has is cut off from all but the node:
+   * the node's pod ranges with `--network-policy-start=closed`, else none.
+   */
+  readonly closedRanges: readonly Cidr[];
+}
+
+/** What a set gained and lost. */
+export interface PeerSetChange {
+  readonly added: readonly (IpAddress | PodPort)[];
+  readonly removed: readonly (IpAddress | PodPort)[];
+}
+
+/** What is different from the last plan that was synced. Costs what changed, never the cluster. */
+export interface PolicyPlanChanges {
+  /** Everything may be different, whatever else is named here: `deny` or `closedRanges` changed, or it is the first plan. */
+  readonly full: boolean;
+  /** Pods that came, went, or have other addresses or lists. */
+  readonly pods: ReadonlySet<PodKey>;
+  /** Lists that came or went; one that went and came again may be among them. */
+  readonly lists: ReadonlySet<RuleListId>;
+  /** Sets that came or went; one that went and came again is among them, with any members. */
+  readonly peers: ReadonlySet<PeerSetId>;
+  /** Sets that stay and have other members. */
+  readonly members: ReadonlyMap<PeerSetId, PeerSetChange>;
+}
+
+/** The key of a {@linkcode PodPort} in its set, e.g. `10.1.2.3,TCP,80`. */
+export function podPortKey({ address, protocol, port }: PodPort): string {
+  return `${address},${protocol},${port}`;
+}

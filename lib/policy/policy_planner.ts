@@ -1,0 +1,198 @@
+/**
+ * Keeps the plan of one IP family up to date with the cluster. An event costs what it touches.
+ *
+ * @module
+ */
+import type { Cidr } from "../net/cidr.ts";
+import type { IpAddress, IpFamily } from "../net/ip_address.ts";
+import { matchesLabels } from "./label_selector.ts";
+import { LivePeerSets } from "./live_peer_sets.ts";
+import type { NamespaceLabels } from "./peer_source.ts";
+import { PendingPolicyChanges } from "./pending_policy_changes.ts";
+import type { Policy } from "./policy.ts";
+import type {
+  DenySettings,
+  Direction,
+  PodKey,
+  PodPlan,
+  PolicyPlan,
+  PolicyPlanChanges,
+  RuleList,
+  RuleListId,
+} from "./policy_plan.ts";
+import { addressesIn, newerPod, type PolicyPod } from "./policy_pod.ts";
+import type { PolicyState, PolicyStateListener } from "./policy_state.ts";
+import { ruleListId, ruleListOf, type SourcedRuleList } from "./rule_lists.ts";
+
+/** What a plan depends on besides the cluster. */
+export interface PolicyPlanOptions {
+  readonly family: IpFamily;
+  /** Pods of this node are local. */
+  readonly nodeName: string;
+  readonly deny: DenySettings;
+  /** As {@linkcode PolicyPlan.closedRanges}. */
+  readonly closedRanges: readonly Cidr[];
+}
+
+/** A list that some pods have. */
+interface UsedList extends SourcedRuleList {
+  readonly id: RuleListId;
+  uses: number;
+}
+
+type PodLists = Readonly<Record<Direction, UsedList | undefined>>;
+
+const NO_LISTS: PodLists = { ingress: undefined, egress: undefined };
+
+/** The plan of one family. */
+export class PolicyPlanner implements PolicyStateListener {
+  readonly #state: PolicyState;
+  #options: PolicyPlanOptions;
+  readonly #pending = new PendingPolicyChanges();
+  readonly #peers: LivePeerSets;
+  readonly #pods = new Map<PodKey, PodPlan>();
+  readonly #lists = new Map<RuleListId, RuleList>();
+  readonly #usedLists = new Map<string, UsedList>();
+  readonly #listsOfPods = new Map<PodKey, PodLists>();
+  /** The local pods that have each address. */
+  readonly #claims = new Map<IpAddress, ReadonlyMap<PodKey, PolicyPod>>();
+
+  /** Plans what the state has, and follows it from now on. */
+  constructor(state: PolicyState, options: PolicyPlanOptions) {
+    this.#state = state;
+    this.#options = options;
+    this.#peers = new LivePeerSets(state, { family: options.family, pending: this.#pending });
+    for (const pod of state.pods.values()) this.podChanged(undefined, pod);
+    state.follow(this);
+  }
+
+  /** The plan as it is now. Its maps change with the state. */
+  get plan(): PolicyPlan {
+    const { family, deny, closedRanges } = this.#options;
+    const [pods, lists, peers] = [this.#pods, this.#lists, this.#peers.sets];
+    return { family, deny, closedRanges, pods, lists, peers };
+  }
+
+  /** Changes what does not come from the cluster. */
+  setOptions(options: Pick<PolicyPlanOptions, "deny" | "closedRanges">): void {
+    this.#options = { ...this.#options, ...options };
+    this.#pending.markAll();
+  }
+
+  /** What is different since the last call. */
+  takeChanges(): PolicyPlanChanges {
+    return this.#pending.take();
+  }
+
+  /** Takes back changes that no data plane could apply. */
+  putBackChanges(changes: PolicyPlanChanges): void {
+    this.#pending.putBack(changes);
+  }
+
+  podChanged(previous: PolicyPod | undefined, current: PolicyPod | undefined): void {
+    this.#peers.podChanged(previous, current);
+    const affected = new Set<PodKey>();
+    if (previous) this.#claim(previous, { affected, isGone: true });
+    if (current) this.#claim(current, { affected, isGone: false });
+    for (const key of affected) this.#replan(key);
+  }
+
+  namespaceChanged(name: string, previous: NamespaceLabels): void {
+    this.#peers.namespaceChanged(name, previous);
+  }
+
+  policyChanged(previous: Policy | undefined, current: Policy | undefined): void {
+    const namespace = (current ?? previous)?.namespace;
+    for (const key of this.#pods.keys()) {
+      const pod = this.#state.pods.get(key);
+      if (pod === undefined || pod.namespace !== namespace) continue;
+      const isSelected = [previous, current].some((policy) =>
+        policy && matchesLabels(policy.podSelector, pod.labels)
+      );
+      if (isSelected) this.#replan(key);
+    }
+  }
+
+  #claim(
+    pod: PolicyPod,
+    { affected, isGone }: { readonly affected: Set<PodKey>; readonly isGone: boolean },
+  ): void {
+    if (pod.nodeName !== this.#options.nodeName) return;
+    affected.add(pod.key);
+    for (const address of addressesIn(pod, this.#options.family)) {
+      const claims = new Map(this.#claims.get(address));
+      if (isGone) claims.delete(pod.key);
+      else claims.set(pod.key, pod);
+      if (claims.size === 0) this.#claims.delete(address);
+      else this.#claims.set(address, claims);
+      for (const key of claims.keys()) affected.add(key);
+    }
+  }
+
+  /** Whether an address is this pod's. */
+  #owns(pod: PolicyPod, address: IpAddress): boolean {
+    const claims = [...this.#claims.get(address)?.values() ?? []];
+    const owner = claims.reduce<PolicyPod | undefined>(newerPod, undefined);
+    return owner?.key === pod.key;
+  }
+
+  #replan(key: PodKey): void {
+    const pod = this.#state.pods.get(key);
+    const known = this.#pods.get(key);
+    const addresses = pod?.nodeName === this.#options.nodeName && pod
+      ? addressesIn(pod, this.#options.family).filter((address) => this.#owns(pod, address))
+      : [];
+    const lists = pod && addresses.length > 0 ? this.#acquireLists(pod) : NO_LISTS;
+    const before = this.#listsOfPods.get(key) ?? NO_LISTS;
+    this.#releaseList(before.ingress);
+    this.#releaseList(before.egress);
+    if (addresses.length === 0) {
+      this.#listsOfPods.delete(key);
+      if (this.#pods.delete(key)) this.#pending.markPod(key);
+      return;
+    }
+    this.#listsOfPods.set(key, lists);
+    const isSame = known !== undefined && known.ingress === lists.ingress?.id &&
+      known.egress === lists.egress?.id && `${known.addresses}` === `${addresses}`;
+    if (isSame) return;
+    this.#pods.set(key, {
+      key,
+      addresses,
+      ...(lists.ingress && { ingress: lists.ingress.id }),
+      ...(lists.egress && { egress: lists.egress.id }),
+    });
+    this.#pending.markPod(key);
+  }
+
+  #acquireLists(pod: PolicyPod): PodLists {
+    const policies = this.#state.policiesOf(pod);
+    const { family } = this.#options;
+    const [ingress, egress] = (["ingress", "egress"] as const).map((direction) => {
+      const made = ruleListOf(policies, { pod, direction, family });
+      return made && this.#acquireList(made);
+    });
+    return { ingress, egress };
+  }
+
+  #acquireList(made: SourcedRuleList): UsedList {
+    const known = this.#usedLists.get(made.text);
+    if (known) {
+      known.uses++;
+      return known;
+    }
+    const added = { ...made, id: ruleListId(made), uses: 1 };
+    this.#usedLists.set(made.text, added);
+    this.#lists.set(added.id, made.list);
+    this.#pending.markList(added.id);
+    for (const source of made.sources) this.#peers.acquire(source);
+    return added;
+  }
+
+  #releaseList(used: UsedList | undefined): void {
+    if (used === undefined || --used.uses > 0) return;
+    this.#usedLists.delete(used.text);
+    this.#lists.delete(used.id);
+    this.#pending.markList(used.id);
+    for (const source of used.sources) this.#peers.release(source);
+  }
+}

@@ -1,0 +1,93 @@
+/**
+ * Pods as policies see them.
+ *
+ * @module
+ */
+import { objectKey } from "../api/kind.ts";
+import type { Pod } from "../api/kinds/pod.ts";
+import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
+import { type Port, type Protocol, tryParsePort, tryParseProtocol } from "../net/port.ts";
+import type { Labels } from "./label_selector.ts";
+import type { PodKey } from "./policy_plan.ts";
+
+/** A pod that policies can act on, and that can be a peer. */
+export interface PolicyPod {
+  readonly key: PodKey;
+  readonly namespace: string;
+  readonly nodeName: string | undefined;
+  readonly labels: Labels;
+  /** Never empty. */
+  readonly addresses: readonly IpAddress[];
+  /** Labels, containers and times are not copied: the informer keeps the object anyway. */
+  readonly object: Pod;
+}
+
+/** The name of a port of a container. */
+export interface NamedPort {
+  readonly protocol: Protocol;
+  readonly name: string;
+}
+
+const NO_LABELS: Labels = {};
+
+/**
+ * Reads a pod. Returns `undefined` for one that no policy concerns: it has no address, has finished (its
+ * address may be another pod's), or uses the network of its node. The address of the latter is the
+ * node's: as a peer, it would open a pod to everything on that node.
+ */
+export function parsePod(object: Pod): PolicyPod | undefined {
+  const { metadata, spec, status } = object;
+  const { phase, podIP, podIPs } = status;
+  if (spec.hostNetwork === true || phase === "Succeeded" || phase === "Failed") return undefined;
+  const texts = podIPs?.length ? podIPs.map(({ ip }) => ip) : podIP === undefined ? [] : [podIP];
+  const addresses = [...new Set(texts.map(tryParseIpAddress))].filter((each) => each !== undefined);
+  if (addresses.length === 0) return undefined;
+  return {
+    key: objectKey(object) as PodKey,
+    namespace: metadata.namespace ?? "",
+    nodeName: spec.nodeName,
+    labels: metadata.labels ?? NO_LABELS,
+    addresses: addresses.sort(),
+    object,
+  };
+}
+
+/** The addresses of a pod in one family. */
+export function addressesIn(pod: PolicyPod, family: IpFamily): readonly IpAddress[] {
+  return pod.addresses.filter((address) => ipFamilyOf(address) === family);
+}
+
+/**
+ * The port that a name stands for in a pod. As for Services, the first container that has it counts,
+ * then sidecars. `undefined` = the pod has no such port, so that nothing matches.
+ */
+export function findPort({ object }: PolicyPod, { protocol, name }: NamedPort): Port | undefined {
+  for (const port of portsOf(object)) {
+    if (port.name !== name || tryParseProtocol(port.protocol) !== protocol) continue;
+    return tryParsePort(port.containerPort);
+  }
+  return undefined;
+}
+
+/** The later one of two pods with one address: the other is about to end. The key decides within a second. */
+export function newerPod(left: PolicyPod | undefined, right: PolicyPod): PolicyPod {
+  const age = ({ key, object }: PolicyPod) => `${object.metadata.creationTimestamp ?? ""} ${key}`;
+  return left !== undefined && age(left) > age(right) ? left : right;
+}
+
+/** Whether two states of a pod are the same to policies. */
+export function isSamePod(left: PolicyPod, right: PolicyPod): boolean {
+  return textOf(left) === textOf(right);
+}
+
+function* portsOf({ spec }: Pod) {
+  for (const { ports } of spec.containers) yield* ports ?? [];
+  for (const { restartPolicy, ports } of spec.initContainers ?? []) {
+    if (restartPolicy === "Always") yield* ports ?? [];
+  }
+}
+
+function textOf({ nodeName, labels, addresses, object }: PolicyPod): string {
+  const ports = [...portsOf(object)].filter(({ name }) => name);
+  return JSON.stringify([nodeName, labels, addresses, ports, object.metadata.creationTimestamp]);
+}

@@ -1,0 +1,140 @@
+/**
+ * Pods, namespaces and policies of the cluster, kept from events in any order.
+ *
+ * @module
+ */
+import type { Namespace } from "../api/kinds/namespace.ts";
+import type { NetworkPolicy } from "../api/kinds/network_policy.ts";
+import type { Pod } from "../api/kinds/pod.ts";
+import { NAMESPACE_NAME_LABEL } from "../api/labels.ts";
+import { type Labels, matchesLabels, SelectorIndex } from "./label_selector.ts";
+import { matchesQuery, type NamespaceLabels, type PodQuery } from "./peer_source.ts";
+import { parsePolicy, type Policy } from "./policy.ts";
+import type { PodKey, PolicyKey } from "./policy_plan.ts";
+import { isSamePod, parsePod, type PolicyPod } from "./policy_pod.ts";
+
+/** Follows the state. Each call comes after the state has changed, and only if something did. */
+export interface PolicyStateListener {
+  podChanged(previous: PolicyPod | undefined, current: PolicyPod | undefined): void;
+  namespaceChanged(name: string, previous: NamespaceLabels): void;
+  policyChanged(previous: Policy | undefined, current: Policy | undefined): void;
+}
+
+/** The cluster as policies see it. */
+export class PolicyState {
+  readonly #pods = new Map<PodKey, PolicyPod>();
+  readonly #podsByNamespace = new Map<string, Set<PolicyPod>>();
+  readonly #namespaces = new Map<string, Labels>();
+  readonly #policies = new Map<PolicyKey, Policy>();
+  readonly #targets = new SelectorIndex<Policy>();
+  readonly #listeners: PolicyStateListener[] = [];
+
+  /** Reports every change from now on. */
+  follow(listener: PolicyStateListener): void {
+    this.#listeners.push(listener);
+  }
+
+  /** The pods that policies concern. */
+  get pods(): ReadonlyMap<PodKey, PolicyPod> {
+    return this.#pods;
+  }
+
+  /** The policies, with the problems of each. */
+  get policies(): ReadonlyMap<PolicyKey, Policy> {
+    return this.#policies;
+  }
+
+  /** Takes a pod as it is now; `undefined` = deleted. */
+  setPod(key: PodKey, object: Pod | undefined): void {
+    const previous = this.#pods.get(key);
+    const current = object && parsePod(object);
+    if (previous === current) return;
+    if (previous && current && isSamePod(previous, current)) {
+      // The informer drops the old object: a reference to it would keep both in memory.
+      Object.assign(previous, current);
+      return;
+    }
+    if (previous) {
+      const siblings = this.#podsByNamespace.get(previous.namespace);
+      siblings?.delete(previous);
+      if (siblings?.size === 0) this.#podsByNamespace.delete(previous.namespace);
+      this.#pods.delete(key);
+    }
+    if (current) {
+      this.#pods.set(key, current);
+      const siblings = this.#podsByNamespace.get(current.namespace);
+      if (siblings) siblings.add(current);
+      else this.#podsByNamespace.set(current.namespace, new Set([current]));
+    }
+    for (const listener of this.#listeners) listener.podChanged(previous, current);
+  }
+
+  /** Takes a namespace as it is now; `undefined` = deleted. */
+  setNamespace(name: string, object: Namespace | undefined): void {
+    const previous = this.namespaceLabels(name);
+    if (object) {
+      this.#namespaces.set(name, { ...object.metadata.labels, [NAMESPACE_NAME_LABEL]: name });
+    } else if (!this.#namespaces.delete(name)) return;
+    for (const listener of this.#listeners) listener.namespaceChanged(name, previous);
+  }
+
+  /** Takes a policy as it is now; `undefined` = deleted. */
+  setPolicy(key: PolicyKey, object: NetworkPolicy | undefined): void {
+    const previous = this.#policies.get(key);
+    const current = object && parsePolicy(object);
+    if (previous === current) return;
+    if (previous) {
+      this.#targets.delete(previous.namespace, previous.podSelector, previous);
+      this.#policies.delete(key);
+    }
+    if (current) {
+      this.#policies.set(key, current);
+      this.#targets.add(current.namespace, current.podSelector, current);
+    }
+    for (const listener of this.#listeners) listener.policyChanged(previous, current);
+  }
+
+  /** The policies that select a pod, sorted by key. */
+  policiesOf(pod: PolicyPod): readonly Policy[] {
+    const found = new Set<Policy>();
+    for (const policy of this.#targets.candidates(pod.namespace, pod.labels)) {
+      if (matchesLabels(policy.podSelector, pod.labels)) found.add(policy);
+    }
+    return [...found].sort((left, right) => left.key < right.key ? -1 : 1);
+  }
+
+  /**
+   * The labels of a namespace. Of one that is not known (its event may come after those of its pods, or a
+   * folder of manifests does not define it) only the label with its name counts: selectors that want
+   * another label absent or different do not match it.
+   */
+  namespaceLabels(name: string): NamespaceLabels {
+    const labels = this.#namespaces.get(name);
+    return labels
+      ? { labels, isPartial: false }
+      : { labels: { [NAMESPACE_NAME_LABEL]: name }, isPartial: true };
+  }
+
+  /** The pods of a namespace. */
+  podsIn(namespace: string): Iterable<PolicyPod> {
+    return this.#podsByNamespace.get(namespace) ?? [];
+  }
+
+  /** Whether a pod is one of a query. */
+  matches(query: PodQuery, pod: PolicyPod): boolean {
+    return matchesQuery(query, pod, this.namespaceLabels(pod.namespace));
+  }
+
+  /** The pods of a query. Looks at all pods of the namespaces in its scope. */
+  *podsOf(query: PodQuery): Generator<PolicyPod, void, void> {
+    const { scope, pods } = query;
+    const names = scope.kind === "namespace" ? [scope.name] : this.#podsByNamespace.keys();
+    for (const name of names) {
+      const namespace = this.namespaceLabels(name);
+      if (
+        scope.kind === "namespaces" && !matchesLabels(scope.selector, namespace.labels, namespace)
+      ) continue;
+      for (const pod of this.podsIn(name)) if (matchesLabels(pods, pod.labels)) yield pod;
+    }
+  }
+}

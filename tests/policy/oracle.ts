@@ -1,0 +1,155 @@
+/**
+ * A second opinion on NetworkPolicy, written from the API's documentation alone and over the objects as
+ * they are: slow, without any index, and without a line of the product's policy code.
+ *
+ * @module
+ */
+import ipaddr from "ipaddr.js";
+import type { Namespace } from "../../lib/api/kinds/namespace.ts";
+import type {
+  LabelSelectorSpec,
+  NetworkPolicy,
+  NetworkPolicyPeer,
+  NetworkPolicyPort,
+} from "../../lib/api/kinds/network_policy.ts";
+import type { Pod } from "../../lib/api/kinds/pod.ts";
+
+/** The objects of a cluster. */
+export interface Cluster {
+  readonly pods: readonly Pod[];
+  readonly namespaces: readonly Namespace[];
+  readonly policies: readonly NetworkPolicy[];
+}
+
+/** A connection between two addresses. */
+export interface OracleConnection {
+  readonly from: string;
+  readonly to: string;
+  readonly protocol?: string;
+  readonly port?: number;
+}
+
+type Labels = Readonly<Record<string, string>>;
+type Direction = "Ingress" | "Egress";
+
+/** Whether the pod with the address of one end consents; `true` for an address of no pod. */
+export function consents(
+  cluster: Cluster,
+  direction: Direction,
+  connection: OracleConnection,
+): boolean {
+  const own = podWith(cluster, direction === "Ingress" ? connection.to : connection.from);
+  const other = direction === "Ingress" ? connection.from : connection.to;
+  if (own === undefined || own === podWith(cluster, other)) return true;
+  const isolating = cluster.policies.filter((policy) =>
+    policy.metadata.namespace === own.metadata.namespace &&
+    selects(policy.spec.podSelector ?? {}, own.metadata.labels ?? {}, false) &&
+    typesOf(policy).includes(direction)
+  );
+  if (isolating.length === 0) return true;
+  for (const { metadata, spec } of isolating) {
+    const rules = direction === "Ingress"
+      ? (spec.ingress ?? []).map(({ from, ports }) => ({ peers: from, ports }))
+      : (spec.egress ?? []).map(({ to, ports }) => ({ peers: to, ports }));
+    for (const { peers = [], ports = [] } of rules) {
+      const isPeer = peers.length === 0 ||
+        peers.some((peer) =>
+          isOf(cluster, { peer, address: other, namespace: metadata.namespace! })
+        );
+      const isPort = ports.length === 0 ||
+        ports.some((port) => isPortOf(port, connection, podsWith(cluster, connection.to)));
+      if (isPeer && isPort) return true;
+    }
+  }
+  return false;
+}
+
+function typesOf({ spec: { policyTypes = [], egress = [] } }: NetworkPolicy): readonly string[] {
+  if (policyTypes.length > 0) return policyTypes;
+  return egress.length > 0 ? ["Ingress", "Egress"] : ["Ingress"];
+}
+
+function podsWith({ pods }: Cluster, address: string): readonly Pod[] {
+  return pods.filter(({ spec, status }) =>
+    !spec.hostNetwork && status.phase !== "Succeeded" && status.phase !== "Failed" &&
+    (status.podIPs ?? []).some(({ ip }) => ip === address)
+  );
+}
+
+/** The one that was created last, and then the one that comes last by name. */
+function podWith(cluster: Cluster, address: string): Pod | undefined {
+  const age = ({ metadata }: Pod) =>
+    `${metadata.creationTimestamp ?? ""} ${metadata.namespace}/${metadata.name}`;
+  return podsWith(cluster, address).toSorted((left, right) => age(left) < age(right) ? 1 : -1)[0];
+}
+
+function isOf(
+  cluster: Cluster,
+  { peer, address, namespace }: {
+    readonly peer: NetworkPolicyPeer;
+    readonly address: string;
+    readonly namespace: string;
+  },
+): boolean {
+  const { podSelector, namespaceSelector, ipBlock } = peer;
+  if (ipBlock) {
+    return !podSelector && !namespaceSelector && isIn(ipBlock.cidr, address) &&
+      !(ipBlock.except ?? []).some((except) => isIn(except, address));
+  }
+  if (!podSelector && !namespaceSelector) return false;
+  return podsWith(cluster, address).some(({ metadata }) => {
+    const own = cluster.namespaces.find((each) => each.metadata.name === metadata.namespace);
+    const name = { "kubernetes.io/metadata.name": metadata.namespace! };
+    const labels = { ...own?.metadata.labels, ...name };
+    return (namespaceSelector
+      ? selects(namespaceSelector, labels, own === undefined)
+      : metadata.namespace === namespace) &&
+      (podSelector === undefined || selects(podSelector, metadata.labels ?? {}, false));
+  });
+}
+
+function isIn(cidr: string, address: string): boolean {
+  const [network, length] = ipaddr.parseCIDR(cidr);
+  const parsed = ipaddr.parse(address);
+  return parsed.kind() === network.kind() && parsed.match(network, length);
+}
+
+function isPortOf(
+  { protocol = "TCP", port, endPort }: NetworkPolicyPort,
+  connection: OracleConnection,
+  destinations: readonly Pod[],
+): boolean {
+  if (connection.protocol !== protocol || connection.port === undefined) return false;
+  if (port === undefined) return true;
+  if (typeof port === "number") {
+    return port <= connection.port && connection.port <= (endPort ?? port);
+  }
+  return destinations.some((pod) => {
+    const sidecars = (pod.spec.initContainers ?? []).filter((each) =>
+      each.restartPolicy === "Always"
+    );
+    const ports = [...pod.spec.containers, ...sidecars].flatMap((each) => each.ports ?? []);
+    const named = ports.find((each) => each.name === port && (each.protocol ?? "TCP") === protocol);
+    return named?.containerPort === connection.port;
+  });
+}
+
+/** Of a namespace that is not known, absence of a label proves nothing. */
+function selects(
+  { matchLabels = {}, matchExpressions = [] }: LabelSelectorSpec,
+  labels: Labels,
+  isPartial: boolean,
+): boolean {
+  for (const [key, value] of Object.entries(matchLabels)) {
+    if (labels[key] !== value) return false;
+  }
+  for (const { key, operator, values = [] } of matchExpressions) {
+    const value = labels[key];
+    if (value === undefined && isPartial) return false;
+    if (operator === "In" && (value === undefined || !values.includes(value))) return false;
+    if (operator === "NotIn" && value !== undefined && values.includes(value)) return false;
+    if (operator === "Exists" && value === undefined) return false;
+    if (operator === "DoesNotExist" && value !== undefined) return false;
+  }
+  return true;
+}

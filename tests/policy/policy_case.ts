@@ -1,0 +1,117 @@
+/**
+ * The form of the cases of NetworkPolicy, which any executor can run: the evaluator, traced rules, real
+ * packets.
+ *
+ * @module
+ */
+import type { Namespace } from "../../lib/api/kinds/namespace.ts";
+import type { NetworkPolicy, NetworkPolicySpec } from "../../lib/api/kinds/network_policy.ts";
+import type { Pod } from "../../lib/api/kinds/pod.ts";
+import type { IpAddress } from "../../lib/net/ip_address.ts";
+import type { Protocol } from "../../lib/net/port.ts";
+
+/** The namespaces, each with the label `ns`. */
+export const CASE_NAMESPACES = ["x", "y", "z"] as const;
+/** The pods of each namespace, each with the label `pod`. */
+export const CASE_PODS = ["a", "b", "c"] as const;
+/** The ports of each pod, open for every protocol, with names such as `serve-80-tcp`. */
+export const CASE_PORTS = [80, 81] as const;
+
+/** A pod: `namespace/name`. In a pattern, `*` stands for any of either. */
+export type CasePod = string;
+
+/** One case: steps in order, each with the whole truth about who reaches whom. */
+export interface PolicyCase {
+  readonly name: string;
+  /** Where Kubernetes' own suite has it: a line of test/e2e/network/netpol/network_policy.go. */
+  readonly upstream?: number;
+  readonly steps: readonly PolicyStep[];
+}
+
+/** What there is from now on, and what holds then. */
+export interface PolicyStep {
+  readonly policies: readonly CasePolicy[];
+  /** Labels besides the usual ones, by `namespace/name` or by name of the namespace. */
+  readonly labels?: Readonly<Record<string, Readonly<Record<string, string>>>>;
+  readonly expected: readonly PolicyExpectation[];
+}
+
+/** A policy of a step. `spec` may need the addresses that an executor gave to the pods. */
+export interface CasePolicy {
+  readonly namespace: string;
+  readonly name: string;
+  readonly spec: NetworkPolicySpec | ((addresses: CaseAddresses) => NetworkPolicySpec);
+}
+
+/** The addresses of an executor. */
+export interface CaseAddresses {
+  addressOf(pod: CasePod): IpAddress;
+  /** The block that holds just this pod. */
+  blockOf(pod: CasePod): string;
+  /** A block that holds every pod. */
+  readonly range: string;
+}
+
+/** Who reaches whom on one port. All pods reach each other where nothing is said; later rows win. */
+export interface PolicyExpectation {
+  readonly protocol: Protocol;
+  readonly port: number;
+  readonly rows: readonly (readonly [from: CasePod, to: CasePod, isConnected: boolean])[];
+}
+
+/** Every pod of the cases. */
+export function casePods(): readonly CasePod[] {
+  return CASE_NAMESPACES.flatMap((namespace) => CASE_PODS.map((pod) => `${namespace}/${pod}`));
+}
+
+/** Whether a connection is expected. Between a pod and itself nothing is expected. */
+export function isExpected(
+  { rows }: PolicyExpectation,
+  { from, to }: { readonly from: CasePod; readonly to: CasePod },
+): boolean {
+  const last = rows.findLast((row) => fits(row[0], from) && fits(row[1], to));
+  return last?.[2] ?? true;
+}
+
+/** The objects of a step. */
+export function caseObjects(
+  { policies, labels = {} }: PolicyStep,
+  addresses: CaseAddresses,
+): {
+  readonly namespaces: readonly Namespace[];
+  readonly pods: readonly Pod[];
+  readonly policies: readonly NetworkPolicy[];
+} {
+  return {
+    namespaces: CASE_NAMESPACES.map((name) => ({
+      metadata: { name, labels: { ns: name, ...labels[name] } },
+    })),
+    pods: casePods().map((key) => {
+      const [namespace = "", name = ""] = key.split("/");
+      const ports = CASE_PORTS.flatMap((containerPort) =>
+        ["TCP", "UDP", "SCTP"].map((protocol) => ({
+          name: `serve-${containerPort}-${protocol.toLowerCase()}`,
+          containerPort,
+          protocol,
+        }))
+      );
+      const address = addresses.addressOf(key);
+      return {
+        metadata: { name, namespace, labels: { pod: name, ...labels[key] } },
+        spec: { nodeName: "n1", containers: [{ ports }] },
+        status: { phase: "Running", podIP: address, podIPs: [{ ip: address }] },
+      };
+    }),
+    policies: policies.map(({ namespace, name, spec }) => ({
+      metadata: { namespace, name },
+      spec: typeof spec === "function" ? spec(addresses) : spec,
+    })),
+  };
+}
+
+function fits(pattern: CasePod, pod: CasePod): boolean {
+  if (pattern === "*") return true;
+  const [namespace, name] = pattern.split("/");
+  const [ownNamespace, ownName] = pod.split("/");
+  return (namespace === "*" || namespace === ownNamespace) && (name === "*" || name === ownName);
+}

@@ -1,0 +1,214 @@
+/**
+ * Random histories: what events make of a plan against planning from scratch, and connections against
+ * a second opinion. A failure prints its seed.
+ */
+import { assert, assertEquals } from "@std/assert";
+import fc from "fast-check";
+import {
+  IP_FAMILIES,
+  type IpFamily,
+  ipFamilyOf,
+  parseIpAddress,
+} from "../../lib/net/ip_address.ts";
+import { parsePort, parseProtocol } from "../../lib/net/port.ts";
+import {
+  type EndVerdict,
+  judgeConnection,
+  viewCluster,
+  viewPlan,
+} from "../../lib/policy/judge_connection.ts";
+import { memberKey, type PeerMember } from "../../lib/policy/pending_policy_changes.ts";
+import type {
+  PodKey,
+  PolicyKey,
+  PolicyPlan,
+  PolicyPlanChanges,
+} from "../../lib/policy/policy_plan.ts";
+import { PolicyPlanner } from "../../lib/policy/policy_planner.ts";
+import { PolicyState } from "../../lib/policy/policy_state.ts";
+import { type Cluster, consents } from "./oracle.ts";
+import {
+  ADDRESSES,
+  type ClusterEvent,
+  clusterHistory,
+  PORTS,
+  PROTOCOLS,
+} from "./random_cluster.ts";
+
+const RUNS = { numRuns: 500 };
+
+function handle(state: PolicyState, { kind, key, object }: ClusterEvent): void {
+  if (kind === "pod") state.setPod(key as PodKey, object);
+  else if (kind === "namespace") state.setNamespace(key, object);
+  else state.setPolicy(key as PolicyKey, object);
+}
+
+/** The last event of each object. */
+function lastEvents(history: readonly ClusterEvent[]): readonly ClusterEvent[] {
+  return [...new Map(history.map((event) => [`${event.kind} ${event.key}`, event])).values()];
+}
+
+function clusterOf(history: readonly ClusterEvent[]): Cluster {
+  const last = lastEvents(history);
+  return {
+    pods: last.flatMap((each) => each.kind === "pod" && each.object ? [each.object] : []),
+    namespaces: last.flatMap((each) =>
+      each.kind === "namespace" && each.object ? [each.object] : []
+    ),
+    policies: last.flatMap((each) => each.kind === "policy" && each.object ? [each.object] : []),
+  };
+}
+
+function plannerOf(state: PolicyState, family: IpFamily): PolicyPlanner {
+  const deny = { action: "reject" } as const;
+  return new PolicyPlanner(state, { family, nodeName: "n1", deny, closedRanges: [] });
+}
+
+/** A plan as plain sorted values, which later changes do not reach. */
+function snapshot({ pods, lists, peers }: PolicyPlan) {
+  return {
+    pods: new Map([...pods].sort()),
+    lists: new Map([...lists].sort()),
+    peers: new Map(
+      [...peers].sort().map(([id, { kind, members }]) =>
+        [id, { kind, members: new Set([...members.keys()].sort()) }] as const
+      ),
+    ),
+  };
+}
+
+type Snapshot = ReturnType<typeof snapshot>;
+
+/** What a data plane does: only what the changes name is read from the new plan. */
+function applyChanges(held: Snapshot, changes: PolicyPlanChanges, plan: Snapshot): Snapshot {
+  if (changes.full) return plan;
+  const replace = <K, V>(into: Map<K, V>, from: ReadonlyMap<K, V>, keys: ReadonlySet<K>) => {
+    for (const key of keys) {
+      const value = from.get(key);
+      if (value === undefined) into.delete(key);
+      else into.set(key, value);
+    }
+  };
+  replace(held.pods, plan.pods, changes.pods);
+  replace(held.lists, plan.lists, changes.lists);
+  replace(held.peers, plan.peers, changes.peers);
+  const keyOf = (member: PeerMember) => memberKey(member);
+  for (const [id, { added, removed }] of changes.members) {
+    const members = new Set(held.peers.get(id)!.members as ReadonlySet<string>);
+    for (const member of removed) assert(members.delete(keyOf(member)), `${id} lacks ${member}`);
+    for (const member of added) {
+      assert(!members.has(keyOf(member)), `${id} has ${member}`);
+      members.add(keyOf(member));
+    }
+    const { kind } = held.peers.get(id)!;
+    held.peers.set(id, { kind, members: members as never });
+  }
+  return {
+    pods: new Map([...held.pods].sort()),
+    lists: new Map([...held.lists].sort()),
+    peers: new Map(
+      [...held.peers].sort().map(([id, { kind, members }]) => [
+        id,
+        { kind, members: new Set([...members].sort()) as never },
+      ]),
+    ),
+  };
+}
+
+Deno.test("PolicyPlanner makes of any history what it makes from scratch, in any order", () => {
+  fc.assert(
+    fc.property(clusterHistory, fc.constantFrom(...IP_FAMILIES), (history, family) => {
+      const state = new PolicyState();
+      const planner = plannerOf(state, family);
+      for (const event of history) handle(state, event);
+      const last = lastEvents(history).filter(({ object }) => object !== undefined);
+      for (const order of [last, last.toReversed()]) {
+        const scratch = new PolicyState();
+        for (const event of order) handle(scratch, event);
+        assertEquals(snapshot(planner.plan), snapshot(plannerOf(scratch, family).plan));
+      }
+    }),
+    RUNS,
+  );
+});
+
+Deno.test("PolicyPlanner's changes turn the plan of the last sync into the new one, failed syncs included", () => {
+  fc.assert(
+    fc.property(
+      clusterHistory,
+      fc.constantFrom(...IP_FAMILIES),
+      fc.array(fc.constantFrom("no sync", "sync", "failed sync"), { minLength: 40, maxLength: 40 }),
+      (history, family, outcomes) => {
+        const state = new PolicyState();
+        const planner = plannerOf(state, family);
+        let held = applyChanges(
+          snapshot(planner.plan),
+          planner.takeChanges(),
+          snapshot(planner.plan),
+        );
+        for (const [index, event] of history.entries()) {
+          const changes = outcomes[index] === "failed sync" ? planner.takeChanges() : undefined;
+          handle(state, event);
+          if (changes) planner.putBackChanges(changes);
+          if (outcomes[index] !== "sync") continue;
+          held = applyChanges(held, planner.takeChanges(), snapshot(planner.plan));
+          assertEquals(held, snapshot(planner.plan));
+        }
+      },
+    ),
+    RUNS,
+  );
+});
+
+Deno.test("judgeConnection() agrees with a second opinion, on the plan and in the cluster", () => {
+  let compared = 0;
+  fc.assert(
+    fc.property(clusterHistory, fc.constantFrom(...IP_FAMILIES), (history, family) => {
+      const state = new PolicyState();
+      const { plan } = plannerOf(state, family);
+      for (const event of history) handle(state, event);
+      const cluster = clusterOf(history);
+      const views = { plan: viewPlan(plan), cluster: viewCluster(state, family) };
+      const outside = family === "IPv4" ? "198.51.100.1" : "2001:db8:1::1";
+      const addresses = [...ADDRESSES.map(parseIpAddress), parseIpAddress(outside)]
+        .filter((address) => ipFamilyOf(address) === family);
+      const transports = [
+        {},
+        ...PROTOCOLS.flatMap((protocol) => PORTS.map((port) => ({ protocol, port }))),
+      ];
+      const isShared = (address: IpAddress) =>
+        [...state.pods.values()].filter((pod) => pod.addresses.includes(address)).length > 1;
+      for (const from of addresses) {
+        for (const to of addresses) {
+          for (const transport of transports) {
+            const { protocol, port } = { protocol: undefined, port: undefined, ...transport };
+            const connection = {
+              from,
+              to,
+              ...(port !== undefined && {
+                transport: { protocol: parseProtocol(protocol), port: parsePort(port) },
+              }),
+            };
+            const expected = {
+              ingress: consents(cluster, "Ingress", { from, to, ...transport }),
+              egress: consents(cluster, "Egress", { from, to, ...transport }),
+            };
+            const inPlan = judgeConnection(views.plan, connection);
+            const inCluster = judgeConnection(views.cluster, connection);
+            const text = JSON.stringify(connection);
+            for (const end of ["ingress", "egress"] as const) {
+              const isAllowed = inCluster[end].kind !== "denied";
+              assertEquals(isAllowed, expected[end], `${end} ${text}`);
+              // The plan knows pods of this node only, also of an address that is being handed on.
+              if (inPlan[end].kind === "unknown" || isShared(from) || isShared(to)) continue;
+              assertEquals(inPlan[end], inCluster[end], `plan ${end} ${text}`);
+              compared++;
+            }
+          }
+        }
+      }
+    }),
+    RUNS,
+  );
+  assert(compared > 10_000, `compared only ${compared} verdicts of plans`);
+});

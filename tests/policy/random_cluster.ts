@@ -1,0 +1,177 @@
+/**
+ * Random pods, namespaces and policies of a small cluster, for property tests.
+ *
+ * @module
+ */
+import fc from "fast-check";
+import type { Namespace } from "../../lib/api/kinds/namespace.ts";
+import type {
+  LabelSelectorSpec,
+  NetworkPolicy,
+  NetworkPolicySpec,
+} from "../../lib/api/kinds/network_policy.ts";
+import type { Pod } from "../../lib/api/kinds/pod.ts";
+
+/** One event. An absent object means that it is deleted. */
+export type ClusterEvent =
+  | { readonly kind: "pod"; readonly key: string; readonly object: Pod | undefined }
+  | { readonly kind: "namespace"; readonly key: string; readonly object: Namespace | undefined }
+  | { readonly kind: "policy"; readonly key: string; readonly object: NetworkPolicy | undefined };
+
+const NAMESPACES = ["x", "y"];
+const KEYS = ["app", "tier"];
+const VALUES = ["a", "b"];
+/** Few, so that pods hand them on. */
+export const ADDRESSES = [
+  "192.0.2.1",
+  "192.0.2.2",
+  "192.0.2.3",
+  "192.0.2.4",
+  "2001:db8::1",
+  "2001:db8::2",
+];
+export const PORTS = [80, 81, 8080];
+export const PROTOCOLS = ["TCP", "UDP", "SCTP"];
+const PORT_NAMES = ["http", "dns"];
+
+const labels = fc.dictionary(fc.constantFrom(...KEYS), fc.constantFrom(...VALUES), { maxKeys: 2 });
+
+const selector: fc.Arbitrary<LabelSelectorSpec> = fc.record({
+  matchLabels: labels,
+  matchExpressions: fc.array(
+    fc.oneof(
+      fc.record({
+        key: fc.constantFrom(...KEYS, "kubernetes.io/metadata.name"),
+        operator: fc.constantFrom("In", "NotIn"),
+        values: fc.subarray([...VALUES, ...NAMESPACES], { minLength: 1 }),
+      }),
+      fc.record({
+        key: fc.constantFrom(...KEYS),
+        operator: fc.constantFrom("Exists", "DoesNotExist"),
+      }),
+    ),
+    { maxLength: 1 },
+  ),
+}, { requiredKeys: [] });
+
+const block = fc.oneof(
+  fc.record({
+    cidr: fc.constantFrom("0.0.0.0/0", "192.0.2.0/30"),
+    except: fc.subarray(["192.0.2.2/31", "192.0.2.1/32"]),
+  }),
+  fc.record({
+    cidr: fc.constantFrom("::/0", "2001:db8::/126"),
+    except: fc.subarray(["2001:db8::1/128", "2001:db8::2/127"]),
+  }),
+);
+
+const peer = fc.oneof(
+  fc.record({ podSelector: selector }),
+  fc.record({ namespaceSelector: selector }),
+  fc.record({ podSelector: selector, namespaceSelector: selector }),
+  fc.record({ ipBlock: block }),
+);
+
+const port = fc.oneof(
+  fc.record({
+    protocol: fc.constantFrom(...PROTOCOLS),
+    port: fc.oneof(fc.constantFrom(...PORTS), fc.constantFrom(...PORT_NAMES)),
+  }, { requiredKeys: [] }),
+  fc.record({ port: fc.constant(80), endPort: fc.constantFrom(80, 81, 9000) }),
+);
+
+const peers = fc.array(peer, { maxLength: 2 });
+const ports = fc.array(port, { maxLength: 2 });
+
+const spec: fc.Arbitrary<NetworkPolicySpec> = fc.record({
+  podSelector: selector,
+  policyTypes: fc.subarray(["Ingress", "Egress"]),
+  ingress: fc.array(fc.record({ from: peers, ports }, { requiredKeys: [] }), { maxLength: 2 }),
+  egress: fc.array(fc.record({ to: peers, ports }, { requiredKeys: [] }), { maxLength: 2 }),
+}, { requiredKeys: ["podSelector"] });
+
+const containers = fc.array(
+  fc.record({
+    ports: fc.array(
+      fc.record({
+        name: fc.constantFrom(...PORT_NAMES),
+        containerPort: fc.constantFrom(...PORTS),
+        protocol: fc.constantFrom(...PROTOCOLS),
+      }, { requiredKeys: ["containerPort"] }),
+      { maxLength: 2 },
+    ),
+  }),
+  { maxLength: 2 },
+);
+
+function podNamed(namespace: string, name: string): fc.Arbitrary<Pod> {
+  return fc.record({
+    labels,
+    created: fc.constantFrom("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
+    nodeName: fc.constantFrom("n1", "n1", "n2", undefined),
+    hostNetwork: fc.constantFrom(false, false, false, true),
+    phase: fc.constantFrom("Running", "Running", "Pending", "Failed", "Succeeded"),
+    addresses: fc.subarray(ADDRESSES, { maxLength: 2 }),
+    containers,
+    sidecar: fc.constantFrom("Always", undefined),
+  }).map(({ labels, created, nodeName, hostNetwork, phase, addresses, containers, sidecar }) => ({
+    metadata: { name, namespace, labels, creationTimestamp: created },
+    spec: {
+      ...(nodeName && { nodeName }),
+      hostNetwork,
+      containers: containers.slice(0, 1),
+      initContainers: containers.slice(1).map((each) => ({
+        ...each,
+        ...(sidecar && { restartPolicy: sidecar }),
+      })),
+    },
+    status: { phase, podIPs: addresses.map((ip) => ({ ip })) },
+  }));
+}
+
+const named = fc.record({
+  namespace: fc.constantFrom(...NAMESPACES),
+  name: fc.constantFrom("a", "b", "c"),
+});
+
+function maybe<T>(arbitrary: fc.Arbitrary<T>): fc.Arbitrary<T | undefined> {
+  return fc.option(arbitrary, { nil: undefined, freq: 5 });
+}
+
+const event: fc.Arbitrary<ClusterEvent> = fc.oneof(
+  {
+    weight: 5,
+    arbitrary: named.chain(({ namespace, name }) =>
+      maybe(podNamed(namespace, name)).map((object) => ({
+        kind: "pod" as const,
+        key: `${namespace}/${name}`,
+        object,
+      }))
+    ),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.record({ key: fc.constantFrom(...NAMESPACES), labels: maybe(labels) }).map((
+      { key, labels },
+    ) => ({
+      kind: "namespace" as const,
+      key,
+      object: labels && { metadata: { name: key, labels } },
+    })),
+  },
+  {
+    weight: 4,
+    arbitrary: fc.record({ named, spec: maybe(spec) }).map(({ named, spec }) => ({
+      kind: "policy" as const,
+      key: `${named.namespace}/${named.name}`,
+      object: spec && { metadata: named, spec },
+    })),
+  },
+);
+
+/** Events in any order. */
+export const clusterHistory: fc.Arbitrary<readonly ClusterEvent[]> = fc.array(event, {
+  minLength: 8,
+  maxLength: 40,
+  size: "max",
+});
