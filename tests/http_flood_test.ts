@@ -5,21 +5,25 @@
  * @module
  */
 import { assert, assertEquals } from "@std/assert";
-import { servicePort, writeServiceManifest } from "./bench/service_manifest.ts";
-import { DEADLINE_FACTOR } from "./support/deadline_factor.ts";
+import { testEndpointSlice, testService } from "./support/builders/builders.ts";
+import { manifestText, rawObjects } from "./support/builders/raw_objects.ts";
 import { LineProcess } from "./support/drivers/line_process.ts";
 import { LoopbackRelay } from "./support/stages/loopback_relay.ts";
 import { ask, TcpServer } from "./support/drivers/tcp_peers.ts";
+import { unusedPort } from "./support/drivers/unused_port.ts";
 
 /** As many as an attack had that made a Service wait for 3 s. */
 const CLIENTS = 774;
 const REQUESTS_OF_EACH = 50;
-const CLUSTER_IP = "127.61.0.1";
-const WEB = { hostname: CLUSTER_IP, port: servicePort("TCP") };
+const WEB = { hostname: "127.61.0.1", port: 8080 };
 
-/** Exchanges through the Service, and the time for all of them: what each waited for was 3 s and more. */
+/** Exchanges through the Service. */
 const EXCHANGES = 100;
-const WITHIN_MS = 30_000 * DEADLINE_FACTOR;
+/**
+ * The longest of them, compared with the longest one while as many clients ask another kube-relay: that
+ * one takes as much of the machine, and nothing of this process.
+ */
+const LONGER = { times: 3, byMs: 300 };
 /** How far memory may grow: garbage, which the next collection takes away. */
 const MOST_GROWTH = 192 * 1024 * 1024;
 
@@ -38,44 +42,111 @@ async function residentOf(pid: number): Promise<number> {
   return Number(new TextDecoder().decode(stdout)) * 1024;
 }
 
-const FLOODS: Readonly<Record<string, readonly string[]>> = {
-  "/metrics": ["/metrics"],
-  "every other page": ["/metrics/slis", "/configz", "/statusz", "/flagz", "/debug/flags/v", "/x"],
+/** Where a kube-relay answers HTTP. */
+interface Pages {
+  readonly relay: LoopbackRelay;
+  readonly healthCheckNodePort: number;
+}
+
+/** What is asked for, and the port. */
+const FLOODS: Readonly<
+  Record<string, { readonly paths: readonly string[]; readonly port: (pages: Pages) => number }>
+> = {
+  "/metrics": { paths: ["/metrics"], port: ({ relay }) => relay.metricsPort },
+  "every other page of the metrics port": {
+    paths: ["/metrics/slis", "/configz", "/statusz", "/flagz", "/debug/flags/v", "/x"],
+    port: ({ relay }) => relay.metricsPort,
+  },
+  "/debug/pprof": {
+    paths: ["/debug/pprof/profile", "/debug/pprof/heap?debug=1", "/debug/pprof/trace?seconds=9"],
+    port: ({ relay }) => relay.metricsPort,
+  },
+  "the status page": {
+    paths: ["/", "/?filter=web", "/page.js", "/events"],
+    port: ({ relay }) => relay.metricsPort,
+  },
+  "the health port": { paths: ["/healthz", "/livez"], port: ({ relay }) => relay.healthPort },
+  "a health check node port": {
+    paths: ["/"],
+    port: ({ healthCheckNodePort }) => healthCheckNodePort,
+  },
 };
 
-for (const [name, paths] of Object.entries(FLOODS)) {
-  Deno.test(`${CLIENTS} clients that ask for ${name} without end hold up no Service`, async () => {
-    await using pod = TcpServer.named("pod");
-    const web = { name: "web", clusterIp: CLUSTER_IP, protocol: "TCP" } as const;
-    const manifest = writeServiceManifest({
-      ...web,
-      endpoints: ["127.0.0.1"],
-      endpointPort: pod.port,
-    });
-    await using relay = await LoopbackRelay.start({
-      manifests: { "web.yaml": manifest },
-      args: ["--service-counters", "--profiling"],
-    });
-    await relay.settled();
-    for (let count = 0; count < EXCHANGES; count++) await ask(WEB);
-    const before = await residentOf(relay.pid);
-    await using clients = startClients(relay.metricsPort, paths);
-    assertEquals(await clients.nextLine(), "asking");
-    const start = performance.now();
-    for (let count = 0; count < EXCHANGES; count++) assertEquals(await ask(WEB), "pod");
-    const tookMs = performance.now() - start;
-    assert(tookMs < WITHIN_MS, `${EXCHANGES} exchanges took ${Math.round(tookMs)} ms`);
-    // The health port has bounds of its own.
-    const health = await fetch(`http://127.0.0.1:${relay.healthPort}/livez`);
-    assertEquals([health.status, (await health.json()).healthy], [200, true]);
-    const grown = await residentOf(relay.pid) - before;
-    assert(grown < MOST_GROWTH, `memory grew by ${grown} bytes`);
-    await clients.kill();
-    await relay.until(
-      "a scrape is answered",
-      async () =>
-        (await relay.scrape()).includes('kube_relay_refused_sockets_total{use="metrics"}'),
-    );
-    assertEquals(await relay.stop(), 0, relay.log);
+/** A Service on loopback with a health check node port. */
+function webManifest(endpointPort: number, healthCheckNodePort: number): string {
+  const service = testService("web", {
+    type: "LoadBalancer",
+    externalTrafficPolicy: "Local",
+    healthCheckNodePort,
+    clusterIP: WEB.hostname,
+    ports: [{ name: "a", port: WEB.port }],
   });
+  const slice = testEndpointSlice("web", {
+    endpoints: ["127.0.0.1"],
+    ports: [{ name: "a", protocol: "TCP", port: endpointPort }],
+  });
+  return manifestText([...rawObjects("Service", service), ...rawObjects("EndpointSlice", slice)]);
 }
+
+async function startRelay(manifests: Readonly<Record<string, string>>): Promise<LoopbackRelay> {
+  const relay = await LoopbackRelay.start({
+    manifests,
+    args: [
+      "--service-counters",
+      "--profiling",
+      "--status-page",
+      "--nodeport-addresses=127.0.0.1/32",
+    ],
+  });
+  await relay.settled();
+  return relay;
+}
+
+/** The longest exchange with the Service while clients ask, in milliseconds. */
+async function longestWait(port: number, paths: readonly string[]): Promise<number> {
+  await using clients = startClients(port, paths);
+  assertEquals(await clients.nextLine(), "asking");
+  let longest = 0;
+  for (let count = 0; count < EXCHANGES; count++) {
+    const start = performance.now();
+    assertEquals(await ask(WEB), "pod");
+    longest = Math.max(longest, performance.now() - start);
+  }
+  return longest;
+}
+
+Deno.test(`${CLIENTS} clients that ask for pages without end hold up no Service`, async (t) => {
+  await using pod = TcpServer.named("pod");
+  const healthCheckNodePort = unusedPort();
+  const web = webManifest(pod.port, healthCheckNodePort);
+  await using relay = await startRelay({ "web.json": web });
+  await using other = await startRelay({});
+  for (let count = 0; count < EXCHANGES; count++) await ask(WEB);
+  const before = await residentOf(relay.pid);
+  for (const [name, { paths, port }] of Object.entries(FLOODS)) {
+    await t.step(name, async () => {
+      const isMetrics = name === "/metrics";
+      const elsewhere = await longestWait(other.metricsPort, isMetrics ? paths : ["/metrics"]);
+      const bound = LONGER.times * elsewhere + LONGER.byMs;
+      const measure = () => longestWait(port({ relay, healthCheckNodePort }), paths);
+      let longest = await measure();
+      // What another program on the machine held up is not held up again.
+      if (longest > bound) longest = Math.min(longest, await measure());
+      assert(
+        longest <= bound,
+        `an exchange took ${longest} ms, with the other flood ${elsewhere} ms`,
+      );
+      const grown = await residentOf(relay.pid) - before;
+      assert(grown < MOST_GROWTH, `memory grew by ${grown} bytes`);
+    });
+  }
+  // The health port has bounds of its own.
+  const health = await fetch(`http://127.0.0.1:${relay.healthPort}/livez`);
+  assertEquals([health.status, (await health.json()).healthy], [200, true]);
+  const refused = (use: string) => `kube_relay_refused_sockets_total{use="${use}"}`;
+  await relay.until(
+    "a scrape is answered",
+    async () => (await relay.scrape()).includes(refused("metrics")),
+  );
+  for (const each of [relay, other]) assertEquals(await each.stop(), 0, each.log);
+});

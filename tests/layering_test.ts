@@ -63,6 +63,11 @@ const PURE_IN_BACKENDS =
 /** The docstring of a module, and a claim in it. */
 const CLAIMS_PURITY = /^\s*\/\*\*(?:(?!\*\/)[\s\S])*\bPure\b/;
 
+/** The toolkits of kernel tools, which serve every controller, and what they must not know. */
+const TOOLKIT = /^backends\/(netfilter\/(nft|iptables|ipset)|iproute)\//;
+const SERVICES =
+  /^lib\/(api\/|proxy\/(service_(?!mode)|proxy_))|^backends\/(iptables|ipvs|userspace)\//;
+
 /** What a sync runs through in a backend, and the tools that it must not depend on. */
 const WRITE_PATH =
   /^backends\/\w+\/(wanted_\w+|applied_\w+|\w+_writer|adopt_\w+|layout|drift_watch|diff|render_service)\.ts$/;
@@ -112,6 +117,18 @@ const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
     pattern:
       /\bDate\.now\b|\bnew Date\(\)|\bperformance\.|\bset(Timeout|Interval)\b|\bAbortSignal\.timeout\b/,
     files: /^lib\/os\/clock\.ts$/,
+  },
+  {
+    // An administrator or NTP sets it: what waits, times out or expires goes by `now()`. These
+    // print it, write it into records and events, or compare it with a date of a file or credential.
+    what: "reads the time of day",
+    pattern: /\.wallNow\(/,
+    files: new RegExp(
+      "^lib/(app|log|metrics)/|^lib/(os/clock|os/http_connection|health/proxy_health|" +
+        "controller/sync_loop|kube/event_recorder|kube/credential_plugin|" +
+        "kube/manifests/manifest_files)\\.ts$|" +
+        "^backends/(netfilter/refused_services|ipvs/server_record_writer)\\.ts$",
+    ),
   },
   {
     what: "listens for signals, which then wait for a turn of the event loop",
@@ -165,8 +182,8 @@ function mayImport(from: string, to: string): boolean {
   if (EXCEPTIONS[own] === to) return true;
   if (own === "backends" && other === "backends") {
     const [mine, theirs] = [backendOf(from), backendOf(to)];
-    // backends/netfilter is what two backends share.
-    return mine === undefined || mine === theirs || theirs === "netfilter";
+    // The toolkits of the kernel's tools, which the modes share.
+    return mine === undefined || mine === theirs || theirs === "netfilter" || theirs === "iproute";
   }
   const open = MAY_IMPORT[own] ?? [];
   return own === other || open.includes(other) || open.includes(other.split("/")[0]!);
@@ -187,6 +204,10 @@ function violationsOf(file: SourceFile): string[] {
   if (WRITE_PATH.test(path)) {
     const tools = importsOf(file).filter((to) => TOOL.test(to));
     found.push(...tools.map((to) => `${path} writes and imports the tool ${to}`));
+  }
+  if (TOOLKIT.test(path)) {
+    const services = importsOf(file).filter((to) => SERVICES.test(to));
+    found.push(...services.map((to) => `${path} is a toolkit and imports ${to} of Services`));
   }
   if (isPure(file)) {
     for (const pattern of REACHES_OUTSIDE) {
@@ -281,7 +302,17 @@ const PLANTED: readonly (readonly [path: string, text: string, says: string])[] 
   ["lib/app/a.ts", 'import { K } from "@kubernetes/client-node";', "costs 10 MB"],
   ["lib/kube/a.ts", 'import x from "@kubernetes/client-node/dist/config.js";', "costs 10 MB"],
   ["lib/app/a.ts", 'import { x } from "../../tests/support/x.ts";', "is code for tests"],
+  [
+    "backends/iproute/a.ts",
+    'import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";',
+    "is a toolkit and imports",
+  ],
   ["backends/ipvs/ipvs_writer.ts", 'import { x } from "./compare.ts";', "imports the tool"],
+  [
+    "backends/netfilter/nft/a.ts",
+    'import type { Service } from "../../../lib/api/kinds/service.ts";',
+    "is a toolkit and imports",
+  ],
 ];
 
 for (const [path, text, says] of PLANTED) {
@@ -304,6 +335,7 @@ const INNOCENT: readonly (readonly [path: string, text: string])[] = [
   ["lib/kube/a.ts", 'import { n } from "@kubernetes/client-node/dist/config_types.js";'],
   ["backends/mod.ts", 'import { create } from "./userspace/backend.ts";'],
   ["backends/ipvs/a.ts", 'import { names } from "../netfilter/names.ts";'],
+  ["backends/netfilter/a.ts", 'import { b } from "../iproute/b.ts";'],
   [
     "main.ts",
     'import { BACKENDS } from "./backends/mod.ts"; import { run } from "./lib/app/run.ts";',

@@ -114,7 +114,22 @@ Deno.test("every environment variable that the code reads is in the table", asyn
   }
 });
 
-for (const path of ["deploy/kube-relay.service", "deploy/kube-relay-userspace.service"]) {
+const UNITS = ["deploy/kube-relay.service", "deploy/kube-relay-userspace.service"];
+
+Deno.test("the units unset each variable of Deno and Node.js that the docs name, and no other", async () => {
+  const section = /^## Variables of Deno and Node\.js\n([^#]*)/m.exec(
+    await read("docs/permissions.md"),
+  );
+  const table = section![1]!.split("\n").filter((line) => line.startsWith("|")).join("\n");
+  const named = [...table.matchAll(/`(\w+)`/g)].map(([, name]) => name).sort();
+  assert(named.length > 5, `${named}`);
+  for (const path of UNITS) {
+    const lines = (await read(path)).matchAll(/^UnsetEnvironment=(.*)$/gm);
+    assertEquals([...lines].flatMap(([, names]) => names!.split(" ")).sort(), named, path);
+  }
+});
+
+for (const path of UNITS) {
   Deno.test(`the executable may read what systemd tells ${path}`, async () => {
     const unit = await read(path);
     const told: [RegExp, string][] = [

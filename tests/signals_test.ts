@@ -25,11 +25,14 @@ const BUSY_TICKS = 150;
 
 const STATUS = { SIGINT: 130, SIGTERM: 143 } as const;
 
-/** Verbs that compute, given a folder of manifests. */
+/** Verbs that compute, in a folder with many Services as manifests and in a dump. */
 const COMPUTING: readonly (readonly [signal: keyof typeof STATUS, ...line: string[]])[] = [
-  ["SIGINT", "render", "--mode=iptables"],
-  ["SIGTERM", "explain", "10.244.1.7", "10.96.0.1:80", "--mode=nftables"],
-  ["SIGINT", "dump", "--mode=nftables", "-"],
+  ["SIGINT", "render", "--mode=iptables", "--manifests=many.json"],
+  ["SIGTERM", "explain", "10.244.1.7", "10.96.0.1:80", "--mode=nftables", "--manifests=many.json"],
+  ["SIGINT", "dump", "--mode=nftables", "--manifests=many.json", "-"],
+  ["SIGTERM", "dump", "--mode=nftables", "--manifests=many.json", "next.json"],
+  ["SIGTERM", "diff", "--from=dump.json"],
+  ["SIGINT", "diff", "--from=dump.json", "--manifests=many.json"],
 ];
 
 async function writeManyServices(path: string): Promise<void> {
@@ -51,9 +54,13 @@ async function ticksOf(pid: number): Promise<number> {
 Deno.test("the first signal ends a verb that computes", async (t) => {
   await withFolder(async (folder) => {
     await writeManyServices(`${folder}/many.json`);
+    const inFolder = (verb: readonly string[]) =>
+      verb.map((word) => word.replace(/\w+\.json$/, (name) => `${folder}/${name}`));
+    const dump = ["dump", "--mode=nftables", "--manifests=many.json", "dump.json"];
+    await runTool(Deno.execPath(), [...LINE, ...inFolder(dump)]);
     for (const [signal, ...verb] of COMPUTING) {
-      await t.step(`${verb[0]} and ${signal}`, async () => {
-        const line = [...LINE, ...verb, `--manifests=${folder}/many.json`];
+      await t.step(`${verb.join(" ")} and ${signal}`, async () => {
+        const line = [...LINE, ...inFolder(verb)];
         await using process = new LineProcess(Deno.execPath(), line);
         await eventually("it computes", async () => await ticksOf(process.pid) >= BUSY_TICKS);
         process.signal(signal);
@@ -63,22 +70,35 @@ Deno.test("the first signal ends a verb that computes", async (t) => {
   });
 });
 
-/** Verbs that read a configuration file. */
-const CONFIGURED: readonly (readonly string[])[] = [
-  [],
-  ["status"],
-  ["render", "--mode=iptables", "--manifests=/"],
-  ["doctor"],
+/** Every verb that reads a configuration file or a dump, and reads `PIPE`. */
+const READING: readonly string[] = [
+  "--config=PIPE",
+  "status --config=PIPE",
+  "status --from=PIPE",
+  "status --changes --from=PIPE",
+  "doctor --config=PIPE",
+  "explain node 10.96.0.1:80 --config=PIPE",
+  "explain node 10.96.0.1:80 --from=PIPE",
+  "render --mode=iptables --manifests=/ --config=PIPE",
+  "render --from=PIPE",
+  "diff --config=PIPE",
+  "diff --from=PIPE",
+  "dump --config=PIPE -",
+  "trace node 10.96.0.1:80 --config=PIPE",
+  "cleanup --dry-run --config=PIPE",
+  "write-config --write-config-to=/dev/stdout --config=PIPE",
 ];
 
-Deno.test("the first signal ends kube-relay while its --config is a pipe that nobody writes to", async (t) => {
+Deno.test("the first signal ends a verb while it reads a pipe that nobody writes to", async (t) => {
   await withFolder(async (folder) => {
-    const pipe = `${folder}/config`;
+    const pipe = `${folder}/pipe`;
     await runTool("mkfifo", [pipe]);
-    for (const verb of CONFIGURED) {
-      for (const signal of ["SIGINT", "SIGTERM"] as const) {
-        await t.step(`${verb[0] ?? "run"} and ${signal}`, async () => {
-          const line = [...LINE, ...verb, `--config=${pipe}`];
+    for (const [index, words] of READING.entries()) {
+      // Both for the run itself; the other verbs share their code.
+      const signals = ["SIGINT", "SIGTERM"] as const;
+      for (const signal of index === 0 ? signals : [signals[index % 2]!]) {
+        await t.step(`${words} and ${signal}`, async () => {
+          const line = [...LINE, ...words.replace("PIPE", pipe).split(" ")];
           await using process = new LineProcess(Deno.execPath(), line);
           await isReading(process.pid, pipe);
           process.signal(signal);

@@ -32,13 +32,19 @@ const FORMS: Readonly<Record<"text" | "json", (line: string) => boolean>> = {
 interface Started {
   readonly relay: LineProcess;
   readonly socket: string;
+  readonly healthPort: number;
   readonly metricsPort: number;
 }
 
 /** Starts it with one Service on loopback. */
 async function start(
   folder: string,
-  { program = MAIN, args = [] }: { readonly program?: string; readonly args?: readonly string[] },
+  { program = MAIN, args = [], by = [] }: {
+    readonly program?: string;
+    readonly args?: readonly string[];
+    /** What starts it, such as `env`. */
+    readonly by?: readonly string[];
+  },
 ): Promise<Started> {
   const manifests = `${folder}/web.yaml`;
   await Deno.writeTextFile(
@@ -53,7 +59,10 @@ async function start(
   );
   const socket = `${folder}/control.sock`;
   const metricsPort = unusedPort();
-  const relay = new LineProcess(Deno.execPath(), [
+  const healthPort = unusedPort();
+  const line = [
+    ...by,
+    Deno.execPath(),
     ...DENO,
     `--config=${CONFIG}`,
     program,
@@ -62,11 +71,12 @@ async function start(
     "--address-mode=none",
     `--control-socket=${socket}`,
     `--state-dir=${folder}/state`,
-    `--healthz-bind-address=127.0.0.1:${unusedPort()}`,
+    `--healthz-bind-address=127.0.0.1:${healthPort}`,
     `--metrics-bind-address=127.0.0.1:${metricsPort}`,
     ...args,
-  ]);
-  return { relay, socket, metricsPort };
+  ];
+  const relay = new LineProcess(line[0]!, line.slice(1));
+  return { relay, socket, healthPort, metricsPort };
 }
 
 function strayLines({ errors }: LineProcess, form: keyof typeof FORMS): string[] {
@@ -110,6 +120,37 @@ for (const form of ["text", "json"] as const) {
       assertEquals(strayLines(relay, form), []);
       assert(relay.errors.includes("Exiting after an error"), relay.errors);
     }));
+
+  for (const signal of ["SIGINT", "SIGTERM"] as const) {
+    Deno.test(`kube-relay that ${signal} ends while it chooses a mode prints nothing but a log in ${form}`, () =>
+      withFolder(async (folder) => {
+        // A tool that waits, as for the lock of iptables.
+        for (const tool of ["nft", "iptables", "iptables-nft", "iptables-legacy"]) {
+          await Deno.writeTextFile(`${folder}/${tool}`, "#!/bin/sh\nexec tail -f /dev/null\n", {
+            mode: 0o755,
+          });
+        }
+        const { relay, healthPort, metricsPort } = await start(folder, {
+          by: ["env", `PATH=${folder}:${Deno.env.get("PATH")}`],
+          args: [`--logging-format=${form}`, "-v=1", "--proxy-mode=nftables"],
+        });
+        await using _ = relay;
+        const ask = async (port: number, path: string) => {
+          const answer = await fetch(`http://127.0.0.1:${port}/${path}`).catch(() => undefined);
+          await answer?.body?.cancel();
+          return answer?.status;
+        };
+        await eventually(
+          "it answers while it waits",
+          async () => await ask(healthPort, "livez") === 200,
+        );
+        for (const path of ["metrics", "healthz", "x"]) await ask(metricsPort, path);
+        await ask(healthPort, "healthz");
+        relay.signal(signal);
+        assertEquals((await relay.status()).code, 0, relay.errors);
+        assertEquals(strayLines(relay, form), []);
+      }));
+  }
 }
 
 /** kube-relay with libraries that print. */

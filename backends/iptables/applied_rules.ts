@@ -6,16 +6,10 @@
  *
  * @module
  */
-import type { IptablesTable } from "../netfilter/iptables_objects.ts";
-import { isSameRule } from "../netfilter/rule_normal_form.ts";
+import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
+import type { AppliedChain } from "../netfilter/iptables/restore_batch.ts";
+import { isSameRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { chainKey } from "./chain_ref.ts";
-
-/** A chain as it will be when a batch is applied; without rules = it will be gone. */
-export interface AppliedChain {
-  readonly table: IptablesTable;
-  readonly name: string;
-  readonly rules?: readonly string[];
-}
 
 /** A hash of what was written; or rules, as they were written to filter or read from any table. */
 type Content = number | readonly string[];

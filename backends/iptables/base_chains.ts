@@ -25,17 +25,17 @@
  * @module
  */
 import { type Cidr, parseCidr } from "../../lib/net/cidr.ts";
-import { INVALID_COUNTER } from "../netfilter/iptables_features.ts";
-import type { IptablesTable, Rule } from "../netfilter/iptables_objects.ts";
+import { INVALID_COUNTER } from "../netfilter/iptables/iptables_features.ts";
+import type {
+  IptablesTable,
+  Jump as ChainJump,
+  Rule,
+} from "../netfilter/iptables/iptables_objects.ts";
 import type { PathKind } from "./packet_path.ts";
 import { type IptablesRenderOptions, masqueradeMark } from "./render_options.ts";
 
-/** A rule of ours in a chain that is not. */
-export interface Jump {
-  readonly table: IptablesTable;
-  /** `KUBE-FIREWALL` is the kubelet's: we add to it. */
-  readonly from: "FORWARD" | "INPUT" | "KUBE-FIREWALL" | "OUTPUT" | "POSTROUTING" | "PREROUTING";
-  readonly rule: Rule;
+/** A rule of ours in a built-in chain, or in `KUBE-FIREWALL`, which is the kubelet's. */
+export interface Jump extends ChainJump {
   /** The kubelet has it as well: it stays when ours go. */
   readonly isShared?: true;
 }

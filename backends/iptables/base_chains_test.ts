@@ -1,5 +1,5 @@
 import { assert, assertEquals } from "@std/assert";
-import { ruleText } from "../netfilter/iptables_objects.ts";
+import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { baseChains, baseJumps, isServiceChain } from "./base_chains.ts";
 import {
   ALL_FEATURES,

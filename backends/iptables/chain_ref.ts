@@ -4,7 +4,7 @@
  * @module
  */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import type { IptablesTable } from "../netfilter/iptables_objects.ts";
+import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import type { IpFamily } from "../../lib/net/ip_address.ts";
 import { prefixChainName } from "../netfilter/names.ts";
 import { type TreeId, TREES } from "./base_chains.ts";
@@ -28,7 +28,9 @@ export interface ChainContent {
 }
 
 /** `table chain`, as a `Map` key. */
-export function chainKey({ table, name }: Pick<ChainRef, "name" | "table">): string {
+export function chainKey(
+  { table, name }: { readonly table: string; readonly name: string },
+): string {
   return `${table} ${name}`;
 }
 

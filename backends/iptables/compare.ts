@@ -5,11 +5,11 @@
  */
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { compareChain } from "../netfilter/compare_chain.ts";
+import { compareChain } from "../netfilter/iptables/compare_chain.ts";
 import { compareLists } from "../../lib/proxy/compare_lists.ts";
-import { type IptablesTable, ruleText } from "../netfilter/iptables_objects.ts";
-import type { SavedTable, SavedTables } from "../netfilter/iptables_save.ts";
-import { normalRule } from "../netfilter/rule_normal_form.ts";
+import { type IptablesTable, ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import type { SavedTable, SavedTables } from "../netfilter/iptables/iptables_save.ts";
+import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { isServiceChain, TREES } from "./base_chains.ts";
 import { chainKey } from "./chain_ref.ts";
 import {

@@ -14,12 +14,18 @@
  *
  * @module
  */
-import type { IptablesTable } from "../netfilter/iptables_objects.ts";
-import type { AppliedChain, AppliedRules } from "./applied_rules.ts";
+import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
+import type { AppliedRules } from "./applied_rules.ts";
 import { isServiceChain, type Jump } from "./base_chains.ts";
 import { type ChainContent, chainKey, type ChainRef } from "./chain_ref.ts";
 import type { IptablesLayout } from "./layout.ts";
-import { type RemovedJump, RestoreBatch, type RestorePart } from "./restore_batch.ts";
+import {
+  type AppliedChain,
+  type PlacedLine,
+  RestoreBatch,
+  type RestorePart,
+} from "../netfilter/iptables/restore_batch.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { TimeSlice } from "../../lib/os/time_slice.ts";
 
 /** What goes into a batch beside the chains that differ. */
@@ -27,7 +33,7 @@ interface DiffOptions {
   /** Jumps that are missing, in the order of insertion. @default {none} */
   readonly jumps?: readonly Jump[];
   /** Jumps that are in the wrong place, or there twice. @default {none} */
-  readonly removedJumps?: readonly RemovedJump[];
+  readonly removedJumps?: readonly PlacedLine[];
   /** Chains to take away beside those, from {@linkcode staleChains}. @default {none} */
   readonly stale?: StaleChains;
   /** Chains, as {@linkcode chainKey}, that others refer to: emptied where they would go. @default {none} */
@@ -73,7 +79,7 @@ export function diffRules(
   layout: Pick<IptablesLayout, "content" | "dirty">,
   applied: AppliedRules,
   options: DiffOptions = {},
-): RestoreBatch {
+): RestoreBatch<ServicePortKey> {
   const steps = diffSteps(layout, applied, options);
   for (;;) {
     const step = steps.next();
@@ -86,7 +92,7 @@ export async function diffRulesInSlices(
   layout: IptablesLayout,
   applied: AppliedRules,
   options: SlicedDiffOptions,
-): Promise<RestoreBatch> {
+): Promise<RestoreBatch<ServicePortKey>> {
   const steps = diffSteps(layout, applied, options);
   for (;;) {
     const step = steps.next();
@@ -115,7 +121,7 @@ function* diffSteps(
   layout: Pick<IptablesLayout, "content" | "dirty">,
   applied: AppliedRules,
   { jumps = [], removedJumps = [], stale, kept = new Set() }: DiffOptions,
-): Generator<void, RestoreBatch, void> {
+): Generator<void, RestoreBatch<ServicePortKey>, void> {
   const differences: Differences = {
     written: { filter: [], mangle: [], nat: [] },
     removed: { filter: [], mangle: [], nat: [] },
@@ -169,19 +175,19 @@ function partsOf(
   { applied, jumps, removedJumps }:
     & Pick<Comparison, "applied">
     & Required<Pick<DiffOptions, "jumps" | "removedJumps">>,
-): readonly RestorePart[] {
+): readonly RestorePart<ServicePortKey>[] {
   const jumpsOf = (table: IptablesTable) => ({
     removedJumps: removedJumps.filter((jump) => jump.table === table),
     jumps: jumps.filter((jump) => jump.table === table),
   });
   const { stricter, looser } = filterParts(written.filter, applied);
-  const parts: readonly RestorePart[] = [
+  const parts: readonly RestorePart<ServicePortKey>[] = [
     { table: "mangle", chains: written.mangle, removed: removed.mangle, jumps: [] },
     { table: "filter", chains: stricter, removed: [], ...jumpsOf("filter") },
     { table: "nat", chains: written.nat, removed: removed.nat, ...jumpsOf("nat") },
     { table: "filter", chains: looser, removed: removed.filter, jumps: [] },
   ];
-  return parts.filter(({ chains, removed, removedJumps = [], jumps }) =>
+  return parts.filter(({ chains = [], removed = [], removedJumps = [], jumps = [] }) =>
     chains.length + removed.length + removedJumps.length + jumps.length > 0
   );
 }

@@ -1,6 +1,7 @@
 import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import { parseCidr } from "../../lib/net/cidr.ts";
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { FakeIptables } from "../../tests/support/fakes/fake_iptables.ts";
 import { randomServicePlan } from "../../tests/support/builders/random_service_plan.ts";
@@ -16,7 +17,7 @@ import { diffRules, diffRulesInSlices, staleChains } from "./diff.ts";
 import { IptablesLayout } from "./layout.ts";
 import { renderIptables } from "./render.ts";
 import { defaultRenderOptions } from "./render_options.ts";
-import type { RestoreBatch } from "./restore_batch.ts";
+import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 
 const OPTIONS = defaultRenderOptions("IPv4");
 const SHARED = testSharedPlan({ localTraffic: { kind: "byCidr", cidr: parseCidr("10.0.0.0/8") } });
@@ -32,7 +33,7 @@ class Stage {
     this.sync({ jumps: baseJumps(OPTIONS) });
   }
 
-  sync(options?: Parameters<typeof diffRules>[2]): RestoreBatch {
+  sync(options?: Parameters<typeof diffRules>[2]): RestoreBatch<ServicePortKey> {
     const batch = diffRules(this.layout, this.applied, options);
     this.tool.restore([...batch.text()].join(""));
     this.applied.confirm(batch.applied);
@@ -110,7 +111,8 @@ Deno.test("diffRules() refuses before nat changes, and stops refusing after", ()
   const stage = new Stage();
   stage.layout.set(plan(1));
   stage.sync();
-  const tables = ({ lines }: RestoreBatch) => lines.filter((line) => line.startsWith("*"));
+  const tables = ({ lines }: RestoreBatch<ServicePortKey>) =>
+    lines.filter((line) => line.startsWith("*"));
   stage.layout.set(plan(1, []));
   assertEquals(tables(stage.sync()), ["*filter", "*nat"]);
   stage.layout.set(plan(1));

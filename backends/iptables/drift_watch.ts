@@ -9,9 +9,9 @@
 import type { LogFields } from "../../lib/log/logger.ts";
 import type { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { type DriftFound, type DriftSubject, DriftWatch } from "../netfilter/drift_watch.ts";
-import type { IptablesTable } from "../netfilter/iptables_objects.ts";
-import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
-import { IptablesError } from "../netfilter/restore_error.ts";
+import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
+import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
+import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import type { RuleBackendDependencies } from "../netfilter/rule_backend.ts";
 import { VerificationSchedule } from "../netfilter/verification_schedule.ts";
 import { CANARY } from "./base_chains.ts";

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { DriftStage } from "../../tests/support/stages/drift_stage.ts";
-import { IptablesError } from "../netfilter/restore_error.ts";
+import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import type { DriftWatch } from "../netfilter/drift_watch.ts";
 import { CanarySchedule, createRuleWatch } from "./drift_watch.ts";
 import type { WriteFigures } from "./write_figures.ts";

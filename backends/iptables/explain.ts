@@ -8,7 +8,7 @@ import { admission } from "../../lib/proxy/admitted_sources.ts";
 import type { ModeExplanation, PacketExplanation } from "../../lib/proxy/packet_explanation.ts";
 import { findHit, type PacketHit } from "../../lib/proxy/packet_hit.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import { ruleText } from "../netfilter/iptables_objects.ts";
+import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { type RuleSource, walkIptables } from "../netfilter/walk/iptables_walk.ts";
 import { carriersOf, walkedPacket } from "../netfilter/walk/walk_steps.ts";
 import { baseJumps } from "./base_chains.ts";

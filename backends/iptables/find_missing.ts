@@ -6,9 +6,9 @@
  */
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
-import type { IptablesTable } from "../netfilter/iptables_objects.ts";
-import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
-import { isSameRule } from "../netfilter/rule_normal_form.ts";
+import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
+import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
+import { isSameRule } from "../netfilter/iptables/rule_normal_form.ts";
 
 const CARRIER = /^-[AI] (\S+) (.*)$/s;
 

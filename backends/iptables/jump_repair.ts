@@ -7,16 +7,16 @@
  *
  * @module
  */
-import { type IptablesTable, type Rule, ruleText } from "../netfilter/iptables_objects.ts";
-import type { SavedTables } from "../netfilter/iptables_save.ts";
-import { normalRule } from "../netfilter/rule_normal_form.ts";
+import { type IptablesTable, type Rule, ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
+import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { baseChains, baseJumps, type Jump } from "./base_chains.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
-import type { RemovedJump } from "./restore_batch.ts";
+import type { PlacedLine } from "../netfilter/iptables/restore_batch.ts";
 
 /** What is to be done about jumps, by one batch. */
 export interface JumpRepair {
-  readonly removedJumps: readonly RemovedJump[];
+  readonly removedJumps: readonly PlacedLine[];
   /** In the order of insertion. */
   readonly jumps: readonly Jump[];
 }
@@ -32,7 +32,7 @@ const KUBE_PROXYS_COMMENT = / --comment "(kubernetes|kube-proxy) /;
 
 /** Compares the jumps that were read with those that have to be there. */
 export function repairJumps(options: IptablesRenderOptions, tables: SavedTables): JumpRepair {
-  const removedJumps: RemovedJump[] = [];
+  const removedJumps: PlacedLine[] = [];
   const jumps: Jump[] = [...missingInKubelets(options, tables)];
   for (const chain of lookAtJumps(options, tables)) {
     const repair = repairChain(chain);
@@ -55,7 +55,7 @@ export interface JumpsOfChain {
   /** Those that the kubelet has too, where they are missing. */
   readonly shared: readonly Jump[];
   /** What kube-proxy left. */
-  readonly stale: readonly RemovedJump[];
+  readonly stale: readonly PlacedLine[];
 }
 
 /** Looks at every built-in chain that has to have jumps. */

@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { FakeIptables } from "../../tests/support/fakes/fake_iptables.ts";
-import { ruleText } from "../netfilter/iptables_objects.ts";
-import { IptablesSave, type SavedTables } from "../netfilter/iptables_save.ts";
+import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import { IptablesSave, type SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import type { Jump } from "./base_chains.ts";
 import { repairJumps } from "./jump_repair.ts";
 import { renderIptables } from "./render.ts";

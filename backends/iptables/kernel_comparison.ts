@@ -11,8 +11,8 @@ import type {
   DataPlaneRepair,
 } from "../../lib/proxy/data_plane_difference.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
-import type { SavedTables } from "../netfilter/iptables_save.ts";
+import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
+import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { refusedByKey, RefusedServices } from "../netfilter/refused_services.ts";

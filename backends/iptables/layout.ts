@@ -19,7 +19,7 @@ import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { type IptablesTable, ruleText } from "../netfilter/iptables_objects.ts";
+import { type IptablesTable, ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { baseChains, type TreeId, TREES, type TreeSpec } from "./base_chains.ts";
 import {
   type ChainContent,

@@ -7,7 +7,7 @@ import { interfaceNameLength, LONGEST_INTERFACE_NAME } from "../../lib/net/inter
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { assertNever } from "../../lib/proxy/verdict.ts";
-import type { RuleMatch } from "../netfilter/iptables_objects.ts";
+import type { RuleMatch } from "../netfilter/iptables/iptables_objects.ts";
 
 /** A packet that the node itself sends. */
 export const FROM_NODE: RuleMatch = { extensions: [["addrtype", "--src-type", "LOCAL"]] };

@@ -6,7 +6,7 @@
  */
 import { type IpAddress, isLoopback, parseIpAddress } from "../../lib/net/ip_address.ts";
 import type { SharedPlan } from "../../lib/proxy/proxy_plan.ts";
-import type { Rule } from "../netfilter/iptables_objects.ts";
+import type { Rule } from "../netfilter/iptables/iptables_objects.ts";
 import { LOOPBACK_RANGE, type TreeId, TREES } from "./base_chains.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { parseIpAddress } from "../../lib/net/ip_address.ts";
-import { ruleText } from "../netfilter/iptables_objects.ts";
+import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { nodePortJumps } from "./node_port_jumps.ts";
 import {
   ALL_FEATURES,

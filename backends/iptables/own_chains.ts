@@ -4,8 +4,8 @@
  *
  * @module
  */
-import { IPTABLES_RULE_SETS } from "../netfilter/foreign/iptables_rule_set.ts";
-import type { DumpedTable, IptablesDump } from "../netfilter/foreign/iptables_dump.ts";
+import { IPTABLES_RULE_SETS } from "../netfilter/iptables/iptables_rule_set.ts";
+import type { DumpedTable, IptablesDump } from "../netfilter/iptables/iptables_dump.ts";
 import { removeCounters } from "../netfilter/packet_counters.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { removeChains } from "../netfilter/foreign/remove_iptables.ts";

@@ -16,7 +16,7 @@ import {
   tryParseIpAddress,
 } from "../../lib/net/ip_address.ts";
 import type { Port, Protocol } from "../../lib/net/port.ts";
-import type { RuleMatch } from "../netfilter/iptables_objects.ts";
+import type { RuleMatch } from "../netfilter/iptables/iptables_objects.ts";
 
 /** What the paths of a tree are made of. */
 export type PathKind = "destination" | "port" | "endpoint";

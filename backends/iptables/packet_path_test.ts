@@ -1,7 +1,7 @@
 import { assertEquals } from "@std/assert";
 import { type IpFamily, parseIpAddress } from "../../lib/net/ip_address.ts";
 import { parsePort } from "../../lib/net/port.ts";
-import { ruleText } from "../netfilter/iptables_objects.ts";
+import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import {
   addressPath,
   destinationPath,

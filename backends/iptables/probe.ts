@@ -7,14 +7,14 @@ import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import { createSysctl } from "../../lib/os/sysctl.ts";
 import { missingText, supportOf } from "../../lib/proxy/mode_support.ts";
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
-import { RULE_FEATURES } from "../netfilter/iptables_features.ts";
-import { IPTABLES_TABLES } from "../netfilter/iptables_tables.ts";
-import type { IptablesChoice } from "../netfilter/iptables_variant.ts";
+import { RULE_FEATURES } from "../netfilter/iptables/iptables_features.ts";
+import { IPTABLES_TABLES } from "../netfilter/iptables/iptables_tables.ts";
+import type { IptablesChoice } from "../netfilter/iptables/iptables_variant.ts";
 import { createScratchCounter, hasCounters } from "../netfilter/packet_counters.ts";
 import { type Feature, RIGHTS } from "../netfilter/probe/feature.ts";
 import type { RuleFeature } from "../netfilter/probe/iptables_trial.ts";
 import type { ProbeDependencies } from "../netfilter/probe/try_tool.ts";
-import { probeChosenIptables, probeIptables } from "../netfilter/probe_iptables.ts";
+import { probeChosenIptables, probeIptables } from "../netfilter/iptables/probe_iptables.ts";
 import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
 import type { IptablesFeatures } from "./render_options.ts";
 

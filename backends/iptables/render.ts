@@ -7,7 +7,7 @@
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { ruleText } from "../netfilter/iptables_objects.ts";
+import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { AppliedRules } from "./applied_rules.ts";
 import { baseJumps } from "./base_chains.ts";
 import { chainKey, type ChainRef } from "./chain_ref.ts";
@@ -15,14 +15,14 @@ import { diffRules } from "./diff.ts";
 import { IptablesLayout } from "./layout.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import { renderService } from "./render_service.ts";
-import type { RestoreBatch } from "./restore_batch.ts";
+import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 import { serviceExcerpt, ServiceExcerpts } from "./service_excerpt.ts";
 import type { LayoutOrigin } from "./tree_shape.ts";
 
 /** All rules of one IP family. */
 interface IptablesRuleset {
   /** For `iptables-restore --noflush`, or `ip6tables-restore --noflush`. */
-  readonly batch: RestoreBatch;
+  readonly batch: RestoreBatch<ServicePortKey>;
   /** What could not be expressed with the features at hand. */
   readonly quarantined: readonly Quarantined[];
 }

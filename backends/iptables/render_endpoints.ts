@@ -5,7 +5,7 @@
  */
 import type { Endpoint } from "../../lib/proxy/endpoint.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import type { Rule, RuleMatch } from "../netfilter/iptables_objects.ts";
+import type { Rule, RuleMatch } from "../netfilter/iptables/iptables_objects.ts";
 import { endpointName } from "../netfilter/names.ts";
 
 /** The decimals that upstream writes; the tools print one more. */

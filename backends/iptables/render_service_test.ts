@@ -8,7 +8,7 @@ import {
   type TestServicePlan,
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
-import { ruleText } from "../netfilter/iptables_objects.ts";
+import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import type { TreeId } from "./base_chains.ts";
 import {
   ALL_FEATURES,

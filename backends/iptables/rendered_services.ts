@@ -8,7 +8,7 @@
  */
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { ruleText } from "../netfilter/iptables_objects.ts";
+import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
 import { renderService, type ServiceRenderContext } from "./render_service.ts";
 import type { ServiceChain, ServiceEntry, ServiceRules } from "./service_rules.ts";
 

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import type { IptablesTable } from "../netfilter/iptables_objects.ts";
-import type { AppliedChain } from "./applied_rules.ts";
+import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
+import type { AppliedChain } from "../netfilter/iptables/restore_batch.ts";
 import { chainKey } from "./chain_ref.ts";
 
 /** Rules by table. */

@@ -4,10 +4,11 @@
  *
  * @module
  */
+import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { Clock } from "../../lib/os/clock.ts";
-import type { IptablesTable } from "../netfilter/iptables_objects.ts";
-import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
-import type { SavedTables } from "../netfilter/iptables_save.ts";
+import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
+import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
+import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { AppliedRules } from "./applied_rules.ts";
 import { CANARY } from "./base_chains.ts";
@@ -15,7 +16,7 @@ import type { ChainRef } from "./chain_ref.ts";
 import { diffRulesInSlices, type StaleChains, staleChains } from "./diff.ts";
 import { type JumpRepair, KUBELET_FIREWALL, NO_JUMP_REPAIR, repairJumps } from "./jump_repair.ts";
 import type { IptablesLayout } from "./layout.ts";
-import type { RestoreBatch } from "./restore_batch.ts";
+import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 import { type RulesByTable, RuleTotals } from "./rule_totals.ts";
 import { withUnreadable } from "./unreadable_table.ts";
 import type { WriteFigures } from "./write_figures.ts";
@@ -53,7 +54,7 @@ export class RuleWriter {
   #isTrusted = false;
   #unreadable: readonly IptablesTable[] = [];
   #failures = 0;
-  #batch: RestoreBatch | undefined;
+  #batch: RestoreBatch<ServicePortKey> | undefined;
 
   constructor(dependencies: RuleWriterDependencies) {
     this.#dependencies = dependencies;
@@ -83,7 +84,7 @@ export class RuleWriter {
   }
 
   /** What was given to the tool and refused. */
-  get batch(): RestoreBatch | undefined {
+  get batch(): RestoreBatch<ServicePortKey> | undefined {
     return this.#batch;
   }
 
@@ -155,7 +156,7 @@ export class RuleWriter {
     layout.settle();
   }
 
-  async #confirm({ applied }: RestoreBatch): Promise<void> {
+  async #confirm({ applied }: RestoreBatch<ServicePortKey>): Promise<void> {
     const slice = new TimeSlice(this.#dependencies.clock);
     for (let start = 0; start < applied.length; start += SLICE_SIZE) {
       const chains = applied.slice(start, start + SLICE_SIZE);

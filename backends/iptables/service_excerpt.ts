@@ -5,7 +5,8 @@
  * @module
  */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import type { RestoreBatch } from "./restore_batch.ts";
+import { targetOf } from "../netfilter/iptables/iptables_save.ts";
+import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 
 /** Which rules are wanted. */
 interface ExcerptOptions {
@@ -24,11 +25,12 @@ interface RuleLine {
 
 const RULE = /^-[AI] (\S+) (.*)$/;
 const CHAIN = /^:(\S+) /;
-const QUOTED = /"(?:[^"\\]|\\.)*"/g;
-const TARGET = /(?:^| )-[jg] (\S+)/;
 
 /** Lines of the batch, as input for `iptables-restore --noflush` that is complete in itself. */
-export function serviceExcerpt(batch: RestoreBatch, options: ExcerptOptions): Iterable<string> {
+export function serviceExcerpt(
+  batch: RestoreBatch<ServicePortKey>,
+  options: ExcerptOptions,
+): Iterable<string> {
   return new ServiceExcerpts(batch).text(options);
 }
 
@@ -36,7 +38,7 @@ export function serviceExcerpt(batch: RestoreBatch, options: ExcerptOptions): It
 export class ServiceExcerpts {
   readonly #tables: readonly TableLines[];
 
-  constructor(batch: RestoreBatch) {
+  constructor(batch: RestoreBatch<ServicePortKey>) {
     const tables: TableLines[] = [];
     for (const [index, text] of batch.lines.entries()) {
       if (text.startsWith("*")) tables.push(new TableLines());
@@ -67,8 +69,7 @@ class TableLines {
     if (chain !== undefined) this.#chains.set(chain, number);
     const [, from, rule] = RULE.exec(text) ?? [];
     if (from === undefined || rule === undefined) return;
-    // A comment may hold anything.
-    const target = TARGET.exec(rule.includes('"') ? rule.replaceAll(QUOTED, "") : rule)?.[1];
+    const target = targetOf(rule);
     this.#rules.set(number, { chain: from, target });
     addTo(this.#byChain, from, number);
     addTo(this.#byRule, rule, number);

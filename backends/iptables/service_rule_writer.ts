@@ -6,7 +6,7 @@
 import type { Clock } from "../../lib/os/clock.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { IptablesError } from "../netfilter/restore_error.ts";
+import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { chainKey } from "./chain_ref.ts";
 import type { IptablesLayout } from "./layout.ts";
 import { refusedItem, type RefusedServices } from "../netfilter/refused_services.ts";
@@ -80,7 +80,7 @@ export class ServiceRuleWriter {
   /** Whether something was done about the line that was refused. */
   #leaveOut(layout: IptablesLayout, error: IptablesError): boolean {
     const { writer } = this.#dependencies;
-    const { number, text } = error.line ?? { number: 0, text: "" };
+    const { number, text, table } = error.line ?? { number: 0, text: "", table: "" };
     const owner = writer.batch?.ownerOf(number);
     const plan = owner && layout.plan(owner);
     if (plan) {
@@ -88,9 +88,8 @@ export class ServiceRuleWriter {
       return true;
     }
     if (text.startsWith("-X ")) {
-      const table = writer.batch?.tableOf(number);
-      if (table) writer.keep(chainKey({ table, name: text.slice(3) }));
-      return table !== undefined;
+      writer.keep(chainKey({ table, name: text.slice(3) }));
+      return true;
     }
     // A jump that somebody else took away meanwhile: what is read next has it no more.
     return text.startsWith("-D ");

@@ -4,7 +4,7 @@
  * @module
  */
 import type { Quarantined } from "../../lib/proxy/data_plane.ts";
-import type { Rule } from "../netfilter/iptables_objects.ts";
+import type { Rule } from "../netfilter/iptables/iptables_objects.ts";
 import type { TreeId } from "./base_chains.ts";
 
 /** Rules for one path of one tree. */

@@ -4,9 +4,9 @@
  *
  * @module
  */
-import { type IptablesTable, ruleText } from "../netfilter/iptables_objects.ts";
-import type { IptablesRunner } from "../netfilter/iptables_runner.ts";
-import type { SavedTable, SavedTables } from "../netfilter/iptables_save.ts";
+import { type IptablesTable, ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
+import type { SavedTable, SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import { baseChains, baseJumps } from "./base_chains.ts";
 import { KUBELET_FIREWALL } from "./jump_repair.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";

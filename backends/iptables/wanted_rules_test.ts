@@ -10,7 +10,7 @@ import {
   testProxyPlan,
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
-import { IptablesRunner } from "../netfilter/iptables_runner.ts";
+import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { defaultRenderOptions } from "./render_options.ts";
 import { WantedRules } from "./wanted_rules.ts";
 import { WriteFigures } from "./write_figures.ts";

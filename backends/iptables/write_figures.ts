@@ -3,8 +3,8 @@
  *
  * @module
  */
-import type { IptablesTable } from "../netfilter/iptables_objects.ts";
-import type { RestoreBatch } from "./restore_batch.ts";
+import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
+import type { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 
 /** Counts of one sync, or of one repair. */
 export class WriteFigures {
@@ -23,12 +23,14 @@ export class WriteFigures {
   readonly rules: Record<IptablesTable, number> = { filter: 0, mangle: 0, nat: 0 };
 
   /** A batch was accepted. */
-  add({ applied, counts, lines }: RestoreBatch): void {
+  add(
+    { applied, counts, lines }: Pick<RestoreBatch<string>, "applied" | "counts" | "lines">,
+  ): void {
     this.lines += lines.length;
     this.bytes += counts.bytes;
     this.jumps += counts.jumps;
     for (const table of ["filter", "mangle", "nat"] as const) {
-      this.rules[table] += counts.rules[table];
+      this.rules[table] += counts.rules.get(table) ?? 0;
     }
     for (const { rules } of applied) {
       if (rules) this.chains++;

@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
 import { parseCidr } from "../../lib/net/cidr.ts";
-import { RestoreBatch } from "./restore_batch.ts";
+import { RestoreBatch } from "../netfilter/iptables/restore_batch.ts";
 import { WriteFigures } from "./write_figures.ts";
 
 const SOURCE = { value: parseCidr("10.0.0.0/8") };
@@ -9,8 +9,8 @@ const STEPS = RestoreBatch.steps([
     table: "filter",
     chains: [{ name: "A", rules: ["-j DROP"], owners: [undefined] }],
     removed: [],
-    removedJumps: [{ table: "filter", from: "INPUT", rule: "-j A" }],
-    jumps: [{ table: "filter", from: "INPUT", rule: { source: SOURCE, target: ["A"] } }],
+    removedJumps: [{ from: "INPUT", rule: "-j A" }],
+    jumps: [{ from: "INPUT", rule: { source: SOURCE, target: ["A"] } }],
   },
   {
     table: "nat",
@@ -24,7 +24,7 @@ const STEPS = RestoreBatch.steps([
   { table: "nat", name: "C" },
 ]);
 
-function batchOf(steps: typeof STEPS): RestoreBatch {
+function batchOf(steps: typeof STEPS): RestoreBatch<string> {
   for (;;) {
     const { done, value } = steps.next();
     if (done) return value;

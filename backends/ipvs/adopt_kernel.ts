@@ -8,14 +8,14 @@ import type { Cidr } from "../../lib/net/cidr.ts";
 import { cidrContains } from "../../lib/net/cidr.ts";
 import { type IpAddress, ipFamilyOf } from "../../lib/net/ip_address.ts";
 import { tryParsePort } from "../../lib/net/port.ts";
-import { ruleText } from "../netfilter/iptables_objects.ts";
-import type { SavedTables } from "../netfilter/iptables_save.ts";
-import { normalRule } from "../netfilter/rule_normal_form.ts";
+import { ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
+import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { appliedFromSeen, type AppliedServer, type AppliedServers } from "./applied_servers.ts";
 import { BASE_JUMPS, baseChains, FROM_CLUSTER } from "./base_rules.ts";
 import type { KernelState } from "./diff.ts";
 import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
-import { normalOptions, scratchName } from "./ipset_text.ts";
+import { canBeSwapped, normalOptions, scratchName } from "../netfilter/ipset/ipset_text.ts";
 import type { KernelReading } from "./ipvs_runner.ts";
 import type { IpvsLayout, WantedServer } from "./layout.ts";
 import { isOwnServer } from "./own_server.ts";
@@ -87,12 +87,6 @@ function adoptSets(
     layout.sets[id].adopt(isSame ? saved.entries : new Set());
   }
   return { missing, other, stale: [...stale] };
-}
-
-/** Whether two sets have the same type and family; the kernel swaps no others. */
-function canBeSwapped(one: string, other: string): boolean {
-  const kindOf = (options: string) => /^\S+(?: family \S+)?/.exec(options)?.[0];
-  return kindOf(one) === kindOf(other);
 }
 
 function adoptServers(

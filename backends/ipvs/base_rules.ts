@@ -32,16 +32,15 @@ import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { assertNever } from "../../lib/proxy/verdict.ts";
-import type { Chain, IptablesTable, Rule, RuleMatch } from "../netfilter/iptables_objects.ts";
+import type {
+  Chain,
+  IptablesTable,
+  Jump,
+  Rule,
+  RuleMatch,
+} from "../netfilter/iptables/iptables_objects.ts";
 import { IP_SETS, type SetId, setName } from "./ipset_table.ts";
 import { type IpvsRenderOptions, masqueradeMark } from "./render_options.ts";
-
-/** A rule of ours in a chain that packets enter by themselves. */
-export interface BaseJump {
-  readonly table: IptablesTable;
-  readonly from: "FORWARD" | "INPUT" | "OUTPUT" | "POSTROUTING" | "PREROUTING";
-  readonly rule: Rule;
-}
 
 /** What the rules depend on, which all Services share. */
 export interface BaseRuleContext {
@@ -69,14 +68,14 @@ const NEW: readonly string[] = ["conntrack", "--ctstate", "NEW"];
 
 function jump(
   table: IptablesTable,
-  from: BaseJump["from"],
+  from: string,
   [comment, chain]: readonly [comment: string, chain: string],
-): BaseJump {
+): Jump {
   return { table, from, rule: { comment, target: [chain] } };
 }
 
 /** In the order of insertion, each at the top: the last one comes first in its chain. */
-export const BASE_JUMPS: readonly BaseJump[] = [
+export const BASE_JUMPS: readonly Jump[] = [
   ...(["PREROUTING", "OUTPUT"] as const).flatMap((from) => [
     jump("mangle", from, ["kube-proxy firewall rules", "KUBE-PROXY-FIREWALL"]),
     jump("nat", from, ["kubernetes service portals", "KUBE-SERVICES"]),

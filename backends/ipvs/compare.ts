@@ -8,16 +8,16 @@
  */
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { compareChain } from "../netfilter/compare_chain.ts";
-import { type Chain, ruleText } from "../netfilter/iptables_objects.ts";
-import type { SavedTables } from "../netfilter/iptables_save.ts";
-import { normalRule } from "../netfilter/rule_normal_form.ts";
+import { compareChain } from "../netfilter/iptables/compare_chain.ts";
+import { type Chain, ruleText } from "../netfilter/iptables/iptables_objects.ts";
+import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
+import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { type AppliedServers, OTHER_FORWARDING } from "./applied_servers.ts";
 import { baseChains, FROM_CLUSTER } from "./base_rules.ts";
 import { DEVICE, type KernelState } from "./diff.ts";
 import { diffServers } from "./diff_servers.ts";
 import { SET_IDS, setName, setOptions } from "./ipset_table.ts";
-import type { SavedSet } from "./ipset_text.ts";
+import type { SavedSet } from "../netfilter/ipset/ipset_text.ts";
 import { type IpvsOperation, setupText } from "./ipvs_operation.ts";
 import type { IpvsLayout } from "./layout.ts";
 import { renderService } from "./render_service.ts";
@@ -60,8 +60,7 @@ export function damagedChains(
     const there = tables[table].chains.get(name);
     const own = name === FROM_CLUSTER ? inFoundOrder(layout.rules.wanted, there ?? []) : [];
     const rules = chain.rules.map(ruleText).concat(own);
-    const owners = rules.map(() => undefined);
-    return { chain, differences: compareChain({ table, name, rules, owners }, there) };
+    return { chain, differences: compareChain({ table, name, rules }, there) };
   }).filter(({ differences }) => differences.length > 0);
 }
 

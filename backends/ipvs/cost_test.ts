@@ -70,7 +70,7 @@ Deno.test("IpvsBackend: a quiet hour runs the checks and writes nothing", async 
     [...counts.keys()].sort(),
     [
       "cat /proc/net/ip_vs",
-      "ip -o addr show dev kube-ipvs0",
+      "ip -j addr show dev kube-ipvs0",
       "ip link add kube-ipvs0 type dummy",
       "ipset save",
       "iptables -w 5 -t nat -S KUBE-SERVICES",

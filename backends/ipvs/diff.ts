@@ -15,19 +15,27 @@
  *
  * @module
  */
+import { addDummyLine, addressLine } from "../iproute/ip_text.ts";
 import {
   type Chain,
-  chainLine,
   type IptablesTable,
+  type Jump,
   ruleText,
-} from "../netfilter/iptables_objects.ts";
+} from "../netfilter/iptables/iptables_objects.ts";
+import { restoreLines, type WrittenChain } from "../netfilter/iptables/restore_batch.ts";
 import { atOnce } from "../netfilter/in_steps.ts";
 import type { AppliedServers } from "./applied_servers.ts";
-import { BASE_JUMPS, baseChains, type BaseJump, FROM_CLUSTER } from "./base_rules.ts";
+import { BASE_JUMPS, baseChains, FROM_CLUSTER } from "./base_rules.ts";
 import { diffServers, type ServerChanges } from "./diff_servers.ts";
 import { setChanges } from "./diff_sets.ts";
 import { SET_IDS, type SetId, setName, setOptions } from "./ipset_table.ts";
-import { addLine, createLine, deleteLine, replaceLines } from "./ipset_text.ts";
+import {
+  addLine,
+  createLine,
+  deleteLine,
+  destroyLine,
+  replaceLines,
+} from "../netfilter/ipset/ipset_text.ts";
 import type { IpvsLayout } from "./layout.ts";
 import type { IpvsStep } from "./steps.ts";
 
@@ -44,7 +52,7 @@ export interface KernelState {
   /** Whether the fixed rules are there as they are wanted. */
   readonly hasRules: boolean;
   /** Jumps that are missing. */
-  readonly jumps: readonly BaseJump[];
+  readonly jumps: readonly Jump[];
   /**
    * Whether another mode serves until now: its rules in table nat stay until everything else is there.
    */
@@ -146,7 +154,7 @@ function* setsBefore(
   { missingSets, otherSets, staleSets }: KernelState,
 ): Generator<string> {
   const { family } = layout.options;
-  for (const name of staleSets) yield `destroy ${name}`;
+  for (const name of staleSets) yield destroyLine(name);
   // By this one a clean-up knows that the others are ours: it is there before them.
   if (missingSets.has(PROOF)) yield createLine(setName(PROOF, family), setOptions(PROOF, family));
   for (const id of SET_IDS) {
@@ -186,46 +194,42 @@ function rulesBefore(
   tables: ReadonlySet<IptablesTable>,
 ): string[] {
   const chains = hasRules ? [] : baseChains(layout.ruleContext);
-  const lines: string[] = [];
-  for (const table of ALL_TABLES.filter((each) => tables.has(each))) {
-    const own = [
-      ...chainLines(chains.filter((chain) => chain.table === table), layout),
-      ...(table === "nat" && hasRules
-        ? layout.rules.missing.map((rule) => `-A ${FROM_CLUSTER} ${rule}`)
-        : []),
-      ...jumps.filter((jump) => jump.table === table)
-        .map(({ from, rule }) => `-I ${from} ${ruleText(rule)}`),
-    ];
-    if (own.length > 0) lines.push(`*${table}`, ...own, "COMMIT");
-  }
-  return lines;
+  const appended = hasRules
+    ? layout.rules.missing.map((rule) => ({ from: FROM_CLUSTER, rule }))
+    : [];
+  return restoreLines(
+    ALL_TABLES.filter((table) => tables.has(table)).map((table) => ({
+      table,
+      chains: chains.filter((chain) => chain.table === table)
+        .map((chain) => writtenChain(chain, layout)),
+      appended: table === "nat" ? appended : [],
+      jumps: jumps.filter((jump) => jump.table === table),
+    })),
+  );
 }
 
-function chainLines(chains: readonly Chain[], layout: IpvsLayout): string[] {
-  const lines = chains.map(({ name }) => chainLine(name));
-  for (const { name, rules } of chains) {
-    for (const rule of rules) lines.push(`-A ${name} ${ruleText(rule)}`);
-    if (name !== FROM_CLUSTER) continue;
-    for (const rule of layout.rules.wanted) lines.push(`-A ${name} ${rule}`);
-  }
-  return lines;
+/** A chain with its rules; those of single Services come last. */
+export function writtenChain({ name, rules }: Chain, layout: IpvsLayout): WrittenChain {
+  const own = name === FROM_CLUSTER ? layout.rules.wanted : [];
+  return { name, rules: [...rules.map(ruleText), ...own] };
 }
 
 function rulesAfter({ rules }: IpvsLayout, { hasRules }: KernelState): string[] {
-  const { stale } = rules;
   // A chain that was written as a whole has none of them.
-  if (!hasRules || stale.length === 0) return [];
-  return ["*nat", ...stale.map((rule) => `-D ${FROM_CLUSTER} ${rule}`), "COMMIT"];
+  const stale = hasRules ? rules.stale : [];
+  return restoreLines([
+    { table: "nat", removedJumps: stale.map((rule) => ({ from: FROM_CLUSTER, rule })) },
+  ]);
 }
 
 function* addressLines(
-  { addresses, options }: IpvsLayout,
+  { addresses }: IpvsLayout,
   { hasDevice }: KernelState,
 ): Generator<string> {
-  const length = options.family === "IPv4" ? 32 : 128;
-  const at = (address: string) => `${address}/${length} dev ${DEVICE}`;
-  if (!hasDevice) yield `link add ${DEVICE} type dummy`;
+  if (!hasDevice) yield addDummyLine(DEVICE);
   // Of one that is there, "add" would be the last line that is read.
-  for (const address of addresses.missing) yield `addr replace ${at(address)}`;
-  for (const address of addresses.stale) yield `addr del ${at(address)}`;
+  for (const address of addresses.missing) {
+    yield addressLine("replace", { address, device: DEVICE });
+  }
+  for (const address of addresses.stale) yield addressLine("del", { address, device: DEVICE });
 }

@@ -24,7 +24,7 @@ function seen(
 }
 
 function lines(list: DrainList, servers: readonly SeenServer[], nowMs: number): string[] {
-  return [...renderOperations(list.due(servers, nowMs))].map((line) => line.trimEnd());
+  return [...renderOperations(list.due(servers, nowMs))];
 }
 
 function listWith(timeoutMs: number, ...reals: readonly RealServerKey[]): DrainList {

@@ -4,19 +4,7 @@
  * @module
  */
 import type { IpFamily } from "../../lib/net/ip_address.ts";
-
-/** The types of sets, with what an entry of each looks like. */
-type SetType =
-  /** `10.0.0.1` */
-  | "hash:ip"
-  /** `10.0.0.1,tcp:80` */
-  | "hash:ip,port"
-  /** `10.0.0.1,tcp:80,10.0.0.1` */
-  | "hash:ip,port,ip"
-  /** `10.0.0.1,tcp:80,10.0.0.0/8` */
-  | "hash:ip,port,net"
-  /** `30080` */
-  | "bitmap:port";
+import { createOptions, MAX_SET_NAME_LENGTH, type SetType } from "../netfilter/ipset/ipset_text.ts";
 
 /** A set, whatever the IP family. */
 interface SetSpec {
@@ -124,8 +112,6 @@ export const SET_IDS: readonly SetId[] = Object.keys(IP_SETS).filter((id): id is
   id in IP_SETS
 );
 
-/** IPSET_MAXNAMELEN less the final zero. */
-export const MAX_SET_NAME_LENGTH = 31;
 /** A bound against mistakes. kube-proxy has 65,536, which 22,000 Services with three addresses exceed. */
 const MAX_ENTRIES = 1_048_576;
 
@@ -137,8 +123,5 @@ export function setName(id: SetId, family: IpFamily): string {
 
 /** Type and options of a set, as `ipset create` takes them. */
 export function setOptions(id: SetId, family: IpFamily): string {
-  const { type } = IP_SETS[id];
-  if (type === "bitmap:port") return "bitmap:port range 0-65535";
-  const name = family === "IPv4" ? "inet" : "inet6";
-  return `${type} family ${name} hashsize 1024 maxelem ${MAX_ENTRIES}`;
+  return createOptions(IP_SETS[id].type, { family, maxEntries: MAX_ENTRIES });
 }

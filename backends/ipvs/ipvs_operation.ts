@@ -44,7 +44,7 @@ function operationLine(operation: IpvsOperation): string {
 
 /** Input for `ipvsadm -R`, line by line. */
 export function* renderOperations(operations: Iterable<IpvsOperation>): Generator<string> {
-  for (const operation of operations) yield `${operationLine(operation)}\n`;
+  for (const operation of operations) yield operationLine(operation);
 }
 
 /**

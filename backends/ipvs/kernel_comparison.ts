@@ -17,17 +17,17 @@ import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { Network } from "../../lib/os/network.ts";
 import type { ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
-import { chainLine, ruleText } from "../netfilter/iptables_objects.ts";
-import { IptablesRunner } from "../netfilter/iptables_runner.ts";
-import { chooseIptables } from "../netfilter/iptables_variant.ts";
+import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
+import { restoreLines } from "../netfilter/iptables/restore_batch.ts";
+import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
 import { refusedByKey } from "../netfilter/refused_services.ts";
-import { normalRule } from "../netfilter/rule_normal_form.ts";
+import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { adoptKernel } from "./adopt_kernel.ts";
 import { AppliedServers } from "./applied_servers.ts";
 import { FROM_CLUSTER } from "./base_rules.ts";
 import { compareIpvs, damagedChains } from "./compare.ts";
-import { DEVICE, diffInSteps, type KernelState } from "./diff.ts";
+import { DEVICE, diffInSteps, type KernelState, writtenChain } from "./diff.ts";
 import { setupText } from "./ipvs_operation.ts";
 import { IpvsRunner, type KernelReading } from "./ipvs_runner.ts";
 import { IpvsLayout } from "./layout.ts";
@@ -202,16 +202,11 @@ async function mendingSteps(
   const wanted = [...layout.rules.wanted];
   const kept = isWhole ? wanted : wanted.filter((rule) => there.has(normalRule(rule)));
   layout.rules.adopt(new Set(kept));
-  const lines = (["mangle", "filter", "nat"] as const).flatMap((table) => {
-    const chains = damaged.filter((chain) => chain.table === table);
-    if (chains.length === 0) return [];
-    const rules = chains.flatMap(({ name, rules }) =>
-      [...rules.map(ruleText), ...(name === FROM_CLUSTER ? wanted : [])].map((rule) =>
-        `-A ${name} ${rule}`
-      )
-    );
-    return [`*${table}`, ...chains.map(({ name }) => chainLine(name)), ...rules, "COMMIT"];
-  });
+  const lines = restoreLines((["mangle", "filter", "nat"] as const).map((table) => ({
+    table,
+    chains: damaged.filter((chain) => chain.table === table)
+      .map((chain) => writtenChain(chain, layout)),
+  })));
   const rest = await inSteps({ clock }, diffInSteps(layout, servers, { ...state, hasRules: true }));
   const chains: IpvsStep = { tool: "iptables", lines };
   // Jumps to a chain come after it.

@@ -9,17 +9,18 @@ import type { Clock } from "../../lib/os/clock.ts";
 import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { Network } from "../../lib/os/network.ts";
 import type { CleanupReport } from "../../lib/controller/data_plane.ts";
-import { destroySets } from "../netfilter/foreign/destroy_sets.ts";
-import { findDummyDevices } from "../netfilter/foreign/dummy_devices.ts";
+import { listSets, readSets } from "../netfilter/ipset/ipset_runner.ts";
+import { destroySets } from "../netfilter/ipset/destroy_sets.ts";
+import { findDummyDevices } from "../iproute/dummy_devices.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
-import { type NotedServers, readNotedServers } from "../netfilter/foreign/ip_sets.ts";
-import type { IptablesDump } from "../netfilter/foreign/iptables_dump.ts";
-import { IPTABLES_RULE_SETS } from "../netfilter/foreign/iptables_rule_set.ts";
+import { isKubeProxySet, notedServers } from "../netfilter/foreign/ip_sets.ts";
+import type { IptablesDump } from "../netfilter/iptables/iptables_dump.ts";
+import { IPTABLES_RULE_SETS } from "../netfilter/iptables/iptables_rule_set.ts";
 import { isKubeProxyChain } from "../netfilter/foreign/known_chains.ts";
 import { RemovalRun } from "../netfilter/foreign/removal_run.ts";
 import { removeChains } from "../netfilter/foreign/remove_iptables.ts";
 import type { ChainFilter } from "../netfilter/foreign/render_iptables_removal.ts";
-import { askTool, readProcFile } from "../netfilter/foreign/tool_output.ts";
+import { readProcFile } from "../netfilter/foreign/tool_output.ts";
 import {
   describeServer,
   IP_VS_FILE,
@@ -29,7 +30,7 @@ import {
 import { baseChains, FROM_CLUSTER } from "./base_rules.ts";
 import { DEVICE } from "./diff.ts";
 import { SET_IDS, setName } from "./ipset_table.ts";
-import { scratchName } from "./ipset_text.ts";
+import { scratchName } from "../netfilter/ipset/ipset_text.ts";
 import { isOwnServer } from "./own_server.ts";
 import { defaultIpvsOptions } from "./render_options.ts";
 import type { NodePortServers } from "./server_record.ts";
@@ -147,10 +148,10 @@ async function ownSets(
   { commands }: RemovalEdges,
   { run, removal: { family } }: { readonly run: RemovalRun; readonly removal: OwnObjectsRemoval },
 ): Promise<readonly string[]> {
-  const seen = await askTool(commands, ["ipset", "list", "-n"], run.signal);
+  const seen = await listSets(commands, run.signal);
   if (seen.state === "refused") run.unseen("ipsets", seen.reason);
   if (seen.state !== "seen") return [];
-  const there = new Set(seen.value.split("\n"));
+  const there = new Set(seen.value);
   const names = SET_IDS.map((id) => setName(id, family));
   // A killed run may have left what it was about to put in the place of another set.
   return [...new Set([...names, ...names.map(scratchName)])].filter((name) => there.has(name));
@@ -167,13 +168,13 @@ async function serverDeletion(
   const table = await readProcFile(commands, IP_VS_FILE, run.signal);
   if (table.state === "refused") run.unseen("virtual servers", table.reason);
   if (table.state !== "seen") return [];
-  const saved = await askTool(commands, ["ipset", "save"], run.signal);
+  const saved = await readSets({ clock, commands }, { isWanted: isKubeProxySet, ...run.signal });
   if (saved.state !== "seen") {
     // Without the sets nobody could ever tell whose the virtual servers are.
     run.unseen("entries of ipsets", saved.reason);
     return undefined;
   }
-  const noted: NotedServers = await inSteps({ clock }, readNotedServers(saved.value));
+  const noted = await inSteps({ clock }, notedServers(saved.value));
   const all = network.interfaceAddresses();
   const deviceAddresses = new Set(
     all.filter(({ interfaceName }) => interfaceName === DEVICE).map(({ address }) => address),

@@ -4,8 +4,9 @@
  * @module
  */
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
-import { RULE_FEATURES } from "../netfilter/iptables_features.ts";
-import { IPTABLES_TABLES } from "../netfilter/iptables_tables.ts";
+import { addDummyLine, deleteLinkLine } from "../iproute/ip_text.ts";
+import { RULE_FEATURES } from "../netfilter/iptables/iptables_features.ts";
+import { IPTABLES_TABLES } from "../netfilter/iptables/iptables_tables.ts";
 import { NOT_PERMITTED, probeResult, RIGHTS } from "../netfilter/probe/feature.ts";
 import { attemptSets, setTrial } from "../netfilter/probe/ipset_trial.ts";
 import type { RuleFeature } from "../netfilter/probe/iptables_trial.ts";
@@ -17,7 +18,7 @@ import {
   saysNotPermitted,
   tryTool,
 } from "../netfilter/probe/try_tool.ts";
-import { probeIptables, type TableFeature } from "../netfilter/probe_iptables.ts";
+import { probeIptables, type TableFeature } from "../netfilter/iptables/probe_iptables.ts";
 import { probeSharedTools } from "../netfilter/probe_shared_tools.ts";
 import { DUMMY, IPSET, IPVS_OF_KERNEL, IPVSADM, SCHEDULER, SET_FEATURES } from "./ipvs_features.ts";
 import { tryScheduler } from "./scheduler_probe.ts";
@@ -119,8 +120,8 @@ async function probeSets(
 /** Of one name for all runs; the kernel allows 15 characters. */
 const SCRATCH_DEVICE = "kr-probe0";
 
-const ADD = `link add ${SCRATCH_DEVICE} type dummy\n`;
-const REMOVE = `link del ${SCRATCH_DEVICE}\n`;
+const ADD = `${addDummyLine(SCRATCH_DEVICE)}\n`;
+const REMOVE = `${deleteLinkLine(SCRATCH_DEVICE)}\n`;
 
 /** Throws only when the caller gave up; the device is removed then too. */
 async function tryDummyDevice(

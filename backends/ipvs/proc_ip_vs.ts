@@ -15,8 +15,8 @@
  *
  * @module
  */
-import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
 import { tryParseProtocol } from "../../lib/net/port.ts";
+import { addressOf } from "../netfilter/foreign/virtual_servers.ts";
 import {
   type Forwarding,
   markKey,
@@ -25,9 +25,6 @@ import {
   type ServerKey,
   serverKey,
 } from "./virtual_server.ts";
-
-/** The file. It is there only while ip_vs is loaded, and shows one network namespace. */
-export const IP_VS_FILE = "/proc/net/ip_vs";
 
 /** A real server with what goes on there. */
 export interface SeenRealServer extends RealServer {
@@ -125,10 +122,4 @@ function tryParseReal(line: string): SeenRealServer | undefined {
     active: Number(active),
     inactive: Number(inactive),
   };
-}
-
-function addressOf(v4: string | undefined, v6: string | undefined): IpAddress | undefined {
-  if (v4 === undefined) return tryParseIpAddress(v6 ?? "");
-  const octets = [0, 2, 4, 6].map((at) => parseInt(v4.slice(at, at + 2), 16));
-  return tryParseIpAddress(octets.join("."));
 }

@@ -4,11 +4,11 @@
  * @module
  */
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { chainLine } from "../netfilter/iptables_objects.ts";
+import { chainLine } from "../netfilter/iptables/iptables_objects.ts";
 import { FROM_CLUSTER } from "./base_rules.ts";
 import { DEVICE } from "./diff.ts";
 import { SET_IDS, setName } from "./ipset_table.ts";
-import { scratchName } from "./ipset_text.ts";
+import { scratchName } from "../netfilter/ipset/ipset_text.ts";
 import type { IpvsLayout } from "./layout.ts";
 import { renderService } from "./render_service.ts";
 import type { ServiceParts } from "./service_front.ts";

@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { inPieces } from "../../lib/os/command_input.ts";
 import { type IpvsOperation, renderOperations } from "./ipvs_operation.ts";
 
 /** Input for one process. */
@@ -16,27 +17,12 @@ export type IpvsStep =
   /** For `ip -batch -`, which stops at the first line that fails. */
   | { readonly tool: "ip"; readonly lines: readonly string[] };
 
-/** About as much as a pipe takes at once. */
-const CHUNK_CHARACTERS = 65_536;
-
 /** The input in pieces of about 64 KiB. */
-export function* stepText(step: IpvsStep): Generator<string> {
-  let piece = "";
-  for (const line of linesOf(step)) {
-    piece += line;
-    if (piece.length < CHUNK_CHARACTERS) continue;
-    yield piece;
-    piece = "";
-  }
-  if (piece !== "") yield piece;
+export function stepText(step: IpvsStep): Generator<string> {
+  return inPieces(step.tool === "ipvsadm" ? renderOperations(step.operations) : step.lines);
 }
 
 /** Lines of the input. */
 export function stepSize(step: IpvsStep): number {
   return step.tool === "ipvsadm" ? step.operations.length : step.lines.length;
-}
-
-function* linesOf(step: IpvsStep): Generator<string> {
-  if (step.tool === "ipvsadm") yield* renderOperations(step.operations);
-  else for (const line of step.lines) yield `${line}\n`;
 }

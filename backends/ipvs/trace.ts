@@ -13,7 +13,8 @@ import type {
 } from "../../lib/proxy/packet_trace.ts";
 import { createIptablesTrace } from "../netfilter/trace/iptables_watch.ts";
 import type { TraceEdges } from "../netfilter/trace/trace_edges.ts";
-import { IP_VS_FILE, readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
+import { IP_VS_FILE } from "../netfilter/foreign/virtual_servers.ts";
+import { readProcIpVs, type SeenServer } from "./proc_ip_vs.ts";
 import { IP_VS_CONN_FILE, type IpvsConnection, parseIpvsConnection } from "./proc_ip_vs_conn.ts";
 import { serverKey } from "./virtual_server.ts";
 

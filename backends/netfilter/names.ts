@@ -6,7 +6,7 @@
 import { createHash } from "node:crypto";
 import type { EndpointKey } from "../../lib/proxy/endpoint.ts";
 import { type ServicePortName, servicePortText } from "../../lib/proxy/service_port_name.ts";
-import { MAX_CHAIN_NAME_LENGTH } from "./iptables_objects.ts";
+import { MAX_CHAIN_NAME_LENGTH } from "./iptables/iptables_objects.ts";
 
 /** Characters of a hash in a name: 80 bits. */
 const HASH_LENGTH = 16;

@@ -10,7 +10,7 @@ import type { CommandRunner } from "../../lib/os/command_runner.ts";
 import type { RuleCounters } from "../../lib/proxy/backend.ts";
 import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
 import type { RemovalRun } from "./foreign/removal_run.ts";
-import { INVALID_COUNTER, LOCALHOST_COUNTER, RULE_FEATURES } from "./iptables_features.ts";
+import { INVALID_COUNTER, LOCALHOST_COUNTER, RULE_FEATURES } from "./iptables/iptables_features.ts";
 import { probeResult } from "./probe/feature.ts";
 import { firstLine, type ProbeDependencies, tryTool } from "./probe/try_tool.ts";
 

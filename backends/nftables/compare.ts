@@ -8,13 +8,12 @@
  * @module
  */
 import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
-import type { IpFamily } from "../../lib/net/ip_address.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { compareLists } from "../../lib/proxy/compare_lists.ts";
-import type { NftChain, NftContainer } from "../netfilter/nft/nft_objects.ts";
+import type { NftChain, NftContainer, NftTableSpec } from "../netfilter/nft/nft_objects.ts";
 import type { CodedTable } from "../netfilter/nft/nft_runner.ts";
 import { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
-import { declarationPrint, normalHook, readChainPrint } from "../netfilter/nft/printed_form.ts";
+import { isDeclaredAs, normalHook, readChainPrint } from "../netfilter/nft/printed_form.ts";
 import type { RuleCode } from "../netfilter/nft/rule_code.ts";
 import { LAYOUT_MARK } from "./base_chains.ts";
 import { chainElement, isChoosingChain } from "./chain_spec.ts";
@@ -22,7 +21,6 @@ import { compareElements } from "./compare_elements.ts";
 import {
   CONTAINER_NAMES,
   type ContainerName,
-  containersOf,
   DYNAMIC_CONTAINER,
   isContainerName,
   type OwnedElement,
@@ -69,6 +67,7 @@ export function* compareTable(
 
 class PendingTableChanges {
   readonly #input: TableComparisonInput;
+  readonly #table: NftTableSpec<ContainerName>;
   readonly #differences: DataPlaneDifference[] = [];
   readonly #chains: NftChain[] = [];
   readonly #recreated: string[] = [];
@@ -83,13 +82,13 @@ class PendingTableChanges {
 
   constructor(input: TableComparisonInput) {
     this.#input = input;
+    this.#table = servicesTable(input.options.family);
   }
 
   /** Whether all of it is to be written anew: then nothing more is told of what is in it. */
   compareTableItself(): boolean {
-    const { found, options, wanted } = this.#input;
-    const table = servicesTable(options.family);
-    const name = `${table.family} ${table.name}`;
+    const { found, wanted } = this.#input;
+    const name = `${this.#table.family} ${this.#table.name}`;
     const other = found?.rules.keys().find((chain) =>
       /^layout-/.test(chain) && chain !== LAYOUT_MARK
     );
@@ -104,7 +103,7 @@ class PendingTableChanges {
       const words = { wanted: "no flags", found: "flags dormant" };
       this.#differences.push({ object: "table", name, kind: "altered", ...words });
     }
-    const altered = isReplaced ? [] : alteredContainers(found.declarations, options.family);
+    const altered = isReplaced ? [] : alteredContainers(found.declarations, this.#table);
     this.#differences.push(...altered);
     // No set can be declared anew while a rule looks things up in it.
     this.#replacesTable = isOther || altered.length > 0;
@@ -115,10 +114,8 @@ class PendingTableChanges {
   }
 
   compareContainers({ declarations }: CodedTable): void {
-    const containers = containersOf(this.#input.options.family);
-    for (const name of CONTAINER_NAMES) {
+    for (const [name, { kind, declaration }] of this.#table.containers) {
       if (declarations.has(name)) continue;
-      const { kind, declaration } = containers[name];
       this.#missing.add(name);
       this.#declares = true;
       this.#differences.push({ object: kind, name, kind: "missing", wanted: declaration });
@@ -185,7 +182,7 @@ class PendingTableChanges {
       isChoosingChain(name) && !wanted.chains.has(name)
     );
     const changes = yield* compareElements({
-      containers: containersOf(this.#input.options.family),
+      containers: this.#table.containers,
       wanted,
       found: found?.elements ?? new Map(),
       unknown: new Set(idle.map((name) => chainElement(name).key)),
@@ -200,8 +197,7 @@ class PendingTableChanges {
   }
 
   *end(): Generator<void, TableComparison> {
-    const table = servicesTable(this.#input.options.family);
-    const mending = yield* NftTransaction.steps(table, {
+    const mending = yield* NftTransaction.steps(this.#table, {
       replacesTable: this.#replacesTable,
       declared: this.#declares ? CONTAINER_NAMES : undefined,
       recreated: this.#recreated,
@@ -209,7 +205,7 @@ class PendingTableChanges {
       removed: this.#removed,
       added: this.#added,
     });
-    const removal = yield* NftTransaction.steps(table, {
+    const removal = yield* NftTransaction.steps(this.#table, {
       removedChains: this.#strangeChains,
       removedContainers: this.#strangeContainers,
     });
@@ -217,33 +213,20 @@ class PendingTableChanges {
   }
 }
 
-/**
- * Sets and maps of ours that hold something else than ours do, or for a time only. Only what is said of
- * that counts: tools of other versions print more of what they know.
- */
+/** Sets and maps of ours that hold something else than ours do, or for a time only. */
 function alteredContainers(
   declarations: CodedTable["declarations"],
-  family: IpFamily,
+  { containers }: NftTableSpec,
 ): readonly DataPlaneDifference[] {
-  const containers = containersOf(family);
-  return CONTAINER_NAMES.flatMap((name) => {
+  return [...containers].flatMap(([name, container]) => {
     const found = declarations.get(name);
     if (found === undefined || name === DYNAMIC_CONTAINER) return [];
-    const container = containers[name];
-    const isSame = decidingLines(found) === decidingLines(declarationPrint(container));
-    if (isSame || !/^type /m.test(found)) return [];
+    if (isDeclaredAs(container, found)) return [];
     const { kind, declaration: wanted } = container;
     const words = { wanted, found: found.trim().split("\n").slice(1).join(" ; ") };
     return [{ object: kind, name, kind: "altered" as const, ...words }];
   });
 }
-
-/** What decides of elements: what they are, and whether they go by themselves. */
-function decidingLines(print: string): string {
-  return print.split("\n").filter((line) => DECIDING.test(line)).sort().join("\n");
-}
-
-const DECIDING = /^(map|set|type .*|flags .*|timeout .*|counter)$/;
 
 function chainText(hook: string | undefined, rules: readonly string[]): string {
   return [...(hook === undefined ? [] : [hook]), ...rules].join("\n") || "no rules";

@@ -8,7 +8,6 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import type { NftContainer } from "../netfilter/nft/nft_objects.ts";
 import type { TableElements } from "../netfilter/nft/table_listing.ts";
 import {
-  CONTAINER_NAMES,
   type ContainerName,
   DYNAMIC_CONTAINER,
   type Element,
@@ -18,7 +17,7 @@ import type { WantedElement, WantedState } from "./wanted_state.ts";
 
 /** What is compared. */
 interface ElementComparisonInput {
-  readonly containers: Readonly<Record<ContainerName, NftContainer>>;
+  readonly containers: ReadonlyMap<ContainerName, NftContainer>;
   readonly wanted: Pick<WantedState, "elements" | "fronts">;
   readonly found: TableElements;
   /** Keys of numbered chains that fell out of use. */
@@ -58,7 +57,7 @@ export function* compareElements(
   const removed = new Map<ContainerName, OwnedElement[]>();
   const added = new Map<ContainerName, OwnedElement[]>();
   let seen = 0;
-  for (const container of CONTAINER_NAMES) {
+  for (const [container, { kind }] of input.containers) {
     if (container === DYNAMIC_CONTAINER) continue;
     const there = input.found.get(container) ?? new Map<string, string>();
     const gone: OwnedElement[] = [];
@@ -84,7 +83,6 @@ export function* compareElements(
     }
     if (gone.length > 0) removed.set(container, gone);
     if (fresh.length > 0) added.set(container, fresh);
-    const { kind } = input.containers[container];
     for (const difference of differencesOf(noted, { container, kind })) {
       differences.push({ container, difference });
     }

@@ -46,8 +46,7 @@ export type OwnedElement = ElementChange<ServicePortKey, ContainerName>;
 /** Clients that are remembered at once; an element takes about 100 bytes, when it is there. */
 const MAX_CLIENTS = 1_048_576;
 
-/** Every set and map of one family's table. */
-export function containersOf(family: IpFamily): Readonly<Record<ContainerName, NftContainer>> {
+function containersOf(family: IpFamily): Readonly<Record<ContainerName, NftContainer>> {
   const { address, clientType } = EXPRESSIONS[family];
   const port = "inet_proto . inet_service";
   const vip = `${address} . ${port}`;

@@ -45,7 +45,7 @@ type CountingElement = ElementChange<string, CountingSet>;
 interface CountingChanges {
   /** Whether the table with its sets, chains and rules is written. @default {false} */
   readonly declares?: boolean;
-  /** Whether the sets are emptied first; all counters begin anew. @default {false} */
+  /** Whether the sets are emptied first; all counters begin at 0. @default {false} */
   readonly empties?: boolean;
   readonly removed?: Iterable<EntryId>;
   readonly added?: Iterable<EntryId>;
@@ -136,7 +136,7 @@ function* elementSteps(
     if (container === undefined) continue;
     for (const direction of DIRECTIONS) {
       const key = `${keyOfEntry(id)} . ${direction}`;
-      elements.get(container)?.push({ element: { container, key }, owner: undefined });
+      elements.get(container)?.push({ element: { container, key } });
     }
   }
   return elements;

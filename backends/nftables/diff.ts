@@ -66,10 +66,7 @@ export function removeIdleChains(layout: NftablesLayout, applied: AppliedTable):
   const lasting = new Set(layout.baseChains().map(({ name }) => name));
   const idle = applied.idleChains().filter((name) => !lasting.has(name));
   const removedChains = [...applied.strangers];
-  const elements = idle.map((name): OwnedElement => ({
-    element: chainElement(name),
-    owner: undefined,
-  }));
+  const elements = idle.map((name): OwnedElement => ({ element: chainElement(name) }));
   const transaction = atOnce(NftTransaction.steps(servicesTable(layout.options.family), {
     removed: new Map([["numbered-chains", elements]]),
     removedChains,

@@ -17,7 +17,7 @@ import { countingTable } from "./counting_table.ts";
 /** How the removal is done. */
 interface OwnTableRemoval {
   readonly family: IpFamily;
-  /** Only tells what would be done. */
+  /** Only reports what would be done. */
   readonly dryRun: boolean;
 }
 

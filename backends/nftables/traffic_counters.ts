@@ -1,9 +1,9 @@
 /**
  * What goes through each Service, counted by the kernel: keeps the table that counts in step with the
- * plan, and reads it when somebody asks. No sync reads anything, and none fails by what happens here.
+ * plan, and reads it on request. No sync reads anything, and none fails by what happens here.
  *
  * Every reading compares as well: what others took away or changed is put right, and a counter that is
- * smaller than before began anew.
+ * smaller than before began at 0 again.
  *
  * @module
  */

@@ -1,5 +1,5 @@
 import { assert, assertEquals, assertMatch } from "@std/assert";
-import { MAX_PLAIN_LENGTH, readYaml, type YamlResult } from "./yaml_source.ts";
+import { MAX_PLAIN_LENGTH, MAX_YAML_LENGTH, readYaml, type YamlResult } from "./yaml_source.ts";
 
 const FILE = "a.yaml";
 
@@ -127,6 +127,41 @@ Deno.test("readYaml() names the line at which a text exceeds a bound", () => {
   const deep = `a: "${"[".repeat(100)}"\nb:\n  ${"[".repeat(100)}\n`;
   assertEquals(errorLines(deep), [3]);
   assertEquals(errorLines(`# \u00fc\n${"a: b\n".repeat(5_000)}`), [1_430]);
+});
+
+/** Texts of the greatest length, made of these over and over: each kind of token that YAML has. */
+const REPEATED: readonly (readonly [head: string, text: string])[] = [
+  ...["[", "]", "{", "[],", "[]", ",", "- ", "? ", ": ", "a:", "&a ", "*a ", "!", "%\n", "...\n"],
+  ...["ü: a\n", "#\n", "\n", "\r", "\t", " ", "''", "- ''\n", "a: |\n", "<<: *a\n", "a: b\n"],
+].map((text): [string, string] => ["", text]).concat([
+  ['"', "a\n"],
+  ['"', "\\u0061"],
+  ["a: >\n", " a\n"],
+  ["a: |\n", "  a\n"],
+  ['{"a":', "["],
+]);
+
+/** The shortest of some runs, in milliseconds: what others do on the machine meanwhile is not counted. */
+function shortestRun(text: string, { until = 0 }: { readonly until?: number } = {}): number {
+  let shortest = Infinity;
+  for (let run = 0; run < 6 && shortest > until; run++) {
+    const start = performance.now();
+    readYaml(text, { file: FILE, quick: true });
+    shortest = Math.min(shortest, performance.now() - start);
+  }
+  return shortest;
+}
+
+Deno.test("readYaml() takes no longer for hostile texts than twice what honest ones of their length take", () => {
+  const length = MAX_YAML_LENGTH - 1;
+  // 50 ms, on a machine that has nothing else to do.
+  const honest = Array.from({ length: 50_000 }, (_, index) => `k${index}: v\n`).join("");
+  const bound = 2 * shortestRun(honest.slice(0, honest.lastIndexOf("\n", length)));
+  for (const [head, text] of REPEATED) {
+    const hostile = head + text.repeat(Math.floor((length - head.length) / text.length));
+    const tookMs = shortestRun(hostile, { until: bound });
+    assert(tookMs <= bound, `${JSON.stringify(head + text)}…: ${tookMs} of ${bound} ms`);
+  }
 });
 
 Deno.test("readYaml() counts neither brackets in words nor dashes of several lines as nesting", () => {

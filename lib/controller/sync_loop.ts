@@ -169,12 +169,13 @@ export class SyncLoop<
   async sync(): Promise<RunOutcome> {
     const { dataPlane, planner, follower } = this.#options;
     const startedAt = this.#clock.now();
-    const again = this.#quarantined.map(({ key }) => key);
-    const { changes, problems } = await planner.collectChanges(again);
-    this.#logProblems(problems);
-    const times: SyncTimes = { startedAt, plannedAt: this.#clock.now() };
+    let times: SyncTimes = { startedAt, plannedAt: startedAt };
     let full: boolean | undefined;
     try {
+      const again = this.#quarantined.map(({ key }) => key);
+      const { changes, problems } = await planner.collectChanges(again);
+      this.#logProblems(problems);
+      times = { startedAt, plannedAt: this.#clock.now() };
       await follower.syncing(planner.plan, changes);
       const report = await dataPlane.sync(planner.plan, changes);
       full = report.full;

@@ -1,6 +1,5 @@
 /**
- * How long changes wait for their sync, compared with the runner of kube-proxy 1.36: a fixed gap
- * from the end of each run to the start of the next.
+ * How long changes wait for their sync, compared with the runner of kube-proxy 1.36 in the same run.
  *
  * @module
  */
@@ -11,44 +10,101 @@ import { type RunOutcome, SyncRunner } from "./sync_runner.ts";
 
 /** The default of `minSyncPeriod` in iptables and nftables mode. */
 const PERIOD_MS = 1000;
+/** The default of `syncPeriod`. */
+const SYNC_PERIOD_MS = 30_000;
 
-/** When syncs start, with a sync of `runMs` for requests at these times. */
-type Runner = (requests: readonly number[], runMs: number) => Promise<readonly number[]>;
+/** What both runners run for: requests at these times, and runs of `runMs`, of which some fail. */
+interface History {
+  readonly requests: readonly number[];
+  readonly runMs: number;
+  /** Numbers of runs that fail, from 1. */
+  readonly fails?: readonly number[];
+  /** How late timers fire, as they do on a busy node. */
+  readonly lateMs?: number;
+  /** How far the time of day jumps at each request, forward and back in turns. */
+  readonly jumpMs?: number;
+}
 
-const runWithGap: Runner = (requests, runMs) => {
-  const starts: number[] = [];
-  for (const at of requests) {
-    const last = starts.at(-1);
-    if (last === undefined) starts.push(at);
-    else if (at > last) starts.push(Math.max(at, last + runMs + PERIOD_MS));
+/** One run; `isGood` if it did not fail. */
+interface Run {
+  readonly start: number;
+  readonly end: number;
+  readonly isGood: boolean;
+}
+
+/** What the histories need of a runner. */
+type Runner = Pick<SyncRunner, "start" | "request" | "stop">;
+
+/**
+ * The BoundedFrequencyRunner of kube-proxy 1.36, as it is documented: requests that wait are one; the
+ * next run starts `minInterval` after the end of the last one at the earliest; a run that failed is
+ * repeated after `retryInterval`, which is the sync period.
+ */
+class GapRunner implements Runner {
+  readonly #clock: FakeClock;
+  readonly #run: () => Promise<RunOutcome>;
+  #isWanted = false;
+  #isBusy = false;
+
+  constructor(clock: FakeClock, run: () => Promise<RunOutcome>) {
+    this.#clock = clock;
+    this.#run = run;
   }
-  return Promise.resolve(starts);
-};
 
-const runWithBucket = async (requests: readonly number[], runMs: number, lateMs = 0) => {
+  start(): void {}
+
+  request(): void {
+    this.#isWanted = true;
+    if (!this.#isBusy) void this.#turn();
+  }
+
+  stop(): Promise<void> {
+    this.#isWanted = false;
+    return Promise.resolve();
+  }
+
+  async #turn(): Promise<void> {
+    this.#isBusy = true;
+    this.#isWanted = false;
+    if (await this.#run() === "retry") this.#clock.setTimer(SYNC_PERIOD_MS, () => this.request());
+    await this.#clock.sleep(PERIOD_MS);
+    this.#isBusy = false;
+    if (this.#isWanted) await this.#turn();
+  }
+}
+
+function createSyncRunner(clock: FakeClock, run: () => Promise<RunOutcome>): SyncRunner {
+  const periods = { minPeriodMs: PERIOD_MS, maxPeriodMs: 3_600_000 };
+  return new SyncRunner({ clock }, { ...periods, retryMs: () => 200, run });
+}
+
+const createGapRunner = (clock: FakeClock, run: () => Promise<RunOutcome>) =>
+  new GapRunner(clock, run);
+
+/** The runs that a runner makes of a history. */
+async function runsOf(
+  create: (clock: FakeClock, run: () => Promise<RunOutcome>) => Runner,
+  { requests, runMs, fails = [], lateMs = 0, jumpMs = 0 }: History,
+): Promise<readonly Run[]> {
   const clock = new FakeClock();
-  const starts: number[] = [];
-  const runner = startRunner(clock, async () => {
-    starts.push(clock.now());
+  const runs: Run[] = [];
+  let count = 0;
+  const runner = create(clock, async () => {
+    const [start, isGood] = [clock.now(), !fails.includes(++count)];
     await clock.sleep(runMs);
-    return "done";
+    runs.push({ start, end: clock.now(), isGood });
+    return isGood ? "done" : "retry";
   });
-  for (const at of requests) {
-    // Timers fire late, as they do on a busy node.
+  runner.start();
+  for (const [index, at] of requests.entries()) {
+    clock.jump(index % 2 === 0 ? jumpMs : -jumpMs);
     clock.stall(Math.min(lateMs, at - clock.now()));
     await clock.advance(at - clock.now());
     runner.request();
   }
-  await clock.advance(10 * (PERIOD_MS + runMs));
+  await clock.advance(2 * SYNC_PERIOD_MS + 10 * (PERIOD_MS + runMs));
   await runner.stop();
-  return starts;
-};
-
-function startRunner(clock: FakeClock, run: () => Promise<RunOutcome>): SyncRunner {
-  const periods = { minPeriodMs: PERIOD_MS, maxPeriodMs: 3_600_000 };
-  const runner = new SyncRunner({ clock }, { ...periods, retryMs: () => 200, run });
-  runner.start();
-  return runner;
+  return runs;
 }
 
 function randomRequests(
@@ -63,50 +119,96 @@ function randomRequests(
   return Array.from({ length: count }, () => at += Math.round(random() * 2 * spacingMs));
 }
 
-function waits(requests: readonly number[], starts: readonly number[]): readonly number[] {
-  return requests.map((at) => starts.find((start) => start >= at)! - at);
+/** When the change of each request is written. */
+function writtenAt({ requests }: History, runs: readonly Run[]): readonly number[] {
+  return requests.map((at) => runs.find(({ start, isGood }) => isGood && start >= at)!.end);
 }
 
-Deno.test("SyncRunner lets a change after a burst wait no longer than a gap after each run does", async () => {
-  const requests = [0, 100, 500];
-  for (
-    const { runner, expected } of [
-      { runner: runWithGap, expected: [0, 1300, 900] },
-      { runner: runWithBucket, expected: [0, 300, 900] },
-    ]
-  ) assertEquals(waits(requests, await runner(requests, 400)), expected);
+function waits(history: History, runs: readonly Run[]): readonly number[] {
+  return writtenAt(history, runs).map((at, index) => at - history.runMs - history.requests[index]!);
+}
+
+/** When changes come. None of them may be written later than with kube-proxy. */
+const HISTORIES: Readonly<Record<string, readonly number[]>> = {
+  "one change": [0],
+  "two at once": [0, 0],
+  "two, and one later": [0, 100, 500],
+  "a rollout": [0, 100, 400, 600, 700],
+  "a burst, a pause and a burst": [0, 10, 20, 30, 5000, 5010, 5020],
+  "bursts without a pause": Array.from({ length: 40 }, (_, index) => 250 * index),
+  "changes that are far apart": Array.from({ length: 20 }, (_, index) => 3 * PERIOD_MS * index),
+};
+
+for (const [name, requests] of Object.entries(HISTORIES)) {
+  Deno.test(`SyncRunner writes no change later than kube-proxy's runner: ${name}`, async () => {
+    for (const runMs of [0, 30, 400, 900]) {
+      for (const fails of [[], [1], [2, 3]]) {
+        const history = { requests, runMs, fails };
+        const theirs = writtenAt(history, await runsOf(createGapRunner, history));
+        const ours = writtenAt(history, await runsOf(createSyncRunner, history));
+        const isLate = ours.some((at, index) => at > theirs[index]!);
+        assert(
+          !isLate,
+          `${JSON.stringify(history)}: ${ours.join(" ")}, theirs ${theirs.join(" ")}`,
+        );
+      }
+    }
+  });
+}
+
+Deno.test("SyncRunner waits as decision 6 says, and so does kube-proxy's runner", async () => {
+  const history = { requests: [0, 100, 500], runMs: 400 };
+  assertEquals(waits(history, await runsOf(createGapRunner, history)), [0, 1300, 900]);
+  assertEquals(waits(history, await runsOf(createSyncRunner, history)), [0, 300, 900]);
 });
 
-Deno.test("SyncRunner lets no change wait longer than a gap after each run does, but for one run", async (t) => {
+// Over a long time no runner of the same rate can be first for each single change: which of them
+// a change just misses is chance.
+Deno.test("SyncRunner lets random changes wait no longer than kube-proxy's runner does, from the longest wait on", async (t) => {
   for (const runMs of [0, 30, 400, 900]) {
     for (const spacingMs of [50, 400, 1500]) {
       await t.step(`${runMs} ms a sync, a change every ${spacingMs} ms`, async () => {
         const requests = randomRequests({ count: 300, spacingMs, seed: runMs + spacingMs });
-        const gap = waits(requests, await runWithGap(requests, runMs));
-        const starts = await runWithBucket(requests, runMs);
-        const bucket = waits(requests, starts);
-        for (const [index, wait] of bucket.entries()) {
+        const history = { requests, runMs };
+        const theirs = waits(history, await runsOf(createGapRunner, history));
+        const runs = await runsOf(createSyncRunner, history);
+        const ours = waits(history, runs);
+        for (const [index, wait] of ours.entries()) {
           assert(wait <= PERIOD_MS + runMs, `change ${index} waits ${wait} ms`);
         }
-        assert(sum(bucket) <= sum(gap), `${sum(bucket)} ms with a bucket, ${sum(gap)} ms without`);
-        for (const [index, start] of starts.entries()) {
-          const within = starts.slice(index).filter((at) => at < start + 10 * PERIOD_MS).length;
-          assert(within <= 2 + 10, `${within} runs within 10 s from ${start} ms on`);
+        const longest = ours.toSorted((a, b) => b - a);
+        for (const [index, wait] of theirs.toSorted((a, b) => b - a).entries()) {
+          const difference = longest[index]! - wait;
+          assert(difference <= PERIOD_MS / 100, `wait ${index} of ours is ${difference} ms longer`);
+        }
+        assert(sum(ours) <= sum(theirs), `${sum(ours)} ms, with kube-proxy ${sum(theirs)} ms`);
+        for (const [index, { start }] of runs.entries()) {
+          const within = runs.slice(index).filter((run) => run.start < start + 10 * PERIOD_MS);
+          assert(within.length <= 2 + 10, `${within.length} runs within 10 s from ${start} ms on`);
         }
       });
     }
   }
 });
 
-Deno.test("SyncRunner makes one run more than a gap after each run allows, however long changes last", async (t) => {
+Deno.test("SyncRunner runs at the same times when the time of day jumps", async () => {
+  const requests = randomRequests({ count: 50, spacingMs: 400, seed: 7 });
+  const history = { requests, runMs: 30, fails: [3, 4] };
+  const expected = await runsOf(createSyncRunner, history);
+  for (const jumpMs of [86_400_000, -86_400_000]) {
+    assertEquals(await runsOf(createSyncRunner, { ...history, jumpMs }), expected);
+  }
+});
+
+Deno.test("SyncRunner makes one run more than kube-proxy's runner, however long changes last", async (t) => {
   for (const runMs of [0, 30, 400, 3000]) {
     await t.step(`${runMs} ms a sync`, async () => {
       const requests = randomRequests({ count: 5000, spacingMs: 40, seed: runMs });
-      const gap = await runWithGap(requests, runMs);
-      const bucket = await runWithBucket(requests, runMs, 100);
-      for (const [index, start] of gap.entries()) {
-        const runs = bucket.filter((at) => at <= start).length;
-        assert(runs <= index + 2, `${runs} runs until ${start} ms, ${index + 1} with a gap`);
+      const theirs = await runsOf(createGapRunner, { requests, runMs });
+      const ours = await runsOf(createSyncRunner, { requests, runMs, lateMs: 100 });
+      for (const [index, { start }] of theirs.entries()) {
+        const runs = ours.filter((run) => run.start <= start).length;
+        assert(runs <= index + 2, `${runs} runs until ${start} ms, ${index + 1} with kube-proxy`);
       }
     });
   }
@@ -116,11 +218,12 @@ Deno.test("SyncRunner lets no change wait for a run that changed nothing", async
   const clock = new FakeClock();
   const starts: number[] = [];
   const outcomes: RunOutcome[] = ["done", "unchanged", "unchanged", "unchanged", "done"];
-  const runner = startRunner(clock, async () => {
+  const runner = createSyncRunner(clock, async () => {
     starts.push(clock.now());
     await clock.sleep(1);
     return outcomes.shift() ?? "done";
   });
+  runner.start();
   // A Service, its slice without endpoints, two pods that are not ready, and the first that is.
   for (const at of [0, 100, 400, 600, 700]) {
     await clock.advance(at - clock.now());
@@ -135,11 +238,12 @@ Deno.test("SyncRunner lets no change wait for a run that changed nothing", async
 Deno.test("SyncRunner spends at most a twentieth of the time on runs that change nothing", async () => {
   const clock = new FakeClock();
   let runs = 0;
-  const runner = startRunner(clock, async () => {
+  const runner = createSyncRunner(clock, async () => {
     runs++;
     await clock.sleep(20);
     return "unchanged";
   });
+  runner.start();
   for (let at = 0; at < 60_000; at += 10) {
     runner.request();
     await clock.advance(10);

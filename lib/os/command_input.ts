@@ -88,3 +88,18 @@ function* encodeInChunks(pieces: Iterable<string>): Generator<Uint8Array, void> 
   }
   if (filled > 0) yield buffer.subarray(0, filled);
 }
+
+/** About as much as a pipe takes at once. */
+const PIECE_CHARACTERS = 65_536;
+
+/** Joins lines, each with its end, to input in pieces of about 64 KiB. */
+export function* inPieces(lines: Iterable<string>): Generator<string> {
+  let piece = "";
+  for (const line of lines) {
+    piece += `${line}\n`;
+    if (piece.length < PIECE_CHARACTERS) continue;
+    yield piece;
+    piece = "";
+  }
+  if (piece !== "") yield piece;
+}

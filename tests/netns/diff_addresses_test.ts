@@ -6,7 +6,7 @@
  */
 import { assertEquals, assertRejects } from "@std/assert";
 import { createFileStore } from "../../backends/userspace/addresses/address_store.ts";
-import { addAddressLine, addRouteLine } from "../../backends/userspace/addresses/ip_batch.ts";
+import { addAddressLine, addRouteLine } from "../../backends/userspace/addresses/lo_device.ts";
 import { addressComparison } from "../../backends/userspace/addresses/kernel_comparison.ts";
 import { parseCidr } from "../../lib/net/cidr.ts";
 import { IP_FAMILIES, parseIpAddress } from "../../lib/net/ip_address.ts";

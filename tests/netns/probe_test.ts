@@ -7,11 +7,13 @@ import { assert, assertEquals, assertStringIncludes } from "@std/assert";
 import type { DoctorReport } from "../../lib/app/doctor/doctor_report.ts";
 import { permissionFlags } from "../../lib/os/permissions.ts";
 import { ProbeClient } from "../support/drivers/echo_network.ts";
+import { eventually } from "../support/eventually.ts";
 import { Namespace, netnsRequirements } from "../support/stages/netns.ts";
 import { programFile } from "../support/drivers/program_file.ts";
 import { RelayScene } from "../support/stages/relay_scene.ts";
 import { isMissing, program, type Requirement } from "../support/requirement.ts";
 import { VIP, webServices, webSlices } from "../support/builders/web_service.ts";
+import { withFolder } from "../support/with_folder.ts";
 
 const MAIN = programFile(new URL("../../main.ts", import.meta.url));
 
@@ -50,20 +52,20 @@ interface DoctorRun {
 
 /** Runs `kube-relay doctor --json` with the executable's own rights. */
 async function doctor(namespace: Namespace, by: readonly string[] = []): Promise<DoctorRun> {
-  const folder = await Deno.makeTempDir();
-  try {
-    const line = [
-      ...by,
-      ...[Deno.execPath(), "run", "--quiet", "--no-check", "--unstable-net", ...permissionFlags()],
-      ...[MAIN, "doctor", "--json", "--mode=auto"],
-      ...[`--control-socket=${folder}/control.sock`, `--state-dir=${folder}`],
-    ];
+  return await withFolder(async (folder) => {
+    const line = [...by, ...doctorLine(folder)];
     const { code, stdout, stderr } = await namespace.run(line[0]!, line.slice(1));
     assert(stdout.startsWith("{"), `doctor printed no JSON: ${stderr}${stdout}`);
     return { code, report: JSON.parse(stdout) as DoctorReport };
-  } finally {
-    await Deno.remove(folder, { recursive: true });
-  }
+  });
+}
+
+function doctorLine(folder: string): readonly string[] {
+  return [
+    ...[Deno.execPath(), "run", "--quiet", "--no-check", "--unstable-net", ...permissionFlags()],
+    ...[MAIN, "doctor", "--json", "--mode=auto"],
+    ...[`--control-socket=${folder}/control.sock`, `--state-dir=${folder}`],
+  ];
 }
 
 function modeOf({ report }: DoctorRun, mode: string) {
@@ -102,6 +104,27 @@ Deno.test(
     assertStringIncludes(iptables!.detail, "(nf_tables)");
   },
 );
+
+Deno.test({
+  name: "the first signal ends doctor while it waits for an API server that says nothing",
+  ignore: ignore || isMissing("a silent server", [program("socat")]),
+}, () =>
+  withFolder(async (folder) => {
+    await using namespace = await Namespace.create("signal");
+    await namespace.output("ip", ["link", "set", "lo", "up"]);
+    const before = await contents(namespace);
+    namespace.start("socat", ["TCP4-LISTEN:6443,bind=127.0.0.1", "SYSTEM:cat >/dev/null"]);
+    const isListed = (state: string) =>
+      eventually(`a socket is ${state}`, async () =>
+        await namespace.output("ss", ["-Htn", "state", state, "src", "127.0.0.1:6443"]) !== "");
+    await isListed("listening");
+    const [command, ...args] = [...doctorLine(folder), "--master=http://127.0.0.1:6443"];
+    const relay = namespace.start(command!, args);
+    await isListed("established");
+    relay.signal("SIGTERM");
+    assertEquals((await relay.status()).code, 143, relay.errors);
+    assertEquals(await contents(namespace), before);
+  }));
 
 Deno.test({ name: "doctor leaves rules and sets of others as they are", ignore }, async () => {
   await using namespace = await Namespace.create("others");

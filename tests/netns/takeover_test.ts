@@ -24,8 +24,8 @@ const ignore = isMissing("takeover with real packets", [
 
 const { clusterIp, localPods: [pod] } = ADDRESSES.IPv4;
 
-/** The ports are tried every 100 ms; a busy machine takes its time. Without a handover: every 5 s. */
-const ANSWER_DEADLINE_MS = 3000 * DEADLINE_FACTOR;
+/** The ports are tried every 100 ms. Without a handover: every 5 s. */
+const ANSWER_DEADLINE_MS = 500 * DEADLINE_FACTOR;
 
 /**
  * What kube-proxy has for Service `web`, and two rules of other programs. The second, as a CNI plugin
@@ -177,7 +177,7 @@ Deno.test({
     await kubeProxy.kill();
     await relay.logged("kube-proxy has ended");
     const report = await client.stopLoad();
-    assert(report.attempts > 100, JSON.stringify(report));
+    assert(report.attempts > 20, JSON.stringify(report));
     assertEquals(report.failures, 0, JSON.stringify(report) + relay.log);
     await relay.stop();
     assert(await client.who(VIP) !== "pod-a1", "without both nobody serves");
@@ -215,7 +215,7 @@ Deno.test({
     await kubeProxy.kill();
     for (const url of urls) {
       const gap: AnswerGap = JSON.parse(await asking.nextLine());
-      // deno-lint-ignore no-console -- a figure of this machine, of which nothing is asserted tightly
+      // deno-lint-ignore no-console -- the figure of this machine
       console.log(`${gap.url} had no answer for ${gap.gapMs} ms`);
       assertEquals([gap.url, gap.status], [url, 200]);
       assert(gap.gapMs < ANSWER_DEADLINE_MS, `${gap.gapMs} ms for ${url}`);

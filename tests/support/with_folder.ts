@@ -5,10 +5,10 @@
  */
 
 /** Runs a test with a new folder, and removes that with all that is in it. */
-export async function withFolder(test: (folder: string) => Promise<void>): Promise<void> {
+export async function withFolder<T>(test: (folder: string) => Promise<T>): Promise<T> {
   const folder = await Deno.makeTempDir();
   try {
-    await test(folder);
+    return await test(folder);
   } finally {
     await Deno.remove(folder, { recursive: true });
   }

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { nameOfRuleSet, type RuleSetContents } from "./iptables_rule_set.ts";
+import { nameOfRuleSet, type RuleSetContents } from "../iptables/iptables_rule_set.ts";
 import { type ChainOwner, knownChain } from "./known_chains.ts";
 import type { OwnState } from "./own_state.ts";
 

@@ -6,12 +6,17 @@
  */
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import { findDummyDevices } from "./dummy_devices.ts";
+import { findDummyDevices } from "../../iproute/dummy_devices.ts";
 import { inSteps } from "../in_steps.ts";
-import { IPTABLES_RULE_SETS, readRuleSet, type RuleSetContents } from "./iptables_rule_set.ts";
+import {
+  IPTABLES_RULE_SETS,
+  readRuleSet,
+  type RuleSetContents,
+} from "../iptables/iptables_rule_set.ts";
+import { listSets } from "../ipset/ipset_runner.ts";
 import { listNftTables } from "./nft_tables.ts";
 import type { NftTable } from "../nft/nft_objects.ts";
-import { askTool, readProcFile, type Seen } from "./tool_output.ts";
+import { readProcFile, type Seen } from "./tool_output.ts";
 import { IP_VS_FILE, readVirtualServers, type VirtualServer } from "./virtual_servers.ts";
 
 /** What is there. A part that could not be looked at is empty, and named in `unseen`. */
@@ -57,8 +62,7 @@ export async function readHostContents(
   return {
     worlds,
     nftTables: seen("tables of nftables", await listNftTables(commands, options), []),
-    sets: seen("ipsets", await askTool(commands, ["ipset", "list", "-n"], options), "")
-      .split("\n").filter((name) => name !== ""),
+    sets: seen("ipsets", await listSets(commands, options), []),
     devices: seen("devices", await findDummyDevices(commands, options), []),
     virtualServers: await inSteps({ clock }, readVirtualServers(servers)),
     unseen,

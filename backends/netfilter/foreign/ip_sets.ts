@@ -4,6 +4,7 @@
  * @module
  */
 import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
+import { MAX_SET_NAME_LENGTH, type SavedSet } from "../ipset/ipset_text.ts";
 
 /** The sets' names after `KUBE-` (IPv4) or `KUBE-6-` (IPv6, cut to 31 characters). */
 const SETS: readonly string[] = [
@@ -28,10 +29,8 @@ const SETS: readonly string[] = [
   "IPVS-IPS",
 ];
 
-const MAX_NAME_LENGTH = 31;
-
 const KUBE_PROXY_SETS: ReadonlySet<string> = new Set(
-  SETS.flatMap((name) => [`KUBE-${name}`, `KUBE-6-${name}`.slice(0, MAX_NAME_LENGTH)]),
+  SETS.flatMap((name) => [`KUBE-${name}`, `KUBE-6-${name}`.slice(0, MAX_SET_NAME_LENGTH)]),
 );
 
 const KUBE_ROUTER_SET = /^(inet6:)?(kube-router-|KUBE-(SRC|DST)-[A-Z2-7]{16}$)/;
@@ -61,21 +60,23 @@ export function serverKey(protocol: string, address: IpAddress, port: number): s
   return `${protocol} ${address} ${port}`;
 }
 
-/** Lines between two pauses. */
-const LINES_PER_STEP = 256;
+/** Entries between two pauses. */
+const ENTRIES_PER_STEP = 256;
 
-/** Reads `ipset save` in short steps; sets of others are passed over. */
-export function* readNotedServers(text: string): Generator<void, NotedServers> {
+/** Reads the sets of kube-proxy in short steps; other sets are passed over. */
+export function* notedServers(sets: ReadonlyMap<string, SavedSet>): Generator<void, NotedServers> {
   const noted = {
     addresses: new Set<IpAddress>(),
     exact: new Set<string>(),
     nodePorts: new Set<string>(),
   };
   let count = 0;
-  for (const [line] of text.matchAll(/^add .+$/gm)) {
-    const [, name = "", entry = ""] = line.split(" ", 3);
-    if (isKubeProxySet(name)) noteEntry(noted, { set: name.replace(/^KUBE-(6-)?/, ""), entry });
-    if (++count % LINES_PER_STEP === 0) yield;
+  for (const [name, { entries }] of sets) {
+    if (!isKubeProxySet(name)) continue;
+    for (const entry of entries) {
+      noteEntry(noted, { set: name.replace(/^KUBE-(6-)?/, ""), entry });
+      if (++count % ENTRIES_PER_STEP === 0) yield;
+    }
   }
   return noted;
 }

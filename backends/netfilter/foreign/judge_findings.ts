@@ -5,10 +5,10 @@
  */
 import { type HostFinding, KUBE_PROXY_ALIVE } from "../../../lib/proxy/host_checks.ts";
 import { type ChainCount, describeCount } from "./chain_counts.ts";
-import { IPVS_DEVICE, KUBE_ROUTER_DEVICE } from "./dummy_devices.ts";
+import { IPVS_DEVICE, KUBE_ROUTER_DEVICE } from "../../iproute/dummy_devices.ts";
 import type { HostContents } from "./host_contents.ts";
 import { isKubeProxySet, isKubeRouterSet } from "./ip_sets.ts";
-import { nameOfRuleSet } from "./iptables_rule_set.ts";
+import { nameOfRuleSet } from "../iptables/iptables_rule_set.ts";
 import type { K3sNodeArgs } from "./k3s_node_args.ts";
 import type { LiveKubeProxy } from "./live_kube_proxy.ts";
 import { isKubeProxyTable } from "./nft_tables.ts";

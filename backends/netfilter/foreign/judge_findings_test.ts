@@ -1,7 +1,7 @@
 import { assertEquals, assertStringIncludes } from "@std/assert";
 import type { ChainCount } from "./chain_counts.ts";
 import type { HostContents } from "./host_contents.ts";
-import type { RuleSetContents } from "./iptables_rule_set.ts";
+import type { RuleSetContents } from "../iptables/iptables_rule_set.ts";
 import { judgeFindings, type SeenOnHost } from "./judge_findings.ts";
 
 const NOTHING: HostContents = {

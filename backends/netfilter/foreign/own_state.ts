@@ -5,7 +5,7 @@
  * @module
  */
 import type { NftTable } from "../nft/nft_objects.ts";
-import type { IptablesRuleSet } from "./iptables_rule_set.ts";
+import type { IptablesRuleSet } from "../iptables/iptables_rule_set.ts";
 
 /** A chain and where it is. */
 export interface ChainPlace {

@@ -6,8 +6,8 @@
 import { IP_FAMILIES } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { BackendMode } from "../../../lib/proxy/backend.ts";
-import { chooseIptables } from "../iptables_variant.ts";
-import { nameOfRuleSet } from "./iptables_rule_set.ts";
+import { chooseIptables } from "../iptables/iptables_variant.ts";
+import { nameOfRuleSet } from "../iptables/iptables_rule_set.ts";
 import { isOfOtherModes } from "./known_chains.ts";
 import { type ChainPlace, OWN_NOTHING, type OwnState } from "./own_state.ts";
 

@@ -6,13 +6,13 @@
 import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import { inSteps } from "../in_steps.ts";
-import type { IptablesDump, JumpFilter } from "./iptables_dump.ts";
+import type { IptablesDump, JumpFilter } from "../iptables/iptables_dump.ts";
 import {
   type IptablesRuleSet,
   nameOfRuleSet,
   readRuleSet,
   type RuleSetContents,
-} from "./iptables_rule_set.ts";
+} from "../iptables/iptables_rule_set.ts";
 import { isKubeProxyChain } from "./known_chains.ts";
 import type { OwnState } from "./own_state.ts";
 import type { RemovalRun, RemovalStep } from "./removal_run.ts";

@@ -4,17 +4,19 @@
  * @module
  */
 import type { Cidr } from "../../../lib/net/cidr.ts";
-import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
+import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { Clock } from "../../../lib/os/clock.ts";
-import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";
-import { destroySets } from "./destroy_sets.ts";
-import { findDummyDevices, IPVS_DEVICE } from "./dummy_devices.ts";
+import { destroySets } from "../ipset/destroy_sets.ts";
+import { findDummyDevices, IPVS_DEVICE } from "../../iproute/dummy_devices.ts";
 import { inSteps } from "../in_steps.ts";
-import { isKubeProxySet, type NotedServers, readNotedServers } from "./ip_sets.ts";
+import { IpRunner } from "../../iproute/ip_runner.ts";
+import { listSets, readSets } from "../ipset/ipset_runner.ts";
+import { isKubeProxySet, notedServers } from "./ip_sets.ts";
 import type { OwnState } from "./own_state.ts";
 import type { RemovalRun } from "./removal_run.ts";
-import { askTool, readProcFile } from "./tool_output.ts";
+import { readProcFile } from "./tool_output.ts";
 import {
   describeServer,
   IP_VS_FILE,
@@ -40,12 +42,6 @@ interface IpvsRemovalInput {
 
 /** Longest list of virtual servers that a report spells out. */
 const MAX_NAMED_SERVERS = 20;
-/** What sets hold where there is no `ipset`. */
-const NOTHING_NOTED: NotedServers = {
-  addresses: new Set(),
-  exact: new Set(),
-  nodePorts: new Set(),
-};
 
 /**
  * Removes sets, virtual servers and the device, in this order; the rules that refer to the sets have to
@@ -78,44 +74,34 @@ async function findServers(
   if (table.state !== "seen") return [];
   const all = await inSteps({ clock }, readVirtualServers(table.value));
   if (all.length === 0) return [];
-  const sets = await askTool(commands, ["ipset", "save"], run.signal);
+  const sets = await readSets({ clock, commands }, { isWanted: isKubeProxySet, ...run.signal });
   const ownership = {
-    noted: sets.state === "seen"
-      ? await inSteps({ clock }, readNotedServers(sets.value))
-      : NOTHING_NOTED,
-    deviceAddresses: await findDeviceAddresses({ commands }, run),
+    noted: await inSteps({ clock }, notedServers(sets.state === "seen" ? sets.value : new Map())),
+    deviceAddresses: await findDeviceAddresses(new IpRunner(commands, run.signal)),
     nodeAddresses: new Set(network.interfaceAddresses().map(({ address }) => address)),
     excludeCidrs,
   };
   return all.filter((server) => isKubeProxyServer(server, ownership));
 }
 
-async function findDeviceAddresses(
-  { commands }: { readonly commands: CommandRunner },
-  run: RemovalRun,
-): Promise<ReadonlySet<IpAddress>> {
-  // Exit code 1: there is no such device.
-  const seen = await askTool(
-    commands,
-    ["ip", "-o", "addr", "show", "dev", IPVS_DEVICE],
-    run.signal,
-  );
-  if (seen.state !== "seen") return new Set();
-  const found = [...seen.value.matchAll(/ inet6? ([0-9a-f.:]+)/g)];
-  return new Set(
-    found.map(([, text]) => tryParseIpAddress(text!)).filter((address) => address !== undefined),
-  );
+/** None where the device does not exist, or cannot be looked at. */
+async function findDeviceAddresses(ip: IpRunner): Promise<ReadonlySet<IpAddress>> {
+  try {
+    return new Set((await ip.addresses(IPVS_DEVICE))?.map(({ address }) => address));
+  } catch (error) {
+    if (error instanceof CommandError && error.kind !== "aborted") return new Set();
+    throw error;
+  }
 }
 
 async function removeSets(
   { commands }: Pick<IpvsRemovalEdges, "commands">,
   { own, run }: IpvsRemovalInput,
 ): Promise<void> {
-  const seen = await askTool(commands, ["ipset", "list", "-n"], run.signal);
+  const seen = await listSets(commands, run.signal);
   if (seen.state === "refused") run.unseen("ipsets", seen.reason);
   if (seen.state !== "seen") return;
-  const names = seen.value.split("\n").filter((name) => isKubeProxySet(name) && !own.set?.(name));
-  await destroySets(run, names);
+  await destroySets(run, seen.value.filter((name) => isKubeProxySet(name) && !own.set?.(name)));
 }
 
 async function removeServers(

@@ -34,10 +34,10 @@ create mine hash:ip,port family inet
 add mine 198.51.100.1,tcp:80
 `;
 
-const ADDRESSES =
-  `7: kube-ipvs0    inet 10.96.0.1/32 scope global kube-ipvs0\\       valid_lft forever
-7: kube-ipvs0    inet 10.96.0.10/32 scope global kube-ipvs0\\       valid_lft forever
-`;
+const ADDRESSES = JSON.stringify([{
+  ifname: "kube-ipvs0",
+  addr_info: [{ local: "10.96.0.1", prefixlen: 32 }, { local: "10.96.0.10", prefixlen: 32 }],
+}]);
 
 /** A node with ipvs mode's things, without iptables' and nft's programs. */
 class IpvsNode {
@@ -65,7 +65,7 @@ class IpvsNode {
         for (const [, name] of stdin.matchAll(/^destroy (\S+)$/gm)) this.#destroy(name!);
         return {};
       })
-      .on("ip -o addr", () => this.device ? { stdout: ADDRESSES } : missing)
+      .on("ip -j addr", () => this.device ? { stdout: ADDRESSES } : missing)
       .on("ip -o link", () => ({ stdout: this.device ? "7: kube-ipvs0: <BROADCAST,NOARP>\n" : "" }))
       .on("ip link del", () => {
         this.device = false;

@@ -8,7 +8,7 @@ import type { Clock } from "../../../lib/os/clock.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { Network } from "../../../lib/os/network.ts";
 import type { CleanupReport } from "../../../lib/controller/data_plane.ts";
-import { IPTABLES_RULE_SETS } from "./iptables_rule_set.ts";
+import { IPTABLES_RULE_SETS } from "../iptables/iptables_rule_set.ts";
 import { deletionText } from "../nft/nft_objects.ts";
 import { isKubeProxyTable, listNftTables } from "./nft_tables.ts";
 import { removeCounters } from "../packet_counters.ts";

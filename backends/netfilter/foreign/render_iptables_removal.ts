@@ -3,14 +3,16 @@
  *
  * @module
  */
-import type { DumpedTable, Jump } from "./iptables_dump.ts";
+import type { DumpedTable, FoundJump } from "../iptables/iptables_dump.ts";
+import { inPieces } from "../../../lib/os/command_input.ts";
+import { partLines } from "../iptables/restore_batch.ts";
 import { knownChain } from "./known_chains.ts";
 
 /** What is to go from one table, and what has to stay. */
 export interface TableRemoval {
   readonly table: string;
   /** Rules of built-in chains that jump to what goes; one entry for each, repeated ones too. */
-  readonly jumps: readonly Jump[];
+  readonly jumps: readonly FoundJump[];
   /** Chains that go. */
   readonly chains: readonly string[];
   /** The same by kind, for a person: `KUBE-SVC-…` and how many. */
@@ -93,13 +95,17 @@ export function isNothing({ jumps, chains, emptied }: TableRemoval): boolean {
  * another any more when the first is deleted. The table changes in one step, or not at all.
  * 5,000 Services (20,000 chains) took iptables-nft 1.8.9 2.6 s and iptables-legacy 0.7 s.
  */
-export function* renderTableRemoval(removal: TableRemoval): Generator<string> {
-  yield `*${removal.table}\n`;
-  for (const chain of removal.emptied) yield `:${chain} - [0:0]\n`;
-  for (const chain of removal.chains) yield `:${chain} - [0:0]\n`;
-  for (const { from, rule } of removal.jumps) yield `-D ${from} ${rule}\n`;
-  for (const chain of removal.chains) yield `-X ${chain}\n`;
-  yield "COMMIT\n";
+export function renderTableRemoval(
+  { table, emptied, chains, jumps }: TableRemoval,
+): Generator<string> {
+  return inPieces(
+    partLines({
+      table,
+      chains: emptied.map((name) => ({ name, rules: [] })),
+      removed: chains,
+      removedJumps: jumps,
+    }).map(([text]) => text),
+  );
 }
 
 /** What goes, for a person. `world` is e.g. `iptables-nft`. */

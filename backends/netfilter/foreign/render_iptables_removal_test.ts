@@ -1,6 +1,10 @@
 import { assertEquals } from "@std/assert";
 import { kubeProxyIptablesRules } from "../../../tests/support/builders/kube_proxy_rules.ts";
-import { type DumpedTable, IptablesDumpReader, type JumpFilter } from "./iptables_dump.ts";
+import {
+  type DumpedTable,
+  IptablesDumpReader,
+  type JumpFilter,
+} from "../iptables/iptables_dump.ts";
 import { isKubeProxyChain } from "./known_chains.ts";
 import { atOnce } from "../in_steps.ts";
 import {

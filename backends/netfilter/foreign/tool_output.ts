@@ -13,7 +13,7 @@ export type Seen<T> =
   | { readonly state: "refused"; readonly reason: string };
 
 /** How a tool is asked. */
-type AskOptions = Pick<TryOptions, "onLine" | "signal" | "timeoutMs">;
+export type AskOptions = Pick<TryOptions, "onLine" | "signal" | "timeoutMs">;
 
 /** A machine that is busy with a large rule set answers late. */
 const TIMEOUT_MS = 30_000;

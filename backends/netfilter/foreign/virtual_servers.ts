@@ -9,7 +9,7 @@ import { type IpAddress, tryParseIpAddress } from "../../../lib/net/ip_address.t
 import { formatHostPort } from "../../../lib/net/port.ts";
 import { type NotedServers, serverKey } from "./ip_sets.ts";
 
-/** The file that lists them; it exists only while ip_vs is loaded. */
+/** The file that lists them: only while ip_vs is loaded, and those of one network namespace. */
 export const IP_VS_FILE = "/proc/net/ip_vs";
 
 /** One virtual server. Those by firewall mark are left out: kube-proxy makes none. */
@@ -29,8 +29,8 @@ export function* readVirtualServers(text: string): Generator<void, VirtualServer
   let count = 0;
   for (const line of text.split("\n")) {
     if (++count % LINES_PER_STEP === 0) yield;
-    const [, protocol, v4, v6 = "", port = ""] = SERVER.exec(line) ?? [];
-    const address = tryParseIpAddress(v4 === undefined ? v6 : dotted(v4));
+    const [, protocol, v4, v6, port = ""] = SERVER.exec(line) ?? [];
+    const address = addressOf(v4, v6);
     if (protocol === undefined || address === undefined) continue;
     servers.push({
       protocol: protocol.toLowerCase() as VirtualServer["protocol"],
@@ -41,8 +41,11 @@ export function* readVirtualServers(text: string): Generator<void, VirtualServer
   return servers;
 }
 
-function dotted(hex: string): string {
-  return [0, 2, 4, 6].map((at) => parseInt(hex.slice(at, at + 2), 16)).join(".");
+/** An address of that file: IPv4 as eight digits, IPv6 as usual. */
+export function addressOf(v4: string | undefined, v6 = ""): IpAddress | undefined {
+  if (v4 === undefined) return tryParseIpAddress(v6);
+  const octets = [0, 2, 4, 6].map((at) => parseInt(v4.slice(at, at + 2), 16));
+  return tryParseIpAddress(octets.join("."));
 }
 
 /** What tells kube-proxy's virtual servers from others. */

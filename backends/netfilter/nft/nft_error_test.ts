@@ -24,7 +24,7 @@ Deno.test("errorOfWrite() names the element that was refused, whose it is and wh
   );
 });
 
-Deno.test("errorOfWrite() tells what nobody can be blamed for from what was refused", () => {
+Deno.test("errorOfWrite() separates failures of the tool from refused lines", () => {
   const cases: readonly [code: number, stderr: string, kind: NftError["kind"]][] = [
     [1, "/dev/stdin:9:1-2: Error: syntax error", "unclear"],
     [1, "internal:0:0-0: Error: conflicting protocols specified: tcp vs. th", "unclear"],
@@ -37,7 +37,7 @@ Deno.test("errorOfWrite() tells what nobody can be blamed for from what was refu
   }
 });
 
-Deno.test("errorOfCommand() and errorOfRead() tell a missing program from one that hung", () => {
+Deno.test("errorOfCommand() and errorOfRead() separate a missing program from one that hung", () => {
   const of = (kind: CommandError["kind"]) => {
     const error = errorOfCommand("read", new CommandError("nft", [], kind, "why"));
     return error instanceof NftError ? error.kind : error;

@@ -93,9 +93,9 @@ export class NftRunner {
 
   /**
    * The chains of the table by name, each with the handle that the kernel gave it when it was made;
-   * tables that come out of one text in another order have others. Of all listings of nft 1.0.6 that need no rights to the
-   * elements, the only one that does not load them first (5 ms against 3 s at 44,000 Services). It
-   * prints foreign chains too, which are passed over.
+   * tables that come out of one text in another order have others. Of all listings of nft 1.0.6 that
+   * need no rights to the elements, the only one that does not load them first (5 ms against 3 s at
+   * 44,000 Services). It prints foreign chains too, which are passed over.
    */
   async chains(): Promise<ReadonlyMap<string, string>> {
     return await this.#listChains() ?? new Map();

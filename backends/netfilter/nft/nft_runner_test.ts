@@ -17,7 +17,7 @@ function runnerOn(commands: FakeCommandRunner, family: "IPv4" | "IPv6" = "IPv4")
   return new NftRunner({ commands }, { family: nftFamily(family), name: "kube-relay" });
 }
 
-Deno.test("NftRunner.read() takes the table of its family, and tells a missing one", async () => {
+Deno.test("NftRunner.read() takes the table of its family, and undefined for a missing one", async () => {
   const commands = new FakeCommandRunner()
     .on("nft list table ip kube-relay", { stdout: TABLE })
     .on("nft list table ip6 kube-relay", MISSING);
@@ -50,7 +50,7 @@ Deno.test("NftRunner.read() takes no table that is cut off, or is none", async (
   }
 });
 
-Deno.test("NftRunner.chains() gives the handles of chains, and passes over the tables of others", async () => {
+Deno.test("NftRunner.chains() gives the handles of chains, and passes over foreign tables", async () => {
   const stdout = [
     "table ip theirs {\n\tchain services { # handle 3\n\t}\n}",
     "table ip kube-relay {\n\tchain layout-3 { # handle 15\n\t}\n\tchain nat-output { # handle 18",
@@ -93,7 +93,7 @@ for (const failure of ["not-found", "not-permitted", "timeout", "failed"] as con
   });
 }
 
-Deno.test("NftRunner.remove() deletes its table, whether it is there or not, and no other one", async () => {
+Deno.test("NftRunner.remove() deletes its table, if it is there, and no other one", async () => {
   const machine = new FakeNftMachine();
   const counts = { family: "ip", name: "kube-relay-counters" };
   const runners = [counts, { ...counts, family: "ip6" }].map((table) =>

@@ -8,7 +8,7 @@ import type { NftChain, NftContainer, NftElement, NftTable, NftTableSpec } from 
 /** An element that is added or deleted, and its owner. */
 export interface ElementChange<Owner extends string, Name extends string> {
   readonly element: NftElement<Name>;
-  readonly owner: Owner | undefined;
+  readonly owner?: Owner | undefined;
 }
 
 /** A chain that is written, and its owner. */
@@ -65,7 +65,8 @@ export class NftTransaction<Owner extends string = string> {
     changes: NftChanges<Owner, Name>,
   ): Generator<void, NftTransaction<Owner>, void> {
     const { containers } = table;
-    const { chains = [], declared, removedChains = [] } = changes;
+    const { added, chains = [], declared, removed, removedChains = [] } = changes;
+    for (const name of [...removed?.keys() ?? [], ...added?.keys() ?? []]) known(containers, name);
     const draft = new Draft<Owner>(table);
     // Deleting one that has gone meanwhile would fail.
     if (changes.replacesTable) { for (const verb of ["add", "delete"]) draft.add(`${verb} table`); }
@@ -80,10 +81,10 @@ export class NftTransaction<Owner extends string = string> {
       draft.add(`flush ${known(containers, name).kind}`, name);
     }
     // Before the additions: a value is changed by deleting its element and adding it again.
-    for (const name of containers.keys()) yield* draft.change("delete", changes.removed?.get(name));
+    for (const name of containers.keys()) yield* draft.change("delete", removed?.get(name));
     // The rules of a chain may name chains that come after it.
     for (const chain of chains) draft.rules(chain);
-    for (const name of containers.keys()) yield* draft.change("add", changes.added?.get(name));
+    for (const name of containers.keys()) yield* draft.change("add", added?.get(name));
     // Chains of another version may lead to each other.
     for (const action of ["flush chain", "delete chain"]) {
       for (const name of removedChains) draft.add(action, name);

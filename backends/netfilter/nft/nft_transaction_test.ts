@@ -1,4 +1,4 @@
-import { assert, assertEquals } from "@std/assert";
+import { assert, assertEquals, assertThrows } from "@std/assert";
 import { FakeNft } from "../../../tests/support/fakes/fake_nft.ts";
 import { atOnce } from "../in_steps.ts";
 import type { NftElement, NftTableSpec } from "./nft_objects.ts";
@@ -116,6 +116,14 @@ Deno.test("NftTransaction knows the owner of a chain's lines, and of no other on
     ["add rule ip kube-relay web drop", OWNER],
     ["add rule ip kube-relay all drop", undefined],
   ]);
+});
+
+Deno.test("NftTransaction refuses a set or map that the table does not have", () => {
+  const containers: NftTableSpec<Name>["containers"] = new Map();
+  const added = new Map([["cluster-ips" as const, []]]);
+  for (const changes of [{ added }, { removed: added }, { declared: added.keys() }]) {
+    assertThrows(() => made(changes, { ...TABLE, containers }), Error, "no such set");
+  }
 });
 
 Deno.test("NftTransaction is empty where nothing changes", () => {

@@ -7,7 +7,7 @@ import { withUndottedAddresses } from "../undotted_address.ts";
 import type { NftContainer } from "./nft_objects.ts";
 
 /** Makes of a printed key or value what was written. */
-export type Spelling = (text: string) => string;
+type Spelling = (text: string) => string;
 
 /** Where the machine has no list of protocols, the tool prints their numbers. */
 const PROTOCOL_NAMES: Readonly<Record<string, string>> = { 6: "tcp", 17: "udp", 132: "sctp" };
@@ -21,13 +21,16 @@ const SPELLINGS: ReadonlyMap<string, Spelling> = new Map([
 
 /** How to spell a key or value of these types, e.g. `ipv4_addr . inet_proto`. */
 export function spellingOf(types: string): Spelling {
-  const parts = types.split(" . ").map((type) => SPELLINGS.get(type));
-  if (parts.every((part) => part === undefined)) return (text) => text;
+  const parts = types.split(" . ").flatMap((type, index) => {
+    const spell = SPELLINGS.get(type);
+    return spell ? [{ index, spell }] : [];
+  });
+  if (parts.length === 0) return (text) => text;
   return (text) => {
     const words = text.split(" . ");
-    for (const [index, spell] of parts.entries()) {
+    for (const { index, spell } of parts) {
       const word = words[index];
-      if (spell && word !== undefined) words[index] = spell(word);
+      if (word !== undefined) words[index] = spell(word);
     }
     return words.join(" . ");
   };
@@ -46,10 +49,20 @@ export function classidText(text: string): string | undefined {
   return `0x${number.toString(16)}`;
 }
 
-/** As nft prints a declaration, a part in each line. */
-export function declarationPrint({ kind, declaration }: NftContainer): string {
-  return `${kind}\n${declaration.replaceAll(" ; ", "\n")}\n`;
+/**
+ * Whether what was printed of a set or map says that it holds the same elements for as long. Tools of
+ * other versions print more of what they know, or expressions in place of types.
+ */
+export function isDeclaredAs({ kind, declaration }: NftContainer, print: string): boolean {
+  const wanted = `${kind}\n${declaration.replaceAll(" ; ", "\n")}`;
+  return !/^type /m.test(print) || decidingLines(print) === decidingLines(wanted);
 }
+
+function decidingLines(print: string): string {
+  return print.split("\n").filter((line) => DECIDING.test(line)).sort().join("\n");
+}
+
+const DECIDING = /^(map|set|type .*|flags .*|timeout .*|counter)$/;
 
 /** Priorities that nft has words for. Those of families other than `ip` and `ip6` are left out. */
 const PRIORITIES: Readonly<Record<string, number>> = {

@@ -12,7 +12,7 @@ import { NftTransaction } from "./nft_transaction.ts";
 /** The instructions of each rule, by chain; a chain without rules may be left out. */
 export type RuleCode = ReadonlyMap<string, readonly string[]>;
 
-/** The kernel's own words for what everybody means: addresses and ports from a range are set. */
+/** The kernel adds them to every rule: addresses and ports from a range are set. */
 const RANGE_FLAGS = 0x3;
 
 /** What `--debug=netlink` prints, line by line, of rules that are written or listed. */
@@ -76,7 +76,7 @@ function trialTable({ family, name }: NftTable): NftTable {
   return { family, name: `${name}-compare` };
 }
 
-/** The kernel says in full what it was told in short. */
+/** The kernel says in full what it was given in short. */
 function normalInstruction(text: string): string {
   if (text.startsWith("[ nat ")) {
     return text.replaceAll(/ (?:addr|proto)_max reg \d+/g, "").replace(

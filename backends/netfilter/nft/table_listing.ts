@@ -3,12 +3,12 @@
  * others their turn. Pure but for its own state.
  *
  * Of rules only the print is taken: nft 1.0.6 says them otherwise than it was given them, and its JSON
- * form loses as much.
+ * form loses as much. Elements are expected without comments, which may hold commas.
  *
  * @module
  */
 import type { NftTable } from "./nft_objects.ts";
-import { type Spelling, spellingOf } from "./printed_form.ts";
+import { spellingOf } from "./printed_form.ts";
 
 /** What one element has counted. */
 export interface NftCounter {
@@ -73,7 +73,6 @@ const COUNTED = /^(.*?) counter packets (\d+) bytes (\d+)/;
 
 /** A set or map while it is read. */
 class OpenContainer {
-  readonly name: string;
   readonly elements = new Map<string, string>();
   readonly counters = new Map<string, NftCounter>();
   print: string;
@@ -83,8 +82,7 @@ class OpenContainer {
   #spellKey = spellingOf("");
   #spellValue = spellingOf("");
 
-  constructor({ kind, name }: ObjectHead) {
-    this.name = name;
+  constructor({ kind }: ObjectHead) {
     this.print = `${kind}\n`;
   }
 
@@ -93,7 +91,10 @@ class OpenContainer {
     const part = line.replace(/\s*#.*/, "").trim();
     this.print += `${part}\n`;
     const [, key, value = ""] = /^type (.*?)(?: : (.*))?$/.exec(part) ?? [];
-    if (key !== undefined) this.#setTypes(spellingOf(key), spellingOf(value));
+    if (key !== undefined) {
+      this.#spellKey = spellingOf(key);
+      this.#spellValue = spellingOf(value);
+    }
     if (/^flags .*\bdynamic\b/.test(part)) this.isDynamic = true;
     if (part === "counter") this.counts = true;
   }
@@ -115,11 +116,6 @@ class OpenContainer {
     this.elements.set(key, at < 0 ? "" : this.#spellValue(text.slice(at + 3)));
     if (counted === undefined) return;
     this.counters.set(key, { packets: Number(packets), bytes: Number(bytes) });
-  }
-
-  #setTypes(key: Spelling, value: Spelling): void {
-    this.#spellKey = key;
-    this.#spellValue = value;
   }
 }
 

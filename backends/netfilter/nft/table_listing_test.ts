@@ -180,7 +180,7 @@ Deno.test("TableListing reads addresses of ::/96, of which the tool prints the e
   assertEquals([...elements.get("service-cidrs")?.keys() ?? []], ["::102:300/120"]);
 });
 
-Deno.test("TableListing tells how sets and maps are declared, and whether the table is passed over", () => {
+Deno.test("TableListing takes declarations of sets and maps, and whether the table is passed over", () => {
   const { declarations, isDormant } = read(LISTING);
   assertEquals(
     [declarations.get("other"), declarations.get("affinity"), isDormant],

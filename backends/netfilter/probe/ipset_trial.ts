@@ -5,6 +5,8 @@
  */
 import type { Feature } from "./feature.ts";
 import { noAnswer, type Trial, trialOfLine, type Verdict } from "./try_features.ts";
+import { createLine, destroyLine, MAX_SET_NAME_LENGTH } from "../ipset/ipset_text.ts";
+import { refusedLine } from "../tool_batch.ts";
 import { firstLine, type ProbeDependencies, saysNotPermitted, tryTool } from "./try_tool.ts";
 
 /** Of fixed names: what a killed probe left is taken over and destroyed by the next one. */
@@ -19,17 +21,14 @@ export interface SetFeature extends Feature {
 /** The trial of a type. */
 export function setTrial<Row extends SetFeature>(row: Row): Trial<Row> {
   const name = setNameOf(row.create);
-  return { row, lines: [`create ${name} ${row.create} -exist`, `destroy ${name}`] };
+  return { row, lines: [createLine(name, row.create), destroyLine(name)] };
 }
 
 /** A name for each type: `-exist` takes over a set of the same type only. */
 export function setNameOf(create: string): string {
   const type = create.split(" ").filter((word) => word !== "family").slice(0, 2).join("-");
-  // A name may have 31 characters.
-  return `${SCRATCH_SET}-${type.replaceAll(/hash:|bitmap:/g, "").replace("range-0", "")}`.slice(
-    0,
-    31,
-  );
+  const name = `${SCRATCH_SET}-${type.replaceAll(/hash:|bitmap:/g, "").replace("range-0", "")}`;
+  return name.slice(0, MAX_SET_NAME_LENGTH);
 }
 
 /** Creates and destroys all sets. Throws only when the caller gave up. */
@@ -55,11 +54,10 @@ function verdictOf(words: string, trials: readonly Trial[]): Verdict {
   if (saysNotPermitted(words)) {
     return { kind: "hopeless", reason: firstLine(words), notPermitted: true };
   }
-  const [, line, said] = /line (\d+): (.*)/.exec(words) ?? [];
-  const reason = firstLine(said ?? words) || "ipset failed without a word why";
-  const index = line === undefined
-    ? undefined
-    : trialOfLine(trials, { line: Number(line), before: 0 });
+  const line = refusedLine(words);
+  const reason = firstLine(words.replace(/^.*?line \d+: /s, "")) ||
+    "ipset failed without a word why";
+  const index = line === undefined ? undefined : trialOfLine(trials, { line, before: 0 });
   return { kind: "refused", blamed: new Map(index === undefined ? [] : [[index, reason]]), reason };
 }
 

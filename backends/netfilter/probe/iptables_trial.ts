@@ -9,7 +9,7 @@
  *
  * @module
  */
-import type { IptablesVariant } from "../iptables_programs.ts";
+import type { IptablesVariant } from "../iptables/iptables_programs.ts";
 import type { Feature } from "./feature.ts";
 import { noAnswer, type Trial, trialOfLine, type Verdict } from "./try_features.ts";
 import {

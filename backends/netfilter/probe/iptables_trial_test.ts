@@ -1,7 +1,7 @@
 import { assertEquals, assertRejects } from "@std/assert";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { CommandError } from "../../../lib/os/command_runner.ts";
-import { RULE_FEATURES } from "../iptables_features.ts";
+import { RULE_FEATURES } from "../iptables/iptables_features.ts";
 import { attemptRules, type IptablesScratch, ruleTrial } from "./iptables_trial.ts";
 
 const NFT: IptablesScratch = { variant: "nft", restore: "iptables-restore", table: "nat" };

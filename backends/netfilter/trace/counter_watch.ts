@@ -14,7 +14,8 @@ import {
 import { firstLine } from "../probe/try_tool.ts";
 import { asTraceError } from "./held_table.ts";
 import { endingOf } from "./path_ending.ts";
-import { type CountedRules, CountedRulesReader, movedRules, targetOf } from "./rule_counters.ts";
+import { type CountedRules, countedRulesReader, movedRules } from "./rule_counters.ts";
+import { targetOf } from "../iptables/iptables_save.ts";
 import type { TraceEdges } from "./trace_edges.ts";
 
 /** How counters are read. */
@@ -118,7 +119,7 @@ async function readCounters(
   { commands }: TraceEdges,
   { save, signal }: Pick<CounterWatchOptions, "save" | "signal">,
 ): Promise<CountedRules> {
-  const reader = new CountedRulesReader({ usedOnly: true });
+  const reader = countedRulesReader({ usedOnly: true });
   try {
     const { code, stderr } = await commands.run(save, ["-c"], {
       signal,

@@ -4,6 +4,7 @@
  * @module
  */
 import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
+import { SavedRules } from "../iptables/iptables_save.ts";
 import { mapAtOnce } from "./map_at_once.ts";
 
 /** `table chain` → its rules without `-A` and the chain, in their order. */
@@ -21,30 +22,6 @@ const TIMEOUT_MS = 60_000;
 /** As many as two or four cores have use for. */
 const AT_ONCE = 4;
 
-/** Takes the lines of `iptables -S` and `iptables-save`; passes over whatever is no rule. */
-export class IptablesTextReader {
-  readonly rules = new Map<string, string[]>();
-  #table: string;
-
-  constructor(table = "") {
-    this.#table = table;
-  }
-
-  /** Takes a line without its end. */
-  take(line: string): void {
-    if (line.startsWith("*")) {
-      this.#table = line.slice(1);
-      return;
-    }
-    const [, chain, rule] = /^-A (\S+) ?(.*)$/.exec(line) ?? [];
-    if (chain === undefined || rule === undefined) return;
-    const place = `${this.#table} ${chain}`;
-    const rules = this.rules.get(place);
-    if (rules) rules.push(rule);
-    else this.rules.set(place, [rule]);
-  }
-}
-
 /**
  * Asks for each chain alone, some at once, which does not take longer where there are more of them; for
  * everything where that is refused.
@@ -56,7 +33,7 @@ export async function readIptablesTexts(
   const program = save.replace(/-save$/, "");
   const texts = await mapAtOnce(chains, AT_ONCE, async (place) => {
     const [table = "", chain = ""] = place.split(" ");
-    const reader = new IptablesTextReader(table);
+    const reader = new SavedRules(({ rule }) => rule, table);
     const isReported = await read(commands, [program, "-t", table, "-S", chain], reader);
     return isReported ? [place, reader.rules.get(place) ?? []] as const : undefined;
   });
@@ -65,7 +42,7 @@ export async function readIptablesTexts(
 }
 
 async function readAll(commands: CommandRunner, save: string): Promise<IptablesTexts> {
-  const reader = new IptablesTextReader();
+  const reader = new SavedRules(({ rule }) => rule);
   await read(commands, [save], reader);
   return reader.rules;
 }
@@ -74,7 +51,7 @@ async function readAll(commands: CommandRunner, save: string): Promise<IptablesT
 async function read(
   commands: CommandRunner,
   [program = "", ...args]: readonly string[],
-  reader: IptablesTextReader,
+  reader: Pick<SavedRules<string>, "take">,
 ): Promise<boolean> {
   try {
     const { code } = await commands.run(program, args, {

@@ -1,7 +1,6 @@
 import { assertEquals } from "@std/assert";
-import fc from "fast-check";
 import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
-import { IptablesTextReader, readIptablesTexts } from "./iptables_texts.ts";
+import { readIptablesTexts } from "./iptables_texts.ts";
 
 const SAVE = "iptables-nft-save";
 
@@ -28,11 +27,4 @@ Deno.test("readIptablesTexts() reads everything where a chain is refused", async
     ["nat KUBE-A", ["-j DROP"]],
     ["raw OUTPUT", ["-j CT"]],
   ]);
-});
-
-Deno.test("IptablesTextReader takes any text", () => {
-  fc.assert(fc.property(fc.array(fc.string()), (lines) => {
-    const reader = new IptablesTextReader();
-    for (const line of lines) reader.take(line);
-  }));
 });

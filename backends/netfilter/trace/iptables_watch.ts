@@ -11,8 +11,8 @@ import {
   TraceError,
   type WatchedPacket,
 } from "../../../lib/proxy/packet_trace.ts";
-import { chooseIptables } from "../iptables_variant.ts";
-import type { IptablesPrograms } from "../iptables_programs.ts";
+import { chooseIptables } from "../iptables/iptables_variant.ts";
+import type { IptablesPrograms } from "../iptables/iptables_programs.ts";
 import { tryTool } from "../probe/try_tool.ts";
 import { startCounterWatch } from "./counter_watch.ts";
 import { MonitorIsBlind, startEventWatch } from "./event_watch.ts";

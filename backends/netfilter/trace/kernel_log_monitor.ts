@@ -8,7 +8,8 @@ import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type { PacketHeader, TraceStep, WatchedPacket } from "../../../lib/proxy/packet_trace.ts";
 import type { TraceMonitor } from "./event_watch.ts";
 import { type KernelTraceLine, parseKernelTraceLine } from "./kernel_log_text.ts";
-import { CountedRulesReader, targetOf, verdictOf } from "./rule_counters.ts";
+import { type CountedRules, countedRulesReader, verdictOf } from "./rule_counters.ts";
+import { targetOf } from "../iptables/iptables_save.ts";
 import type { TraceEvent } from "./trace_event.ts";
 
 /** What it is made of. */
@@ -35,12 +36,12 @@ export function kernelLogMonitor(
       return parsed === undefined ? [] : eventsOf(parsed, packet, table);
     },
     async finish(steps) {
-      const reader = new CountedRulesReader();
+      const reader = countedRulesReader();
       await commands.run(save, ["-c"], {
         timeoutMs: SAVE_TIMEOUT_MS,
         onLine: (line) => reader.take(line),
       });
-      return steps.map((step) => withText(step, reader));
+      return steps.map((step) => withText(step, reader.rules));
     },
   };
 }
@@ -82,7 +83,7 @@ function isWatched(header: PacketHeader, packet: WatchedPacket): boolean {
 }
 
 /** The rule in the place of its number. */
-function withText(step: TraceStep, { rules }: CountedRulesReader): TraceStep {
+function withText(step: TraceStep, rules: CountedRules): TraceStep {
   const { rule: number, verdict, ...rest } = step;
   if (number === undefined) return step;
   const found = rules.get(step.place)?.[Number(number) - 1];

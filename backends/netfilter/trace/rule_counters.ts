@@ -5,6 +5,7 @@
  * @module
  */
 import type { TraceStep } from "../../../lib/proxy/packet_trace.ts";
+import { SavedRules, targetOf } from "../iptables/iptables_save.ts";
 
 /** A rule and how many packets matched it. */
 interface CountedRule {
@@ -22,30 +23,13 @@ interface CountedRulesOptions {
   readonly usedOnly?: boolean;
 }
 
-/** Takes the lines of a dump; passes over whatever is no rule. */
-export class CountedRulesReader {
-  readonly rules = new Map<string, CountedRule[]>();
-  readonly #usedOnly: boolean;
-  #table = "";
-
-  constructor({ usedOnly = false }: CountedRulesOptions = {}) {
-    this.#usedOnly = usedOnly;
-  }
-
-  /** Takes a line without its end. */
-  take(line: string): void {
-    if (line.startsWith("*")) {
-      this.#table = line.slice(1);
-      return;
-    }
-    if (this.#usedOnly && line.startsWith("[0:")) return;
-    const [, packets, chain, rule] = /^\[(\d+):\d+\] -A (\S+) ?(.*)$/.exec(line) ?? [];
-    if (chain === undefined || rule === undefined) return;
-    const key = `${this.#table} ${chain}`;
-    const rules = this.rules.get(key);
-    if (rules) rules.push({ rule, packets: Number(packets) });
-    else this.rules.set(key, [{ rule, packets: Number(packets) }]);
-  }
+/** A reader of `iptables-save -c`, which passes over whatever is no rule with counters. */
+export function countedRulesReader(
+  { usedOnly = false }: CountedRulesOptions = {},
+): SavedRules<CountedRule> {
+  return new SavedRules(({ rule, packets }) =>
+    packets === undefined || (usedOnly && packets === 0) ? undefined : { rule, packets }
+  );
 }
 
 /** Chains in the order in which a packet comes by. */
@@ -98,15 +82,10 @@ export function movedRules(
 }
 
 /** What a rule does, in the words of nft. */
-export function verdictOf(target: string): string {
+export function verdictOf(target = ""): string {
   if (target === "" || GOING_ON.has(target)) return "continue";
   if (REWRITING.has(target)) return "accept";
   return /^(ACCEPT|DROP|REJECT|RETURN)$/.test(target) ? target.toLowerCase() : `jump ${target}`;
-}
-
-/** The target of a rule; empty where it has none. */
-export function targetOf(rule: string): string {
-  return /(?:^| )-[jg] (\S+)/.exec(rule)?.[1] ?? "";
 }
 
 /** Targets of the kernel after which the next rule is looked at, and those that end a nat table. */
@@ -126,7 +105,7 @@ function movedRulesOf(key: string, before: CountedRules, after: CountedRules) {
     now.set(rule, (now.get(rule) ?? 0) + packets);
   }
   for (const [rule, packets] of now) {
-    if (packets > (old.get(rule) ?? 0)) moved.push({ rule, target: targetOf(rule) });
+    if (packets > (old.get(rule) ?? 0)) moved.push({ rule, target: targetOf(rule) ?? "" });
   }
   return moved;
 }

@@ -1,9 +1,10 @@
 import { assertEquals } from "@std/assert";
+import { targetOf } from "../iptables/iptables_save.ts";
 import fc from "fast-check";
-import { CountedRulesReader, movedRules, targetOf, verdictOf } from "./rule_counters.ts";
+import { countedRulesReader, movedRules, verdictOf } from "./rule_counters.ts";
 
 function read(text: string) {
-  const reader = new CountedRulesReader();
+  const reader = countedRulesReader();
   for (const line of text.trim().split("\n")) reader.take(line.trim());
   return reader.rules;
 }
@@ -74,9 +75,9 @@ Deno.test("verdictOf() has the words of nft", () => {
   ]);
 });
 
-Deno.test("CountedRulesReader takes any text", () => {
+Deno.test("countedRulesReader() takes any text", () => {
   fc.assert(fc.property(fc.array(fc.string()), (lines) => {
-    const reader = new CountedRulesReader();
+    const reader = countedRulesReader();
     for (const line of lines) reader.take(line);
   }));
 });
@@ -89,7 +90,7 @@ Deno.test("rules that never matched can be left out: what moved is the same", ()
     `[${web}:60] -A KUBE-SERVICES -d 10.96.0.1/32 -j DNAT --to-destination 10.0.0.1:80`,
   ];
   const read = (web: number, usedOnly: boolean) => {
-    const reader = new CountedRulesReader({ usedOnly });
+    const reader = countedRulesReader({ usedOnly });
     for (const line of dump(web)) reader.take(line);
     return reader.rules;
   };

@@ -6,6 +6,7 @@
  */
 import type { Cidr } from "../../../lib/net/cidr.ts";
 import { hostCidr, parseCidr } from "../../../lib/net/cidr.ts";
+import { splitWords } from "../iptables/iptables_objects.ts";
 import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 
 /** A value that may be negated. */
@@ -92,13 +93,6 @@ export function parseIptablesRule(text: string): WalkedRule {
     const reason = error instanceof Error ? error.message : String(error);
     throw new SyntaxError(`Cannot read the rule '${text}': ${reason}`, { cause: error });
   }
-}
-
-/** Splits at blanks, as iptables-restore does: double quotes, and the backslash inside of them. */
-export function splitWords(text: string): readonly string[] {
-  return [...text.matchAll(/"((?:[^"\\]|\\.)*)"|(\S+)/g)].map(([, quoted, plain]) =>
-    quoted === undefined ? plain ?? "" : quoted.replaceAll(/\\(.)/g, "$1")
-  );
 }
 
 function readPart(words: Words, draft: Draft): void {

@@ -1,5 +1,6 @@
 import { assertEquals, assertThrows } from "@std/assert";
-import { parseIptablesRule, splitWords } from "./iptables_rule.ts";
+import { splitWords } from "../iptables/iptables_objects.ts";
+import { parseIptablesRule } from "./iptables_rule.ts";
 
 Deno.test("splitWords() reads quotes and backslashes as iptables-restore does", () => {
   assertEquals(splitWords('-m comment --comment "a \\"b\\" \\\\c -j" -j X'), [

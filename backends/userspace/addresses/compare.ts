@@ -13,8 +13,16 @@ import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
 import { serviceAddresses } from "../listeners.ts";
 import type { AddressRecord } from "./address_store.ts";
-import type { FoundAddresses } from "./found_addresses.ts";
-import { addAddressLine, addRouteLine } from "./ip_batch.ts";
+import { addressLine, routeLine } from "../../iproute/ip_text.ts";
+import { addAddressLine, addRouteLine } from "./lo_device.ts";
+
+/** What was found of one IP family. */
+export interface FoundAddresses {
+  /** By address of `lo`, the lengths of prefixes that it is there with. */
+  readonly addresses: ReadonlyMap<IpAddress, readonly number[]>;
+  /** Local routes by range: the device that each is for. */
+  readonly routes: ReadonlyMap<Cidr, string>;
+}
 
 /** What is compared. */
 interface AddressComparisonInput {
@@ -72,7 +80,7 @@ function compareAddress(
   const wanted = `${whole} dev lo`;
   const there = lengths.map((each) => `${address}/${each} dev lo`).join("\n");
   const remove = (some: readonly number[]) =>
-    some.map((each) => `addr del ${address}/${each} dev lo`);
+    some.map((prefixLength) => addressLine("del", { address, device: "lo", prefixLength }));
   if (!isWanted) {
     // What went already is only still in the record.
     if (lengths.length === 0) return undefined;
@@ -98,7 +106,7 @@ function compareRoute(range: Cidr, { routes }: FoundAddresses): Outcome | undefi
   const there = `local ${range} dev ${device}`;
   return {
     difference: { ...common, kind: "altered", wanted, found: there },
-    lines: [`route del ${there}`, ...lines],
+    lines: [routeLine("del", { type: "local", destination: range, device }), ...lines],
   };
 }
 

@@ -4,7 +4,8 @@
  *
  * @module
  */
-import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import type { Cidr } from "../../../lib/net/cidr.ts";
+import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
 import type {
   DataPlaneDifference,
@@ -13,9 +14,9 @@ import type {
 import type { ProxyPlan } from "../../../lib/proxy/proxy_plan.ts";
 import type { ServiceMode } from "../../../lib/proxy/service_mode.ts";
 import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import { IpRunner } from "../../iproute/ip_runner.ts";
 import type { AddressStore } from "./address_store.ts";
-import { type AddressComparison, compareAddresses } from "./compare.ts";
-import { findAddresses } from "./found_addresses.ts";
+import { type AddressComparison, compareAddresses, type FoundAddresses } from "./compare.ts";
 
 /** The edges. */
 export interface AddressComparisonDependencies {
@@ -25,15 +26,15 @@ export interface AddressComparisonDependencies {
 
 /** {@linkcode ServiceMode.compare} and {@linkcode ServiceMode.repair} of userspace mode. */
 export function addressComparison(
-  dependencies: AddressComparisonDependencies,
+  { runner, store }: AddressComparisonDependencies,
   { family }: { readonly family: IpFamily },
 ): Pick<ServiceMode, "compare" | "repair"> {
+  const ip = new IpRunner(runner, { family });
   const compare = async (
     plan: ProxyPlan,
     keys: ReadonlySet<ServicePortKey> | undefined,
   ): Promise<AddressComparison> => {
-    const { runner, store } = dependencies;
-    const [record, found] = await Promise.all([store.load(), findAddresses(runner, family)]);
+    const [record, found] = await Promise.all([store.load(), findAddresses(ip)]);
     return compareAddresses({ plan, record, found, keys });
   };
   return {
@@ -43,25 +44,27 @@ export function addressComparison(
     async repair(plan, { keys } = {}): Promise<DataPlaneRepair> {
       const { differences, lines } = await compare(plan, keys);
       if (lines.length === 0) return { found: differences, left: differences, operations: {} };
-      const problem = await write(dependencies.runner, { family, lines });
+      const [problem] = (await ip.batch(lines, (line) => line)).values();
       const { differences: left } = await compare(plan, keys);
       // What somebody else has mended meanwhile is refused, and well.
-      if (problem !== undefined && left.length > 0) throw new Error(problem);
+      if (problem !== undefined && left.length > 0) {
+        throw new Error(`Cannot repair addresses of lo: ${problem.message}`);
+      }
       return { found: differences, left, operations: { commands: 1, lines: lines.length } };
     },
   };
 }
 
-/** Does all that can be done; resolves to what could not. */
-async function write(
-  runner: CommandRunner,
-  { family, lines }: { readonly family: IpFamily; readonly lines: readonly string[] },
-): Promise<string | undefined> {
-  const args = [family === "IPv6" ? "-6" : "-4", "-force", "-batch", "-"];
-  const { code, stderr } = await runner.run("ip", args, {
-    stdin: lines.map((line) => `${line}\n`).join(""),
-  });
-  if (code === 0) return undefined;
-  const reason = stderr.trim().split("\n")[0] || `exit code ${code}`;
-  return `Cannot repair addresses of lo: 'ip ${args.join(" ")}': ${reason}`;
+/** Reads `lo` and the table of local routes. */
+async function findAddresses(ip: IpRunner): Promise<FoundAddresses> {
+  const [links, printed] = await Promise.all([ip.addresses("lo"), ip.routes("local")]);
+  const addresses = new Map<IpAddress, readonly number[]>();
+  for (const { address, prefixLength = 0 } of links ?? []) {
+    addresses.set(address, [...addresses.get(address) ?? [], prefixLength]);
+  }
+  const routes = new Map<Cidr, string>();
+  for (const { type, destination, device = "" } of printed) {
+    if (type === "local" && destination !== undefined) routes.set(destination, device);
+  }
+  return { addresses, routes };
 }

@@ -1,27 +1,13 @@
 /**
- * What is done to `lo` and to the local routes, by `ip`.
+ * What is done to `lo` and to the local routes.
  *
  * @module
  */
 import type { Cidr } from "../../../lib/net/cidr.ts";
-import { type IpAddress, type IpFamily, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
-import {
-  CommandError,
-  type CommandResult,
-  type CommandRunner,
-} from "../../../lib/os/command_runner.ts";
-import {
-  addAddressLine,
-  addRouteLine,
-  deleteAddressLine,
-  deleteRouteLine,
-  type IpFailure,
-  parseBatchFailures,
-} from "./ip_batch.ts";
-import { parseRoutes, type Route } from "./route_guard.ts";
-
-/** What was not done, and why. All the others were. */
-export type Failures<T> = ReadonlyMap<T, IpFailure>;
+import type { IpAddress, IpFamily } from "../../../lib/net/ip_address.ts";
+import { CommandError, type CommandRunner } from "../../../lib/os/command_runner.ts";
+import { type Failures, IpRunner } from "../../iproute/ip_runner.ts";
+import { addressLine, type Route, routeLine } from "../../iproute/ip_text.ts";
 
 /** What came of removing things. What was not there any more is in neither. */
 export interface Removal<T> {
@@ -38,111 +24,73 @@ export function removalOf<T>(items: readonly T[], failures: Failures<T>): Remova
   };
 }
 
+/** The line that adds an address, which never becomes the source of the node's own connections. */
+export function addAddressLine(address: IpAddress): string {
+  return addressLine("add", { address, device: "lo", neverSource: true });
+}
+
+/** The line that makes every address of a range local (AnyIP). */
+export function addRouteLine(range: Cidr): string {
+  return localRouteLine("add", range);
+}
+
+function localRouteLine(verb: "add" | "del", destination: Cidr): string {
+  return routeLine(verb, { type: "local", destination, device: "lo" });
+}
+
 /** `net.ipv6.ip_nonlocal_bind`: without it an IPv6 socket cannot be bound to an address that only a route makes local. */
 export const NONLOCAL_BIND = "net.ipv6.ip_nonlocal_bind";
 
 /** `lo` and the local routes of one IP family. Each call is one process, however many items it has. */
 export class LoDevice {
-  readonly #runner: CommandRunner;
-  readonly #familyFlag: string;
+  readonly #commands: CommandRunner;
+  readonly #ip: IpRunner;
 
-  constructor(runner: CommandRunner, family: IpFamily) {
-    this.#runner = runner;
-    this.#familyFlag = family === "IPv6" ? "-6" : "-4";
+  constructor(commands: CommandRunner, family: IpFamily) {
+    this.#commands = commands;
+    this.#ip = new IpRunner(commands, { family });
   }
 
   addAddresses(addresses: readonly IpAddress[]): Promise<Failures<IpAddress>> {
-    return this.#batch(addresses, addAddressLine);
+    return this.#ip.batch(addresses, addAddressLine);
   }
 
   deleteAddresses(addresses: readonly IpAddress[]): Promise<Failures<IpAddress>> {
-    return this.#batch(addresses, deleteAddressLine);
+    return this.#ip.batch(addresses, (address) => addressLine("del", { address, device: "lo" }));
   }
 
   addRoutes(ranges: readonly Cidr[]): Promise<Failures<Cidr>> {
-    return this.#batch(ranges, addRouteLine);
+    return this.#ip.batch(ranges, addRouteLine);
   }
 
   deleteRoutes(ranges: readonly Cidr[]): Promise<Failures<Cidr>> {
-    return this.#batch(ranges, deleteRouteLine);
+    return this.#ip.batch(ranges, (range) => localRouteLine("del", range));
   }
 
   /** The addresses that `lo` has. */
-  async addresses(): Promise<Set<IpAddress>> {
-    const args = [this.#familyFlag, "-j", "addr", "show", "dev", "lo"];
-    const { stdout } = await this.#runOrThrow("ip", args);
-    const links = JSON.parse(stdout || "[]") as { addr_info?: { local?: string }[] }[];
-    const found = new Set<IpAddress>();
-    for (const { local } of links.flatMap((link) => link.addr_info ?? [])) {
-      const address = tryParseIpAddress(local ?? "");
-      if (address !== undefined) found.add(address);
-    }
-    return found;
+  async addresses(): Promise<ReadonlySet<IpAddress>> {
+    return new Set((await this.#ip.addresses("lo") ?? []).map(({ address }) => address));
   }
 
   /** The main table, through which everything goes that is not local. */
-  async routes(): Promise<Route[]> {
-    const args = [this.#familyFlag, "-j", "route", "show", "table", "main"];
-    return parseRoutes((await this.#runOrThrow("ip", args)).stdout);
+  routes(): Promise<readonly Route[]> {
+    return this.#ip.routes("main");
   }
 
   /** The value of {@linkcode NONLOCAL_BIND}. */
   async nonlocalBind(): Promise<string> {
-    return (await this.#runOrThrow("sysctl", ["-n", NONLOCAL_BIND])).stdout.trim();
+    return (await this.#sysctl("-n", NONLOCAL_BIND)).trim();
   }
 
   async setNonlocalBind(value: string): Promise<void> {
-    await this.#runOrThrow("sysctl", ["-w", `${NONLOCAL_BIND}=${value}`]);
+    await this.#sysctl("-w", `${NONLOCAL_BIND}=${value}`);
   }
 
-  /** Throws a CommandError only when it is not known how much of the batch was done. */
-  async #batch<T>(items: readonly T[], toLine: (item: T) => string): Promise<Failures<T>> {
-    if (items.length === 0) return new Map();
-    const args = [this.#familyFlag, "-force", "-batch", "-"];
-    let result: CommandResult;
-    try {
-      result = await this.#runner.run("ip", args, { stdin: linesOf(items, toLine) });
-    } catch (error) {
-      if (!wasNotRun(error)) throw error;
-      return failAll(items, { kind: "notPermitted", message: error.message });
-    }
-    if (result.code === 0) return new Map();
-    const byLine = parseBatchFailures(result.stderr);
-    // A batch that failed names its lines. One that does not was killed, or is no batch to this `ip`.
-    if (byLine.size === 0 || result.code > 2) throw failedError("ip", args, result);
-    return new Map([...byLine].flatMap(([line, failure]) => {
-      const item = items[line - 1];
-      return item === undefined ? [] : [[item, failure] as const];
-    }));
+  async #sysctl(...args: readonly string[]): Promise<string> {
+    const { code, stdout, stderr } = await this.#commands.run("sysctl", args);
+    if (code === 0) return stdout;
+    const reason = stderr.trim().split("\n")[0] || `exit code ${code}`;
+    const message = `Cannot run 'sysctl ${args.join(" ")}': ${reason}`;
+    throw new CommandError("sysctl", args, "failed", message);
   }
-
-  async #runOrThrow(program: string, args: readonly string[]): Promise<CommandResult> {
-    const result = await this.#runner.run(program, args);
-    if (result.code !== 0) throw failedError(program, args, result);
-    return result;
-  }
-}
-
-/** Whether the program did not even start, so that nothing can have changed. */
-function wasNotRun(error: unknown): error is CommandError {
-  return error instanceof CommandError &&
-    (error.kind === "not-found" || error.kind === "not-permitted");
-}
-
-function* linesOf<T>(items: readonly T[], toLine: (item: T) => string): Generator<string> {
-  for (const item of items) yield `${toLine(item)}\n`;
-}
-
-function failAll<T>(items: readonly T[], failure: IpFailure): Failures<T> {
-  return new Map(items.map((item) => [item, failure]));
-}
-
-function failedError(
-  program: string,
-  args: readonly string[],
-  { code, stderr }: CommandResult,
-): CommandError {
-  const reason = stderr.trim().split("\n")[0] || `exit code ${code}`;
-  const message = `Cannot run '${program} ${args.join(" ")}': ${reason}`;
-  return new CommandError(program, args, "failed", message);
 }

@@ -5,8 +5,9 @@
  */
 import type { IpAddress } from "../../../lib/net/ip_address.ts";
 import type { AddressLedger } from "./address_ledger.ts";
-import type { IpFailure } from "./ip_batch.ts";
-import { type Failures, type LoDevice, type Removal, removalOf } from "./lo_device.ts";
+import type { Failures } from "../../iproute/ip_runner.ts";
+import type { IpFailure } from "../../iproute/ip_text.ts";
+import { type LoDevice, type Removal, removalOf } from "./lo_device.ts";
 import { messageOf } from "../../../lib/log/message_of.ts";
 
 /** Adds and removes addresses of `lo`, with the ledger ahead of the first and behind the second. */

@@ -5,57 +5,9 @@
  *
  * @module
  */
-import {
-  type Cidr,
-  cidrContains,
-  hostCidr,
-  prefixLengthOf,
-  tryParseCidr,
-} from "../../../lib/net/cidr.ts";
+import { type Cidr, cidrContains, hostCidr, prefixLengthOf } from "../../../lib/net/cidr.ts";
 import { type IpAddress, isLoopback, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
-
-/** A route of the main table. */
-export interface Route {
-  /** Undefined for the default route. */
-  readonly destination?: Cidr;
-  readonly device?: string;
-  /** Next hops, of which a multipath route has several; none where the destination is on the link. */
-  readonly gateways: readonly IpAddress[];
-}
-
-/** Reads the output of `ip -j route show`. Throws a SyntaxError when it is not JSON. */
-export function parseRoutes(json: string): Route[] {
-  // iproute2 prints nothing at all, not even an empty list, for an empty table of some kinds.
-  const rows = json.trim() === "" ? [] : JSON.parse(json) as RawRoute[];
-  return rows.flatMap((row) => {
-    const destination = destinationOf(row.dst);
-    if (destination === undefined && row.dst !== "default") return [];
-    return [{
-      ...(destination ? { destination } : {}),
-      ...(row.dev ? { device: row.dev } : {}),
-      gateways: [row, ...row.nexthops ?? []].flatMap((hop) => {
-        const gateway = tryParseIpAddress(hop.gateway ?? hop.via?.host ?? "");
-        return gateway === undefined ? [] : [gateway];
-      }),
-    }];
-  });
-}
-
-interface RawHop {
-  readonly gateway?: string;
-  readonly via?: { readonly host?: string };
-}
-
-interface RawRoute extends RawHop {
-  readonly dst: string;
-  readonly dev?: string;
-  readonly nexthops?: readonly RawHop[];
-}
-
-function destinationOf(dst: string): Cidr | undefined {
-  const address = tryParseIpAddress(dst);
-  return address === undefined ? tryParseCidr(dst) : hostCidr(address);
-}
+import type { Route } from "../../iproute/ip_text.ts";
 
 /**
  * The network that the node is directly on and that holds the address: any machine there may have

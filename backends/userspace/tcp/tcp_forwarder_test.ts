@@ -161,6 +161,33 @@ Deno.test("TcpForwarder.accept() takes files from the Service that hoards them, 
   assertEquals(openFiles.open, { listeners: 0, traffic: 0 });
 });
 
+Deno.test("TcpForwarder.accept() bounds what clients of silent endpoints hold, and leaves files for other Services", async () => {
+  const openFiles = new OpenFiles(100);
+  const holes = setUp({ to: [A] }, { openFiles });
+  const { clock, forwarding, forwarder, network } = holes;
+  network.answers.set(A, "hang");
+  const clients: FakeConnection[] = [];
+  while (clients.at(-1)?.closed !== true) clients.push(await holes.accept());
+  assertEquals(forwarder.connections, clients.length - 1);
+  const other = new TcpForwarder(forwarding, testServicePlan({ name: "other", to: [B] }));
+  const served = new FakeConnection();
+  other.accept(served, ADDRESS!);
+  await settle();
+  assertEquals([served.closed, other.connections, network.dials.at(-1)], [false, 1, B]);
+  // Each attempt has a time-out; none is repeated without end.
+  await clock.advance(10_000);
+  assertEquals(clients.every(({ closed }) => closed), true);
+  assertEquals([forwarder.connections, other.connections], [0, 1]);
+  assertEquals(
+    network.dials.length - 1 <= 4 * clients.length,
+    true,
+    `${network.dials.length} dials`,
+  );
+  forwarding.close();
+  await forwarding.loops.zero();
+  assertEquals([openFiles.open, clock.pendingTimers], [{ listeners: 0, traffic: 0 }, 0] as never);
+});
+
 Deno.test("TcpForwarder keeps count when a client resets", async () => {
   const { forwarding, forwarder, network, accept } = setUp();
   const client = await accept();

@@ -1,4 +1,5 @@
 import { assert, assertEquals, assertStrictEquals } from "@std/assert";
+import { eventually } from "../../../tests/support/eventually.ts";
 import { FakeClock } from "../../../tests/support/fakes/fake_clock.ts";
 import { FakeManifestFiles } from "../../../tests/support/fakes/fake_manifest_files.ts";
 import {
@@ -9,6 +10,7 @@ import {
   settledUntil,
   withManifests,
 } from "../../../tests/support/stages/manifest_harness.ts";
+import { type Clock, systemClock } from "../../os/clock.ts";
 
 const WEB_1 = serviceYaml("web", "10.0.0.1");
 const WEB_2 = serviceYaml("web", "10.0.0.2");
@@ -240,6 +242,32 @@ Deno.test("run() gives out what it has read while another file takes long, and d
     "-Service default/web",
     "-EndpointSlice default/web-1",
   ]);
+});
+
+Deno.test("run() reads each of 25,000 files once, and leaves the event loop free meanwhile", async () => {
+  const files = new FakeManifestFiles(".", "m");
+  const services = 25_000;
+  for (let index = 0; index < services; index++) {
+    const address = `10.${index >> 16}.${(index >> 8) & 255}.${index & 255}`;
+    files.write(`m/${index}.yaml`, serviceYaml(`web-${index}`, address));
+  }
+  // Counted, not timed: what is read between two turns of the event loop.
+  const readUntil: number[] = [0];
+  const clock: Clock = {
+    ...systemClock,
+    yieldToEventLoop() {
+      readUntil.push(files.reads.size);
+      return systemClock.yieldToEventLoop();
+    },
+  };
+  await using harness = new ManifestHarness(clock, files, "m");
+  await eventually("all files are read", () => harness.informers.services.synced, {
+    deadlineMs: 120_000,
+  });
+  assertEquals([files.reads.size, harness.informers.services.size], [services, services]);
+  assertEquals([...files.reads.values()].filter((count) => count > 1), []);
+  const most = Math.max(...readUntil.slice(1).map((count, index) => count - readUntil[index]!));
+  assert(most <= services / 25, `${most} files in one turn`);
 });
 
 Deno.test("run() ends while a file system hangs", async () => {

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import { chainLine } from "../../../backends/netfilter/iptables_objects.ts";
+import { chainLine } from "../../../backends/netfilter/iptables/iptables_objects.ts";
 import { endpointName, serviceChainNames } from "../../../backends/netfilter/names.ts";
 import type { EndpointKey } from "../../../lib/proxy/endpoint.ts";
 import { BENCH_PORT } from "../agent_protocol.ts";

@@ -10,7 +10,10 @@ import { SERVER_NAME } from "../../../lib/os/http_output.ts";
 /** What is printed for each URL. */
 export interface AnswerGap {
   readonly url: string;
-  /** From the last answer of the other program to the first one of kube-relay. */
+  /**
+   * From the last answer of the other program to the first question that kube-relay answered. How
+   * long a busy machine takes for that answer is no gap.
+   */
   readonly gapMs: number;
   /** The status of that first answer. */
   readonly status: number;
@@ -27,11 +30,11 @@ async function ask(url: string): Promise<{ readonly status: number; readonly our
 async function measureGap(url: string, onOther: () => void): Promise<AnswerGap> {
   let other = performance.now();
   while (true) {
+    const askedAt = performance.now();
     const answer = await ask(url).catch(() => undefined);
-    const now = performance.now();
-    if (answer?.ours) return { url, gapMs: Math.round(now - other), status: answer.status };
+    if (answer?.ours) return { url, gapMs: Math.round(askedAt - other), status: answer.status };
     if (answer) {
-      other = now;
+      other = performance.now();
       onOther();
     }
     await new Promise((resolve) => setTimeout(resolve, PERIOD_MS));

@@ -5,7 +5,7 @@
  *
  * @module
  */
-import type { IptablesTable } from "../../../backends/netfilter/iptables_objects.ts";
+import type { IptablesTable } from "../../../backends/netfilter/iptables/iptables_objects.ts";
 
 /** Chains by name, each with its rules as text. */
 export type FakeTable = ReadonlyMap<string, readonly string[]>;

@@ -4,7 +4,7 @@
  *
  * @module
  */
-import type { IptablesTable } from "../../../backends/netfilter/iptables_objects.ts";
+import type { IptablesTable } from "../../../backends/netfilter/iptables/iptables_objects.ts";
 import { type CommandAnswer, type CommandCall, FakeCommandRunner } from "./fake_command_runner.ts";
 import { FakeIptables } from "./fake_iptables.ts";
 

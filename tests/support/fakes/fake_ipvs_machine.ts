@@ -31,7 +31,7 @@ export class FakeIpvsMachine {
   constructor() {
     this.commands
       .on("cat /proc/net/ip_vs", () => ({ stdout: this.#procText() }))
-      .on("ip -o addr show dev kube-ipvs0", () => this.#addresses())
+      .on("ip -j addr show dev kube-ipvs0", () => this.#addresses())
       .on("ip link add kube-ipvs0", () => this.#makeDevice())
       .on("ip -batch -", (call) => this.#feed("ip", call))
       .on("ip -o link show type dummy", () => ({ stdout: this.#dummies() }))
@@ -77,10 +77,8 @@ export class FakeIpvsMachine {
     if (!this.kernel.hasDevice) {
       return { code: 1, stderr: 'Device "kube-ipvs0" does not exist.\n' };
     }
-    const lines = [...this.kernel.addresses].map((each) =>
-      `7: kube-ipvs0 inet ${each}/32 scope …\n`
-    );
-    return { stdout: lines.join("") };
+    const found = [...this.kernel.addresses].map((local) => ({ local, prefixlen: 32 }));
+    return { stdout: JSON.stringify([{ ifname: "kube-ipvs0", addr_info: found }]) };
   }
 
   #dummies(): string {

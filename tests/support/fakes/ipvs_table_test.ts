@@ -18,7 +18,7 @@ function applyLine(table: IpvsTable, line: string): void {
 }
 
 function linesOf(table: IpvsTable): string[] {
-  return [...renderOperations(table.operations())].map((line) => line.trimEnd());
+  return [...renderOperations(table.operations())];
 }
 
 const SERVER = "-A -t 1.2.3.4:80 -s rr";
@@ -68,7 +68,7 @@ Deno.test("IpvsTable.operations() are the way to the same table", () => {
         // A refused operation changes nothing.
       }
     }
-    const text = [...renderOperations(table.operations())].join("");
+    const text = [...renderOperations(table.operations())].map((line) => `${line}\n`).join("");
     const again = new IpvsTable();
     for (const operation of parseOperations(text).operations) again.apply(operation);
     assertEquals(linesOf(again), linesOf(table));

@@ -4,11 +4,12 @@
  *
  * @module
  */
+import { assert } from "@std/assert";
 import { createIpvsBackend } from "../../../backends/ipvs/backend.ts";
 import type { EndpointSlice } from "../../../lib/api/kinds/endpoint_slice.ts";
 import type { Service } from "../../../lib/api/kinds/service.ts";
 import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
-import { systemClock } from "../../../lib/os/clock.ts";
+import { type Clock, systemClock } from "../../../lib/os/clock.ts";
 import {
   CommandError,
   type CommandResult,
@@ -52,11 +53,27 @@ class NodeNetwork extends FakeNetwork {
   }
 }
 
+/** The time of day, and how often it was slept by. */
+class CountingClock implements Clock {
+  readonly now = systemClock.now;
+  readonly wallNow = systemClock.wallNow;
+  readonly setTimer = systemClock.setTimer;
+  readonly yieldToEventLoop = systemClock.yieldToEventLoop;
+  sleeps = 0;
+
+  sleep(ms: number, signal?: AbortSignal): Promise<void> {
+    this.sleeps++;
+    return systemClock.sleep(ms, signal);
+  }
+}
+
 /** Runs programs until it dies, and none from then on. */
 export class MortalRunner implements CommandRunner {
   readonly #death: Death | undefined;
   /** Programs that write, so far. */
   writes = 0;
+  /** Programs that only read. */
+  reads = 0;
   #isDead = false;
 
   constructor(death?: Death) {
@@ -70,6 +87,7 @@ export class MortalRunner implements CommandRunner {
   ): Promise<CommandResult> {
     const { stdin } = options;
     if (stdin !== undefined) this.writes++;
+    else this.reads++;
     if (this.#isDead || this.writes === this.#death?.atWrite) {
       if (!this.#isDead && this.#death?.half && stdin !== undefined) {
         const lines = (await textOf(stdin)).split("\n");
@@ -86,19 +104,24 @@ export class MortalRunner implements CommandRunner {
 /** One process of kube-relay, as far as the kernel is concerned. */
 export class IpvsKernelStage implements AsyncDisposable {
   readonly runner: MortalRunner;
+  /** What comparisons found that differs. */
+  readonly drift: unknown[] = [];
   readonly #backends: readonly Backend[];
+  readonly #clocks: readonly CountingClock[];
   readonly #synced = new Map<IpFamily, ProxyPlan>();
 
   private constructor(runner: MortalRunner, families: readonly IpFamily[]) {
     this.runner = runner;
-    this.#backends = families.map((family) =>
+    this.#clocks = families.map(() => new CountingClock());
+    this.#backends = families.map((family, index) =>
       createIpvsBackend({
-        clock: systemClock,
+        clock: this.#clocks[index]!,
         commands: runner,
         logger: new MemoryLogger(),
         network: new NodeNetwork(),
         recordFile: new MemoryRecordFile(),
         random: Math.random,
+        onDrift: (figures) => void this.drift.push(figures),
       }, { ...IPVS_SETTINGS, family })
     );
   }
@@ -125,6 +148,21 @@ export class IpvsKernelStage implements AsyncDisposable {
       this.#synced.set(backend.family, plan);
     }
     return reports;
+  }
+
+  /** Has each family compare all that it wrote with the kernel. */
+  async compareAll(): Promise<void> {
+    for (const [index, backend] of this.#backends.entries()) {
+      const clock = this.#clocks[index]!;
+      const { sleeps } = clock;
+      const { reads } = this.runner;
+      backend.recheck?.();
+      // The watch sleeps again once it has compared.
+      await eventually("the watch has compared", () => clock.sleeps > sleeps, {
+        deadlineMs: 60_000,
+      });
+      assert(this.runner.reads > reads, "nothing was read");
+    }
   }
 
   /** Everything that the mode writes to, once what drains is gone. */

@@ -7,7 +7,7 @@ import { addressOfServer, describeServer } from "../../../backends/ipvs/virtual_
 
 Deno.test("parseOperations() gives back what renderOperations() was given", () => {
   fc.assert(fc.property(fc.array(randomIpvsOperation), (operations) => {
-    const text = [...renderOperations(operations)].join("");
+    const text = [...renderOperations(operations)].map((line) => `${line}\n`).join("");
     assertEquals(parseOperations(text), { operations, rejected: [] });
   }));
 });
@@ -24,7 +24,7 @@ Deno.test("parseOperations() never throws, and gives every line its place", () =
     const said = text.split("\n").filter((each) => each.trim() !== "");
     assertEquals(operations.length + rejected.length, said.length);
     // What it understood, it can say.
-    const again = [...renderOperations(operations)].join("");
+    const again = [...renderOperations(operations)].map((line) => `${line}\n`).join("");
     assertEquals(parseOperations(again).rejected, []);
   }));
 });
@@ -57,7 +57,7 @@ for (const [line, ours] of LINES) {
   Deno.test(`tryParseOperation() reads '${line}'`, () => {
     const operation = tryParseOperation(line);
     assert(operation !== undefined);
-    assertEquals([...renderOperations([operation])], [`${ours}\n`]);
+    assertEquals([...renderOperations([operation])], [ours]);
   });
 }
 

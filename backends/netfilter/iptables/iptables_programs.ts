@@ -3,8 +3,10 @@
  *
  * @module
  */
-import type { IpFamily } from "../../lib/net/ip_address.ts";
-import { type ProbeDependencies, tryTool } from "./probe/try_tool.ts";
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import type { CommandRunner } from "../../../lib/os/command_runner.ts";
+import { type AskOptions, readProcFile, type Seen } from "../foreign/tool_output.ts";
+import { type ProbeDependencies, tryTool } from "../probe/try_tool.ts";
 
 /** Which of the kernel's two rule engines an `iptables` writes to. */
 export type IptablesVariant = "nft" | "legacy";
@@ -57,4 +59,16 @@ export async function findIptablesPrograms(
     usable.push({ variant, save, restore, version: version.trim(), plain: index === 0 });
   }
   return { usable, ...(problem !== undefined && { problem }) };
+}
+
+/** Reads which legacy tables exist. Looking creates none, where `iptables-legacy` would. */
+export async function readLegacyTables(
+  commands: CommandRunner,
+  { family, ...options }: { readonly family: IpFamily } & AskOptions,
+): Promise<Seen<readonly string[]>> {
+  const file = family === "IPv6" ? "/proc/net/ip6_tables_names" : "/proc/net/ip_tables_names";
+  const seen = await readProcFile(commands, file, options);
+  return seen.state === "seen"
+    ? { ...seen, value: seen.value.split(/\s+/).filter((name) => name !== "") }
+    : seen;
 }

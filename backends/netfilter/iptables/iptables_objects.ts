@@ -3,9 +3,9 @@
  *
  * @module
  */
-import type { Cidr } from "../../lib/net/cidr.ts";
-import type { IpAddress } from "../../lib/net/ip_address.ts";
-import type { Protocol } from "../../lib/net/port.ts";
+import type { Cidr } from "../../../lib/net/cidr.ts";
+import type { IpAddress } from "../../../lib/net/ip_address.ts";
+import type { Protocol } from "../../../lib/net/port.ts";
 
 /** The tables that a Service proxy writes to. */
 export type IptablesTable = "filter" | "mangle" | "nat";
@@ -53,6 +53,13 @@ export interface Chain {
   readonly rules: readonly Rule[];
 }
 
+/** A rule that leads from a chain of other software to one of ours. */
+export interface Jump {
+  readonly table: IptablesTable;
+  readonly from: string;
+  readonly rule: Rule;
+}
+
 /** The longest name of a chain that both variants take (XT_EXTENSION_MAXNAMELEN less one). */
 export const MAX_CHAIN_NAME_LENGTH = 28;
 /** XT_MAX_COMMENT_LEN less the final zero: one more and the whole table is refused. */
@@ -72,6 +79,13 @@ export function quoteWord(word: string): string {
   if (PLAIN_WORD.test(word)) return word;
   const printable = ASCII_ONLY.test(word) ? word : word.replaceAll(/[^\x20-\x7e]/g, "?");
   return `"${printable.replaceAll(/["\\]/g, "\\$&")}"`;
+}
+
+/** Splits a rule into words, as iptables-restore does: the opposite of {@linkcode quoteWord}. */
+export function splitWords(text: string): readonly string[] {
+  if (!text.includes('"')) return text.split(" ").filter((word) => word !== "");
+  const found = text.matchAll(/"((?:\\.|[^"\\])*)"|(\S+)/g);
+  return [...found].map(([, quoted, plain]) => plain ?? quoted!.replaceAll(/\\(.)/g, "$1"));
 }
 
 /** A rule without its chain, e.g. `-d 10.0.0.1 -m tcp -p tcp --dport 80 -j DROP`. */

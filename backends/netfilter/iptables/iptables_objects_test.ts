@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
-import { parseCidr } from "../../lib/net/cidr.ts";
-import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import { parseCidr } from "../../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../../lib/net/ip_address.ts";
 import { chainLine, quoteWord, type Rule, ruleText } from "./iptables_objects.ts";
 
 Deno.test("quoteWord() leaves plain words alone and quotes all others", () => {

@@ -3,8 +3,8 @@
  *
  * @module
  */
-import { CommandError } from "../../lib/os/command_runner.ts";
-import { firstLine, saysNotPermitted } from "./probe/try_tool.ts";
+import { CommandError } from "../../../lib/os/command_runner.ts";
+import { firstLine, saysNotPermitted } from "../probe/try_tool.ts";
 
 /**
  * `refused`: a line of the input was. `locked`: another program held the lock for too long.
@@ -18,6 +18,7 @@ interface RefusedLine {
   /** From 1. */
   readonly number: number;
   readonly text: string;
+  readonly table: string;
 }
 
 /** A failure of one of the tools. What it did before is unknown. */
@@ -55,7 +56,7 @@ interface FailedExit {
 export interface RestoreInput {
   readonly lines: readonly string[];
   /** Whom a line is for, e.g. a Service; lines count from 1. */
-  ownerOf(line: number): string | undefined;
+  ownerOf?(line: number): string | undefined;
 }
 
 /** A process that could not be run to its end. `action` is e.g. `restore rules of iptables`. */
@@ -91,11 +92,11 @@ export function errorOfRestore(exit: FailedExit, input: RestoreInput): IptablesE
     const message = `Cannot restore rules by ${program}: exit code ${code}: ${reason}`;
     return new IptablesError(message, { kind: "unclear", reason });
   }
-  const owner = input.ownerOf(line.number);
+  const owner = input.ownerOf?.(line.number);
   const whose = owner === undefined ? "" : ` of ${owner}`;
   return new IptablesError(
     `Cannot restore rules by ${program}: line ${line.number} in table ` +
-      `${tableOf(line.number, input)} "${line.text}"${whose}: ${reason}`,
+      `${line.table} "${line.text}"${whose}: ${reason}`,
     { kind: "refused", reason, line },
   );
 }
@@ -139,13 +140,7 @@ function refusedLine(words: string, { lines }: RestoreInput): RefusedLine | unde
     }
   }
   const text = lines[number - 1];
-  return text === undefined ? undefined : { number, text };
-}
-
-function tableOf(number: number, { lines }: RestoreInput): string {
-  for (let above = number; above > 0; above--) {
-    const line = lines[above - 1]!;
-    if (line.startsWith("*")) return line.slice(1);
-  }
-  return "?";
+  if (text === undefined) return undefined;
+  const start = lines.findLast((line, index) => index < number && line.startsWith("*"));
+  return { number, text, table: start?.slice(1) ?? "?" };
 }

@@ -3,7 +3,9 @@
  *
  * @module
  */
-import type { RemovalRun } from "./removal_run.ts";
+import { refusedLine } from "../tool_batch.ts";
+import { destroyLine } from "./ipset_text.ts";
+import type { RemovalRun } from "../foreign/removal_run.ts";
 
 /**
  * Destroys sets, one process for all of them unless one is in use: that one is a failure of the run, and
@@ -19,12 +21,12 @@ export async function destroySets(
     const rest = names;
     const reason = await run.try({
       command: ["ipset", "restore"],
-      input: () => rest.map((name) => `destroy ${name}\n`),
+      input: () => rest.map((name) => `${destroyLine(name)}\n`),
       removes: rest.map((name) => `ipset ${name}`),
     });
     if (reason === undefined) return;
     // It stops at the line that failed; what came before is done, what comes after is tried again.
-    const line = Number(/line (\d+)/.exec(reason)?.[1] ?? 1);
+    const line = refusedLine(reason) ?? 1;
     for (const name of rest.slice(0, line - 1)) run.remove(`ipset ${name}`);
     names = rest.slice(line);
     // Somebody else has destroyed it meanwhile.

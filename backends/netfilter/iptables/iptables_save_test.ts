@@ -1,5 +1,12 @@
 import { assertEquals, assertThrows } from "@std/assert";
-import { IptablesSave, type SavedTables } from "./iptables_save.ts";
+import fc from "fast-check";
+import {
+  IptablesSave,
+  parseSaveLine,
+  SavedRules,
+  type SavedTables,
+  targetOf,
+} from "./iptables_save.ts";
 
 function read(...lines: readonly string[]): SavedTables {
   const save = new IptablesSave();
@@ -62,4 +69,30 @@ Deno.test("IptablesSave passes over a table of others that only nft can show", (
 Deno.test("IptablesSave cuts a long line that it complains of", () => {
   const error = assertThrows(() => read("x".repeat(10_000)), SyntaxError);
   assertEquals(error.message.length < 200, true);
+});
+
+Deno.test("parseSaveLine() reads every line of a dump of any table", () => {
+  const lines = ["*raw", ":A - [0:0]", ":INPUT DROP [1:2]", "[3:4] -A A -j B", "-A A", "COMMIT"];
+  assertEquals([...lines, "# note", "", "noise", "-N A"].map(parseSaveLine), [
+    { kind: "table", table: "raw" },
+    { kind: "chain", chain: "A", isBuiltIn: false },
+    { kind: "chain", chain: "INPUT", isBuiltIn: true },
+    { kind: "rule", chain: "A", rule: "-j B", packets: 3 },
+    { kind: "rule", chain: "A", rule: "" },
+    { kind: "commit" },
+    ...Array.from({ length: 4 }, () => undefined),
+  ]);
+});
+
+Deno.test("SavedRules keeps one value for each rule, by table and chain", () => {
+  const reader = new SavedRules(({ rule }) => targetOf(rule), "nat");
+  for (const line of ["-A A -j B", "*filter", "-A A -j C", "-A A", "-A A -g D"]) reader.take(line);
+  assertEquals([...reader.rules], [["nat A", ["B"]], ["filter A", ["C", "D"]]]);
+});
+
+Deno.test("SavedRules takes any text", () => {
+  fc.assert(fc.property(fc.array(fc.string()), (lines) => {
+    const reader = new SavedRules(({ rule }) => rule);
+    for (const line of lines) reader.take(line);
+  }));
 });

@@ -1,5 +1,5 @@
 import { assertEquals, assertInstanceOf, assertStringIncludes } from "@std/assert";
-import { CommandError } from "../../lib/os/command_runner.ts";
+import { CommandError } from "../../../lib/os/command_runner.ts";
 import { errorOfCommand, errorOfRead, errorOfRestore, IptablesError } from "./restore_error.ts";
 
 const LINES = [

@@ -3,26 +3,27 @@
  *
  * @module
  */
-import type { DataPlaneDifference } from "../../lib/proxy/data_plane_difference.ts";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { compareLists } from "../../lib/proxy/compare_lists.ts";
-import type { IptablesTable } from "./iptables_objects.ts";
+import type { DataPlaneDifference } from "../../../lib/proxy/data_plane_difference.ts";
+import { compareLists } from "../../../lib/proxy/compare_lists.ts";
 import { isSameRule, normalRule } from "./rule_normal_form.ts";
 
 /** A chain with its rules, as lines without its name. */
-interface WantedChain {
-  readonly table: IptablesTable;
+interface WantedChain<Owner> {
+  readonly table: string;
   readonly name: string;
   readonly rules: readonly string[];
-  /** For each rule the ServicePort that it is for; `undefined` where it is for all. */
-  readonly owners: readonly (ServicePortKey | undefined)[];
+  /** For each rule the object that it is for; `undefined` where it is for all. @default {for all} */
+  readonly owners?: readonly (Owner | undefined)[];
 }
 
+/** A difference; `key` = the object that it is for. */
+type ChainDifference<Owner> = Omit<DataPlaneDifference, "key"> & { readonly key?: Owner };
+
 /** `found`: its rules as the tool printed them; `undefined` = there is no such chain. */
-export function compareChain(
-  { table, name, rules, owners }: WantedChain,
+export function compareChain<Owner = never>(
+  { table, name, rules, owners = [] }: WantedChain<Owner>,
   found: readonly string[] | undefined,
-): readonly DataPlaneDifference[] {
+): readonly ChainDifference<Owner>[] {
   const chain = `${table} ${name}`;
   if (found === undefined) {
     const owner = owners.every((each) => each === owners[0]) ? owners[0] : undefined;
@@ -38,7 +39,7 @@ export function compareChain(
     rules.every((rule, index) => isSameRule(rule, found[index]!));
   if (isSame) return [];
   const differences = compareLists(rules.map(normalRule), found.map(normalRule));
-  return differences.map(({ kind, ...place }): DataPlaneDifference => {
+  return differences.map(({ kind, ...place }): ChainDifference<Owner> => {
     const owner = place.wanted === undefined ? undefined : owners[place.wanted];
     return {
       object: "rule",

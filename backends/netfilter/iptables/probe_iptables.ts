@@ -3,13 +3,13 @@
  *
  * @module
  */
-import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
-import type { ProbeResult } from "../../lib/proxy/service_mode.ts";
+import { IP_FAMILIES, type IpFamily } from "../../../lib/net/ip_address.ts";
+import type { ProbeResult } from "../../../lib/proxy/service_mode.ts";
 import { chooseIptables, type IptablesChoice } from "./iptables_variant.ts";
-import { type Feature, NOT_PERMITTED, probeResult, RIGHTS } from "./probe/feature.ts";
-import { attemptRules, type RuleFeature, ruleTrial } from "./probe/iptables_trial.ts";
-import { type Findings, tryFeatures } from "./probe/try_features.ts";
-import type { ProbeDependencies } from "./probe/try_tool.ts";
+import { type Feature, NOT_PERMITTED, probeResult, RIGHTS } from "../probe/feature.ts";
+import { attemptRules, type RuleFeature, ruleTrial } from "../probe/iptables_trial.ts";
+import { type Findings, tryFeatures } from "../probe/try_features.ts";
+import type { ProbeDependencies } from "../probe/try_tool.ts";
 
 /** What a mode needs of iptables. */
 interface IptablesNeeds {

@@ -8,9 +8,14 @@
  *
  * @module
  */
-import type { IpFamily } from "../../lib/net/ip_address.ts";
-import { findIptablesPrograms, type IptablesPrograms } from "./iptables_programs.ts";
-import { type ProbeDependencies, tryTool } from "./probe/try_tool.ts";
+import type { IpFamily } from "../../../lib/net/ip_address.ts";
+import {
+  findIptablesPrograms,
+  type IptablesPrograms,
+  readLegacyTables,
+} from "./iptables_programs.ts";
+import { parseSaveLine } from "./iptables_save.ts";
+import { type ProbeDependencies, tryTool } from "../probe/try_tool.ts";
 
 /** The iptables of a host, in one family. */
 export interface IptablesChoice {
@@ -33,7 +38,7 @@ interface VariantOptions {
   readonly signal?: AbortSignal | undefined;
 }
 
-const HINT = /^:KUBE-(IPTABLES-HINT|KUBELET-CANARY) /m;
+const HINT = /^KUBE-(IPTABLES-HINT|KUBELET-CANARY)$/;
 
 /** A large rule set takes a while: 40,000 rules are half a second. */
 const SAVE_TIMEOUT_MS = 15_000;
@@ -95,7 +100,10 @@ async function hasHint(
   }
   const { signal } = options;
   const answer = await tryTool(dependencies, [save, "-t", "mangle"], { signal });
-  return answer.kind === "ended" && HINT.test(answer.out);
+  return answer.kind === "ended" && answer.out.split("\n").some((text) => {
+    const line = parseSaveLine(text);
+    return line?.kind === "chain" && HINT.test(line.chain);
+  });
 }
 
 async function countRules(
@@ -108,7 +116,7 @@ async function countRules(
   const { signal } = options;
   let rules = 0;
   const onLine = (line: string) => {
-    if (line.startsWith("-A ")) rules++;
+    if (parseSaveLine(line)?.kind === "rule") rules++;
   };
   const answer = await tryTool(dependencies, [save], {
     signal,
@@ -120,12 +128,13 @@ async function countRules(
 
 /** Legacy tables that are in use. */
 async function legacyTables(
-  dependencies: ProbeDependencies,
+  { commands, timeoutMs }: ProbeDependencies,
   { family, signal }: VariantOptions,
 ): Promise<readonly string[]> {
-  const file = family === "IPv6" ? "/proc/net/ip6_tables_names" : "/proc/net/ip_tables_names";
-  const answer = await tryTool(dependencies, ["cat", file], { signal });
-  return answer.kind === "ended" && answer.code === 0
-    ? answer.out.split(/\s+/).filter(Boolean)
-    : [];
+  const seen = await readLegacyTables(commands, {
+    family,
+    ...(signal && { signal }),
+    ...(timeoutMs !== undefined && { timeoutMs }),
+  });
+  return seen.state === "seen" ? seen.value : [];
 }

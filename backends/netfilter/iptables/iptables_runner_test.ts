@@ -1,5 +1,5 @@
 import { assertEquals, assertRejects } from "@std/assert";
-import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
 import { IptablesRunner } from "./iptables_runner.ts";
 import { IptablesError } from "./restore_error.ts";
 
@@ -62,7 +62,7 @@ for (
 Deno.test("IptablesRunner says which line of its input was refused", async () => {
   const commands = new FakeCommandRunner().on("", { code: 2, stderr: "Error occurred at line: 2" });
   const error = await assertRejects(() => runnerOn(commands).restore(TEXT), IptablesError);
-  assertEquals(error.line, { number: 2, text: ":A - [0:0]" });
+  assertEquals(error.line, { number: 2, text: ":A - [0:0]", table: "nat" });
   commands.failNext("timeout");
   const hung = await assertRejects(() => runnerOn(commands).restore(TEXT), IptablesError);
   assertEquals(hung.kind, "unclear");

@@ -6,9 +6,13 @@
  */
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import type { CommandRunner } from "../../../lib/os/command_runner.ts";
-import { findIptablesPrograms, type IptablesVariant } from "../iptables_programs.ts";
+import {
+  findIptablesPrograms,
+  type IptablesVariant,
+  readLegacyTables,
+} from "./iptables_programs.ts";
 import { type IptablesDump, IptablesDumpReader, type JumpFilter } from "./iptables_dump.ts";
-import { askTool, readProcFile, type Seen } from "./tool_output.ts";
+import { askTool, type Seen } from "../foreign/tool_output.ts";
 
 /** One rule set. */
 export interface IptablesRuleSet {
@@ -57,9 +61,9 @@ export async function readRuleSet(
   const options = { timeoutMs: SAVE_TIMEOUT_MS, ...(signal && { signal }) };
   let tables = "";
   if (world.variant === "legacy") {
-    const seen = await readProcFile(commands, legacyTablesFile(world), options);
+    const seen = await readLegacyTables(commands, { family: world.family, ...options });
     if (seen.state !== "seen") return seen;
-    tables = seen.value.trim().replaceAll("\n", ", ");
+    tables = seen.value.join(", ");
     if (tables === "") return { state: "absent", reason: `${nameOfRuleSet(world)} has no tables` };
   }
   const { usable } = await findIptablesPrograms({ commands }, { family: world.family, signal });
@@ -75,11 +79,6 @@ export async function readRuleSet(
   if (seen.state !== "seen") return seen;
   const { dump } = reader;
   return { state: "seen", value: { world, dump, restoreProgram: programs.restore } };
-}
-
-/** The file that names a family's legacy tables; empty or missing while nobody uses them. */
-function legacyTablesFile({ family }: IptablesRuleSet): string {
-  return family === "IPv6" ? "/proc/net/ip6_tables_names" : "/proc/net/ip_tables_names";
 }
 
 function prefixOf(family: IpFamily): string {

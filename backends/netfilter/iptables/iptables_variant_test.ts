@@ -1,6 +1,6 @@
 import { assertEquals } from "@std/assert";
-import { FakeCommandRunner } from "../../tests/support/fakes/fake_command_runner.ts";
-import { CommandError } from "../../lib/os/command_runner.ts";
+import { FakeCommandRunner } from "../../../tests/support/fakes/fake_command_runner.ts";
+import { CommandError } from "../../../lib/os/command_runner.ts";
 import { chooseIptables } from "./iptables_variant.ts";
 
 const HINTED = "*mangle\n:PREROUTING ACCEPT [0:0]\n:KUBE-IPTABLES-HINT - [0:0]\nCOMMIT\n";

@@ -9,7 +9,8 @@
  * @module
  */
 
-import { withUndottedAddresses } from "./undotted_address.ts";
+import { splitWords } from "./iptables_objects.ts";
+import { withUndottedAddresses } from "../undotted_address.ts";
 
 /** An option and its values, e.g. `--mark 0x4000/0x4000`, with `! ` in front where it is turned round. */
 type Option = readonly [name: string, value: string];
@@ -49,7 +50,7 @@ export function isSameRule(written: string, printed: string): boolean {
 
 /** The spelling of a rule (without `-A` and its chain) by which it is compared. */
 export function normalRule(text: string): string {
-  const { base, matches, comment, target } = parseRule(wordsOf(withUndottedAddresses(text)));
+  const { base, matches, comment, target } = parseRule(splitWords(withUndottedAddresses(text)));
   const ports = matches.filter(({ name }) => PROTOCOL_MATCH.test(name));
   const others = matches.filter(({ name }) => !PROTOCOL_MATCH.test(name));
   const parts = [...base, ...ports.flatMap(({ options }) => options)].map(optionText).sort();
@@ -115,13 +116,6 @@ function valuesFrom(words: readonly string[], start: number): readonly string[] 
   while (end < words.length && words[end] !== "!" && !words[end]!.startsWith("-")) end++;
   // A comment may begin with a dash.
   return words.slice(start, words[start - 1] === "--comment" ? start + 1 : end);
-}
-
-/** Words by blanks; double quotes hold one together, a backslash in them means the next character. */
-function wordsOf(text: string): readonly string[] {
-  if (!text.includes('"')) return text.split(" ").filter((word) => word !== "");
-  const found = text.matchAll(/"((?:\\.|[^"\\])*)"|(\S+)/g);
-  return [...found].map(([, quoted, plain]) => plain ?? quoted!.replaceAll(/\\(.)/g, "$1"));
 }
 
 function partText({ name, options }: Part): string {

@@ -3,7 +3,7 @@
  *
  * @module
  */
-import type { RuleFeature } from "./probe/iptables_trial.ts";
+import type { RuleFeature } from "../probe/iptables_trial.ts";
 
 /** The packet counter of packets that are dropped because conntrack finds them invalid. */
 export const INVALID_COUNTER = "ct_state_invalid_dropped_pkts";

@@ -1,11 +1,26 @@
 /**
- * What `ipset restore` takes and `ipset save` prints. Pure.
+ * Sets of `ipset`, of any name, type and owner, as the lines that `ipset restore` takes and
+ * `ipset save` prints. Pure.
  *
  * @module
  */
-import { MAX_SET_NAME_LENGTH } from "./ipset_table.ts";
-import { tryParseCidr } from "../../lib/net/cidr.ts";
-import { tryParseIpAddress } from "../../lib/net/ip_address.ts";
+import { tryParseCidr } from "../../../lib/net/cidr.ts";
+import { type IpFamily, tryParseIpAddress } from "../../../lib/net/ip_address.ts";
+
+/** The types of sets, with an example of an entry of each. */
+export type SetType =
+  /** `10.0.0.1` */
+  | "hash:ip"
+  /** `10.0.0.0/8` */
+  | "hash:net"
+  /** `10.0.0.1,tcp:80` */
+  | "hash:ip,port"
+  /** `10.0.0.1,tcp:80,10.0.0.1` */
+  | "hash:ip,port,ip"
+  /** `10.0.0.1,tcp:80,10.0.0.0/8` */
+  | "hash:ip,port,net"
+  /** `30080` */
+  | "bitmap:port";
 
 /** A set as it was printed. */
 export interface SavedSet {
@@ -18,18 +33,35 @@ export interface SavedSet {
 const LINES_PER_STEP = 256;
 /** Where the kernel prints more than was asked for. */
 const OWN_OPTIONS = new Set(["hashsize", "bucketsize", "initval"]);
+/** IPSET_MAXNAMELEN less the final zero. */
+export const MAX_SET_NAME_LENGTH = 31;
 
-/** The line that creates a set. One of these options may be there. */
+/** Type and options of a set, as `ipset create` takes them. */
+export function createOptions(
+  type: SetType,
+  { family, maxEntries }: { readonly family: IpFamily; readonly maxEntries: number },
+): string {
+  if (type === "bitmap:port") return "bitmap:port range 0-65535";
+  const name = family === "IPv4" ? "inet" : "inet6";
+  return `${type} family ${name} hashsize 1024 maxelem ${maxEntries}`;
+}
+
+/** The line that creates a set. One of these options may exist. */
 export function createLine(name: string, options: string): string {
   return `create ${name} ${options} -exist`;
 }
 
-/** The line that adds an entry, which may be there. */
+/** The line that destroys a set, which no rule may refer to. */
+export function destroyLine(name: string): string {
+  return `destroy ${name}`;
+}
+
+/** The line that adds an entry, which may exist. */
 export function addLine(name: string, entry: string): string {
   return `add ${name} ${entry} -exist`;
 }
 
-/** The line that takes an entry away, which may be gone. */
+/** The line that deletes an entry, which may no longer exist. */
 export function deleteLine(name: string, entry: string): string {
   return `del ${name} ${entry} -exist`;
 }
@@ -48,13 +80,19 @@ export function replaceLines(
     `flush ${scratch}`,
     ...[...entries].map((entry) => addLine(scratch, entry)),
     `swap ${scratch} ${name}`,
-    `destroy ${scratch}`,
+    destroyLine(scratch),
   ];
 }
 
 /** The name of the set that takes the place of another one. */
 export function scratchName(name: string): string {
   return `NEW-${name}`.slice(0, MAX_SET_NAME_LENGTH);
+}
+
+/** Whether two sets, by their options, have the same type and family; the kernel swaps no others. */
+export function canBeSwapped(one: string, other: string): boolean {
+  const kindOf = (options: string) => /^\S+(?: family \S+)?/.exec(options)?.[0];
+  return kindOf(one) === kindOf(other);
 }
 
 /** Reads `ipset save` in short steps: all sets that `isWanted`, by name. Other lines are passed over. */
@@ -87,7 +125,7 @@ export function normalOptions(options: string): string {
   return [type, ...kept.sort()].join(" ");
 }
 
-/** An entry as we write it: the tool prints addresses by another library's rules. */
+/** An entry in the spelling of {@linkcode addLine}'s callers: the tool prints addresses by other rules. */
 export function normalEntry(entry: string): string {
   return entry.split(",").map((part) => {
     const cidr = part.includes("/") ? tryParseCidr(part) : undefined;

@@ -1,11 +1,11 @@
 import { assert, assertEquals } from "@std/assert";
-import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
-import { RestoreBatch, type RestorePart } from "./restore_batch.ts";
+import type { ServicePortKey } from "../../../lib/proxy/service_port_name.ts";
+import { testServicePlan } from "../../../tests/support/builders/service_plans.ts";
+import { RestoreBatch, restoreLines, type RestorePart } from "./restore_batch.ts";
 
 const { key } = testServicePlan();
 
-function batchOf(parts: readonly RestorePart[]): RestoreBatch {
+function batchOf(parts: readonly RestorePart<ServicePortKey>[]): RestoreBatch<ServicePortKey> {
   const steps = RestoreBatch.steps(parts, []);
   for (;;) {
     const { done, value } = steps.next();
@@ -23,8 +23,8 @@ const BATCH = batchOf([
     table: "nat",
     chains: [chain("B", ["-j RETURN", "-j C"], key), chain("C", [])],
     removed: ["D"],
-    removedJumps: [{ table: "nat", from: "OUTPUT", rule: "-j D" }],
-    jumps: [{ table: "nat", from: "OUTPUT", rule: { target: ["B"] } }],
+    removedJumps: [{ from: "OUTPUT", rule: "-j D" }],
+    jumps: [{ from: "OUTPUT", rule: { target: ["B"] } }],
   },
 ]);
 
@@ -39,18 +39,10 @@ Deno.test("RestoreBatch makes chains before rules, and deletes what nothing lead
   );
 });
 
-Deno.test("RestoreBatch knows of each line its table and whose it is", () => {
+Deno.test("RestoreBatch knows of each line whose it is", () => {
   const owned = BATCH.lines.filter((_, index) => BATCH.ownerOf(index + 1) === key);
   assertEquals(owned, ["-A B -j RETURN", "-A B -j C"]);
-  assertEquals([1, 4, 5, 14].map((line) => BATCH.tableOf(line)), [
-    "filter",
-    "filter",
-    "nat",
-    "nat",
-  ]);
-  assertEquals([BATCH.ownerOf(0), BATCH.ownerOf(99), BATCH.tableOf(0)], [
-    ...[undefined, undefined, undefined],
-  ]);
+  assertEquals([BATCH.ownerOf(0), BATCH.ownerOf(99)], [undefined, undefined]);
 });
 
 Deno.test("RestoreBatch of nothing is empty", () => {
@@ -68,4 +60,26 @@ Deno.test("RestoreBatch gives its text in pieces, none of which is large", () =>
       .text(),
   ];
   assert(pieces.length >= 3 && pieces.every(({ length }) => length < 70_000), `${pieces.length}`);
+});
+
+Deno.test("restoreLines() adds rules to chains of any prefix, and leaves out a table without changes", () => {
+  assertEquals(
+    restoreLines([
+      { table: "nat" },
+      {
+        table: "raw",
+        chains: [{ name: "OWN-A", rules: ["-j RETURN"] }],
+        appended: [{ from: "OWN-B", rule: "-j DROP" }],
+        removedJumps: [{ from: "OWN-B", rule: "-j OWN-C" }],
+      },
+    ]),
+    [
+      "*raw",
+      ":OWN-A - [0:0]",
+      "-A OWN-A -j RETURN",
+      "-A OWN-B -j DROP",
+      "-D OWN-B -j OWN-C",
+      "COMMIT",
+    ],
+  );
 });

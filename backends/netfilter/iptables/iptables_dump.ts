@@ -4,9 +4,10 @@
  *
  * @module
  */
+import { parseSaveLine, type SavedRule, targetOf } from "./iptables_save.ts";
 
-/** A rule that sends packets to a chain of somebody else's. */
-export interface Jump {
+/** A rule that sends packets to a chain of other software. */
+export interface FoundJump {
   readonly from: string;
   readonly to: string;
   /** The rule as the tool prints it, without `-A` and the chain. */
@@ -21,7 +22,7 @@ export interface DumpedTable {
   /** All other chains, with the number of their rules. */
   readonly chains: ReadonlyMap<string, number>;
   /** The jumps that were asked for, in the order of the rules. */
-  readonly jumps: readonly Jump[];
+  readonly jumps: readonly FoundJump[];
   /** Rules of all chains. */
   readonly rules: number;
 }
@@ -34,13 +35,13 @@ export interface IptablesDump {
 }
 
 /** Which jumps are kept. */
-export type JumpFilter = (table: string, jump: Pick<Jump, "from" | "to">) => boolean;
+export type JumpFilter = (table: string, jump: Pick<FoundJump, "from" | "to">) => boolean;
 
 interface PendingTable {
   readonly name: string;
   readonly builtIn: Set<string>;
   readonly chains: Map<string, number>;
-  readonly jumps: Jump[];
+  readonly jumps: FoundJump[];
   rules: number;
 }
 
@@ -61,47 +62,41 @@ export class IptablesDumpReader {
   }
 
   /** Takes a line without its end. */
-  take(line: string): void {
-    if (line.startsWith("*")) {
-      this.#table = {
-        name: line.slice(1),
-        builtIn: new Set(),
-        chains: new Map(),
-        jumps: [],
-        rules: 0,
-      };
-      this.#tables.push(this.#table);
-    } else if (line.startsWith("#")) {
-      const incompatible = /^# Table `(\w+)' is incompatible/.exec(line)?.[1];
-      if (incompatible !== undefined) this.#unreadable.push(incompatible);
-    } else if (this.#table !== undefined) {
-      readTableLine(this.#table, line, this.#keepJump);
+  take(text: string): void {
+    const line = parseSaveLine(text);
+    const table = this.#table;
+    switch (line?.kind) {
+      case "table":
+        this.#table = {
+          name: line.table,
+          builtIn: new Set(),
+          chains: new Map(),
+          jumps: [],
+          rules: 0,
+        };
+        this.#tables.push(this.#table);
+        return;
+      case "unreadable":
+        this.#unreadable.push(line.table);
+        return;
+      case "chain":
+        if (line.isBuiltIn) table?.builtIn.add(line.chain);
+        else table?.chains.set(line.chain, 0);
+        return;
+      case "rule":
+        if (table !== undefined) countRule(table, line, this.#keepJump);
     }
   }
 }
 
-function readTableLine(table: PendingTable, line: string, keepJump: JumpFilter): void {
-  if (line.startsWith(":")) {
-    const [name = "", policy] = line.slice(1).split(" ", 2);
-    if (policy === "-") table.chains.set(name, 0);
-    else table.builtIn.add(name);
-    return;
-  }
-  if (!line.startsWith("-A ")) return;
+function countRule(
+  table: PendingTable,
+  { chain: from, rule }: SavedRule,
+  keepJump: JumpFilter,
+): void {
   table.rules++;
-  const space = line.indexOf(" ", 3);
-  const from = space < 0 ? line.slice(3) : line.slice(3, space);
   const rules = table.chains.get(from);
   if (rules !== undefined) table.chains.set(from, rules + 1);
-  const to = targetOf(line);
-  if (to === undefined || !keepJump(table.name, { from, to })) return;
-  table.jumps.push({ from, to, rule: line.slice(space + 1) });
-}
-
-/** What a rule jumps or goes to. A comment may hold any text, `-j` as well. */
-function targetOf(rule: string): string | undefined {
-  const bare = rule.includes("--comment")
-    ? rule.replace(/ --comment ("(?:\\.|[^"\\])*"|\S+)/g, "")
-    : rule;
-  return / -[jg] (\S+)/.exec(bare)?.[1];
+  const to = targetOf(rule);
+  if (to !== undefined && keepJump(table.name, { from, to })) table.jumps.push({ from, to, rule });
 }

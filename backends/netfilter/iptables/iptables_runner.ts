@@ -1,20 +1,22 @@
 /**
- * Runs the programs of one variant of iptables, for one IP family.
+ * Runs the programs of one variant of iptables, for one IP family. With the text of rules
+ * (`iptables_objects.ts`), of input (`restore_batch.ts`) and of dumps (`iptables_save.ts`) the toolkit
+ * of every controller that writes chains of its own.
  *
  * @module
  */
-import type { CommandResult, CommandRunner } from "../../lib/os/command_runner.ts";
+import type { CommandResult, CommandRunner } from "../../../lib/os/command_runner.ts";
+import { inPieces } from "../../../lib/os/command_input.ts";
 import type { IptablesTable } from "./iptables_objects.ts";
 import type { IptablesPrograms } from "./iptables_programs.ts";
-import { IptablesSave, type SavedTables, type SaveOptions } from "./iptables_save.ts";
-import { isAtLeast, parseVersion } from "./probe/tool_version.ts";
+import {
+  IptablesSave,
+  parseSaveLine,
+  type SavedTables,
+  type SaveOptions,
+} from "./iptables_save.ts";
+import { isAtLeast, parseVersion } from "../probe/tool_version.ts";
 import { errorOfCommand, errorOfRead, errorOfRestore, type RestoreInput } from "./restore_error.ts";
-
-/** Text for a restore, and whom its lines are for. */
-interface RestoreText extends RestoreInput {
-  /** The lines, in pieces. */
-  text(): Iterable<string>;
-}
 
 /** Longest wait for `/run/xtables.lock`; the legacy tools would wait for ever. */
 const LOCK_WAIT_S = 5;
@@ -63,13 +65,13 @@ export class IptablesRunner {
   }
 
   /** Applies lines; chains that they don't name stay. Each table is taken as a whole or not at all. */
-  async restore(input: RestoreText): Promise<void> {
+  async restore(input: RestoreInput): Promise<void> {
     const { restore: program } = this.#programs;
     const line = [program, ...this.#wait, "--noflush"] as const;
     const action = "restore rules of iptables";
     const { code, stderr } = await this.#run(action, line, {
       timeoutMs: RESTORE_TIMEOUT_MS,
-      stdin: input.text(),
+      stdin: inPieces(input.lines),
     });
     if (code !== 0) throw errorOfRestore({ program, code, stderr }, input);
   }
@@ -89,10 +91,9 @@ export class IptablesRunner {
     const { code, stdout, stderr } = await this.#run("look at a chain of iptables", line, {
       timeoutMs: LOOK_TIMEOUT_MS,
     });
-    const head = `-A ${chain} `;
     if (code === 0) {
-      return stdout.split("\n").filter((each) => each.startsWith(head))
-        .map((each) => each.slice(head.length));
+      const lines = stdout.split("\n").map(parseSaveLine);
+      return lines.flatMap((line) => line?.kind === "rule" ? [line.rule] : []);
     }
     // What iptables-nft says of a chain that is missing is that it could not read it.
     if (code === 1) return undefined;

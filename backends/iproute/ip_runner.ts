@@ -1,0 +1,113 @@
+/**
+ * Runs `ip`: reads addresses and routes of any device and table, and carries out batches of lines.
+ * With the text of its objects (`ip_text.ts`) the toolkit of every controller that makes addresses
+ * local or writes routes.
+ *
+ * @module
+ */
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import { inPieces } from "../../lib/os/command_input.ts";
+import {
+  CommandError,
+  type CommandResult,
+  type CommandRunner,
+} from "../../lib/os/command_runner.ts";
+import { runBatch } from "../netfilter/tool_batch.ts";
+import {
+  type DeviceAddress,
+  type IpFailure,
+  parseAddresses,
+  parseBatchFailures,
+  parseRoutes,
+  type Route,
+} from "./ip_text.ts";
+
+/** The lines that failed, by the items that they were made of. All others succeeded. */
+export type Failures<T> = ReadonlyMap<T, IpFailure>;
+
+/** How `ip` is run. */
+interface IpRunnerOptions {
+  /** @default {both} */
+  readonly family?: IpFamily;
+  /** @default {that of the command runner} */
+  readonly timeoutMs?: number;
+  readonly signal?: AbortSignal;
+}
+
+const BATCH_TIMEOUT_MS = 120_000;
+
+/** The program. Each call is one process. All methods throw a CommandError in its words. */
+export class IpRunner {
+  readonly #commands: CommandRunner;
+  readonly #flags: readonly string[];
+  readonly #options: Omit<IpRunnerOptions, "family">;
+
+  constructor(commands: CommandRunner, { family, ...options }: IpRunnerOptions = {}) {
+    this.#commands = commands;
+    this.#flags = family === undefined ? [] : [family === "IPv6" ? "-6" : "-4"];
+    this.#options = options;
+  }
+
+  /** The addresses of a device; `undefined` = there is no such device. */
+  async addresses(device: string): Promise<readonly DeviceAddress[] | undefined> {
+    const args = [...this.#flags, "-j", "addr", "show", "dev", device];
+    const result = await this.#run(args);
+    if (result.code !== 0 && result.stderr.includes("does not exist")) return undefined;
+    return parseAddresses(stdoutOf(args, result));
+  }
+
+  /** The routes of a table. */
+  async routes(table: string): Promise<readonly Route[]> {
+    const args = [...this.#flags, "-j", "route", "show", "table", table];
+    return parseRoutes(stdoutOf(args, await this.#run(args)));
+  }
+
+  /** Carries out lines up to the first that fails; throws as {@linkcode runBatch}. */
+  async run(lines: readonly string[]): Promise<void> {
+    const { timeoutMs = BATCH_TIMEOUT_MS } = this.#options;
+    const command = ["ip", ...this.#flags, "-batch", "-"] as const;
+    await runBatch(this.#commands, { command, lines, timeoutMs });
+  }
+
+  /** Carries out a line for each item, whichever of them fail. Throws only when it is not known how many were carried out. */
+  async batch<T>(items: readonly T[], toLine: (item: T) => string): Promise<Failures<T>> {
+    if (items.length === 0) return new Map();
+    const args = [...this.#flags, "-force", "-batch", "-"];
+    let result: CommandResult;
+    try {
+      result = await this.#run(args, inPieces(items.map(toLine)));
+    } catch (error) {
+      if (!wasNotRun(error)) throw error;
+      const { message } = error;
+      return new Map(items.map((item) => [item, { kind: "notPermitted", message }]));
+    }
+    if (result.code === 0) return new Map();
+    const byLine = parseBatchFailures(result.stderr);
+    // A batch that failed names its lines. One that does not was killed, or is no batch to this `ip`.
+    if (byLine.size === 0 || result.code > 2) throw failedError(args, result);
+    return new Map([...byLine].flatMap(([line, failure]) => {
+      const item = items[line - 1];
+      return item === undefined ? [] : [[item, failure] as const];
+    }));
+  }
+
+  async #run(args: readonly string[], stdin?: Iterable<string>): Promise<CommandResult> {
+    return await this.#commands.run("ip", args, { ...this.#options, ...(stdin && { stdin }) });
+  }
+}
+
+/** Whether the program did not even start, so that nothing can have changed. */
+function wasNotRun(error: unknown): error is CommandError {
+  return error instanceof CommandError &&
+    (error.kind === "not-found" || error.kind === "not-permitted");
+}
+
+function stdoutOf(args: readonly string[], result: CommandResult): string {
+  if (result.code !== 0) throw failedError(args, result);
+  return result.stdout;
+}
+
+function failedError(args: readonly string[], { code, stderr }: CommandResult): CommandError {
+  const reason = stderr.trim().split("\n")[0] || `exit code ${code}`;
+  return new CommandError("ip", args, "failed", `Cannot run 'ip ${args.join(" ")}': ${reason}`);
+}

@@ -1,0 +1,163 @@
+/**
+ * Addresses, routes and links of any device, as the lines of `ip -batch -` and as `ip -j` prints them.
+ * Pure.
+ *
+ * @module
+ */
+import { type Cidr, hostCidr, tryParseCidr } from "../../lib/net/cidr.ts";
+import { type IpAddress, tryParseIpAddress } from "../../lib/net/ip_address.ts";
+
+/** An address of a device. */
+export interface DeviceAddress {
+  readonly address: IpAddress;
+  readonly device: string;
+  /** @default {that of the whole address} */
+  readonly prefixLength?: number;
+  /** Whether the node never chooses it as the source of its own connections. @default {false} */
+  readonly neverSource?: boolean;
+}
+
+/** A route. */
+export interface Route {
+  /** E.g. `local`; absent for a route to other machines. */
+  readonly type?: string;
+  /** Absent for the default route. */
+  readonly destination?: Cidr;
+  readonly device?: string;
+  /** Next hops, of which a multipath route has several; none where the destination is on the link. */
+  readonly gateways: readonly IpAddress[];
+}
+
+/** What a line does. `replace` succeeds where the object exists. */
+type Verb = "add" | "del" | "replace";
+
+/** The line that adds or removes an address. */
+export function addressLine(
+  verb: Verb,
+  { address, device, prefixLength, neverSource = false }: DeviceAddress,
+): string {
+  const block = prefixLength === undefined ? hostCidr(address) : `${address}/${prefixLength}`;
+  const line = `addr ${verb} ${block} dev ${device}`;
+  if (!neverSource || verb === "del") return line;
+  // By its scope, or where the kernel derives the scope, by being deprecated from the start. Without
+  // `nodad` an IPv6 address is tentative at first and cannot be bound.
+  return address.includes(":") ? `${line} nodad preferred_lft 0` : `${line} scope host`;
+}
+
+/** The line that adds or removes a route. `table`: a name or number. @default {that of its type} */
+export function routeLine(
+  verb: Verb,
+  { type, destination, device, gateways = [], table }:
+    & Partial<Route>
+    & { readonly table?: string },
+): string {
+  const words: string[] = [
+    "route",
+    verb,
+    ...(type === undefined ? [] : [type]),
+    destination ?? "default",
+  ];
+  for (const gateway of gateways) {
+    words.push(...(gateways.length > 1 ? ["nexthop"] : []), "via", gateway);
+  }
+  if (device !== undefined) words.push("dev", device);
+  if (table !== undefined) words.push("table", table);
+  return words.join(" ");
+}
+
+/** The line that creates a device that leads nowhere, to hold addresses. */
+export function addDummyLine(device: string): string {
+  return `link add ${device} type dummy`;
+}
+
+/** The line that deletes a device with its addresses. */
+export function deleteLinkLine(device: string): string {
+  return `link del ${device}`;
+}
+
+interface PrintedLink {
+  readonly ifname?: string;
+  readonly "addr_info"?: readonly { readonly local?: string; readonly prefixlen?: number }[];
+}
+
+/** Reads `ip -j addr show`. Throws a SyntaxError when it is not JSON. */
+export function parseAddresses(json: string): readonly DeviceAddress[] {
+  return parseRows<PrintedLink>(json).flatMap(({ ifname: device = "", addr_info: found = [] }) =>
+    found.flatMap(({ local = "", prefixlen: prefixLength }) => {
+      const address = tryParseIpAddress(local);
+      if (address === undefined) return [];
+      return [{ address, device, ...(prefixLength !== undefined && { prefixLength }) }];
+    })
+  );
+}
+
+interface PrintedHop {
+  readonly gateway?: string;
+  readonly via?: { readonly host?: string };
+}
+
+interface PrintedRoute extends PrintedHop {
+  readonly type?: string;
+  readonly dst: string;
+  readonly dev?: string;
+  readonly nexthops?: readonly PrintedHop[];
+}
+
+/** Reads `ip -j route show`. Throws a SyntaxError when it is not JSON. */
+export function parseRoutes(json: string): readonly Route[] {
+  return parseRows<PrintedRoute>(json).flatMap(({ type, dst, dev, nexthops = [], ...hop }) => {
+    const single = tryParseIpAddress(dst);
+    const destination = single === undefined ? tryParseCidr(dst) : hostCidr(single);
+    if (destination === undefined && dst !== "default") return [];
+    return [{
+      ...(type !== undefined && { type }),
+      ...(destination !== undefined && { destination }),
+      ...(dev ? { device: dev } : {}),
+      gateways: [hop, ...nexthops].flatMap(({ gateway, via }) =>
+        tryParseIpAddress(gateway ?? via?.host ?? "") ?? []
+      ),
+    }];
+  });
+}
+
+/** iproute2 prints nothing at all, not even an empty list, for an empty table of some kinds. */
+function parseRows<T>(json: string): readonly T[] {
+  return json.trim() === "" ? [] : JSON.parse(json) as readonly T[];
+}
+
+/** Why one line of a batch was not carried out. */
+export interface IpFailure {
+  /** `exists`: it was there already; `absent`: what should be removed is not there. */
+  readonly kind: "exists" | "absent" | "notPermitted" | "other";
+  /** What `ip` said. */
+  readonly message: string;
+}
+
+/**
+ * Reads which lines (counted from 1) failed from the errors of a batch. `ip` writes the reason first,
+ * then `Command failed -:LINE`.
+ */
+export function parseBatchFailures(stderr: string): Map<number, IpFailure> {
+  const failures = new Map<number, IpFailure>();
+  let reason: string[] = [];
+  for (const line of stderr.split("\n")) {
+    const failed = /^Command failed -:(\d+)$/.exec(line.trim());
+    if (failed) {
+      failures.set(Number(failed[1]), ipFailure(reason.join("; ")));
+      reason = [];
+    } else if (line.trim() !== "") reason.push(line.trim());
+  }
+  return failures;
+}
+
+/** Classes what `ip` said: the errno text of older kernels, or the words that newer ones send along. */
+export function ipFailure(message: string): IpFailure {
+  const kind = /File exists|already assigned/i.test(message)
+    ? "exists"
+    : /Cannot assign requested address|No such process|address not found/i.test(message)
+    ? "absent"
+    : /Operation not permitted/i.test(message)
+    ? "notPermitted"
+    : "other";
+  return { kind, message: message === "" ? "ip gave no reason" : message };
+}

@@ -1,0 +1,109 @@
+import { assertEquals, assertThrows } from "@std/assert";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import { parseIpAddress } from "../../lib/net/ip_address.ts";
+import {
+  addressLine,
+  type IpFailure,
+  ipFailure,
+  parseAddresses,
+  parseBatchFailures,
+  parseRoutes,
+  routeLine,
+} from "./ip_text.ts";
+
+Deno.test("addressLine() keeps the address from becoming a source address", () => {
+  const v4 = { address: parseIpAddress("10.96.0.1"), device: "lo", neverSource: true };
+  const v6 = { address: parseIpAddress("fd00:96::1"), device: "lo", neverSource: true };
+  assertEquals(addressLine("add", v4), "addr add 10.96.0.1/32 dev lo scope host");
+  assertEquals(addressLine("add", v6), "addr add fd00:96::1/128 dev lo nodad preferred_lft 0");
+  assertEquals(addressLine("del", v4), "addr del 10.96.0.1/32 dev lo");
+  assertEquals(addressLine("del", v6), "addr del fd00:96::1/128 dev lo");
+});
+
+Deno.test("addressLine() writes an address of any device and prefix", () => {
+  const address = parseIpAddress("192.0.2.1");
+  assertEquals(
+    addressLine("replace", { address, device: "eth0", prefixLength: 24 }),
+    "addr replace 192.0.2.1/24 dev eth0",
+  );
+});
+
+Deno.test("routeLine() writes routes of any type, table and number of next hops", () => {
+  const destination = parseCidr("10.96.0.0/12");
+  const [first, second] = ["192.0.2.1", "192.0.2.2"].map(parseIpAddress);
+  assertEquals(
+    [
+      routeLine("add", { type: "local", destination, device: "lo" }),
+      routeLine("del", { type: "local", destination, device: "lo" }),
+      routeLine("replace", { gateways: [first!], device: "eth0", table: "250" }),
+      routeLine("add", { destination, gateways: [first!, second!] }),
+    ],
+    [
+      "route add local 10.96.0.0/12 dev lo",
+      "route del local 10.96.0.0/12 dev lo",
+      "route replace default via 192.0.2.1 dev eth0 table 250",
+      "route add 10.96.0.0/12 nexthop via 192.0.2.1 nexthop via 192.0.2.2",
+    ],
+  );
+});
+
+Deno.test("parseAddresses() reads the addresses of each device, and nothing from nothing", () => {
+  const json = JSON.stringify([
+    {},
+    { ifname: "lo", addr_info: [{ local: "127.0.0.1", prefixlen: 8 }, { local: "nonsense" }] },
+    { ifname: "eth0", addr_info: [{ local: "fd00::1", prefixlen: 64 }] },
+  ]);
+  assertEquals(
+    parseAddresses(json).map((each) => `${each.device} ${each.address}/${each.prefixLength}`),
+    ["lo 127.0.0.1/8", "eth0 fd00::1/64"],
+  );
+  assertEquals(parseAddresses("\n"), []);
+});
+
+Deno.test("parseRoutes() reads next hops of all kinds, and nothing from nothing", () => {
+  const routes = parseRoutes(JSON.stringify([
+    { dst: "default", gateway: "192.168.7.254", dev: "eth0", flags: [] },
+    { dst: "10.42.0.0/24", dev: "cni0", protocol: "kernel", scope: "link" },
+    { dst: "10.8.0.0/24", nexthops: [{ gateway: "192.168.7.2" }, { gateway: "192.168.7.3" }] },
+    { dst: "172.20.0.9", dev: "tun0", scope: "link" },
+    { type: "blackhole", dst: "10.9.0.0/16", flags: [] },
+    { dst: "10.200.0.0/16", via: { family: "inet6", host: "fe80::1" }, dev: "eth0" },
+    { dst: "nonsense" },
+  ]));
+  assertEquals(routes.map(({ gateways }) => gateways.length), [1, 0, 2, 0, 0, 1]);
+  assertEquals(routes[0]?.destination, undefined);
+  assertEquals(routes[3]?.destination, parseCidr("172.20.0.9/32"));
+  assertEquals(routes.map(({ type }) => type).filter(Boolean), ["blackhole"]);
+  assertEquals(parseRoutes(""), []);
+  assertThrows(() => parseRoutes("Error: talking to the kernel"), SyntaxError);
+});
+
+const MESSAGES: readonly [string, IpFailure["kind"]][] = [
+  ["RTNETLINK answers: File exists", "exists"],
+  ["Error: ipv4: Address already assigned.", "exists"],
+  ["Error: ipv6: address already assigned.", "exists"],
+  ["RTNETLINK answers: Cannot assign requested address", "absent"],
+  ["Error: ipv4: Address not found.", "absent"],
+  ["Error: ipv6: address not found.", "absent"],
+  ["RTNETLINK answers: No such process", "absent"],
+  ["RTNETLINK answers: Operation not permitted", "notPermitted"],
+  ["RTNETLINK answers: Permission denied", "other"],
+  ["Error: IPv6 is disabled on this device.", "other"],
+];
+
+for (const [message, kind] of MESSAGES) {
+  Deno.test(`ipFailure() takes '${message}' as ${kind}`, () => {
+    assertEquals(ipFailure(message), { kind, message });
+  });
+}
+
+Deno.test("parseBatchFailures() gives each line its own reason", () => {
+  const stderr = "Error: ipv4: Address already assigned.\nCommand failed -:1\n" +
+    "RTNETLINK answers: No such device\nsecond line\nCommand failed -:12\nCommand failed -:13\n";
+  assertEquals([...parseBatchFailures(stderr)], [
+    [1, { kind: "exists", message: "Error: ipv4: Address already assigned." }],
+    [12, { kind: "other", message: "RTNETLINK answers: No such device; second line" }],
+    [13, { kind: "other", message: "ip gave no reason" }],
+  ]);
+  assertEquals(parseBatchFailures("").size, 0);
+});
