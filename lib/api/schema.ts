@@ -192,6 +192,13 @@ export function guardedFields<T extends v.ObjectEntries>(
   return schema as unknown as ReturnType<typeof guardedFields<T>>;
 }
 
+/** A list that is empty where it is absent, and that many objects have alike. */
+export function sharedListOrEmpty<T extends v.GenericSchema>(
+  item: T,
+): v.NullishSchema<v.GenericSchema<v.InferOutput<T>[]>, v.InferInput<T>[]> {
+  return v.nullish(v.pipe(v.array(item, "has to be a list"), notes({ isShared: true })), []);
+}
+
 /** Labels, annotations and the like, of which only some names are read, or all. */
 export function namedTexts(
   names: readonly string[] | "all",
@@ -238,7 +245,7 @@ export type SchemaNode =
     readonly format: SchemaNotes["format"];
   }
   | { readonly type: "number" | "flag" | "number or text" }
-  | { readonly type: "list"; readonly item: v.GenericSchema }
+  | { readonly type: "list"; readonly item: v.GenericSchema; readonly isShared: boolean }
   | {
     readonly type: "names";
     readonly names: readonly string[] | "all";
@@ -298,7 +305,7 @@ function readNode(schema: Parts): SchemaNode {
     case "boolean":
       return { type: "flag" };
     case "array":
-      return { type: "list", item: item! };
+      return { type: "list", item: item!, isShared: found.isShared ?? false };
     case "record":
       return { type: "names", names: found.names ?? [], secret: found.secret ?? [] };
     case "union":

@@ -75,12 +75,14 @@ function compile(node: SchemaNode, { isRequired }: { readonly isRequired: boolea
       return (raw, strings) => typeof raw === "string" ? strings.intern(raw) : readNumber(raw);
     case "list": {
       const readItem = compile(schemaNode(node.item).node, { isRequired: false });
-      return (raw, strings) => readList(raw, (entry) => readItem(entry, strings) ?? {});
+      const read: Reader = (raw, strings) =>
+        readList(raw, (entry) => readItem(entry, strings) ?? {});
+      return node.isShared ? (raw, strings) => strings.share(read(raw, strings)) : read;
     }
     case "names": {
       const { names } = node;
       return names === "all"
-        ? (raw, strings) => readTexts(toFields(raw), strings)
+        ? (raw, strings) => strings.share(readTexts(toFields(raw), strings))
         : (raw) => readNames(toFields(raw), names);
     }
     case "fields": {

@@ -1,4 +1,4 @@
-import { assertEquals } from "@std/assert";
+import { assertEquals, assertStrictEquals } from "@std/assert";
 import { StringTable } from "./string_table.ts";
 
 Deno.test("StringTable.intern() gives an equal string", () => {
@@ -13,4 +13,14 @@ Deno.test("StringTable.intern() goes on after more strings than it holds", () =>
   for (let index = 0; index < 50_000; index++) {
     assertEquals(strings.intern(`name-${index}`), `name-${index}`);
   }
+});
+
+Deno.test("StringTable.share() gives one value for equal ones, also after more than it holds", () => {
+  const strings = new StringTable();
+  for (let index = 0; index < 5_000; index++) {
+    const first = strings.share({ app: `a-${index}` });
+    assertEquals(first, { app: `a-${index}` });
+    assertStrictEquals(strings.share({ app: `a-${index}` }), first);
+  }
+  assertEquals(strings.share(undefined), undefined);
 });

@@ -61,3 +61,22 @@ Deno.test("blocksWithoutExceptions() gives up beyond the limit", () => {
   assertEquals(blocksWithoutExceptions(blocks, { family: "IPv6", most: 127 }), undefined);
   assertEquals(blocksWithoutExceptions(blocks, { family: "IPv6", most: 128 })?.length, 128);
 });
+
+Deno.test("blocksWithoutExceptions() writes addresses as they are written everywhere", () => {
+  const networks = [
+    "::",
+    "1::",
+    "::1:0:0:0",
+    "1:0:0:2::",
+    "1:0:0:2:0:0:0:3",
+    "fd00::1:0:0:1",
+    "a:b:c:d:e:f:1:2",
+  ];
+  for (const network of networks) {
+    const cidr = parseCidr(`${network}/128`);
+    assertEquals<readonly string[]>(blocksOf([[cidr]], "IPv6"), [cidr]);
+  }
+  // Addresses that stand for IPv4 stay addresses of IPv6 here.
+  const found = blocksOf([["::/0", "::/96"]], "IPv6");
+  assertEquals(found.filter((cidr) => !cidr.includes(":")), []);
+});

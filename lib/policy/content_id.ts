@@ -19,8 +19,11 @@ export function contentId(text: string): string {
   let id = "";
   for (let bit = 0; id.length < LENGTH; bit += 5) {
     const [index, offset] = [bit >>> 5, bit & 31];
-    const pair = BigInt(words[index]!) << 32n | BigInt(words[index + 1]!);
-    id += BASE32[Number(pair >> BigInt(59 - offset) & 31n)];
+    const word = words[index]!;
+    const digit = offset <= 27
+      ? word >>> 27 - offset
+      : word << offset - 27 | words[index + 1]! >>> 59 - offset;
+    id += BASE32[digit & 31];
   }
   return id;
 }

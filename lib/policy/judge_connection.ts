@@ -8,7 +8,7 @@ import type { Cidr } from "../net/cidr.ts";
 import { CidrCover } from "../net/cidr_cover.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf } from "../net/ip_address.ts";
 import type { Port, Protocol } from "../net/port.ts";
-import { membersOf, type PeerSource } from "./peer_source.ts";
+import { matchesQuery, membersOf, type PeerSource } from "./peer_source.ts";
 import { memberKey } from "./pending_policy_changes.ts";
 import {
   type Direction,
@@ -173,7 +173,7 @@ export function viewCluster(state: PolicyState, family: IpFamily): PolicyView {
         ? to
         : transport && podPortKey({ address: to, ...transport });
       return podsAt(to).some((pod) =>
-        state.matches(source.query, pod) &&
+        matchesQuery(source.query, pod, state.namespaceLabels(pod.namespace)) &&
         membersOf(source, pod, family).some((member) => memberKey(member) === wanted)
       );
     },

@@ -50,7 +50,8 @@ export function parseLabelSelector(
   for (const [index, { key, operator, values = [], ...rest }] of matchExpressions.entries()) {
     const needsValues = operator === "In" || operator === "NotIn";
     const isKnown = needsValues || operator === "Exists" || operator === "DoesNotExist";
-    if (isKnown && needsValues === values.length > 0 && rest.unknownFields === undefined) {
+    const isWhole = key !== undefined && rest.unknownFields === undefined;
+    if (isKnown && isWhole && needsValues === values.length > 0) {
       add(key, operator, values);
       continue;
     }

@@ -5,9 +5,15 @@
  */
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import { type LabelSelector, matchesLabels, SelectorIndex } from "./label_selector.ts";
-import { membersOf, type NamespaceLabels, type PeerSource, type PodSource } from "./peer_source.ts";
+import {
+  matchesQuery,
+  membersOf,
+  type NamespaceLabels,
+  type PeerSource,
+  type PodSource,
+} from "./peer_source.ts";
 import { memberKey, type PendingPolicyChanges } from "./pending_policy_changes.ts";
-import type { PeerSet, PeerSetId, PodPort } from "./policy_plan.ts";
+import type { PeerSet, PeerSetId, PodKey, PodPort } from "./policy_plan.ts";
 import type { PolicyPod } from "./policy_pod.ts";
 import type { PolicyState } from "./policy_state.ts";
 
@@ -23,6 +29,12 @@ interface LiveSet {
   readonly ports: Map<string, PodPort>;
   /** Only of members that more than one pod has: an address may be handed on before its pod is gone. */
   readonly counts: Map<string, number>;
+}
+
+/** The first state of each pod and namespace that changed; a pod that is new had none. */
+export interface PeerEvents {
+  readonly pods: ReadonlyMap<PodKey, PolicyPod | undefined>;
+  readonly namespaces: ReadonlyMap<string, NamespaceLabels>;
 }
 
 /** The sets of one plan. Each is counted by the lists that name it. */
@@ -94,14 +106,33 @@ export class LivePeerSets {
     this.#index.delete(...placeOf(live.source), live);
   }
 
-  /** Follows a pod. Looks only at sets whose selectors may match its labels. */
-  podChanged(previous: PolicyPod | undefined, current: PolicyPod | undefined): void {
-    if (previous) { for (const live of this.#setsOf(previous)) this.#removePod(live, previous); }
-    if (current) { for (const live of this.#setsOf(current)) this.#addPod(live, current); }
+  /**
+   * Follows pods and namespaces. For a pod, looks only at sets whose selectors may match it; for a
+   * namespace, at every set that selects namespaces, and at the pods of this one.
+   */
+  update({ pods, namespaces }: PeerEvents): void {
+    for (const pod of pods.values()) {
+      if (pod === undefined) continue;
+      const namespace = namespaces.get(pod.namespace) ?? this.#state.namespaceLabels(pod.namespace);
+      for (const live of this.#setsOf(pod, namespace)) this.#removePod(live, pod);
+    }
+    for (const [name, previous] of namespaces) this.#moveNamespace(name, { previous, pods });
+    for (const key of pods.keys()) {
+      const pod = this.#state.pods.get(key);
+      if (pod === undefined) continue;
+      const namespace = this.#state.namespaceLabels(pod.namespace);
+      for (const live of this.#setsOf(pod, namespace)) this.#addPod(live, pod);
+    }
   }
 
-  /** Follows a namespace. Looks at every set that selects namespaces, and at pods of this one. */
-  namespaceChanged(name: string, previous: NamespaceLabels): void {
+  #moveNamespace(
+    name: string,
+    { previous, pods: changed }: {
+      readonly previous: NamespaceLabels;
+      /** Pods that changed themselves are left to their own events. */
+      readonly pods: PeerEvents["pods"];
+    },
+  ): void {
     const current = this.#state.namespaceLabels(name);
     for (const live of this.#live.values()) {
       const { scope, pods } = live.source.query;
@@ -110,15 +141,14 @@ export class LivePeerSets {
       const is = matchesLabels(scope.selector, current.labels, current);
       if (was === is) continue;
       for (const pod of this.#state.podsIn(name)) {
-        if (!matchesLabels(pods, pod.labels)) continue;
+        if (changed.has(pod.key) || !matchesLabels(pods, pod.labels)) continue;
         if (is) this.#addPod(live, pod);
         else this.#removePod(live, pod);
       }
     }
   }
 
-  #setsOf(pod: PolicyPod): ReadonlySet<LiveSet> {
-    const namespace = this.#state.namespaceLabels(pod.namespace);
+  #setsOf(pod: PolicyPod, namespace: NamespaceLabels): ReadonlySet<LiveSet> {
     const found = new Set<LiveSet>();
     for (
       const [scope, labels] of [
@@ -128,7 +158,7 @@ export class LivePeerSets {
       ] as const
     ) {
       for (const live of this.#index.candidates(scope, labels)) {
-        if (!found.has(live) && this.#state.matches(live.source.query, pod)) found.add(live);
+        if (!found.has(live) && matchesQuery(live.source.query, pod, namespace)) found.add(live);
       }
     }
     return found;

@@ -9,26 +9,23 @@ import { objectKey } from "../api/kind.ts";
 import type { NetworkPolicy, NetworkPolicyPeer } from "../api/kinds/network_policy.ts";
 import type { ObjectProblem } from "../api/problem.ts";
 import { ProblemCollector } from "../api/problem_collector.ts";
-import { cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
-import { blocksWithoutExceptions, type BlockWithExceptions } from "../net/cidr_difference.ts";
 import { IP_FAMILIES, type IpFamily } from "../net/ip_address.ts";
-import { EVERYTHING, type LabelSelector, parseLabelSelector } from "./label_selector.ts";
+import { type LabelSelector, parseLabelSelector } from "./label_selector.ts";
+import { ALL_PODS, type PeerSource, podPortsSource } from "./peer_source.ts";
 import {
-  ALL_PODS,
-  blocksSource,
-  type PeerSource,
-  podPortsSource,
-  type PodQuery,
-  podsSource,
-} from "./peer_source.ts";
+  type BlockRoom,
+  blockRoom,
+  type FamilyPeers,
+  isWhole,
+  parsePolicyPeers,
+  peersInFamily,
+} from "./policy_peers.ts";
 import type { Direction, PolicyKey, PortRange } from "./policy_plan.ts";
 import type { NamedPort } from "./policy_pod.ts";
 import { parsePolicyPorts, type PolicyPorts } from "./policy_ports.ts";
 
 /** Most rules, ports, peers and terms of selectors of one policy. */
 const MOST_PARTS = 20_000;
-/** Most blocks of one rule and family, exceptions taken out: the default limit of a kernel set. */
-const MOST_BLOCKS = 65_536;
 
 /** A policy. */
 export interface Policy {
@@ -37,6 +34,8 @@ export interface Policy {
   readonly podSelector: LabelSelector;
   /** Absent = the policy does not isolate in that direction. */
   readonly rules: Readonly<Partial<Record<Direction, FamilyRules>>>;
+  /** All names of ports that ingress rules have, which stand for other ports in each pod. */
+  readonly names: readonly NamedPort[];
   readonly problems: readonly ObjectProblem[];
 }
 
@@ -63,17 +62,6 @@ interface RawRule {
   readonly unknownFields?: readonly string[];
 }
 
-interface Peers {
-  readonly queries: readonly PodQuery[];
-  readonly blocks: readonly BlockWithExceptions[];
-}
-
-/** Where problems of a part of the object go. */
-interface Place {
-  readonly path: string;
-  readonly problems: ProblemCollector;
-}
-
 /** Parses a policy. Never fails: problems are in the result. */
 export function parsePolicy(object: NetworkPolicy): Policy {
   const key = objectKey(object) as PolicyKey;
@@ -84,11 +72,22 @@ export function parsePolicy(object: NetworkPolicy): Policy {
   const isUnderstood = !podSelector.isInvalid && isWhole(spec, { path: "spec", problems }) &&
     isSmall(spec, problems);
   const rules: Partial<Record<Direction, FamilyRules>> = {};
+  const room = blockRoom();
   for (const direction of isolatedDirections(spec, problems)) {
     const raw = isUnderstood ? rawRules(spec, direction) : [];
-    rules[direction] = familyRules(raw, { namespace, direction, problems });
+    rules[direction] = familyRules(raw, { namespace, direction, room, problems });
   }
-  return { key, namespace, podSelector, rules, problems: problems.problems };
+  const names = IP_FAMILIES.flatMap((family) => rules.ingress?.[family] ?? [])
+    .flatMap((rule) => rule.names ?? []);
+  const byText = new Map(names.map((name) => [`${name.protocol} ${name.name}`, name]));
+  return {
+    key,
+    namespace,
+    podSelector,
+    rules,
+    names: [...byText.values()],
+    problems: problems.problems,
+  };
 }
 
 /** Rule 2 of the API: without types, a policy isolates ingress, and egress if it has egress rules. */
@@ -114,9 +113,10 @@ function rawRules({ ingress, egress }: Spec, direction: Direction): readonly Raw
 
 function familyRules(
   raw: readonly RawRule[],
-  { namespace, direction, problems }: {
+  { namespace, direction, room, problems }: {
     readonly namespace: string;
     readonly direction: Direction;
+    readonly room: BlockRoom;
     readonly problems: ProblemCollector;
   },
 ): FamilyRules {
@@ -124,54 +124,27 @@ function familyRules(
   for (const [index, rule] of raw.entries()) {
     const path = `spec.${direction}[${index}]`;
     const ports = parsePolicyPorts(rule.ports, { path: `${path}.ports`, problems });
-    const peersPath = `${path}.${direction === "ingress" ? "from" : "to"}`;
-    const peers = parsePeers(rule.peers, { namespace, place: { path: peersPath, problems } });
+    const place = { path: `${path}.${direction === "ingress" ? "from" : "to"}`, problems };
+    const peers = parsePolicyPeers(rule.peers, { namespace, place });
     if (!isWhole(rule, { path, problems }) || ports?.isNothing) continue;
     for (const family of IP_FAMILIES) {
-      const place = { path: peersPath, problems };
-      const sources = peers && inFamily(peers, { family, place });
-      const parts = direction === "ingress"
-        ? ingressParts(sources, ports)
-        : egressParts(sources, ports);
-      for (const part of parts) {
-        if (part.peers?.length !== 0) found[family].push({ index, ...part });
+      const own = peers && peersInFamily(peers, { family, room, place });
+      const parts = direction === "ingress" ? ingressParts(own, ports) : egressParts(own, ports);
+      for (const { peers: sources, ...part } of parts) {
+        if (sources?.length === 0) continue;
+        found[family].push({ index, ...(sources && { peers: unique(sources) }), ...part });
       }
     }
   }
   return found;
 }
 
-/** Peers in one family. */
-interface FamilyPeers {
-  readonly queries: readonly PodQuery[];
-  readonly blocks: readonly PeerSource[];
-  readonly cidrs: readonly Parameters<typeof blocksSource>[0][number][];
-}
-
-function inFamily(
-  { queries, blocks }: Peers,
-  { family, place }: { readonly family: IpFamily; readonly place: Place },
-): FamilyPeers {
-  const own = blocks.filter(({ cidr }) => cidrFamilyOf(cidr) === family);
-  const cidrs = blocksWithoutExceptions(own, { family, most: MOST_BLOCKS });
-  if (cidrs === undefined) {
-    const message = "Without its exceptions, the list has too many blocks: none of them is allowed";
-    place.problems.report(place.path, own.length, message);
-  }
-  const found = cidrs ?? [];
-  return { queries, cidrs: found, blocks: found.length > 0 ? [blocksSource(found)] : [] };
-}
-
 type Part = Omit<ParsedRule, "index">;
-
-function plainPeers(peers: FamilyPeers | undefined): Pick<Part, "peers"> {
-  return peers ? { peers: unique([...peers.queries.map(podsSource), ...peers.blocks]) } : {};
-}
 
 function ingressParts(peers: FamilyPeers | undefined, ports: PolicyPorts | undefined): Part[] {
   const { ranges, names = [] } = ports ?? {};
   return [{
-    ...plainPeers(peers),
+    ...(peers && { peers: peers.sources }),
     ...(ranges && { ports: ranges }),
     ...(names.length > 0 && { names }),
   }];
@@ -180,81 +153,16 @@ function ingressParts(peers: FamilyPeers | undefined, ports: PolicyPorts | undef
 /** A name of an egress rule stands for another port in each peer: sets of addresses with their ports. */
 function egressParts(peers: FamilyPeers | undefined, ports: PolicyPorts | undefined): Part[] {
   const { ranges, names = [] } = ports ?? {};
-  const parts: Part[] = [];
-  if (ranges === undefined) parts.push(plainPeers(peers));
-  else if (ranges.length > 0) parts.push({ ...plainPeers(peers), ports: ranges });
-  if (names.length > 0) {
-    const sources = (peers?.queries ?? [ALL_PODS]).map((query) => podPortsSource(query, { names }));
-    if (peers?.cidrs.length) sources.push(podPortsSource(ALL_PODS, { names, within: peers.cidrs }));
-    parts.push({ peers: unique(sources) });
-  }
-  return parts;
+  const parts = ranges?.length === 0 ? [] : ingressParts(peers, ranges && { ...ports!, names: [] });
+  if (names.length === 0) return parts;
+  const sources = (peers?.queries ?? [ALL_PODS]).map((query) => podPortsSource(query, { names }));
+  const { blocks: within = [] } = peers ?? {};
+  if (within.length > 0) sources.push(podPortsSource(ALL_PODS, { names, within }));
+  return [...parts, { peers: sources }];
 }
 
 function unique(sources: readonly PeerSource[]): readonly PeerSource[] {
   return [...new Map(sources.map((source) => [source.id, source])).values()];
-}
-
-function parsePeers(
-  raw: readonly NetworkPolicyPeer[] | undefined,
-  { namespace, place }: { readonly namespace: string; readonly place: Place },
-): Peers | undefined {
-  if (!raw?.length) return undefined;
-  const queries: PodQuery[] = [];
-  const blocks: BlockWithExceptions[] = [];
-  for (const [index, peer] of raw.entries()) {
-    const path = `${place.path}[${index}]`;
-    const at = { ...place, path };
-    if (!isWhole(peer, at)) continue;
-    const { podSelector, namespaceSelector, ipBlock } = peer;
-    if (ipBlock !== undefined && !podSelector && !namespaceSelector) {
-      const block = parseBlock(ipBlock, { ...place, path: `${path}.ipBlock` });
-      if (block) blocks.push(block);
-      continue;
-    }
-    if (ipBlock !== undefined || (!podSelector && !namespaceSelector)) {
-      place.problems.report(path, peer, "The peer has to be either selectors or ipBlock: ignored");
-      continue;
-    }
-    const pods = podSelector
-      ? parseLabelSelector(podSelector, `${path}.podSelector`, place.problems)
-      : EVERYTHING;
-    const namespaces = namespaceSelector &&
-      parseLabelSelector(namespaceSelector, `${path}.namespaceSelector`, place.problems);
-    if (pods.isInvalid || namespaces?.isInvalid) continue;
-    const scope = namespaces
-      ? { kind: "namespaces", selector: namespaces } as const
-      : { kind: "namespace", name: namespace } as const;
-    queries.push({ scope, pods });
-  }
-  return { queries, blocks };
-}
-
-function parseBlock(
-  block: NonNullable<NetworkPolicyPeer["ipBlock"]>,
-  place: Place,
-): BlockWithExceptions | undefined {
-  if (!isWhole(block, place)) return undefined;
-  const cidr = tryParseCidr(block.cidr.trim());
-  const except = (block.except ?? []).map((text) => tryParseCidr(text.trim()));
-  const isRead = except.every((each) => each !== undefined);
-  if (cidr !== undefined && isRead) return { cidr, except };
-  place.problems.report(
-    place.path,
-    block,
-    "The block is no CIDR, or an exception is none: ignored",
-  );
-  return undefined;
-}
-
-/** Whether every field is known. A field that is not could make the others mean less. */
-function isWhole(
-  { unknownFields }: { readonly unknownFields?: readonly string[] },
-  { path, problems }: Place,
-): boolean {
-  if (unknownFields === undefined) return true;
-  problems.report(path, unknownFields, "The fields are not understood: nothing is allowed by it");
-  return false;
 }
 
 function isSmall(spec: Spec, problems: ProblemCollector): boolean {

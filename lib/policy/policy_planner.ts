@@ -1,12 +1,12 @@
 /**
- * Keeps the plan of one IP family up to date with the cluster. An event costs what it touches.
+ * Keeps the plan of one IP family up to date with the cluster. An update costs what its events touch.
  *
  * @module
  */
 import type { Cidr } from "../net/cidr.ts";
 import type { IpAddress, IpFamily } from "../net/ip_address.ts";
 import { matchesLabels } from "./label_selector.ts";
-import { LivePeerSets } from "./live_peer_sets.ts";
+import { LivePeerSets, type PeerEvents } from "./live_peer_sets.ts";
 import type { NamespaceLabels } from "./peer_source.ts";
 import { PendingPolicyChanges } from "./pending_policy_changes.ts";
 import type { Policy } from "./policy.ts";
@@ -22,7 +22,7 @@ import type {
 } from "./policy_plan.ts";
 import { addressesIn, newerPod, type PolicyPod } from "./policy_pod.ts";
 import type { PolicyState, PolicyStateListener } from "./policy_state.ts";
-import { ruleListId, ruleListOf, type SourcedRuleList } from "./rule_lists.ts";
+import { RuleListCache, type SourcedRuleList } from "./rule_lists.ts";
 
 /** What a plan depends on besides the cluster. */
 export interface PolicyPlanOptions {
@@ -44,29 +44,43 @@ type PodLists = Readonly<Record<Direction, UsedList | undefined>>;
 
 const NO_LISTS: PodLists = { ingress: undefined, egress: undefined };
 
+/** What happened since the last update: the first state of each object that changed. */
+interface PolicyEvents extends PeerEvents {
+  readonly pods: Map<PodKey, PolicyPod | undefined>;
+  readonly namespaces: Map<string, NamespaceLabels>;
+  /** The policies that came or went. */
+  readonly policies: Set<Policy>;
+}
+
+function noEvents(): PolicyEvents {
+  return { pods: new Map(), namespaces: new Map(), policies: new Set() };
+}
+
 /** The plan of one family. */
 export class PolicyPlanner implements PolicyStateListener {
   readonly #state: PolicyState;
   #options: PolicyPlanOptions;
+  #events = noEvents();
   readonly #pending = new PendingPolicyChanges();
   readonly #peers: LivePeerSets;
   readonly #pods = new Map<PodKey, PodPlan>();
   readonly #lists = new Map<RuleListId, RuleList>();
-  readonly #usedLists = new Map<string, UsedList>();
+  readonly #usedLists = new Map<RuleListId, UsedList>();
+  readonly #cache = new RuleListCache();
   readonly #listsOfPods = new Map<PodKey, PodLists>();
   /** The local pods that have each address. */
   readonly #claims = new Map<IpAddress, ReadonlyMap<PodKey, PolicyPod>>();
 
-  /** Plans what the state has, and follows it from now on. */
+  /** Follows the state from now on; what it has already is planned by the first update. */
   constructor(state: PolicyState, options: PolicyPlanOptions) {
     this.#state = state;
     this.#options = options;
     this.#peers = new LivePeerSets(state, { family: options.family, pending: this.#pending });
-    for (const pod of state.pods.values()) this.podChanged(undefined, pod);
+    for (const key of state.pods.keys()) this.#events.pods.set(key, undefined);
     state.follow(this);
   }
 
-  /** The plan as it is now. Its maps change with the state. */
+  /** The plan of the last update. Its maps change with the next one, and only then. */
   get plan(): PolicyPlan {
     const { family, deny, closedRanges } = this.#options;
     const [pods, lists, peers] = [this.#pods, this.#lists, this.#peers.sets];
@@ -79,38 +93,56 @@ export class PolicyPlanner implements PolicyStateListener {
     this.#pending.markAll();
   }
 
-  /** What is different since the last call. */
-  takeChanges(): PolicyPlanChanges {
+  /**
+   * Brings the plan up to date, and says what is different since the last update. Many events cost little
+   * more than one where they concern the same pods, as in a first listing of policies.
+   */
+  update(): PolicyPlanChanges {
+    const { pods, policies } = this.#events;
+    this.#peers.update(this.#events);
+    const affected = this.#selectedBy(policies);
+    for (const [key, previous] of pods) {
+      affected.add(key);
+      if (previous) this.#claim(previous, { affected, isGone: true });
+    }
+    for (const key of pods.keys()) {
+      const current = this.#state.pods.get(key);
+      if (current) this.#claim(current, { affected, isGone: false });
+    }
+    if (policies.size > 0) this.#cache.clear();
+    this.#events = noEvents();
+    for (const key of affected) this.#replan(key);
     return this.#pending.take();
   }
 
-  /** Takes back changes that no data plane could apply. */
-  putBackChanges(changes: PolicyPlanChanges): void {
+  /** Takes back the changes of an update that no data plane could apply. */
+  putBack(changes: PolicyPlanChanges): void {
     this.#pending.putBack(changes);
   }
 
-  podChanged(previous: PolicyPod | undefined, current: PolicyPod | undefined): void {
-    this.#peers.podChanged(previous, current);
-    const affected = new Set<PodKey>();
-    if (previous) this.#claim(previous, { affected, isGone: true });
-    if (current) this.#claim(current, { affected, isGone: false });
-    for (const key of affected) this.#replan(key);
+  podChanged(key: PodKey, previous: PolicyPod | undefined): void {
+    if (!this.#events.pods.has(key)) this.#events.pods.set(key, previous);
   }
 
   namespaceChanged(name: string, previous: NamespaceLabels): void {
-    this.#peers.namespaceChanged(name, previous);
+    if (!this.#events.namespaces.has(name)) this.#events.namespaces.set(name, previous);
   }
 
-  policyChanged(previous: Policy | undefined, current: Policy | undefined): void {
-    const namespace = (current ?? previous)?.namespace;
+  policyChanged(...policies: readonly Policy[]): void {
+    for (const policy of policies) this.#events.policies.add(policy);
+  }
+
+  /** The pods of the plan that any of the policies selects. */
+  #selectedBy(policies: ReadonlySet<Policy>): Set<PodKey> {
+    const byNamespace = Map.groupBy(policies, ({ namespace }) => namespace);
+    const found = new Set<PodKey>();
     for (const key of this.#pods.keys()) {
       const pod = this.#state.pods.get(key);
-      if (pod === undefined || pod.namespace !== namespace) continue;
-      const isSelected = [previous, current].some((policy) =>
-        policy && matchesLabels(policy.podSelector, pod.labels)
-      );
-      if (isSelected) this.#replan(key);
+      if (pod === undefined) continue;
+      const own = byNamespace.get(pod.namespace) ?? [];
+      if (own.some((policy) => matchesLabels(policy.podSelector, pod.labels))) found.add(key);
     }
+    return found;
   }
 
   #claim(
@@ -118,7 +150,6 @@ export class PolicyPlanner implements PolicyStateListener {
     { affected, isGone }: { readonly affected: Set<PodKey>; readonly isGone: boolean },
   ): void {
     if (pod.nodeName !== this.#options.nodeName) return;
-    affected.add(pod.key);
     for (const address of addressesIn(pod, this.#options.family)) {
       const claims = new Map(this.#claims.get(address));
       if (isGone) claims.delete(pod.key);
@@ -168,29 +199,29 @@ export class PolicyPlanner implements PolicyStateListener {
     const policies = this.#state.policiesOf(pod);
     const { family } = this.#options;
     const [ingress, egress] = (["ingress", "egress"] as const).map((direction) => {
-      const made = ruleListOf(policies, { pod, direction, family });
+      const made = this.#cache.listOf(policies, { pod, direction, family });
       return made && this.#acquireList(made);
     });
     return { ingress, egress };
   }
 
-  #acquireList(made: SourcedRuleList): UsedList {
-    const known = this.#usedLists.get(made.text);
+  #acquireList(made: Omit<UsedList, "uses">): UsedList {
+    const known = this.#usedLists.get(made.id);
     if (known) {
       known.uses++;
       return known;
     }
-    const added = { ...made, id: ruleListId(made), uses: 1 };
-    this.#usedLists.set(made.text, added);
-    this.#lists.set(added.id, made.list);
-    this.#pending.markList(added.id);
+    const added = { ...made, uses: 1 };
+    this.#usedLists.set(made.id, added);
+    this.#lists.set(made.id, made.list);
+    this.#pending.markList(made.id);
     for (const source of made.sources) this.#peers.acquire(source);
     return added;
   }
 
   #releaseList(used: UsedList | undefined): void {
     if (used === undefined || --used.uses > 0) return;
-    this.#usedLists.delete(used.text);
+    this.#usedLists.delete(used.id);
     this.#lists.delete(used.id);
     this.#pending.markList(used.id);
     for (const source of used.sources) this.#peers.release(source);

@@ -3,7 +3,6 @@
  *
  * @module
  */
-import { objectKey } from "../api/kind.ts";
 import type { Pod } from "../api/kinds/pod.ts";
 import { type IpAddress, type IpFamily, ipFamilyOf, tryParseIpAddress } from "../net/ip_address.ts";
 import { type Port, type Protocol, tryParsePort, tryParseProtocol } from "../net/port.ts";
@@ -35,7 +34,7 @@ const NO_LABELS: Labels = {};
  * address may be another pod's), or uses the network of its node. The address of the latter is the
  * node's: as a peer, it would open a pod to everything on that node.
  */
-export function parsePod(object: Pod): PolicyPod | undefined {
+export function parsePod(key: PodKey, object: Pod): PolicyPod | undefined {
   const { metadata, spec, status } = object;
   const { phase, podIP, podIPs } = status;
   if (spec.hostNetwork === true || phase === "Succeeded" || phase === "Failed") return undefined;
@@ -43,11 +42,12 @@ export function parsePod(object: Pod): PolicyPod | undefined {
   const addresses = [...new Set(texts.map(tryParseIpAddress))].filter((each) => each !== undefined);
   if (addresses.length === 0) return undefined;
   return {
-    key: objectKey(object) as PodKey,
+    key,
     namespace: metadata.namespace ?? "",
     nodeName: spec.nodeName,
     labels: metadata.labels ?? NO_LABELS,
-    addresses: addresses.sort(),
+    // Ten thousand of these lists: a copy has no room to spare.
+    addresses: addresses.sort().slice(),
     object,
   };
 }

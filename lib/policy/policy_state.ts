@@ -8,16 +8,17 @@ import type { NetworkPolicy } from "../api/kinds/network_policy.ts";
 import type { Pod } from "../api/kinds/pod.ts";
 import { NAMESPACE_NAME_LABEL } from "../api/labels.ts";
 import { type Labels, matchesLabels, SelectorIndex } from "./label_selector.ts";
-import { matchesQuery, type NamespaceLabels, type PodQuery } from "./peer_source.ts";
+import type { NamespaceLabels, PodQuery } from "./peer_source.ts";
 import { parsePolicy, type Policy } from "./policy.ts";
 import type { PodKey, PolicyKey } from "./policy_plan.ts";
 import { isSamePod, parsePod, type PolicyPod } from "./policy_pod.ts";
 
 /** Follows the state. Each call comes after the state has changed, and only if something did. */
 export interface PolicyStateListener {
-  podChanged(previous: PolicyPod | undefined, current: PolicyPod | undefined): void;
+  podChanged(key: PodKey, previous: PolicyPod | undefined): void;
   namespaceChanged(name: string, previous: NamespaceLabels): void;
-  policyChanged(previous: Policy | undefined, current: Policy | undefined): void;
+  /** Takes the policies that came or went: of one that changed, both states. */
+  policyChanged(...policies: readonly Policy[]): void;
 }
 
 /** The cluster as policies see it. */
@@ -47,7 +48,7 @@ export class PolicyState {
   /** Takes a pod as it is now; `undefined` = deleted. */
   setPod(key: PodKey, object: Pod | undefined): void {
     const previous = this.#pods.get(key);
-    const current = object && parsePod(object);
+    const current = object && parsePod(key, object);
     if (previous === current) return;
     if (previous && current && isSamePod(previous, current)) {
       // The informer drops the old object: a reference to it would keep both in memory.
@@ -66,7 +67,7 @@ export class PolicyState {
       if (siblings) siblings.add(current);
       else this.#podsByNamespace.set(current.namespace, new Set([current]));
     }
-    for (const listener of this.#listeners) listener.podChanged(previous, current);
+    for (const listener of this.#listeners) listener.podChanged(key, previous);
   }
 
   /** Takes a namespace as it is now; `undefined` = deleted. */
@@ -91,7 +92,8 @@ export class PolicyState {
       this.#policies.set(key, current);
       this.#targets.add(current.namespace, current.podSelector, current);
     }
-    for (const listener of this.#listeners) listener.policyChanged(previous, current);
+    const changed = [previous, current].filter((policy) => policy !== undefined);
+    for (const listener of this.#listeners) listener.policyChanged(...changed);
   }
 
   /** The policies that select a pod, sorted by key. */
@@ -118,11 +120,6 @@ export class PolicyState {
   /** The pods of a namespace. */
   podsIn(namespace: string): Iterable<PolicyPod> {
     return this.#podsByNamespace.get(namespace) ?? [];
-  }
-
-  /** Whether a pod is one of a query. */
-  matches(query: PodQuery, pod: PolicyPod): boolean {
-    return matchesQuery(query, pod, this.namespaceLabels(pod.namespace));
   }
 
   /** The pods of a query. Looks at all pods of the namespaces in its scope. */

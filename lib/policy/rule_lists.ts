@@ -15,8 +15,43 @@ import { mergePortRanges } from "./policy_ports.ts";
 export interface SourcedRuleList {
   readonly list: RuleList;
   readonly sources: readonly PeerSource[];
-  /** The canonical form of the list. */
-  readonly text: string;
+}
+
+/** What decides a list besides the policies. */
+interface ListedPod {
+  readonly pod: PolicyPod;
+  readonly direction: Direction;
+  readonly family: IpFamily;
+}
+
+/** More lists than a node has pods are not kept. */
+const MOST_LISTS = 1_024;
+
+/** Makes each list once for all pods that the same policies select, and names it by its content. */
+export class RuleListCache {
+  readonly #lists = new Map<string, SourcedRuleList & { readonly id: RuleListId } | undefined>();
+
+  /** As {@linkcode ruleListOf}. Equal lists have the same id. */
+  listOf(
+    policies: readonly Policy[],
+    of: ListedPod,
+  ): SourcedRuleList & { readonly id: RuleListId } | undefined {
+    const ports = policies.flatMap(({ names }) => names).map((name) => findPort(of.pod, name) ?? 0);
+    const keys = policies.map(({ key }) => key);
+    const key = [of.direction, of.family, ...keys, ...of.direction === "ingress" ? ports : []]
+      .join();
+    if (this.#lists.has(key)) return this.#lists.get(key);
+    const made = ruleListOf(policies, of);
+    const named = made && { ...made, id: contentId(JSON.stringify(made.list)) as RuleListId };
+    if (this.#lists.size >= MOST_LISTS) this.clear();
+    this.#lists.set(key, named);
+    return named;
+  }
+
+  /** Forgets the lists: a policy has changed. */
+  clear(): void {
+    this.#lists.clear();
+  }
 }
 
 /**
@@ -25,11 +60,7 @@ export interface SourcedRuleList {
  */
 export function ruleListOf(
   policies: readonly Policy[],
-  { pod, direction, family }: {
-    readonly pod: PolicyPod;
-    readonly direction: Direction;
-    readonly family: IpFamily;
-  },
+  { pod, direction, family }: ListedPod,
 ): SourcedRuleList | undefined {
   const isolating = policies.filter(({ rules }) => rules[direction] !== undefined);
   if (isolating.length === 0) return undefined;
@@ -51,12 +82,7 @@ export function ruleListOf(
     }
   }
   const list = { direction, policies: isolating.map(({ key }) => key), rules };
-  return { list, sources, text: JSON.stringify(list) };
-}
-
-/** The name of a list: equal lists have the same. */
-export function ruleListId({ text }: Pick<SourcedRuleList, "text">): RuleListId {
-  return contentId(text) as RuleListId;
+  return { list, sources };
 }
 
 function portsFor({ ports, names }: ParsedRule, pod: PolicyPod): readonly PortRange[] | undefined {

@@ -518,6 +518,8 @@ export const MORE_CASES: readonly PolicyCase[] = [
       toA({ from: [{ podSelector: {}, ipBlock: { cidr: "0.0.0.0/0" } }] }),
       toA({ from: [{ ipBlock: { cidr: "10.0.0.0/80" } }] }),
       toA({ from: [{ ipBlock: { cidr: "0.0.0.0/0", except: ["x"] } }] }),
+      toA({ from: [{ ipBlock: { unknownFields: ["ranges"] } }] }),
+      toA({ from: [{ podSelector: { matchExpressions: [{ unknownFields: ["name"] }] } }] }),
       toA({ unknownFields: ["when"] }),
       toA({
         from: [{

@@ -56,6 +56,7 @@ function run({ steps }: PolicyCase, family: IpFamily): void {
   const planner = new PolicyPlanner(state, options);
   for (const [index, step] of steps.entries()) {
     apply(state, step, family);
+    planner.update();
     assertEquals(faults(viewPlan(planner.plan), step, family), [], `plan, step ${index}`);
     assertEquals(faults(viewCluster(state, family), step, family), [], `cluster, step ${index}`);
   }

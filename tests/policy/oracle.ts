@@ -52,13 +52,18 @@ export function consents(
       ? (spec.ingress ?? []).map(({ from, ports }) => ({ peers: from, ports }))
       : (spec.egress ?? []).map(({ to, ports }) => ({ peers: to, ports }));
     for (const { peers = [], ports = [] } of rules) {
-      const isPeer = peers.length === 0 ||
-        peers.some((peer) =>
-          isOf(cluster, { peer, address: other, namespace: metadata.namespace! })
-        );
-      const isPort = ports.length === 0 ||
-        ports.some((port) => isPortOf(port, connection, podsWith(cluster, connection.to)));
-      if (isPeer && isPort) return true;
+      // Two pods may have the address. A name has to stand for the port in the pod that is the peer.
+      const others = [...podsWith(cluster, other), undefined];
+      for (const pod of others) {
+        const isPeer = peers.length === 0 ||
+          peers.some((peer) =>
+            isOf(cluster, { peer, pod, address: other, namespace: metadata.namespace! })
+          );
+        const destination = direction === "Ingress" ? own : pod;
+        const isPort = ports.length === 0 ||
+          ports.some((port) => isPortOf(port, connection, destination));
+        if (isPeer && isPort) return true;
+      }
     }
   }
   return false;
@@ -85,27 +90,28 @@ function podWith(cluster: Cluster, address: string): Pod | undefined {
 
 function isOf(
   cluster: Cluster,
-  { peer, address, namespace }: {
+  { peer, pod, address, namespace }: {
     readonly peer: NetworkPolicyPeer;
+    readonly pod: Pod | undefined;
     readonly address: string;
     readonly namespace: string;
   },
 ): boolean {
   const { podSelector, namespaceSelector, ipBlock } = peer;
   if (ipBlock) {
-    return !podSelector && !namespaceSelector && isIn(ipBlock.cidr, address) &&
+    return !podSelector && !namespaceSelector && isIn(ipBlock.cidr!, address) &&
       !(ipBlock.except ?? []).some((except) => isIn(except, address));
   }
-  if (!podSelector && !namespaceSelector) return false;
-  return podsWith(cluster, address).some(({ metadata }) => {
-    const own = cluster.namespaces.find((each) => each.metadata.name === metadata.namespace);
-    const name = { "kubernetes.io/metadata.name": metadata.namespace! };
-    const labels = { ...own?.metadata.labels, ...name };
-    return (namespaceSelector
-      ? selects(namespaceSelector, labels, own === undefined)
-      : metadata.namespace === namespace) &&
-      (podSelector === undefined || selects(podSelector, metadata.labels ?? {}, false));
-  });
+  if (pod === undefined || (!podSelector && !namespaceSelector)) return false;
+  const { metadata } = pod;
+  const own = cluster.namespaces.find((each) => each.metadata.name === metadata.namespace);
+  const name = { "kubernetes.io/metadata.name": metadata.namespace! };
+  const labels = { ...own?.metadata.labels, ...name };
+  const isInNamespace = namespaceSelector
+    ? selects(namespaceSelector, labels, own === undefined)
+    : metadata.namespace === namespace;
+  return isInNamespace &&
+    (podSelector === undefined || selects(podSelector, metadata.labels ?? {}, false));
 }
 
 function isIn(cidr: string, address: string): boolean {
@@ -117,21 +123,20 @@ function isIn(cidr: string, address: string): boolean {
 function isPortOf(
   { protocol = "TCP", port, endPort }: NetworkPolicyPort,
   connection: OracleConnection,
-  destinations: readonly Pod[],
+  destination: Pod | undefined,
 ): boolean {
   if (connection.protocol !== protocol || connection.port === undefined) return false;
   if (port === undefined) return true;
   if (typeof port === "number") {
     return port <= connection.port && connection.port <= (endPort ?? port);
   }
-  return destinations.some((pod) => {
-    const sidecars = (pod.spec.initContainers ?? []).filter((each) =>
-      each.restartPolicy === "Always"
-    );
-    const ports = [...pod.spec.containers, ...sidecars].flatMap((each) => each.ports ?? []);
-    const named = ports.find((each) => each.name === port && (each.protocol ?? "TCP") === protocol);
-    return named?.containerPort === connection.port;
-  });
+  if (destination === undefined) return false;
+  const { containers, initContainers = [] } = destination.spec;
+  const sidecars = initContainers.filter((each) => each.restartPolicy === "Always");
+  const named = [...containers, ...sidecars].flatMap((each) => each.ports ?? []).find((each) =>
+    each.name === port && (each.protocol ?? "TCP") === protocol
+  );
+  return named?.containerPort === connection.port;
 }
 
 /** Of a namespace that is not known, absence of a label proves nothing. */
@@ -144,7 +149,7 @@ function selects(
     if (labels[key] !== value) return false;
   }
   for (const { key, operator, values = [] } of matchExpressions) {
-    const value = labels[key];
+    const value = labels[key!];
     if (value === undefined && isPartial) return false;
     if (operator === "In" && (value === undefined || !values.includes(value))) return false;
     if (operator === "NotIn" && value !== undefined && values.includes(value)) return false;

@@ -6,17 +6,13 @@ import { assert, assertEquals } from "@std/assert";
 import fc from "fast-check";
 import {
   IP_FAMILIES,
+  type IpAddress,
   type IpFamily,
   ipFamilyOf,
   parseIpAddress,
 } from "../../lib/net/ip_address.ts";
 import { parsePort, parseProtocol } from "../../lib/net/port.ts";
-import {
-  type EndVerdict,
-  judgeConnection,
-  viewCluster,
-  viewPlan,
-} from "../../lib/policy/judge_connection.ts";
+import { judgeConnection, viewCluster, viewPlan } from "../../lib/policy/judge_connection.ts";
 import { memberKey, type PeerMember } from "../../lib/policy/pending_policy_changes.ts";
 import type {
   PodKey,
@@ -115,17 +111,57 @@ function applyChanges(held: Snapshot, changes: PolicyPlanChanges, plan: Snapshot
   };
 }
 
+/** What the docstrings of a plan promise. */
+function checkPromises({ pods, lists, peers }: PolicyPlan): void {
+  const [usedLists, usedPeers] = [new Set<string>(), new Set<string>()];
+  const addresses = [...pods.values()].flatMap((pod) => pod.addresses);
+  assertEquals(new Set(addresses).size, addresses.length);
+  for (const pod of pods.values()) {
+    assert(pod.addresses.length > 0);
+    for (const direction of ["ingress", "egress"] as const) {
+      const id = pod[direction];
+      if (id === undefined) continue;
+      usedLists.add(id);
+      assertEquals(lists.get(id)?.direction, direction);
+    }
+  }
+  for (const { policies, rules } of lists.values()) {
+    assert(policies.length > 0);
+    assertEquals(policies, policies.toSorted());
+    for (const { peers: ids, ports } of rules) {
+      assert(ids?.length !== 0 && ports?.length !== 0);
+      for (const id of ids ?? []) {
+        usedPeers.add(id);
+        assert(ports === undefined || peers.get(id)?.kind !== "pod-ports");
+      }
+      for (const [index, { protocol, from, to }] of (ports ?? []).entries()) {
+        const next = ports![index + 1];
+        assert(from <= to && (next?.protocol !== protocol || to + 1 < next.from));
+      }
+    }
+  }
+  assertEquals(new Set<string>(lists.keys()), usedLists);
+  assertEquals(new Set<string>(peers.keys()), usedPeers);
+}
+
 Deno.test("PolicyPlanner makes of any history what it makes from scratch, in any order", () => {
   fc.assert(
     fc.property(clusterHistory, fc.constantFrom(...IP_FAMILIES), (history, family) => {
       const state = new PolicyState();
       const planner = plannerOf(state, family);
-      for (const event of history) handle(state, event);
+      for (const [index, event] of history.entries()) {
+        handle(state, event);
+        if (index % 3 === 0) planner.update();
+      }
+      planner.update();
+      checkPromises(planner.plan);
       const last = lastEvents(history).filter(({ object }) => object !== undefined);
       for (const order of [last, last.toReversed()]) {
         const scratch = new PolicyState();
         for (const event of order) handle(scratch, event);
-        assertEquals(snapshot(planner.plan), snapshot(plannerOf(scratch, family).plan));
+        const planned = plannerOf(scratch, family);
+        planned.update();
+        assertEquals(snapshot(planner.plan), snapshot(planned.plan));
       }
     }),
     RUNS,
@@ -143,15 +179,15 @@ Deno.test("PolicyPlanner's changes turn the plan of the last sync into the new o
         const planner = plannerOf(state, family);
         let held = applyChanges(
           snapshot(planner.plan),
-          planner.takeChanges(),
+          planner.update(),
           snapshot(planner.plan),
         );
         for (const [index, event] of history.entries()) {
-          const changes = outcomes[index] === "failed sync" ? planner.takeChanges() : undefined;
+          const changes = outcomes[index] === "failed sync" ? planner.update() : undefined;
           handle(state, event);
-          if (changes) planner.putBackChanges(changes);
+          if (changes) planner.putBack(changes);
           if (outcomes[index] !== "sync") continue;
-          held = applyChanges(held, planner.takeChanges(), snapshot(planner.plan));
+          held = applyChanges(held, planner.update(), snapshot(planner.plan));
           assertEquals(held, snapshot(planner.plan));
         }
       },
@@ -165,10 +201,11 @@ Deno.test("judgeConnection() agrees with a second opinion, on the plan and in th
   fc.assert(
     fc.property(clusterHistory, fc.constantFrom(...IP_FAMILIES), (history, family) => {
       const state = new PolicyState();
-      const { plan } = plannerOf(state, family);
+      const planner = plannerOf(state, family);
       for (const event of history) handle(state, event);
+      planner.update();
       const cluster = clusterOf(history);
-      const views = { plan: viewPlan(plan), cluster: viewCluster(state, family) };
+      const views = { plan: viewPlan(planner.plan), cluster: viewCluster(state, family) };
       const outside = family === "IPv4" ? "198.51.100.1" : "2001:db8:1::1";
       const addresses = [...ADDRESSES.map(parseIpAddress), parseIpAddress(outside)]
         .filter((address) => ipFamilyOf(address) === family);

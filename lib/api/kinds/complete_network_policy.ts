@@ -4,7 +4,7 @@
  * @module
  */
 import { type Cidr, cidrContains, parseCidr, prefixLengthOf } from "../../net/cidr.ts";
-import type { IpAddress } from "../../net/ip_address.ts";
+import { parseIpAddress } from "../../net/ip_address.ts";
 import type { ManifestReport } from "../kind.ts";
 import type { NetworkPolicyManifest } from "./network_policy.ts";
 
@@ -95,6 +95,7 @@ function checkPeers(peers: readonly Peer[], path: Path, report: ManifestReport):
 }
 
 function checkBlock({ cidr, except }: IpBlock, path: Path, report: ManifestReport): void {
+  if (!cidr) return report.error({ path: [...path, "cidr"], message: "is missing" });
   const block = parseCidr(cidr.trim());
   for (const [index, value] of (except ?? []).entries()) {
     if (isStrictlyWithin(parseCidr(value.trim()), block)) continue;
@@ -104,7 +105,7 @@ function checkBlock({ cidr, except }: IpBlock, path: Path, report: ManifestRepor
 }
 
 function isStrictlyWithin(inner: Cidr, outer: Cidr): boolean {
-  const network = inner.slice(0, inner.indexOf("/")) as IpAddress;
+  const network = parseIpAddress(inner.slice(0, inner.indexOf("/")));
   return cidrContains(outer, network) && prefixLengthOf(inner) > prefixLengthOf(outer);
 }
 
@@ -120,7 +121,10 @@ function checkSelector(
   }
   for (const [index, { key, operator, values }] of (selector?.matchExpressions ?? []).entries()) {
     const at = [...path, "matchExpressions", index];
-    if (!isLabelKey(key)) report.error({ path: [...at, "key"], value: key, message: LABEL_KEY });
+    if (!isLabelKey(key ?? "")) {
+      report.error({ path: [...at, "key"], value: key, message: LABEL_KEY });
+    }
+    if (!operator) report.error({ path: [...at, "operator"], message: "is missing" });
     const needsValues = operator === "In" || operator === "NotIn";
     if (needsValues !== (values ?? []).length > 0) {
       const message = needsValues

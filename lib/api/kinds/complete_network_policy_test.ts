@@ -121,6 +121,29 @@ const REFUSED: readonly { what: string; spec: string; problem: string }[] = [
     problem: "spec.podSelector.matchExpressions[0].values: cannot stand with Exists",
   },
   {
+    what: "a block without addresses",
+    spec: "{ingress: [{from: [{ipBlock: {except: [10.0.0.0/8]}}]}]}",
+    problem: "spec.ingress[0].from[0].ipBlock.cidr: is missing",
+  },
+  {
+    what: "an expression without an operator",
+    spec: "{podSelector: {matchExpressions: [{key: a}]}}",
+    problem: "spec.podSelector.matchExpressions[0].operator: is missing",
+  },
+  {
+    what: "a label with a space",
+    spec: "{podSelector: {matchLabels: {a: b c}}}",
+    problem:
+      'spec.podSelector.matchLabels.a is "b c": has to be the value of a label: empty, or at ' +
+      "most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends",
+  },
+  {
+    what: "three policy types",
+    spec: "{policyTypes: [Ingress, Egress, Ingress]}",
+    problem: 'spec.policyTypes is ["Ingress","Egress","Ingress"]: has to hold Ingress, Egress or ' +
+      "both, each once",
+  },
+  {
     what: "a policy type that is none",
     spec: "{policyTypes: [Ingres]}",
     problem: 'spec.policyTypes[0] is "Ingres": has to be Ingress or Egress',

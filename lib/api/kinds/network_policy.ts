@@ -20,14 +20,15 @@ import {
 } from "../schema.ts";
 import { completeNetworkPolicy } from "./complete_network_policy.ts";
 
+// No field is required: an object of a newer API without one has to be read, so that it can isolate.
 const labelSelector = guardedFields({
   matchLabels: namedTexts("all"),
   matchExpressions: list(guardedFields({
-    key: sharedText,
-    operator: v.picklist(
+    key: v.nullish(sharedText),
+    operator: v.nullish(v.picklist(
       ["In", "NotIn", "Exists", "DoesNotExist"],
       "has to be In, NotIn, Exists or DoesNotExist",
-    ),
+    )),
     values: list(sharedText),
   })),
 });
@@ -41,7 +42,7 @@ const ports = list(guardedFields({
 const peers = list(guardedFields({
   podSelector: v.nullish(labelSelector),
   namespaceSelector: v.nullish(labelSelector),
-  ipBlock: v.nullish(guardedFields({ cidr, except: list(cidr) })),
+  ipBlock: v.nullish(guardedFields({ cidr: v.nullish(cidr), except: list(cidr) })),
 }));
 
 const schema = fields({

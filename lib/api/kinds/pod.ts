@@ -11,11 +11,11 @@ import {
   flag,
   ip,
   list,
-  listOrEmpty,
   metadata,
   portName,
   portNumber,
   protocol,
+  sharedListOrEmpty,
   sharedText,
 } from "../schema.ts";
 
@@ -30,7 +30,7 @@ const schema = fields({
   spec: fields({
     nodeName: v.nullish(sharedText),
     hostNetwork: v.nullish(flag),
-    containers: listOrEmpty(fields({ ports }, { isOpen: true })),
+    containers: sharedListOrEmpty(fields({ ports }, { isOpen: true })),
     // Those with restartPolicy Always, the sidecars, serve as long as the pod does.
     initContainers: list(
       fields({ restartPolicy: v.nullish(sharedText), ports }, { isOpen: true }),

@@ -1,0 +1,138 @@
+/**
+ * The `from` or `to` of a rule.
+ *
+ * @module
+ */
+import type { NetworkPolicyPeer } from "../api/kinds/network_policy.ts";
+import type { ProblemCollector } from "../api/problem_collector.ts";
+import { type Cidr, cidrFamilyOf, tryParseCidr } from "../net/cidr.ts";
+import { blocksWithoutExceptions, type BlockWithExceptions } from "../net/cidr_difference.ts";
+import type { IpFamily } from "../net/ip_address.ts";
+import { EVERYTHING, parseLabelSelector } from "./label_selector.ts";
+import { blocksSource, type PeerSource, type PodQuery, podsSource } from "./peer_source.ts";
+
+/** Peers of both families. Any of them may be the other end. */
+export interface PolicyPeers {
+  readonly queries: readonly PodQuery[];
+  /** The queries as sets. */
+  readonly sources: readonly PeerSource[];
+  readonly blocks: readonly BlockWithExceptions[];
+}
+
+/** Peers in one family. */
+export interface FamilyPeers {
+  readonly queries: readonly PodQuery[];
+  /** Disjoint, exceptions taken out. */
+  readonly blocks: readonly Cidr[];
+  /** Queries and blocks as sets. */
+  readonly sources: readonly PeerSource[];
+}
+
+/** Where problems of a part of the object go. */
+export interface PolicyPlace {
+  readonly path: string;
+  readonly problems: ProblemCollector;
+}
+
+/** Most blocks of one policy and family, exceptions taken out. One exception of IPv6 may make 128. */
+const MOST_BLOCKS = 16_384;
+
+/** How many blocks a policy may still have. */
+export type BlockRoom = Record<IpFamily, number>;
+
+/** The room of a policy at first. */
+export function blockRoom(): BlockRoom {
+  return { IPv4: MOST_BLOCKS, IPv6: MOST_BLOCKS };
+}
+
+/** Reads the peers of a rule; `undefined` = anyone. A peer that cannot be read is nobody. */
+export function parsePolicyPeers(
+  raw: readonly NetworkPolicyPeer[] | undefined,
+  { namespace, place }: { readonly namespace: string; readonly place: PolicyPlace },
+): PolicyPeers | undefined {
+  if (!raw?.length) return undefined;
+  const queries: PodQuery[] = [];
+  const blocks: BlockWithExceptions[] = [];
+  for (const [index, peer] of raw.entries()) {
+    const at = { ...place, path: `${place.path}[${index}]` };
+    if (!isWhole(peer, at)) continue;
+    const { podSelector, namespaceSelector, ipBlock } = peer;
+    const selects = podSelector ?? namespaceSelector;
+    if ((ipBlock === undefined) === (selects === undefined)) {
+      at.problems.report(at.path, peer, "The peer has to be either selectors or ipBlock: ignored");
+      continue;
+    }
+    const block = ipBlock && parseBlock(ipBlock, { ...at, path: `${at.path}.ipBlock` });
+    if (block) blocks.push(block);
+    const query = selects && parseQuery(peer, { namespace, place: at });
+    if (query) queries.push(query);
+  }
+  return { queries, sources: queries.map(podsSource), blocks };
+}
+
+/** Peers in one family. Blocks for which there is no room are left out. */
+export function peersInFamily(
+  { queries, sources, blocks }: PolicyPeers,
+  { family, room, place }: {
+    readonly family: IpFamily;
+    readonly room: BlockRoom;
+    readonly place: PolicyPlace;
+  },
+): FamilyPeers {
+  const own = blocks.filter(({ cidr }) => cidrFamilyOf(cidr) === family);
+  const found = blocksWithoutExceptions(own, { family, most: room[family] });
+  // After one list that is too long, no time is spent on others.
+  room[family] -= found?.length ?? room[family];
+  if (found === undefined) {
+    const message = `With exceptions taken out, the policy has more than ${MOST_BLOCKS} blocks: ` +
+      "those of this list are not allowed";
+    place.problems.report(place.path, own.length, message);
+  }
+  const isEmpty = found === undefined || found.length === 0;
+  return {
+    queries,
+    blocks: found ?? [],
+    sources: isEmpty ? sources : [...sources, blocksSource(found)],
+  };
+}
+
+function parseQuery(
+  { podSelector, namespaceSelector }: NetworkPolicyPeer,
+  { namespace, place: { path, problems } }: {
+    readonly namespace: string;
+    readonly place: PolicyPlace;
+  },
+): PodQuery | undefined {
+  const pods = podSelector
+    ? parseLabelSelector(podSelector, `${path}.podSelector`, problems)
+    : EVERYTHING;
+  const selector = namespaceSelector &&
+    parseLabelSelector(namespaceSelector, `${path}.namespaceSelector`, problems);
+  if (pods.isInvalid || selector?.isInvalid) return undefined;
+  if (selector === undefined) return { scope: { kind: "namespace", name: namespace }, pods };
+  return { scope: { kind: "namespaces", selector }, pods };
+}
+
+function parseBlock(
+  block: NonNullable<NetworkPolicyPeer["ipBlock"]>,
+  place: PolicyPlace,
+): BlockWithExceptions | undefined {
+  if (!isWhole(block, place)) return undefined;
+  const cidr = tryParseCidr(block.cidr?.trim() ?? "");
+  const except = (block.except ?? []).map((text) => tryParseCidr(text.trim()));
+  const isRead = except.every((each) => each !== undefined);
+  if (cidr !== undefined && isRead) return { cidr, except };
+  const message = "The block is no CIDR, or an exception is none: ignored";
+  place.problems.report(place.path, block, message);
+  return undefined;
+}
+
+/** Whether every field is known. A field that is not could make the others mean less. */
+export function isWhole(
+  { unknownFields }: { readonly unknownFields?: readonly string[] },
+  { path, problems }: PolicyPlace,
+): boolean {
+  if (unknownFields === undefined) return true;
+  problems.report(path, unknownFields, "The fields are not understood: nothing is allowed by it");
+  return false;
+}
