@@ -6,7 +6,7 @@
  */
 import type { Clock } from "../../lib/os/clock.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { refusedItem, type RefusedServices } from "../netfilter/refused_services.ts";
+import { refusedItem, type RefusedItems } from "../netfilter/refused_items.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
 import { EMPTY_TABLE } from "../netfilter/nft/table_listing.ts";
 import { AppliedTable } from "./applied_table.ts";
@@ -21,7 +21,7 @@ import type { WriteFigures } from "./write_figures.ts";
 interface TableWriterDependencies {
   readonly clock: Clock;
   readonly runner: Pick<NftRunner, "chains" | "read" | "write">;
-  readonly refused: RefusedServices;
+  readonly refused: RefusedItems;
 }
 
 /** A transaction that was refused. */
