@@ -15,6 +15,7 @@ import { EMPTY_TABLE, type TableReading } from "../../netfilter/nft/table_listin
 import { PolicyQuarantine } from "../policy_quarantine.ts";
 import { AppliedPolicies } from "./applied_policies.ts";
 import { diffChanges, diffReading, type TableDifference } from "./diff.ts";
+import type { Part } from "./wanted_table.ts";
 
 /** What writing needs. */
 interface TableWriterDependencies {
@@ -169,14 +170,13 @@ export class PolicyTableWriter {
   /** Whether the lines that were refused belong to policies, which are in quarantine now. */
   #leaveOut({ lines }: NftError, difference: TableDifference | undefined): boolean {
     const { transaction } = difference ?? {};
-    let found = false;
+    const reasons = new Map<Part, string>();
     for (const { number, reason } of lines) {
       const part = transaction?.ownerOf(number);
-      if (part === undefined) continue;
       const line = transaction?.lines[number - 1]?.trim();
-      this.#quarantine.refuse(part, `The kernel refused "${line}": ${reason}`);
-      found = true;
+      if (part !== undefined) reasons.set(part, `The kernel refused "${line}": ${reason}`);
     }
-    return found;
+    for (const [part, reason] of reasons) this.#quarantine.refuse(part, reason);
+    return reasons.size > 0;
   }
 }
