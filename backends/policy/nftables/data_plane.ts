@@ -111,8 +111,10 @@ class NftablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
     this.#drift.recheck();
   }
 
-  cleanup(): Promise<CleanupReport> {
-    return this.#remove(false);
+  /** Ends the watch too, which would write again what it misses. */
+  async cleanup(): Promise<CleanupReport> {
+    await this.#drift.stop();
+    return await this.#turns.run(() => this.#remove(false));
   }
 
   previewCleanup(): Promise<CleanupReport> {
