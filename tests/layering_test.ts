@@ -74,7 +74,7 @@ const SERVICES =
 
 /** What a sync runs through in a backend, and the tools that it must not depend on. */
 const WRITE_PATH =
-  /^backends\/\w+\/(wanted_\w+|applied_\w+|\w+_writer|adopt_\w+|layout|drift_watch|diff|render_service)\.ts$/;
+  /^backends\/(?:policy\/)?\w+\/(wanted_\w+|applied_\w+|\w+_writer|adopt_\w+|layout|drift_watch|diff|diff_\w+|render_service)\.ts$/;
 const TOOL = /\/(compare\w*|\w+_comparison|explain\w*|trace\w*|inspect\w*|find_\w+)\.ts$/;
 
 const REACHES_OUTSIDE = [
@@ -131,7 +131,7 @@ const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
       "^lib/(app|log|metrics)/|^lib/(os/clock|os/http_connection|health/proxy_health|" +
         "controller/sync_loop|kube/event_recorder|kube/credential_plugin|" +
         "kube/manifests/manifest_files)\\.ts$|" +
-        "^backends/(netfilter/refused_services|ipvs/server_record_writer)\\.ts$",
+        "^backends/(netfilter/refused_items|ipvs/server_record_writer)\\.ts$",
     ),
   },
   {

@@ -29,7 +29,7 @@ import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { createCounters, readCounters, recreateCounters } from "../netfilter/packet_counters.ts";
 import { ROUTE_LOCALNET } from "../netfilter/route_localnet.ts";
 import type { RuleBackendDependencies, RuleBackendOptions } from "../netfilter/rule_backend.ts";
-import { RefusedServices } from "../netfilter/refused_services.ts";
+import { RefusedItems } from "../netfilter/refused_items.ts";
 import { WantedRules } from "../netfilter/wanted_rules.ts";
 import { IptablesLayout } from "./layout.ts";
 import { RuleWriter } from "./rule_writer.ts";
@@ -238,7 +238,7 @@ class IptablesBackend implements Backend {
 
   #rulesOf(writer: RuleWriter): IptablesRules {
     const { clock } = this.#dependencies;
-    const refused = new RefusedServices();
+    const refused = new RefusedItems();
     const recreateCounters = () => this.#recreateCounters();
     return new WantedRules({
       clock,

@@ -12,7 +12,7 @@ import {
 } from "../../tests/support/builders/service_plans.ts";
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { defaultRenderOptions } from "./render_options.ts";
-import { RefusedServices } from "../netfilter/refused_services.ts";
+import { RefusedItems } from "../netfilter/refused_items.ts";
 import { WantedRules } from "../netfilter/wanted_rules.ts";
 import { IptablesLayout } from "./layout.ts";
 import { RuleWriter } from "./rule_writer.ts";
@@ -39,7 +39,7 @@ class Stage {
       plain: true,
     });
     const clock = new FakeClock();
-    const refused = new RefusedServices();
+    const refused = new RefusedItems();
     const writer = new RuleWriter({ clock, runner });
     const recreateCounters = () => Promise.resolve(false);
     this.rules = new WantedRules({

@@ -13,7 +13,7 @@ import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
-import { refusedItem, type RefusedServices } from "./refused_services.ts";
+import { refusedItem, type RefusedItems } from "./refused_items.ts";
 
 /** The wanted objects of a mode, by ServicePort. */
 interface RuleLayout<Options> {
@@ -47,7 +47,7 @@ interface LayoutWriter<Layout, Figures> {
 /** The parts of {@linkcode WantedRules}. */
 interface WantedRulesDependencies<Layout, Options, Figures> {
   readonly clock: Clock;
-  readonly refused: RefusedServices;
+  readonly refused: RefusedItems;
   readonly writer: LayoutWriter<Layout, Figures>;
   readonly createLayout: (shared: SharedPlan, options: Options) => Layout;
 }

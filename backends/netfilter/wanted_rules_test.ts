@@ -6,7 +6,7 @@ import {
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
-import { RefusedServices } from "./refused_services.ts";
+import { RefusedItems } from "./refused_items.ts";
 import { WantedRules } from "./wanted_rules.ts";
 
 const API = testServicePlan({ name: "api", clusterIp: "127.96.0.2" });
@@ -21,7 +21,7 @@ const REFUSED = new Error("no such chain");
 /** Rules of which every step is noted; writes are refused while `isBroken`. */
 class Stage {
   readonly clock = new FakeClock();
-  readonly refused = new RefusedServices();
+  readonly refused = new RefusedItems();
   readonly steps: string[] = [];
   readonly writer = {
     isKnown: true,

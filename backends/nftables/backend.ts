@@ -35,7 +35,7 @@ import { inspectPlan } from "../netfilter/inspect_plan.ts";
 import { OneAtATime } from "../../lib/os/one_at_a_time.ts";
 import { ROUTE_LOCALNET } from "../netfilter/route_localnet.ts";
 import type { RuleBackendDependencies, RuleBackendOptions } from "../netfilter/rule_backend.ts";
-import { RefusedServices } from "../netfilter/refused_services.ts";
+import { RefusedItems } from "../netfilter/refused_items.ts";
 import { WantedRules } from "../netfilter/wanted_rules.ts";
 import { NftablesLayout } from "./layout.ts";
 import { type NftablesRules, TableWriter } from "./table_writer.ts";
@@ -127,7 +127,7 @@ class NftablesBackend implements Backend {
     // Says so at once where nft is missing or may not be used.
     const chains = await runner.chains();
     const features = await probeRenderFeatures({ commands }, { family });
-    const refused = new RefusedServices();
+    const refused = new RefusedItems();
     const writer = new TableWriter({ clock, runner, refused });
     const rules: NftablesRules = new WantedRules({
       ...{ clock, refused, writer },

@@ -13,7 +13,7 @@ import { NftError } from "../netfilter/nft/nft_error.ts";
 import { NftRunner } from "../netfilter/nft/nft_runner.ts";
 import { servicesTable } from "./containers.ts";
 import { defaultRenderOptions } from "./render_options.ts";
-import { RefusedServices } from "../netfilter/refused_services.ts";
+import { RefusedItems } from "../netfilter/refused_items.ts";
 import { WantedRules } from "../netfilter/wanted_rules.ts";
 import { NftablesLayout } from "./layout.ts";
 import { type NftablesRules, TableWriter } from "./table_writer.ts";
@@ -34,7 +34,7 @@ class Stage {
   constructor() {
     const runner = new NftRunner(this.machine, servicesTable("IPv4"));
     const { clock } = this;
-    const refused = new RefusedServices();
+    const refused = new RefusedItems();
     this.writer = new TableWriter({ clock, runner, refused });
     this.wanted = new WantedRules({
       ...{ clock, refused, writer: this.writer },

@@ -1,0 +1,104 @@
+/**
+ * Rules and sets of policies that a tool refused. A policy with one of them allows nothing by the lists
+ * that have it, until it is tried again; its pods stay isolated.
+ *
+ * @module
+ */
+import type { Quarantined } from "../../lib/controller/data_plane.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { PolicyKey, PolicyRule, RuleList } from "../../lib/policy/policy_plan.ts";
+import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";
+
+/** A rule or a set, in the words of the tool. */
+interface Part {
+  readonly key: string;
+}
+
+/** Rules and sets that are left out. */
+export type RefusedParts = Pick<ReadonlySet<string>, "has">;
+
+/** A policy that is left out of a list, by the part that was refused. */
+export type LeftOut = ReadonlyMap<PolicyKey, string>;
+
+/** A list without what was refused. */
+export interface AcceptableRules {
+  readonly rules: readonly PolicyRule[];
+  readonly leftOut: LeftOut;
+}
+
+/** More parts than this are forgotten, and so tried again. */
+const MOST_PARTS = 1_000;
+
+/** What was refused. Pure but for its own state. */
+export class PolicyQuarantine {
+  readonly #clock: Pick<Clock, "now" | "wallNow">;
+  readonly #refused = new RefusedItems<Part>();
+  readonly #parts = new Map<string, Part>();
+
+  constructor({ clock }: { readonly clock: Pick<Clock, "now" | "wallNow"> }) {
+    this.#clock = clock;
+  }
+
+  /** The tool refused a part. */
+  refuse(key: string, reason: string): void {
+    if (this.#parts.size >= MOST_PARTS) {
+      this.#parts.clear();
+      this.#refused.forgetAll();
+    }
+    const part = this.#parts.get(key) ?? { key };
+    this.#parts.set(key, part);
+    this.#refused.refuse(part, { reason, now: this.#clock.now() });
+  }
+
+  /** What is too early to try again, for a sync. */
+  get waiting(): RefusedParts {
+    const now = this.#clock.now();
+    return { has: (key) => this.#refusal(key, now) !== undefined };
+  }
+
+  /** What the last sync left out, whether or not the next one tries it again. */
+  get held(): RefusedParts {
+    return this.#parts;
+  }
+
+  /** The parts that are not waiting any more were accepted, or are gone. */
+  settle(): void {
+    const { waiting } = this;
+    for (const key of this.#parts.keys()) {
+      if (waiting.has(key)) continue;
+      this.#parts.delete(key);
+      this.#refused.forget(key);
+    }
+  }
+
+  /** The policies that are left out, for a report. */
+  report(lists: Iterable<LeftOut>): readonly Quarantined<PolicyKey>[] {
+    const found = new Map<PolicyKey, Quarantined<PolicyKey>>();
+    for (const [policy, part] of [...lists].flatMap((leftOut) => [...leftOut])) {
+      const refusal = this.#refusal(part, -Infinity);
+      if (refusal) found.set(policy, refusedItem(this.#clock, policy, refusal));
+    }
+    return [...found.values()].sort((left, right) => left.key < right.key ? -1 : 1);
+  }
+
+  #refusal(key: string, now: number) {
+    const part = this.#parts.get(key);
+    return part && this.#refused.waitingFor(part, now);
+  }
+}
+
+/** The rules of a list without those of policies with a refused part. */
+export function acceptableRules(
+  { rules }: Pick<RuleList, "rules">,
+  { refused, partsOf }: {
+    readonly refused: RefusedParts;
+    readonly partsOf: (rule: PolicyRule) => Iterable<string>;
+  },
+): AcceptableRules {
+  const leftOut = new Map<PolicyKey, string>();
+  for (const rule of rules) {
+    for (const part of partsOf(rule)) if (refused.has(part)) leftOut.set(rule.policy, part);
+  }
+  if (leftOut.size === 0) return { rules, leftOut };
+  return { rules: rules.filter(({ policy }) => !leftOut.has(policy)), leftOut };
+}
