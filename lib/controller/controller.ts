@@ -4,7 +4,7 @@
  * @module
  */
 import type * as v from "valibot";
-import type { KindSpec } from "../api/kind.ts";
+import type { KindSpec, KubeObject } from "../api/kind.ts";
 import type { IpAddress } from "../net/ip_address.ts";
 import type { Quarantined } from "./data_plane.ts";
 import type { ControllerName, LoopId } from "./loop_id.ts";
@@ -19,6 +19,27 @@ export interface ControllerKind {
    * @default {without limit}
    */
   readonly waitMs?: number;
+  /** Where it is followed. @default {the subscriptions that the controllers of a run share} */
+  readonly informers?: FollowedKinds;
+}
+
+/** Subscriptions to kinds, and what is known of their objects. */
+export interface FollowedKinds extends
+  Iterable<{
+    readonly spec: KindSpec;
+    readonly informer: { addHandler(handler: KindHandler): void };
+  }> {
+  of<T extends KubeObject>(spec: KindSpec<T>): { values(): Iterable<T> };
+  /** Whether all objects of these kinds have been delivered once. */
+  synced(specs?: readonly KindSpec[]): boolean;
+}
+
+/** What happens to objects of a kind, whatever they are. */
+interface KindHandler {
+  onAdd(): void;
+  onUpdate(): void;
+  onDelete(): void;
+  onSynced(): void;
 }
 
 /** How a loop is doing, for `status`. */
@@ -82,6 +103,8 @@ export interface Controller extends AsyncDisposable {
   open(): void;
   /** Takes the addresses of the machine, sorted, of both families. */
   onInterfaceAddresses(addresses: readonly IpAddress[]): void;
+  /** The configuration file has changed; what is in force is known before. @default {nothing} */
+  onConfiguration?(): void;
   /** Ends syncing. What is in effect stays. */
   stop(): Promise<void>;
   /** Takes no new connections and waits for open ones, at most so long. */

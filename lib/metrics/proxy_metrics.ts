@@ -16,6 +16,7 @@ import { createInstruments, type Instruments, setCounter } from "./instruments.t
 import { type LoopInstruments, loopInstruments } from "./loop_instruments.ts";
 import type { Metric } from "./metric.ts";
 import { METRICS } from "./metric_table.ts";
+import { type PolicyInstruments, policyInstruments } from "./policy_instruments.ts";
 import { type ProcessInstruments, processInstruments } from "./process_instruments.ts";
 import { SERVICE_METRICS } from "./service_metrics.ts";
 import { type SyncInstruments, syncInstruments } from "./sync_instruments.ts";
@@ -45,6 +46,7 @@ interface MetricsOptions {
 export interface ProxyMetrics extends SyncInstruments, ProcessInstruments {
   /** Counts the syncs of all controllers. */
   readonly loops: LoopInstruments;
+  readonly policies: PolicyInstruments;
   /** Everything as text, but for what is counted for each Service. */
   render(): Promise<{ readonly contentType: string; readonly body: string }>;
   /** The rest of the text, in pieces; `undefined` where Services are not counted one by one. */
@@ -61,6 +63,7 @@ export function createProxyMetrics(options: MetricsOptions): ProxyMetrics {
     ...syncInstruments(its),
     ...processInstruments(its),
     loops: loopInstruments(its),
+    policies: policyInstruments(its),
     async render() {
       const { user, system } = cpuUsage();
       setCounter(its.processCpu, {}, (user + system) / 1e6);
