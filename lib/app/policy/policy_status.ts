@@ -8,6 +8,7 @@ import type { ControllerStatus, DumpSection } from "../../controller/controller.
 import type { IpFamily } from "../../net/ip_address.ts";
 import type { PolicyState } from "../../policy/policy_state.ts";
 import { type BackendMode, MODE_TRAITS } from "../../proxy/backend.ts";
+import { countText } from "../status/number_texts.ts";
 import { DUMPED_POLICIES } from "../dump/dump_policies.ts";
 import type { PolicyBackend, PolicyTool } from "./policy_backend.ts";
 
@@ -30,25 +31,26 @@ export interface ShownPolicies {
 export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
   const { state, families, networkPolicy } = shown;
   const faulty = [...state.policies.values()].filter(({ problems }) => problems.length > 0);
-  const texts = families.map(({ family, backend }) => {
+  const rules = families.map(({ family, backend }) => {
     const { isolated: { ingress, egress }, lists, sets, members } = backend.inspect();
-    const text = `${ingress} pods isolated for ingress, ${egress} for egress, ` +
-      `${lists} rule lists, ${sets} sets with ${members} members`;
-    return { name: families.length > 1 ? `Rules ${family}` : "Rules", text };
+    const text = `${family}: ${countText(ingress, "pod")} isolated for ingress, ${egress} for ` +
+      `egress; ${countText(lists, "rule list")}, ${countText(sets, "set")} with ` +
+      countText(members, "member");
+    return { name: "Rules", text };
   });
-  const notEnforced =
-    "nothing: no NetworkPolicy is enforced; kube-relay doctor says what is missing";
+  const notEnforced = "none: no NetworkPolicy is enforced; kube-relay doctor says what is missing";
+  const unusable = faulty.length > 0 ? `; ${faulty.length} with parts that cannot be used` : "";
   return [
     {
       name: "Policies",
-      text: `${state.policies.size}, for ${state.pods.size} pods of the cluster` +
-        (faulty.length > 0 ? `; ${faulty.length} with parts that cannot be used` : ""),
+      text: `${state.policies.size}, for ${countText(state.pods.size, "pod")} of the cluster` +
+        unusable,
     },
-    ...texts,
-    { name: "Enforced by", text: families.length > 0 ? `${shown.tool}` : notEnforced },
+    { name: "Tool", text: families.length > 0 ? `${shown.tool}` : notEnforced },
+    ...rules,
     ...limits(shown),
     ...(networkPolicy.start === "closed" && !shown.hasRanges
-      ? [{ name: "Pod start", text: "open: the Node has no pod ranges that could be closed" }]
+      ? [{ name: "Start", text: "open: the Node has no pod ranges that could be closed" }]
       : []),
   ];
 }
@@ -57,7 +59,7 @@ export function policyFacts(shown: ShownPolicies): ControllerStatus["facts"] {
 function limits({ serviceMode, families }: ShownPolicies): ControllerStatus["facts"] {
   const isEnforced = families.length > 0 && families.every(({ loop }) => loop.isComplete);
   if (!MODE_TRAITS[serviceMode].forwardsItself || isEnforced) return [];
-  return [{ name: "Not covered", text: "direct pod-to-pod traffic is not covered" }];
+  return [{ name: "Limit", text: "direct pod-to-pod traffic is not covered" }];
 }
 
 /** What a dump adds to the objects. */
