@@ -154,7 +154,7 @@ Deno.test("listConnections() lets the tool leave out other addresses where few a
 
 Deno.test("deleteConnections() deletes those of each client and endpoint, by protocol and port", async () => {
   const commands = new FakeCommandRunner().on("conntrack -R", { stdout: "deleted\n" });
-  const { connections } = await connectionsOf(["10.1.0.9", "10.1.0.2"]);
+  const { connections } = await connectionsOf(["10.1.0.9", "10.1.0.2", "10.1.0.8"]);
   assertEquals(await createConntrack(commands).deleteConnections("IPv4", connections), 1);
   assertEquals(commands.calls.map(({ stdin }) => stdin), [
     "-D -f ipv4 -p tcp --orig-src 10.1.0.1 --orig-dst 10.96.0.1 --reply-src 10.1.0.9 --orig-port-dst 443 --reply-port-src 6443\n" +
