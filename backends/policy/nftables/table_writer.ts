@@ -12,9 +12,10 @@ import { ChainHandles } from "../../netfilter/nft/chain_handles.ts";
 import { NftError } from "../../netfilter/nft/nft_error.ts";
 import type { NftRunner } from "../../netfilter/nft/nft_runner.ts";
 import { EMPTY_TABLE, type TableReading } from "../../netfilter/nft/table_listing.ts";
-import { PolicyQuarantine } from "../policy_quarantine.ts";
-import { AppliedPolicies } from "./applied_policies.ts";
-import { diffChanges, diffReading, type TableDifference } from "./diff.ts";
+import { PolicyQuarantine, type RefusedParts } from "../policy_quarantine.ts";
+import { AppliedPolicies, type TableDifference } from "./applied_policies.ts";
+import { diffChanges } from "./diff_changes.ts";
+import { diffReading } from "./diff_reading.ts";
 import type { Part } from "./wanted_table.ts";
 
 /** What writing needs. */
@@ -77,8 +78,9 @@ export class PolicyTableWriter {
     return this.#isKnown;
   }
 
-  get quarantine(): PolicyQuarantine {
-    return this.#quarantine;
+  /** What the last write left out. */
+  get leftOut(): RefusedParts {
+    return this.#quarantine.held;
   }
 
   get quarantined(): readonly Quarantined<PolicyKey>[] {
@@ -127,13 +129,14 @@ export class PolicyTableWriter {
     { plan, changes, figures }: Attempt,
     isPartial: boolean,
   ): Promise<TableDifference> {
-    const [applied, quarantine] = [this.#applied, this.#quarantine];
+    const applied = this.#applied;
+    const refused = this.#quarantine.waiting;
     const steps = isPartial && changes
-      ? diffChanges(plan, changes, { applied, quarantine })
+      ? diffChanges(plan, changes, { applied, refused })
       : diffReading(plan, {
         reading: await this.#read(figures),
         isSpoilt: this.#isSpoilt,
-        quarantine,
+        refused,
       });
     return await inSteps(this.#dependencies, steps);
   }
