@@ -37,7 +37,8 @@ export class PolicyInputs {
       for (;;) {
         const { done, value } = steps.next();
         if (done) return value;
-        await slice.pause();
+        const pause = slice.pause();
+        if (pause) await pause;
       }
     } finally {
       this.#planning--;
