@@ -56,7 +56,7 @@ export class FakePolicyBackend implements PolicyBackend {
     }).isAllowed;
   }
 
-  inspect() {
+  inspect(): ReturnType<PolicyBackend["inspect"]> {
     const pods = [...this.plan?.pods.values() ?? []];
     const sets = [...this.plan?.peers.values() ?? []];
     return {
