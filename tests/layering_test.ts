@@ -130,7 +130,7 @@ const ONLY_IN: readonly { what: string; pattern: RegExp; files: RegExp }[] = [
       "^lib/(app|log|metrics)/|^lib/(os/clock|os/http_connection|health/proxy_health|" +
         "controller/sync_loop|kube/event_recorder|kube/credential_plugin|" +
         "kube/manifests/manifest_files)\\.ts$|" +
-        "^backends/(netfilter/refused_services|ipvs/server_record_writer)\\.ts$",
+        "^backends/(netfilter/refused_items|ipvs/server_record_writer)\\.ts$",
     ),
   },
   {

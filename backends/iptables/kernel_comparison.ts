@@ -15,7 +15,7 @@ import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import type { SavedTables } from "../netfilter/iptables/iptables_save.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { refusedByKey, RefusedServices } from "../netfilter/refused_services.ts";
+import { refusedByKey, RefusedItems } from "../netfilter/refused_items.ts";
 import { compareRules, foundShape } from "./compare.ts";
 import { IptablesLayout } from "./layout.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
@@ -67,7 +67,7 @@ export async function repairKernel(
   const shape = input.shape ?? foundShape(await runner.save());
   const layout = await layoutOf(clock, { ...input, shape }, undefined);
   const writer = new RuleWriter({ clock, runner });
-  const refused = new RefusedServices();
+  const refused = new RefusedItems();
   const services = new ServiceRuleWriter({ clock, writer, refused, recreateCounters });
   const figures = new WriteFigures();
   await services.write(layout, figures);

@@ -9,7 +9,7 @@ import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { chainKey } from "./chain_ref.ts";
 import type { IptablesLayout } from "./layout.ts";
-import { refusedItem, type RefusedServices } from "../netfilter/refused_services.ts";
+import { refusedItem, type RefusedItems } from "../netfilter/refused_items.ts";
 import type { RuleWriter } from "./rule_writer.ts";
 import type { WriteFigures } from "./write_figures.ts";
 
@@ -17,7 +17,7 @@ import type { WriteFigures } from "./write_figures.ts";
 export interface ServiceRuleWriterDependencies {
   readonly clock: Clock;
   readonly writer: RuleWriter;
-  readonly refused: RefusedServices;
+  readonly refused: RefusedItems;
   /** Creates packet counters that another program deleted; resolves to whether they exist now. */
   readonly recreateCounters: () => Promise<boolean>;
 }

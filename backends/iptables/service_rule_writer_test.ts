@@ -6,7 +6,7 @@ import { testServicePlan, testSharedPlan } from "../../tests/support/builders/se
 import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { IptablesError } from "../netfilter/iptables/restore_error.ts";
 import { IptablesLayout } from "./layout.ts";
-import { RefusedServices } from "../netfilter/refused_services.ts";
+import { RefusedItems } from "../netfilter/refused_items.ts";
 import { defaultRenderOptions } from "./render_options.ts";
 import { RuleWriter } from "./rule_writer.ts";
 import { ServiceRuleWriter } from "./service_rule_writer.ts";
@@ -16,7 +16,7 @@ import { WriteFigures } from "./write_figures.ts";
 class Stage {
   readonly machine = new FakeIptablesMachine();
   readonly layout = new IptablesLayout(testSharedPlan(), defaultRenderOptions("IPv4"));
-  readonly refused = new RefusedServices();
+  readonly refused = new RefusedItems();
   readonly writer: ServiceRuleWriter;
 
   constructor(tellsCommitOnly: boolean, isBad: (line: string) => boolean) {

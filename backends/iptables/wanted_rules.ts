@@ -13,7 +13,7 @@ import type { IptablesTable } from "../netfilter/iptables/iptables_objects.ts";
 import type { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { TREES } from "./base_chains.ts";
 import { IptablesLayout } from "./layout.ts";
-import { RefusedServices } from "../netfilter/refused_services.ts";
+import { RefusedItems } from "../netfilter/refused_items.ts";
 import { takeChanges } from "../netfilter/take_changes.ts";
 import type { IptablesRenderOptions } from "./render_options.ts";
 import type { RulesByTable } from "./rule_totals.ts";
@@ -38,7 +38,7 @@ export class WantedRules {
   readonly #clock: Clock;
   readonly #writer: RuleWriter;
   readonly #services: ServiceRuleWriter;
-  readonly #refused = new RefusedServices();
+  readonly #refused = new RefusedItems();
   #layout: IptablesLayout | undefined;
   /** What the layout was made with. */
   #localTraffic: LocalTrafficDetector | undefined;

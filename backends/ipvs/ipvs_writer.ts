@@ -14,7 +14,7 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { inSteps } from "../netfilter/in_steps.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { refusedItem, RefusedServices } from "../netfilter/refused_services.ts";
+import { refusedItem, RefusedItems } from "../netfilter/refused_items.ts";
 import { adoptKernel } from "./adopt_kernel.ts";
 import { AppliedServers, unlikeExpected } from "./applied_servers.ts";
 import { baseChains } from "./base_rules.ts";
@@ -59,7 +59,7 @@ export class IpvsWriter {
   readonly #options: IpvsWriterOptions;
   readonly #servers = new AppliedServers();
   readonly #drains: Draining;
-  readonly #refused = new RefusedServices();
+  readonly #refused = new RefusedItems();
   /** The plans that were laid out since the last write that succeeded. */
   readonly #laid = new Map<ServicePortKey, ServicePlan>();
   #layout: IpvsLayout | undefined;

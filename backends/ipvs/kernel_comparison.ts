@@ -21,7 +21,7 @@ import { IptablesRunner } from "../netfilter/iptables/iptables_runner.ts";
 import { restoreLines } from "../netfilter/iptables/restore_batch.ts";
 import { chooseIptables } from "../netfilter/iptables/iptables_variant.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { refusedByKey } from "../netfilter/refused_services.ts";
+import { refusedByKey } from "../netfilter/refused_items.ts";
 import { normalRule } from "../netfilter/iptables/rule_normal_form.ts";
 import { adoptKernel } from "./adopt_kernel.ts";
 import { AppliedServers } from "./applied_servers.ts";

@@ -9,7 +9,7 @@ import type { PlanChanges, ProxyPlan, SharedPlan } from "../../lib/proxy/proxy_p
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { refusedItem, type RefusedServices } from "./refused_services.ts";
+import { refusedItem, type RefusedItems } from "./refused_items.ts";
 
 /** What is wanted of a mode, by ServicePort. */
 interface ServiceLayout {
@@ -24,7 +24,7 @@ interface ServiceLayout {
 /** What is brought in step, and who is to know. */
 interface LayoutHolder {
   readonly layout: ServiceLayout;
-  readonly refused: RefusedServices;
+  readonly refused: RefusedItems;
   readonly clock: Clock;
   /** Told of each ServicePort that was taken. */
   readonly changed?: (key: ServicePortKey) => void;

@@ -6,7 +6,7 @@ import {
   testProxyPlan,
   testServicePlan,
 } from "../../tests/support/builders/service_plans.ts";
-import { RefusedServices } from "./refused_services.ts";
+import { RefusedItems } from "./refused_items.ts";
 import { type LayoutChanges, takeChanges } from "./take_changes.ts";
 
 const API = testServicePlan({ name: "api", clusterIp: "127.96.0.2" });
@@ -18,7 +18,7 @@ const PLAN = testProxyPlan([API, WEB]);
 /** Writes down what is asked of a layout. */
 class Stage {
   readonly clock = new FakeClock();
-  readonly refused = new RefusedServices();
+  readonly refused = new RefusedItems();
   readonly steps: string[] = [];
   readonly changedKeys: string[] = [];
 

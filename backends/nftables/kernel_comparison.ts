@@ -16,7 +16,7 @@ import type { CodedTable, NftRunner } from "../netfilter/nft/nft_runner.ts";
 import type { NftTransaction } from "../netfilter/nft/nft_transaction.ts";
 import { servicesTable } from "./containers.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { refusedByKey } from "../netfilter/refused_services.ts";
+import { refusedByKey } from "../netfilter/refused_items.ts";
 import { compareTable, type TableComparison } from "./compare.ts";
 import { readOrder, readSlots } from "./endpoint_orders.ts";
 import { NftablesLayout } from "./layout.ts";

@@ -6,7 +6,8 @@
  */
 import type { Clock } from "../../lib/os/clock.ts";
 import { TimeSlice } from "../../lib/os/time_slice.ts";
-import { refusedItem, type RefusedServices } from "../netfilter/refused_services.ts";
+import { refusedItem, type RefusedItems } from "../netfilter/refused_items.ts";
+import { ChainHandles } from "../netfilter/nft/chain_handles.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
 import { EMPTY_TABLE } from "../netfilter/nft/table_listing.ts";
 import { AppliedTable } from "./applied_table.ts";
@@ -21,7 +22,7 @@ import type { WriteFigures } from "./write_figures.ts";
 interface TableWriterDependencies {
   readonly clock: Clock;
   readonly runner: Pick<NftRunner, "chains" | "read" | "write">;
-  readonly refused: RefusedServices;
+  readonly refused: RefusedItems;
 }
 
 /** A transaction that was refused. */
@@ -41,8 +42,7 @@ const MAX_IDLE_CHAINS = 256;
 export class TableWriter {
   readonly #dependencies: TableWriterDependencies;
   readonly #applied = new AppliedTable();
-  /** Handles of chains as they were seen since they were written. */
-  readonly #handles = new Map<string, string>();
+  readonly #handles = new ChainHandles();
   /** Since the last one that succeeded. */
   #failedReads = 0;
   #failures = 0;
@@ -88,23 +88,11 @@ export class TableWriter {
   }
 
   /**
-   * Chains of ours that are missing in the kernel, or that somebody has made anew since the last
-   * look, as by restoring what the table once was. Lists no rules and no elements.
+   * Chains of ours that are missing in the kernel, or that another program has made since the last
+   * look, as by restoring what the table once was.
    */
   async missingChains(): Promise<readonly string[]> {
-    let lost = this.#applied.chains;
-    // One listing alone raises no alarm, see nft_runner.ts.
-    for (let listings = 0; listings < 2; listings++) {
-      const present = await this.#dependencies.runner.chains();
-      lost = new Set([...lost].filter((name) => {
-        const handle = present.get(name);
-        return handle === undefined || handle !== (this.#handles.get(name) ?? handle);
-      }));
-      if (lost.size > 0) continue;
-      for (const [name, handle] of present) this.#handles.set(name, handle);
-      return [];
-    }
-    return [...lost];
+    return await this.#handles.missing(this.#dependencies.runner, this.#applied.chains);
   }
 
   /**
@@ -174,7 +162,7 @@ export class TableWriter {
    */
   async #read(figures: WriteFigures): Promise<void> {
     figures.reads++;
-    this.#handles.clear();
+    this.#handles.forgetAll();
     try {
       const { runner } = this.#dependencies;
       let reading = await runner.read();
@@ -193,7 +181,7 @@ export class TableWriter {
 
   #confirm({ applied }: TableDifference): void {
     const { chains, removedChains = [] } = applied;
-    for (const name of [...chains, ...removedChains]) this.#handles.delete(name);
+    this.#handles.forget([...chains, ...removedChains]);
     this.#applied.confirm(applied);
   }
 

@@ -3,7 +3,7 @@ import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
 import { FakeNftMachine } from "../../tests/support/fakes/fake_nft_machine.ts";
 import { testServicePlan, testSharedPlan } from "../../tests/support/builders/service_plans.ts";
-import { RefusedServices } from "../netfilter/refused_services.ts";
+import { RefusedItems } from "../netfilter/refused_items.ts";
 import { chainElement } from "./chain_spec.ts";
 import { NftablesLayout } from "./layout.ts";
 import { NftError } from "../netfilter/nft/nft_error.ts";
@@ -17,7 +17,7 @@ import { WriteFigures } from "./write_figures.ts";
 class Stage {
   readonly machine = new FakeNftMachine();
   readonly clock = new FakeClock();
-  readonly refused = new RefusedServices();
+  readonly refused = new RefusedItems();
   readonly layout = new NftablesLayout(testSharedPlan(), defaultRenderOptions("IPv4"));
   readonly writer: TableWriter;
 

@@ -9,7 +9,7 @@ import { deepEqual } from "../../lib/proxy/deep_equal.ts";
 import type { LocalTrafficDetector } from "../../lib/proxy/local_traffic.ts";
 import type { PlanChanges, ProxyPlan } from "../../lib/proxy/proxy_plan.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
-import { RefusedServices } from "../netfilter/refused_services.ts";
+import { RefusedItems } from "../netfilter/refused_items.ts";
 import { takeChanges } from "../netfilter/take_changes.ts";
 import { claimsOf, type EntryId } from "./claims.ts";
 import type { Entry } from "./entry.ts";
@@ -31,7 +31,7 @@ interface PlanInput {
 export class WantedTable {
   readonly #clock: Clock;
   readonly #writer: TableWriter;
-  readonly #refused = new RefusedServices();
+  readonly #refused = new RefusedItems();
   #layout: NftablesLayout | undefined;
   /** What the layout was made with. */
   #localTraffic: LocalTrafficDetector | undefined;

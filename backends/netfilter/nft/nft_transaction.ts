@@ -12,8 +12,10 @@ export interface ElementChange<Owner extends string, Name extends string> {
 }
 
 /** A chain that is written, and its owner. */
-interface ChainChange<Owner extends string> extends NftChain {
+export interface ChainChange<Owner extends string> extends NftChain {
   readonly owner?: Owner | undefined;
+  /** The owners of its rules, in their order. @default {the chain's owner} */
+  readonly ruleOwners?: readonly (Owner | undefined)[];
 }
 
 /** A set or map, of whatever types. */
@@ -45,6 +47,8 @@ export interface NftChanges<Owner extends string, Name extends string> {
 const CHUNK_CHARACTERS = 65_536;
 /** Well under a millisecond. */
 const LINES_PER_STEP = 2_000;
+/** They have few rules each. */
+const CHAINS_PER_STEP = 256;
 
 /** The input, line by line. */
 export class NftTransaction<Owner extends string = string> {
@@ -68,6 +72,7 @@ export class NftTransaction<Owner extends string = string> {
     const { added, chains = [], declared, removed, removedChains = [] } = changes;
     for (const name of [...removed?.keys() ?? [], ...added?.keys() ?? []]) known(containers, name);
     const draft = new Draft<Owner>(table);
+    let written = 0;
     // Deleting one that has gone meanwhile would fail.
     if (changes.replacesTable) { for (const verb of ["add", "delete"]) draft.add(`${verb} table`); }
     if (declared) draft.add("add table");
@@ -83,7 +88,10 @@ export class NftTransaction<Owner extends string = string> {
     // Before the additions: a value is changed by deleting its element and adding it again.
     for (const name of containers.keys()) yield* draft.change("delete", removed?.get(name));
     // The rules of a chain may name chains that come after it.
-    for (const chain of chains) draft.rules(chain);
+    for (const chain of chains) {
+      draft.rules(chain);
+      if (++written % CHAINS_PER_STEP === 0) yield;
+    }
     for (const name of containers.keys()) yield* draft.change("add", added?.get(name));
     // Chains of another version may lead to each other.
     for (const action of ["flush chain", "delete chain"]) {
@@ -139,8 +147,10 @@ class Draft<Owner extends string> {
     this.add("flush chain", name, owner);
   }
 
-  rules({ name, rules, owner }: ChainChange<Owner>): void {
-    for (const rule of rules) this.add("add rule", `${name} ${rule}`, owner);
+  rules({ name, rules, owner, ruleOwners }: ChainChange<Owner>): void {
+    for (const [index, rule] of rules.entries()) {
+      this.add("add rule", `${name} ${rule}`, ruleOwners ? ruleOwners[index] : owner);
+    }
   }
 
   /** One element a line: so the tool's messages say which one the kernel refused. */

@@ -8,8 +8,13 @@ import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { Key, KeyPart, Statement } from "./nft_rule.ts";
 import type { WalkedPacket } from "./walk_steps.ts";
 
+/** A packet that may be one without ports, of which no rule knows more than that. */
+export interface NftPacket extends Omit<WalkedPacket, "protocol"> {
+  readonly protocol: WalkedPacket["protocol"] | "ICMP";
+}
+
 /** A packet as a rule sees it, after the rules before. */
-export interface SeenPacket extends WalkedPacket {
+export interface SeenPacket extends NftPacket {
   readonly priority: number;
 }
 
@@ -19,12 +24,24 @@ interface DrawnKey {
   readonly chance: number;
 }
 
+/** A statement that only matches. */
+export type MatchStatement = Extract<
+  Statement,
+  { readonly kind: "in-range" | "interface" | "local" | "never" | "ports" | "protocol" }
+>;
+
 /** Whether a statement that only matches lets the rule go on. */
 export function matches(
-  statement: Extract<Statement, { readonly kind: "in-range" | "interface" | "local" }>,
+  statement: MatchStatement,
   packet: SeenPacket,
   isLocal: (address: IpAddress) => boolean,
 ): boolean {
+  if (statement.kind === "never") return false;
+  if (statement.kind === "protocol") return packet.protocol.toLowerCase() === statement.name;
+  if (statement.kind === "ports") {
+    return packet.protocol !== "ICMP" && statement.first <= packet.port &&
+      packet.port <= statement.last;
+  }
   if (statement.kind === "interface") {
     const { name, not } = statement;
     const { inInterface = "" } = packet;
@@ -54,12 +71,14 @@ export function keysOf(key: Key, packet: SeenPacket): readonly DrawnKey[] {
 /** Returns the element of a set that holds a key: the key, or one whose last part is a range. */
 export function memberOf(elements: ReadonlyMap<string, string>, key: string): string | undefined {
   if (elements.has(key)) return key;
-  const at = key.lastIndexOf(" . ");
-  const start = at < 0 ? "" : key.slice(0, at + " . ".length);
+  const start = key.slice(0, key.lastIndexOf(" ") + 1);
+  const last = key.slice(start.length);
   for (const element of elements.keys()) {
-    if (!element.includes("/") || !element.startsWith(start)) continue;
+    if (!element.startsWith(start)) continue;
     const range = element.slice(start.length);
-    if (isInRange(parseIpAddress(key.slice(start.length)), range)) return element;
+    if (range.includes("/") ? isInRange(parseIpAddress(last), range) : isInPorts(last, range)) {
+      return element;
+    }
   }
   return undefined;
 }
@@ -83,6 +102,11 @@ function valuesOf(part: KeyPart, packet: SeenPacket): readonly string[] {
     case "random":
       return Array.from({ length: part.count }, (_, index) => String(part.offset + index));
   }
+}
+
+function isInPorts(port: string, range: string): boolean {
+  const [, first, last] = /^(\d+)-(\d+)$/.exec(range) ?? [];
+  return Number(first) <= Number(port) && Number(port) <= Number(last);
 }
 
 function isInRange(address: IpAddress, range: string): boolean {

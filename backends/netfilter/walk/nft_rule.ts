@@ -1,6 +1,6 @@
 /**
- * Reads rules of nftables as the modes of Services write them, and no others: a new kind of rule has
- * to be added here. Pure.
+ * Reads rules of nftables as Services and NetworkPolicy have them, and no others: a new kind of
+ * rule has to be added here. Pure.
  *
  * @module
  */
@@ -25,7 +25,13 @@ export type Statement =
   | { readonly kind: "interface"; readonly name: string; readonly not: boolean }
   | { readonly kind: "local"; readonly part: "destination" | "source"; readonly not: boolean }
   | { readonly kind: "draw"; readonly count: number; readonly first: number }
-  | { readonly kind: "member"; readonly key: Key; readonly container: string }
+  | { readonly kind: "member" | "no-member"; readonly key: Key; readonly container: string }
+  | { readonly kind: "protocol"; readonly name: string }
+  | { readonly kind: "ports"; readonly first: number; readonly last: number }
+  /** What the first packet of a connection with ports never is. */
+  | { readonly kind: "never" }
+  /** What changes nothing for the packet. */
+  | { readonly kind: "note" }
   | { readonly kind: "verdict-map"; readonly key: Key; readonly container: string }
   | { readonly kind: "dnat"; readonly key: Key; readonly container: string }
   | { readonly kind: "recall"; readonly key: Key; readonly container: string }
@@ -63,6 +69,16 @@ const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[]
   })],
   [new RegExp(`(${KEY}) vmap @(\\S+)`), look("verdict-map")],
   [new RegExp(`(${KEY}) @(\\S+)`), look("member")],
+  [new RegExp(`(${KEY}) != @(\\S+)`), look("no-member")],
+  [/meta l4proto (tcp|udp|sctp)(?= |$)/, (name) => ({ kind: "protocol", name: name ?? "" })],
+  [/th dport (\d+)(?:-(\d+))?(?= |$)/, (first, last = first) => ({
+    kind: "ports",
+    first: Number(first),
+    last: Number(last),
+  })],
+  [/ct state established,related(?= accept$)/, () => ({ kind: "never" })],
+  [/icmpv6 type 133-136 ip6 hoplimit 255(?= accept$)/, () => ({ kind: "never" })],
+  [/limit rate \d+\/minute log prefix "[^"]*" level info$/, () => ({ kind: "note" })],
   [new RegExp(`dnat ip6? addr \\. port to (${KEY}) map @(\\S+)`), look("dnat")],
   [new RegExp(`meta priority set (${KEY}) map @(\\S+)`), look("recall")],
   [
@@ -91,7 +107,10 @@ const SHAPES: readonly (readonly [RegExp, (...groups: string[]) => Statement])[]
   [/meta mark set meta mark xor (0x[0-9a-f]+)/, mark("mark-clear")],
   [/meta mark and (0x[0-9a-f]+) == \1/, mark("marked")],
   [/masquerade fully-random$/, () => ({ kind: "masquerade" })],
-  [/((?:goto|jump) \S+|drop|reject)$/, (verdict) => ({ kind: "verdict", verdict: verdict ?? "" })],
+  [
+    /((?:goto|jump) \S+|accept|drop|reject)(?: with (?:tcp reset|icmp(?:v6)? type admin-prohibited))?$/,
+    (verdict) => ({ kind: "verdict", verdict: verdict ?? "" }),
+  ],
 ];
 
 const ANCHORED = SHAPES.map(([shape, meaning]) =>
@@ -121,7 +140,7 @@ function firstStep(text: string): { statement: Statement; length: number } | und
   return undefined;
 }
 
-function look(kind: "dnat" | "member" | "recall" | "verdict-map") {
+function look(kind: "dnat" | "member" | "no-member" | "recall" | "verdict-map") {
   return (key = "", container = ""): Statement => ({ kind, key: parseKey(key), container });
 }
 

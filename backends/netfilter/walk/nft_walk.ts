@@ -6,9 +6,16 @@
  */
 import { type IpAddress, parseIpAddress } from "../../../lib/net/ip_address.ts";
 import type { PacketCarrier } from "../../../lib/proxy/packet_explanation.ts";
-import { keysOf, matches, memberOf, numberText, type SeenPacket } from "./nft_match.ts";
+import {
+  keysOf,
+  matches,
+  memberOf,
+  type NftPacket,
+  numberText,
+  type SeenPacket,
+} from "./nft_match.ts";
 import { type Key, parseNftRule, type Statement } from "./nft_rule.ts";
-import { type WalkedPacket, WalkSteps } from "./walk_steps.ts";
+import { WalkSteps } from "./walk_steps.ts";
 
 /** A table, or the part of it that a packet can meet. */
 export interface WalkedNftTable {
@@ -69,7 +76,7 @@ interface Step {
  */
 export function walkNft(
   table: WalkedNftTable,
-  packet: WalkedPacket,
+  packet: NftPacket,
   host: WalkedNftHost,
 ): readonly NftOutcome[] {
   const walk = new Walk(table, packet, host);
@@ -86,7 +93,7 @@ export function walkNft(
 
 class Walk {
   readonly #table: WalkedNftTable;
-  readonly #packet: WalkedPacket;
+  readonly #packet: NftPacket;
   readonly #host: WalkedNftHost;
   /** Many paths meet the same rules. */
   readonly #parsed = new Map<string, readonly Statement[]>();
@@ -94,7 +101,7 @@ class Walk {
   /** Base chains by hook, in the order of their priority. */
   readonly #hooks: ReadonlyMap<string, readonly { readonly chain: string }[]>;
 
-  constructor(table: WalkedNftTable, packet: WalkedPacket, host: WalkedNftHost) {
+  constructor(table: WalkedNftTable, packet: NftPacket, host: WalkedNftHost) {
     this.#table = table;
     this.#packet = packet;
     this.#host = host;
@@ -110,13 +117,19 @@ class Walk {
     const start: State = {
       ...{ probability, affinity, masquerade: false, mark: 0, priority: 0, path: [] },
     };
-    return this.#hook(isFromNode ? "output" : "prerouting", start).flatMap((step): NftOutcome[] => {
+    // The path of an accepted packet ends at a local socket. The node's own packets still pass postrouting.
+    const isForNode = (state: State) =>
+      !isFromNode && this.#host.isLocal(this.#seen(state).destination);
+    const first = this.#hook(isFromNode ? "output" : "prerouting", start);
+    const routed = isFromNode
+      ? first
+      : first.flatMap((step) =>
+        isOut(step) || isForNode(step.state) ? [step] : this.#hook("forward", step.state)
+      );
+    return routed.flatMap((step): NftOutcome[] => {
       const { state, ending } = step;
-      if (ending === "DROP" || ending === "REJECT") return [{ ...state, verdict: ending }];
-      // The path of an accepted packet ends at a local socket. The node's own packets still pass postrouting.
-      if (!isFromNode && this.#host.isLocal(this.#seen(state).destination)) {
-        return [{ ...state, verdict: "ACCEPT" }];
-      }
+      if (isOut(step)) return [{ ...state, verdict: ending === "DROP" ? "DROP" : "REJECT" }];
+      if (isForNode(state)) return [{ ...state, verdict: "ACCEPT" }];
       return this.#hook("postrouting", state).map(({ state }) => ({ ...state, verdict: "ACCEPT" }));
     });
   }
@@ -127,8 +140,7 @@ class Walk {
     for (const { chain } of this.#hooks.get(name) ?? []) {
       steps = steps.flatMap((step) =>
         // The kernel asks no further chain of type nat once an address was rewritten.
-        step.ending === "DROP" || step.ending === "REJECT" ||
-          step.state.endpoint && name !== "postrouting"
+        isOut(step) || step.state.endpoint && (name === "prerouting" || name === "output")
           ? [step]
           : this.#chain(chain, step.state, 0)
       );
@@ -189,6 +201,9 @@ class Walk {
       case "in-range":
       case "interface":
       case "local":
+      case "never":
+      case "ports":
+      case "protocol":
         return matches(statement, this.#seen(state), this.#host.isLocal) ? go() : stop;
       case "draw": {
         const { count, first } = statement;
@@ -198,6 +213,8 @@ class Walk {
           (_, index) => go({ priority: first + index, probability }),
         ).flat();
       }
+      case "note":
+        return go();
       case "was-dnat":
         return state.endpoint ? go() : stop;
       case "has-slot":
@@ -239,7 +256,10 @@ class Walk {
       if (kind === "forget") {
         return go({ affinity: new Map([...state.affinity].filter(([known]) => known !== text)) });
       }
-      const found = kind === "member" ? memberOf(elements, text) : text;
+      const found = /member/.test(kind) ? memberOf(elements, text) : text;
+      if (kind === "no-member") {
+        return found === undefined ? go({}) : [{ state: drawn, ending: "break" }];
+      }
       const value = elements.get(found ?? "");
       if (found === undefined || value === undefined) return [{ state: drawn, ending: "break" }];
       const path = this.#met(state, { container, key: found, value });
@@ -263,6 +283,7 @@ class Walk {
 
   #verdict(verdict: string, state: State, depth: number): readonly Step[] {
     const [word, chain = ""] = verdict.split(" ");
+    if (word === "accept") return [{ state, ending: "ACCEPT" }];
     if (word === "drop") return [{ state, ending: "DROP" }];
     if (word === "reject") return [{ state, ending: "REJECT" }];
     const steps = this.#chain(chain, state, depth + 1);
@@ -287,6 +308,11 @@ class Walk {
     }
     return elements;
   }
+}
+
+/** Whether a packet goes no further. */
+function isOut({ ending }: Step): boolean {
+  return ending === "DROP" || ending === "REJECT";
 }
 
 /** Whether a statement changes the packet or what is remembered, besides matching or leading on. */

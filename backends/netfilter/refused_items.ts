@@ -1,22 +1,23 @@
 /**
- * ServicePorts whose rules the kernel refused, and when to try them again. Pure but for its own state.
+ * Items of a plan whose rules the kernel refused, such as ServicePorts, and when to try them again.
+ * Pure but for its own state.
  *
  * @module
  */
 import type { Clock } from "../../lib/os/clock.ts";
-import type { Quarantined } from "../../lib/proxy/data_plane.ts";
+import type { Quarantined } from "../../lib/controller/data_plane.ts";
 import type { ServicePlan } from "../../lib/proxy/service_plan.ts";
 import type { ServicePortKey } from "../../lib/proxy/service_port_name.ts";
 
-/** Why a ServicePort was refused, and from when on it is tried again. */
+/** Why an item was refused, and from when on it is tried again. */
 interface Refusal {
   readonly reason: string;
   /** By the clock that was given, milliseconds. */
   readonly retryAt: number;
 }
 
-interface KnownRefusal extends Refusal {
-  readonly plan: ServicePlan;
+interface KnownRefusal<Item> extends Refusal {
+  readonly item: Item;
   readonly failures: number;
 }
 
@@ -25,28 +26,28 @@ const FIRST_RETRY_MS = 1_000;
 const LONGEST_RETRY_MS = 300_000;
 
 /** The refused ones. Times are those of one clock, milliseconds. */
-export class RefusedServices {
-  readonly #refusals = new Map<ServicePortKey, KnownRefusal>();
+export class RefusedItems<Item extends { readonly key: string } = ServicePlan> {
+  readonly #refusals = new Map<Item["key"], KnownRefusal<Item>>();
 
-  /** The kernel refused this plan. */
+  /** The kernel refused this item. */
   refuse(
-    plan: ServicePlan,
+    item: Item,
     { reason, now }: { readonly reason: string; readonly now: number },
   ): Refusal {
-    const failures = (this.#refusals.get(plan.key)?.failures ?? 0) + 1;
+    const failures = (this.#refusals.get(item.key)?.failures ?? 0) + 1;
     const pause = Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LONGEST_RETRY_MS);
-    const refusal = { plan, reason, failures, retryAt: now + pause };
-    this.#refusals.set(plan.key, refusal);
+    const refusal = { item, reason, failures, retryAt: now + pause };
+    this.#refusals.set(item.key, refusal);
     return refusal;
   }
 
   /**
-   * Why this very plan was refused, while it is too early to try it again. A changed one may be tried
+   * Why this very item was refused, while it is too early to try it again. A changed one may be tried
    * at once.
    */
-  waitingFor(plan: ServicePlan, now: number): Refusal | undefined {
-    const refusal = this.#refusals.get(plan.key);
-    return refusal?.plan === plan && now < refusal.retryAt ? refusal : undefined;
+  waitingFor(item: Item, now: number): Refusal | undefined {
+    const refusal = this.#refusals.get(item.key);
+    return refusal?.item === item && now < refusal.retryAt ? refusal : undefined;
   }
 
   /** What all rules depend on has changed, so they may well be taken now. */
@@ -55,25 +56,25 @@ export class RefusedServices {
   }
 
   /** It was accepted, or is gone. */
-  forget(key: ServicePortKey): void {
+  forget(key: Item["key"]): void {
     this.#refusals.delete(key);
   }
 }
 
 /** A refusal as the process tells it, with the time of day. */
-export function refusedItem(
+export function refusedItem<Key>(
   clock: Pick<Clock, "now" | "wallNow">,
-  key: ServicePortKey,
+  key: Key,
   { reason, retryAt }: Refusal,
-): Quarantined {
+): Quarantined<Key> {
   const at = clock.wallNow() + retryAt - clock.now();
   return { key, reason, retryAt: new Date(at).toISOString() };
 }
 
 /** What the kernel refused, by ServicePort: nothing of these is to be there, or another plan is. */
 export function refusedByKey(
-  quarantined: readonly Quarantined[] = [],
-): ReadonlyMap<ServicePortKey, Quarantined> {
+  quarantined: readonly Quarantined<ServicePortKey>[] = [],
+): ReadonlyMap<ServicePortKey, Quarantined<ServicePortKey>> {
   const refused = quarantined.filter(({ address, retryAt }) =>
     address === undefined && retryAt !== undefined
   );

@@ -1,12 +1,12 @@
 import { assertEquals } from "@std/assert";
 import { testServicePlan } from "../../tests/support/builders/service_plans.ts";
 import { FakeClock } from "../../tests/support/fakes/fake_clock.ts";
-import { refusedByKey, refusedItem, RefusedServices } from "./refused_services.ts";
+import { refusedByKey, refusedItem, RefusedItems } from "./refused_items.ts";
 
 const PLAN = testServicePlan();
 
-Deno.test("RefusedServices waits twice as long after each refusal, five minutes at most", () => {
-  const refused = new RefusedServices();
+Deno.test("RefusedItems waits twice as long after each refusal, five minutes at most", () => {
+  const refused = new RefusedItems();
   let now = 0;
   for (const seconds of [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]) {
     refused.refuse(PLAN, { reason: "no", now });
@@ -16,16 +16,16 @@ Deno.test("RefusedServices waits twice as long after each refusal, five minutes 
   }
 });
 
-Deno.test("RefusedServices lets a changed plan be tried at once", () => {
-  const refused = new RefusedServices();
+Deno.test("RefusedItems lets a changed plan be tried at once", () => {
+  const refused = new RefusedItems();
   refused.refuse(PLAN, { reason: "no", now: 0 });
   assertEquals(refused.waitingFor({ ...PLAN }, 0), undefined);
   assertEquals(refused.waitingFor(testServicePlan({ name: "other" }), 0), undefined);
 });
 
-Deno.test("RefusedServices forgets what was accepted, or all", () => {
+Deno.test("RefusedItems forgets what was accepted, or all", () => {
   for (const forget of ["forget", "forgetAll"] as const) {
-    const refused = new RefusedServices();
+    const refused = new RefusedItems();
     for (let time = 0; time < 5; time++) refused.refuse(PLAN, { reason: "no", now: 0 });
     refused[forget](PLAN.key);
     assertEquals(refused.waitingFor(PLAN, 0), undefined);
@@ -36,7 +36,7 @@ Deno.test("RefusedServices forgets what was accepted, or all", () => {
 
 Deno.test("refusedItem() tells by the time of day when a ServicePort is tried again", () => {
   const clock = new FakeClock();
-  const refused = new RefusedServices();
+  const refused = new RefusedItems();
   refused.refuse(PLAN, { reason: "no", now: clock.now() });
   const refusal = refused.refuse(PLAN, { reason: "still no", now: clock.now() });
   assertEquals(refusedItem(clock, PLAN.key, refusal), {

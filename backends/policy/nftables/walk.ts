@@ -1,0 +1,45 @@
+/**
+ * What the table does with a connection, by the same walk that follows Services. Pure.
+ *
+ * @module
+ */
+import { type Connection } from "../../../lib/policy/judge_connection.ts";
+import { type WalkedNftTable, walkNft } from "../../netfilter/walk/nft_walk.ts";
+import type { PolicyWalk } from "../policy_data_plane.ts";
+import type { WantedTable } from "./wanted_table.ts";
+
+/** Walks the first packet of a connection through the hook of forwarded packets. */
+export function walkPolicies(table: WantedTable, connection: Connection): PolicyWalk {
+  return walkConnection(walkedTable(table), connection);
+}
+
+/** As {@linkcode walkPolicies}, through rules from anywhere. */
+export function walkConnection(
+  table: WalkedNftTable,
+  { from, to, transport, isFromOwnNode = false }: Connection,
+): PolicyWalk {
+  const { protocol, port } = transport ?? { protocol: "ICMP", port: 0 } as const;
+  const packet = {
+    ...{ source: from, destination: to, protocol, port },
+    ...(!isFromOwnNode && { inInterface: "" }),
+  };
+  const isLocal = (address: string) => isFromOwnNode && address === from;
+  const [outcome] = walkNft(table, packet, { isLocal, affinity: new Map() });
+  if (outcome === undefined) throw new Error(`Cannot walk from ${from} to ${to}: no outcome`);
+  return { verdict: outcome.verdict, path: outcome.path };
+}
+
+function walkedTable({ containers, chains, elements }: WantedTable): WalkedNftTable {
+  const hooks = new Map<string, string>();
+  for (const { name, hook } of chains.values()) if (hook !== undefined) hooks.set(name, hook);
+  return {
+    chains: new Map([...chains].map(([name, { rules }]) => [name, rules])),
+    hooks,
+    elements: new Map(
+      [...containers.keys()].map((name) => {
+        const keys = [...elements.get(name) ?? []];
+        return [name, new Map(keys.map(([key, { value = "" }]) => [key, value]))];
+      }),
+    ),
+  };
+}

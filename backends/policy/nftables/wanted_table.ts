@@ -1,0 +1,145 @@
+/**
+ * What the table of a plan holds. Pure.
+ *
+ * @module
+ */
+import type {
+  PeerSet,
+  PeerSetId,
+  PolicyPlan,
+  PolicyRule,
+  RuleList,
+  RuleListId,
+} from "../../../lib/policy/policy_plan.ts";
+import type { NftContainer } from "../../netfilter/nft/nft_objects.ts";
+import type { ChainChange } from "../../netfilter/nft/nft_transaction.ts";
+import type { LeftOut, PolicyQuarantine } from "../policy_quarantine.ts";
+import {
+  baseChains,
+  fixedContainers,
+  listChain,
+  listEnd,
+  peerKeys,
+  peersContainer,
+  peersName,
+  podChains,
+  podElements,
+  PORT_SET,
+  type PortSet,
+  portSetOf,
+  ruleTexts,
+} from "./layout.ts";
+
+/** A rule or set, as {@linkcode PolicyQuarantine} knows it. */
+export type Part = string;
+
+/** An element without its set, and the part that it belongs to. */
+export interface WantedElement {
+  readonly value?: string | undefined;
+  readonly owner?: Part | undefined;
+}
+
+/** A list as it is written. */
+export interface WrittenList {
+  readonly chain: ChainChange<Part>;
+  readonly portSets: readonly PortSet[];
+  readonly leftOut: LeftOut;
+}
+
+/** Everything in the table. */
+export interface WantedTable {
+  readonly containers: ReadonlyMap<string, NftContainer>;
+  readonly chains: ReadonlyMap<string, ChainChange<Part>>;
+  /** By set or map, and by key. */
+  readonly elements: ReadonlyMap<string, ReadonlyMap<string, WantedElement>>;
+  readonly lists: ReadonlyMap<RuleListId, WrittenList>;
+  readonly peers: ReadonlySet<PeerSetId>;
+}
+
+/** What decides about parts besides the plan. */
+export type Quarantine = Pick<PolicyQuarantine, "acceptable" | "isWaiting">;
+
+/** The quarantine of a process that wrote nothing. */
+export const NO_QUARANTINE: Quarantine = {
+  acceptable: ({ rules }) => ({ rules, leftOut: new Map() }),
+  isWaiting: () => false,
+};
+
+/** Members between two pauses: well under a millisecond. */
+const MEMBERS_PER_STEP = 2_000;
+
+/** Spells a list, without what is in quarantine. */
+export function writeList(
+  id: RuleListId,
+  list: RuleList,
+  { plan, quarantine }: { readonly plan: PolicyPlan; readonly quarantine: Quarantine },
+): WrittenList {
+  const { direction } = list;
+  const spell = (rule: PolicyRule) => ruleTexts(rule, { direction, plan });
+  const { rules, leftOut } = quarantine.acceptable(list, (rule) => [
+    ...spell(rule),
+    ...(rule.peers ?? []).map(peersName),
+    ...(portSetOf(rule) ? [portSetOf(rule)!.name] : []),
+  ]);
+  const texts = [...new Set(rules.flatMap(spell))];
+  const chain = {
+    name: listChain(id),
+    rules: [...texts, ...listEnd(plan)],
+    ruleOwners: texts,
+  };
+  const portSets = new Map(
+    rules.flatMap((rule) => portSetOf(rule) ?? []).map((set) => [set.name, set]),
+  );
+  return { chain, portSets: [...portSets.values()], leftOut };
+}
+
+/** Makes the table of a plan in short steps. Names are sorted: the same plan gives the same table. */
+export function* wantedTable(
+  plan: PolicyPlan,
+  quarantine: Quarantine = NO_QUARANTINE,
+): Generator<void, WantedTable> {
+  const containers = new Map(fixedContainers(plan.family));
+  const chains = new Map<string, ChainChange<Part>>();
+  const elements = new Map<string, Map<string, WantedElement>>();
+  const put = (container: string, key: string, element: WantedElement) => {
+    const known = elements.get(container);
+    if (known) known.set(key, element);
+    else elements.set(container, new Map([[key, element]]));
+  };
+  const addSet = (name: string, container: NftContainer, keys: Iterable<string>) => {
+    containers.set(name, container);
+    for (const key of keys) put(name, key, { owner: name });
+  };
+  for (const chain of baseChains(plan)) chains.set(chain.name, chain);
+  const peers = new Set<PeerSetId>();
+  let members = 0;
+  for (const [id, set] of sorted(plan.peers)) {
+    if (quarantine.isWaiting(peersName(id))) continue;
+    peers.add(id);
+    addSet(peersName(id), peersContainer(set, plan.family), sortedKeys(set));
+    members += 1 + set.members.size;
+    if (members >= MEMBERS_PER_STEP) yield void (members = 0);
+  }
+  const lists = new Map<RuleListId, WrittenList>();
+  for (const [id, list] of sorted(plan.lists)) {
+    const written = writeList(id, list, { plan, quarantine });
+    lists.set(id, written);
+    chains.set(written.chain.name, written.chain);
+    for (const { name, keys } of written.portSets) addSet(name, PORT_SET, keys);
+    members += 10 * (1 + list.rules.length);
+    if (members >= MEMBERS_PER_STEP) yield void (members = 0);
+  }
+  for (const [, pod] of sorted(plan.pods)) {
+    for (const chain of podChains(pod, plan)) chains.set(chain.name, chain);
+    for (const { container, key, value } of podElements(pod, plan)) put(container, key, { value });
+  }
+  return { containers, chains, elements, lists, peers };
+}
+
+function sorted<K extends string, V>(map: ReadonlyMap<K, V>): readonly (readonly [K, V])[] {
+  return [...map].sort(([left], [right]) => left < right ? -1 : 1);
+}
+
+function sortedKeys(set: PeerSet): readonly string[] {
+  return [...peerKeys(set)].sort();
+}

@@ -1,0 +1,128 @@
+/**
+ * What every data plane of NetworkPolicy offers, whichever tool it writes its rules by. Owned by its
+ * callers; implementations are in the folders beside.
+ *
+ * @module
+ */
+import type { DataPlane, SyncReport } from "../../lib/controller/data_plane.ts";
+import type { Logger } from "../../lib/log/logger.ts";
+import type { IpFamily } from "../../lib/net/ip_address.ts";
+import type { Clock } from "../../lib/os/clock.ts";
+import type { CommandRunner } from "../../lib/os/command_runner.ts";
+import type { Connection } from "../../lib/policy/judge_connection.ts";
+import type {
+  Direction,
+  PodKey,
+  PolicyKey,
+  PolicyPlan,
+  PolicyPlanChanges,
+} from "../../lib/policy/policy_plan.ts";
+import type {
+  DataPlaneDifference,
+  DataPlaneRepair,
+} from "../../lib/proxy/data_plane_difference.ts";
+import type { PacketCarrier } from "../../lib/proxy/packet_explanation.ts";
+import type { DriftFigures } from "../netfilter/drift_figures.ts";
+
+/** The edges of a data plane. */
+export interface PolicyDataPlaneDependencies {
+  readonly clock: Clock;
+  readonly commands: CommandRunner;
+  readonly logger: Logger;
+  /** From 0 to 1, as `Math.random`. */
+  readonly random: () => number;
+  /** Called when something of ours was found missing or changed. */
+  readonly onDrift?: (figures: DriftFigures) => void;
+}
+
+/** Its settings. */
+export interface PolicyDataPlaneOptions {
+  readonly family: IpFamily;
+  /** Longest time between two looks for what a flush takes along, milliseconds. */
+  readonly syncPeriodMs: number;
+}
+
+/** What one sync did. A policy in quarantine allows nothing that was refused; its pods stay isolated. */
+export type PolicySyncReport = SyncReport<PolicyKey>;
+
+/** An object of the data plane that differs from the plan. */
+export type PolicyDifference = Omit<DataPlaneDifference, "key">;
+
+/** The result of a repair. */
+export type PolicyRepair = Omit<DataPlaneRepair, "found" | "left"> & {
+  readonly found: readonly PolicyDifference[];
+  readonly left: readonly PolicyDifference[];
+};
+
+/** What the rules do with a connection. */
+export interface PolicyWalk {
+  readonly verdict: "ACCEPT" | "DROP" | "REJECT";
+  /** The rules and elements that had a part in it, in the order in which the packet meets them. */
+  readonly path: readonly PacketCarrier[];
+}
+
+/** What the data plane holds. */
+export interface PolicyInspection {
+  /** Where the rules are, for a person to read. */
+  readonly summary: string;
+  /** Isolated pods by direction. */
+  readonly isolated: Readonly<Record<Direction, number>>;
+  readonly lists: number;
+  readonly sets: number;
+  readonly members: number;
+}
+
+/** One way to enforce NetworkPolicy, in one IP family. */
+export interface PolicyDataPlane
+  extends DataPlane<PolicyPlan, PolicyPlanChanges, PolicySyncReport> {
+  readonly family: IpFamily;
+  /** Tells data planes apart in reports. */
+  readonly tool: "nftables" | "iptables";
+  /** The plan in the tool's own language, in pieces. The same plan gives the same bytes. Pure. */
+  render(plan: PolicyPlan): Iterable<string>;
+  /** What the rules of a plan do with a connection. Asks nothing of the machine. */
+  walk(plan: PolicyPlan, connection: Connection): PolicyWalk;
+  /** How what the machine holds now differs from a plan. Changes nothing and needs no `start()`. */
+  compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]>;
+  /** Writes what {@linkcode compare} finds to differ, and compares again. Needs no `start()`. */
+  repair(plan: PolicyPlan): Promise<PolicyRepair>;
+  /** What the last plan that was synced comes to. */
+  inspect(): PolicyInspection;
+}
+
+/** What the log says of drift, in every data plane. */
+export const POLICY_DRIFT_TEXTS = {
+  lost: "Another program removed rules of NetworkPolicy; repairing",
+  changed: "Another program removed or changed rules of NetworkPolicy; repairing",
+  failed: "Cannot check the rules of NetworkPolicy; trying again",
+} as const;
+
+/** Counts what a plan comes to. */
+export function inspectPlan(plan: PolicyPlan | undefined, summary: string): PolicyInspection {
+  const pods = [...plan?.pods.values() ?? []];
+  const sets = [...plan?.peers.values() ?? []];
+  return {
+    summary,
+    isolated: {
+      ingress: pods.filter(({ ingress }) => ingress !== undefined).length,
+      egress: pods.filter(({ egress }) => egress !== undefined).length,
+    },
+    lists: plan?.lists.size ?? 0,
+    sets: sets.length,
+    members: sets.reduce((sum, { members }) => sum + members.size, 0),
+  };
+}
+
+/** The beginning of what is logged of a denied packet, at most 127 bytes; `to` or `from` the pod. */
+export function denyLogPrefix(pod: PodKey, direction: Direction): string {
+  const name = `${direction === "ingress" ? "to" : "from"} ${pod}`;
+  // Names of pods are checked by the API server, and manifests are not: nothing but these characters
+  // gets between the quotes.
+  const safe = name.replaceAll(/[^\w./ -]/g, "?");
+  return `netpol ${
+    safe.length > MAX_LOGGED_NAME ? `${safe.slice(0, MAX_LOGGED_NAME - 1)}~` : safe
+  }: `;
+}
+
+/** With the words around it, within the 127 bytes of the kernel. */
+const MAX_LOGGED_NAME = 110;
