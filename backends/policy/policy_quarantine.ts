@@ -14,6 +14,9 @@ interface Part {
   readonly key: string;
 }
 
+/** Rules and sets that are left out. */
+export type RefusedParts = Pick<ReadonlySet<string>, "has">;
+
 /** A policy that is left out of a list, by the part that was refused. */
 export type LeftOut = ReadonlyMap<PolicyKey, string>;
 
@@ -36,11 +39,6 @@ export class PolicyQuarantine {
     this.#clock = clock;
   }
 
-  /** Whether nothing was ever refused, or all of it is forgotten. */
-  get isEmpty(): boolean {
-    return this.#parts.size === 0;
-  }
-
   /** The tool refused a part. */
   refuse(key: string, reason: string): void {
     if (this.#parts.size >= MOST_PARTS) {
@@ -52,47 +50,55 @@ export class PolicyQuarantine {
     this.#refused.refuse(part, { reason, now: this.#clock.now() });
   }
 
-  /** Whether it is too early to try a part again. */
-  isWaiting(key: string): boolean {
-    return this.#waiting(key) !== undefined;
+  /** What is too early to try again, for a sync. */
+  get waiting(): RefusedParts {
+    const now = this.#clock.now();
+    return { has: (key) => this.#refusal(key, now) !== undefined };
+  }
+
+  /** What the last sync left out, whether or not the next one tries it again. */
+  get held(): RefusedParts {
+    return this.#parts;
   }
 
   /** The parts that are not waiting any more were accepted, or are gone. */
   settle(): void {
+    const { waiting } = this;
     for (const key of this.#parts.keys()) {
-      if (this.isWaiting(key)) continue;
+      if (waiting.has(key)) continue;
       this.#parts.delete(key);
       this.#refused.forget(key);
     }
-  }
-
-  /** The rules of a list without those of policies with a refused part. */
-  acceptable(
-    { rules }: Pick<RuleList, "rules">,
-    partsOf: (rule: PolicyRule) => Iterable<string>,
-  ): AcceptableRules {
-    const leftOut = new Map<PolicyKey, string>();
-    if (this.isEmpty) return { rules, leftOut };
-    for (const rule of rules) {
-      for (const part of partsOf(rule)) {
-        if (this.isWaiting(part)) leftOut.set(rule.policy, part);
-      }
-    }
-    return { rules: rules.filter(({ policy }) => !leftOut.has(policy)), leftOut };
   }
 
   /** The policies that are left out, for a report. */
   report(lists: Iterable<LeftOut>): readonly Quarantined<PolicyKey>[] {
     const found = new Map<PolicyKey, Quarantined<PolicyKey>>();
     for (const [policy, part] of [...lists].flatMap((leftOut) => [...leftOut])) {
-      const refusal = this.#waiting(part, -Infinity);
+      const refusal = this.#refusal(part, -Infinity);
       if (refusal) found.set(policy, refusedItem(this.#clock, policy, refusal));
     }
     return [...found.values()].sort((left, right) => left.key < right.key ? -1 : 1);
   }
 
-  #waiting(key: string, now = this.#clock.now()) {
+  #refusal(key: string, now: number) {
     const part = this.#parts.get(key);
     return part && this.#refused.waitingFor(part, now);
   }
+}
+
+/** The rules of a list without those of policies with a refused part. */
+export function acceptableRules(
+  { rules }: Pick<RuleList, "rules">,
+  { refused, partsOf }: {
+    readonly refused: RefusedParts;
+    readonly partsOf: (rule: PolicyRule) => Iterable<string>;
+  },
+): AcceptableRules {
+  const leftOut = new Map<PolicyKey, string>();
+  for (const rule of rules) {
+    for (const part of partsOf(rule)) if (refused.has(part)) leftOut.set(rule.policy, part);
+  }
+  if (leftOut.size === 0) return { rules, leftOut };
+  return { rules: rules.filter(({ policy }) => !leftOut.has(policy)), leftOut };
 }

@@ -1,5 +1,5 @@
 /**
- * The golden rules of nftables mode, given to the real tool: a file cannot be wrong and green.
+ * The golden rules of nftables mode and of NetworkPolicy, given to the real tool: a file cannot be wrong and green.
  *
  * @module
  */
@@ -15,6 +15,15 @@ const FOLDER = new URL("../golden/nftables/", import.meta.url);
 
 const ignore = isMissing("nft -f of golden rules", [...netnsRequirements(), program("nft")]);
 
+/** Gives a text to nft, a second time over what is there: that is what a start does. */
+async function load(namespace: Namespace, stdin: string): Promise<void> {
+  for (const flags of [["--check"], [], []]) {
+    const args = ["netns", "exec", namespace.name, "nft", ...flags, "-f", "-"];
+    const { code, stderr } = await systemCommandRunner.run("ip", args, { stdin });
+    assertEquals([code, stderr], [0, ""]);
+  }
+}
+
 Deno.test({
   name: "nft takes every golden file, and lists what is in it",
   ignore,
@@ -24,12 +33,7 @@ Deno.test({
       await t.step(name, async () => {
         const stdin = await Deno.readTextFile(new URL(name, FOLDER));
         const family = name.includes(".ipv6.") ? "ip6" : "ip";
-        // A second time over what is there: that is what a start does.
-        for (const flags of [["--check"], [], []]) {
-          const args = ["netns", "exec", namespace.name, "nft", ...flags, "-f", "-"];
-          const { code, stderr } = await systemCommandRunner.run("ip", args, { stdin });
-          assertEquals([code, stderr], [0, ""]);
-        }
+        await load(namespace, stdin);
         const table = [family, "kube-relay"];
         const listing = new TableListing();
         const text = await namespace.output("nft", ["list", "table", ...table]);
@@ -47,6 +51,34 @@ Deno.test({
         }
         // nft 1.0.6 ends on some types that it takes: whoever looks must get an answer.
         assert((await namespace.output("nft", ["-j", "list", "ruleset"])).includes("service-ips"));
+        await namespace.output("nft", ["delete", "table", ...table]);
+      });
+    }
+  },
+});
+
+Deno.test({
+  name: "nft takes every golden file of NetworkPolicy, and lists what is in it",
+  ignore,
+  fn: async (t) => {
+    await using namespace = await Namespace.create("golden");
+    const folder = new URL("../golden/policy-nftables/", import.meta.url);
+    for await (const { name } of Deno.readDir(folder)) {
+      await t.step(name, async () => {
+        const stdin = await Deno.readTextFile(new URL(name, folder));
+        await load(namespace, stdin);
+        const table = [name.includes(".ipv6.") ? "ip6" : "ip", "kube-relay-policy"];
+        const listing = new TableListing();
+        const text = await namespace.output("nft", ["list", "table", ...table]);
+        for (const line of text.split("\n")) listing.take(line);
+        const { elements, rules } = listing.end();
+        const fake = new FakeNft();
+        fake.run(stdin);
+        const wanted = fake.table(table.join(" "));
+        assertEquals([...rules.keys()].sort(), [...wanted.chains.keys()].sort());
+        for (const [container, values] of wanted.elements) {
+          assertEquals([...elements.get(container) ?? []].sort(), [...values].sort(), container);
+        }
         await namespace.output("nft", ["delete", "table", ...table]);
       });
     }

@@ -4,11 +4,14 @@
  *
  * @module
  */
+import { objectKey } from "../../lib/api/kind.ts";
 import type { Namespace } from "../../lib/api/kinds/namespace.ts";
 import type { NetworkPolicy, NetworkPolicySpec } from "../../lib/api/kinds/network_policy.ts";
 import type { Pod } from "../../lib/api/kinds/pod.ts";
 import type { IpAddress } from "../../lib/net/ip_address.ts";
 import type { Protocol } from "../../lib/net/port.ts";
+import type { PodKey, PolicyKey } from "../../lib/policy/policy_plan.ts";
+import type { PolicyState } from "../../lib/policy/policy_state.ts";
 
 /** The namespaces, each with the label `ns`. */
 export const CASE_NAMESPACES = ["x", "y", "z"] as const;
@@ -107,6 +110,19 @@ export function caseObjects(
       spec: typeof spec === "function" ? spec(addresses) : spec,
     })),
   };
+}
+
+/** Brings a state to the objects of a step. */
+export function applyStep(
+  state: PolicyState,
+  { namespaces, pods, policies }: ReturnType<typeof caseObjects>,
+): void {
+  for (const key of [...state.policies.keys()]) {
+    if (!policies.some((policy) => objectKey(policy) === key)) state.setPolicy(key, undefined);
+  }
+  for (const policy of policies) state.setPolicy(objectKey(policy) as PolicyKey, policy);
+  for (const pod of pods) state.setPod(objectKey(pod) as PodKey, pod);
+  for (const namespace of namespaces) state.setNamespace(namespace.metadata.name, namespace);
 }
 
 function fits(pattern: CasePod, pod: CasePod): boolean {

@@ -14,12 +14,7 @@ import {
 import { parsePort, parseProtocol } from "../../lib/net/port.ts";
 import { judgeConnection, viewCluster, viewPlan } from "../../lib/policy/judge_connection.ts";
 import { memberKey, type PeerMember } from "../../lib/policy/pending_policy_changes.ts";
-import type {
-  PodKey,
-  PolicyKey,
-  PolicyPlan,
-  PolicyPlanChanges,
-} from "../../lib/policy/policy_plan.ts";
+import type { PolicyPlan, PolicyPlanChanges } from "../../lib/policy/policy_plan.ts";
 import { PolicyPlanner } from "../../lib/policy/policy_planner.ts";
 import { PolicyState } from "../../lib/policy/policy_state.ts";
 import { type Cluster, consents } from "./oracle.ts";
@@ -27,17 +22,12 @@ import {
   ADDRESSES,
   type ClusterEvent,
   clusterHistory,
+  handleEvent,
   PORTS,
   PROTOCOLS,
 } from "./random_cluster.ts";
 
 const RUNS = { numRuns: 500 };
-
-function handle(state: PolicyState, { kind, key, object }: ClusterEvent): void {
-  if (kind === "pod") state.setPod(key as PodKey, object);
-  else if (kind === "namespace") state.setNamespace(key, object);
-  else state.setPolicy(key as PolicyKey, object);
-}
 
 /** The last event of each object. */
 function lastEvents(history: readonly ClusterEvent[]): readonly ClusterEvent[] {
@@ -150,7 +140,7 @@ Deno.test("PolicyPlanner makes of any history what it makes from scratch, in any
       const state = new PolicyState();
       const planner = plannerOf(state, family);
       for (const [index, event] of history.entries()) {
-        handle(state, event);
+        handleEvent(state, event);
         if (index % 3 === 0) planner.update();
       }
       planner.update();
@@ -158,7 +148,7 @@ Deno.test("PolicyPlanner makes of any history what it makes from scratch, in any
       const last = lastEvents(history).filter(({ object }) => object !== undefined);
       for (const order of [last, last.toReversed()]) {
         const scratch = new PolicyState();
-        for (const event of order) handle(scratch, event);
+        for (const event of order) handleEvent(scratch, event);
         const planned = plannerOf(scratch, family);
         planned.update();
         assertEquals(snapshot(planner.plan), snapshot(planned.plan));
@@ -184,7 +174,7 @@ Deno.test("PolicyPlanner's changes turn the plan of the last sync into the new o
         );
         for (const [index, event] of history.entries()) {
           const changes = outcomes[index] === "failed sync" ? planner.update() : undefined;
-          handle(state, event);
+          handleEvent(state, event);
           if (changes) planner.putBack(changes);
           if (outcomes[index] !== "sync") continue;
           held = applyChanges(held, planner.update(), snapshot(planner.plan));
@@ -202,7 +192,7 @@ Deno.test("judgeConnection() agrees with a second opinion, on the plan and in th
     fc.property(clusterHistory, fc.constantFrom(...IP_FAMILIES), (history, family) => {
       const state = new PolicyState();
       const planner = plannerOf(state, family);
-      for (const event of history) handle(state, event);
+      for (const event of history) handleEvent(state, event);
       planner.update();
       const cluster = clusterOf(history);
       const views = { plan: viewPlan(planner.plan), cluster: viewCluster(state, family) };

@@ -11,12 +11,21 @@ import type {
   NetworkPolicySpec,
 } from "../../lib/api/kinds/network_policy.ts";
 import type { Pod } from "../../lib/api/kinds/pod.ts";
+import type { PodKey, PolicyKey } from "../../lib/policy/policy_plan.ts";
+import type { PolicyState } from "../../lib/policy/policy_state.ts";
 
 /** One event. An absent object means that it is deleted. */
 export type ClusterEvent =
   | { readonly kind: "pod"; readonly key: string; readonly object: Pod | undefined }
   | { readonly kind: "namespace"; readonly key: string; readonly object: Namespace | undefined }
   | { readonly kind: "policy"; readonly key: string; readonly object: NetworkPolicy | undefined };
+
+/** Gives an event to a state. */
+export function handleEvent(state: PolicyState, { kind, key, object }: ClusterEvent): void {
+  if (kind === "pod") state.setPod(key as PodKey, object);
+  else if (kind === "namespace") state.setNamespace(key, object);
+  else state.setPolicy(key as PolicyKey, object);
+}
 
 const NAMESPACES = ["x", "y"];
 const KEYS = ["app", "tier"];

@@ -163,3 +163,45 @@ Deno.test("walkNft() throws for a chain or set that is not there", () => {
     "'none'",
   );
 });
+
+Deno.test("walkNft() asks the next chain of a hook after accept, but not after a refusal", () => {
+  const table = tableOf({
+    "forward -1": [
+      "ct state established,related accept",
+      "ip saddr . ip daddr @pairs accept",
+      "drop",
+    ],
+    "forward 0": ["icmpv6 type 133-136 ip6 hoplimit 255 accept", "ip daddr vmap @pods"],
+    list: ["meta l4proto tcp th dport 80 accept", "goto deny"],
+    deny: ["meta l4proto tcp reject with tcp reset", "reject with icmp type admin-prohibited"],
+  }, { pairs: { "10.0.0.9 . 172.30.0.1": "" }, pods: { "172.30.0.1": "goto list" } });
+  assertEquals(trace(table), ["ACCEPT 1.00"]);
+  assertEquals(trace(table, { port: 81 }), ["REJECT 1.00"]);
+  assertEquals(trace(table, { protocol: "UDP" }), ["REJECT 1.00"]);
+  assertEquals(trace(table, { source: parseIpAddress("10.0.0.8") }), ["DROP 1.00"]);
+  assertEquals(trace(table, { destination: NODE }), ["ACCEPT 1.00"], "it is not forwarded");
+});
+
+Deno.test("walkNft() finds protocols, and ports in ranges, in rules and in sets", () => {
+  const verdictOf = (rule: string, packet: Partial<WalkedPacket>) =>
+    trace(
+      tableOf({ "forward 0": [`${rule} drop`] }, {
+        ports: { "tcp . 80": "", "udp . 5000-6000": "" },
+        blocks: { "10.0.0.0/8": "" },
+      }),
+      packet,
+    ).join();
+  const ports = "meta l4proto . th dport @ports";
+  const udp = { protocol: "UDP" as const };
+  assertEquals(verdictOf(ports, {}), "DROP 1.00");
+  assertEquals(verdictOf(ports, { ...udp, port: 5_000 }), "DROP 1.00");
+  assertEquals(verdictOf(ports, { ...udp, port: 6_000 }), "DROP 1.00");
+  assertEquals(verdictOf(ports, { ...udp, port: 6_001 }), "ACCEPT 1.00");
+  assertEquals(verdictOf(ports, { port: 5_500 }), "ACCEPT 1.00");
+  assertEquals(verdictOf("meta l4proto udp", udp), "DROP 1.00");
+  assertEquals(verdictOf("meta l4proto udp", {}), "ACCEPT 1.00");
+  assertEquals(verdictOf("th dport 79-80", {}), "DROP 1.00");
+  assertEquals(verdictOf("th dport 81-90", {}), "ACCEPT 1.00");
+  assertEquals(verdictOf("ip saddr != @blocks", {}), "ACCEPT 1.00");
+  assertEquals(verdictOf("ip daddr != @blocks", {}), "DROP 1.00");
+});

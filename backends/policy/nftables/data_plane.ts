@@ -35,7 +35,7 @@ import { renderPolicies } from "./render.ts";
 import { tableDifferences } from "./table_differences.ts";
 import { PolicyTableWriter, PolicyWriteFigures } from "./table_writer.ts";
 import { walkPolicies } from "./walk.ts";
-import { NO_QUARANTINE, type Quarantine, wantedTable } from "./wanted_table.ts";
+import { wantedTable } from "./wanted_table.ts";
 
 /** A flush is to be repaired within seconds, however long the sync period is. */
 const LONGEST_PAUSE_MS = 5_000;
@@ -111,8 +111,10 @@ class NftablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
     this.#drift.recheck();
   }
 
-  cleanup(): Promise<CleanupReport> {
-    return this.#remove(false);
+  /** Ends the watch too, which would write again what it misses. */
+  async cleanup(): Promise<CleanupReport> {
+    await this.#drift.stop();
+    return await this.#turns.run(() => this.#remove(false));
   }
 
   previewCleanup(): Promise<CleanupReport> {
@@ -137,15 +139,15 @@ class NftablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
   }
 
   compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
-    return this.#turns.run(() => this.#compare(plan, this.#writer.quarantine));
+    return this.#turns.run(() => this.#compare(plan));
   }
 
   repair(plan: PolicyPlan): Promise<PolicyRepair> {
     return this.#turns.run(async () => {
       const figures = new PolicyWriteFigures();
-      const found = await this.#compare(plan, this.#writer.quarantine);
+      const found = await this.#compare(plan);
       if (found.length > 0) await this.#writer.write({ plan, changes: undefined, figures });
-      const left = found.length > 0 ? await this.#compare(plan, this.#writer.quarantine) : [];
+      const left = found.length > 0 ? await this.#compare(plan) : [];
       return { found, left, operations: figures.operations };
     });
   }
@@ -166,7 +168,7 @@ class NftablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
     const counts = { chain: 0, rule: 0, set: 0 };
     const plan = this.#plan;
     if (plan === undefined) return { counts, fields: {} };
-    const found = await this.#compare(plan, this.#writer.quarantine);
+    const found = await this.#compare(plan);
     if (this.#pendingSyncs > 0) {
       this.#writer.forget();
       return { counts, fields: {} };
@@ -201,10 +203,10 @@ class NftablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
     }
   }
 
-  async #compare(plan: PolicyPlan, quarantine: Quarantine = NO_QUARANTINE) {
+  async #compare(plan: PolicyPlan) {
     const { clock } = this.#dependencies;
     const table = policyTable(this.family);
-    const wanted = await inSteps({ clock }, wantedTable(plan, quarantine));
+    const wanted = await inSteps({ clock }, wantedTable(plan, this.#writer.leftOut));
     const code = await this.#runner.ruleCode(wanted, wanted.chains.values());
     const found = await this.#runner.readWithCode();
     return await inSteps({ clock }, tableDifferences({ table, wanted, code, found }));

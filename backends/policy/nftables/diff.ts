@@ -23,6 +23,7 @@ import {
 } from "../../netfilter/nft/nft_transaction.ts";
 import { isDeclaredAs, normalHook, readChainPrint } from "../../netfilter/nft/printed_form.ts";
 import { EMPTY_TABLE, type TableReading } from "../../netfilter/nft/table_listing.ts";
+import type { RefusedParts } from "../policy_quarantine.ts";
 import type { AppliedChanges, AppliedPolicies } from "./applied_policies.ts";
 import {
   fixedContainers,
@@ -38,7 +39,6 @@ import {
 } from "./layout.ts";
 import {
   type Part,
-  type Quarantine,
   type WantedElement,
   type WantedTable,
   wantedTable,
@@ -57,14 +57,14 @@ const SETS_PER_STEP = 128;
 /** What brings a table from a reading to the plan; `undefined` = there is no table. */
 export function* diffReading(
   plan: PolicyPlan,
-  { reading, isSpoilt, quarantine }: {
+  { reading, isSpoilt, refused }: {
     readonly reading: TableReading | undefined;
     /** Nothing of it can be kept. */
     readonly isSpoilt: boolean;
-    readonly quarantine: Quarantine;
+    readonly refused: RefusedParts;
   },
 ): Generator<void, TableDifference> {
-  const wanted = yield* wantedTable(plan, quarantine);
+  const wanted = yield* wantedTable(plan, refused);
   const replacesTable = reading !== undefined && (isSpoilt || isAltered(wanted, reading));
   const present = replacesTable || reading === undefined ? EMPTY_TABLE : reading;
   const idle = [...present.rules.keys()].filter((name) => !wanted.chains.has(name));
@@ -153,9 +153,9 @@ function change(
 export function* diffChanges(
   plan: PolicyPlan,
   changes: PolicyPlanChanges,
-  { applied, quarantine }: { readonly applied: AppliedPolicies; readonly quarantine: Quarantine },
+  { applied, refused }: { readonly applied: AppliedPolicies; readonly refused: RefusedParts },
 ): Generator<void, TableDifference> {
-  const draft = new ChangesDraft(plan, applied, quarantine);
+  const draft = new ChangesDraft(plan, applied, refused);
   let seen = 0;
   for (const id of new Set([...changes.peers, ...applied.leftOutPeers(plan)])) {
     draft.takePeers(id);
@@ -176,7 +176,7 @@ export function* diffChanges(
 class ChangesDraft {
   readonly #plan: PolicyPlan;
   readonly #applied: AppliedPolicies;
-  readonly #quarantine: Quarantine;
+  readonly #refused: RefusedParts;
   readonly #containers: Map<string, NftContainer>;
   readonly #declared: string[] = [];
   readonly #emptied: string[] = [];
@@ -190,10 +190,10 @@ class ChangesDraft {
   readonly #peers: (readonly [PeerSetId, boolean])[] = [];
   readonly #portSets = new Map<string, { readonly keys: readonly string[]; uses: number }>();
 
-  constructor(plan: PolicyPlan, applied: AppliedPolicies, quarantine: Quarantine) {
+  constructor(plan: PolicyPlan, applied: AppliedPolicies, refused: RefusedParts) {
     this.#plan = plan;
     this.#applied = applied;
-    this.#quarantine = quarantine;
+    this.#refused = refused;
     this.#containers = new Map(fixedContainers(plan.family));
   }
 
@@ -216,7 +216,7 @@ class ChangesDraft {
     const set = this.#plan.peers.get(id);
     const name = peersName(id);
     const isThere = this.#applied.peers.has(id);
-    if (set === undefined || this.#quarantine.isWaiting(name)) {
+    if (set === undefined || this.#refused.has(name)) {
       if (isThere) this.#removedContainers.push({ kind: "set", name });
       if (isThere) this.#peers.push([id, false]);
       return;
@@ -248,7 +248,7 @@ class ChangesDraft {
       this.#lists.push([id, undefined]);
       return;
     }
-    const written = writeList(id, list, { plan: this.#plan, quarantine: this.#quarantine });
+    const written = writeList(id, list, { plan: this.#plan, refused: this.#refused });
     // Its name says what it holds.
     if (before && `${[...before.leftOut]}` === `${[...written.leftOut]}`) return;
     this.#chains.push(written.chain);

@@ -216,7 +216,7 @@ export function baseChains(settings: LayoutSettings): readonly NftChain[] {
       name: hook === "forward" ? direction : `${direction}-output`,
       hook: `type filter hook ${hook} priority ${priority}`,
       // Packets that IPVS forwards leave by the output hook with the source of their sender.
-      rules: hook === "forward" ? rules : ["fib saddr type local accept", ...rules],
+      rules: hook === "forward" ? rules : rules.toSpliced(1, 0, "fib saddr type local accept"),
     }));
   });
   const icmp = family === "IPv4" ? "icmp" : "icmpv6";

@@ -6,10 +6,9 @@
 import type { PolicyPlan } from "../../../lib/policy/policy_plan.ts";
 import { atOnce } from "../../netfilter/in_steps.ts";
 import { diffReading } from "./diff.ts";
-import { NO_QUARANTINE } from "./wanted_table.ts";
 
 /** The text in pieces. The same plan gives the same bytes. */
 export function renderPolicies(plan: PolicyPlan): Iterable<string> {
-  const options = { reading: undefined, isSpoilt: false, quarantine: NO_QUARANTINE };
+  const options = { reading: undefined, isSpoilt: false, refused: new Set<string>() };
   return atOnce(diffReading(plan, options)).transaction.text();
 }

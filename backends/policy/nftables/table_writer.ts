@@ -12,9 +12,10 @@ import { ChainHandles } from "../../netfilter/nft/chain_handles.ts";
 import { NftError } from "../../netfilter/nft/nft_error.ts";
 import type { NftRunner } from "../../netfilter/nft/nft_runner.ts";
 import { EMPTY_TABLE, type TableReading } from "../../netfilter/nft/table_listing.ts";
-import { PolicyQuarantine } from "../policy_quarantine.ts";
+import { PolicyQuarantine, type RefusedParts } from "../policy_quarantine.ts";
 import { AppliedPolicies } from "./applied_policies.ts";
 import { diffChanges, diffReading, type TableDifference } from "./diff.ts";
+import type { Part } from "./wanted_table.ts";
 
 /** What writing needs. */
 interface TableWriterDependencies {
@@ -76,8 +77,9 @@ export class PolicyTableWriter {
     return this.#isKnown;
   }
 
-  get quarantine(): PolicyQuarantine {
-    return this.#quarantine;
+  /** What the last write left out. */
+  get leftOut(): RefusedParts {
+    return this.#quarantine.held;
   }
 
   get quarantined(): readonly Quarantined<PolicyKey>[] {
@@ -126,13 +128,14 @@ export class PolicyTableWriter {
     { plan, changes, figures }: Attempt,
     isPartial: boolean,
   ): Promise<TableDifference> {
-    const [applied, quarantine] = [this.#applied, this.#quarantine];
+    const applied = this.#applied;
+    const refused = this.#quarantine.waiting;
     const steps = isPartial && changes
-      ? diffChanges(plan, changes, { applied, quarantine })
+      ? diffChanges(plan, changes, { applied, refused })
       : diffReading(plan, {
         reading: await this.#read(figures),
         isSpoilt: this.#isSpoilt,
-        quarantine,
+        refused,
       });
     return await inSteps(this.#dependencies, steps);
   }
@@ -169,14 +172,13 @@ export class PolicyTableWriter {
   /** Whether the lines that were refused belong to policies, which are in quarantine now. */
   #leaveOut({ lines }: NftError, difference: TableDifference | undefined): boolean {
     const { transaction } = difference ?? {};
-    let found = false;
+    const reasons = new Map<Part, string>();
     for (const { number, reason } of lines) {
       const part = transaction?.ownerOf(number);
-      if (part === undefined) continue;
       const line = transaction?.lines[number - 1]?.trim();
-      this.#quarantine.refuse(part, `The kernel refused "${line}": ${reason}`);
-      found = true;
+      if (part !== undefined) reasons.set(part, `The kernel refused "${line}": ${reason}`);
     }
-    return found;
+    for (const [part, reason] of reasons) this.#quarantine.refuse(part, reason);
+    return reasons.size > 0;
   }
 }

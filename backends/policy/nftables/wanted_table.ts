@@ -13,7 +13,7 @@ import type {
 } from "../../../lib/policy/policy_plan.ts";
 import type { NftContainer } from "../../netfilter/nft/nft_objects.ts";
 import type { ChainChange } from "../../netfilter/nft/nft_transaction.ts";
-import type { LeftOut, PolicyQuarantine } from "../policy_quarantine.ts";
+import { acceptableRules, type LeftOut, type RefusedParts } from "../policy_quarantine.ts";
 import {
   baseChains,
   fixedContainers,
@@ -30,7 +30,7 @@ import {
   ruleTexts,
 } from "./layout.ts";
 
-/** A rule or set, as {@linkcode PolicyQuarantine} knows it. */
+/** A rule or set, as it is refused. */
 export type Part = string;
 
 /** An element without its set, and the part that it belongs to. */
@@ -56,15 +56,6 @@ export interface WantedTable {
   readonly peers: ReadonlySet<PeerSetId>;
 }
 
-/** What decides about parts besides the plan. */
-export type Quarantine = Pick<PolicyQuarantine, "acceptable" | "isWaiting">;
-
-/** The quarantine of a process that wrote nothing. */
-export const NO_QUARANTINE: Quarantine = {
-  acceptable: ({ rules }) => ({ rules, leftOut: new Map() }),
-  isWaiting: () => false,
-};
-
 /** Members between two pauses: well under a millisecond. */
 const MEMBERS_PER_STEP = 2_000;
 
@@ -72,15 +63,16 @@ const MEMBERS_PER_STEP = 2_000;
 export function writeList(
   id: RuleListId,
   list: RuleList,
-  { plan, quarantine }: { readonly plan: PolicyPlan; readonly quarantine: Quarantine },
+  { plan, refused }: { readonly plan: PolicyPlan; readonly refused: RefusedParts },
 ): WrittenList {
   const { direction } = list;
   const spell = (rule: PolicyRule) => ruleTexts(rule, { direction, plan });
-  const { rules, leftOut } = quarantine.acceptable(list, (rule) => [
+  const partsOf = (rule: PolicyRule) => [
     ...spell(rule),
     ...(rule.peers ?? []).map(peersName),
-    ...(portSetOf(rule) ? [portSetOf(rule)!.name] : []),
-  ]);
+    portSetOf(rule)?.name ?? "",
+  ];
+  const { rules, leftOut } = acceptableRules(list, { refused, partsOf });
   const texts = [...new Set(rules.flatMap(spell))];
   const chain = {
     name: listChain(id),
@@ -96,7 +88,7 @@ export function writeList(
 /** Makes the table of a plan in short steps. Names are sorted: the same plan gives the same table. */
 export function* wantedTable(
   plan: PolicyPlan,
-  quarantine: Quarantine = NO_QUARANTINE,
+  refused: RefusedParts = new Set(),
 ): Generator<void, WantedTable> {
   const containers = new Map(fixedContainers(plan.family));
   const chains = new Map<string, ChainChange<Part>>();
@@ -114,7 +106,7 @@ export function* wantedTable(
   const peers = new Set<PeerSetId>();
   let members = 0;
   for (const [id, set] of sorted(plan.peers)) {
-    if (quarantine.isWaiting(peersName(id))) continue;
+    if (refused.has(peersName(id))) continue;
     peers.add(id);
     addSet(peersName(id), peersContainer(set, plan.family), sortedKeys(set));
     members += 1 + set.members.size;
@@ -122,7 +114,7 @@ export function* wantedTable(
   }
   const lists = new Map<RuleListId, WrittenList>();
   for (const [id, list] of sorted(plan.lists)) {
-    const written = writeList(id, list, { plan, quarantine });
+    const written = writeList(id, list, { plan, refused });
     lists.set(id, written);
     chains.set(written.chain.name, written.chain);
     for (const { name, keys } of written.portSets) addSet(name, PORT_SET, keys);

@@ -87,10 +87,23 @@ export class FakeNft {
       case "add map":
       case "add set":
         if (kind === "map") objects.maps.add(name);
-        if (objects.elements.has(name)) return;
+        if (objects.elements.has(name)) {
+          if (`${objects.declarations.get(name)}` !== `${partsOf(body)}`) {
+            throw new Error("File exists");
+          }
+          return;
+        }
         objects.elements.set(name, new Map());
-        objects.declarations.set(name, body.replace(/^\{ (.*) ; \}$/, "$1").split(" ; "));
+        objects.declarations.set(name, partsOf(body));
         return;
+      case "delete map":
+      case "delete set":
+        need(objects.elements, name);
+        objects.elements.delete(name);
+        objects.declarations.delete(name);
+        objects.maps.delete(name);
+        return;
+      case "flush map":
       case "flush set":
         return need(objects.elements, name).clear();
       case "add element":
@@ -175,6 +188,11 @@ function* statements(text: string): Generator<{ readonly line: number; readonly 
   if (pending.length > 0) {
     throw new Error(`/dev/stdin:${start}: Error: syntax error, unexpected end`);
   }
+}
+
+/** The parts of a declaration. */
+function partsOf(body: string): readonly string[] {
+  return body.replace(/^\{ (.*) ; \}$/, "$1").split(" ; ");
 }
 
 function count(text: string, character: string): number {

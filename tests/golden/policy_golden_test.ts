@@ -1,0 +1,55 @@
+/** The exact text of rules for some policies; see `golden_test.ts`. */
+import { assertEquals } from "@std/assert";
+import { renderPolicies } from "../../backends/policy/nftables/render.ts";
+import { parseCidr } from "../../lib/net/cidr.ts";
+import { IP_FAMILIES, type IpFamily } from "../../lib/net/ip_address.ts";
+import { type PolicyPlanOptions, PolicyPlanner } from "../../lib/policy/policy_planner.ts";
+import { PolicyState } from "../../lib/policy/policy_state.ts";
+import { caseAddresses } from "../policy/case_addresses.ts";
+import { POLICY_CASES } from "../policy/cases.ts";
+import { applyStep, caseObjects } from "../policy/policy_case.ts";
+import { IPV4_PLAN } from "../support/builders/policy_objects.ts";
+
+const UPDATE = Deno.env.get("UPDATE_GOLDEN") === "1";
+const FOLDER = new URL("./policy-nftables/", import.meta.url);
+
+/** The case of each file, whose last step is rendered, and what differs from the defaults. */
+const FILES: Readonly<
+  Record<string, { readonly case: string } & Partial<Pick<PolicyPlanOptions, "deny">>>
+> = {
+  deny_all: { case: "deny all, both ways" },
+  blocks: { case: "egress to a block with an exception" },
+  ports: { case: "ports and names of one rule add up" },
+  named_ports: { case: "egress to a named port of a block is to pods in it" },
+  log: { case: "one port, UDP", deny: { action: "drop", log: { perMinute: 10 } } },
+};
+
+function render({ case: title, ...options }: (typeof FILES)[string], family: IpFamily): string {
+  const step = POLICY_CASES.find(({ name }) => name === title)?.steps.at(-1);
+  if (step === undefined) throw new Error(`There is no case '${title}'`);
+  const addresses = caseAddresses(family);
+  const closedRanges = options.deny?.log ? [parseCidr(addresses.range)] : [];
+  const state = new PolicyState();
+  const planner = new PolicyPlanner(state, { ...IPV4_PLAN, ...options, family, closedRanges });
+  applyStep(state, caseObjects(step, addresses));
+  planner.update();
+  return [...renderPolicies(planner.plan)].join("");
+}
+
+const claimed = new Set<string>();
+for (const [name, scenario] of Object.entries(FILES)) {
+  for (const family of IP_FAMILIES) {
+    const file = `${name}.${family.toLowerCase()}.txt`;
+    claimed.add(file);
+    Deno.test(`golden rules: policy-nftables ${file}`, () => {
+      const path = new URL(file, FOLDER);
+      const text = render(scenario, family);
+      if (UPDATE) Deno.writeTextFileSync(path, text);
+      else assertEquals(text, Deno.readTextFileSync(path), "deno task golden:update writes it anew");
+    });
+  }
+}
+
+Deno.test("golden rules: every file of policy-nftables belongs to a case", () => {
+  assertEquals(new Set([...Deno.readDirSync(FOLDER)].map(({ name }) => name)), claimed);
+});

@@ -1,0 +1,196 @@
+/**
+ * What any data plane of NetworkPolicy does with real packets.
+ *
+ * @module
+ */
+import { assert, assertEquals } from "@std/assert";
+import { ADDRESSES } from "../support/builders/address_plan.ts";
+import { eventually } from "../support/eventually.ts";
+import { isMissing, program, type Requirement } from "../support/requirement.ts";
+import { netnsRequirements } from "../support/stages/netns.ts";
+import { loadNftables } from "../support/stages/nftables_tools.ts";
+import {
+  addressOf,
+  type PolicyDataPlaneFactory,
+  PolicyScene,
+  type SceneEnd,
+} from "../support/stages/policy_scene.ts";
+
+/** A data plane under test. */
+interface WiredDataPlane {
+  readonly name: string;
+  readonly requirements: readonly Requirement[];
+  readonly make: PolicyDataPlaneFactory;
+  /** Takes all rules of the data plane away, as another program may. */
+  readonly flush: (scene: PolicyScene) => Promise<void>;
+  /** What is left of it on the node, as text. */
+  readonly remains: (scene: PolicyScene) => Promise<string>;
+}
+
+const VIPS = { IPv4: "172.30.0.41", IPv6: "fd00:172:30::41" };
+
+/** A Service with one endpoint, by rules of another program. */
+const SERVICE = (["IPv4", "IPv6"] as const).map((family) => {
+  const ip = family === "IPv4" ? "ip" : "ip6";
+  const target = family === "IPv4" ? addressOf("web", family) : `[${addressOf("web", family)}]`;
+  const rule = `${ip} daddr ${VIPS[family]} tcp dport 80 dnat to ${target}:8080`;
+  // Its own pod reaches it with another source, as every proxy for Services does it.
+  const own = addressOf("web", family);
+  return `table ${ip} service {
+  chain pre { type nat hook prerouting priority dstnat; ${rule}; }
+  chain post { type nat hook postrouting priority srcnat; ${ip} saddr ${own} ${ip} daddr ${own} masquerade; }
+}
+`;
+}).join("");
+
+/** Web serves its clients and the outside; it may reach the database, and the remote pod by UDP. */
+function restrictWeb(scene: PolicyScene): void {
+  scene.setPolicy("web", {
+    podSelector: { matchLabels: { app: "web" } },
+    policyTypes: ["Ingress", "Egress"],
+    ingress: [
+      { from: [{ podSelector: { matchLabels: { app: "client" } } }], ports: [{ port: 8080 }] },
+      {
+        from: [
+          { ipBlock: { cidr: ADDRESSES.IPv4.clientRange } },
+          { ipBlock: { cidr: ADDRESSES.IPv6.clientRange } },
+        ],
+        ports: [{ port: 8080 }, { port: 8081, protocol: "UDP" }],
+      },
+    ],
+    egress: [
+      {
+        to: [{ podSelector: { matchLabels: { app: "db" } } }],
+        ports: [{ port: 8080, endPort: 8081 }],
+      },
+      { to: [{ namespaceSelector: {} }], ports: [{ protocol: "UDP" }] },
+    ],
+  });
+}
+
+type Row = readonly [
+  from: SceneEnd,
+  to: "web" | "db" | "remote" | "outside",
+  options: { readonly port?: number; readonly protocol?: "TCP" | "UDP" },
+  isAllowed: boolean,
+];
+
+const UDP = { protocol: "UDP" } as const;
+
+const ROWS: readonly Row[] = [
+  ["client", "web", {}, true],
+  ["client", "web", { port: 8081 }, false],
+  ["client", "web", UDP, false],
+  ["db", "web", {}, false],
+  ["remote", "web", {}, false],
+  ["outside", "web", {}, true],
+  ["outside", "web", { port: 8081 }, false],
+  ["outside", "web", { port: 8081, ...UDP }, true],
+  ["node", "web", { port: 8081 }, true],
+  ["web", "web", { port: 8081 }, true],
+  ["web", "db", {}, true],
+  ["web", "db", { port: 8081 }, true],
+  ["web", "remote", {}, false],
+  ["web", "remote", UDP, true],
+  ["web", "outside", {}, false],
+  ["client", "db", {}, true],
+  ["remote", "db", {}, true],
+];
+
+async function check(scene: PolicyScene, rows: readonly Row[]): Promise<void> {
+  for (const [from, to, options, isAllowed] of rows) {
+    const denied = options.protocol === "UDP" ? "silent" : "refused";
+    const answer = await scene.probe(from, to, options);
+    const text = `${from} → ${to} ${JSON.stringify(options)}`;
+    assertEquals(answer, isAllowed ? to : denied, text);
+  }
+}
+
+/** Declares the tests of a data plane. */
+export function testPolicyOnTheWire(
+  { name, requirements, make, flush, remains }: WiredDataPlane,
+): void {
+  const ignore = isMissing(`NetworkPolicy by ${name} with real packets`, [
+    ...netnsRequirements(),
+    program("nft"),
+    ...requirements,
+  ]);
+  Deno.test({
+    name: `policy by ${name}: real packets`,
+    ignore,
+    fn: async (t) => {
+      await using scene = await PolicyScene.create(make);
+      await scene.sync();
+      await t.step("without policies everything passes", async () => {
+        const open = ROWS.map(([from, to, options]) => [from, to, options, true] as const);
+        await check(scene, open);
+      });
+      const target = { address: addressOf("web", "IPv4"), port: 8080, protocol: "TCP" } as const;
+      const kept = await scene.client("db").open(target);
+      restrictWeb(scene);
+      await scene.sync();
+      await t.step(
+        "what is allowed passes, and nothing else, in both families",
+        () => check(scene, ROWS),
+      );
+      await t.step("what was open before goes on, with its replies", async () => {
+        assertEquals(await kept.who(), "web");
+      });
+      await t.step("a packet for a Service is judged by its endpoint", async () => {
+        await loadNftables(scene.cluster.node, SERVICE);
+        const vip = [{ address: VIPS }, { port: 80 }] as const;
+        assertEquals(await scene.probe("client", ...vip), "web");
+        // On one bridge the reset bears the pod's address, of which the sender knows nothing.
+        assertEquals(await scene.probe("db", ...vip), "silent");
+        assertEquals(await scene.probe("remote", ...vip), "refused");
+        assertEquals(await scene.probe("outside", ...vip), "web");
+        assertEquals(await scene.probe("web", ...vip), "web", "to itself by its Service");
+      });
+      await t.step("the kernel holds what the plan says", async () => {
+        assertEquals(await scene.differences(), []);
+      });
+      await t.step("a restart leaves no gap", async () => {
+        const load = { ...target, expect: ["web"] };
+        await scene.client("client").startLoad([load], { perSecond: 50 });
+        let refused = 0;
+        const attempts = (async () => {
+          for (let attempt = 0; attempt < 20; attempt++) {
+            if (await scene.client("db").who(target) === "refused") refused++;
+          }
+        })();
+        await scene.stop();
+        await scene.start();
+        await scene.sync();
+        await attempts;
+        const report = await scene.client("client").stopLoad();
+        assertEquals([report.failures, refused], [0, 20], report.examples.join("\n"));
+        assertEquals(await scene.differences(), []);
+      });
+      await t.step("what another program takes away comes back", async () => {
+        await flush(scene);
+        await eventually(
+          "the rules are back",
+          async () => await scene.probe("db", "web") === "refused",
+        );
+        assert(scene.drift.length > 0);
+        assertEquals(await scene.differences(), []);
+      });
+      await t.step("changes of labels, and of policies, take effect", async () => {
+        scene.setPolicy("web", undefined);
+        scene.setPolicy("db", { podSelector: { matchLabels: { app: "db" } } });
+        await scene.sync();
+        await check(scene, [["db", "web", {}, true], ["web", "db", {}, false]]);
+        await scene.sync();
+        assertEquals(await scene.differences(), []);
+      });
+      await t.step("a cleanup leaves nothing", async () => {
+        for (const dataPlane of scene.dataPlanes) {
+          assertEquals((await dataPlane.cleanup()).failed, []);
+          await dataPlane.drain(0);
+        }
+        assertEquals(await remains(scene), "");
+        await check(scene, [["web", "db", {}, true]]);
+      });
+    },
+  });
+}
