@@ -166,11 +166,11 @@ class IptablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
     const startedAt = clock.now();
     for (const { from, rule } of BASE_JUMPS) {
       const [first = ""] = await this.#machine?.runner.rulesOf("filter", from) ?? [];
-      this.#looks.looked(clock.now() - startedAt);
       if (isSameRule(rule, first)) continue;
       this.#looks.lost();
       return { chain: from, first };
     }
+    this.#looks.looked(clock.now() - startedAt);
     return undefined;
   }
 
@@ -178,7 +178,10 @@ class IptablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
   async verify(): Promise<DriftFound> {
     const [plan, writer] = [this.#plan, this.#machine?.writer];
     if (plan === undefined || writer === undefined) return { counts: {}, fields: {} };
-    const { counts } = await writer.difference(plan, await writer.read());
+    const { counts } = await writer.difference(plan, {
+      found: await writer.read(),
+      refused: writer.refused,
+    });
     if (this.#pendingSyncs > 0) {
       writer.forget();
       return { counts: {}, fields: {} };
@@ -232,7 +235,7 @@ class IptablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
 
   async #compare(plan: PolicyPlan, writer: PolicyWriter): Promise<readonly PolicyDifference[]> {
     const found = await writer.read();
-    return policyDifferences(plan, found, writer.quarantine);
+    return policyDifferences(plan, found, writer.refused);
   }
 
   /** Rules go first, since they hold the sets. */

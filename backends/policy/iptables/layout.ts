@@ -22,6 +22,7 @@ import type {
 import { createOptions, entryOfCidr, type SetType } from "../../netfilter/ipset/ipset_text.ts";
 import { type Rule, ruleText } from "../../netfilter/iptables/iptables_objects.ts";
 import { denyLogPrefix } from "../policy_data_plane.ts";
+import { acceptableRules, type LeftOut, type RefusedParts } from "../policy_quarantine.ts";
 import {
   baseChains,
   DENIED,
@@ -45,8 +46,12 @@ export interface PolicySet {
   readonly entries: Iterable<string>;
 }
 
-/** Whether a list may have a rule, and a set may be written: what was refused may not. */
-export type RuleFilter = (list: RuleListId) => readonly PolicyRule[];
+/** The chain of a list, without the policies of which something was refused. */
+interface ListChain extends PolicyChain {
+  readonly leftOut: LeftOut;
+}
+
+const NOTHING_REFUSED: RefusedParts = new Set();
 
 /** XT_MULTI_PORTS: a range counts as two. */
 const MOST_PORTS = 15;
@@ -143,15 +148,21 @@ function portGroups(ranges: readonly PortRange[]): readonly (readonly string[])[
   return groups;
 }
 
-/** The chain of a list, with those of its rules that are given. */
+/** The chain of a list. A part that may be refused is a line, or the name of a set. */
 export function listChain(
   id: RuleListId,
-  rules: readonly PolicyRule[],
-  plan: PolicyPlan,
-): PolicyChain {
-  const { direction } = plan.lists.get(id)!;
-  const texts = rules.flatMap((rule) => ruleTexts(rule, { direction, plan }));
-  return { name: listChainName(id), rules: [...texts, goTo(DENIED[direction])] };
+  { plan, refused }: { readonly plan: PolicyPlan; readonly refused: RefusedParts },
+): ListChain {
+  const list = plan.lists.get(id)!;
+  const { direction } = list;
+  const texts = new Map(list.rules.map((rule) => [rule, ruleTexts(rule, { direction, plan })]));
+  const setsOf = ({ peers = [] }: PolicyRule) => peers.map((id) => peersName(id, plan.family));
+  const { rules, leftOut } = acceptableRules(list, {
+    refused,
+    partsOf: (rule) => [...texts.get(rule)!, ...setsOf(rule)],
+  });
+  const lines = rules.flatMap((rule) => texts.get(rule)!);
+  return { name: listChainName(id), rules: [...lines, goTo(DENIED[direction])], leftOut };
 }
 
 /** The chains that change with the pods of this node, and with which lists there are. */
@@ -206,10 +217,13 @@ function deniedRules(
 }
 
 /** Every chain, sorted by name where many are of one kind. */
-export function* policyChains(plan: PolicyPlan, rulesOf: RuleFilter): Generator<PolicyChain> {
+export function* policyChains(
+  plan: PolicyPlan,
+  refused = NOTHING_REFUSED,
+): Generator<ListChain | PolicyChain & { readonly leftOut?: undefined }> {
   yield* baseChains(plan);
   yield* sharedChains(plan);
-  for (const id of [...plan.lists.keys()].sort()) yield listChain(id, rulesOf(id), plan);
+  for (const id of [...plan.lists.keys()].sort()) yield listChain(id, { plan, refused });
 }
 
 /** The set of a peer. */
@@ -271,8 +285,11 @@ function podSets(plan: PolicyPlan): ReadonlyMap<string, Set<string>> {
 }
 
 /** Every set, those of pods first. */
-export function* policySets(plan: PolicyPlan): Generator<PolicySet> {
+export function* policySets(plan: PolicyPlan, refused = NOTHING_REFUSED): Generator<PolicySet> {
   const { family, peers } = plan;
   for (const [name, entries] of podSets(plan)) yield { ...podsSet(name, family), entries };
-  for (const id of [...peers.keys()].sort()) yield peersSet(id, peers.get(id)!, family);
+  for (const id of [...peers.keys()].sort()) {
+    const set = peersSet(id, peers.get(id)!, family);
+    if (!refused.has(set.name)) yield set;
+  }
 }

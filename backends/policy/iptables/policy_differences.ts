@@ -8,29 +8,19 @@ import { normalOptions } from "../../netfilter/ipset/ipset_text.ts";
 import { compareChain } from "../../netfilter/iptables/compare_chain.ts";
 import { isSameRule, normalRule } from "../../netfilter/iptables/rule_normal_form.ts";
 import type { PolicyDifference } from "../policy_data_plane.ts";
-import type { PolicyQuarantine } from "../policy_quarantine.ts";
+import type { RefusedParts } from "../policy_quarantine.ts";
 import { BASE_JUMPS, type PolicyChain } from "./base_chains.ts";
-import { peersName, policyChains, type PolicySet, policySets, ruleTexts } from "./layout.ts";
+import { policyChains, type PolicySet, policySets } from "./layout.ts";
 import type { FoundPolicies } from "./policy_writer.ts";
 
-type Quarantine = Pick<PolicyQuarantine, "acceptable" | "isWaiting">;
-
-/** Compares all chains, jumps and sets. What is in quarantine is not wanted. */
+/** Compares all chains, jumps and sets. What was refused is not wanted. */
 export function policyDifferences(
   plan: PolicyPlan,
   found: FoundPolicies,
-  quarantine: Quarantine,
+  refused: RefusedParts,
 ): readonly PolicyDifference[] {
-  const chains = [
-    ...policyChains(plan, (id) => {
-      const list = plan.lists.get(id)!;
-      return quarantine.acceptable(list, (rule) => [
-        ...ruleTexts(rule, { direction: list.direction, plan }),
-        ...(rule.peers ?? []).map((peer) => peersName(peer, plan.family)),
-      ]).rules;
-    }),
-  ];
-  const sets = [...policySets(plan)].filter(({ name }) => !quarantine.isWaiting(name));
+  const chains = [...policyChains(plan, refused)];
+  const sets = [...policySets(plan, refused)];
   const [chainNames, setNames] = [chains, sets].map((all) => new Set(all.map(({ name }) => name)));
   return [
     ...jumpDifferences(found),
@@ -45,11 +35,17 @@ export function policyDifferences(
 
 function jumpDifferences({ builtIn }: FoundPolicies): readonly PolicyDifference[] {
   return BASE_JUMPS.flatMap(({ from, rule }): readonly PolicyDifference[] => {
-    const rules = builtIn.get(from) ?? [];
-    const at = rules.findIndex((each) => isSameRule(rule, each));
-    if (at === 0) return [];
-    const kind = at < 0 ? "missing" : "reordered";
-    return [{ object: "rule", name: `filter ${from}, rule 1`, kind, wanted: rule }];
+    const rules = (builtIn.get(from) ?? []).map((found, index) => ({ found, index }));
+    const [first, ...others] = rules.filter(({ found }) => isSameRule(rule, found));
+    const object = "rule";
+    const name = (index: number) => `filter ${from}, rule ${index + 1}`;
+    const kind = first ? "reordered" : "missing";
+    return [
+      ...first?.index === 0 ? [] : [{ object, name: name(0), kind, wanted: rule } as const],
+      ...others.map(({ found, index }) =>
+        ({ object, name: name(index), kind: "extra", found }) as const
+      ),
+    ];
   });
 }
 

@@ -16,6 +16,7 @@ import {
 } from "../../netfilter/ipset/ipset_text.ts";
 import { type ChainLine, restoreLines } from "../../netfilter/iptables/restore_batch.ts";
 import { isSameRule, normalRule } from "../../netfilter/iptables/rule_normal_form.ts";
+import type { LeftOut } from "../policy_quarantine.ts";
 import { BASE_JUMPS, type PolicyChain } from "./base_chains.ts";
 import { isGate, type PolicySet } from "./layout.ts";
 
@@ -35,6 +36,8 @@ export class PolicySteps {
   /** Sets that are created, with their options. */
   readonly sets = new Map<string, string>();
   readonly destroyed = new Set<string>();
+  /** What was left out of chains, by chain. */
+  readonly leftOut = new Map<string, LeftOut | undefined>();
 
   constructor(family: IpFamily) {
     this.#family = family;

@@ -14,8 +14,6 @@ import type {
   PolicyKey,
   PolicyPlan,
   PolicyPlanChanges,
-  PolicyRule,
-  RuleListId,
 } from "../../../lib/policy/policy_plan.ts";
 import { inSteps } from "../../netfilter/in_steps.ts";
 import { readSets, restoreSets } from "../../netfilter/ipset/ipset_runner.ts";
@@ -23,7 +21,7 @@ import { normalOptions, type SavedSet } from "../../netfilter/ipset/ipset_text.t
 import type { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
 import { IptablesError } from "../../netfilter/iptables/restore_error.ts";
 import { BatchRefusal } from "../../netfilter/tool_batch.ts";
-import { type LeftOut, PolicyQuarantine } from "../policy_quarantine.ts";
+import { type LeftOut, PolicyQuarantine, type RefusedParts } from "../policy_quarantine.ts";
 import { isPolicyChain } from "./base_chains.ts";
 import {
   isPolicySet,
@@ -37,7 +35,6 @@ import {
   podsSet,
   policyChains,
   policySets,
-  ruleTexts,
   sharedChains,
 } from "./layout.ts";
 import { PolicySteps } from "./policy_steps.ts";
@@ -58,6 +55,18 @@ export interface FoundPolicies {
   readonly sets: ReadonlyMap<string, SavedSet>;
 }
 
+/** What was read, and what may not be written. */
+interface Reading {
+  readonly found: FoundPolicies;
+  readonly refused: RefusedParts;
+}
+
+/** A write of what changed. */
+interface PartialWrite {
+  readonly changes: PolicyPlanChanges;
+  readonly refused: RefusedParts;
+}
+
 /** Counts of one write, by name. */
 export type WriteCounts = Record<string, number>;
 
@@ -69,19 +78,20 @@ const ITEMS_PER_STEP = 256;
 
 /** Writes the policies of one family. One call is in flight at most. */
 export class PolicyWriter {
-  readonly quarantine: PolicyQuarantine;
   readonly #dependencies: PolicyWriterDependencies;
+  readonly #quarantine: PolicyQuarantine;
   readonly #chains = new Map<string, readonly string[]>();
   readonly #sets = new Map<string, string>();
   readonly #pods = new Map<PodKey, PodPlan>();
-  readonly #leftOut = new Map<RuleListId, LeftOut>();
+  /** By chain. */
+  readonly #leftOut = new Map<string, LeftOut>();
   /** Sets that no rule of ours names any more, and that the kernel did not let go. */
   #doomed = new Set<string>();
   #isKnown = false;
 
   constructor(dependencies: PolicyWriterDependencies) {
     this.#dependencies = dependencies;
-    this.quarantine = new PolicyQuarantine(dependencies);
+    this.#quarantine = new PolicyQuarantine(dependencies);
   }
 
   /** Whether what the kernel holds is known; otherwise the next write reads it first. */
@@ -90,7 +100,12 @@ export class PolicyWriter {
   }
 
   get quarantined(): readonly Quarantined<PolicyKey>[] {
-    return this.quarantine.report(this.#leftOut.values());
+    return this.#quarantine.report(this.#leftOut.values());
+  }
+
+  /** What the last write left out. */
+  get refused(): RefusedParts {
+    return this.#quarantine.held;
   }
 
   /** Another program may have changed it. */
@@ -125,7 +140,10 @@ export class PolicyWriter {
     for (let refusals = 1;; refusals++) {
       const partial = this.#isKnown && changes?.full === false ? changes : undefined;
       const found = partial ? undefined : await this.read();
-      const steps = found ? await this.difference(plan, found) : this.#changed(plan, partial!);
+      const refused = this.#quarantine.waiting;
+      const steps = found
+        ? await this.difference(plan, { found, refused })
+        : this.#changed(plan, { changes: partial!, refused });
       try {
         this.#isKnown = false;
         await this.#carryOut(steps, counts);
@@ -142,24 +160,23 @@ export class PolicyWriter {
   }
 
   /** Compares everything. */
-  difference(plan: PolicyPlan, found: FoundPolicies): Promise<PolicySteps> {
-    return inSteps(this.#dependencies, this.#difference(plan, found));
+  difference(plan: PolicyPlan, reading: Reading): Promise<PolicySteps> {
+    return inSteps(this.#dependencies, this.#difference(plan, reading));
   }
 
-  *#difference(plan: PolicyPlan, found: FoundPolicies): Generator<void, PolicySteps> {
+  *#difference(plan: PolicyPlan, { found, refused }: Reading): Generator<void, PolicySteps> {
     const steps = new PolicySteps(plan.family);
     const [chains, sets] = [new Set<string>(), new Set<string>()];
     let count = 0;
-    this.#leftOut.clear();
-    for (const chain of policyChains(plan, (id) => this.#rulesOf(plan, id))) {
+    for (const chain of policyChains(plan, refused)) {
       chains.add(chain.name);
+      steps.leftOut.set(chain.name, chain.leftOut);
       steps.writeChain(chain, found.chains.get(chain.name));
       if (++count % ITEMS_PER_STEP === 0) yield;
     }
     steps.writeJumps(found.builtIn);
     for (const name of found.chains.keys()) if (!chains.has(name)) steps.removeChain(name);
-    for (const set of policySets(plan)) {
-      if (this.quarantine.isWaiting(set.name)) continue;
+    for (const set of policySets(plan, refused)) {
       sets.add(set.name);
       const there = found.sets.get(set.name);
       if (there === undefined) steps.createSet(set);
@@ -182,19 +199,21 @@ export class PolicyWriter {
   }
 
   /** What a plan changes of what is known. Costs the changes, and the pods of this node. */
-  #changed(plan: PolicyPlan, changes: PolicyPlanChanges): PolicySteps {
+  #changed(plan: PolicyPlan, { changes, refused }: PartialWrite): PolicySteps {
     const steps = new PolicySteps(plan.family);
-    const isAllAccepted = this.quarantine.isEmpty && this.#leftOut.size === 0;
-    this.#changePeers(steps, plan, isAllAccepted ? changes : { ...changes, all: true });
+    const isAllAccepted = this.#leftOut.size === 0;
+    this.#changePeers(steps, plan, { changes, refused });
     for (const id of isAllAccepted ? changes.lists : [...changes.lists, ...plan.lists.keys()]) {
       const [chain, pods] = [listChainName(id), listPodsName(id, plan.family)];
       if (plan.lists.has(id)) {
         const isThere = this.#sets.has(pods) && !this.#doomed.has(pods);
         if (!isThere) steps.createSet(podsSet(pods, plan.family));
-        const wanted = listChain(id, this.#rulesOf(plan, id), plan);
-        if (!steps.chains.has(chain)) steps.writeChain(wanted, this.#chains.get(chain));
+        if (steps.leftOut.has(chain)) continue;
+        const wanted = listChain(id, { plan, refused });
+        steps.leftOut.set(chain, wanted.leftOut);
+        steps.writeChain(wanted, this.#chains.get(chain));
       } else {
-        this.#leftOut.delete(id);
+        steps.leftOut.set(chain, undefined);
         if (this.#chains.has(chain)) steps.removeChain(chain);
         if (this.#sets.has(pods)) steps.destroySet(pods);
       }
@@ -210,13 +229,14 @@ export class PolicyWriter {
   #changePeers(
     steps: PolicySteps,
     { family, peers }: PolicyPlan,
-    { peers: changed, members, all }: PolicyPlanChanges & { readonly all?: true },
+    { changes: { peers: changed, members }, refused }: PartialWrite,
   ): void {
-    for (const id of new Set([...changed, ...all ? peers.keys() : []])) {
+    const all = this.#leftOut.size > 0 ? peers.keys() : [];
+    for (const id of new Set([...changed, ...all])) {
       const [set, name] = [peers.get(id), peersName(id, family)];
       if (set === undefined) {
         if (this.#sets.has(name)) steps.destroySet(name);
-      } else if (!this.quarantine.isWaiting(name)) {
+      } else if (!refused.has(name)) {
         const wanted = peersSet(id, set, family);
         if (!this.#sets.has(name)) steps.createSet(wanted);
         else if (changed.has(id) || this.#doomed.has(name)) steps.replaceSet(wanted);
@@ -240,17 +260,6 @@ export class PolicyWriter {
     const [before, after] = [entriesOf(this.#pods), entriesOf(plan.pods)];
     for (const [key, entry] of after) if (!before.has(key)) steps.addEntry(...entry);
     for (const [key, entry] of before) if (!after.has(key)) steps.deleteEntry(...entry);
-  }
-
-  #rulesOf(plan: PolicyPlan, id: RuleListId): readonly PolicyRule[] {
-    const list = plan.lists.get(id)!;
-    const { rules, leftOut } = this.quarantine.acceptable(list, (rule) => [
-      ...ruleTexts(rule, { direction: list.direction, plan }),
-      ...(rule.peers ?? []).map((peer) => peersName(peer, plan.family)),
-    ]);
-    if (leftOut.size > 0) this.#leftOut.set(id, leftOut);
-    else this.#leftOut.delete(id);
-    return rules;
   }
 
   async #carryOut(steps: PolicySteps, counts: WriteCounts): Promise<void> {
@@ -292,6 +301,7 @@ export class PolicyWriter {
       this.#chains.clear();
       this.#sets.clear();
       this.#pods.clear();
+      this.#leftOut.clear();
       for (const [name, rules] of found.chains) this.#chains.set(name, rules);
       for (const [name, { options }] of found.sets) this.#sets.set(name, options);
     }
@@ -304,7 +314,11 @@ export class PolicyWriter {
       if (pod) this.#pods.set(key, pod);
       else this.#pods.delete(key);
     }
-    this.quarantine.settle();
+    for (const [chain, leftOut] of steps.leftOut) {
+      if (leftOut && leftOut.size > 0) this.#leftOut.set(chain, leftOut);
+      else this.#leftOut.delete(chain);
+    }
+    this.#quarantine.settle();
     this.#isKnown = true;
   }
 
@@ -315,13 +329,13 @@ export class PolicyWriter {
       const start = /'(?:add|create|swap) (?:NEW-)?(\S+P-\S+) /.exec(error.message)?.[1];
       const name = [...plan.peers.keys()].map((id) => peersName(id, plan.family))
         .find((each) => start !== undefined && each.startsWith(start));
-      if (name !== undefined) this.quarantine.refuse(name, error.message);
+      if (name !== undefined) this.#quarantine.refuse(name, error.message);
       return name !== undefined;
     }
     if (!(error instanceof IptablesError) || error.kind !== "refused") return false;
     const parts = this.#partsOf(error, steps);
     const refused = parts.length > 0 ? parts : await this.#findRefused(plan, steps);
-    for (const part of refused) this.quarantine.refuse(part, error.message);
+    for (const part of refused) this.#quarantine.refuse(part, error.message);
     return refused.length > 0;
   }
 

@@ -15,7 +15,7 @@ export function* renderPolicies(plan: PolicyPlan): Generator<string> {
     yield `${createLine(name, options)}\n`;
     for (const entry of [...entries].sort()) yield `${addLine(name, entry)}\n`;
   }
-  const chains = [...policyChains(plan, (id) => plan.lists.get(id)?.rules ?? [])];
+  const chains = [...policyChains(plan)];
   const lines = restoreLines([{ table: "filter", chains, jumps: BASE_JUMPS }]);
   for (const line of lines) yield `${line}\n`;
 }

@@ -18,7 +18,7 @@ export interface PolicyTexts {
 
 /** Walks the first packet of a connection through FORWARD, or through OUTPUT where its node sends it. */
 export function walkPolicies(plan: PolicyPlan, connection: Connection): PolicyWalk {
-  const chains = [...policyChains(plan, (id) => plan.lists.get(id)?.rules ?? [])];
+  const chains = [...policyChains(plan)];
   const jumps = BASE_JUMPS.map(({ from, rule }) => ({ name: from, rules: [rule] }));
   return walkConnection({
     chains: new Map([...jumps, ...chains].map(({ name, rules }) => [name, rules])),

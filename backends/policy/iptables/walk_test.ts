@@ -33,7 +33,7 @@ import { type PolicyTexts, walkConnection } from "./walk.ts";
 const OPTIONS = { nodeName: "n1", deny: { action: "reject" }, closedRanges: [] } as const;
 
 function textsOf({ plan }: PolicyPlanner): PolicyTexts {
-  const chains = [...policyChains(plan, (id) => plan.lists.get(id)!.rules)];
+  const chains = [...policyChains(plan)];
   return {
     chains: new Map([
       ...BASE_JUMPS.map(({ from, rule }) => [from, [rule]] as const),
