@@ -35,7 +35,6 @@ import {
   type PolicyWalk,
 } from "../policy_data_plane.ts";
 import { BASE_JUMPS, isPolicyChain } from "./base_chains.ts";
-import { policyDifferences } from "./policy_differences.ts";
 import { isPolicySet } from "./layout.ts";
 import { PolicyWriter, type WriteCounts } from "./policy_writer.ts";
 import { renderPolicies } from "./render.ts";
@@ -143,15 +142,15 @@ class IptablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
   }
 
   compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
-    return this.#turns.run(async () => await this.#compare(plan, await this.#writer()));
+    return this.#turns.run(async () => await (await this.#writer()).compare(plan));
   }
 
   repair(plan: PolicyPlan): Promise<PolicyRepair> {
     return this.#turns.run(async () => {
       const [writer, counts]: [PolicyWriter, WriteCounts] = [await this.#writer(), {}];
-      const found = await this.#compare(plan, writer);
+      const found = await writer.compare(plan);
       if (found.length > 0) await writer.write(plan, { changes: undefined, counts });
-      const left = found.length > 0 ? await this.#compare(plan, writer) : [];
+      const left = found.length > 0 ? await writer.compare(plan) : [];
       return { found, left, operations: counts };
     });
   }
@@ -178,10 +177,7 @@ class IptablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
   async verify(): Promise<DriftFound> {
     const [plan, writer] = [this.#plan, this.#machine?.writer];
     if (plan === undefined || writer === undefined) return { counts: {}, fields: {} };
-    const { counts } = await writer.difference(plan, {
-      found: await writer.read(),
-      refused: writer.refused,
-    });
+    const found = await writer.compare(plan);
     if (this.#pendingSyncs > 0) {
       writer.forget();
       return { counts: {}, fields: {} };
@@ -189,7 +185,11 @@ class IptablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
     await writer.write(plan, { changes: undefined, counts: {} });
     // The plan may have changed meanwhile, and the sync that waits knows only what changed.
     if (this.#pendingSyncs > 0) writer.forget();
-    return { counts, fields: { ...counts } };
+    const counts = { chain: 0, rule: 0, set: 0 };
+    for (const { object } of found) {
+      counts[object === "chain" || object === "rule" ? object : "set"]++;
+    }
+    return { counts, fields: { ...counts, first: found[0]?.name } };
   }
 
   async #sync(plan: PolicyPlan, changes: PolicyPlanChanges): Promise<PolicySyncReport> {
@@ -231,11 +231,6 @@ class IptablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
 
   async #writer(): Promise<PolicyWriter> {
     return (this.#machine ?? await this.#open()).writer;
-  }
-
-  async #compare(plan: PolicyPlan, writer: PolicyWriter): Promise<readonly PolicyDifference[]> {
-    const found = await writer.read();
-    return policyDifferences(plan, found, writer.refused);
   }
 
   /** Rules go first, since they hold the sets. */

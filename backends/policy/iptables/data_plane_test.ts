@@ -320,9 +320,9 @@ Deno.test("compare() and repair() find what another program changed", async () =
   stage.machine.kernel.sets.get("KUBE-RELAY-4-INGRESS")!.clear();
   const found = await stage.plane.compare(plan);
   assertEquals(found.map(({ kind, name }) => `${kind} ${name}`), [
-    "reordered filter FORWARD, rule 1",
     "missing filter KUBE-RELAY-POLICY-DENY, rule 1",
     "missing filter KUBE-RELAY-POLICY-DENY, rule 2",
+    "reordered filter FORWARD",
     "missing KUBE-RELAY-4-INGRESS",
   ]);
   const { left } = await stage.plane.repair(plan);
@@ -359,6 +359,35 @@ Deno.test("cleanup() removes every chain and set, a preview nothing", async () =
   const { failed } = await stage.plane.cleanup();
   assertEquals(failed, []);
   assertEquals(stage.machine.dump(), new FakeIpvsMachine().dump());
+});
+
+Deno.test("denied packets are logged with the name of the pod, and a pod that goes takes its rules along", async () => {
+  const stage = await started();
+  await using _ = stage.plane;
+  const { plan } = stage.planner;
+  stage.planner.setOptions({ ...plan, deny: { action: "drop", log: { perMinute: 90 } } });
+  await stage.sync();
+  const rules = stage.machine.iptables.tool.table("filter");
+  assertEquals(
+    rules.get("KUBE-RELAY-POLICY-NO-INGRESS"),
+    [
+      "-d 192.0.2.2 ! -s 192.0.2.2 -m limit --limit 90/min -j NFLOG --nflog-group 100 " +
+      '--nflog-prefix "netpol to x/db:"',
+      "-d 192.0.2.2 -s 192.0.2.2 -j RETURN",
+      "-g KUBE-RELAY-POLICY-DENY",
+    ].sort((one, other) => one < other ? -1 : 1),
+  );
+  assertEquals(rules.get("KUBE-RELAY-POLICY-DENY"), ["-j DROP"]);
+  assertEquals(stage.verdict("192.0.2.3", "192.0.2.2"), "DROP");
+  assertEquals(stage.verdict("192.0.2.2", "192.0.2.2", 81), "ACCEPT");
+  stage.pod("db-2", "192.0.2.52", { app: "db" });
+  await stage.sync();
+  const before = stage.calls;
+  stage.pod("db", undefined);
+  await stage.sync();
+  const [write] = stage.writes(before);
+  assertEquals(write?.stdin.match(/^-D /gm)?.length, 2, write?.stdin);
+  assertEquals(stage.verdict("192.0.2.3", "192.0.2.52"), "DROP");
 });
 
 Deno.test("start() fails where ipset is missing, before anything is written", async () => {

@@ -6,6 +6,8 @@
  *
  * @module
  */
+import { compareChain } from "../../netfilter/iptables/compare_chain.ts";
+import type { PolicyDifference } from "../policy_data_plane.ts";
 import type { IpFamily } from "../../../lib/net/ip_address.ts";
 import {
   addLine,
@@ -20,15 +22,18 @@ import type { LeftOut } from "../policy_quarantine.ts";
 import { BASE_JUMPS, type PolicyChain } from "./base_chains.ts";
 import { isGate, type PolicySet } from "./layout.ts";
 
+type Entry = readonly [set: string, entry: string];
+
 /** Steps of one write, collected. */
 export class PolicySteps {
   readonly #family: IpFamily;
-  readonly #additions: string[] = [];
-  readonly #gateAdditions: string[] = [];
-  readonly #gateRemovals: string[] = [];
-  readonly #removals: string[] = [];
+  /** Lines that create or replace sets. */
+  readonly #setLines: string[] = [];
+  readonly #added: Entry[] = [];
+  readonly #deleted: Entry[] = [];
   readonly #inserted: ChainLine[] = [];
-  readonly #deleted: ChainLine[] = [];
+  readonly #removed: ChainLine[] = [];
+  readonly #differences: PolicyDifference[] = [];
   /** Chains as they are afterwards; those that are written whole are in {@linkcode written}. */
   readonly chains = new Map<string, readonly string[]>();
   readonly written: PolicyChain[] = [];
@@ -54,6 +59,7 @@ export class PolicySteps {
     if (isSame) return;
     this.written.push(chain);
     this.chains.set(name, rules);
+    this.#differences.push(...compareChain({ table: "filter", name, rules }, found));
   }
 
   /** Writes only the rules that differ. Returns false where that cannot be done. */
@@ -63,14 +69,27 @@ export class PolicySteps {
     const lacking = new Map<string, string>();
     for (const rule of rules) if (!there.has(rule)) lacking.set(normalRule(rule), rule);
     const extra = found.filter((rule) => !wanted.has(rule) && !lacking.delete(normalRule(rule)));
-    this.#deleted.push(...extra.map((rule) => ({ from: name, rule })));
-    this.#inserted.push(...[...lacking.values()].map((rule) => ({ from: name, rule })));
+    for (const rule of extra) this.#removeRule({ from: name, rule });
+    for (const rule of lacking.values()) this.#insertRule({ from: name, rule });
     if (extra.length + lacking.size > 0) this.chains.set(name, rules);
     return true;
   }
 
+  #insertRule(line: ChainLine, kind: "missing" | "reordered" = "missing"): void {
+    this.#inserted.push(line);
+    const { from, rule: wanted } = line;
+    this.#differences.push({ object: "rule", name: `filter ${from}`, kind, wanted });
+  }
+
+  #removeRule(line: ChainLine): void {
+    this.#removed.push(line);
+    const { from, rule: found } = line;
+    this.#differences.push({ object: "rule", name: `filter ${from}`, kind: "extra", found });
+  }
+
   removeChain(name: string): void {
     this.removedChains.push(name);
+    this.#differences.push({ object: "chain", name: `filter ${name}`, kind: "extra" });
   }
 
   /** Puts the jumps into our chains first, each once. */
@@ -78,46 +97,54 @@ export class PolicySteps {
     for (const { from, rule } of BASE_JUMPS) {
       const there = (builtIn.get(from) ?? []).map((each, index) => ({ each, index }))
         .filter(({ each }) => isSameRule(rule, each));
-      if (there.length === 1 && there[0]!.index === 0) continue;
-      this.#deleted.push(...there.map(({ each }) => ({ from, rule: each })));
-      this.#inserted.push({ from, rule });
+      const [first, ...others] = there;
+      for (const { each } of others) this.#removeRule({ from, rule: each });
+      if (first?.index === 0) continue;
+      if (first) this.#removed.push({ from, rule: first.each });
+      this.#insertRule({ from, rule }, first ? "reordered" : "missing");
     }
   }
 
   createSet({ name, options, entries }: PolicySet): void {
     this.sets.set(name, options);
-    this.#additions.push(createLine(name, options));
-    for (const entry of entries) this.addEntry(name, entry);
+    this.#setLines.push(createLine(name, options));
+    this.#differences.push({ object: "ip set", name, kind: "missing", wanted: options });
+    for (const entry of entries) this.#added.push([name, entry]);
   }
 
   /** Puts other content in the place of a set's at one moment, whatever it holds. */
   replaceSet(set: PolicySet): void {
-    this.sets.set(set.name, set.options);
-    for (const line of replaceLines(set.name, set)) this.#additions.push(line);
+    const { name, options } = set;
+    this.sets.set(name, options);
+    this.#differences.push({ object: "ip set", name, kind: "altered", wanted: options });
+    for (const line of replaceLines(name, set)) this.#setLines.push(line);
   }
 
   addEntry(set: string, entry: string): void {
-    const lines = isGate(set, this.#family) ? this.#gateAdditions : this.#additions;
-    lines.push(addLine(set, entry));
+    this.#added.push([set, entry]);
+    const object = "ip set entry";
+    this.#differences.push({ object, name: set, kind: "missing", wanted: entry });
   }
 
   deleteEntry(set: string, entry: string): void {
-    const lines = isGate(set, this.#family) ? this.#gateRemovals : this.#removals;
-    lines.push(deleteLine(set, entry));
+    this.#deleted.push([set, entry]);
+    this.#differences.push({ object: "ip set entry", name: set, kind: "extra", found: entry });
   }
 
   destroySet(name: string): void {
     this.destroyed.add(name);
+    this.#differences.push({ object: "ip set", name, kind: "extra" });
   }
 
-  /** Whether the kernel holds what is wanted, but for sets that could not be destroyed before. */
-  get isEmpty(): boolean {
-    return this.setLines.length === 0 && this.ruleLines.length === 0;
+  /** What differs, object by object. */
+  get differences(): readonly PolicyDifference[] {
+    return this.#differences;
   }
 
   /** Before the rules. */
   get additions(): readonly string[] {
-    return this.#additions;
+    const added = this.#added.filter((entry) => !this.#isOfGate(entry));
+    return [...this.#setLines, ...added.map((entry) => addLine(...entry))];
   }
 
   /** For `iptables-restore`: one commit. */
@@ -125,7 +152,7 @@ export class PolicySteps {
     return restoreLines([{
       table: "filter",
       chains: this.written,
-      removedJumps: this.#deleted,
+      removedJumps: this.#removed,
       jumps: this.#inserted,
       removed: this.removedChains,
     }]);
@@ -134,23 +161,21 @@ export class PolicySteps {
   /** After the rules. */
   get removals(): readonly string[] {
     // A pod of a closed range is no longer known before it is no longer isolated.
-    return [...this.#gateAdditions, ...this.#gateRemovals.toReversed(), ...this.#removals];
+    const { gate = [], other = [] } = Object.groupBy(
+      this.#deleted,
+      (entry) => this.#isOfGate(entry) ? "gate" : "other",
+    );
+    return [
+      ...this.#added.filter((entry) => this.#isOfGate(entry)).map((entry) => addLine(...entry)),
+      ...[...gate.reverse(), ...other].map((entry) => deleteLine(...entry)),
+    ];
+  }
+
+  #isOfGate([set]: Entry): boolean {
+    return isGate(set, this.#family);
   }
 
   get destroyLines(): readonly string[] {
     return [...this.destroyed].map(destroyLine);
-  }
-
-  get setLines(): readonly string[] {
-    return [...this.#additions, ...this.removals];
-  }
-
-  /** What differs, by kind. */
-  get counts(): { readonly chain: number; readonly rule: number; readonly set: number } {
-    return {
-      chain: this.written.length + this.removedChains.length,
-      rule: this.#deleted.length + this.#inserted.length,
-      set: this.setLines.length,
-    };
   }
 }

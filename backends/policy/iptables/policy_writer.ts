@@ -15,12 +15,13 @@ import type {
   PolicyPlan,
   PolicyPlanChanges,
 } from "../../../lib/policy/policy_plan.ts";
+import { messageOf } from "../../../lib/log/message_of.ts";
 import { inSteps } from "../../netfilter/in_steps.ts";
 import { readSets, restoreSets } from "../../netfilter/ipset/ipset_runner.ts";
 import { normalOptions, type SavedSet } from "../../netfilter/ipset/ipset_text.ts";
 import type { IptablesRunner } from "../../netfilter/iptables/iptables_runner.ts";
-import { IptablesError } from "../../netfilter/iptables/restore_error.ts";
 import { BatchRefusal } from "../../netfilter/tool_batch.ts";
+import type { PolicyDifference } from "../policy_data_plane.ts";
 import { type LeftOut, PolicyQuarantine, type RefusedParts } from "../policy_quarantine.ts";
 import { isPolicyChain } from "./base_chains.ts";
 import {
@@ -38,6 +39,7 @@ import {
   sharedChains,
 } from "./layout.ts";
 import { PolicySteps } from "./policy_steps.ts";
+import { findRefusedParts, isRefusal } from "./refused_parts.ts";
 
 /** What writing needs. */
 interface PolicyWriterDependencies {
@@ -103,11 +105,6 @@ export class PolicyWriter {
     return this.#quarantine.report(this.#leftOut.values());
   }
 
-  /** What the last write left out. */
-  get refused(): RefusedParts {
-    return this.#quarantine.held;
-  }
-
   /** Another program may have changed it. */
   forget(): void {
     this.#isKnown = false;
@@ -142,7 +139,7 @@ export class PolicyWriter {
       const found = partial ? undefined : await this.read();
       const refused = this.#quarantine.waiting;
       const steps = found
-        ? await this.difference(plan, { found, refused })
+        ? await inSteps(this.#dependencies, this.#difference(plan, { found, refused }))
         : this.#changed(plan, { changes: partial!, refused });
       try {
         this.#isKnown = false;
@@ -159,9 +156,11 @@ export class PolicyWriter {
     }
   }
 
-  /** Compares everything. */
-  difference(plan: PolicyPlan, reading: Reading): Promise<PolicySteps> {
-    return inSteps(this.#dependencies, this.#difference(plan, reading));
+  /** How what the kernel holds differs from a plan without what was refused. Writes nothing. */
+  async compare(plan: PolicyPlan): Promise<readonly PolicyDifference[]> {
+    const reading = { found: await this.read(), refused: this.#quarantine.held };
+    const { differences } = await inSteps(this.#dependencies, this.#difference(plan, reading));
+    return differences.filter(({ name, kind }) => kind !== "extra" || !this.#doomed.has(name));
   }
 
   *#difference(plan: PolicyPlan, { found, refused }: Reading): Generator<void, PolicySteps> {
@@ -269,7 +268,7 @@ export class PolicyWriter {
       count(counts, { restores: 1, ruleLines: ruleLines.length });
       await this.#dependencies.runner.restore({ lines: ruleLines });
     }
-    const rest = ruleLines.length > 0 ? steps.removals : steps.setLines;
+    const rest = [...ruleLines.length > 0 ? [] : steps.additions, ...steps.removals];
     this.#doomed = new Set();
     try {
       await this.#restoreSets([...rest, ...steps.destroyLines], counts);
@@ -323,68 +322,12 @@ export class PolicyWriter {
   }
 
   /** Whether what was refused belongs to policies, which are in quarantine now. */
-  async #leaveOut(plan: PolicyPlan, error: unknown, steps: PolicySteps): Promise<boolean> {
-    if (error instanceof BatchRefusal) {
-      // The name of a set that takes the place of another one is cut off.
-      const start = /'(?:add|create|swap) (?:NEW-)?(\S+P-\S+) /.exec(error.message)?.[1];
-      const name = [...plan.peers.keys()].map((id) => peersName(id, plan.family))
-        .find((each) => start !== undefined && each.startsWith(start));
-      if (name !== undefined) this.#quarantine.refuse(name, error.message);
-      return name !== undefined;
-    }
-    if (!(error instanceof IptablesError) || error.kind !== "refused") return false;
-    const parts = this.#partsOf(error, steps);
-    const refused = parts.length > 0 ? parts : await this.#findRefused(plan, steps);
-    for (const part of refused) this.#quarantine.refuse(part, error.message);
+  async #leaveOut(plan: PolicyPlan, error: unknown, { written }: PolicySteps): Promise<boolean> {
+    const { runner } = this.#dependencies;
+    const refused = await findRefusedParts({ runner }, { plan, written, error });
+    for (const part of refused) this.#quarantine.refuse(part, messageOf(error));
     return refused.length > 0;
   }
-
-  #partsOf({ line }: IptablesError, { written }: PolicySteps): readonly string[] {
-    const [, name = "", rule = ""] = /^-A (\S+) (.*)$/.exec(line?.text ?? "") ?? [];
-    const chain = written.find((each) => each.name === name);
-    return chain?.rules.slice(0, -1).includes(rule) && / -j RETURN$/.test(rule) &&
-        /^KUBE-RELAY-[a-z]/.test(name)
-      ? [rule]
-      : [];
-  }
-
-  /** Some tools name only the commit: the first list is looked for which is refused by itself. */
-  async #findRefused(plan: PolicyPlan, { written }: PolicySteps): Promise<readonly string[]> {
-    const lists = new Set<string>([...plan.lists.keys()].map(listChainName));
-    const tried = written.filter(({ name }) => lists.has(name)).flatMap(({ rules }) =>
-      rules.slice(0, -1)
-    );
-    return await this.#narrow(tried);
-  }
-
-  /** Halves rules until one is left that a chain of its own may not have. */
-  async #narrow(rules: readonly string[]): Promise<readonly string[]> {
-    if (rules.length === 0 || !await this.#isRefused(rules)) return [];
-    if (rules.length === 1) return rules;
-    const half = rules.length >> 1;
-    const first = await this.#narrow(rules.slice(0, half));
-    return first.length > 0 ? first : await this.#narrow(rules.slice(half));
-  }
-
-  async #isRefused(rules: readonly string[]): Promise<boolean> {
-    const trial = "KUBE-RELAY-POLICY-TRIAL";
-    const add = rules.map((rule) => `-A ${trial} ${rule}`);
-    const lines = ["*filter", `:${trial} - [0:0]`, ...add, "COMMIT"];
-    const undo = ["*filter", `:${trial} - [0:0]`, `-X ${trial}`, "COMMIT"];
-    try {
-      await this.#dependencies.runner.restore({ lines });
-    } catch (error) {
-      if (error instanceof IptablesError && error.kind === "refused") return true;
-      throw error;
-    }
-    await this.#dependencies.runner.restore({ lines: undo });
-    return false;
-  }
-}
-
-function isRefusal(error: unknown): boolean {
-  if (error instanceof BatchRefusal) return true;
-  return error instanceof IptablesError && error.kind === "refused";
 }
 
 function count(counts: WriteCounts, added: WriteCounts): void {
