@@ -73,7 +73,7 @@ const SERVICES =
 
 /** What a sync runs through in a backend, and the tools that it must not depend on. */
 const WRITE_PATH =
-  /^backends\/(?:policy\/)?\w+\/(wanted_\w+|applied_\w+|\w+_writer|adopt_\w+|layout|drift_watch|diff|render_service)\.ts$/;
+  /^backends\/(?:policy\/)?\w+\/(wanted_\w+|applied_\w+|\w+_writer|adopt_\w+|layout|drift_watch|diff|diff_\w+|render_service)\.ts$/;
 const TOOL = /\/(compare\w*|kernel_comparison|explain\w*|trace\w*|inspect\w*|find_\w+)\.ts$/;
 
 const REACHES_OUTSIDE = [

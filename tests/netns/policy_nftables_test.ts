@@ -34,6 +34,9 @@ const ALTERATIONS: readonly string[] = [
   "delete table TABLE",
   "flush table TABLE",
   "flush chain TABLE ingress\ndelete chain TABLE ingress",
+  "flush chain TABLE ingress\ndelete chain TABLE ingress\n" +
+  "add chain TABLE ingress { type filter hook forward priority 7 ; }\n" +
+  "add rule TABLE ingress accept",
   "insert rule TABLE deny accept",
   "insert rule TABLE egress counter accept",
   "chain TABLE egress { policy drop ; }",

@@ -11,7 +11,8 @@ import type {
   PolicyPlan,
   RuleListId,
 } from "../../../lib/policy/policy_plan.ts";
-import type { WrittenList } from "./wanted_table.ts";
+import type { NftTransaction } from "../../netfilter/nft/nft_transaction.ts";
+import type { Part, WrittenList } from "./wanted_table.ts";
 
 /** What a transaction changed, once it was taken. `undefined` and `false` = it went. */
 export interface AppliedChanges {
@@ -24,6 +25,12 @@ export interface AppliedChanges {
   readonly chains: readonly string[];
   /** Empty chains that nothing leads to any more. All that were idle before are deleted. */
   readonly idle: readonly string[];
+}
+
+/** What is written, and what the table holds once it was taken. */
+export interface TableDifference {
+  readonly transaction: NftTransaction<Part>;
+  readonly applied: AppliedChanges;
 }
 
 /** The table, as it was written. */

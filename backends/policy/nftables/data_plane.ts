@@ -31,7 +31,7 @@ import {
   type PolicyWalk,
 } from "../policy_data_plane.ts";
 import { policyTable } from "./layout.ts";
-import { renderPolicies } from "./render.ts";
+import { renderPolicies } from "./diff_reading.ts";
 import { tableDifferences } from "./table_differences.ts";
 import { PolicyTableWriter, PolicyWriteFigures } from "./table_writer.ts";
 import { walkPolicies } from "./walk.ts";

@@ -13,8 +13,9 @@ import { NftError } from "../../netfilter/nft/nft_error.ts";
 import type { NftRunner } from "../../netfilter/nft/nft_runner.ts";
 import { EMPTY_TABLE, type TableReading } from "../../netfilter/nft/table_listing.ts";
 import { PolicyQuarantine, type RefusedParts } from "../policy_quarantine.ts";
-import { AppliedPolicies } from "./applied_policies.ts";
-import { diffChanges, diffReading, type TableDifference } from "./diff.ts";
+import { AppliedPolicies, type TableDifference } from "./applied_policies.ts";
+import { diffChanges } from "./diff_changes.ts";
+import { diffReading } from "./diff_reading.ts";
 import type { Part } from "./wanted_table.ts";
 
 /** What writing needs. */

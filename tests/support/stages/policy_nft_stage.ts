@@ -5,7 +5,7 @@
  * @module
  */
 import { createNftablesPolicyDataPlane } from "../../../backends/policy/nftables/data_plane.ts";
-import { renderPolicies } from "../../../backends/policy/nftables/render.ts";
+import { renderPolicies } from "../../../backends/policy/nftables/diff_reading.ts";
 import type { DriftFigures } from "../../../backends/netfilter/drift_figures.ts";
 import type {
   PolicyDataPlane,
