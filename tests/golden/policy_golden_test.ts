@@ -17,10 +17,10 @@ const FOLDER = new URL("./policy-nftables/", import.meta.url);
 const FILES: Readonly<
   Record<string, { readonly case: string } & Partial<Pick<PolicyPlanOptions, "deny">>>
 > = {
-  deny_all: { case: "deny all, both ways" },
+  denials: { case: "deny all, both ways" },
   blocks: { case: "egress to a block with an exception" },
   ports: { case: "ports and names of one rule add up" },
-  named_ports: { case: "egress to a named port of a block is to pods in it" },
+  names: { case: "egress to a named port of a block is to pods in it" },
   log: { case: "one port, UDP", deny: { action: "drop", log: { perMinute: 10 } } },
 };
 

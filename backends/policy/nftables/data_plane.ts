@@ -76,9 +76,8 @@ class NftablesPolicyDataPlane implements PolicyDataPlane, DriftSubject {
     this.#writer = new PolicyTableWriter({ clock, runner: this.#runner });
     const schedule = new VerificationSchedule(random, { shortestMs: 2 * this.pauseMs });
     this.#schedule = schedule;
-    const subject = this;
     const turns = this.#turns;
-    const watched = { clock, logger, onDrift, schedule, subject, turns };
+    const watched = { clock, logger, onDrift, schedule, subject: this, turns };
     this.#drift = new DriftWatch(watched, POLICY_DRIFT_TEXTS);
   }
 

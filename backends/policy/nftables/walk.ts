@@ -3,7 +3,7 @@
  *
  * @module
  */
-import { type Connection } from "../../../lib/policy/judge_connection.ts";
+import type { Connection } from "../../../lib/policy/judge_connection.ts";
 import { type WalkedNftTable, walkNft } from "../../netfilter/walk/nft_walk.ts";
 import type { PolicyWalk } from "../policy_data_plane.ts";
 import type { WantedTable } from "./wanted_table.ts";

@@ -28,7 +28,9 @@ export function renderedPolicyTable(plan: PolicyPlan): FakeNftTable {
 }
 
 /** All of a table that matters: an empty chain that nothing leads to is left out. */
-export function policyTableMeaning({ chains, hooks, elements, declarations }: FakeNftTable) {
+export function policyTableMeaning(
+  { chains, hooks, elements, declarations }: FakeNftTable,
+): unknown {
   return {
     chains: new Map([...chains].filter(([, rules]) => rules.length > 0).sort()),
     hooks: new Map([...hooks].sort()),
