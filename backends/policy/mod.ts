@@ -3,6 +3,7 @@
  *
  * @module
  */
+import { createIptablesPolicyDataPlane } from "./iptables/data_plane.ts";
 import { createNftablesPolicyDataPlane } from "./nftables/data_plane.ts";
 import type {
   PolicyDataPlane,
@@ -20,4 +21,5 @@ export const POLICY_BACKENDS: Readonly<
   >
 > = {
   nftables: createNftablesPolicyDataPlane,
+  iptables: createIptablesPolicyDataPlane,
 };
