@@ -93,6 +93,39 @@ for (const mode of ["nftables", "iptables", "userspace"] as const) {
 }
 
 Deno.test({
+  name: "policies move from nftables to iptables without a gap, and leave nothing behind",
+  ignore: ignore || isMissing("policies by iptables", [program("iptables"), program("ipset")]),
+  async fn() {
+    await using scene = await RelayScene.create();
+    await scene.write(webServices(), webSlices("a1"));
+    await writePolicies(scene, onlyFrom("local"));
+    const first = scene.start(["--mode=userspace", "--network-policy"]);
+    const remote = ProbeClient.start(scene.cluster.remotePodClient);
+    await becomes(remote, DIRECT, "refused");
+    assertEquals(await first.stop(), 0);
+
+    const second = scene.start([
+      ...["--mode=userspace", "--network-policy", "--network-policy-mode=iptables"],
+    ]);
+    const answers = new Set<string>();
+    await eventually("the tables of nftables are gone", async () => {
+      answers.add(await remote.who(DIRECT));
+      return (await policyTables(scene)).length === 0;
+    });
+    answers.add(await remote.who(DIRECT));
+    assertEquals([...answers], ["refused"]);
+    await writePolicies(scene, onlyFrom("remote"));
+    await becomes(remote, DIRECT, "pod-a1");
+    assertEquals(await second.stop(), 0);
+    await scene.cleanup();
+    const rules = await scene.cluster.node.output("iptables-save", []);
+    assertEquals(rules.split("\n").filter((line) => /policy|RELAY-P/i.test(line)), []);
+    const sets = await scene.cluster.node.output("ipset", ["list", "-n"]);
+    assertEquals(sets.trim(), "");
+  },
+});
+
+Deno.test({
   name: "policies stay in force after kill -9, a restart and a stop, and go with --cleanup",
   ignore,
   async fn() {

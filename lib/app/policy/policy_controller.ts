@@ -38,6 +38,7 @@ import type { PolicyTool } from "./policy_backend.ts";
 import { denySettings, PolicyFamily } from "./policy_family.ts";
 import { PolicyInputs } from "./policy_inputs.ts";
 import { dumpedPolicies, policyFacts, type ShownPolicies } from "./policy_status.ts";
+import { removeOtherTools } from "./remove_other_tools.ts";
 import { POLICY_WORDS, type PolicyChange } from "./policy_words.ts";
 
 /** Longest time from one sync to the next. */
@@ -223,12 +224,22 @@ export class NetworkPolicyController implements Controller {
     readonly changes: PolicyPlanChanges;
     readonly cutter: ConnectionCutter;
   }): void {
-    const { configuration: { relay, families }, current: { proxy } } = this.#parts;
+    const { configuration: { families }, current: { proxy } } = this.#parts;
     if (proxy.networkPolicy.cutConnections) cutter.synced(plan, changes);
     if (this.#synced.has(family)) return;
     this.#synced.add(family);
-    if (!relay.takeover || this.#synced.size < families.length) return;
-    this.#tasks?.run("policy takeover", (signal) => takeOverPolicies(this.#parts, signal));
+    if (this.#synced.size < families.length) return;
+    this.#tasks?.run("policy handover", (signal) => this.#handOver(signal));
+  }
+
+  /** Own rules are in force in every family: others may go. */
+  async #handOver(signal: AbortSignal): Promise<void> {
+    const { configuration: { proxy, mode, relay } } = this.#parts;
+    const { syncPeriod: syncPeriodMs } = syncPeriodsOf(proxy, mode);
+    const { logGroup } = proxy.networkPolicy;
+    const tool = this.#tool!;
+    await removeOtherTools(this.#parts, { tool, signal, syncPeriodMs, logGroup });
+    if (relay.takeover) await takeOverPolicies(this.#parts, signal);
   }
 
   #handler<T extends KubeObject>(
